@@ -3,6 +3,7 @@ const layers = [
   'app',
   'http|sockets',
   'plugins',
+  'own-data',
   'turns',
   'agent',
   'models',

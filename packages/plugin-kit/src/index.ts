@@ -59,7 +59,13 @@ export type {
   ModelUse,
   UserPart,
 } from './model.js';
-export type { GateRequest, MessageGate, TurnHold } from './plugin.js';
+export type {
+  ExportedFile,
+  GateRequest,
+  ImportedRows,
+  MessageGate,
+  TurnHold,
+} from './plugin.js';
 export {
   type AuthExcludedRoute,
   type Diagnosis,

@@ -107,6 +107,33 @@ export interface OraclePlugin<ConfigSchema extends z.ZodObject = z.ZodObject, Se
   getRoomState?(
     context: PluginContext<z.output<ConfigSchema>, Services>,
   ): Awaitable<RoomState | undefined>;
+
+  /** The tables whose rows `importRows` accepts. */
+  readonly importedTables?: readonly string[];
+  /**
+   * Stores rows of its tables from the export of a user, who may have changed them; returns how many are new. Rows
+   * that exist stay as they are.
+   */
+  importRows?(request: ImportedRows, services: Services): Awaitable<number>;
+  /** What it stores about a user outside of the database. Rows of its tables are exported without it. */
+  exportUser?(owner: string, services: Services): AsyncIterable<ExportedFile>;
+  /** Deletes what it stores about a user outside of the database; if it fails, the user can try again. */
+  eraseUser?(owner: string, services: Services): Awaitable<void>;
+}
+
+/** Rows of an export, as `GET /me/export` writes them. */
+export interface ImportedRows {
+  /** The caller's DID. */
+  readonly owner: string;
+  readonly table: string;
+  readonly rows: readonly Readonly<Record<string, unknown>>[];
+}
+
+/** A file of an export. */
+export interface ExportedFile {
+  /** Its path in the folder of the plugin. */
+  readonly path: string;
+  readonly data: AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
 }
 
 /** Types a plugin: its hooks know its configuration and its services. */

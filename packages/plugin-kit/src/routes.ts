@@ -55,7 +55,8 @@ interface RouteDefinition<Path extends string, Auth, Params, Query, Body, Reply>
 }
 
 /** An HTTP route of a plugin. */
-export interface Route extends Omit<RouteDescription, 'mediaTypes' | 'otherReplies' | 'streams'> {
+export interface Route
+  extends Omit<RouteDescription, 'bodyTypes' | 'mediaTypes' | 'otherReplies' | 'streams'> {
   readonly method: Method;
   readonly path: string;
   readonly auth: 'user' | 'public';
@@ -112,6 +113,8 @@ export interface RouteDescription {
   readonly headers?: Readonly<Record<string, string | HeaderDescription>>;
   /** Whether the body may be a form (`application/x-www-form-urlencoded`); its bytes are in `rawBody`. */
   readonly acceptsForms?: boolean;
+  /** Media types of a body that is not JSON. */
+  readonly bodyTypes?: readonly string[];
   /** Media types of a success that is not JSON. */
   readonly mediaTypes?: readonly string[];
   /** Other statuses that are not errors: when each is sent, and its JSON. */

@@ -8,6 +8,7 @@ export const errorCatalog = {
   invalid_delegation: [400, 'The delegation cannot be used'],
   invalid_rules: [400, 'The token does not hold rules that this oracle can use'],
   invalid_invitation: [400, 'This is not a valid invitation to this oracle'],
+  invalid_archive: [400, 'The archive cannot be imported'],
   access_revoked: [401, 'The access that this turn relied on was revoked'],
   missing_authentication: [
     401,
@@ -27,6 +28,7 @@ export const errorCatalog = {
   ],
   delegation_ended: [403, 'The delegation that this turn runs under was revoked or has expired'],
   origin_not_allowed: [403, 'This origin may not connect'],
+  invalid_confirmation: [403, 'The invocation does not confirm this'],
   forbidden: [403, 'This is not allowed'],
   session_not_found: [404, 'No such session'],
   run_not_found: [404, 'No such run'],
@@ -35,6 +37,7 @@ export const errorCatalog = {
   approval_not_found: [404, 'No such approval'],
   receipt_not_found: [404, 'There is no receipt: this decision was not signed, or not made'],
   schedule_not_found: [404, 'No such schedule'],
+  import_not_found: [404, 'No such import'],
   delegation_not_found: [404, 'No such delegation'],
   not_found: [404, 'No such route; /docs lists them'],
   method_not_allowed: [
@@ -67,6 +70,7 @@ export const errorCatalog = {
     'This call was already decided, has expired, or no longer waits; read the approval again',
   ],
   rules_replaced: [409, 'This token was replaced by newer rules: sign a new one'],
+  import_running: [409, 'Your last import is still running; wait until it has ended'],
   idempotency_conflict: [409, 'This Idempotency-Key was used with another body'],
   invitation_used: [409, 'This invitation has been used. Ask the operator for a new one.'],
   invitation_expired: [410, 'This invitation has expired. Ask the operator for a new one.'],
@@ -83,6 +87,10 @@ export const errorCatalog = {
   too_many_streams: [
     429,
     'You have too many requests waiting for answers; send again when one has ended',
+  ],
+  too_many_exports: [
+    429,
+    'Your last export is still running, or this host writes as many as it can; try again later',
   ],
   too_many_sockets: [429, 'Too many open sockets; close one, then connect again'],
   too_many_bodies: [
@@ -103,6 +111,7 @@ export const errorCatalog = {
     'This host is verifying as many callers as it can. Try again in a few seconds.',
   ],
   model_unavailable: [503, 'The model is not available; try again'],
+  imports_busy: [503, 'This host imports as much as it can; try again later'],
   host_busy: [503, 'This host is running as many turns as it can. Try again in a few seconds.'],
   model_budget_exhausted: [
     503,

@@ -110,6 +110,7 @@ export {
   ToolCall,
   TurnAborted,
 } from './messages.js';
+export { ERASE_CAPABILITY, Erased, EraseMe, ImportJob, ReadUsage, Usage } from './own-data.js';
 export {
   CurrentRun,
   DoneFrame,

@@ -1,4 +1,4 @@
-import { randomUUID } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { OracleError, type PluginDatabase, type PluginMigrations } from '@sibyl/plugin-kit';
 import { wholeNumber } from '@sibyl/protocol';
 import { type Generated, type Kysely, type Selectable, sql } from 'kysely';
@@ -8,7 +8,13 @@ export const FACT_LENGTH = 1000;
 
 /** A fact about a user. */
 export const Fact = z
-  .object({ id: z.string(), text: z.string(), createdAt: z.iso.datetime() })
+  .object({
+    id: z.string(),
+    text: z.string(),
+    createdAt: z.iso.datetime().describe('When it was learned'),
+    updatedAt: z.iso.datetime().optional().describe('When the user changed it'),
+    sessionId: z.string().optional().describe('The session in which it was learned'),
+  })
   .meta({ id: 'Fact' });
 export type Fact = z.infer<typeof Fact>;
 
@@ -18,10 +24,23 @@ export type FactPage = z.infer<typeof FactPage>;
 
 /** Query of `GET /memory`. */
 export const ListFacts = z.strictObject({
+  q: z
+    .string()
+    .trim()
+    .min(1)
+    .max(500)
+    .optional()
+    .describe('Words to search for; best matches first'),
   limit: wholeNumber({ min: 1, max: 100 }).default(50),
   offset: wholeNumber({ min: 0 }).default(0),
 });
 export type ListFacts = z.infer<typeof ListFacts>;
+
+/** Body of `POST /memory` and `PATCH /memory/:id`. */
+export const FactText = z
+  .strictObject({ text: z.string().trim().min(3).max(FACT_LENGTH) })
+  .meta({ id: 'FactText' });
+export type FactText = z.infer<typeof FactText>;
 
 /** Reply of `DELETE /memory/:id`. */
 export const FactForgotten = z.object({ message: z.string() }).meta({ id: 'FactForgotten' });
@@ -39,6 +58,11 @@ interface FactRow {
   owner: string;
   text: string;
   created_at: number;
+  updated_at: number | null;
+  /** Where it was learned; null if the user wrote it. */
+  session_id: string | null;
+  /** A word that stands for the owner in the full-text index of SQLite. */
+  scope: string | null;
 }
 
 export interface MemoryTables {
@@ -54,17 +78,49 @@ export class FactStore {
   constructor(private readonly database: PluginDatabase<MemoryTables>) {}
 
   /** Stores a fact, or returns the one with the same text. */
-  add({ owner, text }: Owned & { readonly text: string }): Promise<Fact> {
+  add(fact: NewFact): Promise<Fact> {
+    const { owner, text, sessionId } = fact;
     return this.database.write(async (tables) => {
       await this.lock(tables, owner);
-      const known = await selectFacts(tables, owner)
-        .where(sql`lower(text)`, '=', text.toLowerCase())
-        .executeTakeFirst();
+      const known = await findByText(tables, owner, text);
       if (known) return toFact(known);
       await assertRoom(tables, owner);
-      const row = { id: randomUUID(), owner, text, created_at: Date.now() };
-      await tables.insertInto('memory_facts').values(row).execute();
-      return toFact(row);
+      return toFact(await insertFact(tables, { owner, text, session_id: sessionId ?? null }));
+    });
+  }
+
+  /** Replaces the text of a fact; undefined if this owner has no such fact. */
+  change({ owner, id, text }: NewFact & { readonly id: string }): Promise<Fact | undefined> {
+    return this.database.write(async (tables) => {
+      await this.lock(tables, owner);
+      const same = await findByText(tables, owner, text);
+      if (same && same.id !== id)
+        throw new OracleError('bad_request', { message: 'There is another fact with this text' });
+      const row = await tables
+        .updateTable('memory_facts')
+        .set({ text, updated_at: Date.now() })
+        .where('owner', '=', owner)
+        .where('id', '=', id)
+        .returningAll()
+        .executeTakeFirst();
+      return row && toFact(row);
+    });
+  }
+
+  /** Stores facts of an export that are not there yet, as far as there is room; returns how many. */
+  importAll(owner: string, facts: readonly unknown[]): Promise<number> {
+    return this.database.write(async (tables) => {
+      await this.lock(tables, owner);
+      let left = FACTS_PER_USER - (await countFacts(tables, owner));
+      let added = 0;
+      for (const fact of facts) {
+        const { data } = ExportedFact.safeParse(fact);
+        if (!data || left <= 0 || (await isKnown(tables, owner, data))) continue;
+        await insertFact(tables, { ...data, owner });
+        left -= 1;
+        added += 1;
+      }
+      return added;
     });
   }
 
@@ -96,6 +152,20 @@ export class FactStore {
     return (await search(tables, { owner, words, limit })).map(toFact);
   }
 
+  /** A page of what `find` returns, and how many there are. */
+  async search({
+    limit,
+    offset,
+    ...search
+  }: Owned & {
+    readonly query: string;
+    readonly limit: number;
+    readonly offset: number;
+  }): Promise<FactPage> {
+    const found = await this.find({ ...search, limit: FACTS_PER_USER });
+    return { facts: found.slice(offset, offset + limit), total: found.length };
+  }
+
   /** Whether there was such a fact of this owner. */
   remove({ owner, id }: Owned & { readonly id: string }): Promise<boolean> {
     return this.database.write(async (tables) => {
@@ -117,9 +187,56 @@ export class FactStore {
   }
 }
 
+interface NewFact extends Owned {
+  readonly text: string;
+  readonly sessionId?: string | undefined;
+}
+
+const Time = z.int().min(0).max(253_402_300_799_999);
+
+/** A row of an export, which anyone may have written. */
+const ExportedFact = z.object({
+  id: z.string().regex(/^[A-Za-z0-9-]{1,64}$/),
+  text: z.string().trim().min(3).max(FACT_LENGTH),
+  created_at: Time,
+  updated_at: Time.nullable().catch(null),
+  session_id: z.string().max(128).nullable().catch(null),
+});
+
 type Tables = Kysely<MemoryTables>;
 
-type FoundRow = Omit<Selectable<FactRow>, 'seq'>;
+const findByText = (tables: Tables, owner: string, text: string) =>
+  selectFacts(tables, owner).where(sql`lower(text)`, '=', text.toLowerCase()).executeTakeFirst();
+
+async function isKnown(
+  tables: Tables,
+  owner: string,
+  { id, text }: { readonly id: string; readonly text: string },
+): Promise<boolean> {
+  const same = await selectFacts(tables, owner).where('id', '=', id).executeTakeFirst();
+  return same !== undefined || (await findByText(tables, owner, text)) !== undefined;
+}
+
+type FactToInsert = Pick<FactRow, 'owner' | 'text' | 'session_id'> &
+  Partial<Pick<FactRow, 'id' | 'created_at' | 'updated_at'>>;
+
+async function insertFact(tables: Tables, fact: FactToInsert): Promise<FoundRow> {
+  const row = {
+    id: randomUUID(),
+    created_at: Date.now(),
+    updated_at: null,
+    ...fact,
+    scope: toScope(fact.owner),
+  };
+  await tables.insertInto('memory_facts').values(row).execute();
+  return row;
+}
+
+/** A word for an owner: with it in the query, SQLite need not read the entries of all users. */
+const toScope = (owner: string): string =>
+  createHash('sha256').update(owner).digest('hex').slice(0, 24);
+
+type FoundRow = Omit<Selectable<FactRow>, 'seq' | 'scope'>;
 
 interface Search {
   readonly owner: string;
@@ -166,16 +283,23 @@ async function findInPostgres(
 }
 
 async function findInSqlite(tables: Tables, { owner, words, limit }: Search): Promise<FoundRow[]> {
-  const query = words.map((word) => `"${word}"*`).join(' OR ');
+  const anyWord = words.map((word) => `"${word}"*`).join(' OR ');
+  const query = `scope : "${toScope(owner)}" AND text : (${anyWord})`;
   const { rows } = await sql<FoundRow>`select memory_facts.* from memory_words
     join memory_facts on memory_facts.seq = memory_words.rowid
     where memory_words match ${query} and owner = ${owner}
-    order by bm25(memory_words), created_at desc limit ${limit}`.execute(tables);
+    order by bm25(memory_words, 0, 1), created_at desc limit ${limit}`.execute(tables);
   return rows;
 }
 
-function toFact({ id, text, created_at }: FoundRow): Fact {
-  return { id, text, createdAt: new Date(Number(created_at)).toISOString() };
+function toFact({ id, text, created_at, updated_at, session_id }: FoundRow): Fact {
+  return {
+    id,
+    text,
+    createdAt: new Date(Number(created_at)).toISOString(),
+    ...(updated_at !== null && { updatedAt: new Date(Number(updated_at)).toISOString() }),
+    ...(session_id !== null && { sessionId: session_id }),
+  };
 }
 
 /** The facts and their full-text index. */
@@ -205,6 +329,18 @@ export const migrations: PluginMigrations = {
     await sql`alter table memory_facts drop constraint memory_facts_pkey,
       drop constraint memory_facts_id_key, add primary key (owner, id)`.execute(tables);
   },
+  /** Where a fact was learned, when it was changed, and whose it is in the full-text index. */
+  async '0003-learned'(tables, engine) {
+    for (const [name, type] of [
+      ['updated_at', 'bigint'],
+      ['session_id', 'text'],
+      ['scope', 'text'],
+    ] as const)
+      await tables.schema.alterTable('memory_facts').addColumn(name, type).execute();
+    if (engine === 'postgres') return;
+    await setScopes(tables);
+    await rebuildWordTable(tables);
+  },
 };
 
 // biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
@@ -227,4 +363,39 @@ async function createWordTable(tables: AnyTables): Promise<void> {
   await sql`create trigger memory_facts_removed after delete on memory_facts begin
     insert into memory_words(memory_words, rowid, text) values ('delete', old.seq, old.text);
   end`.execute(tables);
+}
+
+async function setScopes(tables: AnyTables): Promise<void> {
+  const owners = await tables.selectFrom('memory_facts').select('owner').distinct().execute();
+  for (const { owner } of owners)
+    await tables
+      .updateTable('memory_facts')
+      .set({ scope: toScope(owner) })
+      .where('owner', '=', owner)
+      .execute();
+}
+
+async function rebuildWordTable(tables: AnyTables): Promise<void> {
+  for (const trigger of ['memory_facts_added', 'memory_facts_removed'])
+    await sql`drop trigger ${sql.table(trigger)}`.execute(tables);
+  await sql`drop table memory_words`.execute(tables);
+  await sql`create virtual table memory_words using fts5(scope, text, content='memory_facts', content_rowid='seq', tokenize='unicode61 remove_diacritics 2')`.execute(
+    tables,
+  );
+  // Deleted words disappear from the index at once, not when it is reorganized.
+  await sql`insert into memory_words(memory_words, rank) values ('secure-delete', 1)`.execute(
+    tables,
+  );
+  await sql`insert into memory_words(memory_words) values ('rebuild')`.execute(tables);
+  const add = sql`insert into memory_words(rowid, scope, text) values (new.seq, new.scope, new.text);`;
+  const remove = sql`insert into memory_words(memory_words, rowid, scope, text) values ('delete', old.seq, old.scope, old.text);`;
+  await sql`create trigger memory_facts_added after insert on memory_facts begin ${add} end`.execute(
+    tables,
+  );
+  await sql`create trigger memory_facts_removed after delete on memory_facts begin ${remove} end`.execute(
+    tables,
+  );
+  await sql`create trigger memory_facts_changed after update of text on memory_facts begin ${remove} ${add} end`.execute(
+    tables,
+  );
 }

@@ -1,5 +1,13 @@
 import { definePlugin, defineRoute, OracleError } from '@sibyl/plugin-kit';
-import { FactForgotten, FactPage, FactStore, ListFacts, migrations } from './fact-store.js';
+import {
+  Fact,
+  FactForgotten,
+  FactPage,
+  FactStore,
+  FactText,
+  ListFacts,
+  migrations,
+} from './fact-store.js';
 import { injectFacts, listMemoryTools } from './memory-tools.js';
 
 /** Facts about the user that outlive a conversation. */
@@ -24,21 +32,46 @@ export const memory = definePlugin({
   },
   migrations,
   setup: ({ database }) => new FactStore(database),
+  importedTables: ['memory_facts'],
+  importRows: ({ owner, rows }, facts) => facts.importAll(owner, rows),
   getTools: ({ services: facts }) => listMemoryTools(facts),
   getMiddlewares: ({ services: facts }) => [injectFacts(facts)],
   routes: ({ services: facts }) => [
     defineRoute({
       method: 'GET',
       path: '/memory',
-      summary: 'What the oracle remembers about the caller, newest first',
+      summary: 'What the oracle remembers about the caller, newest first, or what matches `q`',
       query: ListFacts,
       reply: FactPage,
-      handler: async ({ caller: { did: owner }, query }) => {
+      handler: async ({ caller: { did: owner }, query: { q, ...query } }) => {
+        if (q !== undefined) return facts.search({ owner, query: q, ...query });
         const [page, total] = await Promise.all([
           facts.list({ owner, ...query }),
           facts.count({ owner }),
         ]);
         return { facts: page, total };
+      },
+    }),
+    defineRoute({
+      method: 'POST',
+      path: '/memory',
+      summary: 'Remember a fact; one that is there already stays as it is',
+      body: FactText,
+      reply: Fact,
+      errors: ['bad_request'],
+      handler: ({ caller: { did: owner }, body: { text } }) => facts.add({ owner, text }),
+    }),
+    defineRoute({
+      method: 'PATCH',
+      path: '/memory/:id',
+      summary: 'Change a fact',
+      body: FactText,
+      reply: Fact,
+      errors: ['not_found', 'bad_request'],
+      handler: async ({ caller: { did: owner }, params: { id }, body: { text } }) => {
+        const changed = await facts.change({ owner, id, text });
+        if (!changed) throw new OracleError('not_found', { message: 'No such fact' });
+        return changed;
       },
     }),
     defineRoute({
@@ -48,7 +81,8 @@ export const memory = definePlugin({
       reply: FactForgotten,
       errors: ['not_found'],
       handler: async ({ caller: { did: owner }, params: { id } }) => {
-        if (!(await facts.remove({ owner, id }))) throw new OracleError('not_found');
+        if (!(await facts.remove({ owner, id })))
+          throw new OracleError('not_found', { message: 'No such fact' });
         return { message: 'The fact is forgotten' };
       },
     }),

@@ -16,7 +16,8 @@ export const listMemoryTools = (facts: FactStore) => [
       'Not for how you should behave (tone, language, length, your name): that is a preference. Not for what you made yourself, nor for what matters only now. Never passwords, keys or card numbers.',
     ].join(' '),
     inputSchema: z.strictObject({ fact: z.string().trim().min(3).max(FACT_LENGTH) }),
-    run: async ({ fact }, { user }) => facts.add({ owner: user.did, text: fact }),
+    run: async ({ fact }, { user, session }) =>
+      facts.add({ owner: user.did, text: fact, sessionId: session.id }),
   }),
   defineTool({
     name: 'recall',

@@ -91,6 +91,35 @@ describe.each(engines)('memory on %s', (engine) => {
     expect((await fetch(`${host.url}/memory`)).status).toBe(401);
   });
 
+  it('POST, PATCH and GET /memory edit and search facts, and show where they were learned', async () => {
+    const [user, stranger] = [new TestUser(host), new TestUser(host)];
+    const { output } = await use(user, 'remember', { fact: 'Sails a small boat' });
+    const { body: sessions } = await user.request('GET', '/sessions');
+    expect(output).toMatchObject({ sessionId: sessions.sessions[0].sessionId });
+    const added = await user.request('POST', '/memory', { body: { text: 'Lives in Mombasa' } });
+    expect(added).toMatchObject({ status: 200, body: { text: 'Lives in Mombasa' } });
+    expect(added.body).not.toHaveProperty('sessionId');
+    const path = `/memory/${output.id}`;
+    const changed = await user.request('PATCH', path, { body: { text: 'Sails a large ketch' } });
+    expect(changed.body).toMatchObject({
+      id: output.id,
+      text: 'Sails a large ketch',
+      createdAt: output.createdAt,
+      updatedAt: expect.any(String),
+      sessionId: output.sessionId,
+    });
+    const search = async (who: TestUser, q: string) =>
+      (await who.request('GET', `/memory?q=${q}`)).body;
+    expect(await search(user, 'ketch')).toEqual({ facts: [changed.body], total: 1 });
+    expect(await search(user, 'boat')).toEqual({ facts: [], total: 0 });
+    expect(await search(stranger, 'ketch')).toEqual({ facts: [], total: 0 });
+    const edit = { body: { text: 'is mine now' } };
+    expect((await stranger.request('PATCH', path, edit)).status).toBe(404);
+    const same = { body: { text: 'lives in mombasa' } };
+    expect((await user.request('PATCH', path, same)).status).toBe(400);
+    expect((await user.request('POST', '/memory', { body: { text: ' ' } })).status).toBe(400);
+  });
+
   it.each(['"quoted" OR *', "it's -- tricky", '%_%', '天気', ':)', 'NEAR(a b)'])(
     'takes %s as words, not as search syntax',
     async (query) => {

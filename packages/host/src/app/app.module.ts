@@ -25,6 +25,7 @@ import {
 import { ErrorFilter } from '../http/error-filter.js';
 import { HealthController } from '../http/health.controller.js';
 import { InvitationsController } from '../http/invitations.controller.js';
+import { MeController, UsageController } from '../http/me.controller.js';
 import { HistoryController, MessagesController } from '../http/messages.controller.js';
 import { ReadinessChecks } from '../http/readiness.js';
 import { ReplySender } from '../http/replies.js';
@@ -37,11 +38,15 @@ import {
   SessionsController,
 } from '../http/sessions.controller.js';
 import { CallerGuard, UcanGuard } from '../http/ucan-guard.js';
+import { Erasure } from '../own-data/erasure.js';
+import { Exports } from '../own-data/exports.js';
+import { Imports } from '../own-data/imports.js';
 import { CallerStore } from '../store/caller-store.js';
 import { MessageStore } from '../store/message-store.js';
 import { RunStore } from '../store/runs/run-store.js';
 import { SearchStore } from '../store/search/search-store.js';
 import { SessionStore } from '../store/session-store.js';
+import { UsageStore } from '../store/usage-store.js';
 import { Approvals } from '../turns/approvals.js';
 import { SessionsService } from '../turns/sessions.js';
 import { Turns } from '../turns/turns.js';
@@ -64,6 +69,8 @@ export class AppModule {
         MessagesController,
         HistoryController,
         RunsController,
+        MeController,
+        UsageController,
         ModelsController,
         PluginsController,
         ApprovalsController,
@@ -105,6 +112,10 @@ const values = (deps: HostDeps) => [
   { provide: Approvals, useValue: deps.approvals },
   { provide: UserRules, useValue: deps.rules },
   { provide: ReplySender, useValue: deps.replies },
+  { provide: Erasure, useValue: deps.erasure },
+  { provide: Exports, useValue: deps.exports },
+  { provide: Imports, useValue: deps.imports },
+  { provide: UsageStore, useValue: deps.store.usage },
   { provide: MODELS, useValue: deps.models },
   { provide: PLUGINS, useValue: deps.plugins.plugins },
   { provide: ReadinessChecks, useValue: deps.readiness },

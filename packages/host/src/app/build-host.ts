@@ -55,13 +55,14 @@ import type { Takeover } from '../turns/takeover.js';
 import type { Titles } from '../turns/titles.js';
 import { ModelBudget } from '../turns/turn-limits.js';
 import type { Turns } from '../turns/turns.js';
+import { type OwnDataServices, wireOwnData } from './wire-own-data.js';
 import { wireTurns } from './wire-turns.js';
 
 /** The part of BODIES_LIMIT that one address may use. */
 const BODIES_ADDRESS_SHARE = 1 / 4;
 
 /** The parts of the host, built before Nest. */
-export interface HostDeps {
+export interface HostDeps extends OwnDataServices {
   readonly takeover: Takeover;
   readonly logger: Logger;
   readonly metrics: Metrics;
@@ -181,7 +182,15 @@ async function wire(
     ready.resolve(turnDeps);
     const readiness = createReadiness({ store, cluster, plugins }, modelHealth);
     const known = { logger, metrics, oracle, cluster, store, models, budget, plugins, readiness };
-    return { ...known, ...auth, ...turnDeps, ...wireRoutes(options, known) };
+    const routeDeps = wireRoutes(options, known);
+    const ownData = wireOwnData({
+      ...known,
+      ...auth,
+      ...turnDeps,
+      config,
+      ucan: oracleAuthority,
+    });
+    return { ...known, ...auth, ...turnDeps, ...routeDeps, ...ownData };
   } catch (error) {
     await plugins.close();
     throw error;

@@ -302,7 +302,7 @@ interface ClosingDeps extends HostDeps {
 
 /** Closes everything in order; a stage that takes too long is abandoned. */
 async function closeHost(deps: ClosingDeps, timeoutMs = CLOSE_TIMEOUT_MS): Promise<void> {
-  const { turns, titles, gates, sockets, events, plugins, budget, store, cluster } = deps;
+  const { turns, titles, gates, sockets, events, plugins, budget, store, cluster, imports } = deps;
   const closing = new ShutdownStages(shutdownShares(timeoutMs), deps.logger);
   let hasEnded = false;
   const stopping = deps.takeover.close();
@@ -331,6 +331,7 @@ async function closeHost(deps: ClosingDeps, timeoutMs = CLOSE_TIMEOUT_MS): Promi
   if (!store.sockets) await closeSockets();
   events.close();
   await closing.run('requests', { run: () => requests });
+  await closing.run('imports', { run: () => imports.close(), maxMs: LAST_WRITE_TIMEOUT_MS });
   await closing.run('plugins', { run: () => plugins.close() });
   await closing.run('budget', { run: () => budget.close(), maxMs: LAST_WRITE_TIMEOUT_MS });
   await closing.run('store', { run: () => store.close(), maxMs: LAST_WRITE_TIMEOUT_MS });

@@ -154,8 +154,26 @@ function completeOperation(
     ALWAYS,
   ];
   for (const code of groups.flat()) addError(operation, code);
+  if (description?.bodyTypes) operation.requestBody = describeBytes(description.bodyTypes);
   addResponseHeaders(operation);
 }
+
+const BYTES = { type: 'string' as const, format: 'binary' };
+
+/** A body that is a file, or a form with one. */
+const describeBytes = (types: readonly string[]) => ({
+  required: true,
+  content: Object.fromEntries(
+    types.map((type) => [
+      type,
+      {
+        schema: type.startsWith('multipart/')
+          ? { type: 'object' as const, properties: { file: BYTES }, required: ['file'] }
+          : BYTES,
+      },
+    ]),
+  ),
+});
 
 /** Routes are grouped by the first part of their path. */
 function toTag(path: string): string {

@@ -77,7 +77,16 @@ export function wireTurns(needs: TurnDeps) {
     settings,
   });
   const limits = { ms: settings.maxMs, paused: settings.maxPaused };
-  const runner = new TurnRunner({ setup, titles, grants, events, logger, metrics, limits });
+  const runner = new TurnRunner({
+    setup,
+    titles,
+    grants,
+    events,
+    logger,
+    metrics,
+    limits,
+    usage: store.usage,
+  });
   const turns = new Turns({
     store,
     cluster,

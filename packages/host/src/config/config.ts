@@ -21,6 +21,8 @@ export interface Config {
   readonly databasePoolSize: number;
   /** Bytes; 0 for no check. */
   readonly diskMinFree: number;
+  /** Bytes of an archive that a user imports. */
+  readonly importLimit: number;
   readonly logLevel: Environment['LOG_LEVEL'];
   readonly bodyLimit: number;
   /** Bytes of all request bodies that are being read. */
@@ -178,6 +180,7 @@ function toStoreConfig(env: Environment) {
     databaseDirectUrl: env.DATABASE_DIRECT_URL,
     databasePoolSize: env.DATABASE_POOL_SIZE,
     diskMinFree: env.DISK_MIN_FREE,
+    importLimit: env.IMPORT_LIMIT,
   };
 }
 

@@ -154,6 +154,9 @@ export const Environment = z.object({
     .describe(
       'Minimum free disk space for SQLite; below it, new sessions, messages and delegations are rejected. 0: no limit',
     ),
+  IMPORT_LIMIT: size
+    .prefault('2gb')
+    .describe('Maximum size of an archive that a user imports, compressed or not, such as 2gb'),
   ORACLE_NAME: z.string().min(1).max(80).prefault('Sibyl').describe('Name of the oracle'),
   ORACLE_MNEMONIC: z
     .string()

@@ -28,6 +28,14 @@ export const REQUEST_TIMEOUTS: RequestTimeouts = {
   checkInterval: 1_000,
 };
 
+const longBodies = new WeakSet<Socket>();
+
+/** Exempts the body of a request from the time limit: its handler has its own. */
+export function allowLongBody({ socket }: IncomingMessage): () => void {
+  longBodies.add(socket);
+  return () => longBodies.delete(socket);
+}
+
 /** Express on a server with stricter limits, which answers parse errors as JSON too. */
 export class HttpAdapter extends ExpressAdapter {
   constructor(private readonly timeouts = REQUEST_TIMEOUTS) {
@@ -74,6 +82,8 @@ function answerClientErrors(server: Server): void {
   // Requests with an `Expect` header arrive as this event instead.
   server.prependListener('checkExpectation', remember);
   server.on('clientError', (fault: NodeJS.ErrnoException, socket: Socket) => {
+    // Node reports a slow request once, and closes nothing itself.
+    if (fault.code === 'ERR_HTTP_REQUEST_TIMEOUT' && longBodies.has(socket)) return;
     // Otherwise the error would become part of a response that has begun.
     const hasResponse =
       responses.get(socket)?.headersSent && !responses.get(socket)?.writableFinished;

@@ -8,7 +8,7 @@ import type { Session } from '../store/session-store.js';
 import type { RunReader } from '../turns/run-reader.js';
 import { toUsageField } from '../turns/run-recorder.js';
 import { toMessageView } from '../turns/turn-writer.js';
-import { createCloseSignal, sendList, sendSse } from './responses.js';
+import { type BytesAnswer, createCloseSignal, sendBytes, sendList, sendSse } from './responses.js';
 
 interface ReplySenderDeps {
   readonly reader: RunReader;
@@ -77,6 +77,15 @@ export class ReplySender {
       ...(pending && { pending: [...pending] }),
       ...toUsageField(usage),
     };
+  }
+
+  async sendBytes(
+    response: Response,
+    answer: Omit<BytesAnswer, 'stallMs' | 'onError'>,
+  ): Promise<void> {
+    const { streamStallMs: stallMs, logger } = this.deps;
+    const onError = (err: unknown) => logger.error({ err }, 'sending a file failed');
+    await sendBytes(response, { ...answer, stallMs, onError });
   }
 
   /** Sends the messages of the active path, oldest first, together with other fields. */

@@ -3,6 +3,7 @@ import {
   type ExecutionContext,
   Injectable,
   type NestInterceptor,
+  SetMetadata,
 } from '@nestjs/common';
 import { ROUTE_ARGS_METADATA } from '@nestjs/common/constants.js';
 import { RouteParamtypes } from '@nestjs/common/enums/route-paramtypes.enum.js';
@@ -22,7 +23,7 @@ export class BodyInterceptor implements NestInterceptor {
   ) {}
 
   async intercept(context: ExecutionContext, next: CallHandler): Promise<Observable<unknown>> {
-    if (context.getType() !== 'http') return next.handle();
+    if (context.getType() !== 'http' || streamsBody(context)) return next.handle();
     const http = context.switchToHttp();
     const request = http.getRequest<Request>();
     try {
@@ -49,6 +50,14 @@ export class BodyInterceptor implements NestInterceptor {
     }
   }
 }
+
+const STREAMED_BODY = Symbol('streamed body');
+
+/** Leaves the body of a handler unread: the handler streams it. */
+export const StreamedBody = () => SetMetadata(STREAMED_BODY, true);
+
+const streamsBody = (context: ExecutionContext) =>
+  Reflect.getMetadata(STREAMED_BODY, context.getHandler()) === true;
 
 /** A body of GET or HEAD has no meaning. */
 function isJson(request: Request): boolean {

@@ -82,7 +82,11 @@ class ReaderGoneError extends Error {
 }
 
 /** Writes and waits for the client to drain; rejects if it has disconnected or reads nothing for `stallMs`. */
-async function writePaced(response: Response, chunk: string, stallMs: number): Promise<void> {
+async function writePaced(
+  response: Response,
+  chunk: string | Uint8Array,
+  stallMs: number,
+): Promise<void> {
   if (response.destroyed) throw new ReaderGoneError('The client has disconnected');
   if (!response.write(chunk)) await waitForDrain(response, stallMs);
 }
@@ -116,6 +120,35 @@ export function buildRawResponse(error: OracleError): string {
     '',
     body,
   ].join('\r\n');
+}
+
+export interface BytesAnswer {
+  readonly headers: Readonly<Record<string, string>>;
+  readonly status: 200 | 206;
+  readonly bytes: AsyncIterable<Uint8Array>;
+  readonly stallMs: number;
+  readonly onError: (error: unknown) => void;
+}
+
+/** Sends bytes with one piece in memory at a time. An error before the first piece is thrown. */
+export async function sendBytes(response: Response, answer: BytesAnswer): Promise<void> {
+  const pieces = answer.bytes[Symbol.asyncIterator]();
+  const isHead = response.req.method === 'HEAD';
+  let next = isHead ? undefined : await pieces.next();
+  response.status(answer.status).set(answer.headers);
+  try {
+    while (next && !next.done) {
+      await writePaced(response, next.value, answer.stallMs);
+      next = await pieces.next();
+    }
+    response.end();
+  } catch (error) {
+    if (!(error instanceof ReaderGoneError)) answer.onError(error);
+    // The status is sent, so only disconnecting is left.
+    response.destroy();
+  } finally {
+    await pieces.return?.();
+  }
 }
 
 export interface ListAnswer {

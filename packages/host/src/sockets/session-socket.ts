@@ -59,6 +59,10 @@ export class SessionSocket {
     this.listen();
   }
 
+  get owner(): string {
+    return this.context.session.owner;
+  }
+
   /** Sends `connected`, then the events that the client missed, then live events. */
   async open(): Promise<void> {
     const { session, seen, inbox } = this.context;

@@ -10,6 +10,7 @@ import { OracleError } from '@sibyl/protocol';
 import { toAddressKey } from '@sibyl/server-kit';
 import { Server, type Socket } from 'socket.io';
 import type { PresentedDelegations } from '../auth/delegated-authority.js';
+import type { Cluster } from '../bus/cluster.js';
 import type { EventBus } from '../bus/event-bus.js';
 import type { SocketPresence } from '../bus/socket-presence.js';
 import type { Config } from '../config/config.js';
@@ -35,6 +36,7 @@ interface SocketServerDeps extends Omit<SessionSocketDeps, 'registry' | 'backlog
   readonly events: EventBus;
   readonly presence: SocketPresence;
   readonly metrics: Metrics;
+  readonly cluster: Pick<Cluster, 'bus'>;
   readonly config: Pick<Config, 'corsOrigins' | 'sockets'>;
   readonly cors: object;
   /** The address of the client behind trusted proxies. */
@@ -62,6 +64,7 @@ export class SocketServer {
       httpCompression: false,
       serveClient: false,
     });
+    deps.cluster.bus.on('user-erased', ({ did }) => this.closeSockets(did));
     const { corsOrigins } = config;
     const isClosing = () => this.isClosing;
     io.engine.use(createConnectionCheck({ registry, corsOrigins, readAddress, isClosing }));
@@ -89,6 +92,11 @@ export class SocketServer {
     const deadline = performance.now() + Math.min(CLOSE_MS, limitMs - FORCED_CLOSE_MARGIN_MS);
     while (this.connections.size > 0 && performance.now() < deadline) await sleep(10);
     for (const connection of this.connections) terminate(connection);
+  }
+
+  /** Closes the sockets of a user whose sessions were deleted. */
+  private closeSockets(owner: string): void {
+    for (const socket of this.sockets) if (socket.owner === owner) socket.close('session_deleted');
   }
 
   private async verify(socket: Socket): Promise<void> {

@@ -66,6 +66,8 @@ export interface Schema {
   branches: BranchRow;
   search_queue: SearchQueueRow;
   search_documents: SearchDocumentRow;
+  usage_days: UsageDayRow;
+  import_jobs: ImportJobRow;
 }
 
 export interface SessionRow {
@@ -165,6 +167,8 @@ export interface RunRow {
   input_tokens: number;
   output_tokens: number;
   cached_tokens: number;
+  /** JSON of the usage of each model; null in runs from before it was kept. */
+  usage: string | null;
   created_at: number;
   /** When execution began. */
   started_at: number | null;
@@ -413,6 +417,30 @@ export interface SearchDocumentRow {
   scope: string;
   created_at: number;
   terms: string;
+}
+
+/** What a user used in a session that was deleted. */
+export interface UsageDayRow {
+  owner: string;
+  /** In UTC, such as 2026-01-31. */
+  day: string;
+  session_id: string;
+  model: string;
+  turns: number;
+  input_tokens: number;
+  output_tokens: number;
+  cached_tokens: number;
+  /** Null if the model has no price. */
+  cost: number | null;
+}
+
+interface ImportJobRow {
+  owner: string;
+  id: string;
+  /** JSON. */
+  progress: string;
+  created_at: number;
+  updated_at: number;
 }
 
 /** `behind`: the next start will migrate the database. */

@@ -4,6 +4,7 @@ import type { SessionKey } from '../bus/event-bus.js';
 import { activate } from './branches.js';
 import { prepareQuery, type Schema, type SessionRow, type StoreContext } from './database.js';
 import { findOrCreateRoom } from './room-store.js';
+import { keepUsage } from './usage-store.js';
 
 export interface NewSession {
   readonly owner: string;
@@ -150,6 +151,7 @@ export class SessionStore {
   /** Also deletes messages, runs and their frames; false if the owner has no such session. */
   delete({ owner, sessionId }: SessionKey): Promise<boolean> {
     return this.context.database.write(async (tables) => {
+      await keepUsage(tables, { owner, sessionId });
       const { numDeletedRows } = await tables
         .deleteFrom('sessions')
         .where('owner', '=', owner)

@@ -14,6 +14,8 @@ import { IdempotencyStore } from './idempotency-store.js';
 import { MessageStore } from './message-store.js';
 import { ModelUsageStore } from './model-usage-store.js';
 import { type DatabaseOptions, openDatabase } from './open-database.js';
+import { ImportStore } from './own-data/import-store.js';
+import { OwnerRows } from './own-data/owner-rows.js';
 import { BlobStore, PluginTables, SecretStore, SessionStateStore } from './plugin-stores.js';
 import { RevocationStore, SingleUseStore } from './revocation-store.js';
 import { RoomStateStore, RoomStore } from './room-store.js';
@@ -24,6 +26,7 @@ import { SessionStore } from './session-store.js';
 import { SocketStore } from './socket-store.js';
 import { classifyStoreError, type StoreErrorKind } from './store-errors.js';
 import { type StoreOutage } from './store-outage.js';
+import { UsageStore } from './usage-store.js';
 
 /** All stores of the host, on one database. */
 export interface Store {
@@ -47,6 +50,9 @@ export interface Store {
   readonly modelUsage: ModelUsageStore;
   readonly pluginTables: PluginTables;
   readonly search: SearchStore;
+  readonly ownerRows: OwnerRows;
+  readonly imports: ImportStore;
+  readonly usage: UsageStore;
   /** Undefined if no other host can use the database. */
   readonly sockets: SocketStore | undefined;
   /** The disk of the database; undefined if it is not on this host. */
@@ -91,6 +97,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   const rooms = new RoomStore(context);
   const hostId = options.hostId ?? createHostId();
   const search = new SearchStore(context, options.dataDir);
+  const ownerRows = new OwnerRows(context, vault);
   return {
     sessions: new SessionStore(context),
     messages: new MessageStore(context),
@@ -112,6 +119,9 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     modelUsage: new ModelUsageStore(context),
     pluginTables: new PluginTables(database),
     search,
+    ownerRows,
+    imports: new ImportStore(context, ownerRows),
+    usage: new UsageStore(context),
     sockets:
       database.engine === 'postgres' && options.hostId
         ? new SocketStore(context, options.hostId)

@@ -150,7 +150,8 @@ export class TurnAccount implements Meter {
   }
 
   get total(): TokenUsage {
-    return this.used.reduce<TokenUsage>(addUsage, { input: 0, output: 0, cached: 0 });
+    const models = this.used;
+    return { ...models.reduce<TokenUsage>(addUsage, { input: 0, output: 0, cached: 0 }), models };
   }
 
   /** Throws after the account was settled: a later call would not be paid. */

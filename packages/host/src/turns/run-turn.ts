@@ -7,7 +7,9 @@ import type { RunGrants } from '../auth/run-grants.js';
 import { type EventBus, endOfTurn, toPosition } from '../bus/event-bus.js';
 import { ModelError } from '../models/model.js';
 import type { Metrics } from '../observability/metrics.js';
+import { UNTITLED } from '../store/session-store.js';
 import { isStoreError } from '../store/store-errors.js';
+import type { UsageStore } from '../store/usage-store.js';
 import { readSteps } from './closing-runs.js';
 import type { LiveRun, RunOutcome } from './run-log.js';
 import { buildCacheInvalidation } from './run-recorder.js';
@@ -23,6 +25,7 @@ interface TurnRunnerDeps {
   readonly events: EventBus;
   readonly logger: Logger;
   readonly metrics: Metrics;
+  readonly usage: Pick<UsageStore, 'replace'>;
   readonly limits: {
     /** Milliseconds that one attempt may take. */
     readonly ms: number;
@@ -41,7 +44,7 @@ export class TurnRunner {
       this.announce(job, 'question');
       const outcome = await this.execute(job);
       this.announce(job, 'answer');
-      naming = this.nameSession(job, outcome);
+      naming = this.nameSession(job, outcome)?.then(() => this.recordTitle(job));
       return outcome;
     } finally {
       // The title is part of the turn's cost. Neither is awaited.
@@ -92,9 +95,17 @@ export class TurnRunner {
   }
 
   private nameSession({ request, session, account }: TurnJob, { status, text }: RunOutcome) {
-    if (status !== 'finished') return undefined;
+    if (status !== 'finished' || session.title !== UNTITLED) return undefined;
     const exchange = { question: request.message.message, answer: text };
     return this.deps.titles.nameSession(session, exchange, account);
+  }
+
+  /** The title was generated after the usage of the run was stored. */
+  private async recordTitle({ live: { run }, account }: TurnJob): Promise<void> {
+    const key = { owner: run.owner, runId: run.id };
+    await this.deps.usage.replace(key, account.used).catch((err) => {
+      this.deps.logger.warn({ err, runId: run.id }, 'usage of a title not stored');
+    });
   }
 
   /** Runs the agent; returns the error that ended it early, if any. */

@@ -4,6 +4,7 @@ import type { Cluster } from '../bus/cluster.js';
 import { type EventBus, endOfTurn } from '../bus/event-bus.js';
 import { hasStopped, type Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
+import { WITHDRAWN } from '../store/runs/start-run.js';
 import { buildHandover, endInterrupted, readSteps } from './closing-runs.js';
 import type { PausedTurns } from './paused-turns.js';
 import { buildCacheInvalidation } from './run-recorder.js';

@@ -12,6 +12,7 @@ import { turnLimits } from './0003-turn-limits.js';
 import { runModel } from './0004-run-model.js';
 import { history } from './0005-history.js';
 import { approvals } from './0006-approvals.js';
+import { ownData } from './0007-own-data.js';
 
 /** The migrations of one schema, and the tables that record which of them are done. */
 export interface MigrationPlan {
@@ -33,6 +34,7 @@ export const hostSchema: MigrationPlan = {
     '0004-run-model': runModel,
     '0005-history': history,
     '0006-approvals': approvals,
+    '0007-own-data': ownData,
   },
   table: DEFAULT_MIGRATION_TABLE,
   lockTable: DEFAULT_MIGRATION_LOCK_TABLE,

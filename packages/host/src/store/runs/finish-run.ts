@@ -129,6 +129,7 @@ type EndingValues = Pick<
   | 'input_tokens'
   | 'output_tokens'
   | 'cached_tokens'
+  | 'usage'
   | 'report'
 > & { readonly last_seq: number | null };
 
@@ -166,6 +167,7 @@ function toEndingValues(
     input_tokens: usage?.input ?? 0,
     output_tokens: usage?.output ?? 0,
     cached_tokens: usage?.cached ?? 0,
+    usage: usage?.models ? JSON.stringify(usage.models) : null,
     report: report ? JSON.stringify(report) : null,
     last_seq: findLastSeq(frames),
   };

@@ -67,6 +67,7 @@ export async function pauseRun(
       input_tokens: usage?.input ?? 0,
       output_tokens: usage?.output ?? 0,
       cached_tokens: usage?.cached ?? 0,
+      usage: usage?.models ? JSON.stringify(usage.models) : null,
     })
   ).rows;
   if (row === undefined) return { state: 'lost' };
@@ -129,7 +130,7 @@ const selectPaused = prepareQuery((tables, { owner }: { owner: string }) =>
 
 type PausedValues = Pick<
   RunRow,
-  'request' | 'report' | 'input_tokens' | 'output_tokens' | 'cached_tokens'
+  'request' | 'report' | 'input_tokens' | 'output_tokens' | 'cached_tokens' | 'usage'
 > & {
   readonly last_seq: number | null;
   readonly hostId: string;
@@ -316,6 +317,7 @@ export function toNextAttempt(
     input_tokens: 0,
     output_tokens: 0,
     cached_tokens: 0,
+    usage: null,
     created_at: now,
     started_at: now,
     updated_at: now,

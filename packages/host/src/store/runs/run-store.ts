@@ -364,8 +364,12 @@ export class RunStore {
 
   /** The runs of a session that have not ended. */
   async open({ owner, sessionId }: SessionKey): Promise<readonly OpenRun[]> {
-    const { rows } = await selectOpen(this.context.database.tables, { owner });
-    return rows.filter((run) => run.sessionId === sessionId);
+    return (await this.openOf(owner)).filter((run) => run.sessionId === sessionId);
+  }
+
+  /** The runs of a user that have not ended. */
+  async openOf(owner: string): Promise<readonly OpenRun[]> {
+    return (await selectOpen(this.context.database.tables, { owner })).rows;
   }
 
   /** The runs of a session after a given one, in their order. */

@@ -31,6 +31,8 @@ export interface TokenUsage {
   readonly cached: number;
   /** In the currency of the configured prices; stored with the report. */
   readonly cost?: number | undefined;
+  /** The same by model. */
+  readonly models?: readonly (TokenUsage & { readonly model: string })[] | undefined;
 }
 
 export interface RunError {

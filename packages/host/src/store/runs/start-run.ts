@@ -246,6 +246,7 @@ function createRow(request: NewRun, { opened, hostId, messageId, status }: RunDe
     input_tokens: 0,
     output_tokens: 0,
     cached_tokens: 0,
+    usage: null,
     created_at: now,
     started_at: status === 'running' ? now : null,
     updated_at: now,

@@ -1,0 +1,67 @@
+import type { OracleUcan } from '@sibyl/plugin-kit';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import type { Logger } from 'pino';
+import type { DelegationService } from '../auth/delegations.js';
+import type { OracleIdentity } from '../auth/oracle-identity.js';
+import type { Cluster } from '../bus/cluster.js';
+import type { Config } from '../config/config.js';
+import { Erasure } from '../own-data/erasure.js';
+import { Exports } from '../own-data/exports.js';
+import { ImportWriter, type RowImporter } from '../own-data/import-writer.js';
+import { Imports } from '../own-data/imports.js';
+import type { Store } from '../store/store.js';
+import type { Turns } from '../turns/turns.js';
+
+/** What serves the routes below `/me`. */
+export interface OwnDataServices {
+  readonly exports: Exports;
+  readonly imports: Imports;
+  readonly erasure: Erasure;
+}
+
+interface OwnDataNeeds {
+  readonly config: Config;
+  readonly oracle: OracleIdentity;
+  readonly cluster: Cluster;
+  readonly store: Store;
+  readonly turns: Turns;
+  readonly delegations: DelegationService;
+  readonly ucan: OracleUcan;
+  readonly plugins: { readonly plugins: readonly LoadedPlugin[] };
+  readonly logger: Logger;
+}
+
+export function wireOwnData(needs: OwnDataNeeds): OwnDataServices {
+  const { config, oracle, cluster, store, logger } = needs;
+  const { plugins } = needs.plugins;
+  const importers = new Map(plugins.flatMap(listImporters));
+  const createWriter = (owner: string) =>
+    new ImportWriter({
+      owner,
+      oracle,
+      store: store.imports,
+      rooms: store.rooms,
+      maxSessions: config.sessionsPerUser,
+      importers,
+    });
+  return {
+    exports: new Exports({ rows: store.ownerRows, oracle, plugins }),
+    imports: new Imports({
+      store: store.imports,
+      createWriter,
+      disk: store.disk,
+      dataDir: config.dataDir,
+      maxBytes: config.importLimit,
+      logger,
+    }),
+    erasure: new Erasure({ ...needs, plugins, oracleDid: oracle.did, bus: cluster.bus }),
+  };
+}
+
+/** Plugins import the rows of their tables themselves: only they know their limits. */
+function listImporters({ plugin, services }: LoadedPlugin): [string, RowImporter][] {
+  return (plugin.importedTables ?? []).map((table) => [
+    table,
+    async (owner, rows) => (await plugin.importRows?.({ owner, table, rows }, services)) ?? 0,
+  ]);
+}

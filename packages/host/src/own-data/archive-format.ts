@@ -1,0 +1,81 @@
+import { createHash, createPublicKey, verify } from 'node:crypto';
+import type { Result } from '@sibyl/protocol';
+import { publicKeyFromDid, type Signer } from '@sibyl/ucan';
+import { z } from 'zod';
+import type { StoredRow } from '../store/own-data/owner-rows.js';
+
+/** The layout of an export. */
+export const MANIFEST = 'manifest.json';
+export const SIGNATURE = 'manifest.sig.json';
+export const README = 'README.txt';
+
+const digits = (part: number) => String(part).padStart(6, '0');
+
+/** The rows of a table, one JSON object per line; large tables have several parts. */
+export const toPartPath = (table: string, part: number): string =>
+  `tables/${table}/${digits(part)}.jsonl`;
+
+/** The file of a binary column. Rows name it instead of its bytes. */
+export function toFilePath(table: string, column: string, key: StoredRow): string {
+  const hash = createHash('sha256')
+    .update(JSON.stringify(Object.values(key)))
+    .digest('hex');
+  return `files/${table}/${column}/${hash.slice(0, 32)}`;
+}
+
+/** The last but one entry of an export: what it contains. */
+export const Manifest = z.object({
+  format: z.literal('sibyl-export'),
+  version: z.literal(1),
+  /** The user. */
+  owner: z.string(),
+  oracle: z.object({ did: z.string(), name: z.string() }),
+  createdAt: z.iso.datetime(),
+  files: z.array(z.object({ path: z.string(), bytes: z.int(), sha256: z.string() })),
+  /** What an export does not contain. */
+  omitted: z.array(z.object({ table: z.string(), column: z.string(), reason: z.string() })),
+});
+export type Manifest = z.infer<typeof Manifest>;
+export type ManifestFile = Manifest['files'][number];
+
+/** The last entry: who signed the bytes of the manifest. */
+const ManifestSignature = z.object({
+  /** The did:key of the oracle's key. */
+  key: z.string(),
+  /** Ed25519, base64. */
+  signature: z.string(),
+});
+
+export function signManifest(signer: Signer, manifest: Buffer): Buffer {
+  const signature = Buffer.from(signer.sign(manifest)).toString('base64');
+  return Buffer.from(JSON.stringify({ key: signer.keyDid, signature }, null, 2));
+}
+
+/** Returns the manifest if the signature fits, with the did:key that signed it. */
+export function verifyManifest(
+  manifest: Buffer,
+  signature: Buffer,
+): Result<{ readonly manifest: Manifest; readonly key: string }, string> {
+  const signed = parse(ManifestSignature, signature);
+  if (!signed) return { error: `${SIGNATURE} cannot be read` };
+  const publicKey = publicKeyFromDid(signed.key);
+  if (publicKey.error || !isSigned(manifest, signed.signature, publicKey.ok))
+    return { error: `The signature of ${MANIFEST} is wrong: the archive was changed` };
+  const known = parse(Manifest, manifest);
+  if (!known) return { error: `${MANIFEST} has an unknown format` };
+  return { ok: { manifest: known, key: signed.key } };
+}
+
+function parse<Schema extends z.ZodType>(schema: Schema, bytes: Buffer) {
+  try {
+    return schema.safeParse(JSON.parse(bytes.toString('utf8'))).data;
+  } catch {
+    return undefined;
+  }
+}
+
+function isSigned(bytes: Buffer, signature: string, publicKey: Uint8Array): boolean {
+  const x = Buffer.from(publicKey).toString('base64url');
+  const key = createPublicKey({ key: { kty: 'OKP', crv: 'Ed25519', x }, format: 'jwk' });
+  return verify(null, bytes, key, Buffer.from(signature, 'base64'));
+}

@@ -1,0 +1,91 @@
+import { z } from 'zod';
+import type { ImportedConversation, ImportedMessage } from './import-writer.js';
+
+/** A message of a conversation, as ChatGPT exports it; what it contains besides is ignored. */
+const Node = z.object({
+  parent: z.string().nullish(),
+  message: z
+    .object({
+      author: z.object({ role: z.string() }),
+      content: z.object({ content_type: z.string(), parts: z.array(z.unknown()).optional() }),
+      create_time: z.number().nullish(),
+      recipient: z.string().nullish(),
+      metadata: z
+        .object({ is_visually_hidden_from_conversation: z.boolean().optional() })
+        .nullish(),
+    })
+    .nullish(),
+});
+type Node = z.infer<typeof Node>;
+
+const Conversation = z.object({
+  title: z.string().nullish(),
+  create_time: z.number(),
+  update_time: z.number().nullish(),
+  mapping: z.record(z.string(), Node),
+  current_node: z.string().nullish(),
+  conversation_id: z.string().min(1).max(200).optional(),
+  id: z.string().min(1).max(200).optional(),
+});
+
+const TITLE_LENGTH = 200;
+
+/** Converts a conversation of ChatGPT: the messages that it shows, oldest first. Undefined if it is none. */
+export function convertConversation(value: unknown): ImportedConversation | undefined {
+  const { data } = Conversation.safeParse(value);
+  const id = data?.conversation_id ?? data?.id;
+  if (!data || id === undefined) return undefined;
+  const createdAt = toMilliseconds(data.create_time);
+  const path = readPath(data.mapping, data.current_node ?? undefined);
+  return {
+    id: `chatgpt:${id}`,
+    title: data.title?.slice(0, TITLE_LENGTH) || 'Untitled',
+    createdAt,
+    updatedAt: toMilliseconds(data.update_time ?? data.create_time),
+    messages: joinAnswers(path.flatMap(([nodeId, node]) => toMessage(nodeId, node, createdAt))),
+  };
+}
+
+/** From the first message to the one that the conversation ends with; a loop ends it. */
+function readPath(nodes: Readonly<Record<string, Node>>, last: string | undefined) {
+  const path: (readonly [string, Node])[] = [];
+  const seen = new Set<string>();
+  for (let id = last; id !== undefined && !seen.has(id); id = nodes[id]?.parent ?? undefined) {
+    const node = Object.hasOwn(nodes, id) ? nodes[id] : undefined;
+    if (!node) break;
+    seen.add(id);
+    path.unshift([id, node]);
+  }
+  return path;
+}
+
+/** Instructions, tools and what the page hides are left out. */
+function toMessage(id: string, { message }: Node, fallback: number): ImportedMessage[] {
+  if (!message || message.metadata?.is_visually_hidden_from_conversation) return [];
+  const { role } = message.author;
+  if (role !== 'user' && role !== 'assistant') return [];
+  // What the assistant sends to a tool.
+  if (message.recipient && message.recipient !== 'all') return [];
+  const texts = (message.content.parts ?? []).filter((part) => typeof part === 'string');
+  const content = texts.join('\n').trim();
+  if (content === '') return [];
+  const createdAt = message.create_time ? toMilliseconds(message.create_time) : fallback;
+  return [{ id, type: role === 'user' ? 'human' : 'ai', content, createdAt }];
+}
+
+/** An answer of several parts becomes one message. */
+function joinAnswers(messages: readonly ImportedMessage[]): ImportedMessage[] {
+  const joined: ImportedMessage[] = [];
+  for (const message of messages) {
+    const last = joined.at(-1);
+    if (last?.type === 'ai' && message.type === 'ai')
+      joined[joined.length - 1] = { ...last, content: `${last.content}\n\n${message.content}` };
+    else joined.push(message);
+  }
+  return joined;
+}
+
+const LATEST_TIME = 253_402_300_799;
+
+const toMilliseconds = (seconds: number): number =>
+  Math.round(Math.min(Math.max(seconds, 0), LATEST_TIME) * 1000);

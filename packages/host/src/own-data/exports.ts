@@ -1,0 +1,193 @@
+import { createHash } from 'node:crypto';
+import { addAbortSignal, Readable } from 'node:stream';
+import { finished } from 'node:stream/promises';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import { OracleError } from '@sibyl/protocol';
+import { ZipFile } from 'yazl';
+import type { OracleIdentity } from '../auth/oracle-identity.js';
+import { OMITTED_COLUMNS } from '../store/own-data/own-data-rules.js';
+import type { OwnedTable, OwnerRows, StoredRow } from '../store/own-data/owner-rows.js';
+import {
+  MANIFEST,
+  type Manifest,
+  type ManifestFile,
+  README,
+  SIGNATURE,
+  signManifest,
+  toFilePath,
+  toPartPath,
+} from './archive-format.js';
+
+/** Of all users on this host: each one reads and compresses as fast as its client reads. */
+const MAX_RUNNING = 4;
+const RETRY_SECONDS = 30;
+/** Characters after which the rows of a table continue in another file. */
+const PART_LENGTH = 64 * 1024 * 1024;
+const BUFFER_BYTES = 64 * 1024;
+
+interface ExportsDeps {
+  readonly rows: OwnerRows;
+  readonly oracle: OracleIdentity;
+  readonly plugins: readonly LoadedPlugin[];
+}
+
+/** Writes everything that is stored about a user as a zip archive, while it is being read. */
+export class Exports {
+  /** The users whose export is running. */
+  private readonly running = new Set<string>();
+
+  constructor(private readonly deps: ExportsDeps) {}
+
+  /** Throws before the first byte if the user's last export is still running, or too many others are. */
+  open(owner: string): AsyncGenerator<Buffer> {
+    if (this.running.has(owner) || this.running.size >= MAX_RUNNING)
+      throw new OracleError('too_many_exports', { retryAfterSeconds: RETRY_SECONDS });
+    this.running.add(owner);
+    return this.write(owner);
+  }
+
+  private async *write(owner: string): AsyncGenerator<Buffer> {
+    const archive = new ArchiveWriter();
+    const writing = this.fill(archive, owner).catch((error) => archive.fail(error));
+    try {
+      yield* archive.output;
+    } finally {
+      // The client may have left.
+      archive.fail(new Error('The export was abandoned'));
+      await writing;
+      this.running.delete(owner);
+    }
+  }
+
+  private async fill(archive: ArchiveWriter, owner: string): Promise<void> {
+    const { rows, oracle, plugins } = this.deps;
+    await archive.add(README, [describe(oracle.name)]);
+    for (const table of await rows.tables()) {
+      await this.addRows(archive, table, owner);
+      for (const { name, kind } of table.columns)
+        if (kind === 'bytes') await this.addFiles(archive, table, { owner, column: name });
+    }
+    for (const { name, plugin, services } of plugins)
+      for await (const { path, data } of plugin.exportUser?.(owner, services) ?? [])
+        await archive.add(`plugins/${name}/${path}`, data);
+    const manifest: Manifest = {
+      format: 'sibyl-export',
+      version: 1,
+      owner,
+      oracle: { did: oracle.did, name: oracle.name },
+      createdAt: new Date().toISOString(),
+      files: archive.files,
+      omitted: OMITTED_COLUMNS.map((omitted) => ({ ...omitted, reason: 'a credential' })),
+    };
+    const bytes = Buffer.from(JSON.stringify(manifest, null, 2));
+    await archive.add(MANIFEST, [bytes]);
+    await archive.add(SIGNATURE, [signManifest(oracle.signer, bytes)]);
+    archive.end();
+  }
+
+  private async addRows(archive: ArchiveWriter, table: OwnedTable, owner: string): Promise<void> {
+    const pages = this.deps.rows.pages(table, owner);
+    let page = await pages.next();
+    const readPart = async function* () {
+      for (let length = 0; !page.done && length < PART_LENGTH; page = await pages.next()) {
+        const lines = page.value.map((row) => toLine(table, row)).join('');
+        length += lines.length;
+        yield lines;
+      }
+    };
+    for (let part = 1; !page.done; part++)
+      await archive.add(toPartPath(table.name, part), readPart());
+  }
+
+  private async addFiles(
+    archive: ArchiveWriter,
+    table: OwnedTable,
+    { owner, column }: { readonly owner: string; readonly column: string },
+  ): Promise<void> {
+    for await (const { key, data } of this.deps.rows.files(table, owner, column)) {
+      const path = toFilePath(table.name, column, pickKey(table, key));
+      // Most files are compressed already.
+      await archive.add(path, slice(data), { compress: false });
+    }
+  }
+}
+
+/** Without the owner, which an import replaces. */
+const pickKey = (table: OwnedTable, row: StoredRow): StoredRow =>
+  Object.fromEntries(
+    table.key.flatMap((name) =>
+      name === table.ownerColumn ? [] : [[name, row[name] ?? null] as const],
+    ),
+  );
+
+function toLine(table: OwnedTable, row: StoredRow): string {
+  const files = table.columns.flatMap(({ name, kind }) =>
+    kind === 'bytes'
+      ? [[name, { file: toFilePath(table.name, name, pickKey(table, row)) }] as const]
+      : [],
+  );
+  return `${JSON.stringify({ ...row, ...Object.fromEntries(files) })}\n`;
+}
+
+function* slice(data: Uint8Array): Generator<Buffer> {
+  for (let at = 0; at < data.length; at += BUFFER_BYTES)
+    yield Buffer.from(data.subarray(at, at + BUFFER_BYTES));
+}
+
+const describe = (name: string) =>
+  [
+    `Everything that ${name} stores about you.`,
+    '',
+    'tables/  one folder per table, one JSON object per line; your conversations are in sessions and messages',
+    'files/   the files that the tables name',
+    `${MANIFEST}  the size and SHA-256 of each file; ${SIGNATURE} is the oracle's signature of it`,
+    '',
+    'Import it into any oracle with "sibyl import <file>".',
+    '',
+  ].join('\n');
+
+type Chunks = Iterable<Uint8Array | string> | AsyncIterable<Uint8Array | string>;
+
+/** Writes one entry after the other, each as fast as the output is read. */
+class ArchiveWriter {
+  readonly files: ManifestFile[] = [];
+  private readonly zip = new ZipFile();
+  private readonly closing = new AbortController();
+
+  constructor() {
+    this.zip.on('error', (error) => this.fail(error));
+  }
+
+  get output(): Readable {
+    return this.zip.outputStream as Readable;
+  }
+
+  /** Resolves once the entry was read completely. */
+  async add(path: string, chunks: Chunks, { compress = true } = {}): Promise<void> {
+    const file = { path, bytes: 0, sha256: '' };
+    const hash = createHash('sha256');
+    const measure = async function* () {
+      for await (const chunk of chunks) {
+        const bytes = typeof chunk === 'string' ? Buffer.from(chunk) : chunk;
+        file.bytes += bytes.length;
+        hash.update(bytes);
+        yield bytes;
+      }
+    };
+    const source = Readable.from(measure(), { objectMode: false, highWaterMark: BUFFER_BYTES });
+    this.zip.addReadStream(source, path, { compress, mode: 0o100600 });
+    addAbortSignal(this.closing.signal, source);
+    await finished(source);
+    this.files.push({ ...file, sha256: hash.digest('hex') });
+  }
+
+  end(): void {
+    this.zip.end();
+  }
+
+  /** Ends the output with an error, unless it has ended. */
+  fail(error: Error): void {
+    this.closing.abort(error);
+    if (!this.output.readableEnded) this.output.destroy(error);
+  }
+}

@@ -1,0 +1,349 @@
+import { createHash } from 'node:crypto';
+import { Id, MessagePart, RequestId } from '@sibyl/protocol';
+import { z } from 'zod';
+import type { OracleIdentity } from '../auth/oracle-identity.js';
+import type { ImportStore } from '../store/own-data/import-store.js';
+import type { StoredRow } from '../store/own-data/owner-rows.js';
+import type { RoomStore } from '../store/room-store.js';
+
+const ROWS_PER_BATCH = 100;
+const BATCH_LENGTH = 512 * 1024;
+
+export interface ImportedConversation {
+  readonly id: string;
+  readonly title: string;
+  /** Milliseconds, as `updatedAt`. */
+  readonly createdAt: number;
+  readonly updatedAt: number;
+  readonly messages: readonly ImportedMessage[];
+}
+
+export interface ImportedMessage {
+  readonly id: string;
+  readonly type: 'human' | 'ai';
+  readonly content: string;
+  readonly createdAt: number;
+}
+
+const LATEST_TIME = 253_402_300_799_999;
+const Time = z.int().min(0).max(LATEST_TIME);
+const Count = z.int().min(0);
+
+/** JSON as text; null if it is missing or invalid. */
+const json = (schema: z.ZodType) =>
+  z
+    .string()
+    .refine((text) => isJson(text, schema))
+    .nullable()
+    .catch(null);
+
+function isJson(text: string, schema: z.ZodType): boolean {
+  try {
+    return schema.safeParse(JSON.parse(text)).success;
+  } catch {
+    return false;
+  }
+}
+
+const SessionRow = z.looseObject({
+  id: Id,
+  title: z.string().max(1000),
+  created_at: Time,
+  last_updated_at: Time,
+  room_id: z.string().max(512),
+  last_seq: Count,
+  last_turn: Count,
+});
+
+const MessageRow = z.looseObject({
+  id: Id,
+  session_id: Id,
+  turn: Count,
+  seq: Count,
+  parent: Id.nullable().catch(null),
+  type: z.enum(['human', 'ai']),
+  content: z.string(),
+  parts: json(z.array(MessagePart)),
+  metadata: json(z.record(z.string(), z.unknown())),
+  error: json(z.object({ status: z.string(), code: z.string(), message: z.string() })),
+  request_id: RequestId,
+  run_id: Id.nullable().catch(null),
+  is_complete: z.union([z.literal(0), z.literal(1)]),
+  created_at: Time,
+});
+
+const BranchRow = z.looseObject({
+  session_id: Id,
+  branch: Count.min(1),
+  base_branch: Count.nullable(),
+  base_turn: Count,
+  base_seq: Count,
+  parent_id: z.union([Id, z.literal('')]),
+  original_id: Id.nullable(),
+  first_id: Id,
+});
+
+/** The columns that name a message of the same session. */
+const MESSAGE_COLUMNS = [
+  'id',
+  'parent',
+  'parent_id',
+  'original_id',
+  'first_id',
+  'active_message_id',
+  'previous_message_id',
+];
+
+const RoomStateRow = z.looseObject({
+  room_id: z.string().max(512),
+  key: z.string().max(200),
+  data: json(z.record(z.string(), z.unknown())),
+  updated_at: Time,
+});
+
+/** Stores the rows of a table for a user; returns how many are new. */
+export type RowImporter = (owner: string, rows: readonly StoredRow[]) => Promise<number>;
+
+interface ImportWriterDeps {
+  readonly owner: string;
+  readonly store: ImportStore;
+  readonly rooms: RoomStore;
+  readonly oracle: OracleIdentity;
+  readonly maxSessions: number;
+  /** The tables of plugins that know how to import their rows. */
+  readonly importers: ReadonlyMap<string, RowImporter>;
+}
+
+/** What was imported. */
+export interface ImportCounts {
+  /** New rows by table. */
+  readonly stored: Record<string, number>;
+  /** Rows that were there already. */
+  present: number;
+  /** Rows that are invalid or exceed a limit. */
+  refused: number;
+}
+
+/**
+ * Stores the content of an archive for one user. Everything is checked, because anyone can write an archive; nothing that
+ * exists is changed; and ids are derived from the archive alone, so that importing it again adds nothing.
+ */
+export class ImportWriter {
+  readonly counts: ImportCounts = { stored: {}, present: 0, refused: 0 };
+  /** The ids under which the sessions of the archive are stored; at most as many as a user may have. */
+  private readonly sessions = new Map<string, string>();
+  private sessionsLeft: number | undefined;
+
+  constructor(private readonly deps: ImportWriterDeps) {}
+
+  /** The tables that are imported, in this order. */
+  get tables(): readonly string[] {
+    return ['sessions', 'messages', 'branches', 'room_state', ...this.deps.importers.keys()];
+  }
+
+  /** Stores rows of a table; `ownRoom` is the user's room at the oracle of the archive. */
+  async add(table: string, rows: AsyncIterable<StoredRow>, ownRoom?: string): Promise<void> {
+    for await (const batch of toBatches(rows)) await this.addBatch(table, batch, ownRoom);
+  }
+
+  /** Stores a conversation of another service. */
+  async addConversation({ messages, ...conversation }: ImportedConversation): Promise<void> {
+    const { owner } = this.deps;
+    const { id: original, title, createdAt, updatedAt } = conversation;
+    const id = deriveId(createdAt, [owner, original]);
+    const session = {
+      id,
+      title,
+      created_at: createdAt,
+      last_updated_at: updatedAt,
+      room_id: '',
+      last_seq: 0,
+      last_turn: 0,
+    };
+    if (!(await this.addSession(session, ''))) return;
+    let turn = 0;
+    let parent: string | null = null;
+    const rows: StoredRow[] = [];
+    for (const [index, message] of messages.entries()) {
+      turn += message.type === 'human' || turn === 0 ? 1 : 0;
+      const messageId = deriveId(message.createdAt, [owner, original, message.id]);
+      rows.push(toMessageRow({ ...message, id: messageId }, { id, turn, seq: index + 1, parent }));
+      parent = messageId;
+    }
+    await this.add('messages', toIterable(rows));
+    await this.deps.store.completeSession(owner, id);
+  }
+
+  /** Continues the numbers of the imported sessions. */
+  async complete(): Promise<void> {
+    for (const id of this.sessions.values())
+      await this.deps.store.completeSession(this.deps.owner, id);
+  }
+
+  private async addBatch(table: string, rows: readonly StoredRow[], ownRoom = ''): Promise<void> {
+    const { owner, importers } = this.deps;
+    switch (table) {
+      case 'sessions':
+        for (const row of rows) await this.addSession(row, ownRoom);
+        return;
+      case 'messages':
+        return this.insert(
+          'messages',
+          rows.flatMap((row) => this.toOwnMessage(row)),
+          rows.length,
+        );
+      case 'branches':
+        return this.insert(
+          'branches',
+          rows.flatMap((row) => this.toOwnBranch(row)),
+          rows.length,
+        );
+      case 'room_state': {
+        const states = await Promise.all(rows.map((row) => this.toOwnState(row, ownRoom)));
+        return this.insert('room_state', states.flat(), rows.length);
+      }
+      default: {
+        const stored = (await importers.get(table)?.(owner, rows)) ?? 0;
+        this.count(table, { stored, valid: rows.length, given: rows.length });
+      }
+    }
+  }
+
+  private async insert(table: string, rows: readonly StoredRow[], given: number): Promise<void> {
+    const stored = await this.deps.store.insert(this.deps.owner, table, rows);
+    this.count(table, { stored, valid: rows.length, given });
+  }
+
+  private count(
+    table: string,
+    { stored, valid, given }: { stored: number; valid: number; given: number },
+  ): void {
+    this.counts.stored[table] = (this.counts.stored[table] ?? 0) + stored;
+    this.counts.present += valid - stored;
+    this.counts.refused += given - valid;
+  }
+
+  /** False if the row is invalid or the user has too many sessions. */
+  private async addSession(row: StoredRow, ownRoom: string): Promise<boolean> {
+    const { owner, oracle } = this.deps;
+    const { data } = SessionRow.safeParse(row);
+    const target = data && (await this.findTarget(data.id, data.created_at));
+    if (!data || !target) {
+      this.counts.refused += 1;
+      return false;
+    }
+    this.sessions.set(data.id, target);
+    const { id: _, ...values } = data as StoredRow;
+    const own = {
+      ...renameMessages(values, data.id, target),
+      id: target,
+      oracle_did: oracle.did,
+      oracle_name: oracle.name,
+      oracle_entity_did: oracle.entityDid ?? null,
+      room_id: await this.findRoom(data.room_id, ownRoom),
+    };
+    const stored = await this.deps.store.insert(owner, 'sessions', [own]);
+    this.sessionsLeft = (this.sessionsLeft ?? 0) - stored;
+    this.count('sessions', { stored, valid: 1, given: 1 });
+    return true;
+  }
+
+  /** The id for a session: its own, or a derived one if another session has it. Undefined if there is no room for it. */
+  private async findTarget(id: string, createdAt: number): Promise<string | undefined> {
+    const { owner, store, maxSessions } = this.deps;
+    const existing = await store.findSession(owner, id);
+    if (existing?.createdAt === createdAt) return id;
+    const target = existing ? deriveId(createdAt, [owner, id]) : id;
+    if (existing && (await store.findSession(owner, target))) return target;
+    this.sessionsLeft ??= maxSessions - (await store.countSessions(owner));
+    return this.sessionsLeft > 0 ? target : undefined;
+  }
+
+  private toOwnMessage(row: StoredRow): StoredRow[] {
+    const { data } = MessageRow.safeParse(row);
+    const target = data && this.sessions.get(data.session_id);
+    if (!data || target === undefined) return [];
+    return [{ ...renameMessages(data as StoredRow, data.session_id, target), session_id: target }];
+  }
+
+  private toOwnBranch(row: StoredRow): StoredRow[] {
+    const { data } = BranchRow.safeParse(row);
+    const target = data && this.sessions.get(data.session_id);
+    if (!data || target === undefined) return [];
+    return [{ ...renameMessages(data as StoredRow, data.session_id, target), session_id: target }];
+  }
+
+  private async toOwnState(row: StoredRow, ownRoom: string): Promise<StoredRow[]> {
+    const { data } = RoomStateRow.safeParse(row);
+    if (!data || data.data === null) return [];
+    return [{ ...(data as StoredRow), room_id: await this.findRoom(data.room_id, ownRoom) }];
+  }
+
+  /** The user's own room with the other oracle becomes that with this one; other rooms keep their ids. */
+  private async findRoom(roomId: string, ownRoom: string): Promise<string> {
+    const { owner, oracle, rooms } = this.deps;
+    if (roomId !== '' && roomId !== ownRoom) return roomId;
+    return rooms.getRoom({ owner, oracleDid: oracle.did });
+  }
+}
+
+/** In a session with another id, messages need other ids too. */
+function renameMessages(row: StoredRow, sessionId: string, target: string): StoredRow {
+  if (sessionId === target) return row;
+  const renamed = MESSAGE_COLUMNS.flatMap((column) => {
+    const id = row[column];
+    return typeof id === 'string' && id !== '' ? [[column, deriveId(0, [target, id])]] : [];
+  });
+  return { ...row, ...Object.fromEntries(renamed) };
+}
+
+function toMessageRow(
+  { id, type, content, createdAt }: ImportedMessage,
+  place: { id: string; turn: number; seq: number; parent: string | null },
+): StoredRow {
+  return {
+    id,
+    session_id: place.id,
+    turn: place.turn,
+    seq: place.seq,
+    parent: place.parent,
+    type,
+    content,
+    parts: null,
+    metadata: null,
+    error: null,
+    request_id: id,
+    run_id: null,
+    is_complete: 1,
+    created_at: createdAt,
+  };
+}
+
+/** A UUID of version 8 that the text determines; it sorts by time like those of the host. */
+function deriveId(time: number, text: readonly string[]): string {
+  const bytes = createHash('sha256').update(JSON.stringify(text)).digest().subarray(0, 16);
+  bytes.writeUIntBE(Math.min(time, 0xffffffffffff), 0, 6);
+  bytes.writeUInt8(0x80 | (bytes.readUInt8(6) & 0x0f), 6);
+  bytes.writeUInt8(0x80 | (bytes.readUInt8(8) & 0x3f), 8);
+  const hex = bytes.toString('hex');
+  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5');
+}
+
+async function* toIterable(rows: readonly StoredRow[]): AsyncGenerator<StoredRow> {
+  yield* rows;
+}
+
+/** Few rows, or few characters, at a time: other writers must not wait long. */
+async function* toBatches(rows: AsyncIterable<StoredRow>): AsyncGenerator<readonly StoredRow[]> {
+  let batch: StoredRow[] = [];
+  let length = 0;
+  for await (const row of rows) {
+    batch.push(row);
+    length += JSON.stringify(row).length;
+    if (batch.length < ROWS_PER_BATCH && length < BATCH_LENGTH) continue;
+    yield batch;
+    batch = [];
+    length = 0;
+  }
+  if (batch.length > 0) yield batch;
+}

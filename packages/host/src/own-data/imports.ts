@@ -1,0 +1,308 @@
+import { createReadStream, createWriteStream } from 'node:fs';
+import { mkdir, open, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { type ImportJob, OracleError } from '@sibyl/protocol';
+import type { Logger } from 'pino';
+import type { DiskSpace } from '../store/disk-space.js';
+import type { ImportProgress, ImportStore } from '../store/own-data/import-store.js';
+import type { StoredRow } from '../store/own-data/owner-rows.js';
+import { isStoreError } from '../store/store-errors.js';
+import {
+  MANIFEST,
+  type Manifest,
+  SIGNATURE,
+  toPartPath,
+  verifyManifest,
+} from './archive-format.js';
+import {
+  ArchiveReader,
+  readArrayItems,
+  readLines,
+  rejectArchive,
+  TOO_LARGE,
+} from './archive-reader.js';
+import { convertConversation } from './chatgpt.js';
+import type { ImportWriter } from './import-writer.js';
+
+/** Of all users on this host. */
+const MAX_RUNNING = 2;
+const RETRY_SECONDS = 60;
+const PROGRESS_MS = 1000;
+/** A job that was not updated for so long has lost its host. */
+const LOST_MS = 120_000;
+/** Both passes over an archive: checking its hashes, and storing its content. */
+const PASSES = 2;
+/** The name of the conversations in an export of ChatGPT. */
+const CONVERSATIONS = /^(?:[^/]+\/)?conversations(?:-\d+)?\.json$/;
+
+interface ImportsDeps {
+  readonly store: ImportStore;
+  readonly createWriter: (owner: string) => ImportWriter;
+  readonly disk: DiskSpace | undefined;
+  /** The folder for archives until they are imported. */
+  readonly dataDir: string;
+  /** The most bytes of an archive, compressed or not. */
+  readonly maxBytes: number;
+  readonly logger: Logger;
+}
+
+interface RunningImport {
+  readonly owner: string;
+  readonly id: string;
+  readonly path: string;
+  readonly writer: ImportWriter;
+  readonly progress: { -readonly [Field in keyof ImportProgress]: ImportProgress[Field] };
+}
+
+/** Imports archives: receives them as files, then stores their content in the background. */
+export class Imports {
+  /** The users whose import is running; few, because their number is limited. */
+  private readonly running = new Map<string, Promise<void>>();
+  private readonly closing = new AbortController();
+
+  constructor(private readonly deps: ImportsDeps) {}
+
+  /** Receives an archive and starts to import it. */
+  async start(owner: string, body: Readable): Promise<ImportJob> {
+    if (this.running.has(owner)) throw new OracleError('import_running');
+    if (this.running.size >= MAX_RUNNING || this.closing.signal.aborted)
+      throw new OracleError('imports_busy', { retryAfterSeconds: RETRY_SECONDS });
+    const ended = Promise.withResolvers<void>();
+    this.running.set(owner, ended.promise);
+    const end = () => {
+      this.running.delete(owner);
+      ended.resolve();
+    };
+    try {
+      const running = await this.receive(owner, body);
+      const job = await this.deps.store.createJob(owner, running.progress);
+      void this.run({ ...running, owner, id: job.id }).finally(end);
+      return job;
+    } catch (error) {
+      end();
+      throw error;
+    }
+  }
+
+  async find(owner: string, id: string): Promise<ImportJob> {
+    const job = await this.deps.store.findJob(owner, id);
+    if (!job) throw new OracleError('import_not_found');
+    const isLost = job.status === 'running' && Date.now() - Date.parse(job.updatedAt) > LOST_MS;
+    return isLost ? { ...job, status: 'failed', error: STOPPED } : job;
+  }
+
+  /** Cancels running imports: sent again, they continue where they were. */
+  async close(): Promise<void> {
+    this.closing.abort(new Error(STOPPED));
+    await Promise.all(this.running.values());
+  }
+
+  private async receive(owner: string, body: Readable) {
+    const { disk, dataDir, maxBytes, createWriter } = this.deps;
+    await disk?.assertRoom();
+    const folder = join(dataDir, 'imports');
+    await mkdir(folder, { recursive: true, mode: 0o700 });
+    const path = join(folder, crypto.randomUUID());
+    let bytes = 0;
+    const limit = async function* (chunks: AsyncIterable<Buffer>) {
+      for await (const chunk of chunks) {
+        bytes += chunk.length;
+        if (bytes > maxBytes) throw new OracleError('body_too_large', { message: TOO_LARGE });
+        yield chunk;
+      }
+    };
+    try {
+      const file = createWriteStream(path, { mode: 0o600, flags: 'wx' });
+      // The connection stays open for the reply to a body that is too large.
+      await pipeline(limit(body.iterator({ destroyOnReturn: false })), file, {
+        signal: this.closing.signal,
+      });
+      if (bytes === 0) throw rejectArchive('The body is empty: send the archive as it is');
+    } catch (error) {
+      await rm(path, { force: true });
+      throw error;
+    }
+    const progress: RunningImport['progress'] = {
+      status: 'running',
+      format: null,
+      bytes: 0,
+      totalBytes: 0,
+      stored: {},
+      present: 0,
+      refused: 0,
+    };
+    return { path, progress, writer: createWriter(owner) };
+  }
+
+  private async run(running: RunningImport): Promise<void> {
+    const { store, logger } = this.deps;
+    const { owner, id, path, progress } = running;
+    const report = () => store.updateJob(owner, id, this.describe(running));
+    const timer = setInterval(() => void report().catch(() => undefined), PROGRESS_MS);
+    try {
+      await this.read(running);
+      progress.status = 'finished';
+    } catch (error) {
+      progress.status = 'failed';
+      progress.error = this.explain(error, running);
+    } finally {
+      clearInterval(timer);
+      await rm(path, { force: true });
+      await report().catch((err) => logger.warn({ err, did: owner }, 'import not reported'));
+    }
+  }
+
+  private describe({ progress, writer }: RunningImport): ImportProgress {
+    return { ...progress, ...writer.counts };
+  }
+
+  private explain(error: unknown, { owner, id }: RunningImport): string {
+    if (this.closing.signal.aborted) return STOPPED;
+    if (error instanceof OracleError) return error.message;
+    this.deps.logger.error({ err: error, did: owner, importId: id }, 'import failed');
+    if (isStoreError(error)) return 'The store is not available. Send the archive again.';
+    return 'The import failed within the host. Send the archive again.';
+  }
+
+  private async read(running: RunningImport): Promise<void> {
+    if (!(await isZip(running.path))) return this.readConversations(running);
+    const { maxBytes } = this.deps;
+    const { signal } = this.closing;
+    const options = { maxBytes: maxBytes * PASSES, signal };
+    const archive = await ArchiveReader.open(running.path, options);
+    try {
+      if (archive.paths.includes(MANIFEST)) await this.readExport(archive, running);
+      else await this.readChatGpt(archive, running);
+    } finally {
+      archive.close();
+    }
+  }
+
+  private async readExport(archive: ArchiveReader, running: RunningImport): Promise<void> {
+    const { progress, writer } = running;
+    const [bytes, signature] = [
+      await archive.readSmall(MANIFEST),
+      await archive.readSmall(SIGNATURE),
+    ];
+    const { ok, error } = verifyManifest(bytes, signature);
+    if (error !== undefined) throw rejectArchive(error);
+    const { manifest, key } = ok;
+    progress.format = 'sibyl';
+    progress.signedBy = key;
+    const parts = new Map(
+      ['rooms', ...writer.tables].map((table) => [table, listParts(manifest, table)]),
+    );
+    const files = [...parts.values()].flat();
+    progress.totalBytes = files.reduce((sum, file) => sum + file.bytes, 0);
+    // Nothing is stored of an archive that is damaged.
+    for (const { path, sha256 } of files)
+      if ((await archive.hash(path)) !== sha256) throw rejectArchive(`${path} was changed`);
+    const read = (table: string) => this.readRows(archive, parts.get(table) ?? [], running);
+    const ownRoom = await findOwnRoom(manifest, read('rooms'));
+    for (const table of writer.tables) await writer.add(table, read(table), ownRoom);
+    await writer.complete();
+  }
+
+  private async *readRows(
+    archive: ArchiveReader,
+    files: Manifest['files'],
+    { progress, writer }: RunningImport,
+  ): AsyncGenerator<StoredRow> {
+    for (const { path } of files)
+      for await (const line of readLines(countBytes(archive.chunks(path), progress))) {
+        const row = parseRow(line);
+        if (row) yield row;
+        else writer.counts.refused += 1;
+      }
+  }
+
+  private async readChatGpt(archive: ArchiveReader, running: RunningImport): Promise<void> {
+    const paths = archive.paths.filter((path) => CONVERSATIONS.test(path));
+    if (paths.length === 0)
+      throw rejectArchive(
+        `The archive is neither an export of an oracle (${MANIFEST} is missing) nor one of ChatGPT (conversations.json is missing)`,
+      );
+    for (const path of paths) await this.storeConversations(archive.chunks(path), running);
+  }
+
+  /** The conversations of ChatGPT without the archive around them. */
+  private async readConversations(running: RunningImport): Promise<void> {
+    const file = createReadStream(running.path, { signal: this.closing.signal });
+    await this.storeConversations(file, running);
+  }
+
+  private async storeConversations(
+    chunks: AsyncIterable<Buffer>,
+    { progress, writer }: RunningImport,
+  ): Promise<void> {
+    let count = 0;
+    for await (const text of readArrayItems(countBytes(chunks, progress))) {
+      const conversation = convertConversation(parseJson(text));
+      if (conversation) await writer.addConversation(conversation);
+      else writer.counts.refused += 1;
+      count += 1;
+      if (conversation) progress.format = 'chatgpt';
+    }
+    if (count === 0 || progress.format === null)
+      throw rejectArchive('The file contains no conversations of ChatGPT');
+  }
+}
+
+const STOPPED =
+  'The host stopped before the import had ended. Send the archive again: what is stored stays, and the rest is added.';
+
+async function isZip(path: string): Promise<boolean> {
+  const file = await open(path);
+  try {
+    const { buffer } = await file.read(Buffer.alloc(2), 0, 2, 0);
+    return buffer.toString('latin1') === 'PK';
+  } finally {
+    await file.close();
+  }
+}
+
+/** The parts of a table, in order. */
+function listParts({ files }: Manifest, table: string): Manifest['files'] {
+  const byPath = new Map(files.map((file) => [file.path, file]));
+  const parts: Manifest['files'] = [];
+  for (let part = 1; ; part++) {
+    const file = byPath.get(toPartPath(table, part));
+    if (!file) return parts;
+    parts.push(file);
+  }
+}
+
+async function findOwnRoom(
+  { oracle }: Manifest,
+  rooms: AsyncIterable<StoredRow>,
+): Promise<string | undefined> {
+  for await (const { id, oracle_did } of rooms)
+    if (oracle_did === oracle.did && typeof id === 'string') return id;
+  return undefined;
+}
+
+async function* countBytes(
+  chunks: AsyncIterable<Buffer>,
+  progress: RunningImport['progress'],
+): AsyncGenerator<Buffer> {
+  for await (const chunk of chunks) {
+    progress.bytes += chunk.length;
+    yield chunk;
+  }
+}
+
+function parseRow(line: string): StoredRow | undefined {
+  const value = parseJson(line);
+  const isRow = typeof value === 'object' && value !== null && !Array.isArray(value);
+  return isRow ? (value as StoredRow) : undefined;
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

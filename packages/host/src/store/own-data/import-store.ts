@@ -1,0 +1,178 @@
+import type { ImportJob } from '@sibyl/protocol';
+import { type Insertable, type Kysely, sql } from 'kysely';
+import type { Schema, StoreContext } from '../database.js';
+import type { OwnedTable, OwnerRows, StoredRow, StoredValue } from './owner-rows.js';
+
+/** Jobs that are kept for one user. */
+const JOBS_PER_USER = 20;
+
+/** What the progress of an import is stored as. */
+export type ImportProgress = Omit<ImportJob, 'id' | 'createdAt' | 'updatedAt'>;
+
+/** Stores imported rows without changing existing ones, and the progress of imports. */
+export class ImportStore {
+  constructor(
+    private readonly context: StoreContext,
+    private readonly rows: OwnerRows,
+  ) {}
+
+  async createJob(owner: string, progress: ImportProgress): Promise<ImportJob> {
+    const { database, clock, newId } = this.context;
+    const now = clock();
+    const row = { owner, id: newId(), progress: JSON.stringify(progress) };
+    await database.write(async (tables) => {
+      await tables
+        .insertInto('import_jobs')
+        .values({ ...row, created_at: now, updated_at: now })
+        .execute();
+      const kept = tables
+        .selectFrom('import_jobs')
+        .select('id')
+        .where('owner', '=', owner)
+        .orderBy('id', 'desc')
+        .limit(JOBS_PER_USER);
+      await tables
+        .deleteFrom('import_jobs')
+        .where('owner', '=', owner)
+        .where('id', 'not in', kept)
+        .execute();
+    });
+    return toJob({ ...row, created_at: now, updated_at: now });
+  }
+
+  async updateJob(owner: string, id: string, progress: ImportProgress): Promise<void> {
+    const { database, clock } = this.context;
+    await database.write((tables) =>
+      tables
+        .updateTable('import_jobs')
+        .set({ progress: JSON.stringify(progress), updated_at: clock() })
+        .where('owner', '=', owner)
+        .where('id', '=', id)
+        .execute(),
+    );
+  }
+
+  async findJob(owner: string, id: string): Promise<ImportJob | undefined> {
+    const row = await this.context.database.tables
+      .selectFrom('import_jobs')
+      .selectAll()
+      .where('owner', '=', owner)
+      .where('id', '=', id)
+      .executeTakeFirst();
+    return row && toJob(row);
+  }
+
+  /** The user's own room with an oracle. */
+  async findSession(owner: string, id: string): Promise<{ createdAt: number } | undefined> {
+    const row = await this.context.database.tables
+      .selectFrom('sessions')
+      .select('created_at')
+      .where('owner', '=', owner)
+      .where('id', '=', id)
+      .executeTakeFirst();
+    return row && { createdAt: row.created_at };
+  }
+
+  async countSessions(owner: string): Promise<number> {
+    const { total } = await this.context.database.tables
+      .selectFrom('sessions')
+      .select((e) => e.fn.countAll().as('total'))
+      .where('owner', '=', owner)
+      .executeTakeFirstOrThrow();
+    return Number(total);
+  }
+
+  /** Inserts rows that fit a table; an existing row with the same key stays as it is. Returns how many are new. */
+  async insert(owner: string, name: string, rows: readonly StoredRow[]): Promise<number> {
+    const table = (await this.rows.tables()).find((known) => known.name === name);
+    const fitting = table ? rows.flatMap((row) => fitRow(table, owner, row)) : [];
+    if (fitting.length === 0) return 0;
+    return this.context.database.write(async (tables) => {
+      let added = 0;
+      // One by one: rows may have different columns, and a large one exceeds the parameters of a statement.
+      for (const row of fitting) added += await insertOne(tables, name, row);
+      return added;
+    });
+  }
+
+  /** Continues the numbers of imported sessions after their last message. */
+  async completeSession(owner: string, sessionId: string): Promise<void> {
+    await this.context.database.write(async (tables) => {
+      const last = (column: 'seq' | 'turn') =>
+        tables
+          .selectFrom('messages')
+          .select((e) => e.fn.coalesce(e.fn.max(column), sql.lit(0)).as('last'))
+          .where('owner', '=', owner)
+          .where('session_id', '=', sessionId);
+      await tables
+        .updateTable('sessions')
+        .set({ last_seq: last('seq'), last_turn: last('turn') })
+        .where('owner', '=', owner)
+        .where('id', '=', sessionId)
+        .where((e) => e.or([e('last_seq', '<', last('seq')), e('last_turn', '<', last('turn'))]))
+        .execute();
+      await tables
+        .updateTable('sessions')
+        .set((e) => ({
+          active_message_id: e
+            .selectFrom('messages')
+            .select('messages.id')
+            .whereRef('messages.owner', '=', 'sessions.owner')
+            .whereRef('messages.session_id', '=', 'sessions.id')
+            .whereRef('messages.branch', '=', 'sessions.active_branch')
+            .orderBy('turn', 'desc')
+            .orderBy('seq', 'desc')
+            .limit(1),
+        }))
+        .where('owner', '=', owner)
+        .where('id', '=', sessionId)
+        .where('active_message_id', 'is', null)
+        .execute();
+    });
+  }
+}
+
+function toJob({
+  id,
+  progress,
+  created_at,
+  updated_at,
+}: Insertable<Schema['import_jobs']>): ImportJob {
+  return {
+    ...(JSON.parse(progress) as ImportProgress),
+    id,
+    createdAt: new Date(created_at).toISOString(),
+    updatedAt: new Date(updated_at).toISOString(),
+  };
+}
+
+async function insertOne(tables: Kysely<Schema>, name: string, row: StoredRow): Promise<number> {
+  const columns = Object.keys(row);
+  const { numAffectedRows } = await sql`insert into ${sql.table(name)}
+    (${sql.join(columns.map((column) => sql.ref(column)))})
+    values (${sql.join(columns.map((column) => row[column]))})
+    on conflict do nothing`.execute(tables);
+  return Number(numAffectedRows ?? 0);
+}
+
+/** The columns that the table has, if their types fit; empty otherwise. */
+function fitRow(table: OwnedTable, owner: string, row: StoredRow): StoredRow[] {
+  const known = table.columns.filter(({ name }) => Object.hasOwn(row, name));
+  if (!known.every(({ name, kind }) => fits(kind, row[name] ?? null))) return [];
+  const values = known.map(({ name }) => [name, row[name] ?? null] as const);
+  return [{ ...Object.fromEntries(values), [table.ownerColumn]: owner }];
+}
+
+function fits(kind: string, value: StoredValue): boolean {
+  if (value === null) return true;
+  switch (kind) {
+    case 'text':
+      return typeof value === 'string';
+    case 'number':
+      return typeof value === 'number' && Number.isFinite(value);
+    case 'bytes':
+      return value instanceof Uint8Array;
+    default:
+      return false;
+  }
+}

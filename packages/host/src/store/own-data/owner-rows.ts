@@ -1,0 +1,230 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Kysely, type RawBuilder, sql } from 'kysely';
+import type { Schema, StoreContext } from '../database.js';
+import type { Vault } from '../encryption.js';
+import { ERASE_EXCEPTIONS, OMITTED_COLUMNS, SEALED_COLUMNS } from './own-data-rules.js';
+import { readCatalog, type StoredTable } from './table-catalog.js';
+
+/** Rows that one statement deletes: other users must not wait long. */
+const ROWS_PER_DELETE = 500;
+/** Of tables with files. */
+const FILES_PER_DELETE = 20;
+/** What is written while a user is being erased, such as the last charge of a turn, is deleted by another pass. */
+const PASSES = 10;
+const PAUSE_MS = 100;
+
+/** How much of an export is in memory at a time, unless one value is larger. */
+const PAGE_BYTES = 512 * 1024;
+const PAGE_ROWS = 500;
+
+export type StoredValue = string | number | null | Uint8Array;
+export type StoredRow = Readonly<Record<string, StoredValue>>;
+
+/** What remains of an erased user in one table. */
+export interface KeptRows {
+  readonly table: string;
+  readonly rows: number;
+}
+
+/** All rows of a user, in every table of the host and of plugins, loaded or not. */
+export class OwnerRows {
+  constructor(
+    private readonly context: StoreContext,
+    private readonly vault: Vault,
+  ) {}
+
+  /** The tables that can contain rows of a user, parents before the tables that refer to them. */
+  async tables(): Promise<readonly OwnedTable[]> {
+    return (await readCatalog(this.context.database)).filter(isOwned);
+  }
+
+  /** Deletes all rows of a user, except what `ERASE_EXCEPTIONS` lists. */
+  async erase(owner: string, pseudonym: string): Promise<{ rows: number; kept: KeptRows[] }> {
+    const tables = (await this.tables()).toReversed();
+    let rows = 0;
+    for (let pass = 0, found = 1; found > 0; pass++) {
+      if (pass === PASSES)
+        throw new Error('Rows of an erased user are written faster than they are deleted');
+      if (pass > 0) await sleep(PAUSE_MS);
+      found = 0;
+      for (const table of tables) found += await this.eraseTable(table, owner, pseudonym);
+      rows += found;
+    }
+    return { rows, kept: await this.countKept(tables, [owner, pseudonym]) };
+  }
+
+  /** The rows of a user in a table, in pages of about the same size, without binary columns. */
+  async *pages(table: OwnedTable, owner: string): AsyncGenerator<readonly StoredRow[]> {
+    const columns = table.columns
+      .filter(({ name, kind }) => isReadable(kind) && !isOmitted(table.name, name))
+      .map(({ name }) => name);
+    for await (const page of this.read(table, owner, columns))
+      yield page.map((row) => this.unseal(table.name, owner, row));
+  }
+
+  /** The values of a binary column with the keys of their rows, one at a time. */
+  async *files(
+    table: OwnedTable,
+    owner: string,
+    column: string,
+  ): AsyncGenerator<{ readonly key: StoredRow; readonly data: Uint8Array }> {
+    for await (const page of this.read(table, owner, [...table.key, column]))
+      for (const { [column]: data, ...key } of page)
+        if (data instanceof Uint8Array) yield { key, data };
+  }
+
+  private async *read(
+    table: OwnedTable,
+    owner: string,
+    columns: readonly string[],
+  ): AsyncGenerator<readonly StoredRow[]> {
+    const order = table.key.filter((name) => name !== table.ownerColumn);
+    const selected = [...new Set([...columns, ...order])];
+    for (let after: StoredRow | undefined; ; ) {
+      const page = { table, owner, order, after };
+      // Sizes first: the next page may be a thousand times as large as this one.
+      const limit = countFitting(await this.measure({ ...page, columns }));
+      if (limit === 0) return;
+      const rows = await selectPage(this.context.database.tables, { ...page, selected, limit });
+      yield rows;
+      if (rows.length === 0 || order.length === 0) return;
+      after = rows.at(-1);
+    }
+  }
+
+  /** The sizes of the next rows in bytes. */
+  private async measure({
+    columns,
+    ...page
+  }: Position & { readonly columns: readonly string[] }): Promise<readonly number[]> {
+    const large = page.table.columns.filter(
+      ({ name, kind }) => kind !== 'number' && columns.includes(name),
+    );
+    const sizes = large.map(({ name }) => sql`coalesce(octet_length(${sql.ref(name)}), 0)`);
+    const bytes = sql`${sql.join([sql.lit(0), ...sizes], sql` + `)} as bytes`;
+    const { rows } = await sql<{ bytes: number }>`select ${bytes} ${fromPage(page)}
+      limit ${PAGE_ROWS}`.execute(this.context.database.tables);
+    return rows.map((row) => Number(row.bytes));
+  }
+
+  private unseal(table: string, owner: string, row: StoredRow): StoredRow {
+    const sealed = SEALED_COLUMNS[table];
+    if (!sealed) return row;
+    const values = Object.entries(row).map(([column, value]) => {
+      const kind = sealed[column];
+      if (kind === undefined || typeof value !== 'string') return [column, value];
+      const opened = this.vault.open(value, [kind, owner]);
+      return [column, 'ok' in opened ? opened.ok : null];
+    });
+    return Object.fromEntries(values);
+  }
+
+  private async eraseTable(table: OwnedTable, owner: string, pseudonym: string): Promise<number> {
+    const exception = ERASE_EXCEPTIONS.find(({ table: name }) => name === table.name);
+    if (exception?.keeps === 'rows' && exception.onlyWith === undefined) return 0;
+    const hasFiles = table.columns.some(({ kind }) => kind === 'bytes');
+    const limit = hasFiles ? FILES_PER_DELETE : ROWS_PER_DELETE;
+    let total = 0;
+    for (let changed = limit; changed > 0; total += changed)
+      changed = await this.context.database.write((tables) =>
+        exception?.keeps === 'without owner'
+          ? renameOwner(tables, table, { owner, limit, pseudonym })
+          : deleteSome(tables, table, { owner, limit, unless: exception?.onlyWith }),
+      );
+    return total;
+  }
+
+  private async countKept(
+    tables: readonly OwnedTable[],
+    owners: readonly string[],
+  ): Promise<KeptRows[]> {
+    const kept: KeptRows[] = [];
+    for (const table of tables) {
+      const { rows } = await sql<{ rows: number }>`select count(*) as rows
+        from ${sql.table(table.name)} where ${sql.ref(table.ownerColumn)} in (${sql.join(owners)})`.execute(
+        this.context.database.tables,
+      );
+      const count = Number(rows[0]?.rows ?? 0);
+      if (count > 0) kept.push({ table: table.name, rows: count });
+    }
+    return kept;
+  }
+}
+
+export type OwnedTable = StoredTable & { readonly ownerColumn: string };
+
+const isOwned = (table: StoredTable): table is OwnedTable => table.ownerColumn !== undefined;
+
+const isReadable = (kind: string) => kind === 'text' || kind === 'number';
+
+const isOmitted = (table: string, column: string) =>
+  OMITTED_COLUMNS.some((omitted) => omitted.table === table && omitted.column === column);
+
+/** How many rows fit into a page: at least one, if there is one. */
+function countFitting(sizes: readonly number[]): number {
+  let total = 0;
+  const end = sizes.findIndex((bytes) => {
+    total += bytes;
+    return total > PAGE_BYTES;
+  });
+  return end < 0 ? sizes.length : Math.max(1, end);
+}
+
+interface Position {
+  readonly table: OwnedTable;
+  readonly owner: string;
+  readonly order: readonly string[];
+  readonly after: StoredRow | undefined;
+}
+
+async function selectPage(
+  tables: Kysely<Schema>,
+  { selected, limit, ...page }: Position & { selected: readonly string[]; limit: number },
+): Promise<readonly StoredRow[]> {
+  const { rows } = await sql<StoredRow>`select ${names(selected)} ${fromPage(page)}
+    limit ${limit}`.execute(tables);
+  return rows;
+}
+
+/** The rows of an owner after a position, in the order of their key. */
+function fromPage({ table, owner, order, after }: Position): RawBuilder<unknown> {
+  const isAfter = after
+    ? sql`and (${names(order)}) > (${sql.join(order.map((name) => after[name]))})`
+    : sql``;
+  const sorting = order.length > 0 ? sql`order by ${names(order)}` : sql``;
+  return sql`from ${sql.table(table.name)}
+    where ${sql.ref(table.ownerColumn)} = ${owner} ${isAfter} ${sorting}`;
+}
+
+const names = (columns: readonly string[]): RawBuilder<unknown> =>
+  sql.join(columns.map((name) => sql.ref(name)));
+
+interface Some {
+  readonly owner: string;
+  readonly limit: number;
+  /** Rows with a value in this column are left out. */
+  readonly unless?: string | undefined;
+}
+
+async function deleteSome(tables: Kysely<Schema>, table: OwnedTable, some: Some): Promise<number> {
+  const { numAffectedRows } =
+    await sql`delete from ${sql.table(table.name)} where ${isAmong(table, some)}`.execute(tables);
+  return Number(numAffectedRows ?? 0);
+}
+
+async function renameOwner(
+  tables: Kysely<Schema>,
+  table: OwnedTable,
+  { pseudonym, ...some }: Some & { readonly pseudonym: string },
+): Promise<number> {
+  const { numAffectedRows } = await sql`update ${sql.table(table.name)}
+    set ${sql.ref(table.ownerColumn)} = ${pseudonym} where ${isAmong(table, some)}`.execute(tables);
+  return Number(numAffectedRows ?? 0);
+}
+
+function isAmong({ name, key, ownerColumn }: OwnedTable, { owner, limit, unless }: Some) {
+  const isFree = unless === undefined ? sql`` : sql`and ${sql.ref(unless)} is null`;
+  const isOwn = sql`${sql.ref(ownerColumn)} = ${owner} ${isFree}`;
+  if (key.length === 0) return isOwn;
+  return sql`(${names(key)}) in (select ${names(key)} from ${sql.table(name)} where ${isOwn} limit ${limit})`;
+}

@@ -1,0 +1,386 @@
+import { createHash } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { readdir, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { ImportJob } from '@sibyl/protocol';
+import { generateSigner } from '@sibyl/ucan';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ZipFile } from 'yazl';
+import { MANIFEST, SIGNATURE, signManifest } from '../src/own-data/archive-format.js';
+import { ArchiveReader, readLines } from '../src/own-data/archive-reader.js';
+import { openDatabase } from '../src/store/open-database.js';
+import { fillTables } from './support/database-scan.js';
+import { startHost, type TestHost } from './support/host.js';
+import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
+import { TestUser } from './support/user.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'sibyl-archives-'));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+async function exportOf(user: TestUser): Promise<Buffer> {
+  const response = await fetch(`${user.host.url}/me/export`, { headers: user.headers });
+  expect(response.status).toBe(200);
+  return Buffer.from(await response.arrayBuffer());
+}
+
+/** The files of an archive by their paths. */
+async function unzip(archive: Buffer): Promise<Map<string, Buffer>> {
+  const path = join(folder, crypto.randomUUID());
+  await writeFile(path, archive);
+  const signal = new AbortController().signal;
+  const reader = await ArchiveReader.open(path, { maxBytes: 1e9, signal });
+  const files = new Map<string, Buffer>();
+  for (const name of reader.paths) files.set(name, await buffer(reader.chunks(name)));
+  reader.close();
+  return files;
+}
+
+function zip(files: ReadonlyMap<string, Buffer | string>): Promise<Buffer> {
+  const archive = new ZipFile();
+  for (const [path, data] of files) archive.addBuffer(Buffer.from(data as string), path);
+  archive.end();
+  return buffer(archive.outputStream);
+}
+
+/** An archive with a manifest that fits. */
+async function signedArchive(tables: Readonly<Record<string, readonly object[]>>): Promise<Buffer> {
+  const files = new Map<string, Buffer>();
+  for (const [table, rows] of Object.entries(tables))
+    files.set(
+      `tables/${table}/000001.jsonl`,
+      Buffer.from(rows.map((row) => `${JSON.stringify(row)}\n`).join('')),
+    );
+  const manifest = Buffer.from(
+    JSON.stringify({
+      format: 'sibyl-export',
+      version: 1,
+      owner: 'did:key:zSomebody',
+      oracle: { did: 'did:key:zOther', name: 'Other' },
+      createdAt: new Date().toISOString(),
+      files: [...files].map(([path, data]) => ({
+        path,
+        bytes: data.length,
+        sha256: createHash('sha256').update(data).digest('hex'),
+      })),
+      omitted: [],
+    }),
+  );
+  files.set(MANIFEST, manifest);
+  files.set(SIGNATURE, signManifest(generateSigner(), manifest));
+  return zip(files);
+}
+
+async function send(user: TestUser, archive: Buffer | string, type = 'application/zip') {
+  const response = await fetch(`${user.host.url}/me/import`, {
+    method: 'POST',
+    headers: { ...user.headers, 'content-type': type },
+    body: archive as string,
+  });
+  return { status: response.status, body: (await response.json()) as ImportJob & { code: string } };
+}
+
+async function importInto(user: TestUser, archive: Buffer | string, type?: string) {
+  const { status, body } = await send(user, archive, type);
+  expect(status, JSON.stringify(body)).toBe(200);
+  for (;;) {
+    const { body: job } = await user.request('GET', `/me/import/${body.id}`);
+    if (job.status !== 'running') return job as ImportJob;
+    await sleep(20);
+  }
+}
+
+async function talk(user: TestUser, messages: readonly string[]): Promise<string> {
+  const { body } = await user.request('POST', '/sessions', { body: { title: 'About boats' } });
+  for (const message of messages)
+    expect(
+      (await user.request('POST', `/messages/${body.sessionId}`, { body: { message } })).status,
+    ).toBe(200);
+  return body.sessionId;
+}
+
+/** What a user sees. */
+async function readContent(user: TestUser) {
+  const { body } = await user.request('GET', '/sessions?limit=100');
+  const sessions = [];
+  for (const { sessionId, title, createdAt, lastUpdatedAt } of body.sessions) {
+    const { messages } = (await user.request('GET', `/messages/${sessionId}`)).body;
+    sessions.push({ sessionId, title, createdAt, lastUpdatedAt, messages });
+  }
+  const preferences = (await user.request('GET', '/user-preferences')).body;
+  const { facts } = (await user.request('GET', '/memory')).body;
+  return { sessions, preferences, facts };
+}
+
+const session = (id: string, more: object = {}) => ({
+  id,
+  title: 'Forged',
+  created_at: 1_700_000_000_000,
+  last_updated_at: 1_700_000_000_000,
+  room_id: 'room',
+  last_seq: 0,
+  last_turn: 0,
+  ...more,
+});
+const message = (id: string, sessionId: string, more: object = {}) => ({
+  id,
+  session_id: sessionId,
+  turn: 1,
+  seq: 1,
+  parent: null,
+  type: 'human',
+  content: 'hello',
+  parts: null,
+  metadata: null,
+  error: null,
+  request_id: 'r',
+  run_id: null,
+  is_complete: 1,
+  created_at: 1_700_000_000_000,
+  ...more,
+});
+
+describe.each(engines)('own data on %s', (engine) => {
+  let test: TestDatabase;
+  let host: TestHost;
+
+  beforeAll(async () => {
+    test = await createTestDatabase(engine);
+    host = await startHost({ env: { ...test.env, SESSIONS_PER_USER: '50', IMPORT_LIMIT: '5mb' } });
+  });
+
+  afterAll(async () => {
+    await host?.close();
+    await test?.drop();
+  });
+
+  it('GET /me/export contains every row of the caller, of no one else, and a signed manifest', async () => {
+    const [user, other] = [new TestUser(host), new TestUser(host)];
+    await talk(other, ['a secret of another user']);
+    await talk(user, ['my name is Ada', 'remember that I like boats']);
+    await user.request('POST', '/delegation', { body: { raw: user.delegate() } });
+    const database = await openDatabase(test.options);
+    const filled = await fillTables(database, user.did);
+    await database.close();
+    const files = await unzip(await exportOf(user));
+    const manifest = JSON.parse(String(files.get(MANIFEST)));
+    expect(manifest).toMatchObject({ owner: user.did, oracle: { did: host.did } });
+    for (const { path, bytes, sha256 } of manifest.files) {
+      const data = files.get(path) ?? Buffer.alloc(0);
+      expect([path, data.length]).toEqual([path, bytes]);
+      expect(createHash('sha256').update(data).digest('hex')).toBe(sha256);
+    }
+    const tables = [...files.keys()].flatMap((path) => /^tables\/(\w+)\//.exec(path)?.[1] ?? []);
+    expect(filled.filter((name) => !tables.includes(name))).toEqual([]);
+    const all = [...files.values()].map(String).join('');
+    expect(all).toContain('my name is Ada');
+    expect(all).not.toContain('a secret of another user');
+    expect(all).not.toContain(other.did);
+    // No credentials.
+    expect(String(files.get('tables/delegations/000001.jsonl'))).not.toContain('ciphertext');
+    const [path, data] = [...files].find(([name]) => name.startsWith('files/blobs/')) ?? ['', ''];
+    expect(String(data)).toMatch(/^[0-9a-f-]{36}$/);
+    expect(String(files.get('tables/blobs/000001.jsonl'))).toContain(path);
+  });
+
+  it('POST /me/import restores an export at another oracle, once', async () => {
+    const user = new TestUser(host);
+    await talk(user, ['my name is Ada', 'what time is it?']);
+    await talk(user, ['call yourself Grace', 'remember that I like boats']);
+    const content = await readContent(user);
+    expect(content.preferences).not.toEqual({});
+    const archive = await exportOf(user);
+    const elsewhere = await startHost();
+    try {
+      const there = user.at(elsewhere);
+      const job = await importInto(there, archive);
+      expect(job).toMatchObject({ status: 'finished', format: 'sibyl', refused: 0 });
+      expect(job.stored).toMatchObject({ sessions: 2, messages: 8 });
+      expect(job.bytes).toBe(job.totalBytes);
+      expect(await readContent(there)).toEqual(content);
+      const again = await importInto(there, archive);
+      expect(Object.values(again.stored).every((count) => count === 0)).toBe(true);
+      expect(again.present).toBeGreaterThanOrEqual(10);
+      // An imported session continues.
+      const [first] = content.sessions;
+      const sent = { body: { message: 'and now?' } };
+      const { status } = await there.request('POST', `/messages/${first?.sessionId}`, sent);
+      expect(status).toBe(200);
+      const { messages } = (await there.request('GET', `/messages/${first?.sessionId}`)).body;
+      expect(messages).toHaveLength((first?.messages.length ?? 0) + 2);
+      expect((await importInto(there, archive)).stored.messages).toBe(0);
+    } finally {
+      await elsewhere.close();
+    }
+  });
+
+  it('POST /me/import never changes what exists: a session with the same id gets another', async () => {
+    const user = new TestUser(host);
+    const sessionId = await talk(user, ['mine']);
+    const before = await readContent(user);
+    const archive = await signedArchive({
+      sessions: [session(sessionId)],
+      messages: [
+        message('m1', sessionId),
+        message('m2', sessionId, { type: 'ai', seq: 2, parent: 'm1', content: 'imported' }),
+      ],
+    });
+    expect((await importInto(user, archive)).stored).toMatchObject({ sessions: 1, messages: 2 });
+    expect((await importInto(user, archive)).stored).toMatchObject({ sessions: 0, messages: 0 });
+    const after = await readContent(user);
+    expect(after.sessions).toContainEqual(before.sessions[0]);
+    const added = after.sessions.find((each) => each.sessionId !== sessionId);
+    expect(added?.messages.map((each: { content: string }) => each.content)).toEqual([
+      'hello',
+      'imported',
+    ]);
+  });
+
+  it('POST /me/import rejects what was changed, is damaged or too large, and stores nothing of it', async () => {
+    const user = new TestUser(host);
+    await talk(user, ['my name is Ada']);
+    const files = await unzip(await exportOf(user));
+    const there = new TestUser(host);
+    const change = async (path: string, data: string) => {
+      const archive = await zip(new Map([...files, [path, Buffer.from(data)]]));
+      const { status, error } = await importInto(there, archive);
+      expect(status).toBe('failed');
+      return error;
+    };
+    expect(await change('tables/messages/000001.jsonl', '{}')).toContain('was changed');
+    const manifest = String(files.get(MANIFEST)).replace('2', '3');
+    expect(await change(MANIFEST, manifest)).toContain('signature');
+    const whole = await zip(files);
+    expect((await importInto(there, whole.subarray(0, -30))).error).toContain('complete zip');
+    expect((await importInto(there, 'PK but no archive')).error).toContain('complete zip');
+    const name = Buffer.from('aa/bb/etc/passwd.txt');
+    const harmless = await zip(new Map([[String(name), 'x']]));
+    const hostile = Buffer.from(harmless.toString('latin1').replaceAll('aa/bb', '../..'), 'latin1');
+    expect((await importInto(there, hostile)).error).toContain('list of files');
+    // Zeros compress to nothing.
+    const bomb = await zip(new Map([['conversations.json', Buffer.alloc(30_000_000, 0x20)]]));
+    expect(bomb.length).toBeLessThan(100_000);
+    expect((await importInto(there, bomb)).error).toContain('IMPORT_LIMIT');
+    const large = await send(there, Buffer.alloc(6_000_000));
+    expect(large).toMatchObject({ status: 413, body: { code: 'body_too_large' } });
+    expect((await send(there, '')).status).toBe(400);
+    expect((await readContent(there)).sessions).toEqual([]);
+    expect(await readdir(join(host.dataDir, 'imports'))).toEqual([]);
+  });
+
+  it('POST /me/import takes only rows that fit, and only of tables that a user may write', async () => {
+    const user = new TestUser(host);
+    const archive = await signedArchive({
+      sessions: [session('good'), session('bad id!'), session('late', { created_at: -1 })],
+      messages: [
+        message('m1', 'good', { parts: '{"not": "parts"}', is_complete: 1 }),
+        message('m2', 'unknown-session'),
+        message('m3', 'good', { turn: 'one' }),
+        message('m4', 'good', { type: 'system' }),
+        message('m5', 'good', { seq: 9, turn: 9, owner: 'did:key:zVictim' }),
+      ],
+      callers: [{ did: user.did, cid: 'x', created_at: 1 }],
+      delegations: [{ cid: 'x', audience: host.did, created_at: 1 }],
+      runs: [{ id: 'run', session_id: 'good', status: 'running' }],
+      credits_accounts: [{ balance: 1_000_000 }],
+    });
+    const job = await importInto(user, archive);
+    expect(job).toMatchObject({ status: 'finished', refused: 5 });
+    expect(job.stored).toMatchObject({ sessions: 1, messages: 2 });
+    expect(Object.keys(job.stored)).not.toContain('callers');
+    const { messages } = (await user.request('GET', '/messages/good')).body;
+    expect(messages).toHaveLength(2);
+    expect((await user.request('GET', '/delegation/list')).body.delegations ?? []).toEqual([]);
+    const sent = { body: { message: 'continues after the last turn' } };
+    expect((await user.request('POST', '/messages/good', sent)).status).toBe(200);
+  });
+
+  it('POST /me/import stops at SESSIONS_PER_USER', async () => {
+    const user = new TestUser(host);
+    const sessions = Array.from({ length: 60 }, (_, i) => session(`s${i}`));
+    const job = await importInto(user, await signedArchive({ sessions }));
+    expect(job).toMatchObject({ status: 'finished', refused: 10, stored: { sessions: 50 } });
+  });
+
+  it('POST /me/import reads conversations of ChatGPT, in an archive or alone, once', async () => {
+    const user = new TestUser(host);
+    const node = (id: string, parent: string | null, role: string, text: string, more = {}) => ({
+      [id]: {
+        id,
+        parent,
+        children: [],
+        message: {
+          id,
+          author: { role },
+          create_time: 1_700_000_001,
+          content: { content_type: 'text', parts: [text] },
+          ...more,
+        },
+      },
+    });
+    const conversation = {
+      title: 'Trip "to" Rome \\ [1]',
+      create_time: 1_700_000_000.5,
+      update_time: 1_700_000_100,
+      conversation_id: 'c1',
+      current_node: 'a2',
+      mapping: {
+        root: { id: 'root', parent: null, children: ['s'], message: null },
+        ...node('s', 'root', 'system', 'You are ChatGPT'),
+        ...node('q', 's', 'user', 'Where is Rome? {"a": [1]}'),
+        ...node('t', 'q', 'assistant', 'search("Rome")', { recipient: 'browser' }),
+        ...node('a1', 't', 'assistant', 'In Italy.'),
+        ...node('a2', 'a1', 'assistant', 'Do you want a map?'),
+        ...node('other', 'q', 'assistant', 'an answer of another branch'),
+      },
+    };
+    const loop = {
+      ...conversation,
+      title: 'Loop',
+      conversation_id: 'c2',
+      current_node: 'q',
+      mapping: node('q', 'q', 'user', 'a loop'),
+    };
+    const text = JSON.stringify([conversation, loop, { not: 'a conversation' }]);
+    const job = await importInto(user, text, 'application/json');
+    expect(job).toMatchObject({ status: 'finished', format: 'chatgpt', refused: 1 });
+    expect(job.stored).toMatchObject({ sessions: 2, messages: 3 });
+    const archive = await zip(new Map([['conversations.json', text]]));
+    expect((await importInto(user, archive)).stored).toMatchObject({ sessions: 0, messages: 0 });
+    const { sessions } = await readContent(user);
+    const rome = sessions.find(({ title }) => title.startsWith('Trip'));
+    expect(rome).toMatchObject({
+      title: 'Trip "to" Rome \\ [1]',
+      createdAt: '2023-11-14T22:13:20.500Z',
+      messages: [
+        { type: 'human', content: 'Where is Rome? {"a": [1]}' },
+        { type: 'ai', content: 'In Italy.\n\nDo you want a map?' },
+      ],
+    });
+    const broken = await importInto(user, text.slice(0, -20), 'application/json');
+    expect(broken).toMatchObject({ status: 'failed' });
+    const none = await importInto(user, '[]', 'application/json');
+    expect(none.error).toContain('no conversations');
+  });
+
+  it('GET /me/import/:id is unknown for others', async () => {
+    const user = new TestUser(host);
+    const job = await importInto(user, await signedArchive({ sessions: [session('s1')] }));
+    const { status, body } = await new TestUser(host).request('GET', `/me/import/${job.id}`);
+    expect({ status, code: body.code }).toEqual({ status: 404, code: 'import_not_found' });
+  });
+});
+
+it('readLines splits anywhere', async () => {
+  const text = Buffer.from('{"a":"é"}\n\n{"b":2}\n{"c":3}');
+  for (const size of [1, 2, 5, 100]) {
+    const chunks = async function* () {
+      for (let at = 0; at < text.length; at += size) yield text.subarray(at, at + size);
+    };
+    const lines: string[] = [];
+    for await (const line of readLines(chunks())) lines.push(line);
+    expect(lines).toEqual(['{"a":"é"}', '{"b":2}', '{"c":3}']);
+  }
+});

@@ -1,0 +1,56 @@
+import { randomInt, randomUUID } from 'node:crypto';
+import { sql } from 'kysely';
+import type { Database } from '../../src/store/database.js';
+import { readCatalog, type StoredTable } from '../../src/store/own-data/table-catalog.js';
+
+/** The tables and columns whose values contain a text, in the whole database. */
+export async function findText(database: Database, text: string): Promise<string[]> {
+  const found: string[] = [];
+  for (const table of await readCatalog(database))
+    for (const { name, kind } of table.columns) {
+      const value =
+        kind === 'bytes' && database.engine === 'postgres'
+          ? sql`encode(${sql.ref(name)}, 'escape')`
+          : sql`cast(${sql.ref(name)} as text)`;
+      const { rows } = await sql`select 1 from ${sql.table(table.name)}
+        where ${value} like ${`%${text}%`} limit 1`.execute(database.tables);
+      if (rows.length > 0) found.push(`${table.name}.${name}`);
+    }
+  return found;
+}
+
+/** Adds a row of a user to every table that has none yet; rows refer to each other by the same id. */
+export async function fillTables(database: Database, owner: string): Promise<string[]> {
+  const filled: string[] = [];
+  const values = { owner, id: randomUUID(), number: randomInt(1_000_000_000) };
+  for (const table of await readCatalog(database)) {
+    if (table.ownerColumn === undefined) continue;
+    const row = createRow({ ...table, ownerColumn: table.ownerColumn }, values);
+    const columns = sql.join(Object.keys(row).map((name) => sql.ref(name)));
+    await database.write((tables) =>
+      sql`insert into ${sql.table(table.name)} (${columns})
+        values (${sql.join(Object.values(row))}) on conflict do nothing`.execute(tables),
+    );
+    filled.push(table.name);
+  }
+  return filled;
+}
+
+interface Filling {
+  readonly owner: string;
+  readonly id: string;
+  readonly number: number;
+}
+
+function createRow(
+  { columns, ownerColumn }: StoredTable & { ownerColumn: string },
+  { owner, id, number }: Filling,
+) {
+  const values = columns.flatMap(({ name, kind }) => {
+    if (kind === 'other') return [];
+    if (name === ownerColumn) return [[name, owner]];
+    const value = { text: id, number, bytes: Buffer.from(id) }[kind];
+    return [[name, value]];
+  });
+  return Object.fromEntries(values) as Record<string, unknown>;
+}

@@ -1,0 +1,76 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
+import { startHost, type TestHost } from './support/host.js';
+import { openSession, stream } from './support/stream.js';
+import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
+import { TestUser } from './support/user.js';
+
+const MODEL = 'openai-compatible/controlled';
+
+describe.each(engines)('GET /usage on %s', (engine) => {
+  let test: TestDatabase;
+  let model: ControlledModel;
+  let host: TestHost;
+
+  beforeAll(async () => {
+    test = await createTestDatabase(engine);
+    model = await startControlledModel();
+    const prices = { input: 1_000_000, output: 2_000_000 };
+    const MODEL_SETTINGS = JSON.stringify({ [MODEL]: { prices } });
+    host = await startHost({ env: { ...model.env, ...test.env, MODEL_SETTINGS } });
+  });
+
+  afterAll(async () => {
+    await host?.close();
+    model?.close();
+    await test?.drop();
+  });
+
+  async function say(user: TestUser, sessionId: string): Promise<void> {
+    const live = await stream(user, sessionId, { message: 'hello' });
+    (await model.next()).answer('Hi');
+    await live.toEnd();
+  }
+
+  const read = async (user: TestUser, query = '') =>
+    (await user.request('GET', `/usage${query}`)).body;
+
+  it('GET /usage adds up turns, tokens and cost by day, model and session, titles included', async () => {
+    const [user, other] = [new TestUser(host), new TestUser(host)];
+    const first = await openSession(user);
+    await say(user, first);
+    await say(user, first);
+    const second = await openSession(user);
+    await say(user, second);
+    // Each call costs 7 tokens and 3; three answers and two titles.
+    const five = { inputTokens: 35, outputTokens: 15, cachedTokens: 0, cost: 65 };
+    await expect.poll(async () => (await read(user)).total).toEqual({ turns: 3, ...five });
+    const usage = await read(user);
+    const today = new Date().toISOString().slice(0, 10);
+    expect(usage.days).toEqual([{ day: today, turns: 3, ...five }]);
+    expect(usage.models).toEqual([{ model: MODEL, turns: 3, ...five }]);
+    const ids = usage.sessions.map(({ sessionId }: { sessionId: string }) => sessionId);
+    expect(ids).toEqual([first, second]);
+    expect(usage.sessions[0]).toMatchObject({ turns: 2, inputTokens: 21, title: 'hello' });
+    expect((await read(other)).total.turns).toBe(0);
+  });
+
+  it('GET /usage keeps what deleted sessions used', async () => {
+    const user = new TestUser(host);
+    const sessionId = await openSession(user);
+    await say(user, sessionId);
+    await expect.poll(async () => (await read(user)).total.inputTokens).toBe(14);
+    const before = await read(user);
+    await user.request('DELETE', `/sessions/${sessionId}`);
+    const after = await read(user);
+    expect(after.total).toEqual(before.total);
+    expect(after.models).toEqual(before.models);
+    expect(after.sessions[0]).not.toHaveProperty('title');
+  });
+
+  it('GET /usage names a bad query', async () => {
+    const { status, body } = await new TestUser(host).request('GET', '/usage?days=0');
+    expect(status).toBe(400);
+    expect(body.message[0]).toContain('days');
+  });
+});

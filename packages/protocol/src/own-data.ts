@@ -1,0 +1,87 @@
+import { z } from 'zod';
+import { wholeNumber } from './identifiers.js';
+
+/** The capability of the invocation that confirms `DELETE /me`; its resource is the oracle's DID. */
+export const ERASE_CAPABILITY = 'oracle/erase';
+
+/** Body of `DELETE /me`. */
+export const EraseMe = z
+  .strictObject({
+    invocation: z
+      .string()
+      .min(1)
+      .max(8192)
+      .describe(
+        "An invocation of the caller for this one request: the capability `oracle/erase` at the oracle's DID, base64 CAR",
+      ),
+  })
+  .meta({ id: 'EraseMe' });
+export type EraseMe = z.infer<typeof EraseMe>;
+
+/** Reply of `DELETE /me`. */
+export const Erased = z
+  .object({
+    rows: z.int().describe('How many rows were deleted or no longer say whose they were'),
+    kept: z.array(
+      z.object({
+        table: z.string(),
+        rows: z.int(),
+        keeps: z.enum(['rows', 'without owner']),
+        reason: z.string(),
+      }),
+    ),
+  })
+  .meta({ id: 'Erased', description: 'What was erased, and what the operator has to keep.' });
+export type Erased = z.infer<typeof Erased>;
+
+/** What an import has done so far. Reply of `POST /me/import` and `GET /me/import/:id`. */
+export const ImportJob = z
+  .object({
+    id: z.string(),
+    status: z.enum(['running', 'finished', 'failed']),
+    format: z.enum(['sibyl', 'chatgpt']).nullable().describe('Null until it was recognized'),
+    /** Of the archive. */
+    bytes: z.int().describe('Bytes of the content that were read'),
+    totalBytes: z.int().describe('Bytes of the content that will be read; 0 until it is known'),
+    stored: z.record(z.string(), z.int()).describe('How many new rows were stored, by table'),
+    present: z.int().describe('Rows that were there already; they stay as they are'),
+    refused: z.int().describe('Rows that are invalid or exceed a limit'),
+    signedBy: z.string().optional().describe('The did:key that signed the archive'),
+    error: z.string().optional().describe('Why it failed'),
+    createdAt: z.iso.datetime(),
+    updatedAt: z.iso.datetime(),
+  })
+  .meta({ id: 'ImportJob' });
+export type ImportJob = z.infer<typeof ImportJob>;
+
+const usage = {
+  turns: z.int(),
+  inputTokens: z.int(),
+  outputTokens: z.int(),
+  cachedTokens: z.int().describe('Input tokens that the provider had cached'),
+  cost: z.number().optional().describe('In the currency of the prices; absent without prices'),
+};
+
+/** Query of `GET /usage`. */
+export const ReadUsage = z.strictObject({
+  days: wholeNumber({ min: 1, max: 366 })
+    .default(30)
+    .describe('How many days in UTC, including today'),
+});
+export type ReadUsage = z.infer<typeof ReadUsage>;
+
+/** Reply of `GET /usage`. */
+export const Usage = z
+  .object({
+    since: z.iso.date().describe('The first day'),
+    total: z.object(usage),
+    days: z.array(z.object({ day: z.iso.date(), ...usage })).describe('Days with turns'),
+    models: z
+      .array(z.object({ model: z.string(), ...usage }))
+      .describe('A turn counts for each model that it used'),
+    sessions: z
+      .array(z.object({ sessionId: z.string(), title: z.string().optional(), ...usage }))
+      .describe('The 100 that used most; a deleted one has no title'),
+  })
+  .meta({ id: 'Usage', description: 'Turns, tokens and cost of the caller.' });
+export type Usage = z.infer<typeof Usage>;
