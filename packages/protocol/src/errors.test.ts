@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import { z } from 'zod';
-import { describeIssues, errorCatalog, OracleError } from './errors.js';
+import { errorCatalog, OracleError } from './errors.js';
+import { describeIssues } from './schema-issues.js';
 
 it('errorCatalog has the exact texts of the two 401 errors', () => {
   expect(errorCatalog.missing_authentication).toEqual([

@@ -55,13 +55,11 @@ export {
 } from './discovery.js';
 export type { Result } from './errors.js';
 export {
-  describeIssues,
   ErrorBody,
   type ErrorCode,
   errorCatalog,
   OracleError,
   type OracleErrorOptions,
-  type SchemaIssue,
 } from './errors.js';
 export {
   ActionCallEvent,
@@ -142,6 +140,7 @@ export {
   ScheduleWithSecret,
   UpdateSchedule,
 } from './schedules.js';
+export { describeIssues, type SchemaIssue } from './schema-issues.js';
 export {
   ChangeSession,
   CreateSession,

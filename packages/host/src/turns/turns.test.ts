@@ -39,6 +39,7 @@ function createTurns(store: Store, sessions: readonly Session[]) {
     runner: { run },
     models: { get: () => ({ id: 'main' }) },
     events: new MemoryEventBus(),
+    changes: { publish: () => undefined },
     logger: pino({ level: 'silent' }),
     settings: { maxPerUser: 1, max: 1, storeWaitMs: 1000 },
   } as unknown as ConstructorParameters<typeof Turns>[0]);
