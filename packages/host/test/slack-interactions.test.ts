@@ -36,6 +36,13 @@ const shop = definePlugin({
       },
     }),
     defineTool({
+      name: 'pay',
+      description: 'Pays',
+      inputSchema: z.object({ amount: z.number() }),
+      needsApproval: true,
+      run: () => 'paid',
+    }),
+    defineTool({
       name: 'ship',
       description: 'Ships something',
       inputSchema: z.object({}),
@@ -280,6 +287,22 @@ describe('a button', () => {
     await expect.poll(() => slack.responses.at(-1)).toMatchObject({ replace_original: true });
     await press('Yes');
     expect(readTexts().filter((text) => text === 'Bought.')).toHaveLength(1);
+  });
+
+  it('denies a call that needs approval, which only a signature gives', async () => {
+    await deliver(host, slackEvent({ text: 'pay' }));
+    (await model.next()).call({ name: 'pay', input: { amount: 5 } });
+    await expect.poll(() => hasButton('Deny')).toBe(true);
+    expect(readTexts().at(-1)).toContain('pay {"amount":5}');
+    expect(hasButton('Yes')).toBe(false);
+    await press('Deny', { user: { id: 'U2' } });
+    await expect.poll(() => slack.responses.at(-1)?.text).toContain('another user');
+    await press('Deny');
+    const next = await model.next();
+    expect(next.results.join()).toContain('denied');
+    next.answer('Not paid.');
+    await expect.poll(() => readTexts().at(-1)).toBe('Not paid.');
+    await expect.poll(() => slack.responses.at(-1)?.text).toContain('Denied');
   });
 
   it('opens a modal for what a tool needs to know; a wrong answer is refused', async () => {

@@ -26,10 +26,16 @@ beforeAll(async () => {
   const servers = {
     open: { url: server.url },
     safe: { url: server.url, protected: ['add.numbers'] },
+    asked: { url: server.url },
     dead: { url: 'http://127.0.0.1:1/mcp', timeoutMs: 500 },
   };
   host = await startHost({
-    env: { ...model.env, MCP_SERVERS: JSON.stringify(servers), OUTGOING_ALLOW: '127.0.0.1' },
+    env: {
+      ...model.env,
+      MCP_SERVERS: JSON.stringify(servers),
+      OUTGOING_ALLOW: '127.0.0.1',
+      APPROVALS: 'asked__*',
+    },
   });
   alice = new TestUser(host);
   // A turn waits only briefly for a server that is not connected.
@@ -79,6 +85,28 @@ describe('tools of MCP servers', () => {
       }),
     );
     expect({ status, output }).toEqual({ status: 'done', output: '"42"' });
+  });
+
+  it('that APPROVALS names are called only once the user has approved', async () => {
+    const before = server.calls.length;
+    const reply = await stream(alice, await openSession(alice), { message: 'Go' });
+    const name = buildToolName('asked', 'add.numbers');
+    (await model.next()).call({ name, input: { a: 1, b: 2 } });
+    const request = await reply.untilEvent('approval_request');
+    expect(request.data).toMatchObject({
+      plugin: 'mcp',
+      args: { a: 1, b: 2 },
+      requiredBy: 'operator',
+    });
+    await reply.toEnd();
+    const path = `/approvals/${request.data.approvalId}`;
+    expect((await alice.request('POST', path, { body: { decision: 'approve' } })).status).toBe(403);
+    const denied = await alice.request('POST', path, { body: { decision: 'deny' } });
+    expect(denied.status).toBe(200);
+    const after = await model.next();
+    expect(after.results[0]).toContain('denied');
+    after.answer('Fine.');
+    expect(server.calls).toHaveLength(before);
   });
 
   it('of an unreachable server are missing, and the agent is informed', async () => {

@@ -110,7 +110,9 @@ export const SlackMessage = z.object({
   /** Where to answer a slash command, for half an hour. */
   responseUrl: z.string().optional(),
   /** The answer to a question of a paused turn, which then continues. */
-  answer: z.object({ id: z.string(), value: z.unknown() }).optional(),
+  answer: z
+    .object({ id: z.string(), value: z.unknown(), isDenial: z.boolean().optional() })
+    .optional(),
 });
 export type SlackMessage = z.infer<typeof SlackMessage>;
 

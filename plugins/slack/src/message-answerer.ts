@@ -162,15 +162,22 @@ export class MessageAnswerer {
 
   private async continueTurn(
     message: SlackMessage,
-    { id, value }: NonNullable<SlackMessage['answer']>,
+    answer: NonNullable<SlackMessage['answer']>,
   ): Promise<StartedTurn | undefined> {
     const { threads, turns } = this.deps;
     const owner = getOwner(message);
     const sessionId = await threads.openSession(message);
-    const { runId, pending } = await turns.answer({ owner, id, value });
+    const { runId, pending } = await answerQuestion(turns, owner, answer);
     return pending ? undefined : { sessionId, parts: await turns.join({ owner, runId }) };
   }
 }
+
+/** Answers a question of a paused turn, or denies its call; again, it returns the same run. */
+export const answerQuestion = (
+  turns: Pick<PluginTurns, 'answer' | 'deny'>,
+  owner: string,
+  { id, value, isDenial }: NonNullable<SlackMessage['answer']>,
+) => (isDenial ? turns.deny({ owner, id }) : turns.answer({ owner, id, value }));
 
 interface StartedTurn {
   readonly sessionId: string;

@@ -11,7 +11,7 @@ import { type Delivery, parseMessage, type SlackMessage } from './delivery.js';
 import { getOwner, type Inbox } from './inbox.js';
 import type { SlackAction, SlackCommand, SlackSubmission } from './interactions.js';
 import type { SlackChannel } from './live-reply.js';
-import type { MessageAnswerer } from './message-answerer.js';
+import { answerQuestion, type MessageAnswerer } from './message-answerer.js';
 import { COMMANDS, getUserId, type Threads } from './threads.js';
 import {
   ANSWER,
@@ -169,7 +169,7 @@ export class Receiver {
     { answer, ts, channel, thread }: AnswerPlace,
   ): Promise<void> {
     const { team, user } = who;
-    await this.deps.turns.answer({ owner: getOwner(who), id: answer.id, value: answer.value });
+    await answerQuestion(this.deps.turns, getOwner(who), answer);
     const message = { eventId: `answer ${answer.id}`, ts, team, user, channel, text: '', answer };
     await this.accept(thread ? { ...message, thread } : message);
   }
@@ -243,7 +243,7 @@ interface AnswerPlace {
   readonly thread?: string | undefined;
   /** Identifies the answer. */
   readonly ts: string;
-  readonly answer: { readonly id: string; readonly value: unknown };
+  readonly answer: NonNullable<SlackMessage['answer']>;
 }
 
 const YES_NO = ['No', 'Yes'];

@@ -55,7 +55,12 @@ export const stopButton = (sessionId: string): Block =>
   actions([{ action: STOP, label: 'Stop', value: sessionId }]);
 
 /** What a button with an answer carries. */
-export const AnswerValue = z.object({ id: z.string(), value: z.unknown() });
+export const AnswerValue = z.object({
+  id: z.string(),
+  value: z.unknown(),
+  /** Whether it denies a call that needs approval. */
+  isDenial: z.boolean().optional(),
+});
 /** What a button that opens a modal for a question carries. */
 export const QuestionPlace = z.object({ id: z.string(), sessionId: z.string() });
 
@@ -72,6 +77,7 @@ const parseSchema = (schema: unknown): Schema => Schema.safeParse(schema).data ?
 
 /** The text of a question in a conversation, and buttons for the possible answers or one that opens a modal. */
 export function renderQuestion(question: PendingQuestion, sessionId: string): [string, Block] {
+  if (question.isApproval) return renderApproval(question);
   const choices = listChoices(parseSchema(question.schema));
   const buttons = choices
     ? choices.map(({ label, value }, i) => ({
@@ -88,6 +94,19 @@ export function renderQuestion(question: PendingQuestion, sessionId: string): [s
       ];
   return [describeQuestion(question), actions(buttons)];
 }
+
+/** The call that a user of Slack can only deny: approving it takes a signature. */
+function renderApproval({ id, data }: PendingQuestion): [string, Block] {
+  const { tool = 'A tool', args = {} } = Call.safeParse(data).data ?? {};
+  const value = JSON.stringify({ id, value: 'Denied', isDenial: true });
+  const button = { action: `${ANSWER}:0`, label: 'Deny', value, style: 'danger' } as const;
+  const call = escapeMarkup(`${tool} ${JSON.stringify(args)}`).slice(0, CALL_LENGTH);
+  const text = `This needs your signed approval, which Slack cannot give:\n${call}`;
+  return [text, actions([button])];
+}
+
+const Call = z.object({ tool: z.string(), args: z.record(z.string(), z.unknown()) });
+const CALL_LENGTH = 2000;
 
 /** The answers that fit on buttons. */
 function listChoices({ type, enum: values }: Schema) {

@@ -30,7 +30,7 @@ import type { Store } from '../store/store.js';
 import type { Turns } from './turns.js';
 
 interface ApprovalsDeps {
-  readonly store: Pick<Store, 'approvals' | 'activity'>;
+  readonly store: Pick<Store, 'approvals' | 'activity' | 'runs'>;
   readonly turns: Pick<Turns, 'assertOpen' | 'adopt'>;
   readonly verifier: Verifier;
   readonly oracle: OracleIdentity;
@@ -85,10 +85,19 @@ export class Approvals {
     return this.store(approval, proof ? { ...decided, proof } : decided);
   }
 
-  /** Denies a call for a user who cannot sign. */
-  async deny({ owner, id, reason }: ApprovalKey & { readonly reason?: string | undefined }) {
+  /** Denies a call for a user who cannot sign; again, it returns the same run. */
+  async deny({
+    owner,
+    id,
+    reason,
+  }: ApprovalKey & { readonly reason?: string | undefined }): Promise<ApprovalDecided> {
+    const { status, facts } = await this.get({ owner, id });
+    if (status === 'denied') {
+      const interrupt = await this.deps.store.runs.findInterrupt({ owner, interruptId: id });
+      return { id, status, runId: interrupt?.nextRunId ?? facts.runId };
+    }
     const caller = { did: owner, expiration: 0, presentedDelegation: undefined };
-    return this.decide(caller, id, { decision: 'deny', reason: reason?.slice(0, 400) });
+    return this.decide(caller, id, { decision: 'deny', reason: reason?.slice(0, MAX_REASON) });
   }
 
   private async store(approval: Approval, decided: StoredDecision): Promise<ApprovalDecided> {
@@ -160,6 +169,9 @@ export class Approvals {
     return new OracleError('invalid_decision', { message: explainRefusal(code) });
   }
 }
+
+/** As the schema of decisions allows. */
+const MAX_REASON = 400;
 
 type ProvenDecision = Omit<DecideApproval, 'reason'> & {
   readonly reason?: string | null | undefined;

@@ -62,4 +62,6 @@ export const OMITTED_COLUMNS: readonly { readonly table: string; readonly column
 export const SEALED_COLUMNS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   run_steps: { data: 'step' },
   interrupts: { data: 'interrupt', answer: 'answer' },
+  approvals: { request: 'approval', answer: 'answer', receipt: 'receipt' },
+  rules: { token: 'rules' },
 };
