@@ -6,6 +6,7 @@ const layers = [
   'own-data',
   'turns',
   'agent',
+  'files',
   'models',
   'auth',
   'store',

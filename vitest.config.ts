@@ -17,7 +17,7 @@ export const SLOW = [
   'packages/host/**/{postgres,store-away,full-disk,limits,reply-status,turn-length}.test.ts',
   'packages/host/**/{open-database,provider-endings}.test.ts',
   'packages/host/**/{host-bus,liveness,directory-lock,pooler,socket-presence,cluster-sockets}.test.ts',
-  'packages/host/test/{attacks-*,slow-reader,slack-load,long-histories,unhandled-errors}.test.ts',
+  'packages/host/test/{attacks-*,hostile-files,slow-reader,slack-load,long-histories,unhandled-errors}.test.ts',
   'packages/host/test/{declared-schemas,socket-events,socket-limits}.test.ts',
   'packages/gateway/test/{robustness,memory,outage,pool,watch}.test.ts',
   'scripts/{snippets,shell-examples,start,file-lock,soak,deployment}.test.ts',

@@ -20,6 +20,7 @@ const external = [
   /^(bufferutil|utf-8-validate)$/,
   /^swagger-ui-dist/,
   /^@ai-sdk\//,
+  /^(unpdf|mammoth|read-excel-file|html-to-text|fflate)(\/|$)/,
 ];
 
 /** Resolves to the exit code. */
@@ -69,7 +70,11 @@ async function bundle(): Promise<void> {
   const { rolldown } = await import('rolldown');
   rmSync(BUNDLE, { recursive: true, force: true });
   const host = await rolldown({
-    input: 'packages/host/dist/main.js',
+    input: {
+      main: 'packages/host/dist/main.js',
+      // A separate process, started from the path of the file.
+      'document-reader': 'packages/host/dist/files/document-reader.js',
+    },
     platform: 'node',
     external,
     plugins: [withoutFetch],

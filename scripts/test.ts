@@ -37,6 +37,7 @@ const TESTS: Check = {
 const THIRD_PARTY: readonly Check[] = [
   { name: 'schemathesis', command: ['node', 'scripts/schemathesis.ts'] },
   { name: 'FastMCP', command: ['node', 'scripts/fastmcp.ts'] },
+  { name: 'moto (S3)', command: ['node', 'scripts/moto.ts'] },
 ];
 
 const totals = { passed: 0, failed: 0, skipped: 0 };

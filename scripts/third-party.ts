@@ -10,6 +10,8 @@ export const SKIPPED = 77;
 export interface PythonPackage {
   readonly name: string;
   readonly version: string;
+  /** Optional parts to install. */
+  readonly extras?: readonly string[];
 }
 
 /** The folder of the environment. */
@@ -19,10 +21,11 @@ export const getVenv = ({ name, version }: PythonPackage) =>
 /** Installs the pinned version once; returns the reason if that fails. */
 export function installPython(wanted: PythonPackage): string | undefined {
   const venv = getVenv(wanted);
+  const extras = wanted.extras ? `[${wanted.extras.join()}]` : '';
   if (existsSync(join(venv, 'installed'))) return undefined;
   const steps = [
     ['python3', '-m', 'venv', venv],
-    [`${venv}/bin/pip`, 'install', '--quiet', `${wanted.name}==${wanted.version}`],
+    [`${venv}/bin/pip`, 'install', '--quiet', `${wanted.name}${extras}==${wanted.version}`],
     ['touch', join(venv, 'installed')],
   ];
   for (const [command = '', ...args] of steps) {

@@ -7,6 +7,7 @@ import { chat } from './commands/chat.js';
 import { credits } from './commands/credits.js';
 import { delegate } from './commands/delegate.js';
 import { doctor } from './commands/doctor.js';
+import { files } from './commands/files.js';
 import { gateway } from './commands/gateway.js';
 import { key, token } from './commands/key.js';
 import { newOracle } from './commands/new.js';
@@ -98,6 +99,7 @@ export const commands: readonly Command[] = [
   schedules,
   invite,
   callers,
+  files,
   doctor,
   plugins,
   credits,

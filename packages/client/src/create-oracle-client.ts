@@ -15,6 +15,7 @@ import { SessionSockets } from './events/session-sockets.js';
 import { HttpClient } from './http/http-client.js';
 import type {
   Delegations,
+  Files,
   Messages,
   OracleClient,
   OracleClientOptions,
@@ -46,6 +47,7 @@ export function createOracleClient(options: OracleClientOptions): OracleClient {
     search: (q, { limit, offset, signal } = {}) =>
       http.requestJson({ path: '/search', query: { q, limit, offset }, signal }),
     runs: createRuns(http, turns),
+    files: createFiles(http),
     delegation: createDelegations(http, signer),
     approvals: createApprovals(http, signer),
     rules: createRules(http, signer),
@@ -132,6 +134,31 @@ const createRuns = (http: HttpClient, turns: Turns): Runs => ({
   },
   current: (sessionId, options = {}) => turns.current(sessionId, options),
   join: (runId, { after = 0, ...options } = {}) => turns.join(runId, after, options),
+});
+
+const toFilePath = (fileId: string) => `/files/${encodeURIComponent(fileId)}`;
+
+const createFiles = (http: HttpClient): Files => ({
+  upload: (content, { name, signal } = {}) => {
+    const query = { name: name ?? (content as Partial<File>).name };
+    return http.requestJson({ method: 'POST', path: '/files', query, content, signal });
+  },
+  list: ({ limit, offset, signal } = {}) =>
+    http.requestJson({ path: '/files', query: { limit, offset }, signal }),
+  get: (fileId, options = {}) =>
+    http.requestJson({ path: `${toFilePath(fileId)}/info`, ...options }),
+  download: (fileId, { start, end, signal } = {}) => {
+    const isPart = start !== undefined || end !== undefined;
+    const range = `bytes=${start ?? 0}-${end === undefined ? '' : end - 1}`;
+    return http.request({
+      path: toFilePath(fileId),
+      signal,
+      ...(isPart && { headers: { range } }),
+    });
+  },
+  delete: async (fileId) => {
+    await http.requestJson({ method: 'DELETE', path: toFilePath(fileId) });
+  },
 });
 
 const PATH = '/delegation';

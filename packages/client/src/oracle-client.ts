@@ -7,6 +7,8 @@ import type {
   DelegationStatus,
   DelegationStored,
   JsonObject,
+  FileInfo,
+  FilePage,
   Message,
   MessagePage,
   ModelList,
@@ -85,6 +87,7 @@ export interface OracleClient {
     page?: RequestOptions & { readonly limit?: number; readonly offset?: number },
   ): Promise<SearchResults>;
   readonly runs: Runs;
+  readonly files: Files;
   readonly delegation: Delegations;
   /** Tool calls that wait for the user's signature. */
   readonly approvals: Approvals;
@@ -161,6 +164,27 @@ export interface Runs {
     runId: string,
     options?: StreamOptions & { readonly after?: number },
   ): AsyncGenerator<ReplyPart, void>;
+}
+
+/** The user's files at the oracle. Attach one to a message as `{ fileId }`. */
+export interface Files {
+  /** Stores a file; one with the same bytes is stored once. */
+  upload(
+    content: Blob | Uint8Array<ArrayBuffer>,
+    options?: RequestOptions & { readonly name?: string },
+  ): Promise<FileInfo>;
+  /** One page, newest first; `limit` defaults to 20. */
+  list(
+    page?: RequestOptions & { readonly limit?: number; readonly offset?: number },
+  ): Promise<FilePage>;
+  /** A file without its bytes. */
+  get(fileId: string, options?: RequestOptions): Promise<FileInfo>;
+  /** The response with the bytes as its body, from `start` up to `end`, exclusive. */
+  download(
+    fileId: string,
+    options?: RequestOptions & { readonly start?: number; readonly end?: number },
+  ): Promise<Response>;
+  delete(fileId: string): Promise<void>;
 }
 
 export interface DelegationTerms {

@@ -4,6 +4,7 @@ import type {
   Attachment,
   BrowserTool,
   BrowserToolCallEvent,
+  Citation,
   JsonObject,
   Message,
   MessageCacheInvalidationEvent,
@@ -250,6 +251,8 @@ export interface TurnEmit {
   browserToolCall(payload: Payload<BrowserToolCallEvent>): void;
   router(payload: Payload<RouterUpdateEvent>): void;
   messageCacheInvalidation(payload: Pick<MessageCacheInvalidationEvent, 'messageIds'>): void;
+  /** Names a source of the answer, which becomes a part of the message. */
+  citation(citation: Citation): void;
 }
 
 /** Calls functions of the user's page. */
@@ -376,5 +379,6 @@ export function createTurnEmit(
     router: (data) => emit({ event: 'router_update', data: { ...data, ...place } }),
     messageCacheInvalidation: (data) =>
       emit({ event: 'message_cache_invalidation', data: { ...data, ...place, status: 'done' } }),
+    citation: (citation) => emit({ event: 'citation', data: { citation, ...place } }),
   };
 }

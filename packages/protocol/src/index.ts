@@ -71,6 +71,7 @@ export {
   RouterUpdateEvent,
   ToolCallEvent,
 } from './events.js';
+export { FileDeleted, FileInfo, FilePage, ListFiles, UploadFile } from './files.js';
 export {
   corsExposedHeaders,
   corsMethods,
@@ -93,7 +94,6 @@ export {
   AgAction,
   Attachment,
   BrowserTool,
-  Citation,
   Message,
   MessageComponent,
   MessageList,
@@ -105,11 +105,14 @@ export {
   Reply,
   ReplyWarning,
   SendMessage,
+  SentAttachment,
   ToolCall,
   TurnAborted,
 } from './messages.js';
 export { ERASE_CAPABILITY, Erased, EraseMe, ImportJob, ReadUsage, Usage } from './own-data.js';
 export {
+  Citation,
+  CitationFrame,
   CurrentRun,
   DoneFrame,
   ErrorFrame,

@@ -1,34 +1,77 @@
 import { z } from 'zod';
 import { Id, RequestId, Timestamp, TimezoneName, UcanToken, wholeNumber } from './identifiers.js';
 import { JsonObject, type JsonSize, measureJson } from './json.js';
-import { ErrorKind, PendingAnswer, TurnUsage } from './run-frames.js';
+import { Citation, ErrorKind, PendingAnswer, TurnUsage } from './run-frames.js';
 
 const ToolName = z.string().min(1).max(128);
 const Description = z.string().max(4096);
 
-/** A file in Matrix; with both `mxcUri` and `eventId` the event wins. */
+const attachmentFields = {
+  fileId: Id.optional().describe('A file of the user, as `POST /files` returned it'),
+  mxcUri: z
+    .string()
+    .max(512)
+    .regex(/^mxc:\/\/[^/\s]+\/[^/\s]+$/, { error: 'must be mxc://server/media' })
+    .optional(),
+  eventId: z
+    .string()
+    .max(255)
+    .regex(/^\$\S+$/, { error: 'must start with $' })
+    .optional(),
+  filename: z.string().min(1).max(255),
+  mimetype: z.string().min(1).max(255),
+  size: z.int().min(0).optional(),
+  category: z.string().max(64).optional(),
+};
+
+type AttachmentPlace = Partial<Record<'fileId' | 'mxcUri' | 'eventId', string | undefined>>;
+
+const hasPlace = ({ fileId, mxcUri, eventId }: AttachmentPlace) =>
+  (fileId ?? mxcUri ?? eventId) !== undefined;
+
+const hasOnePlace = ({ fileId, mxcUri, eventId }: AttachmentPlace) =>
+  fileId === undefined || (mxcUri ?? eventId) === undefined;
+
+/** A file of the user, or one in Matrix; with both `mxcUri` and `eventId` the event wins. */
 export const Attachment = z
-  .strictObject({
-    mxcUri: z
-      .string()
-      .max(512)
-      .regex(/^mxc:\/\/[^/\s]+\/[^/\s]+$/, { error: 'must be mxc://server/media' })
-      .optional(),
-    eventId: z
-      .string()
-      .max(255)
-      .regex(/^\$\S+$/, { error: 'must start with $' })
-      .optional(),
-    filename: z.string().min(1).max(255),
-    mimetype: z.string().min(1).max(255),
-    size: z.int().min(0).optional(),
-    category: z.string().max(64).optional(),
-  })
-  .refine(({ mxcUri, eventId }) => mxcUri !== undefined || eventId !== undefined, {
-    error: 'needs mxcUri or eventId',
-  })
-  .meta({ id: 'Attachment', anyOf: [{ required: ['mxcUri'] }, { required: ['eventId'] }] });
+  .strictObject(attachmentFields)
+  .refine(hasPlace, { error: 'needs fileId, mxcUri or eventId' })
+  .refine(hasOnePlace, { error: 'fileId excludes mxcUri and eventId' })
+  .meta({
+    id: 'Attachment',
+    anyOf: [{ required: ['fileId'] }, { required: ['mxcUri'] }, { required: ['eventId'] }],
+  });
 export type Attachment = z.infer<typeof Attachment>;
+
+/** An attachment as a client sends it: the host knows name and type of the user's own files. */
+export const SentAttachment = z
+  .strictObject({
+    ...attachmentFields,
+    filename: attachmentFields.filename.optional(),
+    mimetype: attachmentFields.mimetype.optional(),
+  })
+  .refine(hasPlace, { error: 'needs fileId, mxcUri or eventId' })
+  .refine(hasOnePlace, { error: 'fileId excludes mxcUri and eventId' })
+  .refine(({ fileId, filename }) => fileId !== undefined || filename !== undefined, {
+    path: ['filename'],
+    error: 'is required without fileId',
+  })
+  .refine(({ fileId, mimetype }) => fileId !== undefined || mimetype !== undefined, {
+    path: ['mimetype'],
+    error: 'is required without fileId',
+  })
+  .meta({
+    id: 'SentAttachment',
+    anyOf: [
+      {
+        required: ['fileId'],
+        not: { anyOf: [{ required: ['mxcUri'] }, { required: ['eventId'] }] },
+      },
+      { required: ['mxcUri', 'filename', 'mimetype'], not: { required: ['fileId'] } },
+      { required: ['eventId', 'filename', 'mimetype'], not: { required: ['fileId'] } },
+    ],
+  });
+export type SentAttachment = z.infer<typeof SentAttachment>;
 
 /** A tool that runs in the user's browser. */
 export const BrowserTool = z
@@ -95,7 +138,7 @@ export const SendMessage = z
     returnAllMessages: z.boolean().default(false),
     tools: declarations(BrowserTool).optional(),
     agActions: declarations(AgAction).optional(),
-    attachments: z.array(Attachment).max(10).optional(),
+    attachments: z.array(SentAttachment).max(10).optional(),
     mcpInvocations: z
       .record(z.string().min(1).max(256), UcanToken)
       .refine((map) => Object.keys(map).length <= 32, { error: 'may hold at most 32 tokens' })
@@ -148,18 +191,6 @@ export const ToolCall = z
   })
   .meta({ id: 'ToolCall' });
 export type ToolCall = z.infer<typeof ToolCall>;
-
-/** Where a statement of an answer comes from. */
-export const Citation = z
-  .object({
-    title: z.string(),
-    url: z.string().optional(),
-    fileId: z.string().optional().describe('A file of the user'),
-    position: z.string().optional().describe('Where in the source, such as a page or a line'),
-    quote: z.string().optional(),
-  })
-  .meta({ id: 'Citation' });
-export type Citation = z.infer<typeof Citation>;
 
 /** A result that the page renders, as its `render_component` event described it. */
 export const MessageComponent = z

@@ -70,6 +70,24 @@ export const TextFrame = z
   .describe('A piece of the answer');
 export type TextFrame = z.infer<typeof TextFrame>;
 
+/** Where a statement of an answer comes from. */
+export const Citation = z
+  .object({
+    title: z.string(),
+    url: z.string().optional(),
+    fileId: z.string().optional().describe('A file of the user'),
+    position: z.string().optional().describe('Where in the source, such as a page or a line'),
+    quote: z.string().optional(),
+    marker: z.string().optional().describe('What refers to it in the text, such as `[1]`'),
+  })
+  .meta({ id: 'Citation' });
+export type Citation = z.infer<typeof Citation>;
+
+export const CitationFrame = z
+  .object({ sessionId: Id, requestId: z.string(), citation: Citation })
+  .describe('A source of the answer; it becomes a part of the message');
+export type CitationFrame = z.infer<typeof CitationFrame>;
+
 export const WarningFrame = z
   .object({
     code: z.string(),
@@ -153,6 +171,7 @@ export const runFrames = {
   router_update: RouterUpdateEvent,
   message_cache_invalidation: MessageCacheInvalidationEvent,
   approval_request: ApprovalRequestEvent,
+  citation: CitationFrame,
   warning: WarningFrame,
   error: ErrorFrame,
   done: DoneFrame,

@@ -32,6 +32,9 @@ export type ReadFile =
   | { readonly name: string; readonly type: string; readonly image: Uint8Array }
   | { readonly name: string; readonly type: string; readonly error: string };
 
+/** The host itself reads the files that it stores. */
+export const isInMatrix = ({ fileId }: Attachment) => fileId === undefined;
+
 /** Images of earlier messages that are still part of a conversation. */
 const MAX_IMAGES_BYTES = 64 * 1024 ** 2;
 
@@ -64,7 +67,7 @@ export class FileReader {
 
   /** Reads the files of the message, those of other plugins too. */
   async read(turn: TurnContext, ownRoom: string | undefined): Promise<ReadFile[]> {
-    const { attachments } = turn.request;
+    const attachments = turn.request.attachments.filter(isInMatrix);
     const sources = [
       ...createSources({ turn, ownRoom, attachments, ...this.deps }),
       ...(turn.shared.get(FILE_SOURCES) ?? []),

@@ -11,7 +11,7 @@ import {
 } from '@sibyl/plugin-kit';
 import type { Attachment } from '@sibyl/protocol';
 import { z } from 'zod';
-import type { FileReader, ReadFile } from './file-reader.js';
+import { type FileReader, isInMatrix, type ReadFile } from './file-reader.js';
 import type { RoomDirectory } from './rooms.js';
 
 const STATE_KEY = 'files';
@@ -92,7 +92,7 @@ interface FileServices {
 /** The files of a turn, not read yet. */
 export function createTurnFiles(turn: TurnContext, { rooms, reader }: FileServices): TurnFiles {
   const findRoom = async () => rooms?.find(turn.user.did);
-  const attached = turn.request.attachments.map(({ filename, mimetype }) => {
+  const attached = turn.request.attachments.filter(isInMatrix).map(({ filename, mimetype }) => {
     return { name: filename, type: mimetype };
   });
   const listed = [
@@ -143,7 +143,7 @@ async function addEarlierFiles(
   const asked = messages.findLastIndex(({ role }) => role === 'user');
   const earlier = messages.slice(0, Math.max(0, asked)).flatMap((message, at) => {
     const sent = message.role === 'user' ? (message.attachments ?? []) : [];
-    return sent.map((attachment) => ({ at, attachment }));
+    return sent.filter(isInMatrix).map((attachment) => ({ at, attachment }));
   });
   const images = earlier.filter(({ attachment }) => attachment.mimetype.startsWith('image/'));
   const shown = new Set(model.vision ? images.slice(-MAX_EARLIER_IMAGES) : []);

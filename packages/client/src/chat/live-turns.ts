@@ -49,7 +49,12 @@ export function createSentTurn(
 ): LiveTurn {
   const { message: content, attachments = [] } = message;
   if (content === undefined) return createFollowedTurn(requestId);
-  return { ...createFollowedTurn(requestId), question: { content, attachments } };
+  const named = attachments.map(({ filename = 'file', mimetype = '', ...file }) => ({
+    ...file,
+    filename,
+    mimetype,
+  }));
+  return { ...createFollowedTurn(requestId), question: { content, attachments: named } };
 }
 
 /** A turn that another client has sent. */

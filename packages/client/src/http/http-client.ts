@@ -17,7 +17,10 @@ export interface HttpRequest {
   readonly path: string;
   /** Undefined values are omitted. */
   readonly query?: Readonly<Record<string, string | number | undefined>>;
+  /** Sent as JSON. */
   readonly body?: unknown;
+  /** Sent as it is. */
+  readonly content?: Blob | Uint8Array<ArrayBuffer> | undefined;
   readonly headers?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal | undefined;
 }
@@ -59,7 +62,7 @@ export class HttpClient {
     token: string,
   ): Promise<Response> {
     const { url, fetch } = this.options;
-    const { body } = request;
+    const { body, content } = request;
     return sendRequest(fetch, url + request.path + buildQuery(request.query), {
       method,
       signal,
@@ -71,6 +74,7 @@ export class HttpClient {
         'x-auth-type': 'ucan',
       },
       ...(body !== undefined && { body: JSON.stringify(body) }),
+      ...(content !== undefined && { body: content }),
     });
   }
 }
@@ -87,7 +91,7 @@ function buildQuery(query: HttpRequest['query'] = {}): string {
 
 interface OutgoingRequest extends Omit<RequestInit, 'headers' | 'body' | 'signal'> {
   readonly headers: Readonly<Record<string, string>>;
-  readonly body?: string;
+  readonly body?: string | Blob | Uint8Array<ArrayBuffer>;
   readonly signal?: AbortSignal | undefined;
 }
 

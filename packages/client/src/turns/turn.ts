@@ -2,6 +2,7 @@ import type {
   ActionCallEvent,
   ApprovalRequestEvent,
   BrowserToolCallEvent,
+  Citation,
   DoneFrame,
   ErrorFrame,
   JsonObject,
@@ -38,6 +39,8 @@ export interface Turn {
   readonly steps: readonly RouterUpdateEvent[];
   /** Calls that wait for the user's approval. */
   readonly approvals: readonly ApprovalRequestEvent[];
+  /** The sources of the answer. */
+  readonly citations: readonly Citation[];
   readonly warnings: readonly WarningFrame[];
   readonly error?: ErrorFrame;
   /** The stored message, once it exists. */
@@ -53,6 +56,7 @@ export const emptyTurn: Turn = {
   components: [],
   steps: [],
   approvals: [],
+  citations: [],
   warnings: [],
 };
 
@@ -92,6 +96,8 @@ function applyPart(turn: Turn, part: Exclude<ReplyPart, { event: 'run' | 'done' 
       return { steps: [...turn.steps, part.data] };
     case 'approval_request':
       return { approvals: [...turn.approvals, part.data] };
+    case 'citation':
+      return { citations: [...turn.citations, part.data.citation] };
     case 'warning':
       return { warnings: [...turn.warnings, part.data] };
     case 'error':

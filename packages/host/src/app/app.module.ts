@@ -13,6 +13,7 @@ import {
   ApprovalsController,
   RulesController,
 } from '../http/approvals.controller.js';
+import { FileService } from '../files/file-service.js';
 import { DelegationController } from '../http/delegations.controller.js';
 import {
   DiscoveryController,
@@ -23,6 +24,7 @@ import {
   PluginsController,
 } from '../http/discovery.controller.js';
 import { ErrorFilter } from '../http/error-filter.js';
+import { FilesController } from '../http/files.controller.js';
 import { HealthController } from '../http/health.controller.js';
 import { InvitationsController } from '../http/invitations.controller.js';
 import { MeController, UsageController } from '../http/me.controller.js';
@@ -42,6 +44,7 @@ import { Erasure } from '../own-data/erasure.js';
 import { Exports } from '../own-data/exports.js';
 import { Imports } from '../own-data/imports.js';
 import { CallerStore } from '../store/caller-store.js';
+import { FileStore } from '../store/file-store.js';
 import { MessageStore } from '../store/message-store.js';
 import { RunStore } from '../store/runs/run-store.js';
 import { SearchStore } from '../store/search/search-store.js';
@@ -71,6 +74,7 @@ export class AppModule {
         RunsController,
         MeController,
         UsageController,
+        FilesController,
         ModelsController,
         PluginsController,
         ApprovalsController,
@@ -108,6 +112,8 @@ const values = (deps: HostDeps) => [
   { provide: SessionsService, useValue: deps.sessions },
   { provide: MessageStore, useValue: deps.store.messages },
   { provide: RunStore, useValue: deps.store.runs },
+  { provide: FileStore, useValue: deps.store.files },
+  { provide: FileService, useValue: deps.files },
   { provide: Turns, useValue: deps.turns },
   { provide: Approvals, useValue: deps.approvals },
   { provide: UserRules, useValue: deps.rules },

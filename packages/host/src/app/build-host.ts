@@ -37,6 +37,8 @@ import type { PendingClientCalls } from '../bus/pending-client-calls.js';
 import type { SessionChanges } from '../bus/session-changes.js';
 import type { SocketPresence } from '../bus/socket-presence.js';
 import type { Config } from '../config/config.js';
+import type { FileService } from '../files/file-service.js';
+import { openFiles } from '../files/open-files.js';
 import { HostFacts } from '../http/discovery.controller.js';
 import { ModelHealth, ReadinessChecks } from '../http/readiness.js';
 import type { ReplySender } from '../http/replies.js';
@@ -96,6 +98,7 @@ export interface HostDeps extends OwnDataServices {
   readonly pendingCalls: PendingClientCalls;
   readonly missed: MissedEvents;
   readonly plugins: LoadedPlugins;
+  readonly files: FileService;
 }
 
 interface HostOptions {
@@ -172,7 +175,8 @@ async function wire(
   const { authority, grants } = auth;
   const shared = { ...services, authority, grants };
   const pluginDeps = { ...shared, meter: budget, ucan: oracleAuthority, turns: ready.promise };
-  const plugins = await wirePlugins(selected, pluginDeps);
+  const files = openFiles({ settings: config.files, store, logger });
+  const plugins = await wirePlugins([...selected, files.plugin], pluginDeps);
   try {
     const { allowList, verifier, rules } = auth;
     const access = { allowList, verifier, rules };
@@ -190,7 +194,8 @@ async function wire(
       config,
       ucan: oracleAuthority,
     });
-    return { ...known, ...auth, ...turnDeps, ...routeDeps, ...ownData };
+    const { service } = files;
+    return { ...known, ...auth, ...turnDeps, ...routeDeps, ...ownData, files: service };
   } catch (error) {
     await plugins.close();
     throw error;

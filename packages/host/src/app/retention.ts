@@ -6,7 +6,11 @@ const HOUR_MS = 60 * 60 * 1000;
 
 /** Deletes expired rows and frees their space, at once and then every hour; returns a function that stops it. */
 export function startRetention(
-  { store, logger }: Pick<HostDeps, 'store' | 'logger'>,
+  {
+    store,
+    files,
+    logger,
+  }: Pick<HostDeps, 'store' | 'logger'> & { readonly files: Pick<HostDeps['files'], 'sweep'> },
   { turns }: Pick<Config, 'turns'>,
 ): () => void {
   const sweep = async () => {
@@ -16,6 +20,7 @@ export function startRetention(
     await store.idempotency.prune();
     await store.singleUse.prune(systemClock());
     await store.modelUsage.prune();
+    await files.sweep();
     await store.reclaim();
   };
   const sweepAndReport = () => {

@@ -53,6 +53,13 @@ export interface Config {
     readonly blocksyncUrl: string | undefined;
   };
   readonly sessionsPerUser: number;
+  readonly files: {
+    /** Bytes of one file. */
+    readonly maxBytes: number;
+    readonly maxBytesPerUser: number;
+    /** S3-compatible storage, with its key and bucket. */
+    readonly url: string | undefined;
+  };
   readonly turns: {
     readonly instructions: string | undefined;
     readonly maxSteps: number;
@@ -136,6 +143,11 @@ function buildConfig(env: Environment): Config {
     models: buildModelsConfig(env),
     chain: Object.freeze({ restUrl: env.CHAIN_REST_URL, blocksyncUrl: env.BLOCKSYNC_GRAPHQL_URL }),
     sessionsPerUser: env.SESSIONS_PER_USER || Number.POSITIVE_INFINITY,
+    files: Object.freeze({
+      maxBytes: env.FILE_LIMIT,
+      maxBytesPerUser: env.FILES_PER_USER,
+      url: env.FILES_URL,
+    }),
     turns: toTurnsConfig(env),
     sockets: toSocketsConfig(env),
     outgoingAllow: Object.freeze(env.OUTGOING_ALLOW),

@@ -14,6 +14,15 @@ const dids = list
   .pipe(z.array(did))
   .refine((items) => items.length > 0, { error: 'must name at least one DID' });
 
+const filesUrl = httpUrl.refine(isBucket, {
+  error: 'must contain a key, a secret and a bucket: https://KEY:SECRET@host/bucket',
+});
+
+function isBucket(text: string): boolean {
+  const { username, password, pathname } = new URL(text);
+  return username !== '' && password !== '' && /^\/[^/]+/.test(pathname);
+}
+
 const proxies = z
   .string()
   .refine((text) => text !== 'true', {
@@ -257,6 +266,15 @@ export const Environment = z.object({
     .prefault('1000')
     .describe(
       'Maximum number of sessions of one user; 0: no limit. Users of plugins, such as Slack, are not limited',
+    ),
+  FILE_LIMIT: size.prefault('200mb').describe('Maximum size of a file that a user uploads'),
+  FILES_PER_USER: size
+    .prefault('2gb')
+    .describe('Maximum size of all files of one user; a small file counts as 4 kB'),
+  FILES_URL: filesUrl
+    .optional()
+    .describe(
+      'S3-compatible storage for the bytes of files, such as https://KEY:SECRET@s3.example/bucket?region=eu-central-1; unset: the database',
     ),
   TURN_MAX_STEPS: positive.prefault('20').describe('Maximum number of model calls in one turn'),
   TURN_CONTEXT_TOKENS: positive

@@ -2,6 +2,7 @@ import { Body, Controller, Get, HttpCode, Param, Post, Query, Req, Res } from '@
 import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
 import {
   AbortTurn,
+  type Attachment,
   CurrentRun,
   type ErrorCode,
   IdempotencyKey,
@@ -15,6 +16,8 @@ import {
 } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Caller } from '../auth/caller.js';
+import { completeAttachments } from '../files/attached-files.js';
+import { FileStore } from '../store/file-store.js';
 import { MessageStore } from '../store/message-store.js';
 import { RunStore } from '../store/runs/run-store.js';
 import { SessionStore } from '../store/session-store.js';
@@ -30,6 +33,7 @@ const SEND_ERRORS: readonly ErrorCode[] = [
   'session_not_found',
   'message_not_found',
   'message_withdrawn',
+  'file_not_found',
   'insufficient_credit',
   'access_revoked',
   'turn_running',
@@ -53,6 +57,7 @@ export class MessagesController {
     private readonly turns: Turns,
     private readonly replies: ReplySender,
     private readonly sessions: SessionStore,
+    private readonly files: FileStore,
   ) {}
 
   // Before `:sessionId`, which would otherwise match `abort`.
@@ -96,8 +101,10 @@ export class MessagesController {
     adoptRequestId(request, response, body.requestId);
     const { did: owner } = request.caller;
     const { stream, returnAllMessages } = body;
+    const attachments =
+      body.attachments && (await completeAttachments(owner, body.attachments, this.files));
     await this.replies.withSlot(owner, async () => {
-      const key = { owner, runId: await this.start({ sessionId, body, request }) };
+      const key = { owner, runId: await this.start({ sessionId, body, attachments, request }) };
       if (stream) return this.replies.sendStream(key, 0, response);
       const reply = await this.replies.waitForReply(key, response);
       if (!reply) return;
@@ -132,6 +139,7 @@ export class MessagesController {
 export interface Sent {
   readonly sessionId: string;
   readonly body: SendMessage;
+  readonly attachments?: readonly Attachment[] | undefined;
   readonly request: ProvenRequest;
 }
 
@@ -146,15 +154,20 @@ function takeTurnRequest(sent: Sent): TurnRequest {
   return turn;
 }
 
-function createTurnRequest({ sessionId, body, request }: Sent): TurnRequest {
-  const { stream: _, returnAllMessages: __, requestId, parentId, regenerate, ...message } = body;
+function createTurnRequest({ sessionId, body, attachments, request }: Sent): TurnRequest {
+  const { requestId, parentId, regenerate, ...sent } = body;
+  const { stream: _, returnAllMessages: __, attachments: ___, ...message } = sent;
   const { timezone, warnings } = readTimezone(message.timezone, request.header('x-timezone'));
   return {
     caller: request.caller,
     sessionId,
     requestId: requestId ?? request.requestId,
     // The text of a question that is answered again is read from the store.
-    message: { ...message, message: message.message ?? '' },
+    message: {
+      ...message,
+      message: message.message ?? '',
+      ...(attachments && { attachments }),
+    },
     origin:
       regenerate === undefined
         ? parentId === undefined

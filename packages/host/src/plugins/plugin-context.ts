@@ -194,11 +194,12 @@ function toTurnRequest(owner: string, turn: PluginTurn): TurnRequest {
     throw new OracleError('validation_failed', { message });
   }
   const { timezone, warnings } = readTimezone(named);
+  const { attachments: _, ...content } = sent.data;
   return {
     caller: { did: owner, expiration: Number.MAX_SAFE_INTEGER, presentedDelegation: undefined },
     sessionId,
     requestId: randomUUID(),
-    message: { ...sent.data, message },
+    message: { ...content, message },
     user: { timezone },
     warnings,
     client,
@@ -259,6 +260,7 @@ function createDelegatedTurns(deps: DelegatedTurnsDeps): DelegatedTurns {
 
 function toDelegatedRequest(turn: DelegatedTurn): TurnRequest {
   const { owner, cid, resource, sessionId, message, client, idempotencyKey } = turn;
+  const { attachments: _, ...sent } = SendMessage.parse({ message });
   const { timezone, warnings } = readTimezone(turn.timezone);
   return {
     // Credentials of other services come from the delegation that the user has stored for them.
@@ -271,7 +273,7 @@ function toDelegatedRequest(turn: DelegatedTurn): TurnRequest {
     },
     sessionId,
     requestId: randomUUID(),
-    message: { ...SendMessage.parse({ message }), message },
+    message: { ...sent, message },
     user: { timezone },
     warnings,
     client,

@@ -9,6 +9,7 @@ import type {
 } from '@sibyl/protocol';
 import type { Compilable, CompiledQuery, DialectAdapter, Kysely, QueryResult } from 'kysely';
 import type { DiskSpace } from './disk-space.js';
+import type { FileChunkRow, FileRow, PassageRow } from './file-rows.js';
 import type { MigrationPlan } from './migrations/migrate.js';
 
 /** A unit of work; it awaits only queries on the given tables. */
@@ -68,6 +69,9 @@ export interface Schema {
   search_documents: SearchDocumentRow;
   usage_days: UsageDayRow;
   import_jobs: ImportJobRow;
+  files: FileRow;
+  file_chunks: FileChunkRow;
+  file_passages: PassageRow;
 }
 
 export interface SessionRow {

@@ -9,6 +9,9 @@ import { DelegationStore } from './delegation-store.js';
 import { DiskSpace, oncePerSecond } from './disk-space.js';
 import { createVault } from './encryption.js';
 import { GrantStore } from './grant-store.js';
+import { FileChunkStore } from './file-chunk-store.js';
+import { FileStore } from './file-store.js';
+import { FileTextStore } from './file-text-store.js';
 import { createIdSource } from './id-source.js';
 import { IdempotencyStore } from './idempotency-store.js';
 import { MessageStore } from './message-store.js';
@@ -48,6 +51,9 @@ export interface Store {
   readonly secrets: SecretStore;
   readonly blobs: BlobStore;
   readonly modelUsage: ModelUsageStore;
+  readonly files: FileStore;
+  readonly fileTexts: FileTextStore;
+  readonly fileChunks: FileChunkStore;
   readonly pluginTables: PluginTables;
   readonly search: SearchStore;
   readonly ownerRows: OwnerRows;
@@ -117,6 +123,9 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     secrets: new SecretStore(context, vault),
     blobs: new BlobStore(context),
     modelUsage: new ModelUsageStore(context),
+    files: new FileStore(context),
+    fileTexts: new FileTextStore(context),
+    fileChunks: new FileChunkStore(database),
     pluginTables: new PluginTables(database),
     search,
     ownerRows,

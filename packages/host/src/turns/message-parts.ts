@@ -1,5 +1,7 @@
 import {
   ActionCallEvent,
+  type Citation,
+  CitationFrame,
   type MessagePart,
   ReasoningEvent,
   RenderComponentEvent,
@@ -78,6 +80,11 @@ export class MessageParts {
         if (component) this.addComponent(component);
         break;
       }
+      case 'citation': {
+        const { citation } = CitationFrame.safeParse(data).data ?? {};
+        if (citation) this.addCitation(citation);
+        break;
+      }
     }
   }
 
@@ -87,6 +94,12 @@ export class MessageParts {
       type: 'component',
       component: { id, name, ...(args && { args }) },
     });
+  }
+
+  /** A source counts once. */
+  private addCitation(citation: Citation): void {
+    const { fileId, url, position, marker } = citation;
+    this.put(`citation ${JSON.stringify([fileId, url, position, marker])}`, { type: 'citation', citation });
   }
 
   /** For a message; without `parts` if it is only its text. */

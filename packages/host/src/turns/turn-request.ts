@@ -1,5 +1,11 @@
 import type { RunPermission } from '@sibyl/plugin-kit';
-import { OracleError, type ReplyWarning, type SendMessage, TimeZone } from '@sibyl/protocol';
+import {
+  type Attachment,
+  OracleError,
+  type ReplyWarning,
+  type SendMessage,
+  TimeZone,
+} from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
 import type { TurnOrigin } from '../store/branches.js';
 import { listAttachments } from '../store/message.js';
@@ -12,8 +18,14 @@ export interface TurnRequest {
   readonly requestId: string;
   readonly message: Omit<
     SendMessage,
-    'message' | 'parentId' | 'regenerate' | 'stream' | 'returnAllMessages' | 'requestId'
-  > & { readonly message: string };
+    | 'message'
+    | 'parentId'
+    | 'regenerate'
+    | 'stream'
+    | 'returnAllMessages'
+    | 'requestId'
+    | 'attachments'
+  > & { readonly message: string; readonly attachments?: readonly Attachment[] | undefined };
   /** Where the turn begins; default: the end of the active branch. */
   readonly origin?: TurnOrigin | undefined;
   /** What the transport knows about the user; fields of the message override it. */

@@ -90,11 +90,11 @@ export class TurnWriter {
     this.recorder.write({ event: 'warning', data });
   }
 
-  /** Writes an event of a plugin; a component becomes part of the message. */
+  /** Writes an event of a plugin; a component or citation becomes part of the message. */
   emit(part: ReplyPart): ServerEvent | undefined {
     const written = this.recorder.write(part);
     // A copy, because the plugin may change its object later.
-    if (written && part.event === 'render_component')
+    if (part.event === 'citation' || (written && part.event === 'render_component'))
       this.parts.addFrame(part.event, JSON.parse(JSON.stringify(part.data)));
     return written;
   }

@@ -5,8 +5,10 @@ export interface OfflineRequest {
   readonly system: string;
   /** All texts of the conversation, oldest first. */
   readonly texts: readonly string[];
-  /** The newest message of the user. */
+  /** The newest message of the user, without its files: what these say is not what the user wants. */
   readonly said: string;
+  /** What the host says about its files, and what they say. */
+  readonly attached: string;
   /** The note of the host about it. */
   readonly note: string;
   readonly fileCount: number;
@@ -39,10 +41,12 @@ export function readRequest(call: ModelCall, now: Date): OfflineRequest {
   const asked = messages.findLastIndex(({ role }) => role === 'user');
   const question = messages[asked];
   const last = messages.at(-1);
+  const [own = '', ...attached] = question ? listTexts(question) : [];
   return {
     system: call.system,
     texts: messages.map(getText).filter(Boolean),
-    said: question ? getText(question).trim() : '',
+    said: own.trim(),
+    attached: attached.join('\n'),
     note: (question?.role === 'user' && question.note) || '',
     fileCount: question?.role === 'user' ? filterParts(question.content, 'file').length : 0,
     step: messages.slice(asked + 1).filter(({ role }) => role === 'tool').length,
@@ -56,10 +60,7 @@ export function readRequest(call: ModelCall, now: Date): OfflineRequest {
 export function getText(message: ModelMessage): string {
   switch (message.role) {
     case 'user':
-      if (typeof message.content === 'string') return message.content;
-      return filterParts(message.content, 'text')
-        .map(({ text }) => text)
-        .join('\n');
+      return listTexts(message).join('\n');
     case 'assistant':
       return message.text;
     case 'tool':
@@ -67,6 +68,12 @@ export function getText(message: ModelMessage): string {
     default:
       return message satisfies never;
   }
+}
+
+function listTexts(message: ModelMessage): string[] {
+  if (message.role !== 'user') return [];
+  if (typeof message.content === 'string') return [message.content];
+  return filterParts(message.content, 'text').map(({ text }) => text);
 }
 
 function filterParts<T extends UserPart['type']>(content: string | readonly UserPart[], type: T) {

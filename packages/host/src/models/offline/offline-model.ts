@@ -3,6 +3,7 @@ import { setImmediate, setTimeout } from 'node:timers/promises';
 import { OFFLINE } from '../../config/models-config.js';
 import type { Model, ModelCall, ModelMessage, ModelPart, ModelToolCall } from '../model.js';
 import { ModelFacts } from '../model-facts.js';
+import { reportFilePassages, searchFiles } from './file-intents.js';
 import {
   answerTime,
   count,
@@ -107,6 +108,8 @@ const intents: readonly Intent[] = [
   makeTitle,
   makeSummary,
   callNamedTools,
+  searchFiles,
+  reportFilePassages,
   reportToolResults,
   listCapabilities,
   changePreferences,

@@ -13,6 +13,7 @@ import { runModel } from './0004-run-model.js';
 import { history } from './0005-history.js';
 import { approvals } from './0006-approvals.js';
 import { ownData } from './0007-own-data.js';
+import { files } from './0010-files.js';
 
 /** The migrations of one schema, and the tables that record which of them are done. */
 export interface MigrationPlan {
@@ -35,6 +36,7 @@ export const hostSchema: MigrationPlan = {
     '0005-history': history,
     '0006-approvals': approvals,
     '0007-own-data': ownData,
+    '0010-files': files,
   },
   table: DEFAULT_MIGRATION_TABLE,
   lockTable: DEFAULT_MIGRATION_LOCK_TABLE,

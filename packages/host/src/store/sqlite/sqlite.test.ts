@@ -54,7 +54,10 @@ it('startRetention shrinks the file after sessions were deleted', async () => {
   await store.reclaim();
   expect(statSync(path).size).toBeGreaterThan(4 * MB);
   for (const sessionId of ids) await store.sessions.delete({ owner, sessionId });
-  const stop = startRetention({ store, logger: pino({ level: 'silent' }) }, loadConfig({}));
+  const stop = startRetention(
+    { store, files: { sweep: async () => {} }, logger: pino({ level: 'silent' }) },
+    loadConfig({}),
+  );
   onTestFinished(stop);
   await expect.poll(() => statSync(path).size).toBeLessThan(MB);
   expect(readPragma(path, 'freelist_count')).toBe(0);

@@ -1,0 +1,284 @@
+import { createHash } from 'node:crypto';
+import { OracleError } from '@sibyl/protocol';
+import type { Logger } from 'pino';
+import type { DiskSpace } from '../store/disk-space.js';
+import type { ChunkStorage } from '../store/file-chunk-store.js';
+import type { FileBytes, FileKey, FileStore, StoredFile } from '../store/file-store.js';
+import type { FileTextStore } from '../store/file-text-store.js';
+import { cleanName, detectType, findDocumentKind } from './detect-type.js';
+
+export interface FileLimits {
+  /** Bytes of one file. */
+  readonly maxBytes: number;
+  /** Bytes of all files of one user. */
+  readonly maxBytesPerUser: number;
+}
+
+export interface FileServiceDeps {
+  readonly files: FileStore;
+  readonly texts: FileTextStore;
+  /** The storage of new files first, then those that may hold older ones. */
+  readonly storages: readonly [ChunkStorage, ...ChunkStorage[]];
+  readonly limits: FileLimits;
+  readonly disk: DiskSpace | undefined;
+  readonly logger: Logger;
+  /** Called when a file has text to read. */
+  readonly onUnread: () => void;
+}
+
+/** A file to store. */
+export interface Upload {
+  readonly owner: string;
+  readonly name: string | undefined;
+  /** The length that the client announced, of the file or of a form that contains it. */
+  readonly declaredBytes: number | undefined;
+  readonly isForm: boolean;
+  readonly body: AsyncIterable<Uint8Array>;
+}
+
+/** Uploads at the same time, each of which holds two chunks. */
+const MAX_UPLOADS = 64;
+const MAX_UPLOADS_PER_USER = 4;
+/** What an upload of unknown length reserves at a time, at most. */
+const MAX_STEP_BYTES = 8 * 1024 * 1024;
+/** How often an upload reports that it is alive. */
+const PROGRESS_MS = 60_000;
+const RETRY_SECONDS = 5;
+
+/** Stores, reads and deletes the files of users. */
+export class FileService {
+  /** Uploads in progress by user. */
+  private readonly uploads = new Map<string, number>();
+
+  constructor(private readonly deps: FileServiceDeps) {}
+
+  get limits(): FileLimits {
+    return this.deps.limits;
+  }
+
+  /** Stores a file while it arrives; returns the file that the user has already, if its bytes are the same. */
+  async upload(upload: Upload): Promise<StoredFile> {
+    const release = this.takeSlot(upload.owner);
+    try {
+      await this.deps.disk?.assertRoom();
+      return await this.receive({ ...upload, name: cleanName(upload.name) });
+    } finally {
+      release();
+    }
+  }
+
+  /** Reads some bytes of a file, one chunk at a time; `end` is exclusive. */
+  async *read(file: FileBytes, { start = 0, end = file.size } = {}): AsyncGenerator<Uint8Array> {
+    const storage = this.findStorage(file);
+    const { owner, id: fileId, chunkBytes } = file;
+    for (let at = start; at < end; ) {
+      const n = Math.floor(at / chunkBytes);
+      const chunk = await storage.get({ owner, fileId, n });
+      if (!chunk) throw new Error(`The file ${fileId} has no chunk ${n}: it was deleted`);
+      const piece = chunk.subarray(
+        at - n * chunkBytes,
+        Math.min(chunk.length, end - n * chunkBytes),
+      );
+      if (piece.length === 0) throw new Error(`The chunk ${n} of the file ${fileId} is too short`);
+      at += piece.length;
+      yield piece;
+    }
+  }
+
+  /** All bytes of a file, which the caller must know to be small. */
+  async readAll(file: FileBytes): Promise<Uint8Array> {
+    const chunks: Uint8Array[] = [];
+    for await (const chunk of this.read(file)) chunks.push(chunk);
+    return Buffer.concat(chunks);
+  }
+
+  /** Every file of a user with its bytes, for an export. */
+  async *exportAll(
+    owner: string,
+  ): AsyncGenerator<{ readonly file: StoredFile; readonly bytes: AsyncIterable<Uint8Array> }> {
+    for (let offset = 0; ; ) {
+      const page = await this.deps.files.list({ owner, limit: 100, offset });
+      for (const file of page) yield { file, bytes: this.read(file) };
+      if (page.length === 0) return;
+      offset += page.length;
+    }
+  }
+
+  /** Deletes a file, its bytes and its text; false if the owner has no such file. */
+  async delete(key: FileKey): Promise<boolean> {
+    const hidden = await this.deps.files.hide(key, 'ready');
+    if (!hidden) return false;
+    await this.purgeOrReport(hidden);
+    return true;
+  }
+
+  /** Deletes all files of a user. */
+  async deleteAll(owner: string): Promise<void> {
+    for (;;) {
+      const page = await this.deps.files.list({ owner, limit: 100, offset: 0 });
+      if (page.length === 0) return;
+      for (const { id } of page) await this.delete({ owner, fileId: id });
+    }
+  }
+
+  /** Finishes deletions and removes uploads that ended with their host. */
+  async sweep(): Promise<void> {
+    for (;;) {
+      const leftovers = await this.deps.files.findLeftovers(100);
+      for (const file of leftovers) await this.purge(file);
+      if (leftovers.length === 0) return;
+    }
+  }
+
+  private takeSlot(owner: string): () => void {
+    const own = this.uploads.get(owner) ?? 0;
+    const all = [...this.uploads.values()].reduce((sum, count) => sum + count, 0);
+    if (own >= MAX_UPLOADS_PER_USER || all >= MAX_UPLOADS)
+      throw new OracleError('too_many_uploads', { retryAfterSeconds: RETRY_SECONDS });
+    this.uploads.set(owner, own + 1);
+    return () => {
+      const left = (this.uploads.get(owner) ?? 1) - 1;
+      if (left > 0) this.uploads.set(owner, left);
+      else this.uploads.delete(owner);
+    };
+  }
+
+  private async receive(upload: Upload & { readonly name: string }): Promise<StoredFile> {
+    const { owner, name, declaredBytes } = upload;
+    const [storage] = this.deps.storages;
+    const { maxBytes, maxBytesPerUser } = this.deps.limits;
+    if (!upload.isForm && (declaredBytes ?? 0) > maxBytes) throw createTooLargeError(maxBytes);
+    const size = Math.min(declaredBytes ?? storage.chunkBytes, maxBytes);
+    const reserved = { owner, name, size, storage: storage.name, chunkBytes: storage.chunkBytes };
+    const key = await this.deps.files.begin({ ...reserved, maxBytes: maxBytesPerUser });
+    if (!key) throw createQuotaError(maxBytesPerUser);
+    try {
+      const stored = await this.storeBytes(upload, key, size);
+      const file = await this.deps.files.finish({ ...key, ...stored });
+      if (file.id !== key.fileId) await this.discard(key);
+      else if (file.text.status === 'pending') this.deps.onUnread();
+      return file;
+    } catch (error) {
+      await this.discard(key);
+      throw error;
+    }
+  }
+
+  private async storeBytes(
+    { name, body }: Upload & { readonly name: string },
+    key: FileKey,
+    reserved: number,
+  ) {
+    const [storage] = this.deps.storages;
+    const hash = createHash('sha256');
+    const reservation = new Reservation(this.deps, key, reserved);
+    let size = 0;
+    let n = 0;
+    let start: Uint8Array = new Uint8Array();
+    for await (const chunk of toChunks(body, storage.chunkBytes)) {
+      size += chunk.length;
+      await reservation.cover(size);
+      hash.update(chunk);
+      if (n === 0) start = chunk;
+      await storage.put({ ...key, n }, chunk);
+      n += 1;
+    }
+    const mediaType = await detectType(start, name);
+    const textStatus = findDocumentKind(mediaType) ? ('pending' as const) : ('none' as const);
+    return { size, hash: hash.digest('hex'), mediaType, textStatus };
+  }
+
+  private async discard(key: FileKey): Promise<void> {
+    try {
+      const hidden = await this.deps.files.hide(key, 'uploading');
+      if (hidden) await this.purge(hidden);
+    } catch (err) {
+      this.deps.logger.warn(
+        { err, ...key },
+        'an upload is not removed yet; the hourly sweep does it',
+      );
+    }
+  }
+
+  private async purgeOrReport(file: FileBytes): Promise<void> {
+    try {
+      await this.purge(file);
+    } catch (err) {
+      const { owner, id: fileId } = file;
+      this.deps.logger.warn({ err, owner, fileId }, 'a file is hidden, but not removed yet');
+    }
+  }
+
+  private async purge(file: FileBytes): Promise<void> {
+    await this.deps.texts.deleteAll({ owner: file.owner, fileId: file.id });
+    await this.findStorage(file).deleteAll(file);
+    await this.deps.files.remove(file);
+  }
+
+  private findStorage({ storage }: FileBytes): ChunkStorage {
+    const found = this.deps.storages.find(({ name }) => name === storage);
+    if (found) return found;
+    throw new OracleError('store_unavailable', {
+      message: 'This file is in a storage that the host is not configured for (FILES_URL)',
+    });
+  }
+}
+
+/** The space that an upload has reserved; grows with it if its length is unknown. */
+class Reservation {
+  private reportedAt = performance.now();
+
+  constructor(
+    private readonly deps: Pick<FileServiceDeps, 'files' | 'limits'>,
+    private readonly key: FileKey,
+    private reserved: number,
+  ) {}
+
+  /** Throws if the file becomes larger than allowed, or its user has no space left. */
+  async cover(size: number): Promise<void> {
+    const { maxBytes, maxBytesPerUser } = this.deps.limits;
+    if (size > maxBytes) throw createTooLargeError(maxBytes);
+    const isAlive = performance.now() - this.reportedAt < PROGRESS_MS;
+    if (size <= this.reserved && isAlive) return;
+    const wanted = Math.min(size * 2, size + MAX_STEP_BYTES, maxBytes);
+    const next = size <= this.reserved ? this.reserved : wanted;
+    const resized = { ...this.key, size: next, maxBytes: maxBytesPerUser };
+    if (!(await this.deps.files.resize(resized))) throw createQuotaError(maxBytesPerUser);
+    this.reserved = next;
+    this.reportedAt = performance.now();
+  }
+}
+
+/** Splits a stream into pieces of one size; the last may be shorter. */
+async function* toChunks(
+  body: AsyncIterable<Uint8Array>,
+  chunkBytes: number,
+): AsyncGenerator<Uint8Array> {
+  let buffer = Buffer.allocUnsafe(chunkBytes);
+  let filled = 0;
+  for await (const piece of body) {
+    for (let at = 0; at < piece.length; ) {
+      const taken = Math.min(piece.length - at, chunkBytes - filled);
+      buffer.set(piece.subarray(at, at + taken), filled);
+      at += taken;
+      filled += taken;
+      if (filled < chunkBytes) continue;
+      yield buffer;
+      buffer = Buffer.allocUnsafe(chunkBytes);
+      filled = 0;
+    }
+  }
+  if (filled > 0) yield buffer.subarray(0, filled);
+}
+
+const toMegabytes = (bytes: number) => `${Math.floor(bytes / 1024 ** 2)} MB`;
+
+const createTooLargeError = (maxBytes: number) =>
+  new OracleError('file_too_large', {
+    message: `A file may have at most ${toMegabytes(maxBytes)}`,
+  });
+
+const createQuotaError = (maxBytes: number) =>
+  new OracleError('file_space_exhausted', {
+    message: `Your files may have at most ${toMegabytes(maxBytes)} together; delete some, then upload again`,
+  });

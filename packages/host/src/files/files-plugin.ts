@@ -1,0 +1,38 @@
+import { definePlugin, sharedKey } from '@sibyl/plugin-kit';
+import { createAttachmentsMiddleware } from './attached-files.js';
+import { createFileTools, type FileToolsDeps } from './file-tools.js';
+import { createCitationMiddleware, Sources } from './sources.js';
+import type { TextIndexer } from './text-indexer.js';
+
+interface FilesPluginDeps extends FileToolsDeps {
+  readonly indexer: TextIndexer;
+}
+
+const SOURCES = sharedKey<Sources>('fileSources');
+
+/** What files contribute to turns: tools that search and read them, the files of a message, and citations. */
+export const createFilesPlugin = (deps: FilesPluginDeps) =>
+  definePlugin({
+    name: 'files',
+    version: '0.1.0',
+    manifest: {
+      title: 'Files',
+      summary: "Searches and reads the user's files.",
+      whenToUse: ['a question is about a file of the user'],
+      category: 'core',
+      visibility: 'silent',
+    },
+    getSharedState: () => SOURCES.sharePerTurn((turn) => new Sources(turn.sessionState)),
+    // Not `getTools`: without files, their schemas would only cost tokens.
+    getRequestTools: async (turn) => {
+      const { total } = await deps.files.measure(turn.user.did);
+      if (total === 0) return [];
+      const tools = createFileTools(deps, turn.shared.require(SOURCES));
+      return tools.map((tool) => ({ ...tool, visibility: 'always' as const }));
+    },
+    getMiddlewares: () => [
+      createAttachmentsMiddleware(deps),
+      createCitationMiddleware((turn) => turn.shared.require(SOURCES)),
+    ],
+    close: () => deps.indexer.close(),
+  });

@@ -1,0 +1,189 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { LruMap, textBytes } from '@sibyl/server-kit';
+import type { Logger } from 'pino';
+import type { FileKey, StoredFile } from '../store/file-store.js';
+import type { FileTextStore } from '../store/file-text-store.js';
+import { findDocumentKind } from './detect-type.js';
+import { ReaderProcess, type ReadOutcome } from './reader-process.js';
+
+/** Documents that are read at the same time, each of another user. */
+const READERS = 2;
+/** How often to look for files of hosts that ended. */
+const POLL_MS = 30_000;
+/** How long the files of one user are read while others may wait. */
+const TURN_MS = 5_000;
+/** How long a process waits for the next file of its user. */
+const IDLE_MS = 10_000;
+/** After a fault of the store. */
+const RETRY_MS = 5_000;
+/** Text of one file that is indexed. */
+const MAX_CHARACTERS = 20_000_000;
+/** A file that has to be in memory as a whole, and what it unpacks to. */
+const MAX_BYTES = 64 * 1024 ** 2;
+
+interface TextIndexerDeps {
+  readonly texts: FileTextStore;
+  readonly readBytes: (
+    file: StoredFile,
+    range: { readonly start: number; readonly end: number },
+  ) => AsyncIterable<Uint8Array>;
+  readonly logger: Logger;
+}
+
+interface IdleProcess {
+  readonly owner: string;
+  readonly process: ReaderProcess;
+  readonly timer: NodeJS.Timeout;
+}
+
+/** Reads the text of uploaded files, one file of a user at a time. */
+export class TextIndexer {
+  private readonly active = new Set<string>();
+  private readonly running = new Set<Promise<void>>();
+  /** When each user had a file read last; the one who waits longest is next. */
+  private readonly served = new LruMap<string, number>({
+    maxBytes: 1024 ** 2,
+    measure: (_, owner) => textBytes(owner) + 8,
+  });
+  private readonly processes = new Set<ReaderProcess>();
+  private readonly timer = setInterval(() => this.wake(), POLL_MS);
+  /** The last process that ended its work, for the next file of the same user. */
+  private idle: IdleProcess | undefined;
+  private isClosed = false;
+  private isLooking = false;
+  private looksAgain = false;
+
+  constructor(private readonly deps: TextIndexerDeps) {
+    this.timer.unref();
+    this.wake();
+  }
+
+  /** Called when there is a file to read. */
+  wake(): void {
+    this.looksAgain = true;
+    if (!this.isLooking) void this.look();
+  }
+
+  async close(): Promise<void> {
+    this.isClosed = true;
+    clearInterval(this.timer);
+    for (const process of this.processes) process.kill();
+    await Promise.all(this.running);
+  }
+
+  private async look(): Promise<void> {
+    this.isLooking = true;
+    while (this.looksAgain && !this.isClosed) {
+      this.looksAgain = false;
+      try {
+        await this.startReaders();
+      } catch (err) {
+        this.deps.logger.warn({ err }, 'looking for files to read failed; trying again');
+        await sleep(RETRY_MS, undefined, { ref: false });
+        this.looksAgain = true;
+      }
+    }
+    this.isLooking = false;
+  }
+
+  private async startReaders(): Promise<void> {
+    if (this.active.size >= READERS) return;
+    const owners = (await this.deps.texts.listWaitingOwners())
+      .filter((owner) => !this.active.has(owner))
+      .sort((a, b) => (this.served.get(a) ?? 0) - (this.served.get(b) ?? 0));
+    for (const owner of owners.slice(0, READERS - this.active.size)) this.start(owner);
+  }
+
+  private start(owner: string): void {
+    this.active.add(owner);
+    const work = this.readOwnFiles(owner)
+      .catch((err) => this.deps.logger.warn({ err, owner }, 'reading files failed'))
+      .finally(() => {
+        this.served.set(owner, performance.now());
+        this.active.delete(owner);
+        this.running.delete(work);
+        this.wake();
+      });
+    this.running.add(work);
+  }
+
+  /** Reads files of one user for a while. Another user's files are read by another process, which no file of this user has seen. */
+  private async readOwnFiles(owner: string): Promise<void> {
+    const deadline = performance.now() + TURN_MS;
+    while (!this.isClosed && performance.now() < deadline) {
+      const file = await this.deps.texts.claimNext(owner);
+      if (!file) return;
+      const process = this.takeProcess(owner);
+      try {
+        await this.readFile(file, process);
+      } finally {
+        this.keepProcess(owner, process);
+      }
+    }
+  }
+
+  private async readFile(file: StoredFile, process: ReaderProcess): Promise<void> {
+    const { texts, readBytes } = this.deps;
+    const { owner, id: fileId, mediaType, size } = file;
+    const key = { owner, fileId };
+    const kind = findDocumentKind(mediaType) ?? 'text';
+    let n = 0;
+    // What an earlier attempt has left.
+    await texts.deleteAll(key);
+    const outcome = await process.read({
+      job: { kind, size, maxCharacters: MAX_CHARACTERS, maxBytes: MAX_BYTES },
+      readBytes: async (start, end) => {
+        const chunks: Uint8Array[] = [];
+        for await (const chunk of readBytes(file, { start, end })) chunks.push(chunk);
+        return Buffer.concat(chunks);
+      },
+      store: (passages) => {
+        const numbered = passages.map((passage, i) => ({ ...passage, n: n + i }));
+        n += passages.length;
+        return texts.add(key, numbered);
+      },
+    });
+    await this.record(key, outcome, n);
+  }
+
+  private async record(key: FileKey, outcome: ReadOutcome, passages: number): Promise<void> {
+    const { texts, logger } = this.deps;
+    // A crash of the reader looks the same as its end.
+    if (this.isClosed || outcome.type === 'stopped') return texts.release(key);
+    if (outcome.type === 'done') return texts.finish(key, outcome);
+    logger.info({ ...key, reason: outcome.error, passages }, 'the text of a file cannot be read');
+    await texts.deleteAll(key);
+    await texts.fail(key, outcome.error);
+  }
+
+  private takeProcess(owner: string): ReaderProcess {
+    const idle = this.idle?.owner === owner ? this.idle.process : undefined;
+    this.endIdle(idle);
+    const process = idle?.isUsable ? idle : new ReaderProcess();
+    this.processes.add(process);
+    return process;
+  }
+
+  /** Starting a process takes longer than reading a small file. */
+  private keepProcess(owner: string, process: ReaderProcess): void {
+    this.endIdle();
+    if (this.isClosed || !process.isUsable) {
+      this.endProcess(process);
+      return;
+    }
+    const timer = setTimeout(() => this.endIdle(), IDLE_MS).unref();
+    this.idle = { owner, process, timer };
+  }
+
+  private endIdle(except?: ReaderProcess): void {
+    const { process, timer } = this.idle ?? {};
+    clearTimeout(timer);
+    this.idle = undefined;
+    if (process && process !== except) this.endProcess(process);
+  }
+
+  private endProcess(process: ReaderProcess): void {
+    process.kill();
+    this.processes.delete(process);
+  }
+}

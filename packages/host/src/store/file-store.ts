@@ -1,0 +1,279 @@
+import { OracleError } from '@sibyl/protocol';
+import { type Kysely, sql } from 'kysely';
+import type { Schema, StoreContext } from './database.js';
+import type { FileRow } from './file-rows.js';
+
+/** Identifies a file; a file of another owner does not exist for a caller. */
+export interface FileKey {
+  readonly owner: string;
+  readonly fileId: string;
+}
+
+/** A file; times in milliseconds. */
+export interface StoredFile {
+  readonly id: string;
+  readonly owner: string;
+  readonly name: string;
+  readonly mediaType: string;
+  readonly size: number;
+  /** SHA-256, hexadecimal. */
+  readonly hash: string;
+  readonly storage: FileRow['storage'];
+  readonly chunkBytes: number;
+  readonly text: StoredText;
+  readonly createdAt: number;
+}
+
+/** What became of the text of a file. */
+export interface StoredText {
+  readonly status: FileRow['text_status'];
+  readonly unit?: NonNullable<FileRow['text_unit']>;
+  readonly count?: number;
+  readonly isComplete?: boolean;
+  readonly error?: string;
+}
+
+/** Where the bytes of a file are; `size` may be more than is stored while it is being uploaded. */
+export type FileBytes = Pick<StoredFile, 'owner' | 'id' | 'size' | 'storage' | 'chunkBytes'>;
+
+/** A file counts at least this much: its row and index entries take space too. */
+const MIN_CHARGE_BYTES = 4096;
+
+/** An upload that has not reported progress for this long has died with its host. */
+const STALE_UPLOAD_MS = 10 * 60 * 1000;
+
+interface NewUpload {
+  readonly owner: string;
+  readonly name: string;
+  /** Bytes to reserve. */
+  readonly size: number;
+  readonly storage: FileRow['storage'];
+  readonly chunkBytes: number;
+  /** Bytes that all files of the owner may have. */
+  readonly maxBytes: number;
+}
+
+/** What is known of a file once all its bytes are stored. */
+interface FinishedUpload extends FileKey {
+  readonly size: number;
+  readonly hash: string;
+  readonly mediaType: string;
+  readonly textStatus: FileRow['text_status'];
+}
+
+/** The files of each user, without their bytes. */
+export class FileStore {
+  constructor(private readonly context: StoreContext) {}
+
+  /** Reserves space for an upload; undefined if the owner has too little left, also with concurrent requests. */
+  begin({ maxBytes, chunkBytes, ...upload }: NewUpload): Promise<FileKey | undefined> {
+    const { database, clock, newId } = this.context;
+    return database.writeFor(upload.owner, async (tables) => {
+      const now = clock();
+      const used = await this.sumBytes(tables, upload.owner);
+      if (used + toCharge(upload.size) > maxBytes) return undefined;
+      const row = {
+        ...upload,
+        id: newId(),
+        media_type: 'application/octet-stream',
+        status: 'uploading' as const,
+        chunk_bytes: chunkBytes,
+        hash: null,
+        text_status: 'none' as const,
+        text_error: null,
+        text_unit: null,
+        text_count: null,
+        text_complete: null,
+        attempts: 0,
+        lease_until: null,
+        created_at: now,
+        updated_at: now,
+      };
+      await tables.insertInto('files').values(row).execute();
+      return { owner: row.owner, fileId: row.id };
+    });
+  }
+
+  /** Changes what an upload has reserved, and shows that it is alive; false if the owner has too little left. */
+  resize(upload: FileKey & { readonly size: number; readonly maxBytes: number }): Promise<boolean> {
+    const { owner, fileId, size, maxBytes } = upload;
+    return this.context.database.writeFor(owner, async (tables) => {
+      const others = await this.sumBytes(tables, owner, fileId);
+      if (others + toCharge(size) > maxBytes) return false;
+      const { numUpdatedRows } = await tables
+        .updateTable('files')
+        .set({ size, updated_at: this.context.clock() })
+        .where('owner', '=', owner)
+        .where('id', '=', fileId)
+        .where('status', '=', 'uploading')
+        .executeTakeFirstOrThrow();
+      if (numUpdatedRows === 0n) throw createLostError();
+      return true;
+    });
+  }
+
+  /** Makes an upload a file; returns the file that the owner has already, if its bytes are the same. */
+  finish(upload: FinishedUpload): Promise<StoredFile> {
+    const { owner, fileId, size, hash, mediaType, textStatus } = upload;
+    return this.context.database.writeFor(owner, async (tables) => {
+      const known = await selectReady(tables, owner).where('hash', '=', hash).executeTakeFirst();
+      if (known) return toFile(known);
+      const row = await tables
+        .updateTable('files')
+        .set({ size, hash, media_type: mediaType, status: 'ready', text_status: textStatus })
+        .where('owner', '=', owner)
+        .where('id', '=', fileId)
+        .where('status', '=', 'uploading')
+        .returningAll()
+        .executeTakeFirst();
+      if (!row) throw createLostError();
+      return toFile(row);
+    });
+  }
+
+  async find({ owner, fileId }: FileKey): Promise<StoredFile | undefined> {
+    const row = await selectReady(this.context.database.tables, owner)
+      .where('id', '=', fileId)
+      .executeTakeFirst();
+    return row && toFile(row);
+  }
+
+  /** As `find`, but throws `file_not_found`. */
+  async get(key: FileKey): Promise<StoredFile> {
+    const file = await this.find(key);
+    if (!file) throw new OracleError('file_not_found');
+    return file;
+  }
+
+  /** Newest first. */
+  async list(page: {
+    readonly owner: string;
+    readonly limit: number;
+    readonly offset: number;
+  }): Promise<StoredFile[]> {
+    const rows = await selectReady(this.context.database.tables, page.owner)
+      .orderBy('id', 'desc')
+      .limit(page.limit)
+      .offset(page.offset)
+      .execute();
+    return rows.map(toFile);
+  }
+
+  /** How many files the owner has, and their bytes, including those that are being uploaded. */
+  measure(owner: string): Promise<{ readonly total: number; readonly usedBytes: number }> {
+    return this.context.database.read(async (tables) => {
+      const { total } = await tables
+        .selectFrom('files')
+        .select((e) => e.fn.countAll<number>().as('total'))
+        .where('owner', '=', owner)
+        .where('status', '=', 'ready')
+        .executeTakeFirstOrThrow();
+      return { total: Number(total), usedBytes: await this.sumBytes(tables, owner) };
+    });
+  }
+
+  /** Hides a file or an upload until `remove`; undefined if the owner has no such file. */
+  async hide({ owner, fileId }: FileKey, from: FileRow['status']): Promise<FileBytes | undefined> {
+    const row = await this.context.database.write((tables) =>
+      tables
+        .updateTable('files')
+        // Without its hash, so that the same bytes can be uploaded again meanwhile.
+        .set({ status: 'deleting', text_status: 'none', hash: null })
+        .where('owner', '=', owner)
+        .where('id', '=', fileId)
+        .where('status', '=', from)
+        .returningAll()
+        .executeTakeFirst(),
+    );
+    return row && toBytes(row);
+  }
+
+  /** Forgets a hidden file, whose bytes and text are deleted. */
+  async remove({ owner, id }: FileBytes): Promise<void> {
+    await this.context.database.write((tables) =>
+      tables
+        .deleteFrom('files')
+        .where('owner', '=', owner)
+        .where('id', '=', id)
+        .where('status', '=', 'deleting')
+        .execute(),
+    );
+  }
+
+  /** Hides uploads that died with their host; returns some files whose deletion has not ended. */
+  async findLeftovers(limit: number): Promise<FileBytes[]> {
+    const before = this.context.clock() - STALE_UPLOAD_MS;
+    const rows = await this.context.database.write(async (tables) => {
+      await tables
+        .updateTable('files')
+        .set({ status: 'deleting' })
+        .where('status', '=', 'uploading')
+        .where('updated_at', '<', before)
+        .execute();
+      return tables
+        .selectFrom('files')
+        .selectAll()
+        .where('status', '=', 'deleting')
+        .where('updated_at', '<', before)
+        .limit(limit)
+        .execute();
+    });
+    return rows.map(toBytes);
+  }
+
+  private async sumBytes(tables: Kysely<Schema>, owner: string, except = ''): Promise<number> {
+    const staleBefore = this.context.clock() - STALE_UPLOAD_MS;
+    const { total } = await tables
+      .selectFrom('files')
+      .select(
+        sql<
+          number | null
+        >`sum(case when size < ${sql.lit(MIN_CHARGE_BYTES)} then ${sql.lit(MIN_CHARGE_BYTES)} else size end)`.as(
+          'total',
+        ),
+      )
+      .where('owner', '=', owner)
+      .where('id', '<>', except)
+      .where((e) =>
+        e.or([
+          e('status', '=', 'ready'),
+          e.and([e('status', '=', 'uploading'), e('updated_at', '>=', staleBefore)]),
+        ]),
+      )
+      .executeTakeFirstOrThrow();
+    return Number(total ?? 0);
+  }
+}
+
+const toCharge = (size: number) => Math.max(size, MIN_CHARGE_BYTES);
+
+/** Another host took it for dead. */
+const createLostError = () => new OracleError('request_timeout');
+
+const selectReady = (tables: Kysely<Schema>, owner: string) =>
+  tables.selectFrom('files').selectAll().where('owner', '=', owner).where('status', '=', 'ready');
+
+const toBytes = ({ owner, id, size, storage, chunk_bytes }: FileRow): FileBytes => ({
+  owner,
+  id,
+  size: Number(size),
+  storage,
+  chunkBytes: chunk_bytes,
+});
+
+export function toFile(row: FileRow): StoredFile {
+  return {
+    ...toBytes(row),
+    name: row.name,
+    mediaType: row.media_type,
+    hash: row.hash ?? '',
+    text: {
+      status: row.text_status,
+      ...(row.text_unit !== null && { unit: row.text_unit }),
+      ...(row.text_count !== null && { count: row.text_count }),
+      ...(row.text_complete !== null && { isComplete: row.text_complete === 1 }),
+      ...(row.text_error !== null && { error: row.text_error }),
+    },
+    createdAt: Number(row.created_at),
+  };
+}

@@ -1,0 +1,314 @@
+import { createHash } from 'node:crypto';
+import { sql } from 'kysely';
+import type { StoreContext } from './database.js';
+import type { FileRow } from './file-rows.js';
+import { type FileKey, type StoredFile, toFile } from './file-store.js';
+
+/** A piece of a file's text, short enough for a search result. */
+export interface Passage {
+  /** Counts the passages of a file, from 0. */
+  readonly n: number;
+  /** The number of the page, sheet, paragraph or line it begins with. */
+  readonly place: number;
+  /** For people, such as `page 700`. */
+  readonly position: string;
+  readonly text: string;
+}
+
+/** A passage and the file it is from. */
+export interface FoundPassage extends Passage {
+  readonly fileId: string;
+  readonly file: string;
+}
+
+export interface TextOutcome {
+  readonly unit: NonNullable<FileRow['text_unit']>;
+  readonly count: number;
+  readonly isComplete: boolean;
+}
+
+/** Longer than reading a file takes; after that its host has died. */
+const LEASE_MS = 15 * 60 * 1000;
+/** A file that ended its host this often is not read again. */
+const MAX_ATTEMPTS = 3;
+/** Owners to choose from for the next file. */
+const MAX_OWNERS = 100;
+/** Few, because the index of each is updated on the main thread. */
+const DELETED_PASSAGES = 40;
+
+/** The text of files, in passages with a full-text index. */
+export class FileTextStore {
+  constructor(private readonly context: StoreContext) {}
+
+  /** Some owners who have files to read. */
+  async listWaitingOwners(): Promise<string[]> {
+    const rows = await this.context.database.tables
+      .selectFrom('files')
+      .select('owner')
+      .distinct()
+      .where('text_status', '=', 'pending')
+      .where((e) => e.or([e('lease_until', 'is', null), e('lease_until', '<', this.now())]))
+      .limit(MAX_OWNERS)
+      .execute();
+    return rows.map(({ owner }) => owner);
+  }
+
+  /** Takes the oldest unread file of an owner; undefined if there is none. */
+  async claimNext(owner: string): Promise<StoredFile | undefined> {
+    const row = await this.context.database.writeFor(owner, async (tables) => {
+      const next = await tables
+        .selectFrom('files')
+        .select('id')
+        .where('owner', '=', owner)
+        .where('text_status', '=', 'pending')
+        .where((e) => e.or([e('lease_until', 'is', null), e('lease_until', '<', this.now())]))
+        .orderBy('id')
+        .limit(1)
+        .executeTakeFirst();
+      return (
+        next &&
+        tables
+          .updateTable('files')
+          .set((e) => ({ lease_until: this.now() + LEASE_MS, attempts: e('attempts', '+', 1) }))
+          .where('owner', '=', owner)
+          .where('id', '=', next.id)
+          .returningAll()
+          .executeTakeFirst()
+      );
+    });
+    if (!row || row.attempts <= MAX_ATTEMPTS) return row && toFile(row);
+    await this.fail({ owner, fileId: row.id }, 'reading it ended unexpectedly several times');
+    return this.claimNext(owner);
+  }
+
+  /** Gives a claimed file back, for the next start of a host. */
+  async release(key: FileKey): Promise<void> {
+    await this.update(key, (attempts) => ({ lease_until: null, attempts: attempts - 1 }));
+  }
+
+  /** False if the file was deleted meanwhile. */
+  add(key: FileKey, passages: readonly Passage[]): Promise<boolean> {
+    const { owner, fileId } = key;
+    const rows = passages.map((passage) => ({
+      owner,
+      file_id: fileId,
+      ...passage,
+      scope: `${toOwnerWord(owner)} ${toFileWord(key)}`,
+      embedding: null,
+    }));
+    return this.context.database.write(async (tables) => {
+      // Locks the row, so that a deletion waits and then finds these passages.
+      const { numUpdatedRows } = await tables
+        .updateTable('files')
+        .set({ lease_until: this.now() + LEASE_MS })
+        .where('owner', '=', owner)
+        .where('id', '=', fileId)
+        .where('text_status', '=', 'pending')
+        .executeTakeFirstOrThrow();
+      if (numUpdatedRows === 0n) return false;
+      await tables.insertInto('file_passages').values(rows).execute();
+      return true;
+    });
+  }
+
+  async finish(key: FileKey, { unit, count, isComplete }: TextOutcome): Promise<void> {
+    await this.update(key, () => ({
+      text_status: 'ready',
+      text_unit: unit,
+      text_count: count,
+      text_complete: isComplete ? 1 : 0,
+      lease_until: null,
+    }));
+  }
+
+  async fail(key: FileKey, error: string): Promise<void> {
+    await this.update(key, () => ({ text_status: 'failed', text_error: error, lease_until: null }));
+  }
+
+  /** Deletes the text of a file, a few passages at a time. */
+  async deleteAll({ owner, fileId }: FileKey): Promise<void> {
+    for (;;) {
+      const deleted = await this.context.database.write(async (tables) => {
+        const last = await tables
+          .selectFrom('file_passages')
+          .select('n')
+          .where('owner', '=', owner)
+          .where('file_id', '=', fileId)
+          .orderBy('n', 'desc')
+          .limit(1)
+          .executeTakeFirst();
+        if (!last) return 0n;
+        const { numDeletedRows } = await tables
+          .deleteFrom('file_passages')
+          .where('owner', '=', owner)
+          .where('file_id', '=', fileId)
+          .where('n', '>', last.n - DELETED_PASSAGES)
+          .executeTakeFirstOrThrow();
+        return numDeletedRows;
+      });
+      if (deleted === 0n) return;
+    }
+  }
+
+  /** The passages from a place on, in order. */
+  async read(
+    { owner, fileId }: FileKey,
+    { from, limit }: { readonly from: number; readonly limit: number },
+  ): Promise<Passage[]> {
+    const rows = await this.context.database.tables
+      .selectFrom('file_passages')
+      .select(['n', 'place', 'position', 'text'])
+      .where('owner', '=', owner)
+      .where('file_id', '=', fileId)
+      .where('place', '>=', from)
+      .orderBy('place')
+      .orderBy('n')
+      .limit(limit)
+      .execute();
+    return rows;
+  }
+
+  /** The passages of the owner that fit the query best; of one file, if it is given. */
+  async search(search: {
+    readonly owner: string;
+    readonly fileId?: string | undefined;
+    readonly query: string;
+    readonly limit: number;
+  }): Promise<FoundPassage[]> {
+    const words = splitWords(search.query);
+    if (words.length === 0) return [];
+    const { owner, fileId } = search;
+    const scope =
+      fileId === undefined
+        ? [toOwnerWord(owner)]
+        : [toOwnerWord(owner), toFileWord({ owner, fileId })];
+    const found = new Map<string, FoundPassage>();
+    // First those with all words; then those with each word, of which a common one finds only some.
+    const queries = words.length > 1 ? [words, ...words.map((word) => [word])] : [words];
+    for (const wanted of queries)
+      for (const passage of await this.findPassages({ owner, scope, words: wanted }))
+        found.set(`${passage.fileId} ${passage.n}`, passage);
+    return rank([...found.values()], words).slice(0, search.limit);
+  }
+
+  private async findPassages(search: WordSearch): Promise<FoundPassage[]> {
+    const { engine, tables } = this.context.database;
+    const matches = engine === 'postgres' ? matchInPostgres(search) : matchInSqlite(search);
+    const { rows } = await sql<FoundPassage>`select p.n, p.place, p.position, p.text,
+        p.file_id as "fileId", f.name as "file"
+      from file_passages p join files f on f.owner = p.owner and f.id = p.file_id
+      where p.owner = ${search.owner} and f.status = 'ready' and ${matches}
+      limit ${CANDIDATES}`.execute(tables);
+    return rows;
+  }
+
+  private async update(
+    { owner, fileId }: FileKey,
+    change: (attempts: number) => Partial<FileRow>,
+  ): Promise<void> {
+    await this.context.database.write(async (tables) => {
+      const row = await tables
+        .selectFrom('files')
+        .select('attempts')
+        .where('owner', '=', owner)
+        .where('id', '=', fileId)
+        .executeTakeFirst();
+      await tables
+        .updateTable('files')
+        .set(change(row?.attempts ?? 0))
+        .where('owner', '=', owner)
+        .where('id', '=', fileId)
+        .where('text_status', '=', 'pending')
+        .execute();
+    });
+  }
+
+  private now(): number {
+    return this.context.clock();
+  }
+}
+
+/** Passages that one word of a query may contribute; ranking reads all of them. */
+const CANDIDATES = 100;
+const MAX_WORDS = 8;
+const MAX_QUERY_LENGTH = 1000;
+
+interface WordSearch {
+  readonly owner: string;
+  readonly scope: readonly string[];
+  readonly words: readonly string[];
+}
+
+/** The owner is part of the query: the index would otherwise walk the passages of all users that contain a word. */
+function matchInSqlite({ scope, words }: WordSearch) {
+  const query = [
+    ...scope.map((word) => `scope:"${word}"`),
+    ...words.map((word) => `text:"${word}"`),
+  ].join(' AND ');
+  return sql<boolean>`p.seq in (select rowid from file_words where file_words match ${query} limit ${CANDIDATES})`;
+}
+
+function matchInPostgres({ scope, words }: WordSearch) {
+  const query = [...scope.map((word) => `${word}:A`), ...words.map((word) => `${word}:D`)].join(
+    ' & ',
+  );
+  return sql<boolean>`p.words @@ to_tsquery('simple', ${query})`;
+}
+
+/** Anyone can compute these words, so the query also compares the columns. */
+const toOwnerWord = (owner: string) => `o${hash(owner)}`;
+const toFileWord = ({ owner, fileId }: FileKey) => `f${hash(`${owner} ${fileId}`)}`;
+const hash = (text: string) => createHash('sha256').update(text).digest('hex').slice(0, 24);
+
+/** Words that say nothing about what is searched; of other languages, ranking recognizes them by their frequency. */
+const STOP_WORDS = new Set(
+  'a about an and are as at be by did do does for from has have how i in is it me my of on or page say says that the their there this to was were what when where which who why will with you'.split(
+    ' ',
+  ),
+);
+
+/** Letters and digits only, so that nothing in a query can be read as search syntax. */
+function splitWords(query: string): string[] {
+  const words =
+    query
+      .slice(0, MAX_QUERY_LENGTH)
+      .toLowerCase()
+      .match(/[\p{L}\p{N}]+/gu) ?? [];
+  const unique = [...new Set(words.filter(({ length }) => length <= 64))];
+  const meaningful = unique.filter((word) => !STOP_WORDS.has(word));
+  return (meaningful.length > 0 ? meaningful : unique)
+    .toSorted((a, b) => b.length - a.length)
+    .slice(0, MAX_WORDS);
+}
+
+/** Ranks by BM25 within the candidates. */
+function rank(candidates: readonly FoundPassage[], words: readonly string[]): FoundPassage[] {
+  const bags = candidates.map(({ text }) => countWords(text));
+  const average = bags.reduce((sum, { length }) => sum + length, 0) / (bags.length || 1);
+  const weights = words.map((word) => {
+    const having = bags.filter(({ counts }) => counts.has(word)).length;
+    return Math.log(1 + (bags.length - having + 0.5) / (having + 0.5));
+  });
+  const score = ({ counts, length }: Bag) =>
+    words.reduce((sum, word, i) => {
+      const count = counts.get(word) ?? 0;
+      const norm = count + 1.2 * (0.25 + (0.75 * length) / average);
+      return sum + ((weights[i] ?? 0) * count * 2.2) / norm;
+    }, 0);
+  return candidates
+    .map((passage, i) => ({ passage, score: score(bags[i] as Bag) }))
+    .sort((a, b) => b.score - a.score)
+    .map(({ passage }) => passage);
+}
+
+interface Bag {
+  readonly counts: ReadonlyMap<string, number>;
+  readonly length: number;
+}
+
+function countWords(text: string): Bag {
+  const words = text.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
+  const counts = new Map<string, number>();
+  for (const word of words) counts.set(word, (counts.get(word) ?? 0) + 1);
+  return { counts, length: words.length };
+}

@@ -1,0 +1,135 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { call, filterFrames, ask as playTurn, say, useTool } from './support/ask.js';
+import { useControlledHost } from './support/controlled-host.js';
+import { createPdf } from './support/documents.js';
+import { startHost, type TestHost } from './support/host.js';
+import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
+import { upload, uploadText } from './support/upload.js';
+import { TestUser } from './support/user.js';
+
+const PAGES = 900;
+const SECRET = 'The vault of the Zephyr archive opens with the word marmalade.';
+
+describe.each(engines)('answers from files on %s', (engine) => {
+  let database: TestDatabase;
+  let host: TestHost;
+  let alice: TestUser;
+  let bob: TestUser;
+  let fileId: string;
+  beforeAll(async () => {
+    database = await createTestDatabase(engine);
+    host = await startHost({ env: { ...database.env, MODEL: 'offline' } });
+    [alice, bob] = [new TestUser(host), new TestUser(host)];
+    const pages = Array.from({ length: PAGES }, (_, i) =>
+      i === 699 ? SECRET : `Page ${i + 1} is about the archive, its vault and its harvest of ${i}.`,
+    );
+    const file = await uploadText(alice, 'chronicle.pdf', createPdf(pages));
+    expect(file.text).toMatchObject({ status: 'ready', unit: 'page', count: PAGES });
+    fileId = file.fileId;
+  });
+  afterAll(async () => {
+    await host?.close();
+    await database?.drop();
+  });
+
+  async function ask(user: TestUser, message: string, attachments?: object[]) {
+    const { sessionId } = (await user.request('POST', '/sessions')).body;
+    const body = { message, ...(attachments && { attachments }) };
+    const reply = await user.request('POST', `/messages/${sessionId}`, { body });
+    expect(reply.status).toBe(200);
+    const { messages } = (await user.request('GET', `/messages/${sessionId}`)).body;
+    const citations = messages
+      .at(-1)
+      .parts?.flatMap((part: { type: string; citation?: object }) => part.citation ?? []);
+    return { text: reply.body.message.content as string, citations, question: messages[0] };
+  }
+
+  it('the offline model answers from page 700 of a PDF, and its message cites the page', async () => {
+    const { text, citations } = await ask(alice, 'What opens the vault of Zephyr in my files?');
+    expect(text).toContain('marmalade');
+    expect(citations).toEqual([
+      { title: 'chronicle.pdf', fileId, position: 'page 700', quote: SECRET, marker: '[1]' },
+    ]);
+  });
+
+  it('a question about page 700 of an attached file reads that page', async () => {
+    const { text, citations, question } = await ask(alice, 'What does page 700 say?', [{ fileId }]);
+    expect(text).toContain('marmalade');
+    expect(citations).toMatchObject([{ fileId, position: 'page 700' }]);
+    expect(question.attachments).toMatchObject([
+      { fileId, filename: 'chronicle.pdf', mimetype: 'application/pdf' },
+    ]);
+  });
+
+  it('another user finds nothing of it', async () => {
+    await uploadText(bob, 'own.txt', 'another text');
+    const { text, citations } = await ask(bob, 'What opens the vault of Zephyr in my files?');
+    expect(text).not.toContain('marmalade');
+    expect(citations ?? []).toEqual([]);
+  });
+});
+
+describe('tools and attachments of files', () => {
+  const host = useControlledHost({
+    env: { MODEL_SETTINGS: '{"openai-compatible/*": {"vision": true}}' },
+  });
+
+  it('search_files and read_file treat the file of another user as unknown', async () => {
+    const { alice, model } = host;
+    const bob = new TestUser(alice.host);
+    const foreign = await uploadText(alice, 'secret.txt', 'the password is xylophone');
+    await uploadText(bob, 'own.txt', 'nothing here');
+    for (const tool of ['read_file', 'search_files']) {
+      const input = (fileId: string) => ({
+        fileId,
+        ...(tool === 'search_files' && { query: 'password' }),
+      });
+      const hers = await useTool({ user: bob, model }, tool, input(foreign.fileId));
+      const unknown = await useTool({ user: bob, model }, tool, input('no-such-file'));
+      expect(hers.status).toBe('error');
+      expect(JSON.stringify(hers.output).replace(foreign.fileId, '?')).toBe(
+        JSON.stringify(unknown.output).replace('no-such-file', '?'),
+      );
+    }
+    const found = await useTool({ user: bob, model }, 'search_files', {
+      query: 'password xylophone',
+    });
+    expect(found.output).toMatchObject({ passages: [], files: [{ name: 'own.txt' }] });
+  });
+
+  it('a short file is part of its message, and a citation is streamed and stored', async () => {
+    const { alice } = host;
+    const { fileId } = await uploadText(alice, 'notes.md', 'The harvest was 42 tons.');
+    const turn = await playTurn(
+      host,
+      [call(['search_files', { query: 'harvest', fileId }]), say('It was 42 tons [1].')],
+      { message: 'How much?', attachments: [{ fileId }] },
+    );
+    expect(JSON.stringify(turn.turns[0]?.body.messages)).toContain('The harvest was 42 tons.');
+    expect(filterFrames(turn, 'citation')).toMatchObject([
+      { citation: { title: 'notes.md', fileId, position: 'line 1', marker: '[1]' } },
+    ]);
+    const { body } = await alice.request('GET', `/messages/${turn.sessionId}`);
+    const types = body.messages.at(-1).parts.map(({ type }: { type: string }) => type);
+    expect(types).toEqual(['tool-call', 'text', 'citation']);
+  });
+
+  it('offers no file tools to users without files', async () => {
+    const carol = new TestUser(host.alice.host);
+    const { turns } = await playTurn({ alice: carol, model: host.model }, [say()]);
+    expect(turns[0]?.tools).not.toContain('search_files');
+  });
+
+  it('an image is shown to a model that sees', async () => {
+    const { alice } = host;
+    const png = Buffer.from(
+      'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==',
+      'base64',
+    );
+    const { fileId, mediaType } = await upload(alice, 'dot.png', png);
+    expect(mediaType).toBe('image/png');
+    const { turns } = await playTurn(host, [say()], { attachments: [{ fileId }] });
+    const sent = JSON.stringify(turns[0]?.body.messages.at(-1));
+    expect(sent).toContain(`data:image/png;base64,${png.toString('base64')}`);
+  });
+});
