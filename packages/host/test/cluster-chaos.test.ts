@@ -43,7 +43,7 @@ async function killHosts(): Promise<void> {
   }
 }
 
-/** A host that starts while PostgreSQL does not answer may give up. */
+/** A host that starts while PostgreSQL does not answer may stop. */
 async function startAgain(host: ClusterHost): Promise<void> {
   for (let attempt = 1; ; attempt++)
     try {

@@ -21,7 +21,7 @@ let postgres: RestartablePostgres;
 let proxy: TcpProxy;
 let model: ControlledModel;
 let dataDir: string;
-let cut: TestHost;
+let disconnected: TestHost;
 let other: TestHost;
 beforeAll(async () => {
   postgres = await RestartablePostgres.start();
@@ -32,12 +32,12 @@ beforeAll(async () => {
     startHost({
       env: { ...model.env, ORACLE_PRIVATE_KEY, DATABASE_URL, DATA_DIR: joinPath(dataDir, name) },
     });
-  cut = await start('cut', proxy.url);
+  disconnected = await start('disconnected', proxy.url);
   other = await start('other', postgres.url);
 });
 afterEach(() => model.discard());
 afterAll(async () => {
-  await cut?.close();
+  await disconnected?.close();
   await other?.close();
   model?.close();
   await proxy?.close();
@@ -59,7 +59,7 @@ const untilReady = (host: TestHost) =>
 
 describe('a host without PostgreSQL', () => {
   it('serves its readers for a while, then stops its turns; nothing is stored twice', async () => {
-    const alice = new TestUser(cut);
+    const alice = new TestUser(disconnected);
     const sessionId = await openSession(alice);
     const live = await stream(alice, sessionId, { message: 'talk' });
     const left = chatter(await model.next());
@@ -75,7 +75,7 @@ describe('a host without PostgreSQL', () => {
     await left;
     expect(frozen.isOver).toBe(false);
     await thawed;
-    await untilReady(cut);
+    await untilReady(disconnected);
     await expect.poll(async () => (await readMessages(alice.at(other), sessionId)).length).toBe(2);
     const [, answer] = await readMessages(alice, sessionId);
     expect(live.text.startsWith(answer.content)).toBe(true);
@@ -86,7 +86,7 @@ describe('a host without PostgreSQL', () => {
   });
 
   it('loses its running turn and its queue to another host, and starts none', async () => {
-    const alice = new TestUser(cut);
+    const alice = new TestUser(disconnected);
     const sessionId = await openSession(alice);
     const live = await stream(alice, sessionId, { message: 'talk' });
     const turn = await model.next();
@@ -110,14 +110,14 @@ describe('a host without PostgreSQL', () => {
         body: { message: 'now' },
       });
       expect(refused.status).toBe(503);
-      expect((await fetch(`${cut.url}/health/ready`)).status).toBe(503);
+      expect((await fetch(`${disconnected.url}/health/ready`)).status).toBe(503);
       turn.say(' more');
       expect((await live.toEnd()).at(-1)?.data.status).not.toBe('finished');
       await turn.left;
     } finally {
       proxy.reconnect();
     }
-    await untilReady(cut);
+    await untilReady(disconnected);
     const messages = await readMessages(alice, sessionId);
     expect(messages.map(({ content }: { content: string }) => content)).toEqual([
       'talk',
@@ -128,7 +128,7 @@ describe('a host without PostgreSQL', () => {
   });
 
   it('that is back at once drops a queued turn that another host has executed', async () => {
-    const alice = new TestUser(cut);
+    const alice = new TestUser(disconnected);
     const sessionId = await openSession(alice);
     const live = await stream(alice, sessionId, { message: 'talk' });
     (await model.next()).say('half');
@@ -145,7 +145,7 @@ describe('a host without PostgreSQL', () => {
 });
 
 it('POST /messages/abort reaches a silent turn of another host without a notification', async () => {
-  const alice = new TestUser(cut);
+  const alice = new TestUser(disconnected);
   const sessionId = await openSession(alice);
   const live = await stream(alice, sessionId, { message: 'think' });
   const turn = await model.next();

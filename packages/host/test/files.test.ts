@@ -83,7 +83,10 @@ describe.each(engines)('/files on %s', (engine) => {
       headers: { ...alice.headers, 'content-type': 'multipart/form-data; boundary=b' },
       body: '--b\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\nhalf of',
     });
-    expect([truncated.status, await truncated.json()]).toMatchObject([400, { code: 'invalid_upload' }]);
+    expect([truncated.status, await truncated.json()]).toMatchObject([
+      400,
+      { code: 'invalid_upload' },
+    ]);
     const { body: page } = await alice.request('GET', '/files?limit=100');
     expect(page.files.map(({ name }: { name: string }) => name)).not.toContain('a.txt');
   });

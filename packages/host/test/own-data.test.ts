@@ -20,7 +20,7 @@ import { TestUser } from './support/user.js';
 const folder = mkdtempSync(join(tmpdir(), 'sibyl-archives-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-async function exportOf(user: TestUser): Promise<Buffer> {
+async function readExport(user: TestUser): Promise<Buffer> {
   const response = await fetch(`${user.host.url}/me/export`, { headers: user.headers });
   expect(response.status).toBe(200);
   return Buffer.from(await response.arrayBuffer());
@@ -156,7 +156,7 @@ describe.each(engines)('own data on %s', (engine) => {
     await test?.drop();
   });
 
-  it('GET /me/export contains every row of the caller, of no one else, and a signed manifest', async () => {
+  it('GET /me/export contains every row of the caller, none of others, and a signed manifest', async () => {
     const [user, other] = [new TestUser(host), new TestUser(host)];
     await talk(other, ['a secret of another user']);
     await talk(user, ['my name is Ada', 'remember that I like boats']);
@@ -164,7 +164,7 @@ describe.each(engines)('own data on %s', (engine) => {
     const database = await openDatabase(test.options);
     const filled = await fillTables(database, user.did);
     await database.close();
-    const files = await unzip(await exportOf(user));
+    const files = await unzip(await readExport(user));
     const manifest = JSON.parse(String(files.get(MANIFEST)));
     expect(manifest).toMatchObject({ owner: user.did, oracle: { did: host.did } });
     for (const { path, bytes, sha256 } of manifest.files) {
@@ -191,7 +191,7 @@ describe.each(engines)('own data on %s', (engine) => {
     await talk(user, ['call yourself Grace', 'remember that I like boats']);
     const content = await readContent(user);
     expect(content.preferences).not.toEqual({});
-    const archive = await exportOf(user);
+    const archive = await readExport(user);
     const elsewhere = await startHost();
     try {
       const there = user.at(elsewhere);
@@ -241,7 +241,7 @@ describe.each(engines)('own data on %s', (engine) => {
   it('POST /me/import rejects what was changed, is damaged or too large, and stores nothing of it', async () => {
     const user = new TestUser(host);
     await talk(user, ['my name is Ada']);
-    const files = await unzip(await exportOf(user));
+    const files = await unzip(await readExport(user));
     const there = new TestUser(host);
     const change = async (path: string, data: string) => {
       const archive = await zip(new Map([...files, [path, Buffer.from(data)]]));

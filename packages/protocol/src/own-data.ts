@@ -34,7 +34,7 @@ export const Erased = z
   .meta({ id: 'Erased', description: 'What was erased, and what the operator has to keep.' });
 export type Erased = z.infer<typeof Erased>;
 
-/** What an import has done so far. Reply of `POST /me/import` and `GET /me/import/:id`. */
+/** What an import has done. Reply of `POST /me/import` and `GET /me/import/:id`. */
 export const ImportJob = z
   .object({
     id: z.string(),

@@ -61,7 +61,7 @@ interface FactRow {
   updated_at: number | null;
   /** Where it was learned; null if the user wrote it. */
   session_id: string | null;
-  /** A word that stands for the owner in the full-text index of SQLite. */
+  /** A word that represents the owner in the full-text index of SQLite. */
   scope: string | null;
 }
 

@@ -8,12 +8,12 @@ import { DelegationService } from '../auth/delegations.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import { RateLimits } from '../auth/rate-limits.js';
 import { UserRules } from '../auth/user-rules.js';
+import { FileService } from '../files/file-service.js';
 import {
   ActivityController,
   ApprovalsController,
   RulesController,
 } from '../http/approvals.controller.js';
-import { FileService } from '../files/file-service.js';
 import { DelegationController } from '../http/delegations.controller.js';
 import {
   DiscoveryController,

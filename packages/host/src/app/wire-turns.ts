@@ -108,18 +108,17 @@ export function wireTurns(needs: TurnDeps) {
     events,
     presence,
     pendingCalls,
-    sessions: new SessionsService({
-      sessions,
-      messages: store.messages,
-      oracle,
-      turns,
-      changes,
-      events,
-      maxPerUser: config.sessionsPerUser,
-      disk: store.disk,
-    }),
+    sessions: createSessions(needs, { turns, changes, events }),
     ...wireRuns(needs, turns, events),
   };
+}
+
+function createSessions(
+  { config, oracle, store: { sessions, messages, disk } }: TurnDeps,
+  services: { readonly turns: Turns; readonly changes: SessionChanges; readonly events: EventBus },
+): SessionsService {
+  const maxPerUser = config.sessionsPerUser;
+  return new SessionsService({ sessions, messages, disk, oracle, maxPerUser, ...services });
 }
 
 /** Builds what reads runs, continues paused ones and takes over those of other hosts. */

@@ -10,7 +10,7 @@ const MAX_WAITING = 100;
 
 type ChangeListener = (event: SessionsChangedEvent) => void;
 
-/** Tells the clients of a user, on every host, that the list of their sessions has changed. */
+/** Notifies the clients of a user, on every host, that the list of their sessions has changed. */
 export class SessionChanges {
   private readonly bus: HostBus;
   /** By owner; at most as many as open sockets and streams. */
@@ -24,7 +24,7 @@ export class SessionChanges {
     bus.on('sessions-changed', (changes) => {
       for (const [owner, sessionId, change] of changes) this.deliver(owner, change, sessionId);
     });
-    // Nobody knows which messages were lost.
+    // It is unknown which messages were lost.
     bus.onMissed(() => {
       for (const owner of [...this.listeners.keys()]) this.deliver(owner, 'reload');
     });

@@ -43,7 +43,7 @@ export class Erasure {
     await this.endActivity(caller);
     // First, while the rows that may name it exist; the user can try again if a service does not answer.
     for (const { plugin, services } of this.deps.plugins) await plugin.eraseUser?.(owner, services);
-    // A new pseudonym each time: nobody can tell whose rows these were, or whether two erasures were of one user.
+    // A new pseudonym each time: it is unknown whose rows these were, and whether two erasures were of one user.
     const { rows, kept } = await store.ownerRows.erase(owner, `erased:${randomUUID()}`);
     // Last: until then, what was queued for the index may still be added to it.
     await store.search.index.removeOwner(owner);
@@ -55,9 +55,9 @@ export class Erasure {
   private async endActivity(caller: Caller): Promise<void> {
     const { store, turns, delegations, bus } = this.deps;
     const { did } = caller;
-    // Drops what hosts have cached of the delegations; the hashes stay, so that nobody can use the tokens again.
+    // Drops what hosts have cached of the delegations; the hashes stay, so that the tokens cannot be used again.
     await delegations.revokeAll(caller);
-    const open = await store.runs.openOf(did);
+    const open = await store.runs.openForOwner(did);
     const sessions = new Set(open.map(({ sessionId }) => sessionId));
     await Promise.all([...sessions].map((id) => turns.interruptAll({ owner: did, sessionId: id })));
     await this.waitForTurns(did);
@@ -69,7 +69,7 @@ export class Erasure {
     const { runs } = this.deps.store;
     const deadline = performance.now() + TURNS_END_MS;
     while (performance.now() < deadline) {
-      const open = await runs.openOf(owner);
+      const open = await runs.openForOwner(owner);
       // Nothing executes a paused turn.
       if (open.every(({ status }) => status === 'paused')) return;
       await sleep(POLL_MS);

@@ -1,6 +1,7 @@
 import type { ActivityEntry } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
-import { type ActivityRow, prepareQuery, type Schema, type StoreContext } from './database.js';
+import type { ActivityRow, Schema, StoreContext } from './database.js';
+import { prepareQuery } from './prepared-query.js';
 
 interface ActivityQuery {
   readonly owner: string;

@@ -1,6 +1,7 @@
 import { type Compilable, type Kysely, type SelectQueryBuilder, sql } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
-import { type BranchRow, type PreparedQuery, prepareQuery, type Schema } from './database.js';
+import type { BranchRow, Schema } from './database.js';
+import { type PreparedQuery, prepareQuery } from './prepared-query.js';
 import { isOpen } from './runs/run.js';
 
 /** The messages of a session from the first to the last of a branch. */
@@ -89,7 +90,7 @@ export const SIBLINGS = sql<string | null>`(
 
 /** Where a turn begins, if not at the end of the active branch. */
 export type TurnOrigin =
-  /** A message continues from another one; null begins the session anew. */
+  /** A message continues from another one; null begins the session again. */
   | { readonly parentId: string | null }
   /** A question is answered again. */
   | { readonly questionId: string };

@@ -1,4 +1,5 @@
-import { prepareQuery, type StoreContext } from './database.js';
+import type { StoreContext } from './database.js';
+import { prepareQuery } from './prepared-query.js';
 import { claimOnce } from './revocation-store.js';
 
 /** A user who redeemed an invitation. */

@@ -5,8 +5,9 @@ import {
   engines,
   type TestDatabase,
 } from '../../test/support/test-database.js';
-import { type Database, prepareQuery, type Schema } from './database.js';
+import type { Database, Schema } from './database.js';
 import { openDatabase } from './open-database.js';
+import { prepareQuery } from './prepared-query.js';
 
 interface Room {
   readonly id: string;

@@ -7,7 +7,7 @@ import type {
   PendingAnswer,
   RunStatus,
 } from '@sibyl/protocol';
-import type { Compilable, CompiledQuery, DialectAdapter, Kysely, QueryResult } from 'kysely';
+import type { Kysely } from 'kysely';
 import type { DiskSpace } from './disk-space.js';
 import type { FileChunkRow, FileRow, PassageRow } from './file-rows.js';
 import type { MigrationPlan } from './migrations/migrate.js';
@@ -389,12 +389,12 @@ export interface BranchRow {
   session_id: string;
   /** From 1; the first messages of a session are branch 0. */
   branch: number;
-  /** The branch of the message it continues from; null if it begins the session anew. */
+  /** The branch of the message it continues from; null if it begins the session again. */
   base_branch: number | null;
   /** The last message of that branch that belongs to this one too. */
   base_turn: number;
   base_seq: number;
-  /** The message it continues from; empty if it begins the session anew. */
+  /** The message it continues from; empty if it begins the session again. */
   parent_id: string;
   /** The message that continued from there first. */
   original_id: string | null;
@@ -477,63 +477,4 @@ export interface StoreContext {
   readonly newId: () => string;
   /** Unset if the database is not on a disk of this host. */
   readonly disk?: DiskSpace | undefined;
-}
-
-type Value = string | number | null | Uint8Array;
-type Row<R> = { readonly [Name in keyof R]: Value };
-
-/** The parameters of a query: values by name, or an array of rows of values with few different lengths. */
-type QueryValues<V> = { readonly [Key in keyof V]: V[Key] extends Value ? V[Key] : Row<V[Key]> };
-
-/** Runs a query on the tables of any database, inside or outside of a unit of work. */
-export type PreparedQuery<V, R> = (tables: Kysely<Schema>, values: V) => Promise<QueryResult<R>>;
-
-/**
- * Builds and compiles a query once for each database, because that costs more than running it. `build` receives
- * placeholders instead of values, and must pass them to the query unchanged.
- */
-export function prepareQuery<V extends QueryValues<V>, R>(
-  build: (tables: Kysely<Schema>, values: V) => Compilable<R>,
-): PreparedQuery<V, R> {
-  const compiled = new WeakMap<DialectAdapter, Map<number, CompiledQuery<R>>>();
-  return async (tables, values) => {
-    const { adapter } = tables.getExecutor();
-    const bySize = compiled.get(adapter) ?? new Map<number, CompiledQuery<R>>();
-    const size = Array.isArray(values) ? values.length : 1;
-    const query = bySize.get(size) ?? build(tables, toPlaceholders(values)).compile();
-    const parameters = bind(query.parameters, values);
-    compiled.set(adapter, bySize.set(size, query));
-    return tables.executeQuery({ ...query, parameters });
-  };
-}
-
-/** A parameter of a query without its value. */
-class Placeholder {
-  readonly name: string;
-  /** Of its row, if there are several. */
-  readonly index: number;
-
-  constructor(name: string, index: number) {
-    this.name = name;
-    this.index = index;
-  }
-}
-
-function toPlaceholders<V>(values: V): V {
-  return (
-    Array.isArray(values) ? values.map(placeholders) : placeholders(values as object, 0)
-  ) as V;
-}
-
-function placeholders(row: object, index: number): object {
-  return Object.fromEntries(Object.keys(row).map((name) => [name, new Placeholder(name, index)]));
-}
-
-function bind(parameters: readonly unknown[], values: unknown): unknown[] {
-  const rows = (Array.isArray(values) ? values : [values]) as Record<string, unknown>[];
-  const bound = parameters.map((parameter) =>
-    parameter instanceof Placeholder ? rows[parameter.index]?.[parameter.name] : parameter,
-  );
-  if (bound.includes(undefined)) throw new TypeError('A value of a query is missing');
-  return bound;
 }

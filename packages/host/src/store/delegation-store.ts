@@ -1,12 +1,7 @@
 import { type Kysely, sql } from 'kysely';
-import {
-  type DelegationPurpose,
-  type DelegationRow,
-  prepareQuery,
-  type Schema,
-  type StoreContext,
-} from './database.js';
+import type { DelegationPurpose, DelegationRow, Schema, StoreContext } from './database.js';
 import type { Vault } from './encryption.js';
+import { prepareQuery } from './prepared-query.js';
 import { addRevocation } from './revocation-store.js';
 
 /** The purpose of the delegations that users store for the oracle's own calls, or present in requests. */

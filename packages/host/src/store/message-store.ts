@@ -1,7 +1,7 @@
 import type { Kysely } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
 import { type Fork, findFork, insertBranch, type PathKey, type TurnOrigin } from './branches.js';
-import { type MessageRow, prepareQuery, type Schema, type StoreContext } from './database.js';
+import type { MessageRow, Schema, StoreContext } from './database.js';
 import {
   MESSAGE_COLUMNS,
   type Message,
@@ -19,6 +19,7 @@ import {
   readSpan,
   splitIntoSpans,
 } from './message-page.js';
+import { prepareQuery } from './prepared-query.js';
 
 export interface RecentRequest extends PathKey {
   /** Excludes later turns, because a turn must not see messages queued behind it. */

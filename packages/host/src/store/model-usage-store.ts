@@ -1,4 +1,5 @@
-import { prepareQuery, type StoreContext } from './database.js';
+import type { StoreContext } from './database.js';
+import { prepareQuery } from './prepared-query.js';
 
 const KEPT_DAYS = 31;
 const DAY_MS = 24 * 60 * 60 * 1000;

@@ -9,9 +9,10 @@ import { getTablePrefix, OwnTables } from '@sibyl/plugin-kit/rules';
 import { OracleError } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
-import { type Database, prepareQuery, type Schema, type StoreContext } from './database.js';
+import type { Database, Schema, StoreContext } from './database.js';
 import type { Vault } from './encryption.js';
 import type { MigrationPlan } from './migrations/migrate.js';
+import { prepareQuery } from './prepared-query.js';
 
 const MB = 1024 * 1024;
 const MAX_BYTES = 25 * MB;

@@ -1,5 +1,6 @@
 import type { Insertable, Kysely } from 'kysely';
-import { prepareQuery, type Schema, type StoreContext } from './database.js';
+import type { Schema, StoreContext } from './database.js';
+import { prepareQuery } from './prepared-query.js';
 
 /** A delegation that its issuer (the owner) has revoked. */
 export interface Revocation {

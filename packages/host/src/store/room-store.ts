@@ -1,7 +1,8 @@
 import type { RoomState } from '@sibyl/plugin-kit';
 import type { JsonObject } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
-import { prepareQuery, type Schema, type StoreContext } from './database.js';
+import type { Schema, StoreContext } from './database.js';
+import { prepareQuery } from './prepared-query.js';
 
 export interface RoomKey {
   readonly owner: string;

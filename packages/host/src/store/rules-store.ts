@@ -1,7 +1,8 @@
 import { type Rule, RulesClaims } from '@sibyl/protocol';
 import { insertActivity, toActivityRow } from './activity-store.js';
-import { prepareQuery, type StoreContext } from './database.js';
+import type { StoreContext } from './database.js';
 import type { Vault } from './encryption.js';
+import { prepareQuery } from './prepared-query.js';
 import { claimOnce } from './revocation-store.js';
 
 /** The rules of a user, and the token that set them. */

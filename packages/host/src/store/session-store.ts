@@ -2,7 +2,8 @@ import { OracleError } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
 import { activate } from './branches.js';
-import { prepareQuery, type Schema, type SessionRow, type StoreContext } from './database.js';
+import type { Schema, SessionRow, StoreContext } from './database.js';
+import { prepareQuery } from './prepared-query.js';
 import { findOrCreateRoom } from './room-store.js';
 import { keepUsage } from './usage-store.js';
 

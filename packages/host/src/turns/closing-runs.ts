@@ -4,7 +4,8 @@ import type { AgentStep, AssistantMessage, InterruptAnswer } from '../agent/step
 import type { RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
-import type { Interrupt, RunStore } from '../store/runs/run-store.js';
+import type { RunStore } from '../store/runs/run-store.js';
+import type { Interrupt } from '../store/runs/unsealed.js';
 import { MessageParts } from './message-parts.js';
 import { createReport } from './run-log.js';
 import { buildCacheInvalidation, buildDoneFrame, buildResumedFrame } from './run-recorder.js';

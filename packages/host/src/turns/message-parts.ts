@@ -99,7 +99,10 @@ export class MessageParts {
   /** A source counts once. */
   private addCitation(citation: Citation): void {
     const { fileId, url, position, marker } = citation;
-    this.put(`citation ${JSON.stringify([fileId, url, position, marker])}`, { type: 'citation', citation });
+    this.put(`citation ${JSON.stringify([fileId, url, position, marker])}`, {
+      type: 'citation',
+      citation,
+    });
   }
 
   /** For a message; without `parts` if it is only its text. */

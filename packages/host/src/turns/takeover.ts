@@ -156,9 +156,14 @@ export class Takeover {
       // Another host may have room for it.
       if (run.hostId !== undefined || turns.hasRoom) await turns.claim(run);
     }
+    await this.compareOwn(own, known);
+  }
+
+  /** Finds what this host has missed about its runs: those in the store, and those it knows. */
+  private async compareOwn(own: readonly Run[], known: readonly Run[]): Promise<void> {
     for (const run of own) {
       // While a run writes nothing, no flush finds out that it was canceled.
-      if (run.cancelReason) turns.cancel(run.id, run.cancelReason);
+      if (run.cancelReason) this.deps.turns.cancel(run.id, run.cancelReason);
       if (run.startedAt !== undefined) await this.adoptUnknown(run);
     }
     const stored = new Set(own.map(({ id }) => id));

@@ -19,7 +19,7 @@ import {
 } from '../store/message.js';
 import type { RunEnding } from '../store/runs/finish-run.js';
 import type { Ending, Run, TokenUsage } from '../store/runs/run.js';
-import type { UnsealedInterrupt } from '../store/runs/run-store.js';
+import type { UnsealedInterrupt } from '../store/runs/unsealed.js';
 import { MessageParts } from './message-parts.js';
 import { createReport, MAX_WARNINGS, type RunOutcome, readError } from './run-log.js';
 import { buildDoneFrame, type RunRecorder } from './run-recorder.js';

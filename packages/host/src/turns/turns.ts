@@ -8,13 +8,11 @@ import type { EventBus, SessionKey } from '../bus/event-bus.js';
 import type { SessionChanges } from '../bus/session-changes.js';
 import type { Config } from '../config/config.js';
 import type { Models } from '../models/models.js';
-import { toQuestionParts } from '../store/message.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { CancelReason, Run, RunKey } from '../store/runs/run.js';
-import { type StartResult, WITHDRAWN } from '../store/runs/start-run.js';
+import { WITHDRAWN } from '../store/runs/start-run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
-import { isStoreError } from '../store/store-errors.js';
 import { endUnanswered, readProgress, readSteps } from './closing-runs.js';
 import { DisconnectedTurns } from './disconnected-turns.js';
 import { FlushLoop } from './flush-loop.js';
@@ -31,23 +29,16 @@ import {
   RunRecorder,
 } from './run-recorder.js';
 import type { TurnRunner } from './run-turn.js';
+import { storeRun } from './store-run.js';
 import type { TurnAccess } from './turn-access.js';
 import { hostStopping, startErrors, type TurnSlot, TurnSlots } from './turn-limits.js';
 import {
   fromStoredRequest,
   readQuestion,
   type TurnRequest,
-  toStoredRequest,
   withExpiryWarning,
 } from './turn-request.js';
 import type { TurnProgress } from './turn-setup.js';
-
-/** Turns of one session that may wait behind the running one. */
-const MAX_WAITING = 10;
-
-/** How long to look for a run whose start was not confirmed, and how often. */
-const UNCONFIRMED_MS = 1_500;
-const UNCONFIRMED_POLL_MS = 250;
 
 interface TurnsDeps {
   readonly store: Store;
@@ -338,7 +329,8 @@ export class Turns {
   ): Promise<string> {
     this.assertOpen();
     const { request, account, slot } = turn;
-    const result = await this.storeRun(runId, request, idempotency);
+    const { store, settings } = this.deps;
+    const result = await storeRun(store.runs, { id: runId, request, idempotency, settings });
     switch (result.state) {
       case 'started':
         for (const { id, hostId } of result.canceled) this.sendCancel(hostId, id, 'interrupted');
@@ -352,46 +344,6 @@ export class Turns {
       default:
         throw startErrors[result.state]();
     }
-  }
-
-  private async storeRun(
-    id: string,
-    request: TurnRequest,
-    idempotency: IdempotencyClaim | undefined,
-  ): Promise<StartResult> {
-    const { store, settings } = this.deps;
-    const { caller, sessionId, requestId, message, origin, waitsForPaused } = request;
-    const { message: content, attachments, metadata, multitask } = message;
-    try {
-      return await store.runs.start({
-        id,
-        owner: caller.did,
-        sessionId,
-        requestId,
-        message: { content, parts: toQuestionParts(content, attachments), metadata },
-        origin,
-        multitask,
-        waitsForPaused,
-        limits: { live: settings.maxPerUser, waiting: MAX_WAITING },
-        request: toStoredRequest(request),
-        isResumable: settings.resumesTurns,
-        idempotency,
-      });
-    } catch (error) {
-      return this.findUnconfirmed({ owner: caller.did, runId: id }, error);
-    }
-  }
-
-  /** The database may have committed a run although its reply was lost. */
-  private async findUnconfirmed(key: RunKey, error: unknown): Promise<StartResult> {
-    if (!isStoreError(error)) throw error;
-    const { store } = this.deps;
-    for (const deadline = performance.now() + UNCONFIRMED_MS; performance.now() < deadline; ) {
-      await sleep(UNCONFIRMED_POLL_MS);
-      const run = await store.runs.find(key).catch(() => undefined);
-      if (run) return { state: 'started', run, canceled: [] };
-    }
-    throw error;
   }
 
   private async add(run: Run, turn: NewTurn): Promise<void> {

@@ -73,7 +73,7 @@ async function createBranches(tables: Tables): Promise<void> {
 
 const isPostgres = (tables: Tables) => tables.getExecutor().adapter instanceof PostgresAdapter;
 
-/** On SQLite the index is a file of its own. */
+/** On SQLite the index is a separate file. */
 async function createSearch(tables: Tables): Promise<void> {
   await tables.schema
     .createTable('search_queue')

@@ -1,14 +1,9 @@
 import type { Kysely } from 'kysely';
 import { insertActivity } from '../activity-store.js';
-import {
-  type ActivityRow,
-  prepareQuery,
-  type RunRow,
-  type Schema,
-  type StoreContext,
-} from '../database.js';
+import type { ActivityRow, RunRow, Schema, StoreContext } from '../database.js';
 import type { Message, MessageBody } from '../message.js';
 import { saveAnswer } from '../message-store.js';
+import { prepareQuery } from '../prepared-query.js';
 import { type Frame, findLastSeq, insertFrames } from './frames.js';
 import {
   type Ending,
@@ -164,10 +159,7 @@ function toEndingValues(
     updated_at: now,
     error_kind: error?.kind ?? null,
     error_message: error?.message ?? null,
-    input_tokens: usage?.input ?? 0,
-    output_tokens: usage?.output ?? 0,
-    cached_tokens: usage?.cached ?? 0,
-    usage: usage?.models ? JSON.stringify(usage.models) : null,
+    ...toUsageColumns(usage),
     report: report ? JSON.stringify(report) : null,
     last_seq: findLastSeq(frames),
   };
@@ -272,3 +264,12 @@ const markRunning = prepareQuery((tables, { owner, runId, now, hostId, startedAt
     .where('status', '=', 'queued')
     .returningAll(),
 );
+
+export function toUsageColumns(usage: RunEnding['usage']) {
+  return {
+    input_tokens: usage?.input ?? 0,
+    output_tokens: usage?.output ?? 0,
+    cached_tokens: usage?.cached ?? 0,
+    usage: usage?.models ? JSON.stringify(usage.models) : null,
+  };
+}

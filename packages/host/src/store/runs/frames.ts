@@ -1,13 +1,7 @@
 import { type Kysely, sql } from 'kysely';
 import { insertActivity } from '../activity-store.js';
-import {
-  type ActivityRow,
-  type Database,
-  type FrameRow,
-  prepareQuery,
-  type RunStepRow,
-  type Schema,
-} from '../database.js';
+import type { ActivityRow, Database, FrameRow, RunStepRow, Schema } from '../database.js';
+import { prepareQuery } from '../prepared-query.js';
 import { type CancelReason, ENDED, type RunKey } from './run.js';
 
 const ROWS_PER_INSERT = 64;

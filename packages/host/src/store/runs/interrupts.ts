@@ -1,16 +1,18 @@
 import type { JsonObject, PendingAnswer } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
 import { insertActivity } from '../activity-store.js';
-import {
-  type InterruptRow,
-  prepareQuery,
-  type RunRow,
-  type Schema,
-  type StoreContext,
-} from '../database.js';
+import type { InterruptRow, RunRow, Schema, StoreContext } from '../database.js';
 import { saveAnswer } from '../message-store.js';
+import { prepareQuery } from '../prepared-query.js';
 import { insertApproval, type NewApproval, recordEnd } from './approvals.js';
-import { deleteSteps, lockSession, type RunEnding, toAnswer, toFrameRows } from './finish-run.js';
+import {
+  deleteSteps,
+  lockSession,
+  type RunEnding,
+  toAnswer,
+  toFrameRows,
+  toUsageColumns,
+} from './finish-run.js';
 import { findLastSeq, insertFrames, insertSteps } from './frames.js';
 import { type CancelReason, insertRun, isOpen, type Run, type RunKey, toRun } from './run.js';
 
@@ -64,10 +66,7 @@ export async function pauseRun(
       request: pause.request,
       report: report ? JSON.stringify(report) : null,
       last_seq: findLastSeq(frames),
-      input_tokens: usage?.input ?? 0,
-      output_tokens: usage?.output ?? 0,
-      cached_tokens: usage?.cached ?? 0,
-      usage: usage?.models ? JSON.stringify(usage.models) : null,
+      ...toUsageColumns(usage),
     })
   ).rows;
   if (row === undefined) return { state: 'lost' };

@@ -1,10 +1,9 @@
 import type { Kysely } from 'kysely';
 import { sql } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
-import { prepareQuery, type Schema, type StoreContext } from '../database.js';
+import type { Schema, StoreContext } from '../database.js';
 import type { Vault } from '../encryption.js';
 import { StoreError } from '../store-errors.js';
-import type { NewApproval } from './approvals.js';
 import { type EndedRun, finishRun, promoteNext, type RunEnding } from './finish-run.js';
 import {
   type FlushResult,
@@ -27,7 +26,16 @@ import {
   selectExpired,
   toNextAttempt,
 } from './interrupts.js';
-import { type CancelReason, insertRun, isOpen, type Run, type RunKey, toRun } from './run.js';
+import {
+  type CancelReason,
+  claimRun,
+  findRun,
+  insertRun,
+  isOpen,
+  type Run,
+  type RunKey,
+  toRun,
+} from './run.js';
 import {
   type NewRun,
   type OpenRun,
@@ -37,6 +45,7 @@ import {
   type WithdrawResult,
   withdrawRun,
 } from './start-run.js';
+import type { Interrupt, UnsealedInterrupt, UnsealedWrites } from './unsealed.js';
 
 /** More turns than a user queues. */
 const RUNS_PER_LIST = 100;
@@ -364,11 +373,11 @@ export class RunStore {
 
   /** The runs of a session that have not ended. */
   async open({ owner, sessionId }: SessionKey): Promise<readonly OpenRun[]> {
-    return (await this.openOf(owner)).filter((run) => run.sessionId === sessionId);
+    return (await this.openForOwner(owner)).filter((run) => run.sessionId === sessionId);
   }
 
   /** The runs of a user that have not ended. */
-  async openOf(owner: string): Promise<readonly OpenRun[]> {
+  async openForOwner(owner: string): Promise<readonly OpenRun[]> {
     return (await selectOpen(this.context.database.tables, { owner })).rows;
   }
 
@@ -483,33 +492,6 @@ export class RunStore {
 
 type SealedKind = 'request' | 'step' | 'interrupt' | 'answer' | 'approval';
 
-/** A question whose approval, if it is one, is not encrypted yet. */
-export interface UnsealedInterrupt extends Omit<NewInterrupt, 'approval'> {
-  readonly approval?: (Omit<NewApproval, 'request'> & { readonly request: unknown }) | undefined;
-}
-
-/** What a host has to store of one run, before its steps are encrypted. */
-export interface UnsealedWrites extends Omit<RunWrites, 'steps'> {
-  readonly steps: readonly { readonly step: number; readonly value: unknown }[];
-}
-
-/** A question that a paused run asked. */
-export interface Interrupt extends Omit<NewInterrupt, 'data' | 'expiresInMs' | 'approval'> {
-  /** Milliseconds, by the clock of the database. */
-  readonly expiresAt: number;
-  readonly owner: string;
-  readonly sessionId: string;
-  readonly runId: string;
-  readonly turn: number;
-  readonly status: 'open' | 'answered' | 'expired' | 'cancelled';
-  readonly createdAt: number;
-  /** The attempt that continues with the answer. */
-  readonly nextRunId: string | undefined;
-  readonly data: unknown;
-  /** The answer. */
-  readonly value: unknown;
-}
-
 /** The run that was canceled, and the one that a paused run had blocked. */
 export interface Canceled {
   readonly run?: Run | undefined;
@@ -518,25 +500,3 @@ export interface Canceled {
 
 /** Decides from its log how an interrupted run ends. */
 export type EndAbandoned = (run: Run, frames: readonly Frame[]) => RunEnding;
-
-const findRun = prepareQuery((tables, { owner, runId }: RunKey) =>
-  tables.selectFrom('runs').selectAll().where('owner', '=', owner).where('id', '=', runId),
-);
-
-interface Claim extends RunKey {
-  readonly from: string;
-  readonly hostId: string;
-  readonly now: number;
-}
-
-const claimRun = prepareQuery((tables, { owner, runId, from, hostId, now }: Claim) =>
-  tables
-    .updateTable('runs')
-    .set({ host_id: hostId, started_at: now, updated_at: now })
-    .where('owner', '=', owner)
-    .where('id', '=', runId)
-    .where((e) => e(e.fn.coalesce('host_id', e.val('')), '=', from))
-    .where('status', '=', 'running')
-    .where('started_at', 'is', null)
-    .returningAll(),
-);

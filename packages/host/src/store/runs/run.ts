@@ -1,6 +1,7 @@
 import type { ErrorKind, PendingAnswer, ReplyWarning, RunStatus } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
-import { prepareQuery, type RunRow, type Schema } from '../database.js';
+import type { RunRow, Schema } from '../database.js';
+import { prepareQuery } from '../prepared-query.js';
 
 /** The states of a run that has ended. */
 export const ENDED = [
@@ -149,4 +150,26 @@ const selectLatestAttempt = prepareQuery((tables, { owner, runId }: RunKey) =>
     .where('first.id', '=', runId)
     .orderBy('latest.attempt', 'desc')
     .limit(1),
+);
+
+export const findRun = prepareQuery((tables, { owner, runId }: RunKey) =>
+  tables.selectFrom('runs').selectAll().where('owner', '=', owner).where('id', '=', runId),
+);
+
+interface Claim extends RunKey {
+  readonly from: string;
+  readonly hostId: string;
+  readonly now: number;
+}
+
+export const claimRun = prepareQuery((tables, { owner, runId, from, hostId, now }: Claim) =>
+  tables
+    .updateTable('runs')
+    .set({ host_id: hostId, started_at: now, updated_at: now })
+    .where('owner', '=', owner)
+    .where('id', '=', runId)
+    .where((e) => e(e.fn.coalesce('host_id', e.val('')), '=', from))
+    .where('status', '=', 'running')
+    .where('started_at', 'is', null)
+    .returningAll(),
 );

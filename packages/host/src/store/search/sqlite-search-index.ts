@@ -74,7 +74,7 @@ interface Waiting {
   readonly reject: (error: Error) => void;
 }
 
-/** The index on SQLite: a file of its own, which only a worker reads and writes, and which can be built again at any time. */
+/** The index on SQLite: a separate file, which only a worker reads and writes, and which can be built again at any time. */
 export class SqliteSearchIndex implements SearchIndex {
   private readonly path: string;
   private readonly waiting = new Map<number, Waiting>();

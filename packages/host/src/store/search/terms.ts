@@ -70,7 +70,7 @@ export interface Phrase {
 /** What to search for: all phrases must occur. */
 export type SearchQuery = readonly Phrase[];
 
-/** More than anybody types; each costs a lookup. */
+/** More than users type; each costs a lookup. */
 const MAX_QUERY_TERMS = 16;
 
 /** Parses words and "quoted phrases"; the last word may be the beginning of one. Empty if there is no word. */
@@ -90,7 +90,7 @@ export function parseQuery(text: string): SearchQuery {
   return phrases;
 }
 
-/** The last character of a run is a word of its own only in documents. */
+/** The last character of a run is a separate word only in documents. */
 function dropLastCharacter(terms: readonly Term[]): readonly Term[] {
   return terms.filter((term, i) => {
     const before = terms[i - 1];
