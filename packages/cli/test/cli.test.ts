@@ -182,6 +182,7 @@ describe('sibyl schedules', () => {
     expect((await call('list')).stdout).toContain('paused');
     expect(await call('resume', id)).toMatchObject({ code: 0, stdout: 'Resumed' });
     expect(await call('run', id)).toMatchObject({ code: 0 });
+    (await oracle.model.next()).answer('Nothing new');
     // One command at a time: each captures the output of this process.
     let shown = '';
     while (!/manual +finished/.test(shown)) shown = (await call('show', id)).stdout;

@@ -40,6 +40,7 @@ describe.each(engines)('on %s', (engine) => {
           capabilities: [{ can: 'store/*', with: alice.did }],
           expiration: body.expiration,
           createdAt: expect.stringMatching(/^20.*Z$/),
+          purpose: 'services',
           isCurrent: true,
         },
         expect.objectContaining({ cid: readCid(first), isCurrent: false }),

@@ -1,6 +1,7 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
+import { buildDecisionClaims } from '@sibyl/protocol';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { useControlledHost } from './support/controlled-host.js';
 import {
@@ -290,6 +291,75 @@ describe('the turns of a schedule', () => {
     expect(Date.parse(nextDueAt) - Date.parse(updatedAt)).toBeGreaterThan(25_000);
     await alice.request('DELETE', `/schedules/${id}`);
     at.model.discard();
+  });
+});
+
+/** Approves the only pending call of a user. */
+async function approve(user: TestUser): Promise<void> {
+  const pending = async () => (await user.request('GET', '/approvals')).body.approvals;
+  await expect.poll(pending).toHaveLength(1);
+  const [{ id, args }] = await pending();
+  const nb = await buildDecisionClaims({ id, decision: 'approve', originalArgs: args });
+  const resource = `ixo:oracle:${user.host.did}`;
+  const invocation = user.delegate({
+    capabilities: [{ can: 'oracle/approve', with: resource, nb: nb as never }],
+    ttlSeconds: 120,
+  });
+  const body = { decision: 'approve', invocation };
+  expect((await user.request('POST', `/approvals/${id}`, { body })).status).toBe(200);
+}
+
+describe('schedule_task', () => {
+  const task = {
+    name: 'schedule_task',
+    input: { name: 'Later', message: 'Do it', cron: '0 9 * * *' },
+  };
+  const load = { name: 'load_capability', input: { names: ['schedules'] } };
+  const list = async (user: TestUser) => (await user.request('GET', '/schedules')).body.schedules;
+
+  it('creates a schedule in the time zone of the user once they have approved the call', async () => {
+    const alice = newUser();
+    const { sessionId } = (await alice.request('POST', '/sessions')).body;
+    const reply = alice.request('POST', `/messages/${sessionId}`, {
+      body: { message: 'Every day at 9', timezone: 'Africa/Nairobi' },
+    });
+    (await at.model.next()).call(load);
+    (await at.model.next()).call(task);
+    expect((await reply).body).toMatchObject({ status: 'interrupted' });
+    expect(await list(alice)).toEqual([]);
+    await approve(alice);
+    const turn = await at.model.next();
+    expect(turn.results.join()).toContain('sibyl schedules authorize');
+    turn.answer('Please authorize it');
+    expect(await list(alice)).toMatchObject([
+      {
+        name: 'Later',
+        status: 'unauthorized',
+        trigger: { cron: '0 9 * * *', timezone: 'Africa/Nairobi' },
+      },
+    ]);
+  });
+
+  it('in a scheduled turn waits for the approval, and the next scheduled turn waits for it', async () => {
+    const alice = newUser();
+    const { id } = await createSchedule(alice, { delegation: delegateRuns(alice) });
+    await alice.request('POST', `/schedules/${id}/run`);
+    (await at.model.next()).call(load);
+    (await at.model.next()).call(task);
+    await expect.poll(() => readRuns(alice, id)).toMatchObject([{ status: 'paused' }]);
+    await alice.request('POST', `/schedules/${id}/run`);
+    await expect
+      .poll(() => readRuns(alice, id))
+      .toMatchObject([{ status: 'running' }, { status: 'paused' }]);
+    await approve(alice);
+    const turn = await at.model.next();
+    expect(turn.results.join()).toContain('"status":"active"');
+    turn.answer('Scheduled');
+    (await at.model.next()).answer('The next one');
+    await expect
+      .poll(() => readRuns(alice, id))
+      .toMatchObject([{ status: 'finished' }, { status: 'finished' }]);
+    expect(await list(alice)).toMatchObject([{ name: 'Later', status: 'active' }, { id }]);
   });
 });
 

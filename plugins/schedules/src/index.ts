@@ -13,6 +13,7 @@ import {
 import { z } from 'zod';
 import { ScheduleRuns } from './run-store.js';
 import { migrations, ScheduleStore } from './schedule-store.js';
+import { listScheduleTools } from './schedule-tools.js';
 import { Scheduler } from './scheduler.js';
 import { Schedules, SchedulesConfig } from './schedules.js';
 import { ResultDelivery } from './webhooks.js';
@@ -40,6 +41,7 @@ export const schedules = definePlugin({
     await scheduler.close();
     await delivery.close();
   },
+  getTools: ({ services }) => listScheduleTools(services.service),
   routes: ({ services }) => listRoutes(services.service),
 });
 

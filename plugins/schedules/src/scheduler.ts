@@ -1,6 +1,11 @@
 import { type DelegatedTurns, type Logger, OracleError } from '@sibyl/plugin-kit';
 import { type RunEnd, type ScheduleRuns, toRunKey } from './run-store.js';
-import type { RunRow, ScheduleRow, ScheduleStore } from './schedule-store.js';
+import {
+  type RunRow,
+  readTrigger,
+  type ScheduleRow,
+  type ScheduleStore,
+} from './schedule-store.js';
 import type { ResultDelivery } from './webhooks.js';
 
 /** How long a host sleeps at most before it looks for work of others. */
@@ -14,7 +19,7 @@ const RETRY_MS = 2_000;
 const FIRST_CHECK_MS = 250;
 const MAX_CHECK_MS = 10_000;
 /** How often all delegations are checked, in case the news of a revocation did not arrive. */
-const SWEEP_MS = 60_000;
+const SWEEP_MS = 600_000;
 
 interface SchedulerDeps {
   readonly schedules: ScheduleStore;
@@ -237,16 +242,17 @@ export class Scheduler {
     }
   }
 
-  private toTurn({ id, delegation_cid: cid, ...schedule }: ScheduleRow, run: RunRow) {
-    const trigger = JSON.parse(schedule.trigger) as { timezone?: string };
+  private toTurn(schedule: ScheduleRow, run: RunRow) {
+    const { owner, id, delegation_cid: cid } = schedule;
+    const trigger = readTrigger(schedule);
     return {
-      owner: schedule.owner,
+      owner,
       cid: cid ?? '',
       resource: this.deps.toResource(id),
       sessionId: run.session_id,
       message: run.message ?? schedule.message,
       client: CLIENT,
-      ...(trigger.timezone !== undefined && { timezone: trigger.timezone }),
+      ...(trigger.type === 'cron' && { timezone: trigger.timezone }),
       idempotencyKey: `schedule:${id}:${run.due_at}`,
     };
   }

@@ -54,7 +54,10 @@ function parse({ cron, timezone }: CronTrigger): Cron {
     if (/^\d{4}-/.test(cron.trim())) throw new TypeError('a date is not a pattern');
     return new Cron(cron, { timezone, mode: '5-or-6-parts', paused: true });
   } catch (error) {
-    const detail = (error as Error).message.replace(/^CronPattern: /, '');
+    const detail = String(error instanceof Error ? error.message : error).replace(
+      /^CronPattern: /,
+      '',
+    );
     throw refuse(`cron: ${detail}. Use five fields: minute hour day month weekday`);
   }
 }

@@ -169,7 +169,7 @@ export class ResultDelivery {
       await response.body?.cancel();
       return response.ok ? undefined : `The receiver answered ${response.status}`;
     } catch (error) {
-      return `Not delivered: ${(error as Error).message}`;
+      return `Not delivered: ${error instanceof Error ? error.message : error}`;
     }
   }
 }

@@ -191,3 +191,52 @@ describe('audience and lifetime', () => {
     expect(verdict.ok?.issuers).toEqual([ixoAlice.did, bob.did]);
   });
 });
+
+describe('verifyGrant', () => {
+  const can = 'oracle/run';
+  const sign = (payload: object = {}) =>
+    forgeToken(forgeUcan({ payload: { capabilities: [{ can, with: 'ixo:x' }], ...payload } }));
+
+  test('accepts one capability of the ability, also without an expiry', async () => {
+    const verdict = await verifierWith().verifyGrant(sign({ expiration: null }), { can });
+    expect(verdict.ok).toMatchObject({ did: alice.did, capabilities: [{ can, with: 'ixo:x' }] });
+  });
+
+  test.each([
+    [
+      'another ability',
+      { capabilities: [{ can: 'oracle/rules', with: 'ixo:x' }] },
+      'wrong_capability',
+    ],
+    ['a wildcard', { capabilities: [{ can: 'oracle/*', with: 'ixo:x' }] }, 'wrong_capability'],
+    ['no capability', { capabilities: [] }, 'wrong_capability'],
+    [
+      'two capabilities',
+      { capabilities: [1, 2].map((n) => ({ can, with: `ixo:${n}` })) },
+      'wrong_capability',
+    ],
+    ['an expired one', { expiration: NOW }, 'expired'],
+    ['one for later', { notBefore: NOW + 60 }, 'not_yet_valid'],
+    ['another audience', { audience: bob.did }, 'wrong_audience'],
+  ])('refuses %s', async (_, payload, code) => {
+    const verdict = await verifierWith().verifyGrant(sign(payload), { can });
+    expect(verdict.error?.code).toBe(code);
+  });
+
+  test('refuses a cached grant for another ability', async () => {
+    const verifier = verifierWith();
+    const grant = sign();
+    expect(await verifier.verifyGrant(grant, { can })).toHaveProperty('ok');
+    const other = await verifier.verifyGrant(grant, { can: 'oracle/rules' });
+    expect(other.error?.code).toBe('wrong_capability');
+  });
+
+  test('refuses a grant that was revoked since', async () => {
+    const revoked = new Set<string>();
+    const isRevoked = (cid: string) => revoked.has(cid);
+    const verifier = verifierWith({ revocations: { isRevoked } });
+    const { ok } = await verifier.verifyGrant(sign(), { can });
+    revoked.add(ok?.cid ?? '');
+    expect((await verifier.verifyGrant(sign(), { can })).error?.code).toBe('revoked');
+  });
+});
