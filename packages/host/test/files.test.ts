@@ -1,6 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { request } from 'node:http';
+import { unzipSync } from 'fflate';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createDocx, createPdf, createXlsx } from './support/documents.js';
 import { startHost, type TestHost } from './support/host.js';
@@ -256,6 +257,15 @@ describe.each(engines)('/files on %s', (engine) => {
     }
     const broken = await uploadText(user, 'broken.pdf', '%PDF-1.7\nnothing else');
     expect(broken.text).toMatchObject({ status: 'failed', error: expect.any(String) });
+  });
+
+  it('GET /me/export contains the files as a whole', async () => {
+    const user = new TestUser(host);
+    const bytes = randomBytes(400_000);
+    const { fileId } = await upload(user, 'photo.bin', bytes);
+    const reply = await get(user, '/me/export');
+    const entries = unzipSync(new Uint8Array(await reply.arrayBuffer()));
+    expect(Buffer.from(entries[`plugins/files/${fileId}/photo.bin`] ?? [])).toEqual(bytes);
   });
 
   it('DELETE /files/:fileId removes bytes, text and index; deleting a session keeps its files', async () => {

@@ -77,7 +77,7 @@ export class Exports {
       oracle: { did: oracle.did, name: oracle.name },
       createdAt: new Date().toISOString(),
       files: archive.files,
-      omitted: OMITTED_COLUMNS.map((omitted) => ({ ...omitted, reason: 'a credential' })),
+      omitted: OMITTED_COLUMNS.map((omitted) => ({ reason: 'a credential', ...omitted })),
     };
     const bytes = Buffer.from(JSON.stringify(manifest, null, 2));
     await archive.add(MANIFEST, [bytes]);

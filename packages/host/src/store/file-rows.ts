@@ -43,6 +43,4 @@ export interface PassageRow {
   /** Words that stand for its owner and its file in the full-text index. */
   scope: string;
   text: string;
-  /** Little-endian floats; null without an embedding model. */
-  embedding: Uint8Array | null;
 }

@@ -94,7 +94,6 @@ export class FileTextStore {
       file_id: fileId,
       ...passage,
       scope: `${toOwnerWord(owner)} ${toFileWord(key)}`,
-      embedding: null,
     }));
     return this.context.database.write(async (tables) => {
       // Locks the row, so that a deletion waits and then finds these passages.

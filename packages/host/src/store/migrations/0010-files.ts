@@ -79,8 +79,7 @@ async function createPassages(tables: Tables, isPostgres: boolean): Promise<void
     .addColumn('place', 'integer', (c) => c.notNull())
     .addColumn('position', 'text', (c) => c.notNull())
     .addColumn('scope', 'text', (c) => c.notNull())
-    .addColumn('text', 'text', (c) => c.notNull())
-    .addColumn('embedding', 'bytea');
+    .addColumn('text', 'text', (c) => c.notNull());
   // The full-text index refers to `seq`, since SQLite renumbers other row ids in a VACUUM.
   await (isPostgres
     ? columns.addPrimaryKeyConstraint('file_passages_key', ['owner', 'file_id', 'n'])

@@ -51,11 +51,16 @@ export const ERASE_EXCEPTIONS: readonly EraseException[] = [
   },
 ];
 
-/** Credentials: a stolen export must not be able to act for the user. */
-export const OMITTED_COLUMNS: readonly { readonly table: string; readonly column: string }[] = [
+/** By default credentials: a stolen export must not be able to act for the user. */
+export const OMITTED_COLUMNS: readonly {
+  readonly table: string;
+  readonly column: string;
+  readonly reason?: string;
+}[] = [
   { table: 'delegations', column: 'ciphertext' },
   { table: 'secrets', column: 'ciphertext' },
   { table: 'runs', column: 'request' },
+  { table: 'file_chunks', column: 'data', reason: 'the files are in plugins/files, as a whole' },
 ];
 
 /** The encrypted columns that an export contains in plain text, and the kind each was encrypted as. */
