@@ -13,6 +13,7 @@ import { key, token } from './commands/key.js';
 import { newOracle } from './commands/new.js';
 import { plugins } from './commands/plugins.js';
 import { schedules } from './commands/schedules.js';
+import { search } from './commands/search.js';
 import { start } from './commands/start.js';
 import { loadDotEnv, readVersion } from './environment.js';
 import { Output, table } from './terminal.js';
@@ -91,6 +92,7 @@ export const commands: readonly Command[] = [
   start,
   newOracle,
   chat,
+  search,
   key,
   token,
   delegate,

@@ -232,3 +232,66 @@ describe('openChat', () => {
     expect(chat.getState().error).toMatchObject({ code: 'session_not_found' });
   });
 });
+
+describe('paths of a chat', () => {
+  it('openChat edits, regenerates, shows siblings and withdraws', async () => {
+    const { chat } = await begin();
+    const say = async (sent: Promise<void>, answer: string) => {
+      (await server.model.next()).answer(answer);
+      await sent;
+    };
+    await say(chat.send('one'), 'first');
+    const [question] = chat.getState().messages;
+    await say(chat.edit(question?.messageId ?? '', 'uno'), 'primero');
+    await pollShown(chat).toEqual(['human stored: uno', 'ai stored: primero']);
+    const answer = chat.getState().messages.at(-1);
+    await say(chat.regenerate(answer?.messageId ?? ''), 'segundo');
+    await pollShown(chat).toEqual(['human stored: uno', 'ai stored: segundo']);
+    expect(chat.getState().messages.at(-1)?.siblings).toHaveLength(2);
+    await chat.show(chat.getState().messages[0]?.siblings?.[0] ?? '');
+    expect(shown(chat)).toEqual(['human stored: one', 'ai stored: first']);
+    const running = chat.send('two');
+    const turn = await server.model.next();
+    const waiting = chat.send({ message: 'three', requestId: 'waiting' });
+    await pollShown(chat).toContain('human waiting: three');
+    await chat.withdraw('waiting');
+    await waiting;
+    turn.answer('second');
+    await running;
+    await pollShown(chat).toEqual([
+      'human stored: one',
+      'ai stored: first',
+      'human stored: two',
+      'ai stored: second',
+    ]);
+  });
+
+  it('openChat shows why a turn failed, also after a reload', async () => {
+    const { sessionId, chat } = await begin();
+    const sent = chat.send('hello');
+    const turn = await server.model.next();
+    turn.say('partial');
+    turn.fail({ message: 'no', type: 'invalid_request_error', code: 'invalid' });
+    await sent;
+    const reloaded = open(sessionId);
+    await expect.poll(() => reloaded.getState().messages.at(-1)?.status).toBe('failed');
+    expect(reloaded.getState().messages.at(-1)?.error?.error).toBeTruthy();
+  });
+
+  it('sessions.changes and search report what other clients do', async () => {
+    const stop = new AbortController();
+    const seen: string[] = [];
+    const watching = (async () => {
+      for await (const { change } of client.sessions.changes({ signal: stop.signal }))
+        seen.push(change);
+    })();
+    await expect.poll(() => seen).toEqual(['reload']);
+    const { sessionId } = await client.sessions.create({ title: 'Numbats' });
+    await expect.poll(() => seen).toContain('created');
+    await expect
+      .poll(async () => (await client.search('numbats')).results)
+      .toMatchObject([{ sessionId, title: 'Numbats' }]);
+    stop.abort();
+    await watching;
+  });
+});

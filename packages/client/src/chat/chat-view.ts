@@ -98,6 +98,7 @@ function toQuestion({
     createdAt: human?.createdAt ?? live?.startedAt ?? '',
     requestId,
     attachments: human?.attachments ?? question?.attachments ?? [],
+    ...toPlace(human),
     status: isWaiting ? 'waiting' : human ? 'stored' : getQuestionStatus(live),
   };
 }
@@ -109,6 +110,8 @@ function getQuestionStatus(live: LiveTurn | undefined): ChatMessage['status'] {
 }
 
 function toAnswer({ ai, live, isWaiting }: ConversationTurn): ChatMessage | undefined {
+  // The question is on the active path, but with another answer.
+  if (live?.isStored && !ai) return undefined;
   if (live?.turn.runId && !isWaiting) return toLiveAnswer(live, ai);
   return ai && toStoredAnswer(ai);
 }
@@ -128,6 +131,7 @@ function toLiveAnswer(live: LiveTurn, ai: Message | undefined): ChatMessage {
     attachments: [],
     warnings,
     ...(error && { error }),
+    ...toPlace(ai),
     status: getAnswerStatus(live),
   };
 }
@@ -145,7 +149,7 @@ function toStoredAnswer(ai: Message): ChatMessage {
     const isError = call.status === 'error';
     return { ...call, kind: 'tool', ...(isError && { error: call.output }) };
   });
-  const status = isComplete ? 'stored' : 'incomplete';
+  const status = isComplete ? 'stored' : ai.status === 'failed' ? 'failed' : 'incomplete';
   return {
     ...emptyFields,
     id,
@@ -155,8 +159,33 @@ function toStoredAnswer(ai: Message): ChatMessage {
     requestId,
     reasoning,
     calls,
+    ...toPlace(ai),
+    ...toStoredError(ai),
     status,
   };
+}
+
+/** Where a stored message is among the paths of its session. */
+function toPlace(message: Message | undefined): Partial<ChatMessage> {
+  if (!message) return {};
+  const { id: messageId, parentId, siblings } = message;
+  return { messageId, ...(parentId && { parentId }), ...(siblings && { siblings }) };
+}
+
+/** The reason in the form in which the stream reported it. */
+function toStoredError({ error, requestId, createdAt: timestamp }: Message): Partial<ChatMessage> {
+  if (!error) return {};
+  const { code, message, kind = 'unknown' } = error;
+  const frame = {
+    error: message,
+    code,
+    kind,
+    retryable: true,
+    sessionId: '',
+    requestId,
+    timestamp,
+  };
+  return { error: frame };
 }
 
 /** A question, its answer, and their live turn. */
@@ -177,7 +206,8 @@ function mergeTurns(stored: readonly Message[], live: readonly LiveTurn[]): Conv
   let index = turns.length;
   // Backwards: a turn that is not stored goes before the one sent after it.
   for (const liveTurn of live.toReversed()) {
-    const { requestId } = liveTurn;
+    const { requestId, isStored } = liveTurn;
+    if (isStored && !indexes.has(requestId)) continue;
     const isWaiting = isOpen(liveTurn) && liveTurn !== firstOpen;
     const known = indexes.get(requestId);
     index = known ?? index;

@@ -3,6 +3,7 @@ import type {
   ErrorFrame,
   Message,
   RenderComponentEvent,
+  SendMessage,
   WarningFrame,
 } from '@sibyl/protocol';
 import type { OracleClientError } from '../errors.js';
@@ -23,8 +24,14 @@ export interface ChatMessage {
   readonly components: readonly RenderComponentEvent[];
   readonly attachments: readonly Attachment[];
   readonly warnings: readonly WarningFrame[];
-  /** Why the turn failed. */
+  /** Why the turn failed or was interrupted, also after a reload. */
   readonly error?: ErrorFrame;
+  /** The id of the stored message. */
+  readonly messageId?: string;
+  /** The stored message that this one continues from. */
+  readonly parentId?: string;
+  /** All messages that continue from the same one, this one included, if there are others. */
+  readonly siblings?: readonly string[];
   /**
    * Of a question: `sending`, `failed` if the server never received it, `waiting` while queued, or
    * `stored`. Of an answer: `running`, `stored`, `incomplete` if the turn was interrupted, or `failed`.
@@ -53,6 +60,14 @@ export interface Chat {
   subscribe(listener: () => void): () => void;
   /** Resolves when the turn has ended; errors are in the state. */
   send(message: MessageToSend): Promise<void>;
+  /** Sends another text in place of a message, on a new path; takes the `messageId`. */
+  edit(messageId: string, text: string): Promise<void>;
+  /** Asks for another answer; takes the `messageId` of the answer or the question. */
+  regenerate(messageId: string): Promise<void>;
+  /** Shows the path through another message, such as a sibling. */
+  show(messageId: string): Promise<void>;
+  /** Takes back a message that waits; takes its `requestId`. */
+  withdraw(requestId: string): Promise<void>;
   /** Cancels the active turn; returns whether there was one. */
   abort(): Promise<boolean>;
   loadOlder(): Promise<void>;
@@ -83,6 +98,19 @@ export class History {
 
   get hasOlder(): boolean {
     return this.hasMore;
+  }
+
+  find(messageId: string): Message | undefined {
+    return this.stored.find(({ id }) => id === messageId);
+  }
+
+  /** Hides what a message leaves behind when it continues from an earlier one. */
+  cut({ parentId, regenerate }: Pick<SendMessage, 'parentId' | 'regenerate'>): void {
+    if (regenerate === undefined && parentId === undefined) return;
+    const target = regenerate === undefined ? undefined : this.find(regenerate);
+    const last = target?.type === 'ai' ? target.parentId : (target?.id ?? parentId);
+    const end = this.stored.findIndex(({ id }) => id === last);
+    if (end >= 0 || last === null) this.stored = this.stored.slice(0, end + 1);
   }
 
   /** Reads new messages, and the loaded ones again, as far as one page goes. */

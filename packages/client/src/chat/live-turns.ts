@@ -22,6 +22,12 @@ export class LiveTurns {
     this.turns.set(live.requestId, live);
   }
 
+  /** A message that was withdrawn leaves nothing behind. */
+  dropWithdrawn(requestId: string): void {
+    const { status, messageId } = this.turns.get(requestId)?.turn ?? {};
+    if (status === 'aborted' && messageId === undefined) this.turns.delete(requestId);
+  }
+
   /** Drops turns that have ended and are in the history, except for the latest. */
   dropStored(history: readonly Message[]): void {
     const stored = new Set(history.map(({ requestId }) => requestId));
@@ -29,6 +35,8 @@ export class LiveTurns {
       ({ phase, requestId }) => phase === 'ended' && stored.has(requestId),
     );
     for (const { requestId } of ended.slice(0, -KEPT_AFTER_END)) this.turns.delete(requestId);
+    for (const live of ended.slice(-KEPT_AFTER_END))
+      if (!live.isStored) this.put({ ...live, isStored: true });
   }
 }
 
@@ -39,6 +47,8 @@ export interface LiveTurn {
   /** Set if this client sent the message. */
   readonly question?: { readonly content: string; readonly attachments: readonly Attachment[] };
   readonly turn: Turn;
+  /** Set once it was in the history: if it is not any more, another path is active. */
+  readonly isStored?: boolean;
   /** `lost` when reading failed: without a run it was never sent; otherwise it continues on the server. */
   readonly phase: 'open' | 'rejoining' | 'ended' | 'lost';
 }

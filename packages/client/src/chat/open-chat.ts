@@ -62,11 +62,31 @@ class OpenChat implements Chat {
     const body = typeof message === 'string' ? { message } : message;
     const { requestId = crypto.randomUUID() } = body;
     this.#clearErrors();
+    this.#history.cut(body);
     this.#put(createSentTurn(requestId, body));
     await this.#follow(requestId, (options) =>
       this.#client.stream(this.sessionId, { ...body, requestId }, options),
     );
   };
+
+  edit = (messageId: string, text: string): Promise<void> => {
+    const { parentId = null, attachments } = this.#history.find(messageId) ?? {};
+    return this.send({ message: text, parentId, ...(attachments && { attachments }) });
+  };
+
+  regenerate = (messageId: string): Promise<void> => this.send({ regenerate: messageId });
+
+  show = (messageId: string): Promise<void> =>
+    this.#attempt('turn', async () => {
+      await this.#client.sessions.activate(this.sessionId, messageId);
+      await this.refresh();
+    });
+
+  withdraw = (requestId: string): Promise<void> =>
+    this.#attempt('turn', async () => {
+      const runId = await this.#waitForRun(requestId);
+      if (runId) await this.#client.runs.withdraw(runId);
+    });
 
   abort = (): Promise<boolean> => this.#client.abort(this.sessionId);
 
@@ -122,6 +142,20 @@ class OpenChat implements Chat {
     void this.#follow(requestId, (options) => this.#client.runs.join(runId, options));
   }
 
+  /** Waits until the server has accepted a message. */
+  async #waitForRun(requestId: string): Promise<string | undefined> {
+    for (;;) {
+      const live = this.#live.get(requestId);
+      if (!live || !isOpen(live) || live.turn.runId) return live?.turn.runId;
+      await new Promise<void>((resolve) => {
+        const stop = this.#changes.add(() => {
+          stop();
+          resolve();
+        });
+      });
+    }
+  }
+
   async #follow(
     requestId: string,
     open: (options: StreamOptions) => AsyncIterable<ReplyPart>,
@@ -138,6 +172,7 @@ class OpenChat implements Chat {
         if (part.event === 'run' && this.#live.get(requestId)?.question) this.#tabs.notify();
       }
       change(() => ({ phase: 'ended' }));
+      this.#live.dropWithdrawn(requestId);
       await this.refresh();
     });
     // No retry here, which could loop forever; the next event triggers a refresh.

@@ -3,10 +3,12 @@ export {
   type UseApprovals,
   type UseDelegation,
   type UsePreferences,
+  type UseSearch,
   type UseSessions,
   useApprovals,
   useDelegation,
   usePreferences,
+  useSearch,
   useSessions,
 } from './resources.js';
 export {

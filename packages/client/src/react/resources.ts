@@ -1,6 +1,7 @@
 import type {
   Approval,
   DelegationStatus,
+  SearchResult,
   Session,
   SessionPage,
   UserPreferences,
@@ -35,6 +36,7 @@ export function useSessions({ pageSize = 20 }: { readonly pageSize?: number } = 
   const { value, ...resource } = useResource(load);
   const { sessions = [], total = 0 } = value ?? {};
   const { refresh } = resource;
+  useChanges(refresh);
   const create = useCallback(
     async (title?: string) => {
       const session = await routes.create(title === undefined ? {} : { title });
@@ -60,6 +62,56 @@ export function useSessions({ pageSize = 20 }: { readonly pageSize?: number } = 
   const loadMore = useCallback(async () => setWanted((now) => now + pageSize), [pageSize]);
   const hasMore = sessions.length < total;
   return { sessions, total, hasMore, loadMore, create, rename, remove, ...resource };
+}
+
+/** Changes that arrive together cause one request. */
+const REFRESH_DELAY_MS = 250;
+
+/** Loads the list again when any client of the user has changed it. */
+function useChanges(refresh: () => Promise<void>): void {
+  const { sessions } = useOracle();
+  useEffect(() => {
+    const stop = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const watch = async () => {
+      let isFirst = true;
+      for await (const _ of sessions.changes({ signal: stop.signal })) {
+        // The hook itself loads the list first.
+        if (!isFirst) timer ??= setTimeout(reload, REFRESH_DELAY_MS);
+        isFirst = false;
+      }
+    };
+    const reload = () => {
+      timer = undefined;
+      void refresh();
+    };
+    // A host that does not have this route, or has no room for another stream.
+    watch().catch(() => undefined);
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
+  }, [sessions, refresh]);
+}
+
+export interface UseSearch extends Resource {
+  readonly results: readonly SearchResult[];
+  readonly hasMore: boolean;
+}
+
+/** Searches the user's messages and titles; finds nothing for a blank text. */
+export function useSearch(
+  text: string,
+  { limit = 20 }: { readonly limit?: number } = {},
+): UseSearch {
+  const client = useOracle();
+  const load = useCallback(
+    async (signal: AbortSignal) =>
+      text.trim() ? client.search(text, { limit, signal }) : undefined,
+    [client, text, limit],
+  );
+  const { value, ...resource } = useResource(load);
+  return { results: value?.results ?? [], hasMore: value?.hasMore ?? false, ...resource };
 }
 
 /** Always starts at the newest, since sessions move to the front when they are used. */

@@ -33,7 +33,11 @@ export function useOracle(): OracleClient {
   return client;
 }
 
-export type UseChat = ChatState & Pick<Chat, 'send' | 'abort' | 'loadOlder' | 'refresh'>;
+export type UseChat = ChatState &
+  Pick<
+    Chat,
+    'send' | 'edit' | 'regenerate' | 'show' | 'withdraw' | 'abort' | 'loadOlder' | 'refresh'
+  >;
 
 const loading: ChatState = {
   messages: [],
@@ -46,6 +50,10 @@ const loading: ChatState = {
 const closedChat = {
   subscribe: () => () => undefined,
   getState: () => loading,
+  edit: async () => undefined,
+  regenerate: async () => undefined,
+  show: async () => undefined,
+  withdraw: async () => undefined,
   abort: async () => false,
   loadOlder: async () => undefined,
   refresh: async () => undefined,
@@ -69,14 +77,15 @@ export function useChat(sessionId: string | undefined): UseChat {
   }, [client, sessionId]);
   // After a change of session, the previous chat is still open for one render.
   const chat = open?.sessionId === sessionId ? open : undefined;
-  const { subscribe, getState, abort, loadOlder, refresh } = chat ?? closedChat;
+  const { subscribe, getState, ...commands } = chat ?? closedChat;
+  const { edit, regenerate, show, withdraw, abort, loadOlder, refresh } = commands;
   const sendLater = useSendWhenOpen(chat, sessionId);
   const send = chat?.send ?? sendLater;
   const state = useSyncExternalStore(
     subscribe,
     useCallback(() => getState(), [getState]),
   );
-  return { ...state, send, abort, loadOlder, refresh };
+  return { ...state, send, edit, regenerate, show, withdraw, abort, loadOlder, refresh };
 }
 
 interface PendingMessage {

@@ -10,7 +10,7 @@ const MAX_WAITING = 100;
 
 type ChangeListener = (event: SessionsChangedEvent) => void;
 
-/** Notifies the clients of a user, on every host, that the list of their sessions has changed. */
+/** Reports changes in the list of a user's sessions to all clients of the user, on every host. */
 export class SessionChanges {
   private readonly bus: HostBus;
   /** By owner; at most as many as open sockets and streams. */
@@ -24,7 +24,7 @@ export class SessionChanges {
     bus.on('sessions-changed', (changes) => {
       for (const [owner, sessionId, change] of changes) this.deliver(owner, change, sessionId);
     });
-    // It is unknown which messages were lost.
+    // It is not known which messages were lost.
     bus.onMissed(() => {
       for (const owner of [...this.listeners.keys()]) this.deliver(owner, 'reload');
     });

@@ -218,7 +218,7 @@ export class HistoryController {
     if ('error' in result) {
       const field = query.before === undefined ? 'after' : 'before';
       throw new OracleError('validation_failed', {
-        message: [`${field}: no such message on the active path`],
+        message: [`${field}: no such message`],
       });
     }
     const { messages, ...cursors } = result.ok;

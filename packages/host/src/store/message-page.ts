@@ -141,7 +141,7 @@ async function findNewestSpan(tables: Kysely<Schema>, request: PageRequest, turn
   return { first, last: following ? following.turn - 1 : LAST_TURN };
 }
 
-/** The turn of the question that a turn belongs to: an answer given again has its own turn. */
+/** The turn of the question that a turn belongs to: an answer given again has another turn than its question. */
 async function findStart(tables: Kysely<Schema>, key: PathKey, turn: number): Promise<number> {
   const { rows } = await listStartsUntil(tables, { ...toPath(key), turn, limit: 1 });
   return rows[0]?.turn ?? turn;

@@ -20,7 +20,7 @@ interface SessionsDeps {
   readonly disk: DiskSpace | undefined;
 }
 
-/** Creates, changes, copies and deletes sessions, and notifies the clients of their user. */
+/** Creates, changes, copies and deletes sessions, and reports it to the clients of their user. */
 export class SessionsService {
   constructor(private readonly deps: SessionsDeps) {}
 

@@ -237,6 +237,20 @@ describe.each(engines)('migration 0004 on %s', (engine) => {
     expect(await store.modelUsage.total('2026-01-31')).toBe(17);
   });
 
+  it('continues a session after its last message, and finds its messages (migration 0005)', async () => {
+    await migrateOld(engine, oldRows);
+    const session = await store.sessions.find({ owner, sessionId });
+    const added = await store.messages.append({
+      ...{ owner, sessionId, type: 'human', content: 'a quokka', requestId: 'r', isComplete: true },
+    });
+    expect(added?.parent).toBe(session?.activeMessageId);
+    while ((await store.search.indexSome()) > 0);
+    for (const text of ['Soil', 'quokka'])
+      expect(
+        (await store.search.findMessages({ owner, text, limit: 9, offset: 0 }))?.found.length,
+      ).toBeGreaterThan(0);
+  });
+
   it('deletes a session with everything that belongs to it', async () => {
     await migrateOld(engine, oldRows);
     expect(await store.sessions.delete({ owner, sessionId })).toBe(true);

@@ -41,7 +41,7 @@ export interface SearchHit {
 
 /**
  * A full-text index of the texts of all users. It contains words, not texts, and may contain texts that were just
- * deleted: code that shows a hit reads its text from where it is stored, with its owner.
+ * deleted: a reader of a hit takes its text from where it is stored, with its owner.
  */
 export interface SearchIndex {
   /** Replaces what the index contains of each key; `tables` is the unit of work, if the index is in the same database. */
@@ -60,12 +60,12 @@ export interface SearchIndex {
 }
 
 /** Only the newest of a user's texts with the words are ranked. */
-export const MAX_CANDIDATES = 5_000;
+export const MAX_CANDIDATES = 1_000;
 
 /** Titles are short and chosen. */
 export const SOURCE_WEIGHTS: Readonly<Record<string, number>> = { title: 2 };
 
-/** A word for an owner: long enough that another owner with the same one cannot be found. */
+/** A word for an owner: too long to find another owner with the same one. */
 export const toOwnerTerm = (owner: string): string =>
   createHash('sha256').update(owner).digest('hex').slice(0, 24);
 

@@ -1,9 +1,14 @@
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as nextTick, setTimeout as sleep } from 'node:timers/promises';
 import { type Kysely, sql } from 'kysely';
 import type { Logger } from 'pino';
 import type { Schema, SearchQueueRow, StoreContext } from '../database.js';
 import { UNTITLED } from '../session-store.js';
-import { PostgresSearchIndex, type SearchEntry, type SearchIndex } from './search-index.js';
+import {
+  PostgresSearchIndex,
+  type SearchEntry,
+  type SearchHit,
+  type SearchIndex,
+} from './search-index.js';
 import { SqliteSearchIndex } from './sqlite-search-index.js';
 import { buildSnippet, parseQuery, type Snippet } from './terms.js';
 
@@ -82,6 +87,8 @@ async function queueSession(tables: Kysely<Schema>, owner: string, id: string): 
 
 /** Few, because the host reads them between other work. */
 const ROWS_PER_PASS = 32;
+/** Longer texts are searched for their words one at a time. */
+const LONG_TEXT = 10_000;
 const GENERATION_KEY = 'search_generation';
 
 export interface FoundMessage {
@@ -134,20 +141,15 @@ export class SearchStore {
     if (query.length === 0) return undefined;
     const sources = [messageSource.name, titleSource.name];
     const hits = await this.index.find({ owner, sources, query, limit: limit + 1, offset });
+    const texts = await this.readTexts(owner, hits.slice(0, limit));
     const found: FoundMessage[] = [];
     for (const { source, id, score } of hits.slice(0, limit)) {
-      const row = await this.read({ owner, source, id });
+      const row = texts.get(`${source} ${id}`);
       if (!row) continue;
-      const { sessionId, title, content, type, createdAt } = row;
-      const snippet = buildSnippet(source === titleSource.name ? title : content, query);
-      const message = { id, type, createdAt };
-      found.push({
-        sessionId,
-        title,
-        snippet,
-        score,
-        ...(source !== titleSource.name && { message }),
-      });
+      const { sessionId, title, text: whole, message } = row;
+      found.push({ sessionId, title, snippet: buildSnippet(whole, query), score, ...message });
+      // A long text takes milliseconds.
+      if (whole.length > LONG_TEXT) await nextTick();
     }
     return { found, hasMore: hits.length > limit };
   }
@@ -163,6 +165,13 @@ export class SearchStore {
         select pg_try_advisory_xact_lock(hashtext('sibyl search')) as "isLocked"`.execute(tables);
       return rows[0]?.isLocked ? this.indexRows(tables) : 0;
     });
+  }
+
+  /** Indexes texts without the queue. */
+  async put(entries: readonly SearchEntry[]): Promise<void> {
+    const { database } = this.context;
+    if (database.engine === 'sqlite') return this.index.put(database.tables, entries);
+    return database.write((tables) => this.index.put(tables, entries));
   }
 
   close(): Promise<void> {
@@ -230,31 +239,54 @@ export class SearchStore {
     await (database.engine === 'postgres' ? unit(tables) : database.write(unit));
   }
 
-  private read({ owner, source, id }: { owner: string; source: string; id: string }) {
+  /** What was found, by source and id; deleted texts are missing. */
+  private async readTexts(
+    owner: string,
+    hits: readonly SearchHit[],
+  ): Promise<ReadonlyMap<string, FoundText>> {
     const { tables } = this.context.database;
-    if (source === titleSource.name)
-      return tables
-        .selectFrom('sessions')
-        .select([
-          'id as sessionId',
-          'title',
-          'title as content',
-          'created_at as createdAt',
-          sql<'human'>`'human'`.as('type'),
-        ])
-        .where('owner', '=', owner)
-        .where('id', '=', id)
-        .executeTakeFirst();
-    return tables
-      .selectFrom('messages as m')
-      .innerJoin('sessions as s', (join) =>
-        join.onRef('s.owner', '=', 'm.owner').onRef('s.id', '=', 'm.session_id'),
-      )
-      .select(['s.id as sessionId', 's.title', 'm.content', 'm.created_at as createdAt', 'm.type'])
-      .where('m.owner', '=', owner)
-      .where('m.id', '=', id)
-      .executeTakeFirst();
+    const ids = (name: string) => hits.filter(({ source }) => source === name).map(({ id }) => id);
+    const messages = await selectMessages(tables, owner, ids(messageSource.name));
+    const sessions = [...messages.map(({ sessionId }) => sessionId), ...ids(titleSource.name)];
+    const titles = new Map(
+      (await selectTitles(tables, owner, [...new Set(sessions)])).map((row) => [row.id, row.title]),
+    );
+    const texts = new Map<string, FoundText>();
+    for (const [id, title] of titles) texts.set(`title ${id}`, { sessionId: id, title, text: title });
+    for (const { sessionId, content: text, ...message } of messages) {
+      const title = titles.get(sessionId);
+      if (title === undefined) continue;
+      texts.set(`message ${message.id}`, { sessionId, title, text, message: { message } });
+    }
+    return texts;
   }
+}
+
+interface FoundText {
+  readonly sessionId: string;
+  readonly title: string;
+  readonly text: string;
+  readonly message?: Pick<FoundMessage, 'message'>;
+}
+
+async function selectMessages(tables: Kysely<Schema>, owner: string, ids: readonly string[]) {
+  if (ids.length === 0) return [];
+  return tables
+    .selectFrom('messages')
+    .select(['id', 'session_id as sessionId', 'content', 'type', 'created_at as createdAt'])
+    .where('owner', '=', owner)
+    .where('id', 'in', ids)
+    .execute();
+}
+
+async function selectTitles(tables: Kysely<Schema>, owner: string, ids: readonly string[]) {
+  if (ids.length === 0) return [];
+  return tables
+    .selectFrom('sessions')
+    .select(['id', 'title'])
+    .where('owner', '=', owner)
+    .where('id', 'in', ids)
+    .execute();
 }
 
 /** Unless it has changed again meanwhile. */

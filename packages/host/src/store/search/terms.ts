@@ -70,7 +70,7 @@ export interface Phrase {
 /** What to search for: all phrases must occur. */
 export type SearchQuery = readonly Phrase[];
 
-/** More than users type; each costs a lookup. */
+/** More than a user types; each costs a lookup. */
 const MAX_QUERY_TERMS = 16;
 
 /** Parses words and "quoted phrases"; the last word may be the beginning of one. Empty if there is no word. */

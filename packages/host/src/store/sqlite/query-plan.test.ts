@@ -108,6 +108,31 @@ it('no query of a request scans a table or sorts', async () => {
   expect(plans).toContain('SEARCH runs USING INDEX runs_open_by_owner (owner=?)');
 });
 
+it('queries for a branch look up the rows of its path only', async () => {
+  const plans = await explainQueries(async (context) => {
+    const sessions = new SessionStore(context);
+    const messages = new MessageStore(context);
+    const runs = new RunStore(context, createVault(new Uint8Array(32)), 'host');
+    const { id: sessionId } = await sessions.create({ owner, oracleDid: 'did:o' });
+    const first = expectStarted(await runs.start(createRunRequest({ owner, sessionId })));
+    await finishTestRun(runs, { owner, runId: first.id }, { content: 'hello' });
+    const origin = { parentId: null };
+    const second = expectStarted(await runs.start(createRunRequest({ owner, sessionId, origin })));
+    const third = expectStarted(await runs.start(createRunRequest({ owner, sessionId })));
+    await runs.withdraw({ owner, runId: third.id });
+    await finishTestRun(runs, { owner, runId: second.id }, { content: 'hello' });
+    const path = { owner, sessionId, branch: 1, isBranched: true };
+    for await (const page of messages.pages(path)) expect(page.length).toBeGreaterThan(0);
+    await messages.recent({ ...path, throughTurn: 9, bytes: 100 });
+    await messages.page({ ...path, limit: 2 });
+    await sessions.activate({ owner, sessionId, messageId: first.messageId });
+  });
+  const ofMessages = plans.filter((plan) => plan.includes('messages'));
+  expect(ofMessages.filter((plan) => plan.includes('SCAN messages'))).toEqual([]);
+  expect(plans.join()).toContain('messages_of_branch (owner=? AND session_id=? AND branch=?');
+  expect(plans.join()).toContain('branches_by_parent (owner=? AND session_id=? AND parent_id=?)');
+});
+
 it('no query of the smaller stores scans a table or sorts', async () => {
   const vault = createVault(new Uint8Array(32));
   const scope = { owner, plugin: 'p' };

@@ -1,0 +1,111 @@
+// Searches the messages of one user among those of all users, on both engines: npm run bench:search -- 100000
+import '../packages/host/test/support/source-hooks.ts';
+import { randomUUID } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { monitorEventLoopDelay } from 'node:perf_hooks';
+import type { SearchEntry } from '../packages/host/src/store/search/search-index.ts';
+import type { Store } from '../packages/host/src/store/store.ts';
+
+// Loaded only now: the hooks resolve what the support of the tests imports.
+const { withPostgres } = await import('./cluster/hosts.ts');
+
+const MESSAGES = Number(process.argv[2] ?? 1_000_000);
+/** One message of a hundred belongs to the user who searches. */
+const SHARE = 100;
+const WORDS = 50_000;
+const WORDS_PER_MESSAGE = 50;
+const SEARCHES = 300;
+const PAGE = 20;
+const BATCH = 500;
+const LIMITS = { p95Ms: 50, blockedMs: 20 };
+
+const owner = 'did:key:zSearching';
+
+/** Words as they occur in languages: the second is half as frequent as the first, and so on. */
+function pickWord(): string {
+  return `word${Math.floor(WORDS ** Math.random())}`;
+}
+
+const createText = () => Array.from({ length: WORDS_PER_MESSAGE }, () => pickWord()).join(' ');
+
+async function main(): Promise<void> {
+  const figures = [
+    await measure('sqlite', {}),
+    await withPostgres((databaseUrl) => measure('postgres', { databaseUrl })),
+  ];
+  console.table(figures);
+  const isSlow = figures.some(
+    ({ p95Ms, blockedMs }) => p95Ms > LIMITS.p95Ms || blockedMs > LIMITS.blockedMs,
+  );
+  if (isSlow) process.exitCode = 1;
+}
+
+async function measure(engine: string, database: { readonly databaseUrl?: string }) {
+  const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-search-'));
+  const built = new URL('../packages/host/dist/store/store.js', import.meta.url).href;
+  const { openStore } = await import(built);
+  const store: Store = await openStore({ ...database, dataDir, secretKey: new Uint8Array(32) });
+  try {
+    const started = performance.now();
+    await fill(store);
+    const fillSeconds = Math.round((performance.now() - started) / 1000);
+    for (let i = 0; i < SEARCHES / 10; i++) await search(store, i);
+    const delay = monitorEventLoopDelay({ resolution: 1 });
+    delay.enable();
+    const times: number[] = [];
+    for (let i = 0; i < SEARCHES; i++) times.push(await search(store, i));
+    delay.disable();
+    times.sort((a, b) => a - b);
+    const at = (share: number) => Number(times[Math.floor(times.length * share)]?.toFixed(1));
+    const blockedMs = Number((delay.percentile(99.9) / 1e6).toFixed(1));
+    return { engine, messages: MESSAGES, p50Ms: at(0.5), p95Ms: at(0.95), blockedMs, fillSeconds };
+  } finally {
+    await store.close();
+    rmSync(dataDir, { recursive: true, force: true });
+  }
+}
+
+/** The user's messages are stored and indexed; of the others only what a search could touch: the index. */
+async function fill(store: Store): Promise<void> {
+  const { id: sessionId } = await store.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+  for (let from = 0; from < MESSAGES; from += BATCH) {
+    for (let i = 0; i < BATCH / SHARE; i++)
+      await store.messages.append({
+        ...{ owner, sessionId, type: 'human', content: createText() },
+        ...{ requestId: 'r', isComplete: true },
+      });
+    const others = Array.from({ length: BATCH - BATCH / SHARE }, () => createEntry());
+    await store.search.put(others);
+    if (from % 5_000 === 0) while ((await store.search.indexSome()) > 0);
+  }
+  while ((await store.search.indexSome()) > 0);
+}
+
+const createEntry = (): SearchEntry => ({
+  owner: `did:key:z${Math.floor(Math.random() * 1000)}`,
+  source: 'message',
+  id: randomUUID(),
+  scope: 'session',
+  createdAt: Date.now(),
+  parts: [createText()],
+});
+
+/** Frequent words, rare words, several words, phrases and beginnings of words in turn. */
+async function search(store: Store, i: number): Promise<number> {
+  const texts = [
+    `word1 `,
+    `${pickWord()} `,
+    `${pickWord()} ${pickWord()}`,
+    `word2 word3 word4 `,
+    `"word1 word2" `,
+    `word${1 + (i % 9)}`,
+  ];
+  const text = texts[i % texts.length] as string;
+  const started = performance.now();
+  await store.search.findMessages({ owner, text, limit: PAGE, offset: 0 });
+  return performance.now() - started;
+}
+
+await main();
