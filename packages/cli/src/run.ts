@@ -11,6 +11,14 @@ import { files } from './commands/files.js';
 import { gateway } from './commands/gateway.js';
 import { key, token } from './commands/key.js';
 import { newOracle } from './commands/new.js';
+import {
+  eraseData,
+  exportData,
+  importData,
+  memory,
+  retention,
+  usage,
+} from './commands/own-data.js';
 import { plugins } from './commands/plugins.js';
 import { schedules } from './commands/schedules.js';
 import { search } from './commands/search.js';
@@ -99,12 +107,18 @@ export const commands: readonly Command[] = [
   approvals,
   receipts,
   schedules,
+  memory,
+  usage,
+  exportData,
+  importData,
+  eraseData,
   invite,
   callers,
   files,
   doctor,
   plugins,
   credits,
+  retention,
   gateway,
 ];
 

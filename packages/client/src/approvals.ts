@@ -94,7 +94,8 @@ interface Statement {
   readonly seconds: number;
 }
 
-async function sign(
+/** Signs a statement for the oracle that can be sent for some seconds. */
+export async function sign(
   http: HttpClient,
   signer: OracleSigner,
   { can, nb, seconds }: Statement,

@@ -23,6 +23,7 @@ import type {
   Schedules,
   Sessions,
 } from './oracle-client.js';
+import { createMemory, createOwnData, readUsage } from './own-data.js';
 import type { DelegationRequest, OracleSigner } from './signers/signer.js';
 import { watchSessions } from './turns/run-stream.js';
 import { Turns } from './turns/turns.js';
@@ -53,6 +54,9 @@ export function createOracleClient(options: OracleClientOptions): OracleClient {
     rules: createRules(http, signer),
     activity: (query) => listActivity(http, query),
     schedules: createSchedules(http, signer),
+    me: createOwnData(http, signer),
+    memory: createMemory(http),
+    usage: (query) => readUsage(http, query),
     redeemInvitation: async (invitation) => {
       await http.requestJson({ method: 'POST', path: '/invitations', body: { invitation } });
     },

@@ -10,10 +10,14 @@ export type {
   DelegationStatus,
   DelegationStored,
   DoneFrame,
+  Erased,
   ErrorCode,
   ErrorFrame,
+  Fact,
+  FactPage,
   FileInfo,
   FilePage,
+  ImportJob,
   JsonObject,
   Message,
   MessagePage,
@@ -39,6 +43,7 @@ export type {
   SessionChange,
   SessionPage,
   SessionsChangedEvent,
+  Usage,
   UserPreferences,
   UserRules,
   WarningFrame,
@@ -82,6 +87,7 @@ export type {
   Schedules,
   Sessions,
 } from './oracle-client.js';
+export type { Memory, OwnData } from './own-data.js';
 export {
   type BrowserSigner,
   type BrowserSignerOptions,

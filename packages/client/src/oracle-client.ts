@@ -29,12 +29,14 @@ import type {
   SessionPage,
   SessionsChangedEvent,
   UpdateSchedule,
+  Usage,
   UserPreferences,
   UserRules,
 } from '@sibyl/protocol';
 import type { Capability, MintedToken } from '@sibyl/ucan/browser';
 import type { Action, ArgumentSchema, BrowserTool } from './browser-tools/tool-registry.js';
 import type { SessionEvents } from './events/reconnecting-socket.js';
+import type { Memory, OwnData } from './own-data.js';
 import type { OracleSigner } from './signers/signer.js';
 import type { StreamOptions } from './turns/run-stream.js';
 
@@ -96,6 +98,11 @@ export interface OracleClient {
   /** What happened on behalf of the user, newest first. */
   activity(query?: ActivityQuery): Promise<ActivityPage>;
   readonly schedules: Schedules;
+  /** Everything that the oracle stores about the user: export, import, erase. */
+  readonly me: OwnData;
+  readonly memory: Memory;
+  /** Turns, tokens and cost of the last days; default 30. */
+  usage(query?: RequestOptions & { readonly days?: number }): Promise<Usage>;
   /** Redeems an operator's invitation, which gives the user access to this oracle. */
   redeemInvitation(invitation: string): Promise<void>;
   readonly preferences: { get(options?: RequestOptions): Promise<UserPreferences> };

@@ -16,6 +16,7 @@ export {
   listCallers,
   type PrintedInvitation,
   removeCaller,
+  showRetention,
 } from './app/operator-tasks.js';
 export { type Config, loadConfig } from './config/config.js';
 export type { PluginStatus } from './plugins/select-plugins.js';

@@ -41,7 +41,9 @@ describe('on several hosts', () => {
     );
     for (let i = 0; i < 2; i++) {
       const turn = await test.model.next();
-      expect(turn.body.messages.filter(({ role }: { role: string }) => role === 'user')).toHaveLength(1);
+      expect(
+        turn.body.messages.filter(({ role }: { role: string }) => role === 'user'),
+      ).toHaveLength(1);
       turn.answer('ok');
     }
     for (const edit of edits) await edit.toEnd();

@@ -39,6 +39,8 @@ describe.each(engines)('GET /usage on %s', (engine) => {
     const [user, other] = [new TestUser(host), new TestUser(host)];
     const first = await openSession(user);
     await say(user, first);
+    // Otherwise the second turn generates a title too.
+    await expect.poll(async () => (await read(user)).total.inputTokens).toBe(14);
     await say(user, first);
     const second = await openSession(user);
     await say(user, second);

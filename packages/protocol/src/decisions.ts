@@ -7,7 +7,9 @@ import type { JsonObject } from './json.js';
 export const APPROVE_ABILITY = 'oracle/approve';
 /** The ability of the token with which a user sets rules. */
 export const RULES_ABILITY = 'oracle/rules';
-/** The resource of both: one oracle. */
+/** The ability of the invocation with which a user confirms `DELETE /me`. */
+export const ERASE_ABILITY = 'oracle/erase';
+/** The resource of all: one oracle. */
 export const toOracleResource = (oracleDid: string): string => `ixo:oracle:${oracleDid}`;
 
 /** What a user decides about a call. */

@@ -109,7 +109,7 @@ export {
   ToolCall,
   TurnAborted,
 } from './messages.js';
-export { ERASE_CAPABILITY, Erased, EraseMe, ImportJob, ReadUsage, Usage } from './own-data.js';
+export { Erased, EraseMe, Fact, FactPage, ImportJob, ReadUsage, Usage } from './own-data.js';
 export {
   Citation,
   CitationFrame,

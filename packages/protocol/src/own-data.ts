@@ -1,9 +1,6 @@
 import { z } from 'zod';
 import { wholeNumber } from './identifiers.js';
 
-/** The capability of the invocation that confirms `DELETE /me`; its resource is the oracle's DID. */
-export const ERASE_CAPABILITY = 'oracle/erase';
-
 /** Body of `DELETE /me`. */
 export const EraseMe = z
   .strictObject({
@@ -12,7 +9,7 @@ export const EraseMe = z
       .min(1)
       .max(8192)
       .describe(
-        "An invocation of the caller for this one request: the capability `oracle/erase` at the oracle's DID, base64 CAR",
+        'An invocation of the caller for this one request: the capability `oracle/erase` at `ixo:oracle:<DID of the oracle>`, base64 CAR',
       ),
   })
   .meta({ id: 'EraseMe' });
@@ -34,7 +31,7 @@ export const Erased = z
   .meta({ id: 'Erased', description: 'What was erased, and what the operator has to keep.' });
 export type Erased = z.infer<typeof Erased>;
 
-/** What an import has done. Reply of `POST /me/import` and `GET /me/import/:id`. */
+/** The progress of an import. Reply of `POST /me/import` and `GET /me/import/:id`. */
 export const ImportJob = z
   .object({
     id: z.string(),
@@ -85,3 +82,19 @@ export const Usage = z
   })
   .meta({ id: 'Usage', description: 'Turns, tokens and cost of the caller.' });
 export type Usage = z.infer<typeof Usage>;
+
+/** A fact that the oracle remembers about a user. */
+export const Fact = z
+  .object({
+    id: z.string(),
+    text: z.string(),
+    createdAt: z.iso.datetime().describe('When it was learned'),
+    updatedAt: z.iso.datetime().optional().describe('When the user changed it'),
+    sessionId: z.string().optional().describe('The session in which it was learned'),
+  })
+  .meta({ id: 'Fact' });
+export type Fact = z.infer<typeof Fact>;
+
+/** Reply of `GET /memory`. */
+export const FactPage = z.object({ facts: z.array(Fact), total: z.int() }).meta({ id: 'FactPage' });
+export type FactPage = z.infer<typeof FactPage>;

@@ -1,26 +1,10 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { OracleError, type PluginDatabase, type PluginMigrations } from '@sibyl/plugin-kit';
-import { wholeNumber } from '@sibyl/protocol';
+import { type Fact, type FactPage, wholeNumber } from '@sibyl/protocol';
 import { type Generated, type Kysely, type Selectable, sql } from 'kysely';
 import { z } from 'zod';
 
 export const FACT_LENGTH = 1000;
-
-/** A fact about a user. */
-export const Fact = z
-  .object({
-    id: z.string(),
-    text: z.string(),
-    createdAt: z.iso.datetime().describe('When it was learned'),
-    updatedAt: z.iso.datetime().optional().describe('When the user changed it'),
-    sessionId: z.string().optional().describe('The session in which it was learned'),
-  })
-  .meta({ id: 'Fact' });
-export type Fact = z.infer<typeof Fact>;
-
-/** Reply of `GET /memory`, newest first. */
-export const FactPage = z.object({ facts: z.array(Fact), total: z.int() }).meta({ id: 'FactPage' });
-export type FactPage = z.infer<typeof FactPage>;
 
 /** Query of `GET /memory`. */
 export const ListFacts = z.strictObject({

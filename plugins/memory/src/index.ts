@@ -1,13 +1,6 @@
 import { definePlugin, defineRoute, OracleError } from '@sibyl/plugin-kit';
-import {
-  Fact,
-  FactForgotten,
-  FactPage,
-  FactStore,
-  FactText,
-  ListFacts,
-  migrations,
-} from './fact-store.js';
+import { Fact, FactPage } from '@sibyl/protocol';
+import { FactForgotten, FactStore, FactText, ListFacts, migrations } from './fact-store.js';
 import { injectFacts, listMemoryTools } from './memory-tools.js';
 
 /** Facts about the user that outlive a conversation. */

@@ -6,6 +6,7 @@ import { mintInvitation } from '../auth/caller-allow-list.js';
 import { findOracleIdentity, type OracleIdentity, toKeyFilePath } from '../auth/oracle-identity.js';
 import { type Config, loadConfig } from '../config/config.js';
 import { createModels } from '../models/models.js';
+import { previewRetention, type RetentionPreview } from '../own-data/retention.js';
 import type { InvitedCaller } from '../store/caller-store.js';
 import { probeDatabase } from '../store/open-database.js';
 import { toSqlitePath } from '../store/sqlite/sqlite.js';
@@ -109,6 +110,17 @@ export const listCallers = (): Promise<readonly InvitedCaller[]> =>
 /** Ends the access of an invited user within seconds; returns whether there was one. */
 export const removeCaller = (did: string): Promise<boolean> =>
   withStore(loadConfig(), (store) => store.callers.remove(did));
+
+/** What RETENTION_DAYS, or another number of days, deletes; undefined if everything is kept. */
+export async function showRetention(
+  wanted?: number,
+  config = loadConfig(),
+): Promise<(RetentionPreview & { readonly days: number }) | undefined> {
+  const days = wanted ?? config.retentionDays;
+  if (days === undefined) return undefined;
+  const preview = await withStore(config, (store) => previewRetention(store.expired, days));
+  return { days, ...preview };
+}
 
 async function withStore<T>(config: Config, work: (store: Store) => Promise<T>): Promise<T> {
   const { did, signer } = await requireIdentity(config);

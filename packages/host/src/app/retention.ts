@@ -10,7 +10,9 @@ export function startRetention(
     store,
     files,
     logger,
-  }: Pick<HostDeps, 'store' | 'logger'> & { readonly files: Pick<HostDeps['files'], 'sweep'> },
+    retention,
+  }: Pick<HostDeps, 'store' | 'logger'> &
+    Partial<Pick<HostDeps, 'retention'>> & { readonly files: Pick<HostDeps['files'], 'sweep'> },
   { turns }: Pick<Config, 'turns'>,
 ): () => void {
   const sweep = async () => {
@@ -21,6 +23,7 @@ export function startRetention(
     await store.singleUse.prune(systemClock());
     await store.modelUsage.prune();
     await files.sweep();
+    await retention?.sweep();
     await store.reclaim();
   };
   const sweepAndReport = () => {
@@ -31,5 +34,8 @@ export function startRetention(
   const timer = setInterval(sweepAndReport, HOUR_MS);
   timer.unref();
   sweepAndReport();
-  return () => clearInterval(timer);
+  return () => {
+    clearInterval(timer);
+    retention?.close();
+  };
 }

@@ -4,11 +4,13 @@ import type { Logger } from 'pino';
 import type { DelegationService } from '../auth/delegations.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { Cluster } from '../bus/cluster.js';
+import type { EventBus } from '../bus/event-bus.js';
 import type { Config } from '../config/config.js';
 import { Erasure } from '../own-data/erasure.js';
 import { Exports } from '../own-data/exports.js';
 import { ImportWriter, type RowImporter } from '../own-data/import-writer.js';
 import { Imports } from '../own-data/imports.js';
+import { Retention } from '../own-data/retention.js';
 import type { Store } from '../store/store.js';
 import type { Turns } from '../turns/turns.js';
 
@@ -17,6 +19,7 @@ export interface OwnDataServices {
   readonly exports: Exports;
   readonly imports: Imports;
   readonly erasure: Erasure;
+  readonly retention: Retention;
 }
 
 interface OwnDataNeeds {
@@ -25,6 +28,7 @@ interface OwnDataNeeds {
   readonly cluster: Cluster;
   readonly store: Store;
   readonly turns: Turns;
+  readonly events: EventBus;
   readonly delegations: DelegationService;
   readonly ucan: OracleUcan;
   readonly plugins: { readonly plugins: readonly LoadedPlugin[] };
@@ -54,6 +58,7 @@ export function wireOwnData(needs: OwnDataNeeds): OwnDataServices {
       maxBytes: config.importLimit,
       logger,
     }),
+    retention: new Retention({ ...needs, expired: store.expired, days: config.retentionDays }),
     erasure: new Erasure({ ...needs, plugins, oracleDid: oracle.did, bus: cluster.bus }),
   };
 }

@@ -21,6 +21,8 @@ export interface Config {
   readonly databasePoolSize: number;
   /** Bytes; 0 for no check. */
   readonly diskMinFree: number;
+  /** Undefined: everything is kept. */
+  readonly retentionDays: number | undefined;
   /** Bytes of an archive that a user imports. */
   readonly importLimit: number;
   readonly logLevel: Environment['LOG_LEVEL'];
@@ -193,6 +195,7 @@ function toStoreConfig(env: Environment) {
     databasePoolSize: env.DATABASE_POOL_SIZE,
     diskMinFree: env.DISK_MIN_FREE,
     importLimit: env.IMPORT_LIMIT,
+    retentionDays: env.RETENTION_DAYS,
   };
 }
 

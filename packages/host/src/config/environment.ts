@@ -163,6 +163,11 @@ export const Environment = z.object({
     .describe(
       'Minimum free disk space for SQLite; below it, new sessions, messages and delegations are rejected. 0: no limit',
     ),
+  RETENTION_DAYS: positive
+    .optional()
+    .describe(
+      'Days after which sessions without a new message, turns that wait for an answer, receipts and activity are deleted; `sibyl retention` shows what that is. Unset: never',
+    ),
   IMPORT_LIMIT: size
     .prefault('2gb')
     .describe('Maximum size of an archive that a user imports, compressed or not, such as 2gb'),

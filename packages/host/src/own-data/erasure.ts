@@ -2,7 +2,8 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { OracleUcan } from '@sibyl/plugin-kit';
 import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
-import { ERASE_CAPABILITY, type Erased, OracleError } from '@sibyl/protocol';
+import { type Erased, OracleError } from '@sibyl/protocol';
+import { ERASE_ABILITY, toOracleResource } from '@sibyl/protocol/decisions';
 import type { Logger } from 'pino';
 import type { Caller } from '../auth/caller.js';
 import type { DelegationService } from '../auth/delegations.js';
@@ -34,7 +35,7 @@ export class Erasure {
   async erase(caller: Caller, invocation: string): Promise<Erased> {
     const { oracleDid, store, ucan, logger } = this.deps;
     const { did: owner } = caller;
-    const wanted = { can: ERASE_CAPABILITY, with: oracleDid, issuer: owner };
+    const wanted = { can: ERASE_ABILITY, with: toOracleResource(oracleDid), issuer: owner };
     const accepted = await ucan.acceptOnce(invocation, wanted);
     if ('error' in accepted)
       throw new OracleError('invalid_confirmation', {
@@ -43,7 +44,7 @@ export class Erasure {
     await this.endActivity(caller);
     // First, while the rows that may name it exist; the user can try again if a service does not answer.
     for (const { plugin, services } of this.deps.plugins) await plugin.eraseUser?.(owner, services);
-    // A new pseudonym each time: it is unknown whose rows these were, and whether two erasures were of one user.
+    // A new pseudonym each time, so that rows of two erasures cannot be connected.
     const { rows, kept } = await store.ownerRows.erase(owner, `erased:${randomUUID()}`);
     // Last: until then, what was queued for the index may still be added to it.
     await store.search.index.removeOwner(owner);

@@ -5,7 +5,7 @@ import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import { OracleError } from '@sibyl/protocol';
 import { ZipFile } from 'yazl';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
-import { OMITTED_COLUMNS } from '../store/own-data/own-data-rules.js';
+import { DERIVED_TABLES, OMITTED_COLUMNS } from '../store/own-data/own-data-rules.js';
 import type { OwnedTable, OwnerRows, StoredRow } from '../store/own-data/owner-rows.js';
 import {
   MANIFEST,
@@ -63,6 +63,7 @@ export class Exports {
     const { rows, oracle, plugins } = this.deps;
     await archive.add(README, [describe(oracle.name)]);
     for (const table of await rows.tables()) {
+      if (DERIVED_TABLES.includes(table.name)) continue;
       await this.addRows(archive, table, owner);
       for (const { name, kind } of table.columns)
         if (kind === 'bytes') await this.addFiles(archive, table, { owner, column: name });

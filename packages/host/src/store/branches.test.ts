@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
+import { engines, useStore } from '../../test/support/test-database.js';
 import {
   createRunRequest,
   expectStarted,
   finishTestRun,
   openTestSession,
 } from '../../test/support/test-runs.js';
-import { engines, useStore } from '../../test/support/test-database.js';
 import type { TurnOrigin } from './branches.js';
 
 const BRANCHES = 1_000;
@@ -21,7 +21,11 @@ describe.each(engines)('branches of a session on %s', (engine) => {
     const ask = async (content: string, origin?: TurnOrigin) => {
       const request = createRunRequest({ ...session, message: { content }, origin });
       const run = expectStarted(await store.runs.start(request));
-      const ended = await finishTestRun(store.runs, { owner, runId: run.id }, { content: `re ${content}` });
+      const ended = await finishTestRun(
+        store.runs,
+        { owner, runId: run.id },
+        { content: `re ${content}` },
+      );
       return { run, answer: ended?.message };
     };
     const list = async () => {

@@ -17,6 +17,7 @@ import { IdempotencyStore } from './idempotency-store.js';
 import { MessageStore } from './message-store.js';
 import { ModelUsageStore } from './model-usage-store.js';
 import { type DatabaseOptions, openDatabase } from './open-database.js';
+import { ExpiredRows } from './own-data/expired-rows.js';
 import { ImportStore } from './own-data/import-store.js';
 import { OwnerRows } from './own-data/owner-rows.js';
 import { BlobStore, PluginTables, SecretStore, SessionStateStore } from './plugin-stores.js';
@@ -59,6 +60,7 @@ export interface Store {
   readonly ownerRows: OwnerRows;
   readonly imports: ImportStore;
   readonly usage: UsageStore;
+  readonly expired: ExpiredRows;
   /** Undefined if no other host can use the database. */
   readonly sockets: SocketStore | undefined;
   /** The disk of the database; undefined if it is not on this host. */
@@ -131,6 +133,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     ownerRows,
     imports: new ImportStore(context, ownerRows),
     usage: new UsageStore(context),
+    expired: new ExpiredRows(context),
     sockets:
       database.engine === 'postgres' && options.hostId
         ? new SocketStore(context, options.hostId)

@@ -47,9 +47,8 @@ function createRow(
   { owner, id, number }: Filling,
 ) {
   const values = columns.flatMap(({ name, kind }) => {
-    if (kind === 'other') return [];
     if (name === ownerColumn) return [[name, owner]];
-    const value = { text: id, number, bytes: Buffer.from(id) }[kind];
+    const value = { text: id, number, bytes: Buffer.from(id), other: '' }[kind];
     return [[name, value]];
   });
   return Object.fromEntries(values) as Record<string, unknown>;

@@ -51,6 +51,9 @@ export const ERASE_EXCEPTIONS: readonly EraseException[] = [
   },
 ];
 
+/** What is computed from other tables, and so is not exported. */
+export const DERIVED_TABLES: readonly string[] = ['search_queue', 'search_documents'];
+
 /** By default credentials: a stolen export must not be able to act for the user. */
 export const OMITTED_COLUMNS: readonly {
   readonly table: string;

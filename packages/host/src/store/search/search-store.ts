@@ -252,7 +252,8 @@ export class SearchStore {
       (await selectTitles(tables, owner, [...new Set(sessions)])).map((row) => [row.id, row.title]),
     );
     const texts = new Map<string, FoundText>();
-    for (const [id, title] of titles) texts.set(`title ${id}`, { sessionId: id, title, text: title });
+    for (const [id, title] of titles)
+      texts.set(`title ${id}`, { sessionId: id, title, text: title });
     for (const { sessionId, content: text, ...message } of messages) {
       const title = titles.get(sessionId);
       if (title === undefined) continue;

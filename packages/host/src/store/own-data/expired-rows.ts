@@ -1,0 +1,115 @@
+import { type Kysely, type RawBuilder, sql } from 'kysely';
+import type { SessionKey } from '../../bus/event-bus.js';
+import type { Schema, StoreContext } from '../database.js';
+import { keepUsage } from '../usage-store.js';
+
+/** Rows that one query looks at: each one blocks the event loop on SQLite. */
+const ROWS_PER_PAGE = 1000;
+const PAUSED_PER_PAGE = 100;
+
+/** What RETENTION_DAYS deletes. */
+interface RetentionRule {
+  readonly table: 'sessions' | 'approvals' | 'activity';
+  /** The column with the time that counts, in milliseconds. */
+  readonly time: string;
+  /** Which rows, besides their age. */
+  readonly only: RawBuilder<boolean>;
+}
+
+/** A session with a turn that runs or is queued is in use; one that waits for an answer is not. */
+const isIdle = sql<boolean>`not exists (select 1 from runs where runs.owner = sessions.owner
+  and runs.session_id = sessions.id and runs.status in ('queued', 'running'))`;
+
+const RULES = {
+  sessions: { table: 'sessions', time: 'last_updated_at', only: isIdle },
+  receipts: { table: 'approvals', time: 'expires_at', only: sql<boolean>`1 = 1` },
+  activity: { table: 'activity', time: 'created_at', only: sql<boolean>`1 = 1` },
+} as const satisfies Record<string, RetentionRule>;
+
+export type Expiring = keyof typeof RULES;
+
+interface RowKey {
+  readonly owner: string;
+  readonly id: string;
+}
+
+/** Finds and deletes what is older than the operator keeps. */
+export class ExpiredRows {
+  constructor(private readonly context: StoreContext) {}
+
+  /** Pages of expired rows. Reads the whole table in small pages: an index by time would cost every turn a write. */
+  async *find(kind: Expiring, before: number): AsyncGenerator<readonly RowKey[]> {
+    const { table, time, only } = RULES[kind];
+    for (let after: RowKey = { owner: '', id: '' }; ; ) {
+      const { rows } = await sql<RowKey & { expired: number | boolean }>`select owner, id,
+          case when ${sql.ref(time)} < ${before} and ${only} then 1 else 0 end as expired
+        from ${sql.table(table)} where (owner, id) > (${after.owner}, ${after.id})
+        order by owner, id limit ${ROWS_PER_PAGE}`.execute(this.context.database.tables);
+      const expired = rows.filter((row) => Number(row.expired) === 1);
+      if (expired.length > 0) yield expired;
+      const last = rows.at(-1);
+      if (!last || rows.length < ROWS_PER_PAGE) return;
+      after = last;
+    }
+  }
+
+  /** Some sessions with a turn that has waited for an answer since before a time. */
+  async findPaused(before: number): Promise<readonly SessionKey[]> {
+    const { rows } = await sql<SessionKey>`select owner, session_id as "sessionId" from runs
+      where status in ('queued', 'running', 'paused') and status = 'paused'
+        and updated_at < ${before} limit ${PAUSED_PER_PAGE}`.execute(this.context.database.tables);
+    return rows;
+  }
+
+  async countPaused(before: number): Promise<number> {
+    const { rows } = await sql<{ count: number }>`select count(*) as count from runs
+      where status in ('queued', 'running', 'paused') and status = 'paused'
+        and updated_at < ${before}`.execute(this.context.database.tables);
+    return Number(rows[0]?.count ?? 0);
+  }
+
+  /** Deletes a row that is still expired; returns whether it was. */
+  delete(kind: Expiring, { owner, id }: RowKey, before: number): Promise<boolean> {
+    const { table, time, only } = RULES[kind];
+    return this.context.database.writeFor(owner, async (tables) => {
+      if (kind === 'sessions') await keepUsage(tables, { owner, sessionId: id });
+      const { numAffectedRows } = await sql`delete from ${sql.table(table)}
+        where owner = ${owner} and id = ${id} and ${sql.ref(time)} < ${before} and ${only}`.execute(
+        tables,
+      );
+      return Number(numAffectedRows ?? 0) > 0;
+    });
+  }
+
+  /** Runs a task unless another host is running one; that of a host that died ends by itself. */
+  async alone(task: () => Promise<void>): Promise<void> {
+    const { database, clock } = this.context;
+    if (!(await database.write((tables) => claim(tables, clock())))) return;
+    try {
+      await task();
+    } finally {
+      await database.write((tables) =>
+        tables.deleteFrom('database_info').where('key', '=', CLAIM).execute(),
+      );
+    }
+  }
+}
+
+const CLAIM = 'retention';
+const CLAIM_MS = 60 * 60 * 1000;
+
+async function claim(tables: Kysely<Schema>, now: number): Promise<boolean> {
+  const value = String(now + CLAIM_MS);
+  const row = await tables
+    .insertInto('database_info')
+    .values({ key: CLAIM, value })
+    .onConflict((c) =>
+      c
+        .column('key')
+        .doUpdateSet({ value })
+        .where(sql<boolean>`cast(database_info.value as bigint) < ${now}`),
+    )
+    .returning('key')
+    .executeTakeFirst();
+  return row !== undefined;
+}
