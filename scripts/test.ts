@@ -38,6 +38,8 @@ const THIRD_PARTY: readonly Check[] = [
   { name: 'schemathesis', command: ['node', 'scripts/schemathesis.ts'] },
   { name: 'FastMCP', command: ['node', 'scripts/fastmcp.ts'] },
   { name: 'moto (S3)', command: ['node', 'scripts/moto.ts'] },
+  { name: 'generated clients', command: ['node', 'scripts/generated-clients.ts'] },
+  { name: 'Synapse', command: ['node', 'scripts/synapse.ts'] },
 ];
 
 const totals = { passed: 0, failed: 0, skipped: 0 };

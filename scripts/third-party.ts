@@ -14,21 +14,42 @@ export interface PythonPackage {
   readonly extras?: readonly string[];
 }
 
+/** Packages from npm in a separate folder. */
+export interface NodePackage {
+  readonly name: string;
+  readonly version: string;
+  /** What is installed beside it. */
+  readonly more: readonly string[];
+}
+
 /** The folder of the environment. */
-export const getVenv = ({ name, version }: PythonPackage) =>
+export const getVenv = ({ name, version }: Pick<PythonPackage, 'name' | 'version'>) =>
   `node_modules/.cache/sibyl/${name}-${version}`;
 
 /** Installs the pinned version once; returns the reason if that fails. */
 export function installPython(wanted: PythonPackage): string | undefined {
   const venv = getVenv(wanted);
-  const extras = wanted.extras ? `[${wanted.extras.join()}]` : '';
-  if (existsSync(join(venv, 'installed'))) return undefined;
-  const steps = [
+  const { name, version, extras } = wanted;
+  const parts = extras ? `[${extras.join()}]` : '';
+  return installOnce(venv, [
     ['python3', '-m', 'venv', venv],
-    [`${venv}/bin/pip`, 'install', '--quiet', `${wanted.name}${extras}==${wanted.version}`],
-    ['touch', join(venv, 'installed')],
-  ];
-  for (const [command = '', ...args] of steps) {
+    [`${venv}/bin/pip`, 'install', '--quiet', `${name}${parts}==${version}`],
+  ]);
+}
+
+/** Installs the pinned versions once; returns the reason if that fails. */
+export function installNode({ name, version, more }: NodePackage): string | undefined {
+  const folder = getVenv({ name, version });
+  const packages = [`${name}@${version}`, ...more];
+  return installOnce(folder, [
+    ['mkdir', '-p', folder],
+    ['npm', 'install', '--silent', '--no-audit', '--no-fund', '--prefix', folder, ...packages],
+  ]);
+}
+
+function installOnce(folder: string, steps: readonly (readonly string[])[]): string | undefined {
+  if (existsSync(join(folder, 'installed'))) return undefined;
+  for (const [command = '', ...args] of [...steps, ['touch', join(folder, 'installed')]]) {
     const { status, error, stderr } = spawnSync(command, args, { encoding: 'utf8' });
     if (status === 0) continue;
     const cause = error?.message ?? stderr.trim().split('\n').at(-1);

@@ -27,6 +27,21 @@ const listEvents = ({ received }: SessionSocket) =>
   received.filter(({ name }) => !name.startsWith('(') && name !== 'connected');
 
 describe('socket events of a turn', () => {
+  it('have their position as the last argument, unless the handshake has positions: false', async () => {
+    const sessionId = await openSession(test.alice);
+    const counts = { all: new Set<number>(), one: new Set<number>() };
+    const auth = { invocation: test.alice.mint() };
+    const all = await joinSession(test.alice, sessionId, { auth });
+    const one = await joinSession(test.alice, sessionId, { auth: { ...auth, positions: false } });
+    all.socket.on('router_update', (...args) => counts.all.add(args.length));
+    one.socket.on('router_update', (...args) => counts.one.add(args.length));
+    const live = await stream(test.alice, sessionId, { message: 'route' });
+    (await test.model.next()).call({ name: 'route', input: { steps: ['a', 'b'] } });
+    (await test.model.next()).answer('Done.');
+    await live.toEnd();
+    await expect.poll(() => [[...counts.all], [...counts.one]]).toEqual([[2], [1]]);
+  });
+
   it('are sent to every socket of its session, in the order of its frames', async () => {
     const sessionId = await openSession(test.alice);
     const sockets = [

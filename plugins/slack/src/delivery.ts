@@ -109,10 +109,8 @@ export const SlackMessage = z.object({
   files: z.array(SlackFile).optional(),
   /** Where to answer a slash command, for half an hour. */
   responseUrl: z.string().optional(),
-  /** The answer to a question of a paused turn, which then continues. */
-  answer: z
-    .object({ id: z.string(), value: z.unknown(), isDenial: z.boolean().optional() })
-    .optional(),
+  /** The run to show, of a turn that continues after an answer of the user. */
+  runId: z.string().optional(),
 });
 export type SlackMessage = z.infer<typeof SlackMessage>;
 

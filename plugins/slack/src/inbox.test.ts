@@ -124,7 +124,7 @@ describe.each(engines)('Threads on %s', (engine) => {
         },
         pending: async () => [],
         answer: () => Promise.reject(new Error('not answered here')),
-        deny: () => Promise.reject(new Error('not denied here')),
+        deny: () => Promise.reject(new Error('not answered here')),
       },
     });
 
@@ -208,7 +208,7 @@ describe.each(engines)('migration 0002-owners on %s', (engine) => {
       },
       pending: async () => [],
       answer: () => Promise.reject(new Error('not answered here')),
-      deny: () => Promise.reject(new Error('not denied here')),
+      deny: () => Promise.reject(new Error('not answered here')),
     };
     expect(await new Threads({ database, turns }).openSession(message)).toBe('known');
   });

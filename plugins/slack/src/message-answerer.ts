@@ -135,14 +135,17 @@ export class MessageAnswerer {
     }
   }
 
-  /** The turn's reply; none if the message only stopped the running turn, or more answers are needed. */
+  /** The turn's reply; none if the message only stopped the running turn. */
   private async startTurn(message: SlackMessage): Promise<StartedTurn | undefined> {
     const { threads, turns } = this.deps;
-    if (message.answer) return this.continueTurn(message, message.answer);
     const sessionId = await threads.openSession(message);
+    const { files, runId } = message;
+    if (runId) {
+      const run = { owner: getOwner(message), runId };
+      return { sessionId, parts: await turns.join(run) };
+    }
     const user = getUserId(message);
     if (isStop(message) && (await turns.abort({ user, sessionId }))) return undefined;
-    const { files } = message;
     const turn = {
       user,
       message: message.text,
@@ -159,25 +162,7 @@ export class MessageAnswerer {
       return { sessionId: fresh, parts: await turns.start({ ...turn, sessionId: fresh }) };
     }
   }
-
-  private async continueTurn(
-    message: SlackMessage,
-    answer: NonNullable<SlackMessage['answer']>,
-  ): Promise<StartedTurn | undefined> {
-    const { threads, turns } = this.deps;
-    const owner = getOwner(message);
-    const sessionId = await threads.openSession(message);
-    const { runId, pending } = await answerQuestion(turns, owner, answer);
-    return pending ? undefined : { sessionId, parts: await turns.join({ owner, runId }) };
-  }
 }
-
-/** Answers a question of a paused turn, or denies its call; again, it returns the same run. */
-export const answerQuestion = (
-  turns: Pick<PluginTurns, 'answer' | 'deny'>,
-  owner: string,
-  { id, value, isDenial }: NonNullable<SlackMessage['answer']>,
-) => (isDenial ? turns.deny({ owner, id }) : turns.answer({ owner, id, value }));
 
 interface StartedTurn {
   readonly sessionId: string;

@@ -11,7 +11,7 @@ import { type Delivery, parseMessage, type SlackMessage } from './delivery.js';
 import { getOwner, type Inbox } from './inbox.js';
 import type { SlackAction, SlackCommand, SlackSubmission } from './interactions.js';
 import type { SlackChannel } from './live-reply.js';
-import { answerQuestion, type MessageAnswerer } from './message-answerer.js';
+import type { MessageAnswerer } from './message-answerer.js';
 import { COMMANDS, getUserId, type Threads } from './threads.js';
 import {
   ANSWER,
@@ -155,7 +155,7 @@ export class Receiver {
     if (!answer || channel === undefined) return;
     try {
       await this.answer(action, { channel, thread, ts, answer });
-      const text = `:white_check_mark: ${typeof answer.value === 'boolean' ? YES_NO[Number(answer.value)] : answer.value}`;
+      const text = `:white_check_mark: ${describeAnswer(answer)}`;
       this.respond(responseUrl, { replace_original: true, text });
     } catch (error) {
       if (!(error instanceof OracleError) || error.status >= 500) throw error;
@@ -168,9 +168,15 @@ export class Receiver {
     who: Pick<SlackAction, 'team' | 'user'>,
     { answer, ts, channel, thread }: AnswerPlace,
   ): Promise<void> {
+    const { turns } = this.deps;
     const { team, user } = who;
-    await answerQuestion(this.deps.turns, getOwner(who), answer);
-    const message = { eventId: `answer ${answer.id}`, ts, team, user, channel, text: '', answer };
+    const owner = getOwner(who);
+    const { id, value, isDenial } = answer;
+    const { runId, pending } = isDenial
+      ? await turns.deny({ owner, id })
+      : await turns.answer({ owner, id, value });
+    if (pending) return;
+    const message = { eventId: `answer ${id}`, ts, team, user, channel, text: '', runId };
     await this.accept(thread ? { ...message, thread } : message);
   }
 
@@ -243,10 +249,14 @@ interface AnswerPlace {
   readonly thread?: string | undefined;
   /** Identifies the answer. */
   readonly ts: string;
-  readonly answer: NonNullable<SlackMessage['answer']>;
+  readonly answer: z.infer<typeof AnswerValue>;
 }
 
-const YES_NO = ['No', 'Yes'];
+function describeAnswer({ value, isDenial }: z.infer<typeof AnswerValue>): string {
+  if (isDenial) return 'Denied';
+  return typeof value === 'boolean' ? (value ? 'Yes' : 'No') : String(value);
+}
+
 const GONE = 'This question is for another user, or was answered already.';
 
 const sayPrivately = (text: string): SlackReply => ({ response_type: 'ephemeral', text });

@@ -57,8 +57,8 @@ export const stopButton = (sessionId: string): Block =>
 /** What a button with an answer carries. */
 export const AnswerValue = z.object({
   id: z.string(),
-  value: z.unknown(),
-  /** Whether it denies a call that needs approval. */
+  value: z.unknown().optional(),
+  /** Denies a tool call: to approve it, users need their key, which they do not have in Slack. */
   isDenial: z.boolean().optional(),
 });
 /** What a button that opens a modal for a question carries. */
@@ -77,7 +77,11 @@ const parseSchema = (schema: unknown): Schema => Schema.safeParse(schema).data ?
 
 /** The text of a question in a conversation, and buttons for the possible answers or one that opens a modal. */
 export function renderQuestion(question: PendingQuestion, sessionId: string): [string, Block] {
-  if (question.isApproval) return renderApproval(question);
+  if (question.isApproval) {
+    const value = JSON.stringify({ id: question.id, isDenial: true });
+    const button = { action: `${ANSWER}:deny`, label: 'Deny', value, style: 'danger' as const };
+    return [`${describeQuestion(question)}\n${NO_KEY}`, actions([button])];
+  }
   const choices = listChoices(parseSchema(question.schema));
   const buttons = choices
     ? choices.map(({ label, value }, i) => ({
@@ -95,18 +99,8 @@ export function renderQuestion(question: PendingQuestion, sessionId: string): [s
   return [describeQuestion(question), actions(buttons)];
 }
 
-/** The call that a user of Slack can only deny: approving it takes a signature. */
-function renderApproval({ id, data }: PendingQuestion): [string, Block] {
-  const { tool = 'A tool', args = {} } = Call.safeParse(data).data ?? {};
-  const value = JSON.stringify({ id, value: 'Denied', isDenial: true });
-  const button = { action: `${ANSWER}:0`, label: 'Deny', value, style: 'danger' } as const;
-  const call = escapeMarkup(`${tool} ${JSON.stringify(args)}`).slice(0, CALL_LENGTH);
-  const text = `This needs your signed approval, which Slack cannot give:\n${call}`;
-  return [text, actions([button])];
-}
-
-const Call = z.object({ tool: z.string(), args: z.record(z.string(), z.unknown()) });
-const CALL_LENGTH = 2000;
+const NO_KEY =
+  '_This call needs an approval that is signed with a key, which is not possible in Slack._';
 
 /** The answers that fit on buttons. */
 function listChoices({ type, enum: values }: Schema) {

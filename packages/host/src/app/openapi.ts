@@ -291,7 +291,14 @@ class SchemaComponents {
   /** A schema with an id becomes a component and a reference to it. */
   convert(schema: unknown, io: 'input' | 'output') {
     if (!(schema instanceof z.ZodType)) return undefined;
-    const { $schema: _, $defs: components = {}, ...inline } = z.toJSONSchema(schema, { io });
+    const {
+      $schema: _,
+      $defs: components = {},
+      ...inline
+    } = z.toJSONSchema(schema, {
+      io,
+      override: limitTuple,
+    });
     return { schema: inline, components };
   }
 
@@ -302,6 +309,15 @@ class SchemaComponents {
       this.schemas[name] = withDocumentRefs(component);
     return withDocumentRefs(converted?.schema ?? {});
   }
+}
+
+/** Says that a tuple has no further items by its length: some generators of clients do not know `items: false`. */
+function limitTuple({ jsonSchema }: { readonly jsonSchema: z.core.JSONSchema.BaseSchema }): void {
+  const { prefixItems, items } = jsonSchema;
+  if (items !== false || !Array.isArray(prefixItems)) return;
+  delete jsonSchema.items;
+  jsonSchema.minItems = prefixItems.length;
+  jsonSchema.maxItems = prefixItems.length;
 }
 
 /** JSON Schema has its definitions in the schema, OpenAPI in the components of the document. */

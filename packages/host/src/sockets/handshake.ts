@@ -101,6 +101,8 @@ export interface HandshakeData {
   readonly seen: Position | undefined;
   /** Identifies the stream of events; a reconnecting client sends it again. */
   readonly streamId: string;
+  /** Whether events carry their position as the last argument; clients with one-argument handlers turn it off. */
+  readonly hasPositions: boolean;
 }
 
 /** Reads the fields of a handshake; does not verify the credentials. */
@@ -118,6 +120,7 @@ function readHandshake({ query, auth }: Socket['handshake']): HandshakeData {
     },
     seen: isBack ? seen : undefined,
     streamId: isBack ? auth.pid : randomUUID(),
+    hasPositions: auth.positions !== false,
   };
 }
 

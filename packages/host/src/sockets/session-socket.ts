@@ -135,10 +135,10 @@ export class SessionSocket {
     this.emit(event);
   }
 
-  /** The position is the last argument; clients send it when they reconnect. */
+  /** The position is the last argument, unless the client turns it off; clients send it when they reconnect. */
   private emit(event: ServerEvent): void {
     const { position } = event;
-    const trail = position ? [formatPosition(position)] : [];
+    const trail = position && this.context.hasPositions ? [formatPosition(position)] : [];
     this.socket.emit(event.event, toWireForm(event), ...trail);
   }
 

@@ -112,7 +112,7 @@ it('queries for a branch look up the rows of its path only', async () => {
   const plans = await explainQueries(async (context) => {
     const sessions = new SessionStore(context);
     const messages = new MessageStore(context);
-    const runs = new RunStore(context, createVault(new Uint8Array(32)), 'host');
+    const runs = new RunStore(context, createVault(new Uint8Array(32)), { hostId: 'host' });
     const { id: sessionId } = await sessions.create({ owner, oracleDid: 'did:o' });
     const first = expectStarted(await runs.start(createRunRequest({ owner, sessionId })));
     await finishTestRun(runs, { owner, runId: first.id }, { content: 'hello' });
