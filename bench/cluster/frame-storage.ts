@@ -29,6 +29,8 @@ export async function measureFrameStorage(databaseUrl: string): Promise<Figure[]
   const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-bench-'));
   const store = await openBuiltStore({ databaseUrl, dataDir });
   const pool = new pg.Pool({ connectionString: databaseUrl, max: POOL_SIZE });
+  // An idle connection that ends must not end the process; the next query reports it.
+  pool.on('error', () => {});
   try {
     const runs = await startRuns(store);
     const backends = await listBackends(pool);

@@ -1,7 +1,14 @@
 import { createHash } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { OracleError } from '@sibyl/protocol';
+import type { Config } from '../config/config.js';
 import type { IdempotencyStore } from '../store/idempotency-store.js';
-import type { TurnRequest } from './turn-request.js';
+import { toQuestionParts } from '../store/message.js';
+import type { RunKey } from '../store/runs/run.js';
+import type { RunStore } from '../store/runs/run-store.js';
+import type { StartResult } from '../store/runs/start-run.js';
+import { isStoreError } from '../store/store-errors.js';
+import { type TurnRequest, toStoredRequest } from './turn-request.js';
 
 /** An idempotency key, stored with the run that it starts. */
 export interface IdempotencyClaim {
@@ -56,4 +63,54 @@ function hashRequest({ sessionId, message, origin }: TurnRequest): string {
   return createHash('sha256')
     .update(JSON.stringify([sessionId, message, ...(origin ? [origin] : [])]))
     .digest('base64');
+}
+
+/** Turns of one session that may wait behind the running one. */
+const MAX_WAITING = 10;
+
+/** How long to look for a run whose start was not confirmed, and how often. */
+const UNCONFIRMED_MS = 1_500;
+const UNCONFIRMED_POLL_MS = 250;
+
+interface StartDeps {
+  readonly store: { readonly runs: RunStore };
+  readonly settings: Pick<Config['turns'], 'maxPerUser' | 'resumesTurns'>;
+}
+
+/** Stores a message and its run, or returns why not. */
+export async function storeStart(
+  { store: { runs }, settings }: StartDeps,
+  request: TurnRequest,
+  start: { readonly id: string; readonly idempotency: IdempotencyClaim | undefined },
+): Promise<StartResult> {
+  const { caller, sessionId, requestId, message, origin, waitsForPaused } = request;
+  const { message: content, attachments, metadata, multitask } = message;
+  try {
+    return await runs.start({
+      ...start,
+      owner: caller.did,
+      sessionId,
+      requestId,
+      message: { content, parts: toQuestionParts(content, attachments), metadata },
+      origin,
+      multitask,
+      waitsForPaused,
+      limits: { live: settings.maxPerUser, waiting: MAX_WAITING },
+      request: toStoredRequest(request),
+      isResumable: settings.resumesTurns,
+    });
+  } catch (error) {
+    return findUnconfirmed(runs, { owner: caller.did, runId: start.id }, error);
+  }
+}
+
+/** The database may have committed a run although its reply was lost. */
+async function findUnconfirmed(runs: RunStore, key: RunKey, error: unknown): Promise<StartResult> {
+  if (!isStoreError(error)) throw error;
+  for (const deadline = performance.now() + UNCONFIRMED_MS; performance.now() < deadline; ) {
+    await sleep(UNCONFIRMED_POLL_MS);
+    const run = await runs.find(key).catch(() => undefined);
+    if (run) return { state: 'started', run, canceled: [] };
+  }
+  throw error;
 }

@@ -284,7 +284,9 @@ export class RunRecorder implements UnsavedRun {
     const frames = [...this.frames, ...last];
     const key = { owner: run.owner, runId: run.id };
     const { activity } = this;
-    const request = { ...key, ending: { ...ending, frames, activity }, takesNext: takesNext() };
+    const hasSteps = run.attempt > 1 || this.stepCount > 0;
+    const whole = { ...ending, frames, hasSteps, activity };
+    const request = { ...key, ending: whole, takesNext: takesNext() };
     return (await runs.finish(request)) ?? this.findStored(ending);
   }
 

@@ -28,6 +28,7 @@ import type { TurnRequest } from './turn-request.js';
 import { toMessageView } from './turn-writer.js';
 
 type Shared = Readonly<Record<string, unknown>>;
+type SharedFunction = (turn: TurnContext) => unknown;
 
 interface TurnContextsDeps {
   readonly request: TurnRequest;
@@ -50,6 +51,7 @@ export class TurnContexts {
   private readonly deps: TurnContextsDeps;
   private readonly contexts = new Map<string, TurnContext>();
   private shared: Shared = {};
+  private turnState: TurnState | undefined;
 
   private constructor(deps: TurnContextsDeps) {
     this.deps = deps;
@@ -65,8 +67,10 @@ export class TurnContexts {
     return contexts;
   }
 
-  get state() {
-    return buildTurnState(this.deps.request, this.shared);
+  /** The same object until another plugin has shared something. */
+  get state(): TurnState {
+    this.turnState ??= buildTurnState(this.deps.request, this.shared);
+    return this.turnState;
   }
 
   /** Outside of any tool call. */
@@ -81,20 +85,31 @@ export class TurnContexts {
   private async gather(plugin: LoadedPlugin): Promise<void> {
     const entries = Object.entries(plugin.shared);
     if (entries.length === 0) return;
+    const functions = entries.filter(([, value]) => typeof value === 'function');
+    const computed = functions.length > 0 ? await this.computeShared(plugin, functions) : [];
+    const constants = entries.filter(([, value]) => typeof value !== 'function');
+    const added = Object.fromEntries([...constants, ...computed]);
+    this.shared = Object.freeze({ ...this.shared, ...added });
+    this.turnState = undefined;
+  }
+
+  private async computeShared(
+    plugin: LoadedPlugin,
+    functions: readonly [string, unknown][],
+  ): Promise<(readonly [string, unknown])[]> {
     // Not cached: the state of later plugins is still missing.
     const turn = this.make(plugin);
     const values = await Promise.all(
-      entries.map(async ([key, value]) => {
-        if (typeof value !== 'function') return [[key, value] as const];
+      functions.map(async ([key, compute]) => {
         const hook = `getSharedState: ${key}`;
         const call = { plugin: plugin.name, hook, signal: this.deps.signal };
         const answer = await this.deps.hooks.callOptional(call, (signal) =>
-          value({ ...turn, signal }),
+          (compute as SharedFunction)({ ...turn, signal }),
         );
         return 'ok' in answer ? [[key, answer.ok] as const] : [];
       }),
     );
-    this.shared = Object.freeze({ ...this.shared, ...Object.fromEntries(values.flat()) });
+    return values.flat();
   }
 
   private make({ name: plugin, config, services }: LoadedPlugin): TurnContext {

@@ -17,7 +17,7 @@ import { endUnanswered, readProgress, readSteps } from './closing-runs.js';
 import { DisconnectedTurns } from './disconnected-turns.js';
 import { FlushLoop } from './flush-loop.js';
 import type { Gates, TurnAccount } from './gates.js';
-import { type IdempotencyClaim, IdempotentStarts } from './idempotent-starts.js';
+import { type IdempotencyClaim, IdempotentStarts, storeStart } from './idempotent-starts.js';
 import { FeedSender } from './run-feeds.js';
 import { LiveRun } from './run-log.js';
 import {
@@ -29,7 +29,6 @@ import {
   RunRecorder,
 } from './run-recorder.js';
 import type { TurnRunner } from './run-turn.js';
-import { storeRun } from './store-run.js';
 import type { TurnAccess } from './turn-access.js';
 import { hostStopping, startErrors, type TurnSlot, TurnSlots } from './turn-limits.js';
 import {
@@ -329,8 +328,7 @@ export class Turns {
   ): Promise<string> {
     this.assertOpen();
     const { request, account, slot } = turn;
-    const { store, settings } = this.deps;
-    const result = await storeRun(store.runs, { id: runId, request, idempotency, settings });
+    const result = await storeStart(this.deps, request, { id: runId, idempotency });
     switch (result.state) {
       case 'started':
         for (const { id, hostId } of result.canceled) this.sendCancel(hostId, id, 'interrupted');

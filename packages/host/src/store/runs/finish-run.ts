@@ -23,6 +23,8 @@ export interface RunEnding {
   readonly message: Pick<MessageBody, 'content' | 'parts' | 'metadata' | 'isComplete' | 'error'>;
   /** The last frames of the log. */
   readonly frames?: readonly Frame[] | undefined;
+  /** False if it is known that no attempt of the turn has stored a step. */
+  readonly hasSteps?: boolean | undefined;
   readonly usage?: TokenUsage | undefined;
   readonly error?: RunError | undefined;
   readonly report?: RunReport | undefined;
@@ -76,7 +78,7 @@ export async function finishRun(
   });
   await insertFrames(tables, toFrameRows(key, ending.frames ?? []));
   await insertActivity(tables, ending.activity ?? []);
-  if (!isUnanswered)
+  if (!isUnanswered && ending.hasSteps !== false)
     await deleteSteps(tables, { owner, sessionId: row.session_id, turn: row.turn });
   const next = await promoteNext(tables, {
     owner,

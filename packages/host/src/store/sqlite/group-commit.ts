@@ -64,8 +64,7 @@ export class GroupCommit {
   private async runAll(units: readonly Waiting[]): Promise<(() => void)[]> {
     const transaction = await this.tables.startTransaction().execute();
     try {
-      const answers: (() => void)[] = [];
-      for (const waiting of units) answers.push(await runOne(transaction, waiting));
+      const answers = await runUnits(transaction, units);
       await transaction.commit().execute();
       return answers;
     } catch (error) {
@@ -73,6 +72,21 @@ export class GroupCommit {
       throw error;
     }
   }
+}
+
+/** A unit that is alone needs no savepoint: the whole transaction is rolled back with it. */
+async function runUnits(
+  transaction: ControlledTransaction<Schema>,
+  units: readonly Waiting[],
+): Promise<(() => void)[]> {
+  const [first] = units;
+  if (first && units.length === 1) {
+    const value = await first.unit(transaction);
+    return [() => first.resolve(value)];
+  }
+  const answers: (() => void)[] = [];
+  for (const waiting of units) answers.push(await runOne(transaction, waiting));
+  return answers;
 }
 
 /** Runs one unit in the shared transaction; returns the function that settles its promise after the commit. */

@@ -104,6 +104,7 @@ const BUSY_TIMEOUT_MS = 5_000;
 
 /** Kysely's driver on one `node:sqlite` handle; Kysely itself serializes its users. */
 class SqliteDriver implements Driver {
+  private busyTimeoutMs = 0;
   private readonly handle: DatabaseSync;
   private readonly connection: SqliteConnection;
 
@@ -113,7 +114,7 @@ class SqliteDriver implements Driver {
   }
 
   async init(): Promise<void> {
-    this.handle.exec(`pragma busy_timeout = ${BUSY_TIMEOUT_MS}`);
+    this.setTimeout(BUSY_TIMEOUT_MS);
   }
 
   async acquireConnection(): Promise<SqliteConnection> {
@@ -157,13 +158,15 @@ class SqliteDriver implements Driver {
     await this.connection.executeQuery(CompiledQuery.raw(sql));
   }
 
+  /** A connection that writes never waits in SQLite: after `begin immediate`, there is nothing to wait for. */
   private beginImmediate(): void {
-    this.handle.exec('pragma busy_timeout = 0');
-    try {
-      this.handle.exec('begin immediate');
-    } finally {
-      this.handle.exec(`pragma busy_timeout = ${BUSY_TIMEOUT_MS}`);
-    }
+    if (this.busyTimeoutMs !== 0) this.setTimeout(0);
+    this.handle.exec('begin immediate');
+  }
+
+  private setTimeout(ms: number): void {
+    this.handle.exec(`pragma busy_timeout = ${ms}`);
+    this.busyTimeoutMs = ms;
   }
 }
 
