@@ -12,6 +12,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { useControlledHost } from './support/controlled-host.js';
 import { testPlugin } from './support/plugin.js';
+import { joinSession } from './support/session-socket.js';
 import { join, openSession, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
@@ -271,6 +272,31 @@ describe('a tool that needs approval', () => {
     expect(ran).toEqual([{ to: 'bob', amount: 50 }]);
   });
 
+  it('sends approval_request to the sockets of its session', async () => {
+    const user = new TestUser(test.host);
+    const sessionId = await openSession(user);
+    const socket = await joinSession(user, sessionId);
+    const live = await stream(user, sessionId, { message: 'Transfer' });
+    (await test.model.next()).call({ name: 'transfer', input: { to: 'bob', amount: 50 } });
+    await live.toEnd();
+    const [approval] = (await user.request('GET', '/approvals')).body.approvals;
+    const received = { approvalId: approval.id, toolName: 'transfer', sessionId };
+    expect(await socket.until('approval_request')).toMatchObject(received);
+    expect(socket.all('approval_request')).toHaveLength(1);
+  });
+
+  it('that is denied is not shown as a tool call in GET /activity', async () => {
+    const { user, approval } = await wait();
+    const denied = await decide(user, approval.id, { decision: 'deny' });
+    (await test.model.next()).answer('Fine.');
+    await (await join(user, denied.body.runId, 0)).toEnd();
+    const { entries } = (await user.request('GET', '/activity')).body;
+    expect(entries).toMatchObject([
+      { kind: 'approval_decided', outcome: 'denied', decidedBy: 'request' },
+      { kind: 'approval_requested' },
+    ]);
+  });
+
   it('is shown in GET /activity, to its user alone, in pages', async () => {
     const waiting = await wait();
     const { user, approval } = waiting;
@@ -351,6 +377,17 @@ describe('POST /approvals/:id refuses', () => {
     await expectWaiting(waiting);
   });
 
+  it('half a surrogate pair in a reason or argument, with 400', async () => {
+    const waiting = await wait();
+    const { user, approval } = waiting;
+    const invocation = await sign(waiting);
+    for (const body of [{ reason: '\ud800' }, { args: { to: '\ud800', amount: 50 } }]) {
+      const refused = await decide(user, approval.id, { decision: 'approve', invocation, ...body });
+      expect([refused.status, refused.body.code]).toEqual([400, 'validation_failed']);
+    }
+    await expectWaiting(waiting);
+  });
+
   it('replayed: a used decision, for the same call or another', async () => {
     const first = await wait();
     const { user } = first;
@@ -414,6 +451,10 @@ describe('POST /approvals/:id refuses', () => {
     database.close();
     const late = await decide(user, approval.id, { decision: 'approve', invocation });
     expect([late.status, late.body.code]).toEqual([409, 'approval_closed']);
+    // Once the host notices, the turn continues without the tool.
+    const next = await test.model.next();
+    expect(next.results[0]).toContain('expired');
+    next.answer('Too late.');
     expect(ran).toEqual([]);
   });
 

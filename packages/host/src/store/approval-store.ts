@@ -6,8 +6,8 @@ import { claimOnce } from './revocation-store.js';
 import { recordEnd } from './runs/approvals.js';
 import { type AnswerResult, endInterrupt } from './runs/interrupts.js';
 
-/** More than a user can have pending. */
-const PENDING_PER_LIST = 1000;
+/** Each may have 128 KiB of arguments. */
+const PENDING_PER_LIST = 100;
 
 interface ApprovalKey {
   readonly owner: string;

@@ -3,10 +3,10 @@ import {
   APPROVE_ABILITY,
   type Approval,
   type ApprovalDecided,
+  type ApprovalDecision,
   buildDecisionClaims,
   type DecideApproval,
   type DecisionClaims,
-  describeIssues,
   type ListActivity,
   OracleError,
   toOracleResource,
@@ -20,7 +20,7 @@ import {
   type Verifier,
 } from '@sibyl/ucan';
 import type { Logger } from 'pino';
-import { checkJson } from '../agent/json-schema.js';
+import { checkAnswer } from '../agent/json-schema.js';
 import { toTemporaryError } from '../auth/authenticator.js';
 import type { Caller } from '../auth/caller.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
@@ -134,7 +134,7 @@ export class Approvals {
   ): Promise<StoredDecision['proof']> {
     if (invocation === undefined) return undefined;
     const { verifier, oracle } = this.deps;
-    const claims = await buildDecisionClaims({ id, decision, originalArgs, args, reason });
+    const claims = await buildClaims({ id, decision, originalArgs, args, reason });
     const { ok, error } = await verifier.verifyStatement(invocation, {
       can: APPROVE_ABILITY,
       with: toOracleResource(oracle.did),
@@ -186,9 +186,19 @@ function assertPossible({ inputSchema }: Approval, body: DecideApproval): void {
   if (!args) return;
   if (decision === 'deny')
     throw new OracleError('validation_failed', { message: ['args: a denial has none'] });
-  const { issues } = checkJson(inputSchema, args);
-  if (issues.length > 0)
-    throw new OracleError('validation_failed', { message: describeIssues(issues, 'args') });
+  const { error } = checkAnswer(inputSchema, args);
+  if (error) throw new OracleError('validation_failed', { message: [...error] });
+}
+
+/** Half a surrogate pair cannot be signed. */
+async function buildClaims(decided: ApprovalDecision): Promise<DecisionClaims> {
+  try {
+    return await buildDecisionClaims(decided);
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error;
+    const message = ['args, reason: must be valid Unicode'];
+    throw new OracleError('validation_failed', { message, cause: error });
+  }
 }
 
 function findMismatch(

@@ -1,11 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import {
-  type DoneFrame,
-  OracleError,
-  type PendingAnswer,
-  type ReplyPart,
-  type ToolCall,
-} from '@sibyl/protocol';
+import { type DoneFrame, OracleError, type PendingAnswer, type ReplyPart } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { AgentStep, InterruptAnswer, StepJournal } from '../agent/steps.js';
 import {
@@ -25,6 +19,7 @@ import type { UnsealedWrites } from '../store/runs/unsealed.js';
 import { classifyStoreError } from '../store/store-errors.js';
 import type { FlushLoop, UnsavedRun } from './flush-loop.js';
 import { createReport, type RunLog, type RunOutcome } from './run-log.js';
+import type { RanCall } from './tool-policy.js';
 
 /** Memory limit for the frames of one run; the limit on characters stops long answers much earlier. */
 const MAX_LOG_BYTES = 64 * 1024 * 1024;
@@ -116,10 +111,8 @@ export class RunRecorder implements UnsavedRun {
         this.stepCount += 1;
         this.steps.push({ step: this.stepCount, value });
         // Another attempt would not know that a tool has ended; nothing waits for it.
-        if (value.type === 'result') {
-          this.addActivity(value.call);
-          void this.deps.flushes.flushNow(this);
-        } else this.deps.flushes.add(this);
+        if (value.type === 'result') void this.deps.flushes.flushNow(this);
+        else this.deps.flushes.add(this);
       },
       commit: () => this.commit(),
     };
@@ -150,8 +143,9 @@ export class RunRecorder implements UnsavedRun {
     this.deps.onCanceled(reason);
   }
 
-  private addActivity({ id: call_id, name: tool, status: outcome }: ToolCall): void {
-    const { run, runs } = this.deps;
+  /** Records that a tool of the turn, or of a sub-agent, has run. */
+  recordCall({ callId, tool, outcome }: RanCall): void {
+    const { run, runs, flushes } = this.deps;
     this.activity.push(
       toActivityRow({
         owner: run.owner,
@@ -159,12 +153,13 @@ export class RunRecorder implements UnsavedRun {
         kind: 'tool_call',
         session_id: run.sessionId,
         run_id: run.id,
-        call_id,
+        call_id: callId,
         tool,
         outcome,
         created_at: Date.now(),
       }),
     );
+    if (!this.isEnding) flushes.add(this);
   }
 
   /** Waits until the store is available again: a tool must not run before the intent to run it is stored. */

@@ -3,7 +3,7 @@ import { hashJson, type JsonObject, measureJson, type RuleEffect } from '@sibyl/
 import { abortable } from '@sibyl/server-kit';
 import type { AgentCall, AgentTool } from '../agent/agent.js';
 import { readAnswer } from '../agent/interrupts.js';
-import type { ApprovalRequest } from '../agent/steps.js';
+import { type ApprovalRequest, isPause } from '../agent/steps.js';
 import {
   findEffect,
   type LiveRules,
@@ -23,6 +23,15 @@ interface ToolPolicyDeps {
   readonly rules: LiveRules;
   readonly hooks: Hooks;
   readonly ucan: TurnUcan;
+  /** Called after each run of a tool, also one that was aborted. */
+  readonly onRan: (call: RanCall) => void;
+}
+
+/** A tool that has run. */
+export interface RanCall {
+  readonly callId: string;
+  readonly tool: string;
+  readonly outcome: 'done' | 'error';
 }
 
 /** A tool of a turn, as rules and its plugin see it. */
@@ -170,8 +179,16 @@ export class ToolPolicy {
       if (effect === 'block' || (effect === 'ask' && !call.decision))
         change.abort(new Error(NO_LONGER_ALLOWED));
     });
+    const ran = { callId: call.id, tool: facts.tool };
     try {
-      return await abortable(() => tool.run(input, covered), signal);
+      const result = await abortable(() => tool.run(input, covered), signal);
+      // It waits even if the tool caught that.
+      call.throwIfPaused();
+      this.deps.onRan({ ...ran, outcome: 'done' });
+      return result;
+    } catch (error) {
+      if (!isPause(error)) this.deps.onRan({ ...ran, outcome: 'error' });
+      throw error;
     } finally {
       stop();
     }

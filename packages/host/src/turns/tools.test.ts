@@ -95,7 +95,7 @@ async function attempt(
   const warn = () => undefined;
   const rules = new LiveRules({ load: async () => undefined, watch: () => () => {}, logger });
   const ucan = {} as TurnUcan;
-  const policy = new ToolPolicy({ operator: [], rules, hooks, ucan });
+  const policy = new ToolPolicy({ operator: [], rules, hooks, ucan, onRan: () => {} });
   const shared = { plugins, contexts, policy, chain, hooks, warn };
   const gathered = await gatherTools({ ...request, models, ...shared });
   const tools = gathered.map(({ tool }) => tool);

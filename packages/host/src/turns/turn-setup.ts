@@ -23,7 +23,7 @@ import type { Hooks } from './hooks.js';
 import { MiddlewareChain } from './middlewares.js';
 import type { LiveRun } from './run-log.js';
 import type { RunRecorder } from './run-recorder.js';
-import { ToolPolicy } from './tool-policy.js';
+import { type RanCall, ToolPolicy } from './tool-policy.js';
 import { gatherTools } from './tools.js';
 import type { TurnAccess } from './turn-access.js';
 import {
@@ -117,10 +117,11 @@ export class TurnSetup {
     return rules;
   }
 
-  private createPolicy({ live, request }: TurnJob, rules: LiveRules): ToolPolicy {
+  private createPolicy({ live, recorder, request }: TurnJob, rules: LiveRules): ToolPolicy {
     const { hooks, authority, access, settings } = this.deps;
     const ucan = authority.turnUcan(request.caller, access.watchUses(live));
-    return new ToolPolicy({ operator: settings.approvals, rules, hooks, ucan });
+    const onRan = (call: RanCall) => recorder.recordCall(call);
+    return new ToolPolicy({ operator: settings.approvals, rules, hooks, ucan, onRan });
   }
 
   private async buildRequest(turn: Preparation): Promise<AgentRequest> {
