@@ -29,7 +29,7 @@ describe('canonicalJson', () => {
   // Section 3.2.2 of the RFC.
   it('writes numbers, texts and literals as RFC 8785 does', () => {
     const value = {
-      numbers: [333333333.33333329, 1e30, 4.5, 2e-3, 0.000000000000000000000000001],
+      numbers: [Number('333333333.33333329'), 1e30, 4.5, 2e-3, 0.000000000000000000000000001],
       string: '\u20ac$\u000F\u000aA\'\u0042\u0022\u005c\\"/',
       literals: [null, true, false],
     };

@@ -55,8 +55,8 @@ export function wireTurns(needs: TurnDeps) {
   const { config, logger, metrics, oracle, cluster, store, models, budget, plugins } = needs;
   const { authority, grants, rules } = needs;
   const changes = new SessionChanges(cluster.bus);
-  const { sessions } = store;
-  const titles = new Titles({ sessions, changes, model: models.get('utility'), logger });
+  const model = models.get('utility');
+  const titles = new Titles({ sessions: store.sessions, changes, model, logger });
   const settings = config.turns;
   const { events, presence, pendingCalls } = wireSockets(needs);
   const hooks = new Hooks(logger, settings.hookTimeoutMs);
@@ -77,16 +77,9 @@ export function wireTurns(needs: TurnDeps) {
     settings,
   });
   const limits = { ms: settings.maxMs, paused: settings.maxPaused };
-  const runner = new TurnRunner({
-    setup,
-    titles,
-    grants,
-    events,
-    logger,
-    metrics,
-    limits,
-    usage: store.usage,
-  });
+  const { usage } = store;
+  const reported = { events, logger, metrics, usage };
+  const runner = new TurnRunner({ setup, titles, grants, limits, ...reported });
   const turns = new Turns({
     store,
     cluster,

@@ -1,6 +1,6 @@
 import { setImmediate as nextTick } from 'node:timers/promises';
 import type { Logger } from 'pino';
-import { createClosingEvent, type EventBus, type SessionKey } from '../bus/event-bus.js';
+import { createClosingEvent, type EventBus } from '../bus/event-bus.js';
 import type { ExpiredRows, Expiring } from '../store/own-data/expired-rows.js';
 import type { Turns } from '../turns/turns.js';
 
@@ -62,16 +62,17 @@ export class Retention {
     for await (const rows of expired.find(kind, before))
       for (const row of rows) {
         if (this.isClosed) return;
-        if (!(await expired.delete(kind, row, before))) continue;
-        deleted += 1;
-        if (kind === 'sessions') this.closeSockets({ owner: row.owner, sessionId: row.id });
+        const isDeleted = await expired.delete(kind, row, before);
+        deleted += Number(isDeleted);
+        if (isDeleted && kind === 'sessions') this.closeSockets(row);
         await nextTick();
       }
     if (deleted > 0) logger.info({ kind, deleted }, 'rows older than RETENTION_DAYS deleted');
   }
 
   /** A page may show a session that is not used. */
-  private closeSockets(key: SessionKey): void {
-    this.deps.events.publish(key, createClosingEvent('session_deleted', key.sessionId));
+  private closeSockets({ owner, id: sessionId }: { readonly owner: string; readonly id: string }) {
+    const event = createClosingEvent('session_deleted', sessionId);
+    this.deps.events.publish({ owner, sessionId }, event);
   }
 }

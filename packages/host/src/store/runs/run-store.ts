@@ -1,5 +1,4 @@
-import type { Kysely } from 'kysely';
-import { sql } from 'kysely';
+import { type Kysely, sql } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
 import type { Schema, StoreContext } from '../database.js';
 import type { Vault } from '../encryption.js';
@@ -382,11 +381,8 @@ export class RunStore {
   }
 
   /** The runs of a session after a given one, in their order. */
-  async list({
-    owner,
-    sessionId,
-    fromTurn,
-  }: SessionKey & { readonly fromTurn: number }): Promise<readonly Run[]> {
+  async list(after: SessionKey & { readonly fromTurn: number }): Promise<readonly Run[]> {
+    const { owner, sessionId, fromTurn } = after;
     const rows = await this.context.database.tables
       .selectFrom('runs')
       .selectAll()
