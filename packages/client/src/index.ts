@@ -76,18 +76,19 @@ export type {
   DelegationTerms,
   Files,
   MatrixSession,
+  Memory,
   Messages,
   MessageToSend,
   NewSchedule,
   OracleClient,
   OracleClientOptions,
+  OwnData,
   RequestOptions,
   Rules,
   Runs,
   Schedules,
   Sessions,
 } from './oracle-client.js';
-export type { Memory, OwnData } from './own-data.js';
 export {
   type BrowserSigner,
   type BrowserSignerOptions,

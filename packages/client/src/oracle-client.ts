@@ -6,8 +6,12 @@ import type {
   DelegationInfo,
   DelegationStatus,
   DelegationStored,
+  Erased,
+  Fact,
+  FactPage,
   FileInfo,
   FilePage,
+  ImportJob,
   JsonObject,
   Message,
   MessagePage,
@@ -36,7 +40,6 @@ import type {
 import type { Capability, MintedToken } from '@sibyl/ucan/browser';
 import type { Action, ArgumentSchema, BrowserTool } from './browser-tools/tool-registry.js';
 import type { SessionEvents } from './events/reconnecting-socket.js';
-import type { Memory, OwnData } from './own-data.js';
 import type { OracleSigner } from './signers/signer.js';
 import type { StreamOptions } from './turns/run-stream.js';
 
@@ -273,4 +276,31 @@ export interface ActivityQuery extends RequestOptions {
   /** `nextCursor` of the previous page. */
   readonly before?: string;
   readonly sessionId?: string;
+}
+
+/** Everything that an oracle stores about the user. */
+export interface OwnData {
+  /** A zip archive, to be read as it arrives: `body` of the response. */
+  export(options?: RequestOptions): Promise<Response>;
+  /** Imports an archive of `export`, or an export of ChatGPT, in the background. */
+  import(archive: Blob, options?: RequestOptions): Promise<ImportJob>;
+  /** The progress of an import. */
+  findImport(id: string, options?: RequestOptions): Promise<ImportJob>;
+  /** Signs a confirmation and erases everything; there is no way back. */
+  erase(): Promise<Erased>;
+}
+
+/** The facts that the oracle remembers about the user. */
+export interface Memory {
+  /** Newest first; with `q`, the best matches first. */
+  list(
+    page?: RequestOptions & {
+      readonly q?: string;
+      readonly limit?: number;
+      readonly offset?: number;
+    },
+  ): Promise<FactPage>;
+  add(text: string): Promise<Fact>;
+  change(id: string, text: string): Promise<Fact>;
+  forget(id: string): Promise<void>;
 }

@@ -1,36 +1,9 @@
-import type { Erased, Fact, FactPage, ImportJob, Usage } from '@sibyl/protocol';
+import type { Usage } from '@sibyl/protocol';
 import { ERASE_ABILITY } from '@sibyl/protocol/decisions';
 import { sign } from './approvals.js';
 import type { HttpClient } from './http/http-client.js';
-import type { RequestOptions } from './oracle-client.js';
+import type { Memory, OwnData, RequestOptions } from './oracle-client.js';
 import type { OracleSigner } from './signers/signer.js';
-
-/** Everything that an oracle stores about the user. */
-export interface OwnData {
-  /** A zip archive, to be read as it arrives: `body` of the response. */
-  export(options?: RequestOptions): Promise<Response>;
-  /** Imports an archive of `export`, or an export of ChatGPT, in the background. */
-  import(archive: Blob, options?: RequestOptions): Promise<ImportJob>;
-  /** The progress of an import. */
-  findImport(id: string, options?: RequestOptions): Promise<ImportJob>;
-  /** Signs a confirmation and erases everything; there is no way back. */
-  erase(): Promise<Erased>;
-}
-
-/** The facts that the oracle remembers about the user. */
-export interface Memory {
-  /** Newest first; with `q`, the best matches first. */
-  list(
-    page?: RequestOptions & {
-      readonly q?: string;
-      readonly limit?: number;
-      readonly offset?: number;
-    },
-  ): Promise<FactPage>;
-  add(text: string): Promise<Fact>;
-  change(id: string, text: string): Promise<Fact>;
-  forget(id: string): Promise<void>;
-}
 
 /** How long a signed confirmation can be sent. */
 const CONFIRMATION_SECONDS = 120;

@@ -105,7 +105,7 @@ export class History {
   }
 
   /** Hides what a message leaves behind when it continues from an earlier one. */
-  cut({ parentId, regenerate }: Pick<SendMessage, 'parentId' | 'regenerate'>): void {
+  hideAfter({ parentId, regenerate }: Pick<SendMessage, 'parentId' | 'regenerate'>): void {
     if (regenerate === undefined && parentId === undefined) return;
     const target = regenerate === undefined ? undefined : this.find(regenerate);
     const last = target?.type === 'ai' ? target.parentId : (target?.id ?? parentId);

@@ -62,7 +62,7 @@ class OpenChat implements Chat {
     const body = typeof message === 'string' ? { message } : message;
     const { requestId = crypto.randomUUID() } = body;
     this.#clearErrors();
-    this.#history.cut(body);
+    this.#history.hideAfter(body);
     this.#put(createSentTurn(requestId, body));
     await this.#follow(requestId, (options) =>
       this.#client.stream(this.sessionId, { ...body, requestId }, options),
