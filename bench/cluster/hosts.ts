@@ -63,17 +63,23 @@ export class BenchCluster {
       SESSIONS_PER_USER: '0',
     };
     const hosts: ServerProcess[] = [];
-    for (let i = 0; i < count; i++)
-      hosts.push(
-        await startServer(new URL('../servers/host.ts', import.meta.url), {
-          env: { ...shared, DATA_DIR: join(dataDir, String(i)) },
-        }),
-      );
     const cleanUp = async () => {
+      await Promise.all(hosts.map((host) => host.stop()));
       await model.stop();
       rmSync(dataDir, { recursive: true, force: true });
     };
-    return new BenchCluster(hosts, cleanUp);
+    try {
+      for (let i = 0; i < count; i++)
+        hosts.push(
+          await startServer(new URL('../servers/host.ts', import.meta.url), {
+            env: { ...shared, DATA_DIR: join(dataDir, String(i)) },
+          }),
+        );
+      return new BenchCluster(hosts, cleanUp);
+    } catch (error) {
+      await cleanUp();
+      throw error;
+    }
   }
 
   /** The address of a host; numbers beyond the last begin again with the first. */
@@ -93,8 +99,8 @@ export class BenchCluster {
     return { sessionId: JSON.parse(text).sessionId, headers };
   }
 
-  async stop(): Promise<void> {
-    await Promise.all(this.hosts.map((host) => host.stop()));
-    await this.cleanUp();
+  /** Also ends the processes of the hosts and the model. */
+  stop(): Promise<void> {
+    return this.cleanUp();
   }
 }

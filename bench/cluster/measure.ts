@@ -24,6 +24,9 @@ const MOST_CLOSE_MS = 1_000;
 /** Everything that is measured with running hosts. */
 export async function measureCluster(databaseUrl: string): Promise<Figure[]> {
   const turns = await measureSizes(databaseUrl, SHORT, measureTurns);
+  console.log(
+    `Turns/s of ${SIZES.join(', ')} hosts: ${turns.map((rate) => rate.toFixed(0)).join(', ')}`,
+  );
   const streams = await measureSizes(databaseUrl, STEADY, measureStreams);
   const [oneTurn = 1] = turns;
   const [oneStream = 1] = streams;
@@ -128,12 +131,27 @@ async function measureAborts(cluster: BenchCluster): Promise<number> {
     const body = JSON.stringify({ sessionId: session.sessionId });
     const path = '/messages/abort';
     const aborted = post({ url: cluster.url(i + 1), path, headers: session.headers, body });
-    while ((await readStatus(cluster.url(i + 2), session)) !== 'aborted') await sleep(1);
+    await untilStatus(cluster.url(i + 2), session, (status) => status === 'aborted');
     delays.push(performance.now() - start);
     await aborted;
     await live.return();
   }
   return median(delays);
+}
+
+/** Longer than any host may take, so that a benchmark fails instead of waiting forever. */
+const WAIT_MS = 60_000;
+
+async function untilStatus(
+  url: string,
+  session: BenchSession,
+  isExpected: (status: string) => boolean,
+): Promise<void> {
+  const deadline = performance.now() + WAIT_MS;
+  for (let status = ''; !isExpected(status); await sleep(1)) {
+    status = await readStatus(url, session);
+    if (performance.now() > deadline) throw new Error(`The turn is still ${status}`);
+  }
 }
 
 async function readStatus(url: string, { sessionId, headers }: BenchSession): Promise<string> {
@@ -157,7 +175,8 @@ async function measureFrameLag(cluster: BenchCluster): Promise<number> {
   };
   const follow = async (frames: AsyncIterator<{ id: number; at: number }>) => {
     while (lags.length < FRAMES) {
-      const { value } = await frames.next();
+      const { value, done } = await frames.next();
+      if (done) throw new Error('The stream of the turn has ended');
       note(value.id, value.at);
     }
   };
@@ -174,6 +193,6 @@ async function measureDeath(cluster: BenchCluster): Promise<number> {
   const start = performance.now();
   process.kill(cluster.hosts[2]?.pid ?? 0, 'SIGKILL');
   for (const session of sessions)
-    while ((await readStatus(cluster.url(0), session)) === 'running') await sleep(5);
+    await untilStatus(cluster.url(0), session, (status) => status !== 'running');
   return performance.now() - start;
 }

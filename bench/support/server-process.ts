@@ -6,6 +6,9 @@ import { generateSigner, mintAuthInvocation } from '@sibyl/ucan';
 /** Linux counts the time of processes in hundredths of a second. */
 const TICK_MS = 10;
 
+/** A server that does not stop by then is killed. */
+const STOP_TIMEOUT_MS = 10_000;
+
 export interface ServerProcess {
   readonly url: string;
   readonly pid: number | undefined;
@@ -40,8 +43,11 @@ export async function startServer(
     memoryUsage: (when = 'now') => requestMemoryUsage(child, when),
     stop: async () => {
       if (child.exitCode !== null || child.signalCode !== null) return;
+      const exited = once(child, 'exit');
       child.kill();
-      await once(child, 'exit');
+      const timer = setTimeout(() => child.kill('SIGKILL'), STOP_TIMEOUT_MS);
+      await exited;
+      clearTimeout(timer);
     },
   };
 }
