@@ -13,7 +13,7 @@ const exists = (path: string) =>
   ) || path === MAIN;
 
 describe('docs/deploying.md: the systemd unit', () => {
-  const unit = /```ini\n(.*?)```/s.exec(page)?.[1] ?? '';
+  const unit = /```ini\n(\[Unit\].*?)```/s.exec(page)?.[1] ?? '';
   const setting = (name: string) => new RegExp(`^${name}=(.*)$`, 'm').exec(unit)?.[1] ?? '';
 
   it('runs the built program with the Node of npm ci', () => {
