@@ -4,6 +4,7 @@ import {
   type SetupContext,
   settlesWithin,
 } from '@sibyl/plugin-kit';
+import { z } from 'zod';
 import { splitMessage, toMrkdwn } from './mrkdwn.js';
 import { type Block, section, type View } from './views.js';
 
@@ -161,22 +162,23 @@ export async function connectSlack(options: SlackChannelOptions): Promise<SlackC
   });
   return {
     async post({ channel, thread }, { text, buttons }) {
-      const { ts } = await web.chat.postMessage({
+      // By name, since the types of the methods list every kind of block that Slack knows.
+      const posted = await web.apiCall('chat.postMessage', {
         ...{ channel, text, unfurl_links: false, unfurl_media: false },
         ...(thread && { thread_ts: thread }),
         ...(buttons && { blocks: toBlocks(text, buttons) }),
       });
-      if (!ts) throw new Error('Slack did not return the id of the message');
-      return ts;
+      return Posted.parse(posted).ts;
     },
     async update({ channel }, ts, { text, buttons }) {
-      await web.chat.update({ channel, ts, text, blocks: buttons ? toBlocks(text, buttons) : [] });
+      const blocks = buttons ? toBlocks(text, buttons) : [];
+      await web.apiCall('chat.update', { channel, ts, text, blocks });
     },
     async remove({ channel }, ts) {
       await web.chat.delete({ channel, ts });
     },
     async openView(triggerId, view) {
-      await web.views.open({ trigger_id: triggerId, view: view as never });
+      await web.apiCall('views.open', { trigger_id: triggerId, view });
     },
     async openDirect(user) {
       const { channel } = await web.conversations.open({ users: user });
@@ -192,8 +194,10 @@ export async function connectSlack(options: SlackChannelOptions): Promise<SlackC
   };
 }
 
-/** Not typed as those of the SDK, which lists all that Slack knows. */
-const toBlocks = (text: string, buttons: Block) => [section(text), buttons] as never[];
+/** What Slack returns for a message: its id. */
+const Posted = z.object({ ts: z.string() });
+
+const toBlocks = (text: string, buttons: Block): Block[] => [section(text), buttons];
 
 async function respond(fetch: SafeFetch, url: string, body: object): Promise<void> {
   const response = await fetch(url, {

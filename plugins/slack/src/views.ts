@@ -234,7 +234,7 @@ const LABELS: Readonly<Record<string, string>> = {
 /** A modal with the user's preferences. */
 export function renderPreferences(current: UserPreferences): View {
   const { properties } = Schema.parse(z.toJSONSchema(UserPreferences, { io: 'input' }));
-  const values = current as Readonly<Record<string, string>>;
+  const values: Readonly<Record<string, string | undefined>> = current;
   return {
     type: 'modal',
     callback_id: PREFERENCES,

@@ -8,7 +8,7 @@ interface FilesPluginDeps extends FileToolsDeps {
   readonly indexer: TextIndexer;
 }
 
-const SOURCES = sharedKey<Sources>('fileSources');
+const SOURCES = sharedKey<Sources>('citedSources');
 
 /** What files contribute to turns: tools that search and read them, the files of a message, and citations. */
 export const createFilesPlugin = (deps: FilesPluginDeps) =>
