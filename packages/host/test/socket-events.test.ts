@@ -23,8 +23,11 @@ function wrapped(name: string, payload: unknown): unknown {
   return wrapping === 'enveloped' ? { eventName: name, payload } : payload;
 }
 
+/** Of the connection and of the list of sessions. */
+const OTHERS = ['connected', 'sessions_changed'];
+
 const listEvents = ({ received }: SessionSocket) =>
-  received.filter(({ name }) => !name.startsWith('(') && name !== 'connected');
+  received.filter(({ name }) => !name.startsWith('(') && !OTHERS.includes(name));
 
 describe('socket events of a turn', () => {
   it('have their position as the last argument, unless the handshake has positions: false', async () => {
