@@ -191,6 +191,12 @@ describe.each(engines)('own data on %s', (engine) => {
     const user = new TestUser(host);
     await talk(user, ['my name is Ada', 'what time is it?']);
     await talk(user, ['call yourself Grace', 'remember that I like boats']);
+    const uploaded = await fetch(`${host.url}/files?name=boats.txt`, {
+      method: 'POST',
+      headers: { ...user.headers, 'content-type': 'application/octet-stream' },
+      body: 'a list of boats',
+    });
+    expect(uploaded.status).toBe(200);
     const content = await readContent(user);
     expect(content.preferences).not.toEqual({});
     const archive = await downloadExport(user);
@@ -202,8 +208,13 @@ describe.each(engines)('own data on %s', (engine) => {
       expect(job.stored).toMatchObject({ sessions: 2, messages: 8 });
       expect(job.bytes).toBe(job.totalBytes);
       expect(await readContent(there)).toEqual(content);
+      const { files } = (await there.request('GET', '/files')).body;
+      expect(files).toMatchObject([{ name: 'boats.txt', size: 15 }]);
+      const file = await fetch(`${elsewhere.url}/files/${files[0].fileId}`, { headers: there.headers });
+      expect(await file.text()).toBe('a list of boats');
       const again = await importInto(there, archive);
-      expect(Object.values(again.stored).every((count) => count === 0)).toBe(true);
+      expect(again.stored).toMatchObject({ sessions: 0, messages: 0, memory_facts: 0 });
+      expect((await there.request('GET', '/files')).body.files).toHaveLength(1);
       expect(again.present).toBeGreaterThanOrEqual(10);
       // An imported session continues.
       const [first] = content.sessions;

@@ -193,6 +193,7 @@ async function wire(
       ...turnDeps,
       config,
       ucan: oracleAuthority,
+      files: files.service,
     });
     const { service } = files;
     return { ...known, ...auth, ...turnDeps, ...routeDeps, ...ownData, files: service };

@@ -10,6 +10,7 @@ import { Erasure } from '../own-data/erasure.js';
 import { Exports } from '../own-data/exports.js';
 import { ImportWriter, type RowImporter } from '../own-data/import-writer.js';
 import { Imports } from '../own-data/imports.js';
+import type { FileService } from '../files/file-service.js';
 import { Retention } from '../own-data/retention.js';
 import type { Store } from '../store/store.js';
 import type { Turns } from '../turns/turns.js';
@@ -28,6 +29,7 @@ interface OwnDataNeeds {
   readonly cluster: Cluster;
   readonly store: Store;
   readonly turns: Turns;
+  readonly files: FileService;
   readonly events: EventBus;
   readonly delegations: DelegationService;
   readonly ucan: OracleUcan;
@@ -49,9 +51,10 @@ export function wireOwnData(needs: OwnDataNeeds): OwnDataServices {
       importers,
     });
   return {
-    exports: new Exports({ rows: store.ownerRows, oracle, plugins }),
+    exports: new Exports({ rows: store.ownerRows, oracle, plugins, files: needs.files }),
     imports: new Imports({
       store: store.imports,
+      files: needs.files,
       createWriter,
       disk: store.disk,
       dataDir: config.dataDir,

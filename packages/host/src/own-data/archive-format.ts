@@ -23,6 +23,16 @@ export function toFilePath(table: string, column: string, key: StoredRow): strin
   return `files/${table}/${column}/${hash.slice(0, 32)}`;
 }
 
+/** A file that the user uploaded; the name is only for readers. */
+export const toUploadPath = (id: string, name: string): string =>
+  `uploads/${id}/${name.replaceAll(/[\\/:\u0000-\u001f]/g, '_')}`;
+
+/** The id and name in the path of an uploaded file. */
+export function parseUploadPath(path: string): { id: string; name: string } | undefined {
+  const [, id, name] = /^uploads\/([A-Za-z0-9-]{1,64})\/([^/]+)$/.exec(path) ?? [];
+  return id === undefined || name === undefined ? undefined : { id, name };
+}
+
 /** The last but one entry of an export: what it contains. */
 export const Manifest = z.object({
   format: z.literal('sibyl-export'),

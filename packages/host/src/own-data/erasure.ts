@@ -8,6 +8,7 @@ import type { Logger } from 'pino';
 import type { Caller } from '../auth/caller.js';
 import type { DelegationService } from '../auth/delegations.js';
 import type { HostBus } from '../bus/host-bus.js';
+import type { FileService } from '../files/file-service.js';
 import { ERASE_EXCEPTIONS } from '../store/own-data/own-data-rules.js';
 import type { Store } from '../store/store.js';
 import type { Turns } from '../turns/turns.js';
@@ -24,6 +25,7 @@ interface ErasureDeps {
   readonly ucan: Pick<OracleUcan, 'acceptOnce'>;
   readonly bus: HostBus;
   readonly plugins: readonly LoadedPlugin[];
+  readonly files: Pick<FileService, 'deleteAll'>;
   readonly logger: Logger;
 }
 
@@ -42,6 +44,7 @@ export class Erasure {
         message: `Nothing was erased: ${accepted.error}`,
       });
     await this.endActivity(caller);
+    await this.deps.files.deleteAll(owner);
     // First, while the rows that may name it exist; the user can try again if a service does not answer.
     for (const { plugin, services } of this.deps.plugins) await plugin.eraseUser?.(owner, services);
     // A new pseudonym each time, so that rows of two erasures cannot be connected.

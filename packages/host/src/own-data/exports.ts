@@ -5,6 +5,7 @@ import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import { OracleError } from '@sibyl/protocol';
 import { ZipFile } from 'yazl';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
+import type { FileService } from '../files/file-service.js';
 import { DERIVED_TABLES, OMITTED_COLUMNS } from '../store/own-data/own-data-rules.js';
 import type { OwnedTable, OwnerRows, StoredRow } from '../store/own-data/owner-rows.js';
 import {
@@ -16,6 +17,7 @@ import {
   signManifest,
   toFilePath,
   toPartPath,
+  toUploadPath,
 } from './archive-format.js';
 
 /** Of all users on this host: each one reads and compresses as fast as its client reads. */
@@ -29,6 +31,7 @@ interface ExportsDeps {
   readonly rows: OwnerRows;
   readonly oracle: OracleIdentity;
   readonly plugins: readonly LoadedPlugin[];
+  readonly files: Pick<FileService, 'exportAll'>;
 }
 
 /** Writes everything that is stored about a user as a zip archive, while it is being read. */
@@ -68,6 +71,8 @@ export class Exports {
       for (const { name, kind } of table.columns)
         if (kind === 'bytes') await this.addFiles(archive, table, { owner, column: name });
     }
+    for await (const { file, bytes } of this.deps.files.exportAll(owner))
+      await archive.add(toUploadPath(file.id, file.name), bytes, { compress: false });
     for (const { name, plugin, services } of plugins)
       for await (const { path, data } of plugin.exportUser?.(owner, services) ?? [])
         await archive.add(`plugins/${name}/${path}`, data);

@@ -132,6 +132,8 @@ export class ImportWriter {
   readonly counts: ImportCounts = { stored: {}, present: 0, refused: 0 };
   /** The ids under which the sessions of the archive are stored; at most as many as a user may have. */
   private readonly sessions = new Map<string, string>();
+  /** The ids of files that have another id here. */
+  private readonly files = new Map<string, string>();
   private sessionsLeft: number | undefined;
 
   constructor(private readonly deps: ImportWriterDeps) {}
@@ -144,6 +146,12 @@ export class ImportWriter {
   /** Stores rows of a table; `ownRoom` is the user's room at the oracle of the archive. */
   async add(table: string, rows: AsyncIterable<StoredRow>, ownRoom?: string): Promise<void> {
     for await (const batch of toBatches(rows)) await this.addBatch(table, batch, ownRoom);
+  }
+
+  /** Messages that name this file will name the one that was stored. */
+  addFile(id: string, stored: string): void {
+    this.files.set(id, stored);
+    this.counts.stored.files = (this.counts.stored.files ?? 0) + 1;
   }
 
   /** Stores a conversation of another service. */
@@ -263,7 +271,13 @@ export class ImportWriter {
     const { data } = MessageRow.safeParse(row);
     const target = data && this.sessions.get(data.session_id);
     if (!data || target === undefined) return [];
-    return [{ ...renameMessages(data as StoredRow, data.session_id, target), session_id: target }];
+    const own = { ...renameMessages(data as StoredRow, data.session_id, target) };
+    return [{ ...own, session_id: target, parts: this.renameFiles(data.parts) }];
+  }
+
+  private renameFiles(parts: string | null): string | null {
+    if (parts === null || this.files.size === 0) return parts;
+    return parts.replaceAll(/[0-9a-f-]{36}/g, (id) => this.files.get(id) ?? id);
   }
 
   private toOwnBranch(row: StoredRow): StoredRow[] {

@@ -6,12 +6,14 @@ import { pipeline } from 'node:stream/promises';
 import { type ImportJob, OracleError } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { DiskSpace } from '../store/disk-space.js';
+import type { FileService } from '../files/file-service.js';
 import type { ImportProgress, ImportStore } from '../store/own-data/import-store.js';
 import type { StoredRow } from '../store/own-data/owner-rows.js';
 import { isStoreError } from '../store/store-errors.js';
 import {
   MANIFEST,
   type Manifest,
+  parseUploadPath,
   SIGNATURE,
   toPartPath,
   verifyManifest,
@@ -40,6 +42,7 @@ const CONVERSATIONS = /^(?:[^/]+\/)?conversations(?:-\d+)?\.json$/;
 interface ImportsDeps {
   readonly store: ImportStore;
   readonly createWriter: (owner: string) => ImportWriter;
+  readonly files: Pick<FileService, 'upload'>;
   readonly disk: DiskSpace | undefined;
   /** The folder for archives until they are imported. */
   readonly dataDir: string;
@@ -194,15 +197,37 @@ export class Imports {
     const parts = new Map(
       ['rooms', ...writer.tables].map((table) => [table, listParts(manifest, table)]),
     );
-    const files = [...parts.values()].flat();
+    const uploads = manifest.files.filter(({ path }) => parseUploadPath(path));
+    const files = [...[...parts.values()].flat(), ...uploads];
     progress.totalBytes = files.reduce((sum, file) => sum + file.bytes, 0);
     // Nothing is stored of an archive that is damaged.
     for (const { path, sha256 } of files)
       if ((await archive.hash(path)) !== sha256) throw rejectArchive(`${path} was changed`);
     const read = (table: string) => this.readRows(archive, parts.get(table) ?? [], running);
+    await this.storeFiles(archive, uploads, running);
     const ownRoom = await findOwnRoom(manifest, read('rooms'));
     for (const table of writer.tables) await writer.add(table, read(table), ownRoom);
     await writer.complete();
+  }
+
+  /** Before the messages, which name their files. */
+  private async storeFiles(
+    archive: ArchiveReader,
+    files: Manifest['files'],
+    { owner, progress, writer }: RunningImport,
+  ): Promise<void> {
+    for (const { path, bytes } of files) {
+      const { id, name } = parseUploadPath(path) ?? { id: '', name: path };
+      const body = countBytes(archive.chunks(path), progress);
+      const upload = { owner, name, declaredBytes: bytes, isForm: false, body };
+      try {
+        writer.addFile(id, (await this.deps.files.upload(upload)).id);
+      } catch (error) {
+        // Too large, or the user has too little space left; the rest can still be imported.
+        if (!(error instanceof OracleError) || error.status >= 500) throw error;
+        writer.counts.refused += 1;
+      }
+    }
   }
 
   private async *readRows(

@@ -51,8 +51,13 @@ export const ERASE_EXCEPTIONS: readonly EraseException[] = [
   },
 ];
 
-/** What is computed from other tables, and so is not exported. */
-export const DERIVED_TABLES: readonly string[] = ['search_queue', 'search_documents'];
+/** What is computed from other tables, or exported as files, and so is not exported as rows. */
+export const DERIVED_TABLES: readonly string[] = [
+  'search_queue',
+  'search_documents',
+  'file_chunks',
+  'file_passages',
+];
 
 /** By default credentials: a stolen export must not be able to act for the user. */
 export const OMITTED_COLUMNS: readonly {
