@@ -265,7 +265,7 @@ describe.each(engines)('/files on %s', (engine) => {
     const { fileId } = await upload(user, 'photo.bin', bytes);
     const reply = await get(user, '/me/export');
     const entries = unzipSync(new Uint8Array(await reply.arrayBuffer()));
-    expect(Buffer.from(entries[`plugins/files/${fileId}/photo.bin`] ?? [])).toEqual(bytes);
+    expect(Buffer.from(entries[`uploads/${fileId}/photo.bin`] ?? [])).toEqual(bytes);
   });
 
   it('DELETE /files/:fileId removes bytes, text and index; deleting a session keeps its files', async () => {

@@ -210,7 +210,9 @@ describe.each(engines)('own data on %s', (engine) => {
       expect(await readContent(there)).toEqual(content);
       const { files } = (await there.request('GET', '/files')).body;
       expect(files).toMatchObject([{ name: 'boats.txt', size: 15 }]);
-      const file = await fetch(`${elsewhere.url}/files/${files[0].fileId}`, { headers: there.headers });
+      const file = await fetch(`${elsewhere.url}/files/${files[0].fileId}`, {
+        headers: there.headers,
+      });
       expect(await file.text()).toBe('a list of boats');
       const again = await importInto(there, archive);
       expect(again.stored).toMatchObject({ sessions: 0, messages: 0, memory_facts: 0 });

@@ -34,10 +34,5 @@ export const createFilesPlugin = (deps: FilesPluginDeps) =>
       createAttachmentsMiddleware(deps),
       createCitationMiddleware((turn) => turn.shared.require(SOURCES)),
     ],
-    async *exportUser(owner) {
-      for await (const { file, bytes } of deps.service.exportAll(owner))
-        yield { path: `${file.id}/${file.name}`, data: bytes };
-    },
-    eraseUser: (owner) => deps.service.deleteAll(owner),
     close: () => deps.indexer.close(),
   });

@@ -25,7 +25,7 @@ export function toFilePath(table: string, column: string, key: StoredRow): strin
 
 /** A file that the user uploaded; the name is only for readers. */
 export const toUploadPath = (id: string, name: string): string =>
-  `uploads/${id}/${name.replaceAll(/[\\/:\u0000-\u001f]/g, '_')}`;
+  `uploads/${id}/${name.replaceAll(/[\\/:\p{Cc}]/gu, '_')}`;
 
 /** The id and name in the path of an uploaded file. */
 export function parseUploadPath(path: string): { id: string; name: string } | undefined {

@@ -63,7 +63,7 @@ export class Exports {
   }
 
   private async fill(archive: ArchiveWriter, owner: string): Promise<void> {
-    const { rows, oracle, plugins } = this.deps;
+    const { rows, oracle } = this.deps;
     await archive.add(README, [describe(oracle.name)]);
     for (const table of await rows.tables()) {
       if (DERIVED_TABLES.includes(table.name)) continue;
@@ -71,11 +71,7 @@ export class Exports {
       for (const { name, kind } of table.columns)
         if (kind === 'bytes') await this.addFiles(archive, table, { owner, column: name });
     }
-    for await (const { file, bytes } of this.deps.files.exportAll(owner))
-      await archive.add(toUploadPath(file.id, file.name), bytes, { compress: false });
-    for (const { name, plugin, services } of plugins)
-      for await (const { path, data } of plugin.exportUser?.(owner, services) ?? [])
-        await archive.add(`plugins/${name}/${path}`, data);
+    await this.addUploads(archive, owner);
     const manifest: Manifest = {
       format: 'sibyl-export',
       version: 1,
@@ -89,6 +85,16 @@ export class Exports {
     await archive.add(MANIFEST, [bytes]);
     await archive.add(SIGNATURE, [signManifest(oracle.signer, bytes)]);
     archive.end();
+  }
+
+  /** Files of the user, and what plugins keep outside of the database. */
+  private async addUploads(archive: ArchiveWriter, owner: string): Promise<void> {
+    const { files, plugins } = this.deps;
+    for await (const { file, bytes } of files.exportAll(owner))
+      await archive.add(toUploadPath(file.id, file.name), bytes, { compress: false });
+    for (const { name, plugin, services } of plugins)
+      for await (const { path, data } of plugin.exportUser?.(owner, services) ?? [])
+        await archive.add(`plugins/${name}/${path}`, data);
   }
 
   private async addRows(archive: ArchiveWriter, table: OwnedTable, owner: string): Promise<void> {
