@@ -20,7 +20,7 @@ const RegisteredClient = z.strictObject({
 export const HttpServer = z.strictObject({
   url: z.url({ protocol: /^https?$/ }),
   headers: z.record(z.string(), z.string()).default({}),
-  /** Each user signs in at the server; every user has an own connection. */
+  /** Each user signs in at the server; every user has a separate connection. */
   oauth: z.union([z.boolean(), RegisteredClient]).default(false),
   ...shared,
 });

@@ -42,7 +42,7 @@ import { startIndexing } from '../store/search/search-store.js';
 import { AppModule } from './app.module.js';
 import { buildHost, createPluginFetch, type HostDeps } from './build-host.js';
 import { bundledPlugins } from './bundled-plugins.js';
-import { startRetention } from './retention.js';
+import { startCleanup } from './cleanup.js';
 import { serveApiDocument } from './serve-openapi.js';
 import { ShutdownStages, shutdownShares } from './shutdown.js';
 import { OwnDidCheck, warnAboutOpenOrigins } from './startup-checks.js';
@@ -252,7 +252,7 @@ function createApp(
   },
   config: Config,
 ): OracleApp {
-  const stopRetention = startRetention(deps, config);
+  const stopRetention = startCleanup(deps, config);
   const stopIndexing = startIndexing(deps.store.search, deps.logger);
   const sockets = serveSockets(nest, deps, config);
   const ownDid = new OwnDidCheck(config, deps.oracle, deps.logger);

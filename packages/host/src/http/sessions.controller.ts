@@ -26,8 +26,8 @@ import {
 } from '@sibyl/protocol';
 import type { Response } from 'express';
 import { type Caller, readCredentials } from '../auth/caller.js';
+import { type AccessDeps, watchAccess } from '../auth/connection-access.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
-import { type AccessDeps, watchAccess } from '../auth/watch-access.js';
 import type { SessionChanges } from '../bus/session-changes.js';
 import { type FoundMessage, SearchStore } from '../store/search/search-store.js';
 import { SessionStore, type Session as StoredSession } from '../store/session-store.js';

@@ -3,9 +3,9 @@ import type { Logger } from 'pino';
 import type { Socket } from 'socket.io';
 import type { Authenticator } from '../auth/authenticator.js';
 import type { CallerAllowList } from '../auth/caller-allow-list.js';
+import { watchAccess } from '../auth/connection-access.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { RateLimits } from '../auth/rate-limits.js';
-import { watchAccess } from '../auth/watch-access.js';
 import {
   type CallEvent,
   type ClientCallResult,

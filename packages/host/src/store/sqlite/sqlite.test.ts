@@ -5,7 +5,7 @@ import { pino } from 'pino';
 import { expect, it, onTestFinished } from 'vitest';
 import { allMessages } from '../../../test/support/all-messages.js';
 import { createTestDatabase } from '../../../test/support/test-database.js';
-import { startRetention } from '../../app/retention.js';
+import { startCleanup } from '../../app/cleanup.js';
 import { loadConfig } from '../../config/config.js';
 import { openStore, type Store } from '../store.js';
 
@@ -46,7 +46,7 @@ function readPragma(path: string, name: string): unknown {
   }
 }
 
-it('startRetention shrinks the file after sessions were deleted', async () => {
+it('startCleanup shrinks the file after sessions were deleted', async () => {
   const { store, path } = await newStore();
   const owner = 'did:key:zOwner';
   const ids = await writeSessions(store, owner);
@@ -54,7 +54,7 @@ it('startRetention shrinks the file after sessions were deleted', async () => {
   await store.reclaim();
   expect(statSync(path).size).toBeGreaterThan(4 * MB);
   for (const sessionId of ids) await store.sessions.delete({ owner, sessionId });
-  const stop = startRetention(
+  const stop = startCleanup(
     { store, files: { sweep: async () => {} }, logger: pino({ level: 'silent' }) },
     loadConfig({}),
   );

@@ -8,7 +8,7 @@ import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { Metrics } from '../observability/metrics.js';
 import { Authenticator } from './authenticator.js';
-import { watchAccess } from './watch-access.js';
+import { watchAccess } from './connection-access.js';
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date'] });

@@ -5,7 +5,7 @@ import type { HostDeps } from './build-host.js';
 const HOUR_MS = 60 * 60 * 1000;
 
 /** Deletes expired rows and frees their space, at once and then every hour; returns a function that stops it. */
-export function startRetention(
+export function startCleanup(
   {
     store,
     files,
