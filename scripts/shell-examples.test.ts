@@ -24,6 +24,7 @@ it('these pages have shell examples that run', () => {
     'CONTRIBUTING.md',
     'README.md',
     'docs/cli.md',
+    'docs/files.md',
     'docs/quickstart.md',
   ]);
 });

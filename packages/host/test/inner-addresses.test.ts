@@ -41,7 +41,6 @@ const ENTITY = 'did:ixo:entity:abcdef0123456789abcdef0123456789';
 describe('a tool whose service is unreachable', () => {
   it.each([
     ['get_entity', { id: ENTITY }, 'The gateway cannot be reached'],
-    ['set_user_preferences', { language: 'Spanish' }, 'the homeserver cannot be reached'],
     [FAIL, {}, 'demo cannot be reached'],
   ])(
     'reports an error without the address, which is only logged: %s',

@@ -166,7 +166,7 @@ describe('the model', () => {
       mcpInvocations: { 'files.read': 'AAAA' },
     };
     const body = { message: 'look', homeServer: 'matrix.example', ...parts };
-    const headers = { 'x-matrix-access-token': 'secret', 'x-timezone': 'Asia/Tokyo' };
+    const headers = { 'x-matrix-access-token': 'syt_matrix_token', 'x-timezone': 'Asia/Tokyo' };
     const reply = send(await openSession(test.alice), body, headers);
     (await test.model.next()).call({ name: 'lookup', input: { thing: 'soil' } });
     (await test.model.next()).finish();
@@ -175,10 +175,10 @@ describe('the model', () => {
       request: parts,
       user: {
         timezone: 'Asia/Tokyo',
-        matrix: { homeServer: 'matrix.example', accessToken: 'secret' },
+        matrix: { homeServer: 'matrix.example', accessToken: 'syt_matrix_token' },
       },
     });
-    expect(JSON.stringify(test.host.log)).not.toContain('secret');
+    expect(JSON.stringify(test.host.log)).not.toContain('syt_matrix_token');
   });
 
   it('is accounted for, all its calls together', async () => {

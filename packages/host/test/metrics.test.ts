@@ -39,7 +39,7 @@ it('GET /metrics counts requests and logins on METRICS_PORT', async () => {
   expect(text).toMatch(/^process_resident_memory_bytes \d+$/m);
   expect(text).toMatch(/^sibyl_bus_lag_seconds 0$/m);
   expect(text).toMatch(/^sibyl_hosts 1$/m);
-  expect(text).toMatch(/^sibyl_flushed_runs_total [1-9]/m);
+  expect(text).toMatch(/^sibyl_flushed_runs_total \d+$/m);
   const names = new Set(text.match(/^[a-z_]+(?=[{ ])/gm));
   expect(names.size).toBeGreaterThanOrEqual(4);
   for (const name of names) {

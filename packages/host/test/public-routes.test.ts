@@ -120,7 +120,7 @@ it('GET /.well-known/oracle.json returns the DID of the oracle', async () => {
     did: host.did,
     name: 'Sibyl',
     version: expect.stringMatching(/^\d+\.\d+\.\d+$/),
-    features: ['webhook'],
+    features: ['webhook', 'files'],
   });
 });
 

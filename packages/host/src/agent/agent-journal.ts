@@ -98,6 +98,10 @@ export class AgentJournal {
     if (calls.length > 0) await this.commit(signal);
   }
 
+  get isResumable(): boolean {
+    return this.journal?.isResumable ?? false;
+  }
+
   async commit(signal: AbortSignal): Promise<void> {
     const { journal } = this;
     if (journal) await abortable(() => journal.commit(), signal);

@@ -219,7 +219,7 @@ class AgentTurn {
       if ('waiting' in outcome) waiting.push(...outcome.waiting);
       else yield this.endCall(outcome.ended, step);
     }
-    if (waiting.length > 0) await this.storePause();
+    await this.storeSteps(waiting.length > 0);
     if (signal.aborted)
       for (const call of opened.filter(({ id }) => !ended.has(id)))
         yield createToolEnd(abortCall(call), tools);
@@ -264,7 +264,9 @@ class AgentTurn {
     return createToolEnd(call, tools);
   }
 
-  private async storePause(): Promise<void> {
+  /** A pause, and results that another attempt needs after a crash. */
+  private async storeSteps(isPausing: boolean): Promise<void> {
+    if (!isPausing && !this.journal.isResumable) return;
     const { signal } = this.request;
     try {
       await this.journal.commit(signal);

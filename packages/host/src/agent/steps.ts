@@ -36,6 +36,8 @@ export interface StepJournal {
   readonly earlier: readonly AgentStep[];
   /** Answers to interrupts of earlier attempts, by the `key` of the PendingInterrupt. */
   readonly answers: ReadonlyMap<string, InterruptAnswer>;
+  /** Whether a turn continues after a crash: then results are stored before the model sees them, so that none is lost. */
+  readonly isResumable?: boolean;
   /** Remembers a step; it is stored soon, in the order of the calls. */
   add(step: AgentStep): void;
   /** Resolves when every step added until now is stored; rejects if the run was lost or the store fails. */

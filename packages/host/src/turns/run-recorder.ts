@@ -55,6 +55,8 @@ interface RunRecorderDeps {
   readonly logger: Logger;
   /** How long readers wait for an end that cannot be stored; not at all if the store is full or broken. */
   readonly storeWaitMs: number;
+  /** Whether the turn continues if this host crashes. */
+  readonly isResumable: boolean;
   /** Whether the database has been away for so long that this host has stopped its turns. */
   readonly isStoreLost: () => boolean;
   /** Aborted when the host stops without waiting for its store any longer. */
@@ -107,6 +109,7 @@ export class RunRecorder implements UnsavedRun {
     return {
       earlier,
       answers,
+      isResumable: this.deps.isResumable,
       add: (value) => {
         this.stepCount += 1;
         this.steps.push({ step: this.stepCount, value });

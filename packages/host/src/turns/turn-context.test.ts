@@ -32,6 +32,7 @@ async function begin(checksEvents: boolean) {
     onUnstored: () => {},
     onFull: () => undefined,
     isStoreLost: () => false,
+    isResumable: false,
     onLost: () => {},
     onCanceled: () => {},
     onPromoted: () => {},

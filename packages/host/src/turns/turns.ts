@@ -368,6 +368,7 @@ export class Turns {
       events,
       logger,
       storeWaitMs: settings.storeWaitMs,
+      isResumable: settings.resumesTurns,
       isStoreLost: () => this.disconnected.areStopped,
       shutdown: this.shutdown.signal,
       takesNext: () => !this.isClosing,
