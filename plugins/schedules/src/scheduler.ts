@@ -86,7 +86,7 @@ export class Scheduler {
         await this.runRound();
         pause = await this.deps.runs.untilNext(MAX_SLEEP_MS);
       } catch (err) {
-        this.deps.logger.warn({ err }, 'schedules not checked; trying again');
+        this.deps.logger.warn({ reason: String(err) }, 'schedules not checked; trying again');
         pause = MAX_SLEEP_MS;
       }
     }

@@ -111,7 +111,7 @@ export const usage: Command = {
 function describeUsage({ since, total, days, models, sessions }: Usage): string {
   const line = (name: string, { turns, inputTokens, outputTokens, cost }: Usage['total']) => [
     name,
-    `${turns} turns`,
+    `${turns} ${turns === 1 ? 'turn' : 'turns'}`,
     `${inputTokens} + ${outputTokens} tokens`,
     cost === undefined ? '' : cost.toFixed(4),
   ];

@@ -78,7 +78,8 @@ export class TextIndexer {
       try {
         await this.startReaders();
       } catch (err) {
-        this.deps.logger.warn({ err }, 'looking for files to read failed; trying again');
+        const reason = String(err);
+        this.deps.logger.warn({ reason }, 'looking for files to read failed; trying again');
         await sleep(RETRY_MS, undefined, { ref: false });
         this.looksAgain = true;
       }

@@ -318,7 +318,8 @@ export function startIndexing(search: SearchStore, logger: Pick<Logger, 'warn'>)
       try {
         if ((await search.indexSome()) > 0) waitMs = PAUSE_MS;
       } catch (err) {
-        if (!signal.aborted) logger.warn({ err }, 'messages were not indexed; trying again');
+        if (!signal.aborted)
+          logger.warn({ reason: String(err) }, 'messages were not indexed; trying again');
         waitMs = RETRY_MS;
       }
       await sleep(waitMs, undefined, { signal, ref: false }).catch(() => undefined);
