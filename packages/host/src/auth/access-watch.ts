@@ -59,7 +59,10 @@ export class AccessWatch {
       for (let at = 0; at < ids.length; at += BATCH)
         for (const id of await findEnded(ids.slice(at, at + BATCH))) onEnded(id);
     } catch (err) {
-      logger.warn({ err }, 'cannot check whether sockets and turns have lost access');
+      logger.warn(
+        { reason: String(err) },
+        'cannot check whether sockets and turns have lost access',
+      );
     }
     this.timer = undefined;
     this.arm();

@@ -174,7 +174,9 @@ export class LiveRules {
   }
 
   private async update(): Promise<void> {
-    await this.reload().catch((err) => this.deps.logger.warn({ err }, 'changed rules not read'));
+    await this.reload().catch((err) =>
+      this.deps.logger.warn({ reason: String(err) }, 'changed rules not read'),
+    );
   }
 }
 
