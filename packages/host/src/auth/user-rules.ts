@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import {
   OracleError,
   RULES_ABILITY,
@@ -146,12 +147,14 @@ export class LiveRules {
   private stored: StoredRules | undefined;
   private readonly listeners = new Set<() => void>();
   private stop = () => {};
+  /** The rules have changed, and the new ones cannot be read. */
+  private isUnknown = false;
   private isClosed = false;
 
   constructor(private readonly deps: LiveRulesDeps) {}
 
   get rules(): readonly Rule[] {
-    return this.stored?.rules ?? [];
+    return this.isUnknown ? BLOCK_ALL : (this.stored?.rules ?? []);
   }
 
   /** Calls back after each change; returns a function that ends this. */
@@ -162,10 +165,11 @@ export class LiveRules {
 
   async reload(): Promise<void> {
     this.stored = await this.deps.load();
+    this.isUnknown = false;
     if (this.isClosed) return;
     this.stop();
     this.stop = this.deps.watch(this.stored?.cid ?? '', () => void this.update());
-    for (const listener of [...this.listeners]) listener();
+    this.notify();
   }
 
   close(): void {
@@ -173,12 +177,30 @@ export class LiveRules {
     this.stop();
   }
 
+  private notify(): void {
+    for (const listener of [...this.listeners]) listener();
+  }
+
+  /** Until the changed rules are read, nothing runs that they might forbid. */
   private async update(): Promise<void> {
-    await this.reload().catch((err) =>
-      this.deps.logger.warn({ reason: String(err) }, 'changed rules not read'),
-    );
+    while (!this.isClosed)
+      try {
+        return await this.reload();
+      } catch (err) {
+        this.deps.logger.warn({ reason: String(err) }, 'changed rules not read; trying again');
+        this.isUnknown = true;
+        this.notify();
+        await sleep(RETRY_MS, undefined, { ref: false });
+      }
   }
 }
+
+const RETRY_MS = 1_000;
+
+const BLOCK_ALL: readonly Rule[] = [
+  { match: 'tool:*', effect: 'block' },
+  { match: 'can:*', effect: 'block' },
+];
 
 /** What a rule may be about. */
 export type RuleTarget =
