@@ -286,7 +286,7 @@ export interface OwnData {
   import(archive: Blob, options?: RequestOptions): Promise<ImportJob>;
   /** The progress of an import. */
   findImport(id: string, options?: RequestOptions): Promise<ImportJob>;
-  /** Signs a confirmation and erases everything; there is no way back. */
+  /** Signs a confirmation and erases everything; it cannot be undone. */
   erase(): Promise<Erased>;
 }
 

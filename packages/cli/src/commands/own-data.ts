@@ -75,7 +75,7 @@ export const eraseData: Command = {
   summary: 'Erase everything that an oracle stores about you',
   usage: ['[url] --yes'],
   details:
-    'Your key signs the confirmation. There is no way back: run "sibyl export" first. Prints what the operator has to keep.',
+    'Your key signs the confirmation. It cannot be undone: run "sibyl export" first. Prints what the operator has to keep.',
   options: { yes: { type: 'boolean', summary: 'Confirms that everything is to be erased' } },
   async run({ args: [url], options, output }) {
     const { client, name } = await openOracle(url, output);
