@@ -147,23 +147,29 @@ describe.each(engines)('/files on %s', (engine) => {
     expect((await postFile(user, 'again.bin', randomBytes(2.5 * 1024 ** 2))).status).toBe(200);
   });
 
-  it('POST /files limits the uploads of one user at the same time', async () => {
-    const user = new TestUser(host);
-    const open = Array.from({ length: 5 }, (_, i) => {
-      const sending = request(`${host.url}/files?name=${i}.txt`, {
+  it('POST /files limits the uploads of one user and of one address at the same time', async () => {
+    const open = (user: TestUser) => {
+      const sending = request(`${host.url}/files?name=open.txt`, {
         method: 'POST',
         headers: user.headers,
       });
-      sending.write(`file ${i} `);
+      sending.write('a file ');
       const reply = once(sending, 'response').then(([response]) => response as IncomingMessage);
       return { sending, reply };
-    });
+    };
+    const user = new TestUser(host);
+    const own = Array.from({ length: 5 }, () => open(user));
     // None of the others is answered before it is complete.
-    const refused = await Promise.race(open.map(({ reply }) => reply));
+    const refused = await Promise.race(own.map(({ reply }) => reply));
+    expect(refused.statusCode).toBe(429);
     expect(await json(refused)).toMatchObject({ code: 'too_many_uploads' });
-    for (const { sending } of open) sending.end();
-    const statuses = await Promise.all(open.map(async ({ reply }) => (await reply).statusCode));
-    expect(statuses.filter((status) => status === 200)).toHaveLength(4);
+    const others = Array.from({ length: 13 }, () => open(new TestUser(host)));
+    const last = await Promise.race(others.map(({ reply }) => reply));
+    expect(await json(last)).toMatchObject({ code: 'too_many_uploads' });
+    const all = [...own, ...others];
+    for (const { sending } of all) sending.end();
+    const statuses = await Promise.all(all.map(async ({ reply }) => (await reply).statusCode));
+    expect(statuses.filter((status) => status === 200)).toHaveLength(16);
   });
 
   it('a file id of another user behaves like an unknown one on every route', async () => {

@@ -361,6 +361,24 @@ describe('schedule_task', () => {
       .toMatchObject([{ status: 'finished' }, { status: 'finished' }]);
     expect(await list(alice)).toMatchObject([{ name: 'Later', status: 'active' }, { id }]);
   });
+
+  it('in a scheduled turn does not wait any more once the delegation is revoked, and the session shows why', async () => {
+    const alice = newUser();
+    const { id, sessionId, delegation } = await createSchedule(alice);
+    await alice.request('POST', `/schedules/${id}/run`);
+    (await at.model.next()).call(load);
+    (await at.model.next()).call(task);
+    await expect.poll(() => readRuns(alice, id)).toMatchObject([{ status: 'paused' }]);
+    await alice.request('DELETE', `/delegations/${delegation?.cid}`);
+    const readPending = async () => (await alice.request('GET', '/approvals')).body.approvals;
+    await expect.poll(readPending).toEqual([]);
+    await expect.poll(() => readRuns(alice, id)).toMatchObject([{ status: 'aborted' }]);
+    const readLast = async () =>
+      (await alice.request('GET', `/messages/${sessionId}`)).body.messages.at(-1);
+    await expect
+      .poll(readLast)
+      .toMatchObject({ status: 'failed', error: { code: 'delegation_ended' } });
+  });
 });
 
 describe('POST /schedules/hooks/:owner/:id', () => {

@@ -128,6 +128,8 @@ export interface DelegatedTurns {
   }): Promise<{ readonly sessionId: string }>;
   /** Resolves once the message is stored. A turn of the session that runs or is paused makes it wait. */
   start(turn: DelegatedTurn): Promise<{ readonly runId: string }>;
+  /** Ends the turn of a run if it waits for its user; returns whether it did. A running turn ends with its delegation. */
+  abortPaused(key: { readonly owner: string; readonly runId: string }): Promise<boolean>;
   /** The turn of a run; undefined if its session was deleted. */
   outcome(key: {
     readonly owner: string;

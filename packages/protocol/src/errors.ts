@@ -108,6 +108,7 @@ export const errorCatalog = {
   too_many_uploads: [429, 'Too many files are being uploaded; wait until one has ended'],
   headers_too_large: [431, 'The request headers are larger than this host accepts'],
   internal_error: [500, 'Internal server error'],
+  uploads_full: [503, 'The host is receiving as many files as it can; try again'],
   sockets_full: [503, 'The host has too many open sockets; try again later'],
   store_unavailable: [503, 'The store is not available; try again'],
   bodies_too_large: [503, 'The host is reading too many large bodies; try again'],

@@ -127,18 +127,17 @@ export class ScheduleRuns {
     });
   }
 
-  /** Whether a turn of the schedule has started and not ended. */
-  async hasTurn({ owner, id }: ScheduleKey): Promise<boolean> {
-    const row = await this.database.tables
+  /** The runs of the turns of a schedule that have started and not ended. */
+  async listOpenTurns({ owner, id }: ScheduleKey): Promise<readonly string[]> {
+    const rows = await this.database.tables
       .selectFrom('schedules_runs')
-      .select('due_at')
+      .select('run_id')
       .where('owner', '=', owner)
       .where('schedule_id', '=', id)
       .where('run_id', 'is not', null)
       .where('ended_at', 'is', null)
-      .limit(1)
-      .executeTakeFirst();
-    return row !== undefined;
+      .execute();
+    return rows.flatMap(({ run_id }) => run_id ?? []);
   }
 
   /** Milliseconds until something is due; at most `maxMs`. */

@@ -66,9 +66,11 @@ export class Scheduler {
     if (!stopped) return;
     const { owner, id } = schedule;
     this.deps.logger.info({ did: owner, scheduleId: id, reason }, 'schedule stopped');
-    // A turn that is aborted or cannot continue shows the reason itself.
-    if (notice === 'notify' && !(await this.deps.runs.hasTurn(schedule)))
-      await this.notify(stopped);
+    let hasTurn = false;
+    for (const runId of await this.deps.runs.listOpenTurns(schedule))
+      hasTurn = !(await this.deps.turns.abortPaused({ owner, runId })) || hasTurn;
+    // A running turn ends with its delegation and shows the reason itself.
+    if (notice === 'notify' && !hasTurn) await this.notify(stopped);
   }
 
   private sleep(ms: number): void {

@@ -29,6 +29,8 @@ export interface FileServiceDeps {
 /** A file to store. */
 export interface Upload {
   readonly owner: string;
+  /** Where it comes from, if that is not this host. */
+  readonly address?: string | undefined;
   readonly name: string | undefined;
   /** The length that the client announced, of the file or of a form that contains it. */
   readonly declaredBytes: number | undefined;
@@ -39,6 +41,8 @@ export interface Upload {
 /** Uploads at the same time, each of which holds two chunks. */
 const MAX_UPLOADS = 64;
 const MAX_UPLOADS_PER_USER = 4;
+/** Anyone can have many identities, but few addresses. */
+const MAX_UPLOADS_PER_ADDRESS = 16;
 /** What an upload of unknown length reserves at a time, at most. */
 const MAX_STEP_BYTES = 8 * 1024 * 1024;
 /** How often an upload reports that it is alive. */
@@ -47,8 +51,8 @@ const RETRY_SECONDS = 5;
 
 /** Stores, reads and deletes the files of users. */
 export class FileService {
-  /** Uploads in progress by user. */
-  private readonly uploads = new Map<string, number>();
+  /** Uploads in progress. */
+  private readonly uploads = new Set<Pick<Upload, 'owner' | 'address'>>();
 
   constructor(private readonly deps: FileServiceDeps) {}
 
@@ -58,7 +62,7 @@ export class FileService {
 
   /** Stores a file while it arrives; returns the file that the user has already, if its bytes are the same. */
   async upload(upload: Upload): Promise<StoredFile> {
-    const release = this.takeSlot(upload.owner);
+    const release = this.takeSlot(upload);
     try {
       await this.deps.disk?.assertRoom();
       return await this.receive({ ...upload, name: cleanName(upload.name) });
@@ -130,17 +134,19 @@ export class FileService {
     }
   }
 
-  private takeSlot(owner: string): () => void {
-    const own = this.uploads.get(owner) ?? 0;
-    const all = [...this.uploads.values()].reduce((sum, count) => sum + count, 0);
-    if (own >= MAX_UPLOADS_PER_USER || all >= MAX_UPLOADS)
-      throw new OracleError('too_many_uploads', { retryAfterSeconds: RETRY_SECONDS });
-    this.uploads.set(owner, own + 1);
-    return () => {
-      const left = (this.uploads.get(owner) ?? 1) - 1;
-      if (left > 0) this.uploads.set(owner, left);
-      else this.uploads.delete(owner);
-    };
+  private takeSlot({ owner, address }: Upload): () => void {
+    const count = (isLike: (other: Pick<Upload, 'owner' | 'address'>) => boolean) =>
+      [...this.uploads].filter(isLike).length;
+    const retry = { retryAfterSeconds: RETRY_SECONDS };
+    const isAddressFull =
+      address !== undefined &&
+      count((other) => other.address === address) >= MAX_UPLOADS_PER_ADDRESS;
+    if (isAddressFull || count((other) => other.owner === owner) >= MAX_UPLOADS_PER_USER)
+      throw new OracleError('too_many_uploads', retry);
+    if (this.uploads.size >= MAX_UPLOADS) throw new OracleError('uploads_full', retry);
+    const slot = { owner, address };
+    this.uploads.add(slot);
+    return () => this.uploads.delete(slot);
   }
 
   private async receive(upload: Upload & { readonly name: string }): Promise<StoredFile> {

@@ -8,6 +8,7 @@ import {
   OracleError,
   UploadFile,
 } from '@sibyl/protocol';
+import { toAddressKey } from '@sibyl/server-kit';
 import type { Request, Response } from 'express';
 import type { Caller } from '../auth/caller.js';
 import { toSafeType } from '../files/detect-type.js';
@@ -55,6 +56,7 @@ export class FilesController {
       'file_space_exhausted',
       'unsupported_media_type',
       'too_many_uploads',
+      'uploads_full',
       'disk_full',
     ],
   })
@@ -65,8 +67,10 @@ export class FilesController {
   ): Promise<FileInfo> {
     const end = allowLongBody(request);
     try {
-      const { did: owner } = request.caller;
-      return toFileView(await this.service.upload({ owner, ...(await openUpload(request, name)) }));
+      const from = { owner: request.caller.did, address: toAddressKey(request.ip) };
+      return toFileView(
+        await this.service.upload({ ...from, ...(await openUpload(request, name)) }),
+      );
     } catch (error) {
       // The rest of the body is not read, so this connection cannot be used again.
       response.setHeader('Connection', 'close');

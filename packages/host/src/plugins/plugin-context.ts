@@ -254,6 +254,10 @@ function createDelegatedTurns(deps: DelegatedTurnsDeps): DelegatedTurns {
       return { sessionId: id };
     },
     start: async (turn) => ({ runId: await (await ready).turns.start(toDelegatedRequest(turn)) }),
+    abortPaused: async (key) => {
+      const run = await findLatestAttempt(store, key);
+      return run?.status === 'paused' && (await ready).turns.abort(run);
+    },
     outcome: (key) => readOutcome(store, key),
   };
 }
@@ -283,12 +287,19 @@ function toDelegatedRequest(turn: DelegatedTurn): TurnRequest {
   };
 }
 
+async function findLatestAttempt(
+  { runs }: Pick<DelegatedTurnsDeps['store'], 'runs'>,
+  key: RunKey,
+): Promise<Run | undefined> {
+  const run = await runs.find(key);
+  return run?.status === 'continued' ? runs.latestAttempt(run) : run;
+}
+
 async function readOutcome(
   { runs, messages }: DelegatedTurnsDeps['store'],
   { owner, runId }: RunKey,
 ): Promise<TurnOutcome | undefined> {
-  const first = await runs.find({ owner, runId });
-  const run = first?.status === 'continued' ? await runs.latestAttempt(first) : first;
+  const run = await findLatestAttempt({ runs }, { owner, runId });
   if (!run || run.status === 'continued') return undefined;
   const answer = await messages.find({ owner, messageId: run.messageId });
   return {

@@ -306,6 +306,11 @@ export class TestDelegatedTurns implements DelegatedTurns {
     return { runId };
   }
 
+  /** These turns end at once. */
+  async abortPaused() {
+    return false;
+  }
+
   async outcome({ runId }: { readonly runId: string }) {
     return this.#outcomes.get(runId);
   }
