@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll } from 'vitest';
+import { afterAll, beforeAll, beforeEach, onTestFailed } from 'vitest';
 import {
   type ControlledModel,
   startControlledModel,
@@ -25,6 +25,12 @@ export function useOracle(env: Record<string, string> = {}, main?: string): Runn
     running.url = await untilListening(host);
     const card = await fetch(`${running.url}/.well-known/oracle.json`);
     running.did = (await card.json()).did;
+  });
+  beforeEach(() => {
+    // A test that failed may still wait for a call of the model.
+    running.model?.discard();
+    const before = host.output().length;
+    onTestFailed(() => console.error(`The host wrote:\n${host.output().slice(before)}`));
   });
   afterAll(async () => {
     host?.child.kill('SIGTERM');

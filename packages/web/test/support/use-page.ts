@@ -1,4 +1,5 @@
 import type { Page } from 'playwright-core';
+import { onTestFailed } from 'vitest';
 import { expectText, useBrowser, type VisitOptions, type Visitor } from './browser.js';
 import { type RunningOracle, useOracle } from './oracle.js';
 
@@ -24,6 +25,10 @@ export function usePage(): PageInUse {
     write,
     async arrive(options) {
       const visitor = await browser.visit(options);
+      onTestFailed(async () => {
+        for (const page of visitor.context.pages())
+          console.error(`${page.url()} shows:\n${await page.innerText('body')}`);
+      });
       await visitor.page.goto(`${oracle.url}/app`);
       await visitor.page.getByLabel('Your message').waitFor();
       return visitor;
