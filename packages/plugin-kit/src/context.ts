@@ -17,6 +17,7 @@ import type {
 } from '@sibyl/protocol';
 import type { SafeFetch } from '@sibyl/safe-fetch';
 import type { Kysely } from 'kysely';
+import type { Embeddings } from './embeddings.js';
 import type { ModelRole, ModelUse } from './model.js';
 import type { DelegatedTurns, PluginTurns } from './turns.js';
 
@@ -94,6 +95,8 @@ export interface SetupContext<Config = Readonly<Record<string, unknown>>> {
   readonly turns: PluginTurns;
   readonly delegatedTurns: DelegatedTurns;
   readonly llm: Llms;
+  /** Undefined if the operator has not configured an embedding model. */
+  readonly embeddings: Embeddings | undefined;
 }
 
 /** What the hooks receive that are called when the host starts. */

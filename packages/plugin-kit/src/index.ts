@@ -46,6 +46,13 @@ export type {
   WantedCapability,
 } from './context.js';
 export { FILE_SOURCES, sharedKey } from './context.js';
+export {
+  compareVectors,
+  type Embeddings,
+  mergeRankings,
+  toVector,
+  type Vector,
+} from './embeddings.js';
 export { PluginManifest, type PluginManifestInput, Visibility } from './manifest.js';
 export type { Middleware, ModelRequest, ModelResponse, ToolCall } from './middleware.js';
 export type {

@@ -17,3 +17,17 @@ it('repeat continues after a round that failed, until it is stopped', async () =
   await vi.advanceTimersByTimeAsync(5000);
   expect(work).toHaveBeenCalledTimes(3);
 });
+
+it('repeat starts one more round when it is woken, however often', async () => {
+  const logger = { info: vi.fn(), warn: vi.fn(), error: vi.fn() };
+  const work = vi.fn(async () => undefined);
+  const repetition = repeat(work, { everyMs: 60_000, logger });
+  await vi.advanceTimersByTimeAsync(1);
+  for (let i = 0; i < 10; i++) repetition.wake();
+  await vi.advanceTimersByTimeAsync(1);
+  expect(work).toHaveBeenCalledTimes(2);
+  await repetition.stop();
+  repetition.wake();
+  await vi.advanceTimersByTimeAsync(1);
+  expect(work).toHaveBeenCalledTimes(2);
+});

@@ -1,8 +1,14 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { OracleError, type PluginDatabase, type PluginMigrations } from '@sibyl/plugin-kit';
+import {
+  mergeRankings,
+  OracleError,
+  type PluginDatabase,
+  type PluginMigrations,
+} from '@sibyl/plugin-kit';
 import { type Fact, type FactPage, wholeNumber } from '@sibyl/protocol';
 import { type Generated, type Kysely, type Selectable, sql } from 'kysely';
 import { z } from 'zod';
+import type { FactVectorRow, FactVectors } from './fact-vectors.js';
 
 export const FACT_LENGTH = 1000;
 
@@ -33,6 +39,8 @@ export type FactForgotten = z.infer<typeof FactForgotten>;
 /** Facts that one user may have. */
 const FACTS_PER_USER = 1000;
 const WORDS_PER_QUERY = 16;
+/** Every fact has some likeness with a query; only the closest may matter. */
+const CLOSEST = 10;
 /** Characters of a query that are searched: a message may contain megabytes of files. */
 const QUERY_LENGTH = 4000;
 
@@ -47,24 +55,34 @@ interface FactRow {
   session_id: string | null;
   /** A word that represents the owner in the full-text index of SQLite. */
   scope: string | null;
+  /** The model of its vector; null if it has none of its current text. */
+  vector_model: string | null;
 }
 
 export interface MemoryTables {
   memory_facts: FactRow;
+  memory_vectors: FactVectorRow;
 }
 
 interface Owned {
   readonly owner: string;
 }
 
-/** Stores facts and finds them by their words; every query is limited to one owner. */
+/** Stores facts and finds them by their words, and by their meaning if `vectors` are given; every query is limited to one owner. */
 export class FactStore {
-  constructor(private readonly database: PluginDatabase<MemoryTables>) {}
+  constructor(
+    private readonly database: PluginDatabase<MemoryTables>,
+    private readonly vectors?: FactVectors | undefined,
+  ) {}
+
+  async close(): Promise<void> {
+    await this.vectors?.close();
+  }
 
   /** Stores a fact, or returns the one with the same text. */
   add(fact: NewFact): Promise<Fact> {
     const { owner, text, sessionId } = fact;
-    return this.database.write(async (tables) => {
+    return this.write(async (tables) => {
       await this.lock(tables, owner);
       const known = await findByText(tables, owner, text);
       if (known) return toFact(known);
@@ -75,14 +93,14 @@ export class FactStore {
 
   /** Replaces the text of a fact; undefined if this owner has no such fact. */
   change({ owner, id, text }: NewFact & { readonly id: string }): Promise<Fact | undefined> {
-    return this.database.write(async (tables) => {
+    return this.write(async (tables) => {
       await this.lock(tables, owner);
       const same = await findByText(tables, owner, text);
       if (same && same.id !== id)
         throw new OracleError('bad_request', { message: 'There is another fact with this text' });
       const row = await tables
         .updateTable('memory_facts')
-        .set({ text, updated_at: Date.now() })
+        .set({ text, updated_at: Date.now(), vector_model: null })
         .where('owner', '=', owner)
         .where('id', '=', id)
         .returningAll()
@@ -93,7 +111,7 @@ export class FactStore {
 
   /** Stores facts of an export that are not there yet, as far as there is room; returns how many. */
   importAll(owner: string, facts: readonly unknown[]): Promise<number> {
-    return this.database.write(async (tables) => {
+    return this.write(async (tables) => {
       await this.lock(tables, owner);
       let left = FACTS_PER_USER - (await countFacts(tables, owner));
       let added = 0;
@@ -123,17 +141,30 @@ export class FactStore {
     return countFacts(this.database.tables, owner);
   }
 
-  /** Facts that share words with the query, the best first. */
-  async find({
-    owner,
-    query,
-    limit,
-  }: Owned & { readonly query: string; readonly limit: number }): Promise<Fact[]> {
+  /** Facts that share words or meaning with the query, the best first. */
+  async find({ owner, query, limit }: FactQuery): Promise<Fact[]> {
+    const [byWords, ranked = []] = await Promise.all([
+      this.findByWords({ owner, query, limit }),
+      this.vectors?.rank(owner, query.slice(0, QUERY_LENGTH)),
+    ]);
+    if (ranked.length === 0) return byWords;
+    const byMeaning = await this.read(owner, ranked.slice(0, Math.min(limit, CLOSEST)));
+    return mergeRankings([byWords, byMeaning], ({ id }) => id).slice(0, limit);
+  }
+
+  private async findByWords({ owner, query, limit }: FactQuery): Promise<Fact[]> {
     const words = splitWords(query.slice(0, QUERY_LENGTH));
     if (words.length === 0) return [];
     const { engine, tables } = this.database;
     const search = engine === 'postgres' ? findInPostgres : findInSqlite;
     return (await search(tables, { owner, words, limit })).map(toFact);
+  }
+
+  /** Facts by their ids, in this order. */
+  private async read(owner: string, ids: readonly string[]): Promise<Fact[]> {
+    const rows = await selectFacts(this.database.tables, owner).where('id', 'in', ids).execute();
+    const facts = new Map(rows.map((row) => [row.id, toFact(row)]));
+    return ids.flatMap((id) => facts.get(id) ?? []);
   }
 
   /** A page of what `find` returns, and how many there are. */
@@ -158,8 +189,20 @@ export class FactStore {
         .where('owner', '=', owner)
         .where('id', '=', id)
         .executeTakeFirst();
+      await tables
+        .deleteFrom('memory_vectors')
+        .where('owner', '=', owner)
+        .where('id', '=', id)
+        .execute();
       return numDeletedRows > 0n;
     });
+  }
+
+  /** Writes texts, whose vectors are computed afterwards. */
+  private async write<T>(unit: (tables: Tables) => Promise<T>): Promise<T> {
+    const result = await this.database.write(unit);
+    this.vectors?.wake();
+    return result;
   }
 
   /** Serializes the writes of one owner; SQLite has a single writer anyway. */
@@ -169,6 +212,11 @@ export class FactStore {
       tables,
     );
   }
+}
+
+interface FactQuery extends Owned {
+  readonly query: string;
+  readonly limit: number;
 }
 
 interface NewFact extends Owned {
@@ -209,6 +257,7 @@ async function insertFact(tables: Tables, fact: FactToInsert): Promise<FoundRow>
     id: randomUUID(),
     created_at: Date.now(),
     updated_at: null,
+    vector_model: null,
     ...fact,
     scope: toScope(fact.owner),
   };
@@ -324,6 +373,24 @@ export const migrations: PluginMigrations = {
     if (engine === 'postgres') return;
     await setScopes(tables);
     await rebuildWordTable(tables);
+  },
+  /** The meaning of facts, and which facts still need a vector. */
+  async '0004-vectors'(tables) {
+    await tables.schema.alterTable('memory_facts').addColumn('vector_model', 'text').execute();
+    await tables.schema
+      .createIndex('memory_facts_to_embed')
+      .on('memory_facts')
+      .columns(['owner', 'id'])
+      .where(sql<boolean>`vector_model is null`)
+      .execute();
+    await tables.schema
+      .createTable('memory_vectors')
+      .addColumn('owner', 'text', (column) => column.notNull())
+      .addColumn('id', 'text', (column) => column.notNull())
+      // SQLite keeps bytes as they are in a column of any type.
+      .addColumn('vector', 'bytea', (column) => column.notNull())
+      .addPrimaryKeyConstraint('memory_vectors_key', ['owner', 'id'])
+      .execute();
   },
 };
 

@@ -1,6 +1,7 @@
 import { definePlugin, defineRoute, OracleError } from '@sibyl/plugin-kit';
 import { Fact, FactPage } from '@sibyl/protocol';
 import { FactForgotten, FactStore, FactText, ListFacts, migrations } from './fact-store.js';
+import { FactVectors } from './fact-vectors.js';
 import { injectFacts, listMemoryTools } from './memory-tools.js';
 
 /** Facts about the user that outlive a conversation. */
@@ -24,7 +25,9 @@ export const memory = definePlugin({
     visibility: 'always',
   },
   migrations,
-  setup: ({ database }) => new FactStore(database),
+  setup: ({ database, embeddings, logger }) =>
+    new FactStore(database, embeddings && new FactVectors({ database, embeddings, logger })),
+  close: (facts) => facts.close(),
   importedTables: ['memory_facts'],
   importRows: ({ owner, rows }, facts) => facts.importAll(owner, rows),
   getTools: ({ services: facts }) => listMemoryTools(facts),

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import type { AuthExcludedRoute } from '@sibyl/plugin-kit';
+import type { AuthExcludedRoute, Embeddings, ModelUse } from '@sibyl/plugin-kit';
 import { PublicRoutes } from '@sibyl/plugin-kit/rules';
 import { createSafeFetch, type SafeFetch } from '@sibyl/safe-fetch';
 import { ByteBudget } from '@sibyl/server-kit';
@@ -42,6 +42,7 @@ import { openFiles } from '../files/open-files.js';
 import { HostFacts } from '../http/discovery.controller.js';
 import { ModelHealth, ReadinessChecks } from '../http/readiness.js';
 import type { ReplySender } from '../http/replies.js';
+import { createEmbeddings } from '../models/embedding-model.js';
 import { createModels, type Models } from '../models/models.js';
 import { Metrics } from '../observability/metrics.js';
 import { type LoadedPlugins, loadPlugins } from '../plugins/load-plugins.js';
@@ -173,9 +174,16 @@ async function wire(
   const ready = Promise.withResolvers<TurnServices>();
   const services = { config, logger, oracle, store, models };
   const { authority, grants } = auth;
+  const embeddings = wireEmbeddings(config, budget);
   const shared = { ...services, authority, grants };
-  const pluginDeps = { ...shared, meter: budget, ucan: oracleAuthority, turns: ready.promise };
-  const files = openFiles({ settings: config.files, store, logger });
+  const pluginDeps = {
+    ...shared,
+    embeddings,
+    meter: budget,
+    ucan: oracleAuthority,
+    turns: ready.promise,
+  };
+  const files = openFiles({ settings: config.files, store, logger, embeddings });
   const plugins = await wirePlugins([...selected, files.plugin], pluginDeps);
   try {
     const { allowList, verifier, rules } = auth;
@@ -201,6 +209,12 @@ async function wire(
     await plugins.close();
     throw error;
   }
+}
+
+function wireEmbeddings({ models }: Config, budget: ModelBudget): Embeddings | undefined {
+  const { embedding: config } = models;
+  const limits = { check: () => budget.check(), onUse: (use: ModelUse) => budget.add(use) };
+  return config && createEmbeddings({ config, ...limits });
 }
 
 /** Builds what the routes need besides the turns. */

@@ -256,6 +256,17 @@ export const Environment = z.object({
   MODEL_STALL_TIMEOUT_SECONDS: seconds
     .prefault('60')
     .describe('How long a model may pause during its answer'),
+  EMBEDDING_MODEL: modelId
+    .optional()
+    .describe(
+      'Model with which files and memories are found by meaning: openai/…, google/… or openai-compatible/…; unset: they are found by their words',
+    ),
+  EMBEDDING_BASE_URL: httpUrl
+    .optional()
+    .describe('Address of the server of EMBEDDING_MODEL; unset: that of its provider'),
+  EMBEDDING_API_KEY: secret
+    .optional()
+    .describe('Key for the server of EMBEDDING_MODEL; unset: that of its provider'),
   OPENAI_API_KEY: secret.optional().describe('Key for openai/… models'),
   OPENAI_BASE_URL: httpUrl.optional().describe("Address to use instead of OpenAI's"),
   ANTHROPIC_API_KEY: secret.optional().describe('Key for anthropic/… models'),

@@ -22,6 +22,17 @@ export interface ModelsConfig {
   readonly stallSeconds: number;
   /** Models that the application passes in code, by id. */
   readonly languageModels?: ReadonlyMap<string, LanguageModelV4>;
+  /** Undefined: texts are found by their words only. */
+  readonly embedding: EmbeddingConfig | undefined;
+}
+
+/** The model that compares texts by meaning. */
+export interface EmbeddingConfig {
+  readonly id: string;
+  /** The model's id on the server. */
+  readonly name: string;
+  readonly baseUrl: string;
+  readonly apiKey: string | undefined;
 }
 
 interface LanguageModels {
@@ -62,7 +73,26 @@ export function buildModelsConfig(env: Environment): ModelsConfig {
     fallbacks: Object.freeze(env.MODEL_FALLBACK),
     firstPartSeconds: env.MODEL_FIRST_PART_TIMEOUT_SECONDS,
     stallSeconds: env.MODEL_STALL_TIMEOUT_SECONDS,
+    embedding: readEmbedding(env),
   });
+}
+
+/** Where providers serve embeddings in the format of OpenAI. */
+const embeddingUrls: Readonly<Record<string, string>> = {
+  openai: 'https://api.openai.com/v1',
+  google: 'https://generativelanguage.googleapis.com/v1beta/openai',
+};
+
+function readEmbedding(env: Environment): EmbeddingConfig | undefined {
+  const id = env.EMBEDDING_MODEL;
+  const provider = id && findProvider(id);
+  if (!id || !provider) return undefined;
+  const { keyVariable, baseUrlVariable } = modelProviders[provider];
+  // The address of Google's own format is another one.
+  const usual = provider === 'google' ? undefined : env[baseUrlVariable];
+  const baseUrl = env.EMBEDDING_BASE_URL ?? usual ?? embeddingUrls[provider] ?? '';
+  const apiKey = env.EMBEDDING_API_KEY ?? env[keyVariable];
+  return Object.freeze({ id, name: id.slice(provider.length + 1), baseUrl, apiKey });
 }
 
 function readProviderAccess(env: Environment): Record<ProviderName, ProviderAccess> {
@@ -103,6 +133,9 @@ export function checkModels(env: Variables): ConfigIssue[] {
     ...readModelIds(env, 'MODEL_FALLBACK'),
   ];
   const issues = asked.flatMap(({ variable, id }) => checkAccess(env, variable, id) ?? []);
+  const embedding = readModelIds(env, 'EMBEDDING_MODEL');
+  issues.push(...embedding.flatMap(({ id }) => checkEmbedding(env, id) ?? []));
+  asked.push(...embedding);
   if (env.MODEL_BASE_URL && !asked.some(({ id }) => id.startsWith('openai-compatible/')))
     issues.push({
       subject: 'MODEL_BASE_URL (host)',
@@ -133,6 +166,19 @@ function checkAccess(env: Variables, variable: string, id: string): ConfigIssue 
     problem: `needs ${needed} for ${provider}, which is not set`,
     remedy: `Set ${needed}, choose another model, or unset ${variable} for the default`,
   };
+}
+
+function checkEmbedding(env: Variables, id: string): ConfigIssue | undefined {
+  const variable = 'EMBEDDING_MODEL';
+  if (findProvider(id) === 'anthropic')
+    return {
+      subject: `${variable} (host)`,
+      problem: 'Anthropic has no embedding models',
+      remedy: `Choose one of another provider, such as openai/text-embedding-3-small, or unset ${variable}`,
+    };
+  const isCompatible = findProvider(id) === 'openai-compatible';
+  const own = isCompatible ? env.EMBEDDING_BASE_URL : env.EMBEDDING_API_KEY;
+  return own && findProvider(id) ? undefined : checkAccess(env, variable, id);
 }
 
 export type ProviderName = 'openai' | 'anthropic' | 'google' | 'openai-compatible';

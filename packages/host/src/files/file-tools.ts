@@ -4,6 +4,7 @@ import type { FileKey, FileStore, StoredFile } from '../store/file-store.js';
 import type { FileTextStore, FoundPassage, Passage } from '../store/file-text-store.js';
 import { isImage } from './detect-type.js';
 import type { FileService } from './file-service.js';
+import type { PassageSearch } from './passage-search.js';
 import type { Sources } from './sources.js';
 
 const FOUND = 6;
@@ -21,6 +22,7 @@ export interface FileToolsDeps {
   readonly files: FileStore;
   readonly texts: FileTextStore;
   readonly service: FileService;
+  readonly search: PassageSearch;
 }
 
 /** The tools with which the agent uses the files of the user. */
@@ -38,7 +40,7 @@ export const createFileTools = (deps: FileToolsDeps, sources: Sources) => [
     run: async ({ query, fileId }, { user }) => {
       const { did: owner } = user;
       if (fileId !== undefined) await findFile(deps, { owner, fileId });
-      const found = await deps.texts.search({ owner, fileId, query, limit: FOUND });
+      const found = await deps.search.find({ owner, fileId, query, limit: FOUND });
       if (found.length > 0) return { passages: await toSources(found, sources), note: CITE };
       const files = await deps.files.list({ owner, limit: LISTED_FILES, offset: 0 });
       return { passages: [], note: 'No passage has these words', files: files.map(describe) };

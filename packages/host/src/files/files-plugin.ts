@@ -1,11 +1,13 @@
 import { definePlugin, sharedKey } from '@sibyl/plugin-kit';
 import { createAttachmentsMiddleware } from './attached-files.js';
 import { createFileTools, type FileToolsDeps } from './file-tools.js';
+import type { PassageEmbedder } from './passage-embedder.js';
 import { createCitationMiddleware, Sources } from './sources.js';
 import type { TextIndexer } from './text-indexer.js';
 
 interface FilesPluginDeps extends FileToolsDeps {
   readonly indexer: TextIndexer;
+  readonly embedder: PassageEmbedder | undefined;
 }
 
 const SOURCES = sharedKey<Sources>('citedSources');
@@ -34,5 +36,8 @@ export const createFilesPlugin = (deps: FilesPluginDeps) =>
       createAttachmentsMiddleware(deps),
       createCitationMiddleware((turn) => turn.shared.require(SOURCES)),
     ],
-    close: () => deps.indexer.close(),
+    close: async () => {
+      await deps.indexer.close();
+      await deps.embedder?.close();
+    },
   });

@@ -1,9 +1,11 @@
-import { PluginManifest } from '@sibyl/plugin-kit';
+import { type Embeddings, PluginManifest } from '@sibyl/plugin-kit';
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.js';
 import type { Store } from '../store/store.js';
 import { FileService } from './file-service.js';
 import { createFilesPlugin } from './files-plugin.js';
+import { PassageEmbedder } from './passage-embedder.js';
+import { PassageSearch } from './passage-search.js';
 import { S3Chunks } from './s3-chunks.js';
 import { TextIndexer } from './text-indexer.js';
 
@@ -11,11 +13,12 @@ interface FilesDeps {
   readonly settings: Config['files'];
   readonly store: Store;
   readonly logger: Logger;
+  readonly embeddings: Embeddings | undefined;
 }
 
 /** Builds the files of users, and what they contribute to turns as a plugin; it stops reading them when the host closes. */
-export function openFiles({ settings, store, logger }: FilesDeps) {
-  const { files, fileTexts: texts, fileChunks, disk } = store;
+export function openFiles({ settings, store, logger, embeddings }: FilesDeps) {
+  const { files, fileTexts: texts, passageVectors: vectors, fileChunks, disk } = store;
   const { url, ...limits } = settings;
   const service: FileService = new FileService({
     files,
@@ -27,8 +30,11 @@ export function openFiles({ settings, store, logger }: FilesDeps) {
     onUnread: () => indexer.wake(),
   });
   const readBytes: FileService['read'] = (file, range) => service.read(file, range);
-  const indexer = new TextIndexer({ texts, readBytes, logger });
-  const plugin = createFilesPlugin({ files, texts, service, indexer });
+  const embedder = embeddings && new PassageEmbedder({ vectors, embeddings, logger });
+  const onRead = () => embedder?.wake();
+  const indexer = new TextIndexer({ texts, readBytes, logger, onRead });
+  const search = new PassageSearch({ texts, vectors, embeddings, logger });
+  const plugin = createFilesPlugin({ files, texts, service, search, indexer, embedder });
   const manifest = PluginManifest.parse(plugin.manifest);
   return { service, plugin: { plugin, name: plugin.name, manifest, config: {} } };
 }

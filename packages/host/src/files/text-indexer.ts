@@ -28,6 +28,8 @@ interface TextIndexerDeps {
     range: { readonly start: number; readonly end: number },
   ) => AsyncIterable<Uint8Array>;
   readonly logger: Logger;
+  /** Called when the text of a file is stored. */
+  readonly onRead: () => void;
 }
 
 interface IdleProcess {
@@ -148,10 +150,13 @@ export class TextIndexer {
   }
 
   private async record(key: FileKey, outcome: ReadOutcome, passages: number): Promise<void> {
-    const { texts, logger } = this.deps;
+    const { texts, logger, onRead } = this.deps;
     // A crash of the reader looks the same as its end.
     if (this.isClosed || outcome.type === 'stopped') return texts.release(key);
-    if (outcome.type === 'done') return texts.finish(key, outcome);
+    if (outcome.type === 'done') {
+      await texts.finish(key, outcome);
+      return onRead();
+    }
     logger.info({ ...key, reason: outcome.error, passages }, 'the text of a file cannot be read');
     await texts.deleteAll(key);
     await texts.fail(key, outcome.error);

@@ -26,6 +26,7 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
       fetch: createSafeFetch(),
       ucan: {} as HostServices['ucan'],
       llm: {} as HostServices['llm'],
+      embeddings: undefined,
       grants: {} as HostServices['grants'],
       authority: {} as HostServices['authority'],
       turns: new Promise(() => {}),

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type {
   DelegatedTurn,
   DelegatedTurns,
+  Embeddings,
   Llms,
   OracleUcan,
   PluginDatabase,
@@ -45,6 +46,7 @@ export interface HostServices extends DelegationServices {
   readonly fetch: SafeFetch;
   readonly ucan: OracleUcan;
   readonly llm: Llms;
+  readonly embeddings: Embeddings | undefined;
   /** Resolves once the host is ready to take messages. */
   readonly turns: Promise<TurnServices>;
 }
@@ -57,7 +59,18 @@ interface ContextDeps {
 
 export function createSetupContext(
   { selected, database, availablePlugins }: ContextDeps,
-  { logger, oracle, publicUrl, store, fetch, ucan, llm, turns, ...delegation }: HostServices,
+  {
+    logger,
+    oracle,
+    publicUrl,
+    store,
+    fetch,
+    ucan,
+    llm,
+    embeddings,
+    turns,
+    ...delegation
+  }: HostServices,
 ): Omit<SetupContext, 'rooms' | 'storedRooms' | 'shared'> {
   const { name: plugin, config } = selected;
   const { did, name, entityDid } = oracle;
@@ -74,6 +87,7 @@ export function createSetupContext(
     turns: createPluginTurns({ plugin, oracle, sessions: store.sessions, ready: turns }),
     delegatedTurns: createDelegatedTurns({ ...delegation, store, ready: turns }),
     llm,
+    embeddings,
   };
 }
 

@@ -9,7 +9,7 @@ import type {
 } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
 import type { DiskSpace } from './disk-space.js';
-import type { FileChunkRow, FileRow, PassageRow } from './file-rows.js';
+import type { FileChunkRow, FileRow, PassageRow, PassageVectorRow } from './file-rows.js';
 import type { MigrationPlan } from './migrations/migrate.js';
 
 /** A unit of work; it awaits only queries on the given tables. */
@@ -72,6 +72,7 @@ export interface Schema {
   files: FileRow;
   file_chunks: FileChunkRow;
   file_passages: PassageRow;
+  file_vectors: PassageVectorRow;
 }
 
 export interface SessionRow {

@@ -23,6 +23,16 @@ export interface FileRow {
   lease_until: number | null;
   created_at: number;
   updated_at: number;
+  /** The model of its vectors; null until all of its passages have one. */
+  vector_model: string | null;
+}
+
+/** The meaning of a passage. */
+export interface PassageVectorRow {
+  owner: string;
+  file_id: string;
+  n: number;
+  vector: Uint8Array;
 }
 
 export interface FileChunkRow {

@@ -126,6 +126,13 @@ export class FileTextStore {
 
   /** Deletes the text of a file, a few passages at a time. */
   async deleteAll({ owner, fileId }: FileKey): Promise<void> {
+    await this.context.database.write((tables) =>
+      tables
+        .deleteFrom('file_vectors')
+        .where('owner', '=', owner)
+        .where('file_id', '=', fileId)
+        .execute(),
+    );
     for (;;) {
       const deleted = await this.context.database.write(async (tables) => {
         const last = await tables

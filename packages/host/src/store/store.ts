@@ -20,6 +20,7 @@ import { type DatabaseOptions, openDatabase } from './open-database.js';
 import { ExpiredRows } from './own-data/expired-rows.js';
 import { ImportStore } from './own-data/import-store.js';
 import { OwnerRows } from './own-data/owner-rows.js';
+import { PassageVectorStore } from './passage-vectors.js';
 import { BlobStore, PluginTables, SecretStore, SessionStateStore } from './plugin-stores.js';
 import { RevocationStore, SingleUseStore } from './revocation-store.js';
 import { RoomStateStore, RoomStore } from './room-store.js';
@@ -54,6 +55,7 @@ export interface Store {
   readonly modelUsage: ModelUsageStore;
   readonly files: FileStore;
   readonly fileTexts: FileTextStore;
+  readonly passageVectors: PassageVectorStore;
   readonly fileChunks: FileChunkStore;
   readonly pluginTables: PluginTables;
   readonly search: SearchStore;
@@ -127,6 +129,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     modelUsage: new ModelUsageStore(context),
     files: new FileStore(context),
     fileTexts: new FileTextStore(context),
+    passageVectors: new PassageVectorStore(context),
     fileChunks: new FileChunkStore(database),
     pluginTables: new PluginTables(database),
     search,

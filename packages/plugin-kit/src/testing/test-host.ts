@@ -15,6 +15,7 @@ import type {
   TurnUcan,
   WantedCapability,
 } from '../context.js';
+import type { Embeddings } from '../embeddings.js';
 import type { ModelRole } from '../model.js';
 import type { OraclePlugin } from '../plugin.js';
 import {
@@ -51,6 +52,8 @@ export interface TestRuntimeOptions {
   readonly page?: (call: PageCall) => unknown;
   /** What users have delegated to the oracle. */
   readonly delegated?: readonly WantedCapability[];
+  /** Compares texts by meaning; none if it is left out. */
+  readonly embeddings?: Embeddings;
 }
 
 /** The default user. */

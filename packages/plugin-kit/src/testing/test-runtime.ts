@@ -133,6 +133,7 @@ async function createCandidate(
       turns: host.turns,
       delegatedTurns: host.delegatedTurns,
       llm: host.llm,
+      embeddings: host.options.embeddings,
     },
   };
 }

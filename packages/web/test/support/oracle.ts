@@ -30,7 +30,9 @@ export function useOracle(env: Record<string, string> = {}, main?: string): Runn
     // A test that failed may still wait for a call of the model.
     running.model?.discard();
     const before = host.output().length;
-    onTestFailed(() => console.error(`The host wrote:\n${host.output().slice(before)}`));
+    onTestFailed(() => {
+      process.stderr.write(`The host wrote:\n${host.output().slice(before)}\n`);
+    });
   });
   afterAll(async () => {
     host?.child.kill('SIGTERM');

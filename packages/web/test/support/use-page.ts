@@ -27,7 +27,7 @@ export function usePage(): PageInUse {
       const visitor = await browser.visit(options);
       onTestFailed(async () => {
         for (const page of visitor.context.pages())
-          console.error(`${page.url()} shows:\n${await page.innerText('body')}`);
+          process.stderr.write(`${page.url()} shows:\n${await page.innerText('body')}`);
       });
       await visitor.page.goto(`${oracle.url}/app`);
       await visitor.page.getByLabel('Your message').waitFor();

@@ -57,6 +57,8 @@ export const DERIVED_TABLES: readonly string[] = [
   'search_documents',
   'file_chunks',
   'file_passages',
+  'file_vectors',
+  'memory_vectors',
 ];
 
 /** By default credentials: a stolen export must not be able to act for the user. */

@@ -1,0 +1,219 @@
+import { setImmediate as nextTick } from 'node:timers/promises';
+import { compareVectors, type Vector } from '@sibyl/plugin-kit';
+import { sql } from 'kysely';
+import type { StoreContext } from './database.js';
+import type { FileKey } from './file-store.js';
+import type { FoundPassage } from './file-text-store.js';
+
+/** Longer than the embedding of one batch takes; after that its host has died. */
+const LEASE_MS = 5 * 60 * 1000;
+/** Owners to choose from for the next file. */
+const MAX_OWNERS = 100;
+/** Vectors that are compared before other work has a turn. */
+const PAGE = 500;
+/** Vectors of one user that a search compares, those of the newest files first. */
+const MAX_COMPARED = 20_000;
+
+interface PassageKey {
+  readonly fileId: string;
+  readonly n: number;
+}
+
+interface VectorSearch {
+  readonly owner: string;
+  readonly fileId?: string | undefined;
+  readonly model: string;
+  readonly vector: Vector;
+  readonly limit: number;
+}
+
+/** The meaning of the passages of files. A file is found by it once all of its passages have a vector. */
+export class PassageVectorStore {
+  constructor(private readonly context: StoreContext) {}
+
+  /** Makes files wait again whose vectors are of another model. */
+  async reset(model: string): Promise<void> {
+    await this.context.database.write((tables) =>
+      tables
+        .updateTable('files')
+        .set({ vector_model: null })
+        .where('vector_model', '<>', model)
+        .execute(),
+    );
+  }
+
+  /** Takes a file whose passages have no vectors, of any user; undefined if there is none. */
+  async claimNext(): Promise<FileKey | undefined> {
+    const owners = await this.context.database.tables
+      .selectFrom('files')
+      .select('owner')
+      .distinct()
+      .where('text_status', '=', 'ready')
+      .where('vector_model', 'is', null)
+      .where((e) => e.or([e('lease_until', 'is', null), e('lease_until', '<', this.now())]))
+      .limit(MAX_OWNERS)
+      .execute();
+    // Nobody waits for all files of another user.
+    const { owner } = owners[Math.floor(Math.random() * owners.length)] ?? {};
+    return owner === undefined ? undefined : this.claim(owner);
+  }
+
+  /** The next passages of a file without vectors; extends the claim. */
+  async listMissing({ owner, fileId }: FileKey, after: number, limit: number) {
+    await this.update({ owner, fileId }, { lease_until: this.now() + LEASE_MS });
+    return this.context.database.tables
+      .selectFrom('file_passages')
+      .select(['n', 'text'])
+      .where('owner', '=', owner)
+      .where('file_id', '=', fileId)
+      .where('n', '>', after)
+      .orderBy('n')
+      .limit(limit)
+      .execute();
+  }
+
+  /** Stores vectors of passages that still exist. */
+  async put(
+    { owner, fileId }: FileKey,
+    vectors: readonly { readonly n: number; readonly vector: Vector }[],
+  ): Promise<void> {
+    await this.context.database.write(async (tables) => {
+      // Locks the row, so that a deletion waits and then finds these vectors.
+      const { numUpdatedRows } = await tables
+        .updateTable('files')
+        .set({ lease_until: this.now() + LEASE_MS })
+        .where('owner', '=', owner)
+        .where('id', '=', fileId)
+        .where('status', '=', 'ready')
+        .executeTakeFirstOrThrow();
+      if (numUpdatedRows === 0n || vectors.length === 0) return;
+      await tables
+        .insertInto('file_vectors')
+        .values(vectors.map((each) => ({ owner, file_id: fileId, ...each })))
+        .onConflict((c) =>
+          c
+            .columns(['owner', 'file_id', 'n'])
+            .doUpdateSet((e) => ({ vector: e.ref('excluded.vector') })),
+        )
+        .execute();
+    });
+  }
+
+  finish(key: FileKey, model: string): Promise<void> {
+    return this.update(key, { vector_model: model, lease_until: null });
+  }
+
+  /** Gives a claimed file back. */
+  release(key: FileKey): Promise<void> {
+    return this.update(key, { lease_until: null });
+  }
+
+  /** The passages whose meaning is closest, the best first. */
+  async search(search: VectorSearch): Promise<FoundPassage[]> {
+    const best = new Best<PassageKey>(search.limit);
+    let last: PassageKey | undefined;
+    for (let compared = 0; compared < MAX_COMPARED; compared += PAGE) {
+      const page = await this.readPage(search, last);
+      for (const { fileId, n, vector } of page)
+        best.add({ fileId, n }, compareVectors(vector, search.vector));
+      last = page.at(-1);
+      if (page.length < PAGE) break;
+      await nextTick();
+    }
+    return this.readPassages(search.owner, best.list());
+  }
+
+  /** Ids of files begin with their time, so that the newest come first. */
+  private readPage({ owner, fileId, model }: VectorSearch, last: PassageKey | undefined) {
+    let query = this.context.database.tables
+      .selectFrom('file_vectors as v')
+      .innerJoin('files as f', (join) =>
+        join.onRef('f.owner', '=', 'v.owner').onRef('f.id', '=', 'v.file_id'),
+      )
+      .select(['v.file_id as fileId', 'v.n', 'v.vector'])
+      .where('v.owner', '=', owner)
+      .where('f.status', '=', 'ready')
+      .where('f.vector_model', '=', model);
+    if (fileId !== undefined) query = query.where('v.file_id', '=', fileId);
+    if (last) query = query.where(sql<boolean>`(v.file_id, v.n) < (${last.fileId}, ${last.n})`);
+    return query.orderBy('v.file_id', 'desc').orderBy('v.n', 'desc').limit(PAGE).execute();
+  }
+
+  private async readPassages(owner: string, keys: readonly PassageKey[]): Promise<FoundPassage[]> {
+    const found: FoundPassage[] = [];
+    for (const { fileId, n } of keys) {
+      const row = await this.context.database.tables
+        .selectFrom('file_passages as p')
+        .innerJoin('files as f', (join) =>
+          join.onRef('f.owner', '=', 'p.owner').onRef('f.id', '=', 'p.file_id'),
+        )
+        .select(['p.n', 'p.place', 'p.position', 'p.text', 'p.file_id as fileId', 'f.name as file'])
+        .where('p.owner', '=', owner)
+        .where('p.file_id', '=', fileId)
+        .where('p.n', '=', n)
+        .executeTakeFirst();
+      if (row) found.push(row);
+    }
+    return found;
+  }
+
+  private claim(owner: string): Promise<FileKey | undefined> {
+    return this.context.database.writeFor(owner, async (tables) => {
+      const next = await tables
+        .selectFrom('files')
+        .select('id')
+        .where('owner', '=', owner)
+        .where('text_status', '=', 'ready')
+        .where('vector_model', 'is', null)
+        .where((e) => e.or([e('lease_until', 'is', null), e('lease_until', '<', this.now())]))
+        .orderBy('id')
+        .limit(1)
+        .executeTakeFirst();
+      if (!next) return undefined;
+      await tables
+        .updateTable('files')
+        .set({ lease_until: this.now() + LEASE_MS })
+        .where('owner', '=', owner)
+        .where('id', '=', next.id)
+        .execute();
+      return { owner, fileId: next.id };
+    });
+  }
+
+  private async update(
+    { owner, fileId }: FileKey,
+    change: { readonly vector_model?: string; readonly lease_until: number | null },
+  ): Promise<void> {
+    await this.context.database.write((tables) =>
+      tables
+        .updateTable('files')
+        .set(change)
+        .where('owner', '=', owner)
+        .where('id', '=', fileId)
+        .where('text_status', '=', 'ready')
+        .execute(),
+    );
+  }
+
+  private now(): number {
+    return this.context.clock();
+  }
+}
+
+/** The items with the highest scores. */
+class Best<T> {
+  private items: { readonly item: T; readonly score: number }[] = [];
+
+  constructor(private readonly limit: number) {}
+
+  add(item: T, score: number): void {
+    if (this.items.length >= this.limit && score <= (this.items.at(-1)?.score ?? 0)) return;
+    const at = this.items.findIndex((other) => other.score < score);
+    this.items.splice(at < 0 ? this.items.length : at, 0, { item, score });
+    this.items.length = Math.min(this.items.length, this.limit);
+  }
+
+  list(): T[] {
+    return this.items.map(({ item }) => item);
+  }
+}

@@ -1,0 +1,124 @@
+import {
+  compareVectors,
+  type Embeddings,
+  type Logger,
+  type PluginDatabase,
+  type Repetition,
+  repeat,
+} from '@sibyl/plugin-kit';
+import type { MemoryTables } from './fact-store.js';
+
+/** Facts in one call of the model. */
+const BATCH = 32;
+/** How often to look for facts that have no vector yet. */
+const EVERY_MS = 30_000;
+
+/** The meaning of a fact. */
+export interface FactVectorRow {
+  owner: string;
+  id: string;
+  vector: Uint8Array;
+}
+
+interface FactVectorsDeps {
+  readonly database: PluginDatabase<MemoryTables>;
+  readonly embeddings: Embeddings;
+  readonly logger: Logger;
+}
+
+/** Finds facts by their meaning; gives new and changed ones a vector in the background. */
+export class FactVectors {
+  private readonly work: Repetition;
+  private isReset = false;
+
+  constructor(private readonly deps: FactVectorsDeps) {
+    this.work = repeat(() => this.embedMissing(), { everyMs: EVERY_MS, logger: deps.logger });
+  }
+
+  /** Called when there are facts without a vector. */
+  wake(): void {
+    this.work.wake();
+  }
+
+  close(): Promise<void> {
+    return this.work.stop();
+  }
+
+  /** The ids of all facts of an owner that have a vector, the closest in meaning first; empty if the model does not answer. */
+  async rank(owner: string, query: string): Promise<readonly string[]> {
+    const { database, embeddings, logger } = this.deps;
+    try {
+      const [wanted] = await embeddings.embed([query]);
+      if (!wanted) return [];
+      const rows = await database.tables
+        .selectFrom('memory_vectors as v')
+        .innerJoin('memory_facts as f', (join) =>
+          join.onRef('f.owner', '=', 'v.owner').onRef('f.id', '=', 'v.id'),
+        )
+        .select(['v.id', 'v.vector'])
+        .where('v.owner', '=', owner)
+        .where('f.vector_model', '=', embeddings.model)
+        .execute();
+      return rows
+        .map(({ id, vector }) => ({ id, score: compareVectors(vector, wanted) }))
+        .filter(({ score }) => score > 0)
+        .sort((a, b) => b.score - a.score)
+        .map(({ id }) => id);
+    } catch (err) {
+      logger.warn({ reason: String(err) }, 'facts are searched for words only');
+      return [];
+    }
+  }
+
+  private async embedMissing(): Promise<void> {
+    const { database, embeddings } = this.deps;
+    if (!this.isReset) await this.reset();
+    for (;;) {
+      const facts = await database.tables
+        .selectFrom('memory_facts')
+        .select(['owner', 'id', 'text'])
+        .where('vector_model', 'is', null)
+        .limit(BATCH)
+        .execute();
+      if (facts.length === 0) return;
+      const vectors = await embeddings.embed(facts.map(({ text }) => text));
+      for (const [i, fact] of facts.entries()) {
+        const vector = vectors[i];
+        if (vector) await this.store({ ...fact, vector });
+      }
+    }
+  }
+
+  /** Vectors of another model are replaced. */
+  private async reset(): Promise<void> {
+    const { database, embeddings } = this.deps;
+    await database.write((tables) =>
+      tables
+        .updateTable('memory_facts')
+        .set({ vector_model: null })
+        .where('vector_model', '<>', embeddings.model)
+        .execute(),
+    );
+    this.isReset = true;
+  }
+
+  /** Unless the fact was forgotten or changed meanwhile. */
+  private async store({ text, ...row }: FactVectorRow & { readonly text: string }): Promise<void> {
+    const { database, embeddings } = this.deps;
+    await database.write(async (tables) => {
+      const { numUpdatedRows } = await tables
+        .updateTable('memory_facts')
+        .set({ vector_model: embeddings.model })
+        .where('owner', '=', row.owner)
+        .where('id', '=', row.id)
+        .where('text', '=', text)
+        .executeTakeFirstOrThrow();
+      if (numUpdatedRows === 0n) return;
+      await tables
+        .insertInto('memory_vectors')
+        .values(row)
+        .onConflict((c) => c.columns(['owner', 'id']).doUpdateSet({ vector: row.vector }))
+        .execute();
+    });
+  }
+}
