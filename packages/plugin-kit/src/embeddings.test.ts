@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { compareVectors, mergeRankings, toVector } from './embeddings.js';
 
-it('compareVectors compares directions, whatever their length', () => {
+it('compareVectors compares directions of any length', () => {
   const random = () => Array.from({ length: 256 }, () => Math.random() - 0.5);
   const cosine = (a: readonly number[], b: readonly number[]) =>
     a.reduce((sum, value, i) => sum + value * (b[i] ?? 0), 0) /

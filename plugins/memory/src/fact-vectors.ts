@@ -6,19 +6,12 @@ import {
   type Repetition,
   repeat,
 } from '@sibyl/plugin-kit';
-import type { MemoryTables } from './fact-store.js';
+import type { FactVectorRow, MemoryTables } from './tables.js';
 
 /** Facts in one call of the model. */
 const BATCH = 32;
 /** How often to look for facts that have no vector yet. */
 const EVERY_MS = 30_000;
-
-/** The meaning of a fact. */
-export interface FactVectorRow {
-  owner: string;
-  id: string;
-  vector: Uint8Array;
-}
 
 interface FactVectorsDeps {
   readonly database: PluginDatabase<MemoryTables>;

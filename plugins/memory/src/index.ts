@@ -1,8 +1,9 @@
 import { definePlugin, defineRoute, OracleError } from '@sibyl/plugin-kit';
 import { Fact, FactPage } from '@sibyl/protocol';
-import { FactForgotten, FactStore, FactText, ListFacts, migrations } from './fact-store.js';
+import { FactForgotten, FactStore, FactText, ListFacts } from './fact-store.js';
 import { FactVectors } from './fact-vectors.js';
 import { injectFacts, listMemoryTools } from './memory-tools.js';
+import { migrations } from './tables.js';
 
 /** Facts about the user that outlive a conversation. */
 export const memory = definePlugin({

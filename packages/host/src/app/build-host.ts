@@ -176,13 +176,8 @@ async function wire(
   const { authority, grants } = auth;
   const embeddings = wireEmbeddings(config, budget);
   const shared = { ...services, authority, grants };
-  const pluginDeps = {
-    ...shared,
-    embeddings,
-    meter: budget,
-    ucan: oracleAuthority,
-    turns: ready.promise,
-  };
+  const turns = ready.promise;
+  const pluginDeps = { ...shared, embeddings, meter: budget, ucan: oracleAuthority, turns };
   const files = openFiles({ settings: config.files, store, logger, embeddings });
   const plugins = await wirePlugins([...selected, files.plugin], pluginDeps);
   try {

@@ -53,7 +53,7 @@ export class PassageVectorStore {
       .where((e) => e.or([e('lease_until', 'is', null), e('lease_until', '<', this.now())]))
       .limit(MAX_OWNERS)
       .execute();
-    // Nobody waits for all files of another user.
+    // A user does not wait for all files of another.
     const { owner } = owners[Math.floor(Math.random() * owners.length)] ?? {};
     return owner === undefined ? undefined : this.claim(owner);
   }

@@ -4,7 +4,7 @@ import { createHostId } from '../bus/host-bus.js';
 import { ActivityStore } from './activity-store.js';
 import { ApprovalStore } from './approval-store.js';
 import { CallerStore } from './caller-store.js';
-import type { Database } from './database.js';
+import type { Database, StoreContext } from './database.js';
 import { DelegationStore } from './delegation-store.js';
 import { DiskSpace, oncePerSecond } from './disk-space.js';
 import { createVault } from './encryption.js';
@@ -92,6 +92,13 @@ export interface StoreOptions extends DatabaseOptions {
   readonly outage?: StoreOutage | undefined;
 }
 
+const createFileStores = (context: StoreContext) => ({
+  files: new FileStore(context),
+  fileTexts: new FileTextStore(context),
+  passageVectors: new PassageVectorStore(context),
+  fileChunks: new FileChunkStore(context.database),
+});
+
 /** Opens and migrates the database. */
 export async function openStore(options: StoreOptions): Promise<Store> {
   const vault = createVault(options.secretKey);
@@ -127,10 +134,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     secrets: new SecretStore(context, vault),
     blobs: new BlobStore(context),
     modelUsage: new ModelUsageStore(context),
-    files: new FileStore(context),
-    fileTexts: new FileTextStore(context),
-    passageVectors: new PassageVectorStore(context),
-    fileChunks: new FileChunkStore(database),
+    ...createFileStores(context),
     pluginTables: new PluginTables(database),
     search,
     ownerRows,

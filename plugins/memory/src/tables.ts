@@ -1,0 +1,150 @@
+import { createHash } from 'node:crypto';
+import type { PluginMigrations } from '@sibyl/plugin-kit';
+import { type Generated, type Kysely, sql } from 'kysely';
+
+export interface FactRow {
+  seq: Generated<number>;
+  id: string;
+  owner: string;
+  text: string;
+  created_at: number;
+  updated_at: number | null;
+  /** Where it was learned; null if the user wrote it. */
+  session_id: string | null;
+  /** A word that represents the owner in the full-text index of SQLite. */
+  scope: string | null;
+  /** The model of its vector; null if it has none of its current text. */
+  vector_model: string | null;
+}
+
+export interface MemoryTables {
+  memory_facts: FactRow;
+  memory_vectors: FactVectorRow;
+}
+
+/** The meaning of a fact. */
+export interface FactVectorRow {
+  owner: string;
+  id: string;
+  vector: Uint8Array;
+}
+
+/** A word for an owner: with it in the query, SQLite need not read the entries of all users. */
+export const toScope = (owner: string): string =>
+  createHash('sha256').update(owner).digest('hex').slice(0, 24);
+
+/** The facts and their full-text index. */
+export const migrations: PluginMigrations = {
+  async '0001-facts'(tables, engine) {
+    await tables.schema
+      .createTable('memory_facts')
+      // The full-text index refers to it, and SQLite renumbers other row ids in a VACUUM.
+      .addColumn('seq', engine === 'postgres' ? 'bigserial' : 'integer', (column) =>
+        column.primaryKey(),
+      )
+      .addColumn('id', 'text', (column) => column.notNull().unique())
+      .addColumn('owner', 'text', (column) => column.notNull())
+      .addColumn('text', 'text', (column) => column.notNull())
+      .addColumn('created_at', 'bigint', (column) => column.notNull())
+      .execute();
+    await tables.schema
+      .createIndex('memory_facts_by_owner')
+      .on('memory_facts')
+      .columns(['owner', 'created_at'])
+      .execute();
+    await (engine === 'postgres' ? indexWords(tables) : createWordTable(tables));
+  },
+  /** Keys begin with the owner, so that the table can be distributed by owner; SQLite has one server anyway. */
+  async '0002-owner-first'(tables, engine) {
+    if (engine !== 'postgres') return;
+    await sql`alter table memory_facts drop constraint memory_facts_pkey,
+      drop constraint memory_facts_id_key, add primary key (owner, id)`.execute(tables);
+  },
+  /** Where a fact was learned, when it was changed, and whose it is in the full-text index. */
+  async '0003-learned'(tables, engine) {
+    for (const [name, type] of [
+      ['updated_at', 'bigint'],
+      ['session_id', 'text'],
+      ['scope', 'text'],
+    ] as const)
+      await tables.schema.alterTable('memory_facts').addColumn(name, type).execute();
+    if (engine === 'postgres') return;
+    await setScopes(tables);
+    await rebuildWordTable(tables);
+  },
+  /** The meaning of facts, and which facts still need a vector. */
+  async '0004-vectors'(tables) {
+    await tables.schema.alterTable('memory_facts').addColumn('vector_model', 'text').execute();
+    await tables.schema
+      .createIndex('memory_facts_to_embed')
+      .on('memory_facts')
+      .columns(['owner', 'id'])
+      .where(sql<boolean>`vector_model is null`)
+      .execute();
+    await tables.schema
+      .createTable('memory_vectors')
+      .addColumn('owner', 'text', (column) => column.notNull())
+      .addColumn('id', 'text', (column) => column.notNull())
+      // SQLite keeps bytes as they are in a column of any type.
+      .addColumn('vector', 'bytea', (column) => column.notNull())
+      .addPrimaryKeyConstraint('memory_vectors_key', ['owner', 'id'])
+      .execute();
+  },
+};
+
+// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
+type AnyTables = Kysely<any>;
+
+/** The `simple` configuration: users write in any language. */
+async function indexWords(tables: AnyTables): Promise<void> {
+  await sql`create index memory_facts_by_word on memory_facts using gin (to_tsvector('simple', text))`.execute(
+    tables,
+  );
+}
+
+async function createWordTable(tables: AnyTables): Promise<void> {
+  await sql`create virtual table memory_words using fts5(text, content='memory_facts', content_rowid='seq', tokenize='unicode61 remove_diacritics 2')`.execute(
+    tables,
+  );
+  await sql`create trigger memory_facts_added after insert on memory_facts begin
+    insert into memory_words(rowid, text) values (new.seq, new.text);
+  end`.execute(tables);
+  await sql`create trigger memory_facts_removed after delete on memory_facts begin
+    insert into memory_words(memory_words, rowid, text) values ('delete', old.seq, old.text);
+  end`.execute(tables);
+}
+
+async function setScopes(tables: AnyTables): Promise<void> {
+  const owners = await tables.selectFrom('memory_facts').select('owner').distinct().execute();
+  for (const { owner } of owners)
+    await tables
+      .updateTable('memory_facts')
+      .set({ scope: toScope(owner) })
+      .where('owner', '=', owner)
+      .execute();
+}
+
+async function rebuildWordTable(tables: AnyTables): Promise<void> {
+  for (const trigger of ['memory_facts_added', 'memory_facts_removed'])
+    await sql`drop trigger ${sql.table(trigger)}`.execute(tables);
+  await sql`drop table memory_words`.execute(tables);
+  await sql`create virtual table memory_words using fts5(scope, text, content='memory_facts', content_rowid='seq', tokenize='unicode61 remove_diacritics 2')`.execute(
+    tables,
+  );
+  // Deleted words disappear from the index at once, not when it is reorganized.
+  await sql`insert into memory_words(memory_words, rank) values ('secure-delete', 1)`.execute(
+    tables,
+  );
+  await sql`insert into memory_words(memory_words) values ('rebuild')`.execute(tables);
+  const add = sql`insert into memory_words(rowid, scope, text) values (new.seq, new.scope, new.text);`;
+  const remove = sql`insert into memory_words(memory_words, rowid, scope, text) values ('delete', old.seq, old.scope, old.text);`;
+  await sql`create trigger memory_facts_added after insert on memory_facts begin ${add} end`.execute(
+    tables,
+  );
+  await sql`create trigger memory_facts_removed after delete on memory_facts begin ${remove} end`.execute(
+    tables,
+  );
+  await sql`create trigger memory_facts_changed after update of text on memory_facts begin ${remove} ${add} end`.execute(
+    tables,
+  );
+}
