@@ -40,6 +40,7 @@ const THIRD_PARTY: readonly Check[] = [
   { name: 'moto (S3)', command: ['node', 'scripts/moto.ts'] },
   { name: 'generated clients', command: ['node', 'scripts/generated-clients.ts'] },
   { name: 'Synapse', command: ['node', 'scripts/synapse.ts'] },
+  { name: 'OpenAI clients', command: ['node', 'scripts/openai-clients.ts'] },
 ];
 
 const totals = { passed: 0, failed: 0, skipped: 0 };

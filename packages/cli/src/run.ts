@@ -10,6 +10,7 @@ import { doctor } from './commands/doctor.js';
 import { files } from './commands/files.js';
 import { gateway } from './commands/gateway.js';
 import { key, token } from './commands/key.js';
+import { keys } from './commands/keys.js';
 import { newOracle } from './commands/new.js';
 import {
   eraseData,
@@ -105,6 +106,7 @@ export const commands: readonly Command[] = [
   token,
   files,
   delegate,
+  keys,
   approvals,
   receipts,
   schedules,

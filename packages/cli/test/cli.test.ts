@@ -132,6 +132,34 @@ describe('sibyl token', () => {
   });
 });
 
+describe('sibyl keys', () => {
+  it('creates a key that is shown once, lists it and revokes it', async () => {
+    const create = ['keys', 'create', 'Editor', oracle.url, '--turns-per-day', '5'];
+    const created = await sibylInProcess([...create, '--json'], { env });
+    const { id, key, caveats } = JSON.parse(created.stdout);
+    expect(caveats).toEqual({ turnsPerDay: 5 });
+    expect(key.length).toBeGreaterThan(300);
+    const listed = await sibylInProcess(['keys', 'list', oracle.url], { env });
+    expect(listed.stdout).toMatch(new RegExp(`${id} +Editor +turnsPerDay 5 +never used +until`));
+    expect(listed.stdout).not.toContain(key);
+    const revoked = await sibylInProcess(['keys', 'revoke', id, oracle.url], { env });
+    expect([revoked.code, revoked.stdout]).toEqual([0, 'Revoked']);
+    const after = await sibylInProcess(['keys', 'list', oracle.url], { env });
+    expect(after.stdout).toContain('You have no access keys');
+  });
+
+  it.each([
+    [['keys'], 'create, list or revoke'],
+    [['keys', 'create'], 'Give the key a name'],
+    [['keys', 'create', 'x', '--days', '0'], '--days must be'],
+    [['keys', 'revoke'], 'Name the id'],
+  ])('%j is invalid usage', async (args, text) => {
+    const { code, stderr } = await sibylInProcess(args, { env });
+    expect(code).toBe(2);
+    expect(stderr).toContain(text);
+  });
+});
+
 describe('sibyl delegate', () => {
   it('grants, shows and revokes', async () => {
     const can = ['--can', 'store/*', '--hours', '2'];

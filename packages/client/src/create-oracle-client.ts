@@ -1,19 +1,23 @@
 import type {
+  AccessKeyInfo,
+  AccessKeyList,
   DelegationList,
   DelegationsRevoked,
   MessageList,
   PluginList,
+  RegisterAccessKey,
   ScheduleList,
   ScheduleRunList,
   StoreDelegation,
 } from '@sibyl/protocol';
-import type { MintedToken } from '@sibyl/ucan/browser';
+import type { IpldMap, MintedToken } from '@sibyl/ucan/browser';
 import { createApprovals, createRules, listActivity } from './approvals.js';
 import { type Action, type BrowserTool, ToolRegistry } from './browser-tools/tool-registry.js';
 import { toSigningError } from './errors.js';
 import { SessionSockets } from './events/session-sockets.js';
 import { HttpClient } from './http/http-client.js';
 import type {
+  AccessKeys,
   Delegations,
   Files,
   Messages,
@@ -57,6 +61,7 @@ export function createOracleClient(options: OracleClientOptions): OracleClient {
     me: createOwnData(http, signer),
     memory: createMemory(http),
     usage: (query) => readUsage(http, query),
+    keys: createAccessKeys(http, signer),
     redeemInvitation: async (invitation) => {
       await http.requestJson({ method: 'POST', path: '/invitations', body: { invitation } });
     },
@@ -171,11 +176,8 @@ const DAY_SECONDS = 86_400;
 
 /** Delegations from the user to the oracle. */
 function createDelegations(http: HttpClient, signer: OracleSigner): Delegations {
-  const create: Delegations['create'] = async ({ capabilities, expiration }) => {
-    const { did: audience } = await http.discovery.card();
-    const expiresAt = expiration ?? http.discovery.now() + DAY_SECONDS;
-    return sign(signer, { audience, capabilities, expiration: expiresAt });
-  };
+  const create: Delegations['create'] = ({ capabilities, expiration }) =>
+    signToOracle(http, signer, { capabilities, expiration, days: 1 });
   const store: Delegations['store'] = (raw) => {
     const body: StoreDelegation = { raw };
     return http.requestJson({ method: 'POST', path: PATH, body });
@@ -194,6 +196,52 @@ function createDelegations(http: HttpClient, signer: OracleSigner): Delegations 
     revokeAll: async () =>
       (await http.requestJson<DelegationsRevoked>({ method: 'DELETE', path: LIST_PATH })).revoked,
   };
+}
+
+const KEYS_PATH = '/keys';
+const KEY_DAYS = 90;
+// Not from the protocol package at run time: it would add zod to the bundle.
+const KEY_CAPABILITY = { can: 'oracle/chat', with: 'ixo:oracle' } satisfies AccessKeyCapability;
+type AccessKeyCapability = typeof import('@sibyl/protocol').ACCESS_KEY_CAPABILITY;
+
+/** Access keys of the user. */
+function createAccessKeys(http: HttpClient, signer: OracleSigner): AccessKeys {
+  return {
+    create: async ({ name, expiration, ...caveats }) => {
+      // Caveats that are undefined must be absent from what is signed.
+      const nb: IpldMap = JSON.parse(JSON.stringify(caveats));
+      const capabilities = [{ ...KEY_CAPABILITY, nb }];
+      const terms = { capabilities, expiration, days: KEY_DAYS };
+      const { token } = await signToOracle(http, signer, terms);
+      const body: RegisterAccessKey = { token, name };
+      const path = KEYS_PATH;
+      const info = await http.requestJson<AccessKeyInfo>({ method: 'POST', path, body });
+      return { ...info, key: token };
+    },
+    list: async (options = {}) =>
+      (await http.requestJson<AccessKeyList>({ path: KEYS_PATH, ...options })).keys,
+    revoke: async (id) => {
+      const path = `${KEYS_PATH}/${encodeURIComponent(id)}`;
+      await http.requestJson({ method: 'DELETE', path });
+    },
+  };
+}
+
+interface OracleTerms extends Pick<DelegationRequest, 'capabilities'> {
+  readonly expiration: number | undefined;
+  /** Days from now until it expires, without `expiration`. */
+  readonly days: number;
+}
+
+/** Signs a delegation to the oracle. */
+async function signToOracle(
+  http: HttpClient,
+  signer: OracleSigner,
+  { capabilities, expiration, days }: OracleTerms,
+): Promise<MintedToken> {
+  const { did: audience } = await http.discovery.card();
+  const expiresAt = expiration ?? http.discovery.now() + days * DAY_SECONDS;
+  return sign(signer, { audience, capabilities, expiration: expiresAt });
 }
 
 const sign = (signer: OracleSigner, request: DelegationRequest): Promise<MintedToken> =>

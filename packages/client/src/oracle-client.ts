@@ -1,4 +1,6 @@
 import type {
+  AccessKeyCaveats,
+  AccessKeyInfo,
   ActivityPage,
   Approval,
   ApprovalDecided,
@@ -94,6 +96,7 @@ export interface OracleClient {
   readonly runs: Runs;
   readonly files: Files;
   readonly delegation: Delegations;
+  readonly keys: AccessKeys;
   /** Tool calls that wait for the user's signature. */
   readonly approvals: Approvals;
   /** What the user lets the oracle do without asking, or not at all. */
@@ -201,6 +204,23 @@ export interface DelegationTerms {
   readonly capabilities: readonly Capability[];
   /** Unix seconds; defaults to one day from now. */
   readonly expiration?: number;
+}
+
+export interface AccessKeyTerms extends AccessKeyCaveats {
+  /** For the list of keys. */
+  readonly name: string;
+  /** Unix seconds; defaults to 90 days from now. */
+  readonly expiration?: number;
+}
+
+/** Keys for programs that cannot sign, such as clients of OpenAI's API. */
+export interface AccessKeys {
+  /** Signs and registers a key. `key` is a secret that the oracle does not return again. */
+  create(terms: AccessKeyTerms): Promise<AccessKeyInfo & { readonly key: string }>;
+  /** The user's keys, newest first. */
+  list(options?: RequestOptions): Promise<readonly AccessKeyInfo[]>;
+  /** Ends a key at once, and the turns that were started with it. */
+  revoke(id: string): Promise<void>;
 }
 
 export interface Delegations {

@@ -19,6 +19,7 @@ import type { SafeFetch } from '@sibyl/safe-fetch';
 import type { Kysely } from 'kysely';
 import type { Embeddings } from './embeddings.js';
 import type { ModelRole, ModelUse } from './model.js';
+import type { Surface } from './surface.js';
 import type { DelegatedTurns, PluginTurns } from './turns.js';
 
 /** The oracle's identity. */
@@ -94,6 +95,8 @@ export interface SetupContext<Config = Readonly<Record<string, unknown>>> {
   readonly ucan: OracleUcan;
   readonly turns: PluginTurns;
   readonly delegatedTurns: DelegatedTurns;
+  /** Turns of the callers of the plugin's own routes. */
+  readonly surface: Surface;
   readonly llm: Llms;
   /** Undefined if the operator has not configured an embedding model. */
   readonly embeddings: Embeddings | undefined;

@@ -84,17 +84,31 @@ export {
 } from './plugin.js';
 export { type Repetition, repeat } from './repeat.js';
 export {
+  ACCESS_KEY_ROUTE,
   type Caller,
   CurrentCaller,
   Describe,
   defineRoute,
   RawBody,
   ROUTE_DESCRIPTION,
+  ROUTE_ERROR_FORMAT,
   type Route,
   type RouteDescription,
+  type RouteError,
+  RouteReply,
   type RouteRequest,
 } from './routes.js';
 export type { ToolInput, ToolSchema } from './schema.js';
+export type {
+  CallerTurns,
+  ClientTool,
+  ClientToolCall,
+  EarlierMessage,
+  NumberedPart,
+  Surface,
+  SurfaceRun,
+  SurfaceTurn,
+} from './surface.js';
 export {
   defineSubAgent,
   defineTool,

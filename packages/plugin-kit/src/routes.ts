@@ -17,7 +17,12 @@ export interface RouteRequest<Auth, Params, Query, Body> {
   readonly headers: Readonly<Record<string, string | undefined>>;
   /** The bytes of a JSON body, or of a form if the route accepts them, as sent; empty without a body. */
   readonly rawBody: Buffer;
+  /** Aborts when the client disconnects. */
+  readonly signal: AbortSignal;
 }
+
+/** Who may call a route. */
+type RouteAuth = 'user' | 'access-key' | 'public';
 
 type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
 
@@ -31,11 +36,17 @@ export type PathParams<Path extends string> = Path extends `${infer Head}/${infe
     : unknown;
 
 interface RouteDefinition<Path extends string, Auth, Params, Query, Body, Reply>
-  extends Pick<RouteDescription, 'summary' | 'status' | 'errors' | 'headers' | 'acceptsForms'> {
+  extends Pick<
+    RouteDescription,
+    'summary' | 'status' | 'errors' | 'headers' | 'acceptsForms' | 'otherReplies'
+  > {
   readonly method: Method;
   /** Such as `/todos/:id`. */
   readonly path: Path;
-  /** `user` (the default) needs a caller with a UCAN; a `public` route is open to everyone. */
+  /**
+   * `user` (the default) needs a caller with a UCAN; `access-key` also accepts an access key, which permits no more than
+   * chatting; a `public` route is open to everyone.
+   */
   readonly auth?: Auth;
   readonly params?: Params;
   readonly query?: Query;
@@ -51,26 +62,28 @@ interface RouteDefinition<Path extends string, Auth, Params, Query, Body, Reply>
       Output<Query, undefined>,
       Output<Body, undefined>
     >,
-  ) => NoInfer<Reply> | Promise<NoInfer<Reply>>;
+  ) => NoInfer<Reply> | RouteReply | Promise<NoInfer<Reply> | RouteReply>;
+  /** The JSON of an error, for clients of another protocol; by default that of the host. */
+  readonly formatError?: (error: RouteError) => unknown;
 }
 
 /** An HTTP route of a plugin. */
-export interface Route
-  extends Omit<RouteDescription, 'bodyTypes' | 'mediaTypes' | 'otherReplies' | 'streams'> {
+export interface Route extends Omit<RouteDescription, 'bodyTypes' | 'mediaTypes' | 'streams'> {
   readonly method: Method;
   readonly path: string;
-  readonly auth: 'user' | 'public';
+  readonly auth: RouteAuth;
   readonly params?: z.ZodType | undefined;
   readonly query?: z.ZodType | undefined;
   readonly body?: z.ZodType | undefined;
   // biome-ignore lint/suspicious/noExplicitAny: defineRoute checks it against the schemas.
   readonly handler: (request: any) => unknown;
+  readonly formatError?: ((error: RouteError) => unknown) | undefined;
 }
 
 /** Types a route by its schemas. */
 export const defineRoute = <
   const Path extends string,
-  Auth extends 'user' | 'public' = 'user',
+  Auth extends RouteAuth = 'user',
   Params extends z.ZodType | undefined = undefined,
   Query extends z.ZodType | undefined = undefined,
   Body extends z.ZodType | undefined = undefined,
@@ -130,6 +143,32 @@ export interface OtherReply {
   readonly when: string;
   readonly reply?: z.ZodType;
 }
+
+/** An error in the terms of the host. */
+export interface RouteError {
+  readonly status: number;
+  readonly code: string;
+  readonly message: string;
+}
+
+interface RouteReplyOptions {
+  /** 200 by default. */
+  readonly status?: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Sent in chunks, at the pace of the client. Without it, there is no body. */
+  readonly stream?: AsyncIterable<string>;
+}
+
+/** What a handler returns instead of JSON: a stream, or a status without a body. */
+export class RouteReply {
+  constructor(readonly options: RouteReplyOptions) {}
+}
+
+/** The `formatError` of a handler. */
+export const ROUTE_ERROR_FORMAT = Symbol.for('sibyl route error format');
+
+/** Marks handlers that accept access keys. */
+export const ACCESS_KEY_ROUTE = Symbol.for('sibyl access-key route');
 
 // The same in every copy of this package.
 export const ROUTE_DESCRIPTION = Symbol.for('sibyl route description');

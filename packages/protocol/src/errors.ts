@@ -16,6 +16,7 @@ export const errorCatalog = {
     'Missing UCAN authentication: provide Authorization: Bearer <invocation> with X-Auth-Type: ucan, or an x-ucan-delegation header',
   ],
   invalid_invocation: [401, 'Invalid UCAN invocation'],
+  invalid_access_key: [401, 'Invalid access key: it is unknown, expired or revoked'],
   insufficient_credit: [402, 'Out of credit: settle the outstanding claims, then send again'],
   foreign_delegation: [403, 'The delegation was issued by another user'],
   invalid_decision: [403, 'The invocation does not sign this decision'],
@@ -27,6 +28,7 @@ export const errorCatalog = {
     403,
     'This oracle is open to invited users only. Ask its operator for an invitation.',
   ],
+  access_key_too_narrow: [403, 'This access key does not permit that'],
   delegation_ended: [403, 'The delegation that this turn runs under was revoked or has expired'],
   origin_not_allowed: [403, 'This origin may not connect'],
   invalid_confirmation: [403, 'The invocation does not confirm this'],
@@ -40,6 +42,7 @@ export const errorCatalog = {
   schedule_not_found: [404, 'No such schedule'],
   import_not_found: [404, 'No such import'],
   delegation_not_found: [404, 'No such delegation'],
+  access_key_not_found: [404, 'No such access key'],
   file_not_found: [404, 'No such file'],
   not_found: [404, 'No such route; /docs lists them'],
   method_not_allowed: [
@@ -52,6 +55,10 @@ export const errorCatalog = {
   too_many_sessions: [
     409,
     'You have as many sessions as this host keeps for one user; delete some, then open another',
+  ],
+  too_many_access_keys: [
+    409,
+    'You have as many access keys as this host keeps for one user; revoke some, then register another',
   ],
   not_queued: [
     409,
@@ -91,6 +98,10 @@ export const errorCatalog = {
   too_many_paused: [
     429,
     'Too many of your turns wait for an answer; answer or abort some, then send again',
+  ],
+  access_key_used_up: [
+    429,
+    'This access key has used its turns of today. Try again after midnight UTC.',
   ],
   too_many_streams: [
     429,

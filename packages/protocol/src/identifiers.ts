@@ -90,6 +90,8 @@ export const requestHeaders = {
   authorization: 'Bearer <invocation>: who is calling. Read only beside X-Auth-Type: ucan',
   'x-auth-type': 'ucan: read the Authorization header',
   'x-ucan-delegation': 'The user-to-oracle delegation, base64 CAR',
+  'x-api-key':
+    'An access key, on the routes that accept one; `Authorization: Bearer <key>` without X-Auth-Type is the same',
   'x-did': 'Informational, never used for authentication',
   'x-matrix-access-token': "Access token of the user's Matrix session",
   'x-matrix-homeserver': "Homeserver of the user's Matrix session",

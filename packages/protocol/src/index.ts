@@ -1,4 +1,13 @@
 export {
+  ACCESS_KEY_CAPABILITY,
+  ACCESS_KEY_MAX_DAYS,
+  AccessKeyCaveats,
+  AccessKeyInfo,
+  AccessKeyList,
+  AccessKeyRevoked,
+  RegisterAccessKey,
+} from './access-keys.js';
+export {
   ActivityEntry,
   ActivityPage,
   Approval,

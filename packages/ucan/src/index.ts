@@ -52,6 +52,7 @@ export type {
   VerifiedStatement,
 } from './verify/verdict.js';
 export {
+  type AccessKeyExpectation,
   type Charge,
   createVerifier,
   type GrantExpectation,

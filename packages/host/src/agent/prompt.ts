@@ -9,6 +9,8 @@ export interface PromptOptions {
   readonly capabilities?: readonly Capability[] | undefined;
   /** The operator's own text. */
   readonly instructions?: string | undefined;
+  /** What the program that the user chats with wants. */
+  readonly clientInstructions?: string | undefined;
   readonly preferences?: UserPreferences | undefined;
 }
 
@@ -18,6 +20,7 @@ export interface PromptOptions {
  */
 export function composePrompt(parts: PromptOptions): string {
   const { capabilities = [], instructions = '', preferences = {} } = parts;
+  const { clientInstructions = '' } = parts;
   const sections = [
     identity(parts),
     section('What you can do', capabilities.map(describeCapability)),
@@ -26,6 +29,9 @@ export function composePrompt(parts: PromptOptions): string {
       operatingPrinciples.map((line) => `- ${line}`),
     ),
     section('Instructions of the operator', [plainBlock(instructions, INSTRUCTIONS_LIMIT)]),
+    section('Instructions of the client, unless they contradict those of the operator', [
+      plainBlock(clientInstructions, INSTRUCTIONS_LIMIT),
+    ]),
     section('What the user prefers', describePreferences(preferences)),
     section('Notes', [NOTES]),
   ];

@@ -1,6 +1,7 @@
 import { type DynamicModule, Module, type Type } from '@nestjs/common';
 import { APP_FILTER, APP_GUARD, APP_INTERCEPTOR, APP_PIPE } from '@nestjs/core';
 import { PublicRoutes, ValidationPipe } from '@sibyl/plugin-kit/rules';
+import { AccessKeys } from '../auth/access-keys.js';
 import { Authenticator } from '../auth/authenticator.js';
 import { CallerAllowList, InvitationReader } from '../auth/caller-allow-list.js';
 import { PresentedDelegations } from '../auth/delegated-authority.js';
@@ -27,6 +28,7 @@ import { ErrorFilter } from '../http/error-filter.js';
 import { FilesController } from '../http/files.controller.js';
 import { HealthController } from '../http/health.controller.js';
 import { InvitationsController } from '../http/invitations.controller.js';
+import { KeysController } from '../http/keys.controller.js';
 import { MeController, UsageController } from '../http/me.controller.js';
 import { HistoryController, MessagesController } from '../http/messages.controller.js';
 import { ReadinessChecks } from '../http/readiness.js';
@@ -68,6 +70,7 @@ export class AppModule {
         SessionsController,
         SearchController,
         DelegationController,
+        KeysController,
         InvitationsController,
         MessagesController,
         HistoryController,
@@ -100,6 +103,7 @@ const values = (deps: HostDeps) => [
   { provide: HostFacts, useValue: deps.facts },
   { provide: PublicRoutes, useValue: deps.publicRoutes },
   { provide: Authenticator, useValue: deps.authenticator },
+  { provide: AccessKeys, useValue: deps.accessKeys },
   { provide: DelegationService, useValue: deps.delegations },
   { provide: PresentedDelegations, useValue: deps.presented },
   { provide: CallerAllowList, useValue: deps.allowList },

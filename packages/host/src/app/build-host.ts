@@ -19,6 +19,7 @@ import {
 import type { Logger } from 'pino';
 import type { Meter } from '../agent/agent.js';
 import { createLlms } from '../agent/ask-model.js';
+import { AccessKeys } from '../auth/access-keys.js';
 import { Authenticator } from '../auth/authenticator.js';
 import { CallerAllowList } from '../auth/caller-allow-list.js';
 import { DelegatedAuthority, PresentedDelegations } from '../auth/delegated-authority.js';
@@ -46,8 +47,9 @@ import { createEmbeddings } from '../models/embedding-model.js';
 import { createModels, type Models } from '../models/models.js';
 import { Metrics } from '../observability/metrics.js';
 import { type LoadedPlugins, loadPlugins } from '../plugins/load-plugins.js';
-import type { HostServices, TurnServices } from '../plugins/plugin-context.js';
+import type { HostServices } from '../plugins/plugin-context.js';
 import type { SelectedPlugin } from '../plugins/select-plugins.js';
+import type { TurnServices } from '../plugins/surface.js';
 import { openStore, type Store, WriteProbe } from '../store/store.js';
 import { StoreOutage } from '../store/store-outage.js';
 import type { Approvals } from '../turns/approvals.js';
@@ -73,6 +75,8 @@ export interface HostDeps extends OwnDataServices {
   readonly facts: HostFacts;
   readonly readiness: ReadinessChecks;
   readonly publicRoutes: PublicRoutes;
+  /** Patterns of the routes that accept access keys. */
+  readonly surfaceRoutes: readonly string[];
   readonly cluster: Cluster;
   readonly store: Store;
   readonly authenticator: Authenticator;
@@ -80,6 +84,7 @@ export interface HostDeps extends OwnDataServices {
   readonly allowList: CallerAllowList;
   readonly presented: PresentedDelegations;
   readonly delegations: DelegationService;
+  readonly accessKeys: AccessKeys;
   readonly rateLimits: RateLimits;
   /** Largest request body, in bytes. */
   readonly bodyLimit: number;
@@ -181,8 +186,8 @@ async function wire(
   const files = openFiles({ settings: config.files, store, logger, embeddings });
   const plugins = await wirePlugins([...selected, files.plugin], pluginDeps);
   try {
-    const { allowList, verifier, rules } = auth;
-    const access = { allowList, verifier, rules };
+    const { allowList, verifier, rules, accessKeys } = auth;
+    const access = { allowList, verifier, rules, accessKeys };
     const own = { cluster, metrics, budget, plugins: plugins.plugins };
     const needs = { ...shared, ...access, ...own };
     const turnDeps = wireTurns(needs);
@@ -225,6 +230,7 @@ function wireRoutes(
       ...plugins.flatMap(({ openRoutes }) => openRoutes),
       ...authExcludedRoutes,
     ]),
+    surfaceRoutes: plugins.flatMap(({ surfaceRoutes }) => surfaceRoutes),
     bodyLimit: config.bodyLimit,
     bodyBudget: new ByteBudget({
       maxBytes: config.bodiesLimit,
@@ -310,7 +316,8 @@ function wireAuth({ config, logger, metrics, oracle, store, cluster }: AuthDeps)
     verifierFor: (issuer) => createVerifier({ ...rules, singleUse: store.singleUse.of(issuer) }),
     logger,
   });
-  const login = { verifier, logger, metrics, allowDelegationLogin, presented };
+  const accessKeys = new AccessKeys({ verifier, authority, store, oracleDid });
+  const login = { verifier, logger, metrics, allowDelegationLogin, presented, accessKeys };
   const allowList = new CallerAllowList({ listed: callersAllow, callers, bus, logger });
   return {
     authenticator: new Authenticator(login),
@@ -321,6 +328,7 @@ function wireAuth({ config, logger, metrics, oracle, store, cluster }: AuthDeps)
     rules: new UserRules({ oracleDid, verifier, store: store.rules, bus, logger }),
     grants: new RunGrants({ verifier, grants: store.grants, allowList }),
     oracleAuthority,
+    accessKeys,
     delegations: new DelegationService({ oracleDid, verifier, authority, presented, store }),
   };
 }
@@ -334,7 +342,7 @@ function warnAboutMisuse(logger: Logger, { code, detail, cid, issuer }: UcanErro
   );
 }
 
-interface PluginDeps extends Omit<HostServices, 'publicUrl' | 'fetch' | 'llm'> {
+interface PluginDeps extends Omit<HostServices, 'publicUrl' | 'fetch' | 'llm' | 'models'> {
   readonly config: Config;
   readonly models: Models;
   /** Counts the model calls that plugins make outside of turns. */
@@ -352,6 +360,7 @@ async function wirePlugins(
     publicUrl: config.publicUrl,
     fetch: createPluginFetch(config),
     llm: createLlms({ modelFor: models.get, meter, signal: closing.signal }),
+    models,
   });
   const close = async () => {
     closing.abort(new Error('The host is closing'));

@@ -13,6 +13,7 @@ import type { OraclePlugin } from '@sibyl/plugin-kit';
 import { matrix } from '@sibyl/plugin-matrix';
 import { mcp } from '@sibyl/plugin-mcp';
 import { memory } from '@sibyl/plugin-memory';
+import { openaiApi } from '@sibyl/plugin-openai-api';
 import { schedules } from '@sibyl/plugin-schedules';
 import { slack } from '@sibyl/plugin-slack';
 import { userPreferences } from '@sibyl/plugin-user-preferences';
@@ -32,6 +33,7 @@ export const bundledPlugins: readonly OraclePlugin[] = [
   claims,
   slack,
   schedules,
+  openaiApi,
 ];
 
 /** Gives a user credit, in the store that the environment names. */

@@ -22,6 +22,7 @@ export function startCleanup(
     await store.idempotency.prune();
     await store.singleUse.prune(systemClock());
     await store.modelUsage.prune();
+    await store.sessions.pruneUnlisted();
     await files.sweep();
     await retention?.sweep();
     await store.reclaim();

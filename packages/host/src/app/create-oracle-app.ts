@@ -3,6 +3,7 @@ import type { IncomingMessage, Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { LanguageModelV4 } from '@ai-sdk/provider';
 import type { DynamicModule, LoggerService, Type } from '@nestjs/common';
+import type { CorsOptionsDelegate } from '@nestjs/common/interfaces/external/cors-options.interface.js';
 import { NestFactory } from '@nestjs/core';
 import type { NestExpressApplication } from '@nestjs/platform-express';
 import type {
@@ -15,7 +16,7 @@ import type {
 } from '@sibyl/plugin-kit';
 import { corsExposedHeaders, corsMethods, corsRequestHeaders } from '@sibyl/protocol';
 import { ConfigError, readEnvironment } from '@sibyl/server-kit/environment';
-import type { Express } from 'express';
+import type { Express, Request } from 'express';
 import type { Logger } from 'pino';
 import { type Config, checkConfig, readFeatures } from '../config/config.js';
 import { addLanguageModels } from '../config/models-config.js';
@@ -228,7 +229,10 @@ async function createNest(
 ): Promise<NestExpressApplication> {
   const nest = await NestFactory.create<NestExpressApplication>(
     AppModule.create(deps, modules),
-    new HttpAdapter(),
+    new HttpAdapter({
+      stallMs: config.turns.streamStallMs,
+      onError: (err) => deps.logger.error({ err }, 'stream of a plugin failed'),
+    }),
     { logger: new NestLog(deps.logger), bodyParser: false, abortOnError: false },
   );
   try {
@@ -368,7 +372,7 @@ function formatAddress(server: Server, host: string): string {
 /** Adds what every request passes before a route, in this order. */
 function useMiddlewares(
   nest: NestExpressApplication,
-  { logger, metrics, rateLimits }: HostDeps,
+  { logger, metrics, rateLimits, surfaceRoutes }: HostDeps,
   { trustProxy, corsOrigins }: Config,
 ): void {
   nest.disable('x-powered-by');
@@ -377,9 +381,24 @@ function useMiddlewares(
   nest.use(requestId);
   nest.use(accessLog(logger, metrics));
   nest.use(securityHeaders);
-  nest.enableCors({ ...corsOptions(corsOrigins), preflightContinue: true });
+  nest.enableCors(chooseCorsOptions(corsOptions(corsOrigins), surfaceRoutes));
   nest.use(answerOptions);
   nest.use(anonymousLimit(rateLimits));
+}
+
+/** Clients of other protocols send their own headers, so surfaces accept those that the browser announces. */
+function chooseCorsOptions(
+  options: ReturnType<typeof corsOptions>,
+  surfaceRoutes: readonly string[],
+): CorsOptionsDelegate<Request> {
+  const surfaces = surfaceRoutes.map(
+    (pattern) => new RegExp(`^${pattern.replaceAll(/:\w+/g, '[^/]+')}/?$`, 'i'),
+  );
+  const { allowedHeaders: _, ...surfaceOptions } = options;
+  return ({ path }, choose) => {
+    const isSurface = surfaces.some((pattern) => pattern.test(path));
+    choose(null as never, { ...(isSurface ? surfaceOptions : options), preflightContinue: true });
+  };
 }
 
 /** Only named origins may send credentials. */

@@ -1,7 +1,7 @@
 import { ModulesContainer } from '@nestjs/core';
 import type { NestExpressApplication } from '@nestjs/platform-express';
 import { DocumentBuilder, type OpenAPIObject, SwaggerModule } from '@nestjs/swagger';
-import { ROUTE_DESCRIPTION, type RouteDescription } from '@sibyl/plugin-kit';
+import { ACCESS_KEY_ROUTE, ROUTE_DESCRIPTION, type RouteDescription } from '@sibyl/plugin-kit';
 import type { PublicRoutes } from '@sibyl/plugin-kit/rules';
 import {
   ErrorBody,
@@ -79,6 +79,12 @@ function buildHead(oracle: OracleIdentity, { version }: HostFacts) {
       name: 'x-ucan-delegation',
       description: requestHeaders['x-ucan-delegation'],
     })
+    .addSecurity('accessKey', {
+      type: 'apiKey',
+      in: 'header',
+      name: 'x-api-key',
+      description: requestHeaders['x-api-key'],
+    })
     .build();
 }
 
@@ -95,7 +101,9 @@ function readRouteFacts(nest: NestExpressApplication): Map<string | undefined, R
         const handler = metatype.prototype[method];
         const isPublic = [handler, metatype].some((on) => Reflect.getMetadata(PUBLIC_ROUTE, on));
         const description = Reflect.getMetadata(ROUTE_DESCRIPTION, handler);
-        facts.set(operationIdFactory(metatype.name, method), { isPublic, description });
+        const acceptsKeys = Reflect.getMetadata(ACCESS_KEY_ROUTE, handler) === true;
+        const route = { isPublic, acceptsKeys, description };
+        facts.set(operationIdFactory(metatype.name, method), route);
       }
     }
   }
@@ -108,6 +116,7 @@ type Response = Exclude<Operation['responses'][string], undefined | { $ref: stri
 /** The decorators of a route. */
 interface RouteFacts {
   readonly isPublic?: boolean;
+  readonly acceptsKeys?: boolean;
   readonly description?: RouteDescription | undefined;
 }
 
@@ -133,12 +142,12 @@ const CALLER_HEADERS = ['x-auth-type', 'x-ucan-delegation', 'x-request-id'] as c
 /** Adds what all routes of a kind have in common, and the description of the handler. */
 function completeOperation(
   operation: Operation,
-  { path, isPublic, description }: RouteFacts & { readonly path: string },
+  { path, isPublic, acceptsKeys, description }: RouteFacts & { readonly path: string },
   components: SchemaComponents,
 ): void {
   const hasInput = operation.requestBody !== undefined || (operation.parameters ?? []).length > 0;
   operation.tags = [toTag(path)];
-  operation.security = isPublic ? [] : [{ invocation: [] }, { delegation: [] }];
+  operation.security = isPublic ? [] : listSchemes(acceptsKeys);
   addHeaders(operation, {
     common: isPublic ? ['x-request-id'] : CALLER_HEADERS,
     own: description?.headers ?? {},
@@ -174,6 +183,10 @@ const describeBytes = (types: readonly string[]) => ({
     ]),
   ),
 });
+const listSchemes = (acceptsKeys = false) =>
+  ['invocation', 'delegation', ...(acceptsKeys ? ['accessKey'] : [])].map((scheme) => ({
+    [scheme]: [],
+  }));
 
 /** Routes are grouped by the first part of their path. */
 function toTag(path: string): string {

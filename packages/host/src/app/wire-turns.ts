@@ -1,6 +1,7 @@
 import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import type { Verifier } from '@sibyl/ucan';
 import type { Logger } from 'pino';
+import type { AccessKeys } from '../auth/access-keys.js';
 import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
@@ -42,6 +43,7 @@ interface TurnDeps {
   readonly store: Store;
   readonly authority: DelegatedAuthority;
   readonly allowList: CallerAllowList;
+  readonly accessKeys: AccessKeys;
   readonly verifier: Verifier;
   readonly rules: UserRules;
   readonly grants: RunGrants;
@@ -145,6 +147,7 @@ function wireRuns(
     paused,
     approvals: new Approvals({ store, turns, verifier, oracle, metrics, logger }),
     takeover,
+    slots,
     missed: new MissedEvents(turns, runs),
     replies: new ReplySender({ reader, messages, slots, streamStallMs, logger }),
   };

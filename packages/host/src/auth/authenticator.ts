@@ -1,4 +1,4 @@
-import { OracleError } from '@sibyl/protocol';
+import { OracleError, type Result } from '@sibyl/protocol';
 import type {
   Charge,
   UcanError,
@@ -9,7 +9,7 @@ import type {
 } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { Metrics } from '../observability/metrics.js';
-import type { Caller, Credentials } from './caller.js';
+import type { Caller, Credentials, VerifiedAccessKey } from './caller.js';
 import type { PresentedDelegations } from './delegated-authority.js';
 import type { HeaderSink, RateLimits } from './rate-limits.js';
 
@@ -19,6 +19,9 @@ interface AuthenticatorDeps {
   readonly metrics: Metrics;
   readonly allowDelegationLogin: boolean;
   readonly presented: PresentedDelegations;
+  readonly accessKeys: {
+    verify(token: string, options: VerifyOptions): Promise<Result<VerifiedAccessKey, UcanError>>;
+  };
 }
 
 /** Turns credentials into a caller; rejects all invalid credentials with the same text. */
@@ -26,11 +29,12 @@ export class Authenticator {
   constructor(private readonly deps: AuthenticatorDeps) {}
 
   async authenticate(
-    { invocation, delegation }: Credentials,
+    { invocation, delegation, accessKey }: Credentials,
     options: VerifyOptions,
   ): Promise<Caller> {
     // An invalid invocation is final: falling back to the delegation would be a downgrade.
     if (invocation !== undefined) return this.byInvocation(invocation, delegation, options);
+    if (accessKey !== undefined) return this.byAccessKey(accessKey, delegation, options);
     if (delegation !== undefined) return this.byDelegation(delegation, options);
     throw new OracleError('missing_authentication');
   }
@@ -44,6 +48,19 @@ export class Authenticator {
     this.count('invocation', error);
     if (error) throw this.createRejection('invalid_invocation', error);
     return { did: ok.did, expiration: ok.expiration, presentedDelegation: delegation };
+  }
+
+  private async byAccessKey(
+    token: string,
+    delegation: string | undefined,
+    options: VerifyOptions,
+  ): Promise<Caller> {
+    const { ok, error } = await this.deps.accessKeys.verify(token, options);
+    this.count('access_key', error);
+    if (error) throw this.createRejection('invalid_access_key', error);
+    const { did, cid, cids: loginCids, expiration, caveats } = ok;
+    const accessKey = { cid, caveats };
+    return { did, expiration, loginCids, accessKey, presentedDelegation: delegation };
   }
 
   private async byDelegation(token: string, options: VerifyOptions): Promise<Caller> {
@@ -62,7 +79,10 @@ export class Authenticator {
   }
 
   /** The reason is only logged: it would help an attacker. */
-  private createRejection(code: 'invalid_invocation' | 'missing_authentication', fault: UcanError) {
+  private createRejection(
+    code: 'invalid_invocation' | 'invalid_access_key' | 'missing_authentication',
+    fault: UcanError,
+  ) {
     const temporary = toTemporaryError(fault);
     if (temporary) return temporary;
     const { cid, issuer, detail } = fault;

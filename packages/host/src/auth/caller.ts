@@ -1,4 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http';
+import type { AccessKeyCaveats } from '@sibyl/protocol';
 import type { Charge, VerifiedDelegation } from '@sibyl/ucan';
 
 /** The authenticated caller: the DID that the UCAN proves, never one from a header. */
@@ -10,16 +11,29 @@ export interface Caller {
   readonly login?: VerifiedDelegation;
   /** The UCANs that this login depends on; kept with turns that wait. */
   readonly loginCids?: readonly string[] | undefined;
+  /** The access key that served as the login: it permits no more than chatting. */
+  readonly accessKey?: AccessKeyLogin | undefined;
   /** The delegation in the request, not verified yet. */
   readonly presentedDelegation: string | undefined;
   /** Charges the caller and its address for verifying further tokens. */
   readonly charge?: Charge | undefined;
 }
 
+/** An access key and what it is narrowed to. */
+export interface AccessKeyLogin {
+  readonly cid: string;
+  readonly caveats: AccessKeyCaveats;
+}
+
+/** A valid, registered key and what it is narrowed to. */
+export type VerifiedAccessKey = VerifiedDelegation & Pick<AccessKeyLogin, 'caveats'>;
+
 /** The credentials in a request or handshake. */
 export interface Credentials {
   readonly invocation?: string | undefined;
   readonly delegation?: string | undefined;
+  /** Only on routes that accept access keys. */
+  readonly accessKey?: string | undefined;
 }
 
 /** The bearer token counts only with `X-Auth-Type: ucan`. */
@@ -29,6 +43,12 @@ export function readCredentials(headers: IncomingHttpHeaders): Credentials {
   // Credentials of another scheme may be for a proxy, so a delegation takes precedence over them.
   const isForeign = invocation === '' && !isBearer(headers.authorization);
   return { invocation: isForeign && delegation ? undefined : invocation, delegation };
+}
+
+/** An access key counts only without `X-Auth-Type`. */
+export function readAccessKey(headers: IncomingHttpHeaders): string | undefined {
+  if (headers['x-auth-type'] !== undefined) return undefined;
+  return readHeader(headers['x-api-key']) ?? (readBearer(headers.authorization) || undefined);
 }
 
 /** A repeated header arrives as a list; an invalid bearer token must not be ignored because of that. */

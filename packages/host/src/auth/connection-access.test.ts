@@ -35,6 +35,7 @@ async function watched() {
     metrics: new Metrics(),
     allowDelegationLogin: true,
     presented: undefined as never,
+    accessKeys: undefined as never,
   });
   const minted = mintAuthInvocation({
     signer: generateSigner(),

@@ -24,7 +24,9 @@ export class ErrorFilter implements ExceptionFilter {
     const answer = this.toAnswer(fault, request.requestId);
     if (response.headersSent) return void response.destroy();
     if (answer.retryAfterSeconds) response.setHeader('Retry-After', answer.retryAfterSeconds);
-    response.status(answer.body.statusCode).json(answer.body);
+    const { statusCode: status, code, message } = answer.body;
+    const described = { status, code, message: [message].flat().join('; ') };
+    response.status(status).json(request.formatError?.(described) ?? answer.body);
   }
 
   /** Counts a request that no guard has counted; returns the error if it is beyond the limit. */

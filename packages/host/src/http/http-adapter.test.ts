@@ -13,7 +13,10 @@ afterEach(() => {
 
 /** Serves with short timeouts; a response takes longer than all of them. */
 async function serve(): Promise<number> {
-  const adapter = new HttpAdapter({ headers: 1_000, request: 1_500, checkInterval: 50 });
+  const adapter = new HttpAdapter(
+    { stallMs: 1_000, onError: () => undefined },
+    { headers: 1_000, request: 1_500, checkInterval: 50 },
+  );
   adapter.initHttpServer();
   adapter.post('/body', (request: AsyncIterable<Buffer>, response: { end(body: string): void }) => {
     void text(request).then(

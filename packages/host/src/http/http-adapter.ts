@@ -1,8 +1,10 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { ExpressAdapter } from '@nestjs/platform-express';
+import { RouteReply } from '@sibyl/plugin-kit';
 import { type ErrorCode, OracleError } from '@sibyl/protocol';
-import { buildRawResponse } from './responses.js';
+import type { Response } from 'express';
+import { buildRawResponse, sendRouteReply } from './responses.js';
 
 /** Two tokens of 8192 characters each, and room for the rest. */
 const MAX_HEADER_BYTES = 32 * 1024;
@@ -36,9 +38,20 @@ export function allowLongBody({ socket }: IncomingMessage): () => void {
   return () => longBodies.delete(socket);
 }
 
+/** How streams of plugins are sent. */
+export interface StreamOptions {
+  /** How long a client may read nothing before it is disconnected. */
+  readonly stallMs: number;
+  /** Called if a stream fails: it is too late for an error response. */
+  readonly onError: (error: unknown) => void;
+}
+
 /** Express on a server with stricter limits, which answers parse errors as JSON too. */
 export class HttpAdapter extends ExpressAdapter {
-  constructor(private readonly timeouts = REQUEST_TIMEOUTS) {
+  constructor(
+    private readonly streams: StreamOptions,
+    private readonly timeouts = REQUEST_TIMEOUTS,
+  ) {
     super();
   }
 
@@ -59,6 +72,12 @@ export class HttpAdapter extends ExpressAdapter {
     // Without this listener, Node itself would reject requests with an unknown `Expect` header.
     server.on('checkExpectation', this.getInstance());
     this.httpServer = server;
+  }
+
+  /** Also sends what a route of a plugin returns instead of JSON. */
+  override reply(response: Response, body: unknown, statusCode?: number) {
+    if (body instanceof RouteReply) return sendRouteReply(response, body, this.streams);
+    return super.reply(response, body, statusCode);
   }
 
   /** Adds the backlog to the arguments that Nest passes. */

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { OracleError, RequestId } from '@sibyl/protocol';
 import type { NextFunction, Request, Response } from 'express';
 import type { Logger } from 'pino';
-import { readCredentials } from '../auth/caller.js';
+import { readAccessKey, readCredentials } from '../auth/caller.js';
 import type { RateLimits } from '../auth/rate-limits.js';
 import type { Metrics } from '../observability/metrics.js';
 import type { OracleRequest } from './ucan-guard.js';
@@ -90,7 +90,7 @@ export function anonymousLimit(limits: RateLimits) {
 
 function hasCredentials({ headers }: OracleRequest): boolean {
   const { invocation, delegation } = readCredentials(headers);
-  return invocation !== undefined || delegation !== undefined;
+  return [invocation, delegation, readAccessKey(headers)].some((sent) => sent !== undefined);
 }
 
 /** The part of a layer of Express's router that this file reads. */

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { STATUS_CODES } from 'node:http';
+import type { RouteReply } from '@sibyl/plugin-kit';
 import type { OracleError } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Frame } from '../store/runs/frames.js';
@@ -43,6 +44,30 @@ export async function sendSse(response: Response, options: SseOptions): Promise<
   } catch (error) {
     if (!(error instanceof ReaderGoneError)) options.onError?.(error);
     // The status is sent, so only disconnecting is left; the client can reconnect.
+    response.destroy();
+  } finally {
+    clearInterval(heartbeat);
+  }
+}
+
+/** Sends what a route of a plugin returned, at the pace of the client. An error before the first chunk is thrown. */
+export async function sendRouteReply(
+  response: Response,
+  { options: { status = 200, headers = {}, stream } }: RouteReply,
+  { stallMs, onError }: Pick<SseOptions, 'stallMs' | 'onError'>,
+): Promise<void> {
+  Object.assign(response.req, { rawBody: undefined });
+  const chunks = stream?.[Symbol.asyncIterator]();
+  let next = await chunks?.next();
+  response.writeHead(status, headers);
+  const heartbeat = setInterval(() => beat(response), HEARTBEAT_MS);
+  try {
+    for (; chunks && next && !next.done; next = await chunks.next())
+      await writePaced(response, next.value, stallMs);
+    response.end();
+  } catch (error) {
+    await chunks?.return?.();
+    if (!(error instanceof ReaderGoneError)) onError?.(error);
     response.destroy();
   } finally {
     clearInterval(heartbeat);

@@ -1,9 +1,10 @@
 import { type CanActivate, type ExecutionContext, Injectable, SetMetadata } from '@nestjs/common';
 import { Reflector } from '@nestjs/core';
+import { ACCESS_KEY_ROUTE, ROUTE_ERROR_FORMAT, type RouteError } from '@sibyl/plugin-kit';
 import { PublicRoutes } from '@sibyl/plugin-kit/rules';
 import type { Request, Response } from 'express';
 import { Authenticator, proveCaller } from '../auth/authenticator.js';
-import { type Caller, readCredentials } from '../auth/caller.js';
+import { type Caller, readAccessKey, readCredentials } from '../auth/caller.js';
 import { CallerAllowList } from '../auth/caller-allow-list.js';
 import { PresentedDelegations } from '../auth/delegated-authority.js';
 import { RateLimits } from '../auth/rate-limits.js';
@@ -23,6 +24,7 @@ export class UcanGuard implements CanActivate {
     const request = context.switchToHttp().getRequest<OracleRequest>();
     const response = context.switchToHttp().getResponse<Response>();
     const { authenticator, limits } = this;
+    request.formatError = this.reflector.get(ROUTE_ERROR_FORMAT, context.getHandler());
     const { ip: address, isCounted } = request;
     // The guard counts the request from here on.
     request.isCounted = true;
@@ -31,12 +33,17 @@ export class UcanGuard implements CanActivate {
       if (!isCounted) limits.takeAnonymous(address, response);
       return true;
     }
-    const credentials = readCredentials(request.headers);
+    const accessKey = this.acceptsKeys(context) ? readAccessKey(request.headers) : undefined;
+    const credentials = { ...readCredentials(request.headers), accessKey };
     request.caller = await proveCaller(
       { authenticator, limits },
       { credentials, address, headers: response, isCounted },
     );
     return true;
+  }
+
+  private acceptsKeys(context: ExecutionContext): boolean {
+    return this.reflector.get<boolean>(ACCESS_KEY_ROUTE, context.getHandler()) === true;
   }
 
   private isPublic(context: ExecutionContext): boolean {
@@ -86,6 +93,8 @@ export interface OracleRequest extends Request {
   requestId: string;
   /** Set once the caller is authenticated; absent on public routes. */
   caller?: Caller;
+  /** The errors of the route, if it has its own. */
+  formatError?: ((error: RouteError) => unknown) | undefined;
   /** Whether the limit of unauthenticated requests has been applied, or does not apply. */
   isCounted?: boolean;
 }

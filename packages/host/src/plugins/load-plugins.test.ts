@@ -27,6 +27,7 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
       ucan: {} as HostServices['ucan'],
       llm: {} as HostServices['llm'],
       embeddings: undefined,
+      models: {} as HostServices['models'],
       grants: {} as HostServices['grants'],
       authority: {} as HostServices['authority'],
       turns: new Promise(() => {}),

@@ -20,22 +20,20 @@ import type { Logger } from 'pino';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { RunGrants } from '../auth/run-grants.js';
+import type { Models } from '../models/models.js';
 import type { Run, RunKey } from '../store/runs/run.js';
 import type { SessionStore } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
-import type { Approvals } from '../turns/approvals.js';
-import type { PausedTurns } from '../turns/paused-turns.js';
 import { readError } from '../turns/run-log.js';
 import type { RunReader } from '../turns/run-reader.js';
-import type { SessionsService } from '../turns/sessions.js';
 import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
-import type { Turns } from '../turns/turns.js';
 import {
   createPluginIssue,
   describeError,
   type SelectedPlugin,
   switchOff,
 } from './select-plugins.js';
+import { createSurface, type TurnServices } from './surface.js';
 
 /** The services that the host gives to every plugin. */
 export interface HostServices extends DelegationServices {
@@ -47,6 +45,7 @@ export interface HostServices extends DelegationServices {
   readonly ucan: OracleUcan;
   readonly llm: Llms;
   readonly embeddings: Embeddings | undefined;
+  readonly models: Pick<Models, 'list'>;
   /** Resolves once the host is ready to take messages. */
   readonly turns: Promise<TurnServices>;
 }
@@ -68,6 +67,7 @@ export function createSetupContext(
     ucan,
     llm,
     embeddings,
+    models,
     turns,
     ...delegation
   }: HostServices,
@@ -86,6 +86,7 @@ export function createSetupContext(
     ucan,
     turns: createPluginTurns({ plugin, oracle, sessions: store.sessions, ready: turns }),
     delegatedTurns: createDelegatedTurns({ ...delegation, store, ready: turns }),
+    surface: createSurface({ plugin, store, models, ready: turns }),
     llm,
     embeddings,
   };
@@ -124,15 +125,6 @@ export class HookCalls implements SetupHooks {
   fail(problem: string, remedy = `Fix it, or ${switchOff(this.plugin)}`): void {
     this.issues.push(createPluginIssue(this.plugin, problem, remedy));
   }
-}
-
-/** Runs and reads turns. */
-export interface TurnServices {
-  readonly turns: Turns;
-  readonly sessions: SessionsService;
-  readonly paused: PausedTurns;
-  readonly approvals: Approvals;
-  readonly reader: RunReader;
 }
 
 interface PluginTurnsDeps {

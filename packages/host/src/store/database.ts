@@ -7,7 +7,7 @@ import type {
   PendingAnswer,
   RunStatus,
 } from '@sibyl/protocol';
-import type { Kysely } from 'kysely';
+import type { Generated, Kysely } from 'kysely';
 import type { DiskSpace } from './disk-space.js';
 import type { FileChunkRow, FileRow, PassageRow, PassageVectorRow } from './file-rows.js';
 import type { MigrationPlan } from './migrations/migrate.js';
@@ -95,6 +95,8 @@ export interface SessionRow {
   active_message_id: string | null;
   /** What it was before the last change, which a statement returns in this way. */
   previous_message_id: string | null;
+  /** 1 if it appears in no list and is deleted once it is not used any more. */
+  unlisted: Generated<number>;
 }
 
 interface RoomRow {
@@ -293,6 +295,13 @@ export interface DelegationRow {
   /** Null for a delegation that was presented in a request, but never stored by its user. */
   stored_at: number | null;
   last_used_at: number | null;
+  /** The fields below belong to access keys. */
+  name: string | null;
+  /** JSON. */
+  caveats: string | null;
+  /** The day (UTC) that `turns` counts. */
+  turns_day: string | null;
+  turns: number | null;
 }
 
 interface RevocationRow {

@@ -13,6 +13,7 @@ export interface NewSession {
   readonly oracleName?: string | undefined;
   readonly oracleEntityDid?: string | undefined;
   readonly title?: string | undefined;
+  readonly isUnlisted?: boolean | undefined;
   /** Default: the user's own room with this oracle. */
   readonly roomId?: string | undefined;
 }
@@ -58,11 +59,20 @@ const countSessions = prepareQuery((tables, { owner }: Pick<SessionKey, 'owner'>
     .where('owner', '=', owner),
 );
 
+const countListed = prepareQuery((tables, { owner }: Pick<SessionKey, 'owner'>) =>
+  tables
+    .selectFrom('sessions')
+    .select((e) => e.fn.countAll<number>().as('total'))
+    .where('owner', '=', owner)
+    .where('unlisted', '=', 0),
+);
+
 const listSessions = prepareQuery((tables, { owner, limit, offset }: SessionListRequest) =>
   tables
     .selectFrom('sessions')
     .select(COLUMNS)
     .where('owner', '=', owner)
+    .where('unlisted', '=', 0)
     .orderBy('last_updated_at', 'desc')
     .orderBy('id', 'desc')
     .limit(limit)
@@ -85,14 +95,16 @@ export class SessionStore {
   createWithin(limit: number, request: NewSession): Promise<Session | undefined> {
     return this.context.database.writeFor(request.owner, async (tables) => {
       const { rows } = await countSessions(tables, { owner: request.owner });
-      return (rows[0]?.total ?? 0) < limit ? this.insert(tables, request) : undefined;
+      const hasRoom =
+        (rows[0]?.total ?? 0) < limit || (await deleteOldestUnlisted(tables, request.owner));
+      return hasRoom ? this.insert(tables, request) : undefined;
     });
   }
 
-  /** Newest update first; `total` counts all sessions of the owner. */
+  /** Newest update first; `total` counts all listed sessions of the owner. */
   list({ owner, limit, offset }: SessionListRequest): Promise<SessionList> {
     return this.context.database.read(async (tables) => {
-      const counted = await countSessions(tables, { owner });
+      const counted = await countListed(tables, { owner });
       const { rows } = await listSessions(tables, { owner, limit, offset });
       return { sessions: rows.map(toSession), total: counted.rows[0]?.total ?? 0 };
     });
@@ -162,6 +174,19 @@ export class SessionStore {
     });
   }
 
+  /** Deletes unlisted sessions that have not been used for long; returns how many. */
+  pruneUnlisted(): Promise<number> {
+    const unusedSince = this.context.clock() - UNLISTED_MS;
+    return this.context.database.write(async (tables) => {
+      const { numDeletedRows } = await tables
+        .deleteFrom('sessions')
+        .where('unlisted', '=', 1)
+        .where('last_updated_at', '<', unusedSince)
+        .executeTakeFirstOrThrow();
+      return Number(numDeletedRows);
+    });
+  }
+
   private async insert(tables: Kysely<Schema>, request: NewSession): Promise<Session> {
     const { clock, newId } = this.context;
     const { owner, oracleDid } = request;
@@ -182,10 +207,44 @@ export class SessionStore {
       active_branch: 0,
       last_branch: 0,
       active_message_id: null,
+      unlisted: request.isUnlisted ? 1 : 0,
     };
     await tables.insertInto('sessions').values(row).execute();
     return toSession(row);
   }
+}
+
+/** How long an unlisted session is kept after its last use. */
+const UNLISTED_MS = 30 * 86_400_000;
+
+/** Makes room for another session; false if every unlisted session has a turn that has not ended. */
+async function deleteOldestUnlisted(tables: Kysely<Schema>, owner: string): Promise<boolean> {
+  const oldest = await tables
+    .selectFrom('sessions')
+    .select('id')
+    .where('owner', '=', owner)
+    .where('unlisted', '=', 1)
+    .where(({ not, exists, selectFrom }) =>
+      not(
+        exists(
+          selectFrom('runs')
+            .select('runs.id')
+            .whereRef('runs.owner', '=', 'sessions.owner')
+            .whereRef('runs.session_id', '=', 'sessions.id')
+            .where('runs.status', 'in', ['queued', 'running']),
+        ),
+      ),
+    )
+    .orderBy('last_updated_at')
+    .limit(1)
+    .executeTakeFirst();
+  if (!oldest) return false;
+  await tables
+    .deleteFrom('sessions')
+    .where('owner', '=', owner)
+    .where('id', '=', oldest.id)
+    .execute();
+  return true;
 }
 
 /** The title of a session without a title. */

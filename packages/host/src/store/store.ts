@@ -1,6 +1,7 @@
 import { withTimeout } from '@sibyl/server-kit';
 import { sql } from 'kysely';
 import { createHostId } from '../bus/host-bus.js';
+import { AccessKeyStore } from './access-key-store.js';
 import { ActivityStore } from './activity-store.js';
 import { ApprovalStore } from './approval-store.js';
 import { CallerStore } from './caller-store.js';
@@ -46,6 +47,7 @@ export interface Store {
   readonly roomState: RoomStateStore;
   readonly delegations: DelegationStore;
   readonly grants: GrantStore;
+  readonly accessKeys: AccessKeyStore;
   readonly revocations: RevocationStore;
   readonly singleUse: SingleUseStore;
   readonly callers: CallerStore;
@@ -127,6 +129,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     roomState: new RoomStateStore(context, rooms),
     delegations: new DelegationStore(context, vault),
     grants: new GrantStore(context, vault),
+    accessKeys: new AccessKeyStore(context),
     revocations: new RevocationStore(context),
     singleUse: new SingleUseStore(context),
     callers: new CallerStore(context),

@@ -27,6 +27,8 @@ export class SessionsService {
   async open(wanted: {
     readonly owner: string;
     readonly title?: string | undefined;
+    /** Whether it appears in no list and is deleted once it is not used any more. */
+    readonly isUnlisted?: boolean | undefined;
   }): Promise<Session> {
     const { did: oracleDid, name: oracleName, entityDid: oracleEntityDid } = this.deps.oracle;
     const session = await this.create({ ...wanted, oracleDid, oracleName, oracleEntityDid });

@@ -53,6 +53,7 @@ function loadPlugin({ tools = [], subAgents = [], middlewares = [] }: Contributi
     gate: undefined,
     nestModules: [],
     openRoutes: [],
+    surfaceRoutes: [],
   };
 }
 
@@ -97,7 +98,7 @@ async function attempt(
   const ucan = {} as TurnUcan;
   const policy = new ToolPolicy({ operator: [], rules, hooks, ucan, onRan: () => {} });
   const shared = { plugins, contexts, policy, chain, hooks, warn };
-  const gathered = await gatherTools({ ...request, models, ...shared });
+  const gathered = await gatherTools({ ...request, models, ...shared, surface: undefined });
   const tools = gathered.map(({ tool }) => tool);
   const ended = await runUntilCrash({ ...request, tools: () => tools }, journal);
   const { parts = [], thrown } = ended ?? {};

@@ -1,5 +1,5 @@
 import { setImmediate as yieldToOthers } from 'node:timers/promises';
-import type { SubAgent, Tool, TurnContext, Visibility } from '@sibyl/plugin-kit';
+import type { ClientTool, SubAgent, Tool, TurnContext, Visibility } from '@sibyl/plugin-kit';
 import { checkSubAgent, checkTool, type LoadedPlugin, runTool } from '@sibyl/plugin-kit/rules';
 import { z } from 'zod';
 import type { AgentPart, AgentRequest, AgentTool } from '../agent/agent.js';
@@ -15,6 +15,7 @@ import { createInterrupt } from './interrupts.js';
 import type { MiddlewareChain } from './middlewares.js';
 import type { ToolPolicy } from './tool-policy.js';
 import type { TurnContexts } from './turn-context.js';
+import type { SurfaceExtras } from './turn-request.js';
 
 /** Limit for the schemas of all tools of a turn: every model call sends them. */
 const MAX_CHARACTERS = 1024 * 1024;
@@ -26,6 +27,8 @@ export interface ToolTurn extends SubAgentTurn {
   readonly contexts: TurnContexts;
   readonly policy: ToolPolicy;
   readonly warn: TurnContext['warn'];
+  /** The client tools belong to this plugin. */
+  readonly surface: SurfaceExtras | undefined;
   readonly signal: AbortSignal;
 }
 
@@ -74,8 +77,20 @@ async function getRequestContribution(plugin: LoadedPlugin, turn: ToolTurn): Pro
     callRequestHook({ plugin, hook: 'getRequestTools', turn }, readTools),
     callRequestHook({ plugin, hook: 'getRequestSubAgents', turn }, readSubAgents),
   ]);
-  return { plugin, tools, subAgents };
+  const { plugin: surface, clientTools = [] } = turn.surface ?? {};
+  const declared = surface === plugin.name ? clientTools.map(toClientTool) : [];
+  return { plugin, tools: [...tools, ...declared], subAgents };
 }
+
+/** The client runs the tool: the turn pauses until it has sent the result. */
+const toClientTool = ({ name, description, schema }: ClientTool): Tool => ({
+  name,
+  description: description || name,
+  inputSchema: schema,
+  visibility: 'always',
+  run: (args, { interrupt }) =>
+    interrupt({ kind: 'tool_call', schema: {}, data: { toolName: name, args } }),
+});
 
 interface RequestHook {
   readonly plugin: LoadedPlugin;

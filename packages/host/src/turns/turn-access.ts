@@ -1,17 +1,33 @@
 import { OracleError } from '@sibyl/protocol';
+import type { AccessKeys } from '../auth/access-keys.js';
 import type { Caller } from '../auth/caller.js';
 import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { LiveRun } from './run-log.js';
+import type { TurnRequest } from './turn-request.js';
 
 interface TurnAccessDeps {
   readonly authority: Pick<DelegatedAuthority, 'onRevoked' | 'hasRevoked'>;
   readonly allowList: Pick<CallerAllowList, 'watch' | 'isAllowed'>;
+  readonly accessKeys: Pick<AccessKeys, 'takeTurn' | 'returnTurn'>;
 }
 
 /** Ends turns whose callers lose access: at once if a host of the database revokes it, otherwise within seconds. */
 export class TurnAccess {
   constructor(private readonly deps: TurnAccessDeps) {}
+
+  /** Throws if the access key of the caller does not permit the turn; otherwise counts it. */
+  async admit({ caller, sessionId, message }: TurnRequest): Promise<void> {
+    const { session = sessionId, model = message.model } = caller.accessKey?.caveats ?? {};
+    if (session !== sessionId || model !== message.model)
+      throw new OracleError('access_key_too_narrow');
+    await this.deps.accessKeys.takeTurn(caller);
+  }
+
+  /** Does not count a turn that was admitted and did not start. */
+  async release({ caller }: TurnRequest): Promise<void> {
+    await this.deps.accessKeys.returnTurn(caller);
+  }
 
   /** Throws if the caller of a turn that waited has lost access meanwhile. */
   async assertKept({ did, loginCids = [] }: Caller): Promise<void> {

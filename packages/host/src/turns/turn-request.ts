@@ -1,4 +1,4 @@
-import type { RunPermission } from '@sibyl/plugin-kit';
+import type { RunPermission, SurfaceTurn } from '@sibyl/plugin-kit';
 import {
   type Attachment,
   OracleError,
@@ -40,6 +40,8 @@ export interface TurnRequest {
   readonly client: string;
   /** The delegation that the turn runs under, if its user is not there; the turn ends with it. */
   readonly permission?: RunPermission | undefined;
+  /** What a client of another protocol sent, and the plugin that serves it. */
+  readonly surface?: SurfaceExtras | undefined;
   /** Whether a paused turn of the session makes this one wait instead of being canceled by it. */
   readonly waitsForPaused?: boolean | undefined;
   /** A repeated request with this key joins the run of the first one. */
@@ -60,6 +62,13 @@ export async function readQuestion(
   const attachments = listAttachments(question);
   const asked = { metadata, ...message, message: content, attachments };
   return { ...request, origin: { questionId }, message: asked };
+}
+
+export interface SurfaceExtras {
+  readonly plugin: string;
+  readonly instructions?: SurfaceTurn['instructions'] | undefined;
+  readonly history?: SurfaceTurn['history'] | undefined;
+  readonly clientTools?: SurfaceTurn['clientTools'] | undefined;
 }
 
 /** Converts a request to JSON that another host can execute. */

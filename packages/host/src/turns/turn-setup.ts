@@ -103,7 +103,8 @@ export class TurnSetup {
     ]);
     // Only the first message of a session has no parent.
     if (recent[0]?.parent !== undefined) warn('history_shortened', TOO_OLD);
-    const messages = recent.filter((message) => isPrompted(message, live.run));
+    const stored = recent.filter((message) => isPrompted(message, live.run));
+    const messages = [...toEarlierMessages(request, live.run), ...stored];
     const facts = buildTurnFacts({ request, session, messages, delegation });
     const models = this.selectModels(job);
     const policy = this.createPolicy(job, rules);
@@ -147,6 +148,7 @@ export class TurnSetup {
       chain,
       hooks,
       warn,
+      surface: turn.request.surface,
       signal,
     });
     const state = this.openHostState(turn);
@@ -158,7 +160,7 @@ export class TurnSetup {
     return {
       ...shared,
       model,
-      system: this.buildPrompt(contexts, capabilities),
+      system: this.buildPrompt(contexts, capabilities, turn.request),
       messages: toModelMessages(messages, { timezone, now: Date.now(), degraded }),
       tools: () => capabilities.tools,
       reasoning,
@@ -189,12 +191,17 @@ export class TurnSetup {
     };
   }
 
-  private buildPrompt({ state }: TurnContexts, { described }: Capabilities): string {
+  private buildPrompt(
+    { state }: TurnContexts,
+    { described }: Capabilities,
+    { surface }: TurnRequest,
+  ): string {
     const { oracle, settings } = this.deps;
     return composePrompt({
       oracleName: oracle.name,
       capabilities: described,
       instructions: settings.instructions,
+      clientInstructions: surface?.instructions,
       preferences: state.userPreferences,
     });
   }
@@ -232,6 +239,18 @@ export class TurnSetup {
 /** Omits the partial answer of failed turns, and of earlier attempts of this turn, which its steps contain. */
 function isPrompted({ type, error, id }: Message, run: Run): boolean {
   return type === 'human' || (error?.status !== 'failed' && id !== run.messageId);
+}
+
+/** The conversation before the message, if the client keeps it itself. */
+function toEarlierMessages({ surface }: TurnRequest, run: Run): Message[] {
+  const { owner, sessionId, requestId, branch, createdAt } = run;
+  return (surface?.history ?? []).map(({ role, text, toolCalls = [] }, i): Message => {
+    const calls = toolCalls.map((call) => ({ type: 'tool-call', call }) as const);
+    const parts = calls.length > 0 ? { parts: [{ type: 'text', text } as const, ...calls] } : {};
+    const type = role === 'user' ? 'human' : 'ai';
+    const place = { id: `earlier-${i}`, owner, sessionId, requestId, branch, turn: 0, seq: 0 };
+    return { ...place, type, content: text, ...parts, isComplete: true, createdAt };
+  });
 }
 
 /** What earlier attempts of a turn have done. */

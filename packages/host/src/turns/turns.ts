@@ -295,10 +295,11 @@ export class Turns {
     const runId = this.deps.store.runs.newId();
     this.starting.add(runId);
     try {
-      const account = await this.deps.gates.admit(this.toGateRequest(request));
+      const account = await this.admit(request);
       const turn = { request, session, account, slot };
-      return await this.store(runId, turn, idempotency).catch((error) => {
+      return await this.store(runId, turn, idempotency).catch(async (error) => {
         void account.settle();
+        await this.deps.access.release(request);
         throw error;
       });
     } catch (error) {
@@ -307,6 +308,15 @@ export class Turns {
     } finally {
       this.starting.delete(runId);
     }
+  }
+
+  private async admit(request: TurnRequest): Promise<TurnAccount> {
+    const { access, gates } = this.deps;
+    await access.admit(request);
+    return gates.admit(this.toGateRequest(request)).catch(async (error) => {
+      await access.release(request);
+      throw error;
+    });
   }
 
   /** A message that interrupts a turn of this host replaces it. */

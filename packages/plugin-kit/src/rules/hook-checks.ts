@@ -71,7 +71,8 @@ const checkMiddleware = checkFields('middleware', (middleware) => {
 const checkRoute = checkFields('route', ({ method, path, auth, summary, handler }) => {
   if (!METHODS.has(method)) return `its method must be one of ${[...METHODS].join(', ')}`;
   if (typeof path !== 'string' || !path.startsWith('/')) return 'its path must start with /';
-  if (auth !== 'user' && auth !== 'public') return "its auth must be 'user' or 'public'";
+  if (!['user', 'access-key', 'public'].some((allowed) => allowed === auth))
+    return "its auth must be 'user', 'access-key' or 'public'";
   // A wildcard would open every other route below it as well.
   if (auth === 'public' && path.includes('*')) return 'a public route cannot have a wildcard';
   if (!isText(summary)) return 'it has no summary';

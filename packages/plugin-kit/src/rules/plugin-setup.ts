@@ -27,6 +27,8 @@ export interface LoadedPlugin extends SelectedPlugin {
   readonly gate: MessageGate | undefined;
   readonly nestModules: readonly (Type | DynamicModule)[];
   readonly openRoutes: readonly AuthExcludedRoute[];
+  /** Patterns of the routes that accept access keys. */
+  readonly surfaceRoutes: readonly string[];
 }
 
 /** A call of one hook while the host starts. */
@@ -195,7 +197,7 @@ async function callRouteHooks({
   selected: { plugin, name },
   hooks,
   context,
-}: StartedPlugin): Promise<Pick<LoadedPlugin, 'nestModules' | 'openRoutes'>> {
+}: StartedPlugin): Promise<Pick<LoadedPlugin, 'nestModules' | 'openRoutes' | 'surfaceRoutes'>> {
   const routes = await hooks.call({
     hook: 'routes',
     run: () => (typeof plugin.routes === 'function' ? plugin.routes(context) : plugin.routes),
@@ -221,6 +223,7 @@ async function callRouteHooks({
   return {
     nestModules: [...nestModules, ...routeModules],
     openRoutes: [...excludedRoutes, ...publicRoutes],
+    surfaceRoutes: routes.flatMap(({ auth, path }) => (auth === 'access-key' ? [path] : [])),
   };
 }
 

@@ -11,16 +11,24 @@ import {
   Req,
   RequestMapping,
   RequestMethod,
+  SetMetadata,
 } from '@nestjs/common';
 import { describeIssues, OracleError } from '@sibyl/protocol';
 import type { AuthExcludedRoute } from '../plugin.js';
-import { type Caller, Describe, type Route } from '../routes.js';
+import {
+  ACCESS_KEY_ROUTE,
+  type Caller,
+  Describe,
+  ROUTE_ERROR_FORMAT,
+  type Route,
+} from '../routes.js';
 
 interface HttpRequest {
   readonly caller?: Caller;
   readonly params: Readonly<Record<string, string>>;
   readonly headers: Readonly<Record<string, string | undefined>>;
   readonly rawBody?: Buffer;
+  readonly res: { once(event: 'close', listener: () => void): unknown };
 }
 
 /** Builds the Nest module for the routes of a plugin, so that guards, pipes and filters apply to them. */
@@ -46,6 +54,11 @@ function addHandler(prototype: object, route: Route): void {
       body: sent,
       headers: request.headers,
       rawBody: request.rawBody ?? Buffer.alloc(0),
+      get signal() {
+        const gone = new AbortController();
+        request.res.once('close', () => gone.abort());
+        return gone.signal;
+      },
     });
   const value = Object.defineProperty(handle, 'name', { value: name });
   const descriptor = { value, writable: true, configurable: true, enumerable: false };
@@ -57,6 +70,8 @@ function addHandler(prototype: object, route: Route): void {
   RequestMapping({ method: RequestMethod[method], path })(prototype, name, descriptor);
   HttpCode(status)(prototype, name, descriptor);
   Describe(route)(prototype, name, descriptor);
+  SetMetadata(ROUTE_ERROR_FORMAT, route.formatError)(prototype, name, descriptor);
+  if (route.auth === 'access-key') SetMetadata(ACCESS_KEY_ROUTE, true)(prototype, name, descriptor);
 }
 
 /** Paths such as `/a/b` and `/a-b` have the same words, so the second one gets a number. */

@@ -18,6 +18,7 @@ import type {
 import type { Embeddings } from '../embeddings.js';
 import type { ModelRole } from '../model.js';
 import type { OraclePlugin } from '../plugin.js';
+import type { Surface } from '../surface.js';
 import {
   type DelegatedTurn,
   type DelegatedTurns,
@@ -120,6 +121,13 @@ export class TestHost {
     deny: async () => {
       throw new OracleError('approval_not_found');
     },
+  };
+
+  readonly surface: Surface = {
+    for: () => {
+      throw new Error('There are no turns of callers in this test: use a host');
+    },
+    models: [],
   };
 
   onClose(task: () => void | Promise<void>): void {

@@ -132,6 +132,7 @@ async function createCandidate(
       ucan: host.ucan,
       turns: host.turns,
       delegatedTurns: host.delegatedTurns,
+      surface: host.surface,
       llm: host.llm,
       embeddings: host.options.embeddings,
     },

@@ -37,7 +37,13 @@ export interface VerifierOptions {
   readonly cacheBytes?: number;
 }
 
-export type TokenPurpose = 'invocation' | 'delegation' | 'grant' | 'single_use' | 'statement';
+export type TokenPurpose =
+  | 'invocation'
+  | 'delegation'
+  | 'grant'
+  | 'single_use'
+  | 'statement'
+  | 'access_key';
 
 export interface VerifyOptions {
   /**
@@ -56,6 +62,12 @@ export type Charge = (cost: VerificationCost) => Settle | undefined;
 
 /** Receives the outcome of a verification that was charged for. */
 export type Settle = (isProven: boolean) => void;
+
+export interface AccessKeyExpectation extends VerifyOptions {
+  /** The only capability of the key; its caveats are not interpreted. */
+  readonly capability: Capability;
+  readonly maxTtlSeconds: number;
+}
 
 export interface GrantExpectation extends VerifyOptions {
   /** Such as `oracle/run`. */
@@ -84,6 +96,11 @@ export interface Verifier {
   verifyDelegation(
     token: unknown,
     options?: VerifyOptions,
+  ): Promise<Result<VerifiedDelegation, UcanError>>;
+  /** A long-lived token without proofs for exactly one capability, which a user gives to a program. */
+  verifyAccessKey(
+    token: unknown,
+    expectation: AccessKeyExpectation,
   ): Promise<Result<VerifiedDelegation, UcanError>>;
   /**
    * What a user lets the oracle itself do later: exactly one capability with an ability of the oracle, without proofs.
@@ -122,6 +139,7 @@ class CachingVerifier implements Verifier {
   private readonly invocations: VerdictCache<VerifiedInvocation>;
   private readonly delegations: VerdictCache<VerifiedDelegation>;
   private readonly grants: VerdictCache<VerifiedDelegation>;
+  private readonly accessKeys: VerdictCache<VerifiedDelegation>;
   private readonly signatures: SignatureVerifier;
 
   constructor(options: VerifierOptions) {
@@ -133,6 +151,7 @@ class CachingVerifier implements Verifier {
     this.invocations = new VerdictCache(cache);
     this.delegations = new VerdictCache(cache);
     this.grants = new VerdictCache({ ...cache, maxBytes: maxBytes / 4 });
+    this.accessKeys = new VerdictCache(cache);
     this.signatures = new SignatureVerifier(options.resolver, maxBytes / 4);
   }
 
@@ -166,6 +185,23 @@ class CachingVerifier implements Verifier {
     // A cached verdict may have been reached for another ability.
     const isOther = result.ok?.capabilities.some((granted) => granted.can !== can);
     return this.reported('grant', isOther ? refuse('wrong_capability', `not ${can}`) : result);
+  }
+
+  async verifyAccessKey(text: unknown, expectation: AccessKeyExpectation) {
+    const { capability, maxTtlSeconds } = expectation;
+    const result = await this.verifyCached(text, expectation, {
+      cache: this.accessKeys,
+      check: (token) =>
+        checkInvocation(token, {
+          audiences: this.audiences,
+          capability,
+          now: this.clock(),
+          maxTtlSeconds,
+          allowsCaveats: true,
+        }),
+      toVerdict: toDelegation,
+    });
+    return this.reported('access_key', result);
   }
 
   async verifySingleUse(text: unknown, expectation: SingleUseExpectation) {
@@ -218,7 +254,7 @@ class CachingVerifier implements Verifier {
   }
 
   forget(matches: (verdict: Verdict) => boolean): number {
-    const caches = [this.invocations, this.delegations, this.grants];
+    const caches = [this.invocations, this.delegations, this.grants, this.accessKeys];
     return caches.reduce((dropped, cache) => dropped + cache.forget(matches), 0);
   }
 

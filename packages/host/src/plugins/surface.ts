@@ -1,0 +1,201 @@
+import { randomUUID } from 'node:crypto';
+import type { CallerTurns, Surface, SurfaceRun, SurfaceTurn } from '@sibyl/plugin-kit';
+import { describeIssues, Id, OracleError, type ReplyPart, SendMessage } from '@sibyl/protocol';
+import type { Caller } from '../auth/caller.js';
+import type { Models } from '../models/models.js';
+import type { Run } from '../store/runs/run.js';
+import type { RunStore } from '../store/runs/run-store.js';
+import type { SessionStore } from '../store/session-store.js';
+import type { Approvals } from '../turns/approvals.js';
+import type { PausedTurns } from '../turns/paused-turns.js';
+import type { RunReader } from '../turns/run-reader.js';
+import type { SessionsService } from '../turns/sessions.js';
+import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
+import type { Turns } from '../turns/turns.js';
+
+/** Runs and reads turns. */
+export interface TurnServices {
+  readonly turns: Turns;
+  readonly paused: PausedTurns;
+  readonly approvals: Approvals;
+  readonly reader: RunReader;
+  readonly sessions: SessionsService;
+  /** Limits the streams of each user. */
+  readonly slots: { take(owner: string): () => void };
+}
+
+interface SurfaceDeps {
+  readonly plugin: string;
+  readonly store: { readonly sessions: SessionStore; readonly runs: RunStore };
+  readonly models: Pick<Models, 'list'>;
+  /** Resolves once the host is ready; earlier requests wait for it. */
+  readonly ready: Promise<TurnServices>;
+}
+
+/** What a surface can do for the callers of its routes. */
+export function createSurface(deps: SurfaceDeps): Surface {
+  return {
+    for: (caller) => new SurfaceTurns(deps, requireProven(caller)),
+    get models() {
+      const { models, default: standard } = deps.models.list();
+      return models.map(({ id }) => ({ id, isDefault: id === standard }));
+    },
+  };
+}
+
+/** Routes receive the caller that the guard has authenticated. */
+function requireProven(caller: { readonly did: string }): Caller {
+  if ('expiration' in caller) return caller as Caller;
+  throw new TypeError('Pass the caller that the route received');
+}
+
+/** The turns of one caller, within the caveats of its access key. */
+class SurfaceTurns implements CallerTurns {
+  // Plugins hold this object.
+  readonly #deps: SurfaceDeps;
+  readonly #caller: Caller;
+
+  constructor(deps: SurfaceDeps, caller: Caller) {
+    this.#deps = deps;
+    this.#caller = caller;
+  }
+
+  get onlySession(): string | undefined {
+    return this.#caller.accessKey?.caveats.session;
+  }
+
+  async openSession({ title, isUnlisted }: { title?: string; isUnlisted?: boolean } = {}) {
+    if (this.onlySession !== undefined) throw new OracleError('access_key_too_narrow');
+    const { sessions } = await this.#deps.ready;
+    const { id } = await sessions.open({ owner: this.#caller.did, title, isUnlisted });
+    return { sessionId: id };
+  }
+
+  async hasSession(sessionId: string): Promise<boolean> {
+    if (!this.#permits(sessionId)) return false;
+    return (await this.#deps.store.sessions.find(this.#key(sessionId))) !== undefined;
+  }
+
+  async deleteSession(sessionId: string): Promise<void> {
+    if (!this.#permits(sessionId)) throw new OracleError('session_not_found');
+    await (await this.#deps.ready).sessions.remove(this.#key(sessionId));
+  }
+
+  async start(turn: SurfaceTurn): Promise<SurfaceRun> {
+    const { turns, reader } = await this.#deps.ready;
+    const runId = await turns.start(this.#toTurnRequest(turn));
+    return toSurfaceRun(await reader.find({ owner: this.#caller.did, runId }));
+  }
+
+  async findRun(runId: string): Promise<SurfaceRun | undefined> {
+    const run = await this.#find(runId);
+    return run && toSurfaceRun(run);
+  }
+
+  async currentRun(sessionId: string): Promise<SurfaceRun | undefined> {
+    if (!(await this.hasSession(sessionId))) return undefined;
+    const run = await this.#deps.store.runs.current(this.#key(sessionId));
+    return run && toSurfaceRun(run);
+  }
+
+  async *read(
+    runId: string,
+    { after = 0, signal }: { readonly after?: number; readonly signal: AbortSignal },
+  ) {
+    const { reader, slots } = await this.#deps.ready;
+    const run = await this.#find(runId);
+    if (!run) throw new OracleError('run_not_found');
+    const release = slots.take(this.#caller.did);
+    try {
+      for await (const frames of reader.read(run, after, signal))
+        for (const { seq, event, data } of frames)
+          yield { ...({ event, data: JSON.parse(data) } as ReplyPart), seq };
+    } finally {
+      release();
+    }
+  }
+
+  async abort(sessionId: string): Promise<boolean> {
+    if (!this.#permits(sessionId)) return false;
+    return (await this.#deps.ready).turns.abort(this.#key(sessionId));
+  }
+
+  async pending(sessionId: string) {
+    if (!this.#permits(sessionId)) return [];
+    const questions = await (await this.#deps.ready).paused.pending(this.#key(sessionId));
+    return questions.map(({ id, kind, schema, data, expiresAt, isApproval }) => {
+      return { id, kind, schema, data, expiresAt, isApproval };
+    });
+  }
+
+  async answer({ id, value }: { readonly id: string; readonly value: unknown }) {
+    const { paused } = await this.#deps.ready;
+    const key = { owner: this.#caller.did, interruptId: id };
+    const interrupt = Id.safeParse(id).success
+      ? await this.#deps.store.runs.findInterrupt(key)
+      : undefined;
+    if (!interrupt || !this.#permits(interrupt.sessionId))
+      throw new OracleError('interrupt_not_found');
+    if (interrupt.kind === 'confirmation')
+      throw new OracleError('forbidden', { message: 'A confirmation needs your signature' });
+    return paused.answer({ ...key, value });
+  }
+
+  async #find(runId: string): Promise<Run | undefined> {
+    if (!Id.safeParse(runId).success) return undefined;
+    const { reader } = await this.#deps.ready;
+    const run = await reader.find({ owner: this.#caller.did, runId }).catch((error) => {
+      if (error instanceof OracleError && error.code === 'run_not_found') return undefined;
+      throw error;
+    });
+    return run && this.#permits(run.sessionId) ? run : undefined;
+  }
+
+  #permits(sessionId: string): boolean {
+    const { onlySession = sessionId } = this;
+    return sessionId === onlySession && Id.safeParse(sessionId).success;
+  }
+
+  #key(sessionId: string) {
+    return { owner: this.#caller.did, sessionId };
+  }
+
+  #toTurnRequest(turn: SurfaceTurn): TurnRequest {
+    const { sessionId, message, instructions, history, clientTools, idempotencyKey } = turn;
+    const { responseSchema, reasoningEffort, multitask } = turn;
+    const model = turn.model ?? this.#caller.accessKey?.caveats.model;
+    const sent = SendMessage.safeParse({
+      message,
+      model,
+      responseSchema,
+      reasoningEffort,
+      multitask,
+      tools: clientTools,
+    });
+    if (!sent.success) {
+      const message = describeIssues(sent.error.issues, 'message');
+      throw new OracleError('validation_failed', { message });
+    }
+    const { timezone, warnings } = readTimezone(turn.timezone);
+    const { tools: _, attachments: __, ...accepted } = sent.data;
+    return {
+      caller: this.#caller,
+      sessionId,
+      requestId: randomUUID(),
+      message: { ...accepted, message },
+      user: { timezone },
+      warnings,
+      client: this.#deps.plugin,
+      surface: { plugin: this.#deps.plugin, instructions, history, clientTools },
+      idempotencyKey,
+    };
+  }
+}
+
+const toSurfaceRun = ({ id, sessionId, status, createdAt, messageId }: Run): SurfaceRun => ({
+  runId: id,
+  sessionId,
+  status,
+  createdAt,
+  messageId,
+});

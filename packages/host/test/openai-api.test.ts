@@ -1,0 +1,399 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { createKey } from './support/access-key.js';
+import { useControlledHost } from './support/controlled-host.js';
+import { TestUser } from './support/user.js';
+
+const test = useControlledHost();
+const MODEL = 'openai-compatible/controlled';
+let key = '';
+beforeAll(async () => {
+  key = (await createKey(test.alice)).key;
+});
+
+const request = (path: string, body?: object, { as = key, method = 'POST', signal }: Choice = {}) =>
+  fetch(`${test.host.url}/v1${path}`, {
+    method: body ? 'POST' : method,
+    headers: { authorization: `Bearer ${as}`, 'content-type': 'application/json' },
+    ...(body && { body: JSON.stringify(body) }),
+    ...(signal && { signal }),
+  });
+
+interface Choice {
+  readonly as?: string;
+  readonly method?: string;
+  readonly signal?: AbortSignal;
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: a test states by its assertions what it expects.
+const readJson = async (reply: Response | Promise<Response>): Promise<any> => (await reply).json();
+
+/** The JSON of every event of a stream. */
+async function readEvents(reply: Response | Promise<Response>) {
+  const text = await (await reply).text();
+  return text
+    .split('\n')
+    .filter((line) => line.startsWith('data: '))
+    .map((line) => (line === 'data: [DONE]' ? line : JSON.parse(line.slice('data: '.length))));
+}
+
+const user = (content: string) => ({ role: 'user', content });
+const chat = (fields: object = {}) => ({ model: MODEL, messages: [user('Hello')], ...fields });
+const countSessions = async () => (await test.alice.request('GET', '/sessions')).body.total;
+
+const weather = {
+  type: 'function',
+  function: {
+    name: 'get_weather',
+    description: 'The weather',
+    parameters: { type: 'object', properties: { city: { type: 'string' } } },
+  },
+};
+
+describe('POST /v1/chat/completions', () => {
+  it('answers with the whole conversation and the instructions of the client, and leaves no session', async () => {
+    const before = await countSessions();
+    const messages = [
+      { role: 'system', content: 'Rhyme.' },
+      user('First'),
+      { role: 'assistant', content: 'Answer one' },
+      user('Second'),
+    ];
+    const reply = readJson(request('/chat/completions', chat({ messages })));
+    const turn = await test.model.next();
+    expect(turn.system).toContain('Rhyme.');
+    expect(turn.body.messages.slice(1)).toMatchObject([
+      user('First'),
+      { role: 'assistant', content: 'Answer one' },
+      user('Second'),
+    ]);
+    turn.answer('Two.');
+    expect(await reply).toMatchObject({
+      id: expect.stringMatching(/^chatcmpl-/),
+      object: 'chat.completion',
+      model: MODEL,
+      choices: [{ message: { role: 'assistant', content: 'Two.' }, finish_reason: 'stop' }],
+      usage: { prompt_tokens: 7, completion_tokens: 3, total_tokens: 10 },
+    });
+    expect(await countSessions()).toBe(before);
+  });
+
+  it('streams chunks, with the usage if asked, and ends with [DONE]', async () => {
+    const reply = request('/chat/completions', {
+      ...chat({ stream: true }),
+      stream_options: { include_usage: true },
+    });
+    const turn = await test.model.next();
+    turn.say('One ');
+    turn.answer('two');
+    const events = await readEvents(reply);
+    expect((await reply).headers.get('content-type')).toContain('text/event-stream');
+    expect(events[0].choices[0].delta).toEqual({ role: 'assistant', content: '' });
+    expect(events.map((event) => event.choices?.[0]?.delta.content ?? '').join('')).toBe('One two');
+    expect(events.at(-3).choices[0].finish_reason).toBe('stop');
+    expect(events.at(-2)).toMatchObject({ choices: [], usage: { total_tokens: 10 } });
+    expect(events.at(-1)).toBe('data: [DONE]');
+  });
+
+  it.each([true, false])(
+    'pauses for tools of the client and continues with their results (stream: %s)',
+    async (stream) => {
+      const asked = chat({ messages: [user('Weather?')], tools: [weather], stream });
+      const first = request('/chat/completions', asked);
+      const turn = await test.model.next();
+      expect(turn.tools).toContain('get_weather');
+      turn.call(
+        { name: 'get_weather', input: { city: 'Bern' } },
+        { name: 'get_weather', input: { city: 'Rome' } },
+      );
+      const calls = stream
+        ? (await readEvents(first)).flatMap((event) => event.choices?.[0]?.delta.tool_calls ?? [])
+        : (await readJson(first)).choices[0].message.tool_calls;
+      expect(calls).toMatchObject([
+        { type: 'function', function: { name: 'get_weather', arguments: '{"city":"Bern"}' } },
+        { type: 'function', function: { name: 'get_weather', arguments: '{"city":"Rome"}' } },
+      ]);
+      const assistant = { role: 'assistant', content: null, tool_calls: calls };
+      const results = calls.map(({ id }: { id: string }, i: number) => {
+        return { role: 'tool', tool_call_id: id, content: `${20 + i} degrees` };
+      });
+      const messages = [user('Weather?'), assistant, ...results];
+      const second = readJson(request('/chat/completions', chat({ messages, tools: [weather] })));
+      const next = await test.model.next();
+      expect(next.results.join()).toContain('20 degrees');
+      expect(next.results.join()).toContain('21 degrees');
+      next.answer('Warm.');
+      expect((await second).choices[0].message.content).toBe('Warm.');
+      // The turn no longer waits, so the conversation itself has to do.
+      const again = readJson(request('/chat/completions', chat({ messages, tools: [weather] })));
+      const repeated = await test.model.next();
+      expect(JSON.stringify(repeated.body.messages)).toContain('20 degrees');
+      repeated.answer('Still warm.');
+      expect((await again).choices[0].message.content).toBe('Still warm.');
+    },
+  );
+
+  it('keeps a listed session with store, and continues one with metadata.session_id', async () => {
+    const before = await countSessions();
+    const stored = readJson(request('/chat/completions', chat({ store: true })));
+    (await test.model.next()).answer('Stored.');
+    await stored;
+    expect(await countSessions()).toBe(before + 1);
+    const { sessions } = (await test.alice.request('GET', '/sessions')).body;
+    const metadata = { session_id: sessions[0].sessionId };
+    const messages = [user('ignored, the session has its own history'), user('Next')];
+    const reply = readJson(request('/chat/completions', chat({ messages, metadata })));
+    const turn = await test.model.next();
+    expect(turn.body.messages.slice(1)).toMatchObject([
+      user('Hello'),
+      { role: 'assistant', content: 'Stored.' },
+      user('Next'),
+    ]);
+    turn.answer('Continued.');
+    expect((await reply).choices[0].message.content).toBe('Continued.');
+  });
+
+  it('cancels the turn when the client disconnects', async () => {
+    const client = new AbortController();
+    const reply = request('/chat/completions', chat({ stream: true }), { signal: client.signal });
+    const turn = await test.model.next();
+    turn.say('Long ');
+    await reply;
+    client.abort();
+    await turn.left;
+  });
+
+  it.each<[string, object, number, string]>([
+    ['an unknown model', chat({ model: 'gpt-x' }), 404, 'invalid_request_error'],
+    [
+      'no user message',
+      chat({ messages: [{ role: 'system', content: 'x' }] }),
+      400,
+      'invalid_request_error',
+    ],
+    [
+      'an image',
+      chat({ messages: [{ role: 'user', content: [{ type: 'image_url' }] }] }),
+      400,
+      'invalid_request_error',
+    ],
+    ['a forced tool', chat({ tool_choice: 'required' }), 400, 'invalid_request_error'],
+    ['an unknown session', chat({ metadata: { session_id: 'x' } }), 404, 'invalid_request_error'],
+  ])('answers %s with an error in the format of OpenAI', async (_, body, status, type) => {
+    const reply = await request('/chat/completions', body);
+    expect(reply.status).toBe(status);
+    expect(await reply.json()).toEqual({
+      error: { message: expect.any(String), type, param: null, code: expect.any(String) },
+    });
+  });
+
+  it('reports a failure of the model as an error, also within a stream', async () => {
+    for (const stream of [false, true]) {
+      const reply = request('/chat/completions', chat({ stream }));
+      const turn = await test.model.next();
+      turn.say('Begun');
+      turn.fail({
+        message: 'broken',
+        code: 'invalid_request_error',
+        type: 'invalid_request_error',
+      });
+      if (stream)
+        expect((await readEvents(reply)).at(-1)).toMatchObject({
+          error: { type: expect.any(String) },
+        });
+      else expect((await reply).status).toBeGreaterThanOrEqual(400);
+    }
+  });
+});
+
+describe('an access key on /v1', () => {
+  it('is required: without one, or with an unknown one, the answer is 401', async () => {
+    for (const as of ['', 'sk-unknown']) {
+      const reply = await request('/models', undefined, { as, method: 'GET' });
+      expect(reply.status).toBe(401);
+      expect((await reply.json()).error.type).toBe('authentication_error');
+    }
+  });
+
+  it('that is revoked aborts the turns that were started with it', async () => {
+    const { key: as, id } = await createKey(test.alice);
+    const reply = readEvents(request('/chat/completions', chat({ stream: true }), { as }));
+    const turn = await test.model.next();
+    turn.say('Begun');
+    await test.alice.request('DELETE', `/keys/${id}`);
+    await turn.left;
+    await reply;
+    expect((await request('/models', undefined, { as, method: 'GET' })).status).toBe(401);
+  });
+
+  it('that is narrowed to a session uses it and no other', async () => {
+    const { sessionId } = (await test.alice.request('POST', '/sessions')).body;
+    const other = (await test.alice.request('POST', '/sessions')).body;
+    const { key: as } = await createKey(test.alice, { session: sessionId });
+    const reply = readJson(request('/chat/completions', chat(), { as }));
+    (await test.model.next()).answer('Here.');
+    expect((await reply).choices[0].message.content).toBe('Here.');
+    const { messages } = (await test.alice.request('GET', `/messages/${sessionId}`)).body;
+    expect(messages).toHaveLength(2);
+    const metadata = { session_id: other.sessionId };
+    const refused = await request('/chat/completions', chat({ metadata }), { as });
+    expect([refused.status, (await refused.json()).error.type]).toEqual([403, 'permission_error']);
+  });
+
+  it('that is narrowed to a model refuses others', async () => {
+    const { key: as } = await createKey(test.alice, { model: MODEL });
+    const reply = readJson(request('/chat/completions', chat({ model: 'default' }), { as }));
+    (await test.model.next()).answer('Yes.');
+    expect((await reply).choices[0].message.content).toBe('Yes.');
+    const { key: narrow } = await createKey(test.alice, { model: 'other' });
+    const refused = await request('/chat/completions', chat(), { as: narrow });
+    expect(refused.status).toBe(403);
+  });
+
+  it('with turnsPerDay ends with 429, counted over all requests', async () => {
+    const { key: as } = await createKey(test.alice, { turnsPerDay: 2 });
+    // A refused request does not count.
+    await request('/chat/completions', chat({ metadata: { session_id: 'x' } }), { as });
+    for (let i = 0; i < 2; i++) {
+      const reply = readJson(request('/chat/completions', chat(), { as }));
+      (await test.model.next()).answer('Yes.');
+      await reply;
+    }
+    const refused = await request('/chat/completions', chat(), { as });
+    expect(refused.status).toBe(429);
+    expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(0);
+    expect((await refused.json()).error.code).toBe('access_key_used_up');
+  });
+});
+
+describe('/v1/responses', () => {
+  const create = (fields: object) => request('/responses', { model: MODEL, ...fields });
+  const get = (path: string) => request(path, undefined, { method: 'GET' });
+
+  it('answers, remembers the conversation by previous_response_id, retrieves and deletes', async () => {
+    const before = await countSessions();
+    const first = readJson(
+      create({ input: 'Hello', instructions: 'Rhyme.', metadata: { a: 'b' } }),
+    );
+    const turn = await test.model.next();
+    expect(turn.system).toContain('Rhyme.');
+    turn.answer('Hi.');
+    const one = await first;
+    expect(one).toMatchObject({
+      object: 'response',
+      status: 'completed',
+      metadata: { a: 'b' },
+      output: [{ type: 'message', content: [{ type: 'output_text', text: 'Hi.' }] }],
+      usage: { total_tokens: 10 },
+    });
+    const second = readJson(create({ input: [user('Again')], previous_response_id: one.id }));
+    const next = await test.model.next();
+    expect(next.body.messages.slice(1)).toMatchObject([
+      user('Hello'),
+      { role: 'assistant', content: 'Hi.' },
+      user('Again'),
+    ]);
+    next.answer('Bye.');
+    const two = await second;
+    expect(two.previous_response_id).toBe(one.id);
+    expect(await readJson(get(`/responses/${one.id}`))).toEqual(one);
+    expect(await countSessions()).toBe(before);
+    const bob = await createKey(new TestUser(test.host));
+    const foreign = await request(`/responses/${one.id}`, undefined, {
+      as: bob.key,
+      method: 'GET',
+    });
+    expect(foreign.status).toBe(404);
+    for (const { id } of [one, two])
+      expect(
+        await readJson(request(`/responses/${id}`, undefined, { method: 'DELETE' })),
+      ).toMatchObject({ deleted: true });
+    expect((await get(`/responses/${one.id}`)).status).toBe(404);
+  });
+
+  it('streams events that a client can continue after any of them', async () => {
+    const reply = create({ input: 'Hello', stream: true });
+    const turn = await test.model.next();
+    turn.say('One ');
+    await sleep(300);
+    turn.answer('two');
+    const events = await readEvents(reply);
+    const types = events.map(({ type }) => type);
+    expect(types.slice(0, 4)).toEqual([
+      'response.created',
+      'response.in_progress',
+      'response.output_item.added',
+      'response.content_part.added',
+    ]);
+    expect(types.at(-1)).toBe('response.completed');
+    expect(events.map(({ delta = '' }) => delta).join('')).toBe('One two');
+    expect(events.map(({ sequence_number }) => sequence_number)).toEqual(events.map((_, i) => i));
+    const { id } = events[0].response;
+    const rest = await readEvents(get(`/responses/${id}?stream=true&starting_after=4`));
+    expect(rest).toEqual(events.slice(5));
+  });
+
+  it('runs in the background, and can be canceled', async () => {
+    const begun = await readJson(create({ input: 'Hello', background: true }));
+    expect(['queued', 'in_progress']).toContain(begun.status);
+    const turn = await test.model.next();
+    expect((await readJson(get(`/responses/${begun.id}`))).status).toBe('in_progress');
+    turn.answer('Done.');
+    await expect
+      .poll(async () => (await readJson(get(`/responses/${begun.id}`))).status, { timeout: 20_000 })
+      .toBe('completed');
+    const other = await readJson(create({ input: 'Hello', background: true }));
+    const running = await test.model.next();
+    const canceled = await readJson(request(`/responses/${other.id}/cancel`, {}));
+    expect(canceled.status).toBe('cancelled');
+    await running.left;
+  });
+
+  it('pauses for functions of the client and continues with their outputs', async () => {
+    const tools = [{ type: 'function', ...weather.function, strict: false }];
+    const first = readJson(create({ input: 'Weather?', tools }));
+    (await test.model.next()).call({ name: 'get_weather', input: { city: 'Bern' } });
+    const one = await first;
+    const [call] = one.output;
+    expect(call).toMatchObject({
+      type: 'function_call',
+      name: 'get_weather',
+      arguments: '{"city":"Bern"}',
+    });
+    const input = [{ type: 'function_call_output', call_id: call.call_id, output: '20 degrees' }];
+    const second = readJson(create({ input, previous_response_id: one.id, tools }));
+    const next = await test.model.next();
+    expect(next.results.join()).toContain('20 degrees');
+    next.answer('Warm.');
+    expect((await second).output).toMatchObject([
+      { type: 'message', content: [{ text: 'Warm.' }] },
+    ]);
+  });
+});
+
+describe('GET /v1/models', () => {
+  it('lists the models and `default`, and describes one', async () => {
+    const get = (path: string) => readJson(request(path, undefined, { method: 'GET' }));
+    const { data } = await get('/models');
+    expect(data.map(({ id }: { id: string }) => id)).toEqual(['default', MODEL]);
+    expect(await get(`/models/${encodeURIComponent(MODEL)}`)).toMatchObject({
+      id: MODEL,
+      object: 'model',
+    });
+  });
+});
+
+it('CORS of surfaces allows the headers that a browser announces, on their paths only', async () => {
+  const preflight = async (path: string) => {
+    const headers = {
+      origin: 'https://page.example',
+      'access-control-request-method': 'POST',
+      'access-control-request-headers': 'x-api-key,x-stainless-lang',
+    };
+    const reply = await fetch(test.host.url + path, { method: 'OPTIONS', headers });
+    return reply.headers.get('access-control-allow-headers');
+  };
+  expect(await preflight('/v1/chat/completions')).toContain('x-stainless-lang');
+  expect(await preflight('/v1/responses/x/cancel')).toContain('x-stainless-lang');
+  expect(await preflight('/sessions')).not.toContain('x-stainless-lang');
+});

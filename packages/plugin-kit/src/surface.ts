@@ -1,0 +1,103 @@
+import type {
+  JsonObject,
+  Multitask,
+  PendingAnswer,
+  ReasoningEffort,
+  ReplyPart,
+  RunStatus,
+  ToolCall,
+} from '@sibyl/protocol';
+import type { Caller } from './routes.js';
+import type { PendingQuestion } from './turns.js';
+
+/** A tool that the client runs: a call pauses the turn until the client has sent the result. */
+export interface ClientTool {
+  readonly name: string;
+  readonly description: string;
+  /** JSON Schema of the arguments. */
+  readonly schema: JsonObject;
+}
+
+/** The `data` of an interrupt that a client tool causes. */
+export interface ClientToolCall {
+  readonly toolName: string;
+  readonly args: JsonObject;
+}
+
+/** A message that the client sends, and the session does not contain. */
+export interface EarlierMessage {
+  readonly role: 'user' | 'assistant';
+  readonly text: string;
+  /** Calls of an assistant, with their results. */
+  readonly toolCalls?: readonly ToolCall[];
+}
+
+/** A message for which a surface starts a turn. */
+export interface SurfaceTurn {
+  readonly sessionId: string;
+  readonly message: string;
+  /** As `/models` lists it. */
+  readonly model?: string;
+  /** For the system prompt, below the instructions of the operator. */
+  readonly instructions?: string;
+  /** The conversation before the message, for clients that keep it themselves. */
+  readonly history?: readonly EarlierMessage[];
+  readonly clientTools?: readonly ClientTool[];
+  readonly responseSchema?: JsonObject;
+  readonly reasoningEffort?: ReasoningEffort;
+  readonly timezone?: string;
+  readonly multitask?: Multitask;
+  /** A repeated request with this key joins the run of the first one. */
+  readonly idempotencyKey?: string;
+}
+
+/** One attempt to execute a turn; times in milliseconds. */
+export interface SurfaceRun {
+  readonly runId: string;
+  readonly sessionId: string;
+  readonly status: RunStatus;
+  readonly createdAt: number;
+  readonly messageId: string;
+}
+
+/** A frame of a run and its number. */
+export type NumberedPart = ReplyPart & { readonly seq: number };
+
+/** Turns of one authenticated caller. What belongs to others, or is beyond an access key, does not exist. */
+export interface CallerTurns {
+  /** The only session of the caller's access key, if the key has one. */
+  readonly onlySession: string | undefined;
+  /** An unlisted session appears in no list and is deleted when it has not been used for 30 days. */
+  openSession(options?: {
+    readonly title?: string;
+    readonly isUnlisted?: boolean;
+  }): Promise<{ readonly sessionId: string }>;
+  hasSession(sessionId: string): Promise<boolean>;
+  deleteSession(sessionId: string): Promise<void>;
+  /** Resolves once the message is stored. */
+  start(turn: SurfaceTurn): Promise<SurfaceRun>;
+  findRun(runId: string): Promise<SurfaceRun | undefined>;
+  /** The active run of a session, otherwise the last one. */
+  currentRun(sessionId: string): Promise<SurfaceRun | undefined>;
+  /** Frames after number `after`, past ones first, then live ones; the last is `done`. */
+  read(
+    runId: string,
+    options: { readonly after?: number; readonly signal: AbortSignal },
+  ): AsyncIterable<NumberedPart>;
+  /** Cancels the running or paused turn of a session; returns whether there was one. */
+  abort(sessionId: string): Promise<boolean>;
+  /** What the paused turn of a session waits for. */
+  pending(sessionId: string): Promise<readonly PendingQuestion[]>;
+  /** Answers a question; never a confirmation, which needs a signature. */
+  answer(answer: {
+    readonly id: string;
+    readonly value: unknown;
+  }): Promise<{ readonly runId: string; readonly pending?: readonly PendingAnswer[] }>;
+}
+
+/** For plugins that serve clients of another protocol. */
+export interface Surface {
+  /** `caller` is that of a route. */
+  for(caller: Caller): CallerTurns;
+  readonly models: readonly { readonly id: string; readonly isDefault: boolean }[];
+}

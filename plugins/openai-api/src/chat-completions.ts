@@ -1,0 +1,197 @@
+import {
+  type Caller,
+  type CallerTurns,
+  RouteReply,
+  type Surface,
+  type SurfaceRun,
+} from '@sibyl/plugin-kit';
+import { OracleError } from '@sibyl/protocol';
+import { type Conversation, readChatMessages } from './conversation.js';
+import type { ChatRequest } from './schemas.js';
+import {
+  assertModel,
+  continueTurn,
+  formatError,
+  type RunEnd,
+  readRun,
+  SSE_HEADERS,
+  startTurn,
+  type TurnChoices,
+  toUsage,
+  UNLISTED,
+} from './turn.js';
+
+export interface ChatDeps {
+  readonly surface: Surface;
+  readonly publicUrl: string;
+}
+
+interface ChatCall {
+  readonly caller: Caller;
+  readonly body: ChatRequest;
+  readonly idempotencyKey: string | undefined;
+  readonly signal: AbortSignal;
+}
+
+/** A turn that answers one request. */
+interface ChatTurn {
+  readonly turns: CallerTurns;
+  readonly run: SurfaceRun;
+  /** Whether the session exists for this conversation only. */
+  readonly isTemporary: boolean;
+}
+
+/** Answers `POST /v1/chat/completions`. */
+export async function completeChat(deps: ChatDeps, call: ChatCall): Promise<unknown> {
+  const { body, signal } = call;
+  assertModel(deps.surface, body.model);
+  const turn = await openTurn(deps.surface.for(call.caller), call);
+  const events = readToEnd(turn, readRun({ ...turn, publicUrl: deps.publicUrl, signal }));
+  const head = {
+    id: `chatcmpl-${turn.run.runId}`,
+    created: Math.floor(turn.run.createdAt / 1000),
+    model: body.model,
+  };
+  if (!body.stream) return collect(head, events);
+  return new RouteReply({ headers: SSE_HEADERS, stream: streamChunks(head, events, body) });
+}
+
+async function openTurn(turns: CallerTurns, call: ChatCall): Promise<ChatTurn> {
+  const { body, idempotencyKey } = call;
+  const conversation = readChatMessages(body.messages);
+  const wanted = body.metadata?.session_id ?? turns.onlySession;
+  const isTemporary = wanted === undefined && !body.store;
+  const continued = await continueTurn(turns, conversation);
+  if (continued) return { turns, run: continued, isTemporary };
+  const sessionId = wanted ?? (await turns.openSession(isTemporary ? UNLISTED : {})).sessionId;
+  const own: Conversation = wanted === undefined ? conversation : { ...conversation, history: [] };
+  // A repeated stateless request has another session, so its key cannot find the first one.
+  const choices = readChoices(body, wanted === undefined ? undefined : idempotencyKey);
+  const run = await startTurn(turns, sessionId, own, choices).catch(async (error) => {
+    if (isTemporary) await turns.deleteSession(sessionId);
+    throw error;
+  });
+  return { turns, run, isTemporary };
+}
+
+function readChoices(body: ChatRequest, idempotencyKey: string | undefined): TurnChoices {
+  const { tools, tool_choice, response_format: format } = body;
+  const offered = tool_choice === 'none' ? [] : (tools ?? []);
+  const schema = format?.type === 'json_schema' ? format.json_schema.schema : undefined;
+  return {
+    model: body.model,
+    tools: offered.map(({ function: { name, description, parameters } }) => {
+      return { name, description: description ?? '', schema: parameters ?? { type: 'object' } };
+    }),
+    responseSchema: format?.type === 'json_object' ? { type: 'object' } : schema,
+    effort: body.reasoning_effort,
+    idempotencyKey,
+  };
+}
+
+type Events = ReturnType<typeof readRun>;
+
+/** Cancels the turn of a client that disconnects, and deletes a session that nothing waits for. */
+async function* readToEnd({ turns, run, isTemporary }: ChatTurn, events: Events): Events {
+  let end: RunEnd | undefined;
+  try {
+    for await (const event of events) {
+      if (event.type === 'end') end = event.end;
+      yield event;
+    }
+  } finally {
+    if (!end) await turns.abort(run.sessionId);
+    if (isTemporary && !end?.isWaiting) await turns.deleteSession(run.sessionId).catch(ignoreGone);
+  }
+}
+
+function ignoreGone(error: unknown): void {
+  if (!(error instanceof OracleError && error.code === 'session_not_found')) throw error;
+}
+
+interface Head {
+  readonly id: string;
+  readonly created: number;
+  readonly model: string;
+}
+
+async function collect(head: Head, events: Events) {
+  let content = '';
+  let end: RunEnd | undefined;
+  for await (const event of events) {
+    if (event.type === 'text') content += event.text;
+    else end = event.end;
+  }
+  const failure = end && findFailure(end, content);
+  if (failure) throw failure;
+  const tool_calls = (end?.calls ?? []).map(toToolCall);
+  const message = {
+    role: 'assistant',
+    content: content || null,
+    refusal: null,
+    ...(tool_calls.length > 0 && { tool_calls }),
+  };
+  const choice = { index: 0, message, logprobs: null, finish_reason: toFinishReason(end) };
+  return { ...head, object: 'chat.completion', choices: [choice], usage: toChatUsage(end) };
+}
+
+async function* streamChunks(
+  head: Head,
+  events: Events,
+  { stream_options }: ChatRequest,
+): AsyncGenerator<string> {
+  const send = (data: object) => `data: ${JSON.stringify(data)}\n\n`;
+  const chunk = (delta: object, finish_reason: string | null = null) => {
+    const choices = [{ index: 0, delta, logprobs: null, finish_reason }];
+    return send({ ...head, object: 'chat.completion.chunk', choices });
+  };
+  yield chunk({ role: 'assistant', content: '' });
+  for await (const event of events) {
+    if (event.type === 'text') {
+      yield chunk({ content: event.text });
+      continue;
+    }
+    const { end } = event;
+    const failure = findFailure(end, '');
+    if (failure) {
+      yield send(formatError(failure));
+      return;
+    }
+    for (const [index, call] of end.calls.entries())
+      yield chunk({ tool_calls: [{ index, ...toToolCall(call) }] });
+    yield chunk({}, toFinishReason(end));
+    if (stream_options?.include_usage)
+      yield send({
+        ...head,
+        object: 'chat.completion.chunk',
+        choices: [],
+        usage: toChatUsage(end),
+      });
+    yield 'data: [DONE]\n\n';
+  }
+}
+
+/** An answer that was canceled is partial; without any text there is none. */
+function findFailure({ status, isWaiting, error }: RunEnd, text: string): OracleError | undefined {
+  if (status === 'failed') return error ?? new OracleError('model_unavailable');
+  if (status === 'interrupted' && !isWaiting && !text)
+    return error ?? new OracleError('turn_interrupted');
+  return undefined;
+}
+
+const toToolCall = ({ id, ...call }: RunEnd['calls'][number]) => {
+  return { id, type: 'function', function: call };
+};
+
+const toFinishReason = (end: RunEnd | undefined) =>
+  end && end.calls.length > 0 ? 'tool_calls' : 'stop';
+
+function toChatUsage(end: RunEnd | undefined) {
+  const { inputTokens, outputTokens, cachedTokens, total } = toUsage(end?.usage);
+  return {
+    prompt_tokens: inputTokens,
+    completion_tokens: outputTokens,
+    total_tokens: total,
+    prompt_tokens_details: { cached_tokens: cachedTokens },
+  };
+}

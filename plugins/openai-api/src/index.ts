@@ -1,0 +1,130 @@
+import { definePlugin, defineRoute, type Surface } from '@sibyl/plugin-kit';
+import { type ChatDeps, completeChat } from './chat-completions.js';
+import { Responses } from './responses.js';
+import {
+  ChatRequest,
+  OpenAiModels,
+  OpenAiObject,
+  ResponseRequest,
+  RetrieveQuery,
+} from './schemas.js';
+import { migrations, ResponseStore } from './stored-responses.js';
+import { assertModel, DEFAULT_MODEL, formatError } from './turn.js';
+
+const KEY_HEADER = 'idempotency-key';
+
+/** Lets clients of OpenAI's API talk to the oracle. */
+export const openaiApi = definePlugin({
+  name: 'openai-api',
+  version: '0.1.0',
+  manifest: {
+    title: 'OpenAI API',
+    summary: 'Serves clients of the OpenAI API.',
+    whenToUse: ['never: it has no tools'],
+    category: 'integration',
+    visibility: 'silent',
+  },
+  migrations,
+  setup: ({ surface, publicUrl, database }) => ({
+    surface,
+    publicUrl,
+    responses: new Responses({ surface, publicUrl, store: new ResponseStore(database) }),
+  }),
+  routes: ({ services: { surface, publicUrl, responses } }) => [
+    ...listModelRoutes(surface),
+    createChatRoute({ surface, publicUrl }),
+    ...listResponseRoutes(responses),
+  ],
+});
+
+const shared = { auth: 'access-key', formatError } as const;
+
+const toModel = (id: string) => ({ id, object: 'model', created: 0, owned_by: 'oracle' });
+
+const listModelRoutes = (surface: Surface) => [
+  defineRoute({
+    ...shared,
+    method: 'GET',
+    path: '/v1/models',
+    summary: 'The models of the oracle, as OpenAI lists models',
+    reply: OpenAiModels,
+    handler: () => ({
+      object: 'list' as const,
+      data: [DEFAULT_MODEL, ...surface.models.map(({ id }) => id)].map(toModel),
+    }),
+  }),
+  defineRoute({
+    ...shared,
+    method: 'GET',
+    path: '/v1/models/:model',
+    summary: 'One model of the oracle',
+    reply: OpenAiObject,
+    errors: ['not_found'],
+    handler: ({ params: { model } }) => {
+      assertModel(surface, model);
+      return toModel(model);
+    },
+  }),
+];
+
+const createChatRoute = (deps: ChatDeps) =>
+  defineRoute({
+    ...shared,
+    method: 'POST',
+    path: '/v1/chat/completions',
+    summary: 'OpenAI chat completions: JSON, or a stream if `stream` is true',
+    body: ChatRequest,
+    reply: OpenAiObject,
+    errors: ['not_found', 'insufficient_credit', 'access_key_too_narrow', 'access_key_used_up'],
+    handler: async ({ caller, body, headers, signal }) => {
+      const call = { caller, body, idempotencyKey: headers[KEY_HEADER], signal };
+      return (await completeChat(deps, call)) as never;
+    },
+  });
+
+const listResponseRoutes = (responses: Responses) => [
+  defineRoute({
+    ...shared,
+    method: 'POST',
+    path: '/v1/responses',
+    summary: 'OpenAI responses: JSON, or a stream if `stream` is true',
+    body: ResponseRequest,
+    reply: OpenAiObject,
+    errors: ['not_found', 'insufficient_credit', 'access_key_too_narrow', 'access_key_used_up'],
+    handler: async ({ caller, body, headers, signal }) => {
+      const call = { caller, body, idempotencyKey: headers[KEY_HEADER], signal };
+      return (await responses.create(call)) as never;
+    },
+  }),
+  defineRoute({
+    ...shared,
+    method: 'GET',
+    path: '/v1/responses/:id',
+    summary: 'A response; with `stream`, its events after `starting_after`',
+    query: RetrieveQuery,
+    reply: OpenAiObject,
+    errors: ['not_found'],
+    handler: async ({ caller, params: { id }, query, signal }) =>
+      (await responses.retrieve({ caller, signal }, id, query)) as never,
+  }),
+  defineRoute({
+    ...shared,
+    method: 'POST',
+    path: '/v1/responses/:id/cancel',
+    summary: 'Cancel a response that is in progress',
+    reply: OpenAiObject,
+    errors: ['not_found'],
+    handler: async ({ caller, params: { id }, signal }) =>
+      (await responses.cancel({ caller, signal }, id)) as never,
+  }),
+  defineRoute({
+    ...shared,
+    method: 'DELETE',
+    path: '/v1/responses/:id',
+    summary: 'Delete a response',
+    reply: OpenAiObject,
+    errors: ['not_found'],
+    handler: async ({ caller, params: { id }, signal }) =>
+      (await responses.delete({ caller, signal }, id)) as never,
+  }),
+];

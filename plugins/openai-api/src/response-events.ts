@@ -1,0 +1,177 @@
+import type { SurfaceRun } from '@sibyl/plugin-kit';
+import type { ResponseFacts } from './stored-responses.js';
+import { type FunctionCall, type RunEnd, type readRun, toUsage } from './turn.js';
+
+/** What a response shows of a run. */
+interface Progress {
+  readonly text: string;
+  readonly end: RunEnd | undefined;
+}
+
+/** A `response` object of OpenAI's API. */
+export function toResponse(run: SurfaceRun, facts: ResponseFacts, { text, end }: Progress) {
+  const failure = end?.status === 'failed' ? end.error : undefined;
+  return {
+    id: toResponseId(run.runId),
+    object: 'response',
+    created_at: Math.floor(run.createdAt / 1000),
+    status: end ? toStatus(end) : run.status === 'queued' ? 'queued' : 'in_progress',
+    background: facts.isBackground,
+    error: failure ? { code: 'server_error', message: failure.message } : null,
+    incomplete_details: null,
+    instructions: facts.instructions,
+    max_output_tokens: null,
+    model: facts.model,
+    output: listOutput(run, { text, end }),
+    parallel_tool_calls: true,
+    previous_response_id: facts.previousId,
+    reasoning: { effort: null, summary: null },
+    store: facts.isStored,
+    temperature: 1,
+    text: { format: { type: 'text' } },
+    tool_choice: 'auto',
+    tools: facts.tools,
+    top_p: 1,
+    truncation: 'disabled',
+    usage: end ? toResponseUsage(end) : null,
+    user: null,
+    metadata: facts.metadata,
+  };
+}
+
+export const toResponseId = (runId: string) => `resp_${runId}`;
+
+export const toRunId = (responseId: string) => responseId.replace(/^resp_/, '');
+
+function toStatus({ status, isWaiting }: RunEnd): string {
+  if (isWaiting) return 'completed';
+  switch (status) {
+    case 'finished':
+      return 'completed';
+    case 'aborted':
+      return 'cancelled';
+    case 'interrupted':
+      return 'incomplete';
+    default:
+      return status;
+  }
+}
+
+function listOutput(run: SurfaceRun, { text, end }: Progress) {
+  const message = text ? [toMessageItem(run, text, 'completed')] : [];
+  return end ? [...message, ...end.calls.map((call) => toCallItem(call, 'completed'))] : message;
+}
+
+const toPart = (text: string) => ({ type: 'output_text', text, annotations: [], logprobs: [] });
+
+const toMessageItem = ({ messageId, runId }: SurfaceRun, text: string, status: string) => ({
+  type: 'message',
+  // Attempts of one turn share the id of the message.
+  id: `msg_${messageId}_${runId}`,
+  status,
+  role: 'assistant',
+  content: status === 'completed' ? [toPart(text)] : [],
+});
+
+const toCallItem = ({ id, name, arguments: args }: FunctionCall, status: string) => ({
+  type: 'function_call',
+  id: id.replace('call_', 'fc_'),
+  call_id: id,
+  name,
+  arguments: status === 'completed' ? args : '',
+  status,
+});
+
+function toResponseUsage(end: RunEnd) {
+  const { inputTokens, outputTokens, cachedTokens, total } = toUsage(end.usage);
+  return {
+    input_tokens: inputTokens,
+    input_tokens_details: { cached_tokens: cachedTokens },
+    output_tokens: outputTokens,
+    output_tokens_details: { reasoning_tokens: 0 },
+    total_tokens: total,
+  };
+}
+
+/** The events of a response. They are the same whenever they are read, so that a client can continue after any of them. */
+export async function* streamResponse(
+  run: SurfaceRun,
+  facts: ResponseFacts,
+  events: ReturnType<typeof readRun>,
+): AsyncGenerator<ResponseEvent> {
+  let text = '';
+  const started = toResponse({ ...run, status: 'running' }, facts, { text, end: undefined });
+  yield { type: 'response.created', response: started };
+  yield { type: 'response.in_progress', response: started };
+  for await (const event of events) {
+    if (event.type === 'text') {
+      if (!text) yield* openMessage(run);
+      text += event.text;
+      yield {
+        type: 'response.output_text.delta',
+        ...toPlace(run),
+        delta: event.text,
+        logprobs: [],
+      };
+      continue;
+    }
+    if (text) yield* closeMessage(run, text);
+    const offset = text ? 1 : 0;
+    for (const [i, call] of event.end.calls.entries()) yield* sendCall(call, offset + i);
+    const response = toResponse(run, facts, { text, end: event.end });
+    yield { type: toFinalType(response.status), response };
+  }
+}
+
+interface ResponseEvent {
+  readonly type: string;
+  readonly [field: string]: unknown;
+}
+
+/** Clients know no event for a canceled response. */
+const toFinalType = (status: string) =>
+  status === 'cancelled' ? 'response.incomplete' : `response.${status}`;
+
+const toPlace = (run: SurfaceRun) => ({
+  item_id: toMessageItem(run, '', 'in_progress').id,
+  output_index: 0,
+  content_index: 0,
+});
+
+function* openMessage(run: SurfaceRun): Generator<ResponseEvent> {
+  const item = toMessageItem(run, '', 'in_progress');
+  yield { type: 'response.output_item.added', output_index: 0, item };
+  yield { type: 'response.content_part.added', ...toPlace(run), part: toPart('') };
+}
+
+function* closeMessage(run: SurfaceRun, text: string): Generator<ResponseEvent> {
+  const place = toPlace(run);
+  yield { type: 'response.output_text.done', ...place, text, logprobs: [] };
+  yield { type: 'response.content_part.done', ...place, part: toPart(text) };
+  const item = toMessageItem(run, text, 'completed');
+  yield { type: 'response.output_item.done', output_index: 0, item };
+}
+
+function* sendCall(call: FunctionCall, output_index: number): Generator<ResponseEvent> {
+  const added = toCallItem(call, 'in_progress');
+  const place = { item_id: added.id, output_index };
+  const { name, arguments: args } = call;
+  yield { type: 'response.output_item.added', output_index, item: added };
+  yield { type: 'response.function_call_arguments.delta', ...place, delta: args };
+  yield { type: 'response.function_call_arguments.done', ...place, name, arguments: args };
+  const item = toCallItem(call, 'completed');
+  yield { type: 'response.output_item.done', output_index, item };
+}
+
+/** Numbers the events and leaves out those that the client has; an error after the first one becomes an event. */
+export async function* toSse(
+  events: AsyncIterable<ResponseEvent>,
+  after: number,
+): AsyncGenerator<string> {
+  let sequence_number = 0;
+  for await (const event of events) {
+    if (sequence_number > after)
+      yield `event: ${event.type}\ndata: ${JSON.stringify({ ...event, sequence_number })}\n\n`;
+    sequence_number += 1;
+  }
+}

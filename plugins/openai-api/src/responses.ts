@@ -1,0 +1,192 @@
+import {
+  type Caller,
+  type CallerTurns,
+  RouteReply,
+  type Surface,
+  type SurfaceRun,
+} from '@sibyl/plugin-kit';
+import { OracleError } from '@sibyl/protocol';
+import { type Conversation, readInputItems } from './conversation.js';
+import { streamResponse, toResponse, toResponseId, toRunId, toSse } from './response-events.js';
+import type { ResponseRequest } from './schemas.js';
+import type { ResponseFacts, ResponseStore, StoredResponse } from './stored-responses.js';
+import {
+  assertModel,
+  continueTurn,
+  DEFAULT_MODEL,
+  type RunEnd,
+  readRun,
+  SSE_HEADERS,
+  startTurn,
+  type TurnChoices,
+  UNLISTED,
+} from './turn.js';
+
+interface ResponsesDeps {
+  readonly surface: Surface;
+  readonly publicUrl: string;
+  readonly store: ResponseStore;
+}
+
+interface ResponseCall {
+  readonly caller: Caller;
+  readonly signal: AbortSignal;
+}
+
+interface CreateCall extends ResponseCall {
+  readonly body: ResponseRequest;
+  readonly idempotencyKey: string | undefined;
+}
+
+/** A response and its run. */
+interface OpenResponse {
+  readonly turns: CallerTurns;
+  readonly run: SurfaceRun;
+  readonly stored: StoredResponse;
+}
+
+/** OpenAI's responses: each is a run, and a chain of them a session. */
+export class Responses {
+  constructor(private readonly deps: ResponsesDeps) {}
+
+  async create(call: CreateCall): Promise<unknown> {
+    const { body, caller, signal } = call;
+    const { model = DEFAULT_MODEL } = body;
+    assertModel(this.deps.surface, model);
+    const turns = this.deps.surface.for(caller);
+    const previous = await this.findPrevious(caller, body);
+    const conversation = readInputItems(body.input);
+    const instructions = [body.instructions ?? '', conversation.instructions].filter(Boolean);
+    const given = { ...conversation, instructions: instructions.join('\n\n') };
+    const facts = readFacts(body, model);
+    const { run, isUnlisted } = await this.start(turns, given, { call, previous, model });
+    const { runId: id, sessionId } = run;
+    const stored = { owner: caller.did, id, sessionId, isUnlisted, facts };
+    await this.deps.store.add(stored);
+    const open = { turns, run, stored };
+    if (body.stream) return this.stream(open, signal, -1);
+    if (facts.isBackground) return toResponse(run, facts, { text: '', end: undefined });
+    return this.collect(open, signal);
+  }
+
+  async retrieve(
+    { caller, signal }: ResponseCall,
+    id: string,
+    query: { readonly stream?: string | undefined; readonly starting_after?: number | undefined },
+  ): Promise<unknown> {
+    const open = await this.open(caller, id);
+    if (query.stream === 'true') return this.stream(open, signal, query.starting_after ?? -1);
+    const { status } = open.run;
+    if (status === 'queued' || status === 'running')
+      return toResponse(open.run, open.stored.facts, { text: '', end: undefined });
+    return this.collect(open, signal);
+  }
+
+  async cancel({ caller, signal }: ResponseCall, id: string): Promise<unknown> {
+    const open = await this.open(caller, id);
+    const { turns, run } = open;
+    const current = await turns.currentRun(run.sessionId);
+    if (current?.runId === run.runId) await turns.abort(run.sessionId);
+    return this.collect(open, signal);
+  }
+
+  async delete({ caller }: ResponseCall, id: string): Promise<unknown> {
+    const { turns, run, stored } = await this.open(caller, id);
+    const current = await turns.currentRun(run.sessionId);
+    if (current?.runId === run.runId) await turns.abort(run.sessionId);
+    const isLast = await this.deps.store.delete(stored);
+    if (isLast && stored.isUnlisted) await turns.deleteSession(run.sessionId);
+    return { id, object: 'response', deleted: true };
+  }
+
+  private async start(
+    turns: CallerTurns,
+    conversation: Conversation,
+    { call, previous, model }: StartOptions,
+  ): Promise<{ readonly run: SurfaceRun; readonly isUnlisted: boolean }> {
+    const { body, idempotencyKey } = call;
+    const known = previous?.sessionId ?? body.metadata?.session_id ?? turns.onlySession;
+    const isUnlisted = previous?.isUnlisted ?? (known === undefined && body.store !== true);
+    const continued = await continueTurn(turns, conversation);
+    if (continued) return { run: continued, isUnlisted };
+    const sessionId = known ?? (await turns.openSession(isUnlisted ? UNLISTED : {})).sessionId;
+    const own = known === undefined ? conversation : { ...conversation, history: [] };
+    const key = known === undefined ? undefined : idempotencyKey;
+    const run = await startTurn(turns, sessionId, own, readChoices(body, model, key));
+    return { run, isUnlisted };
+  }
+
+  private stream({ turns, run, stored }: OpenResponse, signal: AbortSignal, after: number) {
+    const events = readRun({ turns, run, publicUrl: this.deps.publicUrl, signal });
+    const stream = toSse(streamResponse(run, stored.facts, events), after);
+    return new RouteReply({ headers: SSE_HEADERS, stream });
+  }
+
+  private async collect({ turns, run, stored }: OpenResponse, signal: AbortSignal) {
+    let text = '';
+    let end: RunEnd | undefined;
+    for await (const event of readRun({ turns, run, publicUrl: this.deps.publicUrl, signal })) {
+      if (event.type === 'text') text += event.text;
+      else end = event.end;
+    }
+    return toResponse(run, stored.facts, { text, end });
+  }
+
+  private async findPrevious(
+    { did: owner }: Caller,
+    { previous_response_id: id }: ResponseRequest,
+  ): Promise<StoredResponse | undefined> {
+    if (!id) return undefined;
+    return (await this.deps.store.find({ owner, id: toRunId(id) })) ?? notFound(id);
+  }
+
+  private async open(caller: Caller, id: string): Promise<OpenResponse> {
+    const turns = this.deps.surface.for(caller);
+    const stored = await this.deps.store.find({ owner: caller.did, id: toRunId(id) });
+    const run = stored && (await turns.findRun(stored.id));
+    return stored && run ? { turns, run, stored } : notFound(id);
+  }
+}
+
+interface StartOptions {
+  readonly call: CreateCall;
+  readonly previous: StoredResponse | undefined;
+  readonly model: string;
+}
+
+function notFound(id: string): never {
+  throw new OracleError('not_found', { message: `Response with id '${id}' not found.` });
+}
+
+function readFacts(body: ResponseRequest, model: string): ResponseFacts {
+  const { instructions, previous_response_id, tools, metadata, background, store } = body;
+  const previousId = previous_response_id ? toResponseId(toRunId(previous_response_id)) : null;
+  return {
+    model,
+    instructions: instructions ?? null,
+    previousId,
+    tools: tools ?? [],
+    metadata: metadata ?? {},
+    isBackground: background === true,
+    isStored: store !== false,
+  };
+}
+
+function readChoices(
+  { tools, tool_choice, text, reasoning }: ResponseRequest,
+  model: string,
+  idempotencyKey: string | undefined,
+): TurnChoices {
+  const { type, schema } = text?.format ?? {};
+  return {
+    model,
+    tools: (tool_choice === 'none' ? [] : (tools ?? [])).map((tool) => ({
+      name: tool.name,
+      description: tool.description ?? '',
+      schema: tool.parameters ?? { type: 'object' },
+    })),
+    responseSchema: type === 'json_object' ? { type: 'object' } : schema,
+    effort: reasoning?.effort,
+    idempotencyKey,
+  };
+}

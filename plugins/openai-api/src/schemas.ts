@@ -1,0 +1,132 @@
+import { z } from 'zod';
+
+/** Limits of a conversation that a client sends whole. */
+const MAX_MESSAGES = 2_000;
+const MAX_TEXT = 1_000_000;
+
+const Text = z.string().max(MAX_TEXT);
+const Part = z.looseObject({ type: z.string(), text: Text.optional() });
+const Content = z.union([Text, z.array(Part).max(1_000)]).nullish();
+const JsonSchema = z.record(z.string(), z.unknown());
+const Metadata = z.record(z.string().max(64), z.string().max(512)).nullish();
+const Effort = z.enum(['none', 'minimal', 'low', 'medium', 'high', 'xhigh']).nullish();
+
+export type Content = z.infer<typeof Content>;
+export type Effort = z.infer<typeof Effort>;
+
+const ChatToolCall = z.looseObject({
+  id: z.string().max(200),
+  function: z.looseObject({ name: z.string().max(200), arguments: Text }),
+});
+
+const ChatMessage = z.looseObject({
+  role: z.enum(['system', 'developer', 'user', 'assistant', 'tool']),
+  content: Content,
+  tool_calls: z.array(ChatToolCall).max(128).nullish(),
+  tool_call_id: z.string().max(200).optional(),
+});
+export type ChatMessage = z.infer<typeof ChatMessage>;
+
+const ChatFormat = z.discriminatedUnion('type', [
+  z.looseObject({ type: z.literal('text') }),
+  z.looseObject({ type: z.literal('json_object') }),
+  z.looseObject({
+    type: z.literal('json_schema'),
+    json_schema: z.looseObject({ schema: JsonSchema.optional() }),
+  }),
+]);
+
+const ToolChoice = z
+  .unknown()
+  .refine((choice) => [undefined, null, 'auto', 'none'].some((known) => known === choice), {
+    error: 'only "auto" and "none" are supported',
+  });
+
+/** Body of `POST /v1/chat/completions`; parameters of sampling are accepted and ignored. */
+export const ChatRequest = z
+  .looseObject({
+    model: z.string().max(200),
+    messages: z.array(ChatMessage).min(1).max(MAX_MESSAGES),
+    stream: z.boolean().nullish(),
+    stream_options: z.looseObject({ include_usage: z.boolean().optional() }).nullish(),
+    tools: z
+      .array(
+        z.looseObject({
+          type: z.literal('function', { error: 'only tools of type function are supported' }),
+          function: z.looseObject({
+            name: z.string().max(64),
+            description: z.string().max(4096).nullish(),
+            parameters: JsonSchema.nullish(),
+          }),
+        }),
+      )
+      .max(128)
+      .nullish(),
+    tool_choice: ToolChoice.optional(),
+    response_format: ChatFormat.nullish(),
+    reasoning_effort: Effort,
+    n: z.literal(1, { error: 'only one choice is supported' }).nullish(),
+    store: z.boolean().nullish(),
+    metadata: Metadata,
+  })
+  .meta({ id: 'OpenAiChatRequest' });
+export type ChatRequest = z.infer<typeof ChatRequest>;
+
+const InputItem = z.looseObject({
+  type: z.string().optional(),
+  role: z.enum(['system', 'developer', 'user', 'assistant']).optional(),
+  content: Content,
+  call_id: z.string().max(200).optional(),
+  name: z.string().max(200).optional(),
+  arguments: Text.optional(),
+  output: z.union([Text, z.array(Part).max(1_000)]).optional(),
+});
+export type InputItem = z.infer<typeof InputItem>;
+
+/** Body of `POST /v1/responses`; parameters of sampling are accepted and ignored. */
+export const ResponseRequest = z
+  .looseObject({
+    model: z.string().max(200).optional(),
+    input: z.union([Text.min(1), z.array(InputItem).min(1).max(MAX_MESSAGES)]),
+    instructions: Text.nullish(),
+    previous_response_id: z.string().max(200).nullish(),
+    stream: z.boolean().nullish(),
+    background: z.boolean().nullish(),
+    store: z.boolean().nullish(),
+    metadata: Metadata,
+    tools: z
+      .array(
+        z.looseObject({
+          type: z.literal('function', { error: 'only tools of type function are supported' }),
+          name: z.string().max(64),
+          description: z.string().max(4096).nullish(),
+          parameters: JsonSchema.nullish(),
+        }),
+      )
+      .max(128)
+      .nullish(),
+    tool_choice: ToolChoice.optional(),
+    text: z
+      .looseObject({
+        format: z.looseObject({ type: z.string(), schema: JsonSchema.optional() }).optional(),
+      })
+      .nullish(),
+    reasoning: z.looseObject({ effort: Effort }).nullish(),
+  })
+  .meta({ id: 'OpenAiResponseRequest' });
+export type ResponseRequest = z.infer<typeof ResponseRequest>;
+
+/** Query of `GET /v1/responses/:id`. */
+export const RetrieveQuery = z.looseObject({
+  stream: z.enum(['true', 'false']).optional(),
+  starting_after: z.coerce.number().int().min(0).optional(),
+});
+
+/** Objects of OpenAI's API, whose schemas its clients have. */
+export const OpenAiObject = z
+  .looseObject({ id: z.string(), object: z.string() })
+  .meta({ id: 'OpenAiObject' });
+
+export const OpenAiModels = z
+  .object({ object: z.literal('list'), data: z.array(OpenAiObject) })
+  .meta({ id: 'OpenAiModels' });

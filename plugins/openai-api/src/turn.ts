@@ -1,0 +1,206 @@
+import type {
+  CallerTurns,
+  ClientTool,
+  ClientToolCall,
+  Surface,
+  SurfaceRun,
+} from '@sibyl/plugin-kit';
+import {
+  type DoneFrame,
+  type ErrorCode,
+  type ErrorFrame,
+  errorCatalog,
+  type JsonObject,
+  OracleError,
+} from '@sibyl/protocol';
+import { type Conversation, invalid } from './conversation.js';
+import type { Effort } from './schemas.js';
+
+/** The name of the host's default model for clients that must send one. */
+export const DEFAULT_MODEL = 'default';
+
+/** An unlisted session has a title so that no model is asked for one. */
+export const UNLISTED = { isUnlisted: true, title: 'OpenAI API' };
+
+/** What a request says about the answer. */
+export interface TurnChoices {
+  readonly model: string;
+  readonly tools: readonly ClientTool[];
+  readonly responseSchema: JsonObject | undefined;
+  readonly effort: Effort;
+  readonly idempotencyKey: string | undefined;
+}
+
+const OUTPUTS_ABOVE = 'Continue with the results of the tools above.';
+
+/** Starts a turn; `history` is left out where the session contains it. */
+export function startTurn(
+  turns: CallerTurns,
+  sessionId: string,
+  conversation: Conversation,
+  choices: TurnChoices,
+): Promise<SurfaceRun> {
+  const { instructions, history, message } = conversation;
+  const { model, tools, responseSchema, effort, idempotencyKey } = choices;
+  return turns.start({
+    sessionId,
+    message: message || OUTPUTS_ABOVE,
+    history,
+    clientTools: tools,
+    ...(instructions && { instructions }),
+    ...(model !== DEFAULT_MODEL && { model }),
+    ...(responseSchema && { responseSchema }),
+    ...(effort && { reasoningEffort: REASONING[effort] }),
+    ...(idempotencyKey !== undefined && { idempotencyKey }),
+  });
+}
+
+const REASONING = {
+  none: 'none',
+  minimal: 'low',
+  low: 'low',
+  medium: 'medium',
+  high: 'high',
+  xhigh: 'high',
+} as const;
+
+/** Continues the turn that waits for these results; undefined if none does any more. */
+export async function continueTurn(
+  turns: CallerTurns,
+  { outputs }: Conversation,
+): Promise<SurfaceRun | undefined> {
+  let runId: string | undefined;
+  let missing: readonly { readonly id: string }[] = [];
+  for (const { callId, output } of outputs) {
+    const answered = await turns
+      .answer({ id: callId.replace(CALL_PREFIX, ''), value: output })
+      .catch(ignoreClosed);
+    if (!answered) continue;
+    runId = answered.runId;
+    missing = answered.pending ?? [];
+  }
+  if (runId === undefined) return undefined;
+  const [first] = missing;
+  if (first) throw invalid(`The result of ${CALL_PREFIX}${first.id} is missing`);
+  return turns.findRun(runId);
+}
+
+const CALL_PREFIX = 'call_';
+
+const CLOSED: readonly ErrorCode[] = ['interrupt_not_found', 'interrupt_closed'];
+
+function ignoreClosed(error: unknown): undefined {
+  if (error instanceof OracleError && CLOSED.includes(error.code)) return undefined;
+  throw error;
+}
+
+/** A call that the client has to run. */
+export interface FunctionCall {
+  readonly id: string;
+  readonly name: string;
+  readonly arguments: string;
+}
+
+/** How a run ended. */
+export interface RunEnd {
+  readonly status: DoneFrame['status'];
+  readonly calls: readonly FunctionCall[];
+  /** Whether the turn waits, for calls or for something that this API cannot express. */
+  readonly isWaiting: boolean;
+  readonly usage: DoneFrame['usage'];
+  readonly error: OracleError | undefined;
+}
+
+export type RunEvent =
+  | { readonly type: 'text'; readonly text: string }
+  | { readonly type: 'end'; readonly end: RunEnd };
+
+interface ReadDeps {
+  readonly turns: CallerTurns;
+  readonly run: SurfaceRun;
+  readonly publicUrl: string;
+  readonly signal: AbortSignal;
+}
+
+/** The text of a run, then how it ended; ends early if the client disconnects. */
+export async function* readRun(deps: ReadDeps): AsyncGenerator<RunEvent> {
+  const { turns, run, signal } = deps;
+  let error: OracleError | undefined;
+  for await (const part of turns.read(run.runId, { signal })) {
+    if (part.event === 'message') yield { type: 'text', text: part.data.content };
+    if (part.event === 'error') error = toOracleError(part.data);
+    if (part.event === 'done') yield* end(deps, part.data, error);
+  }
+}
+
+async function* end(
+  { turns, run, publicUrl }: ReadDeps,
+  { status, usage, pending = [] }: DoneFrame,
+  error: OracleError | undefined,
+): AsyncGenerator<RunEvent> {
+  const asked = pending.length > 0 ? await turns.pending(run.sessionId) : [];
+  // In the order of the calls.
+  const calls = pending.flatMap(({ id, kind }) => {
+    const call = asked.find((question) => question.id === id)?.data as ClientToolCall | undefined;
+    return kind === 'tool_call' && call ? [toFunctionCall(id, call)] : [];
+  });
+  if (pending.some(({ kind }) => kind !== 'tool_call'))
+    yield { type: 'text', text: `\n\nThis needs your decision. Open ${publicUrl} to continue.` };
+  const isWaiting = pending.length > 0;
+  yield { type: 'end', end: { status, calls, isWaiting, usage, error } };
+}
+
+const toFunctionCall = (id: string, { toolName, args }: ClientToolCall): FunctionCall => ({
+  id: `${CALL_PREFIX}${id}`,
+  name: toolName,
+  arguments: JSON.stringify(args),
+});
+
+function toOracleError({ error: message, code = '' }: ErrorFrame): OracleError {
+  const known = code in errorCatalog ? (code as ErrorCode) : 'model_unavailable';
+  return new OracleError(known, { message });
+}
+
+/** Throws for a model that the host does not have; clients may send `default`. */
+export function assertModel({ models }: Surface, model: string): void {
+  if (model === DEFAULT_MODEL || models.some(({ id }) => id === model)) return;
+  const message = `The model ${model} does not exist; GET /v1/models lists those of this oracle`;
+  throw new OracleError('not_found', { message });
+}
+
+/** An error as OpenAI's clients expect it. */
+export const formatError = ({
+  status,
+  code,
+  message,
+}: {
+  readonly status: number;
+  readonly code: string;
+  readonly message: string;
+}) => ({ error: { message, type: toErrorType(status), param: null, code } });
+
+function toErrorType(status: number): string {
+  switch (status) {
+    case 401:
+      return 'authentication_error';
+    case 402:
+      return 'insufficient_quota';
+    case 403:
+      return 'permission_error';
+    case 429:
+      return 'rate_limit_error';
+    default:
+      return status >= 500 ? 'server_error' : 'invalid_request_error';
+  }
+}
+
+export const toUsage = (usage: DoneFrame['usage']) => {
+  const { inputTokens = 0, outputTokens = 0, cachedTokens = 0 } = usage ?? {};
+  return { inputTokens, outputTokens, cachedTokens, total: inputTokens + outputTokens };
+};
+
+export const SSE_HEADERS = {
+  'Content-Type': 'text/event-stream',
+  'Cache-Control': 'no-cache, no-transform',
+  'X-Accel-Buffering': 'no',
+};

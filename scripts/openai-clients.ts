@@ -1,0 +1,132 @@
+// Runs the published OpenAI clients for Node and Python, and the examples of docs/surfaces/openai.md, against a real host.
+// Exit codes: 0 passed, 1 failed, 77 skipped with the reason on the last line.
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { json } from 'node:stream/consumers';
+import { buildIfChanged, MAIN } from './build.ts';
+import { getVenv, installPython, SKIPPED, startService } from './third-party.ts';
+
+const SOURCE = 'third-party/openai';
+const FOLDER = 'node_modules/.cache/sibyl/openai-node';
+const PAGE = 'docs/surfaces/openai.md';
+const PYTHON = { name: 'openai', version: '3.49.0' };
+
+process.exitCode = await main();
+
+async function main(): Promise<number> {
+  const reason = installNode() ?? installPython(PYTHON);
+  if (reason) {
+    console.log(`OpenAI clients skipped: ${reason}`);
+    return SKIPPED;
+  }
+  const failure = await buildIfChanged();
+  if (failure) return failure;
+  const folder = mkdtempSync(join(tmpdir(), 'sibyl-openai-'));
+  const model = createServer(answerAsModel).listen(0, '127.0.0.1');
+  await once(model, 'listening');
+  const host = await startService([MAIN], {
+    PORT: '0',
+    DATA_DIR: folder,
+    MODEL: 'openai-compatible/echo',
+    MODEL_BASE_URL: `http://127.0.0.1:${(model.address() as AddressInfo).port}/v1`,
+  });
+  try {
+    const env = { OPENAI_BASE_URL: `${host.url}/v1`, OPENAI_API_KEY: createKey(host.url, folder) };
+    for (const [command, ...args] of writePrograms()) await run(command ?? '', args, env);
+    return 0;
+  } catch (error) {
+    console.log(error);
+    return 1;
+  } finally {
+    await host.stop();
+    model.closeAllConnections();
+    model.close();
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** Installs the pinned client for Node outside of the workspaces; returns the reason if that fails. */
+function installNode(): string | undefined {
+  cpSync(SOURCE, FOLDER, { recursive: true });
+  const options = { cwd: FOLDER, encoding: 'utf8' } as const;
+  const { status, stderr } = spawnSync('npm', ['ci', '--ignore-scripts'], options);
+  return status === 0 ? undefined : `npm ci failed: ${stderr.trim().split('\n').at(-1)}`;
+}
+
+function createKey(url: string, folder: string): string {
+  const args = ['packages/cli/bin/sibyl.js', 'keys', 'create', 'OpenAI clients', url, '--json'];
+  const env = { ...process.env, XDG_CONFIG_HOME: folder };
+  const { stdout, stderr } = spawnSync(process.execPath, args, { env, encoding: 'utf8' });
+  const { key } = JSON.parse(stdout || '{}');
+  if (typeof key === 'string') return key;
+  throw new Error(`No key was created: ${stdout}${stderr}`);
+}
+
+/** The checks, and the examples of the page. */
+function writePrograms(): readonly (readonly string[])[] {
+  const page = readFileSync(PAGE, 'utf8');
+  const python = join(getVenv(PYTHON), 'bin/python');
+  const examples = [...page.matchAll(/```(js|python)\n(.*?)```/gs)].map(
+    ([, language, code = ''], i) => {
+      const file = join(FOLDER, `example-${i}.${language === 'js' ? 'mjs' : 'py'}`);
+      writeFileSync(file, code);
+      return [language === 'js' ? process.execPath : python, file];
+    },
+  );
+  if (examples.length < 2) throw new Error(`${PAGE} has too few examples`);
+  return [
+    [process.execPath, join(FOLDER, 'check.mjs')],
+    [python, join(FOLDER, 'check.py')],
+    ...examples,
+  ];
+}
+
+async function run(command: string, args: readonly string[], env: object): Promise<void> {
+  const child = spawn(command, args, { env: { ...process.env, ...env }, stdio: 'inherit' });
+  const [code] = await once(child, 'close');
+  if (code !== 0) throw new Error(`${args.join(' ')} ended with code ${code}`);
+}
+
+interface ChatRequest {
+  readonly messages: readonly { readonly role: string; readonly content: string }[];
+  readonly tools?: readonly { readonly function: { readonly name: string } }[];
+}
+
+/** A model that repeats the message or the result of a tool, calls `get_weather` if it can, and never answers `Wait`. */
+async function answerAsModel(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  // The host asks for the model's limits first, which this one does not publish.
+  if (request.method !== 'POST') return void response.writeHead(404).end();
+  const { messages, tools = [] } = (await json(request)) as ChatRequest;
+  const last = messages.at(-1);
+  const said = (last?.content ?? '').split('\n\n[Sent:')[0] ?? '';
+  response.writeHead(200, { 'content-type': 'text/event-stream' });
+  response.flushHeaders();
+  if (said === 'Wait') return;
+  const canCall = tools.some(({ function: { name } }) => name === 'get_weather');
+  const call = { name: 'get_weather', arguments: '{"city":"Bern"}' };
+  const toolCalls = [{ index: 0, id: 'call_1', type: 'function', function: call }];
+  const isResult = last?.role === 'tool';
+  const delta =
+    canCall && !isResult
+      ? { tool_calls: toolCalls }
+      : { content: isResult ? `The tool said: ${parse(said)}` : `You said: ${said}` };
+  const finish_reason = 'tool_calls' in delta ? 'tool_calls' : 'stop';
+  response.write(`data: ${JSON.stringify({ choices: [{ index: 0, delta }] })}\n\n`);
+  const usage = { prompt_tokens: 7, completion_tokens: 3 };
+  const end = { choices: [{ index: 0, delta: {}, finish_reason }], usage };
+  response.end(`data: ${JSON.stringify(end)}\n\ndata: [DONE]\n\n`);
+}
+
+/** Results are JSON. */
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
