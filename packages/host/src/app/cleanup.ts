@@ -27,14 +27,19 @@ export function startCleanup(
     await retention?.sweep();
     await store.reclaim();
   };
-  const sweepAndReport = () => {
-    sweep().catch((err) =>
+  /** Of several hosts, one does it each hour. */
+  const sweepIfDue = async () => {
+    const due = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
+    if (await store.jobs.take('cleanup', due)) await sweep();
+  };
+  const report = (work: Promise<void>) => {
+    work.catch((err) =>
       logger.warn({ err }, 'deleting expired rows failed; next attempt in an hour'),
     );
   };
-  const timer = setInterval(sweepAndReport, HOUR_MS);
+  const timer = setInterval(() => report(sweepIfDue()), HOUR_MS);
   timer.unref();
-  sweepAndReport();
+  report(sweep());
   return () => {
     clearInterval(timer);
     retention?.close();

@@ -15,6 +15,7 @@ import { FileTextStore } from './file-text-store.js';
 import { GrantStore } from './grant-store.js';
 import { createIdSource } from './id-source.js';
 import { IdempotencyStore } from './idempotency-store.js';
+import { JobClaims } from './job-claims.js';
 import { MessageStore } from './message-store.js';
 import { ModelUsageStore } from './model-usage-store.js';
 import { type DatabaseOptions, openDatabase } from './open-database.js';
@@ -65,6 +66,7 @@ export interface Store {
   readonly imports: ImportStore;
   readonly usage: UsageStore;
   readonly expired: ExpiredRows;
+  readonly jobs: JobClaims;
   /** Undefined if no other host can use the database. */
   readonly sockets: SocketStore | undefined;
   /** The disk of the database; undefined if it is not on this host. */
@@ -144,6 +146,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     imports: new ImportStore(context, ownerRows),
     usage: new UsageStore(context),
     expired: new ExpiredRows(context),
+    jobs: new JobClaims(context),
     sockets:
       database.engine === 'postgres' && options.hostId
         ? new SocketStore(context, options.hostId)
