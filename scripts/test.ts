@@ -11,6 +11,12 @@ interface Check {
   readonly command: readonly string[];
 }
 
+/** Tools and published clients, each with its own lock file; types and lint need them too. */
+const INSTALL: Check = {
+  name: 'tools and published clients',
+  command: ['npm', 'run', 'tools'],
+};
+
 const BUILD: Check = { name: 'types and build', command: ['node', 'scripts/build.ts'] };
 
 const STATIC: readonly Check[] = [
@@ -39,6 +45,10 @@ const THIRD_PARTY: readonly Check[] = [
   { name: 'FastMCP', command: ['node', 'scripts/fastmcp.ts'] },
   { name: 'moto (S3)', command: ['node', 'scripts/moto.ts'] },
   { name: 'generated clients', command: ['node', 'scripts/generated-clients.ts'] },
+  {
+    name: 'schema of the demo chain',
+    command: ['node', 'packages/demo-chain/scripts/compile-protos.ts', '--check'],
+  },
   { name: 'Synapse', command: ['node', 'scripts/synapse.ts'] },
   { name: 'OpenAI clients', command: ['node', 'scripts/openai-clients.ts'] },
 ];
@@ -50,6 +60,7 @@ async function main(): Promise<number> {
   rmSync(REPORT, { force: true });
   const isFull = process.argv.includes('--full');
   if (isFull) process.env.SIBYL_TEST_FULL = '1';
+  if (!(await runCheck(INSTALL))) return 1;
   // Many tests run the build output, so they start after the build.
   const tests = runCheck(BUILD).then((isBuilt) => (isBuilt ? runTests() : countMissingReport()));
   await Promise.all([runInSequence(STATIC), tests]);

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join, relative } from 'node:path';
 
 /** The exit code of a check that cannot run here; it has printed why. */
 export const SKIPPED = 77;
@@ -35,6 +35,30 @@ export function installPython(wanted: PythonPackage): string | undefined {
     ['python3', '-m', 'venv', venv],
     [`${venv}/bin/pip`, 'install', '--quiet', `${name}${parts}==${version}`],
   ]);
+}
+
+/**
+ * Installs the packages of a folder outside the workspaces, exactly as its lock file says, when that has changed; throws if
+ * that fails. Root scripts and `npx` find the programs of the folder afterwards.
+ */
+export function installLocked(folder: string): void {
+  const lock = readFileSync(join(folder, 'package-lock.json'), 'utf8');
+  const installed = join(folder, 'node_modules', '.installed-lock');
+  if (existsSync(installed) && readFileSync(installed, 'utf8') === lock) return;
+  const args = ['ci', '--no-progress', '--no-audit', '--no-fund', '--loglevel=error'];
+  const { status, error, stderr } = spawnSync('npm', args, { cwd: folder, encoding: 'utf8' });
+  if (status !== 0)
+    throw new Error(`"npm ci" in ${folder} failed: ${error?.message ?? stderr.trim()}`);
+  linkPrograms(join(folder, 'node_modules', '.bin'), 'node_modules/.bin');
+  writeFileSync(installed, lock);
+}
+
+function linkPrograms(from: string, to: string): void {
+  for (const name of existsSync(from) ? readdirSync(from) : []) {
+    const link = join(to, name);
+    rmSync(link, { force: true });
+    symlinkSync(relative(to, join(from, name)), link);
+  }
 }
 
 /** Installs the pinned versions once; returns the reason if that fails. */
@@ -94,3 +118,5 @@ async function readAddress(child: ChildProcess, ended: Promise<unknown>): Promis
     await Promise.race([once(child.stdout ?? child, 'data'), ended]);
   }
 }
+
+if (import.meta.main) for (const folder of process.argv.slice(2)) installLocked(folder);

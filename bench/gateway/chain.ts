@@ -10,11 +10,11 @@ import {
 } from '@bufbuild/protobuf';
 import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt';
 import { Client, credentials } from '@grpc/grpc-js';
-import { compileProtos } from '../../packages/demo-chain/scripts/compile-protos.ts';
+import { readCompiledProtos } from '../../packages/demo-chain/src/chain-schema.ts';
 import type { Query } from './queries.ts';
 
 /** The protos of the chain as a FileDescriptorSet. */
-export const chainFiles: Uint8Array = compileProtos();
+export const chainFiles: Uint8Array = readCompiledProtos();
 
 export const registry = createFileRegistry(fromBinary(FileDescriptorSetSchema, chainFiles));
 

