@@ -101,6 +101,7 @@ export {
 export type { ToolInput, ToolSchema } from './schema.js';
 export type {
   CallerTurns,
+  ClientMessage,
   ClientTool,
   ClientToolCall,
   EarlierMessage,
@@ -108,6 +109,7 @@ export type {
   Surface,
   SurfaceRun,
   SurfaceTurn,
+  ThreadTurn,
 } from './surface.js';
 export {
   defineSubAgent,

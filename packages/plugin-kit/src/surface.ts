@@ -20,6 +20,8 @@ export interface ClientTool {
 
 /** The `data` of an interrupt that a client tool causes. */
 export interface ClientToolCall {
+  /** As in the frames of the run. */
+  readonly toolCallId: string;
   readonly toolName: string;
   readonly args: JsonObject;
 }
@@ -51,6 +53,25 @@ export interface SurfaceTurn {
   readonly idempotencyKey?: string;
 }
 
+/** A message of a conversation as its client keeps it. */
+export interface ClientMessage {
+  /** Chosen by the client; an answer has the `messageId` of its run. */
+  readonly id: string;
+  readonly role: 'user' | 'assistant' | 'other';
+  readonly text: string;
+}
+
+/** A conversation that a client sends, as a whole or in part. */
+export interface ThreadTurn
+  extends Omit<SurfaceTurn, 'sessionId' | 'message' | 'history' | 'idempotencyKey'> {
+  /** Chosen by the client, or the id of a session; see `openThread`. */
+  readonly threadId: string;
+  /** Oldest first. */
+  readonly messages: readonly ClientMessage[];
+  /** Answers the last message of the user again. */
+  readonly regenerates?: boolean;
+}
+
 /** One attempt to execute a turn; times in milliseconds. */
 export interface SurfaceRun {
   readonly runId: string;
@@ -74,6 +95,16 @@ export interface CallerTurns {
   }): Promise<{ readonly sessionId: string }>;
   hasSession(sessionId: string): Promise<boolean>;
   deleteSession(sessionId: string): Promise<void>;
+  /** The session that a client of this surface knows by an id of its own; undefined before its first use. */
+  findThread(threadId: string): Promise<string | undefined>;
+  /** As `findThread`, but creates the session. */
+  openThread(threadId: string): Promise<{ readonly sessionId: string }>;
+  /**
+   * Adds what is new in a conversation and answers it. Messages are matched by their ids. A known message with another
+   * text, or a new one that does not follow the latest, begins a branch. Missing messages and unknown answers mean nothing.
+   * A conversation without anything new joins the run that answers it, or answers again if that run failed.
+   */
+  continueThread(turn: ThreadTurn): Promise<SurfaceRun>;
   /** Resolves once the message is stored. */
   start(turn: SurfaceTurn): Promise<SurfaceRun>;
   findRun(runId: string): Promise<SurfaceRun | undefined>;
@@ -88,7 +119,12 @@ export interface CallerTurns {
   abort(sessionId: string): Promise<boolean>;
   /** What the paused turn of a session waits for. */
   pending(sessionId: string): Promise<readonly PendingQuestion[]>;
-  /** Answers a question; never a confirmation, which needs a signature. */
+  /** Denies a call that waits for approval; approving it needs the user's signature. */
+  deny(denial: {
+    readonly id: string;
+    readonly reason?: string;
+  }): Promise<{ readonly runId: string; readonly pending?: readonly PendingAnswer[] }>;
+  /** Answers a question; never an approval, and with an access key no confirmation. */
   answer(answer: {
     readonly id: string;
     readonly value: unknown;

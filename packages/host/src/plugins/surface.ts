@@ -1,15 +1,15 @@
-import { randomUUID } from 'node:crypto';
-import type { CallerTurns, Surface, SurfaceRun, SurfaceTurn } from '@sibyl/plugin-kit';
+import { createHash, randomUUID } from 'node:crypto';
+import type { CallerTurns, Surface, SurfaceRun, SurfaceTurn, ThreadTurn } from '@sibyl/plugin-kit';
 import { describeIssues, Id, OracleError, type ReplyPart, SendMessage } from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
 import type { Models } from '../models/models.js';
 import type { Run } from '../store/runs/run.js';
-import type { RunStore } from '../store/runs/run-store.js';
-import type { SessionStore } from '../store/session-store.js';
+import type { Store } from '../store/store.js';
 import type { Approvals } from '../turns/approvals.js';
 import type { PausedTurns } from '../turns/paused-turns.js';
 import type { RunReader } from '../turns/run-reader.js';
 import type { SessionsService } from '../turns/sessions.js';
+import { readThread, type ThreadRequest } from '../turns/threads.js';
 import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
 import type { Turns } from '../turns/turns.js';
 
@@ -26,7 +26,7 @@ export interface TurnServices {
 
 interface SurfaceDeps {
   readonly plugin: string;
-  readonly store: { readonly sessions: SessionStore; readonly runs: RunStore };
+  readonly store: Pick<Store, 'sessions' | 'runs' | 'messages' | 'threads'>;
   readonly models: Pick<Models, 'list'>;
   /** Resolves once the host is ready; earlier requests wait for it. */
   readonly ready: Promise<TurnServices>;
@@ -81,9 +81,49 @@ class SurfaceTurns implements CallerTurns {
     await (await this.#deps.ready).sessions.remove(this.#key(sessionId));
   }
 
+  async findThread(threadId: string): Promise<string | undefined> {
+    if (this.onlySession !== undefined) return this.onlySession;
+    if (await this.hasSession(threadId)) return threadId;
+    const { store, plugin: surface } = this.#deps;
+    return store.threads.find({ owner: this.#caller.did, surface, threadId });
+  }
+
+  async openThread(threadId: string): Promise<{ readonly sessionId: string }> {
+    if (threadId.length === 0 || threadId.length > MAX_CLIENT_ID)
+      throw new OracleError('bad_request', {
+        message: TOO_LONG,
+      });
+    const known = await this.findThread(threadId);
+    if (known !== undefined) return { sessionId: known };
+    const { sessions } = await this.#deps.ready;
+    const thread = { surface: this.#deps.plugin, threadId };
+    const { id } = await sessions.open({ owner: this.#caller.did, thread });
+    return { sessionId: id };
+  }
+
+  async continueThread({
+    threadId,
+    messages,
+    regenerates,
+    ...turn
+  }: ThreadTurn): Promise<SurfaceRun> {
+    if (messages.some(({ id }) => id.length > MAX_CLIENT_ID))
+      throw new OracleError('bad_request', { message: TOO_LONG });
+    const { sessionId } = await this.openThread(threadId);
+    const { store } = this.#deps;
+    const session = await store.sessions.get(this.#key(sessionId));
+    const wanted = await readThread(store, session, { messages, regenerates });
+    if (wanted.type === 'join') return toSurfaceRun(wanted.run);
+    return this.#start(this.#toThreadRequest({ ...turn, sessionId }, wanted));
+  }
+
   async start(turn: SurfaceTurn): Promise<SurfaceRun> {
+    return this.#start(this.#toTurnRequest(turn));
+  }
+
+  async #start(request: TurnRequest): Promise<SurfaceRun> {
     const { turns, reader } = await this.#deps.ready;
-    const runId = await turns.start(this.#toTurnRequest(turn));
+    const runId = await turns.start(request);
     return toSurfaceRun(await reader.find({ owner: this.#caller.did, runId }));
   }
 
@@ -128,17 +168,27 @@ class SurfaceTurns implements CallerTurns {
     });
   }
 
+  async deny({ id, reason }: { readonly id: string; readonly reason?: string }) {
+    await this.#getInterrupt(id);
+    const { approvals } = await this.#deps.ready;
+    const { runId, pending } = await approvals.deny({ owner: this.#caller.did, id, reason });
+    return { runId, ...(pending && { pending }) };
+  }
+
   async answer({ id, value }: { readonly id: string; readonly value: unknown }) {
+    const { kind } = await this.#getInterrupt(id);
+    if (kind === 'confirmation' && this.#caller.accessKey)
+      throw new OracleError('access_key_too_narrow', { message: 'An access key confirms nothing' });
     const { paused } = await this.#deps.ready;
+    return paused.answer({ owner: this.#caller.did, interruptId: id, value });
+  }
+
+  async #getInterrupt(id: string) {
     const key = { owner: this.#caller.did, interruptId: id };
-    const interrupt = Id.safeParse(id).success
-      ? await this.#deps.store.runs.findInterrupt(key)
-      : undefined;
-    if (!interrupt || !this.#permits(interrupt.sessionId))
-      throw new OracleError('interrupt_not_found');
-    if (interrupt.kind === 'confirmation')
-      throw new OracleError('forbidden', { message: 'A confirmation needs your signature' });
-    return paused.answer({ ...key, value });
+    const isId = Id.safeParse(id).success;
+    const interrupt = isId ? await this.#deps.store.runs.findInterrupt(key) : undefined;
+    if (interrupt && this.#permits(interrupt.sessionId)) return interrupt;
+    throw new OracleError('interrupt_not_found');
   }
 
   async #find(runId: string): Promise<Run | undefined> {
@@ -158,6 +208,21 @@ class SurfaceTurns implements CallerTurns {
 
   #key(sessionId: string) {
     return { owner: this.#caller.did, sessionId };
+  }
+
+  #toThreadRequest(
+    turn: Omit<SurfaceTurn, 'message'>,
+    wanted: Exclude<ThreadRequest, { type: 'join' }>,
+  ): TurnRequest {
+    if (wanted.type === 'again') {
+      const { questionId } = wanted;
+      // The host takes the text from the store.
+      return { ...this.#toTurnRequest({ ...turn, message: '…' }), origin: { questionId } };
+    }
+    const { text: message, clientIds, origin, key } = wanted;
+    const idempotencyKey = hash([this.#deps.plugin, turn.sessionId, message, ...key]);
+    const { surface, ...request } = this.#toTurnRequest({ ...turn, message, idempotencyKey });
+    return { ...request, origin, surface: { plugin: this.#deps.plugin, ...surface, clientIds } };
   }
 
   #toTurnRequest(turn: SurfaceTurn): TurnRequest {
@@ -191,6 +256,13 @@ class SurfaceTurns implements CallerTurns {
     };
   }
 }
+
+/** Ids of clients are stored. */
+const MAX_CLIENT_ID = 200;
+const TOO_LONG = `An id of a thread or message has 1 to ${MAX_CLIENT_ID} characters`;
+
+const hash = (values: readonly unknown[]) =>
+  createHash('sha256').update(JSON.stringify(values)).digest('base64url');
 
 const toSurfaceRun = ({ id, sessionId, status, createdAt, messageId }: Run): SurfaceRun => ({
   runId: id,

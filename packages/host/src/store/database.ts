@@ -45,6 +45,7 @@ export interface Schema {
   room_state: RoomStateRow;
   messages: MessageRow;
   client_ids: ClientIdRow;
+  client_threads: ClientThreadRow;
   runs: RunRow;
   frames: FrameRow;
   run_steps: RunStepRow;
@@ -137,6 +138,14 @@ export interface MessageRow {
   /** JSON: why the turn has no complete answer. */
   error: string | null;
   created_at: number;
+}
+
+/** The sessions that clients of a surface know by ids of their own. */
+interface ClientThreadRow {
+  owner: string;
+  surface: string;
+  thread_id: string;
+  session_id: string;
 }
 
 /** The ids that clients gave their messages. */

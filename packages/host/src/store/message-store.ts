@@ -247,6 +247,8 @@ export interface OpenedTurn {
   readonly createdAt: number;
   /** The question to answer again. */
   readonly questionId: string | null;
+  /** The question to answer. */
+  readonly askedId: string;
 }
 
 /** Stores the question of a new turn inside a unit of work, unless it is stored already. Locks the session. */
@@ -262,14 +264,16 @@ export async function openTurn(
   if (questionId !== null) {
     const firstId = answerId;
     const taken = await takeNumbers(tables, { ...counts, messages: 0, origin, firstId });
-    return typeof taken === 'string' ? taken : { ...taken, createdAt, questionId };
+    return typeof taken === 'string'
+      ? taken
+      : { ...taken, createdAt, questionId, askedId: questionId };
   }
   const id = newId();
   const taken = await takeNumbers(tables, { ...counts, messages: 1, origin, firstId: id });
   if (typeof taken === 'string') return taken;
   const question = { ...message, ...ids, ...taken, id, createdAt } as const;
   await insertMessage(tables, { ...question, type: 'human', isComplete: true });
-  return { ...taken, createdAt, questionId };
+  return { ...taken, createdAt, questionId, askedId: id };
 }
 
 async function takeNumbers(

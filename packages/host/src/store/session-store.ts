@@ -5,6 +5,7 @@ import { activate } from './branches.js';
 import type { Schema, SessionRow, StoreContext } from './database.js';
 import { prepareQuery } from './prepared-query.js';
 import { findOrCreateRoom } from './room-store.js';
+import { findThread, insertThread, type ThreadKey } from './thread-store.js';
 import { keepUsage } from './usage-store.js';
 
 export interface NewSession {
@@ -14,6 +15,8 @@ export interface NewSession {
   readonly oracleEntityDid?: string | undefined;
   readonly title?: string | undefined;
   readonly isUnlisted?: boolean | undefined;
+  /** The id that a client gave it; a session that already has this id is returned instead. */
+  readonly thread?: Omit<ThreadKey, 'owner'> | undefined;
   /** Default: the user's own room with this oracle. */
   readonly roomId?: string | undefined;
 }
@@ -93,10 +96,13 @@ export class SessionStore {
 
   /** Undefined if the owner already has `limit` sessions, also with concurrent requests. */
   createWithin(limit: number, request: NewSession): Promise<Session | undefined> {
-    return this.context.database.writeFor(request.owner, async (tables) => {
-      const { rows } = await countSessions(tables, { owner: request.owner });
-      const hasRoom =
-        (rows[0]?.total ?? 0) < limit || (await deleteOldestUnlisted(tables, request.owner));
+    const { owner, thread } = request;
+    return this.context.database.writeFor(owner, async (tables) => {
+      const known = thread && (await findThread(tables, { owner, ...thread }));
+      const session = known && (await findSession(tables, { owner, sessionId: known })).rows[0];
+      if (session) return toSession(session);
+      const { rows } = await countSessions(tables, { owner });
+      const hasRoom = (rows[0]?.total ?? 0) < limit || (await deleteOldestUnlisted(tables, owner));
       return hasRoom ? this.insert(tables, request) : undefined;
     });
   }
@@ -210,6 +216,7 @@ export class SessionStore {
       unlisted: request.isUnlisted ? 1 : 0,
     };
     await tables.insertInto('sessions').values(row).execute();
+    if (request.thread) await insertThread(tables, { owner, ...request.thread }, row.id);
     return toSession(row);
   }
 }

@@ -33,6 +33,7 @@ import { SessionStore } from './session-store.js';
 import { SocketStore } from './socket-store.js';
 import { classifyStoreError, type StoreErrorKind } from './store-errors.js';
 import { type StoreOutage } from './store-outage.js';
+import { ThreadStore } from './thread-store.js';
 import { UsageStore } from './usage-store.js';
 
 /** All stores of the host, on one database. */
@@ -49,6 +50,7 @@ export interface Store {
   readonly delegations: DelegationStore;
   readonly grants: GrantStore;
   readonly accessKeys: AccessKeyStore;
+  readonly threads: ThreadStore;
   readonly revocations: RevocationStore;
   readonly singleUse: SingleUseStore;
   readonly callers: CallerStore;
@@ -132,6 +134,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     delegations: new DelegationStore(context, vault),
     grants: new GrantStore(context, vault),
     accessKeys: new AccessKeyStore(context),
+    threads: new ThreadStore(context),
     revocations: new RevocationStore(context),
     singleUse: new SingleUseStore(context),
     callers: new CallerStore(context),

@@ -83,7 +83,7 @@ export async function storeStart(
   request: TurnRequest,
   start: { readonly id: string; readonly idempotency: IdempotencyClaim | undefined },
 ): Promise<StartResult> {
-  const { caller, sessionId, requestId, message, origin, waitsForPaused } = request;
+  const { caller, sessionId, requestId, message, origin, surface, waitsForPaused } = request;
   const { message: content, attachments, metadata, multitask } = message;
   try {
     return await runs.start({
@@ -93,6 +93,7 @@ export async function storeStart(
       requestId,
       message: { content, parts: toQuestionParts(content, attachments), metadata },
       origin,
+      clientIds: surface?.clientIds,
       multitask,
       waitsForPaused,
       limits: { live: settings.maxPerUser, waiting: MAX_WAITING },

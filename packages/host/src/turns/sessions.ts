@@ -29,6 +29,7 @@ export class SessionsService {
     readonly title?: string | undefined;
     /** Whether it appears in no list and is deleted once it is not used any more. */
     readonly isUnlisted?: boolean | undefined;
+    readonly thread?: NewSession['thread'];
   }): Promise<Session> {
     const { did: oracleDid, name: oracleName, entityDid: oracleEntityDid } = this.deps.oracle;
     const session = await this.create({ ...wanted, oracleDid, oracleName, oracleEntityDid });

@@ -88,8 +88,8 @@ const toClientTool = ({ name, description, schema }: ClientTool): Tool => ({
   description: description || name,
   inputSchema: schema,
   visibility: 'always',
-  run: (args, { interrupt }) =>
-    interrupt({ kind: 'tool_call', schema: {}, data: { toolName: name, args } }),
+  run: (args, { interrupt, toolCallId }) =>
+    interrupt({ kind: 'tool_call', schema: {}, data: { toolCallId, toolName: name, args } }),
 });
 
 interface RequestHook {

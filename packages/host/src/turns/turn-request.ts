@@ -69,6 +69,8 @@ export interface SurfaceExtras {
   readonly instructions?: SurfaceTurn['instructions'] | undefined;
   readonly history?: SurfaceTurn['history'] | undefined;
   readonly clientTools?: SurfaceTurn['clientTools'] | undefined;
+  /** The ids that the client gave the message. */
+  readonly clientIds?: readonly string[] | undefined;
 }
 
 /** Converts a request to JSON that another host can execute. */

@@ -348,6 +348,7 @@ export class Turns {
         // Another host was first.
         slot.release();
         void account.settle();
+        await this.deps.access.release(request);
         return result.runId;
       default:
         throw startErrors[result.state]();

@@ -7,6 +7,7 @@ import { claimKey } from '../idempotency-store.js';
 import type { MessageBody } from '../message.js';
 import { type OpenedTurn, openTurn } from '../message-store.js';
 import { prepareQuery } from '../prepared-query.js';
+import { insertClientIds } from '../thread-store.js';
 import { lockSession } from './finish-run.js';
 import { cancelPausedRun, toNextAttempt } from './interrupts.js';
 import { findLatestAttempt, insertRun, type Run, type RunKey, toRun } from './run.js';
@@ -23,6 +24,8 @@ export interface NewRun {
   readonly message: Pick<MessageBody, 'content' | 'parts' | 'metadata'>;
   /** Default: the end of the active branch. */
   readonly origin?: TurnOrigin | undefined;
+  /** The ids that a client gave the message. */
+  readonly clientIds?: readonly string[] | undefined;
   /** What to do if the session has a running turn. */
   readonly multitask: Multitask;
   /** A paused turn makes this one wait instead of being canceled by it. */
@@ -114,6 +117,8 @@ async function insertStart(
   // Locks the session, so that no turn of it ends between the decision below and the commit.
   const opened = await openTurn(tables, { ...request, runId, answerId }, context);
   if (typeof opened === 'string') throw new RefusedStart(opened);
+  const { clientIds = [] } = request;
+  await insertClientIds(tables, request, { clientIds, messageId: opened.askedId });
   const { rows: open } = await selectOpen(tables, { owner });
   assertAdmitted(request, open);
   const ofSession = open.filter((run) => run.sessionId === sessionId);
