@@ -8,11 +8,13 @@ export interface Option extends ParseArgsOptionDescriptor {
   readonly value?: string;
 }
 
+type OptionValue = string | boolean | readonly string[];
+
 /** The parsed command line. */
 export interface Call {
   /** The positional arguments. */
   readonly args: readonly string[];
-  readonly options: Readonly<Record<string, string | boolean | undefined>>;
+  readonly options: Readonly<Record<string, OptionValue | undefined>>;
   readonly output: Output;
 }
 
@@ -20,7 +22,7 @@ export interface Call {
 export interface Command {
   readonly name: string;
   readonly summary: string;
-  /** What may follow the name, one line each. */
+  /** What may follow the name, one line each; a line that begins with a word is an action, `[word]` the default one. */
   readonly usage: readonly string[];
   /** More than the summary says, for `--help`. */
   readonly details?: string;
@@ -37,4 +39,57 @@ export class UsageError extends Error {
 /** An error that its message explains; exit code 1, no stack. */
 export class CommandError extends Error {
   override readonly name = 'CommandError';
+}
+
+/** The actions that the usage of a command names. */
+export function listActions({ usage }: Pick<Command, 'usage'>): string[] {
+  if (!usage.some((line) => /^[a-z]/.test(line))) return [];
+  return [...new Set(usage.flatMap((line) => /^\[?([a-z]+)\]?(?: |$)/.exec(line)?.[1] ?? []))];
+}
+
+/** Finds the action that a command line names. */
+export function findAction<T>(actions: Readonly<Record<string, T>>, name: string | undefined): T {
+  if (name !== undefined && Object.hasOwn(actions, name)) return actions[name] as T;
+  const names = Object.keys(actions);
+  const problem = name === undefined ? '' : `There is no action "${name}".${suggest(name, names)} `;
+  throw new UsageError(`${problem}Name an action: ${names.join(', ')}`);
+}
+
+/** ` Did you mean "…"?`, if a word is close to what was typed; otherwise nothing. */
+export function suggest(typed: string, words: readonly string[]): string {
+  const limit = Math.max(1, Math.floor(typed.length / 3));
+  const [best] = words
+    .map((word) => ({ word, distance: measureDistance(typed.toLowerCase(), word) }))
+    .filter(
+      ({ word, distance }) => distance <= limit || (typed.length > 2 && word.startsWith(typed)),
+    )
+    .sort((a, b) => a.distance - b.distance);
+  return best ? ` Did you mean "${best.word}"?` : '';
+}
+
+/** Longer words are typed on purpose. */
+const MAX_TYPED = 40;
+
+/** How many letters to add, remove, replace or swap with their neighbor. */
+function measureDistance(from: string, to: string): number {
+  if (from.length > MAX_TYPED) return Number.POSITIVE_INFINITY;
+  const rows = [Array.from({ length: to.length + 1 }, (_, j) => j)];
+  const at = (i: number, j: number) => rows[i]?.[j] ?? Number.POSITIVE_INFINITY;
+  for (let i = 1; i <= from.length; i++) {
+    const row = [i];
+    rows.push(row);
+    for (let j = 1; j <= to.length; j++) {
+      const isSame = from[i - 1] === to[j - 1];
+      const isSwapped = i > 1 && j > 1 && from[i - 1] === to[j - 2] && from[i - 2] === to[j - 1];
+      row.push(
+        Math.min(
+          at(i - 1, j) + 1,
+          at(i, j - 1) + 1,
+          at(i - 1, j - 1) + (isSame ? 0 : 1),
+          isSwapped ? at(i - 2, j - 2) + 1 : Number.POSITIVE_INFINITY,
+        ),
+      );
+    }
+  }
+  return at(from.length, to.length);
 }

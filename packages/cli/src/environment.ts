@@ -44,6 +44,13 @@ function findHome(): string {
 export const variable = (name: string): string | undefined =>
   process.env[name]?.trim() || undefined;
 
+/** Whether text is styled: on a terminal, unless NO_COLOR is set; FORCE_COLOR decides for pipes, too. */
+export function isStyled(): boolean {
+  const forced = variable('FORCE_COLOR');
+  if (forced !== undefined) return forced !== '0';
+  return Boolean(process.stdout.isTTY) && !variable('NO_COLOR') && variable('TERM') !== 'dumb';
+}
+
 export function setVariable(name: string, value: string): void {
   process.env[name] = value;
 }

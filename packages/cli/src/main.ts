@@ -9,6 +9,7 @@ if (Number(process.versions.node.split('.')[0]) < REQUIRED_NODE) {
   );
   process.exitCode = 1;
 } else {
+  endWithReader();
   await cacheCompiledCode();
   const { run } = await import('./run.js');
   process.exitCode = await run(process.argv.slice(2));
@@ -20,4 +21,13 @@ async function cacheCompiledCode(): Promise<void> {
   const { fileURLToPath } = await import('node:url');
   // Node 20, with which a project can be created, has no such cache.
   enableCompileCache?.(fileURLToPath(new URL('.cache', import.meta.url)));
+}
+
+/** A reader such as `head` closes the pipe once it has enough: there is nothing left to do, and nothing to report. */
+function endWithReader(): void {
+  for (const stream of [process.stdout, process.stderr])
+    stream.on('error', (error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EPIPE') throw error;
+      process.exit();
+    });
 }

@@ -1,9 +1,17 @@
 import { parseArgs } from 'node:util';
 import { OracleClientError } from '@sibyl/client';
-import { type Call, type Command, CommandError, type Option, UsageError } from './command.js';
+import {
+  type Call,
+  type Command,
+  CommandError,
+  type Option,
+  suggest,
+  UsageError,
+} from './command.js';
 import { approvals, receipts } from './commands/approvals.js';
 import { callers, invite } from './commands/callers.js';
 import { chat } from './commands/chat.js';
+import { createCompletion } from './commands/completion.js';
 import { credits } from './commands/credits.js';
 import { delegate } from './commands/delegate.js';
 import { doctor } from './commands/doctor.js';
@@ -21,10 +29,11 @@ import {
   usage,
 } from './commands/own-data.js';
 import { plugins } from './commands/plugins.js';
+import { rules } from './commands/rules.js';
 import { schedules } from './commands/schedules.js';
-import { search } from './commands/search.js';
+import { sessions } from './commands/sessions.js';
 import { start } from './commands/start.js';
-import { loadDotEnv, readVersion } from './environment.js';
+import { isStyled, loadDotEnv, readVersion } from './environment.js';
 import { Output, table } from './terminal.js';
 
 /** Runs one command line; resolves to its exit code: 0 success, 1 failure, 2 invalid usage. */
@@ -40,7 +49,12 @@ export async function run(argv: readonly string[]): Promise<number> {
   }
   const command = commands.find((each) => each.name === name);
   if (!command) {
-    process.stderr.write(`There is no command "${name}".\n\n${overview(commands)}\n`);
+    const near = suggest(
+      name,
+      commands.map((each) => each.name),
+    );
+    const advice = near || ` Run "sibyl --help" for the list.`;
+    process.stderr.write(`There is no command "${name}".${advice}\n`);
     return 2;
   }
   return runCommand(command, rest);
@@ -71,11 +85,19 @@ function readCall(command: Command, argv: readonly string[]): Call {
     return {
       args: positionals,
       options: values as Call['options'],
-      output: new Output(values.json ? 'json' : 'text'),
+      output: new Output(values.json ? 'json' : 'text', isStyled()),
     };
   } catch (error) {
-    throw new UsageError((error as Error).message);
+    throw new UsageError(describeMistake(error as Error, command));
   }
+}
+
+/** What is wrong with options, and which one was perhaps meant. */
+function describeMistake({ message }: Error, command: Command): string {
+  const [, unknown] = /^Unknown option '--([^']+)'/.exec(message) ?? [];
+  if (unknown === undefined) return message;
+  const near = suggest(unknown, Object.keys(getOptions(command)));
+  return `Unknown option '--${unknown}'.${near.replace('"', '"--')}`;
 }
 
 function explain(error: unknown, command: Command, isJson: boolean): number {
@@ -101,7 +123,7 @@ export const commands: readonly Command[] = [
   start,
   newOracle,
   chat,
-  search,
+  sessions,
   key,
   token,
   files,
@@ -109,6 +131,7 @@ export const commands: readonly Command[] = [
   keys,
   approvals,
   receipts,
+  rules,
   schedules,
   memory,
   usage,
@@ -122,6 +145,7 @@ export const commands: readonly Command[] = [
   credits,
   retention,
   gateway,
+  createCompletion(() => ({ commands, commonOptions })),
 ];
 
 /** Options that every command has. */

@@ -1,8 +1,10 @@
 /** Where a command writes: text for people, or one JSON document for programs. */
 export class Output {
-  private readonly isTerminal = Boolean(process.stdout.isTTY);
-
-  constructor(readonly format: 'text' | 'json') {}
+  constructor(
+    readonly format: 'text' | 'json',
+    /** Whether bold, dimmed and colored text is shown as such. */
+    readonly isStyled: boolean,
+  ) {}
 
   /** The result: `value` as JSON, or `text` for people. */
   result(value: unknown, text: string): void {
@@ -20,11 +22,16 @@ export class Output {
 
   /** Dimmed, if the output is a terminal. */
   dim(text: string): string {
-    return this.isTerminal ? `\u001b[2m${text}\u001b[22m` : text;
+    return this.style('dim', text);
   }
 
   bold(text: string): string {
-    return this.isTerminal ? `\u001b[1m${text}\u001b[22m` : text;
+    return this.style('bold', text);
+  }
+
+  style(style: Style, text: string): string {
+    const [on, off] = styles[style];
+    return this.isStyled ? `\u001b[${on}m${text}\u001b[${off}m` : text;
   }
 
   /** Says what the command waits for once that takes more than a second. */
@@ -39,6 +46,16 @@ export class Output {
 }
 
 const SILENT_MS = 1000;
+
+const styles = {
+  bold: [1, 22],
+  dim: [2, 22],
+  italic: [3, 23],
+  underline: [4, 24],
+  code: [36, 39],
+} as const;
+
+export type Style = keyof typeof styles;
 
 /** Rows as columns of equal width. */
 export function table(rows: readonly (readonly string[])[]): string {

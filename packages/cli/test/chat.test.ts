@@ -1,10 +1,12 @@
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { useOracle } from '../../web/test/support/oracle.js';
 import { startSibyl, useFolder } from './support/sibyl.js';
 
 const oracle = useOracle();
-const env = { SIBYL_KEY_FILE: join(useFolder(), 'key') };
+const home = useFolder();
+const env = { SIBYL_KEY_FILE: join(home, 'key') };
 
 it('sends one message and writes the answer', async () => {
   const run = startSibyl(['chat', oracle.url, '-m', 'Hello'], { env, input: '' });
@@ -56,4 +58,74 @@ it('stops the answer on Ctrl-C, and leaves on the next', async () => {
   await expect.poll(() => run.stdout).toContain('(aborted)');
   run.child.kill('SIGINT');
   expect(await run.ended).toBe(0);
+});
+
+it('runs /help, /model, /attach, /retry and /new of a conversation', async () => {
+  const path = join(home, 'harvest.txt');
+  writeFileSync(path, 'The harvest was 42 tons.');
+  const run = startSibyl(['chat', oracle.url], { env });
+  const enter = (line: string) => run.child.stdin?.write(`${line}\n`);
+  const shows = (text: string) => expect.poll(() => run.stdout + run.stderr).toContain(text);
+  enter('/help');
+  await shows('/attach <path>');
+  enter('/hlep');
+  await shows('Did you mean "/help"?');
+  enter('/retry');
+  await shows('nothing to retry');
+  enter('/model');
+  await shows('* ');
+  enter('/model none');
+  await shows('There is no model "none"');
+  const id = /\* (\S+)/.exec(run.stdout)?.[1] ?? '';
+  enter(`/model ${id}`);
+  await shows(`${id} answers from now on`);
+  enter(`/attach ${path}`);
+  await shows('harvest.txt goes with the next message');
+  enter('//How much?');
+  const turn = await oracle.model.next();
+  expect(JSON.stringify(turn.body)).toContain('The harvest was 42 tons.');
+  expect(JSON.stringify(turn.body)).toContain('/How much?');
+  turn.answer('Forty-two.');
+  await shows('Forty-two.');
+  enter('/retry');
+  (await oracle.model.next()).answer('42 tons.');
+  await shows('42 tons.');
+  enter('/new');
+  await expect.poll(() => run.stderr.match(/[Ss]ession \S+/g)?.length).toBe(2);
+  enter('/quit');
+  expect(await run.ended).toBe(0);
+});
+
+it('--attach and --model apply to --message', async () => {
+  const path = join(home, 'rain.txt');
+  writeFileSync(path, 'It rained 80 mm in May.');
+  const args = ['chat', oracle.url, '-m', 'How much rain?', '--attach', path];
+  const run = startSibyl(args, { env, input: '' });
+  const turn = await oracle.model.next();
+  expect(JSON.stringify(turn.body)).toContain('80 mm');
+  turn.answer('80 mm');
+  expect(await run.ended).toBe(0);
+  const wrong = startSibyl([...args, '--model', 'none'], { env, input: '' });
+  expect(await wrong.ended).toBe(1);
+  expect(wrong.stderr).toContain('There is no model "none"');
+});
+
+it('shows Markdown while it arrives', async () => {
+  const run = startSibyl(['chat', oracle.url, '-m', 'Hello'], {
+    env: { ...env, FORCE_COLOR: '1' },
+    input: '',
+  });
+  const turn = await oracle.model.next();
+  turn.say('A **bo');
+  await expect.poll(() => run.stdout).toContain('A ');
+  expect(run.stdout).not.toContain('bo');
+  turn.say('ld** word and 2 * 3, [here](https://example.org) `x`');
+  await expect.poll(() => run.stdout).toContain('\u001b[1mbold\u001b[22m word and 2 * 3');
+  turn.say('\n```js\nlet a;\n```\n');
+  turn.finish();
+  expect(await run.ended).toBe(0);
+  expect(run.stdout).toContain(
+    '\u001b[4mhere\u001b[24m (https://example.org) \u001b[36mx\u001b[39m',
+  );
+  expect(run.stdout).toContain('\n  \u001b[36mlet a;\u001b[39m\n');
 });

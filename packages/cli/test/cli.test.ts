@@ -27,8 +27,9 @@ describe('sibyl', () => {
 
   it.each([
     [['fly'], 'no command "fly"'],
+    [['files', 'toString'], 'no action "toString"'],
     [['chat', '--loud'], "Unknown option '--loud'"],
-    [['delegate'], 'grant, status, list or revoke'],
+    [['delegate'], 'grant, status, list, revoke'],
     [['delegate', 'revoke', 'bafyone', '--all'], 'not both'],
     [['schedules'], 'list, add, show, pause, resume, run, authorize, remove'],
     [['schedules', 'pause'], 'its id'],

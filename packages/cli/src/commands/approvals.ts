@@ -1,7 +1,7 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import type { Approval, Decision } from '@sibyl/protocol';
 import { verifyReceipt } from '@sibyl/ucan';
-import { type Call, type Command, CommandError, UsageError } from '../command.js';
+import { type Call, type Command, CommandError, findAction, UsageError } from '../command.js';
 import { type OpenOracle, openOracle } from '../environment.js';
 import { plainText, table } from '../terminal.js';
 
@@ -26,16 +26,14 @@ export const approvals: Command = {
   },
   async run(call) {
     const [action = 'list', ...rest] = call.args;
-    if (action === 'list') return list(await openOracle(rest[0], call.output), call);
-    const run = { approve, deny, receipt }[action];
-    if (!run) throw new UsageError('Name an action: list, approve, deny or receipt');
-    const [id, url] = rest;
-    if (!id) throw new UsageError('Name the approval: its id, or the beginning of it');
+    const run = findAction({ list, approve, deny, receipt }, action);
+    const [id, url] = action === 'list' ? ['', ...rest] : rest;
+    if (id === undefined) throw new UsageError('Name the approval: its id, or the beginning of it');
     return run(await openOracle(url, call.output), id, call);
   },
 };
 
-async function list({ client }: OpenOracle, { output }: Call): Promise<number> {
+async function list({ client }: OpenOracle, _: string, { output }: Call): Promise<number> {
   const pending = await client.approvals.list();
   const blocks = pending.map(describe);
   output.result(
@@ -122,9 +120,9 @@ export const receipts: Command = {
   },
   async run(call) {
     const [action, file] = call.args;
-    if (action !== 'verify') throw new UsageError('Name an action: verify');
+    const run = findAction({ verify }, action);
     if (!file) throw new UsageError('Name the file with the receipt');
-    return verify(file, call);
+    return run(file, call);
   },
 };
 

@@ -1,5 +1,5 @@
 import { INVITATION_MAX_DAYS } from '@sibyl/protocol';
-import { type Call, type Command, CommandError, UsageError } from '../command.js';
+import { type Call, type Command, CommandError, findAction, UsageError } from '../command.js';
 import { loadHost } from '../environment.js';
 import { table } from '../terminal.js';
 
@@ -12,12 +12,10 @@ export const callers: Command = {
     'Reads and writes the store that the environment and .env in this folder name, whether the oracle runs or not. A running oracle notices a removal within seconds. DIDs in CALLERS_ALLOW are not listed: change the variable.',
   async run(call) {
     const [action, did] = call.args;
-    if (action !== 'list' && action !== 'remove') {
-      throw new UsageError('Name an action: list or remove');
-    }
-    if (action === 'list') return explainFaults(() => list(call));
-    if (!did?.startsWith('did:')) throw new UsageError('Name the user to remove: a DID');
-    return explainFaults(() => remove(did, call));
+    const run = findAction({ list, remove }, action);
+    if (action === 'remove' && !did?.startsWith('did:'))
+      throw new UsageError('Name the user to remove: a DID');
+    return explainFaults(() => run(call));
   },
 };
 
@@ -37,7 +35,7 @@ async function list({ output }: Call): Promise<number> {
   return 0;
 }
 
-async function remove(did: string, { output }: Call): Promise<number> {
+async function remove({ args: [, did = ''], output }: Call): Promise<number> {
   const { removeCaller } = await output.progress('Loading', loadHost());
   if (!(await removeCaller(did))) throw new CommandError(`${did} has redeemed no invitation`);
   output.result({ ok: true, did }, `Removed ${did}`);

@@ -1,8 +1,16 @@
+import { openAsBlob } from 'node:fs';
+import { basename } from 'node:path';
 import { createInterface, type Interface } from 'node:readline/promises';
-import { type OracleClient, OracleClientError, type ReplyPart } from '@sibyl/client';
-import type { Call, Command } from '../command.js';
+import {
+  type Attachment,
+  type MessageToSend,
+  type OracleClient,
+  OracleClientError,
+} from '@sibyl/client';
+import { type Call, type Command, CommandError, suggest } from '../command.js';
 import { type OpenOracle, openOracle } from '../environment.js';
-import { type Output, plainText } from '../terminal.js';
+import { ReplyPrinter } from '../reply-printer.js';
+import { plainText, table } from '../terminal.js';
 
 /** Talks to an oracle in the terminal. */
 export const chat: Command = {
@@ -10,47 +18,61 @@ export const chat: Command = {
   summary: 'Talk to an oracle in the terminal',
   usage: ['[url] [--session <id>]', '[url] --message <text>'],
   details:
-    'Ctrl-C stops the answer, and once more leaves. With --message one message is sent, its answer written, and that is all.',
+    'Ctrl-C stops the answer, and once more leaves. With --message one message is sent, its answer written, and that is all. In a conversation, /help lists what else you can do.',
   options: {
     session: { type: 'string', short: 's', value: 'id', summary: 'Continue this session' },
     message: { type: 'string', short: 'm', value: 'text', summary: 'Send this and leave' },
+    model: { type: 'string', value: 'id', summary: 'The model that answers' },
+    attach: {
+      type: 'string',
+      short: 'a',
+      value: 'path',
+      multiple: true,
+      summary: 'Send this file with the first message',
+    },
   },
   async run(call) {
     const { args, options } = call;
     const oracle = await openOracle(args[0], call.output);
     const sessionId = String(options.session ?? (await oracle.client.sessions.create()).sessionId);
+    const conversation = new Conversation(oracle, sessionId, call);
     try {
-      if (typeof options.message === 'string') return await sendOne(oracle, sessionId, call);
-      return await converse(oracle, sessionId, call);
+      await conversation.prepare();
+      if (typeof options.message === 'string') return await sendOne(conversation, options.message);
+      return await converse(conversation);
     } finally {
       oracle.client.close();
     }
   },
 };
 
-async function sendOne(oracle: OpenOracle, sessionId: string, call: Call): Promise<number> {
-  const message = String(call.options.message);
+async function sendOne(conversation: Conversation, text: string): Promise<number> {
+  const { call, oracle, sessionId } = conversation;
+  const message = conversation.toMessage(text);
   if (call.output.format === 'json') {
     call.output.result(await oracle.client.messages.send(sessionId, message), '');
     return 0;
   }
   // A first Ctrl-C ends the turn, and with it the command; a second one does not wait for that.
-  process.once('SIGINT', () => abort(oracle.client, sessionId));
-  const status = await answer(oracle.client, { sessionId, message }, call);
-  return status === 'finished' ? 0 : 1;
+  process.once('SIGINT', () => conversation.abort());
+  return (await conversation.answer(message)) === 'finished' ? 0 : 1;
 }
 
-async function converse(oracle: OpenOracle, sessionId: string, call: Call): Promise<number> {
+async function converse(conversation: Conversation): Promise<number> {
+  const { oracle, sessionId, call } = conversation;
   const { output } = call;
   output.note(
-    output.dim(`Talking to ${oracle.name} as ${oracle.signer.did}, session ${sessionId}`),
+    output.dim(
+      `Talking to ${oracle.name} as ${oracle.signer.did}, session ${sessionId}. /help lists commands.`,
+    ),
   );
   const terminal = createInterface({ input: process.stdin, output: process.stdout });
   const interrupts = new Interrupts(terminal);
   try {
-    for await (const message of readMessages(terminal)) {
-      interrupts.stopTurn = () => abort(oracle.client, sessionId);
-      await answerOrReport(oracle.client, { sessionId, message }, call);
+    for await (const line of readLines(terminal)) {
+      if (line === '/quit') break;
+      interrupts.stopTurn = () => conversation.abort();
+      await conversation.enter(line);
       interrupts.stopTurn = undefined;
     }
   } finally {
@@ -60,7 +82,7 @@ async function converse(oracle: OpenOracle, sessionId: string, call: Call): Prom
 }
 
 /** What the user writes, line by line, until they leave. */
-async function* readMessages(terminal: Interface): AsyncGenerator<string> {
+async function* readLines(terminal: Interface): AsyncGenerator<string> {
   let isOpen = true;
   terminal.once('close', () => {
     isOpen = false;
@@ -95,95 +117,137 @@ class Interrupts {
   }
 }
 
-interface Turn {
-  readonly sessionId: string;
-  readonly message: string;
-}
+/** Text that begins with a command; `//` sends a slash. */
+const COMMAND = /^\/([a-z]+)(?:\s+(.*))?$/s;
 
-async function answerOrReport(client: OracleClient, turn: Turn, call: Call): Promise<void> {
-  try {
-    await answer(client, turn, call);
-  } catch (error) {
-    if (!(error instanceof OracleClientError)) throw error;
-    call.output.note(error.message);
+const HELP = table([
+  ['/help', 'This list'],
+  ['/model', 'The models; /model <id> chooses the one that answers next'],
+  ['/retry', 'Ask for another answer to the last message'],
+  ['/attach <path>', 'Send a file with the next message'],
+  ['/new', 'Begin another session'],
+  ['/quit', 'Leave'],
+  ['//…', 'Send a message that begins with /'],
+]);
+
+/** A conversation with what is chosen for its next message. */
+class Conversation {
+  private model: string | undefined;
+  private attachments: Attachment[] = [];
+
+  constructor(
+    readonly oracle: OpenOracle,
+    public sessionId: string,
+    readonly call: Call,
+  ) {}
+
+  private get client(): OracleClient {
+    return this.oracle.client;
   }
-}
 
-/** The end of the turn reports the outcome. */
-function abort(client: OracleClient, sessionId: string): void {
-  client.abort(sessionId).catch(() => undefined);
-}
+  /** Does what the options say, before the first message. */
+  async prepare(): Promise<void> {
+    const { model, attach } = this.call.options;
+    if (model !== undefined) await this.findModel(String(model));
+    for (const path of [attach ?? []].flat()) await this.attach(String(path));
+  }
 
-/** Writes the answer as it comes; resolves to how the turn ended. */
-async function answer(
-  client: OracleClient,
-  { sessionId, message }: Turn,
-  { output }: Call,
-): Promise<string> {
-  const printer = new ReplyPrinter(output);
-  for await (const part of client.stream(sessionId, message)) printer.print(part);
-  return printer.status;
-}
-
-const SHOWN = 200;
-
-const marks = { isRunning: '⚙', done: '✓', error: '✗' } as const;
-
-/** Writes a reply to the terminal as it arrives: text unchanged, everything else as short lines between. */
-class ReplyPrinter {
-  status = '';
-  private isInLine = false;
-
-  constructor(private readonly output: Output) {}
-
-  print(part: ReplyPart): void {
-    switch (part.event) {
-      case 'message':
-        this.text(part.data.content);
-        break;
-      case 'tool_call':
-      case 'action_call':
-        this.call(part.data);
-        break;
-      case 'router_update':
-        this.line(`→ ${part.data.to ?? ''} ${part.data.step}`);
-        break;
-      case 'warning':
-        this.line(`! ${part.data.message}`);
-        break;
-      case 'error':
-        this.line(`✗ ${part.data.error}`);
-        break;
-      case 'done':
-        this.end(part.data.status);
-        break;
+  /** Sends a line, or does what it says; reports errors, so that the conversation can go on. */
+  async enter(line: string): Promise<void> {
+    try {
+      const [, name, rest = ''] = COMMAND.exec(line) ?? [];
+      if (name === undefined) await this.answer(this.toMessage(line.replace(/^\/\//, '/')));
+      else await this.runCommand(name, rest.trim());
+    } catch (error) {
+      const isExpected = error instanceof OracleClientError || error instanceof CommandError;
+      if (!isExpected) throw error;
+      this.call.output.note(plainText(error.message));
     }
   }
 
-  private text(text: string): void {
-    this.output.write(plainText(text));
-    this.isInLine = !text.endsWith('\n');
+  toMessage(message: string): MessageToSend {
+    const { model, attachments } = this;
+    this.attachments = [];
+    return {
+      message,
+      ...(model !== undefined && { model }),
+      ...(attachments.length > 0 && { attachments }),
+    };
   }
 
-  private call(call: {
-    toolName: string;
-    status: keyof typeof marks;
-    args: object;
-    output?: string | undefined;
-  }): void {
-    const shown = call.status === 'isRunning' ? JSON.stringify(call.args) : (call.output ?? '');
-    this.line(`${marks[call.status]} ${call.toolName} ${shown.slice(0, SHOWN)}`);
+  /** Writes the answer as it comes; resolves to how the turn ended. */
+  async answer(message: MessageToSend): Promise<string> {
+    const printer = new ReplyPrinter(this.call.output);
+    for await (const part of this.client.stream(this.sessionId, message)) printer.print(part);
+    return printer.status;
   }
 
-  private end(status: string): void {
-    this.status = status;
-    if (status !== 'finished') this.line(`(${status})`);
-    else if (this.isInLine) this.output.write('\n');
+  /** The end of the turn reports the outcome. */
+  abort(): void {
+    this.client.abort(this.sessionId).catch(() => undefined);
   }
 
-  private line(text: string): void {
-    if (this.isInLine) this.output.write('\n');
-    this.isInLine = false;
-    this.output.write(`${this.output.dim(plainText(text))}\n`);
+  private async runCommand(name: string, rest: string): Promise<void> {
+    const commands: Readonly<Record<string, () => Promise<unknown>>> = {
+      help: async () => this.call.output.write(`${HELP}\n`),
+      model: () => this.chooseModel(rest),
+      retry: () => this.retry(),
+      attach: () => this.attach(rest),
+      new: () => this.beginAnother(),
+    };
+    const run = Object.hasOwn(commands, name) ? commands[name] : undefined;
+    if (run) await run();
+    else
+      throw new CommandError(
+        `There is no /${name}.${suggest(name, Object.keys(commands)).replace('"', '"/')} /help lists the commands; // sends a text that begins with /.`,
+      );
+  }
+
+  private async chooseModel(id: string): Promise<void> {
+    const { output } = this.call;
+    if (id) {
+      await this.findModel(id);
+      output.write(plainText(`${id} answers from now on\n`));
+      return;
+    }
+    const { models, default: standard } = await this.client.models.list();
+    const current = this.model ?? standard;
+    const rows = models.map((each) => [
+      `${each.id === current ? '*' : ' '} ${each.id}`,
+      each.label,
+    ]);
+    output.write(plainText(`${table(rows)}\n`));
+  }
+
+  private async findModel(id: string): Promise<void> {
+    const ids = (await this.client.models.list()).models.map((model) => model.id);
+    if (!ids.includes(id))
+      throw new CommandError(`There is no model "${id}".${suggest(id, ids)} /model lists them.`);
+    this.model = id;
+  }
+
+  private async retry(): Promise<void> {
+    const messages = await this.client.messages.list(this.sessionId);
+    const last = messages.at(-1);
+    if (!last) throw new CommandError('There is nothing to retry yet: send a message first');
+    const model = this.model === undefined ? {} : { model: this.model };
+    await this.answer({ regenerate: last.id, ...model });
+  }
+
+  private async attach(path: string): Promise<void> {
+    if (!path) throw new CommandError('Name the file: /attach <path>');
+    const content = await openAsBlob(path).catch((cause) => {
+      throw new CommandError(`Cannot read ${path}: ${cause.message}`, { cause });
+    });
+    const { output } = this.call;
+    const sending = this.client.files.upload(content, { name: basename(path) });
+    const { fileId, name, mediaType } = await output.progress('Uploading', sending);
+    this.attachments.push({ fileId, filename: name, mimetype: mediaType });
+    output.note(output.dim(plainText(`📎 ${name} goes with the next message`)));
+  }
+
+  private async beginAnother(): Promise<void> {
+    this.sessionId = (await this.client.sessions.create()).sessionId;
+    this.call.output.note(this.call.output.dim(`Session ${this.sessionId}`));
   }
 }

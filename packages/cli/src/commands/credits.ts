@@ -1,4 +1,4 @@
-import { type Command, CommandError, UsageError } from '../command.js';
+import { type Command, CommandError, findAction, UsageError } from '../command.js';
 import { loadHost } from '../environment.js';
 
 /** Gives users credit, in the store of the oracle whose configuration is here. */
@@ -10,7 +10,7 @@ export const credits: Command = {
     'Writes to the store that the environment and .env in this folder name, whether the oracle runs or not. The amount is a whole number in the smallest unit.',
   options: { note: { type: 'string', value: 'text', summary: 'Why, for the ledger' } },
   async run({ args: [action, did, amount], options, output }) {
-    if (action !== 'grant') throw new UsageError('Name an action: grant');
+    findAction({ grant: true }, action);
     if (!did?.startsWith('did:')) throw new UsageError('Name the user: a DID');
     if (!/^\d{1,15}$/.test(amount ?? '')) throw new UsageError('Name the amount: a whole number');
     const { grantCredits } = await output.progress('Loading', loadHost());

@@ -1,4 +1,4 @@
-import { type Call, type Command, UsageError } from '../command.js';
+import { type Call, type Command, findAction, UsageError } from '../command.js';
 import { type OpenOracle, openOracle } from '../environment.js';
 import { plainText, table } from '../terminal.js';
 
@@ -36,8 +36,7 @@ export const delegate: Command = {
   },
   async run(call) {
     const [action, ...rest] = call.args;
-    const run = action === undefined ? undefined : actions[action as keyof typeof actions];
-    if (!run) throw new UsageError('Name an action: grant, status, list or revoke');
+    const run = findAction(actions, action);
     if (action === 'grant' && !call.options.can) throw new UsageError('--can is missing');
     const cid = action === 'revoke' ? rest.find((arg) => !isAddress(arg)) : undefined;
     if (cid !== undefined && call.options.all)

@@ -2,7 +2,7 @@ import { createWriteStream, openAsBlob } from 'node:fs';
 import { basename } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { type Call, type Command, CommandError, UsageError } from '../command.js';
+import { type Call, type Command, CommandError, findAction, UsageError } from '../command.js';
 import { type OpenOracle, openOracle } from '../environment.js';
 import { plainText, table } from '../terminal.js';
 
@@ -30,8 +30,7 @@ export const files: Command = {
   },
   async run(call) {
     const [action, ...rest] = call.args;
-    const run = action === undefined ? undefined : actions[action as keyof typeof actions];
-    if (!run) throw new UsageError('Name an action: upload, list, download or delete');
+    const run = findAction(actions, action);
     const subject = action === 'list' ? '' : rest.shift();
     if (subject === undefined)
       throw new UsageError(action === 'upload' ? 'Name the file' : 'Name the id of the file');

@@ -5,7 +5,7 @@ import { Writable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { openKeyFile, signerFromMnemonic, signerFromPrivateKey } from '@sibyl/client/node';
 import { exportPrivateKey, signerFromMnemonic as seedFromMnemonic } from '@sibyl/ucan';
-import { type Call, type Command, CommandError, UsageError } from '../command.js';
+import { type Call, type Command, CommandError, findAction } from '../command.js';
 import { keyFile, openOracle } from '../environment.js';
 
 /** Your key: who you are to every oracle. */
@@ -23,18 +23,7 @@ export const key: Command = {
   },
   run(call) {
     const [action = 'show'] = call.args;
-    switch (action) {
-      case 'show':
-        return show(call);
-      case 'new':
-        return replace(call, undefined);
-      case 'import':
-        return importKey(call);
-      case 'export':
-        return exportKey(call);
-      default:
-        throw new UsageError(`"${action}" is not one of show, new, import, export`);
-    }
+    return findAction(actions, action)(call);
   },
 };
 
@@ -62,6 +51,13 @@ async function importKey(call: Call): Promise<number> {
   else signerFromMnemonic(secret);
   return replace(call, mnemonic ? derivePrivateKey(secret) : secret);
 }
+
+const actions = {
+  show,
+  new: (call: Call) => replace(call, undefined),
+  import: importKey,
+  export: exportKey,
+};
 
 function derivePrivateKey(mnemonic: string): string {
   const { ok, error } = seedFromMnemonic(mnemonic);

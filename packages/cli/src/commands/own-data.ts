@@ -4,7 +4,7 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Fact, ImportJob, Usage } from '@sibyl/client';
-import { type Call, type Command, CommandError, UsageError } from '../command.js';
+import { type Call, type Command, CommandError, findAction, UsageError } from '../command.js';
 import { loadHost, type OpenOracle, openOracle } from '../environment.js';
 import { plainText, table } from '../terminal.js';
 
@@ -136,11 +136,7 @@ export const memory: Command = {
   ],
   async run(call) {
     const [action = 'list', ...rest] = call.args;
-    const run = Object.hasOwn(memoryActions, action)
-      ? memoryActions[action as keyof typeof memoryActions]
-      : undefined;
-    if (!run) throw new UsageError(`Name an action: ${Object.keys(memoryActions).join(', ')}`);
-    return run(rest, call);
+    return findAction(memoryActions, action)(rest, call);
   },
 };
 

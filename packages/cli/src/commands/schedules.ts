@@ -1,5 +1,5 @@
 import type { NewSchedule, Schedule } from '@sibyl/client';
-import { type Call, type Command, UsageError } from '../command.js';
+import { type Call, type Command, findAction, UsageError } from '../command.js';
 import { type OpenOracle, openOracle } from '../environment.js';
 import { plainText, table } from '../terminal.js';
 
@@ -52,9 +52,8 @@ export const schedules: Command = {
     },
   },
   async run(call) {
-    const [name = '', ...rest] = call.args;
-    const action = Object.hasOwn(actions, name) ? actions[name as keyof typeof actions] : undefined;
-    if (!action) throw new UsageError(`Name an action: ${Object.keys(actions).join(', ')}`);
+    const [name, ...rest] = call.args;
+    const action = findAction(actions, name);
     const [subject, url] = name === 'list' ? ['', ...rest] : rest;
     if (subject === undefined)
       throw new UsageError(name === 'add' ? 'Name the schedule' : 'Name a schedule: its id');

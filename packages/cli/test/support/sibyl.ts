@@ -10,7 +10,8 @@ import { run as runCommandLine } from '../../src/run.js';
 // Here rather than in a test: a build may take longer than a test may.
 ensureBuilt();
 
-const MAIN = join(import.meta.dirname, '../../bin/sibyl.js');
+/** The program. */
+export const MAIN = join(import.meta.dirname, '../../bin/sibyl.js');
 
 /** One run of the command. */
 export interface SibylRun {

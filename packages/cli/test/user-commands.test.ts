@@ -1,0 +1,218 @@
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { describe, expect, it } from 'vitest';
+import { useOracle } from '../../web/test/support/oracle.js';
+import { commands } from '../src/run.js';
+import { MAIN, sibyl, startSibyl, useFolder } from './support/sibyl.js';
+
+const oracle = useOracle();
+const home = useFolder();
+const env = { SIBYL_KEY_FILE: join(home, 'key'), SIBYL_URL: '' };
+const call = (...args: string[]) => sibyl(args, { env: { ...env, SIBYL_URL: oracle.url } });
+const callJson = async (...args: string[]) => JSON.parse((await call(...args, '--json')).stdout);
+
+/** Sends a message that the model answers; returns the session. */
+async function talk(message: string, answer: string): Promise<string> {
+  const run = startSibyl(['chat', oracle.url, '-m', message], { env, input: '' });
+  (await oracle.model.next()).answer(answer);
+  expect(await run.ended).toBe(0);
+  const { sessions } = await callJson('sessions', 'list', '--limit', '1');
+  return sessions[0].sessionId;
+}
+
+describe('sibyl sessions', () => {
+  it('lists, shows, renames, searches, exports and deletes', async () => {
+    const id = await talk('Which soils store carbon?', 'Mostly **peat** and `chernozem`.');
+    expect((await call('sessions')).stdout).toContain(id);
+    const shown = await call('sessions', 'show', id);
+    expect(shown.stdout).toMatch(/^You .*\nWhich soils store carbon\?\n\n.*\nMostly \*\*peat\*\*/s);
+    expect(await call('sessions', 'rename', id, 'Soils')).toMatchObject({
+      code: 0,
+      stdout: 'Renamed to Soils',
+    });
+    // Indexing is a job of its own.
+    await expect
+      .poll(async () => (await call('sessions', 'search', 'chernozem')).stdout)
+      .toContain(`Soils, session ${id}`);
+    const file = join(home, 'soils.md');
+    await call('sessions', 'export', id, '--out', file);
+    expect(readFileSync(file, 'utf8')).toMatch(/^# Soils\n\n## You, .*## \w+, .*`chernozem`/s);
+    const again = await call('sessions', 'export', id, '--out', file);
+    expect(again).toMatchObject({ code: 1, stderr: expect.stringContaining('EEXIST') });
+    const { session, messages } = await callJson('sessions', 'export', id);
+    expect([session.title, messages.length]).toEqual(['Soils', 2]);
+    expect(await call('sessions', 'delete', id)).toMatchObject({ code: 0, stdout: 'Deleted' });
+    expect(await call('sessions', 'show', id)).toMatchObject({ code: 1, stdout: '' });
+  });
+
+  it('show renders Markdown and tool calls for a terminal', async () => {
+    const run = startSibyl(['chat', oracle.url, '-m', 'Hi'], { env, input: '' });
+    (await oracle.model.next()).call({ name: 'recall', input: { query: 'tea' } });
+    (await oracle.model.next()).answer(
+      '# Tea\n\n- **green**\n\n| a | b |\n|---|---|\n| 1 | 22 |\n',
+    );
+    expect(await run.ended).toBe(0);
+    const { sessions } = await callJson('sessions', 'list', '--limit', '1');
+    const { stdout } = await sibyl(['sessions', 'show', sessions[0].sessionId, oracle.url], {
+      env: { ...env, FORCE_COLOR: '1' },
+    });
+    const bold = (inner: string) => `\u001b[1m${inner}\u001b[22m`;
+    expect(stdout).toContain(`${bold('Tea')}\n\n• ${bold('green')}\n\n${bold('a  b')}\n1  22`);
+    expect(stdout).toContain('✓ recall');
+  });
+
+  it('ends with its reader, without a stack', async () => {
+    const id = await talk('Count', `${'one line\n'.repeat(20_000)}`);
+    const child = spawn(
+      'sh',
+      ['-c', `"$0" "$@" | head -1`, process.execPath, MAIN, 'sessions', 'show', id],
+      {
+        env: { ...process.env, ...env, SIBYL_URL: oracle.url },
+        stdio: ['ignore', 'pipe', 'pipe'],
+      },
+    );
+    const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr)]);
+    if (child.exitCode === null) await once(child, 'exit');
+    expect({ stdout: stdout.slice(0, 3), stderr }).toEqual({ stdout: 'You', stderr: '' });
+  });
+});
+
+it('sibyl rules adds, lists, removes and clears what the key signs', async () => {
+  expect((await call('rules')).stdout).toBe('No rules');
+  await call('rules', 'ask', 'send_*');
+  expect((await call('rules', 'block', 'plugin:slack')).stdout).toBe(
+    'block  plugin:slack\nask    send_*',
+  );
+  expect((await callJson('rules', 'allow', 'send_*')).rules).toEqual([
+    { match: 'send_*', effect: 'allow' },
+    { match: 'plugin:slack', effect: 'block' },
+  ]);
+  expect((await call('rules', 'remove', 'send_*')).stdout).toBe('block  plugin:slack');
+  expect(await call('rules', 'remove', 'send_*')).toMatchObject({ code: 1 });
+  expect(await call('rules', 'ask', 'two words')).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('must be a tool'),
+  });
+  await call('rules', 'clear');
+  expect((await callJson('rules')).rules).toEqual([]);
+});
+
+it('sibyl files uploads, lists, downloads and deletes', async () => {
+  const path = join(home, 'soil.txt');
+  writeFileSync(path, 'Peat stores carbon.\n');
+  const { fileId } = await callJson('files', 'upload', path);
+  expect((await call('files', 'list')).stdout).toMatch(new RegExp(`^${fileId}  soil\\.txt  20 B`));
+  const copy = join(home, 'copy.txt');
+  await call('files', 'download', fileId, '--output', copy);
+  expect(readFileSync(copy)).toEqual(readFileSync(path));
+  expect((await call('files', 'download', fileId, '--output', '-')).stdout).toBe(
+    'Peat stores carbon.',
+  );
+  expect((await call('files', 'delete', fileId)).stdout).toBe('Deleted');
+  expect((await call('files', 'list')).stdout).toContain('You have no files');
+  expect(await call('files', 'download', fileId)).toMatchObject({ code: 1, stdout: '' });
+});
+
+it('sibyl memory adds, searches, changes, lists and forgets', async () => {
+  const { id } = await callJson('memory', 'add', 'I grow barley');
+  expect((await call('memory', 'search', 'barley')).stdout).toContain(id);
+  await call('memory', 'change', id, 'I grow oats');
+  expect((await call('memory')).stdout).toMatch(new RegExp(`^${id}.* I grow oats$`));
+  expect((await call('memory', 'forget', id)).stdout).toBe(`Forgot ${id}`);
+  expect((await call('memory', 'list')).stdout).toBe('Nothing is remembered');
+});
+
+it('sibyl usage counts, sibyl export saves, sibyl erase erases, sibyl import restores', async () => {
+  const id = await talk('Remember the harvest', 'It was 42 tons');
+  const used = await callJson('usage');
+  expect(used.total.turns).toBeGreaterThan(0);
+  expect((await call('usage')).stdout).toMatch(/^since .* turns? .* tokens/);
+  const archive = join(home, 'mine.zip');
+  expect((await call('export', archive)).stdout).toMatch(/^Wrote .* bytes\)$/);
+  expect(await call('export', archive)).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('exists already'),
+  });
+  expect(await call('erase')).toMatchObject({ code: 2, stderr: expect.stringContaining('--yes') });
+  expect((await call('erase', '--yes')).stdout).toMatch(/^Erased \d+ rows/);
+  expect((await call('sessions')).stdout).toBe('You have no sessions');
+  expect((await call('import', archive)).stdout).toMatch(/sessions +\d+ new/);
+  expect((await call('sessions', 'show', id)).stdout).toContain('It was 42 tons');
+});
+
+describe('sibyl completion', () => {
+  /** What the shell offers after a command line. */
+  const complete = (line: string): string[] => {
+    const words = line.split(' ');
+    const script = [
+      `source <("$1" "$2" completion bash)`,
+      `COMP_WORDS=(${words.map((word) => `'${word}'`).join(' ')}) COMP_CWORD=${words.length - 1}`,
+      `_sibyl; printf '%s\\n' "\${COMPREPLY[@]}"`,
+    ].join('\n');
+    const { stdout } = spawnSync('bash', ['-c', script, 'bash', process.execPath, MAIN], {
+      encoding: 'utf8',
+    });
+    return stdout.trim().split('\n');
+  };
+
+  it('completes commands, actions and options in bash', () => {
+    expect(complete('sibyl se')).toEqual(['sessions']);
+    expect(complete('sibyl sessions ')).toEqual([
+      'list',
+      'show',
+      'rename',
+      'delete',
+      'export',
+      'search',
+    ]);
+    expect(complete('sibyl chat --se')).toEqual(['--session']);
+    expect(complete('sibyl chat --')).toContain('--json');
+  });
+
+  it.each([
+    ['zsh', ['-n'], 'zsh'],
+    ['fish', ['--no-execute'], 'fish'],
+  ])('prints a script for %s with every command', async (shell, check, packageName) => {
+    const { code, stdout } = await sibyl(['completion', shell]);
+    expect(code).toBe(0);
+    for (const { name, summary } of commands) {
+      expect(stdout).toContain(name);
+      expect(withoutQuotes(stdout)).toContain(withoutQuotes(summary));
+    }
+    const program = findShell(packageName);
+    if (!program) return;
+    const file = join(home, `completion.${shell}`);
+    writeFileSync(file, stdout);
+    const { status, stderr } = spawnSync(program, [...check, file], { encoding: 'utf8' });
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+  });
+});
+
+/** Each shell quotes in its own way. */
+const withoutQuotes = (script: string) => script.replaceAll(/[\\']/g, '');
+
+/** Finds a shell; `npm run test:full` installs it on Debian as root. */
+function findShell(name: string): string {
+  const find = () => spawnSync('which', [name], { encoding: 'utf8' }).stdout.trim();
+  if (!find() && process.env.SIBYL_TEST_FULL)
+    spawnSync('apt-get', ['install', '-y', '--no-install-recommends', name], {
+      env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
+    });
+  return find();
+}
+
+it.each([
+  [['chta'], 'There is no command "chta". Did you mean "chat"?'],
+  [['session'], 'Did you mean "sessions"?'],
+  [['sessions', 'lsit'], 'There is no action "lsit". Did you mean "list"?'],
+  [['chat', '--mesage', 'x'], 'Did you mean "--message"?'],
+  [['xyzzy'], 'Run "sibyl --help"'],
+])('sibyl %j says what was perhaps meant', async (args, expected) => {
+  expect(await sibyl(args, { env })).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining(expected),
+  });
+});
