@@ -33,6 +33,7 @@ import { rules } from './commands/rules.js';
 import { schedules } from './commands/schedules.js';
 import { sessions } from './commands/sessions.js';
 import { start } from './commands/start.js';
+import { backup, migrate, restore } from './commands/store.js';
 import { isStyled, loadDotEnv, readVersion } from './environment.js';
 import { Output, table } from './terminal.js';
 
@@ -144,6 +145,9 @@ export const commands: readonly Command[] = [
   plugins,
   credits,
   retention,
+  backup,
+  restore,
+  migrate,
   gateway,
   createCompletion(() => ({ commands, commonOptions })),
 ];

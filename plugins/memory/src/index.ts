@@ -21,7 +21,7 @@ export const memory = definePlugin({
       'the user asks you to behave differently: that is a preference',
       'it matters in this conversation only',
     ],
-    examples: ['I work on soil carbon in Kenya.', 'What do you know about my project?'],
+    examples: ['I work on soil carbon in Kenya.', 'What do you know about my work?'],
     category: 'core',
     visibility: 'always',
   },

@@ -10,7 +10,9 @@ import {
   PluginList,
 } from '@sibyl/protocol';
 import { OracleIdentity } from '../auth/oracle-identity.js';
+import { OFFLINE } from '../config/models-config.js';
 import type { Models } from '../models/models.js';
+import { understands } from '../models/offline/offline-model.js';
 import { Public } from './ucan-guard.js';
 
 /** Paths or addresses from the shared state of plugins, under the keys `page` and `gateway`. */
@@ -111,12 +113,22 @@ export const PLUGINS = Symbol('plugins');
 @Public()
 @Controller('plugins')
 export class PluginsController {
-  constructor(@Inject(PLUGINS) private readonly plugins: readonly LoadedPlugin[]) {}
+  constructor(
+    @Inject(PLUGINS) private readonly plugins: readonly LoadedPlugin[],
+    @Inject(MODELS) private readonly models: Models,
+  ) {}
 
   @Get()
   @Describe({ summary: 'What this oracle can do, by plugin', reply: PluginList })
   list(): PluginList {
-    return { plugins: this.plugins.flatMap(toPluginInfo) };
+    const plugins = this.plugins.flatMap(toPluginInfo);
+    if (this.models.list().default !== OFFLINE) return { plugins };
+    // Pages suggest the examples, and the rules of the offline model cannot answer all of them.
+    const toUsable = (info: PluginInfo) => ({
+      ...info,
+      examples: info.examples.filter(understands),
+    });
+    return { plugins: plugins.map(toUsable) };
   }
 }
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { ModelCall, ModelMessage, ModelPart, ModelTool } from '../model.js';
-import { createOfflineModel } from './offline-model.js';
+import { createOfflineModel, understands } from './offline-model.js';
 
 const model = createOfflineModel(() => new Date('2030-01-02T03:04:05Z'));
 
@@ -166,6 +166,46 @@ it('createOfflineModel reports whether a tool failed', async () => {
   const results = [{ id: '1', name: 'x', output: 'no such page', isError: true }];
   const found = await parts({ messages: [{ role: 'tool', results }] });
   expect(textIn(found)).toBe('That did not work: x said no such page');
+});
+
+it.each([
+  ['{"rolls":[3,4],"sum":7}', 'I used x. Rolls: 3, 4. Sum: 7.'],
+  ['{"facts":[]}', 'I used x. Facts: none.'],
+  [
+    '{"isOpen":true,"by_day":{"mon":1,"tue":null}}',
+    'I used x. Is open: true. By day: mon 1, tue none.',
+  ],
+  ['{"rows":[{"id":1,"text":"Tea"},{"a":[1,2]}]}', 'I used x. Rows: \n\n- Tea\n- a 1, 2.'],
+  ['[1,"two"]', 'I have done it: 1, two'],
+  ['42', 'I have done it: 42'],
+])('createOfflineModel reports %s in words', async (output, text) => {
+  const results = [{ id: '1', name: 'x', output, isError: false }];
+  expect(textIn(await parts({ messages: [{ role: 'tool', results }] }))).toBe(text);
+});
+
+it('createOfflineModel recalls facts and says what it found', async () => {
+  const recall = tool('recall', { query: { type: 'string' } }, ['query']);
+  const found = await ask('What do you know about my work?', { tools: [recall] });
+  expect(callsIn(found)).toEqual([['recall', { query: 'work' }]]);
+  const report = async (facts: object[]) => {
+    const output = JSON.stringify({ facts });
+    const results = [{ id: '1', name: 'recall', output, isError: false }];
+    return textIn(await parts({ messages: [{ role: 'tool', results }] }));
+  };
+  expect(await report([{ id: 'a', text: 'I work on soil' }])).toBe(
+    'I remember:\n\n- I work on soil',
+  );
+  expect(await report([])).toBe('I do not remember anything about that.');
+});
+
+it.each([
+  ['Call me Sam.', true],
+  ['What do you know about my work?', true],
+  ['use roll_dice with count: 2', true],
+  ['Remind me in two hours.', false],
+  ['Which claims of collection 2 are still pending?', false],
+])('understands(%j) is %j', (message, expected) => {
+  expect(understands(message)).toBe(expected);
 });
 
 it('createOfflineModel describes loadable capabilities as text', async () => {

@@ -16,7 +16,7 @@ import {
   type OfflineToolCall,
   readRequest,
 } from './intent.js';
-import { changePreferences, rememberFact } from './preference-intents.js';
+import { changePreferences, recallFacts, rememberFact, reportFacts } from './preference-intents.js';
 import { callNamedTools, reportToolResults } from './tool-intents.js';
 
 /** Creates the built-in model: deterministic rules, no network, no key. */
@@ -110,14 +110,29 @@ const intents: readonly Intent[] = [
   callNamedTools,
   searchFiles,
   reportFilePassages,
+  reportFacts,
   reportToolResults,
   listCapabilities,
   changePreferences,
+  recallFacts,
   rememberFact,
   answerTime,
   count,
   introduce,
 ];
+
+/** The tools that rules call without being told their names. */
+const USUAL_TOOLS = ['remember', 'recall', 'set_user_preferences'];
+
+/** Whether the rules do what a message asks for, given the tools that it needs. */
+export function understands(message: string): boolean {
+  const names = [...USUAL_TOOLS, ...(message.match(/\b\w+_\w+\b/g) ?? [])];
+  const tools = names.map((name) => ({ name, description: '', inputSchema: {} }));
+  const messages = [{ role: 'user', content: message }] as const;
+  const signal = AbortSignal.timeout(0);
+  const request = readRequest({ system: '', messages, tools, signal }, new Date());
+  return intents.some((intent) => intent !== introduce && intent(request) !== undefined);
+}
 
 // A normal turn may also mention titles, but it has tools or a longer prompt.
 const UTILITY_PROMPT_LENGTH = 1500;

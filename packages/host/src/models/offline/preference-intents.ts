@@ -1,6 +1,7 @@
+import { z } from 'zod';
 import type { ModelTool } from '../model.js';
 import { type Intent, withoutEnd } from './intent.js';
-import { parseArguments } from './tool-intents.js';
+import { parseArguments, parseResult } from './tool-intents.js';
 
 type PreferenceChange = Readonly<Record<string, string | null>>;
 type PreferenceRule = (said: string) => PreferenceChange | undefined;
@@ -169,6 +170,28 @@ const FACTS: readonly RegExp[] = [
   /\b(I(?:'m| am) (?:a|an|the|from|based)\b.+)/is,
   /\b(my (?:name|birthday|job|team|company|wife|husband|partner|daughter|son|dog|cat) is\b.+)/is,
 ];
+
+const ASKED = /\bwhat do you (?:know|remember) about (?:my )?(.+)/is;
+
+/** Looks up what was remembered about the user. */
+export const recallFacts: Intent = ({ said, tools, step }) => {
+  const about = ASKED.exec(said)?.[1];
+  if (!about || step > 0 || !tools.has('recall')) return undefined;
+  const query = withoutEnd(about.trim(), '?.! ').slice(0, 500);
+  return query ? { calls: [{ name: 'recall', input: { query } }] } : undefined;
+};
+
+const Recalled = z.object({ facts: z.array(z.object({ text: z.string() })) });
+
+/** Says what was found. */
+export const reportFacts: Intent = ({ results }) => {
+  const [result] = results;
+  if (result?.name !== 'recall' || result.isError) return undefined;
+  const { data } = Recalled.safeParse(parseResult(result.output));
+  if (!data) return undefined;
+  if (data.facts.length === 0) return { text: 'I do not remember anything about that.' };
+  return { text: `I remember:\n\n${data.facts.map(({ text }) => `- ${text}`).join('\n')}` };
+};
 
 /** Stores a fact about the user. */
 export const rememberFact: Intent = ({ said, tools }) => {

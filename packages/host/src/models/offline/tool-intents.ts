@@ -138,23 +138,55 @@ function report(
 ): string {
   const listed = name === 'list_capabilities' && reportCapabilities(output, tools.keys());
   if (listed) return listed;
-  const result = readable(output);
+  const value = parseResult(output);
+  const result = shorten(describe(value).trim());
   if (isError) return `That did not work: ${name} said ${result || 'nothing'}`;
-  return result ? `I have done it: ${result}` : `I have done it with ${name}.`;
+  if (!result) return `I have done it with ${name}.`;
+  return isFields(value) ? `I used ${name}. ${result}` : `I have done it: ${result}`;
 }
 
-function readable(output: string): string {
-  const text = plainText(output).trim();
-  return text.length > RESULT_LENGTH ? `${text.slice(0, RESULT_LENGTH)}…` : text;
-}
+const shorten = (text: string): string =>
+  text.length > RESULT_LENGTH ? `${text.slice(0, RESULT_LENGTH)}…` : text;
 
-function plainText(output: string): string {
+/** The value of a result, which is its text if it is not JSON. */
+export function parseResult(output: string): unknown {
   try {
-    const value: unknown = JSON.parse(output);
-    return typeof value === 'string' ? value : output;
+    return JSON.parse(output);
   } catch {
     return output;
   }
+}
+
+const isFields = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** A result in words, never as JSON: `{"rolls": [3, 4]}` becomes `Rolls: 3, 4.` */
+function describe(value: unknown): string {
+  if (!isFields(value)) return Array.isArray(value) ? describeList(value) : describeValue(value);
+  const sentences = Object.entries(value).map(([name, field]) => {
+    const words = name
+      .replaceAll(/([a-z])([A-Z])|[_-]+/g, '$1 $2')
+      .toLowerCase()
+      .trim();
+    const label = words.charAt(0).toUpperCase() + words.slice(1);
+    return `${label}: ${Array.isArray(field) ? describeList(field) : describeValue(field)}`;
+  });
+  return sentences.map((sentence) => `${withoutEnd(sentence, '.')}.`).join(' ');
+}
+
+function describeList(values: readonly unknown[]): string {
+  if (values.length === 0) return 'none';
+  if (!values.some(isFields)) return values.map(describeValue).join(', ');
+  return `\n\n${values.map((value) => `- ${describeValue(value)}`).join('\n')}`;
+}
+
+/** Of an object that has a text, that text. */
+function describeValue(value: unknown): string {
+  if (Array.isArray(value)) return value.map(describeValue).join(', ');
+  if (!isFields(value)) return value === null ? 'none' : String(value);
+  if (typeof value.text === 'string') return value.text;
+  const fields = Object.entries(value).map(([name, field]) => `${name} ${describeValue(field)}`);
+  return fields.join(', ');
 }
 
 const Listed = z.object({

@@ -1,0 +1,137 @@
+import { appendFileSync, existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { runHost, untilListening } from '../../host/test/support/process.js';
+import { createTestDatabase, type TestDatabase } from '../../host/test/support/test-database.js';
+import { sibyl, useFolder } from './support/sibyl.js';
+
+const home = useFolder();
+const SIBYL_KEY_FILE = join(home, 'key');
+const DATA_DIR = join(home, 'data');
+const postgres: { database?: TestDatabase } = {};
+let sessionId = '';
+let fileId = '';
+
+/** Runs a command against an oracle, or where an oracle's configuration is. */
+const run = (args: readonly string[], env: Record<string, string>) =>
+  sibyl(args, { env: { SIBYL_KEY_FILE, ...env }, cwd: home });
+
+/** An oracle in its own process during a test. */
+async function withOracle(env: Record<string, string>, work: (url: string) => Promise<void>) {
+  const host = runHost({ PORT: '0', DATA_DIR, ...env });
+  try {
+    await work(await untilListening(host));
+  } finally {
+    host.child.kill('SIGTERM');
+    await host.ended;
+  }
+}
+
+const databaseUrl = () => postgres.database?.env.DATABASE_URL ?? '';
+
+/** Everything that was there is there. */
+async function expectAll(url: string): Promise<void> {
+  const shown = await run(['sessions', 'show', sessionId], { SIBYL_URL: url });
+  expect(shown.stdout).toContain('I work on soil carbon');
+  const facts = await run(['memory'], { SIBYL_URL: url });
+  expect(facts.stdout).toContain('soil carbon');
+  const file = await run(['files', 'download', fileId, '--output', '-'], { SIBYL_URL: url });
+  expect(file.stdout).toBe('The harvest was 42 tons.');
+  await expect
+    .poll(async () => (await run(['sessions', 'search', 'carbon'], { SIBYL_URL: url })).stdout)
+    .toContain(sessionId);
+}
+
+beforeAll(async () => {
+  postgres.database = await createTestDatabase('postgres');
+  const path = join(home, 'harvest.txt');
+  writeFileSync(path, 'The harvest was 42 tons.');
+  await withOracle({}, async (url) => {
+    await run(['chat', '-m', 'I work on soil carbon'], { SIBYL_URL: url });
+    const { sessions } = JSON.parse((await run(['sessions', '--json'], { SIBYL_URL: url })).stdout);
+    sessionId = sessions[0].sessionId;
+    const sent = await run(['files', 'upload', path, '--json'], { SIBYL_URL: url });
+    fileId = JSON.parse(sent.stdout).fileId;
+    const early = await run(['migrate'], { DATA_DIR, DATABASE_URL: databaseUrl() });
+    expect(early).toMatchObject({ code: 1, stderr: expect.stringContaining(DATA_DIR) });
+    const saved = await run(['backup', 'running'], { DATA_DIR });
+    expect(saved).toMatchObject({ code: 0, stdout: expect.stringContaining('with its key') });
+  });
+});
+afterAll(() => postgres.database?.drop());
+
+describe('sibyl migrate', () => {
+  it('copies every table to PostgreSQL and verifies it; the oracle continues there', async () => {
+    const env = { DATA_DIR, DATABASE_URL: databaseUrl() };
+    const { code, stdout } = await run(['migrate', '--json'], env);
+    expect(code).toBe(0);
+    const { tables } = JSON.parse(stdout);
+    const rows = Object.fromEntries(
+      tables.map((each: { table: string; rows: number }) => [each.table, each.rows]),
+    );
+    expect(rows).toMatchObject({
+      sessions: 1,
+      messages: 2,
+      files: 1,
+      file_chunks: 1,
+      memory_facts: 1,
+    });
+    for (const { hash } of tables) expect(hash).toMatch(/^[0-9a-f]{64}$/);
+    await withOracle({ DATABASE_URL: databaseUrl() }, expectAll);
+  });
+
+  it('refuses a target that is not empty', async () => {
+    const env = { DATA_DIR, DATABASE_URL: databaseUrl() };
+    const again = await run(['migrate'], env);
+    expect(again).toMatchObject({ code: 1, stderr: expect.stringContaining('not empty') });
+    expect(await run(['migrate'], { DATA_DIR })).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('DATABASE_URL'),
+    });
+  });
+});
+
+describe('sibyl backup and sibyl restore', () => {
+  it('restore a running SQLite oracle, to SQLite and to PostgreSQL', async () => {
+    expect(statSync(join(home, 'running/oracle.key')).mode & 0o777).toBe(0o600);
+    const restored = join(home, 'restored');
+    expect(await run(['restore', 'running'], { DATA_DIR: restored })).toMatchObject({ code: 0 });
+    await withOracle({ DATA_DIR: restored }, expectAll);
+    const again = await run(['restore', 'running'], { DATA_DIR: restored });
+    expect(again).toMatchObject({ code: 1, stderr: expect.stringContaining('already') });
+    const empty = await createTestDatabase('postgres');
+    onTestFinished(() => empty.drop());
+    const env = { DATA_DIR: join(home, 'elsewhere'), DATABASE_URL: empty.env.DATABASE_URL ?? '' };
+    expect(await run(['restore', 'running'], env)).toMatchObject({ code: 0 });
+    await withOracle(env, expectAll);
+  });
+
+  it('restore an oracle on PostgreSQL, to SQLite', async () => {
+    const env = { DATA_DIR, DATABASE_URL: databaseUrl() };
+    expect(await run(['backup', 'from-postgres'], env)).toMatchObject({ code: 0 });
+    const target = join(home, 'from-postgres-data');
+    expect(await run(['restore', 'from-postgres'], { DATA_DIR: target })).toMatchObject({
+      code: 0,
+    });
+    await withOracle({ DATA_DIR: target }, expectAll);
+    const taken = await run(['backup', 'from-postgres'], env);
+    expect(taken).toMatchObject({ code: 1, stderr: expect.stringContaining('exists already') });
+  });
+
+  it('refuse a damaged backup and the key of another oracle', async () => {
+    await run(['backup', 'damaged'], { DATA_DIR });
+    appendFileSync(join(home, 'damaged/sibyl.db'), 'x');
+    const target = join(home, 'never');
+    const damaged = await run(['restore', 'damaged'], { DATA_DIR: target });
+    expect(damaged).toMatchObject({ code: 1, stderr: expect.stringContaining('damaged') });
+    expect(existsSync(join(target, 'sibyl.db'))).toBe(false);
+    const env = { DATA_DIR: join(home, 'other'), ORACLE_PRIVATE_KEY: '07'.repeat(32) };
+    const other = await run(['restore', 'running'], env);
+    expect(other).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('belongs to the oracle'),
+    });
+    const { hasKey } = JSON.parse(readFileSync(join(home, 'running/manifest.json'), 'utf8'));
+    expect(hasKey).toBe(true);
+  });
+});

@@ -1,0 +1,224 @@
+import { createHash } from 'node:crypto';
+import { createReadStream, existsSync } from 'node:fs';
+import { chmod, copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { backup, DatabaseSync } from 'node:sqlite';
+import { pipeline } from 'node:stream/promises';
+import { z } from 'zod';
+import { findOracleIdentity, type OracleIdentity, toKeyFilePath } from '../auth/oracle-identity.js';
+import { DirectoryLock } from '../bus/directory-lock.js';
+import { type Config, loadConfig } from '../config/config.js';
+import { copyDatabase, type TableDigest } from '../store/copy-database.js';
+import type { Database } from '../store/database.js';
+import { openDatabase } from '../store/open-database.js';
+import { readCatalog } from '../store/own-data/table-catalog.js';
+import { PluginTables } from '../store/plugin-stores.js';
+import { toSqlitePath } from '../store/sqlite/sqlite.js';
+import { StoreError } from '../store/store-errors.js';
+import { bundledPlugins } from './bundled-plugins.js';
+
+const OWNER_ONLY = 0o600;
+const MANIFEST = 'manifest.json';
+
+/** What a backup says about itself. */
+const Manifest = z.object({
+  createdAt: z.string(),
+  /** The DID of the oracle. */
+  oracle: z.string(),
+  /** Of sibyl.db. */
+  sha256: z.string(),
+  /** Whether the folder contains the key; otherwise a variable did. */
+  hasKey: z.boolean(),
+});
+type Manifest = z.infer<typeof Manifest>;
+
+/** What was copied, table by table. */
+export interface CopiedStore {
+  readonly tables: readonly TableDigest[];
+}
+
+/** Copies the SQLite file of DATA_DIR to the PostgreSQL database of DATABASE_URL, which must be empty. */
+export async function migrateStore(config = loadConfig()): Promise<CopiedStore> {
+  const { dataDir, databaseUrl } = config;
+  if (!databaseUrl)
+    throw new StoreError('Set DATABASE_URL to the PostgreSQL database to which the data is copied');
+  if (!existsSync(toSqlitePath(dataDir)))
+    throw new StoreError(`There is no SQLite file in ${dataDir}: set DATA_DIR to its folder`);
+  const identity = await requireIdentity(config);
+  const lock = await DirectoryLock.acquire(dataDir);
+  try {
+    return await copyToStore(dataDir, config, identity);
+  } finally {
+    lock.release();
+  }
+}
+
+/** Writes the database and the key to a new folder; the oracle may be running. */
+export async function backUpStore(
+  folder: string,
+  config = loadConfig(),
+): Promise<Manifest & { readonly folder: string }> {
+  const identity = await requireIdentity(config);
+  await mkdir(folder, { mode: 0o700 }).catch((cause) => {
+    const reason = cause.code === 'EEXIST' ? 'it exists already' : cause.message;
+    throw new StoreError(`Cannot create ${folder}: ${reason}. Name a new folder.`, { cause });
+  });
+  try {
+    if (config.databaseUrl) await copyFromStore(folder, config, identity);
+    else await copySqlite(config.dataDir, folder);
+    const keyFile = toKeyFilePath(config.dataDir);
+    const hasKey = !isKeyConfigured(config) && existsSync(keyFile);
+    if (hasKey) await copyPrivately(keyFile, toKeyFilePath(folder));
+    const sha256 = await hashFile(toSqlitePath(folder));
+    const createdAt = new Date().toISOString();
+    const manifest = { createdAt, oracle: identity.did, sha256, hasKey };
+    await writeFile(join(folder, MANIFEST), `${JSON.stringify(manifest, null, 2)}\n`);
+    return { folder, ...manifest };
+  } catch (error) {
+    await rm(folder, { recursive: true, force: true });
+    throw error;
+  }
+}
+
+/** Puts a backup into the store and the DATA_DIR that the environment names, which must be empty. */
+export async function restoreStore(folder: string, config = loadConfig()): Promise<Manifest> {
+  const manifest = await readManifest(folder);
+  const lock = await DirectoryLock.acquire(config.dataDir);
+  try {
+    await restoreKey(folder, manifest, config);
+    if (config.databaseUrl) await restoreToPostgres(folder, config);
+    else await restoreToSqlite(folder, config.dataDir);
+    return manifest;
+  } finally {
+    lock.release();
+  }
+}
+
+async function readManifest(folder: string): Promise<Manifest> {
+  const text = await readFile(join(folder, MANIFEST), 'utf8').catch((cause) => {
+    throw new StoreError(`${folder} is not a backup: it has no ${MANIFEST}`, { cause });
+  });
+  const manifest = Manifest.parse(JSON.parse(text));
+  if ((await hashFile(toSqlitePath(folder))) === manifest.sha256) return manifest;
+  throw new StoreError(`The backup in ${folder} is damaged: sibyl.db is not what ${MANIFEST} says`);
+}
+
+/** The key comes first: with another one, the database cannot be read. */
+async function restoreKey(folder: string, manifest: Manifest, config: Config): Promise<void> {
+  const own = await findOracleIdentity(config);
+  if (!own && manifest.hasKey) {
+    await copyPrivately(toKeyFilePath(folder), toKeyFilePath(config.dataDir));
+    return;
+  }
+  if (own?.did === manifest.oracle) return;
+  throw new StoreError(
+    own
+      ? `The backup belongs to the oracle ${manifest.oracle}, but the key here is that of ${own.did}. Use an empty DATA_DIR, or set the key of that oracle.`
+      : `The backup has no key, because a variable had it: set ORACLE_MNEMONIC or ORACLE_PRIVATE_KEY to the key of ${manifest.oracle}`,
+  );
+}
+
+async function restoreToSqlite(folder: string, dataDir: string): Promise<void> {
+  const path = toSqlitePath(dataDir);
+  if (existsSync(path))
+    throw new StoreError(`There is a database in ${dataDir} already. Nothing was restored.`);
+  await copyPrivately(toSqlitePath(folder), path);
+}
+
+async function restoreToPostgres(folder: string, config: Config): Promise<void> {
+  // Opening it may migrate it, and the backup must stay as it is.
+  const copy = await mkdtemp(join(tmpdir(), 'sibyl-restore-'));
+  try {
+    await copyPrivately(toSqlitePath(folder), toSqlitePath(copy));
+    await copyToStore(copy, config, await requireIdentity(config));
+  } finally {
+    await rm(copy, { recursive: true, force: true });
+  }
+}
+
+/** From the SQLite file in a folder to the database of the configuration. */
+async function copyToStore(
+  dataDir: string,
+  { databaseUrl }: Config,
+  { did: oracleDid }: OracleIdentity,
+): Promise<CopiedStore> {
+  return withDatabases(
+    () => openDatabase({ dataDir, oracleDid }),
+    () => openDatabase({ dataDir, databaseUrl, oracleDid }),
+  );
+}
+
+async function copyFromStore(
+  folder: string,
+  { databaseUrl, dataDir }: Config,
+  { did: oracleDid }: OracleIdentity,
+): Promise<CopiedStore> {
+  return withDatabases(
+    () => openDatabase({ dataDir, databaseUrl, oracleDid }),
+    () => openDatabase({ dataDir: folder, oracleDid }),
+  );
+}
+
+type Open = () => Promise<Database>;
+
+async function withDatabases(openSource: Open, openTarget: Open): Promise<CopiedStore> {
+  const source = await openSource();
+  try {
+    const target = await openTarget();
+    try {
+      await createPluginTables(source, target);
+      return { tables: await copyDatabase(source, target) };
+    } finally {
+      await target.close();
+    }
+  } finally {
+    await source.close();
+  }
+}
+
+/** Plugins that are not loaded have tables, too; both databases get those of this version. */
+async function createPluginTables(source: Database, target: Database): Promise<void> {
+  const names = (await readCatalog(source)).map(({ name }) => name);
+  const plugins = bundledPlugins.map(({ name }) => name);
+  for (const { name: plugin, migrations = {} } of bundledPlugins) {
+    if (!names.includes(`${plugin.replaceAll('-', '_')}_migration`)) continue;
+    for (const database of [source, target])
+      await new PluginTables(database).open({ plugin, migrations, plugins });
+  }
+}
+
+/** With all tables, also those of plugins that do not come with the host. */
+async function copySqlite(dataDir: string, folder: string): Promise<void> {
+  const path = toSqlitePath(dataDir);
+  if (!existsSync(path)) throw new StoreError(`There is no SQLite file in ${dataDir}`);
+  const database = new DatabaseSync(path, { readOnly: true });
+  try {
+    await backup(database, toSqlitePath(folder));
+    await chmod(toSqlitePath(folder), OWNER_ONLY);
+  } finally {
+    database.close();
+  }
+}
+
+async function copyPrivately(from: string, to: string): Promise<void> {
+  await copyFile(from, to);
+  await chmod(to, OWNER_ONLY);
+}
+
+async function hashFile(path: string): Promise<string> {
+  const hash = createHash('sha256');
+  await pipeline(createReadStream(path), hash);
+  return hash.digest('hex');
+}
+
+const isKeyConfigured = ({ oracle }: Config) =>
+  oracle.mnemonic !== undefined || oracle.privateKey !== undefined;
+
+async function requireIdentity(config: Config): Promise<OracleIdentity> {
+  const identity = await findOracleIdentity(config);
+  if (identity) return identity;
+  throw new StoreError(
+    `There is no oracle key in ${config.dataDir}: set DATA_DIR to the folder of the oracle, or ORACLE_MNEMONIC or ORACLE_PRIVATE_KEY`,
+  );
+}
