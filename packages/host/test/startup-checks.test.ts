@@ -1,10 +1,13 @@
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
 import { createOracleApp } from '@sibyl/host';
 import { generateSigner, type Signer, signerFromMnemonic } from '@sibyl/ucan';
 import { pino } from 'pino';
 import { afterEach, describe, expect, it } from 'vitest';
+import { OLDER_VARIABLES } from '../src/config/older-variables.js';
 import { startHost, type TestHost } from './support/host.js';
 
 const ORACLE_MNEMONIC = 'the key behind an ORACLE_DID';
@@ -35,6 +38,26 @@ describe('CORS_ORIGIN=*', () => {
     const host = await start(env);
     expect(warnings(host).filter((text) => text.includes('CORS_ORIGIN=*'))).toHaveLength(count);
   });
+});
+
+it('names variables of an older host, and what to set instead', async () => {
+  const old = {
+    OPEN_ROUTER_API_KEY: 'sk-secret',
+    REDIS_URL: 'redis://127.0.0.1',
+    SLACK_BOT_OAUTH_TOKEN: 'x',
+  };
+  const texts = warnings(await start(old));
+  const about = (name: string) => texts.find((text) => text.startsWith(`${name} has no effect`));
+  expect(about('OPEN_ROUTER_API_KEY')).toContain('MODEL_API_KEY');
+  expect(about('REDIS_URL')).toContain('DATABASE_URL');
+  expect(about('SLACK_BOT_OAUTH_TOKEN')).toContain('SLACK_BOT_TOKEN');
+  expect(texts.join()).not.toContain('sk-secret');
+  expect(warnings(await start({})).join()).not.toContain('has no effect');
+});
+
+it.each(Object.entries(OLDER_VARIABLES))('docs/deploying.md lists %s', (name, advice) => {
+  const page = readFileSync(join(import.meta.dirname, '../../../docs/deploying.md'), 'utf8');
+  expect(page).toContain(`| \`${name}\` | ${advice} |`);
 });
 
 describe('ORACLE_DID', () => {

@@ -282,6 +282,7 @@ function createApp(
         throw error;
       }
       warnAboutOpenOrigins(config, deps.logger);
+      for (const text of config.ignored) deps.logger.warn(text);
       void ownDid.onceListening();
       const url = formatAddress(nest.getHttpServer(), host);
       announce(url, deps, config);

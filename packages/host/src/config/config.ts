@@ -8,6 +8,7 @@ import {
 } from '@sibyl/server-kit/environment';
 import { Environment } from './environment.js';
 import { buildModelsConfig, checkModels, type ModelsConfig } from './models-config.js';
+import { findOlderVariables } from './older-variables.js';
 
 /** The variables of the host, validated, named and frozen. */
 export interface Config {
@@ -26,6 +27,8 @@ export interface Config {
   /** Bytes of an archive that a user imports. */
   readonly importLimit: number;
   readonly logLevel: Environment['LOG_LEVEL'];
+  /** Variables of an older host that are set, and what to set instead. */
+  readonly ignored: readonly string[];
   readonly bodyLimit: number;
   /** Bytes of all request bodies that are being read. */
   readonly bodiesLimit: number;
@@ -111,7 +114,8 @@ export function checkConfig(env: Variables): CheckedConfig {
   const read = readVariables(env, { name: 'host', schema: Environment, remedy });
   const issues = [...(read.issues ?? []), ...checkCombinations(env)];
   if (!read.values || issues.length > 0) return { issues };
-  return { config: Object.freeze(buildConfig(read.values)) };
+  const ignored = findOlderVariables(env);
+  return { config: Object.freeze({ ...buildConfig(read.values), ignored }) };
 }
 
 /** The plugins that FEATURES enables or disables; none if it is invalid. */
@@ -125,7 +129,7 @@ export function loadConfig(env?: Variables): Config {
   throw new ConfigError('host', checked.issues);
 }
 
-function buildConfig(env: Environment): Config {
+function buildConfig(env: Environment): Omit<Config, 'ignored'> {
   return {
     host: env.HOST,
     port: env.PORT,
