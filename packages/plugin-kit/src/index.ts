@@ -53,6 +53,13 @@ export {
   toVector,
   type Vector,
 } from './embeddings.js';
+export {
+  Inbox,
+  type InboxRow,
+  InboxWorker,
+  type MessageIdentity,
+  type Waiting,
+} from './inbox.js';
 export { PluginManifest, type PluginManifestInput, Visibility } from './manifest.js';
 export type { Middleware, ModelRequest, ModelResponse, ToolCall } from './middleware.js';
 export type {

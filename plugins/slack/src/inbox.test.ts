@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
 import { engines, useStore } from '../../../packages/host/test/support/test-database.js';
 import type { SlackMessage } from './delivery.js';
-import { Inbox, migrations } from './inbox.js';
+import { createInbox, migrations } from './inbox.js';
 import { slack } from './index.js';
 import { Threads } from './threads.js';
 
@@ -19,7 +19,7 @@ describe.each(engines)('Inbox on %s', (engine) => {
   const test = usePluginTables(engine, slack);
   let now = 1_000_000;
   const clock = () => now;
-  const open = (database = test.database) => new Inbox({ database, clock });
+  const open = (database = test.database) => createInbox({ database, clock });
 
   it('Inbox.accept accepts a message once, by its event and by itself, across processes', async () => {
     const inboxes = [open(), open(await test.another())];
@@ -196,7 +196,7 @@ describe.each(engines)('migration 0002-owners on %s', (engine) => {
       ),
     );
     expect(owners.flat()).toEqual([{ owner: 'did:slack:T1:U1' }, { owner: 'did:slack:T1:U1' }]);
-    const inbox = new Inbox({ database, clock: () => 2 });
+    const inbox = createInbox({ database, clock: () => 2 });
     expect(await inbox.takeOver(10)).toEqual([{ message, replies: ['9.1'], attempts: 3 }]);
     expect(await inbox.accept(message)).toBe(false);
     const turns = {

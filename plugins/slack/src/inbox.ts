@@ -1,175 +1,37 @@
-import { randomUUID } from 'node:crypto';
-import type { DatabaseEngine, PluginDatabase, PluginMigrations } from '@sibyl/plugin-kit';
+import {
+  type DatabaseEngine,
+  Inbox,
+  type InboxRow,
+  type PluginDatabase,
+  type PluginMigrations,
+} from '@sibyl/plugin-kit';
 import { type Kysely, sql } from 'kysely';
-import { z } from 'zod';
 import { SlackMessage } from './delivery.js';
-
-/** A process that does not renew its messages for this long has abandoned them. */
-const LEASE_MS = 60_000;
-/** Slack delivers again for an hour at most. */
-const MEMORY_MS = 24 * 60 * 60 * 1000;
-/** With the pauses between them, four hours. */
-const MAX_ATTEMPTS = 8;
-const FIRST_PAUSE_MS = 5_000;
-
-const Replies = z.array(z.string());
-
-/** A message to answer, and the Slack messages that contain its partial answer. */
-export interface Waiting {
-  readonly message: SlackMessage;
-  readonly replies: readonly string[];
-}
 
 interface InboxDeps {
   readonly database: PluginDatabase<SlackTables>;
   readonly clock: () => number;
 }
 
-/** Stores every message until it is answered, so that none is lost or answered twice. */
-export class Inbox {
-  private readonly deps: InboxDeps;
-  private readonly holder = randomUUID();
+export type SlackInbox = Inbox<SlackMessage>;
 
-  constructor(deps: InboxDeps) {
-    this.deps = deps;
-  }
-
-  /** Stores a message for this process to answer; false if it is stored already. */
-  accept(message: SlackMessage): Promise<boolean> {
-    const { database, clock } = this.deps;
-    const now = clock();
-    return database.write(async (tables) => {
-      const accepted = await tables
-        .insertInto('slack_inbox')
-        .values({
-          ...toKey(message),
-          message_key: getMessageKey(message),
-          message: JSON.stringify(message),
-          state: 'waiting',
-          attempts: 1,
-          replies: '[]',
-          holder: this.holder,
-          lease_until: now + LEASE_MS,
-          created_at: now,
-        })
-        .onConflict((c) => c.doNothing())
-        .returning('event_id')
-        .executeTakeFirst();
-      return accepted !== undefined;
-    });
-  }
-
-  /** Records the Slack messages of the answer, for a process that continues it. */
-  saveReplies(message: SlackMessage, replies: readonly string[]): Promise<void> {
-    return this.update(message, { replies: JSON.stringify(replies) });
-  }
-
-  finish(message: SlackMessage): Promise<void> {
-    return this.update(message, { state: 'done' });
-  }
-
-  /** Schedules another attempt, by any process, up to a limit. */
-  async postpone(message: SlackMessage, attempts: number): Promise<void> {
-    if (attempts >= MAX_ATTEMPTS) return this.finish(message);
-    const pause = FIRST_PAUSE_MS * 3 ** attempts;
-    await this.update(message, { holder: '', lease_until: this.deps.clock() + pause });
-  }
-
-  /** Releases a message that was not tried, so that any process can take it over immediately. */
-  release(message: SlackMessage): Promise<void> {
-    const { database } = this.deps;
-    return database.write(async (tables) => {
-      await tables
-        .updateTable('slack_inbox')
-        .set((e) => ({ holder: '', lease_until: 0, attempts: e('attempts', '-', 1) }))
-        .where((e) => e.and(toKey(message)))
-        .where('state', '=', 'waiting')
-        .execute();
-    });
-  }
-
-  /** Extends the lease of this process's messages. */
-  async renew(): Promise<void> {
-    const { database, clock } = this.deps;
-    const values = { lease_until: clock() + LEASE_MS };
-    await database.write(async (tables) => {
-      await tables
-        .updateTable('slack_inbox')
-        .set(values)
-        .where('holder', '=', this.holder)
-        .where('state', '=', 'waiting')
-        .execute();
-    });
-  }
-
-  /** Takes over postponed and abandoned messages, oldest first. */
-  async takeOver(limit: number): Promise<readonly (Waiting & { readonly attempts: number })[]> {
-    const { database, clock } = this.deps;
-    const now = clock();
-    const rows = await database.write((tables) =>
-      tables
-        .updateTable('slack_inbox')
-        .set((e) => ({
-          holder: this.holder,
-          lease_until: now + LEASE_MS,
-          attempts: e('attempts', '+', 1),
-        }))
-        .where((e) =>
-          e(
-            e.refTuple('owner', 'event_id'),
-            'in',
-            e
-              .selectFrom('slack_inbox')
-              .select(['owner', 'event_id'])
-              .where('state', '=', 'waiting')
-              .where('lease_until', '<', now)
-              .orderBy('created_at')
-              .limit(limit)
-              .$asTuple('owner', 'event_id'),
-          ),
-        )
-        // Checked again, since another process may have been first.
-        .where('state', '=', 'waiting')
-        .where('lease_until', '<', now)
-        .returningAll()
-        .execute(),
-    );
-    return rows.map(({ message, replies, attempts }) => ({
-      message: SlackMessage.parse(JSON.parse(message)),
-      replies: Replies.parse(JSON.parse(replies)),
-      attempts,
-    }));
-  }
-
-  /** Deletes messages that Slack does not deliver again. */
-  async deleteOld(): Promise<void> {
-    const { database, clock } = this.deps;
-    const before = clock() - MEMORY_MS;
-    await database.write(async (tables) => {
-      await tables
-        .deleteFrom('slack_inbox')
-        .where('state', '=', 'done')
-        .where('created_at', '<', before)
-        .execute();
-    });
-  }
-
-  private async update(message: SlackMessage, values: Partial<InboxRow>): Promise<void> {
-    await this.deps.database.write(async (tables) => {
-      await tables
-        .updateTable('slack_inbox')
-        .set(values)
-        .where((e) => e.and(toKey(message)))
-        .execute();
-    });
-  }
-}
+/** The messages from Slack; one may be delivered as several events, and again for an hour. */
+export const createInbox = ({ database, clock }: InboxDeps): SlackInbox =>
+  new Inbox({
+    database,
+    table: 'slack_inbox',
+    clock,
+    parse: (message) => SlackMessage.parse(message),
+    identify: (message) => ({
+      owner: getOwner(message),
+      eventId: message.eventId,
+      messageKey: getMessageKey(message),
+    }),
+  });
 
 /** The user of a message as the host knows them. */
 export const getOwner = ({ team, user }: Pick<SlackMessage, 'team' | 'user'>) =>
   `did:slack:${team}:${user}`;
-
-const toKey = (message: SlackMessage) => ({ owner: getOwner(message), event_id: message.eventId });
 
 /** Identifies a message across deliveries. */
 export const getMessageKey = ({ team, channel, ts }: SlackMessage) => `${team}:${channel}:${ts}`;
@@ -181,21 +43,6 @@ export interface SlackTables {
 }
 
 export type Tables = Kysely<SlackTables>;
-
-export interface InboxRow {
-  owner: string;
-  event_id: string;
-  /** Team, channel and time of the message: one message may be delivered as several events. */
-  message_key: string;
-  message: string;
-  state: 'waiting' | 'done';
-  attempts: number;
-  /** JSON of the Slack messages that contain the partial answer. */
-  replies: string;
-  holder: string;
-  lease_until: number;
-  created_at: number;
-}
 
 interface ThreadRow {
   owner: string;

@@ -2,14 +2,15 @@ import {
   type Diagnosis,
   definePlugin,
   defineRoute,
+  InboxWorker,
   repeat,
   type SafeFetch,
   type SetupContext,
 } from '@sibyl/plugin-kit';
 import { z } from 'zod';
-import { RequestSignature, readDelivery } from './delivery.js';
+import { RequestSignature, readDelivery, type SlackMessage } from './delivery.js';
 import { listFileTools, sendMedia, shareFiles } from './files.js';
-import { Inbox, migrations } from './inbox.js';
+import { createInbox, migrations } from './inbox.js';
 import { connectSlack } from './live-reply.js';
 import { MessageAnswerer } from './message-answerer.js';
 import { PREFERENCE_STORE, Receiver, SlackReply } from './receiver.js';
@@ -62,11 +63,11 @@ export const slack = definePlugin({
   migrations,
   diagnose: async ({ config, fetch }) => [await diagnoseSlack(config, fetch)],
   setup: (context) => createServices(context),
-  close: async ({ rounds, answers, disconnect }) => {
+  close: async ({ rounds, worker, disconnect }) => {
     await disconnect?.();
     // The last round may still start answers.
     await rounds.stop();
-    await answers.close();
+    await worker.close();
   },
   getSharedState: ({ services }) => shareFiles(services),
   getRequestTools: (turn) => listFileTools(turn, turn.services),
@@ -105,26 +106,26 @@ async function createServices(context: SetupContext<SlackConfig>) {
   const { database, turns, config, logger, fetch, shared } = context;
   const { SLACK_BOT_TOKEN: token, SLACK_APP_TOKEN: appToken, SLACK_API_URL: url } = config;
   const clock = Date.now;
-  const inbox = new Inbox({ database, clock });
+  const inbox = createInbox({ database, clock });
   const threads = new Threads({ database, turns });
   const channel = await connectSlack({ token, url, fetch });
   const pauseMs = UPDATE_INTERVAL_MS;
-  const answers = new MessageAnswerer({ inbox, threads, turns, channel, logger, pauseMs });
+  const answerer = new MessageAnswerer({ inbox, threads, turns, channel, pauseMs });
+  const worker = new InboxWorker({
+    inbox,
+    logger,
+    answer: (waiting) => answerer.answer(waiting),
+    describe: ({ eventId, channel: id }: SlackMessage) => ({ eventId, channel: id }),
+  });
   const preferences = shared.get(PREFERENCE_STORE);
-  const receiver = new Receiver({ inbox, answers, threads, turns, channel, preferences, logger });
-  /** Answers messages that were postponed, or left by a process that died. */
-  const runRound = async () => {
-    await inbox.renew();
-    await answers.takeOver();
-    await inbox.deleteOld();
-  };
+  const receiver = new Receiver({ inbox, worker, threads, turns, channel, preferences, logger });
   return {
     threads,
     channel,
-    answers,
+    worker,
     receiver,
     signature: new RequestSignature(config.SLACK_SIGNING_SECRET, clock),
-    rounds: repeat(runRound, { everyMs: ROUND_MS, logger }),
+    rounds: repeat(() => worker.runRound(), { everyMs: ROUND_MS, logger }),
     disconnect: appToken
       ? await openSocketMode({ appToken, url, logger, receive: (sent) => receiver.receive(sent) })
       : undefined,

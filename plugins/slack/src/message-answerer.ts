@@ -1,23 +1,20 @@
-import { type Logger, OracleError, type PluginTurns } from '@sibyl/plugin-kit';
+import { OracleError, type PluginTurns, type Waiting } from '@sibyl/plugin-kit';
 import type { ReplyPart } from '@sibyl/protocol';
 import type { SlackMessage } from './delivery.js';
 import { FILES_FIELD } from './files.js';
-import { getMessageKey, getOwner, type Inbox, type Waiting } from './inbox.js';
+import { getMessageKey, getOwner, type SlackInbox } from './inbox.js';
 import { LiveReply, MAX_LENGTH, type ReplyPlace, type SlackChannel } from './live-reply.js';
 import { splitMessage, toMrkdwn } from './mrkdwn.js';
 import { getUserId, type Threads } from './threads.js';
 import { type Block, renderQuestion, stopButton } from './views.js';
 
 const THINKING = '_Thinking…_';
-/** Messages that are answered at the same time; the others wait in the database. */
-const MAX_RUNNING = 100;
 
 interface MessageAnswererDeps {
-  readonly inbox: Inbox;
+  readonly inbox: Pick<SlackInbox, 'saveReplies'>;
   readonly threads: Threads;
   readonly turns: PluginTurns;
   readonly channel: SlackChannel;
-  readonly logger: Logger;
   /** Minimum time between two updates of an answer. */
   readonly pauseMs: number;
 }
@@ -25,83 +22,13 @@ interface MessageAnswererDeps {
 /** Answers messages: each becomes a turn, whose reply Slack shows while it streams. */
 export class MessageAnswerer {
   private readonly deps: MessageAnswererDeps;
-  private readonly running = new Set<Promise<void>>();
-  /** Whether messages wait in the inbox because the limit was reached. */
-  private hasMore = false;
-  private isStopping = false;
 
   constructor(deps: MessageAnswererDeps) {
     this.deps = deps;
   }
 
-  /** Starts to answer a message of the inbox, or leaves it there while the limit is reached. */
-  start(waiting: Waiting, attempts = 1): void {
-    const isFull = this.free <= 0;
-    this.hasMore ||= isFull;
-    this.track(isFull ? this.leave(waiting) : this.answerOrPostpone(waiting, attempts));
-  }
-
-  /** Starts to answer unclaimed messages of the inbox, up to the limit. */
-  async takeOver(): Promise<void> {
-    const free = this.free;
-    if (free <= 0) return;
-    const taken = await this.deps.inbox.takeOver(free);
-    this.hasMore = taken.length === free;
-    for (const { attempts, ...waiting } of taken) this.start(waiting, attempts);
-  }
-
-  /** Starts no more answers; resolves once the running ones have ended. */
-  async close(): Promise<void> {
-    this.isStopping = true;
-    while (this.running.size > 0) await Promise.all(this.running);
-  }
-
-  /** How many more messages may be answered now. */
-  private get free(): number {
-    return this.isStopping ? 0 : MAX_RUNNING - this.running.size;
-  }
-
-  private track(work: Promise<void>): void {
-    this.running.add(work);
-    void work.finally(() => {
-      this.running.delete(work);
-      if (this.hasMore && this.free > 0) this.refill();
-    });
-  }
-
-  private refill(): void {
-    this.hasMore = false;
-    this.takeOver().catch((err) => {
-      // The next round tries again.
-      this.deps.logger.warn({ err }, 'cannot read waiting messages from Slack');
-    });
-  }
-
-  /** Another process, or this one later, can take it over immediately. */
-  private async leave({ message }: Waiting): Promise<void> {
-    const { inbox, logger } = this.deps;
-    await inbox.release(message).catch((err) => {
-      logger.error({ err, eventId: message.eventId }, 'cannot write to the inbox');
-    });
-  }
-
-  private async answerOrPostpone(waiting: Waiting, attempts: number): Promise<void> {
-    const { inbox, logger } = this.deps;
-    const { message } = waiting;
-    try {
-      await this.answer(waiting);
-      await inbox.finish(message);
-    } catch (err) {
-      const about = { err, eventId: message.eventId, channel: message.channel, attempts };
-      logger.warn(about, 'a message from Slack was not answered');
-      await inbox.postpone(message, attempts).catch((error) => {
-        // After its lease ends, it can be taken over.
-        logger.error({ err: error, eventId: message.eventId }, 'cannot write to the inbox');
-      });
-    }
-  }
-
-  private async answer({ message, replies }: Waiting): Promise<void> {
+  /** Shows the answer to a message; throws if another attempt may succeed. */
+  async answer({ message, replies }: Waiting<SlackMessage>): Promise<void> {
     let turn: StartedTurn | undefined;
     try {
       turn = await this.startTurn(message);
@@ -117,7 +44,7 @@ export class MessageAnswerer {
     if (isPaused) await this.ask(message, sessionId);
   }
 
-  private createReply({ message, replies }: Waiting, buttons?: Block): Reply {
+  private createReply({ message, replies }: Waiting<SlackMessage>, buttons?: Block): Reply {
     const { inbox, channel, pauseMs } = this.deps;
     const onPosted = (posted: readonly string[]) => inbox.saveReplies(message, posted);
     const { responseUrl } = message;

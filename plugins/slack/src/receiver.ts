@@ -1,4 +1,5 @@
 import {
+  type InboxWorker,
   type Logger,
   OracleError,
   type PluginTurns,
@@ -8,10 +9,9 @@ import {
 import { describeIssues, PreferencesPatch, type UserPreferences } from '@sibyl/protocol';
 import { z } from 'zod';
 import { type Delivery, parseMessage, type SlackMessage } from './delivery.js';
-import { getOwner, type Inbox } from './inbox.js';
+import { getOwner, type SlackInbox } from './inbox.js';
 import type { SlackAction, SlackCommand, SlackSubmission } from './interactions.js';
 import type { SlackChannel } from './live-reply.js';
-import type { MessageAnswerer } from './message-answerer.js';
 import { COMMANDS, getUserId, type Threads } from './threads.js';
 import {
   ANSWER,
@@ -51,8 +51,8 @@ export const SlackReply = z
 export type SlackReply = z.infer<typeof SlackReply>;
 
 interface ReceiverDeps {
-  readonly inbox: Inbox;
-  readonly answers: MessageAnswerer;
+  readonly inbox: SlackInbox;
+  readonly worker: Pick<InboxWorker<SlackMessage>, 'start'>;
   readonly threads: Threads;
   readonly turns: PluginTurns;
   readonly channel: SlackChannel;
@@ -87,8 +87,8 @@ export class Receiver {
   }
 
   private async accept(message: SlackMessage): Promise<void> {
-    const { inbox, answers } = this.deps;
-    if (await inbox.accept(message)) answers.start({ message, replies: [] });
+    const { inbox, worker } = this.deps;
+    if (await inbox.accept(message)) worker.start({ message, replies: [] });
   }
 
   private async runCommand(command: SlackCommand): Promise<SlackReply> {
