@@ -19,6 +19,7 @@ import { files } from './commands/files.js';
 import { gateway } from './commands/gateway.js';
 import { key, token } from './commands/key.js';
 import { keys } from './commands/keys.js';
+import { matrix } from './commands/matrix.js';
 import { newOracle } from './commands/new.js';
 import {
   eraseData,
@@ -134,6 +135,7 @@ export const commands: readonly Command[] = [
   receipts,
   rules,
   schedules,
+  matrix,
   memory,
   usage,
   exportData,

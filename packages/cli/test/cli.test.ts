@@ -33,6 +33,8 @@ describe('sibyl', () => {
     [['delegate', 'revoke', 'bafyone', '--all'], 'not both'],
     [['schedules'], 'list, add, show, pause, resume, run, authorize, remove'],
     [['schedules', 'pause'], 'its id'],
+    [['matrix'], 'list, link, unlink'],
+    [['matrix', 'link'], '@alice:example.org'],
     [['schedules', 'add', 'x', '--cron', '* * * * *'], '--message is missing'],
     [['schedules', 'add', 'x', '--message', 'x'], 'one of --cron, --at, --in and --webhook'],
     [['schedules', 'add', 'x', '--message', 'x', '--in', 'soon'], 'such as 90m'],

@@ -3,6 +3,7 @@ import type {
   AccessKeyList,
   DelegationList,
   DelegationsRevoked,
+  MatrixLinkList,
   MessageList,
   PluginList,
   RegisterAccessKey,
@@ -20,6 +21,7 @@ import type {
   AccessKeys,
   Delegations,
   Files,
+  MatrixAccounts,
   Messages,
   OracleClient,
   OracleClientOptions,
@@ -58,6 +60,7 @@ export function createOracleClient(options: OracleClientOptions): OracleClient {
     rules: createRules(http, signer),
     activity: (query) => listActivity(http, query),
     schedules: createSchedules(http, signer),
+    matrix: createMatrixAccounts(http, signer),
     me: createOwnData(http, signer),
     memory: createMemory(http),
     usage: (query) => readUsage(http, query),
@@ -249,19 +252,46 @@ const sign = (signer: OracleSigner, request: DelegationRequest): Promise<MintedT
     throw toSigningError(cause);
   });
 
+const RUN_DAYS = 90;
+
+/** Signs that the oracle may run turns for the user; returns the token. */
+async function delegateRuns(
+  http: HttpClient,
+  signer: OracleSigner,
+  { purpose, expiration }: { readonly purpose: string; readonly expiration?: number | undefined },
+): Promise<string> {
+  const { did: audience } = await http.discovery.card();
+  const expiresAt = expiration ?? http.discovery.now() + RUN_DAYS * DAY_SECONDS;
+  const capability = { can: 'oracle/run', with: `ixo:oracle:${audience}:${purpose}` };
+  const request = { audience, capabilities: [capability], expiration: expiresAt };
+  return (await sign(signer, request)).token;
+}
+
+const LINKS_PATH = '/matrix/links';
+
+function createMatrixAccounts(http: HttpClient, signer: OracleSigner): MatrixAccounts {
+  return {
+    list: async (options = {}) =>
+      (await http.requestJson<MatrixLinkList>({ path: LINKS_PATH, ...options })).links,
+    link: async (userId, { expiration } = {}) => {
+      const purpose = `matrix/${encodeURIComponent(userId)}`;
+      const delegation = await delegateRuns(http, signer, { purpose, expiration });
+      return http.requestJson({ method: 'POST', path: LINKS_PATH, body: { userId, delegation } });
+    },
+    unlink: async (userId) => {
+      const path = `${LINKS_PATH}/${encodeURIComponent(userId)}`;
+      await http.requestJson({ method: 'DELETE', path });
+    },
+  };
+}
+
 const SCHEDULES_PATH = '/schedules';
-const SCHEDULE_DAYS = 90;
 
 /** Schedules of the user, each with a delegation for itself alone. */
 function createSchedules(http: HttpClient, signer: OracleSigner): Schedules {
   const toPath = (id: string) => `${SCHEDULES_PATH}/${encodeURIComponent(id)}`;
-  const delegate = async (id: string, expiration?: number) => {
-    const { did: audience } = await http.discovery.card();
-    const expiresAt = expiration ?? http.discovery.now() + SCHEDULE_DAYS * DAY_SECONDS;
-    const capability = { can: 'oracle/run', with: `ixo:oracle:${audience}:schedule/${id}` };
-    const request = { audience, capabilities: [capability], expiration: expiresAt };
-    return (await sign(signer, request)).token;
-  };
+  const delegate = (id: string, expiration?: number) =>
+    delegateRuns(http, signer, { purpose: `schedule/${id}`, expiration });
   return {
     list: async (options = {}) =>
       (await http.requestJson<ScheduleList>({ path: SCHEDULES_PATH, ...options })).schedules,

@@ -15,6 +15,7 @@ import type {
   FilePage,
   ImportJob,
   JsonObject,
+  MatrixLink,
   Message,
   MessagePage,
   ModelList,
@@ -104,6 +105,8 @@ export interface OracleClient {
   /** What happened on behalf of the user, newest first. */
   activity(query?: ActivityQuery): Promise<ActivityPage>;
   readonly schedules: Schedules;
+  /** The user's accounts in Matrix. */
+  readonly matrix: MatrixAccounts;
   /** Everything that the oracle stores about the user: export, import, erase. */
   readonly me: OwnData;
   readonly memory: Memory;
@@ -267,6 +270,17 @@ export interface Schedules {
   ): Promise<readonly ScheduleRun[]>;
   /** Replaces the secret of a webhook. */
   replaceSecret(id: string): Promise<ScheduleWithSecret>;
+}
+
+/** Matrix accounts whose messages the oracle answers as the user. */
+export interface MatrixAccounts {
+  list(options?: RequestOptions): Promise<readonly MatrixLink[]>;
+  /**
+   * Signs a delegation for an account, such as `@alice:example.org`. The account is linked once it has sent `code` to the oracle.
+   * `expiration` is in Unix seconds; it defaults to 90 days from now.
+   */
+  link(userId: string, options?: { readonly expiration?: number }): Promise<MatrixLink>;
+  unlink(userId: string): Promise<void>;
 }
 
 export interface Approvals {

@@ -12,7 +12,7 @@ export interface PluginTurn {
   /** Makes a repeated delivery find the first one's turn. */
   readonly idempotencyKey?: string;
   /** For plugins, in `turn.state.metadata`. */
-  readonly metadata?: JsonObject;
+  readonly metadata?: JsonObject | undefined;
 }
 
 /** Starts turns for users whom the plugin has authenticated itself. */
@@ -83,6 +83,8 @@ export interface DelegatedTurn extends RunPermission {
   readonly timezone?: string;
   /** A repeated start with this key finds the turn of the first one, on any host, for a day. */
   readonly idempotencyKey: string;
+  /** For plugins, in `turn.state.metadata`. */
+  readonly metadata?: JsonObject | undefined;
 }
 
 /** A turn as far as it is stored. */
@@ -130,6 +132,8 @@ export interface DelegatedTurns {
   start(turn: DelegatedTurn): Promise<{ readonly runId: string }>;
   /** Ends the turn of a run if it waits for its user; returns whether it did. A running turn ends with its delegation. */
   abortPaused(key: { readonly owner: string; readonly runId: string }): Promise<boolean>;
+  /** Ends the running or paused turn of a session; returns whether there was one. */
+  abort(turn: { readonly owner: string; readonly sessionId: string }): Promise<boolean>;
   /** The turn of a run; undefined if its session was deleted. */
   outcome(key: {
     readonly owner: string;

@@ -40,6 +40,7 @@ export const errorCatalog = {
   approval_not_found: [404, 'No such approval'],
   receipt_not_found: [404, 'There is no receipt: this decision was not signed, or not made'],
   schedule_not_found: [404, 'No such schedule'],
+  link_not_found: [404, 'No such link'],
   import_not_found: [404, 'No such import'],
   delegation_not_found: [404, 'No such delegation'],
   access_key_not_found: [404, 'No such access key'],

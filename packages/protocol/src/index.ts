@@ -99,6 +99,12 @@ export {
 } from './identifiers.js';
 export { type JsonLimits, JsonObject, type JsonSize, measureJson } from './json.js';
 export {
+  CreateMatrixLink,
+  MatrixLink,
+  MatrixLinkDeleted,
+  MatrixLinkList,
+} from './matrix.js';
+export {
   AbortTurn,
   AgAction,
   Attachment,

@@ -9,6 +9,7 @@ import {
   textBytes,
 } from '@sibyl/plugin-kit';
 import type { Attachment } from '@sibyl/protocol';
+import { listChatFiles } from './chat-files.js';
 import { detectContent, readPdf } from './file-content.js';
 import { decryptFile, downloadFile, locateFile } from './file-download.js';
 import { HomeserverDownError, type HomeserverHealth, toHost } from './health.js';
@@ -70,11 +71,17 @@ export class FileReader {
     const attachments = turn.request.attachments.filter(isInMatrix);
     const sources = [
       ...createSources({ turn, ownRoom, attachments, ...this.deps }),
+      ...this.listChatFiles(turn),
       ...(turn.shared.get(FILE_SOURCES) ?? []),
     ];
     const files = await this.readFiles(turn, sources);
     for (const [i, attachment] of attachments.entries()) this.remember(turn, attachment, files[i]);
     return files;
+  }
+
+  /** The files of a message in a room. */
+  listChatFiles(turn: TurnContext): readonly FileSource[] {
+    return listChatFiles(turn, this.deps);
   }
 
   /** Reads an image of an earlier message, or remembers it. */

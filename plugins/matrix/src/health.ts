@@ -51,7 +51,16 @@ export class HomeserverHealth {
   ) {}
 
   /** Does not ask homeservers that are down, and notices which are. */
-  readonly fetch: SafeFetch = async (url, init = {}) => {
+  readonly fetch: SafeFetch = (url, init = {}) => this.send(url, init, 'prompt');
+
+  /** Like `fetch`, for requests that homeservers answer when there is news: their duration says nothing. */
+  readonly longPoll: SafeFetch = (url, init = {}) => this.send(url, init, 'waits');
+
+  private async send(
+    url: Parameters<SafeFetch>[0],
+    init: NonNullable<Parameters<SafeFetch>[1]>,
+    kind: 'prompt' | 'waits',
+  ): Promise<Response> {
     const health = this.find(toHost(String(url)));
     const startedAt = this.now();
     if (startedAt < health.pausedUntil) throw new HomeserverDownError();
@@ -59,13 +68,13 @@ export class HomeserverHealth {
     try {
       const response = await this.rawFetch(url, init);
       if (OUTAGE_STATUSES.has(response.status)) this.fail(health, startedAt);
-      else this.succeed(health, startedAt);
+      else this.succeed(health, kind === 'prompt' ? startedAt : undefined);
       return response;
     } catch (error) {
       if (error instanceof SafeFetchError && OUTAGES.has(error.code)) this.fail(health, startedAt);
       throw error;
     }
-  };
+  }
 
   /** Whether requests to this homeserver fail at once. */
   isDown(homeserver: string): boolean {
@@ -142,11 +151,11 @@ export class HomeserverHealth {
     return health;
   }
 
-  private succeed(health: Health, startedAt: number): void {
+  private succeed(health: Health, startedAt: number | undefined): void {
     health.answers += 1;
     health.failures = 0;
     health.pausedUntil = Number.NEGATIVE_INFINITY;
-    health.latencyMs = this.now() - startedAt;
+    if (startedAt !== undefined) health.latencyMs = this.now() - startedAt;
   }
 
   private fail(health: Health, startedAt: number): void {

@@ -86,6 +86,7 @@ interface MatrixRequest<Schema extends z.ZodType> {
   readonly path: string;
   readonly body?: object;
   readonly signal?: AbortSignal;
+  readonly limits?: typeof JSON_LIMITS;
   /** Of the reply. */
   readonly reply: Schema;
 }
@@ -97,7 +98,7 @@ const ErrorReply = z
 /** Sends a request to the client-server API and parses its JSON reply. */
 export async function requestMatrix<Schema extends z.ZodType>(
   homeserver: Homeserver,
-  { method = 'GET', path, body, signal, reply }: MatrixRequest<Schema>,
+  { method = 'GET', path, body, signal, limits = JSON_LIMITS, reply }: MatrixRequest<Schema>,
   fetch: SafeFetch,
 ): Promise<z.output<Schema>> {
   const sent = fetchWithinLimits(fetch, `${homeserver.baseUrl}/_matrix/client/v3${path}`, {
@@ -105,7 +106,7 @@ export async function requestMatrix<Schema extends z.ZodType>(
     headers: { ...authorization(homeserver), 'content-type': 'application/json' },
     ...(body && { body: JSON.stringify(body) }),
     ...(signal && { signal }),
-    ...JSON_LIMITS,
+    ...limits,
   });
   const response = await sent.catch((error) => {
     throw hideAddress(error);
@@ -207,6 +208,23 @@ export const MatrixConfig = z.object({
     .optional()
     .describe(
       "The oracle's own access token, used towards MATRIX_BASE_URL only; with it, preferences are copied to the user's room with the oracle",
+    ),
+  MATRIX_CHAT: z
+    .enum(['true', 'false'], { error: 'must be true or false' })
+    .prefault('false')
+    .transform((value) => value === 'true')
+    .describe('Whether the oracle answers in the rooms that it is invited to'),
+  MATRIX_CHAT_ALLOW: z
+    .string()
+    .optional()
+    .transform((text) =>
+      text
+        ?.split(',')
+        .map((part) => part.trim())
+        .filter(Boolean),
+    )
+    .describe(
+      'Who may talk to it in rooms: homeservers such as example.org and accounts such as @alice:example.org, separated by commas, or *; default: its own homeserver',
     ),
 });
 export type MatrixConfig = z.output<typeof MatrixConfig>;

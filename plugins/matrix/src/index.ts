@@ -5,6 +5,9 @@ import {
   sharedKey,
   type TurnContext,
 } from '@sibyl/plugin-kit';
+import { startChat } from './chat.js';
+import { listChatTools, sendChatMedia } from './chat-files.js';
+import { listLinkRoutes } from './chat-links.js';
 import { FileReader } from './file-reader.js';
 import { HomeserverHealth } from './health.js';
 import { findUserHomeserver, getOracleHomeserver, MatrixConfig } from './homeserver.js';
@@ -30,7 +33,8 @@ export const matrix = definePlugin({
   // Reads the files that it shares.
   softDependsOn: ['slack'],
   setup: (context) => createServices(context),
-  close: async ({ rounds, roomState }) => {
+  close: async ({ rounds, roomState, chat }) => {
+    await chat?.close();
     await rounds?.stop();
     await roomState?.close();
   },
@@ -42,7 +46,12 @@ export const matrix = definePlugin({
       return createTurnFiles(turn, services);
     }),
   }),
-  getMiddlewares: () => [filesMiddleware],
+  getRequestTools: (turn) => (turn.services.chat ? listChatTools(turn, turn.services.chat) : []),
+  getMiddlewares: ({ services: { chat } }) => [
+    filesMiddleware,
+    ...(chat ? [sendChatMedia(chat)] : []),
+  ],
+  routes: ({ services: { chat } }) => (chat ? listLinkRoutes(chat.links) : []),
   getRoomState: ({ services }) => services.roomState,
 });
 
@@ -57,12 +66,16 @@ function createServices(context: SetupContext<MatrixConfig>) {
   const { fetch } = health;
   const homeserver = getOracleHomeserver(config);
   const rooms = homeserver && new RoomDirectory({ database, oracle, fetch, homeserver });
+  if (config.MATRIX_CHAT && !homeserver)
+    throw new Error('MATRIX_CHAT needs MATRIX_BASE_URL and MATRIX_ACCESS_TOKEN');
+  const chat = config.MATRIX_CHAT && homeserver && startChat(context, { homeserver, health });
   const deps = { stored, database, fetch, logger, clock: Date.now };
   const roomState = rooms && new MatrixRoomState({ ...deps, homeserver, rooms });
   return {
     health,
     reader: new FileReader({ health, config }),
     rooms,
+    chat: chat || undefined,
     roomState,
     rounds: roomState && repeat(() => roomState.copyDue(), { everyMs: ROUND_MS, logger }),
   };

@@ -1,5 +1,12 @@
 import { createHash } from 'node:crypto';
-import type { PluginContext, PluginDatabase, PluginMigrations, SafeFetch } from '@sibyl/plugin-kit';
+import type {
+  InboxRow,
+  PluginContext,
+  PluginDatabase,
+  PluginMigrations,
+  SafeFetch,
+} from '@sibyl/plugin-kit';
+import type { Kysely } from 'kysely';
 import { z } from 'zod';
 import {
   encodeSegment,
@@ -16,6 +23,36 @@ const Room = z.object({ room_id: z.string() });
 export interface MatrixTables {
   matrix_rooms: { owner: string; room_id: string; user_id: string | null };
   matrix_state: StateRow;
+  matrix_inbox: InboxRow;
+  matrix_threads: {
+    owner: string;
+    room_id: string;
+    thread: string;
+    session_id: string;
+    /** The account that the messages of the owner come from. */
+    sender: string;
+  };
+  matrix_links: {
+    owner: string;
+    user_id: string;
+    /** Of the delegation. */
+    cid: string;
+    code_hash: string | null;
+    /** Milliseconds. */
+    code_expires_at: number;
+    /** Milliseconds; null until the account has sent the code. */
+    linked_at: number | null;
+  };
+  /** The position in the stream of events of the oracle's account, and the host that reads it. */
+  matrix_sync: {
+    /** The oracle. */
+    owner: string;
+    account: string;
+    since: string | null;
+    holder: string;
+    /** Milliseconds. */
+    lease_until: number;
+  };
 }
 
 /** The copy of a value in the user's Matrix room. */
@@ -60,7 +97,81 @@ export const migrations: PluginMigrations = {
       .column('due_at')
       .execute();
   },
+  async '0003-chat'(tables) {
+    await createInbox(tables);
+    await createChatTables(tables);
+  },
 };
+
+// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
+async function createInbox(tables: Kysely<any>): Promise<void> {
+  await tables.schema
+    .createTable('matrix_inbox')
+    .addColumn('owner', 'text', (c) => c.notNull())
+    .addColumn('event_id', 'text', (c) => c.notNull())
+    .addColumn('message_key', 'text', (c) => c.notNull())
+    .addColumn('message', 'text', (c) => c.notNull())
+    .addColumn('state', 'text', (c) => c.notNull())
+    .addColumn('attempts', 'bigint', (c) => c.notNull())
+    .addColumn('replies', 'text', (c) => c.notNull())
+    .addColumn('holder', 'text', (c) => c.notNull())
+    .addColumn('lease_until', 'bigint', (c) => c.notNull())
+    .addColumn('created_at', 'bigint', (c) => c.notNull())
+    .addPrimaryKeyConstraint('matrix_inbox_by_owner', ['owner', 'event_id'])
+    .execute();
+  await tables.schema
+    .createIndex('matrix_inbox_by_event')
+    .on('matrix_inbox')
+    .column('event_id')
+    .execute();
+  await tables.schema
+    .createIndex('matrix_inbox_by_state')
+    .on('matrix_inbox')
+    .columns(['state', 'lease_until'])
+    .execute();
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
+async function createChatTables(tables: Kysely<any>): Promise<void> {
+  await tables.schema
+    .createTable('matrix_threads')
+    .addColumn('owner', 'text', (c) => c.notNull())
+    .addColumn('room_id', 'text', (c) => c.notNull())
+    .addColumn('thread', 'text', (c) => c.notNull())
+    .addColumn('session_id', 'text', (c) => c.notNull())
+    .addColumn('sender', 'text', (c) => c.notNull())
+    .addPrimaryKeyConstraint('matrix_threads_by_owner', ['owner', 'room_id', 'thread'])
+    .execute();
+  await tables.schema
+    .createIndex('matrix_threads_by_room')
+    .on('matrix_threads')
+    .columns(['room_id', 'thread'])
+    .execute();
+  await tables.schema
+    .createTable('matrix_links')
+    .addColumn('owner', 'text', (c) => c.notNull())
+    .addColumn('user_id', 'text', (c) => c.notNull())
+    .addColumn('cid', 'text', (c) => c.notNull())
+    .addColumn('code_hash', 'text')
+    .addColumn('code_expires_at', 'bigint', (c) => c.notNull())
+    .addColumn('linked_at', 'bigint')
+    .addPrimaryKeyConstraint('matrix_links_by_owner', ['owner', 'user_id'])
+    .execute();
+  await tables.schema
+    .createIndex('matrix_links_by_user')
+    .on('matrix_links')
+    .column('user_id')
+    .execute();
+  await tables.schema
+    .createTable('matrix_sync')
+    .addColumn('owner', 'text', (c) => c.notNull())
+    .addColumn('account', 'text', (c) => c.notNull())
+    .addColumn('since', 'text')
+    .addColumn('holder', 'text', (c) => c.notNull())
+    .addColumn('lease_until', 'bigint', (c) => c.notNull())
+    .addPrimaryKeyConstraint('matrix_sync_by_owner', ['owner', 'account'])
+    .execute();
+}
 
 interface RoomDirectoryDeps {
   readonly database: PluginDatabase<MatrixTables>;

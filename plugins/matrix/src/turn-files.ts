@@ -97,6 +97,7 @@ export function createTurnFiles(turn: TurnContext, { rooms, reader }: FileServic
   });
   const listed = [
     ...attached,
+    ...reader.listChatFiles(turn).map(({ name, type }) => ({ name, type })),
     ...(turn.shared.get(FILE_SOURCES) ?? []).map(({ name, type }) => ({ name, type })),
   ];
   return new TurnFiles({

@@ -3,7 +3,7 @@ import { type Call, type Command, findAction, UsageError } from '../command.js';
 import { type OpenOracle, openOracle } from '../environment.js';
 import { plainText, table } from '../terminal.js';
 
-const DEFAULT_DAYS = 90;
+export const RUN_DAYS = 90;
 const DAY_SECONDS = 86_400;
 
 /** What an oracle does for the user later, or regularly. */
@@ -48,7 +48,7 @@ export const schedules: Command = {
     days: {
       type: 'string',
       value: 'number',
-      summary: `Days until its delegation expires; default ${DEFAULT_DAYS}`,
+      summary: `Days until its delegation expires; default ${RUN_DAYS}`,
     },
   },
   async run(call) {
@@ -188,7 +188,8 @@ function readTime(at: unknown, after: unknown): Date {
   );
 }
 
-function readExpiration({ days = String(DEFAULT_DAYS) }: Call['options']) {
+/** When a delegation expires. */
+export function readExpiration({ days = String(RUN_DAYS) }: Call['options']) {
   if (!(Number(days) > 0)) throw new UsageError('--days must be a number above 0');
   return { expiration: Math.floor(Date.now() / 1000 + Number(days) * DAY_SECONDS) };
 }

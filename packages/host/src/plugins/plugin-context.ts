@@ -194,23 +194,28 @@ function toOwner(plugin: string, user: string): string {
 
 function toTurnRequest(owner: string, turn: PluginTurn): TurnRequest {
   const { sessionId, message, client, idempotencyKey, timezone: named, metadata } = turn;
-  const sent = SendMessage.safeParse({ message, timezone: named, metadata });
-  if (!sent.success) {
-    const message = describeIssues(sent.error.issues, 'message');
-    throw new OracleError('validation_failed', { message });
-  }
   const { timezone, warnings } = readTimezone(named);
-  const { attachments: _, ...content } = sent.data;
   return {
     caller: { did: owner, expiration: Number.MAX_SAFE_INTEGER, presentedDelegation: undefined },
     sessionId,
     requestId: randomUUID(),
-    message: { ...content, message },
+    message: readContent({ message, timezone: named, metadata }),
     user: { timezone },
     warnings,
     client,
     idempotencyKey,
   };
+}
+
+/** Checks a message of a plugin as that of a client is checked. */
+function readContent(given: { readonly message: string; readonly [field: string]: unknown }) {
+  const { data, error } = SendMessage.safeParse(given);
+  if (error)
+    throw new OracleError('validation_failed', {
+      message: describeIssues(error.issues, 'message'),
+    });
+  const { attachments: _, ...content } = data;
+  return { ...content, message: given.message };
 }
 
 type Frames = ReturnType<RunReader['read']>;
@@ -264,13 +269,13 @@ function createDelegatedTurns(deps: DelegatedTurnsDeps): DelegatedTurns {
       const run = await findLatestAttempt(store, key);
       return run?.status === 'paused' && (await ready).turns.abort(run);
     },
+    abort: async (turn) => (await ready).turns.abort(turn),
     outcome: (key) => readOutcome(store, key),
   };
 }
 
 function toDelegatedRequest(turn: DelegatedTurn): TurnRequest {
-  const { owner, cid, resource, sessionId, message, client, idempotencyKey } = turn;
-  const { attachments: _, ...sent } = SendMessage.parse({ message });
+  const { owner, cid, resource, sessionId, message, client, idempotencyKey, metadata } = turn;
   const { timezone, warnings } = readTimezone(turn.timezone);
   return {
     // Credentials of other services come from the delegation that the user has stored for them.
@@ -283,7 +288,7 @@ function toDelegatedRequest(turn: DelegatedTurn): TurnRequest {
     },
     sessionId,
     requestId: randomUUID(),
-    message: { ...sent, message },
+    message: readContent({ message, metadata }),
     user: { timezone },
     warnings,
     client,

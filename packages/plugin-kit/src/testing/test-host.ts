@@ -322,6 +322,10 @@ export class TestDelegatedTurns implements DelegatedTurns {
     return false;
   }
 
+  async abort() {
+    return false;
+  }
+
   async outcome({ runId }: { readonly runId: string }) {
     return this.#outcomes.get(runId);
   }

@@ -8,12 +8,41 @@ interface Media {
   readonly isLegacy?: boolean;
 }
 
+/** An event in a room. */
+export interface TestEvent {
+  readonly event_id: string;
+  readonly type: string;
+  readonly sender: string;
+  readonly state_key?: string;
+  // biome-ignore lint/suspicious/noExplicitAny: a test states by its assertions what it expects.
+  readonly content: any;
+  readonly redacts?: string;
+}
+
+/** Something that a user of the oracle's account sees. */
+interface Logged {
+  readonly roomId: string;
+  /** Without it, an invitation. */
+  readonly event?: TestEvent;
+  readonly inviter?: string;
+}
+
 interface Behavior {
+  /** Events of a room that a sync returns. */
+  timelineLength: number;
+  /** How many of the next messages are answered with 429. */
+  limitedSends: number;
   /** Takes requests and never answers them. */
   hangs: boolean;
   /** Rooms that may still be created; then it answers 429 with `retryAfterMs`. */
   roomsLeft: number;
   retryAfterMs: number;
+}
+
+interface TestRoom {
+  readonly invited: string[];
+  readonly state: Map<string, object>;
+  readonly members: Set<string>;
 }
 
 /** As much of a Matrix homeserver as the plugin asks for. */
@@ -25,7 +54,9 @@ export interface TestHomeserver {
   readonly media: Map<string, Media>;
   /** `room event` → the event. */
   readonly events: Map<string, object>;
-  readonly rooms: Map<string, { invited: string[]; state: Map<string, object> }>;
+  readonly rooms: Map<string, TestRoom>;
+  /** What happened, oldest first; a position in it is the token of a sync. */
+  readonly log: Logged[];
   /** `METHOD path` and the token of every request. */
   readonly requests: { readonly line: string; readonly token: string | undefined }[];
   /** Changes how it behaves. */
@@ -38,10 +69,18 @@ export async function startHomeserver(): Promise<TestHomeserver> {
     users: new Map<string, string>(),
     media: new Map<string, Media>(),
     events: new Map<string, object>(),
-    rooms: new Map<string, { invited: string[]; state: Map<string, object> }>(),
+    rooms: new Map<string, TestRoom>(),
+    log: [] as Logged[],
+    transactions: new Map<string, string>(),
     aliases: new Map<string, string>(),
     requests: [] as { line: string; token: string | undefined }[],
-    behavior: { hangs: false, roomsLeft: Number.POSITIVE_INFINITY, retryAfterMs: 1000 },
+    behavior: {
+      hangs: false,
+      roomsLeft: Number.POSITIVE_INFINITY,
+      retryAfterMs: 1000,
+      timelineLength: 50,
+      limitedSends: 0,
+    },
   };
   const server = createServer((request, response) => void answer(request, response, home));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -65,12 +104,15 @@ export function withOracle({ users, url }: TestHomeserver): Record<string, strin
 
 type Home = Omit<TestHomeserver, 'url' | 'host' | 'close'> & {
   readonly aliases: Map<string, string>;
+  /** Transaction id → event id. */
+  readonly transactions: Map<string, string>;
 };
 
 interface Asked {
   readonly home: Home;
   readonly user: string | undefined;
   readonly parts: readonly string[];
+  readonly query: URLSearchParams;
   readonly body: Record<string, unknown>;
 }
 
@@ -79,7 +121,8 @@ async function answer(request: IncomingMessage, response: ServerResponse, home: 
   const token = headers.authorization?.replace('Bearer ', '');
   home.requests.push({ line: `${method} ${url}`, token });
   if (home.behavior.hangs) return;
-  const parts = url.split('/').map(decodeURIComponent);
+  const [path = '', search = ''] = url.split('?');
+  const parts = path.split('/').map(decodeURIComponent);
   const chunks: Buffer[] = [];
   for await (const chunk of request) chunks.push(chunk);
   const text = Buffer.concat(chunks).toString();
@@ -87,9 +130,10 @@ async function answer(request: IncomingMessage, response: ServerResponse, home: 
     home,
     parts,
     user: home.users.get(token ?? ''),
-    body: text ? JSON.parse(text) : {},
+    query: new URLSearchParams(search),
+    body: headers['content-type'] === 'application/json' && text ? JSON.parse(text) : { text },
   };
-  const result = routes.find(([line]) => line.test(`${method} ${url}`))?.[1](asked);
+  const result = await routes.find(([line]) => line.test(`${method} ${path}`))?.[1](asked);
   if (result instanceof Uint8Array) return void response.end(result);
   const { status = result ? 200 : 404 } = (result ?? {}) as { status?: number };
   response.writeHead(status, { 'content-type': 'application/json' });
@@ -98,7 +142,44 @@ async function answer(request: IncomingMessage, response: ServerResponse, home: 
 
 const refused = (status: number, errcode: string) => ({ status, errcode, error: errcode });
 
-const routes: readonly (readonly [RegExp, (asked: Asked) => object | undefined])[] = [
+type Route = (asked: Asked) => object | undefined | Promise<object | undefined>;
+
+const routes: readonly (readonly [RegExp, Route])[] = [
+  [/^GET .*\/sync$/, sync],
+  [/^GET .*\/rooms\/[^/]+\/messages$/, listMessages],
+  [/^PUT .*\/send\/m.room.message\//, receiveMessage],
+  [/^PUT .*\/typing\//, () => ({})],
+  [
+    /^POST .*\/join\/[^/]+$/,
+    ({ home, parts, user = '' }) => {
+      const roomId = String(parts.at(-1));
+      home.rooms.get(roomId)?.members.add(user);
+      addEvent(home, roomId, { ...memberEvent(user, 'join'), sender: user });
+      return { room_id: roomId };
+    },
+  ],
+  [
+    /^POST .*\/leave$/,
+    ({ home, parts, user = '' }) => {
+      home.rooms.get(String(parts[5]))?.members.delete(user);
+      return {};
+    },
+  ],
+  [
+    /^GET .*\/joined_members$/,
+    ({ home, parts }) => {
+      const members = home.rooms.get(String(parts[5]))?.members ?? [];
+      return { joined: Object.fromEntries([...members].map((id) => [id, {}])) };
+    },
+  ],
+  [
+    /^POST \/_matrix\/media\/v3\/upload$/,
+    ({ home, body }) => {
+      const id = randomUUID();
+      home.media.set(id, { bytes: Buffer.from(String(body.text)) });
+      return { content_uri: `mxc://test/${id}` };
+    },
+  ],
   [
     /^GET .*\/account\/whoami$/,
     ({ user }) => (user ? { user_id: user } : refused(401, 'M_UNKNOWN_TOKEN')),
@@ -154,6 +235,89 @@ function createRoom({ home, user, body }: Asked): object {
   if (home.aliases.has(alias)) return refused(400, 'M_ROOM_IN_USE');
   const roomId = `!${randomUUID()}:test`;
   home.aliases.set(alias, roomId);
-  home.rooms.set(roomId, { invited: [], state: new Map() });
+  home.rooms.set(roomId, { invited: [], state: new Map(), members: new Set([user ?? '']) });
   return { room_id: roomId };
+}
+
+const memberEvent = (user: string, membership: string) => ({
+  type: 'm.room.member',
+  state_key: user,
+  content: { membership },
+});
+
+let events = 0;
+
+/** Adds an event to a room; returns its id. */
+export function addEvent(
+  { log }: Pick<TestHomeserver, 'log'>,
+  roomId: string,
+  event: Omit<TestEvent, 'event_id'>,
+): string {
+  events += 1;
+  const eventId = `$event${events}`;
+  log.push({ roomId, event: { ...event, event_id: eventId } });
+  return eventId;
+}
+
+/** A room of these users that the oracle is invited to; it exists for the oracle once it has joined. */
+export function inviteOracle(home: TestHomeserver, members: readonly string[]): string {
+  const roomId = `!${randomUUID()}:test`;
+  home.rooms.set(roomId, { invited: [], state: new Map(), members: new Set(members) });
+  home.log.push({ roomId, inviter: members[0] ?? '' });
+  return roomId;
+}
+
+/** Waits for news after `since`, at most as long as asked. */
+async function sync({ home, user = '', query }: Asked): Promise<object> {
+  const since = query.get('since');
+  const from = Number(since ?? 0);
+  const deadline = performance.now() + Math.min(Number(query.get('timeout') ?? 0), 2_000);
+  while (home.log.length <= from && performance.now() < deadline)
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  const to = home.log.length;
+  const news = home.log.slice(from, to).map((entry, i) => ({ ...entry, at: from + i }));
+  const join: Record<string, object> = {};
+  const invite: Record<string, object> = {};
+  for (const { roomId, inviter } of news) {
+    const isMember = home.rooms.get(roomId)?.members.has(user);
+    const state = [{ type: 'm.room.member', sender: inviter, state_key: user, content: {} }];
+    if (!isMember && inviter) invite[roomId] = { invite_state: { events: state } };
+    const seen = news.filter((entry) => entry.roomId === roomId && entry.event);
+    const { timelineLength } = home.behavior;
+    if (isMember && seen.length > 0)
+      join[roomId] = {
+        timeline: {
+          events: seen.slice(-timelineLength).map(({ event }) => event),
+          limited: seen.length > timelineLength,
+          prev_batch: String(seen.at(-timelineLength)?.at ?? from),
+        },
+      };
+  }
+  return { next_batch: String(to), rooms: { join, invite } };
+}
+
+/** Before `from`, newest first, one at a time, so that reading all of them takes pages. */
+function listMessages({ home, parts, query }: Asked): object {
+  const [from, to] = [Number(query.get('from')), Number(query.get('to'))];
+  for (let at = from - 1; at >= to; at -= 1) {
+    const entry = home.log[at];
+    if (entry?.event && entry.roomId === parts[5]) return { chunk: [entry.event], end: String(at) };
+  }
+  return { chunk: [] };
+}
+
+/** Accepts each transaction once. */
+function receiveMessage({ home, parts, user = '', body }: Asked): object {
+  if (home.behavior.limitedSends > 0) {
+    home.behavior.limitedSends -= 1;
+    const { retryAfterMs } = home.behavior;
+    return { ...refused(429, 'M_LIMIT_EXCEEDED'), retry_after_ms: retryAfterMs };
+  }
+  const transaction = String(parts.at(-1));
+  const known = home.transactions.get(transaction);
+  if (known) return { event_id: known };
+  const event = { type: 'm.room.message', sender: user, content: body };
+  const eventId = addEvent(home, String(parts[5]), event);
+  home.transactions.set(transaction, eventId);
+  return { event_id: eventId };
 }

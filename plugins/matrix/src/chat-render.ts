@@ -1,0 +1,146 @@
+import type { PendingQuestion } from '@sibyl/plugin-kit';
+import { Marked } from 'marked';
+import { z } from 'zod';
+import type { EventContent } from './chat-channel.js';
+
+/** An event may have 65,536 bytes with everything around its content; HTML is longer than Markdown. */
+const MAX_BODY_BYTES = 16_000;
+const MAX_CONTENT_BYTES = 48_000;
+
+const escapeHtml = (text: string) =>
+  text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
+
+const marked = new Marked({
+  gfm: true,
+  breaks: true,
+  renderer: {
+    // What looks like HTML is text of the answer.
+    html: ({ text }) => escapeHtml(text),
+    // Clients show no images of other servers.
+    image: ({ text, href }) => escapeHtml(text ? `${text} (${href})` : href),
+  },
+});
+
+/** The contents of the events that show a text. */
+export const renderText = (markdown: string): EventContent[] =>
+  splitText(markdown, MAX_BODY_BYTES).map((body) => {
+    // `m.notice` marks what a program wrote, so that other programs do not answer it.
+    const plain = { msgtype: 'm.notice', body };
+    const html = {
+      format: 'org.matrix.custom.html',
+      formatted_body: marked.parse(body, { async: false }).trim(),
+    };
+    const size = Buffer.byteLength(JSON.stringify({ ...plain, ...html }));
+    return size <= MAX_CONTENT_BYTES ? { ...plain, ...html } : plain;
+  });
+
+const FENCE = /^\s*(```|~~~)/;
+
+/** Splits a text at the ends of lines; code that is split continues as code. */
+export function splitText(text: string, maxBytes: number): string[] {
+  const pieces: string[] = [];
+  let lines: string[] = [];
+  let size = 0;
+  let fence: string | undefined;
+  const close = () => {
+    if (lines.length > 0) pieces.push([...lines, ...(fence ? [FENCE_END] : [])].join('\n'));
+    lines = fence ? [fence] : [];
+    size = fence ? Buffer.byteLength(fence) : 0;
+  };
+  for (const line of text.split('\n').flatMap((long) => splitLine(long, maxBytes / 2))) {
+    const bytes = Buffer.byteLength(line) + 1;
+    if (size + bytes > maxBytes && lines.length > 0) close();
+    lines.push(line);
+    size += bytes;
+    if (FENCE.test(line)) fence = fence === undefined ? line.slice(0, 100) : undefined;
+  }
+  fence = undefined;
+  close();
+  return pieces;
+}
+
+const FENCE_END = '```';
+
+/** Splits a long line between characters. */
+function splitLine(line: string, maxBytes: number): string[] {
+  if (Buffer.byteLength(line) <= maxBytes) return [line];
+  const pieces: string[] = [];
+  let piece = '';
+  let size = 0;
+  for (const character of line) {
+    const bytes = Buffer.byteLength(character);
+    if (size + bytes > maxBytes) {
+      pieces.push(piece);
+      piece = '';
+      size = 0;
+    }
+    piece += character;
+    size += bytes;
+  }
+  return [...pieces, piece];
+}
+
+const Schema = z.object({
+  type: z.string().optional(),
+  enum: z.array(z.union([z.string(), z.number()])).optional(),
+  properties: z.record(z.string(), z.unknown()).optional(),
+});
+const parseSchema = (schema: unknown) => Schema.safeParse(schema).data ?? {};
+
+const QuestionData = z.union([
+  z.string(),
+  z.object({ question: z.string() }).transform(({ question }) => question),
+  z.object({ message: z.string() }).transform(({ message }) => message),
+]);
+
+/** A question of a tool, and how to answer it in the thread. */
+export function describeQuestion(question: PendingQuestion, page: string): string {
+  const { data: text } = QuestionData.safeParse(question.data);
+  const shown = text ?? (question.data === undefined ? 'May I continue?' : quote(question.data));
+  return `${shown}\n\n_${describeAnswers(question, page)}_`;
+}
+
+const quote = (data: unknown) => `\`\`\`\n${JSON.stringify(data, null, 2)}\n\`\`\``;
+
+function describeAnswers({ isApproval, schema }: PendingQuestion, page: string): string {
+  if (isApproval)
+    return `This call needs an approval that is signed with your key, which is not possible here. Approve it at ${page} if this account is linked, or reply "deny".`;
+  const { type, enum: values, properties } = parseSchema(schema);
+  if (type === 'boolean') return 'Reply "yes" or "no".';
+  if (values) return `Reply with one of: ${values.join(', ')}.`;
+  if (properties)
+    return `Reply with a line "name: value" for each: ${Object.keys(properties).join(', ')}.`;
+  return 'Reply with your answer.';
+}
+
+/** The denial of a call that needs approval, with the reason. */
+export function readDenial(text: string): { readonly reason?: string } | undefined {
+  const [match, reason] = /^(?:deny|denied|no)\b[\s:,.!]*(.*)$/is.exec(text.trim()) ?? [];
+  if (match === undefined) return undefined;
+  return reason?.trim() ? { reason: reason.trim() } : {};
+}
+
+/** Converts a reply to what the schema of the question describes; the host checks it. */
+export function readAnswer({ schema }: Pick<PendingQuestion, 'schema'>, text: string): unknown {
+  const { type, enum: values, properties } = parseSchema(schema);
+  if (values) return values.find((value) => isSame(String(value), text)) ?? text;
+  if (!properties) return convert(text, type);
+  const fields = text.split('\n').flatMap((line) => {
+    const [, name = '', value = ''] = /^\s*([^:]+?)\s*:\s*(.*)$/.exec(line) ?? [];
+    const known = Object.keys(properties).find((key) => isSame(key, name));
+    return known ? [[known, convert(value, parseSchema(properties[known]).type)] as const] : [];
+  });
+  return Object.fromEntries(fields);
+}
+
+const isSame = (a: string, b: string) => a.trim().toLowerCase() === b.trim().toLowerCase();
+
+function convert(text: string, type = 'string'): unknown {
+  const said = text.trim();
+  if (type === 'boolean') {
+    if (/^(yes|y|true|ok)[.!]*$/i.test(said)) return true;
+    return /^(no|n|false)[.!]*$/i.test(said) ? false : said;
+  }
+  if ((type === 'number' || type === 'integer') && said !== '') return Number(said);
+  return said;
+}

@@ -1,0 +1,110 @@
+import { Inbox, InboxWorker, repeat, type SetupContext } from '@sibyl/plugin-kit';
+import { ChatAnswerer } from './chat-answerer.js';
+import { MatrixChannel } from './chat-channel.js';
+import { MatrixMessage, toOwner } from './chat-events.js';
+import { ChatLinks } from './chat-links.js';
+import { ChatSync } from './chat-sync.js';
+import { ChatThreads } from './chat-threads.js';
+import { ChatUsers } from './chat-users.js';
+import type { HomeserverHealth } from './health.js';
+import type { Homeserver, MatrixConfig } from './homeserver.js';
+
+const ROUND_MS = 10_000;
+
+interface ChatDeps {
+  readonly homeserver: Homeserver;
+  readonly health: HomeserverHealth;
+}
+
+/** The oracle as a member of rooms. */
+export interface Chat {
+  readonly channel: MatrixChannel;
+  readonly threads: ChatThreads;
+  readonly links: ChatLinks;
+  close(): Promise<void>;
+}
+
+/** Starts to answer in the rooms that the oracle is invited to. */
+export function startChat(
+  context: SetupContext<MatrixConfig>,
+  { homeserver, health }: ChatDeps,
+): Chat {
+  const { database, turns, delegatedTurns, logger, publicUrl, config } = context;
+  const oracle = context.oracle.did;
+  const stopping = new AbortController();
+  const { signal } = stopping;
+  const { fetch, longPoll } = health;
+  const channel = new MatrixChannel({ homeserver, fetch, signal });
+  const inbox = createInbox(database);
+  const threads = new ChatThreads(database);
+  const readAccount = remember(() => channel.readAccount());
+  const links = new ChatLinks({ database, delegatedTurns, oracle, readAccount });
+  const users = new ChatUsers({ turns, delegatedTurns, links });
+  const isAllowed = async (userId: string) => isListed(userId, config, await readAccount());
+  const common = { inbox, channel, threads, isAllowed, readAccount };
+  const answerer = new ChatAnswerer({ ...common, users, links, turns, page: publicUrl });
+  const worker = new InboxWorker({
+    inbox,
+    logger,
+    answer: (waiting) => answerer.answer(waiting),
+    describe: ({ eventId, roomId }: MatrixMessage) => ({ eventId, roomId }),
+  });
+  /** Its sender, or a moderator, has deleted a message that is being answered. */
+  const onRedacted = async (eventId: string) => {
+    const message = await inbox.findWaiting(eventId);
+    if (!message) return;
+    await inbox.finish(message);
+    const { user } = await users.find(message.sender);
+    const sessionId = await threads.find({ ...message, owner: user.owner });
+    if (sessionId !== undefined) await user.abort(sessionId);
+  };
+  const wiring = { homeserver, fetch, longPoll, database, oracle, worker, signal, logger };
+  const syncing = new ChatSync({ ...common, ...wiring, onRedacted }).run();
+  const rounds = repeat(() => worker.runRound(), { everyMs: ROUND_MS, logger });
+  const close = async () => {
+    stopping.abort();
+    await syncing;
+    // The last round may still start answers.
+    await rounds.stop();
+    await worker.close();
+  };
+  return { channel, threads, links, close };
+}
+
+const createInbox = (database: SetupContext['database']): Inbox<MatrixMessage> =>
+  new Inbox({
+    database,
+    table: 'matrix_inbox',
+    clock: Date.now,
+    parse: (message) => MatrixMessage.parse(message),
+    identify: ({ kind, eventId, roomId, sender }) => {
+      // That a room is encrypted is said once a day.
+      const id = kind === 'encrypted' ? `encrypted ${roomId}` : eventId;
+      return { owner: toOwner(sender), eventId: id, messageKey: id };
+    },
+  });
+
+/** Whether an account may talk to the oracle. */
+export function isListed(
+  userId: string,
+  { MATRIX_CHAT_ALLOW: allowed }: Pick<MatrixConfig, 'MATRIX_CHAT_ALLOW'>,
+  account: string,
+): boolean {
+  const server = readServer(userId);
+  if (!allowed) return server === readServer(account);
+  return allowed.some((entry) => entry === '*' || entry === userId || entry === server);
+}
+
+const readServer = (userId: string) => userId.slice(userId.indexOf(':') + 1);
+
+/** Asks until there is an answer, then never again. */
+function remember<T>(ask: () => Promise<T>): () => Promise<T> {
+  let asked: Promise<T> | undefined;
+  return () => {
+    asked ??= ask().catch((error) => {
+      asked = undefined;
+      throw error;
+    });
+    return asked;
+  };
+}

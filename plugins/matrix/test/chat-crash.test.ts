@@ -1,0 +1,72 @@
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { runStatement } from '../../../packages/host/test/support/cluster.js';
+import {
+  type ControlledModel,
+  startControlledModel,
+} from '../../../packages/host/test/support/controlled-model.js';
+import { type ClusterHost, startHosts } from '../../../packages/host/test/support/host-cluster.js';
+import {
+  createTestDatabase,
+  type TestDatabase,
+} from '../../../packages/host/test/support/test-database.js';
+import { startHomeserver, type TestHomeserver, withOracle } from './support/homeserver.js';
+import { Room } from './support/rooms.js';
+
+let home: TestHomeserver;
+let model: ControlledModel;
+let database: TestDatabase;
+let hosts: ClusterHost[] = [];
+
+beforeAll(async () => {
+  home = await startHomeserver();
+  model = await startControlledModel();
+  database = await createTestDatabase('postgres');
+  const env = { ...database.env, ...model.env, ...withOracle(home), MATRIX_CHAT: 'true' };
+  hosts = await startHosts(2, { env });
+});
+afterAll(async () => {
+  await Promise.all(hosts.map((host) => host.close()));
+  model?.close();
+  await home?.close();
+  await database?.drop();
+});
+
+/** Lets the time pass for which a silent host counts as alive. */
+const endLeases = async () => {
+  for (const table of ['matrix_inbox', 'matrix_sync'])
+    await runStatement(database.env.DATABASE_URL ?? '', `update ${table} set lease_until = 0`);
+};
+
+it('MATRIX_CHAT answers each message once with two hosts, also when one dies and both restart', async () => {
+  const room = new Room(home);
+  await expect.poll(() => room.hasOracle).toBe(true);
+  const questions = Array.from({ length: 5 }, (_, i) => `question ${i}`);
+  for (const question of questions) room.say(question);
+  for (const _ of questions) {
+    const turn = await model.next();
+    turn.answer(`answer to ${turn.body.messages.at(-1).content}`);
+  }
+  const expected = questions.map((question) => `answer to ${question}`);
+  await expect.poll(() => room.texts.toSorted()).toEqual(expected);
+  room.say('interrupted');
+  const turn = await model.next();
+  turn.say('The beginning');
+  await Promise.all(hosts.map((host) => host.kill()));
+  room.say('said while no host runs');
+  await endLeases();
+  for (const host of hosts) await host.start();
+  (await model.next()).answer('answer to what was said meanwhile');
+  await expect.poll(() => room.texts.length).toBe(questions.length + 2);
+  const added = room.texts.slice(questions.length).toSorted();
+  expect(added).toEqual([
+    expect.stringMatching(/^The beginning[\s\S]*Interrupted|^_Interrupted/),
+    'answer to what was said meanwhile',
+  ]);
+  const roots = room.answers.map(({ content }) => content['m.relates_to'].event_id);
+  expect(new Set(roots).size).toBe(roots.length);
+  room.say('at the end');
+  (await model.next()).answer('the end');
+  await expect.poll(() => room.texts.at(-1)).toBe('the end');
+  expect(room.texts).toHaveLength(questions.length + 3);
+  expect(model.arrived).toBe(0);
+});
