@@ -9,7 +9,7 @@ if (Number(process.versions.node.split('.')[0]) < REQUIRED_NODE) {
   );
   process.exitCode = 1;
 } else {
-  endWithReader();
+  exitWhenPipeCloses();
   await cacheCompiledCode();
   const { run } = await import('./run.js');
   process.exitCode = await run(process.argv.slice(2));
@@ -24,7 +24,7 @@ async function cacheCompiledCode(): Promise<void> {
 }
 
 /** A reader such as `head` closes the pipe once it has enough: there is nothing left to do, and nothing to report. */
-function endWithReader(): void {
+function exitWhenPipeCloses(): void {
   for (const stream of [process.stdout, process.stderr])
     stream.on('error', (error: NodeJS.ErrnoException) => {
       if (error.code !== 'EPIPE') throw error;

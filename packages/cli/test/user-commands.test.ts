@@ -33,7 +33,7 @@ describe('sibyl sessions', () => {
       code: 0,
       stdout: 'Renamed to Soils',
     });
-    // Indexing is a job of its own.
+    // Indexing is a separate job.
     await expect
       .poll(async () => (await call('sessions', 'search', 'chernozem')).stdout)
       .toContain(`Soils, session ${id}`);

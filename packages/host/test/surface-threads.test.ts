@@ -49,7 +49,9 @@ async function ask(threadId: string, body: z.input<typeof Body>, answer: string)
   const turn = await Promise.race([test.model.next(), reply]);
   if (!('answer' in turn)) throw new Error(`Refused: ${JSON.stringify(turn)}`);
   turn.answer(answer);
-  const seen = turn.body.messages.slice(1).map(({ content }) => content.split('\n\n[Sent')[0]);
+  const seen = turn.body.messages
+    .slice(1)
+    .map(({ content }: { content: string }) => content.split('\n\n[Sent')[0]);
   return { ...(await reply), seen };
 }
 
@@ -95,12 +97,12 @@ describe('continueThread', () => {
     expect(edited.seen).toEqual(['One', 'First', 'Deux']);
     const other = await ask('edit', { messages: [...answered, user('u9', 'Other')] }, 'Third');
     expect(other.seen).toEqual(['One', 'First', 'Other']);
-    const begun = await ask('edit', { messages: [user('u1', 'Un')] }, 'Anew');
+    const begun = await ask('edit', { messages: [user('u1', 'Un')] }, 'Again');
     expect(begun.seen).toEqual(['Un']);
-    expect(await list(first.sessionId)).toEqual(['Un', 'Anew']);
+    expect(await list(first.sessionId)).toEqual(['Un', 'Again']);
     // The edited message is the one that the client knows now.
     const next = [user('u1', 'Un'), assistant(begun.messageId), user('u8', 'On')];
-    expect((await ask('edit', { messages: next }, 'End')).seen).toEqual(['Un', 'Anew', 'On']);
+    expect((await ask('edit', { messages: next }, 'End')).seen).toEqual(['Un', 'Again', 'On']);
   });
 
   it('joins the run of a repeated message, also a concurrent one, and answers again on demand', async () => {

@@ -95,7 +95,7 @@ export interface CallerTurns {
   }): Promise<{ readonly sessionId: string }>;
   hasSession(sessionId: string): Promise<boolean>;
   deleteSession(sessionId: string): Promise<void>;
-  /** The session that a client of this surface knows by an id of its own; undefined before its first use. */
+  /** The session that a client of this surface knows by its own id; undefined before its first use. */
   findThread(threadId: string): Promise<string | undefined>;
   /** As `findThread`, but creates the session. */
   openThread(threadId: string): Promise<{ readonly sessionId: string }>;

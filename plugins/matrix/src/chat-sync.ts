@@ -162,14 +162,14 @@ export class ChatSync {
     return channel.isDirect(message.roomId);
   }
 
-  /** Whether somebody was told lately that the room is encrypted. */
+  /** Whether the room has received a notice lately that it is encrypted. */
   private async isAnnounced({ roomId }: RoomMessage): Promise<boolean> {
-    const told = await this.deps.database.tables
+    const notice = await this.deps.database.tables
       .selectFrom('matrix_inbox')
       .select('owner')
       .where('event_id', '=', `encrypted ${roomId}`)
       .executeTakeFirst();
-    return told !== undefined;
+    return notice !== undefined;
   }
 
   /** What was said in a room while no host was there, oldest first. */

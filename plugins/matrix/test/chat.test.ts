@@ -127,7 +127,7 @@ describe('MATRIX_CHAT', () => {
     const room = new Room(home, [ALICE, '@bob:test']);
     room.say(`${ORACLE} said before it joined`);
     await expect.poll(() => room.hasOracle).toBe(true);
-    room.say('nobody is mentioned');
+    room.say('without a mention');
     room.say(`${ORACLE} a bot`, { msgtype: 'm.notice' });
     room.say(`* ${ORACLE} edited`, { 'm.relates_to': { rel_type: 'm.replace', event_id: '$1' } });
     room.say(`${ORACLE} of another server`, { sender: '@eve:elsewhere' });
@@ -143,7 +143,7 @@ describe('MATRIX_CHAT', () => {
     const root = room.say(`${ORACLE}: begin`);
     await answer(room);
     room.say('between us', { sender: '@bob:test', thread: root });
-    room.say('go on', { thread: root });
+    room.say('continue', { thread: root });
     expect(said(await answer(room))).not.toContain('between us');
   });
 
@@ -166,7 +166,7 @@ describe('MATRIX_CHAT', () => {
 
   it('splits long answers, and sends each part once although the homeserver limits messages', async () => {
     const room = await openRoom();
-    room.say('Tell me everything');
+    room.say('Say everything');
     home.behavior.retryAfterMs = 200;
     home.behavior.limitedSends = 3;
     const turn = await model.next();

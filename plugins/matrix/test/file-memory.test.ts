@@ -23,7 +23,12 @@ afterAll(() => home.close());
 
 function createReader() {
   const fetch = createSafeFetch({ allow: ['127.0.0.1'] });
-  const config = { MATRIX_BASE_URL: home.url, MATRIX_ACCESS_TOKEN: undefined };
+  const config = {
+    MATRIX_BASE_URL: home.url,
+    MATRIX_ACCESS_TOKEN: undefined,
+    MATRIX_CHAT: false,
+    MATRIX_CHAT_ALLOW: undefined,
+  };
   const reader = new FileReader({ health: new HomeserverHealth(fetch), config });
   /** Reads the files of one turn; `end` is its end. */
   const read = async (user: string, name: 'image' | 'text', type: string) => {
@@ -33,7 +38,7 @@ function createReader() {
       user: { did: user, matrix: { accessToken: 'token' } },
       request: { attachments: [attachment, attachment] },
       signal: ending.signal,
-      state: {},
+      state: { metadata: {} },
       shared: { get: () => undefined },
       logger: { info() {}, warn() {}, error() {} },
     } as unknown as TurnContext<MatrixConfig>;

@@ -152,7 +152,7 @@ class Conversation {
     for (const path of [attach ?? []].flat()) await this.attach(String(path));
   }
 
-  /** Sends a line, or does what it says; reports errors, so that the conversation can go on. */
+  /** Sends a line, or does what it says; reports errors, so that the conversation can continue. */
   async enter(line: string): Promise<void> {
     try {
       const [, name, rest = ''] = COMMAND.exec(line) ?? [];

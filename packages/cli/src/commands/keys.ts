@@ -64,7 +64,7 @@ function readTerms({ options }: Call) {
   };
 }
 
-function readNumber(option: string, value: string | boolean): number {
+function readNumber(option: string, value: NonNullable<Call['options'][string]>): number {
   const number = Number(value);
   if (Number.isInteger(number) && number > 0) return number;
   throw new UsageError(`--${option} must be a whole number above 0`);

@@ -9,7 +9,7 @@ export const backup: Command = {
   summary: 'Save the database and the key of your oracle in a new folder',
   usage: ['<folder>'],
   details:
-    'Run it where the oracle runs, which may go on running. Reads what the environment and .env in this folder name: SQLite or PostgreSQL. Files in S3-compatible storage are not included. Keep the folder secret: it has the key.',
+    'Run it where the oracle runs, which may keep running. Reads what the environment and .env in this folder name: SQLite or PostgreSQL. Files in S3-compatible storage are not included. Keep the folder secret: it has the key.',
   async run({ args: [folder], output }) {
     if (!folder) throw new UsageError('Name the folder to create');
     const { backUpStore } = await loadStoreTasks(output);

@@ -140,7 +140,7 @@ export interface MessageRow {
   created_at: number;
 }
 
-/** The sessions that clients of a surface know by ids of their own. */
+/** The sessions that clients of a surface know by their own ids. */
 interface ClientThreadRow {
   owner: string;
   surface: string;

@@ -110,17 +110,21 @@ export class PassageVectorStore {
 
   /** The passages whose meaning is closest, the best first. */
   async search(search: VectorSearch): Promise<FoundPassage[]> {
-    const best = new Best<PassageKey>(search.limit);
+    let best: Scored[] = [];
     let last: PassageKey | undefined;
     for (let compared = 0; compared < MAX_COMPARED; compared += PAGE) {
       const page = await this.readPage(search, last);
-      for (const { fileId, n, vector } of page)
-        best.add({ fileId, n }, compareVectors(vector, search.vector));
+      const scored = page.map(({ fileId, n, vector }) => ({
+        fileId,
+        n,
+        score: compareVectors(vector, search.vector),
+      }));
+      best = keepBest([...best, ...scored], search.limit);
       last = page.at(-1);
       if (page.length < PAGE) break;
       await nextTick();
     }
-    return this.readPassages(search.owner, best.list());
+    return this.readPassages(search.owner, best);
   }
 
   /** Ids of files begin with their time, so that the newest come first. */
@@ -200,20 +204,10 @@ export class PassageVectorStore {
   }
 }
 
-/** The items with the highest scores. */
-class Best<T> {
-  private items: { readonly item: T; readonly score: number }[] = [];
-
-  constructor(private readonly limit: number) {}
-
-  add(item: T, score: number): void {
-    if (this.items.length >= this.limit && score <= (this.items.at(-1)?.score ?? 0)) return;
-    const at = this.items.findIndex((other) => other.score < score);
-    this.items.splice(at < 0 ? this.items.length : at, 0, { item, score });
-    this.items.length = Math.min(this.items.length, this.limit);
-  }
-
-  list(): T[] {
-    return this.items.map(({ item }) => item);
-  }
+interface Scored extends PassageKey {
+  readonly score: number;
 }
+
+/** The best of what was found before and on this page. */
+const keepBest = (scored: readonly Scored[], limit: number): Scored[] =>
+  scored.toSorted((a, b) => b.score - a.score).slice(0, limit);

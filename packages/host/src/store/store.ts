@@ -8,7 +8,7 @@ import { CallerStore } from './caller-store.js';
 import type { Database, StoreContext } from './database.js';
 import { DelegationStore } from './delegation-store.js';
 import { DiskSpace, oncePerSecond } from './disk-space.js';
-import { createVault } from './encryption.js';
+import { createVault, type Vault } from './encryption.js';
 import { FileChunkStore } from './file-chunk-store.js';
 import { FileStore } from './file-store.js';
 import { FileTextStore } from './file-text-store.js';
@@ -105,6 +105,16 @@ const createFileStores = (context: StoreContext) => ({
   fileChunks: new FileChunkStore(context.database),
 });
 
+function createOwnDataStores(context: StoreContext, vault: Vault) {
+  const ownerRows = new OwnerRows(context, vault);
+  return {
+    ownerRows,
+    imports: new ImportStore(context, ownerRows),
+    usage: new UsageStore(context),
+    expired: new ExpiredRows(context),
+  };
+}
+
 /** Opens and migrates the database. */
 export async function openStore(options: StoreOptions): Promise<Store> {
   const vault = createVault(options.secretKey);
@@ -120,7 +130,6 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   const rooms = new RoomStore(context);
   const hostId = options.hostId ?? createHostId();
   const search = new SearchStore(context, options.dataDir);
-  const ownerRows = new OwnerRows(context, vault);
   return {
     sessions: new SessionStore(context),
     messages: new MessageStore(context),
@@ -145,10 +154,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     ...createFileStores(context),
     pluginTables: new PluginTables(database),
     search,
-    ownerRows,
-    imports: new ImportStore(context, ownerRows),
-    usage: new UsageStore(context),
-    expired: new ExpiredRows(context),
+    ...createOwnDataStores(context, vault),
     jobs: new JobClaims(context),
     sockets:
       database.engine === 'postgres' && options.hostId

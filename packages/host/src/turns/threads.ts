@@ -120,7 +120,7 @@ async function findOrigin(
   const { id, type, turn } = predecessor;
   if (activeMessageId === undefined || id === activeMessageId) return undefined;
   if (type === 'ai') return { parentId: id };
-  // The client may not have the answer: then its question stands for it.
+  // The client may not have the answer: then its question represents it.
   const latest = await store.messages.find({ owner, messageId: activeMessageId });
   const latestTurn = latest?.turn ?? (await store.runs.current({ owner, sessionId }))?.turn;
   if (latest?.parent === id || latestTurn === turn) return undefined;

@@ -18,6 +18,7 @@ import { DisconnectedTurns } from './disconnected-turns.js';
 import { FlushLoop } from './flush-loop.js';
 import type { Gates, TurnAccount } from './gates.js';
 import { type IdempotencyClaim, IdempotentStarts, storeStart } from './idempotent-starts.js';
+import type { LiveTurn, NewTurn } from './live-turn.js';
 import { FeedSender } from './run-feeds.js';
 import { LiveRun } from './run-log.js';
 import {
@@ -52,18 +53,6 @@ interface TurnsDeps {
   /** Called after each flush with the number of its runs. */
   readonly onFlush?: ((runs: number) => void) | undefined;
   readonly settings: Pick<Config['turns'], 'maxPerUser' | 'max' | 'storeWaitMs' | 'resumesTurns'>;
-}
-
-/** A turn that this host executes or has accepted and queued. */
-interface LiveTurn {
-  readonly live: LiveRun;
-  readonly recorder: RunRecorder;
-  readonly request: TurnRequest;
-  readonly session: Session;
-  readonly account: TurnAccount;
-  readonly slot: TurnSlot;
-  readonly progress?: TurnProgress | undefined;
-  isExecuting: boolean;
 }
 
 /**
@@ -500,9 +489,6 @@ export class Turns {
     );
   }
 }
-
-/** A turn that the gates have admitted. */
-type NewTurn = Pick<LiveTurn, 'request' | 'session' | 'account' | 'slot' | 'progress'>;
 
 const toOracleError = (error: unknown): OracleError =>
   error instanceof OracleError ? error : createNotStoredError();

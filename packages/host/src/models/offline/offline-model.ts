@@ -121,7 +121,7 @@ const intents: readonly Intent[] = [
   introduce,
 ];
 
-/** The tools that rules call without being told their names. */
+/** The tools that rules call although no message names them. */
 const USUAL_TOOLS = ['remember', 'recall', 'set_user_preferences'];
 
 /** Whether the rules do what a message asks for, given the tools that it needs. */
