@@ -11,7 +11,7 @@ import { generateSigner, mintAuthInvocation } from '@sibyl/ucan';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 
 const MB = 1024 ** 2;
-const LIMIT_MB = 100;
+const LIMITS_MB = { export: 100, import: 200 };
 const FILE_MB = 100;
 const SESSIONS = 20;
 const MESSAGES = 20;
@@ -43,7 +43,8 @@ async function main(): Promise<void> {
       messages: before.messages,
       'same content': isSame,
     });
-    if (!isSame || exporting > LIMIT_MB || importing > LIMIT_MB) process.exitCode = 1;
+    if (!isSame || exporting > LIMITS_MB.export || importing > LIMITS_MB.import)
+      process.exitCode = 1;
   } finally {
     await from.stop();
     await to.stop();

@@ -39,6 +39,7 @@ function createReader() {
       request: { attachments: [attachment, attachment] },
       signal: ending.signal,
       state: { metadata: {} },
+      session: { client: 'page' },
       shared: { get: () => undefined },
       logger: { info() {}, warn() {}, error() {} },
     } as unknown as TurnContext<MatrixConfig>;

@@ -38,7 +38,6 @@ import {
   type TurnRequest,
   withExpiryWarning,
 } from './turn-request.js';
-import type { TurnProgress } from './turn-setup.js';
 
 interface TurnsDeps {
   readonly store: Store;

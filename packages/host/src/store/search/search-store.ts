@@ -87,6 +87,8 @@ async function queueSession(tables: Kysely<Schema>, owner: string, id: string): 
 
 /** Few, because the host reads them between other work. */
 const ROWS_PER_PASS = 32;
+/** Their words take many times the memory of a text. */
+const CHARACTERS_PER_PASS = 100_000;
 /** Longer texts are searched for their words one at a time. */
 const LONG_TEXT = 10_000;
 const GENERATION_KEY = 'search_generation';
@@ -207,14 +209,25 @@ export class SearchStore {
     const rows = await tables.selectFrom('search_queue').selectAll().limit(ROWS_PER_PASS).execute();
     if (rows.length === 0) return 0;
     const entries: SearchEntry[] = [];
-    for (const { owner, source, id } of rows)
-      if (source === SESSION) await this.indexSession(tables, owner, id);
-      else entries.push(await this.loadEntry(tables, { owner, source, id }));
+    const done: SearchQueueRow[] = [];
+    let characters = 0;
+    for (const row of rows) {
+      const { owner, source, id } = row;
+      done.push(row);
+      if (source === SESSION) {
+        await this.indexSession(tables, owner, id);
+        continue;
+      }
+      const entry = await this.loadEntry(tables, { owner, source, id });
+      entries.push(entry);
+      characters += entry.parts.reduce((sum, { length }) => sum + length, 0);
+      if (characters > CHARACTERS_PER_PASS) break;
+    }
     await this.index.put(tables, entries);
     await this.write(tables, async (writing) => {
-      for (const row of rows) await removeFromQueue(writing, row);
+      for (const row of done) await removeFromQueue(writing, row);
     });
-    return rows.length;
+    return done.length;
   }
 
   private async indexSession(tables: Kysely<Schema>, owner: string, id: string): Promise<void> {
