@@ -1,6 +1,6 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { delimiter, join } from 'node:path';
@@ -9,7 +9,7 @@ import type { OracleCard } from '@sibyl/protocol';
 import { beforeAll, expect, it, onTestFinished } from 'vitest';
 import { tarballs } from '../src/commands/new.js';
 import { killProcessGroup } from './support/kill-process-group.js';
-import { useFolder } from './support/sibyl.js';
+import { MAIN, useFolder } from './support/sibyl.js';
 
 // Packages come from npm's cache or, on a new machine, from the registry.
 const TIMEOUT_MS = 600_000;
@@ -97,14 +97,60 @@ it.each([
   expect([code, stderr]).toEqual([1, expect.stringContaining(`Run "npm install ${name}@`)]);
 });
 
-it('sibyl new makes a project from packed packages', { timeout: TIMEOUT_MS }, () => {
-  const said = run(folder, 'npx', 'sibyl', 'new', 'demo', '--packages', packages);
+it('sibyl new --packages uses tarballs', { timeout: TIMEOUT_MS }, () => {
+  run(folder, 'npx', 'sibyl', 'new', 'given', '--packages', packages, '--no-install');
+  const manifest = readFileSync(join(folder, 'given/package.json'), 'utf8');
+  expect(JSON.parse(manifest).dependencies['@sibyl/host']).toContain(packages);
+});
+
+it('sibyl new of a checkout packs its packages into the project', { timeout: TIMEOUT_MS }, () => {
+  const said = run(folder, process.execPath, MAIN, 'new', 'demo');
   expect(said).toContain(`Made ${demo}`);
+  const { dependencies, overrides } = JSON.parse(readFileSync(join(demo, 'package.json'), 'utf8'));
+  expect(dependencies['@sibyl/host']).toMatch(/^file:\.\/packages\/sibyl-host-.*\.tgz$/);
+  expect(Object.keys(overrides)).toContain('@sibyl/protocol');
   expect(existsSync(join(demo, 'node_modules/@sibyl/web/dist/index.html'))).toBe(true);
 });
 
-it('npm test passes in the new project', { timeout: TIMEOUT_MS }, () => {
+it('npm test passes in the new project, with decorators, and checks the types of tests', {
+  timeout: TIMEOUT_MS,
+}, () => {
+  writeFileSync(join(demo, 'test/decorators.test.ts'), DECORATED);
   expect(run(demo, 'npm', 'test')).toMatch(/Tests.* passed/);
+  const wrong = join(demo, 'test/wrong.test.ts');
+  writeFileSync(wrong, `export const count: number = 'many';\n`);
+  const { status, stdout } = spawnSync('npm', ['test'], { cwd: demo, env, encoding: 'utf8' });
+  rmSync(wrong);
+  expect([status, stdout]).toEqual([expect.any(Number), expect.stringContaining('TS2322')]);
+  expect(status).not.toBe(0);
+});
+
+it('the new project lists what the examples of the docs import', { timeout: TIMEOUT_MS }, () => {
+  const pages = ['README.md', ...globSync('docs/**/*.md')].map((path) =>
+    readFileSync(path, 'utf8'),
+  );
+  const blocks = pages.flatMap((page) => [...page.matchAll(/```tsx?\n(.*?)```/gs)]);
+  // Examples that show a file of the checkout, or import one, compile there.
+  const own = blocks.filter(([, code = '']) => !/^\/\/ \S+\.ts\n|from '\./m.test(code));
+  expect(own.length).toBeGreaterThan(5);
+  mkdirSync(join(demo, 'test/docs'));
+  for (const [i, [, code = '']] of own.entries())
+    writeFileSync(join(demo, `test/docs/${i}.tsx`), code);
+  run(demo, 'npm', 'run', 'check');
+  rmSync(join(demo, 'test/docs'), { recursive: true });
+});
+
+it('npm run dev in the new project restarts the oracle on a change', {
+  timeout: TIMEOUT_MS,
+}, async () => {
+  const npm = startNpm('run', 'dev');
+  await expect.poll(() => npm.output, { timeout: 240_000 }).toMatch(/talk to it at http/);
+  const main = join(demo, 'src/main.ts');
+  const before = readFileSync(main, 'utf8');
+  writeFileSync(main, `console.log('changed');\n${before}`);
+  await expect.poll(() => npm.output, { timeout: 240_000 }).toMatch(/changed.*talk to it at/s);
+  writeFileSync(main, before);
+  killProcessGroup(npm.child);
 });
 
 it('sibyl doctor works in the new project', { timeout: TIMEOUT_MS }, () => {
@@ -115,24 +161,52 @@ it('sibyl doctor works in the new project', { timeout: TIMEOUT_MS }, () => {
 it('npm start in the new project serves the chat page until SIGTERM', {
   timeout: TIMEOUT_MS,
 }, async () => {
-  const npm = spawn('npm', ['start'], {
+  const npm = startNpm('start');
+  const address = /talk to it at (http:[^\s",]+)/;
+  await expect.poll(() => npm.output, { timeout: 120_000 }).toMatch(address);
+  const page = await fetch(address.exec(npm.output)?.[1] ?? '');
+  expect(await page.text()).toContain('<script type="module"');
+  npm.child.kill('SIGTERM');
+  await npm.ended;
+  expect(npm.output).toContain('stopping');
+});
+
+/** Runs npm in the new project until the end of the test. */
+function startNpm(...args: string[]) {
+  const child = spawn('npm', args, {
     cwd: demo,
     env: { ...env, PORT: '0' },
     stdio: 'pipe',
     detached: true,
   });
-  const ended = once(npm, 'close');
-  onTestFinished(() => killProcessGroup(npm));
-  let output = '';
-  for (const stream of [npm.stdout, npm.stderr])
+  const started = { child, output: '', ended: once(child, 'close') };
+  onTestFinished(() => killProcessGroup(child));
+  for (const stream of [child.stdout, child.stderr])
     stream.setEncoding('utf8').on('data', (chunk) => {
-      output += chunk;
+      started.output += chunk;
     });
-  const address = /talk to it at (http:[^\s",]+)/;
-  await expect.poll(() => output, { timeout: 120_000 }).toMatch(address);
-  const page = await fetch(address.exec(output)?.[1] ?? '');
-  expect(await page.text()).toContain('<script type="module"');
-  npm.kill('SIGTERM');
-  await ended;
-  expect(output).toContain('stopping');
+  return started;
+}
+
+/** Needs experimentalDecorators and emitDecoratorMetadata, in the compiler and in Vitest. */
+const DECORATED = `import 'reflect-metadata';
+import { Controller, Get, Injectable } from '@nestjs/common';
+import { expect, it } from 'vitest';
+
+@Injectable()
+class Clock {}
+
+@Controller('time')
+class TimeController {
+  constructor(readonly clock: Clock) {}
+
+  @Get()
+  read(): number {
+    return 0;
+  }
+}
+
+it('has metadata', () => {
+  expect(Reflect.getMetadata('design:paramtypes', TimeController)).toEqual([Clock]);
 });
+`;

@@ -13,7 +13,7 @@ export const newOracle: Command = {
   summary: 'Create a project for your own oracle',
   usage: ['<name> [--packages <folder>] [--no-install]'],
   details:
-    'Writes a folder of that name with a plugin, its test and a configuration, and installs what it needs: "npm test" and "npm start" then work at once.',
+    'Writes a folder of that name with a plugin, its test and a configuration, and installs what it needs: "npm test" and "npm start" then work at once. In a checkout of Sibyl, its packages are built, packed and put into the folder; otherwise they come from the registry.',
   options: {
     packages: {
       type: 'string',
@@ -58,8 +58,9 @@ async function createProject(options: ProjectOptions): Promise<{ folder: string 
   const { name, packages, isInstalled, output } = options;
   const folder = resolve(name);
   if (existsSync(folder)) throw new CommandError(`${folder} is there already: choose another name`);
-  const specs = packages === undefined ? {} : tarballs(resolve(packages));
+  const given = packages === undefined ? undefined : tarballs(resolve(packages));
   await mkdir(folder);
+  const specs = given ?? (await packCheckout(folder, output));
   await cp(TEMPLATE, folder, { recursive: true });
   for (const [from, to] of Object.entries(RENAMED))
     await rename(join(folder, from), join(folder, to));
@@ -70,6 +71,31 @@ async function createProject(options: ProjectOptions): Promise<{ folder: string 
   await useTarballs(folder, specs);
   if (isInstalled) await output.progress('Installing', install(folder));
   return { folder };
+}
+
+/** The folder of the checkout that this command is part of, if it is in one. */
+const CHECKOUT = fileURLToPath(new URL('../../../..', import.meta.url));
+const PACK = 'scripts/pack.ts';
+
+/** Packs the packages of the checkout into the project, so that they need no registry; none outside of a checkout. */
+async function packCheckout(
+  folder: string,
+  output: Output,
+): Promise<Readonly<Record<string, string>>> {
+  if (!existsSync(join(CHECKOUT, PACK))) return {};
+  const node = join(CHECKOUT, 'node_modules/node/bin/node');
+  // A checkout has its own Node, since this one may be too old for its scripts.
+  const program = existsSync(node) ? node : process.execPath;
+  const target = join(folder, 'packages');
+  const work = runProgram(program, [PACK, target], { cwd: CHECKOUT });
+  await output.progress('Packing the packages of this checkout', work);
+  // Relative, so that the project can be moved.
+  return Object.fromEntries(
+    Object.entries(tarballs(target)).map(([name, spec]) => [
+      name,
+      spec.replace(`file:${target}`, 'file:./packages'),
+    ]),
+  );
 }
 
 /** Replaces the words that stand for something else in every file. */
@@ -99,14 +125,24 @@ async function useTarballs(folder: string, specs: Readonly<Record<string, string
 }
 
 function install(folder: string): Promise<void> {
-  const npm = spawn('npm', ['install', '--no-audit', '--no-fund', '--loglevel=error'], {
-    cwd: folder,
-    stdio: ['ignore', 'ignore', 'inherit'],
-  });
+  const args = ['install', '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error'];
+  return runProgram('npm', args, { cwd: folder });
+}
+
+function runProgram(
+  program: string,
+  args: readonly string[],
+  { cwd }: { readonly cwd: string },
+): Promise<void> {
+  const child = spawn(program, args, { cwd, stdio: ['ignore', 'ignore', 'inherit'] });
   return new Promise((resolved, reject) => {
     const fail = () =>
-      reject(new CommandError(`npm install failed: fix the cause, then run it again in ${folder}`));
-    npm.once('error', fail).once('close', (code) => (code === 0 ? resolved() : fail()));
+      reject(
+        new CommandError(
+          `${[program, ...args].join(' ')} failed: fix the cause, then run it again in ${cwd}`,
+        ),
+      );
+    child.once('error', fail).once('close', (code) => (code === 0 ? resolved() : fail()));
   });
 }
 

@@ -24,7 +24,7 @@ export const dice = definePlugin({
     title: 'Dice',
     summary: 'Rolls dice, so that chance decides.',
     whenToUse: ['the user wants to roll dice, draw lots or leave something to chance'],
-    examples: ['Roll two dice.'],
+    examples: ['use roll_dice with count: 2'],
     category: 'games',
     visibility: 'always',
   },

@@ -52,6 +52,19 @@ it('copyDatabase commits nothing if a row arrives otherwise than it was sent', a
   expect(await countRooms()).toBe(0);
 });
 
+it('copyDatabase copies tables without a key, equal rows included', async () => {
+  for (const database of [source, target])
+    await database.write((tables) =>
+      sql`create table notes_lines (owner text, line text)`.execute(tables),
+    );
+  await source.write((tables) =>
+    sql`with recursive n(i) as (select 1 union all select i + 1 from n where i < 1200)
+      insert into notes_lines select 'did:key:a', 'line ' || (i % 7) from n`.execute(tables),
+  );
+  const copied = await copyDatabase(source, target);
+  expect(copied.find(({ table }) => table === 'notes_lines')).toMatchObject({ rows: 1200 });
+});
+
 it('copyDatabase names a table that the target lacks', async () => {
   await source.write((tables) =>
     sql`create table notes_pages (owner text, id text, primary key (owner, id))`.execute(tables),

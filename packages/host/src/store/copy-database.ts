@@ -125,22 +125,26 @@ async function* readPages(
   { name, key, columns: all }: StoredTable,
   columns: readonly string[],
 ): AsyncGenerator<readonly StoredRow[]> {
-  if (key.length === 0) throw new StoreError(`The table ${name} has no primary key`);
+  const order = key.length > 0 ? key : columns;
   const limit = all.some(({ kind }) => kind === 'bytes') ? FILES_PER_PAGE : ROWS_PER_PAGE;
   const selected = toNames([...new Set([...columns, ...key])]);
+  let read = 0;
   let after: StoredRow | undefined;
   for (;;) {
-    const last = after;
-    const isAfter = last
-      ? sql`where (${toNames(key)}) > (${sql.join(key.map((column) => last[column]))})`
-      : sql``;
+    const position = key.length > 0 ? isAfter(key, after) : sql``;
+    // Equal rows of a table without a key can only be counted.
+    const offset = key.length > 0 ? 0 : read;
     const { rows } = await sql<StoredRow>`select ${selected} from ${sql.table(name)}
-      ${isAfter} order by ${toNames(key)} limit ${limit}`.execute(handle);
+      ${position} order by ${toNames(order)} limit ${limit} offset ${offset}`.execute(handle);
     if (rows.length > 0) yield rows;
     if (rows.length < limit) return;
+    read += rows.length;
     after = rows.at(-1);
   }
 }
+
+const isAfter = (key: readonly string[], row: StoredRow | undefined) =>
+  row ? sql`where (${toNames(key)}) > (${sql.join(key.map((name) => row[name]))})` : sql``;
 
 const toNames = (columns: readonly string[]) => sql.join(columns.map((name) => sql.ref(name)));
 
