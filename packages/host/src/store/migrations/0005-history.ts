@@ -100,6 +100,11 @@ async function createSearch(tables: Tables): Promise<void> {
     .on('search_documents')
     .columns(['owner', 'scope'])
     .execute();
+  await tables.schema
+    .createIndex('search_documents_by_time')
+    .on('search_documents')
+    .columns(['owner', 'created_at'])
+    .execute();
   // Without the list of pending entries, which every search would have to read.
   await sql`create index search_documents_terms on search_documents
     using gin (terms) with (fastupdate = off)`.execute(tables);

@@ -88,11 +88,18 @@ export async function* convertParts<T>(
     }
 }
 
+/** The newest documents of a user, and how many of them a common word is in. */
+const NEWEST = 2_000;
+const COMMON = 200;
+
 /** The limits of a `tsvector`. */
 const MAX_POSITION = 16_383;
 const MAX_POSITIONS = 255;
 
-/** The index on PostgreSQL: the owner is one of the words of each document and of each query. */
+/**
+ * The index on PostgreSQL. Each word is behind a term of its owner, so that a search reads only what its user wrote, also one
+ * for the beginning of a word.
+ */
 export class PostgresSearchIndex implements SearchIndex {
   constructor(private readonly context: StoreContext) {}
 
@@ -130,24 +137,33 @@ export class PostgresSearchIndex implements SearchIndex {
   }
 
   async find({ owner, sources, scope, query, limit, offset = 0 }: SearchRequest) {
-    const words = query.map(toTsQuery).join(' & ');
-    const bound = `'${toOwnerTerm(owner)}' & ${words}`;
-    const inScope = scope === undefined ? sql`` : sql`and scope = ${scope}`;
+    const prefix = toPrefix(owner);
+    const words = sql`${query.map((phrase) => toTsQuery(phrase, prefix)).join(' & ')}::tsquery`;
+    const own = sql`owner = ${owner} and source = any(${[...sources]}::text[])
+      ${scope === undefined ? sql`` : sql`and scope = ${scope}`}`;
     const weight = sql.join(
       Object.entries(SOURCE_WEIGHTS).map(
         ([source, factor]) => sql`when source = ${source} then ${factor}::float8`,
       ),
       sql` `,
     );
+    const columns = sql`source, id, part, created_at, terms`;
+    // The documents of a user are all over the table: of a common word, only the newest are read.
     const { rows } = await sql<SearchHit>`
-      with found as materialized (
-        select source, id, part, created_at, terms from search_documents
-        where terms @@ ${bound}::tsquery and owner = ${owner}
-          and source = any(${[...sources]}::text[]) ${inScope}
-        order by created_at desc limit ${MAX_CANDIDATES}
+      with newest as materialized (
+        select ${columns} from search_documents where ${own}
+        order by created_at desc limit ${NEWEST}
+      ), common as materialized (
+        select ${columns} from newest where terms @@ ${words}
+      ), found as (
+        select ${columns} from common where (select count(*) from common) >= ${COMMON}
+        union all
+        (select ${columns} from search_documents
+          where (select count(*) from common) < ${COMMON} and terms @@ ${words} and ${own}
+          order by created_at desc limit ${MAX_CANDIDATES})
       )
       select source, id, part,
-        ts_rank(terms, ${words}::tsquery, 1) * case ${weight} else 1 end as score
+        ts_rank(terms, ${words}, 1) * case ${weight} else 1 end as score
       from found order by score desc, created_at desc, id limit ${limit} offset ${offset}`.execute(
       this.context.database.tables,
     );
@@ -160,6 +176,7 @@ export class PostgresSearchIndex implements SearchIndex {
 }
 
 function toVector(text: string, { owner }: SearchEntry): string {
+  const prefix = toPrefix(owner);
   const positions = new Map<string, number[]>();
   let position = 0;
   for (const { text: term } of readTerms(text)) {
@@ -168,12 +185,14 @@ function toVector(text: string, { owner }: SearchEntry): string {
     if (known.length < MAX_POSITIONS && known.at(-1) !== position) known.push(position);
     positions.set(term, known);
   }
-  const lexemes = [...positions].map(([term, at]) => `'${term}':${at.join(',')}`);
-  return [`'${toOwnerTerm(owner)}'`, ...lexemes].join(' ');
+  return [...positions].map(([term, at]) => `'${prefix}${term}':${at.join(',')}`).join(' ');
 }
 
+/** Short, because each word has it; the query compares the owner as well. */
+const toPrefix = (owner: string): string => toOwnerTerm(owner).slice(0, 8);
+
 /** Words consist of letters and digits, so they need no escaping. */
-const toTsQuery = ({ terms, isPrefix }: Phrase): string =>
+const toTsQuery = ({ terms, isPrefix }: Phrase, prefix: string): string =>
   `(${terms
-    .map((term, i) => `'${term}'${isPrefix && i === terms.length - 1 ? ':*' : ''}`)
+    .map((term, i) => `'${prefix}${term}'${isPrefix && i === terms.length - 1 ? ':*' : ''}`)
     .join(' <-> ')})`;
