@@ -63,7 +63,7 @@ interface RouteDefinition<Path extends string, Auth, Params, Query, Body, Reply>
       Output<Body, undefined>
     >,
   ) => NoInfer<Reply> | RouteReply | Promise<NoInfer<Reply> | RouteReply>;
-  /** The JSON of an error, for clients of another protocol; by default that of the host. */
+  /** The JSON or plain text of an error, for clients of another protocol; by default the JSON of the host. */
   readonly formatError?: (error: RouteError) => unknown;
 }
 

@@ -1,4 +1,5 @@
 import { agUi } from '@sibyl/plugin-ag-ui';
+import { aiSdkUi } from '@sibyl/plugin-ai-sdk-ui';
 import { browserTools } from '@sibyl/plugin-browser-tools';
 import { chain } from '@sibyl/plugin-chain';
 import { chatPage } from '@sibyl/plugin-chat-page';
@@ -34,6 +35,7 @@ export const bundledPlugins: readonly OraclePlugin[] = [
   slack,
   schedules,
   openaiApi,
+  aiSdkUi,
 ];
 
 /** Gives a user credit, in the store that the environment names. */

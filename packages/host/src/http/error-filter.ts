@@ -26,7 +26,9 @@ export class ErrorFilter implements ExceptionFilter {
     if (answer.retryAfterSeconds) response.setHeader('Retry-After', answer.retryAfterSeconds);
     const { statusCode: status, code, message } = answer.body;
     const described = { status, code, message: [message].flat().join('; ') };
-    response.status(status).json(request.formatError?.(described) ?? answer.body);
+    const body = request.formatError?.(described) ?? answer.body;
+    if (typeof body === 'string') response.status(status).type('text').send(body);
+    else response.status(status).json(body);
   }
 
   /** Counts a request that no guard has counted; returns the error if it is beyond the limit. */

@@ -1,0 +1,135 @@
+import type {
+  CallerTurns,
+  ClientMessage,
+  ClientTool,
+  ClientToolCall,
+  PendingQuestion,
+  SurfaceRun,
+} from '@sibyl/plugin-kit';
+import { OracleError } from '@sibyl/protocol';
+import type { ChatRequest, Message, Part } from './schemas.js';
+
+/** A run whose stream answers a request. */
+export interface OpenedChat {
+  readonly run: SurfaceRun;
+  /** The names of the tools that the client runs; undefined if they are not known. */
+  readonly clientTools?: ReadonlySet<string>;
+  /** The calls that the client already shows. */
+  readonly shownCalls?: ReadonlySet<string>;
+  /** Those of them whose outcome it knows. */
+  readonly settledCalls?: ReadonlySet<string>;
+}
+
+/** Continues the turn that waits for what the last message contains, or answers what is new. */
+export async function answerChat(
+  turns: CallerTurns,
+  body: ChatRequest,
+  publicUrl: string,
+): Promise<OpenedChat> {
+  const last = body.messages.at(-1);
+  const calls = last?.role === 'assistant' ? last.parts.filter(isSettled) : [];
+  const run =
+    (calls.length > 0 ? await continueTurn(turns, body.id, { calls, publicUrl }) : undefined) ??
+    (await startTurn(turns, body));
+  const isSame = last?.role === 'assistant' && last.id === run.messageId;
+  return {
+    run,
+    clientTools: new Set(Object.keys(body.tools ?? {})),
+    ...(isSame && {
+      shownCalls: new Set(last.parts.flatMap(({ toolCallId }) => toolCallId ?? [])),
+      settledCalls: new Set(calls.flatMap(({ toolCallId }) => toolCallId ?? [])),
+    }),
+  };
+}
+
+const SETTLED = ['output-available', 'output-error', 'approval-responded'];
+
+const isSettled = ({ state = '' }: Part) => SETTLED.includes(state);
+
+interface Outcomes {
+  readonly calls: readonly Part[];
+  readonly publicUrl: string;
+}
+
+/** Undefined if no turn waits for these calls any more. */
+async function continueTurn(
+  turns: CallerTurns,
+  chatId: string,
+  { calls, publicUrl }: Outcomes,
+): Promise<SurfaceRun | undefined> {
+  const sessionId = await turns.findThread(chatId);
+  const questions = sessionId === undefined ? [] : await turns.pending(sessionId);
+  const matches = questions.map((question) => [question, findOutcome(question, calls)] as const);
+  if (matches.every(([, outcome]) => outcome === undefined)) return undefined;
+  const missing = matches.find(([, outcome]) => outcome === undefined)?.[0];
+  if (missing) throw invalid(`The turn also waits for ${describe(missing)}`);
+  let runId = '';
+  for (const [question, outcome] of matches)
+    if (outcome) ({ runId } = await answer(turns, { question, outcome, publicUrl }));
+  return turns.findRun(runId);
+}
+
+const findOutcome = ({ id, isApproval, data }: PendingQuestion, calls: readonly Part[]) =>
+  calls.find(({ toolCallId, approval, state }) =>
+    isApproval
+      ? approval?.id === id && state === 'approval-responded'
+      : toolCallId !== undefined && toolCallId === (data as Partial<ClientToolCall>)?.toolCallId,
+  );
+
+const describe = ({ id, isApproval, data }: PendingQuestion): string =>
+  isApproval ? `the approval ${id}` : `a result of ${(data as ClientToolCall | null)?.toolName}`;
+
+interface Answer {
+  readonly question: PendingQuestion;
+  readonly outcome: Part;
+  readonly publicUrl: string;
+}
+
+function answer(turns: CallerTurns, { question: { id, isApproval }, outcome, publicUrl }: Answer) {
+  const { approval, state, output, errorText } = outcome;
+  if (!isApproval)
+    return turns.answer({ id, value: state === 'output-error' ? { error: errorText } : output });
+  if (approval?.approved) throw new OracleError('decision_unsigned', { message: sign(publicUrl) });
+  const { reason } = approval ?? {};
+  return turns.deny({ id, ...(reason !== undefined && { reason }) });
+}
+
+const sign = (publicUrl: string) =>
+  `An approval needs your signature: open ${publicUrl} to approve, or deny the call here`;
+
+function startTurn(turns: CallerTurns, body: ChatRequest): Promise<SurfaceRun> {
+  const { id, messages, trigger, model } = body;
+  const instructions = [
+    body.system ?? '',
+    ...messages.filter(({ role }) => role === 'system').map(readText),
+  ]
+    .filter(Boolean)
+    .join('\n\n');
+  return turns.continueThread({
+    threadId: id,
+    messages: messages.filter(({ role }) => role !== 'system').map(toClientMessage),
+    regenerates: trigger === 'regenerate-message',
+    clientTools: listTools(body),
+    ...(instructions && { instructions }),
+    ...(model !== undefined && { model }),
+  });
+}
+
+const listTools = ({ tools = {} }: ChatRequest): ClientTool[] =>
+  Object.entries(tools).map(([name, { description = '', parameters, inputSchema }]) => {
+    return { name, description, schema: parameters ?? inputSchema ?? { type: 'object' } };
+  });
+
+function toClientMessage(message: Message): ClientMessage {
+  const { id, role } = message;
+  return { id, role: role === 'system' ? 'other' : role, text: readText(message) };
+}
+
+/** Answers are known to the host, so only questions must be understood. */
+function readText({ role, parts }: Message): string {
+  const file = role === 'user' && parts.find(({ type }) => type === 'file');
+  if (file) throw invalid('Files are not supported here; upload them to /files and send text');
+  return parts.flatMap(({ type, text }) => (type === 'text' && text ? [text] : [])).join('\n\n');
+}
+
+const invalid = (message: string) => new OracleError('bad_request', { message });

@@ -1,0 +1,121 @@
+import {
+  definePlugin,
+  defineRoute,
+  type NumberedPart,
+  RouteReply,
+  type RouteRequest,
+  type Surface,
+} from '@sibyl/plugin-kit';
+import { answerChat, type OpenedChat } from './chat.js';
+import { ChatRequest } from './schemas.js';
+import { toChunks } from './ui-stream.js';
+
+/** Lets `useChat` of the AI SDK, and clients of its protocol, talk to the oracle. */
+export const aiSdkUi = definePlugin({
+  name: 'ai-sdk-ui',
+  version: '0.1.0',
+  manifest: {
+    title: 'AI SDK UI',
+    summary: 'Serves useChat and other clients of the UI message stream.',
+    whenToUse: ['never: it has no tools'],
+    category: 'integration',
+    visibility: 'silent',
+  },
+  setup: ({ surface, publicUrl }) => ({ surface, publicUrl }),
+  routes: ({ services }) => [createChatRoute(services), ...listStreamRoutes(services)],
+});
+
+interface UiDeps {
+  readonly surface: Surface;
+  readonly publicUrl: string;
+}
+
+/** `useChat` shows the body of an error to the user. */
+const formatError = ({ message }: { readonly message: string }) => message;
+
+const shared = { auth: 'access-key', formatError } as const;
+const STREAM = '/ui/chat/:id/stream';
+
+const createChatRoute = ({ surface, publicUrl }: UiDeps) =>
+  defineRoute({
+    ...shared,
+    method: 'POST',
+    path: '/ui/chat',
+    summary: 'Answer a chat of the AI SDK as a UI message stream',
+    body: ChatRequest,
+    errors: [
+      'not_found',
+      'insufficient_credit',
+      'access_key_too_narrow',
+      'access_key_used_up',
+      'decision_unsigned',
+    ],
+    handler: async ({ caller, body, signal }) => {
+      const turns = surface.for(caller);
+      const chat = await answerChat(turns, body, publicUrl);
+      return reply({ turns, publicUrl, signal }, chat);
+    },
+  });
+
+const listStreamRoutes = ({ surface, publicUrl }: UiDeps) => [
+  defineRoute({
+    ...shared,
+    method: 'GET',
+    path: STREAM,
+    summary: 'The answer of a chat that is in progress, from its beginning',
+    otherReplies: { 204: { when: 'Nothing is running' } },
+    handler: async ({ caller, params: { id }, signal }) => {
+      const turns = surface.for(caller);
+      const run = await findRunning(turns, id);
+      if (!run) return new RouteReply({ status: 204 });
+      return reply({ turns, publicUrl, signal }, { run });
+    },
+  }),
+  defineRoute({
+    ...shared,
+    method: 'DELETE',
+    path: STREAM,
+    summary: 'Stop the answer of a chat: a client that only disconnects does not stop it',
+    otherReplies: { 204: { when: 'Always' } },
+    handler: async ({ caller, params: { id } }) => {
+      const turns = surface.for(caller);
+      const sessionId = await turns.findThread(id);
+      if (sessionId !== undefined) await turns.abort(sessionId);
+      return new RouteReply({ status: 204 });
+    },
+  }),
+];
+
+type Turns = ReturnType<Surface['for']>;
+
+async function findRunning(turns: Turns, id: string) {
+  const sessionId = await turns.findThread(id);
+  const run = sessionId === undefined ? undefined : await turns.currentRun(sessionId);
+  return run?.status === 'running' || run?.status === 'queued' ? run : undefined;
+}
+
+interface ReplyDeps {
+  readonly turns: Turns;
+  readonly publicUrl: string;
+  readonly signal: RouteRequest<'user', unknown, unknown, unknown>['signal'];
+}
+
+const HEADERS = {
+  'Content-Type': 'text/event-stream',
+  'Cache-Control': 'no-cache, no-transform',
+  'X-Accel-Buffering': 'no',
+  'x-vercel-ai-ui-message-stream': 'v1',
+};
+
+function reply({ turns, publicUrl, signal }: ReplyDeps, chat: OpenedChat): RouteReply {
+  const { run } = chat;
+  const frames: AsyncIterable<NumberedPart> = turns.read(run.runId, { signal });
+  const pending = () => turns.pending(run.sessionId);
+  const chunks = toChunks(frames, { ...chat, pending, publicUrl });
+  return new RouteReply({ headers: HEADERS, stream: toEvents(chunks) });
+}
+
+async function* toEvents(chunks: AsyncIterable<object>): AsyncGenerator<string> {
+  for await (const chunk of chunks) yield `data: ${JSON.stringify(chunk)}\n\n`;
+  yield 'data: [DONE]\n\n';
+}
