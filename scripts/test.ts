@@ -49,6 +49,7 @@ const THIRD_PARTY: readonly Check[] = [
     name: 'schema of the demo chain',
     command: ['node', 'packages/demo-chain/scripts/compile-protos.ts', '--check'],
   },
+  { name: 'Helm', command: ['node', 'scripts/helm.ts'] },
   { name: 'Synapse', command: ['node', 'scripts/synapse.ts'] },
   { name: 'OpenAI clients', command: ['node', 'scripts/openai-clients.ts'] },
 ];

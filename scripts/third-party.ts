@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { join, relative } from 'node:path';
+import { join, relative, resolve } from 'node:path';
 
 /** The exit code of a check that cannot run here; it has printed why. */
 export const SKIPPED = 77;
@@ -68,6 +68,22 @@ export function installNode({ name, version, more }: NodePackage): string | unde
   return installOnce(folder, [
     ['mkdir', '-p', folder],
     ['npm', 'install', '--silent', '--no-audit', '--no-fund', '--prefix', folder, ...packages],
+  ]);
+}
+
+/** A program of a Go module. */
+export interface GoProgram {
+  readonly name: string;
+  readonly version: string;
+  readonly module: string;
+}
+
+/** Compiles the pinned version once; returns the reason if that fails. */
+export function installGo({ name, version, module }: GoProgram): string | undefined {
+  const folder = getVenv({ name, version });
+  return installOnce(folder, [
+    ['mkdir', '-p', folder],
+    ['env', `GOBIN=${resolve(folder)}`, 'go', 'install', `${module}@v${version}`],
   ]);
 }
 

@@ -30,6 +30,12 @@ class Todos {
       .execute();
     return rows.map(({ text }) => text);
   }
+
+  async clear(owner: string): Promise<void> {
+    await this.database.write((tables) =>
+      tables.deleteFrom('todo_items').where('owner', '=', owner).execute(),
+    );
+  }
 }
 
 /** A to-do list per user. */
@@ -66,6 +72,18 @@ export const todo = definePlugin({
         yield `Adding ${text}`;
         await todos.add(user.did, text);
         return { todos: await todos.list(user.did) };
+      },
+    }),
+    defineTool({
+      name: 'clear_todos',
+      description: "Deletes all tasks of the user's to-do list.",
+      inputSchema: z.object({}),
+      outputSchema: TodoList,
+      // It runs only after the user has signed an approval of this call.
+      needsApproval: true,
+      run: async (_, { user }) => {
+        await todos.clear(user.did);
+        return { todos: [] };
       },
     }),
   ],
