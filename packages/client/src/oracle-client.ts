@@ -244,7 +244,7 @@ export interface Delegations {
 
 /** A schedule to create; the client signs its delegation. */
 export interface NewSchedule
-  extends Pick<CreateSchedule, 'name' | 'message' | 'trigger' | 'resultUrl'>,
+  extends Pick<CreateSchedule, 'name' | 'message' | 'trigger' | 'resultUrl' | 'resultTo'>,
     Partial<Pick<CreateSchedule, 'id' | 'catchUp'>> {
   /** Unix seconds; when the delegation expires and the schedule stops. Defaults to 90 days from now. */
   readonly expiration?: number;

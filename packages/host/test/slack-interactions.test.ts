@@ -8,7 +8,9 @@ import { type WebSocket, WebSocketServer } from 'ws';
 import { z } from 'zod';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { startHost, type TestHost } from './support/host.js';
+import { createSchedule, readRuns } from './support/schedules.js';
 import { deliver, FORM, SECRET, SlackServer, slackEvent } from './support/slack-server.js';
+import { TestUser } from './support/user.js';
 
 let slack: SlackServer;
 let model: ControlledModel;
@@ -397,5 +399,28 @@ describe('files', () => {
         expect.objectContaining({ name: 'draw-1.png', content: 'drawn', channel, thread }),
       ]),
     );
+  });
+});
+
+describe('POST /schedules with resultTo', () => {
+  it('posts results in the Slack channel that gave the address', async () => {
+    const { reply } = await command('results', { channel_id: 'C7' });
+    const resultTo = /slack_[\w-]+/.exec(reply.text)?.[0] ?? '';
+    const user = new TestUser(host);
+    const { id } = await createSchedule(user, { name: 'News', resultTo });
+    await user.request('POST', `/schedules/${id}/run`);
+    (await model.next()).answer('**Nothing** new');
+    await expect
+      .poll(() => slack.posts)
+      .toMatchObject([{ channel: 'C7', thread: undefined, text: '*News*\n\n*Nothing* new' }]);
+    await expect
+      .poll(() => readRuns(user, id))
+      .toMatchObject([{ delivery: { status: 'delivered', attempts: 1 } }]);
+    expect((await command('results off', { channel_id: 'C7' })).reply.text).toBe('Closed.');
+    const again = await user.request('PATCH', `/schedules/${id}`, { body: { resultTo } });
+    expect(again.body).toMatchObject({
+      statusCode: 400,
+      message: [expect.stringMatching(/^resultTo/)],
+    });
   });
 });

@@ -109,7 +109,7 @@ export class Inbox<Message> {
     return this.update(message, { state: 'done' });
   }
 
-  /** Whether no worker has finished the message meanwhile. */
+  /** Whether the message is still to be answered. */
   async isWaiting(message: Message): Promise<boolean> {
     const row = await this.database.tables
       .selectFrom(this.table)

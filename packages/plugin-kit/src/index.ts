@@ -90,6 +90,7 @@ export {
   type PluginEnv,
 } from './plugin.js';
 export { type Repetition, repeat } from './repeat.js';
+export { RESULT_CHATS, ResultAddresses, type ResultChat } from './result-addresses.js';
 export {
   ACCESS_KEY_ROUTE,
   type Caller,

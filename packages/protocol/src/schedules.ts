@@ -50,6 +50,14 @@ const ResultUrl = z
   .url({ protocol: /^https?$/, error: 'must be an http(s) URL' })
   .max(2048)
   .describe('Where the result of each run is posted, signed by the oracle');
+const ResultTo = z
+  .string()
+  .regex(/^(slack|matrix)_[\w-]{20,64}$/, {
+    error: 'must be an address that the oracle has given out in Slack or Matrix',
+  })
+  .describe(
+    'The address of a chat in which the result of each run is posted; instead of `resultUrl`',
+  );
 const Delegation = UcanToken.describe(
   'A delegation of `oracle/run` at the `resource` of the schedule, signed by the user for this oracle',
 );
@@ -63,6 +71,7 @@ export const CreateSchedule = z
     trigger: ScheduleTrigger,
     catchUp: CatchUp.default('skip'),
     resultUrl: ResultUrl.optional(),
+    resultTo: ResultTo.optional(),
     delegation: Delegation.optional(),
   })
   .meta({ id: 'CreateSchedule' });
@@ -76,6 +85,7 @@ export const UpdateSchedule = z
     trigger: ScheduleTrigger.optional(),
     catchUp: CatchUp.optional(),
     resultUrl: ResultUrl.nullable().optional(),
+    resultTo: ResultTo.nullable().optional(),
     delegation: Delegation.optional(),
     status: z.enum(['active', 'paused']).optional().describe('Pauses or resumes the schedule'),
   })
@@ -102,6 +112,7 @@ export const Schedule = z
     resource: z.string().describe('What its delegation must be for'),
     delegation: z.object({ cid: Cid, expiration: UnixSeconds.optional() }).optional(),
     resultUrl: z.string().optional(),
+    resultTo: z.string().optional(),
     webhookUrl: z.string().optional(),
     createdAt: Timestamp,
     updatedAt: Timestamp,
@@ -150,7 +161,7 @@ export const ScheduleRun = z
         error: z.string().optional(),
       })
       .optional()
-      .describe('Of the result to `resultUrl`'),
+      .describe('Of the result to `resultUrl` or `resultTo`'),
   })
   .meta({ id: 'ScheduleRun' });
 export type ScheduleRun = z.infer<typeof ScheduleRun>;

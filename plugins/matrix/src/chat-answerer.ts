@@ -3,11 +3,12 @@ import {
   OracleError,
   type PendingQuestion,
   type PluginTurns,
+  type ResultAddresses,
   type Waiting,
 } from '@sibyl/plugin-kit';
 import type { ReplyPart } from '@sibyl/protocol';
 import type { MatrixChannel } from './chat-channel.js';
-import { FILE_FIELD, type MatrixMessage, toTransactionId } from './chat-events.js';
+import { FILE_FIELD, type MatrixMessage, toOwner, toTransactionId } from './chat-events.js';
 import type { ChatLinks } from './chat-links.js';
 import { describeQuestion, readAnswer, readDenial, renderText } from './chat-render.js';
 import type { ChatThreads } from './chat-threads.js';
@@ -25,6 +26,7 @@ interface ChatAnswererDeps {
   readonly threads: ChatThreads;
   readonly users: ChatUsers;
   readonly links: ChatLinks;
+  readonly results: ResultAddresses;
   readonly turns: PluginTurns;
   readonly isAllowed: (userId: string) => Promise<boolean>;
   readonly readAccount: () => Promise<string>;
@@ -78,8 +80,9 @@ export class ChatAnswerer {
     }
   }
 
-  private async runCommand({ text, sender }: MatrixMessage): Promise<string | undefined> {
+  private async runCommand(message: MatrixMessage): Promise<string | undefined> {
     const { links } = this.deps;
+    const { text, sender } = message;
     const [, code] = /^!?link\s+([A-Z0-9]{4}-?[A-Z0-9]{4})$/i.exec(text) ?? [];
     if (code !== undefined) {
       const owner = await links.confirm(sender, code);
@@ -87,11 +90,25 @@ export class ChatAnswerer {
         ? 'This code is not valid for your account, or has expired. Get another one with: sibyl matrix link'
         : `Your account is linked: I answer ${sender} as ${owner} from now on. "unlink" ends this.`;
     }
-    if (!/^!?unlink[.!]*$/i.test(text)) return undefined;
+    if (!/^!?unlink[.!]*$/i.test(text)) return this.changeResults(message);
     const link = await links.find(sender);
     if (!link) return 'Your account is not linked.';
     await links.remove(link);
     return `Your account is no longer linked to ${link.owner}.`;
+  }
+
+  private async changeResults({ text, sender, roomId }: MatrixMessage) {
+    const { results } = this.deps;
+    const [, choice] = /^!?results (here|off)[.!]*$/i.exec(text) ?? [];
+    const place = { owner: toOwner(sender), place: roomId };
+    switch (choice?.toLowerCase()) {
+      case 'here':
+        return `Results of schedules are posted in this room if they are sent to this address: \`${await results.open(place)}\`\n\nWhoever knows it can have results posted here. "results off" closes it.`;
+      case 'off':
+        return (await results.close(place)) ? 'Closed.' : 'It is not open.';
+      default:
+        return undefined;
+    }
   }
 
   /** The turn to show, or what to say instead. */

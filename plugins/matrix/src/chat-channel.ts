@@ -24,6 +24,7 @@ const UPLOAD_TIMEOUT_MS = 60_000;
 /** Where an answer belongs. */
 export interface ReplyPlace {
   readonly roomId: string;
+  /** Its root. */
   readonly thread: string;
 }
 
@@ -46,9 +47,9 @@ export class MatrixChannel {
 
   constructor(private readonly deps: MatrixChannelDeps) {}
 
-  /** Sends an event to a thread; with the same transaction id again, the homeserver returns the first event. */
+  /** Sends an event to a thread, or to the room itself; with the same transaction id again, the homeserver returns the first event. */
   async send(
-    { roomId, thread }: ReplyPlace,
+    { roomId, thread }: Pick<ReplyPlace, 'roomId'> & Partial<ReplyPlace>,
     content: EventContent,
     transactionId: string,
   ): Promise<string> {
@@ -59,7 +60,7 @@ export class MatrixChannel {
       'm.in_reply_to': { event_id: thread },
     };
     // Nothing that the model writes notifies people.
-    const body = { 'm.mentions': {}, ...content, 'm.relates_to': relation };
+    const body = { 'm.mentions': {}, ...content, ...(thread && { 'm.relates_to': relation }) };
     const path = `/rooms/${encodeSegment(roomId)}/send/m.room.message/${transactionId}`;
     const request = { method: 'PUT', path, body, reply: Sent } as const;
     for (let leftMs = MAX_WAIT_MS; ; ) {

@@ -162,7 +162,7 @@ export class ChatSync {
     return channel.isDirect(message.roomId);
   }
 
-  /** Whether the room has received a notice lately that it is encrypted. */
+  /** Whether the oracle has said lately that the room is encrypted. */
   private async isAnnounced({ roomId }: RoomMessage): Promise<boolean> {
     const notice = await this.deps.database.tables
       .selectFrom('matrix_inbox')

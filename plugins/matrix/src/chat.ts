@@ -1,8 +1,16 @@
-import { Inbox, InboxWorker, repeat, type SetupContext } from '@sibyl/plugin-kit';
+import {
+  Inbox,
+  InboxWorker,
+  ResultAddresses,
+  repeat,
+  type SetupContext,
+  type SharedState,
+} from '@sibyl/plugin-kit';
 import { ChatAnswerer } from './chat-answerer.js';
 import { MatrixChannel } from './chat-channel.js';
-import { MatrixMessage, toOwner } from './chat-events.js';
+import { MatrixMessage, toOwner, toTransactionId } from './chat-events.js';
 import { ChatLinks } from './chat-links.js';
+import { renderText } from './chat-render.js';
 import { ChatSync } from './chat-sync.js';
 import { ChatThreads } from './chat-threads.js';
 import { ChatUsers } from './chat-users.js';
@@ -21,6 +29,8 @@ export interface Chat {
   readonly channel: MatrixChannel;
   readonly threads: ChatThreads;
   readonly links: ChatLinks;
+  /** What other plugins use. */
+  readonly shared: SharedState;
   close(): Promise<void>;
 }
 
@@ -42,7 +52,9 @@ export function startChat(
   const users = new ChatUsers({ turns, delegatedTurns, links });
   const isAllowed = async (userId: string) => isListed(userId, config, await readAccount());
   const common = { inbox, channel, threads, isAllowed, readAccount };
-  const answerer = new ChatAnswerer({ ...common, users, links, turns, page: publicUrl });
+  const results = new ResultAddresses({ database, table: 'matrix_results', chat: 'matrix' });
+  const used = { users, links, results, turns };
+  const answerer = new ChatAnswerer({ ...common, ...used, page: publicUrl });
   const worker = new InboxWorker({
     inbox,
     logger,
@@ -68,7 +80,11 @@ export function startChat(
     await rounds.stop();
     await worker.close();
   };
-  return { channel, threads, links, close };
+  const shared = results.toChat(async (roomId, { id, markdown }) => {
+    for (const [i, content] of renderText(markdown).entries())
+      await channel.send({ roomId }, content, toTransactionId(id, `${i}`));
+  });
+  return { channel, threads, links, shared, close };
 }
 
 const createInbox = (database: SetupContext['database']): Inbox<MatrixMessage> =>

@@ -40,6 +40,7 @@ export const matrix = definePlugin({
   },
   getSharedState: ({ services, config }) => ({
     ...(config.MATRIX_BASE_URL && MATRIX_BASE_URL.share(config.MATRIX_BASE_URL)),
+    ...services.chat?.shared,
     ...TURN_FILES.sharePerTurn(async (turn) => {
       void inviteUser(turn, config, services);
       await warnOfOutage(turn, config, services);

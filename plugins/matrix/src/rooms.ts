@@ -43,6 +43,7 @@ export interface MatrixTables {
     /** Milliseconds; null until the account has sent the code. */
     linked_at: number | null;
   };
+  matrix_results: { owner: string; place: string; address_hash: string };
   /** The position in the stream of events of the oracle's account, and the host that reads it. */
   matrix_sync: {
     /** The oracle. */
@@ -100,6 +101,13 @@ export const migrations: PluginMigrations = {
   async '0003-chat'(tables) {
     await createInbox(tables);
     await createChatTables(tables);
+    await tables.schema
+      .createTable('matrix_results')
+      .addColumn('owner', 'text', (c) => c.notNull())
+      .addColumn('place', 'text', (c) => c.notNull())
+      .addColumn('address_hash', 'text', (c) => c.notNull().unique())
+      .addPrimaryKeyConstraint('matrix_results_by_owner', ['owner', 'place'])
+      .execute();
   },
 };
 

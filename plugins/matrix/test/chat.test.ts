@@ -7,6 +7,11 @@ import {
   startControlledModel,
 } from '../../../packages/host/test/support/controlled-model.js';
 import { startHost, type TestHost } from '../../../packages/host/test/support/host.js';
+import {
+  createSchedule,
+  readRuns,
+  readSchedule,
+} from '../../../packages/host/test/support/schedules.js';
 import { TestUser } from '../../../packages/host/test/support/user.js';
 import { startHomeserver, type TestHomeserver, withOracle } from './support/homeserver.js';
 import { ALICE, ORACLE, Room } from './support/rooms.js';
@@ -166,7 +171,7 @@ describe('MATRIX_CHAT', () => {
 
   it('splits long answers, and sends each part once although the homeserver limits messages', async () => {
     const room = await openRoom();
-    room.say('Say everything');
+    room.say('Explain everything');
     home.behavior.retryAfterMs = 200;
     home.behavior.limitedSends = 3;
     const turn = await model.next();
@@ -315,5 +320,39 @@ describe('POST /matrix/links', () => {
     await expect.poll(() => room.texts.join()).toContain('no longer linked');
     const gone = await user.request('DELETE', `/matrix/links/${encodeURIComponent(mine)}`);
     expect(gone.body).toMatchObject({ statusCode: 404, code: 'link_not_found' });
+  });
+});
+
+describe('POST /schedules with resultTo', () => {
+  it('posts results in the Matrix room that gave the address, until it is closed', async () => {
+    const room = await openRoom();
+    room.say('results here');
+    await expect.poll(() => room.texts.join()).toMatch(/matrix_/);
+    const resultTo = /matrix_[\w-]+/.exec(room.texts.join())?.[0] ?? '';
+    const user = new TestUser(host);
+    const { id } = await createSchedule(user, { name: 'News', resultTo });
+    expect(await readSchedule(user, id)).toMatchObject({ resultTo });
+    await user.request('POST', `/schedules/${id}/run`);
+    (await model.next()).answer('Nothing *new*');
+    await expect.poll(() => room.texts.at(-1)).toBe('**News**\n\nNothing *new*');
+    expect(room.answers.at(-1)?.content['m.relates_to']).toBeUndefined();
+    await expect
+      .poll(() => readRuns(user, id))
+      .toMatchObject([{ delivery: { status: 'delivered', attempts: 1 } }]);
+    room.say('results off');
+    await expect.poll(() => room.texts.at(-1)).toBe('Closed.');
+    await user.request('POST', `/schedules/${id}/run`);
+    (await model.next()).answer('More');
+    await expect
+      .poll(async () => (await readRuns(user, id))[0]?.delivery)
+      .toMatchObject({ status: 'pending', error: expect.stringContaining('closed') });
+    const guess = { resultTo: `matrix_${'x'.repeat(24)}` };
+    const refused = await user.request('PATCH', `/schedules/${id}`, { body: guess });
+    expect(refused.body).toMatchObject({
+      statusCode: 400,
+      message: [expect.stringMatching(/^resultTo/)],
+    });
+    const both = { resultUrl: 'https://a.example' };
+    expect((await user.request('PATCH', `/schedules/${id}`, { body: both })).status).toBe(400);
   });
 });

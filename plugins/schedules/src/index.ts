@@ -1,4 +1,10 @@
-import { definePlugin, defineRoute, type Route, type SetupContext } from '@sibyl/plugin-kit';
+import {
+  definePlugin,
+  defineRoute,
+  RESULT_CHATS,
+  type Route,
+  type SetupContext,
+} from '@sibyl/plugin-kit';
 import {
   CreateSchedule,
   ListScheduleRuns,
@@ -16,7 +22,7 @@ import { migrations, ScheduleStore } from './schedule-store.js';
 import { listScheduleTools } from './schedule-tools.js';
 import { Scheduler } from './scheduler.js';
 import { Schedules, SchedulesConfig } from './schedules.js';
-import { ResultDelivery } from './webhooks.js';
+import { type ResultChats, ResultDelivery } from './webhooks.js';
 
 /** Runs turns for users at set times, or when a webhook arrives. */
 export const schedules = definePlugin({
@@ -36,6 +42,8 @@ export const schedules = definePlugin({
   },
   configSchema: SchedulesConfig,
   migrations,
+  // They post results.
+  softDependsOn: ['slack', 'matrix'],
   setup: (context) => createServices(context),
   close: async ({ scheduler, delivery }) => {
     await scheduler.close();
@@ -47,10 +55,14 @@ export const schedules = definePlugin({
 
 function createServices(context: SetupContext<SchedulesConfig>) {
   const { database, config, logger, oracle, publicUrl, fetch, ucan, delegatedTurns } = context;
+  const chats: ResultChats = {
+    find: (address) =>
+      context.shared.get(address.startsWith('slack_') ? RESULT_CHATS.slack : RESULT_CHATS.matrix),
+  };
   const store = new ScheduleStore(database);
   const runs = new ScheduleRuns(database);
   const toResource = (id: string) => `ixo:oracle:${oracle.did}:schedule/${id}`;
-  const common = { runs, turns: delegatedTurns, toResource, logger };
+  const common = { runs, turns: delegatedTurns, toResource, logger, chats };
   const delivery = new ResultDelivery({ ...common, schedules: store, fetch, ucan, oracle });
   const scheduler = new Scheduler({ ...common, schedules: store, delivery });
   const service = new Schedules({ ...common, store, scheduler, publicUrl, config });

@@ -107,7 +107,7 @@ export class ScheduleRuns {
       const now = await readTime(tables, this.database.engine);
       const { owner, scheduleId: id } = key;
       const schedule = await this.lockSchedule(tables, { owner, id });
-      const delivers = schedule?.result_url != null;
+      const delivers = schedule?.result_url != null || schedule?.result_to != null;
       const ended = await whereKey(
         tables.updateTable('schedules_runs').set({
           status: end.status,

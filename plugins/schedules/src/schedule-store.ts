@@ -223,7 +223,10 @@ export async function readTime(tables: Tables, engine: DatabaseEngine): Promise<
 
 /** What `create` stores. */
 export interface NewSchedule
-  extends Pick<CreateSchedule, 'id' | 'name' | 'message' | 'trigger' | 'catchUp' | 'resultUrl'> {
+  extends Pick<
+    CreateSchedule,
+    'id' | 'name' | 'message' | 'trigger' | 'catchUp' | 'resultUrl' | 'resultTo'
+  > {
   readonly sessionId: string;
   readonly delegation?: { readonly cid: string; readonly expiration?: number } | undefined;
   readonly secretHash?: string | undefined;
@@ -246,6 +249,7 @@ function toRow(wanted: NewSchedule & ScheduleKey, now: number): ScheduleRow {
     delegation_cid: delegation?.cid ?? null,
     delegation_expires_at: toExpiry(delegation),
     result_url: wanted.resultUrl ?? null,
+    result_to: wanted.resultTo ?? null,
     secret_hash: wanted.secretHash ?? null,
     created_at: now,
     updated_at: now,
@@ -303,6 +307,8 @@ export interface ScheduleRow {
   delegation_cid: string | null;
   delegation_expires_at: number | null;
   result_url: string | null;
+  /** The address of a chat, instead of `result_url`. */
+  result_to: string | null;
   /** SHA-256 of the webhook's secret, in base64. */
   secret_hash: string | null;
   created_at: number;
@@ -378,6 +384,9 @@ export const migrations = {
       .addPrimaryKeyConstraint('schedules_runs_pk', ['owner', 'schedule_id', 'due_at'])
       .execute();
     await createIndexes(tables);
+  },
+  async '0002-result-to'(tables) {
+    await tables.schema.alterTable('schedules_schedules').addColumn('result_to', 'text').execute();
   },
 } satisfies PluginMigrations;
 

@@ -20,7 +20,13 @@ import {
 } from './schedule-store.js';
 import type { Scheduler } from './scheduler.js';
 import { assertTrigger, findFirstDue } from './timing.js';
-import { assertSecret, composeMessage, createSecret, hashSecret } from './webhooks.js';
+import {
+  assertSecret,
+  composeMessage,
+  createSecret,
+  hashSecret,
+  type ResultChats,
+} from './webhooks.js';
 
 /** The plugin's environment variables. */
 export const SchedulesConfig = z.object({
@@ -55,6 +61,7 @@ interface SchedulesDeps {
   readonly turns: DelegatedTurns;
   readonly scheduler: Scheduler;
   readonly toResource: (scheduleId: string) => string;
+  readonly chats: ResultChats;
   readonly publicUrl: string;
   readonly config: SchedulesConfig;
 }
@@ -78,6 +85,8 @@ export class Schedules {
   ): Promise<ScheduleWithSecret> {
     const { store, turns, config, scheduler } = this.deps;
     this.assertTrigger(wanted.trigger, await store.now());
+    assertOneResult(wanted);
+    await this.assertResultTo(wanted.resultTo);
     await this.assertRoom(owner);
     const delegation = await this.findDelegation({ owner, id }, token);
     const { sessionId } = await turns.openSession({ owner, title: wanted.name });
@@ -97,6 +106,7 @@ export class Schedules {
       throw new OracleError('validation_failed', {
         message: ['trigger.type: a webhook stays a webhook; create another schedule instead'],
       });
+    await this.assertResultTo(wanted.resultTo);
     const resumes = wanted.status === 'active' || token !== undefined;
     const delegation = resumes ? await this.findDelegation(key, token) : undefined;
     if (wanted.status === 'active' && !delegation)
@@ -165,6 +175,13 @@ export class Schedules {
     assertTrigger(trigger, { now, minIntervalSeconds });
   }
 
+  private async assertResultTo(address: string | null | undefined): Promise<void> {
+    if (address == null || (await this.deps.chats.find(address)?.isOpen(address))) return;
+    throw new OracleError('validation_failed', {
+      message: ['resultTo: no such address; get one in Slack or Matrix from this oracle'],
+    });
+  }
+
   /** Before a session is opened for it; `create` decides. */
   private async assertRoom(owner: string): Promise<void> {
     const { store, config } = this.deps;
@@ -212,6 +229,7 @@ export class Schedules {
         delegation: { cid, ...(expiresAt !== null && { expiration: expiresAt / 1000 }) },
       }),
       ...(row.result_url !== null && { resultUrl: row.result_url }),
+      ...(row.result_to !== null && { resultTo: row.result_to }),
       ...(row.secret_hash !== null && {
         webhookUrl: `${this.deps.publicUrl}/schedules/hooks/${encodeURIComponent(owner)}/${id}`,
       }),
@@ -231,7 +249,10 @@ interface WantedChange extends Omit<UpdateSchedule, 'delegation'> {
 }
 
 function toChange(row: ScheduleRow, wanted: WantedChange, now: number): ScheduleChange {
-  const { name, message, catchUp, resultUrl, delegation } = wanted;
+  const { name, message, catchUp, delegation } = wanted;
+  const resultUrl = wanted.resultUrl === undefined ? row.result_url : wanted.resultUrl;
+  const resultTo = wanted.resultTo === undefined ? row.result_to : wanted.resultTo;
+  assertOneResult({ resultUrl, resultTo });
   const trigger = wanted.trigger ?? readTrigger(row);
   const status = chooseStatus(row, wanted);
   const isRetimed = wanted.trigger !== undefined || status !== row.status;
@@ -241,7 +262,8 @@ function toChange(row: ScheduleRow, wanted: WantedChange, now: number): Schedule
     ...(name !== undefined && { name }),
     ...(message !== undefined && { message }),
     ...(catchUp !== undefined && { catch_up: catchUp }),
-    ...(resultUrl !== undefined && { result_url: resultUrl }),
+    result_url: resultUrl,
+    result_to: resultTo,
     ...(delegation && {
       delegation_cid: delegation.cid,
       delegation_expires_at: toExpiry(delegation),
@@ -250,6 +272,13 @@ function toChange(row: ScheduleRow, wanted: WantedChange, now: number): Schedule
     ...(isRetimed && { next_due_at: next, failures: 0, reason: null }),
     status: isOver ? 'finished' : status,
   };
+}
+
+function assertOneResult({ resultUrl, resultTo }: Pick<WantedChange, 'resultUrl' | 'resultTo'>) {
+  if (resultUrl == null || resultTo == null) return;
+  throw new OracleError('validation_failed', {
+    message: ['resultTo: a schedule has either resultUrl or resultTo; set the other one to null'],
+  });
 }
 
 /** A delegation lets a schedule continue that waited for one; a new time wakes one that had finished. */

@@ -5,6 +5,7 @@ import {
   OracleError,
   type OracleFacts,
   type OracleUcan,
+  type ResultChat,
   type SafeFetch,
   type TurnOutcome,
 } from '@sibyl/plugin-kit';
@@ -63,10 +64,19 @@ const ATTEMPTS = 6;
 const FIRST_PAUSE_MS = 30_000;
 const TIMEOUT_MS = 10_000;
 const MAX_TEXT = 256 * 1024;
+/** Longer texts flood a chat; the session has the rest. */
+const MAX_CHAT_TEXT = 20_000;
 /** A batch more may be in progress. */
 const MAX_IN_PROGRESS = 40;
 
+/** The chats in which results can be posted. */
+export interface ResultChats {
+  /** The chat of an address; undefined if it is not in use here. */
+  find(address: string): ResultChat | undefined;
+}
+
 interface ResultDeliveryDeps {
+  readonly chats: ResultChats;
   readonly schedules: ScheduleStore;
   readonly runs: ScheduleRuns;
   readonly turns: Pick<DelegatedTurns, 'outcome'>;
@@ -76,7 +86,7 @@ interface ResultDeliveryDeps {
   readonly logger: Logger;
 }
 
-/** Posts the results of runs to the addresses that users chose, signed by the oracle. */
+/** Posts the results of runs to the addresses that users chose: signed by the oracle, or in a chat. */
 export class ResultDelivery {
   private readonly inProgress = new Set<Promise<void>>();
 
@@ -103,15 +113,15 @@ export class ResultDelivery {
     const { schedules, runs, turns } = this.deps;
     const key = toRunKey(run);
     const schedule = await schedules.find({ owner: run.owner, id: run.schedule_id });
-    if (!schedule?.result_url) return runs.update(key, { delivery: null, deliver_at: null });
+    const target = schedule?.result_url ?? schedule?.result_to;
+    if (!schedule || target == null) return runs.update(key, { delivery: null, deliver_at: null });
     const outcome = run.run_id
       ? await turns.outcome({ owner: run.owner, runId: run.run_id })
       : undefined;
-    const failure = await this.post(
-      schedule.result_url,
-      this.buildBody(schedule, run, outcome),
-      run,
-    );
+    const failure =
+      schedule.result_url === null
+        ? await this.say(target, describeResult(schedule, run, outcome), run)
+        : await this.post(target, this.buildBody(schedule, run, outcome), run);
     const attempts = run.delivery_attempts + 1;
     if (failure === undefined)
       return runs.update(key, {
@@ -148,6 +158,18 @@ export class ResultDelivery {
     });
   }
 
+  /** Returns why it is not in the chat. */
+  private async say(address: string, markdown: string, run: RunRow): Promise<string | undefined> {
+    const chat = this.deps.chats.find(address);
+    if (!chat) return 'Not delivered: the chat is not in use at this host';
+    try {
+      await chat.post({ address, markdown, id: toMessageId(run) });
+      return undefined;
+    } catch (error) {
+      return `Not delivered: ${error instanceof Error ? error.message : error}`;
+    }
+  }
+
   /** Returns why the receiver did not accept it. */
   private async post(url: string, body: string, run: RunRow): Promise<string | undefined> {
     const id = toMessageId(run);
@@ -172,6 +194,17 @@ export class ResultDelivery {
       return `Not delivered: ${error instanceof Error ? error.message : error}`;
     }
   }
+}
+
+/** The result for people. */
+function describeResult(
+  { name }: ScheduleRow,
+  { status, error }: RunRow,
+  outcome: TurnOutcome | undefined,
+): string {
+  const text = outcome?.text.slice(0, MAX_CHAT_TEXT).trim();
+  const note = status === 'finished' ? '' : `⚠️ ${error ?? `The run has ended: ${status}`}`;
+  return [`**${name}**`, text, note].filter(Boolean).join('\n\n');
 }
 
 /** The same for every attempt, so that receivers can recognize a repetition. */

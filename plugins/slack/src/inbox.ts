@@ -40,6 +40,7 @@ export const getMessageKey = ({ team, channel, ts }: SlackMessage) => `${team}:$
 export interface SlackTables {
   slack_inbox: InboxRow;
   slack_threads: ThreadRow;
+  slack_results: { owner: string; place: string; address_hash: string };
 }
 
 export type Tables = Kysely<SlackTables>;
@@ -83,6 +84,15 @@ export const migrations = {
   async '0002-owners'(tables, engine) {
     await rebuildInbox(tables, engine);
     await rebuildThreads(tables);
+  },
+  async '0003-results'(tables) {
+    await tables.schema
+      .createTable('slack_results')
+      .addColumn('owner', 'text', (c) => c.notNull())
+      .addColumn('place', 'text', (c) => c.notNull())
+      .addColumn('address_hash', 'text', (c) => c.notNull().unique())
+      .addPrimaryKeyConstraint('slack_results_by_owner', ['owner', 'place'])
+      .execute();
   },
 } satisfies PluginMigrations;
 

@@ -3,6 +3,7 @@ import {
   definePlugin,
   defineRoute,
   InboxWorker,
+  ResultAddresses,
   repeat,
   type SafeFetch,
   type SetupContext,
@@ -11,8 +12,9 @@ import { z } from 'zod';
 import { RequestSignature, readDelivery, type SlackMessage } from './delivery.js';
 import { listFileTools, sendMedia, shareFiles } from './files.js';
 import { createInbox, migrations } from './inbox.js';
-import { connectSlack } from './live-reply.js';
+import { connectSlack, MAX_LENGTH } from './live-reply.js';
 import { MessageAnswerer } from './message-answerer.js';
+import { splitMessage, toMrkdwn } from './mrkdwn.js';
 import { PREFERENCE_STORE, Receiver, SlackReply } from './receiver.js';
 import { openSocketMode } from './socket-mode.js';
 import { Threads } from './threads.js';
@@ -69,7 +71,13 @@ export const slack = definePlugin({
     await rounds.stop();
     await worker.close();
   },
-  getSharedState: ({ services }) => shareFiles(services),
+  getSharedState: ({ services }) => ({
+    ...shareFiles(services),
+    ...services.results.toChat(async (channel, { markdown }) => {
+      for (const text of splitMessage(toMrkdwn(markdown), MAX_LENGTH))
+        await services.channel.post({ channel }, { text });
+    }),
+  }),
   getRequestTools: (turn) => listFileTools(turn, turn.services),
   getMiddlewares: ({ services }) => [sendMedia(services)],
   routes: ({ services: { signature, receiver } }) => [
@@ -118,12 +126,15 @@ async function createServices(context: SetupContext<SlackConfig>) {
     describe: ({ eventId, channel: id }: SlackMessage) => ({ eventId, channel: id }),
   });
   const preferences = shared.get(PREFERENCE_STORE);
-  const receiver = new Receiver({ inbox, worker, threads, turns, channel, preferences, logger });
+  const results = new ResultAddresses({ database, table: 'slack_results', chat: 'slack' });
+  const used = { inbox, worker, threads, turns, channel, preferences, results };
+  const receiver = new Receiver({ ...used, logger });
   return {
     threads,
     channel,
     worker,
     receiver,
+    results,
     signature: new RequestSignature(config.SLACK_SIGNING_SECRET, clock),
     rounds: repeat(() => worker.runRound(), { everyMs: ROUND_MS, logger }),
     disconnect: appToken

@@ -3,6 +3,7 @@ import {
   type Logger,
   OracleError,
   type PluginTurns,
+  type ResultAddresses,
   type RoomPlace,
   sharedKey,
 } from '@sibyl/plugin-kit';
@@ -57,6 +58,7 @@ interface ReceiverDeps {
   readonly turns: PluginTurns;
   readonly channel: SlackChannel;
   readonly preferences: PreferenceStore | undefined;
+  readonly results: ResultAddresses;
   readonly logger: Logger;
 }
 
@@ -102,6 +104,10 @@ export class Receiver {
         if (!this.deps.preferences) return sayPrivately('Preferences are switched off here.');
         void this.openPreferences(command);
         return sayPrivately('Opening your preferences…');
+      case 'results':
+        return sayPrivately(describeAddress(await this.openResults(command)));
+      case 'results off':
+        return sayPrivately((await this.closeResults(command)) ? 'Closed.' : 'It is not open.');
       case 'stop':
         return sayPrivately((await this.stop(place)) ? 'Stopped.' : 'Nothing is running.');
       case 'new':
@@ -120,10 +126,19 @@ export class Receiver {
       `\`${command} preferences\` changes how I answer you`,
       `\`${command} new\` starts a new conversation`,
       `\`${command} stop\` stops the current answer`,
+      `\`${command} results\` opens this conversation for results of schedules, \`${command} results off\` closes it`,
     ].join('\n');
     const button = { action: PREFERENCES, label: 'Preferences' };
     const buttons = this.deps.preferences ? [actions([button])] : [];
     return { ...sayPrivately(text), blocks: [section(text), ...buttons] };
+  }
+
+  private openResults(command: SlackCommand): Promise<string> {
+    return this.deps.results.open({ owner: getOwner(command), place: command.channel });
+  }
+
+  private closeResults(command: SlackCommand): Promise<boolean> {
+    return this.deps.results.close({ owner: getOwner(command), place: command.channel });
   }
 
   private async stop(place: Parameters<Threads['findSession']>[0]): Promise<boolean> {
@@ -256,6 +271,9 @@ function describeAnswer({ value, isDenial }: z.infer<typeof AnswerValue>): strin
   if (isDenial) return 'Denied';
   return typeof value === 'boolean' ? (value ? 'Yes' : 'No') : String(value);
 }
+
+const describeAddress = (address: string) =>
+  `Results of schedules are posted here if they are sent to this address: \`${address}\`\nWhoever knows it can have results posted here.`;
 
 const GONE = 'This question is for another user, or was answered already.';
 

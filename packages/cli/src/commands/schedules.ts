@@ -45,6 +45,12 @@ export const schedules: Command = {
       summary: 'Times that the oracle missed: skip them (skip, the default), or run once (once)',
     },
     'result-url': { type: 'string', value: 'url', summary: 'Where results are posted' },
+    'result-to': {
+      type: 'string',
+      value: 'address',
+      summary:
+        'A chat for results: what "/oracle results" shows in Slack, or "results here" in Matrix',
+    },
     days: {
       type: 'string',
       value: 'number',
@@ -149,13 +155,14 @@ function readNew(name: string, { options }: Call): NewSchedule {
   const catchUp = options['catch-up'];
   if (catchUp !== undefined && catchUp !== 'skip' && catchUp !== 'once')
     throw new UsageError('--catch-up must be skip or once');
-  const resultUrl = options['result-url'];
+  const { 'result-url': resultUrl, 'result-to': resultTo } = options;
   return {
     name,
     message: String(options.message),
     trigger: readTrigger(options),
     ...(catchUp !== undefined && { catchUp }),
     ...(resultUrl !== undefined && { resultUrl: String(resultUrl) }),
+    ...(resultTo !== undefined && { resultTo: String(resultTo) }),
     ...readExpiration(options),
   };
 }
