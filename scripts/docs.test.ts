@@ -5,7 +5,13 @@ import { SLOW } from '../vitest.config.ts';
 import { buildReferencePages } from './reference-pages.ts';
 
 const pages = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', ...globSync('docs/**/*.md')];
-const scripts: Record<string, string> = JSON.parse(readFileSync('package.json', 'utf8')).scripts;
+const readScripts = (path: string): Record<string, string> =>
+  JSON.parse(readFileSync(path, 'utf8')).scripts;
+/** Of this repository, and of a project that `sibyl new` creates. */
+const scripts = {
+  ...readScripts('package.json'),
+  ...readScripts('packages/cli/template/package.json.template'),
+};
 
 it.each(Object.entries(await buildReferencePages()))('%s matches the code', (path, text) => {
   expect(readFileSync(path, 'utf8'), 'run npm run docs').toBe(text);
