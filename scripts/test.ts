@@ -51,7 +51,7 @@ const THIRD_PARTY: readonly Check[] = [
   },
   { name: 'Helm', command: ['node', 'scripts/helm.ts'] },
   { name: 'Synapse', command: ['node', 'scripts/synapse.ts'] },
-  { name: 'OpenAI clients', command: ['node', 'scripts/openai-clients.ts'] },
+  { name: 'clients of surfaces', command: ['node', 'scripts/surface-clients.ts'] },
 ];
 
 const totals = { passed: 0, failed: 0, skipped: 0 };

@@ -38,7 +38,7 @@ export type PathParams<Path extends string> = Path extends `${infer Head}/${infe
 interface RouteDefinition<Path extends string, Auth, Params, Query, Body, Reply>
   extends Pick<
     RouteDescription,
-    'summary' | 'status' | 'errors' | 'headers' | 'acceptsForms' | 'otherReplies'
+    'summary' | 'status' | 'errors' | 'headers' | 'acceptsForms' | 'otherReplies' | 'mediaTypes'
   > {
   readonly method: Method;
   /** Such as `/todos/:id`. */
@@ -68,7 +68,7 @@ interface RouteDefinition<Path extends string, Auth, Params, Query, Body, Reply>
 }
 
 /** An HTTP route of a plugin. */
-export interface Route extends Omit<RouteDescription, 'bodyTypes' | 'mediaTypes' | 'streams'> {
+export interface Route extends Omit<RouteDescription, 'bodyTypes' | 'streams'> {
   readonly method: Method;
   readonly path: string;
   readonly auth: RouteAuth;

@@ -43,6 +43,7 @@ const createChatRoute = ({ surface, publicUrl }: UiDeps) =>
     path: '/ui/chat',
     summary: 'Answer a chat of the AI SDK as a UI message stream',
     body: ChatRequest,
+    mediaTypes: ['text/event-stream'],
     errors: [
       'not_found',
       'insufficient_credit',
@@ -63,6 +64,7 @@ const listStreamRoutes = ({ surface, publicUrl }: UiDeps) => [
     method: 'GET',
     path: STREAM,
     summary: 'The answer of a chat that is in progress, from its beginning',
+    mediaTypes: ['text/event-stream'],
     otherReplies: { 204: { when: 'Nothing is running' } },
     handler: async ({ caller, params: { id }, signal }) => {
       const turns = surface.for(caller);
@@ -76,7 +78,7 @@ const listStreamRoutes = ({ surface, publicUrl }: UiDeps) => [
     method: 'DELETE',
     path: STREAM,
     summary: 'Stop the answer of a chat: a client that only disconnects does not stop it',
-    otherReplies: { 204: { when: 'Always' } },
+    status: 204,
     handler: async ({ caller, params: { id } }) => {
       const turns = surface.for(caller);
       const sessionId = await turns.findThread(id);

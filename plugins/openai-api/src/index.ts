@@ -75,6 +75,7 @@ const createChatRoute = (deps: ChatDeps) =>
     summary: 'OpenAI chat completions: JSON, or a stream if `stream` is true',
     body: ChatRequest,
     reply: OpenAiObject,
+    mediaTypes: ['text/event-stream'],
     errors: ['not_found', 'insufficient_credit', 'access_key_too_narrow', 'access_key_used_up'],
     handler: async ({ caller, body, headers, signal }) => {
       const call = { caller, body, idempotencyKey: headers[KEY_HEADER], signal };
@@ -90,6 +91,7 @@ const listResponseRoutes = (responses: Responses) => [
     summary: 'OpenAI responses: JSON, or a stream if `stream` is true',
     body: ResponseRequest,
     reply: OpenAiObject,
+    mediaTypes: ['text/event-stream'],
     errors: ['not_found', 'insufficient_credit', 'access_key_too_narrow', 'access_key_used_up'],
     handler: async ({ caller, body, headers, signal }) => {
       const call = { caller, body, idempotencyKey: headers[KEY_HEADER], signal };
@@ -103,6 +105,7 @@ const listResponseRoutes = (responses: Responses) => [
     summary: 'A response; with `stream`, its events after `starting_after`',
     query: RetrieveQuery,
     reply: OpenAiObject,
+    mediaTypes: ['text/event-stream'],
     errors: ['not_found'],
     handler: async ({ caller, params: { id }, query, signal }) =>
       (await responses.retrieve({ caller, signal }, id, query)) as never,

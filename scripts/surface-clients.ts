@@ -1,4 +1,4 @@
-// Runs the published OpenAI clients for Node and Python, and the examples of docs/surfaces/openai.md, against a real host.
+// Runs published clients of other protocols, and the examples of their pages in docs/surfaces, against a real host.
 // Exit codes: 0 passed, 1 failed, 77 skipped with the reason on the last line.
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -9,24 +9,42 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { json } from 'node:stream/consumers';
 import { buildIfChanged, MAIN } from './build.ts';
-import { getVenv, installPython, SKIPPED, startService } from './third-party.ts';
+import {
+  getVenv,
+  installPython,
+  type PythonPackage,
+  SKIPPED,
+  startService,
+} from './third-party.ts';
 
-const SOURCE = 'third-party/openai';
-const FOLDER = 'node_modules/.cache/sibyl/openai-node';
-const PAGE = 'docs/surfaces/openai.md';
-const PYTHON = { name: 'openai', version: '3.49.0' };
+/** Clients of one protocol: `third-party/<folder>` has programs that use them, and a lock file. */
+interface Clients {
+  readonly folder: string;
+  readonly page: string;
+  readonly python?: PythonPackage;
+}
+
+const CLIENTS: readonly Clients[] = [
+  {
+    folder: 'openai',
+    page: 'docs/surfaces/openai.md',
+    python: { name: 'openai', version: '3.49.0' },
+  },
+  { folder: 'ai-sdk', page: 'docs/surfaces/ai-sdk.md' },
+];
 
 process.exitCode = await main();
 
 async function main(): Promise<number> {
-  const reason = installNode() ?? installPython(PYTHON);
-  if (reason) {
-    console.log(`OpenAI clients skipped: ${reason}`);
+  for (const clients of CLIENTS) {
+    const reason = installNode(clients) ?? (clients.python && installPython(clients.python));
+    if (!reason) continue;
+    console.log(`clients of ${clients.folder} skipped: ${reason}`);
     return SKIPPED;
   }
   const failure = await buildIfChanged();
   if (failure) return failure;
-  const folder = mkdtempSync(join(tmpdir(), 'sibyl-openai-'));
+  const folder = mkdtempSync(join(tmpdir(), 'sibyl-surfaces-'));
   const model = createServer(answerAsModel).listen(0, '127.0.0.1');
   await once(model, 'listening');
   const host = await startService([MAIN], {
@@ -34,10 +52,14 @@ async function main(): Promise<number> {
     DATA_DIR: folder,
     MODEL: 'openai-compatible/echo',
     MODEL_BASE_URL: `http://127.0.0.1:${(model.address() as AddressInfo).port}/v1`,
+    APPROVALS: 'set_user_preferences',
   });
   try {
-    const env = { OPENAI_BASE_URL: `${host.url}/v1`, OPENAI_API_KEY: createKey(host.url, folder) };
-    for (const [command, ...args] of writePrograms()) await run(command ?? '', args, env);
+    const key = createKey(host.url, folder);
+    const own = { ORACLE_URL: host.url, ORACLE_ACCESS_KEY: key };
+    const env = { ...own, OPENAI_BASE_URL: `${host.url}/v1`, OPENAI_API_KEY: key };
+    for (const [command, ...args] of CLIENTS.flatMap(writePrograms))
+      await run(command ?? '', args, env);
     return 0;
   } catch (error) {
     console.log(error);
@@ -50,16 +72,20 @@ async function main(): Promise<number> {
   }
 }
 
-/** Installs the pinned client for Node outside of the workspaces; returns the reason if that fails. */
-function installNode(): string | undefined {
-  cpSync(SOURCE, FOLDER, { recursive: true });
-  const options = { cwd: FOLDER, encoding: 'utf8' } as const;
+function getFolder({ folder }: Clients): string {
+  return `node_modules/.cache/sibyl/clients-${folder}`;
+}
+
+/** Installs the pinned clients for Node outside of the workspaces; returns the reason if that fails. */
+function installNode(clients: Clients): string | undefined {
+  cpSync(`third-party/${clients.folder}`, getFolder(clients), { recursive: true });
+  const options = { cwd: getFolder(clients), encoding: 'utf8' } as const;
   const { status, stderr } = spawnSync('npm', ['ci', '--ignore-scripts'], options);
   return status === 0 ? undefined : `npm ci failed: ${stderr.trim().split('\n').at(-1)}`;
 }
 
 function createKey(url: string, folder: string): string {
-  const args = ['packages/cli/bin/sibyl.js', 'keys', 'create', 'OpenAI clients', url, '--json'];
+  const args = ['packages/cli/bin/sibyl.js', 'keys', 'create', 'Clients', url, '--json'];
   const env = { ...process.env, XDG_CONFIG_HOME: folder };
   const { stdout, stderr } = spawnSync(process.execPath, args, { env, encoding: 'utf8' });
   const { key } = JSON.parse(stdout || '{}');
@@ -68,20 +94,21 @@ function createKey(url: string, folder: string): string {
 }
 
 /** The checks, and the examples of the page. */
-function writePrograms(): readonly (readonly string[])[] {
-  const page = readFileSync(PAGE, 'utf8');
-  const python = join(getVenv(PYTHON), 'bin/python');
+function writePrograms(clients: Clients): readonly (readonly string[])[] {
+  const page = readFileSync(clients.page, 'utf8');
+  const folder = getFolder(clients);
+  const python = clients.python ? join(getVenv(clients.python), 'bin/python') : '';
   const examples = [...page.matchAll(/```(js|python)\n(.*?)```/gs)].map(
     ([, language, code = ''], i) => {
-      const file = join(FOLDER, `example-${i}.${language === 'js' ? 'mjs' : 'py'}`);
+      const file = join(folder, `example-${i}.${language === 'js' ? 'mjs' : 'py'}`);
       writeFileSync(file, code);
       return [language === 'js' ? process.execPath : python, file];
     },
   );
-  if (examples.length < 2) throw new Error(`${PAGE} has too few examples`);
+  if (examples.length === 0) throw new Error(`${clients.page} has no example`);
   return [
-    [process.execPath, join(FOLDER, 'check.mjs')],
-    [python, join(FOLDER, 'check.py')],
+    [process.execPath, join(folder, 'check.mjs')],
+    ...(clients.python ? [[python, join(folder, 'check.py')]] : []),
     ...examples,
   ];
 }
@@ -97,7 +124,10 @@ interface ChatRequest {
   readonly tools?: readonly { readonly function: { readonly name: string } }[];
 }
 
-/** A model that repeats the message or the result of a tool, calls `get_weather` if it can, and never answers `Wait`. */
+/**
+ * A model that repeats the message or the result of a tool and never answers `Wait`. It calls `get_weather` if it can, and
+ * changes preferences if it should.
+ */
 async function answerAsModel(request: IncomingMessage, response: ServerResponse): Promise<void> {
   // The host asks for the model's limits first, which this one does not publish.
   if (request.method !== 'POST') return void response.writeHead(404).end();
@@ -107,12 +137,17 @@ async function answerAsModel(request: IncomingMessage, response: ServerResponse)
   response.writeHead(200, { 'content-type': 'text/event-stream' });
   response.flushHeaders();
   if (said === 'Wait') return;
-  const canCall = tools.some(({ function: { name } }) => name === 'get_weather');
-  const call = { name: 'get_weather', arguments: '{"city":"Bern"}' };
+  const calls = [
+    { name: 'get_weather', arguments: '{"city":"Bern"}' },
+    ...(said.startsWith('Prefer')
+      ? [{ name: 'set_user_preferences', arguments: '{"tone":"dry"}' }]
+      : []),
+  ];
+  const call = calls.find(({ name }) => tools.some((tool) => tool.function.name === name));
   const toolCalls = [{ index: 0, id: 'call_1', type: 'function', function: call }];
   const isResult = last?.role === 'tool';
   const delta =
-    canCall && !isResult
+    call && !isResult
       ? { tool_calls: toolCalls }
       : { content: isResult ? `The tool said: ${parse(said)}` : `You said: ${said}` };
   const finish_reason = 'tool_calls' in delta ? 'tool_calls' : 'stop';
