@@ -24,7 +24,7 @@ export const SLOW = [
   '**/{filled-caches,reply-cache,lru-map,file-memory,fuzz,verifier-cost}.test.ts',
   'packages/host/test/sessions.test.ts',
   'packages/ucan/test/hostile-tokens.test.ts',
-  '{packages/client,compat/*}/test/*.test.tsx',
+  '{packages/client,compat/*}/test/*.test.{ts,tsx}',
 ];
 
 class SlowFirst extends BaseSequencer {

@@ -43,21 +43,32 @@ export function installPython(wanted: PythonPackage): string | undefined {
  */
 export function installLocked(folder: string): void {
   const lock = readFileSync(join(folder, 'package-lock.json'), 'utf8');
-  const installed = join(folder, 'node_modules', '.installed-lock');
-  if (existsSync(installed) && readFileSync(installed, 'utf8') === lock) return;
-  const args = ['ci', '--no-progress', '--no-audit', '--no-fund', '--loglevel=error'];
-  const { status, error, stderr } = spawnSync('npm', args, { cwd: folder, encoding: 'utf8' });
-  if (status !== 0)
-    throw new Error(`"npm ci" in ${folder} failed: ${error?.message ?? stderr.trim()}`);
-  linkPrograms(join(folder, 'node_modules', '.bin'), 'node_modules/.bin');
-  writeFileSync(installed, lock);
+  const modules = join(folder, 'node_modules');
+  if (!isInstalled(modules, lock)) {
+    const args = ['ci', '--no-progress', '--no-audit', '--no-fund', '--loglevel=error'];
+    const { status, error, stderr } = spawnSync('npm', args, { cwd: folder, encoding: 'utf8' });
+    if (status !== 0)
+      throw new Error(`"npm ci" in ${folder} failed: ${error?.message ?? stderr.trim()}`);
+    writeFileSync(join(modules, '.installed-lock'), lock);
+  }
+  // Also if nothing was installed: `npm ci` of the root removes the links.
+  linkPrograms(join(modules, '.bin'), join(ROOT, 'node_modules/.bin'));
+}
+
+const ROOT = join(import.meta.dirname, '..');
+
+function isInstalled(modules: string, lock: string): boolean {
+  const copy = join(modules, '.installed-lock');
+  if (!existsSync(copy) || readFileSync(copy, 'utf8') !== lock) return false;
+  const { devDependencies } = JSON.parse(lock).packages[''];
+  return Object.keys(devDependencies).every((name) => existsSync(join(modules, name)));
 }
 
 function linkPrograms(from: string, to: string): void {
   for (const name of existsSync(from) ? readdirSync(from) : []) {
     const link = join(to, name);
     rmSync(link, { force: true });
-    symlinkSync(relative(to, join(from, name)), link);
+    symlinkSync(relative(to, resolve(from, name)), link);
   }
 }
 

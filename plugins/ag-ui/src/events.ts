@@ -1,0 +1,235 @@
+import {
+  type AGUIEvent,
+  EventType,
+  type Interrupt,
+  PROTOCOL_VERSION,
+  type RunFinishedOutcome,
+} from '@ag-ui/core';
+import type {
+  CallerTurns,
+  ClientToolCall,
+  NumberedPart,
+  PendingQuestion,
+  SurfaceRun,
+} from '@sibyl/plugin-kit';
+import type { DoneFrame, ErrorFrame } from '@sibyl/protocol';
+
+/** What the client already has; it must not receive it twice. */
+export interface KnownCalls {
+  readonly started: ReadonlySet<string>;
+  readonly answered: ReadonlySet<string>;
+}
+
+export interface RunView {
+  readonly turns: CallerTurns;
+  readonly run: SurfaceRun;
+  /** As the client calls them. */
+  readonly threadId: string;
+  readonly runId: string;
+  readonly known: KnownCalls;
+  readonly publicUrl: string;
+}
+
+/** The events of a run. They are the same whenever they are read, so that a client can continue after any of them. */
+export async function* toEvents(
+  view: RunView,
+  parts: AsyncIterable<NumberedPart>,
+): AsyncGenerator<AGUIEvent> {
+  const mapping = new RunMapping(view);
+  for await (const part of parts)
+    yield* part.event === 'done'
+      ? mapping.end(part.data, await listPending(view, part.data))
+      : mapping.map(part);
+}
+
+const listPending = ({ turns, run }: RunView, { pending = [] }: DoneFrame) =>
+  pending.length > 0 ? turns.pending(run.sessionId) : [];
+
+/** A tool or action in a frame. */
+interface CallFrame {
+  readonly id: string;
+  readonly toolName: string;
+  readonly args: unknown;
+  readonly status: string;
+  readonly output?: string | undefined;
+  readonly error?: string | undefined;
+}
+
+class RunMapping {
+  private readonly view: RunView;
+  private readonly started: Set<string>;
+  /** What is being streamed, and its id. */
+  private open: { readonly type: 'text' | 'reasoning'; readonly id: string } | undefined;
+  private attempt = 1;
+  private segments = 0;
+  private parentId: string | undefined;
+  private failure: ErrorFrame | undefined;
+
+  constructor(view: RunView) {
+    this.view = view;
+    this.started = new Set(view.known.started);
+  }
+
+  *map(part: NumberedPart): Generator<AGUIEvent> {
+    switch (part.event) {
+      case 'run':
+        return yield* this.start(part.data.attempt);
+      case 'message':
+        return yield* this.addText(part.data.content);
+      case 'reasoning':
+        return yield* this.addReasoning(part.data.reasoning);
+      case 'tool_call':
+        return yield* this.addCall({ ...part.data, id: part.data.eventId });
+      case 'action_call':
+        return yield* this.addCall({ ...part.data, id: part.data.toolCallId });
+      case 'error':
+        this.failure = part.data;
+        return;
+      // The action or tool that it belongs to is an event already.
+      case 'browser_tool_call':
+        return;
+      default:
+        yield { type: EventType.CUSTOM, name: part.event, value: part.data };
+    }
+  }
+
+  *end(done: DoneFrame, asked: readonly PendingQuestion[]): Generator<AGUIEvent> {
+    yield* this.close();
+    const { status, usage } = done;
+    const isWaiting = (done.pending ?? []).length > 0;
+    if (status === 'failed' || (status === 'interrupted' && !isWaiting)) {
+      const { error: message = NOT_COMPLETED, code, kind } = this.failure ?? {};
+      return yield { type: EventType.RUN_ERROR, message, code: code ?? kind ?? status };
+    }
+    const { threadId, runId } = this.view;
+    const outcome: RunFinishedOutcome =
+      status === 'aborted' ? { type: 'cancelled' } : this.toOutcome(asked);
+    const tokens = usage && {
+      inputTokens: usage.inputTokens,
+      outputTokens: usage.outputTokens,
+      totalTokens: usage.inputTokens + usage.outputTokens,
+      cachedInputTokens: usage.cachedTokens,
+    };
+    yield {
+      type: EventType.RUN_FINISHED,
+      threadId,
+      runId,
+      outcome,
+      ...(tokens && { usage: [tokens] }),
+    };
+  }
+
+  private *start(attempt = 1): Generator<AGUIEvent> {
+    // A run that another host continues announces that with a second frame.
+    if (this.segments > 0) return;
+    this.attempt = attempt;
+    this.segments = 1;
+    const { threadId, runId, run } = this.view;
+    yield {
+      type: EventType.RUN_STARTED,
+      threadId,
+      runId,
+      protocolVersion: PROTOCOL_VERSION,
+      metadata: { run: { runId: run.runId, sessionId: run.sessionId } },
+    };
+  }
+
+  private *addText(text: string): Generator<AGUIEvent> {
+    // The host separates the texts of a turn by empty lines; here they are messages.
+    const delta = this.open?.type === 'text' ? text : text.replace(/^\n+/, '');
+    if (!delta) return;
+    if (this.open?.type !== 'text') {
+      yield* this.close();
+      const id = this.nextMessageId();
+      this.open = { type: 'text', id };
+      this.parentId = id;
+      yield { type: EventType.TEXT_MESSAGE_START, messageId: id, role: 'assistant' };
+    }
+    yield { type: EventType.TEXT_MESSAGE_CONTENT, messageId: this.open.id, delta };
+  }
+
+  private *addReasoning(delta: string): Generator<AGUIEvent> {
+    if (!delta) return;
+    if (this.open?.type !== 'reasoning') {
+      yield* this.close();
+      const messageId = `${this.nextMessageId()}-reasoning`;
+      this.open = { type: 'reasoning', id: messageId };
+      yield { type: EventType.REASONING_START, messageId };
+      yield { type: EventType.REASONING_MESSAGE_START, messageId, role: 'reasoning' };
+    }
+    yield { type: EventType.REASONING_MESSAGE_CONTENT, messageId: this.open.id, delta };
+  }
+
+  private *addCall(call: CallFrame): Generator<AGUIEvent> {
+    yield* this.close();
+    const { id: toolCallId, toolName: toolCallName, args, status } = call;
+    if (!this.started.has(toolCallId)) {
+      this.started.add(toolCallId);
+      this.parentId ??= this.nextMessageId();
+      const parentMessageId = this.parentId;
+      yield { type: EventType.TOOL_CALL_START, toolCallId, toolCallName, parentMessageId };
+      yield { type: EventType.TOOL_CALL_ARGS, toolCallId, delta: JSON.stringify(args) };
+      yield { type: EventType.TOOL_CALL_END, toolCallId };
+    }
+    if (status === 'isRunning') return;
+    // The next text is another message, after the result.
+    this.parentId = undefined;
+    if (this.view.known.answered.has(toolCallId)) return;
+    const content = call.output ?? call.error ?? '';
+    const messageId = `${toolCallId}-result`;
+    yield { type: EventType.TOOL_CALL_RESULT, messageId, toolCallId, content };
+  }
+
+  /** The first message of a turn has the id that the host knows it by. */
+  private nextMessageId(): string {
+    const { messageId } = this.view.run;
+    const n = this.segments;
+    this.segments += 1;
+    return this.attempt === 1 && n === 1 ? messageId : `${messageId}-${this.attempt}-${n}`;
+  }
+
+  private *close(): Generator<AGUIEvent> {
+    if (!this.open) return;
+    const { type, id: messageId } = this.open;
+    this.open = undefined;
+    if (type === 'text') return yield { type: EventType.TEXT_MESSAGE_END, messageId };
+    yield { type: EventType.REASONING_MESSAGE_END, messageId };
+    yield { type: EventType.REASONING_END, messageId };
+  }
+
+  /** Calls of the client's own tools end a run with success; questions interrupt it. */
+  private toOutcome(asked: readonly PendingQuestion[]): RunFinishedOutcome {
+    const interrupts = asked.flatMap((question) => this.toInterrupt(question));
+    if (interrupts.length > 0) return { type: 'interrupt', interrupts };
+    const pendingToolCallIds = asked.map(({ data }) => (data as ClientToolCall).toolCallId);
+    return { type: 'success', ...(pendingToolCallIds.length > 0 && { pendingToolCallIds }) };
+  }
+
+  private toInterrupt(question: PendingQuestion): Interrupt[] {
+    const { id, kind, schema, data, expiresAt, isApproval } = question;
+    if (kind === 'tool_call') return [];
+    const { publicUrl } = this.view;
+    const interrupt = {
+      id,
+      reason: isApproval ? 'approval' : kind,
+      responseSchema: schema,
+      expiresAt: new Date(expiresAt).toISOString(),
+      metadata: { data, ...(isApproval && { url: publicUrl }) },
+    };
+    return [
+      { ...interrupt, message: isApproval ? describeApproval(publicUrl) : readMessage(data) },
+    ];
+  }
+}
+
+const NOT_COMPLETED = 'The answer was not completed';
+
+const describeApproval = (url: string) =>
+  `This call needs your approval: open ${url} to approve it, or deny it here.`;
+
+function readMessage(data: unknown): string {
+  if (typeof data === 'string') return data;
+  const { message, question } = (data ?? {}) as { message?: unknown; question?: unknown };
+  const text = message ?? question;
+  return typeof text === 'string' ? text : 'The oracle needs your answer.';
+}

@@ -1,0 +1,235 @@
+import type {
+  Caller,
+  CallerTurns,
+  ClientMessage,
+  ClientToolCall,
+  PendingQuestion,
+  Surface,
+  SurfaceRun,
+} from '@sibyl/plugin-kit';
+import { RouteReply } from '@sibyl/plugin-kit';
+import { OracleError } from '@sibyl/protocol';
+import { z } from 'zod';
+import { type KnownCalls, type RunView, toEvents } from './events.js';
+
+const Text = z.string().max(100_000);
+const Id = z.string().min(1).max(200);
+const Content = z.union([z.string(), z.array(z.looseObject({ type: z.string() }))]);
+
+const Message = z.looseObject({
+  id: Id,
+  role: z.string(),
+  content: Content.nullish(),
+  toolCallId: Id.optional(),
+  error: z.string().optional(),
+  toolCalls: z.array(z.looseObject({ id: Id })).nullish(),
+});
+type Message = z.infer<typeof Message>;
+
+/** The body of `POST /v2/agent/run`, as AG-UI 1.0 defines it. */
+export const RunAgentInput = z
+  .looseObject({
+    threadId: Id,
+    runId: Id,
+    protocolVersion: z.string().optional(),
+    messages: z.array(Message),
+    tools: z
+      .array(
+        z.looseObject({ name: z.string(), description: Text, parameters: z.unknown().optional() }),
+      )
+      .default([]),
+    context: z.array(z.looseObject({ description: Text, value: Text })).default([]),
+    forwardedProps: z.unknown().optional(),
+    resume: z
+      .array(
+        z.looseObject({
+          interruptId: Id,
+          status: z.enum(['resolved', 'cancelled']),
+          payload: z.unknown().optional(),
+        }),
+      )
+      .default([]),
+  })
+  .meta({ id: 'RunAgentInput' });
+export type RunAgentInput = z.infer<typeof RunAgentInput>;
+
+interface RunsDeps {
+  readonly surface: Surface;
+  readonly publicUrl: string;
+}
+
+interface RunCall {
+  readonly caller: Caller;
+  readonly signal: AbortSignal;
+}
+
+/** Runs of AG-UI clients: each is a run of the host, and a thread is a session. */
+export class Runs {
+  constructor(private readonly deps: RunsDeps) {}
+
+  async start({ caller, signal }: RunCall, input: RunAgentInput): Promise<RouteReply> {
+    const turns = this.deps.surface.for(caller);
+    const run = (await answerQuestions(turns, input)) ?? (await continueThread(turns, input));
+    const { threadId, runId } = input;
+    return this.stream({ turns, run, threadId, runId, known: listKnown(input) }, { signal });
+  }
+
+  /** The events of a run after number `after`. */
+  async join(call: RunCall, runId: string, after: number): Promise<RouteReply> {
+    const turns = this.deps.surface.for(call.caller);
+    const run = await requireRun(turns, runId);
+    const known = { started: new Set<string>(), answered: new Set<string>() };
+    const view = { turns, run, threadId: run.sessionId, runId, known };
+    return this.stream(view, { signal: call.signal, after });
+  }
+
+  async cancel({ caller }: RunCall, runId: string): Promise<{ success: boolean }> {
+    const turns = this.deps.surface.for(caller);
+    const { sessionId } = await requireRun(turns, runId);
+    const current = await turns.currentRun(sessionId);
+    return { success: current?.runId === runId && (await turns.abort(sessionId)) };
+  }
+
+  private stream(
+    view: Omit<RunView, 'publicUrl'>,
+    { signal, after = 0 }: { readonly signal: AbortSignal; readonly after?: number },
+  ): RouteReply {
+    const parts = view.turns.read(view.run.runId, { signal });
+    const events = toEvents({ ...view, publicUrl: this.deps.publicUrl }, parts);
+    const headers = { ...SSE_HEADERS, 'X-Run-Id': view.run.runId };
+    return new RouteReply({ headers, stream: numberEvents(events, after) });
+  }
+}
+
+const SSE_HEADERS = {
+  'Content-Type': 'text/event-stream',
+  'Cache-Control': 'no-cache, no-transform',
+  'X-Accel-Buffering': 'no',
+};
+
+async function* numberEvents(events: AsyncIterable<object>, after: number) {
+  let number = 0;
+  for await (const event of events) {
+    number += 1;
+    if (number > after) yield `id: ${number}\ndata: ${JSON.stringify(event)}\n\n`;
+  }
+}
+
+async function requireRun(turns: CallerTurns, runId: string): Promise<SurfaceRun> {
+  const run = await turns.findRun(runId);
+  if (!run) throw new OracleError('run_not_found');
+  return run;
+}
+
+/** Tool calls and results that the client has: a turn that continues would repeat them. */
+const listKnown = ({ messages }: RunAgentInput): KnownCalls => ({
+  started: new Set(messages.flatMap(({ toolCalls }) => (toolCalls ?? []).map(({ id }) => id))),
+  answered: new Set(messages.flatMap(({ toolCallId }) => toolCallId ?? [])),
+});
+
+/** Adds the new messages of the user, which cancels open questions, or joins the run that answers them. */
+async function continueThread(turns: CallerTurns, input: RunAgentInput): Promise<SurfaceRun> {
+  const { threadId, messages, tools } = input;
+  const instructions = readInstructions(input);
+  const { model, timezone } = ForwardedProps.parse(input.forwardedProps ?? {});
+  return turns.continueThread({
+    threadId,
+    messages: messages.map(toClientMessage),
+    clientTools: tools.map(({ name, description, parameters }) => {
+      return { name, description, schema: Schema.parse(parameters) };
+    }),
+    ...(instructions && { instructions }),
+    ...(model !== undefined && { model }),
+    ...(timezone !== undefined && { timezone }),
+  });
+}
+
+const ForwardedProps = z
+  .object({ model: z.string().optional(), timezone: z.string().optional() })
+  .catch({});
+
+const Schema = z.record(z.string(), z.json()).catch({ type: 'object' });
+
+function readInstructions({ messages, context }: RunAgentInput): string {
+  const said = messages
+    .filter(({ role }) => role === 'system' || role === 'developer')
+    .map(readText);
+  const shown = context.map(({ description, value }) => `${description}: ${value}`);
+  return [...said, ...shown].filter(Boolean).join('\n\n');
+}
+
+const ROLES: Readonly<Record<string, ClientMessage['role']>> = {
+  user: 'user',
+  assistant: 'assistant',
+};
+
+const toClientMessage = (message: Message): ClientMessage => ({
+  id: message.id,
+  role: ROLES[message.role] ?? 'other',
+  text: readText(message),
+});
+
+function readText({ role, content }: Message): string {
+  if (typeof content === 'string') return content;
+  const other = (content ?? []).find(({ type }) => type !== 'text');
+  if (other && role === 'user') throw invalid(`Content of type ${other.type} is not supported`);
+  return (content ?? []).map(({ text }) => (typeof text === 'string' ? text : '')).join('');
+}
+
+const invalid = (message: string) => new OracleError('bad_request', { message });
+
+/** Continues a paused turn with the answers in a request; undefined if none of them is awaited. */
+async function answerQuestions(
+  turns: CallerTurns,
+  input: RunAgentInput,
+): Promise<SurfaceRun | undefined> {
+  if (leavesQuestions(input)) return undefined;
+  const sessionId = await turns.findThread(input.threadId);
+  const pending = sessionId === undefined ? [] : await turns.pending(sessionId);
+  let runId: string | undefined;
+  let missing: readonly { readonly id: string }[] = pending;
+  for (const question of pending) {
+    const answered = await answerQuestion(turns, question, input);
+    if (!answered) continue;
+    runId = answered.runId;
+    missing = answered.pending ?? [];
+  }
+  if (runId === undefined) return undefined;
+  if (missing.length > 0) throw invalid(`Answers are missing: ${missing.map(({ id }) => id)}`);
+  return requireRun(turns, runId);
+}
+
+/** A new message instead of answers: it cancels what is open. */
+const leavesQuestions = ({ messages, resume }: RunAgentInput): boolean =>
+  messages.at(-1)?.role === 'user' && resume.every(({ status }) => status === 'cancelled');
+
+async function answerQuestion(
+  turns: CallerTurns,
+  { id, kind, data, isApproval }: PendingQuestion,
+  { messages, resume }: RunAgentInput,
+) {
+  if (kind === 'tool_call') {
+    const { toolCallId } = data as ClientToolCall;
+    const result = messages.findLast((message) => message.toolCallId === toolCallId);
+    return result && turns.answer({ id, value: result.error ?? readText(result) });
+  }
+  const entry = resume.find(({ interruptId }) => interruptId === id);
+  if (!entry) return undefined;
+  if (isApproval) return deny(turns, id, entry);
+  // Without a new message the question stays open.
+  if (entry.status === 'cancelled') return undefined;
+  return turns.answer({ id, value: entry.payload });
+}
+
+const Approval = z.looseObject({ approved: z.literal(false), reason: Text.optional() });
+
+function deny(turns: CallerTurns, id: string, entry: RunAgentInput['resume'][number]) {
+  const denial = Approval.safeParse(entry.payload);
+  if (entry.status === 'resolved' && !denial.success) throw new OracleError('forbidden', SIGN);
+  const reason = denial.data?.reason;
+  return turns.deny({ id, ...(reason !== undefined && { reason }) });
+}
+
+const SIGN = {
+  message: "Approving needs the user's signature: use the oracle's page. Here it can be denied.",
+};
