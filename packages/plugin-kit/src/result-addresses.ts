@@ -37,7 +37,7 @@ interface ResultTables {
   results: { owner: string; place: string; address_hash: string };
 }
 
-/** Secret addresses for results: one who knows it may have results posted there, until it is replaced or closed. */
+/** Secret addresses for results: all who know one may have results posted there, until it is replaced or closed. */
 export class ResultAddresses {
   private readonly database: PluginDatabase<ResultTables>;
   private readonly table: 'results';

@@ -23,7 +23,7 @@ export const MatrixLink = z
   .object({
     userId: z.string(),
     status: z.enum(['pending', 'linked']).describe('`pending`: the account has not sent the code'),
-    oracleUserId: z.string().describe('The account of the oracle'),
+    oracleUserId: z.string().optional().describe('The account of the oracle, to send the code to'),
     resource: z.string().describe('What its delegation is for'),
     expiration: UnixSeconds.optional().describe('When the delegation expires'),
     code: z.string().optional().describe('What the account has to send to the oracle; shown once'),

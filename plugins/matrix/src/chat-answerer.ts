@@ -103,7 +103,7 @@ export class ChatAnswerer {
     const place = { owner: toOwner(sender), place: roomId };
     switch (choice?.toLowerCase()) {
       case 'here':
-        return `Results of schedules are posted in this room if they are sent to this address: \`${await results.open(place)}\`\n\nAnyone who knows it can have results posted here. "results off" closes it.`;
+        return `Results of schedules are posted in this room if they are sent to this address: \`${await results.open(place)}\`\n\nAll who know it can have results posted here. "results off" closes it.`;
       case 'off':
         return (await results.close(place)) ? 'Closed.' : 'It is not open.';
       default:

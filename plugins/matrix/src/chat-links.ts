@@ -46,7 +46,9 @@ export class ChatLinks {
     const { delegatedTurns, readAccount } = this.deps;
     const { owner } = key;
     const resource = this.toResource(key.userId);
-    const oracleUserId = await readAccount();
+    const oracleUserId = await readAccount().catch((cause) => {
+      throw new OracleError('plugin_failed', { message: UNREACHABLE, cause });
+    });
     const { cid, expiration } = await delegatedTurns.authorize({ owner, token, resource });
     const code = createCode();
     const expiresAt = Date.now() + CODE_MS;
@@ -98,11 +100,9 @@ export class ChatLinks {
       .where('owner', '=', owner)
       .orderBy('user_id')
       .execute();
-    const oracleUserId = await this.deps.readAccount();
     return rows.map(({ user_id: userId, linked_at }) => ({
       userId,
       status: linked_at === null ? 'pending' : 'linked',
-      oracleUserId,
       resource: this.toResource(userId),
     }));
   }
@@ -155,6 +155,8 @@ export class ChatLinks {
   }
 }
 
+const UNREACHABLE = 'The homeserver of the oracle cannot be reached; try again';
+
 const createCode = () =>
   Array.from({ length: 8 }, () => ALPHABET[randomInt(ALPHABET.length)])
     .join('')
@@ -182,7 +184,7 @@ export const listLinkRoutes = (links: ChatLinks): readonly Route[] => [
     status: 201,
     body: CreateMatrixLink,
     reply: MatrixLink,
-    errors: ['invalid_delegation', 'foreign_delegation'],
+    errors: ['invalid_delegation', 'foreign_delegation', 'plugin_failed'],
     handler: ({ caller: { did: owner }, body: { userId, delegation } }) =>
       links.begin({ owner, userId }, delegation),
   }),

@@ -273,7 +273,7 @@ function describeAnswer({ value, isDenial }: z.infer<typeof AnswerValue>): strin
 }
 
 const describeAddress = (address: string) =>
-  `Results of schedules are posted here if they are sent to this address: \`${address}\`\nAnyone who knows it can have results posted here.`;
+  `Results of schedules are posted here if they are sent to this address: \`${address}\`\nAll who know it can have results posted here.`;
 
 const GONE = 'This question is for another user, or was answered already.';
 
