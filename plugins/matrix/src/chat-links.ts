@@ -47,6 +47,7 @@ export class ChatLinks {
     const { owner } = key;
     const resource = this.toResource(key.userId);
     const oracleUserId = await readAccount().catch((cause) => {
+      if (cause instanceof OracleError) throw cause;
       throw new OracleError('plugin_failed', { message: UNREACHABLE, cause });
     });
     const { cid, expiration } = await delegatedTurns.authorize({ owner, token, resource });
@@ -184,7 +185,7 @@ export const listLinkRoutes = (links: ChatLinks): readonly Route[] => [
     status: 201,
     body: CreateMatrixLink,
     reply: MatrixLink,
-    errors: ['invalid_delegation', 'foreign_delegation', 'plugin_failed'],
+    errors: ['invalid_delegation', 'foreign_delegation', 'forbidden', 'plugin_failed'],
     handler: ({ caller: { did: owner }, body: { userId, delegation } }) =>
       links.begin({ owner, userId }, delegation),
   }),

@@ -211,8 +211,8 @@ export const MatrixConfig = z.object({
     ),
   MATRIX_CHAT: z
     .enum(['true', 'false'], { error: 'must be true or false' })
-    .prefault('false')
     .transform((value) => value === 'true')
+    .prefault('false')
     .describe('Whether the oracle answers in the rooms that it is invited to'),
   MATRIX_CHAT_ALLOW: z
     .string()

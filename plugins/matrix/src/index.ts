@@ -1,5 +1,6 @@
 import {
   definePlugin,
+  OracleError,
   repeat,
   type SetupContext,
   sharedKey,
@@ -7,7 +8,7 @@ import {
 } from '@sibyl/plugin-kit';
 import { startChat } from './chat.js';
 import { listChatTools, sendChatMedia } from './chat-files.js';
-import { listLinkRoutes } from './chat-links.js';
+import { ChatLinks, listLinkRoutes } from './chat-links.js';
 import { FileReader } from './file-reader.js';
 import { HomeserverHealth } from './health.js';
 import { findUserHomeserver, getOracleHomeserver, MatrixConfig } from './homeserver.js';
@@ -52,7 +53,7 @@ export const matrix = definePlugin({
     filesMiddleware,
     ...(chat ? [sendChatMedia(chat)] : []),
   ],
-  routes: ({ services: { chat } }) => (chat ? listLinkRoutes(chat.links) : []),
+  routes: ({ services }) => listLinkRoutes(services.links),
   getRoomState: ({ services }) => services.roomState,
 });
 
@@ -77,10 +78,25 @@ function createServices(context: SetupContext<MatrixConfig>) {
     reader: new FileReader({ health, config }),
     rooms,
     chat: chat || undefined,
+    links: chat ? chat.links : createIdleLinks(context),
     roomState,
     rounds: roomState && repeat(() => roomState.copyDue(), { everyMs: ROUND_MS, logger }),
   };
 }
+
+/** Without the chat, accounts can be listed and removed, but not linked. */
+const createIdleLinks = ({ database, delegatedTurns, oracle }: SetupContext<MatrixConfig>) =>
+  new ChatLinks({
+    database,
+    delegatedTurns,
+    oracle: oracle.did,
+    readAccount: async () => {
+      throw new OracleError('forbidden', { message: NO_CHAT });
+    },
+  });
+
+const NO_CHAT =
+  'This oracle does not answer in Matrix rooms; its operator can set MATRIX_CHAT=true';
 
 /** Runs in the background: the room exists without the user, so the turn need not wait. */
 async function inviteUser(

@@ -3,11 +3,6 @@ export const bundledVariables: Readonly<Record<string, Readonly<Record<string, s
   chain: { GATEWAY_URL: 'http://127.0.0.1:1' },
   claims: { CLAIMS_URL: 'https://claims.invalid', CRON_SECRET: 'a secret of the cron' },
   credits: { CREDITS_ENABLED: 'true', CREDITS_INITIAL_GRANT: '1000000000' },
-  matrix: {
-    MATRIX_BASE_URL: 'http://127.0.0.1:1',
-    MATRIX_ACCESS_TOKEN: 'a token',
-    MATRIX_CHAT: 'true',
-  },
   mcp: { MCP_USER_SERVERS: 'true' },
   slack: { SLACK_SIGNING_SECRET: 'a signing secret', SLACK_BOT_TOKEN: 'xoxb-token' },
 };
