@@ -1,52 +1,38 @@
 // Signs a user in at a FastMCP server with OAuth, through a real host: its tool works for that user and not for another.
-// Exit codes: 0 passed, 1 failed, 77 skipped with the reason on the last line.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { json } from 'node:stream/consumers';
-import { setTimeout as delay } from 'node:timers/promises';
-import { buildIfChanged, MAIN } from './build.ts';
-import { getVenv, installPython, SKIPPED, startService } from './third-party.ts';
+import { MAIN } from './build.ts';
+import {
+  type CheckContext,
+  createUser,
+  getVenv,
+  runCheck,
+  startForeign,
+  startService,
+} from './third-party.ts';
 
 const FASTMCP = { name: 'fastmcp', version: '4.1.0' };
 const PUBLIC_URL = 'https://oracle.example';
-const START_TIMEOUT_MS = 60_000;
 
-process.exitCode = await main();
-
-async function main(): Promise<number> {
-  const reason = installPython(FASTMCP);
-  if (reason) {
-    console.log(`FastMCP skipped: ${reason}`);
-    return SKIPPED;
-  }
-  const failure = await buildIfChanged();
-  if (failure) return failure;
-  const started: (() => unknown)[] = [];
-  try {
-    await checkSignIn(await startAll(started));
-    console.log('FastMCP: the tool works for the user who signed in, and not for another');
-    return 0;
-  } catch (error) {
-    console.log(error);
-    return 1;
-  } finally {
-    for (const stop of started.reverse()) await stop();
-  }
-}
+process.exitCode = await runCheck('FastMCP', FASTMCP, async (context) => {
+  await checkSignIn(await startAll(context));
+  console.log('FastMCP: the tool works for the user who signed in, and not for another');
+});
 
 /** Starts everything; returns the address of the host. */
-async function startAll(started: (() => unknown)[]): Promise<string> {
-  const folder = mkdtempSync(join(tmpdir(), 'sibyl-fastmcp-'));
-  started.push(() => rmSync(folder, { recursive: true, force: true }));
+async function startAll(context: CheckContext): Promise<string> {
+  const { folder, started } = context;
   const model = await listen(createServer(answerAsModel));
   started.push(() => model.server.close());
-  const vault = await startVault(started);
+  const { url: vault } = await startForeign(context, {
+    command: join(getVenv(FASTMCP), 'bin/python'),
+    args: (port) => ['scripts/conformance/fastmcp-server.py', String(port)],
+    path: '/mcp',
+  });
   const host = await startService([MAIN], {
     PORT: '0',
     DATA_DIR: folder,
@@ -62,14 +48,14 @@ async function startAll(started: (() => unknown)[]): Promise<string> {
 
 async function checkSignIn(url: string): Promise<void> {
   const [alice, bob] = [await createUser(url), await createUser(url)];
-  assert.equal(await alice.ask(), 'no tool');
+  assert.equal(await add(alice), 'no tool');
   const started = await alice.send('POST', '/mcp/servers/vault/sign-in', {});
   const code = await openInBrowser(started.url, url);
   const foreign = await bob.send('POST', '/mcp/servers/vault/sign-in/confirm', { code });
   assert.equal(foreign.statusCode, 400);
   await alice.send('POST', '/mcp/servers/vault/sign-in/confirm', { code });
-  assert.match(await alice.ask(), /42/);
-  assert.equal(await bob.ask(), 'no tool');
+  assert.match(await add(alice), /42/);
+  assert.equal(await add(bob), 'no tool');
   const { servers } = await bob.send('GET', '/mcp/servers');
   assert.equal(servers[0].state, 'sign_in_required');
 }
@@ -87,28 +73,8 @@ async function openInBrowser(address: string, hostUrl: string): Promise<string> 
   return assert.fail('too many redirects');
 }
 
-async function createUser(url: string) {
-  const { generateSigner, mintAuthInvocation } = await import('@sibyl/ucan');
-  const card = await (await fetch(`${url}/.well-known/oracle.json`)).json();
-  const { did } = card as { did: string };
-  const minted = mintAuthInvocation({ signer: generateSigner(), audience: did, ttlSeconds: 600 });
-  const headers = {
-    authorization: `Bearer ${minted.ok?.token}`,
-    'x-auth-type': 'ucan',
-    'content-type': 'application/json',
-  };
-  // biome-ignore lint/suspicious/noExplicitAny: the assertions state what is expected.
-  const send = async (method: string, path: string, body?: object): Promise<any> => {
-    const init = { method, headers, ...(body && { body: JSON.stringify(body) }) };
-    return (await fetch(url + path, init)).json();
-  };
-  const ask = async (): Promise<string> => {
-    const { sessionId } = await send('POST', '/sessions', {});
-    const reply = await send('POST', `/messages/${sessionId}`, { message: 'Add 20 and 22' });
-    return reply.message.content;
-  };
-  return { send, ask };
-}
+const add = async (user: Awaited<ReturnType<typeof createUser>>): Promise<string> =>
+  (await user.ask('Add 20 and 22')).message.content;
 
 interface ChatRequest {
   readonly messages: readonly { readonly role: string; readonly content: string }[];
@@ -136,22 +102,6 @@ async function answerAsModel(request: IncomingMessage, response: ServerResponse)
   response.write(`data: ${JSON.stringify({ choices: [{ index: 0, delta }] })}\n\n`);
   const end = { choices: [{ index: 0, delta: {}, finish_reason }] };
   response.end(`data: ${JSON.stringify(end)}\n\ndata: [DONE]\n\n`);
-}
-
-async function startVault(started: (() => unknown)[]): Promise<string> {
-  const { server, port } = await listen(createServer());
-  server.close();
-  await once(server, 'close');
-  const args = ['scripts/conformance/fastmcp-server.py', String(port)];
-  const child = spawn(join(getVenv(FASTMCP), 'bin/python'), args, { stdio: 'ignore' });
-  started.push(() => child.kill('SIGKILL'));
-  const url = `http://127.0.0.1:${port}`;
-  const deadline = performance.now() + START_TIMEOUT_MS;
-  while (performance.now() < deadline) {
-    if (await fetch(`${url}/mcp`).catch(() => undefined)) return url;
-    await delay(200);
-  }
-  throw new Error('FastMCP did not start');
 }
 
 async function listen(server: Server): Promise<{ server: Server; port: number }> {

@@ -1,56 +1,46 @@
 // Runs a host with a real Synapse and its default rate limits: thirty new users save preferences, and all are there at once;
-// the copies in Matrix follow at the pace that Synapse permits. Then Synapse hangs.
-// Exit codes: 0 passed, 1 failed, 77 skipped with the reason on the last line.
+// the copies in Matrix follow at the pace that Synapse permits. Then Synapse hangs. Before that, a user talks to
+// the oracle in rooms.
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
+import { type ChildProcess, spawnSync } from 'node:child_process';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
-import { buildIfChanged, MAIN } from './build.ts';
-import { getVenv, installPython, SKIPPED, startService } from './third-party.ts';
+import { MAIN } from './build.ts';
+import {
+  type CheckContext,
+  createUser,
+  getVenv,
+  runCheck,
+  startForeign,
+  startService,
+  waitFor,
+} from './third-party.ts';
 
 const SYNAPSE = { name: 'matrix-synapse', version: '1.163.2' };
 const NEW_USERS = 30;
-const TIMEOUT_MS = 180_000;
 
-process.exitCode = await main();
+process.exitCode = await runCheck('Synapse', SYNAPSE, check);
 
-async function main(): Promise<number> {
-  const reason = installPython(SYNAPSE);
-  if (reason) {
-    console.log(`Synapse skipped: ${reason}`);
-    return SKIPPED;
-  }
-  const failure = await buildIfChanged();
-  if (failure) return failure;
-  const started: (() => unknown)[] = [];
-  try {
-    await check(started);
-    return 0;
-  } catch (error) {
-    console.log(error);
-    return 1;
-  } finally {
-    for (const stop of started.reverse()) await stop();
-  }
-}
-
-async function check(started: (() => unknown)[]): Promise<void> {
-  const folder = mkdtempSync(join(tmpdir(), 'sibyl-synapse-'));
-  started.push(() => rmSync(folder, { recursive: true, force: true }));
-  const synapse = await startSynapse(folder, started);
-  const host = await startService([MAIN], {
+async function check(context: CheckContext): Promise<void> {
+  const { folder, started } = context;
+  const synapse = await startSynapse(context);
+  const env = {
     PORT: '0',
     DATA_DIR: join(folder, 'data'),
+    MODEL: 'offline',
     MATRIX_BASE_URL: synapse.url,
-    MATRIX_ACCESS_TOKEN: synapse.token,
+    MATRIX_ACCESS_TOKEN: synapse.oracle.token,
+    MATRIX_CHAT: 'true',
     OUTGOING_ALLOW: '127.0.0.1',
-  });
+  };
+  let host = await startService([MAIN], env);
   started.push(() => host.stop());
+  await checkChat(synapse, host.url, async () => {
+    await host.stop();
+    return async () => {
+      host = await startService([MAIN], env);
+    };
+  });
   const users = await savePreferences(host.url);
   await waitFor('five copies in Matrix', async () => (await readCopies(synapse)).length >= 5);
   for (const copy of await readCopies(synapse)) assert.match(copy.language, /^Spanish$/);
@@ -60,6 +50,92 @@ async function check(started: (() => unknown)[]): Promise<void> {
   await checkHanging(users[0] ?? assert.fail('no user'), await createUser(host.url));
 }
 
+/** Alice invites the oracle, asks in threads, links her account, and finds an encrypted room refused. */
+async function checkChat(
+  { alice, oracle }: Synapse,
+  url: string,
+  stopHost: () => Promise<() => Promise<void>>,
+): Promise<void> {
+  const room = await openRoom(alice, oracle);
+  const root = await room.say('count to 3');
+  await room.expectAnswers(1, /1[\s\S]*2[\s\S]*3/);
+  const [answer] = await room.readAnswers();
+  assert.equal(answer?.content['m.relates_to']?.event_id, root, JSON.stringify(answer));
+  const user = await createUser(url);
+  const delegation = user.delegate('oracle/run', `matrix/${encodeURIComponent(alice.userId)}`);
+  const link = await user.send('POST', '/matrix/links', { userId: alice.userId, delegation });
+  await room.say(link.code ?? assert.fail(JSON.stringify(link)));
+  await room.expectAnswers(2, new RegExp(user.did));
+  await room.say('count to 3');
+  await room.expectAnswers(3, /1[\s\S]*2[\s\S]*3/);
+  assert.equal((await user.send('GET', '/sessions')).sessions.length, 1);
+  const start = await stopHost();
+  await room.say('count to 4');
+  await start();
+  await room.expectAnswers(4, /4/);
+  const encryption = {
+    type: 'm.room.encryption',
+    state_key: '',
+    content: { algorithm: 'm.megolm.v1.aes-sha2' },
+  };
+  const secret = await openRoom(alice, oracle, [encryption]);
+  await secret.say('…', 'm.room.encrypted');
+  await secret.expectAnswers(1, /encrypted/);
+  assert.equal((await room.readAnswers()).length, 4);
+  console.log('Synapse: the oracle answers in threads, as the linked user, once across a restart');
+}
+
+interface Account {
+  readonly userId: string;
+  readonly token: string;
+  // biome-ignore lint/suspicious/noExplicitAny: the assertions state what is expected.
+  call(method: string, path: string, body?: object): Promise<any>;
+}
+
+let transactions = 0;
+
+/** A room with the oracle, seen by its creator. */
+async function openRoom(account: Account, oracle: Account, state: readonly object[] = []) {
+  const { room_id: id } = await account.call('POST', '/createRoom', {
+    preset: 'private_chat',
+    invite: [oracle.userId],
+    initial_state: state,
+  });
+  const path = `/rooms/${encodeURIComponent(id)}`;
+  await waitFor('the oracle in the room', async () => {
+    const { joined } = await account.call('GET', `${path}/joined_members`);
+    return Object.hasOwn(joined, oracle.userId);
+  });
+  const readAnswers = async () => {
+    const { chunk } = await account.call('GET', `${path}/messages?dir=b&limit=100`);
+    const sent = (chunk as RoomEvent[]).filter(({ sender }) => sender === oracle.userId);
+    return sent.filter(({ type }) => type === 'm.room.message').reverse();
+  };
+  return {
+    readAnswers,
+    say: async (body: string, type = 'm.room.message'): Promise<string> => {
+      transactions += 1;
+      const plain = { msgtype: 'm.text', body };
+      const cipher = { algorithm: 'm.megolm.v1.aes-sha2', ciphertext: body };
+      const content = type === 'm.room.message' ? plain : cipher;
+      const sent = await account.call('PUT', `${path}/send/${type}/${transactions}`, content);
+      return sent.event_id ?? assert.fail(JSON.stringify(sent));
+    },
+    expectAnswers: async (count: number, last: RegExp) => {
+      await waitFor(`answer ${count}`, async () => (await readAnswers()).length >= count);
+      const answers = await readAnswers();
+      assert.equal(answers.length, count);
+      assert.match(answers.at(-1)?.content.body ?? '', last);
+    },
+  };
+}
+
+interface RoomEvent {
+  readonly type: string;
+  readonly sender: string;
+  readonly content: { readonly body?: string; readonly 'm.relates_to'?: { event_id: string } };
+}
+
 type User = Awaited<ReturnType<typeof createUser>>;
 
 async function savePreferences(url: string): Promise<User[]> {
@@ -67,7 +143,7 @@ async function savePreferences(url: string): Promise<User[]> {
   const users: User[] = [];
   for (let i = 0; i < NEW_USERS; i += 1) {
     const user = await createUser(url);
-    await user.ask('Please answer in Spanish from now on.');
+    await ask(user, 'Please answer in Spanish from now on.');
     users.push(user);
   }
   const seconds = Math.round((performance.now() - startedAt) / 1000);
@@ -77,18 +153,24 @@ async function savePreferences(url: string): Promise<User[]> {
   return users;
 }
 
+async function ask(user: User, message: string, more: object = {}) {
+  const reply = await user.ask(message, more);
+  assert.equal(reply.status, 'finished', JSON.stringify(reply));
+  return reply;
+}
+
 /** Turns of users of the homeserver continue with a warning, those of others without. */
 async function checkHanging(alice: User, bob: User): Promise<void> {
-  const before = await measure(() => bob.ask('count to 3'));
+  const before = await measure(() => ask(bob, 'count to 3'));
   const attachments = [{ mxcUri: 'mxc://test/a', filename: 'a.txt', mimetype: 'text/plain' }];
-  const slow = await measure(() => alice.ask('count to 3', { attachments }));
+  const slow = await measure(() => ask(alice, 'count to 3', { attachments }));
   assert.match(JSON.stringify(slow.result.warnings), /the homeserver does not answer/);
   await waitFor('the warning', async () => {
-    const { warnings = [] } = await alice.ask('count to 3', { attachments });
+    const { warnings = [] } = await ask(alice, 'count to 3', { attachments });
     return JSON.stringify(warnings).includes('homeserver_unavailable');
   });
   assert.equal((await alice.send('GET', '/user-preferences')).language, 'Spanish');
-  const other = await measure(() => bob.ask('count to 3'));
+  const other = await measure(() => ask(bob, 'count to 3'));
   assert.equal(other.result.warnings, undefined);
   const [a, b, c] = [before, slow, other].map(({ ms }) => Math.round(ms));
   console.log(`Synapse hangs: turns of others ${a} → ${c} ms, the first turn with a file ${b} ms`);
@@ -99,96 +181,67 @@ async function measure<T>(work: () => Promise<T>): Promise<{ result: T; ms: numb
   return { result: await work(), ms: performance.now() - startedAt };
 }
 
-async function createUser(url: string) {
-  const { generateSigner, mintAuthInvocation } = await import('@sibyl/ucan');
-  const card = await (await fetch(`${url}/.well-known/oracle.json`)).json();
-  const { did: audience } = card as { did: string };
-  const { ok } = mintAuthInvocation({ signer: generateSigner(), audience, ttlSeconds: 900 });
-  const headers = {
-    authorization: `Bearer ${ok?.token}`,
-    'x-auth-type': 'ucan',
-    'content-type': 'application/json',
-  };
-  // biome-ignore lint/suspicious/noExplicitAny: the assertions state what is expected.
-  const send = async (method: string, path: string, body?: object): Promise<any> => {
-    const init = { method, headers, ...(body && { body: JSON.stringify(body) }) };
-    return (await fetch(url + path, init)).json();
-  };
-  const ask = async (message: string, more: object = {}) => {
-    const { sessionId } = await send('POST', '/sessions', {});
-    const reply = await send('POST', `/messages/${sessionId}`, { message, ...more });
-    assert.equal(reply.status, 'finished', JSON.stringify(reply));
-    return reply;
-  };
-  return { send, ask };
-}
-
 interface Synapse {
   readonly url: string;
-  readonly token: string;
+  readonly oracle: Account;
+  readonly alice: Account;
   readonly child: ChildProcess;
 }
 
 /** Starts Synapse with the configuration that it generates itself; only its address differs. */
-async function startSynapse(folder: string, started: (() => unknown)[]): Promise<Synapse> {
+async function startSynapse(context: CheckContext): Promise<Synapse> {
+  const { folder } = context;
   const venv = resolve(getVenv(SYNAPSE));
   const config = join(folder, 'homeserver.yaml');
   const module = ['-m', 'synapse.app.homeserver', '--config-path', config];
   const generate = ['--server-name', 'test', '--generate-config', '--report-stats=no'];
   run(join(venv, 'bin/python'), [...module, ...generate], folder);
-  const port = await findFreePort();
-  const text = readFileSync(config, 'utf8').replace('port: 8008', `port: ${port}`);
-  assert.ok(text.includes(String(port)), text);
-  writeFileSync(config, text);
-  const child = spawn(join(venv, 'bin/python'), module, { cwd: folder, stdio: 'ignore' });
-  started.push(() => child.kill('SIGKILL'));
-  const url = `http://127.0.0.1:${port}`;
-  await waitFor('Synapse', async () => (await fetch(`${url}/_matrix/client/versions`)).ok);
-  const account = ['-u', 'oracle', '-p', 'secret', '--no-admin', '-c', config, url];
-  run(join(venv, 'bin/register_new_matrix_user'), account, folder);
-  const identifier = { type: 'm.id.user', user: 'oracle' };
-  const login = { type: 'm.login.password', identifier, password: 'secret' };
-  const response = await fetch(`${url}/_matrix/client/v3/login`, {
-    method: 'POST',
-    body: JSON.stringify(login),
+  const { url, child } = await startForeign(context, {
+    command: join(venv, 'bin/python'),
+    cwd: folder,
+    path: '/_matrix/client/versions',
+    args: (port) => {
+      const text = readFileSync(config, 'utf8').replace('port: 8008', `port: ${port}`);
+      assert.ok(text.includes(String(port)), text);
+      writeFileSync(config, text);
+      return module;
+    },
   });
-  const { access_token: token } = (await response.json()) as { access_token: string };
-  return { url, token, child };
+  const register = async (user: string): Promise<Account> => {
+    const account = ['-u', user, '-p', 'secret', '--no-admin', '-c', config, url];
+    run(join(venv, 'bin/register_new_matrix_user'), account, folder);
+    return logIn(url, user);
+  };
+  return { url, child, oracle: await register('oracle'), alice: await register('alice') };
+}
+
+async function logIn(url: string, user: string): Promise<Account> {
+  const send = async (token: string | undefined, method: string, path: string, body?: object) => {
+    const response = await fetch(`${url}/_matrix/client/v3${path}`, {
+      method,
+      headers: token ? { authorization: `Bearer ${token}` } : {},
+      ...(body && { body: JSON.stringify(body) }),
+    });
+    return response.json();
+  };
+  const identifier = { type: 'm.id.user', user };
+  const login = { type: 'm.login.password', identifier, password: 'secret' };
+  const { access_token: token, user_id: userId } = await send(undefined, 'POST', '/login', login);
+  return { token, userId, call: (method, path, body) => send(token, method, path, body) };
 }
 
 /** The preferences in the rooms of the oracle. */
-async function readCopies({ url, token }: Synapse): Promise<{ language: string }[]> {
-  const get = (path: string) =>
-    fetch(`${url}/_matrix/client/v3${path}`, { headers: { authorization: `Bearer ${token}` } });
-  const { joined_rooms: rooms } = (await (await get('/joined_rooms')).json()) as {
-    joined_rooms: string[];
-  };
-  const copies = rooms.map(async (room) => {
+async function readCopies({ oracle }: Synapse): Promise<{ language: string }[]> {
+  const { joined_rooms: rooms } = await oracle.call('GET', '/joined_rooms');
+  const copies = (rooms as string[]).map(async (room) => {
     const path = `/rooms/${encodeURIComponent(room)}/state/org.sibyl.room_state/user-preferences`;
-    const response = await get(path);
-    return response.ok ? [(await response.json()) as { language: string }] : [];
+    const copy = await oracle.call('GET', path);
+    return copy.errcode ? [] : [copy as { language: string }];
   });
   return (await Promise.all(copies)).flat();
-}
-
-async function waitFor(what: string, isThere: () => Promise<boolean>): Promise<void> {
-  for (const deadline = performance.now() + TIMEOUT_MS; performance.now() < deadline; ) {
-    if (await isThere().catch(() => false)) return;
-    await delay(500);
-  }
-  throw new Error(`${what}: not within ${TIMEOUT_MS / 1000} s`);
 }
 
 function run(command: string, args: readonly string[], cwd: string): void {
   const { status, stderr, error } = spawnSync(command, args, { cwd, encoding: 'utf8' });
   if (status !== 0) throw new Error(`${command} failed: ${error ?? stderr}`);
-}
-
-async function findFreePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }

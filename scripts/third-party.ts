@@ -1,7 +1,20 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
 import { join, relative, resolve } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { buildIfChanged } from './build.ts';
 
 /** The exit code of a check that cannot run here; it has printed why. */
 export const SKIPPED = 77;
@@ -107,6 +120,122 @@ function installOnce(folder: string, steps: readonly (readonly string[])[]): str
     return `"${[command, ...args].join(' ')}" failed: ${cause}`;
   }
   return undefined;
+}
+
+/** What a check with a program of others has at its disposal. */
+export interface CheckContext {
+  /** A new folder, deleted at the end. */
+  readonly folder: string;
+  /** What to stop or close at the end, in reverse order. */
+  readonly started: (() => unknown)[];
+}
+
+/**
+ * Installs a package, builds this project if it has changed, and runs a check.
+ * Returns the exit code: 0 passed, 1 failed, 77 skipped with the reason on the last line.
+ */
+export async function runCheck(
+  title: string,
+  wanted: PythonPackage,
+  check: (context: CheckContext) => Promise<void>,
+): Promise<number> {
+  const reason = installPython(wanted);
+  if (reason) {
+    console.log(`${title} skipped: ${reason}`);
+    return SKIPPED;
+  }
+  const failure = await buildIfChanged();
+  if (failure) return failure;
+  const folder = mkdtempSync(join(tmpdir(), `sibyl-${wanted.name}-`));
+  const started: (() => unknown)[] = [() => rmSync(folder, { recursive: true, force: true })];
+  try {
+    await check({ folder, started });
+    return 0;
+  } catch (error) {
+    console.log(error);
+    return 1;
+  } finally {
+    for (const stop of started.reverse()) await stop();
+  }
+}
+
+/** Starts a program of others on a free port, and waits until its address answers. */
+export async function startForeign(
+  { started }: Pick<CheckContext, 'started'>,
+  { command, args, cwd, path }: ForeignProgram,
+): Promise<ForeignService> {
+  const port = await findFreePort();
+  const child = spawn(command, await args(port), { stdio: 'ignore', ...(cwd && { cwd }) });
+  const ended = once(child, 'close');
+  const stop = async () => {
+    child.kill('SIGKILL');
+    await ended;
+  };
+  started.push(stop);
+  const url = `http://127.0.0.1:${port}`;
+  await waitFor(command, async () => (await fetch(`${url}${path}`)).status < 500);
+  return { url, child, stop };
+}
+
+interface ForeignProgram {
+  readonly command: string;
+  readonly args: (port: number) => readonly string[] | Promise<readonly string[]>;
+  readonly cwd?: string;
+  /** Answers once the program is ready. */
+  readonly path: string;
+}
+
+interface ForeignService extends Service {
+  readonly child: ChildProcess;
+}
+
+const TIMEOUT_MS = 180_000;
+
+/** Waits for a condition; one that throws is not met. */
+export async function waitFor(what: string, isMet: () => Promise<boolean>): Promise<void> {
+  for (const deadline = performance.now() + TIMEOUT_MS; performance.now() < deadline; ) {
+    if (await isMet().catch(() => false)) return;
+    await delay(300);
+  }
+  throw new Error(`${what}: not within ${TIMEOUT_MS / 1000} s`);
+}
+
+async function findFreePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+/** A new user of a host: sends signed requests. */
+export async function createUser(url: string) {
+  const { generateSigner, mintAuthInvocation, mintDelegation } = await import('@sibyl/ucan');
+  const card = await (await fetch(`${url}/.well-known/oracle.json`)).json();
+  const { did: audience } = card as { did: string };
+  const signer = generateSigner();
+  const { ok } = mintAuthInvocation({ signer, audience, ttlSeconds: 900 });
+  const headers = { authorization: `Bearer ${ok?.token}`, 'x-auth-type': 'ucan' };
+  // biome-ignore lint/suspicious/noExplicitAny: the assertions state what is expected.
+  const send = async (method: string, path: string, body?: object): Promise<any> => {
+    const json = { ...headers, 'content-type': 'application/json' };
+    const init = { method, headers: json, ...(body && { body: JSON.stringify(body) }) };
+    return (await fetch(url + path, init)).json();
+  };
+  /** Sends a message in a new session. */
+  const ask = async (message: string, more: object = {}) => {
+    const { sessionId } = await send('POST', '/sessions', {});
+    return send('POST', `/messages/${sessionId}`, { message, ...more });
+  };
+  const delegate = (can: string, resource: string) =>
+    mintDelegation({
+      signer,
+      audience,
+      capabilities: [{ can, with: `ixo:oracle:${audience}:${resource}` }],
+      expiration: Math.floor(Date.now() / 1000) + 900,
+    }).ok?.token;
+  return { did: signer.did, headers, send, ask, delegate };
 }
 
 /** A process that listens on an address. */
