@@ -20,7 +20,7 @@ export const SLOW = [
   'packages/host/test/{attacks-*,hostile-files,slow-reader,slack-load,long-histories,unhandled-errors}.test.ts',
   'packages/host/test/{declared-schemas,socket-events,socket-limits}.test.ts',
   'packages/gateway/test/{robustness,memory,outage,pool,watch}.test.ts',
-  'scripts/{snippets,shell-examples,start,file-lock,soak,deployment,proxies}.test.ts',
+  'scripts/{build,snippets,shell-examples,start,file-lock,soak,deployment,proxies}.test.ts',
   '**/{filled-caches,reply-cache,lru-map,file-memory,fuzz,verifier-cost}.test.ts',
   'packages/host/test/sessions.test.ts',
   'packages/ucan/test/hostile-tokens.test.ts',

@@ -1,6 +1,6 @@
 // Compiles every package, builds the page, then bundles the host, since loading its 1,500 modules one by one would take most of its start.
 import { spawn, spawnSync } from 'node:child_process';
-import { mkdirSync, readdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import { globSync, mkdirSync, readdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Plugin } from 'rolldown';
@@ -56,28 +56,35 @@ interface Step {
   readonly sources: readonly string[];
 }
 
+/** What every step depends on. */
+const SHARED = ['package-lock.json', 'tsconfig.base.json', 'scripts/build.ts'];
+
+const listPackages = (...names: readonly string[]) => names.map((name) => `packages/${name}/src`);
+
 const PAGE: Step = {
   output: 'packages/web/dist/index.html',
   sources: [
-    'packages/web/src',
+    ...SHARED,
+    ...listPackages('web', 'client', 'protocol', 'ucan'),
+    'packages/web/vite.config.ts',
     'packages/web/public',
     'packages/web/index.html',
-    'packages/client/src',
   ],
 };
-const HOST: Step = { output: MAIN, sources: ['packages', 'plugins'] };
+const HOST: Step = {
+  output: MAIN,
+  sources: [
+    ...SHARED,
+    ...listPackages('host', 'plugin-kit', 'protocol', 'safe-fetch', 'server-kit', 'ucan'),
+    ...globSync('plugins/*/src'),
+  ],
+};
 
 async function runStep(title: string, step: Step, run: () => Promise<void>): Promise<void> {
-  const isCurrent = listStepSources(step).every((path) => readMtime(path) < readMtime(step.output));
+  const isCurrent = step.sources.every((path) => readMtime(path) < readMtime(step.output));
   console.log(isCurrent ? `${title}: nothing has changed` : title);
   if (!isCurrent) await run();
 }
-
-/** Of a folder with packages, the source of each. */
-const listStepSources = ({ sources }: Step): string[] =>
-  sources.flatMap((path) =>
-    path.includes('/') ? [path] : readdirSync(path).map((name) => join(path, name, 'src')),
-  );
 
 /** Lists the packages as the compiler reaches them; it skips those that have not changed. */
 function compileQuickly(): Promise<number> {

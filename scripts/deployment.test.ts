@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { parse } from 'yaml';
+import { createOracleClient, createSigner } from '../packages/client/src/index.js';
 import {
   type AnsweringModel,
   startAnsweringModel,
@@ -179,6 +180,17 @@ describe.each(proxies)('$config', (proxy) => {
   it.skipIf(!path)(`${proxy.name} passes on messages, streams and sockets`, async () => {
     const url = await startProxy(proxy, path);
     await exchange([url, url, url]);
+  });
+
+  it.skipIf(!path)(`${proxy.name} passes on a file of 8 MB`, async () => {
+    const url = await startProxy(proxy, path);
+    const alice = new TestUser({ url, did: await readDid(url) });
+    const client = createOracleClient({ url, signer: createSigner(alice.signer) });
+    const bytes = new Uint8Array(8 * 1024 * 1024).fill(97);
+    const { fileId, size } = await client.files.upload(bytes, { name: 'large.txt' });
+    expect(size).toBe(bytes.length);
+    const stored = await (await client.files.download(fileId)).arrayBuffer();
+    expect(stored.byteLength).toBe(bytes.length);
   });
 
   it.skipIf(!path)(`${proxy.name} continues while a host is stopped`, async () => {

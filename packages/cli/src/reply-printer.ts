@@ -146,5 +146,8 @@ function describeValue(value: unknown): string {
   return typeof value === 'object' && value !== null ? describeFields(value) : String(value);
 }
 
-const describeNested = (value: unknown): string =>
-  typeof value === 'object' && value !== null ? JSON.stringify(value) : String(value);
+/** Of an object that has a text, that text. */
+function describeNested(value: unknown): string {
+  if (typeof value !== 'object' || value === null) return String(value);
+  return 'text' in value && typeof value.text === 'string' ? value.text : JSON.stringify(value);
+}

@@ -28,6 +28,21 @@ describe.each(bundledPlugins.map((plugin) => ({ plugin, name: plugin.name })))(
   },
 );
 
+it('GET /plugins suggests only what the offline model answers while it is the model', async () => {
+  const host = await startHost({ env: everything });
+  const user = new TestUser(host);
+  const { plugins } = (await user.request('GET', '/plugins')).body;
+  const examples: string[] = plugins.flatMap((plugin: { examples: string[] }) => plugin.examples);
+  expect(examples).toContain('Call me Sam.');
+  expect(examples).not.toContain('Remind me in two hours.');
+  for (const message of examples) {
+    const sessionId = await openSession(user);
+    const { body } = await user.request('POST', `/messages/${sessionId}`, { body: { message } });
+    expect(body.message.content, message).not.toMatch(/offline model|did not work|[{}]/);
+  }
+  await host.close();
+});
+
 it('all bundled plugins work together, and the host without any', async () => {
   for (const [bundled, loaded] of [
     [bundledPlugins, names],

@@ -176,6 +176,7 @@ it.each([
     'I used x. Is open: true. By day: mon 1, tue none.',
   ],
   ['{"rows":[{"id":1,"text":"Tea"},{"a":[1,2]}]}', 'I used x. Rows: \n\n- Tea\n- a 1, 2.'],
+  ['{"id":"01a1","createdAt":"2030","name":"Tea"}', 'I used x. Name: Tea.'],
   ['[1,"two"]', 'I have done it: 1, two'],
   ['42', 'I have done it: 42'],
 ])('createOfflineModel reports %s in words', async (output, text) => {
@@ -196,6 +197,10 @@ it('createOfflineModel recalls facts and says what it found', async () => {
     'I remember:\n\n- I work on soil',
   );
   expect(await report([])).toBe('I do not remember anything about that.');
+  const output = JSON.stringify({ id: 'a', text: 'I work on soil', createdAt: '2030-01-01' });
+  const results = [{ id: '1', name: 'remember', output, isError: false }];
+  const stored = await parts({ messages: [{ role: 'tool', results }] });
+  expect(textIn(stored)).toBe('I will remember: I work on soil');
 });
 
 it.each([

@@ -181,13 +181,18 @@ export const recallFacts: Intent = ({ said, tools, step }) => {
   return query ? { calls: [{ name: 'recall', input: { query } }] } : undefined;
 };
 
+const Remembered = z.object({ text: z.string() });
 const Recalled = z.object({ facts: z.array(z.object({ text: z.string() })) });
 
-/** Says what was found. */
+/** Says what was stored or found. */
 export const reportFacts: Intent = ({ results }) => {
   const [result] = results;
-  if (result?.name !== 'recall' || result.isError) return undefined;
-  const { data } = Recalled.safeParse(parseResult(result.output));
+  if (!result || result.isError || results.length > 1) return undefined;
+  const value = parseResult(result.output);
+  const stored = result.name === 'remember' ? Remembered.safeParse(value).data : undefined;
+  if (stored) return { text: `I will remember: ${stored.text}` };
+  if (result.name !== 'recall') return undefined;
+  const { data } = Recalled.safeParse(value);
   if (!data) return undefined;
   if (data.facts.length === 0) return { text: 'I do not remember anything about that.' };
   return { text: `I remember:\n\n${data.facts.map(({ text }) => `- ${text}`).join('\n')}` };

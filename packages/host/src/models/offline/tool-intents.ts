@@ -160,10 +160,14 @@ export function parseResult(output: string): unknown {
 const isFields = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
+/** Fields that say nothing to people. */
+const FOR_PROGRAMS = /^id$|Id$|_id$|^(created|updated)_?at$/i;
+
 /** A result in words, never as JSON: `{"rolls": [3, 4]}` becomes `Rolls: 3, 4.` */
 function describe(value: unknown): string {
   if (!isFields(value)) return Array.isArray(value) ? describeList(value) : describeValue(value);
-  const sentences = Object.entries(value).map(([name, field]) => {
+  const shown = Object.entries(value).filter(([name]) => !FOR_PROGRAMS.test(name));
+  const sentences = shown.map(([name, field]) => {
     const words = name
       .replaceAll(/([a-z])([A-Z])|[_-]+/g, '$1 $2')
       .toLowerCase()
