@@ -1,6 +1,14 @@
 // Compiles every package, builds the page, then bundles the host, since loading its 1,500 modules one by one would take most of its start.
 import { spawn, spawnSync } from 'node:child_process';
-import { globSync, mkdirSync, readdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import {
+  globSync,
+  mkdirSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Plugin } from 'rolldown';
