@@ -116,26 +116,29 @@ describe('DELETE /delegation on another host', () => {
 it.each([
   ['', () => {}],
   [', even if no notification arrives', () => hosts.busProxy.mute()],
-])('DELETE /keys/:id on another host ends the turns of an access key and refuses it%s', async (_, prepare) => {
-  const alice = new TestUser(hosts.a, listed.pop());
-  const { key, id } = await createKey(alice);
-  const send = () =>
-    fetch(`${hosts.b.url}/ui/chat`, {
-      method: 'POST',
-      headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
-      body: JSON.stringify({
-        id: 'chat',
-        messages: [{ id: 'u1', role: 'user', parts: [{ type: 'text', text: 'one' }] }],
-      }),
-    });
-  const live = await send();
-  const turn = await model.next();
-  prepare();
-  expect((await alice.request('DELETE', `/keys/${id}`)).status).toBe(200);
-  await turn.left;
-  expect(await live.text()).toContain('"abort"');
-  await expect.poll(async () => (await send()).status).toBe(401);
-});
+])(
+  'DELETE /keys/:id on another host ends the turns of an access key and refuses it%s',
+  async (_, prepare) => {
+    const alice = new TestUser(hosts.a, listed.pop());
+    const { key, id } = await createKey(alice);
+    const send = () =>
+      fetch(`${hosts.b.url}/ui/chat`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+        body: JSON.stringify({
+          id: 'chat',
+          messages: [{ id: 'u1', role: 'user', parts: [{ type: 'text', text: 'one' }] }],
+        }),
+      });
+    const live = await send();
+    const turn = await model.next();
+    prepare();
+    expect((await alice.request('DELETE', `/keys/${id}`)).status).toBe(200);
+    await turn.left;
+    expect(await live.text()).toContain('"abort"');
+    await expect.poll(async () => (await send()).status).toBe(401);
+  },
+);
 
 it('callers.remove on another host aborts the turns of the caller', async () => {
   const [printed] = await createInvitations({ days: 1, count: 1 }, loadConfig(hosts.database.env));
