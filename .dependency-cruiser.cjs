@@ -2,6 +2,7 @@
 const layers = [
   'app',
   'http|sockets',
+  'operators',
   'plugins',
   'own-data',
   'turns',

@@ -10,11 +10,16 @@ export {
   type OracleAppOptions,
 } from './app/create-oracle-app.js';
 export {
+  changeBlocked,
+  changeOperators,
   checkKey,
   checkModel,
   checkStore,
   createInvitations,
+  listAudit,
   listCallers,
+  listOperators,
+  listUsers,
   type PrintedInvitation,
   removeCaller,
   showRetention,

@@ -86,6 +86,7 @@ export {
   type DiagnosisContext,
   definePlugin,
   type Feature,
+  type JobSummary,
   type OraclePlugin,
   type PluginEnv,
 } from './plugin.js';

@@ -40,6 +40,17 @@ export interface Diagnosis {
   readonly remedy?: string;
 }
 
+/** One kind of background work of a plugin, of all users together. */
+export interface JobSummary {
+  /** Such as `Schedules`. */
+  readonly name: string;
+  readonly waiting: number;
+  readonly running: number;
+  readonly failed: number;
+  /** When the next one is due. */
+  readonly nextAt?: Date | undefined;
+}
+
 // biome-ignore lint/suspicious/noExplicitAny: tools of any schema.
 type Tools<Services> = readonly Tool<any, any, NoInfer<Services>>[];
 
@@ -70,6 +81,9 @@ export interface OraclePlugin<ConfigSchema extends z.ZodObject = z.ZodObject, Se
   readonly autoDetectHint?: string;
   /** Creates its tables. */
   readonly migrations?: PluginMigrations;
+
+  /** Summarizes its background work, for the page of operators. */
+  getJobs?(services: Services): Awaitable<readonly JobSummary[]>;
 
   /** Checks the services it depends on, for `sibyl doctor`. */
   diagnose?(context: DiagnosisContext<z.output<ConfigSchema>>): Awaitable<readonly Diagnosis[]>;

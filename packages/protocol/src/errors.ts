@@ -29,6 +29,7 @@ export const errorCatalog = {
     'This oracle is open to invited users only. Ask its operator for an invitation.',
   ],
   access_key_too_narrow: [403, 'This access key does not permit that'],
+  caller_blocked: [403, 'The operator of this oracle has blocked you. Contact the operator.'],
   delegation_ended: [403, 'The delegation that this turn runs under was revoked or has expired'],
   origin_not_allowed: [403, 'This origin may not connect'],
   invalid_confirmation: [403, 'The invocation does not confirm this'],

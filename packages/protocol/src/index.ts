@@ -124,6 +124,31 @@ export {
   ToolCall,
   TurnAborted,
 } from './messages.js';
+export {
+  AuditLog,
+  BlockUser,
+  HostReport,
+  ListAudit,
+  ListTurns,
+  OperatorAction,
+  OperatorDays,
+  OperatorFailures,
+  OperatorHost,
+  OperatorHosts,
+  OperatorJobs,
+  OperatorOverview,
+  OperatorPlugins,
+  OperatorSpan,
+  OperatorTrace,
+  OperatorTurn,
+  OperatorTurns,
+  OperatorUser,
+  OperatorUsers,
+  Sharing,
+  TurnFailure,
+  UnblockUser,
+  UserBlocked,
+} from './operators.js';
 export { Erased, EraseMe, Fact, FactPage, ImportJob, ReadUsage, Usage } from './own-data.js';
 export {
   Citation,

@@ -49,6 +49,7 @@ export const schedules = definePlugin({
     await scheduler.close();
     await delivery.close();
   },
+  getJobs: ({ runs }) => runs.summarize(),
   getTools: ({ services }) => listScheduleTools(services.service),
   routes: ({ services }) => listRoutes(services.service),
 });
@@ -66,7 +67,7 @@ function createServices(context: SetupContext<SchedulesConfig>) {
   const delivery = new ResultDelivery({ ...common, schedules: store, fetch, ucan, oracle });
   const scheduler = new Scheduler({ ...common, schedules: store, delivery });
   const service = new Schedules({ ...common, store, scheduler, publicUrl, config });
-  return { service, scheduler, delivery };
+  return { service, scheduler, delivery, runs };
 }
 
 /** The routes of the plugin. */

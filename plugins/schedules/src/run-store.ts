@@ -1,4 +1,4 @@
-import type { PluginDatabase } from '@sibyl/plugin-kit';
+import type { JobSummary, PluginDatabase } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/plugin-kit';
 import {
   type RunRow,
@@ -44,6 +44,43 @@ interface Manual {
  */
 export class ScheduleRuns {
   constructor(private readonly database: PluginDatabase<ScheduleTables>) {}
+
+  /** The schedules and deliveries of all users, for operators. */
+  async summarize(): Promise<readonly JobSummary[]> {
+    const { tables } = this.database;
+    const [schedules, runs] = await Promise.all([
+      tables
+        .selectFrom('schedules_schedules')
+        .select((e) => ['status', e.fn.countAll().as('count'), e.fn.min('next_due_at').as('next')])
+        .groupBy('status')
+        .execute(),
+      tables
+        .selectFrom('schedules_runs')
+        .select((e) => ['status', 'delivery', e.fn.countAll().as('count')])
+        .groupBy(['status', 'delivery'])
+        .execute(),
+    ]);
+    const sum = (counts: readonly { readonly count: unknown }[]) =>
+      counts.reduce((total, { count }) => total + Number(count), 0);
+    const active = schedules.filter(({ status }) => status === 'active');
+    const next = active[0]?.next;
+    const ofDelivery = (state: string) => sum(runs.filter(({ delivery }) => delivery === state));
+    return [
+      {
+        name: 'Schedules',
+        waiting: sum(active),
+        running: sum(runs.filter(({ status }) => status === 'running')),
+        failed: sum(runs.filter(({ status }) => status === 'failed')),
+        ...(next && { nextAt: new Date(Number(next)) }),
+      },
+      {
+        name: 'Deliveries of results',
+        waiting: ofDelivery('pending'),
+        running: 0,
+        failed: ofDelivery('failed'),
+      },
+    ];
+  }
 
   /** Claims due times of some schedules for this host. */
   claimDue(): Promise<readonly RunRow[]> {

@@ -99,6 +99,8 @@ export interface AgentRequest {
   readonly responseSchema?: ModelCall['responseSchema'];
   readonly meter: Meter;
   readonly hooks?: ModelHooks | undefined;
+  /** Called with the result of each tool call that ran, and its seconds. */
+  readonly onToolEnd?: ((call: ToolCall, seconds: number) => void) | undefined;
   readonly signal: AbortSignal;
   /** Stores what the agent does, so that another attempt can continue; without one, tools cannot interrupt. */
   readonly journal?: StepJournal | undefined;

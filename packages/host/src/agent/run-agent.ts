@@ -214,7 +214,8 @@ class AgentTurn {
     }
     const openCall = (call: ParsedCall) => journal.openCall(call);
     const onMedia = (id: string, media: readonly MediaPart[]) => void this.media.set(id, media);
-    const batch = { calls: opened, tools, refused, openCall, onMedia, signal };
+    const { onToolEnd: onEnd } = this.request;
+    const batch = { calls: opened, tools, refused, openCall, onMedia, onEnd, signal };
     for await (const outcome of runCalls(batch)) {
       if ('waiting' in outcome) waiting.push(...outcome.waiting);
       else yield this.endCall(outcome.ended, step);

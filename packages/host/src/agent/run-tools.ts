@@ -3,6 +3,7 @@ import { setImmediate as yieldToEventLoop } from 'node:timers/promises';
 import { canonicalJson, JsonObject, type ToolCall } from '@sibyl/protocol';
 import { withTimeout } from '@sibyl/server-kit';
 import type { MediaPart, ModelToolCall } from '../models/model.js';
+import { startSpan } from '../observability/spans.js';
 import type { AgentTool } from './agent.js';
 import type { CallInterrupts } from './interrupts.js';
 import type { PendingInterrupt } from './steps.js';
@@ -17,6 +18,8 @@ export interface CallBatch {
   readonly openCall: (call: ParsedCall) => CallInterrupts;
   /** Receives the files that a call returned, for the model only. */
   readonly onMedia?: ((id: string, media: readonly MediaPart[]) => void) | undefined;
+  /** Called with the result of each call that ran, and its seconds. */
+  readonly onEnd?: ((call: ToolCall, seconds: number) => void) | undefined;
   readonly signal: AbortSignal;
 }
 
@@ -84,9 +87,31 @@ async function executeCall(call: ParsedCall, batch: CallBatch): Promise<CallOutc
   const refusal = refused.get(id);
   if (refusal || !tool) return { id, ended: refusal ?? failCall(call, findToolError(call, tools)) };
   const interrupts = openCall(call);
-  const ended = await runCall(call, tool, { interrupts, onMedia, turn: signal });
+  const run = () => runCall(call, tool, { interrupts, onMedia, turn: signal });
+  const ended = await observeCall(call, batch, run);
   const { pending } = interrupts;
   return pending.length > 0 && !signal.aborted ? { id, waiting: pending } : { id, ended };
+}
+
+/** Measures a call, and makes it a span that contains what the tool does. */
+async function observeCall(
+  { id, name, args }: ParsedCall,
+  { onEnd }: Pick<CallBatch, 'onEnd'>,
+  run: () => Promise<ToolCall>,
+): Promise<ToolCall> {
+  const startedAt = performance.now();
+  const facts = { operation: 'execute_tool', tool: name, toolCallId: id };
+  const span = startSpan({ kind: 'tool', name, facts });
+  const ended = await (span ? span.run(run) : run());
+  onEnd?.(ended, (performance.now() - startedAt) / 1000);
+  span?.end({
+    error: ended.status === 'error' ? 'tool_failed' : undefined,
+    shown: { callId: id },
+    ...(span.capturesContent && {
+      facts: { toolArguments: JSON.stringify(args), toolResult: ended.output },
+    }),
+  });
+  return ended;
 }
 
 interface CallRun extends Pick<CallBatch, 'onMedia'> {

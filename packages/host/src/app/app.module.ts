@@ -6,6 +6,7 @@ import { Authenticator } from '../auth/authenticator.js';
 import { CallerAllowList, InvitationReader } from '../auth/caller-allow-list.js';
 import { PresentedDelegations } from '../auth/delegated-authority.js';
 import { DelegationService } from '../auth/delegations.js';
+import { Operators } from '../auth/operators.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import { RateLimits } from '../auth/rate-limits.js';
 import { UserRules } from '../auth/user-rules.js';
@@ -31,6 +32,7 @@ import { InvitationsController } from '../http/invitations.controller.js';
 import { KeysController } from '../http/keys.controller.js';
 import { MeController, UsageController } from '../http/me.controller.js';
 import { HistoryController, MessagesController } from '../http/messages.controller.js';
+import { OperatorController, SharingController } from '../http/operator.controller.js';
 import { ReadinessChecks } from '../http/readiness.js';
 import { ReplySender } from '../http/replies.js';
 import { BodyInterceptor } from '../http/request-body.js';
@@ -42,6 +44,7 @@ import {
   SessionsController,
 } from '../http/sessions.controller.js';
 import { CallerGuard, UcanGuard } from '../http/ucan-guard.js';
+import { OperatorService } from '../operators/operator-service.js';
 import { Erasure } from '../own-data/erasure.js';
 import { Exports } from '../own-data/exports.js';
 import { Imports } from '../own-data/imports.js';
@@ -83,14 +86,16 @@ export class AppModule {
         ApprovalsController,
         ActivityController,
         RulesController,
+        OperatorController,
+        SharingController,
       ],
       providers: [...globals(deps), ...values(deps)],
     };
   }
 }
 
-const globals = ({ logger, rateLimits, bodyLimit, bodyBudget }: HostDeps) => [
-  { provide: APP_FILTER, useValue: new ErrorFilter(logger, rateLimits) },
+const globals = ({ logger, rateLimits, bodyLimit, bodyBudget, onError }: HostDeps) => [
+  { provide: APP_FILTER, useValue: new ErrorFilter(logger, rateLimits, onError) },
   { provide: APP_INTERCEPTOR, useValue: new BodyInterceptor(bodyLimit, bodyBudget) },
   { provide: APP_PIPE, useClass: ValidationPipe },
   { provide: APP_GUARD, useClass: UcanGuard },
@@ -129,4 +134,6 @@ const values = (deps: HostDeps) => [
   { provide: MODELS, useValue: deps.models },
   { provide: PLUGINS, useValue: deps.plugins.plugins },
   { provide: ReadinessChecks, useValue: deps.readiness },
+  { provide: Operators, useValue: deps.operators },
+  { provide: OperatorService, useValue: deps.operatorService },
 ];

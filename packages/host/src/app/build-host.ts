@@ -45,10 +45,13 @@ import { ModelHealth, ReadinessChecks } from '../http/readiness.js';
 import type { ReplySender } from '../http/replies.js';
 import { createEmbeddings } from '../models/embedding-model.js';
 import { createModels, type Models } from '../models/models.js';
+import { createFailureReport, observeModels } from '../models/observed-models.js';
 import { Metrics } from '../observability/metrics.js';
+import { findScope, type SpanExporter } from '../observability/spans.js';
+import { HostEvents } from '../operators/host-reports.js';
 import { type LoadedPlugins, loadPlugins } from '../plugins/load-plugins.js';
 import type { HostServices } from '../plugins/plugin-context.js';
-import type { SelectedPlugin } from '../plugins/select-plugins.js';
+import type { PluginStatus, SelectedPlugin } from '../plugins/select-plugins.js';
 import type { TurnServices } from '../plugins/surface.js';
 import { openStore, type Store, WriteProbe } from '../store/store.js';
 import { StoreOutage } from '../store/store-outage.js';
@@ -60,6 +63,8 @@ import type { Takeover } from '../turns/takeover.js';
 import type { Titles } from '../turns/titles.js';
 import { ModelBudget } from '../turns/turn-limits.js';
 import type { Turns } from '../turns/turns.js';
+import { traceBus, traceDatabase } from './traced-services.js';
+import { addGauges, type OperatorDeps, wireOperators } from './wire-operators.js';
 import { type OwnDataServices, wireOwnData } from './wire-own-data.js';
 import { wireTurns } from './wire-turns.js';
 
@@ -67,10 +72,13 @@ import { wireTurns } from './wire-turns.js';
 const BODIES_ADDRESS_SHARE = 1 / 4;
 
 /** The parts of the host, built before Nest. */
-export interface HostDeps extends OwnDataServices {
+export interface HostDeps extends OwnDataServices, OperatorDeps {
   readonly takeover: Takeover;
   readonly logger: Logger;
   readonly metrics: Metrics;
+  /** Unset if spans are not exported. */
+  readonly exporter: SpanExporter | undefined;
+  readonly hostEvents: HostEvents;
   readonly oracle: OracleIdentity;
   readonly facts: HostFacts;
   readonly readiness: ReadinessChecks;
@@ -111,6 +119,7 @@ interface HostOptions {
   readonly config: Config;
   readonly logger: Logger;
   readonly selected: readonly SelectedPlugin[];
+  readonly status: readonly PluginStatus[];
   readonly authExcludedRoutes: readonly AuthExcludedRoute[];
 }
 
@@ -118,13 +127,14 @@ interface HostOptions {
 export async function buildHost(options: HostOptions): Promise<HostDeps> {
   const { config, logger } = options;
   const oracle = await loadOracleIdentity(config);
-  const cluster = await joinCluster({ ...config, logger });
+  const joined = await joinCluster({ ...config, logger });
+  const isTraced = config.tracing.endpoint !== undefined;
+  const cluster = isTraced ? { ...joined, bus: traceBus(joined.bus) } : joined;
   try {
     const store = await openHostStore(options, { oracle, cluster });
     try {
       const deps = await wire(options, { oracle, cluster, store });
-      deps.metrics.addBus(() => cluster.bus.figures);
-      deps.metrics.addHosts(() => cluster.liveness.hostCount);
+      addGauges(deps);
       return deps;
     } catch (error) {
       await store.close();
@@ -154,6 +164,7 @@ function openHostStore(
     oracleDid: oracle.did,
     outage,
     onConnectionLost: (error) => outage.failed(error),
+    ...(config.tracing.endpoint && { observe: traceDatabase }),
   });
 }
 
@@ -163,8 +174,10 @@ async function wire(
 ): Promise<HostDeps> {
   const { config, logger, selected } = options;
   const metrics = new Metrics();
+  const exporter = await openExporter(config, cluster.hostId);
   const modelHealth = new ModelHealth();
-  const models = modelHealth.watch(createModels(config.models));
+  const hostEvents = new HostEvents();
+  const models = wireModels(options, { metrics, modelHealth, hostEvents });
   const { tokensPerDay } = config.turns;
   const budget = new ModelBudget({ usage: store.modelUsage, tokensPerDay, logger });
   const { oracleAuthority, ...auth } = wireAuth({
@@ -188,12 +201,24 @@ async function wire(
   try {
     const { allowList, verifier, rules, accessKeys } = auth;
     const access = { allowList, verifier, rules, accessKeys };
-    const own = { cluster, metrics, budget, plugins: plugins.plugins };
+    const own = { cluster, metrics, exporter, budget, plugins: plugins.plugins };
     const needs = { ...shared, ...access, ...own };
     const turnDeps = wireTurns(needs);
     ready.resolve(turnDeps);
     const readiness = createReadiness({ store, cluster, plugins }, modelHealth);
-    const known = { logger, metrics, oracle, cluster, store, models, budget, plugins, readiness };
+    const known = {
+      logger,
+      metrics,
+      exporter,
+      oracle,
+      cluster,
+      store,
+      models,
+      budget,
+      plugins,
+      readiness,
+      hostEvents,
+    };
     const routeDeps = wireRoutes(options, known);
     const ownData = wireOwnData({
       ...known,
@@ -204,7 +229,8 @@ async function wire(
       files: files.service,
     });
     const { service } = files;
-    return { ...known, ...auth, ...turnDeps, ...routeDeps, ...ownData, files: service };
+    const built = { ...known, ...auth, ...turnDeps, ...routeDeps, ...ownData, files: service };
+    return { ...built, ...wireOperators(options, built) };
   } catch (error) {
     await plugins.close();
     throw error;
@@ -217,12 +243,51 @@ function wireEmbeddings({ models }: Config, budget: ModelBudget): Embeddings | u
   return config && createEmbeddings({ config, ...limits });
 }
 
+/** Observes the calls of all models. */
+function wireModels(
+  { config, logger }: HostOptions,
+  observers: Pick<HostDeps, 'metrics' | 'hostEvents'> & { readonly modelHealth: ModelHealth },
+): Models {
+  const { metrics, hostEvents, modelHealth } = observers;
+  const report = createFailureReport(logger, metrics);
+  const models = createModels(config.models, {
+    onFailure: (model, error, isRetried) => {
+      report(model, error, isRetried);
+      hostEvents.recordModelFailure(model, error);
+    },
+  });
+  const mainId = models.get('main').id;
+  return observeModels(models, {
+    metrics,
+    onEnd: (model, error) => {
+      if (model.id === mainId) modelHealth.record(error?.kind);
+    },
+  });
+}
+
+/** Loads the SDK of OpenTelemetry only if it is used. */
+async function openExporter(
+  { tracing: { endpoint, capturesContent }, oracle }: Config,
+  hostId: string,
+): Promise<SpanExporter | undefined> {
+  if (!endpoint) return undefined;
+  const { createOtlpExporter } = await import('../observability/otlp.js');
+  const version = readVersion();
+  return createOtlpExporter({
+    endpoint,
+    capturesContent,
+    serviceName: oracle.name,
+    hostId,
+    version,
+  });
+}
+
 /** Builds what the routes need besides the turns. */
 function wireRoutes(
   { config, authExcludedRoutes }: HostOptions,
-  known: Pick<HostDeps, 'metrics' | 'cluster' | 'plugins'>,
+  known: Pick<HostDeps, 'metrics' | 'cluster' | 'plugins' | 'hostEvents'>,
 ) {
-  const { metrics, cluster } = known;
+  const { metrics, cluster, hostEvents } = known;
   const { plugins } = known.plugins;
   return {
     facts: describeHost(config, plugins),
@@ -236,7 +301,12 @@ function wireRoutes(
       maxBytes: config.bodiesLimit,
       maxBytesPerKey: config.bodiesLimit * BODIES_ADDRESS_SHARE,
     }),
-    rateLimits: new RateLimits({ ...config.rateLimits, metrics, bus: cluster.bus }),
+    rateLimits: new RateLimits({
+      ...config.rateLimits,
+      metrics,
+      bus: cluster.bus,
+      onLimited: (did) => hostEvents.recordLimited(did),
+    }),
   };
 }
 
@@ -264,7 +334,7 @@ function describeHost({ auth }: Config, plugins: LoadedPlugins['plugins']): Host
   );
 }
 
-function readVersion(): string {
+export function readVersion(): string {
   const path = new URL('../../package.json', import.meta.url);
   return JSON.parse(readFileSync(path, 'utf8')).version;
 }
@@ -318,7 +388,14 @@ function wireAuth({ config, logger, metrics, oracle, store, cluster }: AuthDeps)
   });
   const accessKeys = new AccessKeys({ verifier, authority, store, oracleDid });
   const login = { verifier, logger, metrics, allowDelegationLogin, presented, accessKeys };
-  const allowList = new CallerAllowList({ listed: callersAllow, callers, bus, logger });
+  const { operators } = config.auth;
+  const allowList = new CallerAllowList({
+    listed: callersAllow && [...callersAllow, ...operators],
+    callers,
+    blocked: store.blockedUsers,
+    bus,
+    logger,
+  });
   return {
     authenticator: new Authenticator(login),
     presented,
@@ -397,6 +474,14 @@ function createWebResolver(allow: readonly string[]): DidResolver {
   return createDidWebResolver({ fetch: createSafeFetch({ allow }), allowHttp: allow.length > 0 });
 }
 
-/** The fetch of plugins: it reaches the public internet, plus OUTGOING_ALLOW. */
-export const createPluginFetch = ({ outgoingAllow }: Config): SafeFetch =>
-  createSafeFetch({ allow: outgoingAllow });
+/** The fetch of plugins: it reaches the public internet, plus OUTGOING_ALLOW, and passes the trace on. */
+export function createPluginFetch({ outgoingAllow }: Config): SafeFetch {
+  const fetch = createSafeFetch({ allow: outgoingAllow });
+  return (url, init) => {
+    const traceparent = findScope()?.traceparent;
+    if (!traceparent) return fetch(url, init);
+    const headers = new Headers(init?.headers);
+    if (!headers.has('traceparent')) headers.set('traceparent', traceparent);
+    return fetch(url, { ...init, headers });
+  };
+}

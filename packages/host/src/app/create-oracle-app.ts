@@ -26,9 +26,10 @@ import {
   anonymousLimit,
   answerOptions,
   requestId,
+  requestScope,
   securityHeaders,
 } from '../http/middlewares.js';
-import { createLogger } from '../observability/logger.js';
+import { createLogger, withScopeIds } from '../observability/logger.js';
 import { serveMetrics } from '../observability/metrics.js';
 import { toModuleError } from '../plugins/load-plugins.js';
 import {
@@ -120,8 +121,8 @@ const FORCED_CLOSE_MARGIN_MS = 500;
 export async function createOracleApp(options: OracleAppOptions = {}): Promise<OracleApp> {
   const { nestModules = [], authExcludedRoutes = [] } = options;
   const { config, selected, status } = readOptions(options);
-  const logger = options.logger ?? (await createLogger(config));
-  const deps = await buildHost({ config, logger, selected, authExcludedRoutes });
+  const logger = withScopeIds(options.logger ?? (await createLogger(config)));
+  const deps = await buildHost({ config, logger, selected, status, authExcludedRoutes });
   try {
     await deps.takeover.start();
     const modules = deps.plugins.plugins.flatMap((plugin) => plugin.nestModules);
@@ -130,10 +131,12 @@ export async function createOracleApp(options: OracleAppOptions = {}): Promise<O
     });
     logger.info(summarizePlugins(status));
     deps.takeover.watch();
+    deps.hostReports.start();
     return createApp(nest, { ...deps, status }, config);
   } catch (error) {
     // The process may continue after a failed start, so release everything.
     await deps.takeover.close();
+    await deps.hostReports.close();
     deps.events.close();
     await deps.plugins.close();
     await deps.store.close();
@@ -259,6 +262,7 @@ function createApp(
   const stopRetention = startCleanup(deps, config);
   const stopIndexing = startIndexing(deps.store.search, deps.logger);
   const sockets = serveSockets(nest, deps, config);
+  deps.counters.sockets = () => sockets.size;
   const ownDid = new OwnDidCheck(config, deps.oracle, deps.logger);
   let metricsServer: Server | undefined;
   return {
@@ -338,10 +342,14 @@ async function closeHost(deps: ClosingDeps, timeoutMs = CLOSE_TIMEOUT_MS): Promi
   await closing.run('requests', { run: () => requests });
   await closing.run('imports', { run: () => imports.close(), maxMs: LAST_WRITE_TIMEOUT_MS });
   await closing.run('plugins', { run: () => plugins.close() });
-  await closing.run('budget', { run: () => budget.close(), maxMs: LAST_WRITE_TIMEOUT_MS });
+  await closing.run('budget', {
+    run: () => Promise.all([budget.close(), deps.hostReports.close()]),
+    maxMs: LAST_WRITE_TIMEOUT_MS,
+  });
   await closing.run('store', { run: () => store.close(), maxMs: LAST_WRITE_TIMEOUT_MS });
   // Last, even if the store is still closing: from now on, other hosts take over what this one left.
   await closing.run('cluster', { run: () => cluster.close(), maxMs: LAST_WRITE_TIMEOUT_MS });
+  await deps.exporter?.close();
   closing.end();
 }
 
@@ -373,13 +381,14 @@ function formatAddress(server: Server, host: string): string {
 /** Adds what every request passes before a route, in this order. */
 function useMiddlewares(
   nest: NestExpressApplication,
-  { logger, metrics, rateLimits, surfaceRoutes }: HostDeps,
+  { logger, metrics, exporter, rateLimits, surfaceRoutes }: HostDeps,
   { trustProxy, corsOrigins }: Config,
 ): void {
   nest.disable('x-powered-by');
   nest.disable('etag');
   if (trustProxy !== undefined) nest.set('trust proxy', trustProxy);
   nest.use(requestId);
+  nest.use(requestScope(exporter));
   nest.use(accessLog(logger, metrics));
   nest.use(securityHeaders);
   nest.enableCors(chooseCorsOptions(corsOptions(corsOrigins), surfaceRoutes));

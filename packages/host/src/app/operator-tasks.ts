@@ -1,19 +1,24 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { OraclePlugin, PluginDatabase } from '@sibyl/plugin-kit';
-import { INVITATION_MAX_DAYS } from '@sibyl/protocol';
+import { INVITATION_MAX_DAYS, type OperatorAction } from '@sibyl/protocol';
 import { mintInvitation } from '../auth/caller-allow-list.js';
 import { findOracleIdentity, type OracleIdentity, toKeyFilePath } from '../auth/oracle-identity.js';
 import { type Config, loadConfig } from '../config/config.js';
+import { describeModelFailure } from '../models/failure-cause.js';
+import { ModelError } from '../models/model.js';
 import { createModels } from '../models/models.js';
 import { previewRetention, type RetentionPreview } from '../own-data/retention.js';
 import type { InvitedCaller } from '../store/caller-store.js';
 import { probeDatabase } from '../store/open-database.js';
+import { COMMAND_LINE, type ListedUser } from '../store/operators/operator-store.js';
+import type { UserSum } from '../store/operators/turn-reports.js';
 import { toSqlitePath } from '../store/sqlite/sqlite.js';
 import { openStore, type Store } from '../store/store.js';
 import { checkWritable } from './startup-checks.js';
 
 const MODEL_TIMEOUT_MS = 30_000;
+const DAY_MS = 24 * 60 * 60 * 1000;
 
 /** What a start would find: a working part, none yet and the file it creates, or the reason why it would fail. */
 export type Found<T> = T | { readonly makes: string } | { readonly fault: string };
@@ -65,7 +70,8 @@ export async function checkModel(config: Config): Promise<string | undefined> {
     for await (const part of parts) if (part.type === 'text') return undefined;
     return 'it ended without an answer';
   } catch (error) {
-    return signal.aborted ? 'it does not answer in time' : describeError(error);
+    if (signal.aborted) return 'it does not answer in time';
+    return error instanceof ModelError ? describeModelFailure(error) : describeError(error);
   }
 }
 
@@ -110,6 +116,45 @@ export const listCallers = (): Promise<readonly InvitedCaller[]> =>
 /** Ends the access of an invited user within seconds; returns whether there was one. */
 export const removeCaller = (did: string): Promise<boolean> =>
   withStore(loadConfig(), (store) => store.callers.remove(did));
+
+/** Those of the environment, and those that `changeOperators` added. */
+export async function listOperators(
+  config = loadConfig(),
+): Promise<{ readonly listed: readonly string[]; readonly added: readonly ListedUser[] }> {
+  const added = await withStore(config, (store) => store.operators.list());
+  return { listed: config.auth.operators, added };
+}
+
+/** Adds or removes an operator, within seconds also on running hosts; returns whether that changed anything. */
+export const changeOperators = (change: 'add' | 'remove', did: string): Promise<boolean> =>
+  withStore(loadConfig(), async (store) => {
+    const hasChanged = await store.operators[change](did);
+    const action = change === 'add' ? 'add_operator' : 'remove_operator';
+    if (hasChanged) await store.audit.add({ operator: COMMAND_LINE, action, target: did });
+    return hasChanged;
+  });
+
+/** Blocks a user or admits it again, within seconds also on running hosts; returns whether that changed anything. */
+export const changeBlocked = (change: 'add' | 'remove', did: string, note?: string) =>
+  withStore(loadConfig(), async (store): Promise<boolean> => {
+    const hasChanged = await store.blockedUsers[change](did, note);
+    const action = change === 'add' ? 'block_user' : 'unblock_user';
+    if (hasChanged) await store.audit.add({ operator: COMMAND_LINE, action, target: did, note });
+    return hasChanged;
+  });
+
+/** What users used in the last days, and who is blocked. */
+export const listUsers = (
+  days: number,
+): Promise<{ readonly users: readonly UserSum[]; readonly blocked: readonly ListedUser[] }> =>
+  withStore(loadConfig(), async ({ turnReports, blockedUsers }) => ({
+    users: await turnReports.sumByUser(Date.now() - days * DAY_MS),
+    blocked: await blockedUsers.list(),
+  }));
+
+/** What operators did, newest first. */
+export const listAudit = (limit: number): Promise<readonly OperatorAction[]> =>
+  withStore(loadConfig(), (store) => store.audit.list(limit));
 
 /** What RETENTION_DAYS, or another number of days, deletes; undefined if everything is kept. */
 export async function showRetention(

@@ -18,6 +18,7 @@ import type { Config } from '../config/config.js';
 import { ReplySender, StreamSlots } from '../http/replies.js';
 import type { Models } from '../models/models.js';
 import type { Metrics } from '../observability/metrics.js';
+import type { SpanExporter } from '../observability/spans.js';
 import type { Store } from '../store/store.js';
 import { Approvals } from '../turns/approvals.js';
 import { Gates } from '../turns/gates.js';
@@ -39,6 +40,7 @@ interface TurnDeps {
   readonly config: Config;
   readonly logger: Logger;
   readonly metrics: Metrics;
+  readonly exporter: SpanExporter | undefined;
   readonly oracle: OracleIdentity;
   readonly store: Store;
   readonly authority: DelegatedAuthority;
@@ -61,7 +63,7 @@ export function wireTurns(needs: TurnDeps) {
   const titles = new Titles({ sessions: store.sessions, changes, model, logger });
   const settings = config.turns;
   const { events, presence, pendingCalls } = wireSockets(needs);
-  const hooks = new Hooks(logger, settings.hookTimeoutMs);
+  const hooks = new Hooks(logger, settings.hookTimeoutMs, metrics);
   const gates = new Gates({ plugins, hooks, budget, logger });
   const access = new TurnAccess(needs);
   const setup = new TurnSetup({
@@ -76,12 +78,23 @@ export function wireTurns(needs: TurnDeps) {
     pendingCalls,
     checksEvents: config.sockets.checksEvents,
     logger,
+    metrics,
     settings,
   });
   const limits = { ms: settings.maxMs, paused: settings.maxPaused };
   const { usage } = store;
   const reported = { events, logger, metrics, usage };
-  const runner = new TurnRunner({ setup, titles, grants, limits, ...reported });
+  const runner = new TurnRunner({
+    setup,
+    titles,
+    grants,
+    limits,
+    ...reported,
+    exporter: needs.exporter,
+    hostId: cluster.hostId,
+    agentName: oracle.name,
+    mainModel: models.get('main').id,
+  });
   const turns = new Turns({
     store,
     cluster,
@@ -92,7 +105,7 @@ export function wireTurns(needs: TurnDeps) {
     events,
     changes,
     logger,
-    onFlush: (runs) => metrics.countFlush(runs),
+    onFlush: (runs, seconds) => metrics.countFlush(runs, seconds),
     settings,
   });
   return {

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { INVITATION_MAX_DAYS, OracleError, type Result } from '@sibyl/protocol';
-import { LruMap, textBytes } from '@sibyl/server-kit';
+import { LruMap, textBytes, withTimeout } from '@sibyl/server-kit';
 import {
   createVerifier,
   mintDelegation,
@@ -11,6 +11,7 @@ import {
 import type { Logger } from 'pino';
 import type { HostBus } from '../bus/host-bus.js';
 import type { CallerStore } from '../store/caller-store.js';
+import type { UserList } from '../store/operators/operator-store.js';
 import { AccessWatch } from './access-watch.js';
 
 /** How long a result is cached: a removal by another process takes effect within this time. */
@@ -20,11 +21,15 @@ interface CallerAllowListOptions {
   /** CALLERS_ALLOW; undefined allows all callers. */
   readonly listed: readonly string[] | undefined;
   readonly callers: CallerStore;
+  readonly blocked: Pick<UserList, 'list' | 'add' | 'remove'>;
   readonly bus: HostBus;
   readonly logger: Logger;
 }
 
-/** Which callers are allowed: all, or those that the operator listed or invited. */
+/** Why a caller may not call. */
+export type Exclusion = 'caller_not_allowed' | 'caller_blocked';
+
+/** Which callers are allowed: all, or those that the operator listed or invited; never those that are blocked. */
 export class CallerAllowList {
   private readonly listed: ReadonlySet<string> | undefined;
   /** Invited callers and when the store was asked, on the monotonic clock. */
@@ -35,6 +40,7 @@ export class CallerAllowList {
   /** The invited callers of open sockets. */
   private readonly watched: AccessWatch;
   private removals = 0;
+  private readonly blocks: BlockList;
 
   constructor(private readonly options: CallerAllowListOptions) {
     this.listed = options.listed && new Set(options.listed);
@@ -45,16 +51,33 @@ export class CallerAllowList {
     };
     this.watched = new AccessWatch({ findEnded, onEnded: (did) => this.forget(did), bus, logger });
     bus.on('caller-removed', ({ did }) => this.forget(did));
+    this.blocks = new BlockList(options);
   }
 
   /** Throws for an authenticated caller that the operator has neither listed nor invited. */
   async assertAllowed(did: string): Promise<void> {
-    if (await this.isAllowed(did)) return;
-    this.options.logger.info({ did }, 'caller not allowed');
-    throw new OracleError('caller_not_allowed');
+    const exclusion = await this.findExclusion(did);
+    if (!exclusion) return;
+    this.options.logger.info({ did, reason: exclusion }, 'caller not allowed');
+    throw new OracleError(exclusion);
   }
 
   async isAllowed(did: string): Promise<boolean> {
+    return (await this.findExclusion(did)) === undefined;
+  }
+
+  /** Why the caller may not call; undefined if it may. */
+  async findExclusion(did: string): Promise<Exclusion | undefined> {
+    if (await this.blocks.has(did)) return 'caller_blocked';
+    return (await this.isInvited(did)) ? undefined : 'caller_not_allowed';
+  }
+
+  /** Blocks a caller or admits it again, at once on all hosts; returns whether that changed anything. */
+  setBlocked(did: string, isBlocked: boolean, reason?: string): Promise<boolean> {
+    return this.blocks.set(did, isBlocked, reason);
+  }
+
+  private async isInvited(did: string): Promise<boolean> {
     if (!this.listed || this.listed.has(did)) return true;
     const known = this.invited.get(did);
     if (known !== undefined && performance.now() - known < FRESH_MS) return true;
@@ -75,15 +98,85 @@ export class CallerAllowList {
   }
 
   /** Calls back when a caller loses access; returns a function that stops watching. */
-  watch(did: string, onRemoved: () => void): () => void {
-    if (!this.listed || this.listed.has(did)) return () => undefined;
-    return this.watched.watch([did], onRemoved);
+  watch(did: string, onRemoved: (exclusion: Exclusion) => void): () => void {
+    const stopBlocks = this.blocks.watch(did, () => onRemoved('caller_blocked'));
+    if (!this.listed || this.listed.has(did)) return stopBlocks;
+    const stop = this.watched.watch([did], () => onRemoved('caller_not_allowed'));
+    return () => {
+      stopBlocks();
+      stop();
+    };
   }
 
   private forget(did: string): void {
     this.removals += 1;
     this.invited.delete(did);
     this.watched.end(did);
+  }
+}
+
+const READ_LIMIT = { ms: 1_000, message: 'the store does not answer' };
+
+/** The callers that operators have blocked: few, so all of them are kept. */
+class BlockList {
+  private blocked: ReadonlySet<string> = new Set();
+  private readAt = Number.NEGATIVE_INFINITY;
+  private reading: Promise<void> | undefined;
+  private readonly watched: AccessWatch;
+
+  constructor(
+    private readonly options: Pick<CallerAllowListOptions, 'blocked' | 'bus' | 'logger'>,
+  ) {
+    const { bus, logger } = options;
+    const findEnded = async (dids: readonly string[]) => {
+      await this.refresh();
+      return dids.filter((did) => this.blocked.has(did));
+    };
+    const onEnded = (did: string) => this.watched.end(did);
+    this.watched = new AccessWatch({ findEnded, onEnded, bus, logger });
+    bus.on('caller-blocked', ({ did }) => {
+      this.readAt = Number.NEGATIVE_INFINITY;
+      this.watched.end(did);
+    });
+  }
+
+  async has(did: string): Promise<boolean> {
+    await this.refresh();
+    return this.blocked.has(did);
+  }
+
+  async set(did: string, isBlocked: boolean, reason?: string): Promise<boolean> {
+    const { blocked, bus } = this.options;
+    const hasChanged = await (isBlocked ? blocked.add(did, reason) : blocked.remove(did));
+    this.readAt = Number.NEGATIVE_INFINITY;
+    if (!isBlocked) return hasChanged;
+    this.watched.end(did);
+    bus.send('others', 'caller-blocked', { did });
+    return hasChanged;
+  }
+
+  watch(did: string, onBlocked: () => void): () => void {
+    return this.watched.watch([did], onBlocked);
+  }
+
+  /** While the store does not answer, the callers that were blocked stay blocked. */
+  private async refresh(): Promise<void> {
+    if (performance.now() - this.readAt < FRESH_MS) return;
+    this.reading ??= this.read().finally(() => {
+      this.reading = undefined;
+    });
+    await this.reading;
+  }
+
+  private async read(): Promise<void> {
+    const since = performance.now();
+    try {
+      const listed = await withTimeout(READ_LIMIT, () => this.options.blocked.list());
+      this.blocked = new Set(listed.map(({ did }) => did));
+    } catch (error) {
+      this.options.logger.debug({ reason: String(error) }, 'blocked callers not read');
+    }
+    this.readAt = Math.max(since, performance.now() - FRESH_MS / 2);
   }
 }
 

@@ -22,6 +22,8 @@ interface RateLimitsOptions {
   readonly metrics: Metrics;
   /** To the hosts that share the limits. */
   readonly bus: HostBus;
+  /** Called with a caller that has reached its limit. */
+  readonly onLimited?: ((did: string) => void) | undefined;
 }
 
 /** Receives the RateLimit headers; sockets have none. */
@@ -49,8 +51,10 @@ export class RateLimits {
   private readonly addresses: SharedLimiter;
   private readonly lookups: SharedLimiter;
   private readonly openLookups = new OpenLookups();
+  private readonly onLimited: RateLimitsOptions['onLimited'];
 
-  constructor({ perCaller, anonymous, metrics, bus }: RateLimitsOptions) {
+  constructor({ perCaller, anonymous, metrics, bus, onLimited }: RateLimitsOptions) {
+    this.onLimited = onLimited;
     this.metrics = metrics;
     this.perMinute = { anonymous, caller: perCaller, address: perCaller * CALLERS_PER_ADDRESS };
     const exchange = new LimitExchange(bus);
@@ -121,7 +125,10 @@ export class RateLimits {
     const key = toAddressKey(address);
     const callerVerdict = this.callers.peek(did, Math.min(cost, caller));
     // An expensive token whose caller is rejected costs as much as an invalid one.
-    if (!callerVerdict.allowed) this.anonymous.take(key, Math.min(cost - 1, anonymous));
+    if (!callerVerdict.allowed) {
+      this.anonymous.take(key, Math.min(cost - 1, anonymous));
+      this.onLimited?.(did);
+    }
     this.refuse('caller', callerVerdict, headers);
     this.enforce('address', this.addresses.take(key, Math.min(cost, everyone)), headers);
     this.enforce('caller', this.callers.take(did, Math.min(cost, caller)), headers);

@@ -11,7 +11,7 @@ const MAX_TIMER_MS = 2 ** 31 - 1;
 interface RunGrantsDeps {
   readonly verifier: Verifier;
   readonly grants: GrantStore;
-  readonly allowList: Pick<CallerAllowList, 'isAllowed'>;
+  readonly allowList: Pick<CallerAllowList, 'findExclusion'>;
 }
 
 type NewGrant = Omit<RunPermission, 'cid'> & { readonly token: string };
@@ -60,7 +60,8 @@ export class RunGrants {
     const { ok, error } = await this.deps.verifier.verifyGrant(stored.raw, { can: RUN_ABILITY });
     if (error) throw toTemporaryError(error) ?? ended(describeEnd(error.code));
     if (ok.did !== owner || !covers(ok, resource)) throw ended('The delegation is for another use');
-    if (!(await this.deps.allowList.isAllowed(owner))) throw new OracleError('caller_not_allowed');
+    const exclusion = await this.deps.allowList.findExclusion(owner);
+    if (exclusion) throw new OracleError(exclusion);
     return ok;
   }
 

@@ -33,6 +33,8 @@ export interface HostTopics {
   'rules-changed': { readonly key: string };
   /** An invited caller was removed. */
   'caller-removed': { readonly did: string };
+  /** An operator has blocked a caller. */
+  'caller-blocked': { readonly did: string };
   /** A user was erased. */
   'user-erased': { readonly did: string };
   /** A socket of a session has opened at the sender. */

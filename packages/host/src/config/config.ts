@@ -51,6 +51,13 @@ export interface Config {
     readonly loginMaxDays: number | undefined;
     /** DIDs that may call; undefined for everyone. */
     readonly callersAllow: readonly string[] | undefined;
+    /** DIDs of operators. */
+    readonly operators: readonly string[];
+  };
+  readonly tracing: {
+    /** Of a collector; undefined if nothing is exported. */
+    readonly endpoint: string | undefined;
+    readonly capturesContent: boolean;
   };
   readonly models: ModelsConfig;
   readonly chain: {
@@ -146,6 +153,10 @@ function buildConfig(env: Environment): Omit<Config, 'ignored'> {
     }),
     publicUrl: toPublicUrl(env),
     auth: Object.freeze(toAuthConfig(env)),
+    tracing: Object.freeze({
+      endpoint: env.OTEL_EXPORTER_OTLP_ENDPOINT,
+      capturesContent: env.OTEL_CAPTURE_CONTENT,
+    }),
     models: buildModelsConfig(env),
     chain: Object.freeze({ restUrl: env.CHAIN_REST_URL, blocksyncUrl: env.BLOCKSYNC_GRAPHQL_URL }),
     sessionsPerUser: env.SESSIONS_PER_USER || Number.POSITIVE_INFINITY,
@@ -209,6 +220,7 @@ function toAuthConfig(env: Environment): Config['auth'] {
     allowDelegationLogin: env.UCAN_ALLOW_DELEGATION_LOGIN,
     loginMaxDays: env.DELEGATION_LOGIN_MAX_DAYS,
     callersAllow: env.CALLERS_ALLOW && Object.freeze(env.CALLERS_ALLOW),
+    operators: Object.freeze(env.OPERATORS ?? []),
   };
 }
 

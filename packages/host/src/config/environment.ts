@@ -218,6 +218,11 @@ export const Environment = z.object({
     .describe(
       'DIDs that may call this host, separated by commas, in addition to those that redeem an invitation of `sibyl invite`; unset: all DIDs',
     ),
+  OPERATORS: dids
+    .optional()
+    .describe(
+      'DIDs of those who operate this host, separated by commas, in addition to those of `sibyl operators add`; they may use the operator page and call this host',
+    ),
   PUBLIC_URL: httpUrl
     .optional()
     .describe('Public address of this host, for links, such as https://oracle.example'),
@@ -389,6 +394,12 @@ export const Environment = z.object({
   METRICS_PORT: port
     .optional()
     .describe('Port for Prometheus metrics at /metrics; unset: no metrics'),
+  OTEL_EXPORTER_OTLP_ENDPOINT: httpUrl
+    .optional()
+    .describe('Address of an OpenTelemetry collector (OTLP over HTTP); unset: no traces'),
+  OTEL_CAPTURE_CONTENT: flag
+    .prefault('false')
+    .describe('Whether traces contain messages, arguments and results of tools'),
   FEATURES: features
     .prefault('')
     .describe(

@@ -14,6 +14,8 @@ export class ErrorFilter implements ExceptionFilter {
   constructor(
     private readonly logger: Logger,
     private readonly limits: RateLimits,
+    /** Called with every error that a caller receives. */
+    private readonly onError: (code: string, status: number, did: string | undefined) => void,
   ) {}
 
   catch(error: unknown, host: ArgumentsHost): void {
@@ -22,9 +24,10 @@ export class ErrorFilter implements ExceptionFilter {
     const request = http.getRequest<OracleRequest>();
     const fault = this.countUnproven(request, response) ?? explain(error, request, response);
     const answer = this.toAnswer(fault, request.requestId);
+    const { statusCode: status, code, message } = answer.body;
+    this.onError(code, status, request.caller?.did);
     if (response.headersSent) return void response.destroy();
     if (answer.retryAfterSeconds) response.setHeader('Retry-After', answer.retryAfterSeconds);
-    const { statusCode: status, code, message } = answer.body;
     const described = { status, code, message: [message].flat().join('; ') };
     const body = request.formatError?.(described) ?? answer.body;
     if (typeof body === 'string') response.status(status).type('text').send(body);

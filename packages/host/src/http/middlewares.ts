@@ -5,6 +5,13 @@ import type { Logger } from 'pino';
 import { readAccessKey, readCredentials } from '../auth/caller.js';
 import type { RateLimits } from '../auth/rate-limits.js';
 import type { Metrics } from '../observability/metrics.js';
+import {
+  ActiveSpan,
+  readTraceparent,
+  runInScope,
+  Scope,
+  type SpanExporter,
+} from '../observability/spans.js';
 import type { OracleRequest } from './ucan-guard.js';
 
 /** Logs one line per request, without headers, body and query, which may contain tokens. */
@@ -12,21 +19,41 @@ export function accessLog(logger: Logger, metrics: Metrics) {
   return (request: OracleRequest, response: Response, next: NextFunction): void => {
     const startedAt = performance.now();
     response.once('close', () => {
+      const ms = performance.now() - startedAt;
       const line = {
         requestId: request.requestId,
         did: request.caller?.did,
         method: request.method,
         route: readRoute(request),
         status: response.statusCode,
-        ms: Math.round((performance.now() - startedAt) * 10) / 10,
+        ms: Math.round(ms * 10) / 10,
       };
       const { method, route, status } = line;
       metrics.count('sibyl_http_requests_total', { method, route, status: String(status) });
+      metrics.observe('sibyl_http_request_seconds', { method, route }, ms / 1000);
       if (!response.writableFinished) logger.info(line, 'request aborted');
       else if (isHealth(request)) logger.debug(line, 'request');
       else logger.info(line, 'request');
     });
     next();
+  };
+}
+
+/** Runs the rest of a request in its own scope, and as a span if spans are exported. */
+export function requestScope(exporter: SpanExporter | undefined) {
+  return (request: OracleRequest, response: Response, next: NextFunction): void => {
+    const traceparent = readTraceparent(request.header('traceparent'));
+    const scope = new Scope({ requestId: request.requestId, traceparent, exporter });
+    if (!exporter || isHealth(request)) return void runInScope(scope, () => next());
+    const { method } = request;
+    const span = new ActiveSpan(scope, { kind: 'request', name: method, facts: { method } });
+    response.once('close', () => {
+      const { statusCode: status } = response;
+      const error = status >= 500 ? String(status) : undefined;
+      const facts = { route: readRoute(request), status, userId: request.caller?.did };
+      span.end({ error, facts });
+    });
+    span.run(() => next());
   };
 }
 

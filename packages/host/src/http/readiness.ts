@@ -1,7 +1,5 @@
 import type { ErrorKind, Readiness, ReadinessCheck } from '@sibyl/protocol';
 import type { HostLiveness } from '../bus/host-bus.js';
-import { type Model, type ModelCall, ModelError, type ModelPart } from '../models/model.js';
-import type { Models } from '../models/models.js';
 import type { DiskSpace } from '../store/disk-space.js';
 import type { ProbeResult, WriteProbe } from '../store/store.js';
 import { describeStoreError } from '../store/store-errors.js';
@@ -96,28 +94,13 @@ const messages: Readonly<Record<ErrorKind, string>> = {
   unknown: 'The last call to the model failed',
 };
 
-/** Observes the calls of the main model; makes no calls itself, since they cost money. */
+/** How the last call of the main model ended; makes no calls itself, since they cost money. */
 export class ModelHealth {
-  private mainId = '';
   private last: { readonly at: number; readonly fault: ErrorKind | undefined } | undefined;
 
-  /** Returns the same models with their calls observed. */
-  watch(models: Models): Models {
-    this.mainId = models.get('main').id;
-    const observed = new Map<Model, Model>();
-    const observe = (model: Model): Model => {
-      const known = observed.get(model) ?? this.observe(model);
-      observed.set(model, known);
-      return known;
-    };
-    return {
-      ...models,
-      get: (role) => observe(models.get(role)),
-      find: (id) => {
-        const model = models.find(id);
-        return model && observe(model);
-      },
-    };
+  /** Reports that a call of the main model has ended. */
+  record(fault: ErrorKind | undefined): void {
+    this.last = { at: performance.now(), fault };
   }
 
   check(): ReadinessCheck {
@@ -127,22 +110,5 @@ export class ModelHealth {
     const { fault } = this.last;
     if (fault) return { status: 'failing', message: messages[fault] };
     return { status: 'ok', message: 'The last call to the model succeeded' };
-  }
-
-  private observe(model: Model): Model {
-    if (model.id !== this.mainId) return model;
-    return { ...model, stream: (call) => this.observeCall(model, call) };
-  }
-
-  private async *observeCall(model: Model, call: ModelCall): AsyncGenerator<ModelPart> {
-    try {
-      for await (const part of model.stream(call)) {
-        if (part.type === 'finish') this.last = { at: performance.now(), fault: undefined };
-        yield part;
-      }
-    } catch (error) {
-      if (error instanceof ModelError) this.last = { at: performance.now(), fault: error.kind };
-      throw error;
-    }
   }
 }

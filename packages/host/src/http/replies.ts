@@ -1,9 +1,10 @@
 import { OracleError, type Reply } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Logger } from 'pino';
+import { ActiveSpan, findScope, Scope } from '../observability/spans.js';
 import type { Message } from '../store/message.js';
 import type { MessageStore } from '../store/message-store.js';
-import type { RunKey } from '../store/runs/run.js';
+import type { Run, RunKey } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
 import type { RunReader } from '../turns/run-reader.js';
 import { toUsageField } from '../turns/run-recorder.js';
@@ -22,6 +23,11 @@ interface ReplySenderDeps {
 export class ReplySender {
   constructor(private readonly deps: ReplySenderDeps) {}
 
+  /** Requests that wait for or stream an answer. */
+  get streamCount(): number {
+    return this.deps.slots.size;
+  }
+
   /** Runs a task in one of the user's slots; throws before it begins if all are taken. */
   async withSlot(owner: string, work: () => Promise<void>): Promise<void> {
     const release = this.deps.slots.take(owner);
@@ -35,12 +41,14 @@ export class ReplySender {
   async sendStream(key: RunKey, after: number, response: Response): Promise<void> {
     const { reader, streamStallMs, logger } = this.deps;
     const run = await reader.find(key);
+    const span = startReading(run);
     await sendSse(response, {
       runId: run.id,
       stallMs: streamStallMs,
       frames: (gone) => reader.read(run, after, gone),
       onError: (err) => logger.error({ err, runId: run.id, did: run.owner }, 'stream failed'),
     });
+    span?.end();
   }
 
   /** Sends events that are not those of a run; an event that is lost is not sent again. */
@@ -102,6 +110,19 @@ export class ReplySender {
   }
 }
 
+/** A span of the turn's own trace, so that it shows who read it and where. */
+function startReading({ id: runId, traceparent, sessionId, owner: userId }: Run) {
+  const scope = findScope();
+  if (!scope?.exporter || !traceparent) return undefined;
+  const { exporter, requestId } = scope;
+  const reading = new Scope({ requestId, runId, traceparent, exporter });
+  return new ActiveSpan(reading, {
+    kind: 'read',
+    name: runId,
+    facts: { runId, sessionId, userId },
+  });
+}
+
 async function* toFrames(event: string, batches: AsyncIterable<readonly object[]>) {
   let seq = 0;
   for await (const batch of batches)
@@ -122,9 +143,15 @@ const RETRY_SECONDS = 5;
 export class StreamSlots {
   private readonly maxPerUser: number;
   private readonly perUser = new Map<string, number>();
+  private total = 0;
 
   constructor(maxPerUser: number) {
     this.maxPerUser = maxPerUser;
+  }
+
+  /** Of all users. */
+  get size(): number {
+    return this.total;
   }
 
   /** Takes a slot at once and returns the function that releases it; throws if the user has none left. */
@@ -133,10 +160,12 @@ export class StreamSlots {
     if (taken >= this.maxPerUser)
       throw new OracleError('too_many_streams', { retryAfterSeconds: RETRY_SECONDS });
     this.perUser.set(owner, taken + 1);
+    this.total += 1;
     return () => this.release(owner);
   }
 
   private release(owner: string): void {
+    this.total -= 1;
     const left = (this.perUser.get(owner) ?? 1) - 1;
     if (left > 0) this.perUser.set(owner, left);
     else this.perUser.delete(owner);

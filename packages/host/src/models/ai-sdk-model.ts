@@ -24,6 +24,7 @@ import {
   type ModelUsage,
   readRetryAfter,
   toModelError,
+  toNetworkError,
   toObjectSchema,
   type UserPart,
 } from './model.js';
@@ -60,7 +61,9 @@ export function createAiSdkModel({ load, optionsFor, ...info }: AiSdkModelOption
           ...optionsFor?.(info.facts.chooseEffort(call.reasoning)),
         };
         const model = await open();
-        const { stream } = await model.doStream({ ...options, abortSignal: controller.signal });
+        const { headers } = call;
+        const sent = { ...options, ...(headers && { headers: { ...headers } }) };
+        const { stream } = await model.doStream({ ...sent, abortSignal: controller.signal });
         yield* new StreamReader(info.id, call).read(stream);
       } catch (error) {
         call.signal.throwIfAborted();
@@ -334,6 +337,7 @@ interface SdkError {
   readonly statusCode?: number;
   readonly responseHeaders?: Record<string, string>;
   readonly responseBody?: string;
+  readonly url?: string;
 }
 
 /** Converts anything that the SDK throws or streams as an error. */
@@ -344,7 +348,7 @@ function fromSdkError(error: unknown): ModelError {
   if (statusCode >= 400) return toModelError(readProviderError(found, statusCode));
   if (name === 'AI_LoadAPIKeyError') return createModelError('auth', name);
   // A connection that breaks keeps the status of its reply.
-  if (name === 'AI_APICallError') return createModelError('network', message);
+  if (name === 'AI_APICallError') return toNetworkError(error, readHost(found));
   if (/JSONParse|TypeValidation|InvalidResponse|EmptyResponse/.test(name) || found.type)
     return createModelError('server', `${found.type ?? name}: ${message}`);
   return toModelError({ status: 0, text: message });
@@ -360,5 +364,9 @@ function readProviderError(error: SdkError, status: number) {
     code: [type, code, ...[...words].map(([, word]) => word)].filter(Boolean).join(' '),
     body: responseBody,
     retryAfterSeconds: readRetryAfter(responseHeaders, responseBody),
+    host: readHost(error),
   };
 }
+
+const readHost = ({ url = '' }: SdkError): string | undefined =>
+  URL.canParse(url) ? new URL(url).hostname : undefined;

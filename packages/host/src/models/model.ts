@@ -33,6 +33,8 @@ export interface ModelCall {
   readonly signal: AbortSignal;
   /** Called on activity without a part, such as hidden reasoning, so that the call does not time out. */
   readonly onActivity?: (() => void) | undefined;
+  /** Further headers of the request, such as those of a trace. */
+  readonly headers?: Readonly<Record<string, string>> | undefined;
 }
 
 /** What a model streams. `finish` is always last, and only if the stream is complete. */
@@ -71,6 +73,19 @@ export interface ModelErrorOptions extends ErrorOptions {
   readonly retryable: boolean;
   readonly retryAfterSeconds?: number | undefined;
   readonly rejection?: Rejection | undefined;
+  readonly failure?: ModelFailure | undefined;
+}
+
+/** What happened to a call, for the log and for operators; without keys and addresses. */
+export interface ModelFailure {
+  /** Of the system or the provider, such as ENOTFOUND or insufficient_quota. */
+  readonly code?: string | undefined;
+  /** Of the reply. */
+  readonly status?: number | undefined;
+  /** What the provider or the system said. */
+  readonly text?: string | undefined;
+  /** The name of the provider's host. */
+  readonly host?: string | undefined;
 }
 
 /** Why the answer of a model is missing or incomplete; the message is safe to show to the user. */
@@ -81,6 +96,7 @@ export class ModelError extends Error {
   readonly retryAfterSeconds: number | undefined;
   /** Set if the model may accept the call in another form. */
   readonly rejection: Rejection | undefined;
+  readonly failure: ModelFailure;
 
   constructor(message: string, options: ModelErrorOptions) {
     super(message, options);
@@ -88,6 +104,7 @@ export class ModelError extends Error {
     this.retryable = options.retryable;
     this.retryAfterSeconds = options.retryAfterSeconds;
     this.rejection = options.rejection;
+    this.failure = options.failure ?? {};
   }
 }
 
@@ -100,6 +117,7 @@ export interface ProviderError {
   /** The whole reply, which may name limits; never shown. */
   readonly body?: string | undefined;
   readonly retryAfterSeconds?: number | undefined;
+  readonly host?: string | undefined;
 }
 
 const messages: Readonly<Record<Exclude<ErrorKind, 'unknown'>, string>> = {
@@ -121,29 +139,60 @@ const retryableKinds: ReadonlySet<ErrorKind> = new Set([
 export function createModelError(
   kind: Exclude<ErrorKind, 'unknown'>,
   detail: string,
-  retryAfterSeconds?: number,
+  {
+    retryAfterSeconds,
+    ...failure
+  }: ModelFailure & { readonly retryAfterSeconds?: number | undefined } = {},
 ): ModelError {
   return new ModelError(messages[kind], {
     kind,
     retryable: retryableKinds.has(kind),
     retryAfterSeconds,
+    failure: describeFailure({ text: detail, ...failure }),
     cause: new Error(redact(detail)),
   });
 }
 
+/** The error of a connection that failed; `host` is that of the provider. */
+export function toNetworkError(error: unknown, host: string | undefined): ModelError {
+  const { code, message } = findSystemError(error);
+  const failure = { host, ...(typeof code === 'string' && { code }) };
+  return createModelError('network', message || String(error), failure);
+}
+
+/** The innermost error that has a code: fetch wraps those of the system, and a name may have several addresses. */
+function findSystemError(error: unknown): NodeJS.ErrnoException {
+  const inner = error instanceof AggregateError ? error.errors[0] : (error as Error)?.cause;
+  const { code, message } = (error ?? {}) as NodeJS.ErrnoException;
+  if (inner instanceof Error && (typeof code !== 'string' || !message))
+    return findSystemError(inner);
+  return error instanceof Error ? error : new Error(String(error));
+}
+
+function describeFailure({ code, status, text, host }: ModelFailure): ModelFailure {
+  return {
+    ...(code && { code: redact(code) }),
+    ...(status && { status }),
+    ...(text && { text: redact(text) }),
+    ...(host && { host }),
+  };
+}
+
 /** Converts a provider's error reply. */
 export function toModelError(error: ProviderError): ModelError {
-  const { status, text, code = '', body = '', retryAfterSeconds } = error;
+  const { status, text, code = '', body = '', retryAfterSeconds, host } = error;
+  const failure = { status, code, text, host };
   const rejection = findRejection(status, `${code} ${text} ${body}`);
   if (rejection) return createRejectionError(rejection, error);
   const kind = classifyError(status, `${code} ${text}`);
   if (kind !== 'unknown')
-    return createModelError(kind, `${status} ${code}: ${text}`, retryAfterSeconds);
+    return createModelError(kind, `${status} ${code}: ${text}`, { ...failure, retryAfterSeconds });
   return new ModelError(
     `The model's provider refused the request: ${redact(text) || code || status}`,
     {
       kind,
       retryable: false,
+      failure: describeFailure(failure),
       cause: new Error(redact(`${status} ${code}`)),
     },
   );
@@ -151,13 +200,14 @@ export function toModelError(error: ProviderError): ModelError {
 
 function createRejectionError(
   rejection: Rejection,
-  { status, text, code }: ProviderError,
+  { status, text, code, host }: ProviderError,
 ): ModelError {
   const cause = new Error(redact(`${status} ${code}: ${text}`));
   return new ModelError(describeRejection(rejection), {
     kind: 'unknown',
     retryable: false,
     rejection,
+    failure: describeFailure({ status, text, code, host }),
     cause,
   });
 }

@@ -26,8 +26,8 @@ export interface Models {
 }
 
 export interface ModelsOptions {
-  /** Called for every error after which a call is retried. */
-  readonly onRetry?: (modelId: string, error: ModelError) => void;
+  /** Called for every error of a provider, also if the call is retried or another model answers. */
+  readonly onFailure?: (modelId: string, error: ModelError, isRetried: boolean) => void;
 }
 
 /** Creates the configured models; loads and calls a provider only when it is first used. */
@@ -48,9 +48,11 @@ export function createModels(config: ModelsConfig, options: ModelsOptions = {}):
   };
 }
 
-function createModel(id: string, config: ModelsConfig, { onRetry }: ModelsOptions): Model {
+function createModel(id: string, config: ModelsConfig, { onFailure }: ModelsOptions): Model {
   if (id === OFFLINE) return createOfflineModel();
-  return createProviderModel(id, config, { onRetry: (error) => onRetry?.(id, error) });
+  return createProviderModel(id, config, {
+    onFailure: (error, isRetried) => onFailure?.(id, error, isRetried),
+  });
 }
 
 function toModelList(models: readonly Model[], main: string): ModelList {

@@ -61,7 +61,10 @@ it('withRetry throws the last error after the last attempt', async () => {
   const faults = ['server', 'network', 'rate_limit'] as const;
   const { model, calls } = failing(...faults.map((kind) => [createModelError(kind, '')]));
   const retried: string[] = [];
-  const { fault } = await run(model, { attempts: 3, onRetry: ({ kind }) => retried.push(kind) });
+  const { fault } = await run(model, {
+    attempts: 3,
+    onFailure: ({ kind }, isRetried) => isRetried && retried.push(kind),
+  });
   expect(fault).toMatchObject({ kind: 'rate_limit' });
   expect(calls()).toBe(3);
   expect(retried).toEqual(['server', 'network']);
@@ -90,9 +93,9 @@ it('withRetry rethrows errors that are not a ModelError', async () => {
 });
 
 it('withRetry waits as long as the provider asks, within a limit', async () => {
-  const soon = failing([createModelError('rate_limit', '', 5)], [finish]);
+  const soon = failing([createModelError('rate_limit', '', { retryAfterSeconds: 5 })], [finish]);
   expect((await run(soon.model, {})).waits).toEqual([5000]);
-  const late = failing([createModelError('rate_limit', '', 60)], [finish]);
+  const late = failing([createModelError('rate_limit', '', { retryAfterSeconds: 60 })], [finish]);
   expect((await run(late.model, {})).fault).toMatchObject({ retryAfterSeconds: 60 });
 });
 
@@ -100,7 +103,7 @@ it('withRetry ends with the reason when aborted during a delay', async () => {
   const { model, calls } = failing([createModelError('server', '')], [finish]);
   const stop = new AbortController();
   const reason = new Error('enough');
-  const options = { firstWaitMs: 60_000, lastWaitMs: 60_000, onRetry: () => stop.abort(reason) };
+  const options = { firstWaitMs: 60_000, lastWaitMs: 60_000, onFailure: () => stop.abort(reason) };
   const call = { system: '', messages: [], tools: [], signal: stop.signal };
   const running = withRetry(model, options).stream(call)[Symbol.asyncIterator]().next();
   await expect(running).rejects.toBe(reason);

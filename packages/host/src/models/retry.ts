@@ -16,7 +16,8 @@ export interface RetryOptions {
   readonly lastWaitMs?: number;
   /** If a provider asks for a longer delay, the call is not retried. */
   readonly longestRetryAfterSeconds?: number;
-  readonly onRetry?: (error: ModelError) => void;
+  /** Called for every error of the model, with whether the call is retried. */
+  readonly onFailure?: (error: ModelError, isRetried: boolean) => void;
   readonly sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
   readonly random?: () => number;
 }
@@ -26,7 +27,7 @@ const defaults: Required<RetryOptions> = {
   firstWaitMs: 500,
   lastWaitMs: 8000,
   longestRetryAfterSeconds: 20,
-  onRetry: () => {},
+  onFailure: () => {},
   sleep: (ms, signal) => wait(ms, undefined, { signal }),
   random: Math.random,
 };
@@ -56,11 +57,15 @@ async function* streamWithRetry(
     } catch (error) {
       learn(model.facts, error);
       const wait = hasBegun ? undefined : getRetryDelay(error, attempt, settings);
+      report(error, settings, wait);
       if (wait === undefined) throw error;
-      settings.onRetry(error as ModelError);
       await pause(wait, call.signal, settings);
     }
   }
+}
+
+function report(error: unknown, { onFailure }: Required<RetryOptions>, wait: number | undefined) {
+  if (error instanceof ModelError) onFailure(error, wait !== undefined);
 }
 
 function addCost(part: ModelPart, facts: ModelFacts): ModelPart {

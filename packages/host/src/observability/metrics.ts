@@ -1,17 +1,52 @@
 import { createServer, type Server } from 'node:http';
-import { type GaugeReading, type Labels, MetricsRegistry } from '@sibyl/server-kit';
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 
-/** The counters of the host and their help texts. */
+/** Counters, their help texts and labels. The values of every label are bounded by code or configuration. */
 const counters = {
-  sibyl_http_requests_total: 'Requests, by method, route and status',
-  sibyl_auth_total: 'Authentication attempts, by means and outcome',
-  sibyl_tokens_refused_total: 'Rejected tokens, by purpose and reason',
-  sibyl_turns_total: 'Turns that ended, by status and kind of error',
-  sibyl_approvals_total: 'Decisions about tool calls, by outcome',
-  sibyl_takeovers_total: 'Runs of dead hosts that this host took over, by outcome',
-  sibyl_socket_handshakes_total: 'Socket handshakes, by outcome',
-  sibyl_rate_limited_total: 'Requests rejected by a rate limit, by kind',
-} as const;
+  sibyl_http_requests_total: ['Requests, by method, route and status', 'method', 'route', 'status'],
+  sibyl_errors_total: ['Requests that were answered with an error, by its code', 'code'],
+  sibyl_auth_total: ['Authentication attempts, by means and outcome', 'means', 'outcome'],
+  sibyl_tokens_refused_total: ['Rejected tokens, by purpose and reason', 'purpose', 'reason'],
+  sibyl_turns_total: ['Turns that ended, by status and kind of error', 'status', 'kind'],
+  sibyl_turn_failures_total: ['Turns without a complete answer, by cause', 'cause'],
+  sibyl_model_failures_total: [
+    'Calls of models that failed, also those that were tried again, by cause',
+    'model',
+    'cause',
+  ],
+  sibyl_model_tokens_total: ['Tokens, by model and kind', 'model', 'kind'],
+  sibyl_model_cost_total: ['Cost of models, in the currency of the configured prices', 'model'],
+  sibyl_approvals_total: ['Decisions about tool calls, by outcome', 'outcome'],
+  sibyl_takeovers_total: ['Runs of dead hosts that this host took over, by outcome', 'outcome'],
+  sibyl_socket_handshakes_total: ['Socket handshakes, by outcome', 'outcome'],
+  sibyl_rate_limited_total: ['Requests rejected by a rate limit, by kind', 'kind'],
+  sibyl_flushed_runs_total: ['Turns whose frames were stored'],
+} as const satisfies Readonly<Record<string, readonly [help: string, ...labels: string[]]>>;
+
+const FAST = [0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
+const SLOW = [0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120, 300];
+
+/** Histograms of seconds: help text, limits of the buckets, labels. */
+const histograms = {
+  sibyl_http_request_seconds: [
+    'Time until a request was answered completely',
+    FAST,
+    'method',
+    'route',
+  ],
+  sibyl_time_to_first_token_seconds: [
+    'Time from a message to the first text of its answer',
+    SLOW,
+    'model',
+  ],
+  sibyl_turn_seconds: ['Time that turns were executed, without waiting in a queue', SLOW, 'status'],
+  sibyl_model_call_seconds: ['Time that calls of models took', SLOW, 'model', 'outcome'],
+  sibyl_tool_seconds: ['Time that tool calls took', FAST, 'tool', 'outcome'],
+  sibyl_hook_seconds: ['Time that hooks of plugins took', FAST, 'plugin', 'hook'],
+  sibyl_flush_seconds: ['Time that storing the frames of running turns took', FAST],
+} as const satisfies Readonly<
+  Record<string, readonly [help: string, bounds: number[], ...labels: string[]]>
+>;
 
 /** What the bus between hosts has done since the start. */
 export interface BusFigures {
@@ -27,70 +62,154 @@ export interface BusFigures {
   readonly lagMs: number;
 }
 
-type CounterName = keyof typeof counters;
+export type CounterName = keyof typeof counters;
+export type HistogramName = keyof typeof histograms;
+export type Labels = Readonly<Record<string, string>>;
+
+interface GaugeOptions {
+  readonly name: string;
+  readonly help: string;
+  /** The label of the values, if there are several. */
+  readonly label?: string;
+}
+
+/** Tool calls with names that no plugin declares at startup: a stranger may have chosen them. */
+const OTHER_TOOL = 'other';
 
 /** The metrics of one host, in the Prometheus text format. */
 export class Metrics {
-  private readonly registry = new MetricsRegistry();
-  private readonly counters = new Map(
-    Object.entries(counters).map(([name, help]) => [name, this.registry.counter(name, help)]),
-  );
-
-  private readonly flushes = { count: 0, runs: 0 };
+  private readonly registry = new Registry();
+  private readonly counters = new Map<CounterName, Counter>();
+  private readonly histograms = new Map<HistogramName, Histogram>();
+  private tools: ReadonlySet<string> = new Set();
 
   constructor() {
-    this.registry.addProcessGauges();
-    const { flushes } = this;
-    const add = (name: string, help: string, read: () => number) =>
-      this.registry.externalCounter(name, help, read);
-    add('sibyl_flushes_total', 'Times that frames were stored', () => flushes.count);
-    add('sibyl_flushed_runs_total', 'Turns whose frames were stored', () => flushes.runs);
+    const registers = [this.registry];
+    for (const [name, [help, ...labelNames]] of Object.entries(counters))
+      this.counters.set(
+        name as CounterName,
+        new Counter({ name, help, labelNames: [...labelNames], registers }),
+      );
+    for (const [name, [help, bounds, ...labelNames]] of Object.entries(histograms))
+      this.histograms.set(
+        name as HistogramName,
+        new Histogram({ name, help, buckets: bounds, labelNames: [...labelNames], registers }),
+      );
+  }
+
+  count(name: CounterName, labels: Labels = {}, by = 1): void {
+    this.counters.get(name)?.inc(labels, by);
+  }
+
+  observe(name: HistogramName, labels: Labels, seconds: number): void {
+    this.histograms.get(name)?.observe(labels, seconds);
   }
 
   /** Counts a flush that stored frames of this many turns. */
-  countFlush(runs: number): void {
-    this.flushes.count += 1;
-    this.flushes.runs += runs;
+  countFlush(runs: number, seconds: number): void {
+    this.count('sibyl_flushed_runs_total', {}, runs);
+    this.observe('sibyl_flush_seconds', {}, seconds);
   }
 
-  count(name: CounterName, labels: Labels): void {
-    this.counters.get(name)?.increment(labels);
+  /** Names the tools that have their own label; all others share one. */
+  nameTools(names: Iterable<string>): void {
+    this.tools = new Set(names);
   }
 
-  /** Adds the number of hosts that this one sees as running, itself included. */
-  addHosts(count: () => number): void {
-    this.registry.gauge('sibyl_hosts', 'Running hosts that this host sees', count);
+  observeTool(name: string, outcome: string, seconds: number): void {
+    const tool = this.tools.has(name) ? name : OTHER_TOOL;
+    this.observe('sibyl_tool_seconds', { tool, outcome }, seconds);
+  }
+
+  /** Adds values that are read when the metrics are. A value that cannot be read is left out. */
+  addGauge(
+    { name, help, label }: GaugeOptions,
+    read: () => number | Values | Promise<number | Values>,
+  ): void {
+    new Gauge({
+      name,
+      help,
+      labelNames: label ? [label] : [],
+      registers: [this.registry],
+      async collect() {
+        this.reset();
+        const value = await Promise.resolve()
+          .then(read)
+          .catch(() => undefined);
+        if (typeof value === 'number') this.set(value);
+        else if (label)
+          for (const [key, each] of Object.entries(value ?? {})) this.set({ [label]: key }, each);
+      },
+    });
+  }
+
+  /** Adds a counter whose values are kept elsewhere. */
+  addCounter({ name, help, label }: GaugeOptions, read: () => number | Values): void {
+    new Counter({
+      name,
+      help,
+      labelNames: label ? [label] : [],
+      registers: [this.registry],
+      collect() {
+        this.reset();
+        const value = read();
+        if (typeof value === 'number') this.inc(value);
+        else if (label)
+          for (const [key, each] of Object.entries(value)) this.inc({ [label]: key }, each);
+      },
+    });
   }
 
   /** Adds what the bus between hosts has done since the start. */
   addBus(read: () => BusFigures): void {
-    const add = (name: string, help: string, select: (figures: BusFigures) => GaugeReading) =>
-      this.registry.externalCounter(name, help, () => select(read()));
-    add('sibyl_bus_messages_total', 'Messages between hosts, by outcome', (figures) =>
-      (['sent', 'received', 'dropped'] as const).map((outcome) => ({
-        labels: { outcome },
-        value: figures[outcome],
-      })),
+    this.addCounter(
+      {
+        name: 'sibyl_bus_messages_total',
+        help: 'Messages between hosts, by outcome',
+        label: 'outcome',
+      },
+      () => {
+        const { sent, received, dropped } = read();
+        return { sent, received, dropped };
+      },
     );
-    add('sibyl_bus_batches_total', 'Statements that sent messages', ({ batches }) => batches);
-    add('sibyl_bus_bytes_total', 'Size of all messages sent', ({ bytes }) => bytes);
-    this.registry.gauge(
-      'sibyl_bus_lag_seconds',
-      'Time that a message takes',
+    this.addCounter(
+      { name: 'sibyl_bus_batches_total', help: 'Statements that sent messages' },
+      () => read().batches,
+    );
+    this.addCounter(
+      { name: 'sibyl_bus_bytes_total', help: 'Size of all messages sent' },
+      () => read().bytes,
+    );
+    this.addGauge(
+      { name: 'sibyl_bus_lag_seconds', help: 'Time that a message takes' },
       () => read().lagMs / 1000,
     );
   }
 
-  print(): string {
-    return this.registry.print();
+  /** Adds processor time, memory, event loop and garbage collection; only if they are read, because they cost some time. */
+  addProcess(): void {
+    collectDefaultMetrics({ register: this.registry });
+  }
+
+  print(): Promise<string> {
+    return this.registry.metrics();
   }
 }
 
+/** Values by label. */
+type Values = Readonly<Record<string, number>>;
+
 /** Serves `/metrics` on its own port, so that it can stay inside the firewall. */
 export async function serveMetrics(metrics: Metrics, port: number, host: string): Promise<Server> {
+  metrics.addProcess();
   const server = createServer((request, response) => {
     if (request.url !== '/metrics') return void response.writeHead(404).end();
-    response.writeHead(200, { 'content-type': 'text/plain; version=0.0.4' }).end(metrics.print());
+    void metrics.print().then(
+      (text) =>
+        response.writeHead(200, { 'content-type': Registry.PROMETHEUS_CONTENT_TYPE }).end(text),
+      () => response.writeHead(500).end(),
+    );
   });
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject).listen(port, host, resolve);

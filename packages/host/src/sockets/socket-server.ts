@@ -84,6 +84,11 @@ export class SocketServer {
     io.on('connection', (socket) => this.open(socket));
   }
 
+  /** Open sockets of all users. */
+  get size(): number {
+    return this.sockets.size;
+  }
+
   /** Notifies all clients that the host is stopping, and disconnects them within `limitMs`. */
   async close(limitMs: number): Promise<void> {
     this.isClosing = true;

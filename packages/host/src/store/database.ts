@@ -4,6 +4,7 @@ import type {
   Approval,
   Decision,
   ErrorKind,
+  OperatorAction,
   PendingAnswer,
   RunStatus,
 } from '@sibyl/protocol';
@@ -74,6 +75,11 @@ export interface Schema {
   file_chunks: FileChunkRow;
   file_passages: PassageRow;
   file_vectors: PassageVectorRow;
+  hosts: HostRow;
+  operators: ListedUserRow;
+  blocked_users: ListedUserRow;
+  shared_arguments: ListedUserRow;
+  operator_actions: OperatorActionRow;
 }
 
 export interface SessionRow {
@@ -185,6 +191,16 @@ export interface RunRow {
   cached_tokens: number;
   /** JSON of the usage of each model; null in runs from before it was kept. */
   usage: string | null;
+  /** Of the request that started the turn, so that all hosts add to one trace. */
+  traceparent: string | null;
+  /** From the start of execution to the first text of the answer. */
+  first_text_ms: number | null;
+  /** A code for why there is no complete answer. */
+  cause: string | null;
+  /** Null if the models have no price. */
+  cost: number | null;
+  /** JSON of the spans. */
+  trace: string | null;
   created_at: number;
   /** When execution began. */
   started_at: number | null;
@@ -464,6 +480,33 @@ interface ImportJobRow {
   progress: string;
   created_at: number;
   updated_at: number;
+}
+
+/** A host as it last reported itself. */
+interface HostRow {
+  id: string;
+  /** JSON. */
+  report: string;
+  started_at: number;
+  updated_at: number;
+}
+
+/** A user on a list: operators, blocked users, users who share arguments of tools with operators. */
+export interface ListedUserRow {
+  owner: string;
+  note: string | null;
+  created_at: number;
+}
+
+/** Something that an operator did. */
+export interface OperatorActionRow {
+  /** The operator. */
+  owner: string;
+  id: string;
+  action: OperatorAction['action'];
+  target: string | null;
+  note: string | null;
+  created_at: number;
 }
 
 /** `behind`: the next start will migrate the database. */

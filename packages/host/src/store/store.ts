@@ -19,6 +19,9 @@ import { JobClaims } from './job-claims.js';
 import { MessageStore } from './message-store.js';
 import { ModelUsageStore } from './model-usage-store.js';
 import { type DatabaseOptions, openDatabase } from './open-database.js';
+import { HostStore } from './operators/host-store.js';
+import { AuditStore, UserList } from './operators/operator-store.js';
+import { TurnReports } from './operators/turn-reports.js';
 import { ExpiredRows } from './own-data/expired-rows.js';
 import { ImportStore } from './own-data/import-store.js';
 import { OwnerRows } from './own-data/owner-rows.js';
@@ -54,6 +57,13 @@ export interface Store {
   readonly revocations: RevocationStore;
   readonly singleUse: SingleUseStore;
   readonly callers: CallerStore;
+  readonly operators: UserList;
+  readonly blockedUsers: UserList;
+  /** Users who let operators see the arguments of their tool calls. */
+  readonly sharedArguments: UserList;
+  readonly audit: AuditStore;
+  readonly hosts: HostStore;
+  readonly turnReports: TurnReports;
   readonly sessionState: SessionStateStore;
   readonly secrets: SecretStore;
   readonly blobs: BlobStore;
@@ -94,6 +104,8 @@ export interface StoreOptions extends DatabaseOptions {
   readonly clock?: (() => number) | undefined;
   /** Minimum free bytes; below, new sessions and messages are rejected. 0 or unset: no limit. */
   readonly diskMinFree?: number | undefined;
+  /** Returns the same database with its work observed. */
+  readonly observe?: ((database: Database) => Database) | undefined;
   /** Observes failed and successful writes. */
   readonly outage?: StoreOutage | undefined;
 }
@@ -119,7 +131,8 @@ function createOwnDataStores(context: StoreContext, vault: Vault) {
 export async function openStore(options: StoreOptions): Promise<Store> {
   const vault = createVault(options.secretKey);
   const clock = options.clock ?? Date.now;
-  const opened = await openDatabase(options);
+  const found = await openDatabase(options);
+  const opened = options.observe?.(found) ?? found;
   const newId = createIdSource(clock);
   const database =
     options.outage?.watch(opened, (observed) => probeWrite(observed, newId())) ?? opened;
@@ -147,6 +160,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     revocations: new RevocationStore(context),
     singleUse: new SingleUseStore(context),
     callers: new CallerStore(context),
+    ...openOperatorStores(context),
     sessionState: new SessionStateStore(context),
     secrets: new SecretStore(context, vault),
     blobs: new BlobStore(context),
@@ -173,6 +187,16 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     },
   };
 }
+
+/** What operators see and do. */
+const openOperatorStores = (context: StoreContext) => ({
+  operators: new UserList(context, 'operators'),
+  blockedUsers: new UserList(context, 'blocked_users'),
+  sharedArguments: new UserList(context, 'shared_arguments'),
+  audit: new AuditStore(context),
+  hosts: new HostStore(context),
+  turnReports: new TurnReports(context),
+});
 
 /** Uses a new id, so that probes of several hosts do not wait for each other. */
 function probeWrite(database: Database, id: string): Promise<void> {

@@ -51,7 +51,7 @@ export class UsageStore {
     await this.context.database.write((tables) =>
       tables
         .updateTable('runs')
-        .set({ usage: JSON.stringify(models) })
+        .set({ usage: JSON.stringify(models), cost: sumCosts(models) })
         .where('owner', '=', owner)
         .where('id', '=', runId)
         .execute(),
@@ -173,6 +173,11 @@ export function addEntries<Entry extends Omit<UsageEntry, 'day' | 'session_id' |
     cached_tokens: a.cached_tokens + b.cached_tokens,
     cost: a.cost === null && b.cost === null ? null : (a.cost ?? 0) + (b.cost ?? 0),
   };
+}
+
+function sumCosts(models: readonly ModelUse[]): number | null {
+  const costs = models.flatMap(({ cost }) => cost ?? []);
+  return costs.length > 0 ? costs.reduce((sum, cost) => sum + cost, 0) : null;
 }
 
 /** Before every id of this time: ids begin with the time when they were created. */

@@ -46,6 +46,7 @@ export function endUnanswered(run: Run, error: OracleError): RunEnding {
     message: { content: '', isComplete: false, error: { status: 'failed', code, message, kind } },
     error: { kind, message },
     report: createReport([], error),
+    trace: { cause: code },
     frames: toFrames([{ event: 'error', data }, done], lastSeq + 1),
   };
 }
@@ -71,6 +72,7 @@ export function endInterrupted(run: Run, frames: readonly Frame[]): RunEnding {
       error: { status, code: error.code, message: INTERRUPTED },
     },
     report: createReport(warnings, status === 'interrupted' ? error : undefined),
+    ...(status === 'interrupted' && { trace: { cause: 'host_lost' } }),
     frames: toFrames(last, run.lastSeq + FRAME_GAP),
   };
 }

@@ -35,8 +35,8 @@ export class FlushLoop {
   constructor(
     private readonly runs: Pick<RunStore, 'flush'>,
     private readonly logger: Logger,
-    /** Called after each flush with its size. */
-    private readonly onFlush: (runs: number) => void = () => {},
+    /** Called after each flush with its size and duration. */
+    private readonly onFlush: (runs: number, seconds: number) => void = () => {},
   ) {}
 
   /** Stores the run with the next flush. */
@@ -85,13 +85,14 @@ export class FlushLoop {
     this.unsaved = new Set();
     this.inFlight = new Set(runs);
     const writes = runs.map((run) => run.take());
+    const startedAt = performance.now();
     try {
       const { lost, canceled } = await this.runs.flush(writes);
       this.retryMs = FIRST_RETRY_MS;
       const byId = new Map(runs.map((run) => [run.runId, run]));
       for (const runId of lost) byId.get(runId)?.onLost();
       for (const { runId, reason } of canceled) byId.get(runId)?.onCanceled(reason);
-      this.onFlush(runs.length);
+      this.onFlush(runs.length, (performance.now() - startedAt) / 1000);
     } catch (error) {
       this.putBack(runs, writes, error);
     } finally {

@@ -1,6 +1,8 @@
 import { OracleError } from '@sibyl/protocol';
 import { withTimeout } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
+import type { Metrics } from '../observability/metrics.js';
+import { withSpan } from '../observability/spans.js';
 
 /** Retry-After when a plugin failed. */
 const RETRY_SECONDS = 5;
@@ -25,6 +27,7 @@ export class Hooks {
   constructor(
     private readonly logger: Logger,
     readonly timeoutMs: number,
+    private readonly metrics?: Metrics,
   ) {}
 
   /** Throws only if the signal fires. */
@@ -86,12 +89,20 @@ export class Hooks {
     this.logger.warn({ plugin, hook, err }, 'plugin failed; continuing without its contribution');
   }
 
-  private run<T>({ signal }: HookCall, work: Work<T>): Promise<T> {
+  private async run<T>({ plugin, hook, signal }: HookCall, work: Work<T>): Promise<T> {
     const message = `did not answer within ${this.timeoutMs / 1000} s`;
-    const answer = withTimeout({ ms: this.timeoutMs, message, signal }, async (both) => work(both));
-    return answer.catch((thrown) => {
+    const startedAt = performance.now();
+    const span = { kind: 'hook', name: `${plugin} ${hook}`, facts: { plugin, hook } } as const;
+    try {
+      return await withSpan(span, () =>
+        withTimeout({ ms: this.timeoutMs, message, signal }, async (both) => work(both)),
+      );
+    } catch (thrown) {
       throw toError(thrown);
-    });
+    } finally {
+      const seconds = (performance.now() - startedAt) / 1000;
+      this.metrics?.observe('sibyl_hook_seconds', { plugin, hook }, seconds);
+    }
   }
 }
 

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { OracleError } from '@sibyl/protocol';
 import type { Config } from '../config/config.js';
+import { createTraceparent, findScope } from '../observability/spans.js';
 import type { IdempotencyStore } from '../store/idempotency-store.js';
 import { toQuestionParts } from '../store/message.js';
 import type { RunKey } from '../store/runs/run.js';
@@ -91,6 +92,7 @@ export async function storeStart(
       owner: caller.did,
       sessionId,
       requestId,
+      traceparent: findTraceparent(),
       message: { content, parts: toQuestionParts(content, attachments), metadata },
       origin,
       clientIds: surface?.clientIds,
@@ -103,6 +105,12 @@ export async function storeStart(
   } catch (error) {
     return findUnconfirmed(runs, { owner: caller.did, runId: start.id }, error);
   }
+}
+
+/** Also of a turn that nobody traces, so that its log lines have one id on all hosts. */
+function findTraceparent(): string | undefined {
+  const scope = findScope();
+  return scope && (scope.traceparent ?? createTraceparent(scope));
 }
 
 /** The database may have committed a run although its reply was lost. */

@@ -330,7 +330,14 @@ export class RunRecorder implements UnsavedRun {
     const error = createNotStoredError();
     const report = createReport(warnings, error);
     this.lastWrite = {
-      ending: { ...ending, message, status: 'failed', error: failure, report },
+      ending: {
+        ...ending,
+        message,
+        status: 'failed',
+        error: failure,
+        report,
+        trace: { ...ending.trace, cause: error.code },
+      },
       last,
     };
     log.close();

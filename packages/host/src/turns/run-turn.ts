@@ -5,10 +5,18 @@ import { PausedError } from '../agent/steps.js';
 import { answerMessage } from '../agent/structured-answer.js';
 import type { RunGrants } from '../auth/run-grants.js';
 import { type EventBus, endOfTurn, toPosition } from '../bus/event-bus.js';
+import { toModelCause } from '../models/failure-cause.js';
 import { ModelError } from '../models/model.js';
 import type { Metrics } from '../observability/metrics.js';
+import {
+  ActiveSpan,
+  Scope,
+  type SpanExporter,
+  TurnTrace,
+  toErrorCode,
+} from '../observability/spans.js';
 import { UNTITLED } from '../store/session-store.js';
-import { isStoreError } from '../store/store-errors.js';
+import { classifyStoreError, isStoreError } from '../store/store-errors.js';
 import type { UsageStore } from '../store/usage-store.js';
 import { readSteps } from './closing-runs.js';
 import type { LiveRun, RunOutcome } from './run-log.js';
@@ -25,6 +33,13 @@ interface TurnRunnerDeps {
   readonly events: EventBus;
   readonly logger: Logger;
   readonly metrics: Metrics;
+  /** Unset if spans are not exported. */
+  readonly exporter?: SpanExporter | undefined;
+  readonly hostId: string;
+  /** The name of the oracle. */
+  readonly agentName: string;
+  /** The id of the model that answers by default. */
+  readonly mainModel: string;
   readonly usage: Pick<UsageStore, 'replace'>;
   readonly limits: {
     /** Milliseconds that one attempt may take. */
@@ -38,11 +53,33 @@ interface TurnRunnerDeps {
 export class TurnRunner {
   constructor(private readonly deps: TurnRunnerDeps) {}
 
+  /** Runs a turn in its own scope: its log lines have its ids, and what it does are its spans. */
   async run(job: TurnJob): Promise<RunOutcome> {
+    const { run } = job.live;
+    const { id: runId, requestId, owner: userId, sessionId, traceparent } = run;
+    const { exporter, hostId } = this.deps;
+    const trace = new TurnTrace();
+    const scope = new Scope({ requestId, runId, traceparent, exporter, trace });
+    const facts = { operation: 'invoke_agent', runId, userId, sessionId, hostId };
+    const span = new ActiveSpan(scope, { kind: 'turn', name: this.deps.agentName, facts });
+    let error: string | undefined;
+    try {
+      const outcome = await span.run(() => this.runTurn(job, trace));
+      if (outcome.status !== 'finished') error = outcome.error?.code ?? outcome.status;
+      return outcome;
+    } catch (thrown) {
+      error = toErrorCode(thrown);
+      throw thrown;
+    } finally {
+      span.end({ error });
+    }
+  }
+
+  private async runTurn(job: TurnJob, trace: TurnTrace): Promise<RunOutcome> {
     let naming: Promise<void> | undefined;
     try {
       this.announce(job, 'question');
-      const outcome = await this.execute(job);
+      const outcome = await this.execute(job, trace);
       this.announce(job, 'answer');
       naming = this.nameSession(job, outcome)?.then(() => this.recordTitle(job));
       return outcome;
@@ -60,19 +97,41 @@ export class TurnRunner {
     this.deps.events.publish(run, { event, payload, position });
   }
 
-  private async execute(job: TurnJob): Promise<RunOutcome> {
+  private async execute(job: TurnJob, trace: TurnTrace): Promise<RunOutcome> {
     const { live, recorder, account, progress } = job;
     const writer = new TurnWriter(live.run, recorder, progress && readSteps(progress.steps));
-    const result = await this.answer(job, writer);
+    const result = await this.answer(job, writer, trace);
     const paused =
       result instanceof PausedError ? await this.pause(job, writer, result) : undefined;
     if (paused && 'outcome' in paused) return paused.outcome;
     const failure = result instanceof PausedError ? paused?.failure : result;
     const status = !failure ? 'finished' : (live.cancelReason ?? 'failed');
-    this.deps.metrics.count('sibyl_turns_total', { status, kind: failure?.kind ?? '' });
     const shown = status === 'failed' ? failure : undefined;
     const error = status === 'finished' ? undefined : (shown?.error ?? live.error);
-    return writer.end({ status, usage: account.total, failure: shown, error });
+    const cause = shown?.cause ?? findCause(status, live.error);
+    this.measure(job, trace, { status, kind: failure?.kind ?? '', cause });
+    const { firstTextMs } = trace;
+    const ended = { cause, firstTextMs, spans: trace.toJson() };
+    return writer.end({ status, usage: account.total, failure: shown, error, trace: ended });
+  }
+
+  private measure(
+    { live: { run }, request }: TurnJob,
+    { now, firstTextMs }: TurnTrace,
+    { status, kind, cause }: { status: string; kind: string; cause: string | undefined },
+  ): void {
+    const { metrics, mainModel } = this.deps;
+    metrics.count('sibyl_turns_total', { status, kind });
+    metrics.observe('sibyl_turn_seconds', { status }, now / 1000);
+    if (cause) metrics.count('sibyl_turn_failures_total', { cause });
+    if (firstTextMs === undefined) return;
+    const waitedMs = Math.max(0, (run.startedAt ?? run.createdAt) - run.createdAt);
+    const model = request.message.model ?? mainModel;
+    metrics.observe(
+      'sibyl_time_to_first_token_seconds',
+      { model },
+      (waitedMs + firstTextMs) / 1000,
+    );
   }
 
   /** Pauses the turn, or returns why it has to fail instead. */
@@ -112,6 +171,7 @@ export class TurnRunner {
   private async answer(
     job: TurnJob,
     writer: TurnWriter,
+    trace: TurnTrace,
   ): Promise<TurnError | PausedError | undefined> {
     const { live } = job;
     let release = () => {};
@@ -125,7 +185,14 @@ export class TurnRunner {
         () => this.deps.setup.prepare({ ...job, events }, warn),
         live.signal,
       );
-      for await (const part of answerMessage(request)) writer.write(part);
+      let hasText = false;
+      for await (const part of answerMessage(request)) {
+        if (!hasText && part.type === 'text') {
+          hasText = true;
+          trace.markFirstText();
+        }
+        writer.write(part);
+      }
       return undefined;
     } catch (error) {
       if (error instanceof PausedError && !live.signal.aborted) return error;
@@ -150,9 +217,10 @@ export class TurnRunner {
   /** Logs the error as well: a streaming client has already received status 200. */
   private reportError(error: unknown, { run, cancelReason }: LiveRun): TurnError {
     const { logger } = this.deps;
-    const about = { runId: run.id, requestId: run.requestId, did: run.owner };
+    const about = { did: run.owner };
     const failure = toTurnError(error);
-    if (!cancelReason && failure) logger.warn({ ...about, kind: failure.kind }, failure.message);
+    const { kind, cause } = failure ?? {};
+    if (!cancelReason && failure) logger.warn({ ...about, kind, cause }, failure.message);
     if (!cancelReason && !failure) logger.error({ ...about, err: error }, 'turn failed');
     return failure ?? createUnexpectedError();
   }
@@ -173,7 +241,7 @@ function toTurnError(error: unknown): TurnError | undefined {
 /** Hides the details of a bug from the user. */
 function createUnexpectedError(): TurnError {
   const error = new OracleError('internal_error', { message: 'The turn failed within the host' });
-  return { message: error.message, kind: 'unknown', retryable: true, error };
+  return { message: error.message, kind: 'unknown', retryable: true, error, cause: error.code };
 }
 
 function fromModelError(failure: ModelError): TurnError {
@@ -183,7 +251,7 @@ function fromModelError(failure: ModelError): TurnError {
     // No Retry-After for a call that would fail again.
     ...(retryable && { retryAfterSeconds }),
   });
-  return { message, kind, retryable, error };
+  return { message, kind, retryable, error, cause: toModelCause(failure) };
 }
 
 const kindsByStatus: Readonly<Record<number, ErrorKind>> = {
@@ -199,5 +267,16 @@ const kindsByStatus: Readonly<Record<number, ErrorKind>> = {
 function fromOracleError(error: OracleError): TurnError {
   const { status, message } = error;
   const retryable = status === 429 || status === 503;
-  return { message, kind: kindsByStatus[status] ?? 'unknown', retryable, error };
+  const kind = kindsByStatus[status] ?? 'unknown';
+  return { message, kind, retryable, error, cause: toCause(error) };
+}
+
+/** A full disk is the one outage of the store that has its own remedy. */
+const toCause = ({ code, cause }: OracleError): string =>
+  classifyStoreError(cause) === 'full' ? 'disk_full' : code;
+
+/** Why the host ended a turn; users may interrupt their own turns. */
+function findCause(status: string, error: OracleError | undefined): string | undefined {
+  if (status !== 'interrupted' || !error || error.code === 'turn_interrupted') return undefined;
+  return toCause(error);
 }

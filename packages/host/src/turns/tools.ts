@@ -270,7 +270,8 @@ const Task = z.object({
 });
 
 /** What sub-agents share with the agent that calls them. */
-interface SubAgentTurn extends Pick<AgentRequest, 'smallModel' | 'summaries' | 'limits' | 'meter'> {
+interface SubAgentTurn
+  extends Pick<AgentRequest, 'smallModel' | 'summaries' | 'limits' | 'meter' | 'onToolEnd'> {
   readonly models: Pick<Models, 'get'>;
   readonly chain: MiddlewareChain;
   readonly hooks: Hooks;
@@ -316,7 +317,7 @@ async function buildAgentRequest(
   turn: SubAgentTurn,
   task: string,
 ): Promise<AgentRequest> {
-  const { models, chain, hooks, smallModel, summaries, limits, meter } = turn;
+  const { models, chain, hooks, smallModel, summaries, limits, meter, onToolEnd } = turn;
   const { signal } = context;
   const { timezone } = context.user;
   const model = models.get(agent.model ?? 'subagent');
@@ -332,6 +333,7 @@ async function buildAgentRequest(
     summaries,
     limits,
     meter,
+    onToolEnd,
     system: composeSubAgentPrompt(prompt.ok),
     messages: [
       { role: 'user', content: task, note: composeNote({ sentAt: Date.now(), timezone }) },

@@ -1,14 +1,14 @@
 import { OracleError } from '@sibyl/protocol';
 import type { AccessKeys } from '../auth/access-keys.js';
 import type { Caller } from '../auth/caller.js';
-import type { CallerAllowList } from '../auth/caller-allow-list.js';
+import type { CallerAllowList, Exclusion } from '../auth/caller-allow-list.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { LiveRun } from './run-log.js';
 import type { TurnRequest } from './turn-request.js';
 
 interface TurnAccessDeps {
   readonly authority: Pick<DelegatedAuthority, 'onRevoked' | 'hasRevoked'>;
-  readonly allowList: Pick<CallerAllowList, 'watch' | 'isAllowed'>;
+  readonly allowList: Pick<CallerAllowList, 'watch' | 'findExclusion'>;
   readonly accessKeys: Pick<AccessKeys, 'takeTurn' | 'returnTurn'>;
 }
 
@@ -32,7 +32,8 @@ export class TurnAccess {
   /** Throws if the caller of a turn that waited has lost access meanwhile. */
   async assertKept({ did, loginCids = [] }: Caller): Promise<void> {
     const { authority, allowList } = this.deps;
-    if (!(await allowList.isAllowed(did))) throw new OracleError('caller_not_allowed');
+    const exclusion = await allowList.findExclusion(did);
+    if (exclusion) throw new OracleError(exclusion);
     if (await authority.hasRevoked(loginCids)) throw new OracleError('access_revoked');
   }
 
@@ -43,11 +44,10 @@ export class TurnAccess {
     onEnded: (error: OracleError) => void,
   ): void {
     const { authority, allowList } = this.deps;
-    const end = (code: 'access_revoked' | 'caller_not_allowed') => () =>
-      onEnded(new OracleError(code));
+    const end = (code: 'access_revoked' | Exclusion) => onEnded(new OracleError(code));
     const stops = [
-      authority.onRevoked(loginCids, end('access_revoked')),
-      allowList.watch(did, end('caller_not_allowed')),
+      authority.onRevoked(loginCids, () => end('access_revoked')),
+      allowList.watch(did, end),
     ];
     signal.addEventListener('abort', () => stops.forEach((stop) => void stop()), { once: true });
   }

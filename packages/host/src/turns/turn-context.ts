@@ -115,7 +115,7 @@ export class TurnContexts {
   private make({ name: plugin, config, services }: LoadedPlugin): TurnContext {
     const { facts, store, ucan, llm, emit, client, warn, logger, signal } = this.deps;
     const { did: owner } = facts.user;
-    const { id: sessionId, requestId } = facts.session;
+    const { id: sessionId } = facts.session;
     return {
       ...facts,
       state: this.state,
@@ -129,7 +129,7 @@ export class TurnContexts {
       emit,
       client,
       shared: createShared(this.shared),
-      logger: logger.child({ plugin, requestId, sessionId }),
+      logger: logger.child({ plugin, sessionId }),
       warn,
       degrade: (name, missing) =>
         void this.degraded.push({ name: `${name}`, missing: `${missing}` }),

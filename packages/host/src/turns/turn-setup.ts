@@ -1,5 +1,6 @@
 import type { TurnContext, TurnUser } from '@sibyl/plugin-kit';
 import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import type { ToolCall } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import { type AgentRequest, StepBudget, SummaryCache } from '../agent/agent.js';
 import { createLlms } from '../agent/ask-model.js';
@@ -13,6 +14,7 @@ import type { PendingClientCalls } from '../bus/pending-client-calls.js';
 import type { Config } from '../config/config.js';
 import type { ModelRole } from '../models/model.js';
 import type { Models } from '../models/models.js';
+import type { Metrics } from '../observability/metrics.js';
 import type { Message } from '../store/message.js';
 import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
@@ -62,6 +64,7 @@ interface TurnSetupDeps {
   /** Whether events of plugins are validated. */
   readonly checksEvents: boolean;
   readonly logger: Logger;
+  readonly metrics: Metrics;
   readonly settings: Config['turns'];
 }
 
@@ -138,6 +141,8 @@ export class TurnSetup {
       limits: { steps: new StepBudget(settings.maxSteps), contextTokens: settings.contextTokens },
       summaries: this.summaries,
       meter: account,
+      onToolEnd: ({ name, status }: ToolCall, seconds: number) =>
+        this.deps.metrics.observeTool(name, status, seconds),
     };
     const tools = await gatherTools({
       ...shared,

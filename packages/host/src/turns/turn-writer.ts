@@ -17,7 +17,7 @@ import {
   type Message,
   type MessageError,
 } from '../store/message.js';
-import type { RunEnding } from '../store/runs/finish-run.js';
+import type { EndedTrace, RunEnding } from '../store/runs/finish-run.js';
 import type { Ending, Run, TokenUsage } from '../store/runs/run.js';
 import type { UnsealedInterrupt } from '../store/runs/unsealed.js';
 import { MessageParts } from './message-parts.js';
@@ -30,6 +30,8 @@ export interface TurnError {
   readonly kind: ErrorKind;
   readonly retryable: boolean;
   readonly error: OracleError;
+  /** A code for operators. */
+  readonly cause: string;
 }
 
 /** How a turn ended. */
@@ -39,6 +41,7 @@ interface TurnEnding {
   readonly failure: TurnError | undefined;
   /** Why the answer is missing or incomplete. */
   readonly error: OracleError | undefined;
+  readonly trace: EndedTrace;
 }
 
 /** Converts the agent's parts to frames of the run and collects the message to store. */
@@ -100,7 +103,7 @@ export class TurnWriter {
   }
 
   /** Ends the run: stores its message and its last frames together. */
-  async end({ status, usage, failure, error }: TurnEnding): Promise<RunOutcome> {
+  async end({ status, usage, failure, error, trace }: TurnEnding): Promise<RunOutcome> {
     this.endReasoning();
     if (failure) this.writeError(failure);
     const { id: runId, messageId } = this.run;
@@ -111,6 +114,7 @@ export class TurnWriter {
         status,
         usage,
         report,
+        trace,
         message: this.buildMessage(status, { error, kind: failure?.kind }),
         ...(failure && { error: { kind: failure.kind, message: failure.message } }),
       },

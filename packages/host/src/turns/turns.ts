@@ -49,8 +49,8 @@ interface TurnsDeps {
   readonly events: EventBus;
   readonly changes: SessionChanges;
   readonly logger: Logger;
-  /** Called after each flush with the number of its runs. */
-  readonly onFlush?: ((runs: number) => void) | undefined;
+  /** Called after each flush with the number of its runs and its duration. */
+  readonly onFlush?: ((runs: number, seconds: number) => void) | undefined;
   readonly settings: Pick<Config['turns'], 'maxPerUser' | 'max' | 'storeWaitMs' | 'resumesTurns'>;
 }
 
@@ -230,6 +230,13 @@ export class Turns {
     });
     for (const turn of queued) this.giveAway(turn, hostStopping());
     cluster.bus.send('others', 'run-available', null);
+  }
+
+  /** How many turns this host executes and has queued. */
+  count(): { readonly running: number; readonly queued: number } {
+    const turns = [...this.liveTurns.values()];
+    const running = turns.filter(({ isExecuting }) => isExecuting).length;
+    return { running, queued: turns.length - running };
   }
 
   /** The runs that this host executes or has queued. */

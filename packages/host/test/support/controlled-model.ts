@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { createServer, type ServerResponse } from 'node:http';
+import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
 
@@ -8,6 +8,8 @@ export interface ModelTurn {
   /** The request, without the host's notes about messages. */
   // biome-ignore lint/suspicious/noExplicitAny: a test states by its assertions what it expects.
   readonly body: any;
+  /** The headers of the request. */
+  readonly headers: IncomingHttpHeaders;
   /** The host's notes about the messages of the user, in order. */
   readonly notes: readonly string[];
   /** Names of the tools in the request. */
@@ -48,7 +50,8 @@ export async function startControlledModel(): Promise<ControlledModel> {
   const server = createServer(async (request, response) => {
     // The host asks what the server knows about its models.
     if (request.method === 'GET') return void response.writeHead(404).end();
-    const turn = createTurn((await json(request)) as ChatBody, response);
+    const sent = (await json(request)) as ChatBody;
+    const turn = { ...createTurn(sent, response), headers: request.headers };
     // Titles are created in the background; tests ignore them.
     if (turn.system.startsWith('Write a title')) return turn.finish();
     const taker = waiting.shift();
@@ -85,7 +88,7 @@ interface ChatBody {
 
 const NOTE = /\n\n(\[Sent: .*)$/s;
 
-function createTurn(sent: ChatBody, response: ServerResponse): ModelTurn {
+function createTurn(sent: ChatBody, response: ServerResponse): Omit<ModelTurn, 'headers'> {
   const notes = sent.messages.flatMap(({ content }) => NOTE.exec(content ?? '')?.[1] ?? []);
   const messages = sent.messages.map((message) =>
     message.role === 'user' && typeof message.content === 'string'

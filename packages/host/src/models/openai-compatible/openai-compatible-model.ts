@@ -2,12 +2,12 @@ import type { IncomingMessage } from 'node:http';
 import type { ModelSettings } from '../../config/environment.js';
 import type { ProviderAccess } from '../../config/models-config.js';
 import {
-  createModelError,
   type Model,
   type ModelCall,
   ModelError,
   type ModelPart,
   toModelError,
+  toNetworkError,
 } from '../model.js';
 import { ModelFacts } from '../model-facts.js';
 import { buildChatRequest } from './chat-request.js';
@@ -84,7 +84,7 @@ class ChatClient {
       for (const part of reader.end(this.id, sent)) yield part;
     } catch (error) {
       call.signal.throwIfAborted();
-      throw error instanceof ModelError ? error : createModelError('network', String(error));
+      throw error instanceof ModelError ? error : toNetworkError(error, this.url.hostname);
     } finally {
       release(answer);
     }
@@ -94,7 +94,8 @@ class ChatClient {
     const { id, name, facts, includesUsage } = this;
     const body = buildChatRequest(call, { id, name, facts, includesUsage });
     const { signal } = call;
-    const reply = await postJson({ url: this.url, headers: this.headers, body, signal });
+    const headers = call.headers ? { ...call.headers, ...this.headers } : this.headers;
+    const reply = await postJson({ url: this.url, headers, body, signal });
     reply.setEncoding('utf8');
     if (reply.statusCode === 200)
       return { reply, reader: new ReplyReader(reply), sent: body.length };
@@ -105,7 +106,8 @@ class ChatClient {
       return this.open(call);
     }
     // Some servers repeat the key that they reject.
-    throw toModelError({ ...error, text: error.text.replaceAll(this.key || '\0', '…') });
+    const text = error.text.replaceAll(this.key || '\0', '…');
+    throw toModelError({ ...error, text, host: this.url.hostname });
   }
 }
 

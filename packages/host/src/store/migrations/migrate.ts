@@ -15,6 +15,7 @@ import { approvals } from './0006-approvals.js';
 import { ownData } from './0007-own-data.js';
 import { files } from './0010-files.js';
 import { accessKeys } from './0011-access-keys.js';
+import { operators } from './0012-operators.js';
 import { embeddings } from './0013-embeddings.js';
 
 /** The migrations of one schema, and the tables that record which of them are done. */
@@ -40,6 +41,7 @@ export const hostSchema: MigrationPlan = {
     '0007-own-data': ownData,
     '0010-files': files,
     '0011-access-keys': accessKeys,
+    '0012-operators': operators,
     '0013-embeddings': embeddings,
   },
   table: DEFAULT_MIGRATION_TABLE,

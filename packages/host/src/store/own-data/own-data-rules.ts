@@ -45,6 +45,16 @@ export const ERASE_EXCEPTIONS: readonly EraseException[] = [
     reason: 'Hashes of revoked delegations, so that these stay revoked',
   },
   {
+    table: 'blocked_users',
+    keeps: 'rows',
+    reason: 'Users whom the operator has blocked, so that they stay blocked',
+  },
+  {
+    table: 'operator_actions',
+    keeps: 'rows',
+    reason: 'What operators did, which must stay accountable',
+  },
+  {
     table: 'single_use',
     keeps: 'without owner',
     reason: 'Hashes of used invocations and invitations, so that these stay used until they expire',

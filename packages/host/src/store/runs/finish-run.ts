@@ -30,6 +30,16 @@ export interface RunEnding {
   readonly report?: RunReport | undefined;
   /** Tool calls that have ended and are not stored yet. */
   readonly activity?: readonly ActivityRow[] | undefined;
+  readonly trace?: EndedTrace | undefined;
+}
+
+/** How a run went, for operators. */
+export interface EndedTrace {
+  /** A code for why there is no complete answer. */
+  readonly cause?: string | undefined;
+  readonly firstTextMs?: number | undefined;
+  /** JSON of the spans. */
+  readonly spans?: string | undefined;
 }
 
 /** Which host ends a run, and whether it takes over the next one of the session. */
@@ -128,6 +138,10 @@ type EndingValues = Pick<
   | 'cached_tokens'
   | 'usage'
   | 'report'
+  | 'cause'
+  | 'first_text_ms'
+  | 'cost'
+  | 'trace'
 > & { readonly last_seq: number | null };
 
 const endRun = prepareQuery(
@@ -153,7 +167,7 @@ const endRun = prepareQuery(
 );
 
 function toEndingValues(
-  { status, usage, error, report, frames = [] }: RunEnding,
+  { status, usage, error, report, frames = [], trace }: RunEnding,
   now: number,
 ): EndingValues {
   return {
@@ -163,6 +177,9 @@ function toEndingValues(
     error_message: error?.message ?? null,
     ...toUsageColumns(usage),
     report: report ? JSON.stringify(report) : null,
+    cause: trace?.cause ?? null,
+    first_text_ms: trace?.firstTextMs === undefined ? null : Math.round(trace.firstTextMs),
+    trace: trace?.spans ?? null,
     last_seq: findLastSeq(frames),
   };
 }
@@ -273,5 +290,6 @@ export function toUsageColumns(usage: RunEnding['usage']) {
     output_tokens: usage?.output ?? 0,
     cached_tokens: usage?.cached ?? 0,
     usage: usage?.models ? JSON.stringify(usage.models) : null,
+    cost: usage?.cost ?? null,
   };
 }

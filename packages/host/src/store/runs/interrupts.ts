@@ -129,7 +129,7 @@ const selectPaused = prepareQuery((tables, { owner }: { owner: string }) =>
 
 type PausedValues = Pick<
   RunRow,
-  'request' | 'report' | 'input_tokens' | 'output_tokens' | 'cached_tokens' | 'usage'
+  'request' | 'report' | 'input_tokens' | 'output_tokens' | 'cached_tokens' | 'usage' | 'cost'
 > & {
   readonly last_seq: number | null;
   readonly hostId: string;
@@ -317,6 +317,10 @@ export function toNextAttempt(
     output_tokens: 0,
     cached_tokens: 0,
     usage: null,
+    first_text_ms: null,
+    cause: null,
+    cost: null,
+    trace: null,
     created_at: now,
     started_at: now,
     updated_at: now,

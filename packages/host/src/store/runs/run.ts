@@ -85,6 +85,8 @@ export interface Run {
   readonly lastSeq: number;
   /** The id of the answer, also before it is stored. */
   readonly messageId: string;
+  /** Of the request that started the turn. */
+  readonly traceparent: string | undefined;
   readonly usage: TokenUsage;
   readonly error?: RunError;
   readonly report: RunReport;
@@ -117,6 +119,7 @@ export function toRun(row: RunRow): Run {
     updatedAt: row.updated_at,
     lastSeq: row.last_seq,
     messageId: row.message_id ?? '',
+    traceparent: row.traceparent ?? undefined,
     usage: { input: row.input_tokens, output: row.output_tokens, cached: row.cached_tokens },
     report: row.report === null ? {} : (JSON.parse(row.report) as RunReport),
     ...(kind !== null && { error: { kind, message: message ?? '' } }),

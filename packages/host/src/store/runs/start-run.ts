@@ -21,6 +21,7 @@ export interface NewRun {
   readonly owner: string;
   readonly sessionId: string;
   readonly requestId: string;
+  readonly traceparent?: string | undefined;
   readonly message: Pick<MessageBody, 'content' | 'parts' | 'metadata'>;
   /** Default: the end of the active branch. */
   readonly origin?: TurnOrigin | undefined;
@@ -253,6 +254,11 @@ function createRow(request: NewRun, { opened, hostId, messageId, status }: RunDe
     output_tokens: 0,
     cached_tokens: 0,
     usage: null,
+    traceparent: request.traceparent ?? null,
+    first_text_ms: null,
+    cause: null,
+    cost: null,
+    trace: null,
     created_at: now,
     started_at: status === 'running' ? now : null,
     updated_at: now,

@@ -1,0 +1,290 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { randomBytes } from 'node:crypto';
+import {
+  context,
+  type Link,
+  type Context as OtelContext,
+  type Span as OtelSpan,
+  ROOT_CONTEXT,
+  type Tracer,
+  trace,
+} from '@opentelemetry/api';
+import { buildAttributes, SPAN_KINDS, type SpanFacts } from './span-attributes.js';
+
+export type SpanKind = 'request' | 'turn' | 'read' | 'model' | 'tool' | 'hook' | 'store' | 'bus';
+
+/** A span that begins. */
+export interface SpanStart {
+  readonly kind: SpanKind;
+  readonly name: string;
+  readonly facts?: SpanFacts;
+}
+
+/** Sends spans to a collector. */
+export interface SpanExporter {
+  readonly tracer: Tracer;
+  /** Whether texts and arguments are part of the spans. */
+  readonly capturesContent: boolean;
+  /** Sends what is left. */
+  close(): Promise<void>;
+}
+
+/** A span of a turn as operators see it; times in milliseconds since the turn began to run. */
+export interface TurnSpan {
+  readonly id: number;
+  /** 0 is the turn itself. */
+  readonly parent: number;
+  readonly kind: SpanKind;
+  readonly name: string;
+  readonly start: number;
+  readonly ms: number;
+  /** Why it failed, as a code. */
+  readonly error?: string;
+  /** The id of a tool call. */
+  readonly callId?: string;
+  readonly inputTokens?: number;
+  readonly outputTokens?: number;
+}
+
+/** Spans of one turn; the rest is counted. */
+const MAX_SPANS = 200;
+const MAX_NAME = 100;
+
+/** Collects the spans of one turn, to be stored with it. */
+export class TurnTrace {
+  private readonly spans: TurnSpan[] = [];
+  private readonly startedAt = performance.now();
+  private lastId = 0;
+  private omitted = 0;
+  private firstText: number | undefined;
+
+  /** Milliseconds since the turn began to run. */
+  get now(): number {
+    return performance.now() - this.startedAt;
+  }
+
+  get firstTextMs(): number | undefined {
+    return this.firstText;
+  }
+
+  /** The first text of the answer. */
+  markFirstText(): void {
+    this.firstText ??= this.now;
+  }
+
+  nextId(): number {
+    this.lastId += 1;
+    return this.lastId;
+  }
+
+  add(span: TurnSpan): void {
+    if (this.spans.length < MAX_SPANS) this.spans.push(span);
+    else this.omitted += 1;
+  }
+
+  /** As it is stored. */
+  toJson(): string {
+    const spans = this.spans.map((span) => ({
+      ...span,
+      start: Math.round(span.start),
+      ms: Math.round(span.ms),
+    }));
+    return JSON.stringify({ spans, ...(this.omitted > 0 && { omitted: this.omitted }) });
+  }
+}
+
+interface ScopeOptions {
+  readonly requestId?: string | undefined;
+  readonly runId?: string | undefined;
+  /** What the caller sent, or what is known of the request that started the turn. */
+  readonly traceparent?: string | undefined;
+  readonly exporter?: SpanExporter | undefined;
+  readonly trace?: TurnTrace | undefined;
+  /** The spans below belong to this one. */
+  readonly parent?: { readonly id: number; readonly otel: OtelContext | undefined };
+}
+
+/** What code that runs for a request or a turn belongs to, without being passed along. */
+export class Scope {
+  readonly trace: TurnTrace | undefined;
+  readonly exporter: SpanExporter | undefined;
+  readonly parentId: number;
+  /** The context of the current span; undefined if nothing is exported. */
+  readonly otel: OtelContext | undefined;
+  private readonly options: ScopeOptions;
+  private ownTraceId: string | undefined;
+
+  constructor(options: ScopeOptions) {
+    this.options = options;
+    this.trace = options.trace;
+    this.exporter = options.exporter;
+    this.parentId = options.parent?.id ?? 0;
+    this.otel = options.parent ? options.parent.otel : toOtelContext(options);
+  }
+
+  get requestId(): string | undefined {
+    return this.options.requestId;
+  }
+
+  get runId(): string | undefined {
+    return this.options.runId;
+  }
+
+  get traceId(): string {
+    const exported = this.otel && trace.getSpanContext(this.otel)?.traceId;
+    if (exported) return exported;
+    const given = this.options.traceparent?.slice(3, 35);
+    this.ownTraceId ??= given ?? randomBytes(16).toString('hex');
+    return this.ownTraceId;
+  }
+
+  /** For requests to other services; undefined if nobody traces this one. */
+  get traceparent(): string | undefined {
+    const span = this.otel && trace.getSpanContext(this.otel);
+    if (span) return `00-${span.traceId}-${span.spanId}-0${span.traceFlags & 1}`;
+    return this.options.traceparent;
+  }
+
+  /** The same scope below another span. */
+  below(id: number, otel: OtelContext | undefined): Scope {
+    const scope = new Scope({ ...this.options, parent: { id, otel } });
+    scope.ownTraceId = this.ownTraceId;
+    return scope;
+  }
+}
+
+function toOtelContext({ exporter, traceparent }: ScopeOptions): OtelContext | undefined {
+  if (!exporter) return undefined;
+  if (!traceparent) return ROOT_CONTEXT;
+  const [, traceId = '', spanId = '', flags = '01'] = traceparent.split('-');
+  const traceFlags = Number.parseInt(flags, 16);
+  return trace.setSpanContext(ROOT_CONTEXT, { traceId, spanId, traceFlags, isRemote: true });
+}
+
+const TRACEPARENT = /^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
+
+/** Reads the header of a caller; an invalid one is ignored, as the standard asks. */
+export function readTraceparent(header: string | undefined): string | undefined {
+  return header !== undefined && TRACEPARENT.test(header) ? header : undefined;
+}
+
+/** A traceparent for a turn that nobody traces, so that its log lines have one id on all hosts. */
+export function createTraceparent({ traceId }: Pick<Scope, 'traceId'>): string {
+  return `00-${traceId}-${randomBytes(8).toString('hex')}-00`;
+}
+
+const scopes = new AsyncLocalStorage<Scope>();
+
+export const findScope = (): Scope | undefined => scopes.getStore();
+
+export function runInScope<T>(scope: Scope, work: () => T): T {
+  if (!scope.otel) return scopes.run(scope, work);
+  // Also for plugins that create spans themselves.
+  return context.with(scope.otel, () => scopes.run(scope, work));
+}
+
+/** How a span ended, besides its duration. */
+export interface SpanEnd {
+  /** Why it failed, as a code. */
+  readonly error?: string | undefined;
+  readonly facts?: SpanFacts | undefined;
+  /** Shown to operators. */
+  readonly shown?: Pick<TurnSpan, 'callId' | 'inputTokens' | 'outputTokens'> | undefined;
+}
+
+/** A span in progress. */
+export class ActiveSpan {
+  private readonly id: number;
+  private readonly startedAt: number;
+  private readonly otelSpan: OtelSpan | undefined;
+  private readonly inner: Scope;
+
+  constructor(
+    private readonly scope: Scope,
+    private readonly begun: SpanStart,
+    links?: Link[],
+  ) {
+    const { trace: turn, exporter, otel } = scope;
+    this.id = turn?.nextId() ?? 0;
+    this.startedAt = turn?.now ?? 0;
+    const { kind, name, facts } = begun;
+    this.otelSpan = exporter?.tracer.startSpan(
+      SPAN_KINDS[kind].name(name),
+      { kind: SPAN_KINDS[kind].kind, attributes: buildAttributes(facts), ...(links && { links }) },
+      otel,
+    );
+    this.inner = scope.below(
+      this.id,
+      this.otelSpan && trace.setSpan(otel ?? ROOT_CONTEXT, this.otelSpan),
+    );
+  }
+
+  /** For requests to other services. */
+  get traceparent(): string | undefined {
+    return this.inner.traceparent;
+  }
+
+  get capturesContent(): boolean {
+    return this.scope.exporter?.capturesContent ?? false;
+  }
+
+  /** Spans that `work` begins are below this one. */
+  run<T>(work: () => T): T {
+    return runInScope(this.inner, work);
+  }
+
+  end({ error, facts, shown }: SpanEnd = {}): void {
+    const { kind, name } = this.begun;
+    const { trace: turn } = this.scope;
+    if (turn && STORED_KINDS.has(kind))
+      turn.add({
+        id: this.id,
+        parent: this.scope.parentId,
+        kind,
+        name: name.slice(0, MAX_NAME),
+        start: this.startedAt,
+        ms: turn.now - this.startedAt,
+        ...(error && { error }),
+        ...shown,
+      });
+    if (!this.otelSpan) return;
+    if (facts) this.otelSpan.setAttributes(buildAttributes(facts));
+    if (error)
+      this.otelSpan.setStatus({ code: 2, message: error }).setAttribute('error.type', error);
+    this.otelSpan.end();
+  }
+}
+
+/** Store and bus would be most of a turn's spans; they are only exported. */
+const STORED_KINDS: ReadonlySet<SpanKind> = new Set(['model', 'tool', 'hook']);
+
+/** Begins a span below the current one; undefined if nobody would see it. */
+export function startSpan(begun: SpanStart): ActiveSpan | undefined {
+  const scope = scopes.getStore();
+  if (!scope || (!scope.exporter && !scope.trace)) return undefined;
+  return new ActiveSpan(scope, begun);
+}
+
+/** Runs asynchronous work as a span. */
+export async function withSpan<T>(begun: SpanStart, work: () => Promise<T>): Promise<T> {
+  const span = startSpan(begun);
+  if (!span) return work();
+  try {
+    const result = await span.run(work);
+    span.end();
+    return result;
+  } catch (error) {
+    span.end({ error: toErrorCode(error) });
+    throw error;
+  }
+}
+
+/** A short name of an error, without its text. */
+export function toErrorCode(error: unknown): string {
+  const { code, name } = (typeof error === 'object' && error ? error : {}) as {
+    readonly code?: unknown;
+    readonly name?: unknown;
+  };
+  if (typeof code === 'string') return code;
+  return typeof name === 'string' ? name : 'error';
+}

@@ -1,0 +1,130 @@
+import type { HostReport, OperatorHost } from '@sibyl/protocol';
+import { withTimeout } from '@sibyl/server-kit';
+import type { Logger } from 'pino';
+import type { Cluster } from '../bus/cluster.js';
+import { toModelCause } from '../models/failure-cause.js';
+import type { ModelError } from '../models/model.js';
+import { RecentCounts } from '../observability/recent-counts.js';
+import type { HostStore } from '../store/operators/host-store.js';
+
+const SAVE_MS = 5_000;
+/** A host that has not reported itself for this long is shown as lost. */
+const SILENT_MS = 30_000;
+const LISTED = 20;
+const MAX_BYTES = 512 * 1024;
+const READ_LIMIT = { ms: 2_000, message: 'the store does not answer' };
+const NO_OTHERS = { others: [], dead: new Set<string>() };
+
+/** What happens on this host, for its report. */
+export class HostEvents {
+  private readonly errors = new RecentCounts(MAX_BYTES);
+  private readonly limited = new RecentCounts(MAX_BYTES);
+  private readonly failures = new RecentCounts<{ model: string; cause: string; detail: string }>(
+    MAX_BYTES,
+  );
+
+  /** A request was answered with this error; the limits are those of its caller. */
+  recordError(code: string, status: number, did: string | undefined): void {
+    this.errors.add(code, undefined);
+    if (status === 429 && did !== undefined) this.recordLimited(did);
+  }
+
+  /** A caller has reached a limit. */
+  recordLimited(did: string): void {
+    this.limited.add(did, undefined);
+  }
+
+  recordModelFailure(model: string, error: ModelError): void {
+    const cause = toModelCause(error);
+    const { host, status, code, text } = error.failure;
+    const detail = [host, status, code, text].filter(Boolean).join(' ');
+    this.failures.add(`${model} ${cause}`, { model, cause, detail });
+  }
+
+  describe(): Pick<HostReport, 'errors' | 'limited' | 'modelFailures'> {
+    const toDate = (time: number) => new Date(time).toISOString();
+    return {
+      errors: this.errors
+        .list(LISTED)
+        .map(({ key: code, count, lastAt }) => ({ code, count, lastAt: toDate(lastAt) })),
+      limited: this.limited
+        .list(LISTED)
+        .map(({ key: did, count, lastAt }) => ({ did, count, lastAt: toDate(lastAt) })),
+      modelFailures: this.failures
+        .list(LISTED)
+        .map(({ count, lastAt, detail }) => ({ ...detail, count, lastAt: toDate(lastAt) })),
+    };
+  }
+}
+
+interface HostReportsDeps {
+  readonly cluster: Pick<Cluster, 'hostId' | 'liveness'>;
+  /** Undefined if no other host can use the database. */
+  readonly hosts: HostStore | undefined;
+  readonly describe: () => Promise<HostReport>;
+  readonly logger: Pick<Logger, 'debug'>;
+}
+
+/** Stores what this host reports about itself, and reads what the others do. */
+export class HostReports {
+  private timer: NodeJS.Timeout | undefined;
+  private saving: Promise<void> = Promise.resolve();
+
+  constructor(private readonly deps: HostReportsDeps) {}
+
+  start(): void {
+    if (!this.deps.hosts) return;
+    const save = () => {
+      this.saving = this.save();
+    };
+    save();
+    this.timer = setInterval(save, SAVE_MS).unref();
+  }
+
+  /** This host is not listed any more. */
+  async close(): Promise<void> {
+    clearInterval(this.timer);
+    if (this.timer === undefined) return;
+    await this.saving;
+    const { hosts, cluster } = this.deps;
+    // If the store is away, the host is shown as lost, which it is.
+    await hosts?.remove(cluster.hostId).catch(() => undefined);
+  }
+
+  /** This host first, then the others; only this one while the store does not answer. */
+  async list(): Promise<readonly OperatorHost[]> {
+    const { cluster, hosts, describe } = this.deps;
+    const { hostId, liveness } = cluster;
+    const readOthers = async () => {
+      const stored = (await hosts?.list()) ?? [];
+      const others = stored.filter(({ id }) => id !== hostId);
+      const dead = await liveness.findDeadHosts(others.map(({ id }) => id));
+      return { others, dead: new Set(dead) };
+    };
+    const [own, { others, dead }] = await Promise.all([
+      describe(),
+      withTimeout(READ_LIMIT, readOthers).catch(() => NO_OTHERS),
+    ]);
+    const now = Date.now();
+    return [
+      { ...own, hostId, state: 'running', updatedAt: new Date(now).toISOString() },
+      ...others.map(({ id, report, updatedAt }) => ({
+        ...report,
+        hostId: id,
+        state:
+          dead.has(id) || now - updatedAt > SILENT_MS ? ('lost' as const) : ('running' as const),
+        updatedAt: new Date(updatedAt).toISOString(),
+      })),
+    ];
+  }
+
+  private async save(): Promise<void> {
+    const { hosts, cluster, describe, logger } = this.deps;
+    try {
+      await hosts?.save(cluster.hostId, await describe());
+    } catch (error) {
+      // The store reports its outages itself.
+      logger.debug({ reason: String(error) }, 'the report of this host was not stored');
+    }
+  }
+}

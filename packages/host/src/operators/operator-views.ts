@@ -1,0 +1,247 @@
+import {
+  type OperatorFailures,
+  type OperatorHost,
+  type OperatorOverview,
+  type OperatorSpan,
+  type OperatorTrace,
+  type OperatorTurn,
+  type OperatorUser,
+  OracleError,
+  type TurnFailure,
+} from '@sibyl/protocol';
+import { withTimeout } from '@sibyl/server-kit';
+import type { TurnSpan } from '../observability/spans.js';
+import type { RunRow } from '../store/database.js';
+import { listToolCalls } from '../store/message.js';
+import { toUtcDay } from '../store/model-usage-store.js';
+import type { CauseCount, TurnFilter, UserSum } from '../store/operators/turn-reports.js';
+import type { Store } from '../store/store.js';
+import { describeCause } from './causes.js';
+import type { HostReports } from './host-reports.js';
+
+const HOUR_MS = 60 * 60 * 1000;
+const DAY_MS = 24 * HOUR_MS;
+
+interface OperatorViewsDeps {
+  readonly store: Store;
+  readonly hosts: HostReports;
+}
+
+/** What operators see: figures, states and causes. Texts and secrets are never part of it. */
+export class OperatorViews {
+  constructor(private readonly deps: OperatorViewsDeps) {}
+
+  /** Answers also while the store does not: then it shows what this host knows. */
+  async overview(): Promise<OperatorOverview> {
+    const { store, hosts } = this.deps;
+    const now = Date.now();
+    const { turnReports } = store;
+    const [all, turns, speeds, users, failures] = await Promise.all([
+      hosts.list(),
+      orNull(turnReports.countOpen()),
+      orNull(turnReports.listSpeeds(now - HOUR_MS)),
+      orNull(turnReports.sumByUser(Date.parse(toUtcDay(now)))),
+      orNull(turnReports.countCauses(now - DAY_MS)),
+    ]);
+    const running = all.filter(({ state }) => state === 'running');
+    return {
+      timestamp: new Date(now).toISOString(),
+      hosts: { running: running.length, lost: all.length - running.length },
+      problems: all.flatMap(findProblems),
+      turns,
+      sockets: sum(running, ({ sockets }) => sockets),
+      streams: sum(running, ({ streams }) => streams),
+      timeToFirstToken: speeds && toSpeed(speeds),
+      today: users && sumUsers(users),
+      failures: (failures ?? []).map(toFailure),
+    };
+  }
+
+  async turns(filter: TurnFilter): Promise<readonly OperatorTurn[]> {
+    return (await this.deps.store.turnReports.list(filter)).map(toTurn);
+  }
+
+  /** The spans of one turn, with arguments if the user shares them. */
+  async trace(runId: string): Promise<OperatorTrace> {
+    const { store } = this.deps;
+    const row = await store.turnReports.find(runId);
+    if (!row) throw new OracleError('run_not_found');
+    const { spans = [], omitted = 0 } = parseTrace(row);
+    const argumentsShared = await store.sharedArguments.has(row.owner);
+    const argumentsByCall = argumentsShared ? await this.readArguments(row) : new Map();
+    const turn = toTurn(row);
+    const waitedMs = Math.max(0, (row.started_at ?? row.created_at) - row.created_at);
+    const shown = spans.map((span) => toSpan(span, waitedMs, argumentsByCall));
+    return {
+      turn,
+      spans: [...frame(row, waitedMs), ...shown].sort((a, b) => a.start - b.start || a.id - b.id),
+      omitted,
+      argumentsShared,
+    };
+  }
+
+  async users(since: number, limit: number): Promise<{ users: OperatorUser[]; total: number }> {
+    const { store, hosts } = this.deps;
+    const [sums, blocked, all] = await Promise.all([
+      store.turnReports.sumByUser(since),
+      store.blockedUsers.list(),
+      hosts.list(),
+    ]);
+    const limited = new Map<string, number>();
+    for (const { did, count } of all.flatMap((host) => host.limited))
+      limited.set(did, (limited.get(did) ?? 0) + count);
+    const known = new Map(sums.map((each) => [each.user, each]));
+    const blocks = new Map(blocked.map((each) => [each.did, each]));
+    const dids = [...new Set([...known.keys(), ...limited.keys(), ...blocks.keys()])];
+    const users = dids.slice(0, limit).map((user): OperatorUser => {
+      const block = blocks.get(user);
+      return {
+        user,
+        ...toUsage(known.get(user)),
+        limited: limited.get(user) ?? 0,
+        ...(block && {
+          blocked: {
+            at: new Date(block.createdAt).toISOString(),
+            ...(block.note !== undefined && { reason: block.note }),
+          },
+        }),
+      };
+    });
+    return { users, total: dids.length };
+  }
+
+  async failures(since: number): Promise<OperatorFailures> {
+    const { store, hosts } = this.deps;
+    const [causes, all] = await Promise.all([
+      orNull(store.turnReports.countCauses(since)),
+      hosts.list(),
+    ]);
+    return {
+      turns: (causes ?? []).map(toFailure),
+      models: all.flatMap(({ modelFailures }) => modelFailures),
+      requests: all.flatMap(({ errors }) => errors),
+    };
+  }
+
+  private async readArguments({ owner, message_id }: RunRow): Promise<Map<string, object>> {
+    const { messages } = this.deps.store;
+    const message = message_id && (await messages.find({ owner, messageId: message_id }));
+    if (!message) return new Map();
+    return new Map(listToolCalls(message).map(({ id, args }) => [id, args]));
+  }
+}
+
+const READ_LIMIT = { ms: 2_000, message: 'the store does not answer' };
+
+/** Null if the store fails or does not answer in time: operators look here to find out. */
+const orNull = <T>(work: Promise<T>): Promise<T | null> =>
+  withTimeout(READ_LIMIT, () => work).catch(() => null);
+
+const sum = <T>(items: readonly T[], read: (item: T) => number): number =>
+  items.reduce((total, item) => total + read(item), 0);
+
+function findProblems({ hostId, state, readiness, updatedAt }: OperatorHost) {
+  if (state === 'lost')
+    return [{ hostId, text: `The host has ended or is disconnected, last seen at ${updatedAt}` }];
+  return Object.values(readiness.checks)
+    .filter(({ status }) => status === 'failing')
+    .map(({ message }) => ({ hostId, text: message }));
+}
+
+function toSpeed(sorted: readonly number[]): OperatorOverview['timeToFirstToken'] {
+  if (sorted.length === 0) return null;
+  const at = (part: number) =>
+    sorted[Math.min(sorted.length - 1, Math.floor(part * sorted.length))];
+  return { medianMs: at(0.5) ?? 0, p95Ms: at(0.95) ?? 0, turns: sorted.length };
+}
+
+function sumUsers(users: readonly UserSum[]): NonNullable<OperatorOverview['today']> {
+  const costs = users.flatMap(({ cost }) => cost ?? []);
+  return {
+    users: users.length,
+    turns: sum(users, ({ turns }) => turns),
+    failed: sum(users, ({ failed }) => failed),
+    inputTokens: sum(users, ({ inputTokens }) => inputTokens),
+    outputTokens: sum(users, ({ outputTokens }) => outputTokens),
+    ...(costs.length > 0 && { cost: sum(costs, (cost) => cost) }),
+  };
+}
+
+function toUsage(known: UserSum | undefined) {
+  const { turns = 0, failed = 0, inputTokens = 0, outputTokens = 0, cost, lastAt } = known ?? {};
+  return {
+    turns,
+    failed,
+    inputTokens,
+    outputTokens,
+    ...(typeof cost === 'number' && { cost }),
+    ...(lastAt !== undefined && { lastAt: new Date(lastAt).toISOString() }),
+  };
+}
+
+const toFailure = ({ cause, count, lastAt, lastMessage }: CauseCount): TurnFailure => ({
+  cause,
+  text: describeCause(cause),
+  count,
+  lastAt: new Date(lastAt).toISOString(),
+  ...(lastMessage !== undefined && { lastMessage }),
+});
+
+function toTurn(row: RunRow): OperatorTurn {
+  const { host_id, traceparent, started_at, first_text_ms, cost, cause, error_message } = row;
+  const models = row.usage === null ? [] : (JSON.parse(row.usage) as { model: string }[]);
+  return {
+    runId: row.id,
+    user: row.owner,
+    sessionId: row.session_id,
+    requestId: row.request_id,
+    status: row.status,
+    attempt: row.attempt,
+    createdAt: new Date(row.created_at).toISOString(),
+    updatedAt: new Date(row.updated_at).toISOString(),
+    models: models.map(({ model }) => model),
+    inputTokens: row.input_tokens,
+    outputTokens: row.output_tokens,
+    ...(traceparent !== null && { traceId: traceparent.slice(3, 35) }),
+    ...(host_id !== null && { hostId: host_id }),
+    ...(started_at !== null && { startedAt: new Date(started_at).toISOString() }),
+    ...(first_text_ms !== null && { firstTextMs: first_text_ms }),
+    ...(cost !== null && { cost }),
+    ...(cause !== null && { cause }),
+    ...(error_message !== null && { message: error_message }),
+  };
+}
+
+function parseTrace({ trace }: RunRow): { spans?: readonly TurnSpan[]; omitted?: number } {
+  return trace === null ? {} : JSON.parse(trace);
+}
+
+/** The time in the queue, and the turn itself. */
+function frame(row: RunRow, waitedMs: number): OperatorSpan[] {
+  const ms = Math.max(0, row.updated_at - (row.started_at ?? row.updated_at));
+  const turn = { id: 0, parent: 0, kind: 'turn', name: 'Turn', start: waitedMs, ms } as const;
+  const error = row.cause === null ? {} : { error: row.cause };
+  const waiting = { id: -1, parent: 0, kind: 'waiting', name: 'Waiting', start: 0 } as const;
+  return [...(waitedMs > 0 ? [{ ...waiting, ms: waitedMs }] : []), { ...turn, ...error }];
+}
+
+function toSpan(
+  { id, parent, kind, name, start, ms, error, callId, inputTokens, outputTokens }: TurnSpan,
+  waitedMs: number,
+  argumentsByCall: ReadonlyMap<string, object>,
+): OperatorSpan {
+  const args = callId === undefined ? undefined : argumentsByCall.get(callId);
+  return {
+    id,
+    // The turn itself is the first span of the trace.
+    parent: parent <= 1 ? 0 : parent,
+    kind: kind as OperatorSpan['kind'],
+    name,
+    start: start + waitedMs,
+    ms,
+    ...(error && { error }),
+    ...(inputTokens !== undefined && { inputTokens }),
+    ...(outputTokens !== undefined && { outputTokens }),
+    ...(args && { arguments: args as Record<string, unknown> }),
+  };
+}

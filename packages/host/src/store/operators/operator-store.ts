@@ -1,0 +1,120 @@
+import type { OperatorAction } from '@sibyl/protocol';
+import type { ListedUserRow, OperatorActionRow, Schema, StoreContext } from '../database.js';
+
+/** A user on one of the lists below; times in milliseconds. */
+export interface ListedUser {
+  readonly did: string;
+  readonly note: string | undefined;
+  readonly createdAt: number;
+}
+
+type ListName = {
+  [Name in keyof Schema]: Schema[Name] extends ListedUserRow ? Name : never;
+}[keyof Schema];
+
+/** A list of users: operators, blocked users, or users who share the arguments of tools with operators. */
+export class UserList {
+  constructor(
+    private readonly context: StoreContext,
+    private readonly table: Extract<ListName, 'operators' | 'blocked_users' | 'shared_arguments'>,
+  ) {}
+
+  async has(did: string): Promise<boolean> {
+    const { tables } = this.context.database;
+    const row = await tables
+      .selectFrom(this.table)
+      .select('owner')
+      .where('owner', '=', did)
+      .executeTakeFirst();
+    return row !== undefined;
+  }
+
+  /** Newest first. */
+  async list(): Promise<readonly ListedUser[]> {
+    const rows = await this.context.database.tables
+      .selectFrom(this.table)
+      .selectAll()
+      .orderBy('created_at', 'desc')
+      .orderBy('owner')
+      .execute();
+    return rows.map(({ owner, note, created_at }) => ({
+      did: owner,
+      note: note ?? undefined,
+      createdAt: created_at,
+    }));
+  }
+
+  /** Returns whether the user was not listed before. */
+  add(did: string, note?: string): Promise<boolean> {
+    const { database, clock } = this.context;
+    return database.write(async (tables) => {
+      const added = await tables
+        .insertInto(this.table)
+        .values({ owner: did, note: note ?? null, created_at: clock() })
+        .onConflict((c) => c.column('owner').doNothing())
+        .returning('owner')
+        .executeTakeFirst();
+      return added !== undefined;
+    });
+  }
+
+  /** Returns whether the user was listed. */
+  remove(did: string): Promise<boolean> {
+    return this.context.database.write(async (tables) => {
+      const { numDeletedRows } = await tables
+        .deleteFrom(this.table)
+        .where('owner', '=', did)
+        .executeTakeFirstOrThrow();
+      return numDeletedRows > 0n;
+    });
+  }
+}
+
+/** Who acts when no operator has logged in. */
+export const COMMAND_LINE = 'command line';
+
+interface NewAction {
+  /** A DID, or the command line. */
+  readonly operator: string;
+  readonly action: OperatorAction['action'];
+  /** What it was done to: a DID or the id of a run. */
+  readonly target: string;
+  readonly note?: string | undefined;
+}
+
+/** What operators did. Nothing in it is ever changed. */
+export class AuditStore {
+  constructor(private readonly context: StoreContext) {}
+
+  async add({ operator, action, target, note }: NewAction): Promise<void> {
+    const { database, newId, clock } = this.context;
+    const row: OperatorActionRow = {
+      owner: operator,
+      id: newId(),
+      action,
+      target,
+      note: note ?? null,
+      created_at: clock(),
+    };
+    await database.write((tables) => tables.insertInto('operator_actions').values(row).execute());
+  }
+
+  /** Newest first; `before` is the id of an entry. */
+  async list(limit: number, before?: string): Promise<readonly OperatorAction[]> {
+    let query = this.context.database.tables
+      .selectFrom('operator_actions')
+      .selectAll()
+      .orderBy('id', 'desc')
+      .limit(limit);
+    if (before !== undefined) query = query.where('id', '<', before);
+    const rows = await query.execute();
+    return rows.map(({ owner, id, action, target, note, created_at }) => ({
+      id,
+      at: new Date(created_at).toISOString(),
+      operator: owner,
+      action,
+      target: target ?? '',
+      ...(note !== null && { note }),
+    }));
+  }
+}

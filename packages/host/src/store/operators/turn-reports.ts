@@ -1,0 +1,199 @@
+import { type ExpressionBuilder, sql } from 'kysely';
+import type { RunRow, Schema, StoreContext } from '../database.js';
+import { ENDED } from '../runs/run.js';
+
+/** Turns from which the time to the first text is computed. */
+const SPEED_SAMPLE = 2_000;
+
+export interface TurnFilter {
+  readonly state: 'open' | 'failed' | 'all';
+  readonly user?: string | undefined;
+  readonly cause?: string | undefined;
+  readonly limit: number;
+}
+
+export interface UserSum {
+  readonly user: string;
+  readonly turns: number;
+  readonly failed: number;
+  readonly inputTokens: number;
+  readonly outputTokens: number;
+  readonly cost: number | null;
+  /** Milliseconds. */
+  readonly lastAt: number;
+}
+
+export interface CauseCount {
+  readonly cause: string;
+  readonly count: number;
+  readonly lastAt: number;
+  readonly lastMessage: string | undefined;
+}
+
+const OPEN = ['queued', 'running', 'paused'] as const;
+type Runs = ExpressionBuilder<Schema, 'runs'>;
+
+/**
+ * What operators see of the turns of all users: figures and causes, never texts. The conditions on status and time are
+ * those of the index `runs_by_status`.
+ */
+export class TurnReports {
+  constructor(private readonly context: StoreContext) {}
+
+  /** Turns that have not ended, by status. */
+  async countOpen(): Promise<Readonly<Record<(typeof OPEN)[number], number>>> {
+    const rows = await this.context.database.tables
+      .selectFrom('runs')
+      .select(['status', (e) => e.fn.countAll<number>().as('count')])
+      .where('status', 'in', OPEN)
+      .groupBy('status')
+      .execute();
+    const counts = { queued: 0, running: 0, paused: 0 };
+    for (const { status, count } of rows) counts[status as keyof typeof counts] = Number(count);
+    return counts;
+  }
+
+  /** Milliseconds to the first text of turns that ended since then, ascending. */
+  async listSpeeds(since: number): Promise<readonly number[]> {
+    const rows = await this.ended(since)
+      .select('first_text_ms as ms')
+      .where('first_text_ms', 'is not', null)
+      .orderBy('updated_at', 'desc')
+      .limit(SPEED_SAMPLE)
+      .execute();
+    return rows.map(({ ms }) => ms ?? 0).sort((a, b) => a - b);
+  }
+
+  /** What users used since then, those with most tokens first. */
+  async sumByUser(since: number): Promise<readonly UserSum[]> {
+    const rows = await this.ended(since)
+      .select((e) => [
+        'owner as user',
+        e.fn.sum<number>(countIf(e, e('status', '!=', 'continued'))).as('turns'),
+        e.fn.sum<number>(countIf(e, isFailure(e))).as('failed'),
+        e.fn.sum<number>('input_tokens').as('inputTokens'),
+        e.fn.sum<number>('output_tokens').as('outputTokens'),
+        e.fn.sum<number | null>('cost').as('cost'),
+        e.fn.max('updated_at').as('lastAt'),
+      ])
+      .groupBy('owner')
+      .execute();
+    return rows
+      .map((row) => ({
+        user: row.user,
+        turns: Number(row.turns),
+        failed: Number(row.failed),
+        inputTokens: Number(row.inputTokens),
+        outputTokens: Number(row.outputTokens),
+        cost: row.cost === null ? null : Number(row.cost),
+        lastAt: Number(row.lastAt),
+      }))
+      .sort((a, b) => countTokens(b) - countTokens(a) || b.turns - a.turns);
+  }
+
+  /** Why turns had no complete answer since then, most frequent first. */
+  async countCauses(since: number): Promise<readonly CauseCount[]> {
+    const rows = await this.ended(since)
+      .select((e) => [
+        e.ref('cause').$notNull().as('cause'),
+        e.fn.countAll<number>().as('count'),
+        e.fn.max('updated_at').as('lastAt'),
+      ])
+      .where('cause', 'is not', null)
+      .groupBy('cause')
+      .execute();
+    const counts = rows.map(({ cause, count, lastAt }) => ({
+      cause,
+      count: Number(count),
+      lastAt: Number(lastAt),
+    }));
+    const messages = await Promise.all(counts.map((each) => this.findMessage(each)));
+    return counts
+      .map((each, i) => ({ ...each, lastMessage: messages[i] }))
+      .sort((a, b) => b.count - a.count);
+  }
+
+  /** Open turns first, then the latest. */
+  async list({ state, user, cause, limit }: TurnFilter): Promise<readonly RunRow[]> {
+    const select = (statuses: readonly RunRow['status'][]) => {
+      let query = this.context.database.tables
+        .selectFrom('runs')
+        .selectAll()
+        .where('status', 'in', statuses)
+        .orderBy('updated_at', 'desc')
+        .limit(limit);
+      if (user !== undefined) query = query.where('owner', '=', user);
+      if (cause !== undefined) query = query.where('cause', '=', cause);
+      return state === 'failed' ? query.where(isFailure) : query;
+    };
+    const open = state === 'failed' ? [] : await select(OPEN).execute();
+    if (state === 'open') return open;
+    const ended = await select(ENDED).execute();
+    return [...open, ...ended].slice(0, limit);
+  }
+
+  /** The background work of the host: imports, documents to read, texts to index. */
+  async countJobs(): Promise<{ name: string; waiting: number; running: number; failed: number }[]> {
+    const { tables } = this.context.database;
+    const count = { failed: 0, running: 0 };
+    const [imports, documents, texts] = await Promise.all([
+      tables
+        .selectFrom('import_jobs')
+        .select('progress')
+        .orderBy('updated_at', 'desc')
+        .limit(1000)
+        .execute(),
+      tables
+        .selectFrom('files')
+        .select((e) => e.fn.countAll<number>().as('count'))
+        .where('text_status', '=', sql.lit('pending'))
+        .executeTakeFirstOrThrow(),
+      tables
+        .selectFrom('search_queue')
+        .select((e) => e.fn.countAll<number>().as('count'))
+        .executeTakeFirstOrThrow(),
+    ]);
+    const states = imports.map(({ progress }) => JSON.parse(progress).status as string);
+    return [
+      {
+        name: 'Imports',
+        waiting: 0,
+        running: states.filter((state) => state === 'running').length,
+        failed: states.filter((state) => state === 'failed').length,
+      },
+      { name: 'Documents to read', waiting: Number(documents.count), ...count },
+      { name: 'Texts to index', waiting: Number(texts.count), ...count },
+    ];
+  }
+
+  /** The run of any user. */
+  find(runId: string): Promise<RunRow | undefined> {
+    return this.context.database.tables
+      .selectFrom('runs')
+      .selectAll()
+      .where('id', '=', runId)
+      .executeTakeFirst();
+  }
+
+  private ended(since: number) {
+    return this.context.database.tables
+      .selectFrom('runs')
+      .where('status', 'in', ENDED)
+      .where('updated_at', '>=', since);
+  }
+
+  private async findMessage({ cause, lastAt }: Omit<CauseCount, 'lastMessage'>) {
+    const row = await this.ended(lastAt)
+      .select('error_message')
+      .where('cause', '=', cause)
+      .executeTakeFirst();
+    return row?.error_message ?? undefined;
+  }
+}
+
+const isFailure = (e: Runs) => e('cause', 'is not', null);
+
+const countIf = (e: Runs, condition: ReturnType<typeof isFailure>) =>
+  e.case().when(condition).then(1).else(0).end();
+
+const countTokens = ({ inputTokens, outputTokens }: UserSum) => inputTokens + outputTokens;
