@@ -21,6 +21,7 @@ import { key, token } from './commands/key.js';
 import { keys } from './commands/keys.js';
 import { matrix } from './commands/matrix.js';
 import { newOracle } from './commands/new.js';
+import { audit, operators, users } from './commands/operators.js';
 import {
   eraseData,
   exportData,
@@ -143,6 +144,9 @@ export const commands: readonly Command[] = [
   eraseData,
   invite,
   callers,
+  operators,
+  users,
+  audit,
   doctor,
   plugins,
   credits,

@@ -17,6 +17,7 @@ import { type Action, type BrowserTool, ToolRegistry } from './browser-tools/too
 import { toSigningError } from './errors.js';
 import { SessionSockets } from './events/session-sockets.js';
 import { HttpClient } from './http/http-client.js';
+import { createOperatorRoutes } from './operator.js';
 import type {
   AccessKeys,
   Delegations,
@@ -62,6 +63,7 @@ export function createOracleClient(options: OracleClientOptions): OracleClient {
     schedules: createSchedules(http, signer),
     matrix: createMatrixAccounts(http, signer),
     me: createOwnData(http, signer),
+    operator: createOperatorRoutes(http),
     memory: createMemory(http),
     usage: (query) => readUsage(http, query),
     keys: createAccessKeys(http, signer),

@@ -4,6 +4,7 @@ import type {
   ActivityPage,
   Approval,
   ApprovalDecided,
+  AuditLog,
   CreateSchedule,
   DelegationInfo,
   DelegationStatus,
@@ -19,6 +20,14 @@ import type {
   Message,
   MessagePage,
   ModelList,
+  OperatorFailures,
+  OperatorHosts,
+  OperatorJobs,
+  OperatorOverview,
+  OperatorPlugins,
+  OperatorTrace,
+  OperatorTurns,
+  OperatorUsers,
   OracleCard,
   PageMessages,
   PluginInfo,
@@ -35,8 +44,10 @@ import type {
   Session,
   SessionPage,
   SessionsChangedEvent,
+  Sharing,
   UpdateSchedule,
   Usage,
+  UserBlocked,
   UserPreferences,
   UserRules,
 } from '@sibyl/protocol';
@@ -110,6 +121,8 @@ export interface OracleClient {
   /** Everything that the oracle stores about the user: export, import, erase. */
   readonly me: OwnData;
   readonly memory: Memory;
+  /** For operators of the oracle. */
+  readonly operator: OperatorRoutes;
   /** Turns, tokens and cost of the last days; default 30. */
   usage(query?: RequestOptions & { readonly days?: number }): Promise<Usage>;
   /** Redeems an operator's invitation, which gives the user access to this oracle. */
@@ -283,6 +296,37 @@ export interface MatrixAccounts {
   unlink(userId: string): Promise<void>;
 }
 
+interface Days extends RequestOptions {
+  readonly days?: number;
+  readonly limit?: number;
+}
+
+/** What operators see and do; for everyone else each call fails with `forbidden`. */
+export interface OperatorRoutes {
+  overview(options?: RequestOptions): Promise<OperatorOverview>;
+  hosts(options?: RequestOptions): Promise<OperatorHosts>;
+  turns(
+    options?: RequestOptions & {
+      readonly state?: 'open' | 'failed' | 'all';
+      readonly user?: string;
+      readonly cause?: string;
+      readonly limit?: number;
+    },
+  ): Promise<OperatorTurns>;
+  /** The spans of one turn. */
+  trace(runId: string, options?: RequestOptions): Promise<OperatorTrace>;
+  users(options?: Days): Promise<OperatorUsers>;
+  failures(options?: Days): Promise<OperatorFailures>;
+  plugins(options?: RequestOptions): Promise<OperatorPlugins>;
+  jobs(options?: RequestOptions): Promise<OperatorJobs>;
+  /** Newest first; `before` is the id of an entry. */
+  audit(
+    options?: RequestOptions & { readonly limit?: number; readonly before?: string },
+  ): Promise<AuditLog>;
+  block(user: string, reason?: string): Promise<UserBlocked>;
+  unblock(user: string): Promise<UserBlocked>;
+}
+
 export interface Approvals {
   /** The tool calls that wait for the user, oldest first. */
   list(options?: RequestOptions & { readonly sessionId?: string }): Promise<readonly Approval[]>;
@@ -322,6 +366,9 @@ export interface OwnData {
   findImport(id: string, options?: RequestOptions): Promise<ImportJob>;
   /** Signs a confirmation and erases everything; it cannot be undone. */
   erase(): Promise<Erased>;
+  /** What the user lets operators see besides figures. */
+  sharing(options?: RequestOptions): Promise<Sharing>;
+  setSharing(sharing: Sharing): Promise<Sharing>;
 }
 
 /** The facts that the oracle remembers about the user. */

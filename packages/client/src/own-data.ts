@@ -20,6 +20,8 @@ export const createOwnData = (http: HttpClient, signer: OracleSigner): OwnData =
     }),
   findImport: (id, { signal } = {}) =>
     http.requestJson({ path: `/me/import/${encodeURIComponent(id)}`, signal }),
+  sharing: ({ signal } = {}) => http.requestJson({ path: '/me/sharing', signal }),
+  setSharing: (body) => http.requestJson({ method: 'PUT', path: '/me/sharing', body }),
   erase: async () => {
     const statement = { can: ERASE_ABILITY, nb: undefined, seconds: CONFIRMATION_SECONDS };
     const invocation = await sign(http, signer, statement);
