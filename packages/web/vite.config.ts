@@ -8,6 +8,8 @@ export default defineConfig({
   resolve: { conditions: ['sibyl-source', ...defaultClientConditions] },
   build: {
     target: 'es2023',
+    // Relative to the folder of this file.
+    rolldownOptions: { input: ['index.html', 'operator.html'] },
     // The content security policy allows no data: scripts or styles.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },

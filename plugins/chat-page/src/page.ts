@@ -82,7 +82,8 @@ export class PageController {
   }
 
   private async send(name: string, request: PageRequest, response: PageResponse): Promise<void> {
-    const file = this.page.files.get(name);
+    // `/app/operator` is a page of its own.
+    const file = this.page.files.get(name) ?? this.page.files.get(`${name}.html`);
     if (!file) throw new OracleError('not_found');
     response.setHeader('Content-Security-Policy', this.policy);
     response.setHeader('Cache-Control', file.isImmutable ? ONE_YEAR : 'no-cache');

@@ -1,0 +1,56 @@
+import { type ReactNode, useCallback, useEffect, useState } from 'react';
+
+const INTERVAL_MS = 5_000;
+
+interface Polled<T> {
+  readonly value: T | undefined;
+  readonly error: string | undefined;
+  readonly reload: () => void;
+}
+
+/** Reads something now and every few seconds while the page is visible. `read` must be stable. */
+export function usePolled<T>(read: (signal: AbortSignal) => Promise<T>): Polled<T> {
+  const [value, setValue] = useState<T>();
+  const [error, setError] = useState<string>();
+  const [round, setRound] = useState(0);
+  const reload = useCallback(() => setRound((last) => last + 1), []);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: another round reads again.
+  useEffect(() => {
+    const stop = new AbortController();
+    const load = async () => {
+      if (document.hidden) return;
+      try {
+        setValue(await read(stop.signal));
+        setError(undefined);
+      } catch (cause) {
+        if (!stop.signal.aborted) setError((cause as Error).message);
+      }
+    };
+    void load();
+    const timer = setInterval(load, INTERVAL_MS);
+    return () => {
+      stop.abort();
+      clearInterval(timer);
+    };
+  }, [read, round]);
+  return { value, error, reload };
+}
+
+interface LoadedProps<T> {
+  readonly polled: Polled<T>;
+  readonly children: (value: T) => ReactNode;
+}
+
+/** Shows the last known value, and says so if it cannot be read again. */
+export function Loaded<T>({ polled: { value, error }, children }: LoadedProps<T>) {
+  return (
+    <>
+      {error && (
+        <p className="notice is-fault" role="alert">
+          Can’t read this now: {error}
+        </p>
+      )}
+      {value === undefined ? !error && <p className="empty">Loading…</p> : children(value)}
+    </>
+  );
+}
