@@ -50,6 +50,7 @@ const THIRD_PARTY: readonly Check[] = [
     command: ['node', 'packages/demo-chain/scripts/compile-protos.ts', '--check'],
   },
   { name: 'Helm', command: ['node', 'scripts/helm.ts'] },
+  { name: 'promtool', command: ['node', 'scripts/promtool.ts'] },
   { name: 'Synapse', command: ['node', 'scripts/synapse.ts'] },
   { name: 'clients of surfaces', command: ['node', 'scripts/surface-clients.ts'] },
 ];
