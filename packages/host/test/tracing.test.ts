@@ -117,9 +117,9 @@ it(
     const [inner] = find('execute_tool measure');
     const chats = find('chat');
     const [reader] = find('read_run');
-      // Two of the turn itself, and perhaps the title.
-  const ofTurn = chats.filter(({ parentId }) => parentId === turn?.spanId);
-  expect(ofTurn.length).toBeGreaterThanOrEqual(2);
+    // Two of the turn itself, and perhaps the title.
+    const ofTurn = chats.filter(({ parentId }) => parentId === turn?.spanId);
+    expect(ofTurn.length).toBeGreaterThanOrEqual(2);
     expect(chats.filter(({ parentId }) => parentId === agent?.spanId)).toHaveLength(2);
     expect(inner?.parentId).toBe(agent?.spanId);
     expect(turn?.attributes).toMatchObject({

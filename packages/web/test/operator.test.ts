@@ -1,8 +1,7 @@
-import { readFileSync } from 'node:fs';
+import { globSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { globSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { startHost, type TestHost } from '../../host/test/support/host.js';
 import { openSession, stream } from '../../host/test/support/stream.js';
@@ -29,7 +28,9 @@ it('/app/operator shows an operator the turns, users and hosts, and a stranger o
   timeout: 180_000,
 }, async () => {
   const alice = new TestUser(host);
-  await (await stream(alice, await openSession(alice), { message: 'Please answer briefly' })).toEnd();
+  await (
+    await stream(alice, await openSession(alice), { message: 'Please answer briefly' })
+  ).toEnd();
   const { page } = await browsing.visit();
   await page.goto(`${host.url}/app/operator`);
   await expectText(page, 'This page is for operators');
