@@ -153,9 +153,9 @@ const createRuns = (http: HttpClient, turns: Turns): Runs => ({
 const toFilePath = (fileId: string) => `/files/${encodeURIComponent(fileId)}`;
 
 const createFiles = (http: HttpClient): Files => ({
-  upload: (content, { name, signal } = {}) => {
+  upload: (content, { name, signal, onProgress } = {}) => {
     const query = { name: name ?? (content as Partial<File>).name };
-    return http.requestJson({ method: 'POST', path: '/files', query, content, signal });
+    return http.requestJson({ method: 'POST', path: '/files', query, content, signal, onProgress });
   },
   list: ({ limit, offset, signal } = {}) =>
     http.requestJson({ path: '/files', query: { limit, offset }, signal }),

@@ -124,4 +124,4 @@ export {
   type SigningKey,
 } from './signers/signer.js';
 export type { StreamOptions, StreamState } from './turns/run-stream.js';
-export { addPart, type Call, emptyTurn, type Turn } from './turns/turn.js';
+export { type AnswerPart, addPart, type Call, emptyTurn, type Turn } from './turns/turn.js';

@@ -200,7 +200,11 @@ export interface Files {
   /** Stores a file; one with the same bytes is stored once. */
   upload(
     content: Blob | Uint8Array<ArrayBuffer>,
-    options?: RequestOptions & { readonly name?: string },
+    options?: RequestOptions & {
+      readonly name?: string;
+      /** Receives the share that was sent, from 0 to 1; only in browsers. */
+      readonly onProgress?: (share: number) => void;
+    },
   ): Promise<FileInfo>;
   /** One page, newest first; `limit` defaults to 20. */
   list(

@@ -97,13 +97,17 @@ export class PageController {
   }
 }
 
-/** No inline scripts or styles and no other origins, except the homeserver for files. */
+/**
+ * No inline scripts or styles and no other origins, except the homeserver for files, and images that the user asks
+ * for: the page loads none by itself.
+ */
 function buildPolicy(matrixBaseUrl: string | undefined): string {
   return [
     "default-src 'none'",
     "script-src 'self'",
     "style-src 'self'",
-    "img-src 'self'",
+    "img-src 'self' blob: https:",
+    "manifest-src 'self'",
     `connect-src 'self'${matrixBaseUrl ? ` ${new URL(matrixBaseUrl).origin}` : ''}`,
     "base-uri 'none'",
     "form-action 'none'",
@@ -116,6 +120,8 @@ const TYPES: Readonly<Record<string, string>> = {
   '.js': 'text/javascript; charset=utf-8',
   '.css': 'text/css; charset=utf-8',
   '.svg': 'image/svg+xml',
+  '.png': 'image/png',
+  '.webmanifest': 'application/manifest+json',
 };
 
 /** A tenth larger than at the highest quality, which takes a second. */

@@ -1,5 +1,5 @@
-import type { Message } from '@sibyl/protocol';
-import type { Call } from '../turns/turn.js';
+import type { Message, MessagePart, ToolCall } from '@sibyl/protocol';
+import { type AnswerPart, type Call, fitText } from '../turns/turn.js';
 import type { ChatMessage, ChatState, History } from './chat.js';
 import { isOpen, type LiveTurn } from './live-turns.js';
 
@@ -74,6 +74,7 @@ const emptyFields = {
   reasoning: '',
   calls: [],
   components: [],
+  parts: [],
   attachments: [],
   warnings: [],
 } as const;
@@ -99,6 +100,7 @@ function toQuestion({
     requestId,
     attachments: human?.attachments ?? question?.attachments ?? [],
     ...toPlace(human),
+    ...(live?.error && !human && { sendError: live.error }),
     status: isWaiting ? 'waiting' : human ? 'stored' : getQuestionStatus(live),
   };
 }
@@ -119,15 +121,17 @@ function toAnswer({ ai, live, isWaiting }: ConversationTurn): ChatMessage | unde
 function toLiveAnswer(live: LiveTurn, ai: Message | undefined): ChatMessage {
   const { requestId, startedAt, turn } = live;
   const { reasoning, calls, components, warnings, error } = turn;
+  const content = ai && !isOpen(live) ? ai.content : turn.text;
   return {
     id: `${requestId}:ai`,
     type: 'ai',
-    content: ai && !isOpen(live) ? ai.content : turn.text,
+    content,
     createdAt: ai?.createdAt ?? startedAt,
     requestId,
     reasoning,
     calls,
     components,
+    parts: content === turn.text ? turn.parts : fitText(turn.parts, content),
     attachments: [],
     warnings,
     ...(error && { error }),
@@ -145,10 +149,7 @@ function getAnswerStatus(live: LiveTurn): ChatMessage['status'] {
 
 function toStoredAnswer(ai: Message): ChatMessage {
   const { id, content, createdAt, requestId, reasoning = '', toolCalls = [], isComplete } = ai;
-  const calls = toolCalls.map((call): Call => {
-    const isError = call.status === 'error';
-    return { ...call, kind: 'tool', ...(isError && { error: call.output }) };
-  });
+  const parts = ai.parts ? toAnswerParts(ai, ai.parts) : [];
   const status = isComplete ? 'stored' : ai.status === 'failed' ? 'failed' : 'incomplete';
   return {
     ...emptyFields,
@@ -158,11 +159,39 @@ function toStoredAnswer(ai: Message): ChatMessage {
     createdAt,
     requestId,
     reasoning,
-    calls,
+    calls: toolCalls.map(toCall),
+    components: parts.flatMap((part) => (part.type === 'component' ? part.component : [])),
+    parts: fitText(parts, content),
     ...toPlace(ai),
     ...toStoredError(ai),
     status,
   };
+}
+
+function toCall(call: ToolCall): Call {
+  return { ...call, kind: 'tool', ...(call.status === 'error' && { error: call.output }) };
+}
+
+/** The stored parts in the form in which a stream reports them. */
+function toAnswerParts(
+  { requestId, id }: Message,
+  parts: readonly MessagePart[],
+): readonly AnswerPart[] {
+  return parts.flatMap((part, index): AnswerPart | [] => {
+    switch (part.type) {
+      case 'tool-call':
+        return { type: 'call', call: toCall(part.call) };
+      case 'component': {
+        const { id: eventId = `${id} ${index}`, name: componentName, args } = part.component;
+        const event = { sessionId: '', requestId, eventId, componentName, status: 'done' as const };
+        return { type: 'component', component: { ...event, ...(args && { args }) } };
+      }
+      case 'file':
+        return [];
+      default:
+        return part;
+    }
+  });
 }
 
 /** Where a stored message is among the paths of its session. */

@@ -9,7 +9,7 @@ import type {
 import type { OracleClientError } from '../errors.js';
 import type { ConnectionState } from '../events/reconnecting-socket.js';
 import type { MessageToSend, OracleClient } from '../oracle-client.js';
-import type { Call } from '../turns/turn.js';
+import type { AnswerPart, Call } from '../turns/turn.js';
 
 /** A message as a page shows it, stored or in progress. */
 export interface ChatMessage {
@@ -22,10 +22,14 @@ export interface ChatMessage {
   readonly reasoning: string;
   readonly calls: readonly Call[];
   readonly components: readonly RenderComponentEvent[];
+  /** What an answer consists of, in the order in which it happened. */
+  readonly parts: readonly AnswerPart[];
   readonly attachments: readonly Attachment[];
   readonly warnings: readonly WarningFrame[];
   /** Why the turn failed or was interrupted, also after a reload. */
   readonly error?: ErrorFrame;
+  /** Why a question with the status `failed` could not be sent. */
+  readonly sendError?: OracleClientError;
   /** The id of the stored message. */
   readonly messageId?: string;
   /** The stored message that this one continues from. */
@@ -66,6 +70,8 @@ export interface Chat {
   regenerate(messageId: string): Promise<void>;
   /** Shows the path through another message, such as a sibling. */
   show(messageId: string): Promise<void>;
+  /** Removes a message that could not be sent; takes its `requestId`. */
+  discard(requestId: string): void;
   /** Takes back a message that waits; takes its `requestId`. */
   withdraw(requestId: string): Promise<void>;
   /** Cancels the active turn; returns whether there was one. */

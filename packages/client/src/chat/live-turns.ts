@@ -1,4 +1,5 @@
 import type { Attachment, Message } from '@sibyl/protocol';
+import type { OracleClientError } from '../errors.js';
 import type { MessageToSend } from '../oracle-client.js';
 import { emptyTurn, type Turn } from '../turns/turn.js';
 
@@ -20,6 +21,12 @@ export class LiveTurns {
 
   put(live: LiveTurn): void {
     this.turns.set(live.requestId, live);
+  }
+
+  /** Drops a message that was never sent. */
+  discard(requestId: string): void {
+    const live = this.turns.get(requestId);
+    if (live?.phase === 'lost' && !live.turn.runId) this.turns.delete(requestId);
   }
 
   /** A message that was withdrawn leaves nothing behind. */
@@ -47,6 +54,8 @@ export interface LiveTurn {
   /** Set if this client sent the message. */
   readonly question?: { readonly content: string; readonly attachments: readonly Attachment[] };
   readonly turn: Turn;
+  /** Why it is `lost`. */
+  readonly error?: OracleClientError;
   /** Set once it was in the history: if it is not any more, another path is active. */
   readonly isStored?: boolean;
   /** `lost` when reading failed: without a run it was never sent; otherwise it continues on the server. */

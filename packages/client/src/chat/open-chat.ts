@@ -82,6 +82,12 @@ class OpenChat implements Chat {
       await this.refresh();
     });
 
+  discard = (requestId: string): void => {
+    this.#live.discard(requestId);
+    this.#clearErrors();
+    this.#changed();
+  };
+
   withdraw = (requestId: string): Promise<void> =>
     this.#attempt('turn', async () => {
       const runId = await this.#waitForRun(requestId);
@@ -176,7 +182,8 @@ class OpenChat implements Chat {
       await this.refresh();
     });
     // No retry here, which could loop forever; the next event triggers a refresh.
-    change(({ phase }) => ({ phase: phase === 'ended' ? phase : 'lost' }));
+    const { turn: error } = this.#errors;
+    change(({ phase }) => (phase === 'ended' ? {} : { phase: 'lost', ...(error && { error }) }));
   }
 
   /** Refreshes on events of turns that are not followed, and on changed messages. */

@@ -23,6 +23,8 @@ export interface HttpRequest {
   readonly content?: Blob | Uint8Array<ArrayBuffer> | undefined;
   readonly headers?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal | undefined;
+  /** Receives the share of the content that was sent, from 0 to 1; only in browsers. */
+  readonly onProgress?: ((share: number) => void) | undefined;
 }
 
 /** Sends a user's requests to an oracle. */
@@ -62,8 +64,9 @@ export class HttpClient {
     token: string,
   ): Promise<Response> {
     const { url, fetch } = this.options;
-    const { body, content } = request;
-    return sendRequest(fetch, url + request.path + buildQuery(request.query), {
+    const { body, content, onProgress } = request;
+    const send = onProgress && globalThis.XMLHttpRequest ? fetchWithProgress(onProgress) : fetch;
+    return sendRequest(send, url + request.path + buildQuery(request.query), {
       method,
       signal,
       headers: {
@@ -111,6 +114,26 @@ async function sendRequest(
     });
   }
 }
+
+/** Like `fetch`, which cannot report the progress of an upload. */
+const fetchWithProgress =
+  (onProgress: (share: number) => void): typeof globalThis.fetch =>
+  (url, { method = 'GET', headers, body, signal } = {}) =>
+    new Promise((resolve, reject) => {
+      const request = new XMLHttpRequest();
+      request.open(method, String(url));
+      for (const [name, value] of Object.entries(headers ?? {})) request.setRequestHeader(name, value);
+      request.upload.onprogress = ({ loaded, total }) => onProgress(total ? loaded / total : 0);
+      request.onload = () => {
+        const { status, responseText } = request;
+        const wait = request.getResponseHeader('retry-after');
+        resolve(new Response(responseText, { status, headers: wait ? { 'retry-after': wait } : {} }));
+      };
+      request.onerror = () => reject(new TypeError('The upload failed'));
+      request.onabort = () => reject(signal?.reason);
+      signal?.addEventListener('abort', () => request.abort());
+      request.send(body as XMLHttpRequestBodyInit);
+    });
 
 async function readJson<T>(response: Response): Promise<T> {
   try {

@@ -36,7 +36,15 @@ export function useOracle(): OracleClient {
 export type UseChat = ChatState &
   Pick<
     Chat,
-    'send' | 'edit' | 'regenerate' | 'show' | 'withdraw' | 'abort' | 'loadOlder' | 'refresh'
+    | 'send'
+    | 'edit'
+    | 'regenerate'
+    | 'show'
+    | 'discard'
+    | 'withdraw'
+    | 'abort'
+    | 'loadOlder'
+    | 'refresh'
   >;
 
 const loading: ChatState = {
@@ -53,6 +61,7 @@ const closedChat = {
   edit: async () => undefined,
   regenerate: async () => undefined,
   show: async () => undefined,
+  discard: () => undefined,
   withdraw: async () => undefined,
   abort: async () => false,
   loadOlder: async () => undefined,
@@ -78,14 +87,18 @@ export function useChat(sessionId: string | undefined): UseChat {
   // After a change of session, the previous chat is still open for one render.
   const chat = open?.sessionId === sessionId ? open : undefined;
   const { subscribe, getState, ...commands } = chat ?? closedChat;
-  const { edit, regenerate, show, withdraw, abort, loadOlder, refresh } = commands;
+  const { edit, regenerate, show, discard, withdraw, abort, loadOlder, refresh } = commands;
   const sendLater = useSendWhenOpen(chat, sessionId);
   const send = chat?.send ?? sendLater;
   const state = useSyncExternalStore(
     subscribe,
     useCallback(() => getState(), [getState]),
   );
-  return { ...state, send, edit, regenerate, show, withdraw, abort, loadOlder, refresh };
+  return {
+    ...state,
+    send,
+    ...{ edit, regenerate, show, discard, withdraw, abort, loadOlder, refresh },
+  };
 }
 
 interface PendingMessage {

@@ -26,6 +26,14 @@ export interface Call {
   readonly error?: string;
 }
 
+/** A piece of an answer. */
+export type AnswerPart =
+  | { readonly type: 'text' | 'reasoning'; readonly text: string }
+  | { readonly type: 'call'; readonly call: Call }
+  | { readonly type: 'component'; readonly component: RenderComponentEvent }
+  | { readonly type: 'approval'; readonly approval: ApprovalRequestEvent }
+  | { readonly type: 'citation'; readonly citation: Citation };
+
 /** The accumulated parts of a stream. */
 export interface Turn {
   readonly runId?: string;
@@ -42,6 +50,8 @@ export interface Turn {
   /** The sources of the answer. */
   readonly citations: readonly Citation[];
   readonly warnings: readonly WarningFrame[];
+  /** Text, reasoning, calls, components, approvals and citations in the order in which they began. */
+  readonly parts: readonly AnswerPart[];
   readonly error?: ErrorFrame;
   /** The stored message, once it exists. */
   readonly messageId?: string;
@@ -58,22 +68,88 @@ export const emptyTurn: Turn = {
   approvals: [],
   citations: [],
   warnings: [],
+  parts: [],
 };
 
 /** Adds a part to a turn. Text that the server lost in a crash is removed again. */
 export function addPart(turn: Turn, part: ReplyPart): Turn {
   if (part.event === 'run') return startTurn(turn, part.data);
   if (part.event === 'done') return endTurn(turn, part.data);
-  return { ...turn, status: 'running', ...applyPart(turn, part) };
+  const changed = { ...turn, ...applyPart(turn, part) };
+  return { ...changed, status: 'running', parts: appendPart(changed, part) };
 }
 
 function startTurn(turn: Turn, { runId, requestId, resumed, partialLength = 0 }: RunFrame): Turn {
   const text = resumed ? turn.text.slice(0, partialLength) : turn.text;
-  return { ...turn, runId, requestId, text };
+  return { ...turn, runId, requestId, text, parts: fitText(turn.parts, text) };
 }
 
 function endTurn(turn: Turn, { status, messageId, partialText = turn.text }: DoneFrame): Turn {
-  return { ...turn, status, text: partialText, ...(messageId && { messageId }) };
+  const parts = fitText(turn.parts, partialText);
+  return { ...turn, status, text: partialText, parts, ...(messageId && { messageId }) };
+}
+
+/** Truncates or extends the text of parts, so that together they are exactly this text. */
+export function fitText(parts: readonly AnswerPart[], text: string): readonly AnswerPart[] {
+  let rest = text;
+  const fitted = parts.flatMap((part) => {
+    if (part.type !== 'text') return part;
+    const { length } = part.text;
+    const kept = { ...part, text: rest.slice(0, length) };
+    rest = rest.slice(length);
+    return kept.text ? kept : [];
+  });
+  return rest ? [...fitted, { type: 'text', text: rest }] : fitted;
+}
+
+/** Adds a part, or changes the one it belongs to. */
+function appendPart(turn: Turn, { event, data }: ReplyPart): readonly AnswerPart[] {
+  const { parts, calls, components } = turn;
+  switch (event) {
+    case 'message':
+      return appendText(parts, 'text', data.content);
+    case 'reasoning':
+      return appendText(parts, 'reasoning', data.reasoning);
+    case 'tool_call':
+    case 'browser_tool_call':
+    case 'action_call': {
+      const id = 'eventId' in data ? data.eventId : data.toolCallId;
+      const call = calls.find((each) => each.id === id);
+      return call ? upsertPart(parts, { type: 'call', call }) : parts;
+    }
+    case 'render_component': {
+      const component = components.find(({ eventId }) => eventId === data.eventId);
+      return component ? upsertPart(parts, { type: 'component', component }) : parts;
+    }
+    case 'approval_request':
+      return [...parts, { type: 'approval', approval: data }];
+    case 'citation':
+      return [...parts, { type: 'citation', citation: data.citation }];
+    default:
+      return parts;
+  }
+}
+
+function appendText(
+  parts: readonly AnswerPart[],
+  type: 'text' | 'reasoning',
+  text: string,
+): readonly AnswerPart[] {
+  if (!text) return parts;
+  const last = parts.at(-1);
+  if (last?.type !== type) return [...parts, { type, text }];
+  return [...parts.slice(0, -1), { type, text: last.text + text }];
+}
+
+function upsertPart(parts: readonly AnswerPart[], part: AnswerPart): readonly AnswerPart[] {
+  const key = getPartKey(part);
+  const isKnown = parts.some((each) => getPartKey(each) === key);
+  return isKnown ? parts.map((each) => (getPartKey(each) === key ? part : each)) : [...parts, part];
+}
+
+function getPartKey(part: AnswerPart): string | undefined {
+  if (part.type === 'call') return `call ${part.call.id}`;
+  return part.type === 'component' ? `component ${part.component.eventId}` : undefined;
 }
 
 function applyPart(turn: Turn, part: Exclude<ReplyPart, { event: 'run' | 'done' }>): Partial<Turn> {

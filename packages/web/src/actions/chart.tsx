@@ -1,4 +1,5 @@
 import type { JsonObject } from '@sibyl/client';
+import { formatNumber, t } from '../i18n/i18n.js';
 
 const MAX_POINTS = 100;
 
@@ -38,7 +39,7 @@ interface ChartData {
 export function readChart({ title, kind, unit, points }: JsonObject): ChartData {
   const list = Array.isArray(points) ? points.slice(0, MAX_POINTS) : [];
   return {
-    title: typeof title === 'string' ? title : 'Chart',
+    title: typeof title === 'string' ? title : t('chat.chart'),
     kind: kind === 'line' ? 'line' : 'bar',
     unit: typeof unit === 'string' ? unit : '',
     points: list.flatMap((point) => {
@@ -59,23 +60,26 @@ export function Chart({ title, kind, unit, points }: ChartData) {
   const scale = createScale(points);
   const every = Math.ceil(points.length / MAX_LABELS);
   return (
-    <figure className="action-view chart">
-      <figcaption>{unit ? `${title} (${unit})` : title}</figcaption>
+    <figure className="card chart">
+      <figcaption>
+        {title} {unit && <span className="quiet small">{unit}</span>}
+      </figcaption>
       <svg
         viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
         role="img"
         aria-label={describeChart(title, unit, points)}
       >
         {scale.ticks.map((tick) => (
-          <g key={tick} className="tick">
+          <g key={tick}>
             <line
+              className="g"
               x1={MARGIN.left}
               x2={WIDTH - MARGIN.right}
               y1={scale.y(tick)}
               y2={scale.y(tick)}
             />
             <text x={MARGIN.left - 8} y={scale.y(tick) + 4} textAnchor="end">
-              {tick.toLocaleString()}
+              {formatNumber(tick)}
             </text>
           </g>
         ))}
@@ -137,7 +141,8 @@ function Bars({ points, scale }: { readonly points: readonly Point[]; readonly s
   return points.map(({ label, value }, index) => (
     <rect
       key={`${label} ${index.toString()}`}
-      className="bar"
+      className="c1"
+      rx="3"
       x={scale.x(index) - scale.step * 0.35}
       width={scale.step * 0.7}
       y={Math.min(scale.y(value), scale.y(0))}
@@ -152,11 +157,11 @@ function Line({ points, scale }: { readonly points: readonly Point[]; readonly s
   const path = points.map(({ value }, index) => `${scale.x(index)},${scale.y(value)}`).join(' ');
   return (
     <>
-      <polyline className="line" points={path} />
+      <polyline className="stroke-1" points={path} />
       {points.map(({ label, value }, index) => (
         <circle
           key={`${label} ${index.toString()}`}
-          className="dot"
+          className="c1"
           cx={scale.x(index)}
           cy={scale.y(value)}
           r="4"

@@ -1,5 +1,6 @@
 import type { JsonObject } from '@sibyl/client';
 import { type FormEvent, use, useState } from 'react';
+import { t } from '../i18n/i18n.js';
 import { SendContext } from '../page/page-context.js';
 
 export const formSchema = {
@@ -41,7 +42,7 @@ interface FormData {
 export function readForm({ title, fields }: JsonObject): FormData {
   const list = Array.isArray(fields) ? fields : [];
   return {
-    title: typeof title === 'string' ? title : 'Form',
+    title: typeof title === 'string' ? title : t('chat.form'),
     fields: list.flatMap((field) => {
       const { name, label, kind = 'text', choices } = (field ?? {}) as Partial<Field>;
       if (typeof name !== 'string' || !name) return [];
@@ -65,11 +66,11 @@ export function FormView({ id, title, fields }: FormData & { readonly id: string
     send?.([title, ...lines].join('\n'));
   };
   return (
-    <form className="action-view fields" aria-label={title} onSubmit={submit}>
-      <h3>{title}</h3>
+    <form className="card card-pad stack" aria-label={title} onSubmit={submit}>
+      <h3 className="title-2">{title}</h3>
       {fields.map((field) => (
-        <label key={field.name} htmlFor={`${id} ${field.name}`}>
-          {field.label}
+        <label key={field.name} className="field" htmlFor={`${id} ${field.name}`}>
+          <span>{field.label}</span>
           <FieldInput
             id={`${id} ${field.name}`}
             field={field}
@@ -78,9 +79,11 @@ export function FormView({ id, title, fields }: FormData & { readonly id: string
           />
         </label>
       ))}
-      <button type="submit" className="primary" disabled={isSent}>
-        {isSent ? 'Sent' : 'Send'}
-      </button>
+      <div className="actions">
+        <button type="submit" className="btn btn-primary" disabled={isSent}>
+          {t(isSent ? 'chat.form.sent' : 'chat.form.send')}
+        </button>
+      </div>
     </form>
   );
 }
@@ -95,9 +98,9 @@ interface FieldInputProps {
 function FieldInput({ id, field: { kind, choices }, value, onChange }: FieldInputProps) {
   if (kind === 'choice') {
     return (
-      <select id={id} required value={value} onChange={({ target }) => onChange(target.value)}>
+      <select className="input" id={id} required value={value} onChange={({ target }) => onChange(target.value)}>
         <option value="" disabled>
-          Choose…
+          {t('chat.form.choose')}
         </option>
         {choices.map((choice) => (
           <option key={choice}>{choice}</option>
@@ -107,6 +110,13 @@ function FieldInput({ id, field: { kind, choices }, value, onChange }: FieldInpu
   }
   const type = kind === 'number' || kind === 'date' ? kind : 'text';
   return (
-    <input id={id} type={type} value={value} onChange={({ target }) => onChange(target.value)} />
+    <input
+      className="input"
+      id={id}
+      type={type}
+      dir="auto"
+      value={value}
+      onChange={({ target }) => onChange(target.value)}
+    />
   );
 }

@@ -1,4 +1,5 @@
 import type { JsonObject } from '@sibyl/client';
+import { Table as DataTable } from '../markdown/elements.js';
 
 export const tableSchema = {
   type: 'object',
@@ -39,30 +40,28 @@ const toCell = (value: unknown): string =>
 
 export function TableView({ title, columns, rows }: Table) {
   return (
-    <figure className="action-view">
-      {title && <figcaption>{title}</figcaption>}
-      <div className="table-frame">
-        <table>
-          <thead>
-            <tr>
-              {columns.map((column, index) => (
-                <th key={index} scope="col">
-                  {column}
-                </th>
+    <figure>
+      {title && <figcaption className="strong">{title}</figcaption>}
+      <DataTable>
+        <thead>
+          <tr>
+            {columns.map((column, index) => (
+              <th key={index} scope="col">
+                {column}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row, index) => (
+            <tr key={index}>
+              {columns.map((column, position) => (
+                <td key={`${column} ${position.toString()}`}>{row[position] ?? ''}</td>
               ))}
             </tr>
-          </thead>
-          <tbody>
-            {rows.map((row, index) => (
-              <tr key={index}>
-                {columns.map((column, position) => (
-                  <td key={`${column} ${position.toString()}`}>{row[position] ?? ''}</td>
-                ))}
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+          ))}
+        </tbody>
+      </DataTable>
     </figure>
   );
 }

@@ -1,65 +1,224 @@
-import type { MessageToSend } from '@sibyl/client';
-import { useChat } from '@sibyl/client/react';
-import { useEffect, useRef } from 'react';
-import { SendContext } from '../page/page-context.js';
-import { type ChatFrame, ChatHeader } from './chat-header.js';
+import type { ChatMessage } from '@sibyl/client';
+import { type UseChat, useApprovals, useChat } from '@sibyl/client/react';
+import { lazy, Suspense, useEffect, useMemo, useState } from 'react';
+import { t } from '../i18n/i18n.js';
+import { Head } from '../page/head.js';
+import { SendContext, usePage } from '../page/page-context.js';
+import { Dialog } from '../ui/dialog.js';
+import { Icon, IconButton } from '../ui/icon.js';
+import { Menu } from '../ui/menu.js';
+import { ApprovalCard } from './approval-card.js';
 import { Composer } from './composer.js';
+import { type DraftState, mergeDraft, useDraft } from './drafts.js';
+import { MessageActionsContext } from './message-actions.js';
 import { MessageList } from './message-list.js';
+import type { OutgoingMessage, UnsentMessage } from './outbox.js';
+import { useDelivery } from './use-outbox.js';
 
-interface ConversationProps extends ChatFrame {
+interface ConversationProps {
   readonly sessionId: string;
   readonly title: string | undefined;
-  /** The first message of a new session, not sent yet. */
-  readonly opening: MessageToSend | undefined;
-  readonly onTurnOver: () => Promise<void>;
 }
 
 /** One session: its messages and the composer. */
-export function Conversation(props: ConversationProps) {
-  const { sessionId, title = 'Conversation', opening, onTurnOver, ...frame } = props;
+export function Conversation({ sessionId, title = '' }: ConversationProps) {
+  const { outbox, signer } = usePage();
   const chat = useChat(sessionId);
+  const unsent = useDelivery(sessionId, chat);
+  const draft = useDraft(signer.did, sessionId);
   const isBusy = ['sending', 'running', 'rejoining'].includes(chat.status);
-  useOnce(opening !== undefined && chat.status === 'ready', () => {
-    if (opening !== undefined) void chat.send(opening);
-  });
-  useAfterTurn(isBusy, onTurnOver);
+  const send = (message: OutgoingMessage) => {
+    outbox.add(message, sessionId);
+  };
+  const approvals = useSessionApprovals(sessionId, chat);
+  const actions = useActions(chat, draft);
+  const editUnsent = ({ message: { message = '', attachments } }: UnsentMessage) =>
+    draft.change(mergeDraft(draft.draft, message, attachments));
+  const editLast = () => {
+    const last = chat.messages.findLast(({ type, messageId }) => type === 'human' && messageId);
+    if (last) actions.edit(last);
+  };
   return (
-    <main className="conversation">
-      <ChatHeader {...frame} title={title} connection={chat.connection} hasEvents />
-      <SendContext value={chat.send}>
-        <MessageList chat={chat} />
+    <>
+      <Banner chat={chat} />
+      <Head title={title}>
+        <ConversationMenu sessionId={sessionId} />
+      </Head>
+      <SendContext value={(message) => send(typeof message === 'string' ? { message } : message)}>
+        <MessageActionsContext value={actions}>
+          <MessageList
+            chat={chat}
+            unsent={unsent}
+            onEditUnsent={editUnsent}
+            isPaused={approvals.approvals.length > 0}
+            after={approvals.approvals.map((approval) => (
+              <ApprovalCard
+                key={approval.id}
+                approval={approval}
+                approve={approvals.approve}
+                deny={approvals.deny}
+                onDecided={() => void chat.refresh()}
+              />
+            ))}
+            dock={(jump) => (
+              <Composer
+                draft={draft}
+                isBusy={isBusy}
+                onSend={send}
+                onStop={chat.abort}
+                onEditLast={editLast}
+              >
+                {jump}
+                <Queue chat={chat} draft={draft} />
+              </Composer>
+            )}
+          />
+        </MessageActionsContext>
       </SendContext>
-      <Composer
-        waiting={chat.waiting}
-        isBusy={isBusy}
-        error={chat.error}
-        onSend={chat.send}
-        onStop={chat.abort}
-      />
-    </main>
+    </>
   );
 }
 
-/** Runs once, as soon as `isReady` is true. */
-function useOnce(isReady: boolean, run: () => void): void {
-  const hasRun = useRef(false);
+/** The tool calls of a conversation that wait for the user. */
+function useSessionApprovals(sessionId: string, { status }: UseChat) {
+  const approvals = useApprovals({ sessionId });
+  const { refresh } = approvals;
+  // A turn that pauses ends its stream.
   useEffect(() => {
-    if (!isReady || hasRun.current) return;
-    hasRun.current = true;
-    run();
-  });
+    if (status === 'ready') void refresh();
+  }, [status, refresh]);
+  return approvals;
 }
 
-/** Refreshes the list after a turn, and again later, since the title is generated after the turn. */
-function useAfterTurn(isBusy: boolean, run: () => Promise<void>): void {
-  const wasBusy = useRef(false);
-  useEffect(() => {
-    if (wasBusy.current && !isBusy) {
-      void run();
-      setTimeout(() => void run(), TITLE_DELAY_MS);
-    }
-    wasBusy.current = isBusy;
-  }, [isBusy, run]);
+// For developers, therefore on demand.
+const EventsPanel = lazy(async () => ({
+  default: (await import('../panels/events-panel.js')).EventsPanel,
+}));
+
+function ConversationMenu({ sessionId }: { readonly sessionId: string }) {
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <>
+      <Menu
+        label={t('chat.more')}
+        groups={[[{ label: t('chat.events'), icon: 'pulse', run: () => setOpen(true) }]]}
+      >
+        <Icon name="more" />
+      </Menu>
+      {isOpen && (
+        <Dialog title={t('chat.events')} onClose={() => setOpen(false)}>
+          <div className="card-pad dialog-body">
+            <Suspense fallback={t('chat.loading')}>
+              <EventsPanel sessionId={sessionId} />
+            </Suspense>
+          </div>
+        </Dialog>
+      )}
+    </>
+  );
 }
 
-const TITLE_DELAY_MS = 2000;
+/** What the buttons below a message do. */
+function useActions(chat: UseChat, draft: DraftState) {
+  const { regenerate, show } = chat;
+  const { draft: current, change } = draft;
+  return useMemo(
+    () => ({
+      regenerate: ({ messageId }: ChatMessage) => void (messageId && regenerate(messageId)),
+      show: (messageId: string) => void show(messageId),
+      edit: ({ content, attachments, parentId }: ChatMessage) =>
+        change({
+          text: content,
+          files: attachments,
+          edit: { parentId: parentId ?? null, previous: current.edit?.previous ?? current.text },
+        }),
+    }),
+    [regenerate, show, change, current],
+  );
+}
+
+/** Messages that wait for the current answer. */
+function Queue({ chat, draft }: { readonly chat: UseChat; readonly draft: DraftState }) {
+  const waiting = chat.messages.filter(
+    ({ type, status }) => type === 'human' && status === 'waiting',
+  );
+  return waiting.map(({ requestId, content, attachments }) => (
+    <div key={requestId} className="queue" role="status">
+      <span className="quiet">{t('chat.queue.next')}</span>
+      <span className="grow clip" dir="auto">
+        {content}
+      </span>
+      <IconButton
+        icon="edit"
+        label={t('chat.queue.edit')}
+        onClick={() => {
+          void chat.withdraw(requestId);
+          draft.change(mergeDraft(draft.draft, content, [...attachments]));
+        }}
+      />
+      <button
+        type="button"
+        className="btn btn-quiet btn-s"
+        onClick={() => void chat.withdraw(requestId)}
+      >
+        {t('chat.queue.withdraw')}
+      </button>
+    </div>
+  ));
+}
+
+/** Long enough that a short interruption stays silent. */
+const BANNER_DELAY_MS = 3_000;
+
+/** Says when the connection is gone. */
+function Banner({ chat }: { readonly chat: UseChat }) {
+  const isOnline = useOnline();
+  const isLost = chat.status === 'rejoining' || chat.connection === 'disconnected';
+  const isShown = useDelayed(isLost, BANNER_DELAY_MS);
+  const error = chat.status === 'failed' ? chat.error : undefined;
+  if (!isOnline) {
+    return (
+      <div className="banner is-warning" role="status">
+        <Icon name="off" />
+        <span className="grow">
+          <b>{t('chat.offline')}</b> {t('chat.offline.text')}
+        </span>
+      </div>
+    );
+  }
+  if (!isShown && !error) return null;
+  return (
+    <div className="banner" role="status">
+      {error ? <Icon name="alert" /> : <span className="spin" />}
+      <span className="grow">{error ? error.message : t('chat.reconnecting')}</span>
+      <button type="button" className="btn btn-s" onClick={() => void chat.refresh()}>
+        {t('chat.tryNow')}
+      </button>
+    </div>
+  );
+}
+
+function useOnline(): boolean {
+  const [isOnline, setOnline] = useState(navigator.onLine);
+  useEffect(() => {
+    const update = () => setOnline(navigator.onLine);
+    window.addEventListener('online', update);
+    window.addEventListener('offline', update);
+    return () => {
+      window.removeEventListener('online', update);
+      window.removeEventListener('offline', update);
+    };
+  }, []);
+  return isOnline;
+}
+
+/** True once a condition has been true for a while. */
+function useDelayed(isTrue: boolean, ms: number): boolean {
+  const [isLong, setLong] = useState(false);
+  useEffect(() => {
+    if (!isTrue) return setLong(false);
+    const timer = setTimeout(() => setLong(true), ms);
+    return () => clearTimeout(timer);
+  }, [isTrue, ms]);
+  return isTrue && isLong;
+}

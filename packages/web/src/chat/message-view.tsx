@@ -1,148 +1,183 @@
-import type { Call, ChatMessage } from '@sibyl/client';
-import { useActionRenderer } from '@sibyl/client/react';
-import { Component, lazy, memo, type ReactNode, Suspense } from 'react';
-import { CopyButton } from '../page/icon-button.js';
+import type { AnswerPart, ChatMessage } from '@sibyl/client';
+import { Component, memo, type ReactNode } from 'react';
+import { t } from '../i18n/i18n.js';
+import { CopyButton } from '../ui/copy-button.js';
+import { Icon, IconButton } from '../ui/icon.js';
+import { AnswerParts } from './answer-parts.js';
 import { AttachmentList } from './attachments.js';
+import { useMessageActions } from './message-actions.js';
 
-// Loaded with the first answer, since it is larger than the rest of the page.
-const Markdown = lazy(async () => ({
-  default: (await import('../markdown/markdown.js')).Markdown,
-}));
+interface MessageViewProps {
+  readonly message: ChatMessage;
+  /** The last message shows its actions without a pointer. */
+  readonly isLast: boolean;
+  /** Whether the answer waits for a decision of the user. */
+  readonly isPaused: boolean;
+}
 
 /** One message; falls back to plain text if the model sent something that cannot be rendered. */
-export const MessageView = memo(({ message }: { readonly message: ChatMessage }) => (
+export const MessageView = memo(({ message, isLast, isPaused }: MessageViewProps) => (
   <ErrorBoundary fallback={<PlainMessage message={message} />}>
-    {message.type === 'human' ? <UserMessage message={message} /> : <Answer message={message} />}
+    {message.type === 'human' ? (
+      <UserMessage message={message} />
+    ) : (
+      <Answer message={message} isLast={isLast} isPaused={isPaused} />
+    )}
   </ErrorBoundary>
 ));
 
 function PlainMessage({ message: { content } }: { readonly message: ChatMessage }) {
   return (
-    <article className="message" aria-label="Message">
-      <p className="text">{content}</p>
-      <p className="quiet">Some parts of this message cannot be displayed.</p>
+    <article className="msg" aria-label={t('chat.message')}>
+      <p className="prose text" dir="auto">
+        {content}
+      </p>
+      <p className="small quiet">{t('chat.notDisplayed')}</p>
     </article>
   );
 }
 
 function UserMessage({ message }: { readonly message: ChatMessage }) {
+  const { edit } = useMessageActions();
+  const { content, attachments, messageId } = message;
   return (
-    <article className="message human" aria-label="You">
-      <p className="text">{message.content}</p>
-      <AttachmentList files={message.attachments} />
-      <MessageStatus message={message} />
+    <article className="msg msg-user" aria-label={t('chat.you')} data-request={message.requestId}>
+      <AttachmentList files={attachments} />
+      {content && (
+        <div className="bubble" dir="auto">
+          {content}
+        </div>
+      )}
+      <div className="msg-bar">
+        <Branches message={message} kind="question" />
+        <CopyButton text={content} label={t('chat.copy')} />
+        {messageId && (
+          <IconButton icon="edit" label={t('chat.edit')} onClick={() => edit(message)} />
+        )}
+      </div>
     </article>
   );
 }
 
-function Answer({ message }: { readonly message: ChatMessage }) {
-  const { renderCall, renderComponent } = useActionRenderer();
-  const { content, reasoning, calls, components, warnings, status } = message;
+function Answer({ message, isLast, isPaused }: MessageViewProps) {
+  const { content, parts, warnings, status } = message;
   const isRunning = status === 'running' || status === 'waiting';
   return (
-    <article className="message ai" aria-label="Answer" aria-busy={isRunning}>
-      {reasoning && (
-        <details className="reasoning">
-          <summary>Reasoning</summary>
-          <Text text={reasoning} />
-        </details>
+    <article
+      className="msg"
+      aria-label={t('chat.answer')}
+      aria-busy={isRunning}
+      data-last={isLast || undefined}
+      data-message={message.messageId}
+    >
+      <AnswerParts parts={parts} isRunning={isRunning} />
+      {isRunning && isSilent(parts) && (
+        <p className="line small quiet" role="status">
+          <span className="spin" />
+          {t('chat.thinking')}
+        </p>
       )}
-      {calls.map((call) => (
-        <div key={call.id} className="call-with-view">
-          <ToolCallCard call={call} />
-          {renderCall(call)}
-        </div>
-      ))}
-      {components
-        .filter(({ eventId }) => !calls.some(({ id }) => id === eventId))
-        .map((component) => (
-          <div key={component.eventId}>{renderComponent(component)}</div>
-        ))}
-      {content && <Text text={content} />}
-      {isRunning && !content && <span className="thinking" role="status" aria-label="Thinking" />}
       {warnings.map(({ code, message: text, timestamp }) => (
-        <p key={`${code} ${timestamp}`} className="warning">
-          {text}
+        <p key={`${code} ${timestamp}`} className="notice is-warning">
+          <Icon name="alert" />
+          <span className="grow">{text}</span>
         </p>
       ))}
-      <MessageStatus message={message} />
-      {!isRunning && content && <CopyButton text={content} label="Copy answer" />}
+      <AnswerEnd message={message} isLast={isLast} isPaused={isPaused} />
+      {!isRunning && !isPaused && (
+        <div className="msg-bar">
+          <Branches message={message} kind="answer" />
+          {content && <CopyButton text={content} label={t('chat.copyAnswer')} />}
+          <Regenerate message={message} />
+        </div>
+      )}
     </article>
   );
 }
 
-function Text({ text }: { readonly text: string }) {
+/** Whether nothing shows that the answer is being written. */
+function isSilent(parts: readonly AnswerPart[]): boolean {
+  const last = parts.at(-1);
+  return last?.type !== 'text' && !(last?.type === 'call' && last.call.status === 'running');
+}
+
+function Regenerate({ message }: { readonly message: ChatMessage }) {
+  const { regenerate } = useMessageActions();
+  if (!message.messageId) return null;
   return (
-    <Suspense fallback={<p className="text">{text}</p>}>
-      <Markdown text={text} />
-    </Suspense>
+    <IconButton icon="redo" label={t('chat.regenerate')} onClick={() => regenerate(message)} />
   );
 }
 
-/** The state of a message that is queued, incomplete or failed. */
-function MessageStatus({ message: { status, error } }: { readonly message: ChatMessage }) {
-  if (error) {
+/** Why an answer is not complete, and what the user can do. */
+function AnswerEnd({ message, isLast, isPaused }: MessageViewProps) {
+  const { regenerate } = useMessageActions();
+  const { status, error, content } = message;
+  if (error || status === 'failed') {
     return (
-      <p className="error" role="alert">
-        {error.error}
-        {error.retryable && ' Try sending the message again.'}
-      </p>
+      <div className="notice is-fault" role={isLast ? 'alert' : undefined}>
+        <Icon name="alert" />
+        <div className="grow">
+          <b>{t(content ? 'chat.failed.early' : 'chat.failed')}</b>
+          <p className="quiet">
+            {error?.error} {content && t('chat.failed.kept')}
+          </p>
+          {message.messageId && (
+            <div className="actions">
+              <button
+                type="button"
+                className="btn btn-primary btn-s"
+                onClick={() => regenerate(message)}
+              >
+                <Icon name="redo" />
+                {t('chat.retry')}
+              </button>
+            </div>
+          )}
+        </div>
+      </div>
     );
   }
-  if (status === 'waiting')
-    return <p className="quiet">Queued until the current answer is finished</p>;
-  if (status === 'incomplete') return <p className="quiet">Answer stopped</p>;
-  if (status === 'failed') return <p className="error">Message not sent</p>;
-  return null;
-}
-
-const statusLabels: Record<Call['status'], string> = {
-  running: 'running',
-  done: 'done',
-  error: 'failed',
-};
-
-const kindLabels: Record<Call['kind'], string> = {
-  tool: 'Tool',
-  'browser-tool': 'Tool in this page',
-  action: 'Action',
-};
-
-/** A tool call: its name and status; input and output on demand. */
-function ToolCallCard({ call }: { readonly call: Call }) {
-  const { name, kind, args, status, output, error } = call;
+  if (status !== 'incomplete') return null;
   return (
-    <details className="call" data-status={status}>
-      <summary>
-        <span className="kind">{kindLabels[kind]}</span> <code>{name}</code>{' '}
-        <span className="status">{statusLabels[status]}</span>
-      </summary>
-      <h4>Input</h4>
-      <pre>{JSON.stringify(args, null, 2)}</pre>
-      {output !== undefined && status !== 'error' && (
-        <>
-          <h4>Output</h4>
-          <pre>{formatJson(output)}</pre>
-        </>
-      )}
-      {error !== undefined && (
-        <>
-          <h4>Error</h4>
-          <pre>{formatJson(error)}</pre>
-        </>
-      )}
-    </details>
+    <p className="line small quiet">
+      <Icon name={isPaused ? 'clock' : 'stop'} />
+      {t(isPaused ? 'chat.paused' : 'chat.stopped')}
+    </p>
   );
 }
 
-/** Pretty-prints JSON; shows other text unchanged. */
-function formatJson(text: string): string {
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
-  } catch {
-    return text;
-  }
+interface BranchesProps {
+  readonly message: ChatMessage;
+  readonly kind: 'question' | 'answer';
+}
+
+/** Switches between the versions of a message. */
+function Branches({ message: { messageId, siblings = [] }, kind }: BranchesProps) {
+  const { show } = useMessageActions();
+  const index = messageId ? siblings.indexOf(messageId) : -1;
+  if (index < 0 || siblings.length < 2) return null;
+  const previous = siblings[index - 1];
+  const next = siblings[index + 1];
+  return (
+    <span className="branch">
+      <IconButton
+        icon="left"
+        flip
+        label={t(kind === 'answer' ? 'chat.previousAnswer' : 'chat.previousVersion')}
+        disabled={!previous}
+        onClick={() => previous && show(previous)}
+      />
+      <span className="num">{`${index + 1}/${siblings.length}`}</span>
+      <IconButton
+        icon="right"
+        flip
+        label={t(kind === 'answer' ? 'chat.nextAnswer' : 'chat.nextVersion')}
+        disabled={!next}
+        onClick={() => next && show(next)}
+      />
+    </span>
+  );
 }
 
 interface ErrorBoundaryProps {

@@ -1,63 +1,124 @@
-import type { MessageToSend, PluginInfo } from '@sibyl/client';
+import type { PluginInfo } from '@sibyl/client';
 import { useOracle } from '@sibyl/client/react';
 import { useEffect, useState } from 'react';
+import { t } from '../i18n/i18n.js';
+import { Head } from '../page/head.js';
 import { usePage } from '../page/page-context.js';
-import { type ChatFrame, ChatHeader } from './chat-header.js';
+import { go, toHash } from '../page/router.js';
+import { Icon } from '../ui/icon.js';
 import { Composer } from './composer.js';
+import { mergeDraft, useDraft } from './drafts.js';
+import type { OutgoingMessage, UnsentMessage } from './outbox.js';
+import { UnsentView } from './unsent-view.js';
+import { useUnsent } from './use-outbox.js';
 
-interface WelcomeProps extends ChatFrame {
-  readonly onSend: (message: MessageToSend) => Promise<void>;
-}
-
-/** Shown before a conversation starts: the oracle's name and capabilities. */
-export function Welcome({ onSend, ...frame }: WelcomeProps) {
-  const { card } = usePage();
-  const [error, setError] = useState<string>();
-  const send = (message: MessageToSend) =>
-    onSend(message).catch((cause: Error) => {
-      setError(cause.message);
-      throw cause;
-    });
+/** Shown before a conversation starts: what this is, who can read it, and prompts that work. */
+export function Welcome() {
+  const { outbox, signer } = usePage();
+  const draft = useDraft(signer.did, undefined);
+  const unsent = useUnsent(undefined);
+  useEffect(() => {
+    // Opens the conversation that the first message of this screen starts.
+    outbox.onSession = (_, sessionId) => go({ name: 'conversation', sessionId });
+    return () => {
+      outbox.onSession = () => undefined;
+    };
+  }, [outbox]);
+  const send = (message: OutgoingMessage) => {
+    outbox.add(message);
+  };
+  const edit = ({ message: { message = '', attachments } }: UnsentMessage) =>
+    draft.change(mergeDraft(draft.draft, message, attachments));
   return (
-    <main className="conversation">
-      <ChatHeader {...frame} title="New conversation" />
-      <section className="welcome" aria-label="What this oracle can do">
-        <img src="./icon.svg" alt="" width="56" height="56" />
-        <h2>{card.name}</h2>
-        <p>
-          Ask anything. You do not need an account: a key in this browser identifies you. Other
-          users cannot see your conversations; the operator of this oracle and its model provider
-          can.
-        </p>
-        <Capabilities onSend={(example) => void send(example).catch(() => undefined)} />
-        {error && (
-          <p className="error" role="alert">
-            {error}
-          </p>
-        )}
-      </section>
-      <Composer onSend={send} />
-    </main>
+    <>
+      <Head title={t('chat.newConversation')} />
+      {unsent.length > 0 ? (
+        <div className="scroll">
+          <div className="thread">
+            {unsent.map((each) => (
+              <UnsentView key={each.requestId} unsent={each} onEdit={edit} />
+            ))}
+          </div>
+        </div>
+      ) : (
+        <Introduction onSend={(message) => send({ message })} />
+      )}
+      <Composer draft={draft} onSend={send} />
+    </>
   );
 }
 
-function Capabilities({ onSend }: { readonly onSend: (message: string) => void }) {
+function Introduction({ onSend }: { readonly onSend: (message: string) => void }) {
+  const { card } = usePage();
+  return (
+    <div className="scroll">
+      <div className="thread welcome">
+        <div className="stack stack-2">
+          <h3 className="hello">{t('chat.welcome.hello')}</h3>
+          <p className="lede big">{t('chat.welcome.lede')}</p>
+        </div>
+        <Prompts onSend={onSend} />
+        <ul className="facts">
+          <li>
+            <Icon name="key" />
+            <div>
+              <b>{t('chat.welcome.key')}</b>
+              <p>
+                {t('chat.welcome.key.text')}{' '}
+                <a href={toHash({ name: 'settings', screen: 'key' })}>{t('chat.welcome.backUp')}</a>
+              </p>
+            </div>
+          </li>
+          <li>
+            <Icon name="lock" />
+            <div>
+              <b>{t('chat.welcome.readers')}</b>
+              <p>{t('chat.welcome.readers.text')}</p>
+            </div>
+          </li>
+          <li>
+            <Icon name="shield" />
+            <div>
+              <b>{t('chat.welcome.control')}</b>
+              <p>
+                {t('chat.welcome.control.text', { oracle: card.name })}{' '}
+                <a href={toHash({ name: 'settings', screen: 'permissions' })}>
+                  {t('chat.welcome.permissions')}
+                </a>
+              </p>
+            </div>
+          </li>
+        </ul>
+      </div>
+    </div>
+  );
+}
+
+const MAX_PROMPTS = 4;
+
+/** Examples of the oracle's plugins, one of each first. */
+function Prompts({ onSend }: { readonly onSend: (message: string) => void }) {
   const client = useOracle();
   const [plugins, setPlugins] = useState<readonly PluginInfo[]>([]);
   useEffect(() => {
     client.plugins.list().then(setPlugins, () => undefined);
   }, [client]);
+  const examples = plugins.flatMap(({ examples: all = [], title }) =>
+    all.map((text, index) => ({ text, title, index })),
+  );
+  const shown = examples.toSorted((a, b) => a.index - b.index).slice(0, MAX_PROMPTS);
+  if (shown.length === 0) return null;
   return (
-    <ul className="capabilities">
-      {plugins.map(({ name, title, summary, examples = [] }) => (
-        <li key={name}>
-          <h3>{title}</h3>
-          <p>{summary}</p>
-          {examples.slice(0, 2).map((example) => (
-            <button key={example} type="button" className="example" onClick={() => onSend(example)}>
-              {example}
-            </button>
-          ))}
+    <ul className="card rows prompts" aria-label={t('chat.welcome.prompts')}>
+      {shown.map(({ text, title }) => (
+        <li key={text}>
+          <button type="button" onClick={() => onSend(text)}>
+            <Icon name="chat" />
+            <span className="grow">
+              {text} <span className="small quiet">{title}</span>
+            </span>
+            <Icon name="right" flip />
+          </button>
         </li>
       ))}
     </ul>

@@ -1,49 +1,67 @@
-import { isValidElement, memo, type ReactNode } from 'react';
+import type { Citation } from '@sibyl/client';
+import type { Nodes, PhrasingContent, Root } from 'mdast';
+import { memo, type ReactNode, use } from 'react';
 import ReactMarkdown, { type Components } from 'react-markdown';
-import rehypeHighlight from 'rehype-highlight';
 import remarkGfm from 'remark-gfm';
-import { CopyButton } from '../page/icon-button.js';
+import remarkMath from 'remark-math';
+import { CitationsContext, CiteLink, findMarkers } from '../chat/citations.js';
+import { CodeBlock, Formula } from './code-block.js';
+import { AskedImage, Table, TaskItem } from './elements.js';
 import { isRenderable, splitBlocks } from './markdown-blocks.js';
+import { normalizeMath } from './math.js';
 
-const remarkPlugins = [remarkGfm];
-const rehypePlugins = [rehypeHighlight];
+// A single dollar sign is more often money than math; `normalizeMath` decides.
+const MATH = [remarkMath, { singleDollarTextMath: false }] as const;
 
 const components: Components = {
   pre: ({ children }) => <CodeBlock>{children}</CodeBlock>,
-  a: ({ href, children }) => (
-    <a href={href} target="_blank" rel="noreferrer noopener nofollow">
-      {children}
-    </a>
-  ),
-  // A link: loading an image from an address of the model's choice could leak data to that server.
-  img: ({ src, alt }) => (
-    <a href={String(src)} target="_blank" rel="noreferrer noopener nofollow">
-      {alt || 'Image'}
-    </a>
-  ),
-  table: ({ children }) => (
-    <div className="table-frame">
-      <table>{children}</table>
-    </div>
-  ),
+  code: ({ className = '', children }) =>
+    className.includes('math-inline') ? (
+      <Formula tex={String(children)} />
+    ) : (
+      <code className={className || undefined} dir="ltr">
+        {children}
+      </code>
+    ),
+  a: ({ href = '', children }) =>
+    href.startsWith(CITE) ? (
+      <CiteLink index={Number(href.slice(CITE.length))} />
+    ) : (
+      <a href={href} target="_blank" rel="noreferrer noopener nofollow">
+        {children}
+      </a>
+    ),
+  img: ({ src, alt }) => <AskedImage src={String(src ?? '')} alt={alt ?? ''} />,
+  table: ({ children }) => <Table>{children}</Table>,
+  li: ({ className, children }) =>
+    className?.includes('task-list-item') ? (
+      <TaskItem>{children}</TaskItem>
+    ) : (
+      <li className={className}>{children}</li>
+    ),
 };
 
 /** Renders Markdown; HTML in it is displayed as text. Only the block that grows is rendered again. */
 export function Markdown({ text }: { readonly text: string }): ReactNode {
+  const citations = use(CitationsContext);
   return (
     <div className="markdown">
-      {splitBlocks(text).map((block, index) => (
-        <Block key={index} text={block} />
+      {splitBlocks(normalizeMath(text)).map((block, index) => (
+        <Block key={index} text={block} citations={citations} />
       ))}
     </div>
   );
 }
 
-const Block = memo(({ text }: { readonly text: string }) =>
+interface BlockProps {
+  readonly text: string;
+  readonly citations: readonly Citation[];
+}
+
+const Block = memo(({ text, citations }: BlockProps) =>
   isRenderable(text) ? (
     <ReactMarkdown
-      remarkPlugins={remarkPlugins}
-      rehypePlugins={rehypePlugins}
+      remarkPlugins={[remarkGfm, [...MATH], [linkCitations, citations]]}
       components={components}
     >
       {text}
@@ -53,29 +71,28 @@ const Block = memo(({ text }: { readonly text: string }) =>
   ),
 );
 
-/** Code with its language and a copy button. */
-function CodeBlock({ children }: { readonly children?: ReactNode }) {
-  return (
-    <div className="code">
-      <div className="code-head">
-        <span>{findLanguage(children)}</span>
-        <CopyButton text={collectText(children).replace(/\n$/, '')} label="Copy code" />
-      </div>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard. */}
-      <pre tabIndex={0}>{children}</pre>
-    </div>
-  );
+/** A link that `CiteLink` renders; the number is the index of the citation. */
+const CITE = '#cite-';
+
+/** Turns the markers of citations, such as `[1]`, into links. */
+function linkCitations(citations: readonly Citation[]) {
+  return (tree: Root) => {
+    if (citations.length > 0) visitTexts(tree, citations);
+  };
 }
 
-function findLanguage(node: ReactNode): string {
-  if (!isValidElement<{ className?: string }>(node)) return '';
-  return /language-([\w+#-]+)/.exec(node.props.className ?? '')?.[1] ?? '';
-}
-
-/** Joins the elements that the highlighter created into one text. */
-function collectText(node: ReactNode): string {
-  if (typeof node === 'string' || typeof node === 'number') return String(node);
-  if (Array.isArray(node)) return node.map(collectText).join('');
-  if (isValidElement<{ children?: ReactNode }>(node)) return collectText(node.props.children);
-  return '';
+function visitTexts(node: Nodes, citations: readonly Citation[]): void {
+  if (!('children' in node) || node.type === 'link') return;
+  node.children = node.children.flatMap((child): Nodes | Nodes[] => {
+    if (child.type !== 'text') {
+      visitTexts(child, citations);
+      return child;
+    }
+    return findMarkers(child.value, citations).map(
+      (piece): PhrasingContent =>
+        typeof piece === 'string'
+          ? { type: 'text', value: piece }
+          : { type: 'link', url: `${CITE}${piece.index}`, children: [] },
+    );
+  }) as typeof node.children;
 }

@@ -1,16 +1,18 @@
 import type { BrowserSigner, MessageToSend, OracleCard } from '@sibyl/client';
 import { createContext, use } from 'react';
+import type { Outbox } from '../chat/outbox.js';
 
 /** Values that all parts of the page need. */
-interface PageValues {
+export interface PageValues {
   readonly signer: BrowserSigner;
   readonly card: OracleCard;
   readonly settings: PageSettings;
+  readonly outbox: Outbox;
 }
 
 /** Settings from the server that only the page needs. */
 export interface PageSettings {
-  /** The homeserver for uploads; attachments are disabled without it. */
+  /** The homeserver for uploads with Matrix. */
   readonly matrixBaseUrl?: string;
 }
 

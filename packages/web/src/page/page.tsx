@@ -1,79 +1,84 @@
-import type { MessageToSend } from '@sibyl/client';
 import { useSessions } from '@sibyl/client/react';
-import { useEffect, useState } from 'react';
+import { useEffect, useMemo, useState } from 'react';
 import { PageActions } from '../actions/page-actions.js';
 import { Conversation } from '../chat/conversation.js';
 import { Welcome } from '../chat/welcome.js';
-import { type PanelName, Panels } from '../panels/panels.js';
+import { t } from '../i18n/i18n.js';
+import { findScreen, SettingsView } from '../settings/settings-screen.js';
+import { Toasts } from '../ui/toasts.js';
+import { Head, SidebarContext } from './head.js';
+import { usePage } from './page-context.js';
+import { type Route, useRoute } from './router.js';
 import { Sidebar } from './sidebar.js';
 
-/** The first message of a new session, not sent yet. */
-interface Opening {
-  readonly sessionId: string;
-  readonly message: MessageToSend;
-}
-
-/** The sidebar, the conversation, and the open panel. */
+/** The sidebar and the screen that the address names. */
 export function Page() {
-  const [sessionId, go] = useSessionId();
+  const route = useRoute();
   const sessions = useSessions({ pageSize: 30 });
-  const [opening, setOpening] = useState<Opening>();
-  const [panel, setPanel] = useState<PanelName>();
-  const [isSidebarOpen, setSidebarOpen] = useState(false);
-
-  const show = (next?: string) => {
-    setSidebarOpen(false);
-    go(next);
-  };
-  const start = async (message: MessageToSend) => {
-    const session = await sessions.create();
-    setOpening({ sessionId: session.sessionId, message });
-    show(session.sessionId);
-  };
-  const frame = {
-    onOpenSidebar: () => setSidebarOpen(true),
-    onPanel: setPanel,
-  };
+  const [isDrawerOpen, setDrawerOpen] = useState(false);
+  // A choice in the drawer closes it.
+  useEffect(() => setDrawerOpen(false), [route]);
+  const sessionId = route.name === 'conversation' ? route.sessionId : undefined;
+  const title = sessions.sessions.find((each) => each.sessionId === sessionId)?.title;
+  useDocumentTitle(route, title);
+  const openSidebar = useMemo(() => () => setDrawerOpen(true), []);
 
   return (
-    <div className="page" data-sidebar={isSidebarOpen ? 'open' : 'closed'}>
-      <PageActions />
-      <Sidebar
-        sessions={sessions}
-        current={sessionId}
-        onShow={show}
-        onPanel={setPanel}
-        onClose={() => setSidebarOpen(false)}
-      />
-      {sessionId === undefined ? (
-        <Welcome {...frame} onSend={start} />
-      ) : (
-        <Conversation
-          {...frame}
-          key={sessionId}
-          sessionId={sessionId}
-          title={sessions.sessions.find((each) => each.sessionId === sessionId)?.title}
-          opening={opening?.sessionId === sessionId ? opening.message : undefined}
-          onTurnOver={sessions.refresh}
-        />
-      )}
-      <Panels name={panel} sessionId={sessionId} onClose={() => setPanel(undefined)} />
-    </div>
+    <SidebarContext value={openSidebar}>
+      <div className="frame">
+        <div className="app">
+          <PageActions />
+          {isDrawerOpen && (
+            // biome-ignore lint/a11y/useKeyWithClickEvents lint/a11y/noStaticElementInteractions: Escape and the button in the drawer close it too.
+            <div className="scrim" onClick={() => setDrawerOpen(false)} />
+          )}
+          <Sidebar
+            sessions={sessions}
+            current={sessionId}
+            isOpen={isDrawerOpen}
+            onClose={() => setDrawerOpen(false)}
+          />
+          <main className="main" inert={isDrawerOpen}>
+            <Screen route={route} title={title} />
+            <Toasts />
+          </main>
+        </div>
+      </div>
+    </SidebarContext>
   );
 }
 
-const read = () => /^#\/s\/([\w-]+)$/.exec(location.hash)?.[1];
+function Screen({ route, title }: { readonly route: Route; readonly title: string | undefined }) {
+  switch (route.name) {
+    case 'welcome':
+      return <Welcome />;
+    case 'conversation':
+      return <Conversation key={route.sessionId} sessionId={route.sessionId} title={title} />;
+    case 'settings':
+      return <SettingsPage id={route.screen} />;
+  }
+}
 
-/** The session in the address bar, and a function to change it. */
-function useSessionId(): readonly [string | undefined, (sessionId?: string) => void] {
-  const [sessionId, setSessionId] = useState(read);
+function SettingsPage({ id }: { readonly id: string }) {
+  const screen = findScreen(id);
+  return (
+    <>
+      <Head title={screen ? t(screen.label) : ''} isPage />
+      <div className="scroll">
+        <div className="page">
+          <SettingsView id={id} />
+        </div>
+      </div>
+    </>
+  );
+}
+
+/** Names the open conversation in the window's title. */
+function useDocumentTitle(route: Route, title: string | undefined): void {
+  const { card } = usePage();
+  const screen = route.name === 'settings' ? findScreen(route.screen) : undefined;
+  const label = screen ? t(screen.label) : title;
   useEffect(() => {
-    const update = () => setSessionId(read());
-    window.addEventListener('hashchange', update);
-    return () => window.removeEventListener('hashchange', update);
-  }, []);
-  const go = (next?: string) => {
-    location.hash = next ? `#/s/${next}` : '#/';
-  };
-  return [sessionId, go];
+    document.title = label ? `${label} · ${card.name}` : card.name;
+  }, [label, card.name]);
 }

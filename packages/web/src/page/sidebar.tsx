@@ -1,212 +1,122 @@
-import type { Session } from '@sibyl/client';
 import type { UseSessions } from '@sibyl/client/react';
-import { type FormEvent, useEffect, useRef, useState } from 'react';
-import type { PanelName } from '../panels/panels.js';
-import { CopyButton, Icon, IconButton, type IconName } from './icon-button.js';
-import { usePage } from './page-context.js';
+import { type KeyboardEvent, useEffect, useRef } from 'react';
+import { t } from '../i18n/i18n.js';
+import { useIdentityStatus } from '../settings/identity-status.js';
+import { screens } from '../settings/screens.js';
+import { Icon, IconButton } from '../ui/icon.js';
+import { Menu } from '../ui/menu.js';
+import { type PageValues, usePage } from './page-context.js';
+import { toHash, useRoute } from './router.js';
+import { SessionList } from './session-list.js';
 import { ThemeChoice } from './theme.js';
 
 interface SidebarProps {
   readonly sessions: UseSessions;
   readonly current: string | undefined;
-  readonly onShow: (sessionId?: string) => void;
-  readonly onPanel: (panel: PanelName) => void;
+  /** Whether the drawer is open, where the window is narrow. */
+  readonly isOpen: boolean;
   readonly onClose: () => void;
 }
 
-const entries: readonly (readonly [PanelName, IconName, string])[] = [
-  ['preferences', 'sliders', 'Preferences'],
-  ['delegation', 'shield', 'Delegation'],
-  ['key', 'key', 'Your key'],
-];
-
-export function Sidebar({ sessions, current, onShow, onPanel, onClose }: SidebarProps) {
-  const { card, signer, settings } = usePage();
+/** The conversations and the links to the other screens. */
+export function Sidebar({ sessions, current, isOpen, onClose }: SidebarProps) {
+  const page = usePage();
+  const side = useRef<HTMLElement>(null);
+  useDrawerFocus(side, isOpen);
+  const onKeyDown = ({ key }: KeyboardEvent) => isOpen && key === 'Escape' && onClose();
   return (
-    <nav className="sidebar" aria-label="Conversations">
-      <header>
-        <img src="./icon.svg" alt="" width="28" height="28" />
-        <h1>{card.name}</h1>
-        <IconButton className="only-narrow" icon="close" label="Close list" onClick={onClose} />
-      </header>
-      <button type="button" className="new-chat" onClick={() => onShow()}>
-        <Icon name="plus" /> New conversation
-      </button>
-      <SessionList sessions={sessions} current={current} onShow={onShow} />
-      <footer>
-        <ul className="entries">
-          {entries.map(([panel, icon, label]) => (
-            <li key={panel}>
-              <button type="button" onClick={() => onPanel(panel)}>
-                <Icon name={icon} /> {label}
-              </button>
-            </li>
-          ))}
-          {settings.matrixBaseUrl && (
-            <li>
-              <button type="button" onClick={() => onPanel('matrix')}>
-                <Icon name="clip" /> Matrix
-              </button>
-            </li>
-          )}
-          {card.gateway && (
-            <li>
-              <a href={`${card.gateway}/docs`} target="_blank" rel="noreferrer">
-                <Icon name="pulse" /> Chain gateway
-              </a>
-            </li>
-          )}
-        </ul>
-        <ThemeChoice />
-        <p className="identity">
-          <span title="Your DID, derived from the key in this browser">{shorten(signer.did)}</span>
-          <CopyButton text={signer.did} label="Copy your DID" />
-        </p>
-      </footer>
+    <nav
+      ref={side}
+      className={isOpen ? 'side is-open' : 'side'}
+      aria-label={t('chat.sidebar.label')}
+      onKeyDown={onKeyDown}
+    >
+      <div className="side-top">
+        <span className="logo">
+          <Icon name="eye" />
+        </span>
+        <h1 className="grow clip">{page.card.name}</h1>
+        {isOpen && <IconButton icon="x" label={t('chat.sidebar.close')} onClick={onClose} />}
+      </div>
+      <a className="side-link" href={toHash({ name: 'welcome' })}>
+        <Icon name="plus" />
+        <span className="grow">{t('chat.newConversation')}</span>
+      </a>
+      <SideLinks page={page} />
+      <SessionList sessions={sessions} current={current} />
+      <Me page={page} />
     </nav>
   );
 }
 
-const shorten = (did: string) => (did.length > 24 ? `${did.slice(0, 14)}…${did.slice(-6)}` : did);
-
-interface SessionListProps {
-  readonly sessions: UseSessions;
-  readonly current: string | undefined;
-  readonly onShow: (sessionId?: string) => void;
-}
-
-/** The user's sessions, newest first; loads more when the end becomes visible. */
-function SessionList({ sessions, current, onShow }: SessionListProps) {
-  const end = useRef<HTMLLIElement>(null);
-  const { hasMore, isLoading, loadMore } = sessions;
+/** Moves focus into the drawer when it opens, and back when it closes. */
+function useDrawerFocus(side: React.RefObject<HTMLElement | null>, isOpen: boolean): void {
   useEffect(() => {
-    if (!end.current || !hasMore || isLoading) return;
-    const watch = new IntersectionObserver(([entry]) => {
-      if (entry?.isIntersecting) void loadMore();
-    });
-    watch.observe(end.current);
-    return () => watch.disconnect();
-  }, [hasMore, isLoading, loadMore]);
+    if (!isOpen) return;
+    const opener = document.activeElement;
+    side.current?.querySelector<HTMLElement>('.side-link')?.focus();
+    return () => {
+      if (opener instanceof HTMLElement) queueMicrotask(() => opener.focus());
+    };
+  }, [side, isOpen]);
+}
 
-  const [error, setError] = useState<string>();
-  const attempt = (work: Promise<void>) => {
-    setError(undefined);
-    return work.catch(({ message }: Error) => setError(message));
-  };
-  const remove = async (sessionId: string) => {
-    await sessions.remove(sessionId);
-    if (sessionId === current) onShow();
-  };
+const findScreens = (place: 'sidebar' | 'menu', page: PageValues) =>
+  screens.filter((screen) => screen.place === place && (screen.isAvailable?.(page) ?? true));
+
+function SideLinks({ page }: { readonly page: PageValues }) {
+  const route = useRoute();
+  const isCurrent = (id: string) => route.name === 'settings' && route.screen === id;
+  return findScreens('sidebar', page).map(({ id, label, icon }) => (
+    <a
+      key={id}
+      className="side-link"
+      href={toHash({ name: 'settings', screen: id })}
+      aria-current={isCurrent(id) ? 'page' : undefined}
+    >
+      <Icon name={icon} />
+      <span className="grow">{t(label)}</span>
+    </a>
+  ));
+}
+
+/** The user, and the menu with the other screens. */
+function Me({ page }: { readonly page: PageValues }) {
+  const { name, needsBackup } = useIdentityStatus();
+  const links = findScreens('menu', page).map(({ id, label, icon }) => ({
+    label: t(label),
+    icon,
+    href: toHash({ name: 'settings', screen: id }),
+  }));
+  const gateway = page.card.gateway;
   return (
-    <ul className="sessions">
-      {sessions.sessions.map((session) => (
-        <SessionRow
-          key={session.sessionId}
-          session={session}
-          isCurrent={session.sessionId === current}
-          onShow={() => onShow(session.sessionId)}
-          onRename={(title) => attempt(sessions.rename(session.sessionId, title))}
-          onRemove={() => attempt(remove(session.sessionId))}
-        />
-      ))}
-      {hasMore && (
-        <li ref={end} className="quiet">
-          Loading…
-        </li>
-      )}
-      {!isLoading && sessions.total === 0 && <li className="quiet">No conversations yet</li>}
-      {(error ?? sessions.error) && (
-        <li className="error" role="alert">
-          {error ?? sessions.error?.message}
-        </li>
-      )}
-    </ul>
+    <Menu
+      className="me"
+      label={t('chat.menu.you', { name })}
+      groups={[
+        links,
+        gateway ? [{ label: t('chat.nav.gateway'), icon: 'pulse', href: `${gateway}/docs` }] : [],
+      ]}
+      footer={
+        <>
+          <hr />
+          <ThemeChoice />
+        </>
+      }
+    >
+      <span className="avatar" aria-hidden="true">
+        {[...name][0]?.toUpperCase()}
+      </span>
+      <span className="grow">
+        <span className="strong">{name}</span>
+        <br />
+        <span className={needsBackup ? 'small is-warning' : 'small quiet'}>
+          {needsBackup ? t('chat.key.noBackup') : shorten(page.signer.did)}
+        </span>
+      </span>
+      <Icon name="more" />
+    </Menu>
   );
 }
 
-interface SessionRowProps {
-  readonly session: Session;
-  readonly isCurrent: boolean;
-  readonly onShow: () => void;
-  readonly onRename: (title: string) => Promise<void>;
-  readonly onRemove: () => Promise<void>;
-}
-
-type Mode = 'view' | 'rename' | 'delete';
-
-function SessionRow(props: SessionRowProps) {
-  const [mode, setMode] = useState<Mode>('view');
-  const back = () => setMode('view');
-  switch (mode) {
-    case 'rename':
-      return <RenameRow {...props} onDone={back} />;
-    case 'delete':
-      return <RemoveRow {...props} onDone={back} />;
-    case 'view':
-      return <ViewRow {...props} onMode={setMode} />;
-  }
-}
-
-function ViewRow({
-  session,
-  isCurrent,
-  onShow,
-  onMode,
-}: SessionRowProps & { onMode(mode: Mode): void }) {
-  const { title, lastUpdatedAt } = session;
-  return (
-    <li className="session" data-current={isCurrent || undefined}>
-      <button
-        type="button"
-        className="title"
-        aria-current={isCurrent ? 'page' : undefined}
-        title={new Date(lastUpdatedAt).toLocaleString()}
-        onClick={onShow}
-      >
-        {title}
-      </button>
-      <IconButton icon="pencil" label={`Rename ${title}`} onClick={() => onMode('rename')} />
-      <IconButton icon="trash" label={`Delete ${title}`} onClick={() => onMode('delete')} />
-    </li>
-  );
-}
-
-function RenameRow({ session, onRename, onDone }: SessionRowProps & { onDone(): void }) {
-  const [title, setTitle] = useState(session.title);
-  const save = async (event: FormEvent) => {
-    event.preventDefault();
-    const named = title.trim();
-    if (named && named !== session.title) await onRename(named);
-    onDone();
-  };
-  return (
-    <li className="session">
-      <form onSubmit={save}>
-        <input
-          // biome-ignore lint/a11y/noAutofocus: the user just clicked Rename.
-          autoFocus
-          aria-label="New title"
-          maxLength={200}
-          value={title}
-          onChange={({ target }) => setTitle(target.value)}
-          onKeyDown={({ key }) => key === 'Escape' && onDone()}
-          onBlur={save}
-        />
-      </form>
-    </li>
-  );
-}
-
-function RemoveRow({ session, onRemove, onDone }: SessionRowProps & { onDone(): void }) {
-  return (
-    <li className="session confirm">
-      <span>Delete “{session.title}”? This cannot be undone.</span>
-      <button type="button" className="danger" onClick={onRemove}>
-        Delete
-      </button>
-      <button type="button" onClick={onDone}>
-        Cancel
-      </button>
-    </li>
-  );
-}
+const shorten = (did: string) => (did.length > 24 ? `${did.slice(0, 14)}…${did.slice(-6)}` : did);

@@ -7,7 +7,9 @@ import {
   openBrowserSigner,
 } from '@sibyl/client';
 import { OracleProvider } from '@sibyl/client/react';
-import { useEffect, useState } from 'react';
+import { type ReactNode, useEffect, useState } from 'react';
+import { Outbox } from '../chat/outbox.js';
+import { t, useLanguage } from '../i18n/i18n.js';
 import { readMatrixSession } from '../panels/matrix-panel.js';
 import { Page } from './page.js';
 import { PageContext, type PageSettings } from './page-context.js';
@@ -18,6 +20,7 @@ interface OpenedPage {
   readonly card: OracleCard;
   readonly settings: PageSettings;
   readonly accessError: AccessError | undefined;
+  readonly outbox: Outbox;
 }
 
 async function open(invitation: string | undefined): Promise<OpenedPage> {
@@ -27,7 +30,7 @@ async function open(invitation: string | undefined): Promise<OpenedPage> {
   const client = createOracleClient({ url: getOracleUrl(), signer, ...(matrix && { matrix }) });
   const card = await client.card();
   const accessError = await checkAccess(client, invitation);
-  return { signer, client, settings, card, accessError };
+  return { signer, client, settings, card, accessError, outbox: new Outbox(client) };
 }
 
 /** Read before other parts of the page use the address. */
@@ -37,27 +40,25 @@ const invitation = takeInvitation();
 export function Start() {
   const [ready, setReady] = useState<OpenedPage>();
   const [error, setError] = useState<string>();
+  const language = useLanguage();
   useEffect(() => {
     open(invitation).then(setReady, (cause: Error) => setError(cause.message));
   }, []);
   if (error) {
     return (
-      <main className="notice" role="alert">
-        <h1>Cannot connect to the oracle</h1>
-        <p>{error}</p>
-        <button type="button" onClick={() => location.reload()}>
-          Try again
-        </button>
-      </main>
+      <Blank role="alert" title={t('chat.start.failed')}>
+        <p className="quiet">{error}</p>
+        <p>{t('chat.start.failed.hint')}</p>
+      </Blank>
     );
   }
-  if (!ready) return <main className="notice" aria-busy="true" aria-label="Loading" />;
+  if (!ready) return <main className="blank" aria-busy="true" aria-label={t('chat.loading')} />;
   const { client, accessError, ...rest } = ready;
   if (accessError) return <AccessDenied error={accessError} did={rest.signer.did} />;
   return (
     <OracleProvider client={client}>
       <PageContext value={rest}>
-        <Page />
+        <Page key={language} />
       </PageContext>
     </OracleProvider>
   );
@@ -65,14 +66,31 @@ export function Start() {
 
 function AccessDenied({ error, did }: { readonly error: AccessError; readonly did: string }) {
   return (
-    <main className="notice" role="alert">
-      <h1>You need an invitation</h1>
+    <Blank role="alert" title={t('chat.access.title')}>
       <p>{error.message}</p>
       <p>
-        If the operator asks for your DID: <code>{did}</code>
+        {t('chat.access.did')} <code>{did}</code>
       </p>
-      <button type="button" onClick={() => location.reload()}>
-        Try again
+    </Blank>
+  );
+}
+
+interface BlankProps {
+  readonly role: 'alert';
+  readonly title: string;
+  readonly children: ReactNode;
+}
+
+/** What is shown instead of the page. */
+function Blank({ role, title, children }: BlankProps) {
+  return (
+    <main className="blank">
+      <div className="stack" role={role}>
+        <h1 className="title-1">{title}</h1>
+        {children}
+      </div>
+      <button type="button" className="btn btn-primary" onClick={() => location.reload()}>
+        {t('chat.tryAgain')}
       </button>
     </main>
   );

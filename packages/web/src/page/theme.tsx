@@ -1,4 +1,5 @@
 import { useEffect, useState } from 'react';
+import { type TextKey, t } from '../i18n/i18n.js';
 
 const themes = ['system', 'light', 'dark'] as const;
 export type Theme = (typeof themes)[number];
@@ -13,6 +14,16 @@ export function readTheme(): Theme {
 
 export function applyTheme(theme: Theme): void {
   document.documentElement.dataset.theme = theme;
+}
+
+/** Follows the system's contrast setting. */
+export function followContrast(): void {
+  const query = matchMedia('(prefers-contrast: more)');
+  const apply = () => {
+    document.documentElement.dataset.contrast = query.matches ? 'more' : 'normal';
+  };
+  query.addEventListener('change', apply);
+  apply();
 }
 
 /** Applies and stores a theme. */
@@ -33,23 +44,31 @@ function useTheme(): Theme {
   return theme;
 }
 
-const labels: Record<Theme, string> = { system: 'System', light: 'Light', dark: 'Dark' };
+const labels = {
+  system: 'chat.theme.system',
+  light: 'chat.theme.light',
+  dark: 'chat.theme.dark',
+} as const satisfies Record<Theme, TextKey>;
 
 export function ThemeChoice() {
   const theme = useTheme();
   return (
-    <fieldset className="choice" aria-label="Theme">
-      {themes.map((each) => (
-        <label key={each}>
-          <input
-            type="radio"
-            name="theme"
-            checked={theme === each}
-            onChange={() => chooseTheme(each)}
-          />
-          <span>{labels[each]}</span>
-        </label>
-      ))}
-    </fieldset>
+    <div className="pop-item">
+      <span className="grow">{t('chat.theme')}</span>
+      <fieldset className="seg">
+        <legend className="vh">{t('chat.theme')}</legend>
+        {themes.map((each) => (
+          <label key={each}>
+            <input
+              type="radio"
+              name="theme"
+              checked={theme === each}
+              onChange={() => chooseTheme(each)}
+            />
+            {t(labels[each])}
+          </label>
+        ))}
+      </fieldset>
+    </div>
   );
 }

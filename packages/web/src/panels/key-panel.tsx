@@ -1,7 +1,7 @@
 import { importBrowserKey } from '@sibyl/client';
 import { type FormEvent, useEffect, useState } from 'react';
-import { CopyButton } from '../page/icon-button.js';
 import { usePage } from '../page/page-context.js';
+import { CopyButton } from '../ui/copy-button.js';
 
 /** Shows, exports and replaces the user's key. */
 export function KeyPanel() {

@@ -1,0 +1,172 @@
+import type { AnswerPart, Call } from '@sibyl/client';
+import { useActionRenderer } from '@sibyl/client/react';
+import { lazy, type ReactNode, Suspense, useMemo } from 'react';
+import { t } from '../i18n/i18n.js';
+import { CopyButton } from '../ui/copy-button.js';
+import { Icon } from '../ui/icon.js';
+import { CitationsContext, Sources } from './citations.js';
+
+// Loaded with the first answer, since it is larger than the rest of the page.
+const Markdown = lazy(async () => ({
+  default: (await import('../markdown/markdown.js')).Markdown,
+}));
+
+interface AnswerPartsProps {
+  readonly parts: readonly AnswerPart[];
+  readonly isRunning: boolean;
+}
+
+/** What an answer consists of, in the order in which it happened. */
+export function AnswerParts({ parts, isRunning }: AnswerPartsProps) {
+  const { renderCall, renderComponent } = useActionRenderer();
+  const callIds = new Set(parts.flatMap((part) => (part.type === 'call' ? part.call.id : [])));
+  const renderPart = (part: AnswerPart, isLast: boolean): ReactNode => {
+    switch (part.type) {
+      case 'text':
+        return <Prose text={part.text} isRunning={isLast} />;
+      case 'reasoning':
+        return <Reasoning text={part.text} isRunning={isLast} />;
+      case 'call':
+        return (
+          <>
+            <ToolCall call={part.call} />
+            {renderCall(part.call)}
+          </>
+        );
+      case 'component':
+        // The call that it belongs to renders it.
+        return callIds.has(part.component.eventId) ? null : renderComponent(part.component);
+      case 'approval':
+      case 'citation':
+        return null;
+    }
+  };
+  const citations = useMemo(
+    () => parts.flatMap((part) => (part.type === 'citation' ? part.citation : [])),
+    [parts],
+  );
+  return (
+    <CitationsContext value={citations}>
+      {parts.map((part, index) => (
+        // Parts are only ever added at the end.
+        <div key={index} className="part">
+          {renderPart(part, isRunning && index === parts.length - 1)}
+        </div>
+      ))}
+      <Sources citations={citations} />
+    </CitationsContext>
+  );
+}
+
+function Prose({ text, isRunning }: { readonly text: string; readonly isRunning: boolean }) {
+  return (
+    <div className="prose" dir="auto" data-running={isRunning || undefined}>
+      <Suspense fallback={<p className="text">{text}</p>}>
+        <Markdown text={text} />
+      </Suspense>
+    </div>
+  );
+}
+
+function Reasoning({ text, isRunning }: { readonly text: string; readonly isRunning: boolean }) {
+  return (
+    <details className="fold">
+      <summary>
+        <Icon name="right" flip className="i-chev" />
+        {t(isRunning ? 'chat.reasoning.now' : 'chat.reasoning')}
+      </summary>
+      <div dir="auto">
+        <Suspense fallback={<p className="text">{text}</p>}>
+          <Markdown text={text} />
+        </Suspense>
+      </div>
+    </details>
+  );
+}
+
+const states = {
+  running: 'chat.tool.running',
+  done: 'chat.tool.done',
+  error: 'chat.tool.error',
+} as const satisfies Record<Call['status'], string>;
+
+/** A tool call as a sentence; its name, input and output on demand. */
+function ToolCall({ call }: { readonly call: Call }) {
+  const { name, args, status, output, error } = call;
+  const result = error ?? output;
+  return (
+    <details className="tool" data-status={status}>
+      <summary>
+        <ToolIcon status={status} />
+        <span className="grow clip">{t(states[status], { tool: toWords(name) })}</span>
+        <Icon name="right" flip className="i-chev" />
+      </summary>
+      <div>
+        <dl className="kv">
+          <dt>{t('chat.tool.name')}</dt>
+          <dd>
+            <code>{name}</code>
+          </dd>
+          {Object.entries(args).map(([key, value]) => (
+            <KeyValue key={key} label={toWords(key)} value={value} />
+          ))}
+        </dl>
+        {result !== undefined && (
+          <ToolResult text={formatJson(result)} isError={error !== undefined} />
+        )}
+      </div>
+    </details>
+  );
+}
+
+function ToolIcon({ status }: { readonly status: Call['status'] }) {
+  if (status === 'running') return <span className="spin" />;
+  if (status === 'done') return <Icon name="check" />;
+  return <Icon name="alert" className="is-fault" />;
+}
+
+function KeyValue({ label, value }: { readonly label: string; readonly value: unknown }) {
+  return (
+    <>
+      <dt>{label}</dt>
+      <dd dir="auto">{typeof value === 'string' ? value : JSON.stringify(value)}</dd>
+    </>
+  );
+}
+
+function ToolResult({ text, isError }: { readonly text: string; readonly isError: boolean }) {
+  return (
+    <details className="fold">
+      <summary>
+        <Icon name="right" flip className="i-chev" />
+        {t(isError ? 'chat.tool.problem' : 'chat.tool.result')}
+      </summary>
+      <div className="block">
+        <div className="block-head">
+          <span className="grow" />
+          <CopyButton text={text} label={t('chat.tool.copy')} />
+        </div>
+        {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard. */}
+        <pre tabIndex={0}>{text}</pre>
+      </div>
+    </details>
+  );
+}
+
+/** `set_user_preferences` becomes "set user preferences". */
+export const toWords = (name: string): string =>
+  name
+    .replace(/([a-z\d])([A-Z])/g, '$1 $2')
+    .replace(/[_.-]+/g, ' ')
+    .trim()
+    .toLowerCase();
+
+/** Pretty-prints JSON; shows other text unchanged. */
+function formatJson(text: string): string {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
+  } catch {
+    return text;
+  }
+}

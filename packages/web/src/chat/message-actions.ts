@@ -1,0 +1,18 @@
+import type { ChatMessage } from '@sibyl/client';
+import { createContext, use } from 'react';
+
+/** What the buttons below a message do. */
+export interface MessageActions {
+  regenerate(answer: ChatMessage): void;
+  /** Shows another version, by its `messageId`. */
+  show(messageId: string): void;
+  edit(question: ChatMessage): void;
+}
+
+export const MessageActionsContext = createContext<MessageActions>({
+  regenerate: () => undefined,
+  show: () => undefined,
+  edit: () => undefined,
+});
+
+export const useMessageActions = (): MessageActions => use(MessageActionsContext);

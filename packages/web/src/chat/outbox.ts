@@ -1,0 +1,206 @@
+import { type MessageToSend, type OracleClient, OracleClientError } from '@sibyl/client';
+import { createStoredValue, type StoredValue } from '../page/stored-value.js';
+
+export type OutgoingMessage = Exclude<MessageToSend, string>;
+
+/** Why a message was not sent, and when the page tries again. */
+export interface SendFailure {
+  readonly kind: 'offline' | 'unreachable' | 'rate-limit' | 'credit' | 'rejected';
+  readonly message: string;
+  /** Unix milliseconds; absent if the user has to do something first. */
+  readonly retryAt?: number;
+}
+
+/** A message that the server has not accepted yet. */
+export interface UnsentMessage {
+  /** The server accepts a message with this id only once. */
+  readonly requestId: string;
+  /** Absent until its conversation exists. */
+  readonly sessionId?: string;
+  readonly message: OutgoingMessage;
+  readonly createdAt: string;
+  readonly attempts: number;
+  readonly failure?: SendFailure;
+}
+
+const FIRST_DELAY_MS = 3_000;
+const MAX_DELAY_MS = 60_000;
+
+/**
+ * Messages on their way to the server. They are stored in this browser until the server has accepted them, so that
+ * neither a lost network nor a reload loses one.
+ */
+export class Outbox {
+  private readonly stored: StoredValue<readonly UnsentMessage[]>;
+  private readonly client: OracleClient;
+  /** Messages that this tab is sending. */
+  private readonly sending = new Set<string>();
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  /** The conversation that is open in this tab, which sends its own messages. */
+  private openSessionId: string | undefined;
+  /** Called when the conversation of a message of this tab exists. */
+  onSession: (message: UnsentMessage, sessionId: string) => void = () => undefined;
+
+  constructor(client: OracleClient) {
+    this.client = client;
+    this.stored = createStoredValue(`sibyl-outbox:${client.did}`, []);
+    this.stored.subscribe(() => this.schedule());
+    globalThis.addEventListener?.('online', () => this.retryAll());
+    this.schedule();
+  }
+
+  get list(): readonly UnsentMessage[] {
+    return this.stored.get();
+  }
+
+  getList = (): readonly UnsentMessage[] => this.list;
+
+  subscribe = (listener: () => void): (() => void) => this.stored.subscribe(listener);
+
+  /** Stores a message; it is sent as soon as possible. */
+  add(message: OutgoingMessage, sessionId?: string): UnsentMessage {
+    const unsent: UnsentMessage = {
+      requestId: crypto.randomUUID(),
+      message,
+      createdAt: new Date().toISOString(),
+      attempts: 0,
+      ...(sessionId !== undefined && { sessionId }),
+    };
+    this.stored.set([...this.list, unsent]);
+    return unsent;
+  }
+
+  /** Forgets a message, since the server has it or the user discards it. */
+  remove(requestId: string): void {
+    this.sending.delete(requestId);
+    if (this.list.some((each) => each.requestId === requestId))
+      this.stored.set(this.list.filter((each) => each.requestId !== requestId));
+  }
+
+  /** Tries again at once. */
+  retry(requestId: string): void {
+    this.change(requestId, ({ failure: _, ...unsent }) => unsent);
+  }
+
+  /** Tries again with everything that does not wait for the user. */
+  retryAll(): void {
+    this.stored.set(
+      this.list.map((unsent) => {
+        const { failure, ...rest } = unsent;
+        return failure?.retryAt === undefined ? unsent : rest;
+      }),
+    );
+  }
+
+  fail(requestId: string, error: unknown): void {
+    this.sending.delete(requestId);
+    this.change(requestId, ({ attempts, ...unsent }) => ({
+      ...unsent,
+      attempts: attempts + 1,
+      failure: toFailure(error, attempts),
+    }));
+  }
+
+  /** The next message of a conversation to send; marks it, so that it is not sent twice at a time. */
+  takeNext(sessionId: string | undefined): UnsentMessage | undefined {
+    const next = this.list.find(
+      (each) => each.sessionId === sessionId && (!each.failure || each.failure.retryAt),
+    );
+    // Those behind a message that is about to be sent wait for it, to stay in order.
+    if (!next || next.failure || this.sending.has(next.requestId)) return undefined;
+    this.sending.add(next.requestId);
+    return next;
+  }
+
+  isSending(requestId: string): boolean {
+    return this.sending.has(requestId);
+  }
+
+  /** Names the conversation that sends its own messages; the outbox sends all others. */
+  openSession(sessionId: string | undefined): void {
+    // A conversation that is closed has stopped sending.
+    for (const each of this.list)
+      if (each.sessionId === this.openSessionId) this.sending.delete(each.requestId);
+    this.openSessionId = sessionId;
+    this.schedule();
+  }
+
+  private change(requestId: string, change: (unsent: UnsentMessage) => UnsentMessage): void {
+    this.stored.set(this.list.map((each) => (each.requestId === requestId ? change(each) : each)));
+  }
+
+  private schedule(): void {
+    clearTimeout(this.timer);
+    const times = this.list.flatMap(({ failure }) => failure?.retryAt ?? []);
+    if (times.length > 0) {
+      const wait = Math.max(0, Math.min(...times) - Date.now());
+      this.timer = setTimeout(() => this.retryDue(), wait);
+    }
+    const sessionIds = new Set(this.list.map(({ sessionId }) => sessionId));
+    for (const sessionId of sessionIds) {
+      if (sessionId === undefined || sessionId !== this.openSessionId) void this.deliver(sessionId);
+    }
+  }
+
+  private retryDue(): void {
+    const now = Date.now();
+    this.stored.set(
+      this.list.map((unsent) => {
+        const { failure, ...rest } = unsent;
+        return failure?.retryAt !== undefined && failure.retryAt <= now ? rest : unsent;
+      }),
+    );
+  }
+
+  /** Sends one message of a conversation; the next one follows when it has been accepted. */
+  private async deliver(sessionId: string | undefined): Promise<void> {
+    const unsent = this.takeNext(sessionId);
+    if (!unsent) return;
+    const { requestId } = unsent;
+    try {
+      await withLock(`sibyl-outbox:${requestId}`, () =>
+        sessionId === undefined ? this.startSession(unsent) : this.sendTo(sessionId, unsent),
+      );
+    } catch (error) {
+      this.fail(requestId, error);
+    }
+  }
+
+  private async startSession(unsent: UnsentMessage): Promise<void> {
+    const { requestId } = unsent;
+    // Another tab may have started it.
+    const current = this.list.find((each) => each.requestId === requestId);
+    if (!current || current.sessionId !== undefined) return;
+    const { sessionId } = await this.client.sessions.create();
+    this.onSession(unsent, sessionId);
+    this.sending.delete(requestId);
+    this.change(requestId, (each) => ({ ...each, sessionId }));
+  }
+
+  private async sendTo(sessionId: string, { requestId, message }: UnsentMessage): Promise<void> {
+    for await (const part of this.client.stream(sessionId, { ...message, requestId })) {
+      // The turn continues on the server.
+      if (part.event === 'run') break;
+    }
+    this.remove(requestId);
+  }
+}
+
+/** One tab at a time, where the browser supports it. */
+async function withLock(name: string, work: () => Promise<void>): Promise<void> {
+  if (!navigator.locks) return work();
+  await navigator.locks.request(name, work);
+}
+
+export function toFailure(error: unknown, attempts: number): SendFailure {
+  const { message } = error as Error;
+  if (!(error instanceof OracleClientError)) return { kind: 'rejected', message };
+  const { code, status = 0, retryAfterSeconds } = error;
+  const delay = Math.min(FIRST_DELAY_MS * 2 ** attempts, MAX_DELAY_MS);
+  const retryAt = Date.now() + Math.max(delay, (retryAfterSeconds ?? 0) * 1000);
+  if (status === 402) return { kind: 'credit', message };
+  if (status === 429) return { kind: 'rate-limit', message, retryAt };
+  if (code === 'network_error' || status >= 500)
+    return { kind: navigator.onLine ? 'unreachable' : 'offline', message, retryAt };
+  return { kind: 'rejected', message };
+}

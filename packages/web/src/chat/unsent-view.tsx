@@ -1,0 +1,114 @@
+import { useEffect, useState } from 'react';
+import { t } from '../i18n/i18n.js';
+import { usePage } from '../page/page-context.js';
+import { Icon } from '../ui/icon.js';
+import { AttachmentList } from './attachments.js';
+import type { SendFailure, UnsentMessage } from './outbox.js';
+
+interface UnsentViewProps {
+  readonly unsent: UnsentMessage;
+  /** Puts the text back into the box; without it, the message is only discarded. */
+  readonly onEdit?: (unsent: UnsentMessage) => void;
+  /** Also removes what the conversation shows of it. */
+  readonly onDiscard?: (requestId: string) => void;
+}
+
+/** A message that the server has not accepted: why, and what the user can do. */
+export function UnsentView({ unsent, onEdit, onDiscard }: UnsentViewProps) {
+  const { outbox } = usePage();
+  const { requestId, message, failure } = unsent;
+  const isLate = useIsLate(unsent.createdAt);
+  const discard = () => {
+    outbox.remove(requestId);
+    onDiscard?.(requestId);
+  };
+  const edit = () => {
+    discard();
+    onEdit?.(unsent);
+  };
+  return (
+    <article className="msg msg-user" aria-label={t('chat.you')} data-request={requestId}>
+      <AttachmentList files={message.attachments ?? []} />
+      <div className={failure || isLate ? 'bubble is-unsent' : 'bubble'} dir="auto">
+        {message.message}
+      </div>
+      {failure ? (
+        <FailureLine failure={failure} />
+      ) : (
+        isLate && <p className="line small quiet">{t('chat.sending')}</p>
+      )}
+      {failure && (
+        <div className="msg-bar">
+          <button
+            type="button"
+            className="btn btn-quiet btn-s"
+            onClick={() => outbox.retry(requestId)}
+          >
+            <Icon name="redo" />
+            {t('chat.retry')}
+          </button>
+          {onEdit && (
+            <button type="button" className="btn btn-quiet btn-s" onClick={edit}>
+              <Icon name="edit" />
+              {t('chat.edit')}
+            </button>
+          )}
+          <button type="button" className="btn btn-quiet btn-s" onClick={discard}>
+            <Icon name="trash" />
+            {t('chat.discard')}
+          </button>
+        </div>
+      )}
+    </article>
+  );
+}
+
+const LATE_MS = 3_000;
+
+/** Whether the message has been on its way for so long that the user should know. */
+function useIsLate(createdAt: string): boolean {
+  const [isLate, setLate] = useState(false);
+  useEffect(() => {
+    const age = Date.now() - Date.parse(createdAt);
+    const timer = setTimeout(() => setLate(true), Math.max(0, LATE_MS - age));
+    return () => clearTimeout(timer);
+  }, [createdAt]);
+  return isLate;
+}
+
+function FailureLine({ failure }: { readonly failure: SendFailure }) {
+  const seconds = useCountdown(failure.retryAt);
+  const isWaiting = failure.kind === 'offline' || failure.kind === 'rate-limit';
+  return (
+    <p className={isWaiting ? 'line small is-warning' : 'line small is-fault'} role="status">
+      <Icon name={isWaiting ? 'clock' : failure.kind === 'credit' ? 'coin' : 'alert'} />
+      {describe(failure, seconds)}
+    </p>
+  );
+}
+
+function describe({ kind, message }: SendFailure, seconds: number): string {
+  switch (kind) {
+    case 'offline':
+      return t('chat.unsent.offline');
+    case 'unreachable':
+      return t('chat.unsent.unreachable', { count: seconds });
+    case 'rate-limit':
+      return t('chat.unsent.rateLimit', { count: seconds });
+    case 'credit':
+      return t('chat.unsent.credit');
+    case 'rejected':
+      return t('chat.unsent.rejected', { reason: message });
+  }
+}
+
+/** Seconds until a time, counting down. */
+function useCountdown(until: number | undefined): number {
+  const [now, setNow] = useState(Date.now);
+  useEffect(() => {
+    if (until === undefined) return;
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, [until]);
+  return until === undefined ? 0 : Math.max(1, Math.ceil((until - now) / 1000));
+}

@@ -1,0 +1,37 @@
+import { getLanguage, t } from './i18n.js';
+
+const MINUTE_MS = 60_000;
+const HOUR_MS = 60 * MINUTE_MS;
+const DAY_MS = 24 * HOUR_MS;
+
+/** Relative for less than a day, such as "3 minutes ago", then the date. */
+export function formatWhen(value: string | number | Date, now = Date.now()): string {
+  const date = new Date(value);
+  const age = now - date.getTime();
+  const relative = new Intl.RelativeTimeFormat(getLanguage(), { numeric: 'auto' });
+  const size = Math.abs(age);
+  if (size < MINUTE_MS) return t('chat.time.now');
+  if (size < HOUR_MS) return relative.format(-Math.round(age / MINUTE_MS), 'minute');
+  if (size < DAY_MS) return relative.format(-Math.round(age / HOUR_MS), 'hour');
+  return formatDate(date);
+}
+
+export const formatDate = (value: string | number | Date): string =>
+  new Intl.DateTimeFormat(getLanguage(), { dateStyle: 'medium' }).format(new Date(value));
+
+export const formatDateTime = (value: string | number | Date): string =>
+  new Intl.DateTimeFormat(getLanguage(), { dateStyle: 'medium', timeStyle: 'short' }).format(
+    new Date(value),
+  );
+
+/** Such as "1.4 MB". */
+export function formatBytes(bytes: number): string {
+  const units = ['byte', 'kilobyte', 'megabyte', 'gigabyte'] as const;
+  const power = Math.min(Math.floor(Math.log10(Math.max(bytes, 1)) / 3), units.length - 1);
+  return new Intl.NumberFormat(getLanguage(), {
+    style: 'unit',
+    unit: units[power] ?? 'byte',
+    unitDisplay: 'short',
+    maximumFractionDigits: 1,
+  }).format(bytes / 1000 ** power);
+}

@@ -1,0 +1,112 @@
+import { useSyncExternalStore } from 'react';
+import { chat } from './en/chat.js';
+import type { settings } from './en/settings.js';
+
+/** A text with `{name}` for parameters, or one text per plural form of `count`. */
+export type Text = string | Partial<Record<Intl.LDMLPluralRule, string>>;
+export type Catalog = Readonly<Record<string, Text>>;
+
+/** The catalogs: `chat` is always loaded, `settings` with the first settings screen. */
+export const areas = ['chat', 'settings'] as const;
+export type Area = (typeof areas)[number];
+
+export const languages = {
+  en: 'English',
+  de: 'Deutsch',
+  es: 'Español',
+  fr: 'Français',
+  pt: 'Português',
+  ar: 'العربية',
+  sw: 'Kiswahili',
+} as const;
+export type Language = keyof typeof languages;
+
+export type TextKey = `chat.${keyof typeof chat}` | `settings.${keyof typeof settings}`;
+export type TextParams = Readonly<Record<string, string | number>>;
+
+// Each file becomes a chunk of its own, except the one that every visitor needs.
+const files = import.meta.glob<Readonly<Record<string, Catalog>>>([
+  './*/*.ts',
+  '!./en/chat.ts',
+  '!./**/*.test.ts',
+]);
+
+const english: Partial<Record<Area, Catalog>> = { chat };
+let current: Language = 'en';
+let texts: Partial<Record<Area, Catalog>> = english;
+const wanted = new Set<Area>(['chat']);
+const listeners = new Set<() => void>();
+
+/** Returns a text in the user's language, or in English where a catalog lacks it. */
+export function t(key: TextKey, params: TextParams = {}): string {
+  const [area, name] = split(key);
+  const text = texts[area]?.[name] ?? english[area]?.[name] ?? key;
+  const template = typeof text === 'string' ? text : choosePlural(text, params.count);
+  return template.replace(/\{(\w+)\}/g, (whole, param: string) => {
+    const value = params[param];
+    return typeof value === 'number' ? formatNumber(value) : (value ?? whole);
+  });
+}
+
+function split(key: TextKey): [Area, string] {
+  const dot = key.indexOf('.');
+  return [key.slice(0, dot) as Area, key.slice(dot + 1)];
+}
+
+function choosePlural(text: Exclude<Text, string>, count: string | number | undefined): string {
+  const rule = new Intl.PluralRules(current).select(Number(count ?? 0));
+  return text[rule] ?? text.other ?? '';
+}
+
+export const formatNumber = (value: number): string => new Intl.NumberFormat(current).format(value);
+
+export const getLanguage = (): Language => current;
+
+/** Renders a component again when the language changes. */
+export const useLanguage = (): Language => useSyncExternalStore(subscribe, getLanguage);
+
+function subscribe(listener: () => void): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+/** Loads a catalog before the first use of its keys. */
+export async function loadArea(area: Area): Promise<void> {
+  wanted.add(area);
+  english[area] ??= await loadCatalog('en', area);
+  if (current !== 'en' && !texts[area]) {
+    texts = { ...texts, [area]: await loadCatalog(current, area) };
+  }
+}
+
+export async function loadCatalog(language: Language, area: Area): Promise<Catalog> {
+  if (language === 'en' && area === 'chat') return chat;
+  const module = await files[`./${language}/${area}.ts`]?.();
+  return module?.[area] ?? {};
+}
+
+const KEY = 'sibyl-language';
+
+/** The language that the user has chosen, or else the first of the browser's that the page has. */
+export function readLanguage(): Language {
+  const candidates = [localStorage.getItem(KEY) ?? '', ...navigator.languages];
+  const known = candidates.map((each) => each.split('-')[0]?.toLowerCase() ?? '');
+  return (known.find((each) => each in languages) as Language | undefined) ?? 'en';
+}
+
+/** Applies and stores a language. */
+export async function chooseLanguage(language: Language): Promise<void> {
+  localStorage.setItem(KEY, language);
+  await applyLanguage(language);
+}
+
+export async function applyLanguage(language: Language): Promise<void> {
+  const entries = await Promise.all(
+    [...wanted].map(async (area) => [area, await loadCatalog(language, area)] as const),
+  );
+  texts = language === 'en' ? english : Object.fromEntries(entries);
+  current = language;
+  document.documentElement.lang = language;
+  document.documentElement.dir = language === 'ar' ? 'rtl' : 'ltr';
+  for (const listener of listeners) listener();
+}

@@ -1,0 +1,118 @@
+import { isValidElement, type ReactNode, useEffect, useState } from 'react';
+import { t } from '../i18n/i18n.js';
+import { CopyButton } from '../ui/copy-button.js';
+import { IconButton } from '../ui/icon.js';
+import { collectText } from './collect-text.js';
+
+/** What a fenced block contains: code, a formula or a diagram. */
+export function CodeBlock({ children }: { readonly children?: ReactNode }) {
+  const language = findLanguage(children);
+  const code = collectText(children).replace(/\n$/, '');
+  if (language === 'math') return <Formula tex={code} isBlock />;
+  if (language === 'mermaid') return <Diagram code={code} />;
+  return <Code language={language} code={code} />;
+}
+
+function findLanguage(node: ReactNode): string {
+  if (!isValidElement<{ className?: string }>(node)) return '';
+  return /language-([\w+#-]+)/.exec(node.props.className ?? '')?.[1] ?? '';
+}
+
+/** Code with its language, highlighted once the highlighter is loaded. */
+function Code({ language, code }: { readonly language: string; readonly code: string }) {
+  const [isWrapped, setWrapped] = useState(false);
+  const highlighted = useLoaded(
+    async () => (await import('./highlight.js')).highlight(language, code),
+    [language, code],
+    language !== '',
+  );
+  return (
+    <div className={isWrapped ? 'block is-wrapped' : 'block'}>
+      <div className="block-head">
+        <span className="grow">{language}</span>
+        <IconButton
+          icon="wrap"
+          label={t('chat.code.wrap')}
+          aria-pressed={isWrapped}
+          onClick={() => setWrapped(!isWrapped)}
+        />
+        <CopyButton text={code} label={t('chat.code.copy')} />
+      </div>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard. */}
+      <pre tabIndex={0}>
+        <code>{highlighted ?? code}</code>
+      </pre>
+    </div>
+  );
+}
+
+/** A formula as MathML, or its source until it can be displayed. */
+export function Formula({ tex, isBlock = false }: { readonly tex: string; isBlock?: boolean }) {
+  const html = useLoaded(async () => (await import('./formula.js')).toMathMl(tex, isBlock), [
+    tex,
+    isBlock,
+  ]);
+  if (html === undefined) return <code dir="ltr">{tex}</code>;
+  const Element = isBlock ? 'div' : 'span';
+  return (
+    <Element
+      className={isBlock ? 'math' : undefined}
+      dir="ltr"
+      // biome-ignore lint/security/noDangerouslySetInnerHtml: KaTeX creates it from TeX and escapes all text.
+      dangerouslySetInnerHTML={{ __html: html }}
+    />
+  );
+}
+
+/** A diagram as an image, in which scripts cannot run; its source on demand or if it is not valid. */
+function Diagram({ code }: { readonly code: string }) {
+  const url = useLoaded(async () => (await import('./diagram.js')).drawDiagram(code), [code]);
+  const [isSource, setSource] = useState(false);
+  useEffect(() => () => void (url && URL.revokeObjectURL(url)), [url]);
+  if (url === undefined) return <Code language="mermaid" code={code} />;
+  return (
+    <figure className="block">
+      <div className="block-head">
+        <figcaption className="grow">{t('chat.diagram')}</figcaption>
+        <IconButton
+          icon="words"
+          label={t('chat.diagram.source')}
+          aria-pressed={isSource}
+          onClick={() => setSource(!isSource)}
+        />
+        <CopyButton text={code} label={t('chat.code.copy')} />
+      </div>
+      {isSource ? (
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard.
+        <pre tabIndex={0}>{code}</pre>
+      ) : (
+        <div className="diagram">
+          <img src={url} alt={t('chat.diagram.alt', { source: code.slice(0, 500) })} />
+        </div>
+      )}
+    </figure>
+  );
+}
+
+/** The result of the newest call; undefined while it loads and if it fails. */
+function useLoaded<T>(
+  load: () => Promise<T>,
+  inputs: readonly unknown[],
+  isNeeded = true,
+): T | undefined {
+  const [value, setValue] = useState<T>();
+  useEffect(() => {
+    if (!isNeeded) return;
+    let isCurrent = true;
+    load().then(
+      (loaded) => isCurrent && setValue(() => loaded),
+      // The source is shown instead.
+      () => isCurrent && setValue(undefined),
+    );
+    return () => {
+      isCurrent = false;
+    };
+    // biome-ignore lint/correctness/useExhaustiveDependencies: `inputs` are what `load` reads.
+  }, inputs);
+  return value;
+}

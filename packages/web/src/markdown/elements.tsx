@@ -1,0 +1,104 @@
+import { Children, isValidElement, type ReactElement, type ReactNode, useRef, useState } from 'react';
+import { t } from '../i18n/i18n.js';
+import { Icon } from '../ui/icon.js';
+import { showToast } from '../ui/toasts.js';
+
+/** Loading an image from an address of the model's choice sends data to that server: the user decides. */
+export function AskedImage({ src, alt }: { readonly src: string; readonly alt: string }) {
+  const [isAllowed, setAllowed] = useState(false);
+  const [isBroken, setBroken] = useState(false);
+  const host = parseHost(src);
+  if (isAllowed && !isBroken) {
+    return (
+      <img
+        className="shown-image"
+        src={src}
+        alt={alt}
+        referrerPolicy="no-referrer"
+        onError={() => setBroken(true)}
+      />
+    );
+  }
+  return (
+    <span className="asked-image">
+      <a href={src} target="_blank" rel="noreferrer noopener nofollow">
+        {alt || t('chat.image')}
+      </a>
+      {isBroken ? (
+        <span className="small is-fault">{t('chat.image.broken')}</span>
+      ) : (
+        host && (
+          <button
+            type="button"
+            className="btn btn-s"
+            title={t('chat.image.why')}
+            onClick={() => setAllowed(true)}
+          >
+            <Icon name="eye" />
+            {t('chat.image.load', { host })}
+          </button>
+        )
+      )}
+    </span>
+  );
+}
+
+function parseHost(src: string): string | undefined {
+  const url = URL.parse(src);
+  return url?.protocol === 'https:' ? url.host : undefined;
+}
+
+/** A table that scrolls and can be copied for a spreadsheet. */
+export function Table({ children }: { readonly children?: ReactNode }) {
+  const table = useRef<HTMLTableElement>(null);
+  const copy = async () => {
+    if (!table.current) return;
+    await navigator.clipboard.writeText(toCsv(readCells(table.current)));
+    showToast({ text: t('chat.table.copied') });
+  };
+  return (
+    <div className="block">
+      <div className="block-head">
+        <span className="grow" />
+        {navigator.clipboard && (
+          <button type="button" className="btn btn-quiet btn-s" onClick={() => void copy()}>
+            <Icon name="copy" />
+            {t('chat.table.copy')}
+          </button>
+        )}
+      </div>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard. */}
+      <div className="table-wrap" tabIndex={0} role="region" aria-label={t('chat.table')}>
+        <table ref={table} className="table">
+          {children}
+        </table>
+      </div>
+    </div>
+  );
+}
+
+const readCells = ({ rows }: HTMLTableElement): string[][] =>
+  [...rows].map(({ cells }) => [...cells].map((cell) => cell.innerText.trim()));
+
+/** RFC 4180; a leading sign that a spreadsheet would run as a formula is defused. */
+export const toCsv = (rows: readonly (readonly string[])[]): string =>
+  rows.map((row) => row.map(toCsvCell).join(',')).join('\r\n');
+
+function toCsvCell(text: string): string {
+  const isFormula = /^[=@\t\r]|^[+-](?![\d.,\s]*\d)/.test(text);
+  const safe = isFormula ? `'${text}` : text;
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+/** An item with a box, which its text labels; nested lists follow outside the label. */
+export function TaskItem({ children }: { readonly children?: ReactNode }) {
+  const parts = Children.toArray(children);
+  const isList = (part: ReactNode): boolean =>
+    isValidElement(part) && ['ul', 'ol'].includes(String((part as ReactElement).type));
+  return (
+    <li className="task-list-item">
+      <label>{parts.filter((part) => !isList(part))}</label>
+      {parts.filter(isList)}
+    </li>
+  );
+}

@@ -1,0 +1,32 @@
+import { createContext, type ReactNode, use } from 'react';
+import { t } from '../i18n/i18n.js';
+import { IconButton } from '../ui/icon.js';
+
+/** Opens the list of conversations where it is hidden. */
+export const SidebarContext = createContext<() => void>(() => undefined);
+
+interface HeadProps {
+  readonly title: string;
+  /** Settings pages have a title of their own; theirs is shown only where the sidebar is hidden. */
+  readonly isPage?: boolean;
+  readonly children?: ReactNode;
+}
+
+/** The bar above the content. */
+export function Head({ title, isPage, children }: HeadProps) {
+  const openSidebar = use(SidebarContext);
+  return (
+    <header className={isPage ? 'head is-page' : 'head'}>
+      <IconButton
+        className="open-side"
+        icon="menu"
+        label={t('chat.sidebar.open')}
+        onClick={openSidebar}
+      />
+      <h2 className="grow clip" dir="auto">
+        {title}
+      </h2>
+      {children}
+    </header>
+  );
+}

@@ -1,0 +1,162 @@
+import type { Session } from '@sibyl/client';
+import type { UseSessions } from '@sibyl/client/react';
+import { type FormEvent, useEffect, useRef, useState } from 'react';
+import { formatDateTime } from '../i18n/format.js';
+import { t } from '../i18n/i18n.js';
+import { Icon, IconButton } from '../ui/icon.js';
+import { Menu } from '../ui/menu.js';
+import { showToast } from '../ui/toasts.js';
+import { go, toHash } from './router.js';
+import { groupSessions, type SessionGroup } from './session-groups.js';
+import { deleteLater, useDeletions, usePins } from './session-marks.js';
+
+interface SessionListProps {
+  readonly sessions: UseSessions;
+  readonly current: string | undefined;
+}
+
+/** The user's sessions, newest first; loads more when the end becomes visible. */
+export function SessionList({ sessions, current }: SessionListProps) {
+  const { pins, togglePin } = usePins();
+  const deleted = useDeletions(sessions.remove);
+  const shown = sessions.sessions.filter(({ sessionId }) => !deleted.has(sessionId));
+  const [error, setError] = useState<string>();
+  const rename = (sessionId: string, title: string) => {
+    setError(undefined);
+    return sessions.rename(sessionId, title).catch(({ message }: Error) => setError(message));
+  };
+  const remove = ({ sessionId, title }: Session) => {
+    if (sessionId === current) go({ name: 'welcome' });
+    const undo = deleteLater(sessionId);
+    showToast({
+      text: t('chat.deleted', { title }),
+      action: { label: t('chat.undo'), run: undo },
+    });
+  };
+  return (
+    <div className="side-list">
+      {groupSessions(shown, pins).map(({ label, items }: SessionGroup) => (
+        <section key={label} aria-label={t(label)}>
+          <h3 className="side-group">{t(label)}</h3>
+          <ul>
+            {items.map((session) => (
+              <SessionRow
+                key={session.sessionId}
+                session={session}
+                isCurrent={session.sessionId === current}
+                isPinned={pins.has(session.sessionId)}
+                onPin={() => togglePin(session.sessionId)}
+                onRename={(title) => rename(session.sessionId, title)}
+                onRemove={() => remove(session)}
+              />
+            ))}
+          </ul>
+        </section>
+      ))}
+      <ListEnd sessions={sessions} />
+      {!sessions.isLoading && shown.length === 0 && !sessions.hasMore && (
+        <div className="empty">
+          <p className="strong">{t('chat.noConversations')}</p>
+          <p className="small">{t('chat.noConversations.hint')}</p>
+        </div>
+      )}
+      {(error ?? sessions.error) && (
+        <p className="small is-fault" role="alert">
+          {error ?? sessions.error?.message}
+        </p>
+      )}
+    </div>
+  );
+}
+
+/** Loads more when it becomes visible. */
+function ListEnd({ sessions }: { readonly sessions: UseSessions }) {
+  const end = useRef<HTMLParagraphElement>(null);
+  const { hasMore, isLoading, loadMore } = sessions;
+  useEffect(() => {
+    if (!end.current || !hasMore || isLoading) return;
+    const watch = new IntersectionObserver(([entry]) => {
+      if (entry?.isIntersecting) void loadMore();
+    });
+    watch.observe(end.current);
+    return () => watch.disconnect();
+  }, [hasMore, isLoading, loadMore]);
+  if (!hasMore) return null;
+  return (
+    <p ref={end} className="small quiet side-group">
+      {t('chat.loading')}
+    </p>
+  );
+}
+
+interface SessionRowProps {
+  readonly session: Session;
+  readonly isCurrent: boolean;
+  readonly isPinned: boolean;
+  readonly onPin: () => void;
+  readonly onRename: (title: string) => Promise<void>;
+  readonly onRemove: () => void;
+}
+
+function SessionRow(props: SessionRowProps) {
+  const { session, isCurrent, isPinned, onPin, onRemove } = props;
+  const [isRenaming, setRenaming] = useState(false);
+  const { sessionId, title, lastUpdatedAt } = session;
+  if (isRenaming) return <RenameRow {...props} onDone={() => setRenaming(false)} />;
+  return (
+    <li className="conv" aria-current={isCurrent ? 'true' : undefined}>
+      {isPinned && <Icon name="pin" />}
+      <a
+        className="clip"
+        dir="auto"
+        href={toHash({ name: 'conversation', sessionId })}
+        aria-current={isCurrent ? 'page' : undefined}
+        title={formatDateTime(lastUpdatedAt)}
+        onKeyDown={({ key }) => key === 'F2' && setRenaming(true)}
+      >
+        {title}
+      </a>
+      <Menu
+        label={t('chat.conversation.more', { title })}
+        groups={[
+          [
+            { label: t(isPinned ? 'chat.unpin' : 'chat.pin'), icon: 'pin', run: onPin },
+            { label: t('chat.rename'), icon: 'edit', keys: 'F2', run: () => setRenaming(true) },
+          ],
+          [{ label: t('chat.delete'), icon: 'trash', isDanger: true, run: onRemove }],
+        ]}
+      >
+        <Icon name="more" />
+      </Menu>
+    </li>
+  );
+}
+
+function RenameRow({ session, onRename, onDone }: SessionRowProps & { onDone(): void }) {
+  const [title, setTitle] = useState(session.title);
+  const save = async (event: FormEvent) => {
+    event.preventDefault();
+    const named = title.trim();
+    if (named && named !== session.title) await onRename(named);
+    onDone();
+  };
+  return (
+    <li>
+      <form className="conv is-edit" onSubmit={save}>
+        <input
+          // biome-ignore lint/a11y/noAutofocus: the user just chose Rename.
+          autoFocus
+          className="input btn-s"
+          aria-label={t('chat.newName')}
+          dir="auto"
+          maxLength={200}
+          value={title}
+          onChange={({ target }) => setTitle(target.value)}
+          onKeyDown={({ key }) => key === 'Escape' && onDone()}
+          onBlur={save}
+        />
+        <IconButton type="submit" icon="check" label={t('chat.saveName')} />
+      </form>
+    </li>
+  );
+}

@@ -1,0 +1,55 @@
+/** A value that survives a reload and is the same in all tabs. */
+export interface StoredValue<T> {
+  get(): T;
+  set(value: T): void;
+  subscribe(listener: () => void): () => void;
+}
+
+/** Keeps a JSON value in `localStorage`; a value that cannot be stored lasts as long as the page. */
+export function createStoredValue<T>(key: string, initial: T): StoredValue<T> {
+  const listeners = new Set<() => void>();
+  let text: string | null = null;
+  let value = initial;
+  const read = () => {
+    const stored = localStorage.getItem(key);
+    if (stored === text) return;
+    text = stored;
+    value = parse(stored, initial);
+  };
+  read();
+  const notify = () => {
+    for (const listener of listeners) listener();
+  };
+  // Events come from other tabs only.
+  globalThis.addEventListener?.('storage', (event) => {
+    if (event.key !== key && event.key !== null) return;
+    read();
+    notify();
+  });
+  return {
+    get: () => value,
+    set: (next) => {
+      value = next;
+      text = JSON.stringify(next);
+      try {
+        localStorage.setItem(key, text);
+      } catch {
+        // The browser's storage is full or disabled.
+      }
+      notify();
+    },
+    subscribe: (listener) => {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+  };
+}
+
+function parse<T>(text: string | null, initial: T): T {
+  if (text === null) return initial;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return initial;
+  }
+}

@@ -1,0 +1,34 @@
+import { type ComponentType, useEffect, useState } from 'react';
+import { loadArea, t } from '../i18n/i18n.js';
+import { type SettingsScreen, screens } from './screens.js';
+
+export const findScreen = (id: string): SettingsScreen | undefined =>
+  screens.find((each) => each.id === id);
+
+/** Loads a settings screen and its texts, then shows it. */
+export function SettingsView({ id }: { readonly id: string }) {
+  const [loaded, setLoaded] = useState<{ readonly id: string; readonly Screen: ComponentType }>();
+  const [error, setError] = useState<Error>();
+  useEffect(() => {
+    let isCurrent = true;
+    const load = async () => {
+      const [Screen] = await Promise.all([findScreen(id)?.load(), loadArea('settings')]);
+      if (isCurrent && Screen) setLoaded({ id, Screen });
+    };
+    setError(undefined);
+    load().catch((cause: Error) => isCurrent && setError(cause));
+    return () => {
+      isCurrent = false;
+    };
+  }, [id]);
+  if (error) {
+    return (
+      <p role="alert" className="notice is-fault">
+        {t('chat.screenFailed')}
+      </p>
+    );
+  }
+  if (!findScreen(id)) return <p>{t('chat.noScreen')}</p>;
+  if (loaded?.id !== id) return <p aria-busy="true">{t('chat.loading')}</p>;
+  return <loaded.Screen />;
+}
