@@ -38,15 +38,15 @@ it('the page runs no script from messages, titles, tool calls or their results',
   after.finish();
   await expectText(page, 'That was all');
   for (const summary of await page.locator('summary').all()) await summary.click();
-  const row = page.locator('.session').first();
-  await row.hover();
-  await row.getByRole('button', { name: /^Rename/ }).click();
-  await page.getByLabel('New title').fill(SCRIPTS.slice(0, 200));
+  const row = page.locator('.conv').first();
+  await row.getByRole('button', { name: /^More about/ }).click();
+  await page.getByRole('menuitem', { name: /^Rename/ }).click();
+  await page.getByLabel('New name').fill(SCRIPTS.slice(0, 200));
   await page.keyboard.press('Enter');
   await expect.poll(() => row.textContent()).toContain('<script>');
   expect(await hasNoScripts(page)).toBe(true);
   const addresses = await page
-    .locator('.messages a')
+    .locator('.thread a')
     .evaluateAll((links) => links.map((link) => link.getAttribute('href')));
   expect(addresses.join()).not.toMatch(/script:/i);
   expect(consoleErrors).toEqual([]);

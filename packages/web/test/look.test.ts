@@ -31,7 +31,7 @@ describe('content of the page', () => {
     expect(await page.evaluate(() => (window as unknown as { hacked: boolean }).hacked)).toBe(
       false,
     );
-    expect(await page.locator('.messages img, .messages script').count()).toBe(0);
+    expect(await page.locator('.thread img, .thread script').count()).toBe(0);
     expect(await page.locator('a[href^="javascript:"]').count()).toBe(0);
     expect(consoleErrors).toEqual([]);
   });

@@ -5,6 +5,12 @@ import { usePage } from './support/use-page.js';
 
 const { oracle, arrive, write, converse } = usePage();
 
+/** Opens a screen from the menu behind the user's name. */
+async function openScreen(page: Page, name: string): Promise<void> {
+  await page.getByRole('button', { name: 'You: settings and theme' }).click();
+  await page.getByRole('menuitem', { name }).click();
+}
+
 const answers = (page: Page) => page.getByLabel('Answer', { exact: true });
 
 describe('chat page', () => {
@@ -18,7 +24,6 @@ describe('chat page', () => {
     turn.say('morning to **you**');
     turn.finish();
     await expect.poll(() => page.locator('strong').textContent()).toBe('you');
-    await expectText(page, 'Connected');
     expect(page.url()).toContain('#/s/');
     expect(consoleErrors).toEqual([]);
   });
@@ -62,26 +67,11 @@ describe('chat page', () => {
     await expectText(page, 'one');
     await context.setOffline(true);
     turn.say('two ');
-    await expectText(page, /Reconnecting|Connecting/);
+    await expectText(page, 'You’re offline.');
     await context.setOffline(false);
     turn.say('three');
     turn.finish();
     await expectText(page, 'one two three');
-    await expectText(page, 'Connected');
-  });
-
-  it('keeps the text of a first message that cannot be sent', async () => {
-    const { page, context } = await arrive();
-    await context.setOffline(true);
-    await write(page, 'Are you there?');
-    await expect.poll(() => page.getByRole('alert').isVisible()).toBe(true);
-    expect(await page.getByLabel('Your message').inputValue()).toBe('Are you there?');
-    await context.setOffline(false);
-    await page.keyboard.press('Enter');
-    const turn = await oracle.model.next();
-    turn.say('Here I am');
-    turn.finish();
-    await expectText(page, 'Here I am');
   });
 
   it('stops an answer', async () => {
@@ -96,14 +86,14 @@ describe('chat page', () => {
     await converse(page, 'Thanks', 'You are welcome');
   });
 
-  it('shows the number of queued messages', async () => {
+  it('shows queued messages above the composer', async () => {
     const { page } = await arrive();
     await write(page, 'First');
     const turn = await oracle.model.next();
     turn.say('Thinking');
     await expectText(page, 'Thinking');
     await write(page, 'Second');
-    await expectText(page, '1 message is queued');
+    await expect.poll(() => page.locator('.queue').textContent()).toContain('Second');
     turn.finish();
     const next = await oracle.model.next();
     next.say('Both done');
@@ -167,18 +157,16 @@ describe('chat page', () => {
     after.say('Con gusto');
     after.finish();
     await expectText(page, 'Con gusto');
-    await page.getByRole('button', { name: 'Preferences' }).click();
+    await openScreen(page, 'Preferences');
     await expectText(page, 'Spanish');
-    await page.keyboard.press('Escape');
   });
 
   it('grants a delegation, shows its expiration, and revokes it', async () => {
     const { page } = await arrive();
-    await page.getByRole('button', { name: 'Delegation' }).click();
+    await openScreen(page, 'Permissions');
     await page.getByRole('button', { name: 'Grant' }).click();
     await expectText(page, /Granted until/);
     await page.reload();
-    await page.getByRole('button', { name: 'Delegation' }).click();
     await expectText(page, /Granted until/);
     await page.getByRole('button', { name: 'Revoke' }).click();
     await expect.poll(() => page.getByRole('button', { name: 'Grant' }).isVisible()).toBe(true);
@@ -187,10 +175,10 @@ describe('chat page', () => {
   it('renames and deletes a conversation, and hides it from other users', async () => {
     const { page } = await arrive();
     await converse(page, 'A secret', 'It is safe here');
-    const row = page.locator('.session').first();
-    await row.hover();
-    await row.getByRole('button', { name: /^Rename/ }).click();
-    await page.getByLabel('New title').fill('My secret');
+    const row = page.locator('.conv').first();
+    await row.getByRole('button', { name: /^More about/ }).click();
+    await page.getByRole('menuitem', { name: /^Rename/ }).click();
+    await page.getByLabel('New name').fill('My secret');
     await page.keyboard.press('Enter');
     await expect.poll(() => row.textContent()).toContain('My secret');
 
@@ -199,32 +187,32 @@ describe('chat page', () => {
     await stranger.page.goto(page.url());
     await expect.poll(() => stranger.page.getByText('It is safe here').count()).toBe(0);
 
-    await row.hover();
-    await row.getByRole('button', { name: /^Delete/ }).click();
-    await page.getByRole('button', { name: 'Delete', exact: true }).click();
+    await row.getByRole('button', { name: /^More about/ }).click();
+    await page.getByRole('menuitem', { name: 'Delete' }).click();
     await expectText(page, 'No conversations yet');
   });
 
   it('exports the key and imports it in another browser', async () => {
     const first = await arrive();
     await converse(first.page, 'Remember me', 'I will');
-    await first.page.getByRole('button', { name: 'Your key' }).click();
+    await openScreen(first.page, 'Your key');
     await first.page.getByRole('button', { name: 'Export key' }).click();
     const key = await first.page.getByTestId('private-key').textContent();
     const second = await arrive();
-    await second.page.getByRole('button', { name: 'Your key' }).click();
+    await openScreen(second.page, 'Your key');
     await second.page.getByLabel('Private key').fill('invalid');
     await second.page.getByRole('button', { name: 'Import' }).click();
     await expect.poll(() => second.page.getByRole('alert').count()).toBe(1);
     await second.page.getByLabel('Private key').fill(key ?? '');
     await second.page.getByRole('button', { name: 'Import' }).click();
-    await expect.poll(() => second.page.locator('.session').count()).toBe(1);
+    await expect.poll(() => second.page.locator('.conv').count()).toBe(1);
   });
 
   it('shows live events to developers', async () => {
     const { page } = await arrive();
     await converse(page, 'Hello', 'Hi');
-    await page.getByRole('button', { name: 'Live events' }).click();
+    await page.getByRole('button', { name: 'More', exact: true }).click();
+    await page.getByRole('menuitem', { name: 'Live events' }).click();
     await expect.poll(() => page.getByText('status').first().isVisible()).toBe(true);
   });
 });

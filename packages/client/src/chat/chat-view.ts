@@ -114,9 +114,13 @@ function getQuestionStatus(live: LiveTurn | undefined): ChatMessage['status'] {
 function toAnswer({ ai, live, isWaiting }: ConversationTurn): ChatMessage | undefined {
   // The question is on the active path, but with another answer.
   if (live?.isStored && !ai) return undefined;
-  if (live?.turn.runId && !isWaiting) return toLiveAnswer(live, ai);
+  if (live?.turn.runId && !isWaiting && !isOutdated(live, ai)) return toLiveAnswer(live, ai);
   return ai && toStoredAnswer(ai);
 }
+
+/** Whether the turn was continued and finished elsewhere. */
+const isOutdated = (live: LiveTurn, ai: Message | undefined): boolean =>
+  !isOpen(live) && live.turn.status === 'interrupted' && ai?.isComplete === true;
 
 function toLiveAnswer(live: LiveTurn, ai: Message | undefined): ChatMessage {
   const { requestId, startedAt, turn } = live;

@@ -4,7 +4,7 @@ import type { ServerEvent, SessionEvents } from '../events/reconnecting-socket.j
 import { Listeners } from '../listeners.js';
 import type { MessageToSend, OracleClient } from '../oracle-client.js';
 import type { StreamOptions, StreamState } from '../turns/run-stream.js';
-import { addPart } from '../turns/turn.js';
+import { addPart, emptyTurn, type Turn } from '../turns/turn.js';
 import { type Chat, type ChatState, History } from './chat.js';
 import { ChatView } from './chat-view.js';
 import {
@@ -142,10 +142,28 @@ class OpenChat implements Chat {
     if (run?.status !== 'queued' && run?.status !== 'running') return;
     const { requestId, runId } = run;
     const known = this.#live.get(requestId);
-    if (known && known.phase !== 'lost') return;
+    // After a pause, a turn continues as another run.
+    const isOther = known?.phase === 'ended' && known.turn.runId !== runId;
+    if (known && known.phase !== 'lost' && !isOther) return;
     delete this.#errors.turn;
-    this.#put({ ...known, ...createFollowedTurn(requestId) });
+    const { isStored: _, error: __, ...rest } = known ?? {};
+    const earlier = isOther ? known?.turn : this.#findStoredTurn(requestId);
+    this.#put({
+      ...rest,
+      ...createFollowedTurn(requestId),
+      ...(earlier && { turn: { ...earlier, status: 'running' } }),
+    });
     void this.#follow(requestId, (options) => this.#client.runs.join(runId, options));
+  }
+
+  /** What the history has of an answer that is continued. */
+  #findStoredTurn(requestId: string): Turn | undefined {
+    const answer = this.#state.messages.find(
+      (message) => message.type === 'ai' && message.requestId === requestId,
+    );
+    if (!answer?.messageId) return undefined;
+    const { content: text, reasoning, calls, components, parts, messageId: runId } = answer;
+    return { ...emptyTurn, ...{ runId, text, reasoning, calls, components, parts } };
   }
 
   /** Waits until the server has accepted a message. */

@@ -5,6 +5,7 @@ export {
   type UsePreferences,
   type UseSearch,
   type UseSessions,
+  type UseSessionsOptions,
   useApprovals,
   useDelegation,
   usePreferences,

@@ -4,6 +4,7 @@ import type {
   SearchResult,
   Session,
   SessionPage,
+  SessionsChangedEvent,
   UserPreferences,
 } from '@sibyl/protocol';
 import { useCallback, useEffect, useRef, useState } from 'react';
@@ -25,8 +26,14 @@ export interface UseSessions extends Resource {
   remove(sessionId: string): Promise<void>;
 }
 
+export interface UseSessionsOptions {
+  readonly pageSize?: number;
+  /** Called for every change, by any client of the user. */
+  readonly onChange?: (event: SessionsChangedEvent) => void;
+}
+
 /** Lists and manages the user's sessions. */
-export function useSessions({ pageSize = 20 }: { readonly pageSize?: number } = {}): UseSessions {
+export function useSessions({ pageSize = 20, onChange }: UseSessionsOptions = {}): UseSessions {
   const { sessions: routes } = useOracle();
   const [wanted, setWanted] = useState(pageSize);
   const load = useCallback(
@@ -36,7 +43,7 @@ export function useSessions({ pageSize = 20 }: { readonly pageSize?: number } = 
   const { value, ...resource } = useResource(load);
   const { sessions = [], total = 0 } = value ?? {};
   const { refresh } = resource;
-  useChanges(refresh);
+  useChanges(refresh, onChange);
   const create = useCallback(
     async (title?: string) => {
       const session = await routes.create(title === undefined ? {} : { title });
@@ -68,14 +75,22 @@ export function useSessions({ pageSize = 20 }: { readonly pageSize?: number } = 
 const REFRESH_DELAY_MS = 250;
 
 /** Loads the list again when any client of the user has changed it. */
-function useChanges(refresh: () => Promise<void>): void {
+function useChanges(
+  refresh: () => Promise<void>,
+  onChange: UseSessionsOptions['onChange'],
+): void {
   const { sessions } = useOracle();
+  const latest = useRef({ refresh, onChange });
+  useEffect(() => {
+    latest.current = { refresh, onChange };
+  });
   useEffect(() => {
     const stop = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     const watch = async () => {
       let isFirst = true;
-      for await (const _ of sessions.changes({ signal: stop.signal })) {
+      for await (const event of sessions.changes({ signal: stop.signal })) {
+        latest.current.onChange?.(event);
         // The hook itself loads the list first.
         if (!isFirst) timer ??= setTimeout(reload, REFRESH_DELAY_MS);
         isFirst = false;
@@ -83,7 +98,7 @@ function useChanges(refresh: () => Promise<void>): void {
     };
     const reload = () => {
       timer = undefined;
-      void refresh();
+      void latest.current.refresh();
     };
     // A host that does not have this route, or has no room for another stream.
     watch().catch(() => undefined);
@@ -91,7 +106,7 @@ function useChanges(refresh: () => Promise<void>): void {
       stop.abort();
       clearTimeout(timer);
     };
-  }, [sessions, refresh]);
+  }, [sessions]);
 }
 
 export interface UseSearch extends Resource {

@@ -80,8 +80,11 @@ export function addPart(turn: Turn, part: ReplyPart): Turn {
 }
 
 function startTurn(turn: Turn, { runId, requestId, resumed, partialLength = 0 }: RunFrame): Turn {
-  const text = resumed ? turn.text.slice(0, partialLength) : turn.text;
-  return { ...turn, runId, requestId, text, parts: fitText(turn.parts, text) };
+  // Another attempt of a turn repeats nothing if it is `resumed`, and everything if it is not.
+  const isSame = resumed || !turn.runId || turn.runId === runId;
+  const before = isSame ? turn : emptyTurn;
+  const text = resumed ? before.text.slice(0, partialLength) : before.text;
+  return { ...before, runId, requestId, text, parts: fitText(before.parts, text) };
 }
 
 function endTurn(turn: Turn, { status, messageId, partialText = turn.text }: DoneFrame): Turn {

@@ -29,7 +29,7 @@ export function AnswerParts({ parts, isRunning }: AnswerPartsProps) {
       case 'call':
         return (
           <>
-            <ToolCall call={part.call} />
+            <ToolCall call={part.call} isRunning={isRunning} />
             {renderCall(part.call)}
           </>
         );
@@ -84,15 +84,20 @@ function Reasoning({ text, isRunning }: { readonly text: string; readonly isRunn
   );
 }
 
+type CallStatus = Call['status'] | 'waiting';
+
 const states = {
   running: 'chat.tool.running',
   done: 'chat.tool.done',
   error: 'chat.tool.error',
-} as const satisfies Record<Call['status'], string>;
+  waiting: 'chat.tool.waiting',
+} as const satisfies Record<CallStatus, string>;
 
 /** A tool call as a sentence; its name, input and output on demand. */
-function ToolCall({ call }: { readonly call: Call }) {
-  const { name, args, status, output, error } = call;
+function ToolCall({ call, isRunning }: { readonly call: Call; readonly isRunning: boolean }) {
+  const { name, args, output, error } = call;
+  // A paused answer waits for the user.
+  const status = call.status === 'running' && !isRunning ? 'waiting' : call.status;
   const result = error ?? output;
   return (
     <details className="tool" data-status={status}>
@@ -119,7 +124,8 @@ function ToolCall({ call }: { readonly call: Call }) {
   );
 }
 
-function ToolIcon({ status }: { readonly status: Call['status'] }) {
+function ToolIcon({ status }: { readonly status: CallStatus }) {
+  if (status === 'waiting') return <Icon name="clock" />;
   if (status === 'running') return <span className="spin" />;
   if (status === 'done') return <Icon name="check" />;
   return <Icon name="alert" className="is-fault" />;

@@ -85,15 +85,19 @@ const reasons = {
 
 function Expiry({ expiresAt }: { readonly expiresAt: string }) {
   const minutes = Math.max(0, Math.round((Date.parse(expiresAt) - Date.now()) / 60_000));
-  const isSoon = minutes < 60;
   return (
-    <span className={isSoon ? 'badge is-warning' : 'badge'}>
+    <span className={minutes < 60 ? 'badge is-warning' : 'badge'}>
       <Icon name="clock" />
-      {isSoon
-        ? t('chat.approval.minutes', { count: minutes })
-        : t('chat.approval.hours', { count: Math.round(minutes / 60) })}
+      {describeTimeLeft(minutes)}
     </span>
   );
+}
+
+function describeTimeLeft(minutes: number): string {
+  if (minutes < 60) return t('chat.approval.minutes', { count: minutes });
+  const hours = Math.round(minutes / 60);
+  if (hours < 48) return t('chat.approval.hours', { count: hours });
+  return t('chat.approval.days', { count: Math.floor(hours / 24) });
 }
 
 interface ReasonFieldProps {

@@ -1,18 +1,24 @@
 import type { ChatMessage } from '@sibyl/client';
-import { type UseChat, useApprovals, useChat } from '@sibyl/client/react';
+import { type UseChat, useApprovals, useChat, useOracle } from '@sibyl/client/react';
 import { lazy, Suspense, useEffect, useMemo, useState } from 'react';
 import { t } from '../i18n/i18n.js';
 import { Head } from '../page/head.js';
 import { SendContext, usePage } from '../page/page-context.js';
+import { go } from '../page/router.js';
+import { useSessionChanges } from '../page/session-changes.js';
 import { Dialog } from '../ui/dialog.js';
 import { Icon, IconButton } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
+import { showToast } from '../ui/toasts.js';
 import { ApprovalCard } from './approval-card.js';
 import { Composer } from './composer.js';
 import { type DraftState, mergeDraft, useDraft } from './drafts.js';
-import { MessageActionsContext } from './message-actions.js';
+import { exportSession } from './export-session.js';
+import { type MessageActions, MessageActionsContext } from './message-actions.js';
 import { MessageList } from './message-list.js';
 import type { OutgoingMessage, UnsentMessage } from './outbox.js';
+import { useNotification } from './notify.js';
+import { useOnline } from './use-online.js';
 import { useDelivery } from './use-outbox.js';
 
 interface ConversationProps {
@@ -30,8 +36,13 @@ export function Conversation({ sessionId, title = '' }: ConversationProps) {
   const send = (message: OutgoingMessage) => {
     outbox.add(message, sessionId);
   };
+  // A turn that another tab, device or schedule has started.
+  useSessionChanges((event) => {
+    if (event.sessionId === sessionId || event.change === 'reload') void chat.refresh();
+  });
   const approvals = useSessionApprovals(sessionId, chat);
-  const actions = useActions(chat, draft);
+  const actions = useActions(sessionId, chat, draft);
+  useNotification(title, isBusy, chat);
   const editUnsent = ({ message: { message = '', attachments } }: UnsentMessage) =>
     draft.change(mergeDraft(draft.draft, message, attachments));
   const editLast = () => {
@@ -42,7 +53,7 @@ export function Conversation({ sessionId, title = '' }: ConversationProps) {
     <>
       <Banner chat={chat} />
       <Head title={title}>
-        <ConversationMenu sessionId={sessionId} />
+        <ConversationMenu sessionId={sessionId} title={title} />
       </Head>
       <SendContext value={(message) => send(typeof message === 'string' ? { message } : message)}>
         <MessageActionsContext value={actions}>
@@ -95,13 +106,23 @@ const EventsPanel = lazy(async () => ({
   default: (await import('../panels/events-panel.js')).EventsPanel,
 }));
 
-function ConversationMenu({ sessionId }: { readonly sessionId: string }) {
+function ConversationMenu({ sessionId, title }: { readonly sessionId: string; title: string }) {
+  const client = useOracle();
+  const save = () =>
+    exportSession(client, { sessionId, title }).catch(({ message }: Error) =>
+      showToast({ text: message }),
+    );
   const [isOpen, setOpen] = useState(false);
   return (
     <>
       <Menu
         label={t('chat.more')}
-        groups={[[{ label: t('chat.events'), icon: 'pulse', run: () => setOpen(true) }]]}
+        groups={[
+          [
+            { label: t('chat.export'), icon: 'save', run: () => void save() },
+            { label: t('chat.events'), icon: 'pulse', run: () => setOpen(true) },
+          ],
+        ]}
       >
         <Icon name="more" />
       </Menu>
@@ -119,11 +140,16 @@ function ConversationMenu({ sessionId }: { readonly sessionId: string }) {
 }
 
 /** What the buttons below a message do. */
-function useActions(chat: UseChat, draft: DraftState) {
+function useActions(sessionId: string, chat: UseChat, draft: DraftState): MessageActions {
+  const { sessions } = useOracle();
   const { regenerate, show } = chat;
   const { draft: current, change } = draft;
   return useMemo(
     () => ({
+      fork: async ({ messageId = '' }: ChatMessage) => {
+        const forked = await sessions.fork(sessionId, messageId);
+        go({ name: 'conversation', sessionId: forked.sessionId });
+      },
       regenerate: ({ messageId }: ChatMessage) => void (messageId && regenerate(messageId)),
       show: (messageId: string) => void show(messageId),
       edit: ({ content, attachments, parentId }: ChatMessage) =>
@@ -133,7 +159,7 @@ function useActions(chat: UseChat, draft: DraftState) {
           edit: { parentId: parentId ?? null, previous: current.edit?.previous ?? current.text },
         }),
     }),
-    [regenerate, show, change, current],
+    [sessions, sessionId, regenerate, show, change, current],
   );
 }
 
@@ -196,20 +222,6 @@ function Banner({ chat }: { readonly chat: UseChat }) {
       </button>
     </div>
   );
-}
-
-function useOnline(): boolean {
-  const [isOnline, setOnline] = useState(navigator.onLine);
-  useEffect(() => {
-    const update = () => setOnline(navigator.onLine);
-    window.addEventListener('online', update);
-    window.addEventListener('offline', update);
-    return () => {
-      window.removeEventListener('online', update);
-      window.removeEventListener('offline', update);
-    };
-  }, []);
-  return isOnline;
 }
 
 /** True once a condition has been true for a while. */

@@ -7,12 +7,15 @@ export interface MessageActions {
   /** Shows another version, by its `messageId`. */
   show(messageId: string): void;
   edit(question: ChatMessage): void;
+  /** Starts a conversation with a copy of the messages up to this one. */
+  fork(message: ChatMessage): void;
 }
 
 export const MessageActionsContext = createContext<MessageActions>({
   regenerate: () => undefined,
   show: () => undefined,
   edit: () => undefined,
+  fork: () => undefined,
 });
 
 export const useMessageActions = (): MessageActions => use(MessageActionsContext);

@@ -1,8 +1,10 @@
 import type { AnswerPart, ChatMessage } from '@sibyl/client';
-import { Component, memo, type ReactNode } from 'react';
+import { Component, memo, type ReactNode, useState } from 'react';
+import { formatDateTime } from '../i18n/format.js';
 import { t } from '../i18n/i18n.js';
 import { CopyButton } from '../ui/copy-button.js';
 import { Icon, IconButton } from '../ui/icon.js';
+import { Menu } from '../ui/menu.js';
 import { AnswerParts } from './answer-parts.js';
 import { AttachmentList } from './attachments.js';
 import { useMessageActions } from './message-actions.js';
@@ -62,9 +64,11 @@ function UserMessage({ message }: { readonly message: ChatMessage }) {
 function Answer({ message, isLast, isPaused }: MessageViewProps) {
   const { content, parts, warnings, status } = message;
   const isRunning = status === 'running' || status === 'waiting';
+  const isLong = !isRunning && content.length > LONG_ANSWER;
+  const [isCollapsed, setCollapsed] = useState(false);
   return (
     <article
-      className="msg"
+      className={isCollapsed ? 'msg is-collapsed' : 'msg'}
       aria-label={t('chat.answer')}
       aria-busy={isRunning}
       data-last={isLast || undefined}
@@ -89,11 +93,52 @@ function Answer({ message, isLast, isPaused }: MessageViewProps) {
           <Branches message={message} kind="answer" />
           {content && <CopyButton text={content} label={t('chat.copyAnswer')} />}
           <Regenerate message={message} />
+          {isLong && (
+            <button
+              type="button"
+              className="btn btn-quiet btn-s"
+              aria-expanded={!isCollapsed}
+              onClick={() => setCollapsed(!isCollapsed)}
+            >
+              {t(isCollapsed ? 'chat.showAll' : 'chat.showLess')}
+            </button>
+          )}
+          <AnswerMenu message={message} />
         </div>
       )}
     </article>
   );
 }
+
+/** The time of an answer, and what to do with it. */
+function AnswerMenu({ message }: { readonly message: ChatMessage }) {
+  const { fork } = useMessageActions();
+  const [isTimeShown, setTimeShown] = useState(false);
+  if (!message.messageId) return null;
+  return (
+    <>
+      <Menu
+        label={t('chat.answer.more')}
+        groups={[
+          [
+            { label: t('chat.time'), icon: 'info', run: () => setTimeShown(!isTimeShown) },
+            { label: t('chat.fork'), icon: 'chat', run: () => fork(message) },
+          ],
+        ]}
+      >
+        <Icon name="more" />
+      </Menu>
+      {isTimeShown && (
+        <time className="msg-meta num" dateTime={message.createdAt}>
+          {formatDateTime(message.createdAt)}
+        </time>
+      )}
+    </>
+  );
+}
+
+/** Characters; longer answers can be collapsed. */
+const LONG_ANSWER = 3000;
 
 /** Whether nothing shows that the answer is being written. */
 function isSilent(parts: readonly AnswerPart[]): boolean {

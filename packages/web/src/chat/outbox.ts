@@ -38,8 +38,8 @@ export class Outbox {
   private timer: ReturnType<typeof setTimeout> | undefined;
   /** The conversation that is open in this tab, which sends its own messages. */
   private openSessionId: string | undefined;
-  /** Called when the conversation of a message of this tab exists. */
-  onSession: (message: UnsentMessage, sessionId: string) => void = () => undefined;
+  /** Called when the conversation of a message exists; opens it if the user is waiting for it. */
+  onSession: ((sessionId: string) => void) | undefined;
 
   constructor(client: OracleClient) {
     this.client = client;
@@ -172,9 +172,11 @@ export class Outbox {
     const current = this.list.find((each) => each.requestId === requestId);
     if (!current || current.sessionId !== undefined) return;
     const { sessionId } = await this.client.sessions.create();
-    this.onSession(unsent, sessionId);
     this.sending.delete(requestId);
+    // Before the outbox would send the message itself.
+    if (this.onSession) this.openSessionId = sessionId;
     this.change(requestId, (each) => ({ ...each, sessionId }));
+    this.onSession?.(sessionId);
   }
 
   private async sendTo(sessionId: string, { requestId, message }: UnsentMessage): Promise<void> {

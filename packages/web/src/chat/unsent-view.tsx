@@ -4,6 +4,7 @@ import { usePage } from '../page/page-context.js';
 import { Icon } from '../ui/icon.js';
 import { AttachmentList } from './attachments.js';
 import type { SendFailure, UnsentMessage } from './outbox.js';
+import { useOnline } from './use-online.js';
 
 interface UnsentViewProps {
   readonly unsent: UnsentMessage;
@@ -16,7 +17,9 @@ interface UnsentViewProps {
 /** A message that the server has not accepted: why, and what the user can do. */
 export function UnsentView({ unsent, onEdit, onDiscard }: UnsentViewProps) {
   const { outbox } = usePage();
-  const { requestId, message, failure } = unsent;
+  const { requestId, message } = unsent;
+  const isOnline = useOnline();
+  const failure = unsent.failure ?? (isOnline ? undefined : OFFLINE);
   const isLate = useIsLate(unsent.createdAt);
   const discard = () => {
     outbox.remove(requestId);
@@ -62,6 +65,8 @@ export function UnsentView({ unsent, onEdit, onDiscard }: UnsentViewProps) {
     </article>
   );
 }
+
+const OFFLINE: SendFailure = { kind: 'offline', message: '' };
 
 const LATE_MS = 3_000;
 

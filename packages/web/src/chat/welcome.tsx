@@ -19,9 +19,9 @@ export function Welcome() {
   const unsent = useUnsent(undefined);
   useEffect(() => {
     // Opens the conversation that the first message of this screen starts.
-    outbox.onSession = (_, sessionId) => go({ name: 'conversation', sessionId });
+    outbox.onSession = (sessionId) => go({ name: 'conversation', sessionId });
     return () => {
-      outbox.onSession = () => undefined;
+      outbox.onSession = undefined;
     };
   }, [outbox]);
   const send = (message: OutgoingMessage) => {

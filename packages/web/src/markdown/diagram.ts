@@ -19,5 +19,11 @@ export async function drawDiagram(code: string): Promise<string> {
   await mermaid.parse(code);
   count += 1;
   const { svg } = await mermaid.render(`diagram-${count}`, code);
-  return URL.createObjectURL(new Blob([svg], { type: 'image/svg+xml' }));
+  return URL.createObjectURL(new Blob([setSize(svg)], { type: 'image/svg+xml' }));
+}
+
+/** An image needs a size of its own. */
+function setSize(svg: string): string {
+  const [, width, height] = /viewBox="[-\d.]+ [-\d.]+ ([\d.]+) ([\d.]+)"/.exec(svg) ?? [];
+  return width ? svg.replace('width="100%"', `width="${width}" height="${height}"`) : svg;
 }

@@ -1,51 +1,103 @@
-import { useSessions } from '@sibyl/client/react';
-import { useEffect, useMemo, useState } from 'react';
+import { type UseSessions, useSessions } from '@sibyl/client/react';
+import { lazy, Suspense, useEffect, useMemo, useState } from 'react';
 import { PageActions } from '../actions/page-actions.js';
 import { Conversation } from '../chat/conversation.js';
 import { Welcome } from '../chat/welcome.js';
 import { t } from '../i18n/i18n.js';
 import { findScreen, SettingsView } from '../settings/settings-screen.js';
 import { Toasts } from '../ui/toasts.js';
+import { listCommands, useGlobalKeys } from './commands.js';
 import { Head, SidebarContext } from './head.js';
 import { usePage } from './page-context.js';
-import { type Route, useRoute } from './router.js';
+import { go, type Route, useRoute } from './router.js';
+import { SessionChangesContext, useCreateSessionChanges } from './session-changes.js';
 import { Sidebar } from './sidebar.js';
+
+// Loaded when the user opens them.
+const Palette = lazy(async () => ({ default: (await import('./palette.js')).Palette }));
+const Shortcuts = lazy(async () => ({ default: (await import('./shortcuts.js')).Shortcuts }));
 
 /** The sidebar and the screen that the address names. */
 export function Page() {
   const route = useRoute();
-  const sessions = useSessions({ pageSize: 30 });
-  const [isDrawerOpen, setDrawerOpen] = useState(false);
-  // A choice in the drawer closes it.
-  useEffect(() => setDrawerOpen(false), [route]);
+  const changes = useCreateSessionChanges();
+  const sessions = useSessions({ pageSize: 30, onChange: changes.notify });
+  const { isDrawerOpen, setDrawerOpen, isHidden, toggle } = useSidebar(route);
   const sessionId = route.name === 'conversation' ? route.sessionId : undefined;
   const title = sessions.sessions.find((each) => each.sessionId === sessionId)?.title;
   useDocumentTitle(route, title);
-  const openSidebar = useMemo(() => () => setDrawerOpen(true), []);
+  const sidebar = useMemo(() => ({ open: () => setDrawerOpen(true) }), [setDrawerOpen]);
+  const overlays = useOverlays(sessions, toggle);
 
   return (
-    <SidebarContext value={openSidebar}>
-      <div className="frame">
-        <div className="app">
-          <PageActions />
-          {isDrawerOpen && (
-            // biome-ignore lint/a11y/useKeyWithClickEvents lint/a11y/noStaticElementInteractions: Escape and the button in the drawer close it too.
-            <div className="scrim" onClick={() => setDrawerOpen(false)} />
-          )}
-          <Sidebar
-            sessions={sessions}
-            current={sessionId}
-            isOpen={isDrawerOpen}
-            onClose={() => setDrawerOpen(false)}
-          />
-          <main className="main" inert={isDrawerOpen}>
-            <Screen route={route} title={title} />
-            <Toasts />
-          </main>
+    <SidebarContext value={sidebar.open}>
+      <SessionChangesContext value={changes}>
+        <div className="frame">
+          <div className={isHidden ? 'app is-solo' : 'app'}>
+            <PageActions />
+            {isDrawerOpen && (
+              // biome-ignore lint/a11y/useKeyWithClickEvents lint/a11y/noStaticElementInteractions: Escape and the button in the drawer close it too.
+              <div className="scrim" onClick={() => setDrawerOpen(false)} />
+            )}
+            <Sidebar
+              sessions={sessions}
+              current={sessionId}
+              isOpen={isDrawerOpen}
+              onClose={() => setDrawerOpen(false)}
+              onSearch={overlays.openSearch}
+              onHelp={overlays.openHelp}
+            />
+            <main className="main" inert={isDrawerOpen}>
+              <Screen route={route} title={title} />
+              <Toasts />
+            </main>
+          </div>
         </div>
-      </div>
+        <Suspense>{overlays.element}</Suspense>
+      </SessionChangesContext>
     </SidebarContext>
   );
+}
+
+/** Where the window is narrow, the sidebar is a drawer; elsewhere it can be hidden. */
+function useSidebar(route: Route) {
+  const [isDrawerOpen, setDrawerOpen] = useState(false);
+  const [isHidden, setHidden] = useState(false);
+  // A choice in the drawer closes it.
+  useEffect(() => setDrawerOpen(false), [route]);
+  const toggle = () => {
+    if (matchMedia('(max-width: 52rem)').matches) setDrawerOpen((isOpen) => !isOpen);
+    else setHidden((wasHidden) => !wasHidden);
+  };
+  return { isDrawerOpen, setDrawerOpen, isHidden, toggle };
+}
+
+/** The search and the help sheet, and the keys that open them. */
+function useOverlays({ sessions }: UseSessions, onToggleSidebar: () => void) {
+  const page = usePage();
+  const [open, setOpen] = useState<'search' | 'help'>();
+  const openSearch = () => setOpen((now) => (now === 'search' ? undefined : 'search'));
+  const openHelp = () => setOpen('help');
+  const close = () => setOpen(undefined);
+  useGlobalKeys({
+    search: openSearch,
+    newConversation: () => go({ name: 'welcome' }),
+    toggleSidebar: onToggleSidebar,
+    help: openHelp,
+  });
+  const element = (
+    <>
+      {open === 'search' && (
+        <Palette
+          commands={listCommands({ page, onHelp: openHelp, onToggleSidebar })}
+          recent={sessions}
+          onClose={close}
+        />
+      )}
+      {open === 'help' && <Shortcuts onClose={close} />}
+    </>
+  );
+  return { element, openSearch, openHelp };
 }
 
 function Screen({ route, title }: { readonly route: Route; readonly title: string | undefined }) {

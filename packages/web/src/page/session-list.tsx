@@ -1,7 +1,8 @@
 import type { Session } from '@sibyl/client';
-import type { UseSessions } from '@sibyl/client/react';
+import { type UseSessions, useOracle } from '@sibyl/client/react';
 import { type FormEvent, useEffect, useRef, useState } from 'react';
 import { formatDateTime } from '../i18n/format.js';
+import { exportSession } from '../chat/export-session.js';
 import { t } from '../i18n/i18n.js';
 import { Icon, IconButton } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
@@ -21,9 +22,10 @@ export function SessionList({ sessions, current }: SessionListProps) {
   const deleted = useDeletions(sessions.remove);
   const shown = sessions.sessions.filter(({ sessionId }) => !deleted.has(sessionId));
   const [error, setError] = useState<string>();
-  const rename = (sessionId: string, title: string) => {
+  const client = useOracle();
+  const attempt = (work: Promise<void>) => {
     setError(undefined);
-    return sessions.rename(sessionId, title).catch(({ message }: Error) => setError(message));
+    return work.catch(({ message }: Error) => setError(message));
   };
   const remove = ({ sessionId, title }: Session) => {
     if (sessionId === current) go({ name: 'welcome' });
@@ -46,7 +48,8 @@ export function SessionList({ sessions, current }: SessionListProps) {
                 isCurrent={session.sessionId === current}
                 isPinned={pins.has(session.sessionId)}
                 onPin={() => togglePin(session.sessionId)}
-                onRename={(title) => rename(session.sessionId, title)}
+                onRename={(title) => attempt(sessions.rename(session.sessionId, title))}
+                onExport={() => attempt(exportSession(client, session))}
                 onRemove={() => remove(session)}
               />
             ))}
@@ -95,11 +98,12 @@ interface SessionRowProps {
   readonly isPinned: boolean;
   readonly onPin: () => void;
   readonly onRename: (title: string) => Promise<void>;
+  readonly onExport: () => void;
   readonly onRemove: () => void;
 }
 
 function SessionRow(props: SessionRowProps) {
-  const { session, isCurrent, isPinned, onPin, onRemove } = props;
+  const { session, isCurrent, isPinned, onPin, onExport, onRemove } = props;
   const [isRenaming, setRenaming] = useState(false);
   const { sessionId, title, lastUpdatedAt } = session;
   if (isRenaming) return <RenameRow {...props} onDone={() => setRenaming(false)} />;
@@ -122,6 +126,7 @@ function SessionRow(props: SessionRowProps) {
           [
             { label: t(isPinned ? 'chat.unpin' : 'chat.pin'), icon: 'pin', run: onPin },
             { label: t('chat.rename'), icon: 'edit', keys: 'F2', run: () => setRenaming(true) },
+            { label: t('chat.export'), icon: 'save', run: onExport },
           ],
           [{ label: t('chat.delete'), icon: 'trash', isDanger: true, run: onRemove }],
         ]}

@@ -1,10 +1,11 @@
-import type { UseSessions } from '@sibyl/client/react';
+import { type UseSessions, useApprovals } from '@sibyl/client/react';
 import { type KeyboardEvent, useEffect, useRef } from 'react';
 import { t } from '../i18n/i18n.js';
 import { useIdentityStatus } from '../settings/identity-status.js';
 import { screens } from '../settings/screens.js';
 import { Icon, IconButton } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
+import { keyNames } from './commands.js';
 import { type PageValues, usePage } from './page-context.js';
 import { toHash, useRoute } from './router.js';
 import { SessionList } from './session-list.js';
@@ -16,10 +17,13 @@ interface SidebarProps {
   /** Whether the drawer is open, where the window is narrow. */
   readonly isOpen: boolean;
   readonly onClose: () => void;
+  readonly onSearch: () => void;
+  readonly onHelp: () => void;
 }
 
 /** The conversations and the links to the other screens. */
-export function Sidebar({ sessions, current, isOpen, onClose }: SidebarProps) {
+export function Sidebar(props: SidebarProps) {
+  const { sessions, current, isOpen, onClose, onSearch, onHelp } = props;
   const page = usePage();
   const side = useRef<HTMLElement>(null);
   useDrawerFocus(side, isOpen);
@@ -36,15 +40,20 @@ export function Sidebar({ sessions, current, isOpen, onClose }: SidebarProps) {
           <Icon name="eye" />
         </span>
         <h1 className="grow clip">{page.card.name}</h1>
+        <IconButton
+          icon="search"
+          label={t('chat.search.keys', { keys: keyNames.search })}
+          onClick={onSearch}
+        />
         {isOpen && <IconButton icon="x" label={t('chat.sidebar.close')} onClick={onClose} />}
       </div>
       <a className="side-link" href={toHash({ name: 'welcome' })}>
         <Icon name="plus" />
         <span className="grow">{t('chat.newConversation')}</span>
       </a>
-      <SideLinks page={page} />
+      <SideLinks page={page} sessions={sessions} />
       <SessionList sessions={sessions} current={current} />
-      <Me page={page} />
+      <Me page={page} onHelp={onHelp} />
     </nav>
   );
 }
@@ -64,8 +73,14 @@ function useDrawerFocus(side: React.RefObject<HTMLElement | null>, isOpen: boole
 const findScreens = (place: 'sidebar' | 'menu', page: PageValues) =>
   screens.filter((screen) => screen.place === place && (screen.isAvailable?.(page) ?? true));
 
-function SideLinks({ page }: { readonly page: PageValues }) {
+interface SideLinksProps {
+  readonly page: PageValues;
+  readonly sessions: UseSessions;
+}
+
+function SideLinks({ page, sessions: { sessions } }: SideLinksProps) {
   const route = useRoute();
+  const waiting = useWaitingApprovals(sessions);
   const isCurrent = (id: string) => route.name === 'settings' && route.screen === id;
   return findScreens('sidebar', page).map(({ id, label, icon }) => (
     <a
@@ -76,12 +91,29 @@ function SideLinks({ page }: { readonly page: PageValues }) {
     >
       <Icon name={icon} />
       <span className="grow">{t(label)}</span>
+      {id === 'approvals' && waiting > 0 && (
+        <span className="count" role="img" aria-label={t('chat.approvals.waiting', { count: waiting })}>
+          {waiting}
+        </span>
+      )}
     </a>
   ));
 }
 
+/** How many tool calls wait for the user; read again whenever a turn has ended. */
+function useWaitingApprovals(sessions: UseSessions['sessions']): number {
+  const { approvals, refresh } = useApprovals();
+  const isFirst = useRef(true);
+  useEffect(() => {
+    // The hook itself loads them first.
+    if (!isFirst.current && sessions.length > 0) void refresh();
+    isFirst.current = false;
+  }, [sessions, refresh]);
+  return approvals.length;
+}
+
 /** The user, and the menu with the other screens. */
-function Me({ page }: { readonly page: PageValues }) {
+function Me({ page, onHelp }: { readonly page: PageValues; readonly onHelp: () => void }) {
   const { name, needsBackup } = useIdentityStatus();
   const links = findScreens('menu', page).map(({ id, label, icon }) => ({
     label: t(label),
@@ -95,6 +127,7 @@ function Me({ page }: { readonly page: PageValues }) {
       label={t('chat.menu.you', { name })}
       groups={[
         links,
+        [{ label: t('chat.shortcuts'), icon: 'words', keys: keyNames.help, run: onHelp }],
         gateway ? [{ label: t('chat.nav.gateway'), icon: 'pulse', href: `${gateway}/docs` }] : [],
       ]}
       footer={

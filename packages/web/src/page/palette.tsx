@@ -1,0 +1,187 @@
+import { useOracle, useSearch } from '@sibyl/client/react';
+import { type KeyboardEvent, useDeferredValue, useId, useMemo, useRef, useState } from 'react';
+import { t } from '../i18n/i18n.js';
+import { Dialog } from '../ui/dialog.js';
+import { Icon, type IconName } from '../ui/icon.js';
+import type { Command } from './commands.js';
+import { go } from './router.js';
+
+interface Found {
+  readonly key: string;
+  readonly group: string;
+  readonly icon: IconName;
+  readonly label: string;
+  /** Where the words are in `hint`. */
+  readonly highlights?: readonly (readonly [number, number])[];
+  readonly hint?: string;
+  readonly keys?: string;
+  readonly run: () => void;
+}
+
+interface PaletteProps {
+  readonly commands: readonly Command[];
+  readonly recent: readonly { readonly sessionId: string; readonly title: string }[];
+  readonly onClose: () => void;
+}
+
+const MAX_RECENT = 6;
+
+/** Searches conversations and commands. */
+export function Palette({ commands, recent, onClose }: PaletteProps) {
+  const [text, setText] = useState('');
+  const [index, setIndex] = useState(0);
+  const listId = useId();
+  const { items, isLoading } = useFound(text, commands, recent);
+  const list = useRef<HTMLUListElement>(null);
+  const selected = Math.min(index, items.length - 1);
+  const choose = (item: Found | undefined) => {
+    if (!item) return;
+    onClose();
+    item.run();
+  };
+  const move = (by: number) => {
+    const next = (selected + by + items.length) % Math.max(1, items.length);
+    setIndex(next);
+    list.current?.querySelectorAll('[role="option"]')[next]?.scrollIntoView({ block: 'nearest' });
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    const action = {
+      ArrowDown: () => move(1),
+      ArrowUp: () => move(-1),
+      Enter: () => choose(items[selected]),
+    }[event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  };
+  return (
+    <Dialog title={t('chat.search')} isTitleHidden className="palette" onClose={onClose}>
+      <div className="palette-in">
+        <Icon name="search" />
+        <input
+          // biome-ignore lint/a11y/noAutofocus: the user just opened the search.
+          autoFocus
+          role="combobox"
+          aria-expanded="true"
+          aria-controls={listId}
+          aria-activedescendant={items[selected] && `${listId}-${selected}`}
+          aria-label={t('chat.search')}
+          placeholder={t('chat.search')}
+          dir="auto"
+          value={text}
+          onChange={({ target }) => {
+            setText(target.value);
+            setIndex(0);
+          }}
+          onKeyDown={onKeyDown}
+        />
+        <kbd>Esc</kbd>
+      </div>
+      <ul ref={list} id={listId} className="palette-list" role="listbox" aria-label={t('chat.search.results')}>
+        {items.map((item, position) => (
+          <Row
+            key={item.key}
+            id={`${listId}-${position}`}
+            item={item}
+            isFirst={items[position - 1]?.group !== item.group}
+            isSelected={position === selected}
+            onChoose={() => choose(item)}
+          />
+        ))}
+      </ul>
+      {items.length === 0 && (
+        <p className="empty" role="status">
+          {t(isLoading ? 'chat.loading' : 'chat.search.nothing')}
+        </p>
+      )}
+    </Dialog>
+  );
+}
+
+/** Conversations first, then commands. */
+function useFound(text: string, commands: PaletteProps['commands'], recent: PaletteProps['recent']) {
+  useOracle();
+  const deferred = useDeferredValue(text);
+  const { results, isLoading } = useSearch(deferred, { limit: 12 });
+  const items = useMemo(() => {
+    const words = text.trim().toLowerCase();
+    const conversations: Found[] = words
+      ? results.map(({ sessionId, messageId, title, snippet, highlights }, position) => ({
+          key: `${sessionId} ${messageId ?? 'title'} ${position}`,
+          group: t('chat.sidebar.label'),
+          icon: 'chat',
+          label: title,
+          ...(messageId && { hint: snippet, highlights }),
+          run: () =>
+            go({ name: 'conversation', sessionId, ...(messageId && { messageId }) }),
+        }))
+      : recent.slice(0, MAX_RECENT).map(({ sessionId, title }) => ({
+          key: sessionId,
+          group: t('chat.sidebar.label'),
+          icon: 'chat',
+          label: title,
+          run: () => go({ name: 'conversation', sessionId }),
+        }));
+    const matching: Found[] = commands
+      .filter(({ label }) => label.toLowerCase().includes(words))
+      .map((command) => ({ ...command, key: command.label, group: t('chat.commands') }));
+    return [...conversations, ...matching];
+  }, [text, results, commands, recent]);
+  return { items, isLoading };
+}
+
+interface RowProps {
+  readonly id: string;
+  readonly item: Found;
+  readonly isFirst: boolean;
+  readonly isSelected: boolean;
+  readonly onChoose: () => void;
+}
+
+function Row({ id, item, isFirst, isSelected, onChoose }: RowProps) {
+  const { group, icon, label, hint, highlights = [], keys } = item;
+  return (
+    <>
+      {isFirst && (
+        <li className="side-group" role="presentation">
+          {group}
+        </li>
+      )}
+      {/* biome-ignore lint/a11y/useKeyWithClickEvents: the input handles the keys, as in every combobox. */}
+      {/* biome-ignore lint/a11y/useFocusableInteractive: focus stays in the input, as in every combobox. */}
+      <li id={id} className="pop-item" role="option" aria-selected={isSelected} onClick={onChoose}>
+        <Icon name={icon} />
+        <span className="grow clip" dir="auto">
+          {label}
+          {hint && (
+            <span className="hint clip pop-hint">
+              <Marked text={hint} highlights={highlights} />
+            </span>
+          )}
+        </span>
+        {keys && <kbd>{keys}</kbd>}
+      </li>
+    </>
+  );
+}
+
+interface MarkedProps {
+  readonly text: string;
+  readonly highlights: readonly (readonly [number, number])[];
+}
+
+/** Emphasizes what was found. */
+function Marked({ text, highlights }: MarkedProps) {
+  let end = 0;
+  const pieces = highlights.flatMap(([from, to]) => {
+    const before = text.slice(end, from);
+    end = to;
+    return [before, <mark key={from}>{text.slice(from, to)}</mark>];
+  });
+  return (
+    <>
+      {pieces}
+      {text.slice(end)}
+    </>
+  );
+}

@@ -1,0 +1,244 @@
+import type { Page } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import { expectText, openTab } from './support/browser.js';
+import { usePage } from './support/use-page.js';
+
+const { oracle, arrive, write, converse } = usePage();
+
+const questions = (page: Page) => page.getByLabel('You', { exact: true });
+const unsent = (page: Page) => page.locator('.bubble.is-unsent');
+const box = (page: Page) => page.getByLabel('Your message');
+
+/** Makes the next requests to send a message fail with this status. */
+async function rejectMessages(page: Page, status: number, body: object, headers = {}) {
+  await page.route('**/messages/*', (route) =>
+    route.request().method() === 'POST'
+      ? route.fulfill({ status, json: { statusCode: status, ...body }, headers })
+      : route.fallback(),
+  );
+  return () => page.unroute('**/messages/*');
+}
+
+describe('messages that could not be sent', () => {
+  it('are sent automatically and exactly once when the network is back', async () => {
+    const { page, context } = await arrive();
+    await converse(page, 'Hello', 'Good day');
+    await context.setOffline(true);
+    await write(page, 'Are you there?');
+    await write(page, 'And now?');
+    await expect.poll(() => unsent(page).count()).toBe(2);
+    await expectText(page, 'Not sent yet. Waiting for a connection.');
+    await context.setOffline(false);
+    (await oracle.model.next()).answer('Here I am');
+    const second = await oracle.model.next();
+    const sent = JSON.stringify(second.body.messages);
+    expect(sent.match(/Are you there\?/g)).toHaveLength(1);
+    second.answer('Still here');
+    await expectText(page, 'Still here');
+    await expect.poll(() => unsent(page).count()).toBe(0);
+    expect(await questions(page).allInnerTexts()).toEqual(['Hello', 'Are you there?', 'And now?']);
+    expect(oracle.model.arrived).toBe(0);
+  });
+
+  it('start a conversation when the network is back', async () => {
+    const { page, context } = await arrive();
+    await context.setOffline(true);
+    await write(page, 'First words');
+    await expect.poll(() => unsent(page).count()).toBe(1);
+    await context.setOffline(false);
+    (await oracle.model.next()).answer('Welcome');
+    await expectText(page, 'Welcome');
+    expect(page.url()).toContain('#/s/');
+    await expect.poll(() => page.locator('.conv').count()).toBe(1);
+  });
+
+  it('survive a reload with the reason, and are sent by Retry', async () => {
+    const { page } = await arrive();
+    await converse(page, 'Hello', 'Good day');
+    const body = { code: 'out_of_credit', message: 'Out of credit', error: 'Payment Required' };
+    const restore = await rejectMessages(page, 402, { ...body, claims: [] });
+    await write(page, 'Write the report');
+    await expectText(page, 'You’ve used your credit. Your message is saved.');
+    await page.reload();
+    await expectText(page, 'You’ve used your credit. Your message is saved.');
+    expect(await unsent(page).allInnerTexts()).toEqual(['Write the report']);
+    await restore();
+    await page.getByRole('button', { name: 'Retry' }).click();
+    (await oracle.model.next()).answer('The report');
+    await expectText(page, 'The report');
+    expect(await unsent(page).count()).toBe(0);
+    await page.reload();
+    await expectText(page, 'The report');
+    expect(await questions(page).allInnerTexts()).toEqual(['Hello', 'Write the report']);
+  });
+
+  it('go back into the box with Edit, or disappear with Discard', async () => {
+    const { page } = await arrive();
+    await converse(page, 'Hello', 'Good day');
+    const body = { code: 'validation_failed', message: 'message: too long', error: 'Bad Request' };
+    const restore = await rejectMessages(page, 400, body);
+    await write(page, 'A mistake');
+    await expectText(page, /Not sent: message: too long/);
+    await page.getByRole('button', { name: 'Edit' }).last().click();
+    expect(await box(page).inputValue()).toBe('A mistake');
+    expect(await unsent(page).count()).toBe(0);
+    await page.keyboard.press('Enter');
+    await expectText(page, /Not sent: message: too long/);
+    await page.getByRole('button', { name: 'Discard' }).click();
+    expect(await unsent(page).count()).toBe(0);
+    await restore();
+    await converse(page, 'Next', 'Fine');
+  });
+
+  it('wait as long as the rate limit says, then go out by themselves', async () => {
+    const { page } = await arrive();
+    await converse(page, 'Hello', 'Good day');
+    const body = { code: 'rate_limited', message: 'Too many', error: 'Too Many Requests' };
+    const restore = await rejectMessages(page, 429, body, { 'Retry-After': '4' });
+    await write(page, 'Too fast');
+    await expectText(page, /goes out in \d seconds?\./);
+    await restore();
+    (await oracle.model.next()).answer('Slowly');
+    await expectText(page, 'Slowly');
+  });
+
+  it('are sent by another tab after the first one was closed', async () => {
+    const { page, context, consoleErrors } = await arrive();
+    await converse(page, 'Hello', 'Good day');
+    const address = page.url();
+    await context.setOffline(true);
+    await write(page, 'Before I close');
+    await expect.poll(() => unsent(page).count()).toBe(1);
+    await page.close();
+    await context.setOffline(false);
+    const other = await openTab(context, consoleErrors);
+    await other.goto(`${oracle.url}/app`);
+    (await oracle.model.next()).answer('Got it');
+    await other.goto(address);
+    await expectText(other, 'Got it');
+    expect(await questions(other).allInnerTexts()).toEqual(['Hello', 'Before I close']);
+  });
+});
+
+describe('drafts', () => {
+  it('survive a reload and switching conversations', async () => {
+    const { page } = await arrive();
+    await converse(page, 'One', 'First');
+    const first = page.url();
+    await box(page).fill('A draft of the first');
+    await page.getByRole('link', { name: 'New conversation' }).click();
+    expect(await box(page).inputValue()).toBe('');
+    await box(page).fill('A draft of a new one');
+    await page.goto(first);
+    expect(await box(page).inputValue()).toBe('A draft of the first');
+    await page.reload();
+    await expectText(page, 'First');
+    expect(await box(page).inputValue()).toBe('A draft of the first');
+    await page.getByRole('link', { name: 'New conversation' }).click();
+    expect(await box(page).inputValue()).toBe('A draft of a new one');
+  });
+});
+
+describe('versions of messages', () => {
+  it('a failed answer is there after a reload with its reason and Retry', async () => {
+    const { page } = await arrive();
+    await write(page, 'Try');
+    const turn = await oracle.model.next();
+    turn.say('Half an ans');
+    await expectText(page, 'Half an ans');
+    turn.fail({ message: 'The provider is overloaded' });
+    await expectText(page, 'The answer stopped early');
+    await page.reload();
+    await expectText(page, 'The answer stopped early');
+    await expectText(page, 'Half an ans');
+    await page.getByRole('button', { name: 'Retry' }).click();
+    (await oracle.model.next()).answer('A whole answer');
+    await expectText(page, 'A whole answer');
+    await expect.poll(() => page.getByText('Half an ans').count()).toBe(0);
+  });
+
+  it('regenerate and edit create versions to switch between', async () => {
+    const { page } = await arrive();
+    await converse(page, 'One', 'First answer');
+    await page.getByRole('button', { name: 'Regenerate' }).click();
+    (await oracle.model.next()).answer('Second answer');
+    await expectText(page, 'Second answer');
+    await expectText(page, '2/2');
+    await page.getByRole('button', { name: 'Previous answer' }).click();
+    await expectText(page, 'First answer');
+    await expectText(page, '1/2');
+
+    await questions(page).first().hover();
+    await page.getByRole('button', { name: 'Edit' }).first().click();
+    expect(await box(page).inputValue()).toBe('One');
+    await page.reload();
+    await expectText(page, 'Editing your message. The first version is kept.');
+    expect(await box(page).inputValue()).toBe('One');
+    await box(page).fill('One, edited');
+    await page.keyboard.press('Enter');
+    (await oracle.model.next()).answer('Answer to the edit');
+    await expectText(page, 'Answer to the edit');
+    await expect.poll(() => page.getByText('First answer').count()).toBe(0);
+    await page.getByRole('button', { name: 'Previous version' }).click();
+    await expectText(page, 'First answer');
+  });
+
+  it('a queued message can be withdrawn', async () => {
+    const { page } = await arrive();
+    await write(page, 'First');
+    const turn = await oracle.model.next();
+    turn.say('Thinking');
+    await expectText(page, 'Thinking');
+    await write(page, 'Second');
+    await expect.poll(() => page.locator('.queue').textContent()).toContain('Second');
+    await page.getByRole('button', { name: 'Withdraw' }).click();
+    await expect.poll(() => page.locator('.queue').count()).toBe(0);
+    turn.say(' and done');
+    turn.finish();
+    await expectText(page, 'Thinking and done');
+    await converse(page, 'Third', 'Third answer');
+    expect(await questions(page).allInnerTexts()).toEqual(['First', 'Third']);
+  });
+});
+
+describe('scrolling', () => {
+  const LINES = Array.from({ length: 60 }, (_, line) => `Line ${line}`).join('\n\n');
+  const distance = (page: Page) =>
+    page
+      .getByRole('log')
+      .evaluate((log) => Math.round(log.scrollHeight - log.scrollTop - log.clientHeight));
+
+  it('follows only at the very bottom: one tick of the wheel stops it', async () => {
+    const { page } = await arrive();
+    await write(page, 'Write a lot');
+    const turn = await oracle.model.next();
+    turn.say(LINES);
+    await expectText(page, 'Line 59');
+    await expect.poll(() => distance(page)).toBeLessThanOrEqual(4);
+    await page.getByRole('log').hover();
+    await page.mouse.wheel(0, -40);
+    await expectText(page, 'Jump to latest');
+    const before = await distance(page);
+    turn.say('\n\nAnd more');
+    await expect.poll(() => page.getByText('And more').count()).toBe(1);
+    await expect.poll(() => distance(page)).toBeGreaterThan(before);
+    await page.getByRole('button', { name: 'Jump to latest' }).click();
+    await expect.poll(() => distance(page)).toBeLessThanOrEqual(4);
+    turn.say('\n\nThe end');
+    turn.finish();
+    await expectText(page, 'The end');
+    await expect.poll(() => distance(page)).toBeLessThanOrEqual(4);
+  });
+
+  it('sending scrolls to the message that was sent', async () => {
+    const { page } = await arrive();
+    await converse(page, 'Write a lot', LINES);
+    await page.getByRole('log').hover();
+    await page.mouse.wheel(0, -2000);
+    await expectText(page, 'Jump to latest');
+    await write(page, 'The next question');
+    await expect.poll(() => distance(page)).toBeLessThanOrEqual(4);
+    (await oracle.model.next()).answer('Fine');
+    await expectText(page, 'Fine');
+  });
+});
