@@ -141,6 +141,8 @@ export function ensureBuilt(): void {
 }
 
 async function buildPage(): Promise<void> {
+  // Also if a test starts the build, whose environment would select the development version of React.
+  process.env.NODE_ENV = 'production';
   const { build: buildWithVite } = await import('vite');
   await buildWithVite({ root: 'packages/web', logLevel: 'warn' });
 }

@@ -101,13 +101,16 @@ function toQuestion({
     attachments: human?.attachments ?? question?.attachments ?? [],
     ...toPlace(human),
     ...(live?.error && !human && { sendError: live.error }),
-    status: isWaiting ? 'waiting' : human ? 'stored' : getQuestionStatus(live),
+    status: human ? (isWaiting ? 'waiting' : 'stored') : getQuestionStatus(live, isWaiting),
   };
 }
 
 /** The server stores a question before it sends the run id. */
-function getQuestionStatus(live: LiveTurn | undefined): ChatMessage['status'] {
-  if (live?.turn.runId) return 'stored';
+function getQuestionStatus(
+  live: LiveTurn | undefined,
+  isWaiting: boolean,
+): ChatMessage['status'] {
+  if (live?.turn.runId) return isWaiting ? 'waiting' : 'stored';
   return live?.phase === 'lost' ? 'failed' : 'sending';
 }
 

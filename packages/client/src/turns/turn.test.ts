@@ -24,7 +24,41 @@ test('addPart appends text and reasoning', () => {
     ...emptyTurn,
     ...{ runId: 'r', requestId: 'q', messageId: 'm', status: 'finished' },
     ...{ text: 'Hello', reasoning: 'hm' },
+    parts: [
+      { type: 'reasoning', text: 'hm' },
+      { type: 'text', text: 'Hello' },
+    ],
   });
+});
+
+test('addPart keeps parts in the order in which they began', () => {
+  const call = { ...ids, toolName: 'look', args: {}, eventId: '1' };
+  const turn = add([
+    run(),
+    say('First '),
+    { event: 'tool_call', data: { ...call, status: 'isRunning' } },
+    say('then'),
+    { event: 'tool_call', data: { ...call, status: 'done', output: '"ok"' } },
+    say(' last'),
+  ]);
+  expect(turn.parts).toMatchObject([
+    { type: 'text', text: 'First ' },
+    { type: 'call', call: { id: '1', status: 'done' } },
+    { type: 'text', text: 'then last' },
+  ]);
+  const lost = { runId: 'r', status: 'interrupted', partialText: 'First the' } as const;
+  expect(add([{ event: 'done', data: lost }], turn).parts).toMatchObject([
+    { type: 'text', text: 'First ' },
+    { type: 'call' },
+    { type: 'text', text: 'the' },
+  ]);
+});
+
+test('addPart continues a turn as another run after a pause, and repeats it from the beginning', () => {
+  const paused = add([run(), say('Before. ')]);
+  const resumed = run({ runId: 'r2', resumed: true, partialLength: 8 });
+  expect(add([resumed, say('After.')], paused).text).toBe('Before. After.');
+  expect(add([run({ runId: 'r2' }), say('Again.')], paused).text).toBe('Again.');
 });
 
 test('addPart keeps the status `waiting` until the second frame', () => {

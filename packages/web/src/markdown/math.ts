@@ -7,7 +7,7 @@ export function normalizeMath(text: string): string {
   if (!text.includes('$') && !text.includes('\\')) return text;
   return text.replace(MATH, (whole, code, block, inline, dollars) => {
     if (code !== undefined) return whole;
-    if (block !== undefined) return `\n$$$$\n${block.trim()}\n$$$$\n`;
-    return `$$$$${inline ?? dollars}$$$$`;
+    if (block !== undefined) return `\n$$\n${block.trim()}\n$$\n`;
+    return `$$${inline ?? dollars}$$`;
   });
 }

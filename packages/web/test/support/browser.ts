@@ -25,6 +25,7 @@ export interface VisitOptions {
   readonly width?: number;
   readonly height?: number;
   readonly colorScheme?: 'light' | 'dark';
+  readonly locale?: string;
 }
 
 export interface Browsing {
@@ -41,9 +42,9 @@ export function useBrowser(): Browsing {
   });
   afterAll(() => browser?.close());
   return {
-    async visit({ width = 1200, height = 800, colorScheme = 'light' } = {}) {
+    async visit({ width = 1200, height = 800, colorScheme = 'light', locale = 'en-US' } = {}) {
       const viewport = { width, height };
-      const context = await browser.newContext({ viewport, colorScheme });
+      const context = await browser.newContext({ viewport, colorScheme, locale });
       await context.grantPermissions(['clipboard-read', 'clipboard-write']);
       const consoleErrors: string[] = [];
       return { context, consoleErrors, page: await openTab(context, consoleErrors) };

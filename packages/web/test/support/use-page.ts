@@ -6,15 +6,15 @@ import { type RunningOracle, useOracle } from './oracle.js';
 /** The page of a running server, and actions of its visitors. */
 export interface PageInUse {
   readonly oracle: RunningOracle;
-  /** Opens the page in a new profile. */
-  arrive(options?: VisitOptions): Promise<Visitor>;
+  /** Opens the page in a new profile; `label` is that of the message box. */
+  arrive(options?: VisitOptions, label?: string): Promise<Visitor>;
   write(page: Page, text: string): Promise<void>;
   /** Sends a message and lets the model answer it. */
   converse(page: Page, text: string, answer: string): Promise<void>;
 }
 
-export function usePage(): PageInUse {
-  const oracle = useOracle();
+export function usePage(env: Record<string, string> = {}): PageInUse {
+  const oracle = useOracle(env);
   const browser = useBrowser();
   const write = async (page: Page, text: string) => {
     await page.getByLabel('Your message').fill(text);
@@ -23,14 +23,14 @@ export function usePage(): PageInUse {
   return {
     oracle,
     write,
-    async arrive(options) {
+    async arrive(options, label = 'Your message') {
       const visitor = await browser.visit(options);
       onTestFailed(async () => {
         for (const page of visitor.context.pages())
           process.stderr.write(`${page.url()} shows:\n${await page.innerText('body')}`);
       });
       await visitor.page.goto(`${oracle.url}/app`);
-      await visitor.page.getByLabel('Your message').waitFor();
+      await visitor.page.getByLabel(label).waitFor();
       return visitor;
     },
     async converse(page, text, answer) {

@@ -1,0 +1,256 @@
+import type { Page } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import { expectText, openTab, SCREENSHOTS } from './support/browser.js';
+import { usePage } from './support/use-page.js';
+
+const { oracle, arrive, write, converse } = usePage({ APPROVALS: 'remember' });
+
+const PIXEL =
+  'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==';
+const image = { name: 'field.png', mimeType: 'image/png', buffer: Buffer.from(PIXEL, 'base64') };
+const notes = { name: 'notes.txt', mimeType: 'text/plain', buffer: Buffer.from('Plant in May') };
+
+const answer = (page: Page) => page.getByLabel('Answer', { exact: true });
+
+describe('an answer', () => {
+  it('shows its parts in the order in which they happened, also after a reload', async () => {
+    const { page } = await arrive();
+    await write(page, 'Compare the rain');
+    const turn = await oracle.model.next();
+    turn.think('Two sites are enough');
+    turn.say('First I look it up.');
+    const points = [{ label: 'Kitui', value: 214 }];
+    turn.call({ name: 'show_chart', input: { title: 'Rain', kind: 'bar', points } });
+    const after = await oracle.model.next();
+    after.answer('Kitui had the least.');
+    await expectText(page, 'Kitui had the least.');
+    const readOrder = async () => {
+      const text = await answer(page).innerText();
+      const parts = ['Reasoning', 'First I look it up.', 'Used “show chart”', 'Kitui had the least.'];
+      return parts.map((part) => text.indexOf(part));
+    };
+    const order = await readOrder();
+    expect(order).not.toContain(-1);
+    expect(order).toEqual(order.toSorted((a, b) => a - b));
+    await page.reload();
+    await expectText(page, 'Kitui had the least.');
+    const reloaded = await readOrder();
+    expect(reloaded).not.toContain(-1);
+    expect(reloaded).toEqual(reloaded.toSorted((a, b) => a - b));
+    await page.getByRole('img', { name: /Rain: Kitui 214/ }).waitFor();
+  });
+
+  it('renders math, diagrams, tables and task lists, and loads images only after asking', async () => {
+    const { page, context } = await arrive();
+    const requested: string[] = [];
+    await context.route('https://images.example/**', (route) => {
+      requested.push(route.request().url());
+      return route.fulfill({ contentType: 'image/png', body: image.buffer });
+    });
+    await converse(page, 'Show everything', MARKDOWN);
+    await page.locator('math').first().waitFor();
+    await page.getByRole('img', { name: /^Diagram: graph TD/ }).waitFor();
+    expect(await page.getByLabel('Plant maize').isChecked()).toBe(true);
+    await page.getByRole('button', { name: 'Copy as CSV' }).click();
+    await expectText(page, 'Table copied');
+    const copied = await page.evaluate(() => navigator.clipboard.readText());
+    expect(copied).toBe('Site,Rain\r\nKitui,"1,240"');
+    expect(requested).toEqual([]);
+    await page.getByRole('button', { name: 'Load the image from images.example' }).click();
+    await expect.poll(() => requested).toEqual(['https://images.example/map.png']);
+    await page.getByRole('img', { name: 'A map' }).waitFor();
+    await page.screenshot({ path: `${SCREENSHOTS}/markdown.png` });
+  });
+});
+
+const MARKDOWN = `The share is $d = 1 - \\frac{214}{302}$, and it costs $5 or $7.
+
+\`\`\`mermaid
+graph TD
+  A[Start] --> B[End]
+\`\`\`
+
+![A map](https://images.example/map.png)
+
+- [x] Plant maize
+- [ ] Wait for rain
+
+| Site | Rain |
+|---|---|
+| Kitui | 1,240 |
+`;
+
+describe('an approval', () => {
+  it('is asked for in the conversation, edited, signed, and the answer continues', async () => {
+    const { page } = await arrive();
+    await write(page, 'Remember that I like tea');
+    const turn = await oracle.model.next();
+    turn.say('I will remember it.');
+    turn.call({ name: 'remember', input: { fact: 'Likes tea' } });
+    const card = page.getByRole('article', { name: 'Allow “remember”?' });
+    await card.waitFor();
+    await expectText(page, 'Paused until you decide. You can close this page.');
+    await page.reload();
+    await card.waitFor();
+    await page.screenshot({ path: `${SCREENSHOTS}/approval.png` });
+    await card.getByRole('button', { name: 'Edit' }).click();
+    await card.getByRole('textbox', { name: 'Fact' }).fill('Likes green tea');
+    await card.getByRole('button', { name: 'Approve with changes' }).click();
+    const after = await oracle.model.next();
+    expect(after.results[0]).toContain('Likes green tea');
+    after.say('Green tea ');
+    await expectText(page, 'Green tea');
+    after.say('it is.');
+    after.finish();
+    await expectText(page, 'Green tea it is.');
+    await expect.poll(() => answer(page).innerText()).toMatch(/I will remember it\.[\s\S]*Used/);
+    await expect.poll(() => page.getByText('Answer stopped').count()).toBe(0);
+    expect(await card.count()).toBe(0);
+  });
+
+  it('is denied with a reason', async () => {
+    const { page } = await arrive();
+    await write(page, 'Remember my password');
+    (await oracle.model.next()).call({ name: 'remember', input: { fact: 'secret' } });
+    await page.getByRole('button', { name: 'Deny…' }).click();
+    await page.getByLabel('Reason (optional)').fill('It is private');
+    await page.getByRole('button', { name: 'Deny', exact: true }).click();
+    const after = await oracle.model.next();
+    expect(after.results[0]).toContain('It is private');
+    after.answer('I will not.');
+    await expectText(page, 'I will not.');
+  });
+});
+
+describe('files', () => {
+  it('are attached by button, paste and drop, can be removed, and are shown with the message', async () => {
+    const { page } = await arrive();
+    await page.getByLabel('Files', { exact: true }).setInputFiles([notes, image]);
+    await page.getByRole('button', { name: 'Remove notes.txt' }).click();
+    await page.getByRole('button', { name: 'Remove field.png' }).waitFor();
+    await drop(page, 'drop', 'dropped.txt');
+    await page.getByRole('button', { name: 'Remove dropped.txt' }).waitFor();
+    await drop(page, 'paste', 'pasted.txt');
+    await page.getByRole('button', { name: 'Remove pasted.txt' }).waitFor();
+    await page.reload();
+    await page.getByRole('button', { name: 'Remove field.png' }).waitFor();
+    await write(page, 'Look at these');
+    const turn = await oracle.model.next();
+    const sent = JSON.stringify(turn.body.messages.at(-1));
+    expect(sent).toContain('dropped.txt');
+    expect(sent).toContain('pasted.txt');
+    expect(sent).not.toContain('notes.txt');
+    turn.answer('I see them');
+    await expectText(page, 'I see them');
+    await page.getByRole('img', { name: 'field.png' }).waitFor();
+  });
+
+  it('that are too large are refused with the reason', async () => {
+    const { page } = await arrive();
+    await page.route('**/files*', (route) =>
+      route.fulfill({
+        status: 413,
+        json: { statusCode: 413, code: 'file_too_large', message: 'Larger than 50 MB', error: '' },
+      }),
+    );
+    await page.getByLabel('Files', { exact: true }).setInputFiles([notes]);
+    await expectText(page, 'Larger than 50 MB');
+    await page.getByRole('button', { name: 'Remove notes.txt' }).click();
+    expect(await page.getByText('Larger than 50 MB').count()).toBe(0);
+  });
+});
+
+/** Drops or pastes a text file. */
+const drop = (page: Page, kind: 'drop' | 'paste', name: string) =>
+  page.getByLabel('Your message').evaluate(
+    (field, [type, fileName]) => {
+      const data = new DataTransfer();
+      data.items.add(new File([`Content of ${fileName}`], fileName, { type: 'text/plain' }));
+      const options = { bubbles: true, cancelable: true };
+      field.dispatchEvent(
+        type === 'drop'
+          ? new DragEvent('drop', { ...options, dataTransfer: data })
+          : new ClipboardEvent('paste', { ...options, clipboardData: data }),
+      );
+    },
+    [kind, name] as const,
+  );
+
+describe('the list of conversations', () => {
+  it('is live: titles, new conversations and turns of another tab appear', async () => {
+    const { page, context, consoleErrors } = await arrive();
+    const other = await openTab(context, consoleErrors);
+    await other.goto(`${oracle.url}/app`);
+    await other.getByLabel('Your message').waitFor();
+    await converse(page, 'Which trees grow on clay?', 'Willows do');
+    await expect.poll(() => other.locator('.conv').count()).toBe(1);
+    await expect.poll(() => other.locator('.conv').innerText()).toContain('Which trees');
+    await other.goto(page.url());
+    await expectText(other, 'Willows do');
+    await write(page, 'And on sand?');
+    const turn = await oracle.model.next();
+    turn.say('Pines ');
+    await expectText(other, 'Pines');
+    turn.say('like it');
+    turn.finish();
+    await expectText(other, 'Pines like it');
+  });
+
+  it('pins, exports and deletes with undo', async () => {
+    const { page } = await arrive();
+    await converse(page, 'Old notes', 'Noted down');
+    const more = page.locator('.conv').getByRole('button', { name: /^More about/ });
+    await more.click();
+    await page.getByRole('menuitem', { name: 'Pin' }).click();
+    await expectText(page, 'Pinned');
+    await more.click();
+    const download = page.waitForEvent('download');
+    await page.getByRole('menuitem', { name: 'Export or share as a file' }).click();
+    expect((await download).suggestedFilename()).toMatch(/\.md$/);
+    await more.click();
+    await page.getByRole('menuitem', { name: 'Delete' }).click();
+    await expectText(page, 'No conversations yet');
+    await page.getByRole('button', { name: 'Undo' }).click();
+    await expect.poll(() => page.locator('.conv').count()).toBe(1);
+    await page.locator('.conv a').click();
+    await expectText(page, 'Noted down');
+  });
+});
+
+describe('the search', () => {
+  it('finds messages and commands by keys, and returns focus', async () => {
+    const { page } = await arrive();
+    await converse(page, 'Where do quokkas live?', 'On Rottnest Island');
+    await page.getByRole('link', { name: 'New conversation' }).click();
+    await page.getByLabel('Your message').focus();
+    await page.keyboard.press('Control+k');
+    await page.getByRole('combobox').fill('rottnest');
+    await expect.poll(() => page.getByRole('option').first().innerText()).toContain('Rottnest');
+    await page.keyboard.press('Enter');
+    await expectText(page, 'On Rottnest Island');
+    await page.getByLabel('Your message').focus();
+    await page.keyboard.press('Control+k');
+    await page.getByRole('combobox').fill('keyboard');
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog', { name: 'Keyboard shortcuts' }).waitFor();
+    await page.keyboard.press('Escape');
+    await expect
+      .poll(() => page.evaluate(() => document.activeElement?.getAttribute('aria-label')))
+      .toBe('Your message');
+  });
+});
+
+describe('languages', () => {
+  it('follows the browser and writes from right to left', async () => {
+    const { page } = await arrive({ locale: 'ar' }, 'رسالتك');
+    expect(await page.locator('html').getAttribute('dir')).toBe('rtl');
+    await expectText(page, 'محادثة جديدة');
+    await page.screenshot({ path: `${SCREENSHOTS}/welcome-ar.png` });
+  });
+});
+
+it('document.title follows the conversation', async () => {
+  const { page } = await arrive();
+  await converse(page, 'A title of its own', 'Sure thing');
+  await expect.poll(() => page.title()).toContain('A title of its own');
+});
