@@ -26,7 +26,12 @@ describe('an answer', () => {
     await expectText(page, 'Kitui had the least.');
     const readOrder = async () => {
       const text = await answer(page).innerText();
-      const parts = ['Reasoning', 'First I look it up.', 'Used “show chart”', 'Kitui had the least.'];
+      const parts = [
+        'Reasoning',
+        'First I look it up.',
+        'Used “show chart”',
+        'Kitui had the least.',
+      ];
       return parts.map((part) => text.indexOf(part));
     };
     const order = await readOrder();

@@ -13,7 +13,9 @@ const read = (file: string) => readFileSync(join(DIST, file));
 
 it(`the first load of the page is at most ${MAX_BYTES} bytes, compressed`, () => {
   const html = read('index.html').toString();
-  const files = [...html.matchAll(/(?:src|href)="\.\/([^"]+\.(?:js|css))"/g)].map(([, file = '']) => file);
+  const files = [...html.matchAll(/(?:src|href)="\.\/([^"]+\.(?:js|css))"/g)].map(
+    ([, file = '']) => file,
+  );
   expect(files.length).toBeGreaterThan(1);
   const bytes = ['index.html', ...files].map((file) => gzipSync(read(file)).length);
   expect(bytes.reduce((sum, each) => sum + each)).toBeLessThanOrEqual(MAX_BYTES);

@@ -106,10 +106,7 @@ function toQuestion({
 }
 
 /** The server stores a question before it sends the run id. */
-function getQuestionStatus(
-  live: LiveTurn | undefined,
-  isWaiting: boolean,
-): ChatMessage['status'] {
+function getQuestionStatus(live: LiveTurn | undefined, isWaiting: boolean): ChatMessage['status'] {
   if (live?.turn.runId) return isWaiting ? 'waiting' : 'stored';
   return live?.phase === 'lost' ? 'failed' : 'sending';
 }

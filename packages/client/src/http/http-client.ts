@@ -122,12 +122,15 @@ const fetchWithProgress =
     new Promise((resolve, reject) => {
       const request = new XMLHttpRequest();
       request.open(method, String(url));
-      for (const [name, value] of Object.entries(headers ?? {})) request.setRequestHeader(name, value);
+      for (const [name, value] of Object.entries(headers ?? {}))
+        request.setRequestHeader(name, value);
       request.upload.onprogress = ({ loaded, total }) => onProgress(total ? loaded / total : 0);
       request.onload = () => {
         const { status, responseText } = request;
         const wait = request.getResponseHeader('retry-after');
-        resolve(new Response(responseText, { status, headers: wait ? { 'retry-after': wait } : {} }));
+        resolve(
+          new Response(responseText, { status, headers: wait ? { 'retry-after': wait } : {} }),
+        );
       };
       request.onerror = () => reject(new TypeError('The upload failed'));
       request.onabort = () => reject(signal?.reason);

@@ -75,10 +75,7 @@ export function useSessions({ pageSize = 20, onChange }: UseSessionsOptions = {}
 const REFRESH_DELAY_MS = 250;
 
 /** Loads the list again when any client of the user has changed it. */
-function useChanges(
-  refresh: () => Promise<void>,
-  onChange: UseSessionsOptions['onChange'],
-): void {
+function useChanges(refresh: () => Promise<void>, onChange: UseSessionsOptions['onChange']): void {
   const { sessions } = useOracle();
   const latest = useRef({ refresh, onChange });
   useEffect(() => {

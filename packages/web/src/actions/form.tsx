@@ -98,7 +98,13 @@ interface FieldInputProps {
 function FieldInput({ id, field: { kind, choices }, value, onChange }: FieldInputProps) {
   if (kind === 'choice') {
     return (
-      <select className="input" id={id} required value={value} onChange={({ target }) => onChange(target.value)}>
+      <select
+        className="input"
+        id={id}
+        required
+        value={value}
+        onChange={({ target }) => onChange(target.value)}
+      >
         <option value="" disabled>
           {t('chat.form.choose')}
         </option>

@@ -71,7 +71,9 @@ export function ArgumentFields({ schema, args, onChange }: ArgumentFieldsProps) 
             value={args[name]}
             onChange={(value) => {
               const { [name]: _, ...rest } = args;
-              onChange(value === undefined ? rest : { ...args, [name]: value as JsonObject[string] });
+              onChange(
+                value === undefined ? rest : { ...args, [name]: value as JsonObject[string] },
+              );
             }}
           />
           {properties[name]?.description && (

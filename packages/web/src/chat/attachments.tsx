@@ -148,7 +148,11 @@ function Thumb({ file }: { readonly file: AttachedFile }) {
 const MAX_PICTURE_BYTES = 20_000_000;
 
 /** An image of the user, which only a signed request can read. */
-function Picture({ file: { fileId = '', filename = '', size = 0 } }: { readonly file: AttachedFile }) {
+function Picture({
+  file: { fileId = '', filename = '', size = 0 },
+}: {
+  readonly file: AttachedFile;
+}) {
   const { files } = useOracle();
   const [url, setUrl] = useState<string>();
   useEffect(() => {

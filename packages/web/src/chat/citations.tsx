@@ -83,7 +83,13 @@ function SourceLink({ citation, className, hasIcon }: SourceLinkProps) {
     );
   }
   return (
-    <a className={className} href={url} target="_blank" rel="noreferrer noopener nofollow" {...title}>
+    <a
+      className={className}
+      href={url}
+      target="_blank"
+      rel="noreferrer noopener nofollow"
+      {...title}
+    >
       {content}
     </a>
   );

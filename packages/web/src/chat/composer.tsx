@@ -66,7 +66,12 @@ export function Composer(props: ComposerProps) {
     <div className="dock">
       <div className="dock-in">
         {children}
-        <form className="composer" aria-label={t('chat.composer')} action={send} onPaste={pasteFiles}>
+        <form
+          className="composer"
+          aria-label={t('chat.composer')}
+          action={send}
+          onPaste={pasteFiles}
+        >
           {edit && <EditLine onCancel={cancelEdit} />}
           <DraftFiles
             files={files}

@@ -33,4 +33,7 @@ export function toMarkdown(title: string, messages: readonly Message[]): string 
 
 /** Without characters that file systems do not allow. */
 const toFileName = (title: string): string =>
-  title.replace(/[\\/:*?"<>|\p{Cc}]+/gu, ' ').trim().slice(0, 80) || 'conversation';
+  title
+    .replace(/[\\/:*?"<>|\p{Cc}]+/gu, ' ')
+    .trim()
+    .slice(0, 80) || 'conversation';

@@ -26,7 +26,10 @@ export function useNotification(title: string, isBusy: boolean, { messages }: Us
       const isLong = performance.now() - (startedAt.current ?? 0) >= LONG_MS;
       const answer = latest.current.at(-1)?.content ?? '';
       if (isLong && document.hidden && Notification.permission === 'granted')
-        new Notification(title || t('chat.answer'), { body: answer.slice(0, MAX_BODY), tag: title });
+        new Notification(title || t('chat.answer'), {
+          body: answer.slice(0, MAX_BODY),
+          tag: title,
+        });
     };
   }, [isBusy, title]);
 }

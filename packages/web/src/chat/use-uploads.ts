@@ -60,7 +60,9 @@ export function useUploads(attached: number, onDone: (file: Attachment) => void)
     const room = MAX_FILES - attached - uploads.length;
     const added = files.map((file, index): Upload => {
       const base = { id: crypto.randomUUID(), file, progress: 0 };
-      return index < room ? base : { ...base, error: t('chat.files.tooMany', { count: MAX_FILES }) };
+      return index < room
+        ? base
+        : { ...base, error: t('chat.files.tooMany', { count: MAX_FILES }) };
     });
     setUploads((all) => [...all, ...added]);
     for (const each of added) if (!each.error) void upload(each);

@@ -48,17 +48,17 @@ function Code({ language, code }: { readonly language: string; readonly code: st
 
 /** A formula as MathML, or its source until it can be displayed. */
 export function Formula({ tex, isBlock = false }: { readonly tex: string; isBlock?: boolean }) {
-  const html = useLoaded(async () => (await import('./formula.js')).toMathMl(tex, isBlock), [
-    tex,
-    isBlock,
-  ]);
+  const html = useLoaded(
+    async () => (await import('./formula.js')).toMathMl(tex, isBlock),
+    [tex, isBlock],
+  );
   if (html === undefined) return <code dir="ltr">{tex}</code>;
   const Element = isBlock ? 'div' : 'span';
   return (
     <Element
       className={isBlock ? 'math' : undefined}
       dir="ltr"
-      // biome-ignore lint/security/noDangerouslySetInnerHtml: KaTeX creates it from TeX and escapes all text.
+      // KaTeX creates it from TeX and escapes all text.
       dangerouslySetInnerHTML={{ __html: html }}
     />
   );
@@ -112,7 +112,6 @@ function useLoaded<T>(
     return () => {
       isCurrent = false;
     };
-    // biome-ignore lint/correctness/useExhaustiveDependencies: `inputs` are what `load` reads.
   }, inputs);
   return value;
 }

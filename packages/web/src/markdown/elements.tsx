@@ -1,4 +1,11 @@
-import { Children, isValidElement, type ReactElement, type ReactNode, useRef, useState } from 'react';
+import {
+  Children,
+  isValidElement,
+  type ReactElement,
+  type ReactNode,
+  useRef,
+  useState,
+} from 'react';
 import { t } from '../i18n/i18n.js';
 import { Icon } from '../ui/icon.js';
 import { showToast } from '../ui/toasts.js';
@@ -68,11 +75,11 @@ export function Table({ children }: { readonly children?: ReactNode }) {
         )}
       </div>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard. */}
-      <div className="table-wrap" tabIndex={0} role="region" aria-label={t('chat.table')}>
+      <section className="table-wrap" tabIndex={0} aria-label={t('chat.table')}>
         <table ref={table} className="table">
           {children}
         </table>
-      </div>
+      </section>
     </div>
   );
 }
@@ -97,6 +104,7 @@ export function TaskItem({ children }: { readonly children?: ReactNode }) {
     isValidElement(part) && ['ul', 'ol'].includes(String((part as ReactElement).type));
   return (
     <li className="task-list-item">
+      {/* biome-ignore lint/a11y/noLabelWithoutControl: the box is one of the parts. */}
       <label>{parts.filter((part) => !isList(part))}</label>
       {parts.filter(isList)}
     </li>

@@ -1,4 +1,4 @@
-import { useOracle, useSearch } from '@sibyl/client/react';
+import { useSearch } from '@sibyl/client/react';
 import { type KeyboardEvent, useDeferredValue, useId, useMemo, useRef, useState } from 'react';
 import { t } from '../i18n/i18n.js';
 import { Dialog } from '../ui/dialog.js';
@@ -32,7 +32,7 @@ export function Palette({ commands, recent, onClose }: PaletteProps) {
   const [index, setIndex] = useState(0);
   const listId = useId();
   const { items, isLoading } = useFound(text, commands, recent);
-  const list = useRef<HTMLUListElement>(null);
+  const list = useRef<HTMLDivElement>(null);
   const selected = Math.min(index, items.length - 1);
   const choose = (item: Found | undefined) => {
     if (!item) return;
@@ -59,7 +59,6 @@ export function Palette({ commands, recent, onClose }: PaletteProps) {
       <div className="palette-in">
         <Icon name="search" />
         <input
-          // biome-ignore lint/a11y/noAutofocus: the user just opened the search.
           autoFocus
           role="combobox"
           aria-expanded="true"
@@ -77,7 +76,13 @@ export function Palette({ commands, recent, onClose }: PaletteProps) {
         />
         <kbd>Esc</kbd>
       </div>
-      <ul ref={list} id={listId} className="palette-list" role="listbox" aria-label={t('chat.search.results')}>
+      <div
+        ref={list}
+        id={listId}
+        className="palette-list"
+        role="listbox"
+        aria-label={t('chat.search.results')}
+      >
         {items.map((item, position) => (
           <Row
             key={item.key}
@@ -88,7 +93,7 @@ export function Palette({ commands, recent, onClose }: PaletteProps) {
             onChoose={() => choose(item)}
           />
         ))}
-      </ul>
+      </div>
       {items.length === 0 && (
         <p className="empty" role="status">
           {t(isLoading ? 'chat.loading' : 'chat.search.nothing')}
@@ -99,8 +104,11 @@ export function Palette({ commands, recent, onClose }: PaletteProps) {
 }
 
 /** Conversations first, then commands. */
-function useFound(text: string, commands: PaletteProps['commands'], recent: PaletteProps['recent']) {
-  useOracle();
+function useFound(
+  text: string,
+  commands: PaletteProps['commands'],
+  recent: PaletteProps['recent'],
+) {
   const deferred = useDeferredValue(text);
   const { results, isLoading } = useSearch(deferred, { limit: 12 });
   const items = useMemo(() => {
@@ -112,8 +120,7 @@ function useFound(text: string, commands: PaletteProps['commands'], recent: Pale
           icon: 'chat',
           label: title,
           ...(messageId && { hint: snippet, highlights }),
-          run: () =>
-            go({ name: 'conversation', sessionId, ...(messageId && { messageId }) }),
+          run: () => go({ name: 'conversation', sessionId, ...(messageId && { messageId }) }),
         }))
       : recent.slice(0, MAX_RECENT).map(({ sessionId, title }) => ({
           key: sessionId,
@@ -143,13 +150,13 @@ function Row({ id, item, isFirst, isSelected, onChoose }: RowProps) {
   return (
     <>
       {isFirst && (
-        <li className="side-group" role="presentation">
+        <div className="side-group" role="presentation">
           {group}
-        </li>
+        </div>
       )}
       {/* biome-ignore lint/a11y/useKeyWithClickEvents: the input handles the keys, as in every combobox. */}
       {/* biome-ignore lint/a11y/useFocusableInteractive: focus stays in the input, as in every combobox. */}
-      <li id={id} className="pop-item" role="option" aria-selected={isSelected} onClick={onChoose}>
+      <div id={id} className="pop-item" role="option" aria-selected={isSelected} onClick={onChoose}>
         <Icon name={icon} />
         <span className="grow clip" dir="auto">
           {label}
@@ -160,7 +167,7 @@ function Row({ id, item, isFirst, isSelected, onChoose }: RowProps) {
           )}
         </span>
         {keys && <kbd>{keys}</kbd>}
-      </li>
+      </div>
     </>
   );
 }

@@ -92,7 +92,11 @@ function SideLinks({ page, sessions: { sessions } }: SideLinksProps) {
       <Icon name={icon} />
       <span className="grow">{t(label)}</span>
       {id === 'approvals' && waiting > 0 && (
-        <span className="count" role="img" aria-label={t('chat.approvals.waiting', { count: waiting })}>
+        <span
+          className="count"
+          role="img"
+          aria-label={t('chat.approvals.waiting', { count: waiting })}
+        >
           {waiting}
         </span>
       )}

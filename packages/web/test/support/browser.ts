@@ -26,6 +26,7 @@ export interface VisitOptions {
   readonly height?: number;
   readonly colorScheme?: 'light' | 'dark';
   readonly locale?: string;
+  readonly contrast?: 'more';
 }
 
 export interface Browsing {
@@ -42,9 +43,10 @@ export function useBrowser(): Browsing {
   });
   afterAll(() => browser?.close());
   return {
-    async visit({ width = 1200, height = 800, colorScheme = 'light', locale = 'en-US' } = {}) {
+    async visit({ width = 1200, height = 800, ...options } = {}) {
+      const defaults = { colorScheme: 'light', locale: 'en-US' } as const;
       const viewport = { width, height };
-      const context = await browser.newContext({ viewport, colorScheme, locale });
+      const context = await browser.newContext({ ...defaults, ...options, viewport });
       await context.grantPermissions(['clipboard-read', 'clipboard-write']);
       const consoleErrors: string[] = [];
       return { context, consoleErrors, page: await openTab(context, consoleErrors) };
