@@ -180,7 +180,7 @@ describe('versions of messages', () => {
     await expectText(page, 'Answer to the edit');
     await expect.poll(() => page.getByText('First answer').count()).toBe(0);
     await page.getByRole('button', { name: 'Previous version' }).click();
-    await expectText(page, 'First answer');
+    await expectText(page, 'Second answer');
   });
 
   it('a queued message can be withdrawn', async () => {

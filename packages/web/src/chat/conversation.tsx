@@ -12,7 +12,7 @@ import { Menu } from '../ui/menu.js';
 import { showToast } from '../ui/toasts.js';
 import { ApprovalCard } from './approval-card.js';
 import { Composer } from './composer.js';
-import { type DraftState, mergeDraft, useDraft } from './drafts.js';
+import { type DraftState, focusBox, mergeDraft, useDraft } from './drafts.js';
 import { exportSession } from './export-session.js';
 import { type MessageActions, MessageActionsContext } from './message-actions.js';
 import { MessageList } from './message-list.js';
@@ -180,6 +180,7 @@ function Queue({ chat, draft }: { readonly chat: UseChat; readonly draft: DraftS
         onClick={() => {
           void chat.withdraw(requestId);
           draft.change(mergeDraft(draft.draft, content, [...attachments]));
+          focusBox();
         }}
       />
       <button

@@ -81,3 +81,7 @@ export function mergeDraft(
   }));
   return { text: [message, text].filter(Boolean).join('\n\n'), files: [...returned, ...files] };
 }
+
+/** Moves focus to the box, after a message was put back into it. */
+export const focusBox = (): void =>
+  document.querySelector<HTMLTextAreaElement>('.composer textarea')?.focus();

@@ -15,6 +15,8 @@ export interface SendFailure {
 export interface UnsentMessage {
   /** The server accepts a message with this id only once. */
   readonly requestId: string;
+  /** The tab that sends it. */
+  readonly tab: string;
   /** Absent until its conversation exists. */
   readonly sessionId?: string;
   readonly message: OutgoingMessage;
@@ -23,6 +25,8 @@ export interface UnsentMessage {
   readonly failure?: SendFailure;
 }
 
+/** How often a tab looks for messages of tabs that were closed. */
+const ADOPT_MS = 5_000;
 const FIRST_DELAY_MS = 3_000;
 const MAX_DELAY_MS = 60_000;
 
@@ -33,9 +37,11 @@ const MAX_DELAY_MS = 60_000;
 export class Outbox {
   private readonly stored: StoredValue<readonly UnsentMessage[]>;
   private readonly client: OracleClient;
+  readonly tab = crypto.randomUUID();
   /** Messages that this tab is sending. */
   private readonly sending = new Set<string>();
   private timer: ReturnType<typeof setTimeout> | undefined;
+  private adoption: ReturnType<typeof setTimeout> | undefined;
   /** The conversation that is open in this tab, which sends its own messages. */
   private openSessionId: string | undefined;
   /** Called when the conversation of a message exists; opens it if the user is waiting for it. */
@@ -46,6 +52,9 @@ export class Outbox {
     this.stored = createStoredValue(`sibyl-outbox:${client.did}`, []);
     this.stored.subscribe(() => this.schedule());
     globalThis.addEventListener?.('online', () => this.retryAll());
+    // Held as long as the tab is open.
+    void navigator.locks?.request(toLockName(this.tab), () => new Promise(() => undefined));
+    void this.adopt();
     this.schedule();
   }
 
@@ -61,6 +70,7 @@ export class Outbox {
   add(message: OutgoingMessage, sessionId?: string): UnsentMessage {
     const unsent: UnsentMessage = {
       requestId: crypto.randomUUID(),
+      tab: this.tab,
       message,
       createdAt: new Date().toISOString(),
       attempts: 0,
@@ -104,7 +114,10 @@ export class Outbox {
   /** The next message of a conversation to send; marks it, so that it is not sent twice at a time. */
   takeNext(sessionId: string | undefined): UnsentMessage | undefined {
     const next = this.list.find(
-      (each) => each.sessionId === sessionId && (!each.failure || each.failure.retryAt),
+      (each) =>
+        each.tab === this.tab &&
+        each.sessionId === sessionId &&
+        (!each.failure || each.failure.retryAt),
     );
     // Those behind a message that is about to be sent wait for it, to stay in order.
     if (!next || next.failure || this.sending.has(next.requestId)) return undefined;
@@ -136,10 +149,25 @@ export class Outbox {
       const wait = Math.max(0, Math.min(...times) - Date.now());
       this.timer = setTimeout(() => this.retryDue(), wait);
     }
+    clearTimeout(this.adoption);
+    if (this.list.some(({ tab }) => tab !== this.tab))
+      this.adoption = setTimeout(() => void this.adopt(), ADOPT_MS);
     const sessionIds = new Set(this.list.map(({ sessionId }) => sessionId));
     for (const sessionId of sessionIds) {
       if (sessionId === undefined || sessionId !== this.openSessionId) void this.deliver(sessionId);
     }
+  }
+
+  /** Takes over the messages of tabs that were closed. */
+  private async adopt(): Promise<void> {
+    const { held = [] } = (await navigator.locks?.query()) ?? {};
+    const open = new Set(held.map(({ name }) => name));
+    const isOrphan = ({ tab }: UnsentMessage) => tab !== this.tab && !open.has(toLockName(tab));
+    if (this.list.some(isOrphan))
+      this.stored.set(
+        this.list.map((each) => (isOrphan(each) ? { ...each, tab: this.tab } : each)),
+      );
+    else this.schedule();
   }
 
   private retryDue(): void {
@@ -158,9 +186,8 @@ export class Outbox {
     if (!unsent) return;
     const { requestId } = unsent;
     try {
-      await withLock(`sibyl-outbox:${requestId}`, () =>
-        sessionId === undefined ? this.startSession(unsent) : this.sendTo(sessionId, unsent),
-      );
+      if (sessionId === undefined) await this.startSession(unsent);
+      else await this.sendTo(sessionId, unsent);
     } catch (error) {
       this.fail(requestId, error);
     }
@@ -168,9 +195,6 @@ export class Outbox {
 
   private async startSession(unsent: UnsentMessage): Promise<void> {
     const { requestId } = unsent;
-    // Another tab may have started it.
-    const current = this.list.find((each) => each.requestId === requestId);
-    if (!current || current.sessionId !== undefined) return;
     const { sessionId } = await this.client.sessions.create();
     this.sending.delete(requestId);
     // Before the outbox would send the message itself.
@@ -188,13 +212,9 @@ export class Outbox {
   }
 }
 
-/** One tab at a time, where the browser supports it. */
-async function withLock(name: string, work: () => Promise<void>): Promise<void> {
-  if (!navigator.locks) return work();
-  await navigator.locks.request(name, work);
-}
+const toLockName = (tab: string) => `sibyl-tab:${tab}`;
 
-export function toFailure(error: unknown, attempts: number): SendFailure {
+function toFailure(error: unknown, attempts: number): SendFailure {
   const { message } = error as Error;
   if (!(error instanceof OracleClientError)) return { kind: 'rejected', message };
   const { code, status = 0, retryAfterSeconds } = error;

@@ -3,6 +3,7 @@ import { t } from '../i18n/i18n.js';
 import { usePage } from '../page/page-context.js';
 import { Icon } from '../ui/icon.js';
 import { AttachmentList } from './attachments.js';
+import { focusBox } from './drafts.js';
 import type { SendFailure, UnsentMessage } from './outbox.js';
 import { useOnline } from './use-online.js';
 
@@ -28,6 +29,7 @@ export function UnsentView({ unsent, onEdit, onDiscard }: UnsentViewProps) {
   const edit = () => {
     discard();
     onEdit?.(unsent);
+    focusBox();
   };
   return (
     <article className="msg msg-user" aria-label={t('chat.you')} data-request={requestId}>

@@ -8,7 +8,15 @@ import type { UnsentMessage } from './outbox.js';
 export function useUnsent(sessionId: string | undefined): readonly UnsentMessage[] {
   const { outbox } = usePage();
   const list = useSyncExternalStore(outbox.subscribe, outbox.getList);
-  return useMemo(() => list.filter((each) => each.sessionId === sessionId), [list, sessionId]);
+  return useMemo(
+    () =>
+      list.filter(
+        // A conversation that another tab starts opens there.
+        (each) =>
+          each.sessionId === sessionId && (sessionId !== undefined || each.tab === outbox.tab),
+      ),
+    [list, sessionId, outbox],
+  );
 }
 
 const isAccepted = ({ type, status }: ChatMessage) =>
