@@ -1,27 +1,6 @@
 import type { JsonObject } from '@sibyl/client';
 import { formatNumber, t } from '../i18n/i18n.js';
-
-const MAX_POINTS = 100;
-
-export const chartSchema = {
-  type: 'object',
-  properties: {
-    title: { type: 'string' },
-    kind: { type: 'string', enum: ['bar', 'line'] },
-    unit: { type: 'string' },
-    points: {
-      type: 'array',
-      minItems: 1,
-      maxItems: MAX_POINTS,
-      items: {
-        type: 'object',
-        properties: { label: { type: 'string' }, value: { type: 'number' } },
-        required: ['label', 'value'],
-      },
-    },
-  },
-  required: ['title', 'kind', 'points'],
-} as const;
+import { MAX_POINTS } from './schemas.js';
 
 interface Point {
   readonly label: string;
@@ -56,7 +35,7 @@ const MARGIN = { top: 16, right: 16, bottom: 44, left: 56 };
 const MAX_LABELS = 12;
 
 /** Draws the points; screen readers get them as a list. */
-export function Chart({ title, kind, unit, points }: ChartData) {
+function Chart({ title, kind, unit, points }: ChartData) {
   const scale = createScale(points);
   const every = Math.ceil(points.length / MAX_LABELS);
   return (
@@ -175,3 +154,8 @@ function Line({ points, scale }: { readonly points: readonly Point[]; readonly s
 
 const describeChart = (title: string, unit: string, points: readonly Point[]) =>
   `${title}: ${points.map(({ label, value }) => `${label} ${value}${unit && ` ${unit}`}`).join(', ')}`;
+
+/** A chart of the arguments that a model sent. */
+export const ChartView = ({ args }: { readonly args: JsonObject }) => (
+  <Chart {...readChart(args)} />
+);

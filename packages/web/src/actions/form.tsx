@@ -3,29 +3,6 @@ import { type FormEvent, use, useState } from 'react';
 import { t } from '../i18n/i18n.js';
 import { SendContext } from '../page/page-context.js';
 
-export const formSchema = {
-  type: 'object',
-  properties: {
-    title: { type: 'string' },
-    fields: {
-      type: 'array',
-      minItems: 1,
-      maxItems: 20,
-      items: {
-        type: 'object',
-        properties: {
-          name: { type: 'string' },
-          label: { type: 'string' },
-          kind: { type: 'string', enum: ['text', 'number', 'date', 'choice'] },
-          choices: { type: 'array', items: { type: 'string' }, maxItems: 50 },
-        },
-        required: ['name', 'label', 'kind'],
-      },
-    },
-  },
-  required: ['title', 'fields'],
-} as const;
-
 interface Field {
   readonly name: string;
   readonly label: string;
@@ -55,7 +32,7 @@ export function readForm({ title, fields }: JsonObject): FormData {
 const isText = (value: unknown): value is string => typeof value === 'string';
 
 /** A form whose values become the user's next message. */
-export function FormView({ id, title, fields }: FormData & { readonly id: string }) {
+function FormView({ id, title, fields }: FormData & { readonly id: string }) {
   const send = use(SendContext);
   const [values, setValues] = useState<Readonly<Record<string, string>>>({});
   const [isSent, setSent] = useState(false);
@@ -126,3 +103,12 @@ function FieldInput({ id, field: { kind, choices }, value, onChange }: FieldInpu
     />
   );
 }
+
+/** A form of the arguments that a model sent. */
+export const FormActionView = ({
+  id,
+  args,
+}: {
+  readonly id: string;
+  readonly args: JsonObject;
+}) => <FormView id={id} {...readForm(args)} />;

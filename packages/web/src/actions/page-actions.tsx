@@ -1,8 +1,12 @@
 import { useAction, useBrowserTool } from '@sibyl/client/react';
+import { lazy, Suspense } from 'react';
 import { chooseTheme, type Theme } from '../page/theme.js';
-import { Chart, chartSchema, readChart } from './chart.js';
-import { FormView, formSchema, readForm } from './form.js';
-import { readTable, TableView, tableSchema } from './table.js';
+import { chartSchema, formSchema, tableSchema } from './schemas.js';
+
+// Loaded with the first call.
+const ChartView = lazy(async () => ({ default: (await import('./chart.js')).ChartView }));
+const TableView = lazy(async () => ({ default: (await import('./table.js')).TableActionView }));
+const FormView = lazy(async () => ({ default: (await import('./form.js')).FormActionView }));
 
 /** The page's tools and actions for the agent. */
 export function PageActions() {
@@ -24,25 +28,37 @@ export function PageActions() {
     name: 'show_table',
     description: 'Shows rows in a table. Use it for data with more than a few rows or columns.',
     schema: tableSchema,
-    run: (args) => confirmShown(readTable(args)),
-    render: ({ args }) => <TableView {...readTable(args)} />,
+    run: confirmShown,
+    render: ({ args }) => (
+      <Suspense>
+        <TableView args={args} />
+      </Suspense>
+    ),
   });
   useAction({
     name: 'show_chart',
     description: 'Shows numbers as a bar or line chart. Use it to compare values or show a trend.',
     schema: chartSchema,
-    run: (args) => confirmShown(readChart(args)),
-    render: ({ args }) => <Chart {...readChart(args)} />,
+    run: confirmShown,
+    render: ({ args }) => (
+      <Suspense>
+        <ChartView args={args} />
+      </Suspense>
+    ),
   });
   useAction({
     name: 'show_form',
     description:
       "Shows a form. The user's input arrives as their next message, so end your answer after showing it.",
     schema: formSchema,
-    run: (args) => confirmShown(readForm(args)),
-    render: ({ args, toolCallId }) => <FormView id={toolCallId} {...readForm(args)} />,
+    run: confirmShown,
+    render: ({ args, toolCallId }) => (
+      <Suspense>
+        <FormView id={toolCallId} args={args} />
+      </Suspense>
+    ),
   });
   return null;
 }
 
-const confirmShown = (_: unknown) => ({ shown: true });
+const confirmShown = () => ({ shown: true });

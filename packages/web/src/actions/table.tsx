@@ -1,20 +1,6 @@
 import type { JsonObject } from '@sibyl/client';
 import { Table as DataTable } from '../markdown/elements.js';
 
-export const tableSchema = {
-  type: 'object',
-  properties: {
-    title: { type: 'string' },
-    columns: { type: 'array', items: { type: 'string' }, minItems: 1, maxItems: 20 },
-    rows: {
-      type: 'array',
-      maxItems: 500,
-      items: { type: 'array', items: { type: ['string', 'number', 'boolean', 'null'] } },
-    },
-  },
-  required: ['columns', 'rows'],
-} as const;
-
 interface Table {
   readonly title: string;
   readonly columns: readonly string[];
@@ -38,7 +24,7 @@ const toCell = (value: unknown): string =>
       ? JSON.stringify(value)
       : String(value);
 
-export function TableView({ title, columns, rows }: Table) {
+function TableView({ title, columns, rows }: Table) {
   return (
     <figure>
       {title && <figcaption className="strong">{title}</figcaption>}
@@ -65,3 +51,8 @@ export function TableView({ title, columns, rows }: Table) {
     </figure>
   );
 }
+
+/** A table of the arguments that a model sent. */
+export const TableActionView = ({ args }: { readonly args: JsonObject }) => (
+  <TableView {...readTable(args)} />
+);

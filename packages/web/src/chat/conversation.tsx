@@ -10,10 +10,8 @@ import { Dialog } from '../ui/dialog.js';
 import { Icon, IconButton } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
 import { showToast } from '../ui/toasts.js';
-import { ApprovalCard } from './approval-card.js';
 import { Composer } from './composer.js';
 import { type DraftState, focusBox, mergeDraft, useDraft } from './drafts.js';
-import { exportSession } from './export-session.js';
 import { type MessageActions, MessageActionsContext } from './message-actions.js';
 import { MessageList } from './message-list.js';
 import type { OutgoingMessage, UnsentMessage } from './outbox.js';
@@ -63,13 +61,14 @@ export function Conversation({ sessionId, title = '' }: ConversationProps) {
             onEditUnsent={editUnsent}
             isPaused={approvals.approvals.length > 0}
             after={approvals.approvals.map((approval) => (
-              <ApprovalCard
-                key={approval.id}
-                approval={approval}
-                approve={approvals.approve}
-                deny={approvals.deny}
-                onDecided={() => void chat.refresh()}
-              />
+              <Suspense key={approval.id}>
+                <ApprovalCard
+                  approval={approval}
+                  approve={approvals.approve}
+                  deny={approvals.deny}
+                  onDecided={() => void chat.refresh()}
+                />
+              </Suspense>
             ))}
             dock={(jump) => (
               <Composer
@@ -101,6 +100,10 @@ function useSessionApprovals(sessionId: string, { status }: UseChat) {
   return approvals;
 }
 
+const ApprovalCard = lazy(async () => ({
+  default: (await import('./approval-card.js')).ApprovalCard,
+}));
+
 // For developers, therefore on demand.
 const EventsPanel = lazy(async () => ({
   default: (await import('../panels/events-panel.js')).EventsPanel,
@@ -108,10 +111,14 @@ const EventsPanel = lazy(async () => ({
 
 function ConversationMenu({ sessionId, title }: { readonly sessionId: string; title: string }) {
   const client = useOracle();
-  const save = () =>
-    exportSession(client, { sessionId, title }).catch(({ message }: Error) =>
-      showToast({ text: message }),
-    );
+  const save = async () => {
+    try {
+      const { exportSession } = await import('./export-session.js');
+      await exportSession(client, { sessionId, title });
+    } catch (error) {
+      showToast({ text: (error as Error).message });
+    }
+  };
   const [isOpen, setOpen] = useState(false);
   return (
     <>

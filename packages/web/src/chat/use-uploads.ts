@@ -3,7 +3,6 @@ import { useOracle } from '@sibyl/client/react';
 import { useEffect, useRef, useState } from 'react';
 import { t } from '../i18n/i18n.js';
 import { usePage } from '../page/page-context.js';
-import { readMatrixSession, uploadFile } from '../panels/matrix-panel.js';
 
 /** The most files of one message. */
 const MAX_FILES = 10;
@@ -42,12 +41,11 @@ export function useUploads(attached: number, onDone: (file: Attachment) => void)
   const upload = async ({ id, file }: Upload) => {
     const cancel = new AbortController();
     cancels.current.set(id, cancel);
-    const matrix = readMatrixSession(settings.matrixBaseUrl);
     try {
       const onProgress = (progress: number) => change(id, { progress });
-      const stored = matrix
-        ? await uploadFile(matrix, file)
-        : await uploadTo(client, file, { signal: cancel.signal, onProgress });
+      const stored =
+        (await uploadToMatrix(settings.matrixBaseUrl, file)) ??
+        (await uploadTo(client, file, { signal: cancel.signal, onProgress }));
       done.current(stored);
       drop(id);
     } catch (error) {
@@ -73,6 +71,17 @@ export function useUploads(attached: number, onDone: (file: Attachment) => void)
   };
   const isUploading = uploads.some(({ error }) => !error);
   return { uploads, isUploading, add, remove };
+}
+
+/** Undefined without a homeserver on which the user is signed in. */
+async function uploadToMatrix(
+  homeServer: string | undefined,
+  file: File,
+): Promise<Attachment | undefined> {
+  if (!homeServer) return undefined;
+  const { readMatrixSession, uploadFile } = await import('../panels/matrix-panel.js');
+  const matrix = readMatrixSession(homeServer);
+  return matrix && uploadFile(matrix, file);
 }
 
 async function uploadTo(

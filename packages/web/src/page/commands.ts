@@ -1,5 +1,5 @@
 import { useEffect, useRef } from 'react';
-import { type TextKey, t } from '../i18n/i18n.js';
+import { t } from '../i18n/i18n.js';
 import { screens } from '../settings/screens.js';
 import type { IconName } from '../ui/icon.js';
 import type { PageValues } from './page-context.js';
@@ -19,7 +19,7 @@ interface CommandDeps {
   onToggleSidebar(): void;
 }
 
-const isMac = /Mac|iPhone|iPad/.test(navigator.platform);
+export const isMac = /Mac|iPhone|iPad/.test(navigator.platform);
 /** How the key is written on this keyboard. */
 const MOD = isMac ? '⌘' : 'Ctrl+';
 const SHIFT = isMac ? '⇧' : 'Shift+';
@@ -51,19 +51,6 @@ export function listCommands({ page, onHelp, onToggleSidebar }: CommandDeps): Co
     { label: t('chat.shortcuts'), icon: 'words', keys: keyNames.help, run: onHelp },
   ];
 }
-
-/** The help sheet: what it does, and its keys. */
-export const shortcuts: readonly (readonly [TextKey, readonly string[]])[] = [
-  ['chat.send', ['↵']],
-  ['chat.newLine', [isMac ? '⇧' : 'Shift', '↵']],
-  ['chat.stopAnswer', ['Esc']],
-  ['chat.editLast', ['↑']],
-  ['chat.search', [isMac ? '⌘' : 'Ctrl', 'K']],
-  ['chat.newConversation', isMac ? ['⌘', '⇧', 'O'] : ['Ctrl', 'Shift', 'O']],
-  ['chat.sidebar.toggle', [isMac ? '⌘' : 'Ctrl', 'B']],
-  ['chat.rename', ['F2']],
-  ['chat.shortcuts', ['?']],
-];
 
 interface KeyActions {
   search(): void;

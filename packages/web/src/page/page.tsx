@@ -4,7 +4,7 @@ import { PageActions } from '../actions/page-actions.js';
 import { Conversation } from '../chat/conversation.js';
 import { Welcome } from '../chat/welcome.js';
 import { t } from '../i18n/i18n.js';
-import { findScreen, SettingsView } from '../settings/settings-screen.js';
+import { screens } from '../settings/screens.js';
 import { Toasts } from '../ui/toasts.js';
 import { listCommands, useGlobalKeys } from './commands.js';
 import { Head, SidebarContext } from './head.js';
@@ -13,7 +13,12 @@ import { go, type Route, useRoute } from './router.js';
 import { SessionChangesContext, useCreateSessionChanges } from './session-changes.js';
 import { Sidebar } from './sidebar.js';
 
+const findScreen = (id: string) => screens.find((each) => each.id === id);
+
 // Loaded when the user opens them.
+const SettingsView = lazy(async () => ({
+  default: (await import('../settings/settings-screen.js')).SettingsView,
+}));
 const Palette = lazy(async () => ({ default: (await import('./palette.js')).Palette }));
 const Shortcuts = lazy(async () => ({ default: (await import('./shortcuts.js')).Shortcuts }));
 
@@ -118,7 +123,9 @@ function SettingsPage({ id }: { readonly id: string }) {
       <Head title={screen ? t(screen.label) : ''} isPage />
       <div className="scroll">
         <div className="page">
-          <SettingsView id={id} />
+          <Suspense>
+            <SettingsView id={id} />
+          </Suspense>
         </div>
       </div>
     </>

@@ -2,7 +2,6 @@ import type { Session } from '@sibyl/client';
 import { type UseSessions, useOracle } from '@sibyl/client/react';
 import { type FormEvent, useEffect, useRef, useState } from 'react';
 import { formatDateTime } from '../i18n/format.js';
-import { exportSession } from '../chat/export-session.js';
 import { t } from '../i18n/i18n.js';
 import { Icon, IconButton } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
@@ -23,6 +22,10 @@ export function SessionList({ sessions, current }: SessionListProps) {
   const shown = sessions.sessions.filter(({ sessionId }) => !deleted.has(sessionId));
   const [error, setError] = useState<string>();
   const client = useOracle();
+  const save = async (session: Session) => {
+    const { exportSession } = await import('../chat/export-session.js');
+    await exportSession(client, session);
+  };
   const attempt = (work: Promise<void>) => {
     setError(undefined);
     return work.catch(({ message }: Error) => setError(message));
@@ -39,7 +42,7 @@ export function SessionList({ sessions, current }: SessionListProps) {
     <div className="side-list">
       {groupSessions(shown, pins).map(({ label, items }: SessionGroup) => (
         <section key={label} aria-label={t(label)}>
-          <h3 className="side-group">{t(label)}</h3>
+          <h2 className="side-group">{t(label)}</h2>
           <ul>
             {items.map((session) => (
               <SessionRow
@@ -49,7 +52,7 @@ export function SessionList({ sessions, current }: SessionListProps) {
                 isPinned={pins.has(session.sessionId)}
                 onPin={() => togglePin(session.sessionId)}
                 onRename={(title) => attempt(sessions.rename(session.sessionId, title))}
-                onExport={() => attempt(exportSession(client, session))}
+                onExport={() => attempt(save(session))}
                 onRemove={() => remove(session)}
               />
             ))}

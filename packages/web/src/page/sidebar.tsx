@@ -128,6 +128,7 @@ function Me({ page, onHelp }: { readonly page: PageValues; readonly onHelp: () =
   return (
     <Menu
       className="me"
+      hasText
       label={t('chat.menu.you', { name })}
       groups={[
         links,
@@ -145,7 +146,10 @@ function Me({ page, onHelp }: { readonly page: PageValues; readonly onHelp: () =
         {[...name][0]?.toUpperCase()}
       </span>
       <span className="grow">
-        <span className="strong">{name}</span>
+        <span className="vh">{t('chat.menu.you', { name })}</span>
+        <span className="strong" aria-hidden="true">
+          {name}
+        </span>
         <br />
         <span className={needsBackup ? 'small is-warning' : 'small quiet'}>
           {needsBackup ? t('chat.key.noBackup') : shorten(page.signer.did)}

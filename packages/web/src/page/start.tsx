@@ -10,7 +10,6 @@ import { OracleProvider } from '@sibyl/client/react';
 import { type ReactNode, useEffect, useState } from 'react';
 import { Outbox } from '../chat/outbox.js';
 import { t, useLanguage } from '../i18n/i18n.js';
-import { readMatrixSession } from '../panels/matrix-panel.js';
 import { Page } from './page.js';
 import { PageContext, type PageSettings } from './page-context.js';
 
@@ -26,7 +25,7 @@ interface OpenedPage {
 async function open(invitation: string | undefined): Promise<OpenedPage> {
   const signer = await openBrowserSigner();
   const settings = await loadPageSettings();
-  const matrix = readMatrixSession(settings.matrixBaseUrl);
+  const matrix = await loadMatrixSession(settings.matrixBaseUrl);
   const client = createOracleClient({ url: getOracleUrl(), signer, ...(matrix && { matrix }) });
   const card = await client.card();
   const accessError = await checkAccess(client, invitation);
@@ -147,6 +146,12 @@ const ACCESS_CODES: ReadonlySet<string> = new Set([
   'invitation_expired',
   'validation_failed',
 ]);
+
+/** Only some oracles have a homeserver. */
+async function loadMatrixSession(homeServer: string | undefined) {
+  if (!homeServer) return undefined;
+  return (await import('../panels/matrix-panel.js')).readMatrixSession(homeServer);
+}
 
 /** The oracle serves this page one folder below its own address. */
 const getOracleUrl = (): string => new URL('..', location.href.split('#')[0]).href;

@@ -2,7 +2,7 @@ import { type ComponentType, useEffect, useState } from 'react';
 import { loadArea, t } from '../i18n/i18n.js';
 import { type SettingsScreen, screens } from './screens.js';
 
-export const findScreen = (id: string): SettingsScreen | undefined =>
+const findScreen = (id: string): SettingsScreen | undefined =>
   screens.find((each) => each.id === id);
 
 /** Loads a settings screen and its texts, then shows it. */

@@ -28,12 +28,15 @@ interface MenuProps {
   /** What the button shows. */
   readonly children: ReactNode;
   readonly className?: string;
+  /** Whether the button has a text, so that it needs no label. */
+  readonly hasText?: boolean;
   /** Shown below the items. */
   readonly footer?: ReactNode;
 }
 
 /** A button with a menu. Arrow keys move, Escape closes, focus returns to the button. */
-export function Menu({ label, groups, children, className = 'icon-btn', footer }: MenuProps) {
+export function Menu(props: MenuProps) {
+  const { label, groups, children, className = 'icon-btn', hasText, footer } = props;
   const [isOpen, setOpen] = useState(false);
   const button = useRef<HTMLButtonElement>(null);
   const close = () => {
@@ -48,7 +51,7 @@ export function Menu({ label, groups, children, className = 'icon-btn', footer }
         className={className}
         aria-haspopup="menu"
         aria-expanded={isOpen}
-        aria-label={label}
+        aria-label={hasText ? undefined : label}
         title={label}
         onClick={() => setOpen(!isOpen)}
       >
