@@ -9,6 +9,7 @@ import { CodeBlock, Formula } from './code-block.js';
 import { AskedImage, Table, TaskItem } from './elements.js';
 import { isRenderable, splitBlocks } from './markdown-blocks.js';
 import { normalizeMath } from './math.js';
+import '../styles/markdown.css';
 
 // A single dollar sign is more often money than math; `normalizeMath` decides.
 const MATH = [remarkMath, { singleDollarTextMath: false }] as const;
