@@ -12,8 +12,16 @@ export type ClientErrorCode =
   | 'signing_failed'
   /** The text or file is not a valid key. */
   | 'key_invalid'
-  /** The key was already exported or imported and cannot be exported again. */
+  /** An older version of the page exported the key, and it cannot be exported again. */
   | 'key_not_exportable'
+  /** The passphrase of a backup is wrong. */
+  | 'key_passphrase_wrong'
+  /** The passkey that protects the key was not confirmed. */
+  | 'key_locked'
+  /** Another tab removed the key. */
+  | 'key_not_found'
+  /** The key is in use or has no backup, so it is not removed. */
+  | 'key_in_use'
   /** The browser lacks a required feature; the message names it. */
   | 'unsupported_platform';
 

@@ -110,12 +110,7 @@ export type {
   Schedules,
   Sessions,
 } from './oracle-client.js';
-export {
-  type BrowserSigner,
-  type BrowserSignerOptions,
-  importBrowserKey,
-  openBrowserSigner,
-} from './signers/browser-signer.js';
+export { type BrowserSigner, openBrowserSigner } from './signers/browser-signer.js';
 export {
   createSigner,
   type DelegationRequest,

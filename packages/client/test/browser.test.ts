@@ -11,27 +11,16 @@ afterEach(async () => {
   await host?.close();
 });
 
-/** Opens the browser's key in the page. */
-const openKey = (page: Page) =>
-  page.evaluate(async () => {
-    const signer = await sibyl.openBrowserSigner();
-    return { did: signer.did, canExport: await signer.canExport() };
-  });
+/** The DID of the identity in use. */
+const openKey = (page: Page) => page.evaluate(async () => (await sibyl.openBrowserSigner()).did);
 
-const exportKey = (page: Page) =>
-  page.evaluate(async () => {
-    const signer = await sibyl.openBrowserSigner();
-    return signer.exportKey().catch((error) => `not exported: ${error.code}`);
-  });
+const list = (page: Page) => page.evaluate(() => identities.listBrowserIdentities());
 
-const importKey = (page: Page, text: string) =>
-  page.evaluate(
-    (key) =>
-      sibyl.importBrowserKey(key).then(
-        ({ did }) => did,
-        (error) => `not imported: ${error.code}`,
-      ),
-    text,
+/** Evaluates a call; returns the code of its error. */
+const codeOf = (work: Promise<unknown>) =>
+  work.then(
+    () => 'done',
+    (error: Error) => /key_\w+/.exec(error.message)?.[0] ?? error.message,
   );
 
 /** Tries to read all private keys from IndexedDB, like an injected script. */
@@ -62,41 +51,152 @@ const readSecrets = (page: Page) =>
 describe('openBrowserSigner', () => {
   it('generates a key on the first visit and finds it on the next and in other tabs', async () => {
     const page = await web.open();
-    const { did, canExport } = await openKey(page);
+    const did = await openKey(page);
     expect(did).toMatch(/^did:key:z6Mk/);
-    expect(canExport).toBe(true);
     await page.reload();
-    expect((await openKey(page)).did).toBe(did);
-    expect((await openKey(await web.open(page.context()))).did).toBe(did);
-    expect((await openKey(await web.open())).did).not.toBe(did);
+    expect(await openKey(page)).toBe(did);
+    expect(await openKey(await web.open(page.context()))).toBe(did);
+    expect(await openKey(await web.open())).not.toBe(did);
   });
 
   it('generates one key when several tabs open it at once', async () => {
     const first = await web.open();
     const tabs = [first, await web.open(first.context()), await web.open(first.context())];
-    const keys = await Promise.all(tabs.map(openKey));
-    expect(new Set(keys.map(({ did }) => did)).size).toBe(1);
+    expect(new Set(await Promise.all(tabs.map(openKey))).size).toBe(1);
   });
 
-  it('exportKey works once; after that no script can read the key', async () => {
+  it('opens a key that an older version stored, and has exported', async () => {
     const page = await web.open();
-    const { did } = await openKey(page);
-    const text = await exportKey(page);
+    const did = await page.evaluate(async () => {
+      const opening = indexedDB.open('sibyl', 1);
+      opening.onupgradeneeded = () => opening.result.createObjectStore('keys');
+      await new Promise((resolve) => Object.assign(opening, { onsuccess: resolve }));
+      const keys = await crypto.subtle.generateKey('Ed25519', false, ['sign', 'verify']);
+      const transaction = opening.result.transaction('keys', 'readwrite');
+      transaction.objectStore('keys').put(keys, 'user');
+      await new Promise((resolve) => Object.assign(transaction, { oncomplete: resolve }));
+      opening.result.close();
+      return (await sibyl.openBrowserSigner()).did;
+    });
+    expect(await list(page)).toMatchObject([{ did, isActive: true, canBackUp: false }]);
+    expect(await codeOf(page.evaluate((key) => identities.exportBrowserSeed(key), did))).not.toBe(
+      'done',
+    );
+  });
+});
+
+describe('identities of a browser', () => {
+  it('importBrowserIdentity adds an identity; activateBrowserIdentity loses none', async () => {
+    const page = await web.open();
+    const first = await openKey(page);
+    const second = await page.evaluate(async () => {
+      const { did } = await identities.createBrowserIdentity({ name: 'Field office' });
+      return did;
+    });
+    expect(await openKey(page)).toBe(first);
+    await page.evaluate((did) => identities.activateBrowserIdentity(did), second);
+    await page.reload();
+    expect(await openKey(page)).toBe(second);
+    expect(await list(page)).toMatchObject([
+      { did: second, name: 'Field office', isActive: true },
+      { did: first, isActive: false },
+    ]);
+    await page.evaluate((did) => identities.activateBrowserIdentity(did), first);
+    expect(await openKey(page)).toBe(first);
+    expect(await list(page)).toHaveLength(2);
+  });
+
+  it('importBrowserIdentity of a key that is there marks it as backed up, once in the list', async () => {
+    const page = await web.open();
+    const did = await openKey(page);
+    expect(await list(page)).toMatchObject([{ did, backedUpAt: undefined }]);
+    await page.evaluate(async (own) => {
+      await identities.importBrowserIdentity(await identities.exportBrowserSeed(own));
+    }, did);
+    expect(await list(page)).toMatchObject([{ did, backedUpAt: expect.any(Number) }]);
+  });
+
+  it('removeBrowserIdentity keeps the identity in use, and one without a backup', async () => {
+    const page = await web.open();
+    const first = await openKey(page);
+    const remove = (did: string) =>
+      codeOf(page.evaluate((key) => identities.removeBrowserIdentity(key), did));
+    expect(await remove(first)).not.toBe('done');
+    const other = await page.evaluate(async () => (await identities.createBrowserIdentity()).did);
+    expect(await remove(other)).not.toBe('done');
+    expect(await list(page)).toHaveLength(2);
+    await page.evaluate((did) => identities.confirmBrowserBackup(did), other);
+    expect(await remove(other)).toBe('done');
+    expect(await list(page)).toMatchObject([{ did: first }]);
+  });
+
+  it('a private key in text form is the same identity in Node and in the browser', async () => {
+    const page = await web.open();
+    const did = await openKey(page);
+    const text = await page.evaluate(
+      async (own) => identities.formatPrivateKey(await identities.exportBrowserSeed(own)),
+      did,
+    );
     expect(signerFromPrivateKey(text).did).toBe(did);
-    expect(await exportKey(page)).toBe('not exported: key_not_exportable');
-    expect(await openKey(page)).toEqual({ did, canExport: false });
-    expect(await readSecrets(page)).toEqual(['sealed']);
-  });
-
-  it('importBrowserKey stores a key of another browser, not exportable', async () => {
-    const page = await web.open();
-    const { did } = await openKey(page);
-    const text = await exportKey(page);
     const other = await web.open();
-    expect(await importKey(other, 'invalid')).toBe('not imported: key_invalid');
-    expect(await importKey(other, ` ${text}\n`)).toBe(did);
-    expect(await openKey(other)).toEqual({ did, canExport: false });
-    expect(await readSecrets(other)).toEqual(['sealed']);
+    const imported = await other.evaluate(
+      async (key) =>
+        identities.importBrowserIdentity(await identities.parsePrivateKey(` ${key}\n`)),
+      text,
+    );
+    expect(imported.did).toBe(did);
+    const invalid = other.evaluate(() => identities.parsePrivateKey('invalid'));
+    await expect(invalid).rejects.toThrow('not a valid private key');
+  });
+});
+
+describe('protectBrowserIdentity', () => {
+  /** Chromium's own authenticator in software, which confirms every question. */
+  const addAuthenticator = async (page: Page) => {
+    const session = await page.context().newCDPSession(page);
+    await session.send('WebAuthn.enable');
+    const options = {
+      protocol: 'ctap2',
+      ctap2Version: 'ctap2_1',
+      transport: 'internal',
+      hasResidentKey: true,
+      hasUserVerification: true,
+      hasPrf: true,
+      isUserVerified: true,
+      automaticPresenceSimulation: true,
+    } as const;
+    const { authenticatorId } = await session.send('WebAuthn.addVirtualAuthenticator', { options });
+    return {
+      decline: () =>
+        session.send('WebAuthn.setUserVerified', { authenticatorId, isUserVerified: false }),
+    };
+  };
+
+  it('leaves no secret in the browser that works without the passkey', async () => {
+    const page = await web.open();
+    // A passkey belongs to a domain, which an address is not.
+    expect(await page.evaluate(() => identities.findPasskeyObstacle())).toBe('address');
+    await page.goto(web.origin.replace('127.0.0.1', 'localhost'));
+    expect(await page.evaluate(() => identities.findPasskeyObstacle())).toBeUndefined();
+    const { decline } = await addAuthenticator(page);
+    const did = await openKey(page);
+    expect(await readSecrets(page)).toEqual(expect.arrayContaining(['readable', 'sealed']));
+    await page.evaluate((own) => identities.protectBrowserIdentity(own, 'My laptop'), did);
+    expect(await readSecrets(page)).toEqual([]);
+    const sign = () =>
+      page.evaluate(async () => {
+        const signer = await sibyl.openBrowserSigner();
+        const now = Math.floor(Date.now() / 1000);
+        const { token } = await signer.invoke({ audience: signer.did, now });
+        return { did: signer.did, isLocked: signer.isLocked, isSigned: token.length > 0 };
+      });
+    expect(await sign()).toEqual({ did, isLocked: true, isSigned: true });
+    await page.evaluate((own) => identities.unprotectBrowserIdentity(own), did);
+    expect(await sign()).toEqual({ did, isLocked: false, isSigned: true });
+    await page.evaluate((own) => identities.protectBrowserIdentity(own, 'My laptop'), did);
+    await decline();
+    await expect(sign()).rejects.toThrow('The passkey was not confirmed');
+    expect(await list(page)).toMatchObject([{ did, isProtected: true }]);
   });
 });
 

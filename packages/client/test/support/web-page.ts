@@ -6,14 +6,20 @@ import { type Browser, type BrowserContext, chromium, type Page } from 'playwrig
 import { rolldown } from 'rolldown';
 import { afterAll, beforeAll, inject } from 'vitest';
 
-const ENTRY = fileURLToPath(new URL('../../src/index.ts', import.meta.url));
+const findSource = (name: string) =>
+  fileURLToPath(new URL(`../../src/${name}.ts`, import.meta.url));
 
 const HTML = `<!doctype html><link rel="icon" href="data:,">
-<script type="module">import * as sibyl from '/client.js'; globalThis.sibyl = sibyl;</script>`;
+<script type="module">
+import * as sibyl from '/client.js';
+import * as identities from '/identities.js';
+Object.assign(globalThis, { sibyl, identities });
+</script>`;
 
 declare global {
   /** The client, inside the page. */
   var sibyl: typeof import('@sibyl/client');
+  var identities: typeof import('@sibyl/client/identities');
 }
 
 /** An empty page with the client, served from a separate origin. */
@@ -67,7 +73,7 @@ export function useWebPage(): WebPage {
 /** Bundles the client: path → code. */
 async function bundle(): Promise<Map<string, string>> {
   const bundled = await rolldown({
-    input: { client: ENTRY },
+    input: { client: findSource('index'), identities: findSource('identities') },
     platform: 'browser',
     resolve: { conditionNames: ['sibyl-source', 'import', 'default'] },
   });
