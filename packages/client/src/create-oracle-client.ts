@@ -70,7 +70,10 @@ export function createOracleClient(options: OracleClientOptions): OracleClient {
     redeemInvitation: async (invitation) => {
       await http.requestJson({ method: 'POST', path: '/invitations', body: { invitation } });
     },
-    preferences: { get: (request) => http.requestJson({ path: '/user-preferences', ...request }) },
+    preferences: {
+      get: (request) => http.requestJson({ path: '/user-preferences', ...request }),
+      change: (body) => http.requestJson({ method: 'PATCH', path: '/user-preferences', body }),
+    },
     models: { list: (request) => http.getPublic({ path: '/models', ...request }) },
     plugins: {
       list: async (request) =>

@@ -1,4 +1,6 @@
 export type {
+  AccessKeyCaveats,
+  AccessKeyInfo,
   ActivityEntry,
   ActivityPage,
   Approval,
@@ -41,6 +43,8 @@ export type {
   OperatorUsers,
   OracleCard,
   PluginInfo,
+  PluginPermission,
+  PreferencesPatch,
   RenderComponentEvent,
   Reply,
   ReplyPart,
@@ -89,6 +93,8 @@ export type {
   SessionEvents,
 } from './events/reconnecting-socket.js';
 export type {
+  AccessKeys,
+  AccessKeyTerms,
   ActivityQuery,
   Approvals,
   Delegations,
@@ -104,12 +110,14 @@ export type {
   OracleClient,
   OracleClientOptions,
   OwnData,
+  Preferences,
   RequestOptions,
   Rules,
   Runs,
   Schedules,
   Sessions,
 } from './oracle-client.js';
+export { checkReceipt } from './receipts.js';
 export { type BrowserSigner, openBrowserSigner } from './signers/browser-signer.js';
 export {
   createSigner,

@@ -31,6 +31,7 @@ import type {
   OracleCard,
   PageMessages,
   PluginInfo,
+  PreferencesPatch,
   Reply,
   ReplyPart,
   Rule,
@@ -127,7 +128,7 @@ export interface OracleClient {
   usage(query?: RequestOptions & { readonly days?: number }): Promise<Usage>;
   /** Redeems an operator's invitation, which gives the user access to this oracle. */
   redeemInvitation(invitation: string): Promise<void>;
-  readonly preferences: { get(options?: RequestOptions): Promise<UserPreferences> };
+  readonly preferences: Preferences;
   readonly models: { list(options?: RequestOptions): Promise<ModelList> };
   /** The oracle's capabilities, by plugin. */
   readonly plugins: { list(options?: RequestOptions): Promise<readonly PluginInfo[]> };
@@ -373,6 +374,13 @@ export interface OwnData {
   /** What the user lets operators see besides figures. */
   sharing(options?: RequestOptions): Promise<Sharing>;
   setSharing(sharing: Sharing): Promise<Sharing>;
+}
+
+/** How the oracle behaves towards the user. */
+export interface Preferences {
+  get(options?: RequestOptions): Promise<UserPreferences>;
+  /** Absent fields stay, null clears. */
+  change(changes: PreferencesPatch): Promise<UserPreferences>;
 }
 
 /** The facts that the oracle remembers about the user. */

@@ -159,6 +159,11 @@ describe('a tool that needs approval', () => {
     expect(ran).toHaveLength(1 - asked);
   });
 
+  it('GET /rules names what APPROVALS requires', async () => {
+    const { body } = await new TestUser(test.host).request('GET', '/rules');
+    expect(body).toEqual({ rules: [], operator: ['operated_*'] });
+  });
+
   it('is any tool that APPROVALS names', async () => {
     const { approval } = await wait({ name: 'operated_tool', input: {} });
     expect(approval).toMatchObject({ status: 'pending', requiredBy: 'operator' });

@@ -59,6 +59,9 @@ const shadow = testPlugin('shadow', {
 });
 const absent = testPlugin('absent', { autoDetect: () => false, autoDetectHint: 'set ABSENT_KEY' });
 
+/** What the plugin asks its users for. */
+const PERMISSION = { can: 'letter/send', title: 'Send letters', reason: 'To greet by mail' };
+
 describe('createOracleApp with plugins', () => {
   let host: TestHost;
   let alice: TestUser;
@@ -66,7 +69,7 @@ describe('createOracleApp with plugins', () => {
     host = await startHost({
       bundled: [],
       plugins: [greetings, shadow, absent],
-      manifestOverrides: { greetings: { title: 'Welcome' } },
+      manifestOverrides: { greetings: { title: 'Welcome', permissions: [PERMISSION] } },
       env: { GREETING: 'Jambo' },
     });
     alice = new TestUser(host);
@@ -86,6 +89,7 @@ describe('createOracleApp with plugins', () => {
           stability: 'stable',
           examples: ['Good morning!'],
           tags: [],
+          permissions: [{ ...PERMISSION, with: '{user}' }],
         },
       ],
     });

@@ -1,3 +1,4 @@
+import { PluginPermission } from '@sibyl/protocol';
 import { z } from 'zod';
 
 const Line = z.string().trim().min(1).max(500);
@@ -16,6 +17,8 @@ export const PluginManifest = z.strictObject({
   /** Things a user could say. */
   examples: Lines.optional(),
   tags: Lines.optional(),
+  /** What the plugin needs users to delegate; they see it with the reason, and grant it or not. */
+  permissions: z.array(PluginPermission).max(20).optional(),
   category: Line,
   visibility: Visibility.default('on-demand'),
   stability: z.enum(['stable', 'beta', 'experimental']).default('stable'),

@@ -149,6 +149,10 @@ export const UserRules = z
     expiration: UnixSeconds.optional().describe(
       'Of the token, after which it cannot be stored again; the rules stay in force',
     ),
+    operator: z
+      .array(z.string())
+      .optional()
+      .describe('What the operator requires approval for; rules cannot allow it'),
   })
   .meta({ id: 'UserRules' });
 export type UserRules = z.infer<typeof UserRules>;

@@ -43,6 +43,7 @@ export const DelegationInfo = z
       .describe('What the oracle may use it for'),
     isCurrent: z.boolean().describe('Whether the oracle acts with it when a request carries none'),
     lastUsedAt: Timestamp.optional().describe('Precise to an hour'),
+    lastUsedBy: z.string().optional().describe('The plugin that last signed something with it'),
   })
   .meta({ id: 'DelegationInfo' });
 export type DelegationInfo = z.infer<typeof DelegationInfo>;

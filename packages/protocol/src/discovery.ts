@@ -88,6 +88,25 @@ export const ModelList = z
   .meta({ id: 'ModelList' });
 export type ModelList = z.infer<typeof ModelList>;
 
+/** Something that a plugin needs from a user: a capability to delegate, and why. */
+export const PluginPermission = z
+  .object({
+    can: z
+      .string()
+      .regex(/^[^\s/*]+\/\S+$/, { error: 'must be one ability, such as claim/read' })
+      .max(200),
+    with: z
+      .string()
+      .min(1)
+      .max(500)
+      .default('{user}')
+      .describe('The resource; `{user}` stands for the DID of the user'),
+    title: z.string().trim().min(1).max(200).describe('What the user allows, in their words'),
+    reason: z.string().trim().min(1).max(500).describe('Why the plugin needs it'),
+  })
+  .meta({ id: 'PluginPermission' });
+export type PluginPermission = z.infer<typeof PluginPermission>;
+
 /** A plugin as its users may know it. */
 export const PluginInfo = z
   .object({
@@ -99,6 +118,10 @@ export const PluginInfo = z
     stability: z.enum(['stable', 'beta', 'experimental']),
     examples: z.array(z.string()).describe('Things a user could say'),
     tags: z.array(z.string()),
+    permissions: z
+      .array(PluginPermission)
+      .optional()
+      .describe('What it asks its users to delegate'),
   })
   .meta({ id: 'PluginInfo' });
 export type PluginInfo = z.infer<typeof PluginInfo>;

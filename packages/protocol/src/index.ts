@@ -59,6 +59,7 @@ export {
   OracleCard,
   PluginInfo,
   PluginList,
+  PluginPermission,
   Readiness,
   type ReadinessCheck,
 } from './discovery.js';

@@ -58,6 +58,14 @@ export const userPreferences = definePlugin({
       reply: UserPreferences,
       handler: ({ caller }) => preferences.read({ owner: caller.did }),
     }),
+    defineRoute({
+      method: 'PATCH',
+      path: '/user-preferences',
+      summary: 'Change how the oracle behaves towards the caller',
+      body: PreferencesPatch,
+      reply: UserPreferences,
+      handler: ({ caller, body }) => preferences.change({ owner: caller.did }, body),
+    }),
   ],
 });
 

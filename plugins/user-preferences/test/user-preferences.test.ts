@@ -60,6 +60,21 @@ describe.each(engines)('preferences on %s', (engine) => {
     return status === 200 ? UserPreferences.parse(body) : status;
   };
 
+  it('PATCH /user-preferences merges fields, clears them with null, and refuses others', async () => {
+    const user = new TestUser(host);
+    const patch = (body: object) => user.request('PATCH', '/user-preferences', body);
+    expect(await patch({ userName: 'Sam', length: 'concise' })).toMatchObject({
+      status: 200,
+      body: { userName: 'Sam', length: 'concise' },
+    });
+    expect((await patch({ userName: null })).body).not.toHaveProperty('userName');
+    expect(await read(user)).toMatchObject({ length: 'concise' });
+    expect((await firstCall(user)).prompt).toMatch(/concise|short/i);
+    expect((await patch({ length: 'endless' })).status).toBe(422);
+    expect((await patch({ unknown: 'x' })).status).toBe(422);
+    expect(await read(new TestUser(host))).toEqual({});
+  });
+
   it('are none at first', async () => {
     const alice = new TestUser(host);
     expect((await alice.request('GET', '/user-preferences')).body).toEqual({});

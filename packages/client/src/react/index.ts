@@ -9,6 +9,7 @@ export {
   useApprovals,
   useDelegation,
   usePreferences,
+  useResource,
   useSearch,
   useSessions,
 } from './resources.js';

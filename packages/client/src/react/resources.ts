@@ -227,7 +227,7 @@ interface State<T> {
 }
 
 /** Loads a value on mount and when `load` changes; outdated results are dropped. */
-function useResource<T>(
+export function useResource<T>(
   load: (signal: AbortSignal) => Promise<T>,
 ): Resource & { readonly value: T | undefined } {
   const [state, setState] = useState<State<T>>({ value: undefined, isLoading: true });

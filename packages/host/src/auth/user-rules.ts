@@ -22,6 +22,8 @@ interface UserRulesDeps {
   readonly store: RulesStore;
   readonly bus: HostBus;
   readonly logger: Logger;
+  /** The matches of `APPROVALS`, which users see beside their own rules. */
+  readonly operator: readonly string[];
 }
 
 /** Stores the rules that users sign, and notifies running turns on all hosts when they change. */
@@ -56,11 +58,11 @@ export class UserRules {
     const result = await store.put({ owner: did, cid: ok.cid, rules, expiresAt, token });
     if (result.state === 'replayed') throw new OracleError('rules_replaced');
     this.announce(did, result.previous);
-    return toView(result.stored);
+    return this.toView(result.stored);
   }
 
   async get(did: string): Promise<UserRulesView> {
-    return toView(await this.deps.store.find(did));
+    return this.toView(await this.deps.store.find(did));
   }
 
   /** Widens what the oracle may do, so a delegation, which other services see, is not enough. */
@@ -80,6 +82,11 @@ export class UserRules {
     });
     await rules.reload();
     return rules;
+  }
+
+  private toView(stored: StoredRules | undefined): UserRulesView {
+    const { operator } = this.deps;
+    return { ...toView(stored), ...(operator.length > 0 && { operator: [...operator] }) };
   }
 
   private announce(owner: string, previous: string): void {

@@ -135,6 +135,12 @@ export class PluginsController {
 /** Silent plugins are not listed. */
 function toPluginInfo({ name, manifest }: LoadedPlugin): PluginInfo[] {
   const { title, summary, category, visibility, stability, examples = [], tags = [] } = manifest;
+  const { permissions } = manifest;
   if (visibility === 'silent') return [];
-  return [{ name, title, summary, category, visibility, stability, examples, tags }];
+  return [
+    {
+      ...{ name, title, summary, category, visibility, stability, examples, tags },
+      ...(permissions && { permissions }),
+    },
+  ];
 }

@@ -1,5 +1,6 @@
 export type { Ipld, IpldMap } from '../codec/ipld.js';
 export type { Capability, MintedToken } from '../codec/ucan.js';
+export { publicKeyFromDid } from '../did/did-key.js';
 export type { UcanError, UcanErrorCode } from '../errors.js';
 export {
   createWebSigner,

@@ -4,6 +4,7 @@ import { PageActions } from '../actions/page-actions.js';
 import { Conversation } from '../chat/conversation.js';
 import { Welcome } from '../chat/welcome.js';
 import { t } from '../i18n/i18n.js';
+import { BackupReminder } from '../settings/identity/backup-reminder.js';
 import { screens } from '../settings/screens.js';
 import { Toasts } from '../ui/toasts.js';
 import { listCommands, useGlobalKeys } from './commands.js';
@@ -53,6 +54,7 @@ export function Page() {
               onHelp={overlays.openHelp}
             />
             <main className="main" inert={isDrawerOpen}>
+              <BackupReminder />
               <Screen route={route} title={title} />
               <Toasts />
             </main>

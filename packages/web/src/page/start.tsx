@@ -10,6 +10,7 @@ import { OracleProvider } from '@sibyl/client/react';
 import { type ReactNode, useEffect, useState } from 'react';
 import { Outbox } from '../chat/outbox.js';
 import { t, useLanguage } from '../i18n/i18n.js';
+import { takeDeviceKey } from '../settings/identity/device-link.js';
 import { Page } from './page.js';
 import { PageContext, type PageSettings } from './page-context.js';
 
@@ -34,6 +35,7 @@ async function open(invitation: string | undefined): Promise<OpenedPage> {
 
 /** Read before other parts of the page use the address. */
 const invitation = takeInvitation();
+takeDeviceKey();
 
 /** Opens or generates the user's key, connects to the oracle, then shows the page. */
 export function Start() {

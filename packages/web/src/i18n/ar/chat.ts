@@ -44,6 +44,7 @@ export const chat = {
   'nav.usage': 'الاستخدام',
   'nav.activity': 'النشاط',
   'nav.preferences': 'التفضيلات',
+  'nav.data': 'بياناتك',
   'nav.matrix': 'Matrix',
   'nav.gateway': 'بوابة السلسلة',
   'menu.you': '{name}: الإعدادات والمظهر',

@@ -46,6 +46,7 @@ export const chat = {
   'nav.usage': 'Verbrauch',
   'nav.activity': 'Aktivität',
   'nav.preferences': 'Einstellungen',
+  'nav.data': 'Ihre Daten',
   'nav.matrix': 'Matrix',
   'nav.gateway': 'Chain-Gateway',
   'menu.you': '{name}: Einstellungen und Design',

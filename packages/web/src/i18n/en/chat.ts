@@ -44,6 +44,7 @@ export const chat = {
   'nav.usage': 'Usage',
   'nav.activity': 'Activity',
   'nav.preferences': 'Preferences',
+  'nav.data': 'Your data',
   'nav.matrix': 'Matrix',
   'nav.gateway': 'Chain gateway',
   'menu.you': '{name}: settings and theme',

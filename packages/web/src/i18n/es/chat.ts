@@ -45,6 +45,7 @@ export const chat = {
   'nav.usage': 'Uso',
   'nav.activity': 'Actividad',
   'nav.preferences': 'Preferencias',
+  'nav.data': 'Tus datos',
   'nav.matrix': 'Matrix',
   'nav.gateway': 'Pasarela de la cadena',
   'menu.you': '{name}: ajustes y tema',

@@ -45,6 +45,7 @@ export const chat = {
   'nav.usage': 'Utilisation',
   'nav.activity': 'Activité',
   'nav.preferences': 'Préférences',
+  'nav.data': 'Vos données',
   'nav.matrix': 'Matrix',
   'nav.gateway': 'Passerelle de la chaîne',
   'menu.you': '{name} : réglages et thème',

@@ -45,6 +45,7 @@ export const chat = {
   'nav.usage': 'Uso',
   'nav.activity': 'Atividade',
   'nav.preferences': 'Preferências',
+  'nav.data': 'Seus dados',
   'nav.matrix': 'Matrix',
   'nav.gateway': 'Gateway da cadeia',
   'menu.you': '{name}: configurações e tema',

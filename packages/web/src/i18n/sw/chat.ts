@@ -45,6 +45,7 @@ export const chat = {
   'nav.usage': 'Matumizi',
   'nav.activity': 'Shughuli',
   'nav.preferences': 'Mapendeleo',
+  'nav.data': 'Data yako',
   'nav.matrix': 'Matrix',
   'nav.gateway': 'Lango la mnyororo',
   'menu.you': '{name}: mipangilio na mandhari',

@@ -1,0 +1,233 @@
+import type { Approval, JsonObject } from '@sibyl/client';
+import type { UseApprovals } from '@sibyl/client/react';
+import { type ReactNode, useId, useState } from 'react';
+import { formatWhen } from '../../i18n/format.js';
+import { type TextKey, t } from '../../i18n/i18n.js';
+import { usePage } from '../../page/page-context.js';
+import { toHash } from '../../page/router.js';
+import { Icon } from '../../ui/icon.js';
+import { Failure, useAction } from '../parts.js';
+import { ArgumentForm } from './argument-form.js';
+import { applyEdits, formatArgument, humanize, listFields } from './arguments.js';
+
+interface ApprovalCardProps extends Pick<UseApprovals, 'approve' | 'deny'> {
+  readonly approval: Approval;
+  /** The title of its conversation, where the card stands outside of it. */
+  readonly sessionTitle?: string | undefined;
+}
+
+const requiredBy = {
+  tool: 'settings.approval.byTool',
+  operator: 'settings.approval.byOperator',
+  rules: 'settings.approval.byRules',
+} as const satisfies Record<Approval['requiredBy'], TextKey>;
+
+/** A tool call that waits: what it would do, exactly, and the user's decision. */
+export function ApprovalCard({ approval, approve, deny, sessionTitle }: ApprovalCardProps) {
+  const { card } = usePage();
+  const titleId = useId();
+  const [texts, setTexts] = useState<Readonly<Record<string, string>>>({});
+  const [isEditing, setEditing] = useState(false);
+  const [reason, setReason] = useState('');
+  const { isBusy, error, run } = useAction();
+  const { facts, args, inputSchema } = approval;
+  const fields = listFields(args, inputSchema);
+  const edited = readEdits(() => applyEdits(args, fields, texts));
+  const given = reason.trim() ? { reason: reason.trim() } : {};
+  const cancelEdit = () => {
+    setTexts({});
+    setEditing(false);
+  };
+  return (
+    <article className="approval" aria-labelledby={titleId}>
+      <ApprovalHead approval={approval} titleId={titleId} sessionTitle={sessionTitle} />
+      <div className="approval-body">
+        <p>
+          {t('settings.approval.wants', { name: card.name })}{' '}
+          {t(requiredBy[approval.requiredBy], { name: card.name })}
+        </p>
+        {isEditing ? (
+          <ArgumentForm
+            fields={fields}
+            args={args}
+            texts={texts}
+            invalid={edited.invalid}
+            onChange={(name, text) => setTexts({ ...texts, [name]: text })}
+          />
+        ) : (
+          <Arguments args={args} edited={edited.args} fields={fields} />
+        )}
+        <label className="field">
+          <span>
+            {t('settings.approval.reason')}{' '}
+            <span className="hint">{t('settings.approval.reason.hint', { name: card.name })}</span>
+          </span>
+          <input
+            className="input"
+            dir="auto"
+            maxLength={400}
+            value={reason}
+            onChange={({ target }) => setReason(target.value)}
+          />
+        </label>
+        <Details approval={approval} />
+        <Failure error={error} />
+      </div>
+      <div className="approval-foot">
+        <button
+          type="button"
+          className="btn btn-primary"
+          disabled={isBusy || edited.invalid !== undefined}
+          onClick={() =>
+            void run(() =>
+              approve(approval, edited.args ? { args: edited.args } : {}),
+            )
+          }
+        >
+          <Icon name="check" />
+          {edited.args ? t('settings.approval.approveChanged') : t('settings.approval.approve')}
+        </button>
+        <button
+          type="button"
+          className="btn"
+          disabled={isBusy}
+          onClick={() => (isEditing ? cancelEdit() : setEditing(true))}
+        >
+          {!isEditing && <Icon name="edit" />}
+          {isEditing ? t('settings.approval.cancelEdit') : t('settings.edit')}
+        </button>
+        <button
+          type="button"
+          className="btn btn-danger"
+          disabled={isBusy}
+          onClick={() => void run(() => deny(approval, given))}
+        >
+          {t('settings.approval.deny')}
+        </button>
+        <span className="hint push">{t('settings.approval.signed')}</span>
+      </div>
+    </article>
+  );
+}
+
+interface Edits {
+  readonly args?: JsonObject | undefined;
+  /** Why the edited text is not valid. */
+  readonly invalid?: string;
+}
+
+function readEdits(apply: () => JsonObject | undefined): Edits {
+  try {
+    return { args: apply() };
+  } catch {
+    return { invalid: t('settings.approval.invalid') };
+  }
+}
+
+interface ApprovalHeadProps {
+  readonly approval: Approval;
+  readonly titleId: string;
+  readonly sessionTitle: string | undefined;
+}
+
+function ApprovalHead({ approval, titleId, sessionTitle }: ApprovalHeadProps) {
+  const { facts, createdAt, expiresAt } = approval;
+  return (
+    <div className="approval-head">
+      <Icon name="ask" />
+      <div className="grow">
+        <h2 className="title-2" id={titleId}>
+          {humanize(facts.tool)}
+        </h2>
+        <p className="small quiet">
+          {sessionTitle !== undefined && (
+            <>
+              {t('settings.approval.askedIn')}{' '}
+              <a href={toHash({ name: 'conversation', sessionId: facts.sessionId })} dir="auto">
+                {sessionTitle}
+              </a>
+              {' · '}
+            </>
+          )}
+          {formatWhen(createdAt)}
+        </p>
+      </div>
+      <TimeLeft expiresAt={expiresAt} />
+    </div>
+  );
+}
+
+const HOUR_MS = 3_600_000;
+
+function TimeLeft({ expiresAt }: { readonly expiresAt: string }) {
+  const leftMs = Date.parse(expiresAt) - Date.now();
+  return (
+    <span className={leftMs < HOUR_MS ? 'badge is-warning' : 'badge'}>
+      <Icon name="clock" />
+      {t('settings.approval.expires', { when: formatWhen(expiresAt) })}
+    </span>
+  );
+}
+
+interface ArgumentsProps {
+  readonly args: JsonObject;
+  readonly edited: JsonObject | undefined;
+  readonly fields: ReturnType<typeof listFields>;
+}
+
+/** The arguments as labels and values; what the user has changed as a difference. */
+export function Arguments({ args, edited, fields }: ArgumentsProps) {
+  const rows = fields.filter(({ name }) => name in args || (edited && name in edited));
+  if (rows.length === 0) return <p className="quiet">{t('settings.approval.noArguments')}</p>;
+  return (
+    <dl className="args">
+      {rows.map(({ name, label }) => (
+        <div key={name}>
+          <dt>{label}</dt>
+          <dd dir="auto" className="arg-value">
+            {edited && formatArgument(edited[name]) !== formatArgument(args[name]) ? (
+              <Change before={formatArgument(args[name])} after={formatArgument(edited[name])} />
+            ) : (
+              formatArgument(args[name])
+            )}
+          </dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function Change({ before, after }: { readonly before: string; readonly after: string }): ReactNode {
+  return (
+    <>
+      <del>{before}</del> <ins>{after}</ins>{' '}
+      <span className="badge is-accent">{t('settings.approval.changed')}</span>
+    </>
+  );
+}
+
+function Details({ approval }: { readonly approval: Approval }) {
+  const { facts } = approval;
+  return (
+    <details className="fold">
+      <summary>
+        <Icon name="right" flip className="i-chev" />
+        {t('settings.technical')}
+      </summary>
+      <div>
+        <dl className="kv">
+          <dt>{t('settings.approval.tool')}</dt>
+          <dd>
+            <code dir="ltr">{facts.tool}</code> ({facts.plugin})
+          </dd>
+          <dt>{t('settings.approval.fingerprint')}</dt>
+          <dd>
+            <code dir="ltr" className="break">
+              sha256:{facts.argsHash}
+            </code>
+          </dd>
+        </dl>
+      </div>
+    </details>
+  );
+}

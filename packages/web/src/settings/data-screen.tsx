@@ -1,0 +1,230 @@
+import type { Erased, ImportJob } from '@sibyl/client';
+import { useOracle } from '@sibyl/client/react';
+import { type ChangeEvent, useEffect, useRef, useState } from 'react';
+import { formatBytes } from '../i18n/format.js';
+import { t } from '../i18n/i18n.js';
+import { usePage } from '../page/page-context.js';
+import { Icon } from '../ui/icon.js';
+import { Confirm, Failure, Notice, PageHead, saveFile, useAction } from './parts.js';
+
+/** Everything about the user: take it away, bring it here, erase it. */
+export function DataScreen() {
+  const { card } = usePage();
+  return (
+    <>
+      <PageHead title={t('settings.data.title')} lede={t('settings.data.lede', { name: card.name })} />
+      <section className="card rows">
+        <Export />
+        <Import />
+        <Erase />
+      </section>
+    </>
+  );
+}
+
+function Export() {
+  const { me } = useOracle();
+  const [bytes, setBytes] = useState(0);
+  const { isBusy, error, run } = useAction();
+  const download = () =>
+    run(async () => {
+      const response = await me.export();
+      const parts: Uint8Array<ArrayBuffer>[] = [];
+      let total = 0;
+      for await (const part of readChunks(response)) {
+        parts.push(part);
+        total += part.length;
+        setBytes(total);
+      }
+      const name = `sibyl-export-${new Date().toISOString().slice(0, 10)}.zip`;
+      saveFile(name, new Blob(parts), 'application/zip');
+    });
+  return (
+    <div className="row row-wrap">
+      <Icon name="save" />
+      <div className="grow">
+        <b>{t('settings.data.export')}</b>
+        <div className="small quiet" role="status">
+          {isBusy
+            ? t('settings.data.exporting', { size: formatBytes(bytes) })
+            : t('settings.data.export.hint')}
+        </div>
+      </div>
+      <button type="button" className="btn btn-s" disabled={isBusy} onClick={download}>
+        {t('settings.data.export.button')}
+      </button>
+      {error && (
+        <div className="row-below">
+          <Failure error={error} onRetry={download} />
+        </div>
+      )}
+    </div>
+  );
+}
+
+async function* readChunks(response: Response): AsyncGenerator<Uint8Array<ArrayBuffer>> {
+  const reader = response.body?.getReader();
+  while (reader) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    yield value;
+  }
+}
+
+const POLL_MS = 1000;
+
+function Import() {
+  const { me } = useOracle();
+  const input = useRef<HTMLInputElement>(null);
+  const [job, setJob] = useState<ImportJob>();
+  const { isBusy, error, run } = useAction();
+  const start = ({ target }: ChangeEvent<HTMLInputElement>) => {
+    const [file] = target.files ?? [];
+    target.value = '';
+    if (file) void run(async () => setJob(await me.import(file)));
+  };
+  const isRunning = job?.status === 'running';
+  useEffect(() => {
+    if (!isRunning) return;
+    const timer = setInterval(() => {
+      // A poll that fails is repeated by the next one.
+      me.findImport(job.id).then(setJob, () => undefined);
+    }, POLL_MS);
+    return () => clearInterval(timer);
+  }, [me, isRunning, job?.id]);
+  return (
+    <div className="row row-wrap">
+      <Icon name="plus" />
+      <div className="grow">
+        <b>{t('settings.data.import')}</b>
+        <div className="small quiet">{t('settings.data.import.hint')}</div>
+      </div>
+      <input ref={input} hidden type="file" data-testid="import" onChange={start} />
+      <button
+        type="button"
+        className="btn btn-s"
+        disabled={isBusy || isRunning}
+        onClick={() => input.current?.click()}
+      >
+        {t('settings.data.import.button')}
+      </button>
+      {(job || error) && (
+        <div className="row-below">
+          {job && <Progress job={job} />}
+          <Failure error={error} />
+        </div>
+      )}
+    </div>
+  );
+}
+
+function Progress({ job }: { readonly job: ImportJob }) {
+  const { status, bytes, totalBytes, stored, present, refused, error } = job;
+  if (status === 'running') {
+    return (
+      <progress
+        className="bar"
+        max={Math.max(totalBytes, 1)}
+        value={bytes}
+        aria-label={t('settings.data.importing')}
+      />
+    );
+  }
+  if (status === 'failed') {
+    return (
+      <Notice kind="fault">
+        {t('settings.data.importFailed')} {error}
+      </Notice>
+    );
+  }
+  const count = Object.values(stored).reduce((sum, rows) => sum + rows, 0);
+  return (
+    <Notice kind="good">
+      {t('settings.data.imported', { count })} {t('settings.data.present', { count: present })}{' '}
+      {refused > 0 && t('settings.data.refused', { count: refused })}
+    </Notice>
+  );
+}
+
+function Erase() {
+  const { me } = useOracle();
+  const { card } = usePage();
+  const [isAsking, setAsking] = useState(false);
+  const [typed, setTyped] = useState('');
+  const [erased, setErased] = useState<Erased>();
+  const word = t('settings.data.erase.word');
+  return (
+    <div className="row row-wrap">
+      <Icon name="trash" />
+      <div className="grow">
+        <b>{t('settings.data.erase')}</b>
+        <div className="small quiet">{t('settings.data.erase.hint')}</div>
+      </div>
+      <button type="button" className="btn btn-s btn-danger" onClick={() => setAsking(true)}>
+        {t('settings.data.erase.button')}
+      </button>
+      {isAsking && (
+        <Confirm
+          title={t('settings.data.erase.title', { name: card.name })}
+          text={t('settings.data.erase.text')}
+          confirm={t('settings.data.erase.confirm')}
+          isDisabled={typed.trim().toLocaleLowerCase() !== word.toLocaleLowerCase()}
+          onClose={() => {
+            setAsking(false);
+            setTyped('');
+          }}
+          onConfirm={async () => setErased(await me.erase())}
+        >
+          <label className="field">
+            <span>{t('settings.data.erase.type', { word })}</span>
+            <input
+              className="input"
+              autoComplete="off"
+              value={typed}
+              onChange={({ target }) => setTyped(target.value)}
+            />
+          </label>
+        </Confirm>
+      )}
+      {erased && (
+        <div className="row-below">
+          <Kept erased={erased} />
+        </div>
+      )}
+    </div>
+  );
+}
+
+/** What was erased, and what the operator has to keep. */
+function Kept({ erased: { rows, kept } }: { readonly erased: Erased }) {
+  const held = kept.filter((each) => each.rows > 0);
+  return (
+    <Notice kind="good">
+      <p>{t('settings.data.erased', { count: rows })}</p>
+      {held.length > 0 && (
+        <>
+          <p>{t('settings.data.kept')}</p>
+          <ul className="bullets">
+            {held.map((each) => (
+              <li key={each.table}>
+                {t('settings.data.keptRows', { count: each.rows })} {each.reason}
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+      <div className="actions">
+        <a
+          className="btn btn-s"
+          href="#/"
+          onClick={() => {
+            location.hash = '#/';
+            location.reload();
+          }}
+        >
+          {t('settings.data.startAgain')}
+        </a>
+      </div>
+    </Notice>
+  );
+}

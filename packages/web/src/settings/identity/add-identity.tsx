@@ -1,0 +1,239 @@
+import {
+  createBrowserIdentity,
+  decryptKeyBackup,
+  importBrowserIdentity,
+  parsePrivateKey,
+  unpackSeed,
+} from '@sibyl/client/identities';
+import { type FormEvent, useState } from 'react';
+import { type TextKey, t } from '../../i18n/i18n.js';
+import { Dialog } from '../../ui/dialog.js';
+import { Icon, type IconName } from '../../ui/icon.js';
+import { announceIdentityChange } from '../identity-status.js';
+import { Failure, useAction } from '../parts.js';
+import { findDeviceKey, forgetDeviceKey } from './device-link.js';
+import { switchIdentity } from './identity-row.js';
+
+type Source = 'device' | 'file' | 'words' | 'new';
+
+const sources: readonly (readonly [Exclude<Source, 'device'>, IconName, TextKey, TextKey])[] = [
+  ['file', 'save', 'settings.add.file', 'settings.add.file.hint'],
+  ['words', 'words', 'settings.add.words', 'settings.add.words.hint'],
+  ['new', 'plus', 'settings.add.new', 'settings.add.new.hint'],
+];
+
+/** Adds an identity to those of this browser, then offers to switch to it. */
+export function AddIdentity({ onClose }: { readonly onClose: () => void }) {
+  const [source, setSource] = useState<Source>(findDeviceKey() ? 'device' : 'file');
+  const [added, setAdded] = useState<string>();
+  const close = () => {
+    forgetDeviceKey();
+    onClose();
+  };
+  if (added !== undefined) return <Added did={added} onClose={close} />;
+  return (
+    <Dialog title={t('settings.add.title')} onClose={close}>
+      <div className="card-pad stack">
+        {source !== 'device' && (
+          <fieldset>
+            <legend className="vh">{t('settings.add.title')}</legend>
+            <div className="tiles">
+              {sources.map(([id, icon, title, hint]) => (
+                <label key={id} className="tile">
+                  <input
+                    type="radio"
+                    name="source"
+                    checked={id === source}
+                    onChange={() => setSource(id)}
+                  />
+                  <Icon name={icon} />
+                  <b>{t(title)}</b>
+                  <span className="hint">{t(hint)}</span>
+                </label>
+              ))}
+            </div>
+          </fieldset>
+        )}
+        <AddForm key={source} source={source} onAdded={setAdded} />
+      </div>
+    </Dialog>
+  );
+}
+
+interface AddFormProps {
+  readonly source: Source;
+  readonly onAdded: (did: string) => void;
+}
+
+function AddForm({ source, onAdded }: AddFormProps) {
+  const [fields, setFields] = useState<Fields>({ text: '', passphrase: '', name: '' });
+  const { isBusy, error, run } = useAction();
+  const set = (change: Partial<Fields>) => setFields({ ...fields, ...change });
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    void run(async () => {
+      const { did } = await add(source, fields);
+      announceIdentityChange();
+      onAdded(did);
+    });
+  };
+  return (
+    <form className="stack" onSubmit={submit}>
+      <SourceFields source={source} fields={fields} onChange={set} />
+      <Failure error={error} />
+      <div className="actions">
+        <button type="submit" className="btn btn-primary" disabled={isBusy}>
+          {isBusy ? t('settings.add.busy') : t('settings.add.submit')}
+        </button>
+        <span className="hint">{t('settings.add.keeps')}</span>
+      </div>
+    </form>
+  );
+}
+
+interface Fields {
+  readonly file?: File | undefined;
+  readonly text: string;
+  readonly passphrase: string;
+  readonly name: string;
+}
+
+async function add(source: Source, { file, text, passphrase, name }: Fields) {
+  const named = name.trim() ? { name: name.trim() } : {};
+  switch (source) {
+    case 'new':
+      return createBrowserIdentity(named);
+    case 'file': {
+      if (!file) throw new Error(t('settings.add.noFile'));
+      const restored = await decryptKeyBackup(await file.text(), passphrase);
+      const stored = restored.name === undefined ? {} : { name: restored.name };
+      return importBrowserIdentity(restored.seed, { ...stored, ...named });
+    }
+    case 'words':
+      return importBrowserIdentity(await parseText(text), named);
+    case 'device': {
+      const packed = findDeviceKey() ?? new Uint8Array();
+      const seed = await unpackSeed(packed, text.replaceAll(/\D/g, '')).catch(() => {
+        throw new Error(t('settings.add.wrongNumber'));
+      });
+      return importBrowserIdentity(seed, named);
+    }
+  }
+}
+
+/** Words, or a private key as the command line prints it. */
+async function parseText(text: string): Promise<Uint8Array> {
+  if (!/\s/.test(text.trim())) return parsePrivateKey(text);
+  const { parseWords } = await import('./words.js');
+  const parsed = parseWords(text);
+  if ('seed' in parsed) return parsed.seed;
+  switch (parsed.problem) {
+    case 'count':
+      throw new Error(t('settings.add.wordCount', { count: parsed.count }));
+    case 'unknown':
+      throw new Error(t('settings.add.unknownWord', { word: parsed.word }));
+    case 'checksum':
+      throw new Error(t('settings.add.checksum'));
+  }
+}
+
+interface SourceFieldsProps {
+  readonly source: Source;
+  readonly fields: Fields;
+  readonly onChange: (change: Partial<Fields>) => void;
+}
+
+function SourceFields({ source, fields, onChange }: SourceFieldsProps) {
+  return (
+    <>
+      {source === 'file' && (
+        <>
+          <label className="field">
+            <span>{t('settings.add.chooseFile')}</span>
+            <input
+              className="input file-input"
+              type="file"
+              required
+              onChange={({ target }) => onChange({ file: target.files?.[0] })}
+            />
+          </label>
+          <label className="field">
+            <span>{t('settings.backup.passphrase')}</span>
+            <input
+              className="input"
+              type="password"
+              autoComplete="current-password"
+              required
+              value={fields.passphrase}
+              onChange={({ target }) => onChange({ passphrase: target.value })}
+            />
+          </label>
+        </>
+      )}
+      {source === 'words' && (
+        <label className="field">
+          <span>{t('settings.add.typeWords')}</span>
+          <textarea
+            className="input"
+            dir="ltr"
+            rows={4}
+            required
+            autoComplete="off"
+            autoCapitalize="none"
+            spellCheck={false}
+            value={fields.text}
+            onChange={({ target }) => onChange({ text: target.value })}
+          />
+          <span className="hint">{t('settings.add.typeWords.hint')}</span>
+        </label>
+      )}
+      {source === 'device' && (
+        <label className="field">
+          <span>{t('settings.add.number')}</span>
+          <input
+            className="input code-num num"
+            dir="ltr"
+            required
+            inputMode="numeric"
+            autoComplete="off"
+            maxLength={12}
+            value={fields.text}
+            onChange={({ target }) => onChange({ text: target.value })}
+          />
+          <span className="hint">{t('settings.add.number.hint')}</span>
+        </label>
+      )}
+      <label className="field">
+        <span>
+          {t('settings.add.name')} <span className="hint">{t('settings.optional')}</span>
+        </span>
+        <input
+          className="input"
+          dir="auto"
+          maxLength={60}
+          value={fields.name}
+          onChange={({ target }) => onChange({ name: target.value })}
+        />
+        <span className="hint">{t('settings.add.name.hint')}</span>
+      </label>
+    </>
+  );
+}
+
+function Added({ did, onClose }: { readonly did: string; readonly onClose: () => void }) {
+  return (
+    <Dialog title={t('settings.added.title')} onClose={onClose}>
+      <div className="card-pad stack">
+        <p>{t('settings.added.text')}</p>
+        <div className="actions">
+          <button type="button" className="btn btn-primary" onClick={() => void switchIdentity(did)}>
+            {t('settings.added.switch')}
+          </button>
+          <button type="button" className="btn" onClick={onClose}>
+            {t('settings.added.stay')}
+          </button>
+        </div>
+      </div>
+    </Dialog>
+  );
+}

@@ -1,0 +1,109 @@
+import { exportBrowserSeed, packSeed } from '@sibyl/client/identities';
+import { useEffect, useState } from 'react';
+import { t } from '../../i18n/i18n.js';
+import { Failure, useAction } from '../parts.js';
+import type { BackupProps } from './backup-wizard.js';
+import { chooseNumber, drawQrCode, formatDeviceLink, formatNumberPairs } from './device-link.js';
+
+/** The code disappears, since anyone who sees the screen could photograph it. */
+const SHOWN_SECONDS = 90;
+
+interface ShownCode {
+  readonly path: string;
+  readonly size: number;
+  readonly number: string;
+}
+
+/** A QR code that brings the key to another device. */
+export function DeviceBackup({ identity, onStep, onDone }: BackupProps) {
+  const [code, setCode] = useState<ShownCode>();
+  const [wasShown, setWasShown] = useState(false);
+  const { isBusy, error, run } = useAction();
+  const show = () =>
+    run(async () => {
+      const number = chooseNumber();
+      const packed = await packSeed(await exportBrowserSeed(identity.did), number);
+      setCode({ ...(await drawQrCode(formatDeviceLink(packed))), number });
+      setWasShown(true);
+      onStep('save');
+    });
+  const hide = () => {
+    setCode(undefined);
+    onStep('check');
+  };
+  return (
+    <div className="stack">
+      {code ? <Code code={code} onExpired={hide} /> : <p>{t('settings.backup.device.intro')}</p>}
+      <Failure error={error} />
+      <div className="actions">
+        {wasShown && (
+          <button
+            type="button"
+            className="btn btn-primary"
+            disabled={isBusy}
+            onClick={() => void run(onDone)}
+          >
+            {t('settings.backup.device.works')}
+          </button>
+        )}
+        {!code && (
+          <button
+            type="button"
+            className={wasShown ? 'btn' : 'btn btn-primary'}
+            disabled={isBusy}
+            onClick={show}
+          >
+            {isBusy ? t('settings.backup.encrypting') : t('settings.backup.device.show')}
+          </button>
+        )}
+        {wasShown && (
+          <button
+            type="button"
+            className="btn btn-quiet"
+            onClick={() => {
+              setCode(undefined);
+              setWasShown(false);
+              onStep('choose');
+            }}
+          >
+            {t('settings.cancel')}
+          </button>
+        )}
+      </div>
+    </div>
+  );
+}
+
+function Code({ code, onExpired }: { readonly code: ShownCode; readonly onExpired: () => void }) {
+  const [left, setLeft] = useState(SHOWN_SECONDS);
+  useEffect(() => {
+    const timer = setInterval(() => setLeft((seconds) => seconds - 1), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: only the end of the countdown matters.
+  useEffect(() => {
+    if (left <= 0) onExpired();
+  }, [left]);
+  return (
+    <div className="line qr-line">
+      <div className="qr qr-large">
+        <svg
+          viewBox={`0 0 ${code.size} ${code.size}`}
+          role="img"
+          aria-label={t('settings.backup.device.qr')}
+          shapeRendering="crispEdges"
+        >
+          <path d={code.path} fill="currentColor" />
+        </svg>
+      </div>
+      <div className="grow stack stack-2">
+        <p className="strong">{t('settings.backup.device.scan')}</p>
+        <p className="quiet">{t('settings.backup.device.type')}</p>
+        <p className="code-num num" dir="ltr">
+          {formatNumberPairs(code.number)}
+        </p>
+        <p className="hint">{t('settings.backup.device.left', { count: Math.max(left, 0) })}</p>
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,147 @@
+import {
+  decryptKeyBackup,
+  encryptKeyBackup,
+  exportBrowserSeed,
+  readBackupDid,
+} from '@sibyl/client/identities';
+import { type ChangeEvent, type FormEvent, useState } from 'react';
+import { t } from '../../i18n/i18n.js';
+import { Icon } from '../../ui/icon.js';
+import { Failure, saveFile, useAction } from '../parts.js';
+import type { BackupProps } from './backup-wizard.js';
+
+/** Fewer characters can be guessed from the file. */
+const MIN_LENGTH = 12;
+const STRONG_LENGTH = 18;
+
+/** A file that opens only with a passphrase. */
+export function FileBackup({ identity, step, onStep, onDone }: BackupProps) {
+  const [passphrase, setPassphrase] = useState('');
+  const [repeated, setRepeated] = useState('');
+  const { isBusy, error, run } = useAction();
+  const type = (text: string) => {
+    setPassphrase(text);
+    onStep(text === '' ? 'choose' : 'save');
+  };
+  const save = async (event: FormEvent) => {
+    event.preventDefault();
+    const isSaved = await run(async () => {
+      const seed = await exportBrowserSeed(identity.did);
+      const text = await encryptKeyBackup(seed, passphrase, identity);
+      saveFile(`sibyl-key-${identity.did.slice(-6)}.json`, text, 'application/json');
+    });
+    if (isSaved) onStep('check');
+  };
+  if (step === 'check') {
+    return <FileCheck did={identity.did} passphrase={passphrase} onDone={onDone} onAgain={save} />;
+  }
+  const isLong = [...passphrase].length >= MIN_LENGTH;
+  const isDifferent = repeated !== '' && repeated !== passphrase;
+  return (
+    <form className="stack" onSubmit={save}>
+      <label className="field">
+        <span>{t('settings.backup.passphrase')}</span>
+        <input
+          className="input"
+          type="password"
+          autoComplete="new-password"
+          required
+          value={passphrase}
+          onChange={({ target }) => type(target.value)}
+        />
+        <Strength passphrase={passphrase} />
+      </label>
+      <label className="field">
+        <span>{t('settings.backup.repeat')}</span>
+        <input
+          className="input"
+          type="password"
+          autoComplete="new-password"
+          required
+          aria-invalid={isDifferent || undefined}
+          value={repeated}
+          onChange={({ target }) => setRepeated(target.value)}
+        />
+        {isDifferent && (
+          <span className="small is-fault line">
+            <Icon name="alert" />
+            {t('settings.backup.different')}
+          </span>
+        )}
+      </label>
+      <Failure error={error} />
+      <div className="actions">
+        <button
+          type="submit"
+          className="btn btn-primary"
+          disabled={isBusy || !isLong || repeated !== passphrase}
+        >
+          <Icon name="save" />
+          {isBusy ? t('settings.backup.encrypting') : t('settings.backup.save')}
+        </button>
+        <span className="hint">{t('settings.backup.staysOpen')}</span>
+      </div>
+    </form>
+  );
+}
+
+function Strength({ passphrase }: { readonly passphrase: string }) {
+  const length = [...passphrase].length;
+  if (length === 0) return <span className="hint">{t('settings.backup.passphrase.hint')}</span>;
+  if (length < MIN_LENGTH) {
+    return <span className="hint">{t('settings.backup.passphrase.short', { min: MIN_LENGTH })}</span>;
+  }
+  return (
+    <span className="hint">
+      {length >= STRONG_LENGTH && (
+        <span className="is-good strong">{t('settings.backup.passphrase.strong')} </span>
+      )}
+      {t('settings.backup.passphrase.hint')}
+    </span>
+  );
+}
+
+interface FileCheckProps {
+  readonly did: string;
+  readonly passphrase: string;
+  readonly onDone: () => Promise<void>;
+  readonly onAgain: (event: FormEvent) => Promise<void>;
+}
+
+/** Opens the saved file, so that the user knows where it is and that it works. */
+function FileCheck({ did, passphrase, onDone, onAgain }: FileCheckProps) {
+  const { isBusy, error, run } = useAction();
+  const check = ({ target }: ChangeEvent<HTMLInputElement>) => {
+    const [file] = target.files ?? [];
+    if (!file) return;
+    void run(async () => {
+      const text = await file.text();
+      if (readBackupDid(text) !== did) throw new Error(t('settings.backup.otherKey'));
+      await decryptKeyBackup(text, passphrase);
+      await onDone();
+    });
+  };
+  return (
+    <div className="stack">
+      <p>{t('settings.backup.file.check')}</p>
+      <label className="field">
+        <span>{t('settings.backup.file.choose')}</span>
+        <input className="input file-input" type="file" disabled={isBusy} onChange={check} />
+      </label>
+      <Failure error={error} />
+      <div className="actions">
+        <button type="button" className="btn" disabled={isBusy} onClick={onAgain}>
+          {t('settings.backup.saveAgain')}
+        </button>
+        <button
+          type="button"
+          className="btn btn-quiet"
+          disabled={isBusy}
+          onClick={() => void run(onDone)}
+        >
+          {t('settings.backup.skipCheck')}
+        </button>
+      </div>
+    </div>
+  );
+}

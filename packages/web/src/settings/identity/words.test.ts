@@ -1,0 +1,31 @@
+import { describe, expect, it } from 'vitest';
+import { choosePositions, parseWords, toWords, WORD_COUNT } from './words.js';
+
+const seed = Uint8Array.from({ length: 32 }, (_, i) => i * 7);
+
+describe('toWords', () => {
+  it('parseWords reads the words as people write them down', () => {
+    const words = toWords(seed);
+    expect(words).toHaveLength(WORD_COUNT);
+    const numbered = words.map((word, i) => `${i + 1}. ${word.toUpperCase()}`).join(',\n');
+    expect(parseWords(numbered)).toEqual({ seed });
+  });
+
+  it('parseWords names what is wrong', () => {
+    const words = toWords(seed);
+    expect(parseWords(words.slice(2).join(' '))).toEqual({ problem: 'count', count: 22 });
+    expect(parseWords([...words.slice(1), 'sibyl'].join(' '))).toEqual({
+      problem: 'unknown',
+      word: 'sibyl',
+    });
+    const swapped = [words[1], words[0], ...words.slice(2)].join(' ');
+    expect(parseWords(swapped)).toEqual({ problem: 'checksum' });
+  });
+
+  it('choosePositions returns different positions in order', () => {
+    for (let i = 0; i < 50; i += 1) {
+      const [a = -1, b = -1, c = -1] = choosePositions();
+      expect(0 <= a && a < b && b < c && c < WORD_COUNT).toBe(true);
+    }
+  });
+});

@@ -1,0 +1,207 @@
+import type { Fact } from '@sibyl/client';
+import { useOracle, useResource } from '@sibyl/client/react';
+import { type FormEvent, useCallback, useDeferredValue, useState } from 'react';
+import { formatWhen } from '../i18n/format.js';
+import { t } from '../i18n/i18n.js';
+import { usePage } from '../page/page-context.js';
+import { toHash } from '../page/router.js';
+import { Icon, IconButton } from '../ui/icon.js';
+import { Empty, Failure, PageHead, useAction } from './parts.js';
+
+const PAGE_SIZE = 50;
+const MAX_LENGTH = 1000;
+
+/** What the oracle remembers about the user; every fact can be changed or removed. */
+export function MemoryScreen() {
+  const { card } = usePage();
+  const { memory } = useOracle();
+  const [query, setQuery] = useState('');
+  const [limit, setLimit] = useState(PAGE_SIZE);
+  const [isAdding, setAdding] = useState(false);
+  const q = useDeferredValue(query.trim());
+  const load = useCallback(
+    (signal: AbortSignal) => memory.list({ limit, signal, ...(q && { q }) }),
+    [memory, limit, q],
+  );
+  const { value, error, refresh } = useResource(load);
+  if (error?.status === 404) return <Unavailable />;
+  const facts = value?.facts ?? [];
+  return (
+    <>
+      <PageHead
+        title={t('settings.memory.title', { name: card.name })}
+        lede={t('settings.memory.lede', { name: card.name })}
+      >
+        <button type="button" className="btn" onClick={() => setAdding(true)}>
+          <Icon name="plus" />
+          {t('settings.memory.add')}
+        </button>
+      </PageHead>
+      <Failure error={error} onRetry={refresh} />
+      <div className="stack">
+        <input
+          className="input"
+          type="search"
+          dir="auto"
+          placeholder={t('settings.memory.search')}
+          aria-label={t('settings.memory.search')}
+          value={query}
+          onChange={({ target }) => setQuery(target.value)}
+        />
+        {isAdding && (
+          <div className="card card-pad">
+            <FactForm
+              text=""
+              onCancel={() => setAdding(false)}
+              onSave={async (text) => {
+                await memory.add(text);
+                setAdding(false);
+                await refresh();
+              }}
+            />
+          </div>
+        )}
+        {facts.length > 0 && (
+          <ul className="card rows">
+            {facts.map((fact) => (
+              <FactRow key={fact.id} fact={fact} onChange={refresh} />
+            ))}
+          </ul>
+        )}
+        {value && facts.length === 0 && (
+          <Empty
+            title={t(q ? 'settings.memory.notFound' : 'settings.memory.none')}
+            hint={t('settings.memory.none.hint', { name: card.name })}
+          />
+        )}
+        {value && !q && value.total > facts.length && (
+          <div className="actions">
+            <button
+              type="button"
+              className="btn btn-s"
+              onClick={() => setLimit(limit + PAGE_SIZE)}
+            >
+              {t('settings.more')}
+            </button>
+          </div>
+        )}
+      </div>
+    </>
+  );
+}
+
+function Unavailable() {
+  return (
+    <>
+      <PageHead title={t('chat.nav.memory')} lede={t('settings.memory.unavailable')} />
+    </>
+  );
+}
+
+function FactRow({ fact, onChange }: { readonly fact: Fact; readonly onChange: () => Promise<void> }) {
+  const { memory } = useOracle();
+  const [isEditing, setEditing] = useState(false);
+  const { isBusy, error, run } = useAction();
+  if (isEditing) {
+    return (
+      <li>
+        <FactForm
+          text={fact.text}
+          onCancel={() => setEditing(false)}
+          onSave={async (text) => {
+            await memory.change(fact.id, text);
+            await onChange();
+            setEditing(false);
+          }}
+        />
+      </li>
+    );
+  }
+  return (
+    <li className="row-wrap">
+      <div className="grow">
+        <span dir="auto">{fact.text}</span>
+        <div className="small quiet">
+          {fact.sessionId ? (
+            <>
+              {t('settings.memory.from')}{' '}
+              <a href={toHash({ name: 'conversation', sessionId: fact.sessionId })}>
+                {t('settings.memory.fromConversation')}
+              </a>
+            </>
+          ) : (
+            t('settings.memory.byYou')
+          )}
+          {' · '}
+          {formatWhen(fact.updatedAt ?? fact.createdAt)}
+        </div>
+      </div>
+      <IconButton
+        icon="edit"
+        label={t('settings.memory.edit', { fact: fact.text })}
+        onClick={() => setEditing(true)}
+      />
+      <IconButton
+        icon="trash"
+        label={t('settings.memory.forget', { fact: fact.text })}
+        disabled={isBusy}
+        onClick={() =>
+          void run(async () => {
+            await memory.forget(fact.id);
+            await onChange();
+          })
+        }
+      />
+      {error && (
+        <div className="row-below">
+          <Failure error={error} />
+        </div>
+      )}
+    </li>
+  );
+}
+
+interface FactFormProps {
+  readonly text: string;
+  readonly onSave: (text: string) => Promise<void>;
+  readonly onCancel: () => void;
+}
+
+function FactForm({ text: initial, onSave, onCancel }: FactFormProps) {
+  const [text, setText] = useState(initial);
+  const { isBusy, error, run } = useAction();
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    void run(() => onSave(text.trim()));
+  };
+  return (
+    <form className="grow stack stack-2" onSubmit={submit}>
+      <textarea
+        // biome-ignore lint/a11y/noAutofocus: the user just asked to write.
+        autoFocus
+        className="input"
+        dir="auto"
+        rows={2}
+        required
+        maxLength={MAX_LENGTH}
+        aria-label={t('settings.memory.fact')}
+        value={text}
+        onChange={({ target }) => setText(target.value)}
+        onKeyDown={({ key }) => key === 'Escape' && text === initial && onCancel()}
+      />
+      <Failure error={error} />
+      <div className="actions">
+        <button
+          type="submit"
+          className="btn btn-primary btn-s"
+          disabled={isBusy || text.trim() === ''}
+        >
+          {t('settings.save')}
+        </button>
+        <button type="button" className="btn btn-quiet btn-s" onClick={onCancel}>
+          {t('settings.cancel')}
+        </button>
+      </div>
+    </form>
+  );
+}

@@ -1,0 +1,183 @@
+import { type ReactNode, useCallback, useState } from 'react';
+import './settings-screens.css';
+import { t } from '../i18n/i18n.js';
+import { Dialog } from '../ui/dialog.js';
+import { Icon, type IconName } from '../ui/icon.js';
+
+interface PageHeadProps {
+  readonly title: string;
+  readonly lede: string;
+  /** Beside the title. */
+  readonly children?: ReactNode;
+}
+
+/** The title of a settings screen and what it is for. */
+export function PageHead({ title, lede, children }: PageHeadProps) {
+  return (
+    <div className="page-head">
+      <div className="grow">
+        <h1 className="title-1">{title}</h1>
+        <p className="lede">{lede}</p>
+      </div>
+      {children}
+    </div>
+  );
+}
+
+interface SectionProps {
+  readonly title: string;
+  readonly hint?: string;
+  readonly badge?: ReactNode;
+  readonly action?: ReactNode;
+  readonly children: ReactNode;
+}
+
+export function Section({ title, hint, badge, action, children }: SectionProps) {
+  return (
+    <section className="stack" aria-label={title}>
+      <div>
+        <div className="line">
+          <h2 className="title-2 grow">
+            {title} {badge}
+          </h2>
+          {action}
+        </div>
+        {hint && <p className="quiet small">{hint}</p>}
+      </div>
+      {children}
+    </section>
+  );
+}
+
+export function Empty({ title, hint }: { readonly title: string; readonly hint?: string }) {
+  return (
+    <div className="card empty">
+      <p className="strong">{title}</p>
+      {hint && <p className="small">{hint}</p>}
+    </div>
+  );
+}
+
+interface NoticeProps {
+  readonly kind: 'fault' | 'warning' | 'good';
+  readonly icon?: IconName;
+  readonly children: ReactNode;
+}
+
+const noticeIcons = { fault: 'alert', warning: 'alert', good: 'check' } as const;
+
+/** A message about one part of a screen. */
+export function Notice({ kind, icon = noticeIcons[kind], children }: NoticeProps) {
+  return (
+    <div className={`notice is-${kind}`} role={kind === 'fault' ? 'alert' : 'status'}>
+      <Icon name={icon} />
+      <div className="grow">{children}</div>
+    </div>
+  );
+}
+
+interface FailureProps {
+  readonly error: Error | undefined;
+  readonly onRetry?: () => unknown;
+}
+
+/** Says what went wrong, and that nothing was lost by it. */
+export function Failure({ error, onRetry }: FailureProps) {
+  if (!error) return null;
+  return (
+    <Notice kind="fault">
+      <p>{t('settings.failed')}</p>
+      <p className="small quiet" dir="auto">
+        {error.message}
+      </p>
+      {onRetry && (
+        <div className="actions">
+          <button type="button" className="btn btn-s" onClick={() => void onRetry()}>
+            {t('settings.retry')}
+          </button>
+        </div>
+      )}
+    </Notice>
+  );
+}
+
+export interface Action {
+  readonly isBusy: boolean;
+  readonly error: Error | undefined;
+  /** Runs one piece of work at a time; returns whether it succeeded. */
+  readonly run: (work: () => Promise<unknown>) => Promise<boolean>;
+}
+
+/** The state of what a button does. */
+export function useAction(): Action {
+  const [isBusy, setBusy] = useState(false);
+  const [error, setError] = useState<Error>();
+  const run = useCallback(async (work: () => Promise<unknown>) => {
+    setBusy(true);
+    setError(undefined);
+    try {
+      await work();
+      return true;
+    } catch (cause) {
+      setError(cause as Error);
+      return false;
+    } finally {
+      setBusy(false);
+    }
+  }, []);
+  return { isBusy, error, run };
+}
+
+interface ConfirmProps {
+  readonly title: string;
+  readonly text: string;
+  /** Names what happens. */
+  readonly confirm: string;
+  readonly onConfirm: () => Promise<unknown>;
+  readonly onClose: () => void;
+  readonly children?: ReactNode;
+  readonly isDisabled?: boolean;
+}
+
+/** Asks before something that cannot be undone. */
+export function Confirm({ title, text, confirm, onConfirm, onClose, ...rest }: ConfirmProps) {
+  const { isBusy, error, run } = useAction();
+  const accept = async () => {
+    if (await run(onConfirm)) onClose();
+  };
+  return (
+    <Dialog title={title} onClose={onClose} isLocked={isBusy}>
+      <div className="card-pad stack">
+        <p>{text}</p>
+        {rest.children}
+        <Failure error={error} />
+        <div className="actions">
+          <button
+            type="button"
+            className="btn btn-danger"
+            disabled={isBusy || rest.isDisabled}
+            onClick={accept}
+          >
+            {confirm}
+          </button>
+          <button type="button" className="btn btn-quiet" disabled={isBusy} onClick={onClose}>
+            {t('settings.cancel')}
+          </button>
+        </div>
+      </div>
+    </Dialog>
+  );
+}
+
+/** Saves a text or bytes as a file of the user. */
+export function saveFile(name: string, content: BlobPart, type: string): void {
+  const url = URL.createObjectURL(new Blob([content], { type }));
+  const link = Object.assign(document.createElement('a'), { href: url, download: name });
+  link.click();
+  // The browser reads it after the click.
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+/** The parts of a DID that people compare. */
+export const shortenDid = (did: string): string =>
+  did.length > 24 ? `${did.slice(0, 14)}…${did.slice(-6)}` : did;

@@ -1,0 +1,193 @@
+import type { AccessKeyInfo } from '@sibyl/client';
+import { useOracle, useResource } from '@sibyl/client/react';
+import { type FormEvent, useCallback, useState } from 'react';
+import { formatDate, formatWhen } from '../../i18n/format.js';
+import { t } from '../../i18n/i18n.js';
+import { CopyButton } from '../../ui/copy-button.js';
+import { Icon } from '../../ui/icon.js';
+import { Failure, Notice, Section, useAction } from '../parts.js';
+import { inDays } from './capabilities.js';
+
+const lifetimes = [30, 7, 90] as const;
+
+/** Keys for programs that cannot sign. */
+export function AccessKeys() {
+  const { keys } = useOracle();
+  const [isAdding, setAdding] = useState(false);
+  const [created, setCreated] = useState<string>();
+  const load = useCallback((signal: AbortSignal) => keys.list({ signal }), [keys]);
+  const { value, error, refresh } = useResource(load);
+  return (
+    <Section
+      title={t('settings.keys.title')}
+      hint={t('settings.keys.hint')}
+      action={
+        <button type="button" className="btn btn-s" onClick={() => setAdding(true)}>
+          <Icon name="plus" />
+          {t('settings.keys.new')}
+        </button>
+      }
+    >
+      <Failure error={error} onRetry={refresh} />
+      {isAdding && (
+        <NewKey
+          onCancel={() => setAdding(false)}
+          onCreated={async (key) => {
+            setCreated(key);
+            setAdding(false);
+            await refresh();
+          }}
+        />
+      )}
+      {created !== undefined && <CreatedKey text={created} onClose={() => setCreated(undefined)} />}
+      {value && value.length > 0 && (
+        <ul className="card rows">
+          {value.map((key) => (
+            <KeyRow key={key.id} info={key} onChange={refresh} />
+          ))}
+        </ul>
+      )}
+    </Section>
+  );
+}
+
+interface NewKeyProps {
+  readonly onCreated: (key: string) => Promise<void>;
+  readonly onCancel: () => void;
+}
+
+function NewKey({ onCreated, onCancel }: NewKeyProps) {
+  const { keys } = useOracle();
+  const [name, setName] = useState('');
+  const [days, setDays] = useState<number>(lifetimes[0]);
+  const [turns, setTurns] = useState('100');
+  const { isBusy, error, run } = useAction();
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    void run(async () => {
+      const limit = turns ? { turnsPerDay: Number(turns) } : {};
+      const { key } = await keys.create({ name: name.trim(), expiration: inDays(days), ...limit });
+      await onCreated(key);
+    });
+  };
+  return (
+    <form className="card card-pad stack" onSubmit={submit}>
+      <label className="field">
+        <span>{t('settings.keys.name')}</span>
+        <input
+          // biome-ignore lint/a11y/noAutofocus: the user just asked for the form.
+          autoFocus
+          className="input"
+          dir="auto"
+          required
+          maxLength={80}
+          placeholder={t('settings.keys.name.example')}
+          value={name}
+          onChange={({ target }) => setName(target.value)}
+        />
+      </label>
+      <div className="line top">
+        <label className="field">
+          <span>{t('settings.validFor')}</span>
+          <select
+            className="input"
+            value={days}
+            onChange={({ target }) => setDays(Number(target.value))}
+          >
+            {lifetimes.map((each) => (
+              <option key={each} value={each}>
+                {t('settings.forDays', { count: each })}
+              </option>
+            ))}
+          </select>
+        </label>
+        <label className="field">
+          <span>{t('settings.keys.turns')}</span>
+          <input
+            className="input"
+            type="number"
+            min={1}
+            max={1_000_000}
+            value={turns}
+            onChange={({ target }) => setTurns(target.value)}
+          />
+        </label>
+      </div>
+      <Failure error={error} />
+      <div className="actions">
+        <button type="submit" className="btn btn-primary" disabled={isBusy}>
+          {t('settings.keys.create')}
+        </button>
+        <button type="button" className="btn btn-quiet" onClick={onCancel}>
+          {t('settings.cancel')}
+        </button>
+      </div>
+    </form>
+  );
+}
+
+function CreatedKey({ text, onClose }: { readonly text: string; readonly onClose: () => void }) {
+  return (
+    <Notice kind="warning" icon="key">
+      <p className="strong">{t('settings.keys.once')}</p>
+      <p className="line">
+        <code dir="ltr" className="break secret" data-testid="access-key">
+          {text}
+        </code>
+        <CopyButton text={text} label={t('settings.keys.copy')} />
+      </p>
+      <div className="actions">
+        <button type="button" className="btn btn-s" onClick={onClose}>
+          {t('settings.stored')}
+        </button>
+      </div>
+    </Notice>
+  );
+}
+
+interface KeyRowProps {
+  readonly info: AccessKeyInfo;
+  readonly onChange: () => Promise<void>;
+}
+
+function KeyRow({ info, onChange }: KeyRowProps) {
+  const { keys } = useOracle();
+  const { isBusy, error, run } = useAction();
+  const { id, name, expiration, lastUsedAt, caveats } = info;
+  const facts = [
+    caveats.session ? t('settings.keys.oneSession') : t('settings.keys.chat'),
+    ...(caveats.turnsPerDay ? [t('settings.keys.perDay', { count: caveats.turnsPerDay })] : []),
+    t('settings.granted.until', { date: formatDate(expiration * 1000) }),
+    lastUsedAt
+      ? t('settings.granted.used', { when: formatWhen(lastUsedAt) })
+      : t('settings.granted.unused'),
+  ];
+  return (
+    <li className="row-wrap">
+      <Icon name="key" />
+      <div className="grow">
+        <b dir="auto">{name}</b>
+        <div className="small quiet">{facts.join(' · ')}</div>
+      </div>
+      <button
+        type="button"
+        className="btn btn-s"
+        disabled={isBusy}
+        aria-label={t('settings.granted.revoke.label', { title: name })}
+        onClick={() =>
+          void run(async () => {
+            await keys.revoke(id);
+            await onChange();
+          })
+        }
+      >
+        {t('settings.granted.revoke')}
+      </button>
+      {error && (
+        <div className="row-below">
+          <Failure error={error} />
+        </div>
+      )}
+    </li>
+  );
+}

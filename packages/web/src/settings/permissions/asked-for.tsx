@@ -1,0 +1,210 @@
+import type { DelegationInfo } from '@sibyl/client';
+import { type FormEvent, useState } from 'react';
+import { t } from '../../i18n/i18n.js';
+import { usePage } from '../../page/page-context.js';
+import { Icon } from '../../ui/icon.js';
+import { Failure, Section, useAction } from '../parts.js';
+import { type AskedPermission, inDays, isGranted, isSame } from './capabilities.js';
+import type { GrantTerms } from './permissions-screen.js';
+
+const lifetimes = [7, 1, 30] as const;
+
+interface AskedForProps {
+  readonly asked: readonly AskedPermission[];
+  readonly current: DelegationInfo | undefined;
+  readonly onGrant: (terms: GrantTerms) => Promise<void>;
+}
+
+/** What plugins ask for and do not have. */
+export function AskedFor({ asked, current, onGrant }: AskedForProps) {
+  const [later, setLater] = useState<readonly AskedPermission[]>([]);
+  const granted = current?.capabilities ?? [];
+  const isPostponed = (each: AskedPermission) =>
+    later.some(({ capability }) => isSame(capability, each.capability));
+  const open = asked.filter(
+    (each) => !isGranted(each.capability, granted) && !isPostponed(each),
+  );
+  if (open.length === 0) return null;
+  return (
+    <Section
+      title={t('settings.asked.title')}
+      badge={
+        <span className="badge is-accent">{t('settings.asked.new', { count: open.length })}</span>
+      }
+    >
+      {open.map((each) => (
+        <AskedCard
+          key={`${each.capability.can} ${each.capability.with}`}
+          asked={each}
+          others={granted.length}
+          onLater={() => setLater([...later, each])}
+          onGrant={(days) =>
+            onGrant({ capabilities: [...granted, each.capability], expiration: inDays(days) })
+          }
+        />
+      ))}
+    </Section>
+  );
+}
+
+interface AskedCardProps {
+  readonly asked: AskedPermission;
+  /** How many permissions get the same end. */
+  readonly others: number;
+  readonly onLater: () => void;
+  readonly onGrant: (days: number) => Promise<void>;
+}
+
+function AskedCard({ asked, others, onLater, onGrant }: AskedCardProps) {
+  const [days, setDays] = useState<number>(lifetimes[0]);
+  const { isBusy, error, run } = useAction();
+  const { title, reason, plugin, capability } = asked;
+  return (
+    <div className="card">
+      <div className="perm">
+        <Icon name="shield" />
+        <b dir="auto">{title}</b>
+        <Lifetime days={days} onChange={setDays} />
+        <p className="quiet" dir="auto">
+          {t('settings.asked.by', { plugin: plugin.title })} {reason}
+        </p>
+      </div>
+      <TechnicalTerms capabilities={[capability]} />
+      {error && (
+        <div className="card-pad">
+          <Failure error={error} />
+        </div>
+      )}
+      <div className="approval-foot perm-foot">
+        <button
+          type="button"
+          className="btn btn-primary"
+          disabled={isBusy}
+          onClick={() => void run(() => onGrant(days))}
+        >
+          {t('settings.asked.allow', { count: days })}
+        </button>
+        <button type="button" className="btn" disabled={isBusy} onClick={onLater}>
+          {t('settings.asked.later')}
+        </button>
+        {others > 0 && (
+          <span className="hint push">{t('settings.asked.sameEnd', { count: others })}</span>
+        )}
+      </div>
+    </div>
+  );
+}
+
+interface LifetimeProps {
+  readonly days: number;
+  readonly onChange: (days: number) => void;
+}
+
+export function Lifetime({ days, onChange }: LifetimeProps) {
+  return (
+    <select
+      className="input push"
+      aria-label={t('settings.validFor')}
+      value={days}
+      onChange={({ target }) => onChange(Number(target.value))}
+    >
+      {lifetimes.map((each) => (
+        <option key={each} value={each}>
+          {t('settings.forDays', { count: each })}
+        </option>
+      ))}
+    </select>
+  );
+}
+
+interface TechnicalTermsProps {
+  readonly capabilities: readonly { readonly can: string; readonly with: string }[];
+}
+
+export function TechnicalTerms({ capabilities }: TechnicalTermsProps) {
+  return (
+    <details className="fold perm-fold">
+      <summary>
+        <Icon name="right" flip className="i-chev" />
+        {t('settings.technical')}
+      </summary>
+      <div>
+        <dl className="kv">
+          {capabilities.map(({ can, with: resource }) => (
+            <div key={`${can} ${resource}`} className="kv-row">
+              <dt>
+                <code dir="ltr">{can}</code>
+              </dt>
+              <dd>
+                <code dir="ltr">{resource}</code>
+              </dd>
+            </div>
+          ))}
+        </dl>
+      </div>
+    </details>
+  );
+}
+
+interface OtherPermissionProps {
+  readonly current: DelegationInfo | undefined;
+  readonly onGrant: (terms: GrantTerms) => Promise<void>;
+}
+
+/** A permission that no plugin declares, for services with names of their own. */
+export function OtherPermission({ current, onGrant }: OtherPermissionProps) {
+  const { signer } = usePage();
+  const [can, setCan] = useState('');
+  const [resource, setResource] = useState<string>(signer.did);
+  const [days, setDays] = useState<number>(lifetimes[0]);
+  const { isBusy, error, run } = useAction();
+  const isTooWide = can.trim() === '*';
+  const submit = async (event: FormEvent) => {
+    event.preventDefault();
+    const capability = { can: can.trim(), with: resource.trim() };
+    const capabilities = [...(current?.capabilities ?? []), capability];
+    if (await run(() => onGrant({ capabilities, expiration: inDays(days) }))) setCan('');
+  };
+  return (
+    <details className="fold">
+      <summary>
+        <Icon name="right" flip className="i-chev" />
+        {t('settings.other.title')}
+      </summary>
+      <form className="card card-pad stack" onSubmit={submit}>
+        <p className="quiet small">{t('settings.other.text')}</p>
+        <label className="field">
+          <span>{t('settings.other.can')}</span>
+          <input
+            className="input"
+            dir="ltr"
+            required
+            pattern="[^\s\/]+\/\S+"
+            placeholder="store/add"
+            aria-invalid={isTooWide || undefined}
+            value={can}
+            onChange={({ target }) => setCan(target.value)}
+          />
+          {isTooWide && <span className="small is-fault">{t('settings.other.tooWide')}</span>}
+        </label>
+        <label className="field">
+          <span>{t('settings.other.with')}</span>
+          <input
+            className="input"
+            dir="ltr"
+            required
+            value={resource}
+            onChange={({ target }) => setResource(target.value)}
+          />
+        </label>
+        <Failure error={error} />
+        <div className="actions">
+          <button type="submit" className="btn btn-primary" disabled={isBusy || isTooWide}>
+            {t('settings.asked.allow', { count: days })}
+          </button>
+          <Lifetime days={days} onChange={setDays} />
+        </div>
+      </form>
+    </details>
+  );
+}

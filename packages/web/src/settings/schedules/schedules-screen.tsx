@@ -1,0 +1,264 @@
+import type { Schedule, ScheduleRun, ScheduleWithSecret } from '@sibyl/client';
+import { useOracle, useResource } from '@sibyl/client/react';
+import { useCallback, useState } from 'react';
+import { formatDate, formatDateTime, formatWhen } from '../../i18n/format.js';
+import { type TextKey, t } from '../../i18n/i18n.js';
+import { usePage } from '../../page/page-context.js';
+import { toHash } from '../../page/router.js';
+import { CopyButton } from '../../ui/copy-button.js';
+import { Icon, type IconName } from '../../ui/icon.js';
+import { Menu } from '../../ui/menu.js';
+import { Confirm, Empty, Failure, Notice, PageHead, useAction } from '../parts.js';
+import { inDays } from '../permissions/capabilities.js';
+import { NewSchedule } from './new-schedule.js';
+import { describeTrigger } from './trigger.js';
+
+const RENEWAL_DAYS = 30;
+
+/** What the oracle does at set times, or when a webhook arrives. */
+export function SchedulesScreen() {
+  const { card } = usePage();
+  const { schedules: routes } = useOracle();
+  const [isAdding, setAdding] = useState(false);
+  const [created, setCreated] = useState<ScheduleWithSecret>();
+  const load = useCallback((signal: AbortSignal) => routes.list({ signal }), [routes]);
+  const { value, error, refresh } = useResource(load);
+  if (error?.status === 404) {
+    return <PageHead title={t('chat.nav.schedules')} lede={t('settings.schedules.unavailable')} />;
+  }
+  return (
+    <>
+      <PageHead
+        title={t('settings.schedules.title')}
+        lede={t('settings.schedules.lede', { name: card.name })}
+      >
+        <button type="button" className="btn btn-primary" onClick={() => setAdding(true)}>
+          <Icon name="plus" />
+          {t('settings.schedules.new')}
+        </button>
+      </PageHead>
+      <Failure error={error} onRetry={refresh} />
+      {isAdding && (
+        <NewSchedule
+          onCancel={() => setAdding(false)}
+          onCreated={async (schedule) => {
+            setCreated(schedule);
+            setAdding(false);
+            await refresh();
+          }}
+        />
+      )}
+      {created?.webhookSecret && (
+        <WebhookSecret schedule={created} onClose={() => setCreated(undefined)} />
+      )}
+      {value && value.length > 0 && (
+        <ul className="card rows">
+          {value.map((schedule) => (
+            <ScheduleRow key={schedule.id} schedule={schedule} onChange={refresh} />
+          ))}
+        </ul>
+      )}
+      {value?.length === 0 && !isAdding && (
+        <Empty title={t('settings.schedules.none')} hint={t('settings.schedules.none.hint')} />
+      )}
+    </>
+  );
+}
+
+interface WebhookSecretProps {
+  readonly schedule: ScheduleWithSecret;
+  readonly onClose: () => void;
+}
+
+function WebhookSecret({ schedule, onClose }: WebhookSecretProps) {
+  const { webhookUrl = '', webhookSecret = '' } = schedule;
+  return (
+    <Notice kind="warning" icon="key">
+      <p className="strong">{t('settings.schedules.secret')}</p>
+      <p className="line">
+        <code dir="ltr" className="break">
+          {webhookUrl}
+        </code>
+        <CopyButton text={webhookUrl} label={t('settings.schedules.copyUrl')} />
+      </p>
+      <p className="line">
+        <code dir="ltr" className="break">
+          {webhookSecret}
+        </code>
+        <CopyButton text={webhookSecret} label={t('settings.schedules.copySecret')} />
+      </p>
+      <div className="actions">
+        <button type="button" className="btn btn-s" onClick={onClose}>
+          {t('settings.stored')}
+        </button>
+      </div>
+    </Notice>
+  );
+}
+
+const icons = { cron: 'cal', once: 'clock', webhook: 'link' } as const satisfies Record<
+  Schedule['trigger']['type'],
+  IconName
+>;
+
+interface ScheduleRowProps {
+  readonly schedule: Schedule;
+  readonly onChange: () => Promise<void>;
+}
+
+function ScheduleRow({ schedule, onChange }: ScheduleRowProps) {
+  const { schedules } = useOracle();
+  const [isRemoving, setRemoving] = useState(false);
+  const [isShowingRuns, setShowingRuns] = useState(false);
+  const { isBusy, error, run } = useAction();
+  const { id, name, trigger, status, sessionId } = schedule;
+  const change = (work: () => Promise<unknown>) =>
+    run(async () => {
+      await work();
+      await onChange();
+    });
+  const needsPermission = status === 'unauthorized' || status === 'stopped';
+  return (
+    <li className="row-wrap">
+      <Icon name={icons[trigger.type]} />
+      <div className="grow">
+        <b dir="auto">{name}</b>
+        <div className="small quiet">
+          {describeTrigger(trigger)} · <Status schedule={schedule} />
+        </div>
+      </div>
+      {needsPermission && (
+        <button
+          type="button"
+          className="btn btn-s"
+          disabled={isBusy}
+          onClick={() =>
+            void change(() => schedules.authorize(id, { expiration: inDays(RENEWAL_DAYS) }))
+          }
+        >
+          {t('settings.schedules.renew', { count: RENEWAL_DAYS })}
+        </button>
+      )}
+      <input
+        className="switch"
+        type="checkbox"
+        role="switch"
+        aria-label={t('settings.schedules.on', { name })}
+        checked={status === 'active'}
+        disabled={isBusy || !['active', 'paused'].includes(status)}
+        onChange={({ target }) =>
+          void change(() => schedules.update(id, { status: target.checked ? 'active' : 'paused' }))
+        }
+      />
+      <Menu
+        label={t('settings.moreFor', { name })}
+        groups={[
+          [
+            {
+              label: t('settings.schedules.run'),
+              icon: 'redo',
+              run: () => void change(() => schedules.run(id)),
+            },
+            {
+              label: t('settings.schedules.runs'),
+              icon: 'pulse',
+              run: () => setShowingRuns(!isShowingRuns),
+            },
+            {
+              label: t('settings.schedules.open'),
+              icon: 'chat',
+              href: toHash({ name: 'conversation', sessionId }),
+            },
+          ],
+          [
+            {
+              label: t('settings.schedules.delete'),
+              icon: 'trash',
+              isDanger: true,
+              run: () => setRemoving(true),
+            },
+          ],
+        ]}
+      >
+        <Icon name="more" />
+      </Menu>
+      {(error || isShowingRuns) && (
+        <div className="row-below stack stack-2">
+          <Failure error={error} />
+          {isShowingRuns && <Runs id={id} />}
+        </div>
+      )}
+      {isRemoving && (
+        <Confirm
+          title={t('settings.schedules.delete.title', { name })}
+          text={t('settings.schedules.delete.text')}
+          confirm={t('settings.schedules.delete')}
+          onClose={() => setRemoving(false)}
+          onConfirm={async () => {
+            await schedules.delete(id);
+            await onChange();
+          }}
+        />
+      )}
+    </li>
+  );
+}
+
+function Status({ schedule }: { readonly schedule: Schedule }) {
+  const { status, nextDueAt, delegation, reason } = schedule;
+  switch (status) {
+    case 'active':
+      return (
+        <>
+          {nextDueAt && `${t('settings.schedules.next', { when: formatDateTime(nextDueAt) })} · `}
+          {delegation?.expiration !== undefined &&
+            t('settings.schedules.until', { date: formatDate(delegation.expiration * 1000) })}
+        </>
+      );
+    case 'paused':
+      return t('settings.schedules.paused');
+    case 'unauthorized':
+      return <span className="is-warning">{t('settings.schedules.unauthorized')}</span>;
+    case 'stopped':
+      return (
+        <span className="is-warning">
+          {t('settings.schedules.stopped')} {reason}
+        </span>
+      );
+    case 'finished':
+      return t('settings.schedules.finished');
+  }
+}
+
+const runStates = {
+  starting: 'settings.run.running',
+  running: 'settings.run.running',
+  paused: 'settings.run.paused',
+  finished: 'settings.run.finished',
+  failed: 'settings.run.failed',
+  aborted: 'settings.run.aborted',
+  interrupted: 'settings.run.interrupted',
+  skipped: 'settings.run.skipped',
+} as const satisfies Record<ScheduleRun['status'], TextKey>;
+
+function Runs({ id }: { readonly id: string }) {
+  const { schedules } = useOracle();
+  const load = useCallback(
+    (signal: AbortSignal) => schedules.runs(id, { limit: 10, signal }),
+    [schedules, id],
+  );
+  const { value, error, refresh } = useResource(load);
+  if (value?.length === 0) return <p className="small quiet">{t('settings.run.none')}</p>;
+  return (
+    <>
+      <Failure error={error} onRetry={refresh} />
+      <ul className="small">
+        {value?.map(({ dueAt, status, error: reason }) => (
+          <li key={dueAt}>
+            {formatWhen(dueAt)}: {t(runStates[status])} {reason}
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}

@@ -1,0 +1,274 @@
+import { readFileSync } from 'node:fs';
+import decodeQR from 'qr/decode.js';
+import type { Page } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import { expectText, SCREENSHOTS } from './support/browser.js';
+import { download, findOverflow, findViolations, useSettings } from './support/use-settings.js';
+
+const { oracle, arrive, open, converse } = useSettings({ APPROVALS: 'plugin:memory' });
+
+const button = (on: Page, name: string | RegExp) => on.getByRole('button', { name });
+const main = (on: Page) => on.locator('main');
+
+const SCREENS = [
+  'key',
+  'permissions',
+  'approvals',
+  'memory',
+  'preferences',
+  'usage',
+  'activity',
+  'schedules',
+  'files',
+  'data',
+];
+
+describe('every settings screen', () => {
+  it.each([
+    ['light', { width: 1440, height: 900 }],
+    ['dark', { width: 768, height: 1024, colorScheme: 'dark' as const }],
+    ['narrow', { width: 320, height: 700 }],
+  ])('has no violation of axe and fits the window: %s', async (name, options) => {
+    const { page, consoleErrors } = await arrive('key', options);
+    for (const screen of SCREENS) {
+      await open(page, screen);
+      await expect.poll(() => page.locator('main [aria-busy="true"]').count()).toBe(0);
+      expect(await findViolations(page), screen).toEqual([]);
+      expect(await findOverflow(page), screen).toEqual([]);
+      await page.screenshot({ path: `${SCREENSHOTS}/settings-${screen}-${name}.png` });
+    }
+    expect(consoleErrors).toEqual([]);
+  });
+
+  it('runs from right to left in Arabic', async () => {
+    const { page } = await arrive('preferences', { width: 1024, height: 900 });
+    await page.getByLabel('Language of this page').selectOption('ar');
+    await expect.poll(() => page.evaluate(() => document.documentElement.dir)).toBe('rtl');
+    for (const screen of SCREENS) {
+      await open(page, screen);
+      expect(await findViolations(page), screen).toEqual([]);
+      expect(await findOverflow(page), screen).toEqual([]);
+      await page.screenshot({ path: `${SCREENSHOTS}/settings-${screen}-rtl.png` });
+    }
+    expect(await page.locator('h1').last().textContent()).toBe('بياناتك');
+  });
+});
+
+describe('key screen', () => {
+  it('does not close over an unfinished backup; words are checked', async () => {
+    const { page } = await arrive('key');
+    await page.getByRole('radio', { name: /24 words/ }).check();
+    await button(page, 'Show the words').click();
+    const words = await page.locator('.words li').allTextContents();
+    expect(words).toHaveLength(24);
+    await page.keyboard.press('Escape');
+    expect(await page.locator('.words li').count()).toBe(24);
+    await page.getByRole('link', { name: 'Files' }).click();
+    await expectText(page, 'Your backup isn’t finished');
+    await page.keyboard.press('Escape');
+    expect(page.url()).toContain('#/settings/key');
+    expect(await page.locator('.words li').count()).toBe(24);
+
+    await button(page, 'I wrote them down').click();
+    const labels = await page.locator('.field', { hasText: /^Word \d+/ }).allTextContents();
+    for (const label of labels) await page.getByLabel(label).fill('wrong');
+    await button(page, 'Check the words').click();
+    await expectText(page, '3 words are different');
+    for (const label of labels) {
+      const position = Number(label.replace(/\D/g, ''));
+      await page.getByLabel(label).fill(words[position - 1] ?? '');
+    }
+    await button(page, 'Check the words').click();
+    await expectText(page, /Your key is backed up/);
+
+    const { page: other } = await arrive('key');
+    await button(other, 'Add').click();
+    await other.getByRole('dialog').getByRole('radio', { name: /24 words/ }).check();
+    await other.getByLabel(/Your 24 words/).fill(words.join(' '));
+    await button(other, 'Add to this browser').click();
+    await button(other, 'Stay with the current one').click();
+    await expect.poll(() => other.locator('.rows .avatar').count()).toBe(2);
+    const dids = await other.locator('.rows code').allTextContents();
+    expect(dids).toContain(await page.locator('.rows code').first().textContent());
+  });
+
+  it('brings the key to a second device with a QR code and a number', async () => {
+    const { page } = await arrive('key');
+    await page.getByRole('radio', { name: /Second device/ }).check();
+    await button(page, 'Show the code').click();
+    const number = await page.locator('.code-num').textContent();
+    const link = await readQrCode(page);
+    expect(link).toContain(`${oracle.url}/app`);
+
+    const { page: phone } = await arrive('key', { width: 390, height: 844 });
+    await phone.goto('about:blank');
+    await phone.goto(link);
+    await expectText(phone, 'The number below the code on your other device');
+    expect(phone.url()).not.toContain('key=');
+    const field = phone.getByLabel(/The number below the code/);
+    await field.fill('000000');
+    await button(phone, 'Add to this browser').click();
+    await expectText(phone, 'The number doesn’t fit');
+    await field.fill(number ?? '');
+    await button(phone, 'Add to this browser').click();
+    await button(phone, 'Switch to it now').click();
+    await open(phone, 'key');
+    const own = await page.locator('.rows code').first().textContent();
+    await expect.poll(() => phone.locator('.rows code').first().textContent()).toBe(own);
+  });
+
+  it('a passkey protects the key; the page works after it was confirmed', async () => {
+    const { page } = await arrive('key');
+    await page.goto(`${oracle.url.replace('127.0.0.1', 'localhost')}/app#/settings/key`);
+    const session = await page.context().newCDPSession(page);
+    await session.send('WebAuthn.enable');
+    await session.send('WebAuthn.addVirtualAuthenticator', {
+      options: {
+        protocol: 'ctap2',
+        ctap2Version: 'ctap2_1',
+        transport: 'internal',
+        hasResidentKey: true,
+        hasUserVerification: true,
+        hasPrf: true,
+        isUserVerified: true,
+        automaticPresenceSimulation: true,
+      },
+    });
+    const passkey = page.getByRole('switch', { name: 'Protect with a passkey' });
+    await passkey.waitFor();
+    expect(await passkey.isDisabled()).toBe(true);
+    await page.getByRole('radio', { name: /24 words/ }).check();
+    await button(page, 'Show the words').click();
+    const words = await page.locator('.words li').allTextContents();
+    await button(page, 'I wrote them down').click();
+    for (const label of await page.locator('.field', { hasText: /^Word \d+/ }).allTextContents())
+      await page.getByLabel(label).fill(words[Number(label.replace(/\D/g, '')) - 1] ?? '');
+    await button(page, 'Check the words').click();
+    await expect.poll(() => passkey.isEnabled()).toBe(true);
+    await passkey.click();
+    await expectText(page, 'protected by a passkey');
+    await page.reload();
+    await open(page, 'files');
+    await expectText(page, 'No files yet');
+  });
+});
+
+/** Reads the QR code in the page as a camera would: from its pixels. */
+async function readQrCode(page: Page): Promise<string> {
+  const { path, size } = await page.locator('.qr svg').evaluate((svg) => ({
+    path: svg.querySelector('path')?.getAttribute('d') ?? '',
+    size: Number(svg.getAttribute('viewBox')?.split(' ')[2]),
+  }));
+  const scale = 4;
+  const width = (size + 8) * scale;
+  const data = new Uint8ClampedArray(width * width * 4).fill(255);
+  for (const [, x, y] of path.matchAll(/M(\d+) (\d+)h1/g))
+    for (let i = 0; i < scale * scale; i += 1) {
+      const column = (Number(x) + 4) * scale + (i % scale);
+      const row = (Number(y) + 4) * scale + Math.floor(i / scale);
+      data.fill(0, (row * width + column) * 4, (row * width + column) * 4 + 3);
+    }
+  return decodeQR({ width, height: width, data });
+}
+
+describe('other settings screens', () => {
+  it('rules are signed; what the operator requires cannot be allowed', async () => {
+    const { page } = await arrive('permissions');
+    const memory = page.getByRole('group', { name: 'Rule for Memory' });
+    await memory.waitFor();
+    expect(await memory.getByLabel('Allow').isDisabled()).toBe(true);
+    await expectText(page, 'The operator requires your approval');
+    await page
+      .getByRole('group', { name: 'Rule for Post office' })
+      .getByLabel('Block')
+      .check({ force: true });
+    await expectText(page, '1 change not signed yet');
+    await button(page, 'Sign and save').click();
+    await expectText(page, 'These rules apply now');
+    await page.reload();
+    const blocked = page.getByRole('group', { name: 'Rule for Post office' }).getByLabel('Block');
+    await expect.poll(() => blocked.isChecked()).toBe(true);
+  });
+
+  it('an access key is shown once, listed, and revoked', async () => {
+    const { page } = await arrive('permissions');
+    await button(page, 'New access key').click();
+    await page.getByLabel('What is it for?').fill('Dashboard');
+    await button(page, 'Sign and create').click();
+    const key = await page.getByTestId('access-key').textContent();
+    expect(key?.length).toBeGreaterThan(200);
+    await button(page, 'I stored it').click();
+    expect(await page.getByTestId('access-key').count()).toBe(0);
+    await expectText(page, 'Dashboard');
+    await button(page, 'Revoke: Dashboard').click();
+    await expect.poll(() => main(page).getByText('Dashboard').count()).toBe(0);
+  });
+
+  it('facts and preferences can be changed', async () => {
+    const { page } = await arrive('memory');
+    await button(page, 'Add a fact').click();
+    await page.getByLabel('Fact', { exact: true }).fill('Works in Kitui');
+    await button(page, 'Save').click();
+    await expectText(page, 'Works in Kitui');
+    await button(page, 'Edit: Works in Kitui').click();
+    await page.getByLabel('Fact', { exact: true }).fill('Works in Nairobi');
+    await button(page, 'Save').click();
+    await expectText(page, 'Works in Nairobi');
+    await button(page, 'Forget: Works in Nairobi').click();
+    await expectText(page, 'Nothing yet');
+
+    await open(page, 'preferences');
+    await page.getByLabel('What to call you').fill('Sam');
+    await page.getByLabel('Length').selectOption('concise');
+    await button(page, 'Save').click();
+    await page.getByText('Saved').waitFor();
+    await page.reload();
+    await expect.poll(() => page.getByLabel('What to call you').inputValue()).toBe('Sam');
+    await expect.poll(() => page.getByLabel('Length').inputValue()).toBe('concise');
+  });
+
+  it('a schedule is created, switched off and deleted', async () => {
+    const { page } = await arrive('schedules');
+    await button(page, 'New schedule').click();
+    await page.getByLabel(/What should .* do\?/).fill('Summarize the news');
+    await button(page, 'Sign and create').click();
+    await expectText(page, /Monday to Friday at/);
+    const toggle = page.getByRole('switch', { name: 'Summarize the news is on' });
+    await toggle.click();
+    await expectText(page, 'switched off');
+    await button(page, 'More for Summarize the news').click();
+    await page.getByRole('menuitem', { name: 'Delete' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+    await expectText(page, 'No schedules yet');
+  });
+
+  it('a file is uploaded, counted and deleted', async () => {
+    const { page } = await arrive('files');
+    const file = { name: 'note.txt', mimeType: 'text/plain', buffer: Buffer.from('Rain in Kitui') };
+    await page.getByTestId('upload').setInputFiles(file);
+    await expectText(page, 'note.txt');
+    await expectText(page, /of .* used/);
+    await button(page, 'More for note.txt').click();
+    await page.getByRole('menuitem', { name: 'Delete' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+    await expectText(page, 'No files yet');
+  });
+
+  it('everything is exported, erased after a confirmation, and imported again', async () => {
+    const { page } = await arrive();
+    await converse(page, 'Remember the rain', 'I will');
+    await open(page, 'usage');
+    await expectText(page, 'Remember the rain');
+    await open(page, 'data');
+    const path = await download(page, () => button(page, 'Export').click());
+    expect(readFileSync(path).subarray(0, 2).toString()).toBe('PK');
+    await button(page, 'Erase…').click();
+    const erase = button(page, 'Erase everything');
+    expect(await erase.isDisabled()).toBe(true);
+    await page.getByLabel('Type “erase” to confirm').fill('erase');
+    await erase.click();
+    await expectText(page, /records were erased/);
+    await page.getByTestId('import').setInputFiles(path);
+    await expectText(page, /entries added/);
+  });
+});

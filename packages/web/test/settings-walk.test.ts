@@ -1,0 +1,77 @@
+import type { Page } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import { expectText } from './support/browser.js';
+import { download, findViolations, useSettings } from './support/use-settings.js';
+
+const { oracle, arrive, open, write, ...page } = useSettings();
+const PASSPHRASE = 'orbit canvas maple thunder';
+
+const button = (on: Page, name: string | RegExp) => on.getByRole('button', { name });
+
+/** Saves the key as a file and checks it; returns its path. */
+async function backUp(on: Page): Promise<string> {
+  await open(on, 'key');
+  await on.getByRole('textbox', { name: /^Passphrase/ }).fill(PASSPHRASE);
+  await on.getByRole('textbox', { name: 'Repeat it' }).fill(PASSPHRASE);
+  const path = await download(on, () => button(on, 'Save the file').click());
+  await on.getByLabel('The file you just saved').setInputFiles(path);
+  await expectText(on, /Your key is backed up/);
+  return path;
+}
+
+async function addFromFile(on: Page, path: string): Promise<void> {
+  await open(on, 'key');
+  await button(on, 'Add').click();
+  await on.getByLabel('Backup file').setInputFiles(path);
+  await on.getByRole('dialog').getByLabel('Passphrase').fill(PASSPHRASE);
+  await button(on, 'Add to this browser').click();
+  await button(on, 'Switch to it now').click();
+}
+
+describe('settings of the page', () => {
+  it('someone new backs up the key, opens a second device, grants one permission, approves one action, revokes it', async () => {
+    const { page: laptop, consoleErrors } = await arrive();
+    await page.converse(laptop, 'Good morning', 'Good morning to you');
+    await expectText(laptop, 'Your key exists only in this browser');
+    const backup = await backUp(laptop);
+    await expect.poll(() => laptop.getByText('Key not backed up').count()).toBe(0);
+
+    const { page: phone } = await arrive(undefined, { width: 390, height: 844 });
+    await addFromFile(phone, backup);
+    await expect.poll(() => phone.locator('.conv a').count(), { timeout: 60_000 }).toBe(1);
+
+    await open(laptop, 'permissions');
+    await expectText(laptop, 'Nothing is allowed');
+    await expectText(laptop, 'The plugin Post office asks for this.');
+    expect(await findViolations(laptop)).toEqual([]);
+    await button(laptop, 'Allow for 7 days').click();
+    await expectText(laptop, /Until .* · Never used/);
+
+    await laptop.goto(`${oracle.url}/app`);
+    await write(laptop, 'Send a letter to Bob');
+    const asked = await oracle.model.next();
+    asked.call({ name: 'send_letter', input: { to: 'Bob', copies: 2 } });
+    await expect
+      .poll(() => laptop.getByLabel('1 waiting').count(), { timeout: 60_000 })
+      .toBeGreaterThan(0);
+    await laptop.getByRole('link', { name: /Approvals/ }).click();
+    await expectText(laptop, '1 action is waiting for you');
+    await expectText(laptop, 'Bob');
+    expect(await findViolations(laptop)).toEqual([]);
+    await button(laptop, 'Edit').click();
+    await laptop.getByLabel('Copies').fill('1');
+    await button(laptop, 'Approve with changes').click();
+    const told = await oracle.model.next();
+    expect(told.results.join()).toContain('sent 1 to Bob');
+    told.answer('Done');
+    await expectText(laptop, 'You approved “Send letter”');
+    await button(laptop, 'Check it').click();
+    await expectText(laptop, 'Signature valid');
+
+    await open(laptop, 'permissions');
+    await expectText(laptop, /Last used/);
+    await button(laptop, 'Revoke: Send letters in your name').click();
+    await expectText(laptop, 'Nothing is allowed');
+    expect(consoleErrors).toEqual([]);
+  });
+});
