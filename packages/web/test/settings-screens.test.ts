@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
-import decodeQR from 'qr/decode.js';
 import type { Page } from 'playwright-core';
+import decodeQR from 'qr/decode.js';
 import { describe, expect, it } from 'vitest';
 import { expectText, SCREENSHOTS } from './support/browser.js';
 import { download, findOverflow, findViolations, useSettings } from './support/use-settings.js';
@@ -83,7 +83,10 @@ describe('key screen', () => {
 
     const { page: other } = await arrive('key');
     await button(other, 'Add').click();
-    await other.getByRole('dialog').getByRole('radio', { name: /24 words/ }).check();
+    await other
+      .getByRole('dialog')
+      .getByRole('radio', { name: /24 words/ })
+      .check();
     await other.getByLabel(/Your 24 words/).fill(words.join(' '));
     await button(other, 'Add to this browser').click();
     await button(other, 'Stay with the current one').click();
@@ -111,7 +114,7 @@ describe('key screen', () => {
     await expectText(phone, 'The number doesn’t fit');
     await field.fill(number ?? '');
     await button(phone, 'Add to this browser').click();
-    await button(phone, 'Switch to it now').click();
+    await Promise.all([phone.waitForEvent('load'), button(phone, 'Switch to it now').click()]);
     await open(phone, 'key');
     const own = await page.locator('.rows code').first().textContent();
     await expect.poll(() => phone.locator('.rows code').first().textContent()).toBe(own);

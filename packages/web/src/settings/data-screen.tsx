@@ -12,7 +12,10 @@ export function DataScreen() {
   const { card } = usePage();
   return (
     <>
-      <PageHead title={t('settings.data.title')} lede={t('settings.data.lede', { name: card.name })} />
+      <PageHead
+        title={t('settings.data.title')}
+        lede={t('settings.data.lede', { name: card.name })}
+      />
       <section className="card rows">
         <Export />
         <Import />
@@ -214,16 +217,16 @@ function Kept({ erased: { rows, kept } }: { readonly erased: Erased }) {
         </>
       )}
       <div className="actions">
-        <a
+        <button
+          type="button"
           className="btn btn-s"
-          href="#/"
           onClick={() => {
             location.hash = '#/';
             location.reload();
           }}
         >
           {t('settings.data.startAgain')}
-        </a>
+        </button>
       </div>
     </Notice>
   );

@@ -113,7 +113,7 @@ function FileTable({ files, onChange }: FileTableProps) {
   return (
     <div className="block">
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable by keyboard. */}
-      <div className="table-wrap" tabIndex={0} role="region" aria-label={t('settings.files.title')}>
+      <section className="table-wrap" tabIndex={0} aria-label={t('settings.files.title')}>
         <table className="table">
           <thead>
             <tr>
@@ -132,7 +132,7 @@ function FileTable({ files, onChange }: FileTableProps) {
             ))}
           </tbody>
         </table>
-      </div>
+      </section>
       {removed && (
         <Confirm
           title={t('settings.files.delete.title', { name: removed.name })}

@@ -44,6 +44,6 @@ export function useIdentityStatus(): IdentityStatus {
   const active = useIdentities()?.[0];
   return {
     name: active?.name ?? t('chat.you'),
-    needsBackup: active !== undefined && active.canBackUp && active.backedUpAt === undefined,
+    needsBackup: active?.canBackUp === true && active.backedUpAt === undefined,
   };
 }

@@ -76,11 +76,7 @@ export function MemoryScreen() {
         )}
         {value && !q && value.total > facts.length && (
           <div className="actions">
-            <button
-              type="button"
-              className="btn btn-s"
-              onClick={() => setLimit(limit + PAGE_SIZE)}
-            >
+            <button type="button" className="btn btn-s" onClick={() => setLimit(limit + PAGE_SIZE)}>
               {t('settings.more')}
             </button>
           </div>
@@ -91,14 +87,16 @@ export function MemoryScreen() {
 }
 
 function Unavailable() {
-  return (
-    <>
-      <PageHead title={t('chat.nav.memory')} lede={t('settings.memory.unavailable')} />
-    </>
-  );
+  return <PageHead title={t('chat.nav.memory')} lede={t('settings.memory.unavailable')} />;
 }
 
-function FactRow({ fact, onChange }: { readonly fact: Fact; readonly onChange: () => Promise<void> }) {
+function FactRow({
+  fact,
+  onChange,
+}: {
+  readonly fact: Fact;
+  readonly onChange: () => Promise<void>;
+}) {
   const { memory } = useOracle();
   const [isEditing, setEditing] = useState(false);
   const { isBusy, error, run } = useAction();

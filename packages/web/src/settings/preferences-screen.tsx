@@ -145,11 +145,7 @@ function PreferencesForm({ stored, onSaved }: PreferencesFormProps) {
       ))}
       <Failure error={error} />
       <div className="actions">
-        <button
-          type="submit"
-          className="btn btn-primary"
-          disabled={isBusy || changed.length === 0}
-        >
+        <button type="submit" className="btn btn-primary" disabled={isBusy || changed.length === 0}>
           {t('settings.save')}
         </button>
         {changed.length > 0 && (
@@ -176,6 +172,7 @@ function PreferenceField({ view, text, onChange }: PreferenceFieldProps) {
     onChange: ({ target }: { target: { value: string } }) => onChange(target.value),
   };
   return (
+    // biome-ignore lint/a11y/noLabelWithoutControl: the control is inside.
     <label className="field">
       <span>{t(label)}</span>
       {choices ? (

@@ -42,9 +42,10 @@ export function UsageScreen() {
 
 /** The currency is the operator's, who sets the prices. */
 const formatCost = (cost: number): string =>
-  new Intl.NumberFormat(getLanguage(), { minimumFractionDigits: 2, maximumFractionDigits: 4 }).format(
-    cost,
-  );
+  new Intl.NumberFormat(getLanguage(), {
+    minimumFractionDigits: 2,
+    maximumFractionDigits: 4,
+  }).format(cost);
 
 const formatCompact = (value: number): string =>
   new Intl.NumberFormat(getLanguage(), { notation: 'compact', maximumFractionDigits: 1 }).format(
@@ -138,15 +139,17 @@ function DayChart({ usage, days }: { readonly usage: Usage; readonly days: numbe
 }
 
 const formatDay = (time: number): string =>
-  new Intl.DateTimeFormat(getLanguage(), { month: 'short', day: 'numeric', timeZone: 'UTC' }).format(
-    time,
-  );
+  new Intl.DateTimeFormat(getLanguage(), {
+    month: 'short',
+    day: 'numeric',
+    timeZone: 'UTC',
+  }).format(time);
 
 function SessionTable({ usage: { sessions } }: { readonly usage: Usage }) {
   return (
     <div className="block">
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable by keyboard. */}
-      <div className="table-wrap" tabIndex={0} role="region" aria-label={t('settings.usage.where')}>
+      <section className="table-wrap" tabIndex={0} aria-label={t('settings.usage.where')}>
         <table className="table">
           <thead>
             <tr>
@@ -173,7 +176,7 @@ function SessionTable({ usage: { sessions } }: { readonly usage: Usage }) {
             ))}
           </tbody>
         </table>
-      </div>
+      </section>
     </div>
   );
 }

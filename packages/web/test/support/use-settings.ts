@@ -55,7 +55,9 @@ export async function findViolations(page: Page): Promise<string[]> {
   await page.evaluate(axe);
   return page.evaluate(async () => {
     const { axe } = window as unknown as {
-      axe: { run(part: string): Promise<{ violations: { id: string; nodes: { html: string }[] }[] }> };
+      axe: {
+        run(part: string): Promise<{ violations: { id: string; nodes: { html: string }[] }[] }>;
+      };
     };
     const { violations } = await axe.run('main');
     return violations.map(({ id, nodes }) => `${id}: ${nodes[0]?.html}`);

@@ -1,3 +1,7 @@
+/** The same text for all plural forms; forms that differ follow it. */
+const all = (text: string) =>
+  ({ zero: text, one: text, two: text, few: text, many: text, other: text }) as const;
+
 /** Texts of the settings screens. */
 export const settings = {
   failed: 'لم ينجح ذلك. لم يُفقد أي شيء.',
@@ -16,7 +20,12 @@ export const settings = {
   conversation: 'محادثة',
   stored: 'حفظته في مكان آمن',
   validFor: 'مدة الصلاحية',
-  forDays: { one: 'ليوم واحد', two: 'ليومين', few: 'لمدة {count} أيام', other: 'لمدة {count} يومًا' },
+  forDays: {
+    ...all('لمدة {count} يومًا'),
+    one: 'ليوم واحد',
+    two: 'ليومين',
+    few: 'لمدة {count} أيام',
+  },
   'key.title': 'مفتاحك',
   'key.lede':
     'مفتاحك رقم سري أنشأه هذا المتصفح لك، وهو يحل محل الحساب وكلمة المرور. من يملكه يستطيع قراءة محادثاتك والتصرف باسمك، ولا أحد يستطيع إعادة تعيينه، فاحتفظ بنسخة احتياطية.',
@@ -54,8 +63,7 @@ export const settings = {
   'passkey.address': 'تحتاج مفاتيح المرور إلى اسم نطاق. فُتحت هذه الصفحة برقمها.',
   'passkey.backup': 'انسخ مفتاحك احتياطيًا أولًا: ضياع مفتاح المرور يعني ضياع المفتاح معه.',
   'reminder.label': 'تذكير بالنسخ الاحتياطي',
-  'reminder.text':
-    'مفتاحك موجود في هذا المتصفح فقط. إذا مسحت بيانات الموقع ضاع هو ووصولك معه.',
+  'reminder.text': 'مفتاحك موجود في هذا المتصفح فقط. إذا مسحت بيانات الموقع ضاع هو ووصولك معه.',
   'reminder.now': 'انسخ احتياطيًا الآن',
   'reminder.later': 'ذكّرني غدًا',
   'backup.label': 'نسخ مفتاحك احتياطيًا',
@@ -92,10 +100,10 @@ export const settings = {
   'backup.words.check': 'اكتب هذه الكلمات من ورقتك.',
   'backup.words.nth': 'الكلمة {number}',
   'backup.words.wrong': {
+    ...all('{count} كلمة مختلفة. قارنها بورقتك.'),
     one: 'كلمة واحدة مختلفة. قارنها بورقتك.',
     two: 'كلمتان مختلفتان. قارنهما بورقتك.',
     few: '{count} كلمات مختلفة. قارنها بورقتك.',
-    other: '{count} كلمة مختلفة. قارنها بورقتك.',
   },
   'backup.words.verify': 'تحقق من الكلمات',
   'backup.words.again': 'إظهار الكلمات مرة أخرى',
@@ -105,10 +113,10 @@ export const settings = {
   'backup.device.scan': 'امسح هذا الرمز بكاميرا الجهاز الآخر',
   'backup.device.type': 'ثم اكتب هذا الرقم هناك.',
   'backup.device.left': {
+    ...all('يختفي الرمز بعد {count} ثانية. لا تدع أحدًا يصوّره.'),
     one: 'يختفي الرمز بعد ثانية واحدة. لا تدع أحدًا يصوّره.',
     two: 'يختفي الرمز بعد ثانيتين. لا تدع أحدًا يصوّره.',
     few: 'يختفي الرمز بعد {count} ثوانٍ. لا تدع أحدًا يصوّره.',
-    other: 'يختفي الرمز بعد {count} ثانية. لا تدع أحدًا يصوّره.',
   },
   'backup.device.works': 'يعمل على الجهاز الآخر',
   'backup.exists': 'لمفتاحك نسخة احتياطية ({date}).',
@@ -134,10 +142,10 @@ export const settings = {
   'add.number.hint': 'ستة أرقام تثبت أن المفتاح لك.',
   'add.wrongNumber': 'الرقم غير مطابق. قارنه بالجهاز الآخر.',
   'add.wordCount': {
+    ...all('هذه {count} كلمة. للمفتاح 24 كلمة.'),
     one: 'هذه كلمة واحدة. للمفتاح 24 كلمة.',
     two: 'هاتان كلمتان. للمفتاح 24 كلمة.',
     few: 'هذه {count} كلمات. للمفتاح 24 كلمة.',
-    other: 'هذه {count} كلمة. للمفتاح 24 كلمة.',
   },
   'add.unknownWord': '«{word}» ليست من الكلمات الممكنة. تحقق من كتابتها.',
   'add.checksum': 'إحدى الكلمات خاطئة أو بُدّلت كلمتان.',
@@ -157,15 +165,15 @@ export const settings = {
   'asked.new': '{count} جديد',
   'asked.by': 'تطلب الإضافة {plugin} هذا.',
   'asked.allow': {
+    ...all('السماح لمدة {count} يومًا'),
     one: 'السماح ليوم واحد',
     two: 'السماح ليومين',
     few: 'السماح لمدة {count} أيام',
-    other: 'السماح لمدة {count} يومًا',
   },
   'asked.later': 'ليس الآن',
   'asked.sameEnd': {
+    ...all('تنتهي أذوناتك الأخرى ({count}) في التاريخ نفسه.'),
     one: 'ينتهي إذنك الآخر في التاريخ نفسه.',
-    other: 'تنتهي أذوناتك الأخرى ({count}) في التاريخ نفسه.',
   },
   'other.title': 'إذن آخر، للمطورين',
   'other.text': 'لخدمة لا تصفها أي إضافة هنا. تذكر وثائقها الإجراء والمورد.',
@@ -187,10 +195,10 @@ export const settings = {
   'granted.used': 'آخر استخدام {when}',
   'granted.usedBy': 'آخر استخدام {when} بواسطة {plugin}',
   'granted.extend': {
+    ...all('تمديد {count} يومًا'),
     one: 'تمديد يومًا واحدًا',
     two: 'تمديد يومين',
     few: 'تمديد {count} أيام',
-    other: 'تمديد {count} يومًا',
   },
   'granted.schedule': 'تشغيل «{name}» باسمك',
   'granted.use': 'استخدام «{can}»',
@@ -208,10 +216,10 @@ export const settings = {
   'rules.other': 'قاعدة لم تُنشأ في هذه الصفحة.',
   'rules.remove': 'إزالة قاعدة {match}',
   'rules.unsigned': {
+    ...all('{count} تغييرًا لم يُوقَّع بعد'),
     one: 'تغيير واحد لم يُوقَّع بعد',
     two: 'تغييران لم يُوقَّعا بعد',
     few: '{count} تغييرات لم تُوقَّع بعد',
-    other: '{count} تغييرًا لم يُوقَّع بعد',
   },
   'rules.signed': 'هذه القواعد سارية الآن.',
   'rules.sign': 'توقيع وحفظ',
@@ -227,16 +235,16 @@ export const settings = {
   'keys.chat': 'يستطيع المحادثة باسمك',
   'keys.oneSession': 'يستطيع الكتابة في محادثة واحدة',
   'keys.perDay': {
+    ...all('{count} رسالة يوميًا'),
     one: 'رسالة واحدة يوميًا',
     two: 'رسالتان يوميًا',
     few: '{count} رسائل يوميًا',
-    other: '{count} رسالة يوميًا',
   },
   'approvals.title': {
+    ...all('{count} إجراءً بانتظارك'),
     one: 'إجراء واحد بانتظارك',
     two: 'إجراءان بانتظارك',
     few: '{count} إجراءات بانتظارك',
-    other: '{count} إجراءً بانتظارك',
   },
   'approvals.lede':
     'توقّف {name} ولن يتابع حتى تقرر. يمكنك إغلاق هذه الصفحة؛ لا شيء يعمل في هذه الأثناء.',
@@ -346,10 +354,10 @@ export const settings = {
   'usage.lede': 'ما استخدمته محادثاتك، حسب اليوم والمحادثة.',
   'usage.period': 'الفترة',
   'usage.days': {
+    ...all('آخر {count} يومًا'),
     one: 'آخر يوم',
     two: 'آخر يومين',
     few: 'آخر {count} أيام',
-    other: 'آخر {count} يومًا',
   },
   'usage.answers': 'الإجابات',
   'usage.tokens': 'الرموز',
@@ -360,8 +368,8 @@ export const settings = {
   'usage.costPerDay': 'التكلفة لكل يوم',
   'usage.tokensPerDay': 'الرموز لكل يوم',
   'usage.chart': {
+    ...all('{label}: أيام فيها إجابات: {count}، الأعلى {max}'),
     one: '{label}: يوم واحد فيه إجابات، الأعلى {max}',
-    other: '{label}: أيام فيها إجابات: {count}، الأعلى {max}',
   },
   'usage.max': 'الأعلى: {max}',
   'usage.where': 'الاستخدام حسب المحادثة',
@@ -400,10 +408,10 @@ export const settings = {
   'schedules.stopped': 'أوقفت:',
   'schedules.finished': 'انتهت',
   'schedules.renew': {
+    ...all('تجديد لمدة {count} يومًا'),
     one: 'تجديد ليوم واحد',
     two: 'تجديد ليومين',
     few: 'تجديد لمدة {count} أيام',
-    other: 'تجديد لمدة {count} يومًا',
   },
   'schedules.on': '{name} مفعّلة',
   'schedules.run': 'تشغيل الآن',
@@ -455,13 +463,13 @@ export const settings = {
   'data.importing': 'جارٍ الاستيراد',
   'data.importFailed': 'فشل الاستيراد.',
   'data.imported': {
+    ...all('أُضيف {count} عنصرًا.'),
     one: 'أُضيف عنصر واحد.',
     two: 'أُضيف عنصران.',
     few: 'أُضيفت {count} عناصر.',
-    other: 'أُضيف {count} عنصرًا.',
   },
-  'data.present': { one: 'عنصر واحد كان هنا.', other: 'كان هنا من قبل: {count}.' },
-  'data.refused': { one: 'تعذرت قراءة عنصر واحد.', other: 'تعذرت قراءة: {count}.' },
+  'data.present': { ...all('كان هنا من قبل: {count}.'), one: 'عنصر واحد كان هنا.' },
+  'data.refused': { ...all('تعذرت قراءة: {count}.'), one: 'تعذرت قراءة عنصر واحد.' },
   'data.erase': 'محو كل شيء على هذا الخادم',
   'data.erase.hint': 'قد يفرض القانون الاحتفاظ ببعض السجلات كالإيصالات. سترى أيها بعد ذلك.',
   'data.erase.button': 'محو…',
@@ -472,12 +480,12 @@ export const settings = {
   'data.erase.type': 'اكتب «{word}» للتأكيد',
   'data.erase.confirm': 'محو كل شيء',
   'data.erased': {
+    ...all('مُحي {count} سجلًا.'),
     one: 'مُحي سجل واحد.',
     two: 'مُحي سجلان.',
     few: 'مُحيت {count} سجلات.',
-    other: 'مُحي {count} سجلًا.',
   },
   'data.kept': 'على المشغّل أن يحتفظ بـ:',
-  'data.keptRows': { one: 'سجل واحد:', other: 'سجلات ({count}):' },
+  'data.keptRows': { ...all('سجلات ({count}):'), one: 'سجل واحد:' },
   'data.startAgain': 'البدء من جديد',
 } as const;

@@ -54,7 +54,8 @@ export const settings = {
   'passkey.hint':
     'Fragt nach Fingerabdruck, Gesicht oder PIN, bevor dieser Browser den Schlüssel benutzt.',
   'passkey.browser': 'Dieser Browser unterstützt keine Passkeys.',
-  'passkey.address': 'Passkeys brauchen einen Domainnamen. Diese Seite wurde über ihre Nummer geöffnet.',
+  'passkey.address':
+    'Passkeys brauchen einen Domainnamen. Diese Seite wurde über ihre Nummer geöffnet.',
   'passkey.backup':
     'Sichern Sie zuerst Ihren Schlüssel: Mit einem verlorenen Passkey wäre auch er verloren.',
   'reminder.label': 'Erinnerung an die Sicherung',
@@ -210,7 +211,8 @@ export const settings = {
   'rules.signed': 'Diese Regeln gelten jetzt.',
   'rules.sign': 'Unterschreiben und speichern',
   'keys.title': 'Zugangsschlüssel',
-  'keys.hint': 'Für Programme, die als Sie chatten, aber nicht mit Ihrem Schlüssel unterschreiben können.',
+  'keys.hint':
+    'Für Programme, die als Sie chatten, aber nicht mit Ihrem Schlüssel unterschreiben können.',
   'keys.new': 'Neuer Zugangsschlüssel',
   'keys.name': 'Wofür ist er?',
   'keys.name.example': 'Dashboard',
@@ -228,8 +230,7 @@ export const settings = {
   'approvals.lede':
     '{name} hat angehalten und macht erst weiter, wenn Sie entscheiden. Sie können diese Seite schließen; bis dahin läuft nichts.',
   'approvals.none': 'Nichts wartet auf Sie',
-  'approvals.none.lede':
-    'Wenn {name} Ihre Zustimmung braucht, erscheint hier die genaue Aktion.',
+  'approvals.none.lede': 'Wenn {name} Ihre Zustimmung braucht, erscheint hier die genaue Aktion.',
   'approvals.decided': 'Entschieden',
   'approvals.noDecided': 'Noch keine Entscheidungen',
   'approval.wants': '{name} möchte genau das tun.',
@@ -360,7 +361,8 @@ export const settings = {
   'schedules.unavailable': 'Dieses Orakel hat keine Zeitpläne.',
   'schedules.new': 'Neuer Zeitplan',
   'schedules.none': 'Noch keine Zeitpläne',
-  'schedules.none.hint': 'Zum Beispiel: montags bis freitags um 8 eine Zusammenfassung der Nachrichten.',
+  'schedules.none.hint':
+    'Zum Beispiel: montags bis freitags um 8 eine Zusammenfassung der Nachrichten.',
   'schedules.what': 'Was soll {name} tun?',
   'schedules.when': 'Wann',
   'schedules.weekdays': 'Montag bis Freitag',
@@ -458,7 +460,10 @@ export const settings = {
   'data.erase.word': 'löschen',
   'data.erase.type': 'Tippen Sie zur Bestätigung „{word}“',
   'data.erase.confirm': 'Alles löschen',
-  'data.erased': { one: '{count} Eintrag wurde gelöscht.', other: '{count} Einträge wurden gelöscht.' },
+  'data.erased': {
+    one: '{count} Eintrag wurde gelöscht.',
+    other: '{count} Einträge wurden gelöscht.',
+  },
   'data.kept': 'Der Betreiber muss aufbewahren:',
   'data.keptRows': { one: '{count} Eintrag:', other: '{count} Einträge:' },
   'data.startAgain': 'Neu beginnen',

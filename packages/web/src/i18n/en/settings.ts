@@ -205,7 +205,10 @@ export const settings = {
   'rules.blocked': '{name} is told that it may not do this.',
   'rules.other': 'A rule that was not made on this page.',
   'rules.remove': 'Remove the rule for {match}',
-  'rules.unsigned': { one: '{count} change not signed yet', other: '{count} changes not signed yet' },
+  'rules.unsigned': {
+    one: '{count} change not signed yet',
+    other: '{count} changes not signed yet',
+  },
   'rules.signed': 'These rules apply now.',
   'rules.sign': 'Sign and save',
   'keys.title': 'Access keys',

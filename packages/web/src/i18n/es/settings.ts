@@ -257,7 +257,8 @@ export const settings = {
   'receipt.elsewhere':
     'El oráculo firmó exactamente esta decisión. Cualquiera puede comprobar también tu firma sin esta página: sibyl receipts verify',
   'activity.title': 'Actividad',
-  'activity.lede': 'Todo lo que {name} hizo o pidió en tu nombre. Solo tú y el operador podéis verlo.',
+  'activity.lede':
+    'Todo lo que {name} hizo o pidió en tu nombre. Solo tú y el operador podéis verlo.',
   'activity.show': 'Mostrar',
   'activity.all': 'Todo',
   'activity.tools': 'Acciones',

@@ -36,8 +36,7 @@ export const settings = {
   'key.remove.title': 'Retirer « {name} » de ce navigateur ?',
   'key.remove.text':
     'Ses conversations restent sur le serveur. Pour les retrouver, ajoutez la clé depuis votre sauvegarde.',
-  'key.remove.inUse':
-    'Cette identité est utilisée. Passez d’abord à une autre, puis retirez-la.',
+  'key.remove.inUse': 'Cette identité est utilisée. Passez d’abord à une autre, puis retirez-la.',
   'key.remove.noBackup':
     'Cette clé n’a pas de sauvegarde : la retirer perdrait ses conversations pour toujours. Passez à elle, sauvegardez-la, puis retirez-la.',
   'key.remove.confirm': 'Retirer de ce navigateur',
@@ -134,8 +133,7 @@ export const settings = {
   'add.chooseFile': 'Fichier de sauvegarde',
   'add.noFile': 'Choisissez d’abord le fichier de sauvegarde.',
   'add.typeWords': 'Vos 24 mots',
-  'add.typeWords.hint':
-    'Dans l’ordre. Une clé privée de la ligne de commande convient aussi.',
+  'add.typeWords.hint': 'Dans l’ordre. Une clé privée de la ligne de commande convient aussi.',
   'add.number': 'Le nombre sous le code de votre autre appareil',
   'add.number.hint': 'Six chiffres. Ils prouvent que la clé est à vous.',
   'add.wrongNumber': 'Le nombre ne convient pas. Comparez-le avec l’autre appareil.',
@@ -453,7 +451,10 @@ export const settings = {
   'data.erase.word': 'effacer',
   'data.erase.type': 'Tapez « {word} » pour confirmer',
   'data.erase.confirm': 'Tout effacer',
-  'data.erased': { one: '{count} élément a été effacé.', other: '{count} éléments ont été effacés.' },
+  'data.erased': {
+    one: '{count} élément a été effacé.',
+    other: '{count} éléments ont été effacés.',
+  },
   'data.kept': 'L’exploitant doit conserver :',
   'data.keptRows': { one: '{count} élément :', other: '{count} éléments :' },
   'data.startAgain': 'Recommencer',

@@ -260,8 +260,7 @@ export const settings = {
   'receipt.elsewhere':
     'O oráculo assinou exatamente esta decisão. Qualquer pessoa pode conferir também sua assinatura sem esta página: sibyl receipts verify',
   'activity.title': 'Atividade',
-  'activity.lede':
-    'Tudo o que {name} fez ou pediu em seu nome. Só você e o operador podem ver.',
+  'activity.lede': 'Tudo o que {name} fez ou pediu em seu nome. Só você e o operador podem ver.',
   'activity.show': 'Mostrar',
   'activity.all': 'Tudo',
   'activity.tools': 'Ações',
@@ -402,8 +401,7 @@ export const settings = {
   'run.skipped': 'pulado',
   'run.none': 'Nenhuma execução ainda.',
   'files.title': 'Arquivos',
-  'files.lede':
-    'Arquivos que você anexou. {name} pode buscá-los e citá-los em qualquer conversa.',
+  'files.lede': 'Arquivos que você anexou. {name} pode buscá-los e citá-los em qualquer conversa.',
   'files.upload': 'Enviar',
   'files.uploading': 'Enviando…',
   'files.quota': '{used} de {max} em uso',
@@ -446,7 +444,10 @@ export const settings = {
   'data.erase.word': 'apagar',
   'data.erase.type': 'Digite “{word}” para confirmar',
   'data.erase.confirm': 'Apagar tudo',
-  'data.erased': { one: '{count} registro foi apagado.', other: '{count} registros foram apagados.' },
+  'data.erased': {
+    one: '{count} registro foi apagado.',
+    other: '{count} registros foram apagados.',
+  },
   'data.kept': 'O operador precisa manter:',
   'data.keptRows': { one: '{count} registro:', other: '{count} registros:' },
   'data.startAgain': 'Começar de novo',

@@ -73,8 +73,7 @@ export const settings = {
   'backup.device.hint': 'Changanua msimbo kwa simu yako. Inapata ufunguo huo huo.',
   'backup.passphrase': 'Kaulisiri',
   'backup.passphrase.hint': 'Maneno manne au zaidi yasiyohusiana yanafaa.',
-  'backup.passphrase.short':
-    'Angalau herufi {min}. Maneno manne au zaidi yasiyohusiana yanafaa.',
+  'backup.passphrase.short': 'Angalau herufi {min}. Maneno manne au zaidi yasiyohusiana yanafaa.',
   'backup.passphrase.strong': 'Imara.',
   'backup.repeat': 'Irudie',
   'backup.different': 'Kaulisiri mbili zinatofautiana.',

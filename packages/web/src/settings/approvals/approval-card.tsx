@@ -30,7 +30,7 @@ export function ApprovalCard({ approval, approve, deny, sessionTitle }: Approval
   const [isEditing, setEditing] = useState(false);
   const [reason, setReason] = useState('');
   const { isBusy, error, run } = useAction();
-  const { facts, args, inputSchema } = approval;
+  const { args, inputSchema } = approval;
   const fields = listFields(args, inputSchema);
   const edited = readEdits(() => applyEdits(args, fields, texts));
   const given = reason.trim() ? { reason: reason.trim() } : {};
@@ -79,9 +79,7 @@ export function ApprovalCard({ approval, approve, deny, sessionTitle }: Approval
           className="btn btn-primary"
           disabled={isBusy || edited.invalid !== undefined}
           onClick={() =>
-            void run(() =>
-              approve(approval, edited.args ? { args: edited.args } : {}),
-            )
+            void run(() => approve(approval, edited.args ? { args: edited.args } : {}))
           }
         >
           <Icon name="check" />

@@ -76,7 +76,6 @@ function useDecided(open: number): readonly Approval[] {
     [client],
   );
   const { value = [], refresh } = useResource(load);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: a decision changes the number of open ones.
   useEffect(() => {
     void refresh();
   }, [open, refresh]);

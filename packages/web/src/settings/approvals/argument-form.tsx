@@ -15,6 +15,7 @@ export function ArgumentForm({ fields, args, texts, invalid, onChange }: Argumen
   return (
     <div className="stack">
       {fields.map((field) => (
+        // biome-ignore lint/a11y/noLabelWithoutControl: the control is inside.
         <label key={field.name} className="field">
           <span>{field.label}</span>
           <Control
@@ -56,6 +57,7 @@ function Control({ field, text, onChange }: ControlProps) {
         <input
           className="switch"
           type="checkbox"
+          // biome-ignore lint/a11y/useAriaPropsForRole: a checkbox has the state itself.
           role="switch"
           checked={text === 'true'}
           onChange={({ target }) => onChange(String(target.checked))}
@@ -73,8 +75,6 @@ function Control({ field, text, onChange }: ControlProps) {
     case 'long-text':
       return <textarea className="input" dir="auto" rows={5} value={text} onChange={change} />;
     case 'json':
-      return (
-        <textarea className="input mono" dir="ltr" rows={5} value={text} onChange={change} />
-      );
+      return <textarea className="input mono" dir="ltr" rows={5} value={text} onChange={change} />;
   }
 }

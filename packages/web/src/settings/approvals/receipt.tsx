@@ -8,7 +8,6 @@ import { Failure, saveFile, useAction } from '../parts.js';
 import { Arguments } from './approval-card.js';
 import { humanize, listFields } from './arguments.js';
 
-
 const titles = {
   pending: 'settings.receipt.pending',
   approved: 'settings.receipt.approved',

@@ -226,7 +226,11 @@ function Added({ did, onClose }: { readonly did: string; readonly onClose: () =>
       <div className="card-pad stack">
         <p>{t('settings.added.text')}</p>
         <div className="actions">
-          <button type="button" className="btn btn-primary" onClick={() => void switchIdentity(did)}>
+          <button
+            type="button"
+            className="btn btn-primary"
+            onClick={() => void switchIdentity(did)}
+          >
             {t('settings.added.switch')}
           </button>
           <button type="button" className="btn" onClick={onClose}>

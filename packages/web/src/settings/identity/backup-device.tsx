@@ -80,7 +80,6 @@ function Code({ code, onExpired }: { readonly code: ShownCode; readonly onExpire
     const timer = setInterval(() => setLeft((seconds) => seconds - 1), 1000);
     return () => clearInterval(timer);
   }, []);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: only the end of the countdown matters.
   useEffect(() => {
     if (left <= 0) onExpired();
   }, [left]);

@@ -89,7 +89,9 @@ function Strength({ passphrase }: { readonly passphrase: string }) {
   const length = [...passphrase].length;
   if (length === 0) return <span className="hint">{t('settings.backup.passphrase.hint')}</span>;
   if (length < MIN_LENGTH) {
-    return <span className="hint">{t('settings.backup.passphrase.short', { min: MIN_LENGTH })}</span>;
+    return (
+      <span className="hint">{t('settings.backup.passphrase.short', { min: MIN_LENGTH })}</span>
+    );
   }
   return (
     <span className="hint">

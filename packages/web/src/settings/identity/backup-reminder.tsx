@@ -17,7 +17,11 @@ export function BackupReminder() {
   // A visitor who has not written anything has nothing to lose yet.
   const isShown = needsBackup && route.name !== 'welcome' && Date.now() > postponed;
   useEffect(() => {
-    if (isShown) loadArea('settings').then(() => setLoaded(true), () => undefined);
+    if (isShown)
+      loadArea('settings').then(
+        () => setLoaded(true),
+        () => undefined,
+      );
   }, [isShown]);
   if (!isShown || !isLoaded) return null;
   const postpone = () => {

@@ -46,7 +46,6 @@ export function WordsBackup({ identity, step, onStep, onDone }: BackupProps) {
     <div className="stack">
       <ol className="words" dir="ltr" lang="en" aria-label={t('settings.backup.words')}>
         {words.map((word, i) => (
-          // biome-ignore lint/suspicious/noArrayIndexKey: words may repeat, and their order is fixed.
           <li key={i}>{word}</li>
         ))}
       </ol>

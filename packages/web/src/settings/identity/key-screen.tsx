@@ -110,6 +110,7 @@ function PasskeyRow({ identity }: { readonly identity: BrowserIdentity }) {
       <input
         className="switch"
         type="checkbox"
+        // biome-ignore lint/a11y/useAriaPropsForRole: a checkbox has the state itself.
         role="switch"
         aria-label={t('settings.passkey.title')}
         aria-describedby="passkey-hint"

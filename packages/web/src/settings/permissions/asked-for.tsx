@@ -21,9 +21,7 @@ export function AskedFor({ asked, current, onGrant }: AskedForProps) {
   const granted = current?.capabilities ?? [];
   const isPostponed = (each: AskedPermission) =>
     later.some(({ capability }) => isSame(capability, each.capability));
-  const open = asked.filter(
-    (each) => !isGranted(each.capability, granted) && !isPostponed(each),
-  );
+  const open = asked.filter((each) => !isGranted(each.capability, granted) && !isPostponed(each));
   if (open.length === 0) return null;
   return (
     <Section

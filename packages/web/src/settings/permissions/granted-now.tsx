@@ -79,12 +79,7 @@ export function GrantedNow({ data, current, onReplace, onChange }: GrantedNowPro
   );
 }
 
-function useGranted({
-  data,
-  current,
-  onReplace,
-  onChange,
-}: GrantedNowProps): readonly Granted[] {
+function useGranted({ data, current, onReplace, onChange }: GrantedNowProps): readonly Granted[] {
   const { delegation: routes } = useOracle();
   const { signer } = usePage();
   const asked = listAsked(data.plugins, signer.did);
@@ -133,7 +128,8 @@ function useGranted({
     ];
   };
   const shown = data.delegations.filter(
-    ({ purpose, expiration }) => ['services', 'schedule'].includes(purpose) && !isExpired(expiration),
+    ({ purpose, expiration }) =>
+      ['services', 'schedule'].includes(purpose) && !isExpired(expiration),
   );
   return shown.flatMap((each) => (each.cid === current?.cid ? ofCurrent(each) : ofOther(each)));
 }

@@ -41,8 +41,7 @@ export function countChanges(before: RuleSwitches, after: RuleSwitches): number 
   );
   const removed = before.others.length - after.others.length;
   const edited = after.others.filter(
-    ({ match, effect }) =>
-      before.others.find((each) => each.match === match)?.effect !== effect,
+    ({ match, effect }) => before.others.find((each) => each.match === match)?.effect !== effect,
   );
   return changed.length + removed + edited.length;
 }

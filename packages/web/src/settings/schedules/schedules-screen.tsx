@@ -111,7 +111,7 @@ function ScheduleRow({ schedule, onChange }: ScheduleRowProps) {
   const [isRemoving, setRemoving] = useState(false);
   const [isShowingRuns, setShowingRuns] = useState(false);
   const { isBusy, error, run } = useAction();
-  const { id, name, trigger, status, sessionId } = schedule;
+  const { id, name, trigger, status } = schedule;
   const change = (work: () => Promise<unknown>) =>
     run(async () => {
       await work();
@@ -142,6 +142,7 @@ function ScheduleRow({ schedule, onChange }: ScheduleRowProps) {
       <input
         className="switch"
         type="checkbox"
+        // biome-ignore lint/a11y/useAriaPropsForRole: a checkbox has the state itself.
         role="switch"
         aria-label={t('settings.schedules.on', { name })}
         checked={status === 'active'}
@@ -150,38 +151,12 @@ function ScheduleRow({ schedule, onChange }: ScheduleRowProps) {
           void change(() => schedules.update(id, { status: target.checked ? 'active' : 'paused' }))
         }
       />
-      <Menu
-        label={t('settings.moreFor', { name })}
-        groups={[
-          [
-            {
-              label: t('settings.schedules.run'),
-              icon: 'redo',
-              run: () => void change(() => schedules.run(id)),
-            },
-            {
-              label: t('settings.schedules.runs'),
-              icon: 'pulse',
-              run: () => setShowingRuns(!isShowingRuns),
-            },
-            {
-              label: t('settings.schedules.open'),
-              icon: 'chat',
-              href: toHash({ name: 'conversation', sessionId }),
-            },
-          ],
-          [
-            {
-              label: t('settings.schedules.delete'),
-              icon: 'trash',
-              isDanger: true,
-              run: () => setRemoving(true),
-            },
-          ],
-        ]}
-      >
-        <Icon name="more" />
-      </Menu>
+      <ScheduleMenu
+        schedule={schedule}
+        onRun={() => void change(() => schedules.run(id))}
+        onRuns={() => setShowingRuns(!isShowingRuns)}
+        onRemove={() => setRemoving(true)}
+      />
       {(error || isShowingRuns) && (
         <div className="row-below stack stack-2">
           <Failure error={error} />
@@ -201,6 +176,51 @@ function ScheduleRow({ schedule, onChange }: ScheduleRowProps) {
         />
       )}
     </li>
+  );
+}
+
+interface ScheduleMenuProps {
+  readonly schedule: Schedule;
+  readonly onRun: () => void;
+  readonly onRuns: () => void;
+  readonly onRemove: () => void;
+}
+
+function ScheduleMenu({ schedule, onRun, onRuns, onRemove }: ScheduleMenuProps) {
+  const { name, sessionId } = schedule;
+  return (
+    <Menu
+      label={t('settings.moreFor', { name })}
+      groups={[
+        [
+          {
+            label: t('settings.schedules.run'),
+            icon: 'redo',
+            run: onRun,
+          },
+          {
+            label: t('settings.schedules.runs'),
+            icon: 'pulse',
+            run: onRuns,
+          },
+          {
+            label: t('settings.schedules.open'),
+            icon: 'chat',
+            href: toHash({ name: 'conversation', sessionId }),
+          },
+        ],
+        [
+          {
+            label: t('settings.schedules.delete'),
+            icon: 'trash',
+            isDanger: true,
+            run: onRemove,
+          },
+        ],
+      ]}
+    >
+      <Icon name="more" />
+    </Menu>
   );
 }
 
