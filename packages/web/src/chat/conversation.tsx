@@ -14,8 +14,8 @@ import { Composer } from './composer.js';
 import { type DraftState, focusBox, mergeDraft, useDraft } from './drafts.js';
 import { type MessageActions, MessageActionsContext } from './message-actions.js';
 import { MessageList } from './message-list.js';
-import type { OutgoingMessage, UnsentMessage } from './outbox.js';
 import { useNotification } from './notify.js';
+import type { OutgoingMessage, UnsentMessage } from './outbox.js';
 import { useOnline } from './use-online.js';
 import { useDelivery } from './use-outbox.js';
 
