@@ -157,10 +157,11 @@ async function answerAsModel(request: IncomingMessage, response: ServerResponse)
   response.end(`data: ${JSON.stringify(end)}\n\ndata: [DONE]\n\n`);
 }
 
-/** Results are JSON. */
-function parse(text: string): unknown {
+/** Results are JSON; a text is repeated without its quotes. */
+function parse(text: string): string {
   try {
-    return JSON.parse(text);
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'string' ? value : text;
   } catch {
     return text;
   }

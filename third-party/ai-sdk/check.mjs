@@ -22,10 +22,10 @@ class State {
 
 /** Returns a chat with this version of the package. */
 function createChat(sdk, options = {}) {
-  const { body, messages = [], ...chat } = options;
+  const { body, messages = [], transport: own, ...chat } = options;
   const state = Object.assign(new State(), { messages });
   class Chat extends sdk.AbstractChat {}
-  const transport = new sdk.DefaultChatTransport({ api, headers, body, ...options.transport });
+  const transport = new sdk.DefaultChatTransport({ api, headers, body, ...own });
   return new Chat({ state, transport, id: chat.id ?? crypto.randomUUID(), ...chat });
 }
 
@@ -96,7 +96,7 @@ const checks = {
     const id = crypto.randomUUID();
     const first = createChat(sdk, { id });
     void first.sendMessage({ text: 'Wait' });
-    await waitFor(() => first.status === 'streaming');
+    await waitFor(() => first.messages.length === 2);
     const [question] = first.messages;
     await first.stop();
     const second = createChat(sdk, { id, messages: [question] });
