@@ -3,6 +3,7 @@
 // the oracle in rooms.
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawnSync } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { MAIN } from './build.ts';
@@ -92,8 +93,6 @@ interface Account {
   call(method: string, path: string, body?: object): Promise<any>;
 }
 
-let transactions = 0;
-
 /** A room with the oracle, seen by its creator. */
 async function openRoom(account: Account, oracle: Account, state: readonly object[] = []) {
   const { room_id: id } = await account.call('POST', '/createRoom', {
@@ -114,11 +113,10 @@ async function openRoom(account: Account, oracle: Account, state: readonly objec
   return {
     readAnswers,
     say: async (body: string, type = 'm.room.message'): Promise<string> => {
-      transactions += 1;
       const plain = { msgtype: 'm.text', body };
       const cipher = { algorithm: 'm.megolm.v1.aes-sha2', ciphertext: body };
       const content = type === 'm.room.message' ? plain : cipher;
-      const sent = await account.call('PUT', `${path}/send/${type}/${transactions}`, content);
+      const sent = await account.call('PUT', `${path}/send/${type}/${randomUUID()}`, content);
       return sent.event_id ?? assert.fail(JSON.stringify(sent));
     },
     expectAnswers: async (count: number, last: RegExp) => {
