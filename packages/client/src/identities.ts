@@ -21,4 +21,4 @@ export {
   unpackSeed,
 } from './signers/key-backup.js';
 export { formatPrivateKey, parsePrivateKey } from './signers/key-format.js';
-export { findPasskeyObstacle } from './signers/passkey.js';
+export { checkPasskeySupport } from './signers/passkey.js';

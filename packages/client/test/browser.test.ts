@@ -17,7 +17,7 @@ const openKey = (page: Page) => page.evaluate(async () => (await sibyl.openBrows
 const list = (page: Page) => page.evaluate(() => identities.listBrowserIdentities());
 
 /** Evaluates a call; returns the code of its error. */
-const codeOf = (work: Promise<unknown>) =>
+const readCode = (work: Promise<unknown>) =>
   work.then(
     () => 'done',
     (error: Error) => /key_\w+/.exec(error.message)?.[0] ?? error.message,
@@ -79,7 +79,7 @@ describe('openBrowserSigner', () => {
       return (await sibyl.openBrowserSigner()).did;
     });
     expect(await list(page)).toMatchObject([{ did, isActive: true, canBackUp: false }]);
-    expect(await codeOf(page.evaluate((key) => identities.exportBrowserSeed(key), did))).not.toBe(
+    expect(await readCode(page.evaluate((key) => identities.exportBrowserSeed(key), did))).not.toBe(
       'done',
     );
   });
@@ -120,7 +120,7 @@ describe('identities of a browser', () => {
     const page = await web.open();
     const first = await openKey(page);
     const remove = (did: string) =>
-      codeOf(page.evaluate((key) => identities.removeBrowserIdentity(key), did));
+      readCode(page.evaluate((key) => identities.removeBrowserIdentity(key), did));
     expect(await remove(first)).not.toBe('done');
     const other = await page.evaluate(async () => (await identities.createBrowserIdentity()).did);
     expect(await remove(other)).not.toBe('done');
@@ -175,9 +175,9 @@ describe('protectBrowserIdentity', () => {
   it('leaves no secret in the browser that works without the passkey', async () => {
     const page = await web.open();
     // A passkey belongs to a domain, which an address is not.
-    expect(await page.evaluate(() => identities.findPasskeyObstacle())).toBe('address');
+    expect(await page.evaluate(() => identities.checkPasskeySupport())).toBe('address');
     await page.goto(web.origin.replace('127.0.0.1', 'localhost'));
-    expect(await page.evaluate(() => identities.findPasskeyObstacle())).toBeUndefined();
+    expect(await page.evaluate(() => identities.checkPasskeySupport())).toBeUndefined();
     const { decline } = await addAuthenticator(page);
     const did = await openKey(page);
     expect(await readSecrets(page)).toEqual(expect.arrayContaining(['readable', 'sealed']));

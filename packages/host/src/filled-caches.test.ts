@@ -58,7 +58,8 @@ const fills: readonly [name: string, limitMb: number, fill: () => Promise<unknow
     1,
     async () => {
       const callers = { has: async () => true } as never;
-      const allowed = new CallerAllowList({ listed: [], callers, bus, logger });
+      const blocked = { list: async () => [] } as never;
+      const allowed = new CallerAllowList({ listed: [], callers, blocked, bus, logger });
       for (let i = 0; i < 10_000; i++) await allowed.assertAllowed(`did:key:${i}`.padEnd(200, 'z'));
       return allowed;
     },

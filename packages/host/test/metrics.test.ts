@@ -87,7 +87,7 @@ it('GET /metrics has every metric of the Grafana dashboard', async () => {
     .map((name) => name.replace(/_(bucket|sum|count)$/, ''))
     .filter((name) => !defined.has(name));
   expect(missing).toEqual([]);
-  // And the other way round: nothing is measured that nobody sees.
+  // And the other way round: everything that is measured is shown.
   const own = [...defined].filter((name) => name?.startsWith('sibyl_'));
   expect(own.filter((name) => !used.some((each) => each.startsWith(name ?? '')))).toEqual([]);
 });

@@ -100,7 +100,7 @@ export const PluginPermission = z
       .min(1)
       .max(500)
       .default('{user}')
-      .describe('The resource; `{user}` stands for the DID of the user'),
+      .describe('The resource; `{user}` represents the DID of the user'),
     title: z.string().trim().min(1).max(200).describe('What the user allows, in their words'),
     reason: z.string().trim().min(1).max(500).describe('Why the plugin needs it'),
   })

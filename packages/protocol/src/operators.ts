@@ -65,7 +65,7 @@ export const TurnFailure = z
     text: z.string().describe('What it means'),
     count: z.int(),
     lastAt: Timestamp,
-    lastMessage: z.string().optional().describe('What the user of the last one was told'),
+    lastMessage: z.string().optional().describe('The message to the user of the last one'),
   })
   .meta({ id: 'TurnFailure' });
 export type TurnFailure = z.infer<typeof TurnFailure>;
@@ -125,7 +125,7 @@ export const OperatorTurn = z
     outputTokens: z.int(),
     cost: z.number().optional(),
     cause: z.string().optional().describe('Why there is no complete answer, as a code'),
-    message: z.string().optional().describe('What the user was told'),
+    message: z.string().optional().describe('The message to the user'),
   })
   .meta({ id: 'OperatorTurn' });
 export type OperatorTurn = z.infer<typeof OperatorTurn>;

@@ -39,7 +39,7 @@ async function change(action: 'add' | 'remove', did: string, { output }: Call): 
     throw new CommandError(
       `${did} was not added by this command; is it in OPERATORS? Change the variable then.`,
     );
-  const done = action === 'add' ? 'is an operator' : 'is no operator any more';
+  const done = action === 'add' ? 'is an operator' : 'is not an operator any more';
   output.result({ ok: true, did, changed: hasChanged }, `${did} ${done}`);
   return 0;
 }
@@ -85,7 +85,7 @@ async function listUsage({ options, output }: Call): Promise<number> {
   const head = ['User', 'Turns', 'Failed', 'Tokens', 'Cost', ''];
   output.result(
     { days, ...found },
-    rows.length > 0 ? table([head, ...rows]) : `Nobody used this oracle in the last ${days} days`,
+    rows.length > 0 ? table([head, ...rows]) : `This oracle had no users in the last ${days} days`,
   );
   return 0;
 }

@@ -6,7 +6,7 @@ const INFO = new TextEncoder().encode('sibyl key protected by a passkey');
 const TIMEOUT_MS = 120_000;
 
 /** Why keys of this page cannot be protected by a passkey; undefined if they can. */
-export function findPasskeyObstacle(): 'browser' | 'address' | undefined {
+export function checkPasskeySupport(): 'browser' | 'address' | undefined {
   if (typeof PublicKeyCredential === 'undefined' || !navigator.credentials) return 'browser';
   // A passkey belongs to a domain.
   return /^[\d.]+$|:/.test(location.hostname) ? 'address' : undefined;

@@ -180,14 +180,8 @@ async function wire(
   const models = wireModels(options, { metrics, modelHealth, hostEvents });
   const { tokensPerDay } = config.turns;
   const budget = new ModelBudget({ usage: store.modelUsage, tokensPerDay, logger });
-  const { oracleAuthority, ...auth } = wireAuth({
-    config,
-    logger,
-    metrics,
-    oracle,
-    store,
-    cluster,
-  });
+  const needed = { config, logger, metrics, oracle, store, cluster };
+  const { oracleAuthority, ...auth } = wireAuth(needed);
   // Plugins contribute to turns, and may start turns themselves once these are set up.
   const ready = Promise.withResolvers<TurnServices>();
   const services = { config, logger, oracle, store, models };
@@ -206,30 +200,12 @@ async function wire(
     const turnDeps = wireTurns(needs);
     ready.resolve(turnDeps);
     const readiness = createReadiness({ store, cluster, plugins }, modelHealth);
-    const known = {
-      logger,
-      metrics,
-      exporter,
-      oracle,
-      cluster,
-      store,
-      models,
-      budget,
-      plugins,
-      readiness,
-      hostEvents,
-    };
+    const observed = { exporter, readiness, hostEvents };
+    const known = { ...needed, ...observed, models, budget, plugins };
     const routeDeps = wireRoutes(options, known);
-    const ownData = wireOwnData({
-      ...known,
-      ...auth,
-      ...turnDeps,
-      config,
-      ucan: oracleAuthority,
-      files: files.service,
-    });
-    const { service } = files;
-    const built = { ...known, ...auth, ...turnDeps, ...routeDeps, ...ownData, files: service };
+    const base = { ...known, ...auth, ...turnDeps, files: files.service };
+    const ownData = wireOwnData({ ...base, ucan: oracleAuthority });
+    const built = { ...base, ...routeDeps, ...ownData };
     return { ...built, ...wireOperators(options, built) };
   } catch (error) {
     await plugins.close();
@@ -348,21 +324,27 @@ interface AuthDeps {
   readonly cluster: Cluster;
 }
 
+/** How tokens are verified. */
+const createTokenRules = (
+  { config, logger, metrics, oracle, store }: Omit<AuthDeps, 'cluster'>,
+  resolver: DidResolver,
+) => ({
+  audience: oracle.did,
+  resolver,
+  revocations: { isRevoked: (cid: string) => store.revocations.has(cid) },
+  spentTokens: store.singleUse,
+  maxTtlSeconds: config.auth.maxTtlSeconds,
+  onRejection: (purpose: TokenPurpose, fault: UcanError) => {
+    metrics.count('sibyl_tokens_refused_total', { purpose, reason: fault.code });
+    warnAboutMisuse(logger, fault);
+  },
+});
+
 /** Builds authentication, and what signs in the name of the oracle. */
 function wireAuth({ config, logger, metrics, oracle, store, cluster }: AuthDeps) {
   const resolver = createResolver(config);
-  const rules = {
-    audience: oracle.did,
-    resolver,
-    revocations: { isRevoked: (cid: string) => store.revocations.has(cid) },
-    spentTokens: store.singleUse,
-    maxTtlSeconds: config.auth.maxTtlSeconds,
-    onRejection: (purpose: TokenPurpose, fault: UcanError) => {
-      metrics.count('sibyl_tokens_refused_total', { purpose, reason: fault.code });
-      warnAboutMisuse(logger, fault);
-    },
-  };
-  const verifier = createVerifier(rules);
+  const tokenRules = createTokenRules({ config, logger, metrics, oracle, store }, resolver);
+  const verifier = createVerifier(tokenRules);
   const { delegations, disk, callers } = store;
   const { bus } = cluster;
   const { allowDelegationLogin, loginMaxDays, callersAllow } = config.auth;
@@ -383,7 +365,8 @@ function wireAuth({ config, logger, metrics, oracle, store, cluster }: AuthDeps)
   const oracleAuthority = new OracleAuthority({
     signer: oracle.signer,
     resolver,
-    verifierFor: (issuer) => createVerifier({ ...rules, singleUse: store.singleUse.of(issuer) }),
+    verifierFor: (issuer) =>
+      createVerifier({ ...tokenRules, singleUse: store.singleUse.of(issuer) }),
     logger,
   });
   const accessKeys = new AccessKeys({ verifier, authority, store, oracleDid });

@@ -57,7 +57,7 @@ interface TurnDeps {
 /** Builds the turns and their readers. */
 export function wireTurns(needs: TurnDeps) {
   const { config, logger, metrics, oracle, cluster, store, models, budget, plugins } = needs;
-  const { authority, grants, rules } = needs;
+  const { authority, rules } = needs;
   const changes = new SessionChanges(cluster.bus);
   const model = models.get('utility');
   const titles = new Titles({ sessions: store.sessions, changes, model, logger });
@@ -81,20 +81,7 @@ export function wireTurns(needs: TurnDeps) {
     metrics,
     settings,
   });
-  const limits = { ms: settings.maxMs, paused: settings.maxPaused };
-  const { usage } = store;
-  const reported = { events, logger, metrics, usage };
-  const runner = new TurnRunner({
-    setup,
-    titles,
-    grants,
-    limits,
-    ...reported,
-    exporter: needs.exporter,
-    hostId: cluster.hostId,
-    agentName: oracle.name,
-    mainModel: models.get('main').id,
-  });
+  const runner = createRunner(needs, { setup, titles, events });
   const turns = new Turns({
     store,
     cluster,
@@ -119,6 +106,25 @@ export function wireTurns(needs: TurnDeps) {
     sessions: createSessions(needs, { turns, changes, events }),
     ...wireRuns(needs, turns, events),
   };
+}
+
+function createRunner(
+  { config, logger, metrics, oracle, cluster, store, models, grants, exporter }: TurnDeps,
+  parts: { readonly setup: TurnSetup; readonly titles: Titles; readonly events: EventBus },
+): TurnRunner {
+  const { maxMs, maxPaused } = config.turns;
+  return new TurnRunner({
+    ...parts,
+    grants,
+    limits: { ms: maxMs, paused: maxPaused },
+    logger,
+    metrics,
+    usage: store.usage,
+    exporter,
+    hostId: cluster.hostId,
+    agentName: oracle.name,
+    mainModel: models.get('main').id,
+  });
 }
 
 function createSessions(

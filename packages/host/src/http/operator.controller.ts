@@ -39,7 +39,7 @@ import type { OracleRequest } from './ucan-guard.js';
 
 const DAY_MS = 24 * 60 * 60 * 1000;
 
-/** Rejects everyone who is no operator before anything of the request is looked at. */
+/** Rejects everyone who is not an operator before anything of the request is looked at. */
 @Injectable()
 export class OperatorGuard implements CanActivate {
   constructor(private readonly operators: Operators) {}

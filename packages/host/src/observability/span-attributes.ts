@@ -1,5 +1,6 @@
 import { type Attributes, SpanKind as OtelKind } from '@opentelemetry/api';
-import type { SpanKind } from './spans.js';
+
+export type SpanKind = 'request' | 'turn' | 'read' | 'model' | 'tool' | 'hook' | 'store' | 'bus';
 
 /** What is known about a span, under our own names. */
 export interface SpanFacts {

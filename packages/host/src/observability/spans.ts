@@ -9,9 +9,7 @@ import {
   type Tracer,
   trace,
 } from '@opentelemetry/api';
-import { buildAttributes, SPAN_KINDS, type SpanFacts } from './span-attributes.js';
-
-export type SpanKind = 'request' | 'turn' | 'read' | 'model' | 'tool' | 'hook' | 'store' | 'bus';
+import { buildAttributes, SPAN_KINDS, type SpanFacts, type SpanKind } from './span-attributes.js';
 
 /** A span that begins. */
 export interface SpanStart {
@@ -138,7 +136,7 @@ export class Scope {
     return this.ownTraceId;
   }
 
-  /** For requests to other services; undefined if nobody traces this one. */
+  /** For requests to other services; undefined if this one is not traced. */
   get traceparent(): string | undefined {
     const span = this.otel && trace.getSpanContext(this.otel);
     if (span) return `00-${span.traceId}-${span.spanId}-0${span.traceFlags & 1}`;
@@ -168,7 +166,7 @@ export function readTraceparent(header: string | undefined): string | undefined 
   return header !== undefined && TRACEPARENT.test(header) ? header : undefined;
 }
 
-/** A traceparent for a turn that nobody traces, so that its log lines have one id on all hosts. */
+/** A traceparent for a turn that is not traced, so that its log lines have one id on all hosts. */
 export function createTraceparent({ traceId }: Pick<Scope, 'traceId'>): string {
   return `00-${traceId}-${randomBytes(8).toString('hex')}-00`;
 }
@@ -258,7 +256,7 @@ export class ActiveSpan {
 /** Store and bus would be most of a turn's spans; they are only exported. */
 const STORED_KINDS: ReadonlySet<SpanKind> = new Set(['model', 'tool', 'hook']);
 
-/** Begins a span below the current one; undefined if nobody would see it. */
+/** Begins a span below the current one; undefined if it would not be recorded. */
 export function startSpan(begun: SpanStart): ActiveSpan | undefined {
   const scope = scopes.getStore();
   if (!scope || (!scope.exporter && !scope.trace)) return undefined;

@@ -4,13 +4,19 @@ import type {
   Approval,
   Decision,
   ErrorKind,
-  OperatorAction,
   PendingAnswer,
   RunStatus,
 } from '@sibyl/protocol';
 import type { Generated, Kysely } from 'kysely';
 import type { DiskSpace } from './disk-space.js';
 import type { FileChunkRow, FileRow, PassageRow, PassageVectorRow } from './file-rows.js';
+import type {
+  HostRow,
+  ListedUserRow,
+  OperatorActionRow,
+  PageCallRow,
+  SocketHostRow,
+} from './host-rows.js';
 import type { MigrationPlan } from './migrations/migrate.js';
 
 /** A unit of work; it awaits only queries on the given tables. */
@@ -395,29 +401,6 @@ interface DatabaseInfoRow {
   value: string;
 }
 
-/** A host that holds sockets of a session. */
-interface SocketHostRow {
-  owner: string;
-  session_id: string;
-  host_id: string;
-  sockets: number;
-}
-
-/** A call to a page that waits for an answer. */
-interface PageCallRow {
-  owner: string;
-  session_id: string;
-  call_id: string;
-  /** The host of the turn. */
-  host_id: string;
-  /** JSON of the event; null if the answer was stored first. */
-  call: string | null;
-  /** A host whose page received it. */
-  delivered_by: string | null;
-  /** JSON. */
-  answer: string | null;
-}
-
 /** The messages of a session that continue from an earlier one in another way. */
 export interface BranchRow {
   owner: string;
@@ -480,33 +463,6 @@ interface ImportJobRow {
   progress: string;
   created_at: number;
   updated_at: number;
-}
-
-/** A host as it last reported itself. */
-interface HostRow {
-  id: string;
-  /** JSON. */
-  report: string;
-  started_at: number;
-  updated_at: number;
-}
-
-/** A user on a list: operators, blocked users, users who share arguments of tools with operators. */
-export interface ListedUserRow {
-  owner: string;
-  note: string | null;
-  created_at: number;
-}
-
-/** Something that an operator did. */
-export interface OperatorActionRow {
-  /** The operator. */
-  owner: string;
-  id: string;
-  action: OperatorAction['action'];
-  target: string | null;
-  note: string | null;
-  created_at: number;
 }
 
 /** `behind`: the next start will migrate the database. */

@@ -107,7 +107,7 @@ export async function storeStart(
   }
 }
 
-/** Also of a turn that nobody traces, so that its log lines have one id on all hosts. */
+/** Also of a turn that is not traced, so that its log lines have one id on all hosts. */
 function findTraceparent(): string | undefined {
   const scope = findScope();
   return scope && (scope.traceparent ?? createTraceparent(scope));

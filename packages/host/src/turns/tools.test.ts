@@ -2,6 +2,7 @@ import {
   defineSubAgent,
   defineTool,
   type Middleware,
+  PluginManifest,
   type SubAgent,
   type Tool,
   type ToolContext,
@@ -43,7 +44,7 @@ function loadPlugin({ tools = [], subAgents = [], middlewares = [] }: Contributi
   return {
     plugin,
     name: 'shop',
-    manifest: { ...plugin.manifest, stability: 'stable', visibility: 'always' },
+    manifest: PluginManifest.parse({ ...plugin.manifest, visibility: 'always' }),
     config: {},
     services: undefined,
     shared: {},

@@ -1,6 +1,6 @@
 import {
   type BrowserIdentity,
-  findPasskeyObstacle,
+  checkPasskeySupport,
   protectBrowserIdentity,
   unprotectBrowserIdentity,
 } from '@sibyl/client/identities';
@@ -91,7 +91,7 @@ function PasskeyRow({ identity }: { readonly identity: BrowserIdentity }) {
   const { did, isProtected, backedUpAt, name } = identity;
   const { isBusy, error, run } = useAction();
   // A passkey that is lost would take the key with it.
-  const obstacle = findPasskeyObstacle() ?? (backedUpAt === undefined ? 'backup' : undefined);
+  const obstacle = checkPasskeySupport() ?? (backedUpAt === undefined ? 'backup' : undefined);
   const change = () =>
     run(async () => {
       if (isProtected) await unprotectBrowserIdentity(did);
