@@ -17,7 +17,9 @@ const DOCUMENTS = [
   'packages/web/{index.html,src/**/*.css}',
   'packages/cli/template/**/*.md',
 ];
-const IGNORED = /(^|\/)(node_modules|dist|test-output|\.cache)\/|^scripts\/word-list(\.test)?\.ts$/;
+// The translations of the page are not English.
+const IGNORED =
+  /(^|\/)(node_modules|dist|test-output|\.cache)\/|^scripts\/word-list(\.test)?\.ts$|^packages\/web\/src\/i18n\/(de|es|fr|pt|ar|sw)\b/;
 
 interface Rule {
   /** What it matches is the word of the hit. */

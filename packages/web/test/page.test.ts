@@ -161,17 +161,6 @@ describe('chat page', () => {
     await expectText(page, 'Spanish');
   });
 
-  it('grants a delegation, shows its expiration, and revokes it', async () => {
-    const { page } = await arrive();
-    await openScreen(page, 'Permissions');
-    await page.getByRole('button', { name: 'Grant' }).click();
-    await expectText(page, /Granted until/);
-    await page.reload();
-    await expectText(page, /Granted until/);
-    await page.getByRole('button', { name: 'Revoke' }).click();
-    await expect.poll(() => page.getByRole('button', { name: 'Grant' }).isVisible()).toBe(true);
-  });
-
   it('renames and deletes a conversation, and hides it from other users', async () => {
     const { page } = await arrive();
     await converse(page, 'A secret', 'It is safe here');
@@ -192,20 +181,15 @@ describe('chat page', () => {
     await expectText(page, 'No conversations yet');
   });
 
-  it('exports the key and imports it in another browser', async () => {
-    const first = await arrive();
-    await converse(first.page, 'Remember me', 'I will');
-    await openScreen(first.page, 'Your key');
-    await first.page.getByRole('button', { name: 'Export key' }).click();
-    const key = await first.page.getByTestId('private-key').textContent();
-    const second = await arrive();
-    await openScreen(second.page, 'Your key');
-    await second.page.getByLabel('Private key').fill('invalid');
-    await second.page.getByRole('button', { name: 'Import' }).click();
-    await expect.poll(() => second.page.getByRole('alert').count()).toBe(1);
-    await second.page.getByLabel('Private key').fill(key ?? '');
-    await second.page.getByRole('button', { name: 'Import' }).click();
-    await expect.poll(() => second.page.locator('.conv').count()).toBe(1);
+  it('rejects a private key that is not one', async () => {
+    const { page } = await arrive();
+    await openScreen(page, 'Your key');
+    await page.getByRole('button', { name: 'Add', exact: true }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('radio', { name: /24 words/ }).check();
+    await dialog.getByLabel(/Your 24 words/).fill('invalid');
+    await dialog.getByRole('button', { name: 'Add to this browser' }).click();
+    await expect.poll(() => dialog.getByRole('alert').count()).toBe(1);
   });
 
   it('shows live events to developers', async () => {

@@ -95,7 +95,7 @@ describe('key screen', () => {
     expect(dids).toContain(await page.locator('.rows code').first().textContent());
   });
 
-  it('brings the key to a second device with a QR code and a number', async () => {
+  it('copies the key to a second device with a QR code and a number', async () => {
     const { page } = await arrive('key');
     await page.getByRole('radio', { name: /Second device/ }).check();
     await button(page, 'Show the code').click();

@@ -29,7 +29,7 @@ async function addFromFile(on: Page, path: string): Promise<void> {
 }
 
 describe('settings of the page', () => {
-  it('someone new backs up the key, opens a second device, grants one permission, approves one action, revokes it', async () => {
+  it('a new user backs up the key, opens a second device, grants one permission, approves one action, revokes it', async () => {
     const { page: laptop, consoleErrors } = await arrive();
     await page.converse(laptop, 'Good morning', 'Good morning to you');
     await expectText(laptop, 'Your key exists only in this browser');
@@ -61,9 +61,9 @@ describe('settings of the page', () => {
     await button(laptop, 'Edit').click();
     await laptop.getByLabel('Copies').fill('1');
     await button(laptop, 'Approve with changes').click();
-    const told = await oracle.model.next();
-    expect(told.results.join()).toContain('sent 1 to Bob');
-    told.answer('Done');
+    const resumed = await oracle.model.next();
+    expect(resumed.results.join()).toContain('sent 1 to Bob');
+    resumed.answer('Done');
     await expectText(laptop, 'You approved “Send letter”');
     await button(laptop, 'Check it').click();
     await expectText(laptop, 'Signature valid');

@@ -82,7 +82,7 @@ export class PageController {
   }
 
   private async send(name: string, request: PageRequest, response: PageResponse): Promise<void> {
-    // `/app/operator` is a page of its own.
+    // `/app/operator` is a separate page.
     const file = this.page.files.get(name) ?? this.page.files.get(`${name}.html`);
     if (!file) throw new OracleError('not_found');
     response.setHeader('Content-Security-Policy', this.policy);

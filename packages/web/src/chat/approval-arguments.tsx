@@ -64,6 +64,7 @@ export function ArgumentFields({ schema, args, onChange }: ArgumentFieldsProps) 
   return (
     <div className="stack">
       {names.map((name) => (
+        // biome-ignore lint/a11y/noLabelWithoutControl: the input is in the component.
         <label key={name} className="field">
           <span>{toLabel(name)}</span>
           <ArgumentInput

@@ -17,7 +17,7 @@ type Mode = 'view' | 'edit' | 'deny';
 /** A tool call that waits: what it does, its arguments, and the decision, signed with the user's key. */
 export function ApprovalCard({ approval, approve, deny, onDecided }: ApprovalCardProps) {
   const titleId = useId();
-  const { facts, args } = approval;
+  const { facts, args, inputSchema } = approval;
   const [mode, setMode] = useState<Mode>('view');
   const [edited, setEdited] = useState<JsonObject>();
   const [reason, setReason] = useState('');
@@ -36,20 +36,16 @@ export function ApprovalCard({ approval, approve, deny, onDecided }: ApprovalCar
       <div className="approval-head">
         <Icon name="ask" />
         <div className="grow">
-          <h3 className="title-2" id={titleId}>
+          <h2 className="title-2" id={titleId}>
             {t('chat.approval.title', { tool: toWords(facts.tool) })}
-          </h3>
+          </h2>
           <p className="small quiet">{t(reasons[approval.requiredBy])}</p>
         </div>
         <Expiry expiresAt={approval.expiresAt} />
       </div>
       <div className="approval-body">
         {mode === 'edit' ? (
-          <ArgumentFields
-            schema={approval.inputSchema}
-            args={edited ?? args}
-            onChange={setEdited}
-          />
+          <ArgumentFields schema={inputSchema} args={edited ?? args} onChange={setEdited} />
         ) : (
           <ArgumentList args={args} edited={edited} />
         )}

@@ -1,4 +1,3 @@
-import type { Attachment } from '@sibyl/client';
 import {
   type ClipboardEvent,
   type KeyboardEvent,
@@ -36,32 +35,21 @@ export function Composer(props: ComposerProps) {
   const uploads = useUploads(files.length, (file) =>
     change({ files: [...state.latest().files, file] }),
   );
-  const drop = useDrop(uploads.add);
+  const isOver = useDrop(uploads.add);
   const canSend = text.trim() !== '' && !uploads.isUploading;
   const cancelEdit = () => change({ text: edit?.previous ?? '', files: [], edit: undefined });
   const send = () => {
     if (!canSend) return;
     cancelEdit();
-    onSend({ ...buildMessage(text.trim(), files), ...(edit && { parentId: edit.parentId }) });
-  };
-  const pasteFiles = (event: ClipboardEvent) => {
-    const pasted = [...event.clipboardData.files];
-    if (pasted.length === 0) return;
-    event.preventDefault();
-    uploads.add(pasted);
+    onSend(buildMessage(draft));
   };
   const stop = () => {
     if (edit) cancelEdit();
     else if (isBusy) void onStop?.();
   };
-  const onKeyDown = (event: KeyboardEvent) => {
-    if (event.nativeEvent.isComposing) return;
-    if (event.key === 'Escape') stop();
-    if (event.key === 'ArrowUp' && !text) onEditLast?.();
-    if (event.key !== 'Enter' || event.shiftKey) return;
-    event.preventDefault();
-    send();
-  };
+  const removeFile = (file: DraftState['draft']['files'][number]) =>
+    change({ files: files.filter((each) => each !== file) });
+  const editLast = text ? undefined : onEditLast;
   return (
     <div className="dock">
       <div className="dock-in">
@@ -70,14 +58,10 @@ export function Composer(props: ComposerProps) {
           className="composer"
           aria-label={t('chat.composer')}
           action={send}
-          onPaste={pasteFiles}
+          onPaste={(event) => pasteFiles(event, uploads.add)}
         >
           {edit && <EditLine onCancel={cancelEdit} />}
-          <DraftFiles
-            files={files}
-            uploads={uploads}
-            onRemove={(file) => change({ files: files.filter((each) => each !== file) })}
-          />
+          <DraftFiles files={files} uploads={uploads} onRemove={removeFile} />
           <textarea
             ref={field}
             rows={1}
@@ -87,43 +71,73 @@ export function Composer(props: ComposerProps) {
             aria-label={t('chat.composer.label')}
             maxLength={200_000}
             onChange={({ target }) => change({ text: target.value })}
-            onKeyDown={onKeyDown}
+            onKeyDown={(event) => handleKey(event, { send, stop, editLast })}
           />
           <div className="composer-bar">
             <AttachButton onFiles={uploads.add} />
             <span className="push" />
             <ModelChoice />
-            {isBusy && !canSend ? (
-              <button
-                type="button"
-                className="send is-stop"
-                aria-label={t('chat.stop')}
-                title={t('chat.stop')}
-                onClick={() => void onStop?.()}
-              >
-                <Icon name="stop" />
-              </button>
-            ) : (
-              <button
-                type="submit"
-                className="send"
-                disabled={!canSend}
-                aria-label={t('chat.send')}
-                title={t('chat.send')}
-              >
-                <Icon name="send" />
-              </button>
-            )}
+            {isBusy && !canSend ? <StopButton onStop={onStop} /> : <SendButton isOff={!canSend} />}
           </div>
-          {drop && (
-            <div className="drop">
-              <Icon name="file" />
-              <span>{t('chat.files.drop')}</span>
-            </div>
-          )}
+          {isOver && <DropHint />}
         </form>
         <p className="under">{t('chat.canBeWrong')}</p>
       </div>
+    </div>
+  );
+}
+
+interface KeyActions {
+  readonly send: () => void;
+  readonly stop: () => void;
+  readonly editLast: (() => void) | undefined;
+}
+
+function handleKey(event: KeyboardEvent, { send, stop, editLast }: KeyActions): void {
+  if (event.nativeEvent.isComposing) return;
+  if (event.key === 'Escape') stop();
+  if (event.key === 'ArrowUp') editLast?.();
+  if (event.key !== 'Enter' || event.shiftKey) return;
+  event.preventDefault();
+  send();
+}
+
+function pasteFiles(event: ClipboardEvent, add: (files: readonly File[]) => void): void {
+  const pasted = [...event.clipboardData.files];
+  if (pasted.length === 0) return;
+  event.preventDefault();
+  add(pasted);
+}
+
+function StopButton({ onStop }: Pick<ComposerProps, 'onStop'>) {
+  const label = t('chat.stop');
+  return (
+    <button
+      type="button"
+      className="send is-stop"
+      aria-label={label}
+      title={label}
+      onClick={() => void onStop?.()}
+    >
+      <Icon name="stop" />
+    </button>
+  );
+}
+
+function SendButton({ isOff }: { readonly isOff: boolean }) {
+  const label = t('chat.send');
+  return (
+    <button type="submit" className="send" disabled={isOff} aria-label={label} title={label}>
+      <Icon name="send" />
+    </button>
+  );
+}
+
+function DropHint() {
+  return (
+    <div className="drop">
+      <Icon name="file" />
+      <span>{t('chat.files.drop')}</span>
     </div>
   );
 }
@@ -140,10 +154,11 @@ function EditLine({ onCancel }: { readonly onCancel: () => void }) {
   );
 }
 
-function buildMessage(message: string, files: readonly Attachment[]): OutgoingMessage {
+function buildMessage({ text, files, edit }: DraftState['draft']): OutgoingMessage {
   const model = readChosenModel();
   return {
-    message,
+    message: text.trim(),
+    ...(edit && { parentId: edit.parentId }),
     ...(model && { model }),
     ...(files.length > 0 && { attachments: [...files] }),
   };

@@ -31,9 +31,7 @@ export function Conversation({ sessionId, title = '' }: ConversationProps) {
   const unsent = useDelivery(sessionId, chat);
   const draft = useDraft(signer.did, sessionId);
   const isBusy = ['sending', 'running', 'rejoining'].includes(chat.status);
-  const send = (message: OutgoingMessage) => {
-    outbox.add(message, sessionId);
-  };
+  const send = (message: OutgoingMessage) => void outbox.add(message, sessionId);
   // A turn that another tab, device or schedule has started.
   useSessionChanges((event) => {
     if (event.sessionId === sessionId || event.change === 'reload') void chat.refresh();
@@ -63,9 +61,8 @@ export function Conversation({ sessionId, title = '' }: ConversationProps) {
             after={approvals.approvals.map((approval) => (
               <Suspense key={approval.id}>
                 <ApprovalCard
+                  {...approvals}
                   approval={approval}
-                  approve={approvals.approve}
-                  deny={approvals.deny}
                   onDecided={() => void chat.refresh()}
                 />
               </Suspense>

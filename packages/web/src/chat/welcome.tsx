@@ -54,7 +54,7 @@ function Introduction({ onSend }: { readonly onSend: (message: string) => void }
     <div className="scroll">
       <div className="thread welcome">
         <div className="stack stack-2">
-          <h3 className="hello">{t('chat.welcome.hello')}</h3>
+          <h2 className="hello">{t('chat.welcome.hello')}</h2>
           <p className="lede big">{t('chat.welcome.lede')}</p>
         </div>
         <Prompts onSend={onSend} />

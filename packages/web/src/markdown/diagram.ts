@@ -22,7 +22,7 @@ export async function drawDiagram(code: string): Promise<string> {
   return URL.createObjectURL(new Blob([setSize(svg)], { type: 'image/svg+xml' }));
 }
 
-/** An image needs a size of its own. */
+/** An image needs its own size. */
 function setSize(svg: string): string {
   const [, width, height] = /viewBox="[-\d.]+ [-\d.]+ ([\d.]+) ([\d.]+)"/.exec(svg) ?? [];
   return width ? svg.replace('width="100%"', `width="${width}" height="${height}"`) : svg;

@@ -1,6 +1,6 @@
 import katex from 'katex';
 
-/** TeX as MathML, which browsers display without fonts or styles of its own. */
+/** TeX as MathML, which browsers display without additional fonts or styles. */
 export const toMathMl = (tex: string, displayMode: boolean): string =>
   katex.renderToString(tex, {
     displayMode,

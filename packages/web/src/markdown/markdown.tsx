@@ -1,5 +1,4 @@
 import type { Citation } from '@sibyl/client';
-import type { Nodes, PhrasingContent, Root } from 'mdast';
 import { memo, type ReactNode, use } from 'react';
 import ReactMarkdown, { type Components } from 'react-markdown';
 import remarkGfm from 'remark-gfm';
@@ -75,25 +74,32 @@ const Block = memo(({ text, citations }: BlockProps) =>
 /** A link that `CiteLink` renders; the number is the index of the citation. */
 const CITE = '#cite-';
 
+/** What the page reads of a node of the syntax tree. */
+interface TreeNode {
+  readonly type: string;
+  readonly value?: string;
+  readonly url?: string;
+  children?: TreeNode[];
+}
+
 /** Turns the markers of citations, such as `[1]`, into links. */
 function linkCitations(citations: readonly Citation[]) {
-  return (tree: Root) => {
+  return (tree: TreeNode) => {
     if (citations.length > 0) visitTexts(tree, citations);
   };
 }
 
-function visitTexts(node: Nodes, citations: readonly Citation[]): void {
-  if (!('children' in node) || node.type === 'link') return;
-  node.children = node.children.flatMap((child): Nodes | Nodes[] => {
+function visitTexts(node: TreeNode, citations: readonly Citation[]): void {
+  if (!node.children || node.type === 'link') return;
+  node.children = node.children.flatMap((child): TreeNode | TreeNode[] => {
     if (child.type !== 'text') {
       visitTexts(child, citations);
       return child;
     }
-    return findMarkers(child.value, citations).map(
-      (piece): PhrasingContent =>
-        typeof piece === 'string'
-          ? { type: 'text', value: piece }
-          : { type: 'link', url: `${CITE}${piece.index}`, children: [] },
+    return findMarkers(child.value ?? '', citations).map((piece) =>
+      typeof piece === 'string'
+        ? { type: 'text', value: piece }
+        : { type: 'link', url: `${CITE}${piece.index}`, children: [] },
     );
-  }) as typeof node.children;
+  });
 }

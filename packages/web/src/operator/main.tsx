@@ -18,7 +18,7 @@ type Access =
   | { readonly state: 'stranger'; readonly did: string }
   | { readonly state: 'failed'; readonly reason: string };
 
-/** Operators log in with the key of their own browser, the same as for conversations. */
+/** Operators log in with the key of their browser, the same as for conversations. */
 async function open(): Promise<Access> {
   const signer: BrowserSigner = await openBrowserSigner();
   const client = createOracleClient({ url: oracleUrl, signer });

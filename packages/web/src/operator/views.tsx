@@ -200,7 +200,7 @@ export function UsersView({ client }: ViewProps) {
             aside={<span className="small quiet">{total} in the last 30 days</span>}
             rows={users}
             rowKey={({ user }) => user}
-            empty="Nobody has used this oracle in the last 30 days"
+            empty="No user in the last 30 days"
             columns={[
               { title: 'Identity', cell: (user) => <Identity user={user} /> },
               { title: 'Turns', isNumber: true, cell: ({ turns }) => turns },
@@ -218,9 +218,7 @@ export function UsersView({ client }: ViewProps) {
                   <button
                     type="button"
                     className="btn btn-s btn-quiet"
-                    onClick={() =>
-                      change(blocked ? client.operator.unblock(user) : client.operator.block(user))
-                    }
+                    onClick={() => change(client.operator[blocked ? 'unblock' : 'block'](user))}
                   >
                     {blocked ? 'Unblock' : 'Block'}
                   </button>

@@ -7,7 +7,7 @@ export const SidebarContext = createContext<() => void>(() => undefined);
 
 interface HeadProps {
   readonly title: string;
-  /** Settings pages have a title of their own; theirs is shown only where the sidebar is hidden. */
+  /** Settings pages have their own title; it is shown only where the sidebar is hidden. */
   readonly isPage?: boolean;
   readonly children?: ReactNode;
 }
@@ -15,6 +15,7 @@ interface HeadProps {
 /** The bar above the content. */
 export function Head({ title, isPage, children }: HeadProps) {
   const openSidebar = use(SidebarContext);
+  const Title = isPage ? 'p' : 'h1';
   return (
     <header className={isPage ? 'head is-page' : 'head'}>
       <IconButton
@@ -23,9 +24,9 @@ export function Head({ title, isPage, children }: HeadProps) {
         label={t('chat.sidebar.open')}
         onClick={openSidebar}
       />
-      <h2 className="grow clip" dir="auto">
+      <Title className="head-title grow clip" dir="auto">
         {title}
-      </h2>
+      </Title>
       {children}
     </header>
   );

@@ -44,38 +44,23 @@ export function Palette({ commands, recent, onClose }: PaletteProps) {
     setIndex(next);
     list.current?.querySelectorAll('[role="option"]')[next]?.scrollIntoView({ block: 'nearest' });
   };
-  const onKeyDown = (event: KeyboardEvent) => {
-    const action = {
-      ArrowDown: () => move(1),
-      ArrowUp: () => move(-1),
-      Enter: () => choose(items[selected]),
-    }[event.key];
-    if (!action) return;
-    event.preventDefault();
-    action();
+  const keys = {
+    ArrowDown: () => move(1),
+    ArrowUp: () => move(-1),
+    Enter: () => choose(items[selected]),
   };
   return (
     <Dialog title={t('chat.search')} isTitleHidden className="palette" onClose={onClose}>
-      <div className="palette-in">
-        <Icon name="search" />
-        <input
-          autoFocus
-          role="combobox"
-          aria-expanded="true"
-          aria-controls={listId}
-          aria-activedescendant={items[selected] && `${listId}-${selected}`}
-          aria-label={t('chat.search')}
-          placeholder={t('chat.search')}
-          dir="auto"
-          value={text}
-          onChange={({ target }) => {
-            setText(target.value);
-            setIndex(0);
-          }}
-          onKeyDown={onKeyDown}
-        />
-        <kbd>Esc</kbd>
-      </div>
+      <SearchInput
+        text={text}
+        listId={listId}
+        selectedId={items[selected] && `${listId}-${selected}`}
+        keys={keys}
+        onChange={(typed) => {
+          setText(typed);
+          setIndex(0);
+        }}
+      />
       <div
         ref={list}
         id={listId}
@@ -100,6 +85,44 @@ export function Palette({ commands, recent, onClose }: PaletteProps) {
         </p>
       )}
     </Dialog>
+  );
+}
+
+interface SearchInputProps {
+  readonly text: string;
+  readonly listId: string;
+  readonly selectedId: string | undefined;
+  readonly onChange: (text: string) => void;
+  /** What keys do. */
+  readonly keys: Readonly<Record<string, () => void>>;
+}
+
+function SearchInput({ text, listId, selectedId, onChange, keys }: SearchInputProps) {
+  const onKeyDown = (event: KeyboardEvent) => {
+    const action = keys[event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  };
+  return (
+    <div className="palette-in">
+      <Icon name="search" />
+      <input
+        // biome-ignore lint/a11y/noAutofocus: the user just opened the search.
+        autoFocus
+        role="combobox"
+        aria-expanded="true"
+        aria-controls={listId}
+        aria-activedescendant={selectedId}
+        aria-label={t('chat.search')}
+        placeholder={t('chat.search')}
+        dir="auto"
+        value={text}
+        onChange={({ target }) => onChange(target.value)}
+        onKeyDown={onKeyDown}
+      />
+      <kbd>Esc</kbd>
+    </div>
   );
 }
 

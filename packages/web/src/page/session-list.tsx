@@ -42,7 +42,7 @@ export function SessionList({ sessions, current }: SessionListProps) {
     <div className="side-list">
       {groupSessions(shown, pins).map(({ label, items }: SessionGroup) => (
         <section key={label} aria-label={t(label)}>
-          <h2 className="side-group">{t(label)}</h2>
+          <p className="side-group">{t(label)}</p>
           <ul>
             {items.map((session) => (
               <SessionRow

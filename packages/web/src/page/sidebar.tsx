@@ -39,7 +39,7 @@ export function Sidebar(props: SidebarProps) {
         <span className="logo">
           <Icon name="eye" />
         </span>
-        <h1 className="grow clip">{page.card.name}</h1>
+        <b className="grow clip">{page.card.name}</b>
         <IconButton
           icon="search"
           label={t('chat.search.keys', { keys: keyNames.search })}

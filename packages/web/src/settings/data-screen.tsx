@@ -7,7 +7,7 @@ import { usePage } from '../page/page-context.js';
 import { Icon } from '../ui/icon.js';
 import { Confirm, Failure, Notice, PageHead, saveFile, useAction } from './parts.js';
 
-/** Everything about the user: take it away, bring it here, erase it. */
+/** Everything about the user: export, import, erase. */
 export function DataScreen() {
   const { card } = usePage();
   return (

@@ -24,6 +24,11 @@ export function MemoryScreen() {
     [memory, limit, q],
   );
   const { value, error, refresh } = useResource(load);
+  const add = async (text: string) => {
+    await memory.add(text);
+    setAdding(false);
+    await refresh();
+  };
   if (error?.status === 404) return <Unavailable />;
   const facts = value?.facts ?? [];
   return (
@@ -50,30 +55,10 @@ export function MemoryScreen() {
         />
         {isAdding && (
           <div className="card card-pad">
-            <FactForm
-              text=""
-              onCancel={() => setAdding(false)}
-              onSave={async (text) => {
-                await memory.add(text);
-                setAdding(false);
-                await refresh();
-              }}
-            />
+            <FactForm text="" onCancel={() => setAdding(false)} onSave={add} />
           </div>
         )}
-        {facts.length > 0 && (
-          <ul className="card rows">
-            {facts.map((fact) => (
-              <FactRow key={fact.id} fact={fact} onChange={refresh} />
-            ))}
-          </ul>
-        )}
-        {value && facts.length === 0 && (
-          <Empty
-            title={t(q ? 'settings.memory.notFound' : 'settings.memory.none')}
-            hint={t('settings.memory.none.hint', { name: card.name })}
-          />
-        )}
+        {value && <FactList facts={facts} isSearch={q !== ''} onChange={refresh} />}
         {value && !q && value.total > facts.length && (
           <div className="actions">
             <button type="button" className="btn btn-s" onClick={() => setLimit(limit + PAGE_SIZE)}>
@@ -83,6 +68,31 @@ export function MemoryScreen() {
         )}
       </div>
     </>
+  );
+}
+
+interface FactListProps {
+  readonly facts: readonly Fact[];
+  readonly isSearch: boolean;
+  readonly onChange: () => Promise<void>;
+}
+
+function FactList({ facts, isSearch, onChange }: FactListProps) {
+  const { card } = usePage();
+  if (facts.length === 0) {
+    return (
+      <Empty
+        title={t(isSearch ? 'settings.memory.notFound' : 'settings.memory.none')}
+        hint={t('settings.memory.none.hint', { name: card.name })}
+      />
+    );
+  }
+  return (
+    <ul className="card rows">
+      {facts.map((fact) => (
+        <FactRow key={fact.id} fact={fact} onChange={onChange} />
+      ))}
+    </ul>
   );
 }
 
@@ -117,23 +127,7 @@ function FactRow({
   }
   return (
     <li className="row-wrap">
-      <div className="grow">
-        <span dir="auto">{fact.text}</span>
-        <div className="small quiet">
-          {fact.sessionId ? (
-            <>
-              {t('settings.memory.from')}{' '}
-              <a href={toHash({ name: 'conversation', sessionId: fact.sessionId })}>
-                {t('settings.memory.fromConversation')}
-              </a>
-            </>
-          ) : (
-            t('settings.memory.byYou')
-          )}
-          {' · '}
-          {formatWhen(fact.updatedAt ?? fact.createdAt)}
-        </div>
-      </div>
+      <FactText fact={fact} />
       <IconButton
         icon="edit"
         label={t('settings.memory.edit', { fact: fact.text })}
@@ -156,6 +150,29 @@ function FactRow({
         </div>
       )}
     </li>
+  );
+}
+
+/** A fact, where it is from, and when it was changed. */
+function FactText({ fact }: { readonly fact: Fact }) {
+  return (
+    <div className="grow">
+      <span dir="auto">{fact.text}</span>
+      <div className="small quiet">
+        {fact.sessionId ? (
+          <>
+            {t('settings.memory.from')}{' '}
+            <a href={toHash({ name: 'conversation', sessionId: fact.sessionId })}>
+              {t('settings.memory.fromConversation')}
+            </a>
+          </>
+        ) : (
+          t('settings.memory.byYou')
+        )}
+        {' · '}
+        {formatWhen(fact.updatedAt ?? fact.createdAt)}
+      </div>
+    </div>
   );
 }
 

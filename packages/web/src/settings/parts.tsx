@@ -181,3 +181,29 @@ export function saveFile(name: string, content: BlobPart, type: string): void {
 /** The parts of a DID that people compare. */
 export const shortenDid = (did: string): string =>
   did.length > 24 ? `${did.slice(0, 14)}…${did.slice(-6)}` : did;
+
+interface LifetimeFieldProps {
+  readonly choices: readonly number[];
+  readonly days: number;
+  readonly onChange: (days: number) => void;
+}
+
+/** For how many days something is valid. */
+export function LifetimeField({ choices, days, onChange }: LifetimeFieldProps) {
+  return (
+    <label className="field">
+      <span>{t('settings.validFor')}</span>
+      <select
+        className="input"
+        value={days}
+        onChange={({ target }) => onChange(Number(target.value))}
+      >
+        {choices.map((each) => (
+          <option key={each} value={each}>
+            {t('settings.forDays', { count: each })}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}

@@ -3,7 +3,7 @@ import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { expect, onTestFailed } from 'vitest';
-import { useBrowser, type VisitOptions, type Visitor } from './browser.js';
+import { expectText, useBrowser, type VisitOptions, type Visitor } from './browser.js';
 import { useOracle } from './oracle.js';
 
 const POST = join(import.meta.dirname, 'post-process.ts');
@@ -45,21 +45,22 @@ export function useSettings(env: Record<string, string> = {}) {
       await write(page, text);
       const turn = await oracle.model.next();
       turn.answer(answer);
+      await expectText(page, answer);
       await page.locator('.conv').first().waitFor({ state: 'attached' });
     },
   };
 }
 
-/** All violations that axe finds in the screen. */
+/** All violations that axe finds in the page. */
 export async function findViolations(page: Page): Promise<string[]> {
   await page.evaluate(axe);
   return page.evaluate(async () => {
     const { axe } = window as unknown as {
       axe: {
-        run(part: string): Promise<{ violations: { id: string; nodes: { html: string }[] }[] }>;
+        run(): Promise<{ violations: { id: string; nodes: { html: string }[] }[] }>;
       };
     };
-    const { violations } = await axe.run('main');
+    const { violations } = await axe.run();
     return violations.map(({ id, nodes }) => `${id}: ${nodes[0]?.html}`);
   });
 }

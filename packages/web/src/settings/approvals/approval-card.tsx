@@ -57,54 +57,80 @@ export function ApprovalCard({ approval, approve, deny, sessionTitle }: Approval
         ) : (
           <Arguments args={args} edited={edited.args} fields={fields} />
         )}
-        <label className="field">
-          <span>
-            {t('settings.approval.reason')}{' '}
-            <span className="hint">{t('settings.approval.reason.hint', { name: card.name })}</span>
-          </span>
-          <input
-            className="input"
-            dir="auto"
-            maxLength={400}
-            value={reason}
-            onChange={({ target }) => setReason(target.value)}
-          />
-        </label>
+        <ReasonField reason={reason} onChange={setReason} />
         <Details approval={approval} />
         <Failure error={error} />
       </div>
-      <div className="approval-foot">
-        <button
-          type="button"
-          className="btn btn-primary"
-          disabled={isBusy || edited.invalid !== undefined}
-          onClick={() =>
-            void run(() => approve(approval, edited.args ? { args: edited.args } : {}))
-          }
-        >
-          <Icon name="check" />
-          {edited.args ? t('settings.approval.approveChanged') : t('settings.approval.approve')}
-        </button>
-        <button
-          type="button"
-          className="btn"
-          disabled={isBusy}
-          onClick={() => (isEditing ? cancelEdit() : setEditing(true))}
-        >
-          {!isEditing && <Icon name="edit" />}
-          {isEditing ? t('settings.approval.cancelEdit') : t('settings.edit')}
-        </button>
-        <button
-          type="button"
-          className="btn btn-danger"
-          disabled={isBusy}
-          onClick={() => void run(() => deny(approval, given))}
-        >
-          {t('settings.approval.deny')}
-        </button>
-        <span className="hint push">{t('settings.approval.signed')}</span>
-      </div>
+      <ApprovalFoot
+        edits={edited}
+        isEditing={isEditing}
+        isBusy={isBusy}
+        onApprove={() =>
+          void run(() => approve(approval, edited.args ? { args: edited.args } : {}))
+        }
+        onEdit={() => (isEditing ? cancelEdit() : setEditing(true))}
+        onDeny={() => void run(() => deny(approval, given))}
+      />
     </article>
+  );
+}
+
+interface ReasonFieldProps {
+  readonly reason: string;
+  readonly onChange: (reason: string) => void;
+}
+
+function ReasonField({ reason, onChange }: ReasonFieldProps) {
+  const { card } = usePage();
+  return (
+    <label className="field">
+      <span>
+        {t('settings.approval.reason')}{' '}
+        <span className="hint">{t('settings.approval.reason.hint', { name: card.name })}</span>
+      </span>
+      <input
+        className="input"
+        dir="auto"
+        maxLength={400}
+        value={reason}
+        onChange={({ target }) => onChange(target.value)}
+      />
+    </label>
+  );
+}
+
+interface ApprovalFootProps {
+  readonly edits: Edits;
+  readonly isEditing: boolean;
+  readonly isBusy: boolean;
+  readonly onApprove: () => void;
+  /** Starts or cancels editing. */
+  readonly onEdit: () => void;
+  readonly onDeny: () => void;
+}
+
+function ApprovalFoot(props: ApprovalFootProps) {
+  const { edits, isEditing, isBusy, onApprove, onEdit, onDeny } = props;
+  return (
+    <div className="approval-foot">
+      <button
+        type="button"
+        className="btn btn-primary"
+        disabled={isBusy || edits.invalid !== undefined}
+        onClick={onApprove}
+      >
+        <Icon name="check" />
+        {edits.args ? t('settings.approval.approveChanged') : t('settings.approval.approve')}
+      </button>
+      <button type="button" className="btn" disabled={isBusy} onClick={onEdit}>
+        {!isEditing && <Icon name="edit" />}
+        {isEditing ? t('settings.approval.cancelEdit') : t('settings.edit')}
+      </button>
+      <button type="button" className="btn btn-danger" disabled={isBusy} onClick={onDeny}>
+        {t('settings.approval.deny')}
+      </button>
+      <span className="hint push">{t('settings.approval.signed')}</span>
+    </div>
   );
 }
 

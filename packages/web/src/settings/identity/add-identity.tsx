@@ -137,86 +137,107 @@ async function parseText(text: string): Promise<Uint8Array> {
   }
 }
 
-interface SourceFieldsProps {
-  readonly source: Source;
+interface FieldProps {
   readonly fields: Fields;
   readonly onChange: (change: Partial<Fields>) => void;
 }
 
-function SourceFields({ source, fields, onChange }: SourceFieldsProps) {
+interface SourceFieldsProps extends FieldProps {
+  readonly source: Source;
+}
+
+function SourceFields({ source, ...props }: SourceFieldsProps) {
   return (
     <>
-      {source === 'file' && (
-        <>
-          <label className="field">
-            <span>{t('settings.add.chooseFile')}</span>
-            <input
-              className="input file-input"
-              type="file"
-              required
-              onChange={({ target }) => onChange({ file: target.files?.[0] })}
-            />
-          </label>
-          <label className="field">
-            <span>{t('settings.backup.passphrase')}</span>
-            <input
-              className="input"
-              type="password"
-              autoComplete="current-password"
-              required
-              value={fields.passphrase}
-              onChange={({ target }) => onChange({ passphrase: target.value })}
-            />
-          </label>
-        </>
-      )}
-      {source === 'words' && (
-        <label className="field">
-          <span>{t('settings.add.typeWords')}</span>
-          <textarea
-            className="input"
-            dir="ltr"
-            rows={4}
-            required
-            autoComplete="off"
-            autoCapitalize="none"
-            spellCheck={false}
-            value={fields.text}
-            onChange={({ target }) => onChange({ text: target.value })}
-          />
-          <span className="hint">{t('settings.add.typeWords.hint')}</span>
-        </label>
-      )}
-      {source === 'device' && (
-        <label className="field">
-          <span>{t('settings.add.number')}</span>
-          <input
-            className="input code-num num"
-            dir="ltr"
-            required
-            inputMode="numeric"
-            autoComplete="off"
-            maxLength={12}
-            value={fields.text}
-            onChange={({ target }) => onChange({ text: target.value })}
-          />
-          <span className="hint">{t('settings.add.number.hint')}</span>
-        </label>
-      )}
+      {source === 'file' && <FileFields {...props} />}
+      {source === 'words' && <WordsField {...props} />}
+      {source === 'device' && <NumberField {...props} />}
+      <NameField {...props} />
+    </>
+  );
+}
+
+function FileFields({ fields, onChange }: FieldProps) {
+  return (
+    <>
       <label className="field">
-        <span>
-          {t('settings.add.name')} <span className="hint">{t('settings.optional')}</span>
-        </span>
+        <span>{t('settings.add.chooseFile')}</span>
+        <input
+          className="input file-input"
+          type="file"
+          required
+          onChange={({ target }) => onChange({ file: target.files?.[0] })}
+        />
+      </label>
+      <label className="field">
+        <span>{t('settings.backup.passphrase')}</span>
         <input
           className="input"
-          dir="auto"
-          maxLength={60}
-          value={fields.name}
-          onChange={({ target }) => onChange({ name: target.value })}
+          type="password"
+          autoComplete="current-password"
+          required
+          value={fields.passphrase}
+          onChange={({ target }) => onChange({ passphrase: target.value })}
         />
-        <span className="hint">{t('settings.add.name.hint')}</span>
       </label>
     </>
+  );
+}
+
+function WordsField({ fields, onChange }: FieldProps) {
+  return (
+    <label className="field">
+      <span>{t('settings.add.typeWords')}</span>
+      <textarea
+        className="input"
+        dir="ltr"
+        rows={4}
+        required
+        autoComplete="off"
+        autoCapitalize="none"
+        spellCheck={false}
+        value={fields.text}
+        onChange={({ target }) => onChange({ text: target.value })}
+      />
+      <span className="hint">{t('settings.add.typeWords.hint')}</span>
+    </label>
+  );
+}
+
+function NumberField({ fields, onChange }: FieldProps) {
+  return (
+    <label className="field">
+      <span>{t('settings.add.number')}</span>
+      <input
+        className="input code-num num"
+        dir="ltr"
+        required
+        inputMode="numeric"
+        autoComplete="off"
+        maxLength={12}
+        value={fields.text}
+        onChange={({ target }) => onChange({ text: target.value })}
+      />
+      <span className="hint">{t('settings.add.number.hint')}</span>
+    </label>
+  );
+}
+
+function NameField({ fields, onChange }: FieldProps) {
+  return (
+    <label className="field">
+      <span>
+        {t('settings.add.name')} <span className="hint">{t('settings.optional')}</span>
+      </span>
+      <input
+        className="input"
+        dir="auto"
+        maxLength={60}
+        value={fields.name}
+        onChange={({ target }) => onChange({ name: target.value })}
+      />
+      <span className="hint">{t('settings.add.name.hint')}</span>
+    </label>
   );
 }
 

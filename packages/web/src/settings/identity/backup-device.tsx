@@ -2,7 +2,7 @@ import { exportBrowserSeed, packSeed } from '@sibyl/client/identities';
 import { useEffect, useState } from 'react';
 import { t } from '../../i18n/i18n.js';
 import { Failure, useAction } from '../parts.js';
-import type { BackupProps } from './backup-wizard.js';
+import type { BackupProps } from './backup.js';
 import { chooseNumber, drawQrCode, formatDeviceLink, formatNumberPairs } from './device-link.js';
 
 /** The code disappears, since anyone who sees the screen could photograph it. */
@@ -14,7 +14,7 @@ interface ShownCode {
   readonly number: string;
 }
 
-/** A QR code that brings the key to another device. */
+/** A QR code that copies the key to another device. */
 export function DeviceBackup({ identity, onStep, onDone }: BackupProps) {
   const [code, setCode] = useState<ShownCode>();
   const [wasShown, setWasShown] = useState(false);

@@ -8,7 +8,7 @@ import { type ChangeEvent, type FormEvent, useState } from 'react';
 import { t } from '../../i18n/i18n.js';
 import { Icon } from '../../ui/icon.js';
 import { Failure, saveFile, useAction } from '../parts.js';
-import type { BackupProps } from './backup-wizard.js';
+import type { BackupProps } from './backup.js';
 
 /** Fewer characters can be guessed from the file. */
 const MIN_LENGTH = 12;
@@ -36,7 +36,6 @@ export function FileBackup({ identity, step, onStep, onDone }: BackupProps) {
     return <FileCheck did={identity.did} passphrase={passphrase} onDone={onDone} onAgain={save} />;
   }
   const isLong = [...passphrase].length >= MIN_LENGTH;
-  const isDifferent = repeated !== '' && repeated !== passphrase;
   return (
     <form className="stack" onSubmit={save}>
       <label className="field">
@@ -51,24 +50,11 @@ export function FileBackup({ identity, step, onStep, onDone }: BackupProps) {
         />
         <Strength passphrase={passphrase} />
       </label>
-      <label className="field">
-        <span>{t('settings.backup.repeat')}</span>
-        <input
-          className="input"
-          type="password"
-          autoComplete="new-password"
-          required
-          aria-invalid={isDifferent || undefined}
-          value={repeated}
-          onChange={({ target }) => setRepeated(target.value)}
-        />
-        {isDifferent && (
-          <span className="small is-fault line">
-            <Icon name="alert" />
-            {t('settings.backup.different')}
-          </span>
-        )}
-      </label>
+      <RepeatField
+        value={repeated}
+        isDifferent={repeated !== '' && repeated !== passphrase}
+        onChange={setRepeated}
+      />
       <Failure error={error} />
       <div className="actions">
         <button
@@ -82,6 +68,35 @@ export function FileBackup({ identity, step, onStep, onDone }: BackupProps) {
         <span className="hint">{t('settings.backup.staysOpen')}</span>
       </div>
     </form>
+  );
+}
+
+interface RepeatFieldProps {
+  readonly value: string;
+  readonly isDifferent: boolean;
+  readonly onChange: (value: string) => void;
+}
+
+function RepeatField({ value, isDifferent, onChange }: RepeatFieldProps) {
+  return (
+    <label className="field">
+      <span>{t('settings.backup.repeat')}</span>
+      <input
+        className="input"
+        type="password"
+        autoComplete="new-password"
+        required
+        aria-invalid={isDifferent || undefined}
+        value={value}
+        onChange={({ target }) => onChange(target.value)}
+      />
+      {isDifferent && (
+        <span className="small is-fault line">
+          <Icon name="alert" />
+          {t('settings.backup.different')}
+        </span>
+      )}
+    </label>
   );
 }
 

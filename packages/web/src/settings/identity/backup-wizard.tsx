@@ -5,21 +5,11 @@ import { type TextKey, t } from '../../i18n/i18n.js';
 import { Icon, type IconName } from '../../ui/icon.js';
 import { announceIdentityChange } from '../identity-status.js';
 import { Notice } from '../parts.js';
+import type { BackupProps, BackupStep } from './backup.js';
 import { DeviceBackup } from './backup-device.js';
 import { FileBackup } from './backup-file.js';
 import { WordsBackup } from './backup-words.js';
 import { LeaveGuard } from './leave-guard.js';
-
-export type BackupStep = 'choose' | 'save' | 'check';
-
-export interface BackupProps {
-  readonly identity: BrowserIdentity;
-  readonly step: BackupStep;
-  /** From `save` on, the screen does not close. */
-  readonly onStep: (step: BackupStep) => void;
-  /** Called when the user has the backup. */
-  readonly onDone: () => Promise<void>;
-}
 
 interface Method {
   readonly id: 'file' | 'words' | 'device';

@@ -2,7 +2,7 @@ import { exportBrowserSeed } from '@sibyl/client/identities';
 import { type FormEvent, useMemo, useState } from 'react';
 import { t } from '../../i18n/i18n.js';
 import { Failure, useAction } from '../parts.js';
-import type { BackupProps } from './backup-wizard.js';
+import type { BackupProps } from './backup.js';
 import { choosePositions, toWords } from './words.js';
 
 /** Words for paper. */

@@ -1,7 +1,7 @@
 const PARAMETER = 'key';
 const DIGITS = 6;
 
-/** A key that the user brings from another device by a QR code; its number decrypts it. */
+/** A key from another device, by a QR code; its number decrypts it. */
 let arrived: Uint8Array | undefined;
 
 /** Takes a key out of the address, before anything else reads it, so that it does not stay in the history. */

@@ -80,7 +80,7 @@ function Fact({ icon, title, text }: FactProps) {
   );
 }
 
-const obstacles = {
+const passkeyReasons = {
   browser: 'settings.passkey.browser',
   address: 'settings.passkey.address',
   backup: 'settings.passkey.backup',
@@ -91,7 +91,7 @@ function PasskeyRow({ identity }: { readonly identity: BrowserIdentity }) {
   const { did, isProtected, backedUpAt, name } = identity;
   const { isBusy, error, run } = useAction();
   // A passkey that is lost would take the key with it.
-  const obstacle = checkPasskeySupport() ?? (backedUpAt === undefined ? 'backup' : undefined);
+  const reason = checkPasskeySupport() ?? (backedUpAt === undefined ? 'backup' : undefined);
   const change = () =>
     run(async () => {
       if (isProtected) await unprotectBrowserIdentity(did);
@@ -104,7 +104,7 @@ function PasskeyRow({ identity }: { readonly identity: BrowserIdentity }) {
       <div className="grow">
         <b>{t('settings.passkey.title')}</b>
         <div className="small quiet" id="passkey-hint">
-          {t(obstacle && !isProtected ? obstacles[obstacle] : 'settings.passkey.hint')}
+          {t(reason && !isProtected ? passkeyReasons[reason] : 'settings.passkey.hint')}
         </div>
       </div>
       <input
@@ -115,7 +115,7 @@ function PasskeyRow({ identity }: { readonly identity: BrowserIdentity }) {
         aria-label={t('settings.passkey.title')}
         aria-describedby="passkey-hint"
         checked={isProtected}
-        disabled={isBusy || (obstacle !== undefined && !isProtected)}
+        disabled={isBusy || (reason !== undefined && !isProtected)}
         onChange={change}
       />
       {error && (

@@ -8,13 +8,13 @@ export const WORD_COUNT = 24;
 export const toWords = (seed: Uint8Array): readonly string[] =>
   entropyToMnemonic(seed, wordlist).split(' ');
 
-export type WordsProblem =
+export type WordsError =
   | { readonly problem: 'count'; readonly count: number }
   | { readonly problem: 'unknown'; readonly word: string }
   | { readonly problem: 'checksum' };
 
 /** Reads words in any case, separated or numbered in any way. */
-export function parseWords(text: string): { readonly seed: Uint8Array } | WordsProblem {
+export function parseWords(text: string): { readonly seed: Uint8Array } | WordsError {
   const words = text.toLowerCase().match(/[a-z]+/g) ?? [];
   const unknown = words.find((word) => !wordlist.includes(word));
   if (unknown !== undefined) return { problem: 'unknown', word: unknown };

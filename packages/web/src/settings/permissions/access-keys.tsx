@@ -5,7 +5,7 @@ import { formatDate, formatWhen } from '../../i18n/format.js';
 import { t } from '../../i18n/i18n.js';
 import { CopyButton } from '../../ui/copy-button.js';
 import { Icon } from '../../ui/icon.js';
-import { Failure, Notice, Section, useAction } from '../parts.js';
+import { Failure, LifetimeField, Notice, Section, useAction } from '../parts.js';
 import { inDays } from './capabilities.js';
 
 const lifetimes = [30, 7, 90] as const;
@@ -87,20 +87,7 @@ function NewKey({ onCreated, onCancel }: NewKeyProps) {
         />
       </label>
       <div className="line top">
-        <label className="field">
-          <span>{t('settings.validFor')}</span>
-          <select
-            className="input"
-            value={days}
-            onChange={({ target }) => setDays(Number(target.value))}
-          >
-            {lifetimes.map((each) => (
-              <option key={each} value={each}>
-                {t('settings.forDays', { count: each })}
-              </option>
-            ))}
-          </select>
-        </label>
+        <LifetimeField choices={lifetimes} days={days} onChange={setDays} />
         <label className="field">
           <span>{t('settings.keys.turns')}</span>
           <input

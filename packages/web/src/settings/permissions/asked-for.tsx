@@ -4,8 +4,13 @@ import { t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
 import { Icon } from '../../ui/icon.js';
 import { Failure, Section, useAction } from '../parts.js';
-import { type AskedPermission, inDays, isGranted, isSame } from './capabilities.js';
-import type { GrantTerms } from './permissions-screen.js';
+import {
+  type AskedPermission,
+  type GrantTerms,
+  inDays,
+  isGranted,
+  isSame,
+} from './capabilities.js';
 
 const lifetimes = [7, 1, 30] as const;
 
@@ -149,7 +154,7 @@ interface OtherPermissionProps {
   readonly onGrant: (terms: GrantTerms) => Promise<void>;
 }
 
-/** A permission that no plugin declares, for services with names of their own. */
+/** A permission that no plugin declares, for services with their own names. */
 export function OtherPermission({ current, onGrant }: OtherPermissionProps) {
   const { signer } = usePage();
   const [can, setCan] = useState('');

@@ -1,4 +1,4 @@
-import type { Capability, DelegationInfo, PluginInfo } from '@sibyl/client';
+import type { Capability, DelegationInfo, PluginInfo, Schedule } from '@sibyl/client';
 
 /** Something that a plugin asks the user for. */
 export interface AskedPermission {
@@ -6,6 +6,17 @@ export interface AskedPermission {
   readonly title: string;
   readonly reason: string;
   readonly capability: Capability;
+}
+
+export interface PermissionData {
+  readonly delegations: readonly DelegationInfo[];
+  readonly plugins: readonly PluginInfo[];
+  readonly schedules: readonly Schedule[];
+}
+
+export interface GrantTerms {
+  readonly capabilities: readonly Capability[];
+  readonly expiration: number;
 }
 
 const USER = '{user}';

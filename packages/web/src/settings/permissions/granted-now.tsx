@@ -7,8 +7,15 @@ import { usePage } from '../../page/page-context.js';
 import { Icon, type IconName } from '../../ui/icon.js';
 import { Confirm, Empty, Failure, Section, useAction } from '../parts.js';
 import { TechnicalTerms } from './asked-for.js';
-import { DAY_SECONDS, endsSoon, isExpired, isSame, listAsked } from './capabilities.js';
-import type { GrantTerms, PermissionData } from './permissions-screen.js';
+import {
+  DAY_SECONDS,
+  endsSoon,
+  type GrantTerms,
+  isExpired,
+  isSame,
+  listAsked,
+  type PermissionData,
+} from './capabilities.js';
 
 interface GrantedNowProps {
   readonly data: PermissionData;

@@ -1,4 +1,3 @@
-import type { Capability, DelegationInfo, PluginInfo, Schedule } from '@sibyl/client';
 import { useOracle, useResource } from '@sibyl/client/react';
 import { useCallback } from 'react';
 import { t } from '../../i18n/i18n.js';
@@ -6,20 +5,9 @@ import { usePage } from '../../page/page-context.js';
 import { Failure, PageHead } from '../parts.js';
 import { AccessKeys } from './access-keys.js';
 import { AskedFor, OtherPermission } from './asked-for.js';
-import { findCurrent, listAsked } from './capabilities.js';
+import { findCurrent, type GrantTerms, listAsked, type PermissionData } from './capabilities.js';
 import { GrantedNow } from './granted-now.js';
 import { Rules } from './rules.js';
-
-export interface PermissionData {
-  readonly delegations: readonly DelegationInfo[];
-  readonly plugins: readonly PluginInfo[];
-  readonly schedules: readonly Schedule[];
-}
-
-export interface GrantTerms {
-  readonly capabilities: readonly Capability[];
-  readonly expiration: number;
-}
 
 /** What the oracle may do in the user's name. */
 export function PermissionsScreen() {

@@ -89,33 +89,42 @@ function RuleForm({ stored, plugins, onSave }: RuleFormProps) {
           <Failure error={error} />
         </div>
       )}
-      <div className="approval-foot perm-foot" role="status">
-        <span className="grow small">
-          {changes > 0
-            ? t('settings.rules.unsigned', { count: changes })
-            : t('settings.rules.signed')}
-        </span>
-        {changes > 0 && (
-          <>
-            <button
-              type="button"
-              className="btn btn-quiet"
-              disabled={isBusy}
-              onClick={() => setSwitches(before)}
-            >
-              {t('settings.undo')}
-            </button>
-            <button
-              type="button"
-              className="btn btn-primary"
-              disabled={isBusy}
-              onClick={() => void run(() => onSave(toRules(switches)))}
-            >
-              {t('settings.rules.sign')}
-            </button>
-          </>
-        )}
-      </div>
+      <RuleFoot
+        changes={changes}
+        isBusy={isBusy}
+        onUndo={() => setSwitches(before)}
+        onSign={() => void run(() => onSave(toRules(switches)))}
+      />
+    </div>
+  );
+}
+
+interface RuleFootProps {
+  /** How many are not signed. */
+  readonly changes: number;
+  readonly isBusy: boolean;
+  readonly onUndo: () => void;
+  readonly onSign: () => void;
+}
+
+function RuleFoot({ changes, isBusy, onUndo, onSign }: RuleFootProps) {
+  return (
+    <div className="approval-foot perm-foot" role="status">
+      <span className="grow small">
+        {changes > 0
+          ? t('settings.rules.unsigned', { count: changes })
+          : t('settings.rules.signed')}
+      </span>
+      {changes > 0 && (
+        <>
+          <button type="button" className="btn btn-quiet" disabled={isBusy} onClick={onUndo}>
+            {t('settings.undo')}
+          </button>
+          <button type="button" className="btn btn-primary" disabled={isBusy} onClick={onSign}>
+            {t('settings.rules.sign')}
+          </button>
+        </>
+      )}
     </div>
   );
 }

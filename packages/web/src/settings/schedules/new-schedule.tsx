@@ -3,7 +3,7 @@ import { useOracle } from '@sibyl/client/react';
 import { type FormEvent, useState } from 'react';
 import { type TextKey, t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
-import { Failure, useAction } from '../parts.js';
+import { Failure, LifetimeField, useAction } from '../parts.js';
 import { inDays } from '../permissions/capabilities.js';
 import { formatWeekday, readTimezone, type TriggerChoice, toTrigger } from './trigger.js';
 
@@ -22,20 +22,18 @@ const kinds = {
 
 const lifetimes = [30, 7, 90] as const;
 const MAX_NAME = 100;
+const firstChoice: TriggerChoice = { kind: 'weekdays', time: '08:00', weekday: 1, at: '' };
+
+type CatchUp = 'once' | 'skip';
 
 /** Signs a permission for the schedule alone and creates it. */
 export function NewSchedule({ onCreated, onCancel }: NewScheduleProps) {
   const { card } = usePage();
   const { schedules } = useOracle();
   const [message, setMessage] = useState('');
-  const [choice, setChoice] = useState<TriggerChoice>({
-    kind: 'weekdays',
-    time: '08:00',
-    weekday: 1,
-    at: '',
-  });
+  const [choice, setChoice] = useState<TriggerChoice>(firstChoice);
   const [days, setDays] = useState<number>(lifetimes[0]);
-  const [catchUp, setCatchUp] = useState<'once' | 'skip'>('once');
+  const [catchUp, setCatchUp] = useState<CatchUp>('once');
   const { isBusy, error, run } = useAction();
   const submit = (event: FormEvent) => {
     event.preventDefault();
@@ -70,33 +68,8 @@ export function NewSchedule({ onCreated, onCancel }: NewScheduleProps) {
       </label>
       <TriggerFields choice={choice} onChange={setChoice} />
       <div className="line top">
-        <label className="field">
-          <span>{t('settings.validFor')}</span>
-          <select
-            className="input"
-            value={days}
-            onChange={({ target }) => setDays(Number(target.value))}
-          >
-            {lifetimes.map((each) => (
-              <option key={each} value={each}>
-                {t('settings.forDays', { count: each })}
-              </option>
-            ))}
-          </select>
-        </label>
-        {choice.kind !== 'webhook' && (
-          <label className="field">
-            <span>{t('settings.schedules.missed')}</span>
-            <select
-              className="input"
-              value={catchUp}
-              onChange={({ target }) => setCatchUp(target.value as 'once' | 'skip')}
-            >
-              <option value="once">{t('settings.schedules.catchUp')}</option>
-              <option value="skip">{t('settings.schedules.skip')}</option>
-            </select>
-          </label>
-        )}
+        <LifetimeField choices={lifetimes} days={days} onChange={setDays} />
+        {choice.kind !== 'webhook' && <CatchUpField value={catchUp} onChange={setCatchUp} />}
       </div>
       <Failure error={error} />
       <div className="actions">
@@ -108,6 +81,28 @@ export function NewSchedule({ onCreated, onCancel }: NewScheduleProps) {
         </button>
       </div>
     </form>
+  );
+}
+
+interface CatchUpFieldProps {
+  readonly value: CatchUp;
+  readonly onChange: (value: CatchUp) => void;
+}
+
+/** What happens with times that were missed. */
+function CatchUpField({ value, onChange }: CatchUpFieldProps) {
+  return (
+    <label className="field">
+      <span>{t('settings.schedules.missed')}</span>
+      <select
+        className="input"
+        value={value}
+        onChange={({ target }) => onChange(target.value as CatchUp)}
+      >
+        <option value="once">{t('settings.schedules.catchUp')}</option>
+        <option value="skip">{t('settings.schedules.skip')}</option>
+      </select>
+    </label>
   );
 }
 
@@ -136,20 +131,7 @@ function TriggerFields({ choice, onChange }: TriggerFieldsProps) {
         </select>
       </label>
       {kind === 'weekly' && (
-        <label className="field">
-          <span>{t('settings.schedules.day')}</span>
-          <select
-            className="input"
-            value={weekday}
-            onChange={({ target }) => set({ weekday: Number(target.value) })}
-          >
-            {[1, 2, 3, 4, 5, 6, 0].map((day) => (
-              <option key={day} value={day}>
-                {formatWeekday(day)}
-              </option>
-            ))}
-          </select>
-        </label>
+        <WeekdayField weekday={weekday} onChange={(day) => set({ weekday: day })} />
       )}
       {['daily', 'weekdays', 'weekly'].includes(kind) && (
         <label className="field">
@@ -177,5 +159,29 @@ function TriggerFields({ choice, onChange }: TriggerFieldsProps) {
         </label>
       )}
     </div>
+  );
+}
+
+interface WeekdayFieldProps {
+  readonly weekday: number;
+  readonly onChange: (weekday: number) => void;
+}
+
+function WeekdayField({ weekday, onChange }: WeekdayFieldProps) {
+  return (
+    <label className="field">
+      <span>{t('settings.schedules.day')}</span>
+      <select
+        className="input"
+        value={weekday}
+        onChange={({ target }) => onChange(Number(target.value))}
+      >
+        {[1, 2, 3, 4, 5, 6, 0].map((day) => (
+          <option key={day} value={day}>
+            {formatWeekday(day)}
+          </option>
+        ))}
+      </select>
+    </label>
   );
 }

@@ -111,13 +111,12 @@ function ScheduleRow({ schedule, onChange }: ScheduleRowProps) {
   const [isRemoving, setRemoving] = useState(false);
   const [isShowingRuns, setShowingRuns] = useState(false);
   const { isBusy, error, run } = useAction();
-  const { id, name, trigger, status } = schedule;
+  const { id, name, trigger } = schedule;
   const change = (work: () => Promise<unknown>) =>
     run(async () => {
       await work();
       await onChange();
     });
-  const needsPermission = status === 'unauthorized' || status === 'stopped';
   return (
     <li className="row-wrap">
       <Icon name={icons[trigger.type]} />
@@ -127,30 +126,7 @@ function ScheduleRow({ schedule, onChange }: ScheduleRowProps) {
           {describeTrigger(trigger)} · <Status schedule={schedule} />
         </div>
       </div>
-      {needsPermission && (
-        <button
-          type="button"
-          className="btn btn-s"
-          disabled={isBusy}
-          onClick={() =>
-            void change(() => schedules.authorize(id, { expiration: inDays(RENEWAL_DAYS) }))
-          }
-        >
-          {t('settings.schedules.renew', { count: RENEWAL_DAYS })}
-        </button>
-      )}
-      <input
-        className="switch"
-        type="checkbox"
-        // biome-ignore lint/a11y/useAriaPropsForRole: a checkbox has the state itself.
-        role="switch"
-        aria-label={t('settings.schedules.on', { name })}
-        checked={status === 'active'}
-        disabled={isBusy || !['active', 'paused'].includes(status)}
-        onChange={({ target }) =>
-          void change(() => schedules.update(id, { status: target.checked ? 'active' : 'paused' }))
-        }
-      />
+      <ScheduleControls schedule={schedule} isBusy={isBusy} change={change} />
       <ScheduleMenu
         schedule={schedule}
         onRun={() => void change(() => schedules.run(id))}
@@ -176,6 +152,45 @@ function ScheduleRow({ schedule, onChange }: ScheduleRowProps) {
         />
       )}
     </li>
+  );
+}
+
+interface ScheduleControlsProps {
+  readonly schedule: Schedule;
+  readonly isBusy: boolean;
+  readonly change: (work: () => Promise<unknown>) => Promise<unknown>;
+}
+
+/** Switches a schedule on and off; renews its permission. */
+function ScheduleControls({ schedule, isBusy, change }: ScheduleControlsProps) {
+  const { schedules } = useOracle();
+  const { id, name, status } = schedule;
+  const renew = () => schedules.authorize(id, { expiration: inDays(RENEWAL_DAYS) });
+  return (
+    <>
+      {(status === 'unauthorized' || status === 'stopped') && (
+        <button
+          type="button"
+          className="btn btn-s"
+          disabled={isBusy}
+          onClick={() => void change(renew)}
+        >
+          {t('settings.schedules.renew', { count: RENEWAL_DAYS })}
+        </button>
+      )}
+      <input
+        className="switch"
+        type="checkbox"
+        // biome-ignore lint/a11y/useAriaPropsForRole: a checkbox has the state itself.
+        role="switch"
+        aria-label={t('settings.schedules.on', { name })}
+        checked={status === 'active'}
+        disabled={isBusy || !['active', 'paused'].includes(status)}
+        onChange={({ target }) =>
+          void change(() => schedules.update(id, { status: target.checked ? 'active' : 'paused' }))
+        }
+      />
+    </>
   );
 }
 
