@@ -14,6 +14,8 @@ import { ModelChoice, readChosenModel } from './model-choice.js';
 import type { OutgoingMessage } from './outbox.js';
 import { useUploads } from './use-uploads.js';
 
+type DraftFile = DraftState['draft']['files'][number];
+
 interface ComposerProps {
   readonly draft: DraftState;
   readonly isBusy?: boolean;
@@ -32,9 +34,8 @@ export function Composer(props: ComposerProps) {
   const field = useRef<HTMLTextAreaElement>(null);
   // Also when the user starts to change a message.
   useEffect(() => field.current?.focus(), [edit]);
-  const uploads = useUploads(files.length, (file) =>
-    change({ files: [...state.latest().files, file] }),
-  );
+  const addFile = (file: DraftFile) => change({ files: [...state.latest().files, file] });
+  const uploads = useUploads(files.length, addFile);
   const isOver = useDrop(uploads.add);
   const canSend = text.trim() !== '' && !uploads.isUploading;
   const cancelEdit = () => change({ text: edit?.previous ?? '', files: [], edit: undefined });
@@ -47,8 +48,7 @@ export function Composer(props: ComposerProps) {
     if (edit) cancelEdit();
     else if (isBusy) void onStop?.();
   };
-  const removeFile = (file: DraftState['draft']['files'][number]) =>
-    change({ files: files.filter((each) => each !== file) });
+  const removeFile = (file: DraftFile) => change({ files: files.filter((each) => each !== file) });
   const editLast = text ? undefined : onEditLast;
   return (
     <div className="dock">
@@ -109,7 +109,7 @@ function pasteFiles(event: ClipboardEvent, add: (files: readonly File[]) => void
   add(pasted);
 }
 
-function StopButton({ onStop }: Pick<ComposerProps, 'onStop'>) {
+function StopButton({ onStop }: { readonly onStop: ComposerProps['onStop'] | undefined }) {
   const label = t('chat.stop');
   return (
     <button

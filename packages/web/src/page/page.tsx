@@ -1,7 +1,6 @@
 import { type UseSessions, useSessions } from '@sibyl/client/react';
 import { lazy, Suspense, useEffect, useMemo, useState } from 'react';
 import { PageActions } from '../actions/page-actions.js';
-import { Conversation } from '../chat/conversation.js';
 import { Welcome } from '../chat/welcome.js';
 import { t } from '../i18n/i18n.js';
 import { BackupReminder } from '../settings/identity/backup-reminder.js';
@@ -20,12 +19,18 @@ const findScreen = (id: string) => screens.find((each) => each.id === id);
 const SettingsView = lazy(async () => ({
   default: (await import('../settings/settings-screen.js')).SettingsView,
 }));
+const loadConversation = async () => ({
+  default: (await import('../chat/conversation.js')).Conversation,
+});
+const Conversation = lazy(loadConversation);
 const Palette = lazy(async () => ({ default: (await import('./palette.js')).Palette }));
 const Shortcuts = lazy(async () => ({ default: (await import('./shortcuts.js')).Shortcuts }));
 
 /** The sidebar and the screen that the address names. */
 export function Page() {
   const route = useRoute();
+  // The page is visible by now; the first message must not wait, even without a connection.
+  useEffect(() => void loadConversation(), []);
   const changes = useCreateSessionChanges();
   const sessions = useSessions({ pageSize: 30, onChange: changes.notify });
   const { isDrawerOpen, setDrawerOpen, isHidden, toggle } = useSidebar(route);
@@ -112,7 +117,11 @@ function Screen({ route, title }: { readonly route: Route; readonly title: strin
     case 'welcome':
       return <Welcome />;
     case 'conversation':
-      return <Conversation key={route.sessionId} sessionId={route.sessionId} title={title} />;
+      return (
+        <Suspense fallback={<Head title={title ?? ''} />}>
+          <Conversation key={route.sessionId} sessionId={route.sessionId} title={title} />
+        </Suspense>
+      );
     case 'settings':
       return <SettingsPage id={route.screen} />;
   }
