@@ -87,7 +87,8 @@ describe('createOracleApp with plugins', () => {
           category: 'social',
           visibility: 'on-demand',
           stability: 'stable',
-          examples: ['Good morning!'],
+          // The offline model cannot answer it.
+          examples: [],
           tags: [],
           permissions: [{ ...PERMISSION, with: '{user}' }],
         },

@@ -120,6 +120,7 @@ export type {
   SurfaceTurn,
   ThreadTurn,
 } from './surface.js';
+export { findClientToolCall } from './surface.js';
 export {
   defineSubAgent,
   defineTool,

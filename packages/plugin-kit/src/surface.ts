@@ -1,12 +1,13 @@
-import type {
+import {
   JsonObject,
-  Multitask,
-  PendingAnswer,
-  ReasoningEffort,
-  ReplyPart,
-  RunStatus,
-  ToolCall,
+  type Multitask,
+  type PendingAnswer,
+  type ReasoningEffort,
+  type ReplyPart,
+  type RunStatus,
+  type ToolCall,
 } from '@sibyl/protocol';
+import { z } from 'zod';
 import type { Caller } from './routes.js';
 import type { PendingQuestion } from './turns.js';
 
@@ -25,6 +26,13 @@ export interface ClientToolCall {
   readonly toolName: string;
   readonly args: JsonObject;
 }
+
+const CallData = z.object({ toolCallId: z.string(), toolName: z.string(), args: JsonObject });
+
+/** The call that a question is about, if a client tool causes it. */
+export const findClientToolCall = ({
+  data,
+}: Pick<PendingQuestion, 'data'>): ClientToolCall | undefined => CallData.safeParse(data).data;
 
 /** A message that the client sends, and the session does not contain. */
 export interface EarlierMessage {

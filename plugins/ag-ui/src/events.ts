@@ -5,14 +5,10 @@ import {
   PROTOCOL_VERSION,
   type RunFinishedOutcome,
 } from '@ag-ui/core';
-import type {
-  CallerTurns,
-  ClientToolCall,
-  NumberedPart,
-  PendingQuestion,
-  SurfaceRun,
-} from '@sibyl/plugin-kit';
+import type { CallerTurns, NumberedPart, PendingQuestion, SurfaceRun } from '@sibyl/plugin-kit';
+import { findClientToolCall } from '@sibyl/plugin-kit';
 import type { DoneFrame, ErrorFrame } from '@sibyl/protocol';
+import { z } from 'zod';
 
 /** What the client already has; it must not receive it twice. */
 export interface KnownCalls {
@@ -201,7 +197,9 @@ class RunMapping {
   private toOutcome(asked: readonly PendingQuestion[]): RunFinishedOutcome {
     const interrupts = asked.flatMap((question) => this.toInterrupt(question));
     if (interrupts.length > 0) return { type: 'interrupt', interrupts };
-    const pendingToolCallIds = asked.map(({ data }) => (data as ClientToolCall).toolCallId);
+    const pendingToolCallIds = asked.flatMap(
+      (question) => findClientToolCall(question)?.toolCallId ?? [],
+    );
     return { type: 'success', ...(pendingToolCallIds.length > 0 && { pendingToolCallIds }) };
   }
 
@@ -227,9 +225,10 @@ const NOT_COMPLETED = 'The answer was not completed';
 const describeApproval = (url: string) =>
   `This call needs your approval: open ${url} to approve it, or deny it here.`;
 
+const Question = z.object({ message: z.string(), question: z.string() }).partial();
+
 function readMessage(data: unknown): string {
   if (typeof data === 'string') return data;
-  const { message, question } = (data ?? {}) as { message?: unknown; question?: unknown };
-  const text = message ?? question;
-  return typeof text === 'string' ? text : 'The oracle needs your answer.';
+  const { message, question } = Question.safeParse(data).data ?? {};
+  return message ?? question ?? 'The oracle needs your answer.';
 }

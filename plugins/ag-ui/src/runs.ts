@@ -2,12 +2,11 @@ import type {
   Caller,
   CallerTurns,
   ClientMessage,
-  ClientToolCall,
   PendingQuestion,
   Surface,
   SurfaceRun,
 } from '@sibyl/plugin-kit';
-import { RouteReply } from '@sibyl/plugin-kit';
+import { findClientToolCall, RouteReply } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
 import { z } from 'zod';
 import { type KnownCalls, type RunView, toEvents } from './events.js';
@@ -205,11 +204,12 @@ const leavesQuestions = ({ messages, resume }: RunAgentInput): boolean =>
 
 async function answerQuestion(
   turns: CallerTurns,
-  { id, kind, data, isApproval }: PendingQuestion,
+  question: PendingQuestion,
   { messages, resume }: RunAgentInput,
 ) {
+  const { id, kind, isApproval } = question;
   if (kind === 'tool_call') {
-    const { toolCallId } = data as ClientToolCall;
+    const { toolCallId } = findClientToolCall(question) ?? {};
     const result = messages.findLast((message) => message.toolCallId === toolCallId);
     return result && turns.answer({ id, value: result.error ?? readText(result) });
   }

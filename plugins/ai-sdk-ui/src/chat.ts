@@ -2,10 +2,10 @@ import type {
   CallerTurns,
   ClientMessage,
   ClientTool,
-  ClientToolCall,
   PendingQuestion,
   SurfaceRun,
 } from '@sibyl/plugin-kit';
+import { findClientToolCall } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
 import type { ChatRequest, Message, Part } from './schemas.js';
 
@@ -69,15 +69,17 @@ async function continueTurn(
   return turns.findRun(runId);
 }
 
-const findOutcome = ({ id, isApproval, data }: PendingQuestion, calls: readonly Part[]) =>
+const findOutcome = (question: PendingQuestion, calls: readonly Part[]) =>
   calls.find(({ toolCallId, approval, state }) =>
-    isApproval
-      ? approval?.id === id && state === 'approval-responded'
-      : toolCallId !== undefined && toolCallId === (data as Partial<ClientToolCall>)?.toolCallId,
+    question.isApproval
+      ? approval?.id === question.id && state === 'approval-responded'
+      : toolCallId !== undefined && toolCallId === findClientToolCall(question)?.toolCallId,
   );
 
-const describe = ({ id, isApproval, data }: PendingQuestion): string =>
-  isApproval ? `the approval ${id}` : `a result of ${(data as ClientToolCall | null)?.toolName}`;
+const describe = (question: PendingQuestion): string =>
+  question.isApproval
+    ? `the approval ${question.id}`
+    : `a result of ${findClientToolCall(question)?.toolName}`;
 
 interface Answer {
   readonly question: PendingQuestion;

@@ -1,4 +1,5 @@
 import type { ClientToolCall, NumberedPart, PendingQuestion } from '@sibyl/plugin-kit';
+import { findClientToolCall } from '@sibyl/plugin-kit';
 import type { ApprovalRequestEvent, Citation, DoneFrame, ToolCallEvent } from '@sibyl/protocol';
 import type { OpenedChat } from './chat.js';
 
@@ -73,7 +74,10 @@ class ChunkWriter {
 
   *end({ status, usage }: DoneFrame, pending: readonly PendingQuestion[]): Generator<Chunk> {
     const asked = pending.filter(({ kind, isApproval }) => kind === 'tool_call' && !isApproval);
-    for (const { data } of asked) yield* this.writeClientCall(data as ClientToolCall);
+    for (const question of asked) {
+      const call = findClientToolCall(question);
+      if (call) yield* this.writeClientCall(call);
+    }
     yield* this.showHeld();
     if (pending.some(({ kind, isApproval }) => kind !== 'tool_call' && !isApproval))
       yield* this.write(

@@ -136,7 +136,7 @@ export class MatrixChannel {
     try {
       return Object.keys((await this.request({ path, reply: Members })).joined).length;
     } catch (error) {
-      const { cause } = error as Error;
+      const cause = error instanceof Error ? error.cause : undefined;
       const isTooLarge = cause instanceof SafeFetchError && cause.code === 'too_large';
       const isRefused = error instanceof MatrixError && [403, 404].includes(error.status);
       if (isTooLarge || isRefused) return Number.POSITIVE_INFINITY;

@@ -7,7 +7,7 @@ import {
 } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
 import { type Conversation, readChatMessages } from './conversation.js';
-import type { ChatRequest } from './schemas.js';
+import type { ChatRequest, OpenAiObject } from './schemas.js';
 import {
   assertModel,
   continueTurn,
@@ -42,7 +42,10 @@ interface ChatTurn {
 }
 
 /** Answers `POST /v1/chat/completions`. */
-export async function completeChat(deps: ChatDeps, call: ChatCall): Promise<unknown> {
+export async function completeChat(
+  deps: ChatDeps,
+  call: ChatCall,
+): Promise<OpenAiObject | RouteReply> {
   const { body, signal } = call;
   assertModel(deps.surface, body.model);
   const turn = await openTurn(deps.surface.for(call.caller), call);

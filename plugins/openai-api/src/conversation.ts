@@ -1,5 +1,5 @@
 import type { EarlierMessage } from '@sibyl/plugin-kit';
-import { type JsonObject, OracleError, type ToolCall } from '@sibyl/protocol';
+import { JsonObject, OracleError, type ToolCall } from '@sibyl/protocol';
 import type { ChatMessage, Content, InputItem } from './schemas.js';
 
 /** The result of a client tool. */
@@ -112,10 +112,7 @@ const toToolCall = ({ id, name, args }: Call, output: string | undefined): ToolC
 
 function parseArguments(text: string): JsonObject {
   try {
-    const args: unknown = JSON.parse(text);
-    return typeof args === 'object' && args !== null && !Array.isArray(args)
-      ? (args as JsonObject)
-      : {};
+    return JsonObject.safeParse(JSON.parse(text)).data ?? {};
   } catch {
     return {};
   }

@@ -79,7 +79,7 @@ const createChatRoute = (deps: ChatDeps) =>
     errors: ['not_found', 'insufficient_credit', 'access_key_too_narrow', 'access_key_used_up'],
     handler: async ({ caller, body, headers, signal }) => {
       const call = { caller, body, idempotencyKey: headers[KEY_HEADER], signal };
-      return (await completeChat(deps, call)) as never;
+      return completeChat(deps, call);
     },
   });
 
@@ -95,7 +95,7 @@ const listResponseRoutes = (responses: Responses) => [
     errors: ['not_found', 'insufficient_credit', 'access_key_too_narrow', 'access_key_used_up'],
     handler: async ({ caller, body, headers, signal }) => {
       const call = { caller, body, idempotencyKey: headers[KEY_HEADER], signal };
-      return (await responses.create(call)) as never;
+      return responses.create(call);
     },
   }),
   defineRoute({
@@ -107,8 +107,8 @@ const listResponseRoutes = (responses: Responses) => [
     reply: OpenAiObject,
     mediaTypes: ['text/event-stream'],
     errors: ['not_found'],
-    handler: async ({ caller, params: { id }, query, signal }) =>
-      (await responses.retrieve({ caller, signal }, id, query)) as never,
+    handler: ({ caller, params: { id }, query, signal }) =>
+      responses.retrieve({ caller, signal }, id, query),
   }),
   defineRoute({
     ...shared,
@@ -117,8 +117,7 @@ const listResponseRoutes = (responses: Responses) => [
     summary: 'Cancel a response that is in progress',
     reply: OpenAiObject,
     errors: ['not_found'],
-    handler: async ({ caller, params: { id }, signal }) =>
-      (await responses.cancel({ caller, signal }, id)) as never,
+    handler: ({ caller, params: { id }, signal }) => responses.cancel({ caller, signal }, id),
   }),
   defineRoute({
     ...shared,
@@ -127,7 +126,6 @@ const listResponseRoutes = (responses: Responses) => [
     summary: 'Delete a response',
     reply: OpenAiObject,
     errors: ['not_found'],
-    handler: async ({ caller, params: { id }, signal }) =>
-      (await responses.delete({ caller, signal }, id)) as never,
+    handler: ({ caller, params: { id }, signal }) => responses.delete({ caller, signal }, id),
   }),
 ];

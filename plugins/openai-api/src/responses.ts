@@ -8,7 +8,7 @@ import {
 import { OracleError } from '@sibyl/protocol';
 import { type Conversation, readInputItems } from './conversation.js';
 import { streamResponse, toResponse, toResponseId, toRunId, toSse } from './response-events.js';
-import type { ResponseRequest } from './schemas.js';
+import type { OpenAiObject, ResponseRequest } from './schemas.js';
 import type { ResponseFacts, ResponseStore, StoredResponse } from './stored-responses.js';
 import {
   assertModel,
@@ -49,7 +49,7 @@ interface OpenResponse {
 export class Responses {
   constructor(private readonly deps: ResponsesDeps) {}
 
-  async create(call: CreateCall): Promise<unknown> {
+  async create(call: CreateCall): Promise<OpenAiObject | RouteReply> {
     const { body, caller, signal } = call;
     const { model = DEFAULT_MODEL } = body;
     assertModel(this.deps.surface, model);
@@ -73,7 +73,7 @@ export class Responses {
     { caller, signal }: ResponseCall,
     id: string,
     query: { readonly stream?: string | undefined; readonly starting_after?: number | undefined },
-  ): Promise<unknown> {
+  ): Promise<OpenAiObject | RouteReply> {
     const open = await this.open(caller, id);
     if (query.stream === 'true') return this.stream(open, signal, query.starting_after ?? -1);
     const { status } = open.run;
@@ -82,7 +82,7 @@ export class Responses {
     return this.collect(open, signal);
   }
 
-  async cancel({ caller, signal }: ResponseCall, id: string): Promise<unknown> {
+  async cancel({ caller, signal }: ResponseCall, id: string): Promise<OpenAiObject | RouteReply> {
     const open = await this.open(caller, id);
     const { turns, run } = open;
     const current = await turns.currentRun(run.sessionId);
@@ -90,7 +90,7 @@ export class Responses {
     return this.collect(open, signal);
   }
 
-  async delete({ caller }: ResponseCall, id: string): Promise<unknown> {
+  async delete({ caller }: ResponseCall, id: string): Promise<OpenAiObject | RouteReply> {
     const { turns, run, stored } = await this.open(caller, id);
     const current = await turns.currentRun(run.sessionId);
     if (current?.runId === run.runId) await turns.abort(run.sessionId);

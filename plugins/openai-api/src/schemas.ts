@@ -126,6 +126,7 @@ export const RetrieveQuery = z.looseObject({
 export const OpenAiObject = z
   .looseObject({ id: z.string(), object: z.string() })
   .meta({ id: 'OpenAiObject' });
+export type OpenAiObject = z.infer<typeof OpenAiObject>;
 
 export const OpenAiModels = z
   .object({ object: z.literal('list'), data: z.array(OpenAiObject) })

@@ -5,6 +5,7 @@ import type {
   Surface,
   SurfaceRun,
 } from '@sibyl/plugin-kit';
+import { findClientToolCall } from '@sibyl/plugin-kit';
 import {
   type DoneFrame,
   type ErrorCode,
@@ -141,7 +142,8 @@ async function* end(
   const asked = pending.length > 0 ? await turns.pending(run.sessionId) : [];
   // In the order of the calls.
   const calls = pending.flatMap(({ id, kind }) => {
-    const call = asked.find((question) => question.id === id)?.data as ClientToolCall | undefined;
+    const question = asked.find((each) => each.id === id);
+    const call = question && findClientToolCall(question);
     return kind === 'tool_call' && call ? [toFunctionCall(id, call)] : [];
   });
   if (pending.some(({ kind }) => kind !== 'tool_call'))
@@ -156,9 +158,10 @@ const toFunctionCall = (id: string, { toolName, args }: ClientToolCall): Functio
   arguments: JSON.stringify(args),
 });
 
+const isErrorCode = (code: string): code is ErrorCode => code in errorCatalog;
+
 function toOracleError({ error: message, code = '' }: ErrorFrame): OracleError {
-  const known = code in errorCatalog ? (code as ErrorCode) : 'model_unavailable';
-  return new OracleError(known, { message });
+  return new OracleError(isErrorCode(code) ? code : 'model_unavailable', { message });
 }
 
 /** Throws for a model that the host does not have; clients may send `default`. */

@@ -62,7 +62,7 @@ describe.each(engines)('preferences on %s', (engine) => {
 
   it('PATCH /user-preferences merges fields, clears them with null, and refuses others', async () => {
     const user = new TestUser(host);
-    const patch = (body: object) => user.request('PATCH', '/user-preferences', body);
+    const patch = (body: object) => user.request('PATCH', '/user-preferences', { body });
     expect(await patch({ userName: 'Sam', length: 'concise' })).toMatchObject({
       status: 200,
       body: { userName: 'Sam', length: 'concise' },

@@ -121,7 +121,7 @@ export function checkConfig(env: Variables): CheckedConfig {
   const read = readVariables(env, { name: 'host', schema: Environment, remedy });
   const issues = [...(read.issues ?? []), ...checkCombinations(env)];
   if (!read.values || issues.length > 0) return { issues };
-  const ignored = findOlderVariables(env);
+  const ignored = Object.freeze(findOlderVariables(env));
   return { config: Object.freeze({ ...buildConfig(read.values), ignored }) };
 }
 

@@ -35,7 +35,11 @@ function createTurns(store: Store, sessions: readonly Session[]) {
       liveness: new SoleHost(store.runs.hostId),
     },
     gates: { admit: async () => account },
-    access: { watch: () => undefined },
+    access: {
+      watch: () => undefined,
+      admit: async () => undefined,
+      release: async () => undefined,
+    },
     runner: { run },
     models: { get: () => ({ id: 'main' }) },
     events: new MemoryEventBus(),

@@ -125,7 +125,9 @@ export class TestHost {
 
   readonly surface: Surface = {
     for: () => {
-      throw new Error('There are no turns of callers in this test: use a host');
+      throw new OracleError('not_found', {
+        message: 'There are no turns of callers in this test: use a host',
+      });
     },
     models: [],
   };

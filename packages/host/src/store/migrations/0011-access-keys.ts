@@ -14,6 +14,13 @@ export const accessKeys: Migration = {
       .alterTable('sessions')
       .addColumn('unlisted', 'integer', (c) => c.notNull().defaultTo(0))
       .execute();
+    // Sessions are counted and listed without the unlisted ones, from the index alone.
+    await tables.schema.dropIndex('sessions_by_update').execute();
+    await tables.schema
+      .createIndex('sessions_by_update')
+      .on('sessions')
+      .columns(['owner', 'last_updated_at', 'id', 'unlisted'])
+      .execute();
     await tables.schema
       .createTable('client_threads')
       .addColumn('owner', 'text', (c) => c.notNull())
