@@ -85,12 +85,10 @@ function useChanges(refresh: () => Promise<void>, onChange: UseSessionsOptions['
     const stop = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     const watch = async () => {
-      let isFirst = true;
       for await (const event of sessions.changes({ signal: stop.signal })) {
         latest.current.onChange?.(event);
-        // The hook itself loads the list first.
-        if (!isFirst) timer ??= setTimeout(reload, REFRESH_DELAY_MS);
-        isFirst = false;
+        // Also for the first event: the list may have changed before the stream was connected.
+        timer ??= setTimeout(reload, REFRESH_DELAY_MS);
       }
     };
     const reload = () => {

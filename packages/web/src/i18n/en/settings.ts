@@ -22,7 +22,7 @@ export const settings = {
   // Your key
   'key.title': 'Your key',
   'key.lede':
-    'Your key is a secret number that this browser made for you, and it replaces an account and password. Whoever has it can read your conversations and act as you, and nobody can reset it, so keep a backup.',
+    'Your key is a secret number that this browser made for you, and it replaces an account and password. Anyone who has it can read your conversations and act as you, and it can’t be reset, so keep a backup.',
   'key.identities': 'Identities in this browser',
   'key.identities.hint':
     'Adding a key keeps the ones you have. Removing one asks for a backup first.',
@@ -48,7 +48,7 @@ export const settings = {
   'key.data.open': 'Your data',
   'key.clearing': 'Clearing site data deletes your key',
   'key.clearing.text':
-    'If you clear this site’s data, or use a private window, the key is gone from this browser. With a backup you can bring it back.',
+    'If you clear this site’s data, or use a private window, the key is gone from this browser. With a backup you can restore it.',
   'key.privacy': 'Who can read this',
   'key.privacy.text':
     'Other users can’t see your conversations. The operator of this oracle and its model provider can.',
@@ -92,7 +92,7 @@ export const settings = {
   'backup.skipCheck': 'I found it, skip the check',
   'backup.otherKey': 'This file is the backup of another key.',
   'backup.words.intro':
-    'Take a pen and make sure that nobody else sees your screen. The words are your key.',
+    'Take a pen and make sure that only you see your screen. The words are your key.',
   'backup.words.show': 'Show the words',
   'backup.words.written': 'I wrote them down',
   'backup.words.hide': 'Hide',
@@ -132,7 +132,7 @@ export const settings = {
   'add.words': '24 words',
   'add.words.hint': 'From paper, or a key of the command line.',
   'add.new': 'New identity',
-  'add.new.hint': 'With conversations of its own.',
+  'add.new.hint': 'With its own conversations.',
   'add.chooseFile': 'Backup file',
   'add.noFile': 'Choose the backup file first.',
   'add.typeWords': 'Your 24 words',
@@ -202,7 +202,7 @@ export const settings = {
   'rules.block': 'Block',
   'rules.operator': 'The operator requires your approval, so Allow is off.',
   'rules.operatorTools': 'The operator also requires your approval for: {tools}',
-  'rules.blocked': '{name} is told that it may not do this.',
+  'rules.blocked': '{name} may not do this.',
   'rules.other': 'A rule that was not made on this page.',
   'rules.remove': 'Remove the rule for {match}',
   'rules.unsigned': {
