@@ -304,7 +304,7 @@ export const settings = {
   'memory.fact': 'Fact',
   'memory.search': 'Search facts',
   'memory.none': 'Nothing yet',
-  'memory.none.hint': 'Tell {name} what to remember, or add a fact here.',
+  'memory.none.hint': 'Ask {name} to remember something, or add a fact here.',
   'memory.notFound': 'No fact fits',
   'memory.from': 'From',
   'memory.fromConversation': 'a conversation',
@@ -443,7 +443,7 @@ export const settings = {
 
   // Your data
   'data.title': 'Your data',
-  'data.lede': 'Everything that {name} stores about you. It is yours to take, bring or erase.',
+  'data.lede': 'Everything that {name} stores about you. It is yours to export, import or erase.',
   'data.export': 'Download everything',
   'data.export.hint': 'Conversations, files, memory and receipts as one file.',
   'data.export.button': 'Export',
