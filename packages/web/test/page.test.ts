@@ -181,7 +181,7 @@ describe('chat page', () => {
     await expectText(page, 'No conversations yet');
   });
 
-  it('rejects a private key that is not one', async () => {
+  it('rejects an invalid private key', async () => {
     const { page } = await arrive();
     await openScreen(page, 'Your key');
     await page.getByRole('button', { name: 'Add', exact: true }).click();

@@ -24,7 +24,7 @@ export type Language = keyof typeof languages;
 export type TextKey = `chat.${keyof typeof chat}` | `settings.${keyof typeof settings}`;
 export type TextParams = Readonly<Record<string, string | number>>;
 
-// Each file becomes a chunk of its own, except the one that every visitor needs.
+// Each file becomes its own chunk, except the one that every visitor needs.
 const files = import.meta.glob<Readonly<Record<string, Catalog>>>([
   './*/*.ts',
   '!./en/chat.ts',

@@ -14,7 +14,6 @@ export function usePolled<T>(read: (signal: AbortSignal) => Promise<T>): Polled<
   const [error, setError] = useState<string>();
   const [round, setRound] = useState(0);
   const reload = useCallback(() => setRound((last) => last + 1), []);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: another round reads again.
   useEffect(() => {
     const stop = new AbortController();
     const load = async () => {

@@ -447,7 +447,7 @@ export const settings = {
   'data.export': 'Download everything',
   'data.export.hint': 'Conversations, files, memory and receipts as one file.',
   'data.export.button': 'Export',
-  'data.exporting': 'Downloading, {size} so far…',
+  'data.exporting': 'Downloading, {size}…',
   'data.import': 'Import conversations',
   'data.import.hint': 'From such a file, or from an export of ChatGPT.',
   'data.import.button': 'Import',
