@@ -109,6 +109,8 @@ export {
 } from './routes.js';
 export type { ToolInput, ToolSchema } from './schema.js';
 export type {
+  CallerSessionPage,
+  CallerSessions,
   CallerTurns,
   ClientMessage,
   ClientTool,

@@ -1,10 +1,12 @@
 import {
   JsonObject,
+  type MessagePage,
   type Multitask,
   type PendingAnswer,
   type ReasoningEffort,
   type ReplyPart,
   type RunStatus,
+  type SessionPage,
   type ToolCall,
 } from '@sibyl/protocol';
 import { z } from 'zod';
@@ -92,10 +94,30 @@ export interface SurfaceRun {
 /** A frame of a run and its number. */
 export type NumberedPart = ReplyPart & { readonly seq: number };
 
+/** What a caller with a UCAN may read; times are ISO texts. */
+export interface CallerSessions {
+  /** Newest first. */
+  list(page: { readonly limit: number; readonly offset: number }): Promise<CallerSessionPage>;
+  /** Whole turns of the active path, oldest first: the newest ones, or those before a message. */
+  messages(page: {
+    readonly sessionId: string;
+    readonly limit: number;
+    readonly before?: string | undefined;
+  }): Promise<MessagePage>;
+}
+
+export interface CallerSessionPage extends Pick<SessionPage, 'total'> {
+  readonly sessions: readonly Pick<SessionPage['sessions'][number], SessionField>[];
+}
+
+type SessionField = 'sessionId' | 'title' | 'createdAt' | 'lastUpdatedAt';
+
 /** Turns of one authenticated caller. What belongs to others, or is beyond an access key, does not exist. */
 export interface CallerTurns {
   /** The only session of the caller's access key, if the key has one. */
   readonly onlySession: string | undefined;
+  /** Undefined with an access key: it lists and reads nothing. */
+  readonly sessions: CallerSessions | undefined;
   /** An unlisted session appears in no list and is deleted when it has not been used for 30 days. */
   openSession(options?: {
     readonly title?: string;

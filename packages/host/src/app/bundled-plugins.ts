@@ -13,6 +13,7 @@ import {
 import type { OraclePlugin } from '@sibyl/plugin-kit';
 import { matrix } from '@sibyl/plugin-matrix';
 import { mcp } from '@sibyl/plugin-mcp';
+import { mcpServer } from '@sibyl/plugin-mcp-server';
 import { memory } from '@sibyl/plugin-memory';
 import { openaiApi } from '@sibyl/plugin-openai-api';
 import { schedules } from '@sibyl/plugin-schedules';
@@ -36,6 +37,7 @@ export const bundledPlugins: readonly OraclePlugin[] = [
   schedules,
   openaiApi,
   aiSdkUi,
+  mcpServer,
 ];
 
 /** Gives a user credit, in the store that the environment names. */

@@ -28,6 +28,8 @@ export class ErrorFilter implements ExceptionFilter {
     this.onError(code, status, request.caller?.did);
     if (response.headersSent) return void response.destroy();
     if (answer.retryAfterSeconds) response.setHeader('Retry-After', answer.retryAfterSeconds);
+    // Clients of other protocols look for it; the host's own routes state in the body what is missing.
+    if (status === 401 && request.formatError) response.setHeader('WWW-Authenticate', 'Bearer');
     const described = { status, code, message: [message].flat().join('; ') };
     const body = request.formatError?.(described) ?? answer.body;
     if (typeof body === 'string') response.status(status).type('text').send(body);

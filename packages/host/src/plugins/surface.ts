@@ -1,9 +1,17 @@
 import { createHash, randomUUID } from 'node:crypto';
-import type { CallerTurns, Surface, SurfaceRun, SurfaceTurn, ThreadTurn } from '@sibyl/plugin-kit';
+import type {
+  CallerSessions,
+  CallerTurns,
+  Surface,
+  SurfaceRun,
+  SurfaceTurn,
+  ThreadTurn,
+} from '@sibyl/plugin-kit';
 import { describeIssues, Id, OracleError, type ReplyPart, SendMessage } from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
 import type { Models } from '../models/models.js';
 import type { Run } from '../store/runs/run.js';
+import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import type { Approvals } from '../turns/approvals.js';
 import type { PausedTurns } from '../turns/paused-turns.js';
@@ -11,6 +19,7 @@ import type { RunReader } from '../turns/run-reader.js';
 import type { SessionsService } from '../turns/sessions.js';
 import { readThread, type ThreadRequest } from '../turns/threads.js';
 import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
+import { toMessageView } from '../turns/turn-writer.js';
 import type { Turns } from '../turns/turns.js';
 
 /** Runs and reads turns. */
@@ -62,6 +71,11 @@ class SurfaceTurns implements CallerTurns {
 
   get onlySession(): string | undefined {
     return this.#caller.accessKey?.caveats.session;
+  }
+
+  get sessions(): CallerSessions | undefined {
+    const { store } = this.#deps;
+    return this.#caller.accessKey ? undefined : createSessions(store, this.#caller.did);
   }
 
   async openSession({ title, isUnlisted }: { title?: string; isUnlisted?: boolean } = {}) {
@@ -256,6 +270,31 @@ class SurfaceTurns implements CallerTurns {
     };
   }
 }
+
+const createSessions = (
+  { sessions, messages }: SurfaceDeps['store'],
+  owner: string,
+): CallerSessions => ({
+  list: async (page) => {
+    const { sessions: listed, total } = await sessions.list({ owner, ...page });
+    return { sessions: listed.map(toSessionView), total };
+  },
+  messages: async ({ sessionId, ...page }) => {
+    const { branch, isBranched } = await sessions.get({ owner, sessionId });
+    const result = await messages.page({ owner, sessionId, branch, isBranched, ...page });
+    if ('error' in result)
+      throw new OracleError('validation_failed', { message: ['before: no such message'] });
+    const { messages: found, ...cursors } = result.ok;
+    return { messages: found.map(toMessageView), ...cursors };
+  },
+});
+
+const toSessionView = ({ id, title, createdAt, lastUpdatedAt }: Session) => ({
+  sessionId: id,
+  title,
+  createdAt: new Date(createdAt).toISOString(),
+  lastUpdatedAt: new Date(lastUpdatedAt).toISOString(),
+});
 
 /** Ids of clients are stored. */
 const MAX_CLIENT_ID = 200;

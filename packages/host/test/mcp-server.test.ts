@@ -1,0 +1,320 @@
+import {
+  type CallToolResult,
+  Client,
+  type RequestOptions,
+  StreamableHTTPClientTransport,
+} from '@modelcontextprotocol/client';
+import { defineRoute, defineTool } from '@sibyl/plugin-kit';
+import { beforeAll, describe, expect, it, vi } from 'vitest';
+import { z } from 'zod';
+import { createKey } from './support/access-key.js';
+import { useControlledHost } from './support/controlled-host.js';
+import { testPlugin } from './support/plugin.js';
+import { openSession } from './support/stream.js';
+import { TestUser } from './support/user.js';
+
+const tools = testPlugin('questions', {
+  getTools: () => [
+    defineTool({
+      name: 'add',
+      description: 'Adds.',
+      inputSchema: { type: 'object' },
+      run: ({ a, b }) => ({ sum: Number(a) + Number(b) }),
+    }),
+    defineTool({
+      name: 'ask_city',
+      description: 'Asks for a city.',
+      inputSchema: { type: 'object' },
+      run: async (_, { interrupt }) => ({
+        city: await interrupt({
+          kind: 'input_required',
+          schema: { type: 'object', properties: { city: { type: 'string' } } },
+          data: { question: 'Which city?' },
+        }),
+      }),
+    }),
+    defineTool({
+      name: 'pay',
+      description: 'Pays.',
+      inputSchema: { type: 'object' },
+      needsApproval: true,
+      run: () => 'paid',
+    }),
+  ],
+  // What a page of the user does.
+  routes: ({ surface }) => [
+    defineRoute({
+      method: 'POST',
+      path: '/answers/:sessionId',
+      summary: 'Answers the question of a session',
+      body: z.object({ value: z.unknown() }),
+      handler: async ({ caller, params: { sessionId }, body: { value } }) => {
+        const turns = surface.for(caller);
+        const [question] = await turns.pending(sessionId);
+        return turns.answer({ id: question?.id ?? '', value });
+      },
+    }),
+  ],
+});
+
+const PAGE = 'https://oracle.example';
+const test = useControlledHost({ plugins: [tools], env: { PUBLIC_URL: PAGE } });
+let key = '';
+beforeAll(async () => {
+  key = (await createKey(test.alice)).key;
+});
+
+const bearer = (as: string) => ({ authorization: `Bearer ${as}` });
+
+const MODERN = '2026-07-28';
+const LEGACY = '2025-11-25';
+
+async function connect(headers: Record<string, string>, version = MODERN): Promise<Client> {
+  const client = new Client(
+    { name: 'test', version: '1.0.0' },
+    { versionNegotiation: { mode: version === MODERN ? 'auto' : 'legacy' } },
+  );
+  const url = new URL(`${test.host.url}/mcp`);
+  await client.connect(new StreamableHTTPClientTransport(url, { requestInit: { headers } }));
+  expect(client.getNegotiatedProtocolVersion()).toBe(version);
+  return client;
+}
+
+const call = async (client: Client, name: string, args: object, options?: RequestOptions) =>
+  (await client.callTool(
+    { name, arguments: args as Record<string, unknown> },
+    options,
+  )) as CallToolResult;
+
+const ask = (client: Client, args: object, options?: RequestOptions) =>
+  call(client, 'ask', args, options);
+
+// biome-ignore lint/suspicious/noExplicitAny: a test states by its assertions what it expects.
+const data = (result: CallToolResult): any => result.structuredContent;
+const text = ({ content }: CallToolResult) =>
+  content.map((block) => ('text' in block ? block.text : '')).join('\n');
+
+const runStatus = async (sessionId: string) =>
+  (await test.alice.request('GET', `/sessions/${sessionId}/run`)).body.run?.status;
+
+describe.each([MODERN, LEGACY])('an MCP client of %s', (version) => {
+  it('asks, receives progress, and continues the session', async () => {
+    const client = await connect(bearer(key), version);
+    const progress: string[] = [];
+    const first = ask(
+      client,
+      { message: 'Add 1 and 2' },
+      { onprogress: ({ message = '' }) => void progress.push(message) },
+    );
+    (await test.model.next()).call({ name: 'add', input: { a: 1, b: 2 } });
+    (await test.model.next()).answer('It is 3.');
+    const result = await first;
+    expect(result.isError).toBeFalsy();
+    expect(data(result)).toEqual({
+      session_id: expect.any(String),
+      status: 'finished',
+      answer: 'It is 3.',
+    });
+    expect(progress).toEqual(['The oracle has begun', 'The oracle uses add', 'It is 3.']);
+    const { session_id } = data(result);
+    expect(text(result)).toBe(`It is 3.\nsession_id: ${session_id}`);
+    const second = ask(client, { message: 'Thanks', session_id });
+    const step = await test.model.next();
+    expect(JSON.stringify(step.body.messages)).toContain('It is 3.');
+    step.answer('Gladly.');
+    expect(data(await second)).toMatchObject({ session_id, answer: 'Gladly.' });
+    const { messages } = (await test.alice.request('GET', `/messages/${session_id}`)).body;
+    expect(messages).toHaveLength(4);
+    await client.close();
+  });
+
+  it('aborts the turn when it cancels the call', async () => {
+    const client = await connect(bearer(key), version);
+    const session_id = await openSession(test.alice);
+    const cancelled = new AbortController();
+    const { signal } = cancelled;
+    const pending = ask(client, { message: 'Long', session_id }, { signal }).catch(() => 'gone');
+    const step = await test.model.next();
+    step.say('Begun');
+    cancelled.abort();
+    expect(await pending).toBe('gone');
+    await step.left;
+    await vi.waitFor(async () => expect(await runStatus(session_id)).toBe('aborted'), 20_000);
+    await client.close();
+  });
+
+  it('learns where the user answers, and reads the answer afterwards', async () => {
+    const client = await connect(bearer(key), version);
+    const asked = ask(client, { message: 'Weather?' });
+    (await test.model.next()).call({ name: 'ask_city', input: {} });
+    const result = await asked;
+    const { session_id } = data(result);
+    expect(data(result)).toMatchObject({ status: 'waiting', url: PAGE });
+    expect(text(result)).toContain(`needs the user's answer to a question`);
+    expect(text(result)).toContain(`at ${PAGE}. The call waits`);
+    expect(result.isError).toBeFalsy();
+    const body = { value: { city: 'Bern' } };
+    const answered = await test.alice.request('POST', `/answers/${session_id}`, { body });
+    expect([answered.status, answered.body]).toEqual([200, { runId: expect.any(String) }]);
+    const rest = call(client, 'read_answer', { session_id });
+    const step = await test.model.next();
+    expect(step.results.join()).toContain('Bern');
+    step.answer('Sunny.');
+    expect(data(await rest)).toMatchObject({ status: 'finished', answer: 'Sunny.' });
+    await client.close();
+  });
+
+  it('has tools that list and read sessions only with a UCAN', async () => {
+    const names = async (client: Client) =>
+      (await client.listTools()).tools.map(({ name }) => name);
+    const limited = await connect(bearer(key), version);
+    expect(await names(limited)).toEqual(['ask', 'read_answer']);
+    for (const name of ['list_sessions', 'read_session'])
+      await expect(call(limited, name, { session_id: 'x' })).rejects.toThrow(/not found/i);
+    const user = new TestUser(test.host);
+    const client = await connect(user.headers, version);
+    expect(await names(client)).toEqual(['ask', 'read_answer', 'list_sessions', 'read_session']);
+    const asked = ask(client, { message: 'Hello' });
+    (await test.model.next()).answer('Hi.');
+    const { session_id } = data(await asked);
+    expect(data(await call(client, 'list_sessions', {}))).toMatchObject({
+      sessions: [{ session_id }],
+      total: 1,
+    });
+    expect(data(await call(client, 'read_session', { session_id }))).toMatchObject({
+      messages: [
+        { role: 'user', text: 'Hello' },
+        { role: 'assistant', text: 'Hi.' },
+      ],
+      has_older: false,
+    });
+    const stranger = await connect(new TestUser(test.host).headers, version);
+    const refused = await call(stranger, 'read_session', { session_id });
+    expect([refused.isError, text(refused)]).toEqual([
+      true,
+      expect.stringContaining('session_not_found'),
+    ]);
+    for (const each of [limited, client, stranger]) await each.close();
+  });
+});
+
+it('a lost connection cancels the turn of a client of 2026-07-28, and not that of an older one', async () => {
+  const modern = await connect(bearer(key));
+  const first = ask(modern, { message: 'One' }).catch(() => 'gone');
+  const cancelled = await test.model.next();
+  cancelled.say('Begun');
+  await modern.close();
+  expect(await first).toBe('gone');
+  await cancelled.left;
+  const legacy = await connect(bearer(key), LEGACY);
+  const session_id = await openSession(test.alice);
+  const second = ask(legacy, { message: 'Two', session_id }).catch(() => 'gone');
+  const step = await test.model.next();
+  step.say('Still ');
+  await legacy.close();
+  expect(await second).toBe('gone');
+  step.answer('here.');
+  const next = await connect(bearer(key), LEGACY);
+  expect(data(await call(next, 'read_answer', { session_id })).answer).toBe('Still here.');
+  await next.close();
+});
+
+it('one client cannot cancel a call of another, though their requests have the same number', async () => {
+  const [one, two] = [await connect(bearer(key), LEGACY), await connect(bearer(key), LEGACY)];
+  const first = ask(one, { message: 'One' });
+  const kept = await test.model.next();
+  const cancel = new AbortController();
+  const second = ask(two, { message: 'Two' }, { signal: cancel.signal }).catch(() => 'gone');
+  const left = await test.model.next();
+  cancel.abort();
+  expect(await second).toBe('gone');
+  await left.left;
+  kept.answer('Kept.');
+  expect(data(await first).answer).toBe('Kept.');
+  for (const each of [one, two]) await each.close();
+});
+
+it('an approval is not given here: the result has the link to the page', async () => {
+  const client = await connect(test.alice.headers);
+  const asked = ask(client, { message: 'Pay' });
+  (await test.model.next()).call({ name: 'pay', input: {} });
+  const result = await asked;
+  expect(data(result)).toMatchObject({ status: 'waiting', url: PAGE });
+  expect(text(result)).toContain("needs the user's approval of a call");
+  await client.close();
+});
+
+describe('errors', () => {
+  it('are results of the tool: unknown sessions and models, failures, sessions of others, a busy session', async () => {
+    const client = await connect(bearer(key));
+    const foreign = await openSession(new TestUser(test.host));
+    for (const session_id of ['x', foreign]) {
+      const result = await ask(client, { message: 'Hi', session_id });
+      expect([result.isError, text(result)]).toEqual([
+        true,
+        expect.stringContaining('session_not_found'),
+      ]);
+    }
+    expect((await ask(client, { message: 'Hi', model: 'gpt-x' })).isError).toBe(true);
+    expect((await ask(client, { message: '' })).isError).toBe(true);
+    const session_id = await openSession(test.alice);
+    const failing = ask(client, { message: 'Hi', session_id });
+    const step = await test.model.next();
+    step.say('Begun');
+    expect(text(await ask(client, { message: 'Me too', session_id }))).toContain('turn_running');
+    step.fail({ message: 'broken', code: 'invalid_request_error', type: 'invalid_request_error' });
+    const failed = await failing;
+    expect(failed.isError).toBe(true);
+    expect(data(failed)).toMatchObject({ status: 'failed', answer: 'Begun' });
+    await client.close();
+  });
+
+  it('a key for one session asks only there', async () => {
+    const session = await openSession(test.alice);
+    const narrow = await connect(bearer((await createKey(test.alice, { session })).key));
+    const asked = ask(narrow, { message: 'Hi' });
+    (await test.model.next()).answer('Here.');
+    expect(data(await asked).session_id).toBe(session);
+    const other = await openSession(test.alice);
+    for (const name of ['ask', 'read_answer']) {
+      const args = { session_id: other, ...(name === 'ask' && { message: 'Hi' }) };
+      expect(text(await call(narrow, name, args))).toContain('session_not_found');
+    }
+    await narrow.close();
+  });
+
+  const post = (body: unknown, headers: Record<string, string> = {}) =>
+    fetch(`${test.host.url}/mcp`, {
+      method: 'POST',
+      headers: {
+        'content-type': 'application/json',
+        accept: 'application/json, text/event-stream',
+        ...headers,
+      },
+      body: JSON.stringify(body),
+    });
+
+  it('without a valid key is 401 with WWW-Authenticate, as a JSON-RPC error', async () => {
+    const list = { jsonrpc: '2.0', id: 1, method: 'tools/list' };
+    for (const headers of [{}, bearer('nonsense')]) {
+      const reply = await post(list, headers);
+      expect([reply.status, reply.headers.get('www-authenticate')]).toEqual([401, 'Bearer']);
+      expect(await reply.json()).toMatchObject({
+        jsonrpc: '2.0',
+        id: null,
+        error: { code: -32000, message: expect.any(String) },
+      });
+    }
+    await expect(connect(bearer('nonsense'))).rejects.toThrow();
+  });
+
+  it('an unknown method and another body are JSON-RPC errors; GET is 405', async () => {
+    const unknown = await post({ jsonrpc: '2.0', id: 7, method: 'nope' }, bearer(key));
+    expect(await unknown.text()).toContain('-32601');
+    const invalid = await post({ hello: 1 }, bearer(key));
+    expect(invalid.status).toBe(400);
+    expect(await invalid.json()).toMatchObject({ jsonrpc: '2.0', error: { code: -32600 } });
+    const get = await fetch(`${test.host.url}/mcp`, { headers: bearer(key) });
+    expect([get.status, get.headers.get('allow')]).toEqual([405, expect.stringContaining('POST')]);
+  });
+});

@@ -1,0 +1,50 @@
+import { definePlugin, defineRoute, type RouteError } from '@sibyl/plugin-kit';
+import { z } from 'zod';
+import { McpEndpoint } from './endpoint.js';
+
+/** Lets MCP clients, such as editors and other agents, ask the oracle. */
+export const mcpServer = definePlugin({
+  name: 'mcp-server',
+  version: '0.1.0',
+  manifest: {
+    title: 'MCP server',
+    summary: 'Serves MCP clients, which ask the oracle with a tool.',
+    whenToUse: ['never: its tools are for other agents'],
+    category: 'integration',
+    visibility: 'silent',
+  },
+  setup: ({ surface, publicUrl, oracle, logger }) =>
+    new McpEndpoint({ surface, publicUrl, oracle, logger }),
+  close: (endpoint) => endpoint.close(),
+  routes: ({ services: endpoint }) => [
+    defineRoute({
+      method: 'POST',
+      path: '/mcp',
+      auth: 'access-key',
+      summary: 'Model Context Protocol 2026-07-28 and 2025-11-25, as streamable HTTP',
+      body: McpMessages,
+      mediaTypes: ['application/json', 'text/event-stream'],
+      otherReplies: { 202: { when: 'The body is a notification' } },
+      formatError,
+      handler: ({ caller, body, headers, signal }) =>
+        endpoint.handle({ caller, body, headers, signal }),
+    }),
+  ],
+});
+
+/** The SDK validates them, and answers in the protocol. */
+const McpMessages = z
+  .union([z.looseObject({}), z.array(z.looseObject({}))])
+  .meta({ id: 'McpMessages' });
+
+const formatError = ({ status, code, message }: RouteError) => ({
+  jsonrpc: '2.0',
+  id: null,
+  error: { code: chooseCode(status), message, data: { code } },
+});
+
+/** As JSON-RPC defines them: an invalid request, an internal error, and those of the server. */
+function chooseCode(status: number): number {
+  if (status === 400) return -32600;
+  return status >= 500 ? -32603 : -32000;
+}

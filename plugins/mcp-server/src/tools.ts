@@ -1,0 +1,284 @@
+import type { CallToolResult, McpServer, ServerContext } from '@modelcontextprotocol/server';
+import type {
+  CallerSessions,
+  CallerTurns,
+  Logger,
+  NumberedPart,
+  PendingQuestion,
+  SurfaceRun,
+} from '@sibyl/plugin-kit';
+import { OracleError } from '@sibyl/protocol';
+import { z } from 'zod';
+
+export interface ToolDeps {
+  readonly turns: CallerTurns;
+  readonly publicUrl: string;
+  readonly logger: Logger;
+  /** Runs a task until the client cancels its call. */
+  readonly track: <T>(
+    call: ServerContext['mcpReq'],
+    task: (signal: AbortSignal) => Promise<T>,
+  ) => Promise<T>;
+}
+
+const SessionId = z.string().max(100);
+
+const AskInput = z.strictObject({
+  message: z.string().min(1).max(200_000).describe('The question or task for the oracle'),
+  session_id: SessionId.optional().describe(
+    'Continues a conversation; without it, a new one begins, and the result has its id',
+  ),
+  model: z.string().max(200).optional().describe('Default: the one that the operator chose'),
+});
+
+const ReadAnswerInput = z.strictObject({ session_id: SessionId });
+
+const Answer = z.object({
+  session_id: z.string(),
+  status: z.enum(['finished', 'waiting', 'aborted', 'interrupted', 'failed']),
+  answer: z.string().describe('As far as it came'),
+  url: z.string().optional().describe('Where the user answers what the oracle waits for'),
+});
+type Answer = z.infer<typeof Answer>;
+
+/** The tools of a client. Those that list and read conversations need a UCAN. */
+export function registerTools(server: McpServer, deps: ToolDeps): void {
+  server.registerTool(
+    'ask',
+    {
+      title: 'Ask the oracle',
+      description: 'Sends a message to the oracle and returns its answer.',
+      inputSchema: AskInput,
+      outputSchema: Answer,
+      annotations: { openWorldHint: true },
+    },
+    (input, { mcpReq }) => reply(deps, () => ask(deps, input, mcpReq)),
+  );
+  server.registerTool(
+    'read_answer',
+    {
+      title: 'Read the last answer',
+      description:
+        'Returns the last answer in a conversation, and waits while it is being written: after a lost connection, or after the user has answered on the page.',
+      inputSchema: ReadAnswerInput,
+      outputSchema: Answer,
+      annotations: { readOnlyHint: true },
+    },
+    ({ session_id }, { mcpReq }) => reply(deps, () => readAnswer(deps, session_id, mcpReq)),
+  );
+  if (deps.turns.sessions) registerSessionTools(server, deps, deps.turns.sessions);
+}
+
+const ListInput = z.strictObject({
+  limit: z.int().min(1).max(100).default(20),
+  offset: z.int().min(0).default(0),
+});
+
+const SessionList = z.object({
+  sessions: z.array(
+    z.object({ session_id: z.string(), title: z.string(), updated_at: z.string() }),
+  ),
+  total: z.int(),
+});
+
+const ReadInput = z.strictObject({
+  session_id: SessionId,
+  limit: z.int().min(1).max(50).default(20).describe('How many turns, the newest ones'),
+  before: z.string().max(100).optional().describe('A message: those before it'),
+});
+
+const Transcript = z.object({
+  messages: z.array(
+    z.object({
+      id: z.string(),
+      role: z.enum(['user', 'assistant']),
+      text: z.string(),
+      created_at: z.string(),
+    }),
+  ),
+  has_older: z.boolean(),
+});
+
+function registerSessionTools(server: McpServer, deps: ToolDeps, sessions: CallerSessions): void {
+  server.registerTool(
+    'list_sessions',
+    {
+      title: 'List conversations',
+      description: "The user's conversations with the oracle, newest first.",
+      inputSchema: ListInput,
+      outputSchema: SessionList,
+      annotations: { readOnlyHint: true },
+    },
+    (page) => reply(deps, async () => toResult(await listSessions(sessions, page))),
+  );
+  server.registerTool(
+    'read_session',
+    {
+      title: 'Read a conversation',
+      description: 'The messages of a conversation, oldest first.',
+      inputSchema: ReadInput,
+      outputSchema: Transcript,
+      annotations: { readOnlyHint: true },
+    },
+    (page) => reply(deps, async () => toResult(await readSession(sessions, page))),
+  );
+}
+
+async function listSessions(
+  sessions: CallerSessions,
+  page: z.infer<typeof ListInput>,
+): Promise<z.infer<typeof SessionList>> {
+  const { sessions: listed, total } = await sessions.list(page);
+  return {
+    sessions: listed.map(({ sessionId, title, lastUpdatedAt }) => {
+      return { session_id: sessionId, title, updated_at: lastUpdatedAt };
+    }),
+    total,
+  };
+}
+
+async function readSession(
+  sessions: CallerSessions,
+  { session_id: sessionId, ...page }: z.infer<typeof ReadInput>,
+): Promise<z.infer<typeof Transcript>> {
+  const { messages, hasOlder } = await sessions.messages({ sessionId, ...page });
+  return {
+    messages: messages.map(({ id, type, content, createdAt }) => {
+      const role = type === 'human' ? 'user' : 'assistant';
+      return { id, role, text: content, created_at: createdAt };
+    }),
+    has_older: hasOlder,
+  };
+}
+
+/** An error is a result too: the model of the client reads it. */
+async function reply(
+  { logger }: ToolDeps,
+  task: () => Promise<CallToolResult>,
+): Promise<CallToolResult> {
+  try {
+    return await task();
+  } catch (error) {
+    const known = error instanceof OracleError ? error : new OracleError('internal_error');
+    if (known !== error) logger.error({ err: error }, 'a tool of an MCP client failed');
+    return { isError: true, content: [{ type: 'text', text: `${known.message} (${known.code})` }] };
+  }
+}
+
+const toResult = (value: Record<string, unknown>): CallToolResult => ({
+  content: [{ type: 'text', text: JSON.stringify(value) }],
+  structuredContent: value,
+});
+
+type McpRequest = ServerContext['mcpReq'];
+
+async function ask(
+  deps: ToolDeps,
+  { message, session_id, model }: z.infer<typeof AskInput>,
+  request: McpRequest,
+): Promise<CallToolResult> {
+  const { turns } = deps;
+  return deps.track(request, async (signal) => {
+    const sessionId = session_id ?? turns.onlySession ?? (await turns.openSession()).sessionId;
+    if (!(await turns.hasSession(sessionId))) throw new OracleError('session_not_found');
+    // A call that waited for others could not be cancelled alone.
+    const turn = { sessionId, message, multitask: 'reject' } as const;
+    const run = await turns.start({ ...turn, ...(model !== undefined && { model }) });
+    const cancel = () => void abort(deps, run);
+    signal.addEventListener('abort', cancel, { once: true });
+    if (signal.aborted) cancel();
+    try {
+      return await follow(deps, run, { request, signal });
+    } finally {
+      // The end of the exchange also fires it, and a turn that waits for its user must go on.
+      signal.removeEventListener('abort', cancel);
+    }
+  });
+}
+
+async function abort({ turns, logger }: ToolDeps, { runId, sessionId }: SurfaceRun): Promise<void> {
+  try {
+    const current = await turns.currentRun(sessionId);
+    if (current?.runId === runId) await turns.abort(sessionId);
+  } catch (err) {
+    logger.warn({ err, runId }, 'a turn that an MCP client cancelled could not be aborted');
+  }
+}
+
+async function readAnswer(
+  deps: ToolDeps,
+  sessionId: string,
+  request: McpRequest,
+): Promise<CallToolResult> {
+  const run = await deps.turns.currentRun(sessionId);
+  if (!run) throw new OracleError('session_not_found');
+  return deps.track(request, (signal) => follow(deps, run, { request, signal }));
+}
+
+interface Reading {
+  readonly request: McpRequest;
+  readonly signal: AbortSignal;
+}
+
+/** Reports progress until the run ends, and returns its answer. */
+async function follow(
+  { turns, publicUrl }: ToolDeps,
+  { runId, sessionId }: SurfaceRun,
+  { request, signal }: Reading,
+): Promise<CallToolResult> {
+  const report = createReporter(request);
+  const answer: Answer = { session_id: sessionId, status: 'aborted', answer: '' };
+  let note: string | undefined;
+  for await (const part of turns.read(runId, { signal })) {
+    await report(part);
+    if (part.event === 'message') answer.answer += part.data.content;
+    if (part.event === 'error') note = part.data.error;
+    if (part.event !== 'done') continue;
+    const { status, pending = [] } = part.data;
+    answer.status = status;
+    if (pending.length === 0) continue;
+    answer.status = 'waiting';
+    answer.url = publicUrl;
+    note = describeQuestions(await turns.pending(sessionId), publicUrl);
+  }
+  return toAnswer(answer, note);
+}
+
+function toAnswer(answer: Answer, note: string | undefined): CallToolResult {
+  const isError = answer.status !== 'finished' && answer.status !== 'waiting';
+  const why = note ?? (isError ? `The answer is not complete: ${answer.status}` : undefined);
+  const texts = [answer.answer, why, `session_id: ${answer.session_id}`].filter(Boolean);
+  return {
+    content: texts.map((text) => ({ type: 'text', text: String(text) })),
+    structuredContent: { ...answer },
+    ...(isError && { isError }),
+  };
+}
+
+function describeQuestions(questions: readonly PendingQuestion[], url: string): string {
+  const wanted = questions.some(({ isApproval }) => isApproval)
+    ? "The oracle needs the user's approval of a call"
+    : "The oracle needs the user's answer to a question";
+  return `${wanted}. The user gives it at ${url}. The call waits until then; read_answer returns what follows.`;
+}
+
+/** Sends what happens as progress, if the client wants it. */
+function createReporter({ _meta, notify }: McpRequest) {
+  let progress = 0;
+  return async (part: NumberedPart): Promise<void> => {
+    const message = describeProgress(part);
+    const progressToken = _meta?.progressToken;
+    if (message === undefined || progressToken === undefined) return;
+    progress += 1;
+    const params = { progressToken, progress, message };
+    // The client may be gone; its turn continues.
+    await notify({ method: 'notifications/progress', params }).catch(() => undefined);
+  };
+}
+
+function describeProgress(part: NumberedPart): string | undefined {
+  if (part.event === 'run') return 'The oracle has begun';
+  if (part.event === 'message') return part.data.content;
+  if (part.event !== 'tool_call' || part.data.status !== 'isRunning') return undefined;
+  return `The oracle uses ${part.data.toolName}`;
+}
