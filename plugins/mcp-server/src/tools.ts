@@ -190,7 +190,7 @@ async function ask(
     try {
       return await follow(deps, run, { request, signal });
     } finally {
-      // The end of the exchange also fires it, and a turn that waits for its user must go on.
+      // The end of the exchange also fires it, and a turn that waits for its user must continue.
       signal.removeEventListener('abort', cancel);
     }
   });
