@@ -59,7 +59,12 @@ export class McpEndpoint {
       }),
       {
         parsedBody: body,
-        authInfo: { token: '', clientId: caller.did, scopes: [], extra: { client } },
+        authInfo: {
+          token: '',
+          clientId: caller.did,
+          scopes: [],
+          extra: { client: new RequestClient(client) },
+        },
       },
     );
     return toReply(response, Initialize.safeParse(body).success);
@@ -120,9 +125,15 @@ const Initialize = z.looseObject({ method: z.literal('initialize') });
 const toKey = (sessionKey: string | undefined, id: string | number) =>
   `${sessionKey ?? randomUUID()} ${JSON.stringify(id)}`;
 
+/** The SDK passes on what it does not know the type of. */
+class RequestClient {
+  constructor(readonly client: McpClient) {}
+}
+
 function readClient(authInfo: McpRequestContext['authInfo']): McpClient {
-  if (!authInfo?.extra) throw new Error('Every request has a client');
-  return authInfo.extra.client as McpClient;
+  const passed = authInfo?.extra?.client;
+  if (passed instanceof RequestClient) return passed.client;
+  throw new Error('Every request has a client');
 }
 
 /** Never the credentials. */
