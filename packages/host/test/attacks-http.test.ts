@@ -126,7 +126,10 @@ describe('HTTP paths', () => {
     const policy = headers.get('content-security-policy') ?? '';
     for (const rule of ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"])
       expect(policy).toContain(rule);
-    expect(policy).not.toMatch(/unsafe|\*|data:|blob:/);
+    // Images of other servers are shown once the user has agreed.
+    const images = "img-src 'self' blob: https:;";
+    expect(policy).toContain(images);
+    expect(policy.replace(images, '')).not.toMatch(/unsafe|\*|data:|blob:|https:/);
     expect(headers.get('x-content-type-options')).toBe('nosniff');
     expect(headers.get('x-frame-options')).toBe('DENY');
   });
