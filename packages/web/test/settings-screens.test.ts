@@ -71,12 +71,12 @@ describe('key screen', () => {
 
     await button(page, 'I wrote them down').click();
     const labels = await page.locator('.field', { hasText: /^Word \d+/ }).allTextContents();
-    for (const label of labels) await page.getByLabel(label).fill('wrong');
+    for (const label of labels) await page.getByLabel(label, { exact: true }).fill('wrong');
     await button(page, 'Check the words').click();
     await expectText(page, '3 words are different');
     for (const label of labels) {
       const position = Number(label.replace(/\D/g, ''));
-      await page.getByLabel(label).fill(words[position - 1] ?? '');
+      await page.getByLabel(label, { exact: true }).fill(words[position - 1] ?? '');
     }
     await button(page, 'Check the words').click();
     await expectText(page, /Your key is backed up/);
@@ -145,7 +145,7 @@ describe('key screen', () => {
     const words = await page.locator('.words li').allTextContents();
     await button(page, 'I wrote them down').click();
     for (const label of await page.locator('.field', { hasText: /^Word \d+/ }).allTextContents())
-      await page.getByLabel(label).fill(words[Number(label.replace(/\D/g, '')) - 1] ?? '');
+      await page.getByLabel(label, { exact: true }).fill(words[Number(label.replace(/\D/g, '')) - 1] ?? '');
     await button(page, 'Check the words').click();
     await expect.poll(() => passkey.isEnabled()).toBe(true);
     await passkey.click();
