@@ -18,11 +18,6 @@ import {
 const FASTMCP = { name: 'fastmcp', version: '4.1.0' };
 const PUBLIC_URL = 'https://oracle.example';
 
-process.exitCode = await runCheck('FastMCP', FASTMCP, async (context) => {
-  await checkSignIn(await startAll(context));
-  console.log('FastMCP: the tool works for the user who signed in, and not for another');
-});
-
 /** Starts everything; returns the address of the host. */
 async function startAll(context: CheckContext): Promise<string> {
   const { folder, started } = context;
@@ -109,3 +104,8 @@ async function listen(server: Server): Promise<{ server: Server; port: number }>
   await once(server, 'listening');
   return { server, port: (server.address() as AddressInfo).port };
 }
+
+process.exitCode = await runCheck('FastMCP', FASTMCP, async (context) => {
+  await checkSignIn(await startAll(context));
+  console.log('FastMCP: the tool works for the user who signed in, and not for another');
+});
