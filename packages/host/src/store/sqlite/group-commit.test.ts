@@ -1,9 +1,9 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import fs, { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { sql } from 'kysely';
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { Database, Unit } from '../database.js';
 import { openSqlite } from './sqlite.js';
 
@@ -34,15 +34,60 @@ async function roomIds(): Promise<string[]> {
   return rows.map(({ id }) => id);
 }
 
-it('openSqlite syncs every commit to disk and enforces foreign keys', async () => {
+it('openSqlite keeps the file intact and enforces foreign keys', async () => {
   const pragma = (name: string) =>
     database.write(async (tables) => {
       const { rows } = await sql<object>`${sql.raw(`pragma ${name}`)}`.execute(tables);
       return Object.values(rows[0] ?? {});
     });
   expect(await pragma('journal_mode')).toEqual(['wal']);
-  expect(await pragma('synchronous')).toEqual([2]);
+  expect(await pragma('synchronous')).toEqual([1]);
   expect(await pragma('foreign_keys')).toEqual([1]);
+});
+
+describe('while the disk is slow', () => {
+  const wanted: { descriptor: number; finish: (error: Error | null) => void }[] = [];
+
+  beforeEach(() => {
+    vi.spyOn(fs, 'fdatasync').mockImplementation((descriptor, finish) => {
+      wanted.push({ descriptor, finish: finish as (error: Error | null) => void });
+    });
+  });
+
+  afterEach(() => {
+    vi.restoreAllMocks();
+    for (const { finish } of wanted.splice(0)) finish(null);
+  });
+
+  const nextSync = () => vi.waitFor(() => wanted[0] ?? Promise.reject(new Error('no sync')));
+
+  it('GroupCommit resolves once the log is on disk, and commits the next units meanwhile', async () => {
+    const settled: string[] = [];
+    const first = database.write(addRoom('a')).then((id) => settled.push(id));
+    const { descriptor, finish } = await nextSync();
+    expect(fs.readlinkSync(`/proc/self/fd/${descriptor}`)).toBe(`${fs.realpathSync(file)}-wal`);
+    const second = database.write(addRoom('b')).then((id) => settled.push(id));
+    await vi.waitFor(async () => expect(await roomIds()).toEqual(['a', 'b']));
+    expect(settled).toEqual([]);
+    wanted.splice(0);
+    finish(null);
+    await first;
+    expect(settled).toEqual(['a']);
+    const again = await nextSync();
+    again.finish(null);
+    await second;
+  });
+
+  it('GroupCommit rejects if the log cannot be written to disk, and tries again', async () => {
+    const failed = database.write(addRoom('a'));
+    const { finish } = await nextSync();
+    wanted.splice(0);
+    finish(new Error('EIO'));
+    await expect(failed).rejects.toThrow(/Cannot write .*sibyl\.db-wal to disk; check the disk/);
+    const written = database.write(addRoom('b'));
+    (await nextSync()).finish(null);
+    expect(await written).toBe('b');
+  });
 });
 
 it('GroupCommit runs concurrent units in one commit', async () => {

@@ -1,4 +1,6 @@
+import fs from 'node:fs';
 import { setImmediate as nextTick } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import type { ControlledTransaction, Kysely } from 'kysely';
 import type { Schema, Unit } from '../database.js';
 import { StoreError } from '../store-errors.js';
@@ -16,16 +18,18 @@ interface Waiting {
 }
 
 /**
- * Runs units of work that were submitted at the same time in one transaction, and so with one fsync, which blocks the
- * event loop. A unit that fails is rolled back alone; all promises settle after the commit.
+ * Runs units of work that were submitted at the same time in one transaction. A unit that fails is rolled back alone;
+ * all promises settle once the commit is on disk. The next units are committed meanwhile.
  */
 export class GroupCommit {
   private readonly tables: Kysely<Schema>;
+  private readonly log: LogFile;
   private waiting: Waiting[] = [];
   private draining: Promise<void> | undefined;
 
-  constructor(tables: Kysely<Schema>) {
+  constructor(tables: Kysely<Schema>, log: LogFile) {
     this.tables = tables;
+    this.log = log;
   }
 
   write<T>(unit: Unit<T>): Promise<T> {
@@ -41,6 +45,7 @@ export class GroupCommit {
   /** Settles once all submitted units are on disk. */
   async settled(): Promise<void> {
     await this.draining;
+    await this.log.sync();
   }
 
   private async drain(): Promise<void> {
@@ -55,9 +60,12 @@ export class GroupCommit {
   private async commit(units: readonly Waiting[]): Promise<void> {
     try {
       const answers = await this.runAll(units);
-      for (const answer of answers) answer();
+      this.log.sync().then(
+        () => answers.forEach((answer) => answer()),
+        (error) => rejectAll(units, error),
+      );
     } catch (error) {
-      for (const { reject } of units) reject(error);
+      rejectAll(units, error);
     }
   }
 
@@ -70,6 +78,67 @@ export class GroupCommit {
     } catch (error) {
       await transaction.rollback().execute();
       throw error;
+    }
+  }
+}
+
+function rejectAll(units: readonly Waiting[], error: unknown): void {
+  for (const { reject } of units) reject(error);
+}
+
+const open = promisify(fs.open);
+const close = promisify(fs.close);
+const fdatasync = (descriptor: number) =>
+  new Promise<void>((resolve, reject) => {
+    fs.fdatasync(descriptor, (error) => (error ? reject(error) : resolve()));
+  });
+
+/**
+ * The write-ahead log, synced to disk here rather than by SQLite (`synchronous = normal`), because SQLite would block the
+ * event loop for as long as the disk takes.
+ */
+export class LogFile {
+  private readonly path: string;
+  private descriptor: number | undefined;
+  private running: Promise<void> | undefined;
+  private next: Promise<void> | undefined;
+
+  constructor(path: string) {
+    this.path = path;
+  }
+
+  /** Settles once everything that was committed before is on disk. */
+  sync(): Promise<void> {
+    if (!this.running) return this.start();
+    // The sync that is running may have begun before the last commit.
+    this.next ??= this.running.then(
+      () => this.start(),
+      () => this.start(),
+    );
+    return this.next;
+  }
+
+  async close(): Promise<void> {
+    await this.next?.catch(() => undefined);
+    await this.running?.catch(() => undefined);
+    if (this.descriptor !== undefined) await close(this.descriptor);
+    this.descriptor = undefined;
+  }
+
+  private start(): Promise<void> {
+    this.next = undefined;
+    this.running = this.flush().finally(() => {
+      this.running = undefined;
+    });
+    return this.running;
+  }
+
+  private async flush(): Promise<void> {
+    try {
+      this.descriptor ??= await open(this.path, 'r+');
+      await fdatasync(this.descriptor);
+    } catch (cause) {
+      throw new StoreError(`Cannot write ${this.path} to disk; check the disk`, { cause });
     }
   }
 }

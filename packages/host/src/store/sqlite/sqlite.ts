@@ -6,16 +6,19 @@ import { Kysely, sql } from 'kysely';
 import { type Database, type DatabaseState, readSnapshot, type Schema } from '../database.js';
 import { hostSchema, isBehind, migrate } from '../migrations/migrate.js';
 import { classifyStoreError, isStoreError, StoreError } from '../store-errors.js';
-import { GroupCommit } from './group-commit.js';
+import { GroupCommit, LogFile } from './group-commit.js';
 import { retryWhileBusy, SqliteDialect } from './sqlite-dialect.js';
 
 const OWNER_ONLY = 0o600;
 
-/** The first setting applies only to new files; the last limits the size of the log after a burst of writes. */
+/**
+ * The first setting applies only to new files; the last limits the size of the log after a burst of writes. LogFile syncs
+ * every commit; SQLite syncs only what keeps the file intact.
+ */
 const SETTINGS = `
   pragma auto_vacuum = incremental;
   pragma journal_mode = wal;
-  pragma synchronous = full;
+  pragma synchronous = normal;
   pragma journal_size_limit = ${16 * 1024 * 1024};
 `;
 
@@ -27,7 +30,9 @@ export async function openSqlite(dataDir: string): Promise<Database> {
   try {
     await migrate(writer, hostSchema);
     enableReclaim(handle);
-    return asDatabase({ handle, writer, reader: await openReader(path) });
+    const log = new LogFile(`${path}-wal`);
+    await log.sync();
+    return asDatabase({ handle, log, writer, reader: await openReader(path) });
   } catch (error) {
     await writer.destroy();
     throw isStoreError(error) ? toOpenError(path, error) : error;
@@ -62,12 +67,13 @@ function createPrivateFile(dataDir: string, path: string): void {
 
 interface Connections {
   readonly handle: DatabaseSync;
+  readonly log: LogFile;
   readonly writer: Kysely<Schema>;
   readonly reader: Kysely<Schema>;
 }
 
-function asDatabase({ handle, writer, reader }: Connections): Database {
-  const commits = new GroupCommit(writer);
+function asDatabase({ handle, log, writer, reader }: Connections): Database {
+  const commits = new GroupCommit(writer, log);
   return {
     engine: 'sqlite',
     tables: reader,
@@ -75,10 +81,14 @@ function asDatabase({ handle, writer, reader }: Connections): Database {
     // SQLite has one writer at a time, for all owners.
     writeFor: (_owner, unit) => commits.write(unit),
     read: (unit) => readSnapshot(reader, unit),
-    migrate: (plan) => migrate(writer, plan),
+    migrate: async (plan) => {
+      await migrate(writer, plan);
+      await log.sync();
+    },
     reclaim: () => reclaim(handle, commits),
     close: async () => {
       await commits.settled();
+      await log.close();
       // The writer is last, since it moves the log into the main file.
       await reader.destroy();
       await writer.destroy();
