@@ -12,6 +12,11 @@ export interface TimeLimit {
   readonly message: string;
   /** Ends the work earlier. */
   readonly signal?: AbortSignal | undefined;
+  /**
+   * Set for a `signal` that lives only a little longer than the work: the signal that the work receives follows it for
+   * good, by a listener that is never removed. That costs a fifth of `AbortSignal.any`.
+   */
+  readonly isShortLived?: boolean;
 }
 
 /**
@@ -19,7 +24,7 @@ export interface TimeLimit {
  * that is aborted, even if the work ignores the signal it receives.
  */
 export async function withTimeout<T>(
-  { ms, message, signal }: TimeLimit,
+  { ms, message, signal, isShortLived = false }: TimeLimit,
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const timeout = new AbortController();
@@ -27,12 +32,20 @@ export async function withTimeout<T>(
     () => timeout.abort(new TimeoutError(message)),
     Math.min(ms, MAX_TIMER_MS),
   );
-  const either = signal ? AbortSignal.any([signal, timeout.signal]) : timeout.signal;
+  if (signal && isShortLived) follow(timeout, signal);
+  const either =
+    signal && !isShortLived ? AbortSignal.any([signal, timeout.signal]) : timeout.signal;
   try {
     return await abortable(() => work(either), either);
   } finally {
     clearTimeout(timer);
   }
+}
+
+function follow(follower: AbortController, signal: AbortSignal): void {
+  const onAbort = () => follower.abort(signal.reason);
+  if (signal.aborted) onAbort();
+  else signal.addEventListener('abort', onAbort, { once: true });
 }
 
 /** Whether work settles in time, fulfilled or rejected. */

@@ -288,6 +288,9 @@ async function findInPostgres(
 }
 
 async function findInSqlite(tables: Tables, { owner, words, limit }: Search): Promise<FoundRow[]> {
+  // Most users have no facts, and this takes a tenth of the time of a search.
+  const any = sql`select 1 from memory_facts where owner = ${owner} limit 1`;
+  if ((await any.execute(tables)).rows.length === 0) return [];
   const anyWord = words.map((word) => `"${word}"*`).join(' OR ');
   const query = `scope : "${toScope(owner)}" AND text : (${anyWord})`;
   const { rows } = await sql<FoundRow>`select memory_facts.* from memory_words

@@ -27,8 +27,7 @@ export const createFilesPlugin = (deps: FilesPluginDeps) =>
     getSharedState: () => SOURCES.sharePerTurn((turn) => new Sources(turn.sessionState)),
     // Not `getTools`: without files, their schemas would only cost tokens.
     getRequestTools: async (turn) => {
-      const { total } = await deps.files.measure(turn.user.did);
-      if (total === 0) return [];
+      if (!(await deps.files.hasAny(turn.user.did))) return [];
       const tools = createFileTools(deps, turn.shared.require(SOURCES));
       return tools.map((tool) => ({ ...tool, visibility: 'always' as const }));
     },

@@ -2,6 +2,7 @@ import { OracleError } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
 import type { Schema, StoreContext } from './database.js';
 import type { FileRow } from './file-rows.js';
+import { prepareQuery } from './prepared-query.js';
 
 /** Identifies a file; a file of another owner does not exist for a caller. */
 export interface FileKey {
@@ -35,6 +36,15 @@ export interface StoredText {
 
 /** Where the bytes of a file are; `size` may be more than is stored while it is being uploaded. */
 export type FileBytes = Pick<StoredFile, 'owner' | 'id' | 'size' | 'storage' | 'chunkBytes'>;
+
+const findAny = prepareQuery((tables, { owner }: { readonly owner: string }) =>
+  tables
+    .selectFrom('files')
+    .select('id')
+    .where('owner', '=', owner)
+    .where('status', '=', 'ready')
+    .limit(1),
+);
 
 /** A file counts at least this much: its row and index entries take space too. */
 const MIN_CHARGE_BYTES = 4096;
@@ -157,6 +167,11 @@ export class FileStore {
       .offset(page.offset)
       .execute();
     return rows.map(toFile);
+  }
+
+  async hasAny(owner: string): Promise<boolean> {
+    const { rows } = await findAny(this.context.database.tables, { owner });
+    return rows.length > 0;
   }
 
   /** How many files the owner has, and their bytes, including those that are being uploaded. */

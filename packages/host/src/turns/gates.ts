@@ -39,8 +39,6 @@ export class Gates {
   private readonly gates: readonly PluginGate[];
   private readonly open = new Set<Promise<void>>();
   private readonly shutdown = new AbortController();
-  /** The signal of calls outside of a turn. */
-  private readonly neverAborted = new AbortController().signal;
 
   constructor(private readonly deps: GatesDeps) {
     this.gates = deps.plugins.flatMap(({ name: plugin, gate }) => (gate ? [{ plugin, gate }] : []));
@@ -93,7 +91,7 @@ export class Gates {
   }
 
   private async askGate({ plugin, gate }: PluginGate, request: GateRequest): Promise<PluginHold[]> {
-    const call = { plugin, hook: 'getMessageGate', signal: this.neverAborted };
+    const call = { plugin, hook: 'getMessageGate' };
     let admission: Promise<TurnHold | undefined> | undefined;
     const asked = this.deps.hooks.callRequired(call, () => {
       admission = gate.admit(request);
@@ -112,13 +110,13 @@ export class Gates {
   private async check(holds: readonly PluginHold[], used: readonly ModelUse[]): Promise<void> {
     for (const { plugin, hold } of holds) {
       if (!hold.check) continue;
-      const call = { plugin, hook: 'TurnHold.check', signal: this.neverAborted };
+      const call = { plugin, hook: 'TurnHold.check' };
       await this.deps.hooks.callRequired(call, () => hold.check?.(used));
     }
   }
 
   private async settle({ plugin, hold }: PluginHold, used: readonly ModelUse[]): Promise<void> {
-    const call = { plugin, hook: 'TurnHold.settle', signal: this.neverAborted };
+    const call = { plugin, hook: 'TurnHold.settle' };
     let wait = FIRST_RETRY_MS;
     for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
       const answer = await this.deps.hooks.callOptional(call, () => hold.settle(used));

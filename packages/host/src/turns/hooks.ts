@@ -14,7 +14,8 @@ interface PluginHook {
 }
 
 export interface HookCall extends PluginHook {
-  readonly signal: AbortSignal;
+  /** Of the turn; unset if the hook ends by itself or by its time limit. */
+  readonly signal?: AbortSignal;
 }
 
 /** The result of a hook, or the error of one that failed. */
@@ -35,7 +36,7 @@ export class Hooks {
     try {
       return { ok: await this.run(call, work) };
     } catch (fault) {
-      call.signal.throwIfAborted();
+      call.signal?.throwIfAborted();
       this.logFailure(call, fault);
       return { fault };
     }
@@ -46,7 +47,7 @@ export class Hooks {
     try {
       return { ok: await this.run(call, work) };
     } catch (fault) {
-      call.signal.throwIfAborted();
+      call.signal?.throwIfAborted();
       if (fault instanceof OracleError) throw fault;
       this.logFailure(call, fault);
       return { fault };
@@ -62,7 +63,7 @@ export class Hooks {
     try {
       return await this.run(call, work);
     } catch (fault) {
-      call.signal.throwIfAborted();
+      call.signal?.throwIfAborted();
       if (fault instanceof OracleError) throw fault;
       throw createGateError(fault);
     }
@@ -95,7 +96,9 @@ export class Hooks {
     const span = { kind: 'hook', name: `${plugin} ${hook}`, facts: { plugin, hook } } as const;
     try {
       return await withSpan(span, () =>
-        withTimeout({ ms: this.timeoutMs, message, signal }, async (both) => work(both)),
+        withTimeout({ ms: this.timeoutMs, message, signal, isShortLived: true }, async (both) =>
+          work(both),
+        ),
       );
     } catch (thrown) {
       throw toError(thrown);

@@ -244,7 +244,7 @@ describe.each(engines)('migration 0004 on %s', (engine) => {
       ...{ owner, sessionId, type: 'human', content: 'a quokka', requestId: 'r', isComplete: true },
     });
     expect(added?.parent).toBe(session?.activeMessageId);
-    while ((await store.search.indexSome()) > 0);
+    while (await store.search.indexPass());
     for (const text of ['Soil', 'quokka'])
       expect(
         (await store.search.findMessages({ owner, text, limit: 9, offset: 0 }))?.found.length,

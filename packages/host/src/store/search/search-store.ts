@@ -156,8 +156,8 @@ export class SearchStore {
     return { found, hasMore: hits.length > limit };
   }
 
-  /** Indexes some of what has changed; returns how much that was. */
-  async indexSome(): Promise<number> {
+  /** Indexes some of what has changed; true if there may be more. */
+  async indexPass(): Promise<boolean> {
     const { database } = this.context;
     if (!this.isChecked) await this.checkGeneration();
     if (database.engine === 'sqlite') return this.indexRows(database.tables);
@@ -165,7 +165,7 @@ export class SearchStore {
       // One host at a time: the others would do the same work.
       const { rows } = await sql<{ isLocked: boolean }>`
         select pg_try_advisory_xact_lock(hashtext('sibyl search')) as "isLocked"`.execute(tables);
-      return rows[0]?.isLocked ? this.indexRows(tables) : 0;
+      return rows[0]?.isLocked === true && this.indexRows(tables);
     });
   }
 
@@ -205,17 +205,19 @@ export class SearchStore {
     });
   }
 
-  private async indexRows(tables: Kysely<Schema>): Promise<number> {
+  private async indexRows(tables: Kysely<Schema>): Promise<boolean> {
     const rows = await tables.selectFrom('search_queue').selectAll().limit(ROWS_PER_PASS).execute();
-    if (rows.length === 0) return 0;
+    if (rows.length === 0) return false;
     const entries: SearchEntry[] = [];
     const done: SearchQueueRow[] = [];
     let characters = 0;
+    let isQueueLonger = false;
     for (const row of rows) {
       const { owner, source, id } = row;
       done.push(row);
       if (source === SESSION) {
         await this.indexSession(tables, owner, id);
+        isQueueLonger = true;
         continue;
       }
       const entry = await this.loadEntry(tables, { owner, source, id });
@@ -227,7 +229,7 @@ export class SearchStore {
     await this.write(tables, async (writing) => {
       for (const row of done) await removeFromQueue(writing, row);
     });
-    return done.length;
+    return rows.length === ROWS_PER_PASS || done.length < rows.length || isQueueLonger;
   }
 
   private async indexSession(tables: Kysely<Schema>, owner: string, id: string): Promise<void> {
@@ -317,8 +319,10 @@ async function removeFromQueue(
     .execute();
 }
 
+/** Between the passes of a backlog. */
 const PAUSE_MS = 20;
-const POLL_MS = 2_000;
+/** Else changes are collected for this long: every pass syncs a file to disk. */
+const POLL_MS = 1_000;
 const RETRY_MS = 30_000;
 
 /** Keeps the index up to date in the background, between other work; returns a function that stops it. */
@@ -329,7 +333,7 @@ export function startIndexing(search: SearchStore, logger: Pick<Logger, 'warn'>)
     while (!signal.aborted) {
       let waitMs = POLL_MS;
       try {
-        if ((await search.indexSome()) > 0) waitMs = PAUSE_MS;
+        if (await search.indexPass()) waitMs = PAUSE_MS;
       } catch (err) {
         if (!signal.aborted)
           logger.warn({ reason: String(err) }, 'messages were not indexed; trying again');

@@ -18,8 +18,8 @@ interface Waiting {
 }
 
 /**
- * Runs units of work that were submitted at the same time in one transaction. A unit that fails is rolled back alone;
- * all promises settle once the commit is on disk. The next units are committed meanwhile.
+ * Runs units of work in one transaction if they were submitted while the disk was busy with those before. A unit that fails
+ * is rolled back alone; all promises settle once the commit is on disk.
  */
 export class GroupCommit {
   private readonly tables: Kysely<Schema>;
@@ -45,7 +45,6 @@ export class GroupCommit {
   /** Settles once all submitted units are on disk. */
   async settled(): Promise<void> {
     await this.draining;
-    await this.log.sync();
   }
 
   private async drain(): Promise<void> {
@@ -60,12 +59,10 @@ export class GroupCommit {
   private async commit(units: readonly Waiting[]): Promise<void> {
     try {
       const answers = await this.runAll(units);
-      this.log.sync().then(
-        () => answers.forEach((answer) => answer()),
-        (error) => rejectAll(units, error),
-      );
+      await this.log.sync();
+      for (const answer of answers) answer();
     } catch (error) {
-      rejectAll(units, error);
+      for (const { reject } of units) reject(error);
     }
   }
 
@@ -82,10 +79,6 @@ export class GroupCommit {
   }
 }
 
-function rejectAll(units: readonly Waiting[], error: unknown): void {
-  for (const { reject } of units) reject(error);
-}
-
 const open = promisify(fs.open);
 const close = promisify(fs.close);
 const fdatasync = (descriptor: number) =>
@@ -100,46 +93,24 @@ const fdatasync = (descriptor: number) =>
 export class LogFile {
   private readonly path: string;
   private descriptor: number | undefined;
-  private running: Promise<void> | undefined;
-  private next: Promise<void> | undefined;
 
   constructor(path: string) {
     this.path = path;
   }
 
   /** Settles once everything that was committed before is on disk. */
-  sync(): Promise<void> {
-    if (!this.running) return this.start();
-    // The sync that is running may have begun before the last commit.
-    this.next ??= this.running.then(
-      () => this.start(),
-      () => this.start(),
-    );
-    return this.next;
-  }
-
-  async close(): Promise<void> {
-    await this.next?.catch(() => undefined);
-    await this.running?.catch(() => undefined);
-    if (this.descriptor !== undefined) await close(this.descriptor);
-    this.descriptor = undefined;
-  }
-
-  private start(): Promise<void> {
-    this.next = undefined;
-    this.running = this.flush().finally(() => {
-      this.running = undefined;
-    });
-    return this.running;
-  }
-
-  private async flush(): Promise<void> {
+  async sync(): Promise<void> {
     try {
       this.descriptor ??= await open(this.path, 'r+');
       await fdatasync(this.descriptor);
     } catch (cause) {
       throw new StoreError(`Cannot write ${this.path} to disk; check the disk`, { cause });
     }
+  }
+
+  async close(): Promise<void> {
+    if (this.descriptor !== undefined) await close(this.descriptor);
+    this.descriptor = undefined;
   }
 }
 
