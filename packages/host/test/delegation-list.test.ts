@@ -1,6 +1,10 @@
+import { defineTool } from '@sibyl/plugin-kit';
 import { readToken } from '@sibyl/ucan';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { startHost, type TestHost } from './support/host.js';
+import { testPlugin } from './support/plugin.js';
 import { joinSession } from './support/session-socket.js';
 import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
 import { TestUser } from './support/user.js';
@@ -106,6 +110,71 @@ describe.each(engines)('on %s', (engine) => {
       });
       expect(await list(eve)).toEqual([]);
       expect(await list(alice)).toEqual([]);
+    });
+  });
+
+  describe('lastUsedBy of GET /delegations', () => {
+    let model: ControlledModel;
+    let own: TestDatabase;
+    let signing: TestHost;
+    const sign = (name: string) =>
+      testPlugin(name, {
+        getTools: () => [
+          defineTool({
+            name: `sign_${name}`,
+            description: 'Signs',
+            inputSchema: z.object({}),
+            run: async (_input, { ucan, user }) => {
+              const audience = 'did:web:files.example';
+              await ucan.mintInvocation({ audience, can: 'store/add', with: user.did });
+              return 'signed';
+            },
+          }),
+        ],
+      });
+    const open = () =>
+      startHost({
+        bundled: [],
+        plugins: [sign('notes'), sign('letters')],
+        env: { ...own.env, ...model.env, ORACLE_MNEMONIC: 'an oracle that signs' },
+      });
+    beforeAll(async () => {
+      model = await startControlledModel();
+      own = await createTestDatabase(engine);
+      signing = await open();
+    });
+    afterAll(async () => {
+      await signing.close();
+      await own.drop();
+      model.close();
+    });
+
+    const use = async (user: TestUser, name: string) => {
+      const { body: session } = await user.request('POST', '/sessions');
+      const reply = user.request('POST', `/messages/${session.sessionId}`, {
+        body: { message: 'sign' },
+      });
+      (await model.next()).call({ name: `sign_${name}`, input: {} });
+      const next = await model.next();
+      expect(next.results.join()).toContain('signed');
+      next.answer('done');
+      await reply;
+    };
+
+    it('is the plugin that last signed with it, and survives a restart', async () => {
+      const [alice, bob] = [new TestUser(signing), new TestUser(signing)];
+      for (const user of [alice, bob]) await store(user, user.delegate());
+      await use(alice, 'notes');
+      expect(await list(alice)).toMatchObject([{ lastUsedBy: 'notes', isCurrent: true }]);
+      await use(alice, 'letters');
+      const before = Date.now();
+      await signing.close();
+      signing = await open();
+      const again = alice.at(signing);
+      expect(await list(again)).toMatchObject([{ lastUsedBy: 'letters' }]);
+      const [{ lastUsedAt }] = await list(again);
+      expect(Math.abs(Date.parse(lastUsedAt) - before)).toBeLessThan(3_600_000);
+      expect((await list(bob.at(signing)))[0]).not.toHaveProperty('lastUsedBy');
     });
   });
 

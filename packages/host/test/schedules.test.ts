@@ -42,6 +42,10 @@ describe('POST /schedules', () => {
     expect(await readSchedule(alice, id)).toMatchObject({ status: 'finished', sessionId });
     const { body } = await alice.request('GET', `/messages/${sessionId}`);
     expect(body.messages).toMatchObject([{ content: 'Hi' }, { content: 'Hello' }]);
+    const { body: used } = await alice.request('GET', '/delegations');
+    expect(used.delegations).toMatchObject([
+      { purpose: 'schedule', lastUsedBy: 'schedules', lastUsedAt: expect.any(String) },
+    ]);
   });
 
   it('shows the next due time and the expiry of the delegation', async () => {

@@ -42,8 +42,13 @@ export const DelegationInfo = z
       .enum(['services', 'access-key', 'schedule', 'rules'])
       .describe('What the oracle may use it for'),
     isCurrent: z.boolean().describe('Whether the oracle acts with it when a request carries none'),
-    lastUsedAt: Timestamp.optional().describe('Precise to an hour'),
-    lastUsedBy: z.string().optional().describe('The plugin that last signed something with it'),
+    lastUsedAt: Timestamp.optional().describe(
+      'Precise to a minute if a plugin used it, otherwise to an hour',
+    ),
+    lastUsedBy: z
+      .string()
+      .optional()
+      .describe('The plugin that last signed something or started a turn with it'),
   })
   .meta({ id: 'DelegationInfo' });
 export type DelegationInfo = z.infer<typeof DelegationInfo>;

@@ -1,3 +1,4 @@
+import type { DelegationInfo } from '@sibyl/client';
 import { type Call, type Command, findAction, UsageError } from '../command.js';
 import { type OpenOracle, openOracle } from '../environment.js';
 import { plainText, table } from '../terminal.js';
@@ -73,15 +74,25 @@ async function status({ client }: OpenOracle, { output }: Call): Promise<number>
 
 async function list({ client }: OpenOracle, { output }: Call): Promise<number> {
   const delegations = await client.delegation.list();
-  const rows = delegations.map(({ cid, capabilities, expiration, isCurrent }) => [
-    cid,
-    capabilities.map(({ can, with: resource }) => `${can} with ${resource}`).join(', '),
-    expiration === undefined ? 'never expires' : `until ${formatTime(expiration)}`,
-    isCurrent ? 'current' : '',
-  ]);
+  const rows = delegations.map((delegation) => {
+    const { cid, capabilities, expiration, isCurrent } = delegation;
+    return [
+      cid,
+      capabilities.map(({ can, with: resource }) => `${can} with ${resource}`).join(', '),
+      expiration === undefined ? 'never expires' : `until ${formatTime(expiration)}`,
+      describeUse(delegation),
+      isCurrent ? 'current' : '',
+    ];
+  });
   const text = rows.length > 0 ? table(rows) : 'The oracle knows no delegation from you';
   output.result({ delegations }, plainText(text));
   return 0;
+}
+
+function describeUse({ lastUsedAt, lastUsedBy }: DelegationInfo): string {
+  if (lastUsedAt === undefined) return 'never used';
+  const by = lastUsedBy === undefined ? '' : ` by ${lastUsedBy}`;
+  return `used ${new Date(lastUsedAt).toLocaleString()}${by}`;
 }
 
 async function revoke(

@@ -343,7 +343,7 @@ async function closeHost(deps: ClosingDeps, timeoutMs = CLOSE_TIMEOUT_MS): Promi
   await closing.run('imports', { run: () => imports.close(), maxMs: LAST_WRITE_TIMEOUT_MS });
   await closing.run('plugins', { run: () => plugins.close() });
   await closing.run('budget', {
-    run: () => Promise.all([budget.close(), deps.hostReports.close()]),
+    run: () => Promise.all([budget.close(), deps.hostReports.close(), deps.authority.saveUses()]),
     maxMs: LAST_WRITE_TIMEOUT_MS,
   });
   await closing.run('store', { run: () => store.close(), maxMs: LAST_WRITE_TIMEOUT_MS });

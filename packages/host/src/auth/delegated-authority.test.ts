@@ -104,12 +104,14 @@ const keep = async (user: ReturnType<typeof createUser>, { ttl = 3600 } = {}) =>
   return cid;
 };
 
+const openUcan = (caller: Caller) => authority.turnUcan({ caller, plugin: 'notes' });
+
 const add = (did: string) => ({ audience: service.did, can: 'store/add', with: did });
 
 describe('DelegatedAuthority.turnUcan with a ucanto service', () => {
   it('mints invocations from the delegation in the request', async () => {
     const alice = createUser();
-    const ucan = authority.turnUcan(alice.callWith(alice.delegate().token));
+    const ucan = openUcan(alice.callWith(alice.delegate().token));
     const token = await ucan.mintInvocation(add(alice.did));
     expect(await service.execute(token)).toEqual({ ok: { stored: alice.did } });
     expect(service.calls.at(-1)).toEqual({ issuer: oracle.did, with: alice.did });
@@ -118,26 +120,26 @@ describe('DelegatedAuthority.turnUcan with a ucanto service', () => {
   it('mints invocations from the stored delegation', async () => {
     const alice = createUser();
     await keep(alice);
-    const token = await authority.turnUcan(alice.callWith()).mintInvocation(add(alice.did));
+    const token = await openUcan(alice.callWith()).mintInvocation(add(alice.did));
     expect(await service.execute(token)).toEqual({ ok: { stored: alice.did } });
   });
 
   it('rejects a capability that the user has not delegated', async () => {
     const [alice, eve] = [createUser(), createUser()];
-    const ucan = authority.turnUcan(eve.callWith(eve.delegate().token));
+    const ucan = openUcan(eve.callWith(eve.delegate().token));
     await expect(ucan.mintInvocation(add(alice.did))).rejects.toThrow(
       /has not delegated store.add/,
     );
   });
 
   it('resolves the DID of a service address', async () => {
-    const ucan = authority.turnUcan(createUser().callWith());
+    const ucan = openUcan(createUser().callWith());
     expect(await ucan.resolveServiceDid(service.url)).toBe(service.did);
   });
 
   it('rejects a service whose document names another DID', async () => {
     const liar = await startUcantoService({ documentId: 'did:web:bank.example' });
-    const ucan = authority.turnUcan(createUser().callWith());
+    const ucan = openUcan(createUser().callWith());
     await expect(ucan.resolveServiceDid(liar.url)).rejects.toThrow(/does not prove its DID/);
     liar.close();
   });
@@ -146,7 +148,7 @@ describe('DelegatedAuthority.turnUcan with a ucanto service', () => {
 describe('capabilities of DelegatedAuthority.turnUcan', () => {
   it('are only those of the delegation', async () => {
     const alice = createUser();
-    const ucan = authority.turnUcan(alice.callWith(alice.delegate().token));
+    const ucan = openUcan(alice.callWith(alice.delegate().token));
     expect(await ucan.hasCapability({ can: 'store/add', with: alice.did })).toBe(true);
     expect(await ucan.hasCapability({ can: 'upload/add', with: alice.did })).toBe(false);
     await expect(
@@ -156,21 +158,21 @@ describe('capabilities of DelegatedAuthority.turnUcan', () => {
 
   it('are none without a delegation', async () => {
     const alice = createUser();
-    const ucan = authority.turnUcan(alice.callWith());
+    const ucan = openUcan(alice.callWith());
     expect(await ucan.hasCapability({ can: 'store/add', with: alice.did })).toBe(false);
     await expect(ucan.mintInvocation(add(alice.did))).rejects.toThrow(/has not delegated/);
   });
 
   it('never come from a delegation of another issuer', async () => {
     const [alice, eve] = [createUser(), createUser()];
-    const ucan = authority.turnUcan(eve.callWith(alice.delegate().token));
+    const ucan = openUcan(eve.callWith(alice.delegate().token));
     expect(await ucan.hasCapability({ can: 'store/add', with: alice.did })).toBe(false);
   });
 
   it('fall back to the stored delegation if the one in the request is invalid', async () => {
     const alice = createUser();
     await keep(alice);
-    const ucan = authority.turnUcan(alice.callWith('garbage'));
+    const ucan = openUcan(alice.callWith('garbage'));
     expect(await ucan.hasCapability({ can: 'store/add', with: alice.did })).toBe(true);
   });
 });
@@ -179,7 +181,7 @@ describe('DelegatedAuthority after a revocation', () => {
   it('forget drops the delegation and the invocations minted from it', async () => {
     const alice = createUser();
     const cid = await keep(alice);
-    const ucan = authority.turnUcan(alice.callWith());
+    const ucan = openUcan(alice.callWith());
     const minted = await ucan.mintInvocation(add(alice.did));
     expect(await ucan.mintInvocation(add(alice.did))).toBe(minted);
     await store.delegations.revoke(alice.did, cid);
@@ -190,16 +192,30 @@ describe('DelegatedAuthority after a revocation', () => {
   it('does not accept the same delegation in a request', async () => {
     const alice = createUser();
     const { token, cid, expiration } = alice.delegate();
-    const ucan = authority.turnUcan(alice.callWith(token));
+    const ucan = openUcan(alice.callWith(token));
     await ucan.requireCapability({ can: 'store/add', with: alice.did });
     await store.revocations.add({ owner: alice.did, cid, expiresAt: expiration });
     expect(await ucan.hasCapability({ can: 'store/add', with: alice.did })).toBe(false);
   });
 });
 
+it('DelegatedAuthority.saveUses stores the last plugin of each delegation, in one write however often it signed', async () => {
+  const [alice, bob] = [createUser(), createUser()];
+  await keep(alice);
+  await keep(bob);
+  for (const plugin of ['notes', 'letters', 'notes', 'maps'])
+    await authority.turnUcan({ caller: alice.callWith(), plugin }).mintInvocation(add(alice.did));
+  await openUcan(bob.callWith()).mintInvocation(add(bob.did));
+  const lastUsedBy = async ({ did }: { readonly did: string }) =>
+    (await store.delegations.list(did))[0]?.lastUsedBy;
+  expect(await lastUsedBy(alice)).toBeUndefined();
+  await authority.saveUses();
+  expect([await lastUsedBy(alice), await lastUsedBy(bob)]).toEqual(['maps', 'notes']);
+});
+
 it('DelegatedAuthority.turnUcan mints for minutes from a delegation that never expires', async () => {
   const alice = createUser();
-  const ucan = authority.turnUcan(alice.callWith(alice.delegate({ ttl: null }).token));
+  const ucan = openUcan(alice.callWith(alice.delegate({ ttl: null }).token));
   const token = await ucan.mintInvocation(add(alice.did));
   expect(readToken(token).ok?.root.expiration).toBeLessThanOrEqual(now() + 300);
   expect(await service.execute(token)).toEqual({ ok: { stored: alice.did } });
@@ -207,6 +223,6 @@ it('DelegatedAuthority.turnUcan mints for minutes from a delegation that never e
 
 it('DelegatedAuthority.turnUcan mints nothing from a delegation that is about to expire', async () => {
   const alice = createUser();
-  const ucan = authority.turnUcan(alice.callWith(alice.delegate({ ttl: 3 }).token));
+  const ucan = openUcan(alice.callWith(alice.delegate({ ttl: 3 }).token));
   await expect(ucan.mintInvocation(add(alice.did))).rejects.toThrow(/Nothing was signed/);
 });

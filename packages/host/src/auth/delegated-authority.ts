@@ -12,7 +12,11 @@ import {
 } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { HostBus } from '../bus/host-bus.js';
-import { type DelegationStore, USE_PRECISION_MS } from '../store/delegation-store.js';
+import {
+  type DelegationStore,
+  type PluginUse,
+  USE_PRECISION_MS,
+} from '../store/delegation-store.js';
 import type { DiskSpace } from '../store/disk-space.js';
 import type { RevocationStore } from '../store/revocation-store.js';
 import { AccessWatch } from './access-watch.js';
@@ -30,14 +34,22 @@ interface DelegatedAuthorityDeps {
   readonly logger: Logger;
 }
 
+interface TurnUcanOptions {
+  readonly caller: Caller;
+  readonly plugin: string;
+  readonly onUse?: (cids: readonly string[]) => void;
+}
+
 /** Uses the delegations of users: mints invocations for other services. */
 export class DelegatedAuthority {
   /** The UCANs that open sockets and running turns depend on. */
   private readonly logins: AccessWatch;
   private readonly revocationListeners = new Set<(cid: string) => void>();
+  private readonly uses: PluginUses;
 
   constructor(private readonly deps: DelegatedAuthorityDeps) {
     const { revocations, bus, logger } = deps;
+    this.uses = new PluginUses(deps);
     this.logins = new AccessWatch({
       findEnded: (cids) => revocations.filterRevoked(cids),
       onEnded: (cid) => this.apply(cid),
@@ -55,15 +67,20 @@ export class DelegatedAuthority {
     return presented ?? this.verify(caller, await this.findStoredToken(caller.did));
   }
 
-  /** The `ucan` of a turn's context; `onUse` receives the UCANs behind everything that is signed. */
-  turnUcan(caller: Caller, onUse: (cids: readonly string[]) => void = () => {}): TurnUcan {
+  /** The `ucan` of a plugin in a turn; `onUse` receives the UCANs behind everything that is signed. */
+  turnUcan({ caller, plugin, onUse = () => {} }: TurnUcanOptions): TurnUcan {
     return {
       hasSigningKey: () => true,
       hasCapability: (wanted) => this.isGranted(caller, wanted),
       requireCapability: async (wanted) => {
         if (!(await this.isGranted(caller, wanted))) throw notDelegated(wanted);
       },
-      mintInvocation: (request) => this.mint(caller, request, onUse),
+      mintInvocation: async (request) => {
+        const { token, delegation } = await this.mint(caller, request);
+        onUse(delegation.cids);
+        this.recordUse({ owner: caller.did, cid: delegation.cid, purpose: 'services', plugin });
+        return token;
+      },
       resolveServiceDid: (serviceUrl) => resolveServiceDid(this.deps.resolver, serviceUrl),
     };
   }
@@ -75,6 +92,16 @@ export class DelegatedAuthority {
   forget(cids: readonly string[]): void {
     for (const cid of cids) this.apply(cid);
     if (cids.length > 0) this.deps.bus.send('others', 'revoked', { cids });
+  }
+
+  /** Records what a plugin did with a delegation; it is stored within a minute. */
+  recordUse(use: Omit<PluginUse, 'at'>): void {
+    this.uses.add({ ...use, at: Date.now() });
+  }
+
+  /** Stores what `recordUse` has received. */
+  saveUses(): Promise<void> {
+    return this.uses.save();
   }
 
   async hasRevoked(cids: readonly string[]): Promise<boolean> {
@@ -104,19 +131,14 @@ export class DelegatedAuthority {
     return delegation !== undefined && isCovered(wanted, delegation.capabilities);
   }
 
-  private async mint(
-    caller: Caller,
-    request: MintRequest,
-    onUse: (cids: readonly string[]) => void,
-  ): Promise<string> {
+  private async mint(caller: Caller, request: MintRequest) {
     const delegation = await this.findDelegation(caller);
     if (!delegation) throw notDelegated(request);
     const { ok, error } = this.deps.minter.mint({ ...request, delegation });
     if (error?.code === 'not_covered') throw notDelegated(request);
     if (error)
       throw new OracleError('forbidden', { message: `Nothing was signed: ${error.detail}` });
-    onUse(delegation.cids);
-    return ok.token;
+    return { token: ok.token, delegation };
   }
 
   /** A delegation counts only when the authenticated caller issued it. */
@@ -144,6 +166,37 @@ export class DelegatedAuthority {
     if (stored.error === 'unreadable')
       this.deps.logger.warn({ did, reason: stored.reason }, 'stored delegation cannot be read');
     return undefined;
+  }
+}
+
+const SAVE_USES_MS = 60_000;
+const UNSAVED_USES = 1_000;
+
+/**
+ * What plugins did with delegations and is not stored yet: the last use of each. They are stored together once a minute, so
+ * that signing writes nothing. A crash loses a minute of them.
+ */
+class PluginUses {
+  private unsaved = new Map<string, PluginUse>();
+  private timer: NodeJS.Timeout | undefined;
+
+  constructor(private readonly deps: Pick<DelegatedAuthorityDeps, 'delegations' | 'logger'>) {}
+
+  add(use: PluginUse): void {
+    this.unsaved.set(`${use.purpose} ${use.cid}`, use);
+    this.timer ??= setTimeout(() => void this.save(), SAVE_USES_MS).unref();
+    if (this.unsaved.size >= UNSAVED_USES) void this.save();
+  }
+
+  async save(): Promise<void> {
+    clearTimeout(this.timer);
+    this.timer = undefined;
+    const uses = [...this.unsaved.values()];
+    this.unsaved = new Map();
+    await this.deps.delegations.recordPlugins(uses).catch((err) => {
+      // Only the time of the last use is lost; users can still read while the store accepts no writes.
+      this.deps.logger.warn({ err }, 'cannot store the last use of delegations');
+    });
   }
 }
 

@@ -58,6 +58,7 @@ export class DelegationService {
 
   /** All recorded delegations of the caller, newest first. */
   async list({ did }: Caller): Promise<DelegationList> {
+    await this.deps.authority.saveUses();
     const records = await this.deps.store.delegations.list(did);
     const current = records.some(({ capabilities }) => !capabilities)
       ? await this.findCurrent(did)
@@ -156,7 +157,8 @@ function toInfo(
   record: DelegationRecord,
   fallback: VerifiedDelegation['capabilities'],
 ): DelegationInfo {
-  const { cid, audience, expiresAt, createdAt, isCurrent, lastUsedAt, purpose } = record;
+  const { cid, audience, expiresAt, createdAt, isCurrent, lastUsedAt, lastUsedBy, purpose } =
+    record;
   const capabilities = record.capabilities ?? fallback;
   return {
     cid,
@@ -167,5 +169,6 @@ function toInfo(
     purpose,
     isCurrent,
     ...(lastUsedAt !== undefined && { lastUsedAt: new Date(lastUsedAt).toISOString() }),
+    ...(lastUsedBy !== undefined && { lastUsedBy }),
   };
 }

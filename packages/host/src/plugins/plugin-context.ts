@@ -85,7 +85,7 @@ export function createSetupContext(
     fetch,
     ucan,
     turns: createPluginTurns({ plugin, oracle, sessions: store.sessions, ready: turns }),
-    delegatedTurns: createDelegatedTurns({ ...delegation, store, ready: turns }),
+    delegatedTurns: createDelegatedTurns({ ...delegation, plugin, store, ready: turns }),
     surface: createSurface({ plugin, store, models, ready: turns }),
     llm,
     embeddings,
@@ -238,13 +238,14 @@ interface DelegationServices {
 }
 
 interface DelegatedTurnsDeps extends DelegationServices {
+  readonly plugin: string;
   readonly store: Pick<Store, 'runs' | 'messages'>;
   /** Resolves once the host is ready. */
   readonly ready: Promise<TurnServices>;
 }
 
 function createDelegatedTurns(deps: DelegatedTurnsDeps): DelegatedTurns {
-  const { grants, authority, store, ready } = deps;
+  const { plugin, grants, authority, store, ready } = deps;
   return {
     authorize: (request) => grants.store(request),
     find: (wanted) => grants.find(wanted),
@@ -264,7 +265,12 @@ function createDelegatedTurns(deps: DelegatedTurnsDeps): DelegatedTurns {
       const { id } = await (await ready).sessions.open(session);
       return { sessionId: id };
     },
-    start: async (turn) => ({ runId: await (await ready).turns.start(toDelegatedRequest(turn)) }),
+    start: async (turn) => {
+      const runId = await (await ready).turns.start(toDelegatedRequest(turn));
+      const { owner, cid } = turn;
+      authority.recordUse({ owner, cid, purpose: 'schedule', plugin });
+      return { runId };
+    },
     abortPaused: async (key) => {
       const run = await findLatestAttempt(store, key);
       return run?.status === 'paused' && (await ready).turns.abort(run);

@@ -326,6 +326,8 @@ export interface DelegationRow {
   /** Null for a delegation that was presented in a request, but never stored by its user. */
   stored_at: number | null;
   last_used_at: number | null;
+  /** The name of the plugin that last used it. */
+  last_used_by: string | null;
   /** The fields below belong to access keys. */
   name: string | null;
   /** JSON. */

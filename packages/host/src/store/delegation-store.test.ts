@@ -194,6 +194,25 @@ describe.each(engines)('DelegationStore on %s', (engine) => {
       expect(await lastUse()).toBe(now);
     });
 
+    it('DelegationStore.recordPlugins stores plugin and time of known delegations only', async () => {
+      const { delegations } = store.store;
+      const owner = newOwner();
+      const by = (cid: string, plugin: string, at: number) =>
+        ({ owner, cid, purpose: 'services', plugin, at }) as const;
+      await delegations.recordUse(use(owner, 'bafyused'));
+      await delegations.recordPlugins([
+        by('bafyused', 'notes', now + 5),
+        by('bafyunknown', 'notes', now + 5),
+      ]);
+      expect(await delegations.list(owner)).toMatchObject([
+        { cid: 'bafyused', lastUsedBy: 'notes', lastUsedAt: now + 5 },
+      ]);
+      await delegations.recordPlugins([by('bafyused', 'maps', now)]);
+      expect(await delegations.list(owner)).toMatchObject([
+        { lastUsedBy: 'maps', lastUsedAt: now + 5 },
+      ]);
+    });
+
     it('DelegationStore.prune deletes expired ones, but not the current one', async () => {
       const { delegations } = store.store;
       const owner = newOwner();

@@ -46,6 +46,15 @@ export interface DelegationRecord extends Omit<DelegationFacts, 'capabilities'> 
   readonly createdAt: number;
   readonly isCurrent: boolean;
   readonly lastUsedAt: number | undefined;
+  readonly lastUsedBy: string | undefined;
+}
+
+/** What a plugin did with a delegation: it signed something, or started a turn. */
+export interface PluginUse extends Pick<DelegationFacts, 'owner' | 'cid'> {
+  readonly purpose: DelegationPurpose;
+  readonly plugin: string;
+  /** Milliseconds. */
+  readonly at: number;
 }
 
 export type DelegationResult =
@@ -132,6 +141,26 @@ export class DelegationStore {
         .execute();
       return (await this.evictExcess(tables, owner)).dropped;
     });
+  }
+
+  /**
+   * Stores which plugins used delegations, and when. Each is a transaction of its own: one for all would lock rows in an
+   * order that `put` does not know.
+   */
+  async recordPlugins(uses: readonly PluginUse[]): Promise<void> {
+    for (const { owner, cid, purpose, plugin, at } of uses)
+      await this.context.database.write((tables) =>
+        tables
+          .updateTable('delegations')
+          .set({
+            last_used_by: plugin,
+            last_used_at: sql<number>`case when last_used_at > ${at} then last_used_at else ${at} end`,
+          })
+          .where('owner', '=', owner)
+          .where('cid', '=', cid)
+          .where('purpose', '=', purpose)
+          .execute(),
+      );
   }
 
   /** All delegations of a user that are not revoked, newest first. */
@@ -323,5 +352,6 @@ function toRecord(row: DelegationRow, isCurrent: boolean): DelegationRecord {
     createdAt: row.created_at,
     isCurrent,
     lastUsedAt: row.last_used_at ?? undefined,
+    lastUsedBy: row.last_used_by ?? undefined,
   };
 }

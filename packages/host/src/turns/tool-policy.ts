@@ -22,7 +22,8 @@ interface ToolPolicyDeps {
   readonly operator: readonly string[];
   readonly rules: LiveRules;
   readonly hooks: Hooks;
-  readonly ucan: TurnUcan;
+  /** What a plugin may sign, apart from the rules. */
+  readonly createUcan: (plugin: string) => TurnUcan;
   /** Called after each run of a tool, also one that was aborted. */
   readonly onRan: (call: RanCall) => void;
 }
@@ -73,9 +74,9 @@ export class ToolPolicy {
     };
   }
 
-  /** What may be signed in the name of the user: by a call, or outside of one. */
-  restrictUcan(call?: AgentCall): TurnUcan {
-    const { ucan } = this.deps;
+  /** What a plugin may sign in the name of the user: in a call, or outside of one. */
+  restrictUcan(plugin: string, call?: AgentCall): TurnUcan {
+    const ucan = this.deps.createUcan(plugin);
     const permit = async ({ can }: { readonly can: string }) => {
       const effect = this.findEffect({ can });
       if (effect === 'block') throw new Error(`Not signed: the rules of the user block ${can}.`);

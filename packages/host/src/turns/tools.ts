@@ -199,7 +199,7 @@ function toToolDefinition(
     run: async (input, call) => {
       const { id, signal } = call;
       const interrupt = createInterrupt(call);
-      const ucan = policy.restrictUcan(call);
+      const ucan = policy.restrictUcan(plugin.name, call);
       const context = { ...contexts.of(plugin), ucan, toolCallId: id, signal, interrupt };
       const shown = { toolName: name, args: input, status: 'isRunning' as const };
       return runTool(tool, input, context, (output) =>

@@ -34,7 +34,7 @@ interface TurnContextsDeps {
   readonly request: TurnRequest;
   readonly facts: TurnFacts;
   readonly store: Pick<Store, 'sessionState' | 'secrets' | 'blobs'>;
-  readonly ucan: TurnUcan;
+  readonly createUcan: (plugin: string) => TurnUcan;
   readonly llm: Llms;
   readonly emit: TurnEmit;
   readonly client: ClientCalls;
@@ -113,7 +113,7 @@ export class TurnContexts {
   }
 
   private make({ name: plugin, config, services }: LoadedPlugin): TurnContext {
-    const { facts, store, ucan, llm, emit, client, warn, logger, signal } = this.deps;
+    const { facts, store, createUcan, llm, emit, client, warn, logger, signal } = this.deps;
     const { did: owner } = facts.user;
     const { id: sessionId } = facts.session;
     return {
@@ -121,7 +121,7 @@ export class TurnContexts {
       state: this.state,
       config,
       services,
-      ucan,
+      ucan: createUcan(plugin),
       sessionState: store.sessionState.of({ owner, sessionId, plugin }),
       secrets: store.secrets.of({ owner, plugin }),
       blobs: store.blobs.of({ owner, plugin }),

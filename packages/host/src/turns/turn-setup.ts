@@ -123,9 +123,11 @@ export class TurnSetup {
 
   private createPolicy({ live, recorder, request }: TurnJob, rules: LiveRules): ToolPolicy {
     const { hooks, authority, access, settings } = this.deps;
-    const ucan = authority.turnUcan(request.caller, access.watchUses(live));
+    const { caller } = request;
+    const onUse = access.watchUses(live);
+    const createUcan = (plugin: string) => authority.turnUcan({ caller, plugin, onUse });
     const onRan = (call: RanCall) => recorder.recordCall(call);
-    return new ToolPolicy({ operator: settings.approvals, rules, hooks, ucan, onRan });
+    return new ToolPolicy({ operator: settings.approvals, rules, hooks, createUcan, onRan });
   }
 
   private async buildRequest(turn: Preparation): Promise<AgentRequest> {
@@ -184,7 +186,7 @@ export class TurnSetup {
       request,
       facts,
       store,
-      ucan: policy.restrictUcan(),
+      createUcan: (plugin: string) => policy.restrictUcan(plugin),
       llm: createLlms({ modelFor: models.get, meter: account, signal }),
       emit: createTurnEmit({ run, recorder: events, logger, checksEvents }),
       client: createClientCalls({ run, recorder, pendingCalls }),

@@ -17,6 +17,7 @@ import { files } from './0010-files.js';
 import { accessKeys } from './0011-access-keys.js';
 import { operators } from './0012-operators.js';
 import { embeddings } from './0013-embeddings.js';
+import { delegationUse } from './0016-delegation-use.js';
 
 /** The migrations of one schema, and the tables that record which of them are done. */
 export interface MigrationPlan {
@@ -43,6 +44,7 @@ export const hostSchema: MigrationPlan = {
     '0011-access-keys': accessKeys,
     '0012-operators': operators,
     '0013-embeddings': embeddings,
+    '0016-delegation-use': delegationUse,
   },
   table: DEFAULT_MIGRATION_TABLE,
   lockTable: DEFAULT_MIGRATION_LOCK_TABLE,

@@ -156,6 +156,7 @@ it('no query of the smaller stores scans a table or sorts', async () => {
     await delegations.put({ ...facts, raw: 'token' });
     await delegations.get(facts);
     await delegations.recordUse(facts);
+    await delegations.recordPlugins([{ ...facts, purpose: 'services', plugin: 'notes', at: 1 }]);
     await delegations.revoke(owner, 'bafy');
     await new RevocationStore(context).has('bafy');
     const claims = new SingleUseStore(context).of(owner);
