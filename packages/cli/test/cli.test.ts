@@ -84,10 +84,35 @@ describe('sibyl key', () => {
     expect((await sibyl(['key', 'show', '--json'], { env: own })).stdout).toContain(did);
   });
 
-  it('takes a mnemonic, in a folder that it makes', async () => {
+  it('exports the words of the chat page, and takes them back as people write them', async () => {
+    const own = { SIBYL_KEY_FILE: join(home, 'words') };
+    const { stdout: did } = await sibyl(['key'], { env: own });
+    const { stdout: words } = await sibyl(['key', 'export', '--words'], { env: own });
+    expect(words.split(' ')).toHaveLength(24);
+    await sibyl(['key', 'new'], { env: own });
+    const input = words
+      .split(' ')
+      .map((word, i) => `${i + 1}. ${word.toUpperCase()}`)
+      .join('\n');
+    expect((await sibyl(['key', 'import'], { env: own, input })).stdout).toBe(did);
+  });
+
+  it.each([
+    ['too few words', 'abandon '.repeat(12), '--wallet-mnemonic'],
+    ['an unknown word', `${'abandon '.repeat(23)}sibyl`, '"sibyl"'],
+    ['words with a wrong checksum', 'abandon '.repeat(24), 'two are swapped'],
+  ])('says what is wrong with %s, and keeps the key', async (_, input, expected) => {
+    const own = { SIBYL_KEY_FILE: join(home, 'kept') };
+    const { stdout: did } = await sibyl(['key'], { env: own });
+    const { code, stderr } = await sibyl(['key', 'import'], { env: own, input });
+    expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringContaining(expected) });
+    expect((await sibyl(['key'], { env: own })).stdout).toBe(did);
+  });
+
+  it('takes the mnemonic of a wallet, in a folder that it makes', async () => {
     const own = { XDG_CONFIG_HOME: join(home, 'settings') };
     const input = `${'abandon '.repeat(11)}about`;
-    const { stdout } = await sibyl(['key', 'import', '--mnemonic'], { env: own, input });
+    const { stdout } = await sibyl(['key', 'import', '--wallet-mnemonic'], { env: own, input });
     expect(stdout).toBe('did:key:z6MkpPcjwo4wP49VnvG7isXnqvFJyEqZ5JxSjohHxTT9Zr1c');
     expect(statSync(join(home, 'settings/sibyl')).mode & 0o777).toBe(0o700);
   });

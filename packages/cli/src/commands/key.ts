@@ -3,8 +3,15 @@ import { dirname } from 'node:path';
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
 import { text } from 'node:stream/consumers';
-import { openKeyFile, signerFromMnemonic, signerFromPrivateKey } from '@sibyl/client/node';
-import { exportPrivateKey, signerFromMnemonic as seedFromMnemonic } from '@sibyl/ucan';
+import { openKeyFile } from '@sibyl/client/node';
+import { parseWords, toWords, WORD_COUNT, type WordsError } from '@sibyl/client/words';
+import {
+  exportPrivateKey,
+  type Signer,
+  signerFromMnemonic,
+  signerFromPrivateKey,
+  signerFromSeed,
+} from '@sibyl/ucan';
 import { type Call, type Command, CommandError, findAction } from '../command.js';
 import { keyFile, openOracle } from '../environment.js';
 
@@ -12,14 +19,22 @@ import { keyFile, openOracle } from '../environment.js';
 export const key: Command = {
   name: 'key',
   summary: 'Show, make, import or export your key',
-  usage: ['[show]', 'new', 'import [--mnemonic]', 'export'],
+  usage: ['[show]', 'new', 'import [--wallet-mnemonic]', 'export [--words]'],
   details: [
     'The key is kept in SIBYL_KEY_FILE, else in ~/.config/sibyl/key, readable by you alone; it is made when first needed.',
     '"new" and "import" keep the key that was there beside it, with the time in its name.',
-    '"import" reads the key from the terminal or from standard input, never from the command line, which others can see.',
+    '"import" reads the key from the terminal or from standard input, never from the command line, which others can see: a private key, or the 24 words that the chat page shows.',
   ].join('\n'),
   options: {
-    mnemonic: { type: 'boolean', summary: 'With import: the words of a mnemonic instead of a key' },
+    words: {
+      type: 'boolean',
+      summary: 'With export: the 24 words that the chat page shows and accepts',
+    },
+    'wallet-mnemonic': {
+      type: 'boolean',
+      summary:
+        'With import: the mnemonic of a wallet, whose text is hashed; not the words of the page',
+    },
   },
   run(call) {
     const [action = 'show'] = call.args;
@@ -34,22 +49,51 @@ async function show({ output }: Call): Promise<number> {
   return 0;
 }
 
-async function exportKey({ output }: Call): Promise<number> {
+async function exportKey({ output, options }: Call): Promise<number> {
   const path = keyFile();
   const { did } = await openKeyFile(path);
-  const privateKey = (await readFile(path, 'utf8')).trim();
+  const signer = unwrap(signerFromPrivateKey(await readFile(path, 'utf8')));
   output.note('Keep this secret: anyone who has it can act as you.');
-  output.result({ did, privateKey }, privateKey);
+  if (options.words) {
+    const words = toWords(signer.exportSeed());
+    output.result({ did, words }, words.join(' '));
+  } else {
+    const privateKey = exportPrivateKey(signer);
+    output.result({ did, privateKey }, privateKey);
+  }
   return 0;
 }
 
 async function importKey(call: Call): Promise<number> {
-  const { mnemonic } = call.options;
-  const secret = await readSecret(mnemonic ? 'Mnemonic: ' : 'Private key: ');
+  const isWallet = Boolean(call.options['wallet-mnemonic']);
+  const secret = await readSecret(isWallet ? 'Mnemonic: ' : `Private key or ${WORD_COUNT} words: `);
   // Fails with a clear error before anything is replaced.
-  if (!mnemonic) signerFromPrivateKey(secret);
-  else signerFromMnemonic(secret);
-  return replace(call, mnemonic ? derivePrivateKey(secret) : secret);
+  const signer = isWallet ? unwrap(signerFromMnemonic(secret)) : parseKey(secret);
+  return replace(call, exportPrivateKey(signer));
+}
+
+/** Words are the key itself, as in the chat page. */
+function parseKey(text: string): Signer {
+  if (!/\s/.test(text)) return unwrap(signerFromPrivateKey(text));
+  const parsed = parseWords(text);
+  if ('seed' in parsed) return unwrap(signerFromSeed(parsed.seed));
+  throw new CommandError(describeWords(parsed));
+}
+
+function describeWords(error: WordsError): string {
+  switch (error.problem) {
+    case 'count':
+      return `A key has ${WORD_COUNT} words; these are ${error.count}. For the mnemonic of a wallet, add --wallet-mnemonic`;
+    case 'unknown':
+      return `"${error.word}" is not one of the words of a key: check its spelling`;
+    case 'checksum':
+      return 'These words do not belong together: one is wrong, or two are swapped';
+  }
+}
+
+function unwrap({ ok, error }: ReturnType<typeof signerFromSeed>): Signer {
+  if (ok) return ok;
+  throw new CommandError(`Invalid key: ${error.detail}`);
 }
 
 const actions = {
@@ -58,12 +102,6 @@ const actions = {
   import: importKey,
   export: exportKey,
 };
-
-function derivePrivateKey(mnemonic: string): string {
-  const { ok, error } = seedFromMnemonic(mnemonic);
-  if (error) throw new CommandError(error.detail);
-  return exportPrivateKey(ok);
-}
 
 /** Puts another key in place, a new one unless given; the old one stays beside it. */
 async function replace({ output }: Call, text: string | undefined): Promise<number> {

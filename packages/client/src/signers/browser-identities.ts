@@ -35,7 +35,10 @@ export async function createBrowserIdentity({ name }: { readonly name?: string }
   return add(await generateKey(), name);
 }
 
-/** Adds an identity from a backup; one that the browser has already stays as it is, but counts as backed up. */
+/**
+ * Adds an identity from a backup. One that the browser has already keeps its name and counts as backed up; a passkey that
+ * protected it is no longer needed.
+ */
 export async function importBrowserIdentity(
   seed: Uint8Array,
   { name }: { readonly name?: string } = {},
@@ -45,8 +48,10 @@ export async function importBrowserIdentity(
   const privateKey = await importSeed(seed, 'sealed');
   const createdAt = Date.now();
   const added = await add({ privateKey, publicKey, backup, createdAt }, name);
-  await confirmBrowserBackup(added.did);
-  return { ...added, backedUpAt: Date.now() };
+  const backedUpAt = Date.now();
+  // The user has the key itself, and may have lost the passkey.
+  await change(added.did, ({ lock: _, ...key }) => ({ ...key, privateKey, backup, backedUpAt }));
+  return { ...added, backedUpAt, isProtected: false, canBackUp: true };
 }
 
 /** Puts an identity in use from the next `openBrowserSigner` on. */

@@ -7,9 +7,9 @@ import {
   openBrowserSigner,
 } from '@sibyl/client';
 import { OracleProvider } from '@sibyl/client/react';
-import { type ReactNode, useEffect, useState } from 'react';
+import { type ComponentType, type ReactNode, useEffect, useState } from 'react';
 import { Outbox } from '../chat/outbox.js';
-import { t, useLanguage } from '../i18n/i18n.js';
+import { loadArea, t, useLanguage } from '../i18n/i18n.js';
 import { takeDeviceKey } from '../settings/identity/device-link.js';
 import { Page } from './page.js';
 import { PageContext, type PageSettings } from './page-context.js';
@@ -23,8 +23,22 @@ interface OpenedPage {
   readonly outbox: Outbox;
 }
 
-async function open(invitation: string | undefined): Promise<OpenedPage> {
+/** A key that waits for its passkey. */
+interface LockedKey {
+  readonly signer: BrowserSigner;
+  readonly onUnlocked: () => void;
+  readonly Screen: ComponentType<{
+    readonly signer: BrowserSigner;
+    readonly onUnlocked: () => void;
+  }>;
+}
+
+async function open(
+  invitation: string | undefined,
+  unlock: (signer: BrowserSigner) => Promise<void>,
+): Promise<OpenedPage> {
   const signer = await openBrowserSigner();
+  if (signer.isLocked) await unlock(signer);
   const settings = await loadPageSettings();
   const matrix = await loadMatrixSession(settings.matrixBaseUrl);
   const client = createOracleClient({ url: getOracleUrl(), signer, ...(matrix && { matrix }) });
@@ -41,9 +55,18 @@ takeDeviceKey();
 export function Start() {
   const [ready, setReady] = useState<OpenedPage>();
   const [error, setError] = useState<string>();
+  const [locked, setLocked] = useState<LockedKey>();
   const language = useLanguage();
   useEffect(() => {
-    open(invitation).then(setReady, (cause: Error) => setError(cause.message));
+    const unlock = async (signer: BrowserSigner) => {
+      const [{ UnlockScreen: Screen }] = await Promise.all([
+        import('../settings/identity/unlock-screen.js'),
+        loadArea('settings'),
+      ]);
+      await new Promise<void>((onUnlocked) => setLocked({ signer, onUnlocked, Screen }));
+      setLocked(undefined);
+    };
+    open(invitation, unlock).then(setReady, (cause: Error) => setError(cause.message));
   }, []);
   if (error) {
     return (
@@ -53,6 +76,7 @@ export function Start() {
       </Blank>
     );
   }
+  if (locked) return <locked.Screen {...locked} />;
   if (!ready) return <main className="blank" aria-busy="true" aria-label={t('chat.loading')} />;
   const { client, accessError, ...rest } = ready;
   if (accessError) return <AccessDenied error={accessError} did={rest.signer.did} />;

@@ -1,50 +1,188 @@
-import type { Attachment, MatrixSession } from '@sibyl/client';
-import { type FormEvent, useState } from 'react';
+import type { Attachment, MatrixLink, MatrixSession } from '@sibyl/client';
+import { useOracle, useResource } from '@sibyl/client/react';
+import { type FormEvent, useCallback, useState } from 'react';
+import { formatDate } from '../i18n/format.js';
+import { t } from '../i18n/i18n.js';
 import { usePage } from '../page/page-context.js';
+import { Failure, PageHead, Section, ShownOnce, useAction } from '../settings/parts.js';
+import { Icon } from '../ui/icon.js';
 
-/** Stores an access token for the oracle's homeserver, which attachments need. */
+/** Matrix: the account through which files are sent, and accounts that the oracle answers as the user. */
 export function MatrixPanel() {
-  const { settings } = usePage();
-  const [token, setToken] = useState('');
-  const isSignedIn = readMatrixSession(settings.matrixBaseUrl) !== undefined;
-  const save = (event: FormEvent) => {
-    event.preventDefault();
-    storeMatrixToken(token.trim());
-    location.reload();
-  };
-  const remove = () => {
-    storeMatrixToken(undefined);
-    location.reload();
-  };
+  const { settings, card } = usePage();
   return (
     <>
-      <p>
-        Files are uploaded to your account at <code>{settings.matrixBaseUrl}</code>. The access
-        token is stored in this tab and sent with your messages, so that the oracle can read your
-        files.
-      </p>
-      {isSignedIn ? (
-        <button type="button" onClick={remove}>
-          Remove token
-        </button>
-      ) : (
-        <form className="fields" onSubmit={save}>
-          <label>
-            Access token
-            <input
-              required
-              type="password"
-              autoComplete="off"
-              value={token}
-              onChange={({ target }) => setToken(target.value)}
-            />
-          </label>
-          <button type="submit" className="primary">
-            Save token
-          </button>
-        </form>
-      )}
+      <PageHead
+        title={t('chat.nav.matrix')}
+        lede={t('settings.matrix.lede', { name: card.name })}
+      />
+      <Section title={t('settings.matrix.files')}>
+        <TokenForm homeServer={settings.matrixBaseUrl} />
+      </Section>
+      <Accounts />
     </>
+  );
+}
+
+function TokenForm({ homeServer }: { readonly homeServer: string | undefined }) {
+  const [token, setToken] = useState('');
+  const store = (accessToken: string | undefined) => {
+    storeMatrixToken(accessToken);
+    location.reload();
+  };
+  const save = (event: FormEvent) => {
+    event.preventDefault();
+    store(token.trim());
+  };
+  if (readMatrixSession(homeServer)) {
+    return (
+      <div className="card rows">
+        <div className="row row-wrap">
+          <Icon name="check" />
+          <div className="grow">
+            <b>{t('settings.matrix.connected')}</b>
+            <div className="small quiet">
+              <code dir="ltr">{homeServer}</code>
+            </div>
+          </div>
+          <button type="button" className="btn btn-s" onClick={() => store(undefined)}>
+            {t('settings.matrix.disconnect')}
+          </button>
+        </div>
+      </div>
+    );
+  }
+  return (
+    <form className="card card-pad stack" onSubmit={save}>
+      <p className="quiet">{t('settings.matrix.files.text', { server: homeServer ?? '' })}</p>
+      <label className="field">
+        <span>{t('settings.matrix.token')}</span>
+        <input
+          className="input"
+          required
+          type="password"
+          dir="ltr"
+          autoComplete="off"
+          value={token}
+          onChange={({ target }) => setToken(target.value)}
+        />
+      </label>
+      <div className="actions">
+        <button type="submit" className="btn btn-primary">
+          {t('settings.matrix.connect')}
+        </button>
+      </div>
+    </form>
+  );
+}
+
+/** Accounts that the oracle answers as the user, where it takes part in rooms. */
+function Accounts() {
+  const { matrix } = useOracle();
+  const { card } = usePage();
+  const [userId, setUserId] = useState('');
+  const [created, setCreated] = useState<MatrixLink>();
+  const { isBusy, error: failed, run } = useAction();
+  const load = useCallback((signal: AbortSignal) => matrix.list({ signal }), [matrix]);
+  const { value, error, refresh } = useResource(load);
+  if (error?.status === 404 || error?.status === 403) return null;
+  const link = (event: FormEvent) => {
+    event.preventDefault();
+    void run(async () => {
+      setCreated(await matrix.link(userId.trim()));
+      setUserId('');
+      await refresh();
+    });
+  };
+  return (
+    <Section
+      title={t('settings.matrix.accounts')}
+      hint={t('settings.matrix.accounts.hint', { name: card.name })}
+    >
+      <Failure error={error} onRetry={refresh} />
+      {created?.code && (
+        <ShownOnce
+          text={t('settings.matrix.send', {
+            account: created.userId,
+            oracle: created.oracleUserId ?? card.name,
+          })}
+          values={[[created.code, t('settings.matrix.copy')]]}
+          onClose={() => setCreated(undefined)}
+        />
+      )}
+      {value && value.length > 0 && (
+        <ul className="card rows">
+          {value.map((each) => (
+            <AccountRow key={each.userId} link={each} onChange={refresh} />
+          ))}
+        </ul>
+      )}
+      <form className="card card-pad stack" onSubmit={link}>
+        <label className="field">
+          <span>{t('settings.matrix.account')}</span>
+          <input
+            className="input"
+            required
+            dir="ltr"
+            autoComplete="off"
+            autoCapitalize="none"
+            placeholder="@alice:example.org"
+            pattern="@[^\s:]+:[^\s\/]+"
+            value={userId}
+            onChange={({ target }) => setUserId(target.value)}
+          />
+        </label>
+        <Failure error={failed} />
+        <div className="actions">
+          <button type="submit" className="btn" disabled={isBusy}>
+            {t('settings.matrix.link')}
+          </button>
+        </div>
+      </form>
+    </Section>
+  );
+}
+
+interface AccountRowProps {
+  readonly link: MatrixLink;
+  readonly onChange: () => Promise<void>;
+}
+
+function AccountRow({ link, onChange }: AccountRowProps) {
+  const { matrix } = useOracle();
+  const { isBusy, error, run } = useAction();
+  const { userId, status, expiration } = link;
+  return (
+    <li className="row-wrap">
+      <Icon name="chat" />
+      <div className="grow">
+        <b dir="ltr">{userId}</b>
+        <div className="small quiet">
+          {t(status === 'linked' ? 'settings.matrix.linked' : 'settings.matrix.pending')}
+          {expiration !== undefined &&
+            ` · ${t('settings.granted.until', { date: formatDate(expiration * 1000) })}`}
+        </div>
+      </div>
+      <button
+        type="button"
+        className="btn btn-s"
+        disabled={isBusy}
+        aria-label={t('settings.granted.revoke.label', { title: userId })}
+        onClick={() =>
+          void run(async () => {
+            await matrix.unlink(userId);
+            await onChange();
+          })
+        }
+      >
+        {t('settings.granted.revoke')}
+      </button>
+      {error && (
+        <div className="row-below">
+          <Failure error={error} />
+        </div>
+      )}
+    </li>
   );
 }
 

@@ -29,7 +29,7 @@ export function ActivityScreen() {
   return (
     <>
       <PageHead
-        title={t('settings.activity.title')}
+        title={t('chat.nav.activity')}
         lede={t('settings.activity.lede', { name: card.name })}
       >
         <select

@@ -12,10 +12,7 @@ export function DataScreen() {
   const { card } = usePage();
   return (
     <>
-      <PageHead
-        title={t('settings.data.title')}
-        lede={t('settings.data.lede', { name: card.name })}
-      />
+      <PageHead title={t('chat.nav.data')} lede={t('settings.data.lede', { name: card.name })} />
       <section className="card rows">
         <Export />
         <Import />

@@ -33,10 +33,7 @@ export function FilesScreen() {
   const files = value?.files ?? [];
   return (
     <>
-      <PageHead
-        title={t('settings.files.title')}
-        lede={t('settings.files.lede', { name: card.name })}
-      >
+      <PageHead title={t('chat.nav.files')} lede={t('settings.files.lede', { name: card.name })}>
         <Upload onUploaded={refresh} />
       </PageHead>
       <Failure error={error} onRetry={refresh} />
@@ -113,7 +110,7 @@ function FileTable({ files, onChange }: FileTableProps) {
   return (
     <div className="block">
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable by keyboard. */}
-      <section className="table-wrap" tabIndex={0} aria-label={t('settings.files.title')}>
+      <section className="table-wrap" tabIndex={0} aria-label={t('chat.nav.files')}>
         <table className="table">
           <thead>
             <tr>
@@ -137,7 +134,7 @@ function FileTable({ files, onChange }: FileTableProps) {
         <Confirm
           title={t('settings.files.delete.title', { name: removed.name })}
           text={t('settings.files.delete.text')}
-          confirm={t('settings.files.delete')}
+          confirm={t('chat.delete')}
           onClose={() => setRemoved(undefined)}
           onConfirm={async () => {
             await routes.delete(removed.fileId);
@@ -175,7 +172,7 @@ function FileRow({ file, onRemove }: { readonly file: FileInfo; readonly onRemov
           label={t('settings.moreFor', { name: file.name })}
           groups={[
             [{ label: t('settings.files.download'), icon: 'save', run: () => void download() }],
-            [{ label: t('settings.files.delete'), icon: 'trash', isDanger: true, run: onRemove }],
+            [{ label: t('chat.delete'), icon: 'trash', isDanger: true, run: onRemove }],
           ]}
         >
           <Icon name="more" />

@@ -214,7 +214,7 @@ function FactForm({ text: initial, onSave, onCancel }: FactFormProps) {
           {t('settings.save')}
         </button>
         <button type="button" className="btn btn-quiet btn-s" onClick={onCancel}>
-          {t('settings.cancel')}
+          {t('chat.cancel')}
         </button>
       </div>
     </form>

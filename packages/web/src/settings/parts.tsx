@@ -1,6 +1,8 @@
+import { OracleClientError } from '@sibyl/client';
 import { type ReactNode, useCallback, useState } from 'react';
 import './settings-screens.css';
-import { t } from '../i18n/i18n.js';
+import { type TextKey, t } from '../i18n/i18n.js';
+import { CopyButton } from '../ui/copy-button.js';
 import { Dialog } from '../ui/dialog.js';
 import { Icon, type IconName } from '../ui/icon.js';
 
@@ -86,20 +88,40 @@ export function Failure({ error, onRetry }: FailureProps) {
   if (!error) return null;
   return (
     <Notice kind="fault">
-      <p>{t('settings.failed')}</p>
-      <p className="small quiet" dir="auto">
-        {error.message}
-      </p>
+      <FailureText error={error} />
       {onRetry && (
         <div className="actions">
           <button type="button" className="btn btn-s" onClick={() => void onRetry()}>
-            {t('settings.retry')}
+            {t('chat.tryAgain')}
           </button>
         </div>
       )}
     </Notice>
   );
 }
+
+function FailureText({ error }: { readonly error: Error }) {
+  const known = error instanceof OracleClientError ? failureTexts[error.code] : undefined;
+  if (known) return <p>{t(known)}</p>;
+  return (
+    <>
+      <p>{t('settings.failed')}</p>
+      <p className="small quiet" dir="auto">
+        {error.message}
+      </p>
+    </>
+  );
+}
+
+/** Errors that the page explains itself, in the language of the user. */
+const failureTexts: Readonly<Record<string, TextKey | undefined>> = {
+  network_error: 'settings.failed.network',
+  connection_lost: 'settings.failed.network',
+  rate_limited: 'settings.failed.busy',
+  key_locked: 'settings.unlock.declined',
+  key_passphrase_wrong: 'settings.add.wrongPassphrase',
+  key_invalid: 'settings.add.invalid',
+};
 
 export interface Action {
   readonly isBusy: boolean;
@@ -126,6 +148,60 @@ export function useAction(): Action {
     }
   }, []);
   return { isBusy, error, run };
+}
+
+interface SwitchProps {
+  readonly label: string;
+  /** The id of an element that explains it. */
+  readonly describedBy?: string;
+  readonly isOn: boolean;
+  readonly isDisabled?: boolean;
+  readonly onChange: (isOn: boolean) => void;
+}
+
+export function Switch({ label, describedBy, isOn, isDisabled, onChange }: SwitchProps) {
+  return (
+    <input
+      className="switch"
+      type="checkbox"
+      // biome-ignore lint/a11y/useAriaPropsForRole: a checkbox has the state itself.
+      role="switch"
+      aria-label={label}
+      aria-describedby={describedBy}
+      checked={isOn}
+      disabled={isDisabled}
+      onChange={({ target }) => onChange(target.checked)}
+    />
+  );
+}
+
+interface ShownOnceProps {
+  readonly text: string;
+  /** Each value, and the label of the button that copies it. */
+  readonly values: readonly (readonly [string, string])[];
+  readonly onClose: () => void;
+}
+
+/** Secrets that the server does not show again. */
+export function ShownOnce({ text, values, onClose }: ShownOnceProps) {
+  return (
+    <Notice kind="warning" icon="key">
+      <p className="strong">{text}</p>
+      {values.map(([value, label]) => (
+        <p key={label} className="line">
+          <code dir="ltr" className="break secret" data-testid="shown-once">
+            {value}
+          </code>
+          <CopyButton text={value} label={label} />
+        </p>
+      ))}
+      <div className="actions">
+        <button type="button" className="btn btn-s" onClick={onClose}>
+          {t('settings.stored')}
+        </button>
+      </div>
+    </Notice>
+  );
 }
 
 interface ConfirmProps {
@@ -161,7 +237,7 @@ export function Confirm({ title, text, confirm, onConfirm, onClose, ...rest }: C
             {confirm}
           </button>
           <button type="button" className="btn btn-quiet" disabled={isBusy} onClick={onClose}>
-            {t('settings.cancel')}
+            {t('chat.cancel')}
           </button>
         </div>
       </div>

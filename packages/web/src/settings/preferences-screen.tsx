@@ -67,7 +67,7 @@ export function PreferencesScreen() {
   const name = card.name;
   return (
     <>
-      <PageHead title={t('settings.prefs.title')} lede={t('settings.prefs.lede', { name })} />
+      <PageHead title={t('chat.nav.preferences')} lede={t('settings.prefs.lede', { name })} />
       <Section title={t('settings.prefs.page')}>
         <PageLanguage />
       </Section>
@@ -150,7 +150,7 @@ function PreferencesForm({ stored, onSaved }: PreferencesFormProps) {
         </button>
         {changed.length > 0 && (
           <button type="button" className="btn btn-quiet" onClick={() => setTexts({})}>
-            {t('settings.undo')}
+            {t('chat.undo')}
           </button>
         )}
       </div>

@@ -1,7 +1,6 @@
 import { type ComponentType, useEffect, useState } from 'react';
 import { loadArea, t } from '../i18n/i18n.js';
 import { type SettingsScreen, screens } from './screens.js';
-import '../styles/panels.css';
 
 const findScreen = (id: string): SettingsScreen | undefined =>
   screens.find((each) => each.id === id);

@@ -15,7 +15,7 @@ export function UsageScreen() {
   const { value, error, refresh } = useResource(load);
   return (
     <>
-      <PageHead title={t('settings.usage.title')} lede={t('settings.usage.lede')}>
+      <PageHead title={t('chat.nav.usage')} lede={t('settings.usage.lede')}>
         <select
           className="input"
           aria-label={t('settings.usage.period')}

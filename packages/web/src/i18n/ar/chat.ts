@@ -35,7 +35,7 @@ export const chat = {
   noScreen: 'لا توجد هذه الشاشة في هذا الأوراكل.',
   'nav.approvals': 'الموافقات',
   'nav.files': 'الملفات',
-  'nav.schedules': 'الجداول الزمنية',
+  'nav.schedules': 'المهام المجدولة',
   'nav.permissions': 'الأذونات',
   'nav.rules': 'القواعد',
   'nav.accessKeys': 'مفاتيح الوصول',

@@ -1,23 +1,20 @@
 /** Texts of the settings screens. */
 export const settings = {
   failed: 'Das hat nicht geklappt. Es ging nichts verloren.',
-  retry: 'Erneut versuchen',
-  cancel: 'Abbrechen',
+  'failed.network':
+    'Der Server ist nicht erreichbar. Nichts ging verloren. Versuchen Sie es erneut, sobald Sie online sind.',
+  'failed.busy':
+    'Das war zu schnell für dieses Orakel. Nichts ging verloren. Versuchen Sie es in einer Minute erneut.',
   save: 'Speichern',
   saved: 'Gespeichert',
-  edit: 'Bearbeiten',
-  undo: 'Rückgängig',
-  rename: 'Umbenennen',
   more: 'Mehr anzeigen',
   moreFor: 'Mehr zu {name}',
   optional: '(optional)',
-  technical: 'Technische Details',
   actions: 'Aktionen',
   conversation: 'Unterhaltung',
   stored: 'Ich habe es gesichert',
   validFor: 'Gültig',
   forDays: { one: '{count} Tag lang', other: '{count} Tage lang' },
-  'key.title': 'Ihr Schlüssel',
   'key.lede':
     'Ihr Schlüssel ist eine geheime Zahl, die dieser Browser für Sie erzeugt hat; er ersetzt Konto und Passwort. Wer ihn hat, kann Ihre Unterhaltungen lesen und in Ihrem Namen handeln, und niemand kann ihn zurücksetzen: Bewahren Sie eine Sicherung auf.',
   'key.identities': 'Identitäten in diesem Browser',
@@ -58,6 +55,14 @@ export const settings = {
     'Passkeys brauchen einen Domainnamen. Diese Seite wurde über ihre Nummer geöffnet.',
   'passkey.backup':
     'Sichern Sie zuerst Ihren Schlüssel: Mit einem verlorenen Passkey wäre auch er verloren.',
+  'unlock.title': '„{name}“ entsperren',
+  'unlock.text':
+    'Ein Passkey schützt Ihren Schlüssel in diesem Browser. Bestätigen Sie ihn mit Fingerabdruck, Gesicht oder PIN, um fortzufahren. Ihre Unterhaltungen und Entwürfe sind sicher.',
+  'unlock.button': 'Entsperren',
+  'unlock.busy': 'Warten auf Ihren Passkey…',
+  'unlock.declined':
+    'Der Passkey wurde nicht bestätigt. Nichts ging verloren. Versuchen Sie es erneut.',
+  'unlock.lost': 'Ich habe den Passkey nicht…',
   'reminder.label': 'Erinnerung an die Sicherung',
   'reminder.text':
     'Ihr Schlüssel existiert nur in diesem Browser. Wenn Sie Websitedaten löschen, ist er weg und mit ihm Ihr Zugang.',
@@ -125,7 +130,6 @@ export const settings = {
   'leave.stay': 'Sicherung abschließen',
   'leave.leave': 'Ohne Sicherung verlassen',
   'add.title': 'Identität hinzufügen',
-  'add.file': 'Geschützte Datei',
   'add.file.hint': 'Aus einer Sicherung.',
   'add.words': '24 Wörter',
   'add.words.hint': 'Vom Papier, oder ein Schlüssel der Kommandozeile.',
@@ -145,6 +149,10 @@ export const settings = {
   },
   'add.unknownWord': '„{word}“ gehört nicht zu den möglichen Wörtern. Prüfen Sie die Schreibweise.',
   'add.checksum': 'Ein Wort ist falsch, oder zwei sind vertauscht.',
+  'add.wrongPassphrase':
+    'Diese Passphrase öffnet die Datei nicht. Prüfen Sie sie und versuchen Sie es erneut.',
+  'add.invalid':
+    'Das ist weder ein Schlüssel noch eine Sicherung davon, oder die Daten sind beschädigt.',
   'add.name': 'Name',
   'add.name.hint': 'Nur Sie sehen diesen Namen.',
   'add.submit': 'Diesem Browser hinzufügen',
@@ -189,6 +197,7 @@ export const settings = {
   'granted.usedBy': 'Zuletzt benutzt {when} von {plugin}',
   'granted.extend': { one: 'Um {count} Tag verlängern', other: 'Um {count} Tage verlängern' },
   'granted.schedule': '„{name}“ in Ihrem Namen ausführen',
+  'granted.matrix': '{account} in Matrix in Ihrem Namen antworten',
   'granted.use': '„{can}“ benutzen',
   'granted.everything': 'Alles in Ihrem Namen',
   'granted.tooWide': 'Sehr weit',
@@ -264,7 +273,6 @@ export const settings = {
   'receipt.invalid': 'Unterschrift ungültig',
   'receipt.elsewhere':
     'Das Orakel hat genau diese Entscheidung unterschrieben. Auch Ihre eigene Unterschrift kann jeder ohne diese Seite prüfen: sibyl receipts verify',
-  'activity.title': 'Aktivität',
   'activity.lede':
     'Alles, was {name} in Ihrem Namen getan oder gefragt hat. Nur Sie und der Betreiber sehen es.',
   'activity.show': 'Zeigen',
@@ -305,7 +313,6 @@ export const settings = {
   'memory.byYou': 'Von Ihnen hinzugefügt',
   'memory.edit': 'Bearbeiten: {fact}',
   'memory.forget': 'Vergessen: {fact}',
-  'prefs.title': 'Einstellungen',
   'prefs.lede': 'Die Sprache dieser Seite, und wie {name} Ihnen antwortet.',
   'prefs.page': 'Diese Seite',
   'prefs.pageLanguage': 'Sprache dieser Seite',
@@ -334,7 +341,6 @@ export const settings = {
   'prefs.custom': 'Sonst noch etwas',
   'prefs.custom.hint': 'In Ihren eigenen Worten, bis zu 2.000 Zeichen.',
   'prefs.unset': 'Keine Vorgabe',
-  'usage.title': 'Verbrauch',
   'usage.lede': 'Was Ihre Unterhaltungen verbraucht haben, nach Tag und Unterhaltung.',
   'usage.period': 'Zeitraum',
   'usage.days': { one: 'Letzter Tag', other: 'Letzte {count} Tage' },
@@ -355,7 +361,6 @@ export const settings = {
   'usage.deleted': 'Gelöschte Unterhaltung',
   'usage.none': 'Noch nichts verbraucht',
   'usage.none.hint': 'Nach Ihrer ersten Antwort erscheinen hier Zahlen.',
-  'schedules.title': 'Zeitpläne',
   'schedules.lede':
     'Aufgaben, die {name} zu festen Zeiten für Sie erledigt. Jede endet mit ihrer Erlaubnis.',
   'schedules.unavailable': 'Dieses Orakel hat keine Zeitpläne.',
@@ -376,12 +381,10 @@ export const settings = {
   'schedules.missed': 'Falls verpasst',
   'schedules.catchUp': 'Einmal nachholen',
   'schedules.skip': 'Auslassen',
-  'schedules.create': 'Unterschreiben und anlegen',
   'schedules.dailyAt': 'Jeden Tag um {time}',
   'schedules.weekdaysAt': 'Montag bis Freitag um {time}',
   'schedules.weeklyAt': '{day} um {time}',
   'schedules.onceAt': 'Einmal, {when}',
-  'schedules.onWebhook': 'Wenn ein anderes Programm aufruft',
   'schedules.next': 'nächstes Mal: {when}',
   'schedules.until': 'Erlaubnis bis {date}',
   'schedules.paused': 'ausgeschaltet',
@@ -396,7 +399,6 @@ export const settings = {
   'schedules.run': 'Jetzt ausführen',
   'schedules.runs': 'Frühere Läufe ein- oder ausblenden',
   'schedules.open': 'Unterhaltung öffnen',
-  'schedules.delete': 'Löschen',
   'schedules.delete.title': '„{name}“ löschen?',
   'schedules.delete.text': 'Der Zeitplan läuft nicht mehr. Seine Unterhaltung bleibt.',
   'schedules.secret':
@@ -411,7 +413,6 @@ export const settings = {
   'run.interrupted': 'unterbrochen',
   'run.skipped': 'ausgelassen',
   'run.none': 'Noch keine Läufe.',
-  'files.title': 'Dateien',
   'files.lede':
     'Ihre angehängten Dateien. {name} kann sie in jeder Unterhaltung durchsuchen und zitieren.',
   'files.upload': 'Hochladen',
@@ -429,10 +430,8 @@ export const settings = {
   'files.failed': 'Nicht lesbar',
   'files.download': 'Herunterladen',
   'files.downloadFailed': 'Die Datei konnte nicht heruntergeladen werden. Versuchen Sie es erneut.',
-  'files.delete': 'Löschen',
   'files.delete.title': '„{name}“ löschen?',
   'files.delete.text': 'Die Datei und alles, was aus ihr gelernt wurde, werden entfernt.',
-  'data.title': 'Ihre Daten',
   'data.lede':
     'Alles, was {name} über Sie speichert. Sie können es mitnehmen, herbringen oder löschen.',
   'data.export': 'Alles herunterladen',
@@ -467,4 +466,23 @@ export const settings = {
   'data.kept': 'Der Betreiber muss aufbewahren:',
   'data.keptRows': { one: '{count} Eintrag:', other: '{count} Einträge:' },
   'data.startAgain': 'Neu beginnen',
+
+  'matrix.lede': 'Matrix ist ein Netzwerk für Chats. Hier verbinden Sie Ihr Konto mit {name}.',
+  'matrix.files': 'Dateien über Ihr Konto',
+  'matrix.files.text':
+    'Dateien, die Sie anhängen, werden in Ihr Konto bei {server} hochgeladen. Dieser Tab behält das Zugriffstoken, bis Sie ihn schließen, und sendet es mit Ihren Nachrichten, damit das Orakel Ihre Dateien lesen kann.',
+  'matrix.token': 'Zugriffstoken',
+  'matrix.connect': 'Verbinden',
+  'matrix.connected': 'Verbunden, bis Sie diesen Tab schließen',
+  'matrix.disconnect': 'Trennen',
+  'matrix.accounts': 'Konten, die Ihnen gehören',
+  'matrix.accounts.hint':
+    '{name} beantwortet Nachrichten dieser Konten wie Ihre hier, mit Ihren Unterhaltungen und Regeln. Alle in einem Raum sehen die Antworten.',
+  'matrix.account': 'Ihr Matrix-Konto',
+  'matrix.link': 'Signieren und verknüpfen',
+  'matrix.send':
+    'Senden Sie dies innerhalb von 15 Minuten von {account} an {oracle}, in einem beliebigen Raum:',
+  'matrix.copy': 'Code kopieren',
+  'matrix.linked': 'Verknüpft',
+  'matrix.pending': 'Wartet auf den Code',
 } as const;

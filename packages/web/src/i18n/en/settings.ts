@@ -2,17 +2,13 @@
 export const settings = {
   // Used by several screens
   failed: 'That didn’t work. Nothing was lost.',
-  retry: 'Try again',
-  cancel: 'Cancel',
+  'failed.network': 'Can’t reach the server. Nothing was lost. Try again once you are online.',
+  'failed.busy': 'That was too fast for this oracle. Nothing was lost. Try again in a minute.',
   save: 'Save',
   saved: 'Saved',
-  edit: 'Edit',
-  undo: 'Undo',
-  rename: 'Rename',
   more: 'Show more',
   moreFor: 'More for {name}',
   optional: '(optional)',
-  technical: 'Technical details',
   actions: 'Actions',
   conversation: 'Conversation',
   stored: 'I stored it',
@@ -20,7 +16,6 @@ export const settings = {
   forDays: { one: 'For {count} day', other: 'For {count} days' },
 
   // Your key
-  'key.title': 'Your key',
   'key.lede':
     'Your key is a secret number that this browser made for you, and it replaces an account and password. Anyone who has it can read your conversations and act as you, and it can’t be reset, so keep a backup.',
   'key.identities': 'Identities in this browser',
@@ -57,6 +52,13 @@ export const settings = {
   'passkey.browser': 'This browser does not support passkeys.',
   'passkey.address': 'Passkeys need a domain name. This page was opened by its number.',
   'passkey.backup': 'Back up your key first: a lost passkey would take the key with it.',
+  'unlock.title': 'Unlock “{name}”',
+  'unlock.text':
+    'A passkey protects your key in this browser. Confirm it with your fingerprint, face or PIN to go on. Your conversations and drafts are safe.',
+  'unlock.button': 'Unlock',
+  'unlock.busy': 'Waiting for your passkey…',
+  'unlock.declined': 'The passkey wasn’t confirmed. Nothing was lost. Try again.',
+  'unlock.lost': 'I don’t have the passkey…',
   'reminder.label': 'Backup reminder',
   'reminder.text':
     'Your key exists only in this browser. If you clear site data, it is gone and so is your access.',
@@ -127,7 +129,6 @@ export const settings = {
 
   // Add an identity
   'add.title': 'Add an identity',
-  'add.file': 'Protected file',
   'add.file.hint': 'From a backup.',
   'add.words': '24 words',
   'add.words.hint': 'From paper, or a key of the command line.',
@@ -146,6 +147,8 @@ export const settings = {
   },
   'add.unknownWord': '“{word}” is not one of the possible words. Check its spelling.',
   'add.checksum': 'One of the words is wrong, or two are swapped.',
+  'add.wrongPassphrase': 'The passphrase doesn’t open this file. Check it and try again.',
+  'add.invalid': 'This is not a key or a backup of one, or it is damaged.',
   'add.name': 'Name',
   'add.name.hint': 'Only you see this name.',
   'add.submit': 'Add to this browser',
@@ -191,6 +194,7 @@ export const settings = {
   'granted.usedBy': 'Last used {when} by {plugin}',
   'granted.extend': { one: 'Extend by {count} day', other: 'Extend by {count} days' },
   'granted.schedule': 'Run “{name}” as you',
+  'granted.matrix': 'Answer {account} in Matrix as you',
   'granted.use': 'Use “{can}”',
   'granted.everything': 'Everything in your name',
   'granted.tooWide': 'Very wide',
@@ -268,7 +272,6 @@ export const settings = {
     'The oracle signed exactly this decision. Anyone can check your own signature too, without this page: sibyl receipts verify',
 
   // Activity
-  'activity.title': 'Activity',
   'activity.lede':
     'Everything {name} did or asked for in your name. Only you and the operator can see it.',
   'activity.show': 'Show',
@@ -313,7 +316,6 @@ export const settings = {
   'memory.forget': 'Forget: {fact}',
 
   // Preferences
-  'prefs.title': 'Preferences',
   'prefs.lede': 'The language of this page, and how {name} answers you.',
   'prefs.page': 'This page',
   'prefs.pageLanguage': 'Language of this page',
@@ -344,7 +346,6 @@ export const settings = {
   'prefs.unset': 'No preference',
 
   // Usage
-  'usage.title': 'Usage',
   'usage.lede': 'What your conversations used, by day and by conversation.',
   'usage.period': 'Period',
   'usage.days': { one: 'Last {count} day', other: 'Last {count} days' },
@@ -367,7 +368,6 @@ export const settings = {
   'usage.none.hint': 'Numbers appear here after your first answer.',
 
   // Schedules
-  'schedules.title': 'Schedules',
   'schedules.lede':
     'Tasks that {name} does for you at set times. Each one stops when its permission ends.',
   'schedules.unavailable': 'This oracle has no schedules.',
@@ -387,12 +387,10 @@ export const settings = {
   'schedules.missed': 'If it was missed',
   'schedules.catchUp': 'Run once, later',
   'schedules.skip': 'Skip it',
-  'schedules.create': 'Sign and create',
   'schedules.dailyAt': 'Every day at {time}',
   'schedules.weekdaysAt': 'Monday to Friday at {time}',
   'schedules.weeklyAt': '{day} at {time}',
   'schedules.onceAt': 'Once, {when}',
-  'schedules.onWebhook': 'When another program calls',
   'schedules.next': 'next: {when}',
   'schedules.until': 'permission until {date}',
   'schedules.paused': 'switched off',
@@ -404,7 +402,6 @@ export const settings = {
   'schedules.run': 'Run now',
   'schedules.runs': 'Show or hide past runs',
   'schedules.open': 'Open its conversation',
-  'schedules.delete': 'Delete',
   'schedules.delete.title': 'Delete “{name}”?',
   'schedules.delete.text': 'It won’t run again. Its conversation stays.',
   'schedules.secret': 'Copy the address and the secret now. The secret is shown only once.',
@@ -420,7 +417,6 @@ export const settings = {
   'run.none': 'No runs yet.',
 
   // Files
-  'files.title': 'Files',
   'files.lede': 'Files you attached. {name} can search and quote them in any conversation.',
   'files.upload': 'Upload',
   'files.uploading': 'Uploading…',
@@ -437,12 +433,10 @@ export const settings = {
   'files.failed': 'Couldn’t be read',
   'files.download': 'Download',
   'files.downloadFailed': 'The file could not be downloaded. Try again.',
-  'files.delete': 'Delete',
   'files.delete.title': 'Delete “{name}”?',
   'files.delete.text': 'The file and everything that was learned from it are removed.',
 
   // Your data
-  'data.title': 'Your data',
   'data.lede': 'Everything that {name} stores about you. It is yours to export, import or erase.',
   'data.export': 'Download everything',
   'data.export.hint': 'Conversations, files, memory and receipts as one file.',
@@ -470,4 +464,23 @@ export const settings = {
   'data.kept': 'The operator has to keep:',
   'data.keptRows': { one: '{count} record:', other: '{count} records:' },
   'data.startAgain': 'Start again',
+
+  // Matrix
+  'matrix.lede': 'Matrix is a network for chats. Here you connect your account to {name}.',
+  'matrix.files': 'Files through your account',
+  'matrix.files.text':
+    'Files that you attach are uploaded to your account at {server}. This tab keeps the access token until you close it and sends it with your messages, so that the oracle can read your files.',
+  'matrix.token': 'Access token',
+  'matrix.connect': 'Connect',
+  'matrix.connected': 'Connected until you close this tab',
+  'matrix.disconnect': 'Disconnect',
+  'matrix.accounts': 'Accounts that are you',
+  'matrix.accounts.hint':
+    '{name} answers messages of these accounts as it answers you here, with your conversations and rules. Everyone in a room sees the answers.',
+  'matrix.account': 'Your Matrix account',
+  'matrix.link': 'Sign and link',
+  'matrix.send': 'Send this from {account} to {oracle} within 15 minutes, in any room:',
+  'matrix.copy': 'Copy the code',
+  'matrix.linked': 'Linked',
+  'matrix.pending': 'Waiting for the code',
 } as const;

@@ -36,7 +36,7 @@ export const chat = {
   noScreen: 'Esta pantalla no existe en este oráculo.',
   'nav.approvals': 'Aprobaciones',
   'nav.files': 'Archivos',
-  'nav.schedules': 'Programaciones',
+  'nav.schedules': 'Tareas programadas',
   'nav.permissions': 'Permisos',
   'nav.rules': 'Reglas',
   'nav.accessKeys': 'Claves de acceso',

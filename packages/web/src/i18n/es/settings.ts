@@ -1,23 +1,20 @@
 /** Texts of the settings screens. */
 export const settings = {
   failed: 'No ha funcionado. No se ha perdido nada.',
-  retry: 'Reintentar',
-  cancel: 'Cancelar',
+  'failed.network':
+    'No se puede conectar con el servidor. No se ha perdido nada. Inténtalo de nuevo cuando tengas conexión.',
+  'failed.busy':
+    'Demasiado rápido para este oráculo. No se ha perdido nada. Inténtalo de nuevo dentro de un minuto.',
   save: 'Guardar',
   saved: 'Guardado',
-  edit: 'Editar',
-  undo: 'Deshacer',
-  rename: 'Cambiar nombre',
   more: 'Mostrar más',
   moreFor: 'Más sobre {name}',
   optional: '(opcional)',
-  technical: 'Detalles técnicos',
   actions: 'Acciones',
   conversation: 'Conversación',
   stored: 'Ya lo he guardado',
   validFor: 'Validez',
   forDays: { one: 'Durante {count} día', other: 'Durante {count} días' },
-  'key.title': 'Tu clave',
   'key.lede':
     'Tu clave es un número secreto que este navegador creó para ti y que sustituye a una cuenta y una contraseña. Quien la tenga puede leer tus conversaciones y actuar como tú, y nadie puede restablecerla: guarda una copia.',
   'key.identities': 'Identidades en este navegador',
@@ -56,6 +53,14 @@ export const settings = {
     'Las llaves de acceso necesitan un nombre de dominio. Esta página se abrió por su número.',
   'passkey.backup':
     'Haz antes una copia de tu clave: si pierdes la llave de acceso, la perderías también.',
+  'unlock.title': 'Desbloquear «{name}»',
+  'unlock.text':
+    'Una llave de acceso protege tu clave en este navegador. Confírmala con tu huella, tu rostro o tu PIN para continuar. Tus conversaciones y borradores están a salvo.',
+  'unlock.button': 'Desbloquear',
+  'unlock.busy': 'Esperando tu llave de acceso…',
+  'unlock.declined':
+    'La llave de acceso no se confirmó. No se ha perdido nada. Inténtalo de nuevo.',
+  'unlock.lost': 'No tengo la llave de acceso…',
   'reminder.label': 'Recordatorio de copia',
   'reminder.text':
     'Tu clave solo existe en este navegador. Si borras los datos del sitio, desaparece y con ella tu acceso.',
@@ -123,7 +128,6 @@ export const settings = {
   'leave.stay': 'Terminar la copia',
   'leave.leave': 'Salir sin copia',
   'add.title': 'Añadir una identidad',
-  'add.file': 'Archivo protegido',
   'add.file.hint': 'Desde una copia.',
   'add.words': '24 palabras',
   'add.words.hint': 'Desde el papel, o una clave de la línea de comandos.',
@@ -142,6 +146,9 @@ export const settings = {
   },
   'add.unknownWord': '«{word}» no es una de las palabras posibles. Revisa cómo se escribe.',
   'add.checksum': 'Una de las palabras es incorrecta o hay dos intercambiadas.',
+  'add.wrongPassphrase':
+    'Esta frase de contraseña no abre el archivo. Revísala e inténtalo de nuevo.',
+  'add.invalid': 'Esto no es una clave ni una copia de seguridad, o está dañado.',
   'add.name': 'Nombre',
   'add.name.hint': 'Solo tú ves este nombre.',
   'add.submit': 'Añadir a este navegador',
@@ -185,6 +192,7 @@ export const settings = {
   'granted.usedBy': 'Último uso: {when}, por {plugin}',
   'granted.extend': { one: 'Ampliar {count} día', other: 'Ampliar {count} días' },
   'granted.schedule': 'Ejecutar «{name}» como tú',
+  'granted.matrix': 'Responder a {account} en Matrix en tu nombre',
   'granted.use': 'Usar «{can}»',
   'granted.everything': 'Todo en tu nombre',
   'granted.tooWide': 'Muy amplio',
@@ -256,7 +264,6 @@ export const settings = {
   'receipt.invalid': 'Firma no válida',
   'receipt.elsewhere':
     'El oráculo firmó exactamente esta decisión. Cualquiera puede comprobar también tu firma sin esta página: sibyl receipts verify',
-  'activity.title': 'Actividad',
   'activity.lede':
     'Todo lo que {name} hizo o pidió en tu nombre. Solo tú y el operador podéis verlo.',
   'activity.show': 'Mostrar',
@@ -297,7 +304,6 @@ export const settings = {
   'memory.byYou': 'Añadido por ti',
   'memory.edit': 'Editar: {fact}',
   'memory.forget': 'Olvidar: {fact}',
-  'prefs.title': 'Preferencias',
   'prefs.lede': 'El idioma de esta página y cómo te responde {name}.',
   'prefs.page': 'Esta página',
   'prefs.pageLanguage': 'Idioma de esta página',
@@ -326,7 +332,6 @@ export const settings = {
   'prefs.custom': 'Algo más',
   'prefs.custom.hint': 'Con tus palabras, hasta 2.000 caracteres.',
   'prefs.unset': 'Sin preferencia',
-  'usage.title': 'Uso',
   'usage.lede': 'Lo que usaron tus conversaciones, por día y por conversación.',
   'usage.period': 'Periodo',
   'usage.days': { one: 'Último día', other: 'Últimos {count} días' },
@@ -347,7 +352,6 @@ export const settings = {
   'usage.deleted': 'Conversación borrada',
   'usage.none': 'Aún no se ha usado nada',
   'usage.none.hint': 'Los números aparecen aquí tras tu primera respuesta.',
-  'schedules.title': 'Tareas programadas',
   'schedules.lede':
     'Tareas que {name} hace por ti a horas fijas. Cada una se detiene cuando termina su permiso.',
   'schedules.unavailable': 'Este oráculo no tiene tareas programadas.',
@@ -367,12 +371,10 @@ export const settings = {
   'schedules.missed': 'Si se perdió',
   'schedules.catchUp': 'Ejecutar una vez, más tarde',
   'schedules.skip': 'Omitirla',
-  'schedules.create': 'Firmar y crear',
   'schedules.dailyAt': 'Cada día a las {time}',
   'schedules.weekdaysAt': 'De lunes a viernes a las {time}',
   'schedules.weeklyAt': '{day} a las {time}',
   'schedules.onceAt': 'Una vez, {when}',
-  'schedules.onWebhook': 'Cuando llame otro programa',
   'schedules.next': 'próxima: {when}',
   'schedules.until': 'permiso hasta el {date}',
   'schedules.paused': 'desactivada',
@@ -384,7 +386,6 @@ export const settings = {
   'schedules.run': 'Ejecutar ahora',
   'schedules.runs': 'Mostrar u ocultar ejecuciones',
   'schedules.open': 'Abrir su conversación',
-  'schedules.delete': 'Borrar',
   'schedules.delete.title': '¿Borrar «{name}»?',
   'schedules.delete.text': 'No se ejecutará más. Su conversación se conserva.',
   'schedules.secret': 'Copia ahora la dirección y el secreto. El secreto solo se muestra una vez.',
@@ -398,7 +399,6 @@ export const settings = {
   'run.interrupted': 'interrumpida',
   'run.skipped': 'omitida',
   'run.none': 'Aún no hay ejecuciones.',
-  'files.title': 'Archivos',
   'files.lede':
     'Archivos que adjuntaste. {name} puede buscarlos y citarlos en cualquier conversación.',
   'files.upload': 'Subir',
@@ -416,10 +416,8 @@ export const settings = {
   'files.failed': 'No se pudo leer',
   'files.download': 'Descargar',
   'files.downloadFailed': 'No se pudo descargar el archivo. Inténtalo de nuevo.',
-  'files.delete': 'Borrar',
   'files.delete.title': '¿Borrar «{name}»?',
   'files.delete.text': 'Se eliminan el archivo y todo lo aprendido de él.',
-  'data.title': 'Tus datos',
   'data.lede': 'Todo lo que {name} guarda sobre ti. Puedes llevártelo, traerlo o borrarlo.',
   'data.export': 'Descargar todo',
   'data.export.hint': 'Conversaciones, archivos, memoria y recibos en un solo archivo.',
@@ -447,4 +445,22 @@ export const settings = {
   'data.kept': 'El operador debe conservar:',
   'data.keptRows': { one: '{count} registro:', other: '{count} registros:' },
   'data.startAgain': 'Empezar de nuevo',
+
+  'matrix.lede': 'Matrix es una red de chats. Aquí conectas tu cuenta con {name}.',
+  'matrix.files': 'Archivos a través de tu cuenta',
+  'matrix.files.text':
+    'Los archivos que adjuntas se suben a tu cuenta en {server}. Esta pestaña guarda el token de acceso hasta que la cierres y lo envía con tus mensajes para que el oráculo pueda leer tus archivos.',
+  'matrix.token': 'Token de acceso',
+  'matrix.connect': 'Conectar',
+  'matrix.connected': 'Conectado hasta que cierres esta pestaña',
+  'matrix.disconnect': 'Desconectar',
+  'matrix.accounts': 'Cuentas que son tuyas',
+  'matrix.accounts.hint':
+    '{name} responde a los mensajes de estas cuentas como te responde aquí, con tus conversaciones y reglas. Todas las personas de una sala ven las respuestas.',
+  'matrix.account': 'Tu cuenta de Matrix',
+  'matrix.link': 'Firmar y vincular',
+  'matrix.send': 'Envía esto desde {account} a {oracle} en menos de 15 minutos, en cualquier sala:',
+  'matrix.copy': 'Copiar el código',
+  'matrix.linked': 'Vinculada',
+  'matrix.pending': 'Esperando el código',
 } as const;

@@ -36,7 +36,7 @@ export const chat = {
   noScreen: 'Cet écran n’existe pas sur cet oracle.',
   'nav.approvals': 'Approbations',
   'nav.files': 'Fichiers',
-  'nav.schedules': 'Planifications',
+  'nav.schedules': 'Tâches programmées',
   'nav.permissions': 'Autorisations',
   'nav.rules': 'Règles',
   'nav.accessKeys': 'Clés d’accès',

@@ -1,23 +1,20 @@
 /** Texts of the settings screens. */
 export const settings = {
   failed: 'Cela n’a pas fonctionné. Rien n’est perdu.',
-  retry: 'Réessayer',
-  cancel: 'Annuler',
+  'failed.network':
+    'Impossible de joindre le serveur. Rien n’a été perdu. Réessayez une fois en ligne.',
+  'failed.busy':
+    'C’était trop rapide pour cet oracle. Rien n’a été perdu. Réessayez dans une minute.',
   save: 'Enregistrer',
   saved: 'Enregistré',
-  edit: 'Modifier',
-  undo: 'Annuler les changements',
-  rename: 'Renommer',
   more: 'Afficher plus',
   moreFor: 'Plus sur {name}',
   optional: '(facultatif)',
-  technical: 'Détails techniques',
   actions: 'Actions',
   conversation: 'Conversation',
   stored: 'C’est en lieu sûr',
   validFor: 'Validité',
   forDays: { one: 'Pendant {count} jour', other: 'Pendant {count} jours' },
-  'key.title': 'Votre clé',
   'key.lede':
     'Votre clé est un nombre secret que ce navigateur a créé pour vous ; elle remplace un compte et un mot de passe. Quiconque la possède peut lire vos conversations et agir à votre place, et personne ne peut la réinitialiser : gardez-en une sauvegarde.',
   'key.identities': 'Identités dans ce navigateur',
@@ -57,6 +54,13 @@ export const settings = {
     'Les clés d’accès demandent un nom de domaine. Cette page a été ouverte par son numéro.',
   'passkey.backup':
     'Sauvegardez d’abord votre clé : une clé d’accès perdue l’emporterait avec elle.',
+  'unlock.title': 'Déverrouiller « {name} »',
+  'unlock.text':
+    'Une clé d’accès protège votre clé dans ce navigateur. Confirmez-la par empreinte, visage ou code PIN pour continuer. Vos conversations et vos brouillons sont en sécurité.',
+  'unlock.button': 'Déverrouiller',
+  'unlock.busy': 'En attente de votre clé d’accès…',
+  'unlock.declined': 'La clé d’accès n’a pas été confirmée. Rien n’a été perdu. Réessayez.',
+  'unlock.lost': 'Je n’ai plus la clé d’accès…',
   'reminder.label': 'Rappel de sauvegarde',
   'reminder.text':
     'Votre clé n’existe que dans ce navigateur. Si vous effacez les données du site, elle disparaît et votre accès aussi.',
@@ -124,7 +128,6 @@ export const settings = {
   'leave.stay': 'Terminer la sauvegarde',
   'leave.leave': 'Partir sans sauvegarde',
   'add.title': 'Ajouter une identité',
-  'add.file': 'Fichier protégé',
   'add.file.hint': 'Depuis une sauvegarde.',
   'add.words': '24 mots',
   'add.words.hint': 'Depuis le papier, ou une clé de la ligne de commande.',
@@ -143,6 +146,8 @@ export const settings = {
   },
   'add.unknownWord': '« {word} » n’est pas un des mots possibles. Vérifiez son orthographe.',
   'add.checksum': 'Un des mots est faux, ou deux sont échangés.',
+  'add.wrongPassphrase': 'Cette phrase secrète n’ouvre pas le fichier. Vérifiez-la et réessayez.',
+  'add.invalid': 'Ce n’est ni une clé ni sa sauvegarde, ou les données sont endommagées.',
   'add.name': 'Nom',
   'add.name.hint': 'Vous seul voyez ce nom.',
   'add.submit': 'Ajouter à ce navigateur',
@@ -187,6 +192,7 @@ export const settings = {
   'granted.usedBy': 'Dernière utilisation : {when}, par {plugin}',
   'granted.extend': { one: 'Prolonger de {count} jour', other: 'Prolonger de {count} jours' },
   'granted.schedule': 'Exécuter « {name} » à votre place',
+  'granted.matrix': 'Répondre à {account} dans Matrix en votre nom',
   'granted.use': 'Utiliser « {can} »',
   'granted.everything': 'Tout en votre nom',
   'granted.tooWide': 'Très large',
@@ -262,7 +268,6 @@ export const settings = {
   'receipt.invalid': 'Signature non valide',
   'receipt.elsewhere':
     'L’oracle a signé exactement cette décision. Chacun peut aussi vérifier votre signature sans cette page : sibyl receipts verify',
-  'activity.title': 'Activité',
   'activity.lede':
     'Tout ce que {name} a fait ou demandé en votre nom. Seuls vous et l’exploitant le voyez.',
   'activity.show': 'Afficher',
@@ -303,7 +308,6 @@ export const settings = {
   'memory.byYou': 'Ajouté par vous',
   'memory.edit': 'Modifier : {fact}',
   'memory.forget': 'Oublier : {fact}',
-  'prefs.title': 'Préférences',
   'prefs.lede': 'La langue de cette page, et la façon dont {name} vous répond.',
   'prefs.page': 'Cette page',
   'prefs.pageLanguage': 'Langue de cette page',
@@ -332,7 +336,6 @@ export const settings = {
   'prefs.custom': 'Autre chose',
   'prefs.custom.hint': 'Avec vos mots, jusqu’à 2 000 caractères.',
   'prefs.unset': 'Sans préférence',
-  'usage.title': 'Utilisation',
   'usage.lede': 'Ce que vos conversations ont utilisé, par jour et par conversation.',
   'usage.period': 'Période',
   'usage.days': { one: 'Dernier jour', other: '{count} derniers jours' },
@@ -353,7 +356,6 @@ export const settings = {
   'usage.deleted': 'Conversation supprimée',
   'usage.none': 'Rien d’utilisé pour l’instant',
   'usage.none.hint': 'Des nombres apparaissent ici après votre première réponse.',
-  'schedules.title': 'Tâches programmées',
   'schedules.lede':
     'Des tâches que {name} fait pour vous à heures fixes. Chacune s’arrête avec sa permission.',
   'schedules.unavailable': 'Cet oracle n’a pas de tâches programmées.',
@@ -373,12 +375,10 @@ export const settings = {
   'schedules.missed': 'Si elle a été manquée',
   'schedules.catchUp': 'Exécuter une fois, plus tard',
   'schedules.skip': 'L’ignorer',
-  'schedules.create': 'Signer et créer',
   'schedules.dailyAt': 'Chaque jour à {time}',
   'schedules.weekdaysAt': 'Du lundi au vendredi à {time}',
   'schedules.weeklyAt': '{day} à {time}',
   'schedules.onceAt': 'Une fois, {when}',
-  'schedules.onWebhook': 'Quand un autre programme appelle',
   'schedules.next': 'prochaine : {when}',
   'schedules.until': 'permission jusqu’au {date}',
   'schedules.paused': 'désactivée',
@@ -390,7 +390,6 @@ export const settings = {
   'schedules.run': 'Exécuter maintenant',
   'schedules.runs': 'Afficher ou masquer les exécutions',
   'schedules.open': 'Ouvrir sa conversation',
-  'schedules.delete': 'Supprimer',
   'schedules.delete.title': 'Supprimer « {name} » ?',
   'schedules.delete.text': 'Elle ne s’exécutera plus. Sa conversation reste.',
   'schedules.secret':
@@ -405,7 +404,6 @@ export const settings = {
   'run.interrupted': 'interrompue',
   'run.skipped': 'ignorée',
   'run.none': 'Aucune exécution pour l’instant.',
-  'files.title': 'Fichiers',
   'files.lede':
     'Les fichiers que vous avez joints. {name} peut y chercher et les citer dans toute conversation.',
   'files.upload': 'Envoyer',
@@ -423,10 +421,8 @@ export const settings = {
   'files.failed': 'Illisible',
   'files.download': 'Télécharger',
   'files.downloadFailed': 'Le fichier n’a pas pu être téléchargé. Réessayez.',
-  'files.delete': 'Supprimer',
   'files.delete.title': 'Supprimer « {name} » ?',
   'files.delete.text': 'Le fichier et tout ce qui en a été appris sont supprimés.',
-  'data.title': 'Vos données',
   'data.lede':
     'Tout ce que {name} conserve sur vous. Vous pouvez l’emporter, l’apporter ou l’effacer.',
   'data.export': 'Tout télécharger',
@@ -458,4 +454,23 @@ export const settings = {
   'data.kept': 'L’exploitant doit conserver :',
   'data.keptRows': { one: '{count} élément :', other: '{count} éléments :' },
   'data.startAgain': 'Recommencer',
+
+  'matrix.lede': 'Matrix est un réseau de messagerie. Vous reliez ici votre compte à {name}.',
+  'matrix.files': 'Fichiers via votre compte',
+  'matrix.files.text':
+    'Les fichiers que vous joignez sont envoyés sur votre compte à {server}. Cet onglet conserve le jeton d’accès jusqu’à sa fermeture et l’envoie avec vos messages, afin que l’oracle puisse lire vos fichiers.',
+  'matrix.token': 'Jeton d’accès',
+  'matrix.connect': 'Connecter',
+  'matrix.connected': 'Connecté jusqu’à la fermeture de cet onglet',
+  'matrix.disconnect': 'Déconnecter',
+  'matrix.accounts': 'Comptes qui sont les vôtres',
+  'matrix.accounts.hint':
+    '{name} répond aux messages de ces comptes comme il vous répond ici, avec vos conversations et vos règles. Toutes les personnes d’un salon voient les réponses.',
+  'matrix.account': 'Votre compte Matrix',
+  'matrix.link': 'Signer et relier',
+  'matrix.send':
+    'Envoyez ceci depuis {account} à {oracle} dans les 15 minutes, dans n’importe quel salon :',
+  'matrix.copy': 'Copier le code',
+  'matrix.linked': 'Relié',
+  'matrix.pending': 'En attente du code',
 } as const;

@@ -124,7 +124,7 @@ function ApprovalFoot(props: ApprovalFootProps) {
       </button>
       <button type="button" className="btn" disabled={isBusy} onClick={onEdit}>
         {!isEditing && <Icon name="edit" />}
-        {isEditing ? t('settings.approval.cancelEdit') : t('settings.edit')}
+        {isEditing ? t('settings.approval.cancelEdit') : t('chat.edit')}
       </button>
       <button type="button" className="btn btn-danger" disabled={isBusy} onClick={onDeny}>
         {t('settings.approval.deny')}
@@ -236,7 +236,7 @@ function Details({ approval }: { readonly approval: Approval }) {
     <details className="fold">
       <summary>
         <Icon name="right" flip className="i-chev" />
-        {t('settings.technical')}
+        {t('chat.technical')}
       </summary>
       <div>
         <dl className="kv">

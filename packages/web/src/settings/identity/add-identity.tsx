@@ -11,13 +11,14 @@ import { Dialog } from '../../ui/dialog.js';
 import { Icon, type IconName } from '../../ui/icon.js';
 import { announceIdentityChange } from '../identity-status.js';
 import { Failure, useAction } from '../parts.js';
+import { BackupFileField, PassphraseField } from './backup-parts.js';
 import { findDeviceKey, forgetDeviceKey } from './device-link.js';
 import { switchIdentity } from './identity-row.js';
 
 type Source = 'device' | 'file' | 'words' | 'new';
 
 const sources: readonly (readonly [Exclude<Source, 'device'>, IconName, TextKey, TextKey])[] = [
-  ['file', 'save', 'settings.add.file', 'settings.add.file.hint'],
+  ['file', 'save', 'settings.backup.file', 'settings.add.file.hint'],
   ['words', 'words', 'settings.add.words', 'settings.add.words.hint'],
   ['new', 'plus', 'settings.add.new', 'settings.add.new.hint'],
 ];
@@ -26,13 +27,15 @@ const sources: readonly (readonly [Exclude<Source, 'device'>, IconName, TextKey,
 export function AddIdentity({ onClose }: { readonly onClose: () => void }) {
   const [source, setSource] = useState<Source>(findDeviceKey() ? 'device' : 'file');
   const [added, setAdded] = useState<string>();
+  const [hasInput, setHasInput] = useState(false);
   const close = () => {
     forgetDeviceKey();
     onClose();
   };
   if (added !== undefined) return <Added did={added} onClose={close} />;
   return (
-    <Dialog title={t('settings.add.title')} onClose={close}>
+    // What was typed is lost only by Cancel, not by a stray Escape or click.
+    <Dialog title={t('settings.add.title')} onClose={close} isLocked={hasInput}>
       <div className="card-pad stack">
         {source !== 'device' && (
           <fieldset>
@@ -44,7 +47,10 @@ export function AddIdentity({ onClose }: { readonly onClose: () => void }) {
                     type="radio"
                     name="source"
                     checked={id === source}
-                    onChange={() => setSource(id)}
+                    onChange={() => {
+                      setSource(id);
+                      setHasInput(false);
+                    }}
                   />
                   <Icon name={icon} />
                   <b>{t(title)}</b>
@@ -54,7 +60,13 @@ export function AddIdentity({ onClose }: { readonly onClose: () => void }) {
             </div>
           </fieldset>
         )}
-        <AddForm key={source} source={source} onAdded={setAdded} />
+        <AddForm
+          key={source}
+          source={source}
+          onInput={() => setHasInput(true)}
+          onAdded={setAdded}
+          onCancel={close}
+        />
       </div>
     </Dialog>
   );
@@ -62,13 +74,18 @@ export function AddIdentity({ onClose }: { readonly onClose: () => void }) {
 
 interface AddFormProps {
   readonly source: Source;
+  readonly onInput: () => void;
+  readonly onCancel: () => void;
   readonly onAdded: (did: string) => void;
 }
 
-function AddForm({ source, onAdded }: AddFormProps) {
+function AddForm({ source, onInput, onAdded, onCancel }: AddFormProps) {
   const [fields, setFields] = useState<Fields>({ text: '', passphrase: '', name: '' });
   const { isBusy, error, run } = useAction();
-  const set = (change: Partial<Fields>) => setFields({ ...fields, ...change });
+  const set = (change: Partial<Fields>) => {
+    setFields({ ...fields, ...change });
+    onInput();
+  };
   const submit = (event: FormEvent) => {
     event.preventDefault();
     void run(async () => {
@@ -84,6 +101,9 @@ function AddForm({ source, onAdded }: AddFormProps) {
       <div className="actions">
         <button type="submit" className="btn btn-primary" disabled={isBusy}>
           {isBusy ? t('settings.add.busy') : t('settings.add.submit')}
+        </button>
+        <button type="button" className="btn btn-quiet" disabled={isBusy} onClick={onCancel}>
+          {t('chat.cancel')}
         </button>
         <span className="hint">{t('settings.add.keeps')}</span>
       </div>
@@ -121,10 +141,14 @@ async function add(source: Source, { file, text, passphrase, name }: Fields) {
   }
 }
 
+const PRIVATE_KEY = /^(M[A-Za-z0-9+/=]{92}|[0-9a-f]{64})$/i;
+
 /** Words, or a private key as the command line prints it. */
 async function parseText(text: string): Promise<Uint8Array> {
-  if (!/\s/.test(text.trim())) return parsePrivateKey(text);
-  const { parseWords } = await import('./words.js');
+  // A program may have wrapped a key into lines.
+  const joined = text.replaceAll(/\s/g, '');
+  if (!/\s/.test(text.trim()) || PRIVATE_KEY.test(joined)) return parsePrivateKey(joined);
+  const { parseWords } = await import('@sibyl/client/words');
   const parsed = parseWords(text);
   if ('seed' in parsed) return parsed.seed;
   switch (parsed.problem) {
@@ -160,26 +184,14 @@ function SourceFields({ source, ...props }: SourceFieldsProps) {
 function FileFields({ fields, onChange }: FieldProps) {
   return (
     <>
-      <label className="field">
-        <span>{t('settings.add.chooseFile')}</span>
-        <input
-          className="input file-input"
-          type="file"
-          required
-          onChange={({ target }) => onChange({ file: target.files?.[0] })}
-        />
-      </label>
-      <label className="field">
-        <span>{t('settings.backup.passphrase')}</span>
-        <input
-          className="input"
-          type="password"
-          autoComplete="current-password"
-          required
-          value={fields.passphrase}
-          onChange={({ target }) => onChange({ passphrase: target.value })}
-        />
-      </label>
+      <BackupFileField
+        label={t('settings.add.chooseFile')}
+        onChoose={(file) => onChange({ file })}
+      />
+      <PassphraseField
+        value={fields.passphrase}
+        onChange={(passphrase) => onChange({ passphrase })}
+      />
     </>
   );
 }

@@ -4,11 +4,11 @@ import {
   exportBrowserSeed,
   readBackupDid,
 } from '@sibyl/client/identities';
-import { type ChangeEvent, type FormEvent, useState } from 'react';
+import { type FormEvent, useState } from 'react';
 import { t } from '../../i18n/i18n.js';
 import { Icon } from '../../ui/icon.js';
 import { Failure, saveFile, useAction } from '../parts.js';
-import type { BackupProps } from './backup.js';
+import { BackupFileField, type BackupProps, PassphraseField } from './backup-parts.js';
 
 /** Fewer characters can be guessed from the file. */
 const MIN_LENGTH = 12;
@@ -36,25 +36,26 @@ export function FileBackup({ identity, step, onStep, onDone }: BackupProps) {
     return <FileCheck did={identity.did} passphrase={passphrase} onDone={onDone} onAgain={save} />;
   }
   const isLong = [...passphrase].length >= MIN_LENGTH;
+  const isDifferent = repeated !== '' && repeated !== passphrase;
   return (
     <form className="stack" onSubmit={save}>
-      <label className="field">
-        <span>{t('settings.backup.passphrase')}</span>
-        <input
-          className="input"
-          type="password"
-          autoComplete="new-password"
-          required
-          value={passphrase}
-          onChange={({ target }) => type(target.value)}
-        />
+      <PassphraseField isNew value={passphrase} onChange={type}>
         <Strength passphrase={passphrase} />
-      </label>
-      <RepeatField
+      </PassphraseField>
+      <PassphraseField
+        label={t('settings.backup.repeat')}
+        isNew
+        isInvalid={isDifferent}
         value={repeated}
-        isDifferent={repeated !== '' && repeated !== passphrase}
         onChange={setRepeated}
-      />
+      >
+        {isDifferent && (
+          <span className="small is-fault line">
+            <Icon name="alert" />
+            {t('settings.backup.different')}
+          </span>
+        )}
+      </PassphraseField>
       <Failure error={error} />
       <div className="actions">
         <button
@@ -68,35 +69,6 @@ export function FileBackup({ identity, step, onStep, onDone }: BackupProps) {
         <span className="hint">{t('settings.backup.staysOpen')}</span>
       </div>
     </form>
-  );
-}
-
-interface RepeatFieldProps {
-  readonly value: string;
-  readonly isDifferent: boolean;
-  readonly onChange: (value: string) => void;
-}
-
-function RepeatField({ value, isDifferent, onChange }: RepeatFieldProps) {
-  return (
-    <label className="field">
-      <span>{t('settings.backup.repeat')}</span>
-      <input
-        className="input"
-        type="password"
-        autoComplete="new-password"
-        required
-        aria-invalid={isDifferent || undefined}
-        value={value}
-        onChange={({ target }) => onChange(target.value)}
-      />
-      {isDifferent && (
-        <span className="small is-fault line">
-          <Icon name="alert" />
-          {t('settings.backup.different')}
-        </span>
-      )}
-    </label>
   );
 }
 
@@ -128,8 +100,7 @@ interface FileCheckProps {
 /** Opens the saved file, so that the user knows where it is and that it works. */
 function FileCheck({ did, passphrase, onDone, onAgain }: FileCheckProps) {
   const { isBusy, error, run } = useAction();
-  const check = ({ target }: ChangeEvent<HTMLInputElement>) => {
-    const [file] = target.files ?? [];
+  const check = (file: File | undefined) => {
     if (!file) return;
     void run(async () => {
       const text = await file.text();
@@ -141,10 +112,11 @@ function FileCheck({ did, passphrase, onDone, onAgain }: FileCheckProps) {
   return (
     <div className="stack">
       <p>{t('settings.backup.file.check')}</p>
-      <label className="field">
-        <span>{t('settings.backup.file.choose')}</span>
-        <input className="input file-input" type="file" disabled={isBusy} onChange={check} />
-      </label>
+      <BackupFileField
+        label={t('settings.backup.file.choose')}
+        isDisabled={isBusy}
+        onChoose={check}
+      />
       <Failure error={error} />
       <div className="actions">
         <button type="button" className="btn" disabled={isBusy} onClick={onAgain}>

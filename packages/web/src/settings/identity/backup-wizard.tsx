@@ -5,9 +5,9 @@ import { type TextKey, t } from '../../i18n/i18n.js';
 import { Icon, type IconName } from '../../ui/icon.js';
 import { announceIdentityChange } from '../identity-status.js';
 import { Notice } from '../parts.js';
-import type { BackupProps, BackupStep } from './backup.js';
 import { DeviceBackup } from './backup-device.js';
 import { FileBackup } from './backup-file.js';
+import type { BackupProps, BackupStep } from './backup-parts.js';
 import { WordsBackup } from './backup-words.js';
 import { LeaveGuard } from './leave-guard.js';
 

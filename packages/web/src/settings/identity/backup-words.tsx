@@ -1,9 +1,9 @@
 import { exportBrowserSeed } from '@sibyl/client/identities';
+import { toWords, WORD_COUNT } from '@sibyl/client/words';
 import { type FormEvent, useMemo, useState } from 'react';
 import { t } from '../../i18n/i18n.js';
 import { Failure, useAction } from '../parts.js';
-import type { BackupProps } from './backup.js';
-import { choosePositions, toWords } from './words.js';
+import type { BackupProps } from './backup-parts.js';
 
 /** Words for paper. */
 export function WordsBackup({ identity, step, onStep, onDone }: BackupProps) {
@@ -117,4 +117,14 @@ function WordsCheck({ words, positions, onBack, onDone }: WordsCheckProps) {
       </div>
     </form>
   );
+}
+
+/** Three positions that a user who wrote the words down can name, in order. */
+function choosePositions(): readonly number[] {
+  const chosen = new Set<number>();
+  while (chosen.size < 3) {
+    const [random = 0] = crypto.getRandomValues(new Uint32Array(1));
+    chosen.add(random % WORD_COUNT);
+  }
+  return [...chosen].toSorted((a, b) => a - b);
 }

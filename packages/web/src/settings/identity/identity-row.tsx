@@ -52,7 +52,7 @@ export function IdentityRow({ identity }: { readonly identity: BrowserIdentity }
       <Menu
         label={t('settings.moreFor', { name })}
         groups={[
-          [{ label: t('settings.rename'), icon: 'edit', run: () => setMode('rename') }],
+          [{ label: t('chat.rename'), icon: 'edit', run: () => setMode('rename') }],
           [
             {
               label: t('settings.key.remove'),

@@ -9,7 +9,7 @@ import { type TextKey, t } from '../../i18n/i18n.js';
 import { toHash } from '../../page/router.js';
 import { Icon } from '../../ui/icon.js';
 import { announceIdentityChange, useIdentities } from '../identity-status.js';
-import { Failure, PageHead, Section, useAction } from '../parts.js';
+import { Failure, PageHead, Section, Switch, useAction } from '../parts.js';
 import { AddIdentity } from './add-identity.js';
 import { BackupCard } from './backup-wizard.js';
 import { findDeviceKey } from './device-link.js';
@@ -22,7 +22,7 @@ export function KeyScreen() {
   const [active] = identities ?? [];
   return (
     <>
-      <PageHead title={t('settings.key.title')} lede={t('settings.key.lede')} />
+      <PageHead title={t('chat.nav.key')} lede={t('settings.key.lede')} />
       {active && <BackupCard key={active.did} identity={active} />}
       <Section
         title={t('settings.key.identities')}
@@ -107,15 +107,11 @@ function PasskeyRow({ identity }: { readonly identity: BrowserIdentity }) {
           {t(reason && !isProtected ? passkeyReasons[reason] : 'settings.passkey.hint')}
         </div>
       </div>
-      <input
-        className="switch"
-        type="checkbox"
-        // biome-ignore lint/a11y/useAriaPropsForRole: a checkbox has the state itself.
-        role="switch"
-        aria-label={t('settings.passkey.title')}
-        aria-describedby="passkey-hint"
-        checked={isProtected}
-        disabled={isBusy || (reason !== undefined && !isProtected)}
+      <Switch
+        label={t('settings.passkey.title')}
+        describedBy="passkey-hint"
+        isOn={isProtected}
+        isDisabled={isBusy || (reason !== undefined && !isProtected)}
         onChange={change}
       />
       {error && (

@@ -3,9 +3,8 @@ import { useOracle, useResource } from '@sibyl/client/react';
 import { type FormEvent, useCallback, useState } from 'react';
 import { formatDate, formatWhen } from '../../i18n/format.js';
 import { t } from '../../i18n/i18n.js';
-import { CopyButton } from '../../ui/copy-button.js';
 import { Icon } from '../../ui/icon.js';
-import { Failure, LifetimeField, Notice, Section, useAction } from '../parts.js';
+import { Failure, LifetimeField, Section, ShownOnce, useAction } from '../parts.js';
 import { inDays } from './capabilities.js';
 
 const lifetimes = [30, 7, 90] as const;
@@ -39,7 +38,13 @@ export function AccessKeys() {
           }}
         />
       )}
-      {created !== undefined && <CreatedKey text={created} onClose={() => setCreated(undefined)} />}
+      {created !== undefined && (
+        <ShownOnce
+          text={t('settings.keys.once')}
+          values={[[created, t('settings.keys.copy')]]}
+          onClose={() => setCreated(undefined)}
+        />
+      )}
       {value && value.length > 0 && (
         <ul className="card rows">
           {value.map((key) => (
@@ -106,29 +111,10 @@ function NewKey({ onCreated, onCancel }: NewKeyProps) {
           {t('settings.keys.create')}
         </button>
         <button type="button" className="btn btn-quiet" onClick={onCancel}>
-          {t('settings.cancel')}
+          {t('chat.cancel')}
         </button>
       </div>
     </form>
-  );
-}
-
-function CreatedKey({ text, onClose }: { readonly text: string; readonly onClose: () => void }) {
-  return (
-    <Notice kind="warning" icon="key">
-      <p className="strong">{t('settings.keys.once')}</p>
-      <p className="line">
-        <code dir="ltr" className="break secret" data-testid="access-key">
-          {text}
-        </code>
-        <CopyButton text={text} label={t('settings.keys.copy')} />
-      </p>
-      <div className="actions">
-        <button type="button" className="btn btn-s" onClick={onClose}>
-          {t('settings.stored')}
-        </button>
-      </div>
-    </Notice>
   );
 }
 

@@ -120,13 +120,16 @@ function useGranted({ data, current, onReplace, onChange }: GrantedNowProps): re
   const ofOther = (delegation: DelegationInfo): Granted[] => {
     const schedule = data.schedules.find((each) => each.delegation?.cid === delegation.cid);
     const isSchedule = delegation.purpose === 'schedule';
+    const account = findMatrixAccount(delegation);
     return [
       {
         id: delegation.cid,
-        icon: isSchedule ? 'cal' : 'shield',
-        title: isSchedule
-          ? t('settings.granted.schedule', { name: schedule?.name ?? '…' })
-          : delegation.capabilities.map(describe).join(', '),
+        icon: account ? 'chat' : isSchedule ? 'cal' : 'shield',
+        title: account
+          ? t('settings.granted.matrix', { account })
+          : isSchedule
+            ? t('settings.granted.schedule', { name: schedule?.name ?? '…' })
+            : delegation.capabilities.map(describe).join(', '),
         isTooWide: delegation.capabilities.some(({ can }) => can === '*'),
         delegation,
         capabilities: delegation.capabilities,
@@ -139,6 +142,12 @@ function useGranted({ data, current, onReplace, onChange }: GrantedNowProps): re
       ['services', 'schedule'].includes(purpose) && !isExpired(expiration),
   );
   return shown.flatMap((each) => (each.cid === current?.cid ? ofCurrent(each) : ofOther(each)));
+}
+
+/** The account of a delegation with which the oracle answers in Matrix. */
+function findMatrixAccount({ capabilities }: DelegationInfo): string | undefined {
+  const [, account] = capabilities[0]?.with.split(':matrix/') ?? [];
+  return account && decodeURIComponent(account);
 }
 
 const describe = ({ can }: { readonly can: string }): string =>

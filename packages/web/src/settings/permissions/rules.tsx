@@ -118,7 +118,7 @@ function RuleFoot({ changes, isBusy, onUndo, onSign }: RuleFootProps) {
       {changes > 0 && (
         <>
           <button type="button" className="btn btn-quiet" disabled={isBusy} onClick={onUndo}>
-            {t('settings.undo')}
+            {t('chat.undo')}
           </button>
           <button type="button" className="btn btn-primary" disabled={isBusy} onClick={onSign}>
             {t('settings.rules.sign')}

@@ -74,10 +74,10 @@ export function NewSchedule({ onCreated, onCancel }: NewScheduleProps) {
       <Failure error={error} />
       <div className="actions">
         <button type="submit" className="btn btn-primary" disabled={isBusy}>
-          {t('settings.schedules.create')}
+          {t('settings.keys.create')}
         </button>
         <button type="button" className="btn btn-quiet" onClick={onCancel}>
-          {t('settings.cancel')}
+          {t('chat.cancel')}
         </button>
       </div>
     </form>

@@ -5,10 +5,9 @@ import { formatDate, formatDateTime, formatWhen } from '../../i18n/format.js';
 import { type TextKey, t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
 import { toHash } from '../../page/router.js';
-import { CopyButton } from '../../ui/copy-button.js';
 import { Icon, type IconName } from '../../ui/icon.js';
 import { Menu } from '../../ui/menu.js';
-import { Confirm, Empty, Failure, Notice, PageHead, useAction } from '../parts.js';
+import { Confirm, Empty, Failure, PageHead, ShownOnce, Switch, useAction } from '../parts.js';
 import { inDays } from '../permissions/capabilities.js';
 import { NewSchedule } from './new-schedule.js';
 import { describeTrigger } from './trigger.js';
@@ -29,7 +28,7 @@ export function SchedulesScreen() {
   return (
     <>
       <PageHead
-        title={t('settings.schedules.title')}
+        title={t('chat.nav.schedules')}
         lede={t('settings.schedules.lede', { name: card.name })}
       >
         <button type="button" className="btn btn-primary" onClick={() => setAdding(true)}>
@@ -49,7 +48,14 @@ export function SchedulesScreen() {
         />
       )}
       {created?.webhookSecret && (
-        <WebhookSecret schedule={created} onClose={() => setCreated(undefined)} />
+        <ShownOnce
+          text={t('settings.schedules.secret')}
+          values={[
+            [created.webhookUrl ?? '', t('settings.schedules.copyUrl')],
+            [created.webhookSecret, t('settings.schedules.copySecret')],
+          ]}
+          onClose={() => setCreated(undefined)}
+        />
       )}
       {value && value.length > 0 && (
         <ul className="card rows">
@@ -62,37 +68,6 @@ export function SchedulesScreen() {
         <Empty title={t('settings.schedules.none')} hint={t('settings.schedules.none.hint')} />
       )}
     </>
-  );
-}
-
-interface WebhookSecretProps {
-  readonly schedule: ScheduleWithSecret;
-  readonly onClose: () => void;
-}
-
-function WebhookSecret({ schedule, onClose }: WebhookSecretProps) {
-  const { webhookUrl = '', webhookSecret = '' } = schedule;
-  return (
-    <Notice kind="warning" icon="key">
-      <p className="strong">{t('settings.schedules.secret')}</p>
-      <p className="line">
-        <code dir="ltr" className="break">
-          {webhookUrl}
-        </code>
-        <CopyButton text={webhookUrl} label={t('settings.schedules.copyUrl')} />
-      </p>
-      <p className="line">
-        <code dir="ltr" className="break">
-          {webhookSecret}
-        </code>
-        <CopyButton text={webhookSecret} label={t('settings.schedules.copySecret')} />
-      </p>
-      <div className="actions">
-        <button type="button" className="btn btn-s" onClick={onClose}>
-          {t('settings.stored')}
-        </button>
-      </div>
-    </Notice>
   );
 }
 
@@ -143,7 +118,7 @@ function ScheduleRow({ schedule, onChange }: ScheduleRowProps) {
         <Confirm
           title={t('settings.schedules.delete.title', { name })}
           text={t('settings.schedules.delete.text')}
-          confirm={t('settings.schedules.delete')}
+          confirm={t('chat.delete')}
           onClose={() => setRemoving(false)}
           onConfirm={async () => {
             await schedules.delete(id);
@@ -178,16 +153,12 @@ function ScheduleControls({ schedule, isBusy, change }: ScheduleControlsProps) {
           {t('settings.schedules.renew', { count: RENEWAL_DAYS })}
         </button>
       )}
-      <input
-        className="switch"
-        type="checkbox"
-        // biome-ignore lint/a11y/useAriaPropsForRole: a checkbox has the state itself.
-        role="switch"
-        aria-label={t('settings.schedules.on', { name })}
-        checked={status === 'active'}
-        disabled={isBusy || !['active', 'paused'].includes(status)}
-        onChange={({ target }) =>
-          void change(() => schedules.update(id, { status: target.checked ? 'active' : 'paused' }))
+      <Switch
+        label={t('settings.schedules.on', { name })}
+        isOn={status === 'active'}
+        isDisabled={isBusy || !['active', 'paused'].includes(status)}
+        onChange={(isOn) =>
+          void change(() => schedules.update(id, { status: isOn ? 'active' : 'paused' }))
         }
       />
     </>
@@ -226,7 +197,7 @@ function ScheduleMenu({ schedule, onRun, onRuns, onRemove }: ScheduleMenuProps) 
         ],
         [
           {
-            label: t('settings.schedules.delete'),
+            label: t('chat.delete'),
             icon: 'trash',
             isDanger: true,
             run: onRemove,

@@ -40,7 +40,7 @@ const CRON = /^(\d{1,2}) (\d{1,2}) \* \* (\*|1-5|[0-6])$/;
 export function describeTrigger(trigger: ScheduleTrigger): string {
   switch (trigger.type) {
     case 'webhook':
-      return t('settings.schedules.onWebhook');
+      return t('settings.schedules.webhook');
     case 'once':
       return t('settings.schedules.onceAt', { when: formatDateTime(trigger.at) });
     case 'cron': {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { choosePositions, parseWords, toWords, WORD_COUNT } from './words.js';
+import { parseWords, toWords, WORD_COUNT } from './words.js';
 
 const seed = Uint8Array.from({ length: 32 }, (_, i) => i * 7);
 
@@ -20,12 +20,5 @@ describe('toWords', () => {
     });
     const swapped = [words[1], words[0], ...words.slice(2)].join(' ');
     expect(parseWords(swapped)).toEqual({ problem: 'checksum' });
-  });
-
-  it('choosePositions returns different positions in order', () => {
-    for (let i = 0; i < 50; i += 1) {
-      const [a = -1, b = -1, c = -1] = choosePositions();
-      expect(0 <= a && a < b && b < c && c < WORD_COUNT).toBe(true);
-    }
   });
 });

@@ -4,7 +4,10 @@ import { wordlist } from '@scure/bip39/wordlists/english.js';
 /** The words of a 32-byte key. */
 export const WORD_COUNT = 24;
 
-/** A key as words of BIP 39, the last of which contains a checksum. */
+/**
+ * A key as words of BIP 39, the last of which contains a checksum. The words are the key itself; a wallet derives other keys
+ * from such words.
+ */
 export const toWords = (seed: Uint8Array): readonly string[] =>
   entropyToMnemonic(seed, wordlist).split(' ');
 
@@ -22,14 +25,4 @@ export function parseWords(text: string): { readonly seed: Uint8Array } | WordsE
   const mnemonic = words.join(' ');
   if (!validateMnemonic(mnemonic, wordlist)) return { problem: 'checksum' };
   return { seed: mnemonicToEntropy(mnemonic, wordlist) };
-}
-
-/** Positions that a user who wrote the words down can name, in order. */
-export function choosePositions(count = 3): readonly number[] {
-  const chosen = new Set<number>();
-  while (chosen.size < count) {
-    const [random = 0] = crypto.getRandomValues(new Uint32Array(1));
-    chosen.add(random % WORD_COUNT);
-  }
-  return [...chosen].toSorted((a, b) => a - b);
 }
