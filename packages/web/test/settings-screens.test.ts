@@ -1,27 +1,18 @@
 import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { exportPrivateKey, generateSigner } from '@sibyl/ucan';
 import type { Page } from 'playwright-core';
 import decodeQR from 'qr/decode.js';
 import { describe, expect, it } from 'vitest';
+import { sibyl, useFolder } from '../../cli/test/support/sibyl.js';
 import { expectText, SCREENSHOTS } from './support/browser.js';
-import { download, findOverflow, findViolations, useSettings } from './support/use-settings.js';
+import { download, findOverflow, findViolations, SCREENS, useSettings } from './support/use-settings.js';
 
+const home = useFolder();
 const { oracle, arrive, open, converse } = useSettings({ APPROVALS: 'plugin:memory' });
 
 const button = (on: Page, name: string | RegExp) => on.getByRole('button', { name });
 const main = (on: Page) => on.locator('main');
-
-const SCREENS = [
-  'key',
-  'permissions',
-  'approvals',
-  'memory',
-  'preferences',
-  'usage',
-  'activity',
-  'schedules',
-  'files',
-  'data',
-];
 
 describe('every settings screen', () => {
   it.each([
@@ -125,7 +116,7 @@ describe('key screen', () => {
     await page.goto(`${oracle.url.replace('127.0.0.1', 'localhost')}/app#/settings/key`);
     const session = await page.context().newCDPSession(page);
     await session.send('WebAuthn.enable');
-    await session.send('WebAuthn.addVirtualAuthenticator', {
+    const { authenticatorId } = await session.send('WebAuthn.addVirtualAuthenticator', {
       options: {
         protocol: 'ctap2',
         ctap2Version: 'ctap2_1',
@@ -155,9 +146,97 @@ describe('key screen', () => {
     await passkey.click();
     await expectText(page, 'protected by a passkey');
     await page.reload();
+    await expectText(page, 'A passkey protects your key in this browser');
+    expect(await findViolations(page)).toEqual([]);
+    await page.screenshot({ path: `${SCREENSHOTS}/unlock.png` });
+    await session.send('WebAuthn.setUserVerified', { authenticatorId, isUserVerified: false });
     await page.bringToFront();
-    await open(page, 'files');
-    await expectText(page, 'No files yet');
+    await button(page, 'Unlock').click();
+    await expectText(page, 'The passkey wasn’t confirmed');
+    await session.send('WebAuthn.setUserVerified', { authenticatorId, isUserVerified: true });
+    await button(page, 'Unlock').click();
+    await expectText(page, 'protected by a passkey');
+
+    // Without the passkey, the backup opens the key again; nothing else is needed.
+    await session.send('WebAuthn.removeVirtualAuthenticator', { authenticatorId });
+    await page.reload();
+    await button(page, 'I don’t have the passkey…').click();
+    await page
+      .getByRole('dialog')
+      .getByRole('radio', { name: /24 words/ })
+      .check();
+    await page.getByLabel(/Your 24 words/).fill(words.join(' '));
+    await button(page, 'Add to this browser').click();
+    await button(page, 'Switch to it now').click();
+    await open(page, 'key');
+    await expect.poll(() => page.locator('.rows .avatar').count()).toBe(1);
+    expect(await page.getByText('protected by a passkey').count()).toBe(0);
+  });
+
+  it('adds a private key as text; Escape keeps what was typed', async () => {
+    const { page } = await arrive('key');
+    const signer = generateSigner();
+    await button(page, 'Add').click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('radio', { name: /24 words/ }).check();
+    const field = page.getByLabel(/Your 24 words/);
+    await field.fill('M not a key');
+    await page.keyboard.press('Escape');
+    expect(await field.inputValue()).toBe('M not a key');
+    await field.fill('Mnotakey');
+    await button(page, 'Add to this browser').click();
+    await expectText(page, 'This is not a key or a backup of one');
+    const key = exportPrivateKey(signer);
+    await field.fill(` ${key.slice(0, 40)}\n${key.slice(40)} `);
+    await dialog.getByLabel(/^Name/).fill('Field office');
+    await button(page, 'Add to this browser').click();
+    await button(page, 'Stay with the current one').click();
+    await expectText(page, 'Field office');
+    expect((await page.locator('.rows code').allTextContents()).join()).toContain(
+      signer.did.slice(-6),
+    );
+  });
+
+  it('its words are the same identity in sibyl key, and the other way round', async () => {
+    const { page } = await arrive('key');
+    const env = { SIBYL_KEY_FILE: join(home, 'key') };
+    await page.getByRole('radio', { name: /24 words/ }).check();
+    await button(page, 'Show the words').click();
+    const words = await page.locator('.words li').allTextContents();
+    const own = (await page.locator('.rows code').first().textContent()) ?? '';
+    const imported = await sibyl(['key', 'import'], { env, input: words.join('\n') });
+    expect(imported.stdout.slice(-6)).toBe(own.slice(-6));
+    expect(imported.stdout.startsWith(own.split('…')[0] ?? '?')).toBe(true);
+
+    await button(page, 'Hide').click();
+    const { stdout: did } = await sibyl(['key', 'new'], { env });
+    const { stdout: exported } = await sibyl(['key', 'export', '--words'], { env });
+    await button(page, 'Add').click();
+    await page
+      .getByRole('dialog')
+      .getByRole('radio', { name: /24 words/ })
+      .check();
+    await page.getByLabel(/Your 24 words/).fill(exported);
+    await button(page, 'Add to this browser').click();
+    await button(page, 'Stay with the current one').click();
+    await expect
+      .poll(async () => (await page.locator('.rows code').allTextContents()).join())
+      .toContain(did.slice(-6));
+  });
+
+  it('a reload over an unfinished backup asks first', async () => {
+    const { page } = await arrive('key');
+    await page.getByRole('textbox', { name: /^Passphrase/ }).fill('orbit canvas maple');
+    const asked = page.waitForEvent('dialog').then(async (dialog) => {
+      const type = dialog.type();
+      await dialog.dismiss();
+      return type;
+    });
+    void page.reload().catch(() => undefined);
+    expect(await asked).toBe('beforeunload');
+    expect(await page.getByRole('textbox', { name: /^Passphrase/ }).inputValue()).toBe(
+      'orbit canvas maple',
+    );
   });
 });
 
@@ -203,10 +282,10 @@ describe('other settings screens', () => {
     await button(page, 'New access key').click();
     await page.getByLabel('What is it for?').fill('Dashboard');
     await button(page, 'Sign and create').click();
-    const key = await page.getByTestId('access-key').textContent();
+    const key = await page.getByTestId('shown-once').textContent();
     expect(key?.length).toBeGreaterThan(200);
     await button(page, 'I stored it').click();
-    expect(await page.getByTestId('access-key').count()).toBe(0);
+    expect(await page.getByTestId('shown-once').count()).toBe(0);
     await expectText(page, 'Dashboard');
     await button(page, 'Revoke: Dashboard').click();
     await expect.poll(() => main(page).getByText('Dashboard').count()).toBe(0);

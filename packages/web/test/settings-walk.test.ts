@@ -1,6 +1,6 @@
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import { expectText } from './support/browser.js';
+import { expectText, SCREENSHOTS } from './support/browser.js';
 import { download, findViolations, useSettings } from './support/use-settings.js';
 
 const { oracle, arrive, open, write, ...page } = useSettings();
@@ -40,12 +40,16 @@ describe('settings of the page', () => {
     await addFromFile(phone, backup);
     await expect.poll(() => phone.locator('.conv a').count(), { timeout: 60_000 }).toBe(1);
 
-    await open(laptop, 'permissions');
-    await expectText(laptop, 'Nothing is allowed');
-    await expectText(laptop, 'The plugin Post office asks for this.');
-    expect(await findViolations(laptop)).toEqual([]);
-    await button(laptop, 'Allow for 7 days').click();
-    await expectText(laptop, /Until .* · Never used/);
+    // The phone is the same user: it grants, the laptop acts.
+    await open(phone, 'permissions');
+    await expectText(phone, 'Nothing is allowed');
+    await expectText(phone, 'The plugin Post office asks for this.');
+    expect(await findViolations(phone)).toEqual([]);
+    await button(phone, 'Allow for 7 days').click();
+    await expectText(phone, /Until .* · Never used/);
+    // Narrow: one action, never everything.
+    await phone.getByText('Technical details').first().click();
+    expect(await phone.locator('.perm dt').allTextContents()).toEqual(['letter/send']);
 
     await laptop.goto(`${oracle.url}/app`);
     await write(laptop, 'Send a letter to Bob');
@@ -69,9 +73,14 @@ describe('settings of the page', () => {
     await expectText(laptop, 'Signature valid');
 
     await open(laptop, 'permissions');
-    await expectText(laptop, /Last used/);
+    await expectText(laptop, 'Last used just now by Post office');
+    await laptop.screenshot({ path: `${SCREENSHOTS}/walk-granted.png` });
     await button(laptop, 'Revoke: Send letters in your name').click();
     await expectText(laptop, 'Nothing is allowed');
+    await open(phone, 'activity');
+    await expectText(phone, 'Send letter');
+    await open(phone, 'permissions');
+    await expectText(phone, 'Nothing is allowed');
     expect(consoleErrors).toEqual([]);
   });
 });

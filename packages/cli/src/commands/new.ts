@@ -1,7 +1,16 @@
 import { spawn } from 'node:child_process';
-import { existsSync, readdirSync } from 'node:fs';
-import { cp, mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
-import { join, resolve } from 'node:path';
+import { constants, existsSync, readdirSync } from 'node:fs';
+import {
+  cp,
+  mkdir,
+  readdir,
+  readFile,
+  readlink,
+  rename,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type Command, CommandError, UsageError } from '../command.js';
 import { readVersion } from '../environment.js';
@@ -13,7 +22,7 @@ export const newOracle: Command = {
   summary: 'Create a project for your own oracle',
   usage: ['<name> [--packages <folder>] [--no-install]'],
   details:
-    'Writes a folder of that name with a plugin, its test and a configuration, and installs what it needs: "npm test" and "npm start" then work at once. In a checkout of Sibyl, its packages are built, packed and put into the folder; otherwise they come from the registry.',
+    'Writes a folder of that name with a plugin, its test and a configuration, and installs what it needs: "npm test" and "npm start" then work at once. In a checkout of Sibyl, its packages are built, packed and put into the folder with what they depend on, so that no registry is needed; otherwise everything comes from the registry.',
   options: {
     packages: {
       type: 'string',
@@ -69,7 +78,7 @@ async function createProject(options: ProjectOptions): Promise<{ folder: string 
   await writeFile(join(folder, '.env'), settings, { mode: 0o600, flag: 'wx' });
   await fillIn(folder, { __NAME__: name, __SIBYL__: readVersion() });
   await useTarballs(folder, specs);
-  if (isInstalled) await output.progress('Installing', install(folder));
+  if (isInstalled) await output.progress('Installing', install(folder, given === undefined));
   return { folder };
 }
 
@@ -124,17 +133,28 @@ async function useTarballs(folder: string, specs: Readonly<Record<string, string
   await writeFile(path, `${JSON.stringify(changed, null, 2)}\n`);
 }
 
-function install(folder: string): Promise<void> {
-  const args = ['install', '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error'];
-  return runProgram('npm', args, { cwd: folder });
+/** Installs what the project needs: from the checkout if it is made by one, and from the registry what that lacks. */
+async function install(folder: string, isFromCheckout: boolean): Promise<void> {
+  const args = ['install', '--no-audit', '--no-fund', '--loglevel=error'];
+  if (isFromCheckout && (await copyDependencies(folder))) {
+    const offline = runProgram('npm', [...args, '--offline'], { cwd: folder, isSilent: true });
+    if (await offline.then(() => true, () => false)) return;
+  }
+  await runProgram('npm', [...args, '--prefer-offline'], { cwd: folder });
+}
+
+interface RunOptions {
+  readonly cwd: string;
+  readonly isSilent?: boolean;
 }
 
 function runProgram(
   program: string,
   args: readonly string[],
-  { cwd }: { readonly cwd: string },
+  { cwd, isSilent = false }: RunOptions,
 ): Promise<void> {
-  const child = spawn(program, args, { cwd, stdio: ['ignore', 'ignore', 'inherit'] });
+  const stdio = ['ignore', 'ignore', isSilent ? 'ignore' : 'inherit'] as const;
+  const child = spawn(program, args, { cwd, stdio: [...stdio] });
   return new Promise((resolved, reject) => {
     const fail = () =>
       reject(
@@ -144,6 +164,92 @@ function runProgram(
       );
     child.once('error', fail).once('close', (code) => (code === 0 ? resolved() : fail()));
   });
+}
+
+/** What a lock file says of an installed package. */
+interface LockEntry {
+  readonly dependencies?: Readonly<Record<string, string>>;
+  readonly optionalDependencies?: Readonly<Record<string, string>>;
+  readonly peerDependencies?: Readonly<Record<string, string>>;
+  /** The folder of a package of the checkout, if `link` is set. */
+  readonly resolved?: string;
+  readonly link?: boolean;
+}
+
+type LockEntries = Readonly<Record<string, LockEntry>>;
+
+/**
+ * Copies from the checkout what the project depends on besides the packages of Sibyl, with lock files that say so: npm then
+ * has nothing to download. Returns false outside of a checkout.
+ */
+async function copyDependencies(folder: string): Promise<boolean> {
+  const lockFile = join(CHECKOUT, 'package-lock.json');
+  if (!existsSync(join(CHECKOUT, PACK)) || !existsSync(lockFile)) return false;
+  const { lockfileVersion, packages } = JSON.parse(await readFile(lockFile, 'utf8'));
+  const manifest = JSON.parse(await readFile(join(folder, 'package.json'), 'utf8'));
+  const needed = selectEntries(packages, manifest);
+  const modules = join(folder, 'node_modules');
+  const installed: Record<string, LockEntry> = {};
+  for (const [path, entry] of Object.entries(needed)) {
+    const source = join(CHECKOUT, path);
+    if (!existsSync(source)) continue;
+    installed[path] = entry;
+    // Those below another package are copied with it.
+    if (path.lastIndexOf('node_modules/') > 0) continue;
+    const target = join(folder, path);
+    await mkdir(dirname(target), { recursive: true });
+    await cp(source, target, { recursive: true, mode: constants.COPYFILE_FICLONE });
+  }
+  await copyCommands(modules);
+  const { name, version } = manifest;
+  const writeLock = (path: string, entries: object) =>
+    writeFile(path, JSON.stringify({ name, version, lockfileVersion, requires: true, packages: entries }, null, 2));
+  await writeLock(join(folder, 'package-lock.json'), { '': manifest, ...needed });
+  // Last: npm trusts it only if it is newer than all folders.
+  await writeLock(join(modules, '.package-lock.json'), installed);
+  return true;
+}
+
+/** The entries of everything that a project depends on, except the packages of Sibyl. */
+function selectEntries(
+  all: LockEntries,
+  { dependencies, devDependencies }: Readonly<Record<string, Readonly<Record<string, string>>>>,
+): LockEntries {
+  const selected: Record<string, LockEntry> = {};
+  const visited = new Set<string>();
+  const visit = (name: string, from: string): void => {
+    const path = findEntry(all, name, from);
+    const entry = path === undefined ? undefined : all[path];
+    if (path === undefined || !entry || visited.has(path)) return;
+    visited.add(path);
+    const folder = entry.link ? (entry.resolved ?? path) : path;
+    const needs = entry.link ? (all[folder] ?? {}) : entry;
+    if (!entry.link) selected[path] = entry;
+    for (const kind of ['dependencies', 'optionalDependencies', 'peerDependencies'] as const)
+      for (const each of Object.keys(needs[kind] ?? {})) visit(each, folder);
+  };
+  for (const name of Object.keys({ ...dependencies, ...devDependencies })) visit(name, '');
+  return selected;
+}
+
+/** The entry that Node finds from a folder. */
+function findEntry(all: LockEntries, name: string, from: string): string | undefined {
+  for (let folder = from; ; folder = folder.includes('/') ? dirname(folder) : '') {
+    const path = join(folder, 'node_modules', name);
+    if (path in all) return path;
+    if (folder === '') return undefined;
+  }
+}
+
+/** Copies the links to commands of packages that were copied. */
+async function copyCommands(modules: string): Promise<void> {
+  const from = join(CHECKOUT, 'node_modules/.bin');
+  const to = join(modules, '.bin');
+  await mkdir(to, { recursive: true });
+  for (const name of await readdir(from)) {
+    const target = await readlink(join(from, name)).catch(() => undefined);
+    if (target !== undefined && existsSync(join(to, target))) await symlink(target, join(to, name));
+  }
 }
 
 const NAME = /^sibyl-(.+)-\d+\.\d+\.\d+.*\.tgz$/;

@@ -96,8 +96,8 @@ async function attempt(
   const models = { get: () => subModel };
   const warn = () => undefined;
   const rules = new LiveRules({ load: async () => undefined, watch: () => () => {}, logger });
-  const ucan = {} as TurnUcan;
-  const policy = new ToolPolicy({ operator: [], rules, hooks, ucan, onRan: () => {} });
+  const createUcan = () => ({}) as TurnUcan;
+  const policy = new ToolPolicy({ operator: [], rules, hooks, createUcan, onRan: () => {} });
   const shared = { plugins, contexts, policy, chain, hooks, warn };
   const gathered = await gatherTools({ ...request, models, ...shared, surface: undefined });
   const tools = gathered.map(({ tool }) => tool);

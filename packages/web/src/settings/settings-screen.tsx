@@ -1,5 +1,6 @@
 import { type ComponentType, useEffect, useState } from 'react';
 import { loadArea, t } from '../i18n/i18n.js';
+import { Icon } from '../ui/icon.js';
 import { type SettingsScreen, screens } from './screens.js';
 
 const findScreen = (id: string): SettingsScreen | undefined =>
@@ -9,6 +10,7 @@ const findScreen = (id: string): SettingsScreen | undefined =>
 export function SettingsView({ id }: { readonly id: string }) {
   const [loaded, setLoaded] = useState<{ readonly id: string; readonly Screen: ComponentType }>();
   const [error, setError] = useState<Error>();
+  const [attempt, setAttempt] = useState(0);
   useEffect(() => {
     let isCurrent = true;
     const load = async () => {
@@ -20,12 +22,20 @@ export function SettingsView({ id }: { readonly id: string }) {
     return () => {
       isCurrent = false;
     };
-  }, [id]);
+  }, [id, attempt]);
   if (error) {
     return (
-      <p role="alert" className="notice is-fault">
-        {t('chat.screenFailed')}
-      </p>
+      <div role="alert" className="notice is-fault">
+        <Icon name="alert" />
+        <div className="grow">
+          <p>{t('chat.screenFailed')}</p>
+          <div className="actions">
+            <button type="button" className="btn btn-s" onClick={() => setAttempt(attempt + 1)}>
+              {t('chat.tryAgain')}
+            </button>
+          </div>
+        </div>
+      </div>
     );
   }
   if (!findScreen(id)) return <p>{t('chat.noScreen')}</p>;

@@ -27,7 +27,8 @@ const post = definePlugin({
       inputSchema: z.object({ to: z.string(), copies: z.number() }),
       needsApproval: true,
       run: async ({ to, copies }, { ucan, user }) => {
-        await ucan.requireCapability({ can: 'letter/send', with: user.did });
+        const audience = 'did:web:letters.example';
+        await ucan.mintInvocation({ audience, can: 'letter/send', with: user.did });
         return `sent ${copies} to ${to}`;
       },
     }),

@@ -10,6 +10,20 @@ const POST = join(import.meta.dirname, 'post-process.ts');
 // Evaluated as text: the content security policy forbids a script tag.
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
+/** The settings screens of every oracle. */
+export const SCREENS = [
+  'key',
+  'permissions',
+  'approvals',
+  'memory',
+  'preferences',
+  'usage',
+  'activity',
+  'schedules',
+  'files',
+  'data',
+];
+
 /** The page of a host with the plugin of `post-process.ts`. */
 export function useSettings(env: Record<string, string> = {}) {
   const oracle = useOracle(env, POST);
