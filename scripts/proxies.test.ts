@@ -12,6 +12,7 @@ import { findFreePort } from '../packages/host/test/support/free-port.js';
 import { startHost, type TestHost } from '../packages/host/test/support/host.js';
 import { openRejectedSocket, openSocket } from '../packages/host/test/support/session-socket.js';
 import { openSession, stream } from '../packages/host/test/support/stream.js';
+import { upload } from '../packages/host/test/support/upload.js';
 import { TestUser } from '../packages/host/test/support/user.js';
 import { selfSigned } from '../packages/safe-fetch/test/support/certificate.js';
 
@@ -96,9 +97,19 @@ describe.each(proxies)('docs/deploying.md: $name with TLS, below a path', (proxy
       await checkSockets(origin, alice, sessionId);
       await checkOrigins(origin);
       await checkPage(origin);
+      await checkUpload(alice);
     },
   );
 });
+
+/** 8 MB, more than proxies accept or keep in memory by default. */
+async function checkUpload(user: TestUser): Promise<void> {
+  const content = Buffer.alloc(8 * 1024 * 1024, 'rain in Kitui\n');
+  const { fileId, size } = await upload(user, 'rain.txt', content);
+  expect(size).toBe(content.length);
+  const response = await fetch(`${user.host.url}/files/${fileId}`, { headers: user.headers });
+  expect(content.equals(Buffer.from(await response.arrayBuffer()))).toBe(true);
+}
 
 async function checkSockets(origin: string, user: TestUser, sessionId: string): Promise<void> {
   const join = (from: string) => ({

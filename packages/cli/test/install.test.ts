@@ -37,6 +37,13 @@ function withoutOurCommands(path: string): string {
     .join(delimiter);
 }
 
+/** From the new project on, nothing may be downloaded. */
+const OFFLINE = {
+  npm_config_registry: 'http://127.0.0.1:9',
+  npm_config_cache: join(folder, 'empty-cache'),
+  npm_config_fetch_retries: '0',
+};
+
 /** Runs a command to its end; fails with what it wrote. */
 function run(cwd: string, command: string, ...args: string[]): string {
   const options = { cwd, env, encoding: 'utf8', timeout: TIMEOUT_MS } as const;
@@ -103,8 +110,13 @@ it('sibyl new --packages uses tarballs', { timeout: TIMEOUT_MS }, () => {
   expect(JSON.parse(manifest).dependencies['@sibyl/host']).toContain(packages);
 });
 
-it('sibyl new of a checkout packs its packages into the project', { timeout: TIMEOUT_MS }, () => {
+it('sibyl new of a checkout packs its packages into the project, without a registry and with an empty cache', {
+  timeout: TIMEOUT_MS,
+}, () => {
+  Object.assign(env, OFFLINE);
   const said = run(folder, process.execPath, MAIN, 'new', 'demo');
+  const lock = JSON.parse(readFileSync(join(demo, 'package-lock.json'), 'utf8'));
+  expect(lock.packages['node_modules/zod'].integrity).toMatch(/^sha512-/);
   expect(said).toContain(`Made ${demo}`);
   const { dependencies, overrides } = JSON.parse(readFileSync(join(demo, 'package.json'), 'utf8'));
   expect(dependencies['@sibyl/host']).toMatch(/^file:\.\/packages\/sibyl-host-.*\.tgz$/);

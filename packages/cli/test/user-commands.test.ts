@@ -80,6 +80,23 @@ describe('sibyl sessions', () => {
   });
 });
 
+it.each(commands.map(({ name }) => name))(
+  'sibyl %s ends quietly if nobody reads what it writes',
+  async (name) => {
+    const script = `{ sleep 0.2; "$0" "$1" "$2" --json; } 2>"$3" | true`;
+    const errors = join(home, `closed-${name}`);
+    const child = spawn('sh', ['-c', script, process.execPath, MAIN, name, errors], {
+      env: { ...process.env, ...env, SIBYL_URL: oracle.url, DATA_DIR: join(home, 'none'), PORT: 'x', GATEWAY_PORT: 'x' },
+      cwd: home,
+      stdio: 'ignore',
+    });
+    await once(child, 'exit');
+    const written = readFileSync(errors, 'utf8');
+    expect(written).not.toMatch(/EPIPE|^ {4}at /m);
+  },
+  60_000,
+);
+
 it('sibyl rules adds, lists, removes and clears what the key signs', async () => {
   expect((await call('rules')).stdout).toBe('No rules');
   await call('rules', 'ask', 'send_*');
@@ -171,6 +188,41 @@ describe('sibyl completion', () => {
     expect(complete('sibyl chat --se')).toEqual(['--session']);
     expect(complete('sibyl chat --')).toContain('--json');
   });
+
+  /** What zsh and fish offer after a command line; undefined where the shell is not installed. */
+  const offers = {
+    zsh: (file: string, line: string) => {
+      const program = findShell('zsh');
+      // Completion works only in an interactive shell, on a terminal of its own.
+      const typed = `zpty s ${program} -f -i; zpty -w s $'PS1=READY; autoload -Uz compinit; compinit -u -d /dev/null; source ${file}; zstyle ":completion:*" list-prompt ""; stty columns 200 rows 200'; sleep 3; zpty -w -n s $'${line}\t\t'; sleep 3; zpty -r s out; while zpty -rt s more 2>/dev/null; do out+=$more; done; zpty -d s; print -r -- $out`;
+      return program && run(program, ['-f', '-c', `zmodload zsh/zpty; ${typed}`]);
+    },
+    fish: (file: string, line: string) => {
+      const program = findShell('fish');
+      return program && run(program, ['-c', `source ${file}; complete -C '${line}'`]);
+    },
+  };
+  const run = (program: string, args: readonly string[]) =>
+    spawnSync(program, args, {
+      encoding: 'utf8',
+      timeout: 120_000,
+      env: { ...process.env, HOME: home, TERM: 'xterm' },
+    }).stdout;
+
+  it.each(['zsh', 'fish'] as const)('completes commands, actions and options in %s', async (shell) => {
+    const file = join(home, `offers.${shell}`);
+    writeFileSync(file, (await sibyl(['completion', shell])).stdout);
+    const complete = (line: string) => offers[shell](file, line);
+    const commandsOffered = complete('sibyl se');
+    // `npm run test:full` installs the shells.
+    if (!commandsOffered) return expect(process.env.SIBYL_TEST_FULL).toBeUndefined();
+    expect(commandsOffered).toContain('sessions');
+    expect(commandsOffered).not.toContain('doctor');
+    const actions = complete('sibyl sessions ');
+    for (const action of ['list', 'show', 'rename', 'delete', 'export', 'search'])
+      expect(actions).toContain(action);
+    expect(complete('sibyl chat --se')).toContain('--session');
+  }, 300_000);
 
   it.each([
     ['zsh', ['-n'], 'zsh'],

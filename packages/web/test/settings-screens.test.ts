@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { parseWords } from '@sibyl/client/words';
 import { exportPrivateKey, generateSigner } from '@sibyl/ucan';
 import type { Page } from 'playwright-core';
 import decodeQR from 'qr/decode.js';
@@ -46,8 +47,12 @@ describe('every settings screen', () => {
 });
 
 describe('key screen', () => {
-  it('does not close over an unfinished backup; words are checked', async () => {
+  it('does not close over an unfinished backup; words are checked; the key stays in the browser', async () => {
     const { page } = await arrive('key');
+    const sent: string[] = [];
+    page.on('request', (request) =>
+      sent.push(`${request.url()} ${JSON.stringify(request.headers())} ${request.postData()}`),
+    );
     await page.getByRole('radio', { name: /24 words/ }).check();
     await button(page, 'Show the words').click();
     const words = await page.locator('.words li').allTextContents();
@@ -71,6 +76,14 @@ describe('key screen', () => {
     }
     await button(page, 'Check the words').click();
     await expectText(page, /Your key is backed up/);
+    await open(page, 'files');
+    await open(page, 'permissions');
+    const parsed = parseWords(words.join(' '));
+    const seed = Buffer.from('seed' in parsed ? parsed.seed : []);
+    expect(seed).toHaveLength(32);
+    const secrets = [words.slice(0, 3).join(' '), seed.toString('base64'), seed.toString('hex')];
+    expect(sent.length).toBeGreaterThan(3);
+    for (const secret of secrets) expect(sent.filter((text) => text.includes(secret))).toEqual([]);
 
     const { page: other } = await arrive('key');
     await button(other, 'Add').click();
@@ -173,10 +186,17 @@ describe('key screen', () => {
     expect(await page.getByText('protected by a passkey').count()).toBe(0);
   });
 
-  it('adds a private key as text; Escape keeps what was typed', async () => {
-    const { page } = await arrive('key');
+  it('adds a private key as text; Escape keeps what was typed; switching loses nothing', async () => {
+    const { page } = await arrive();
+    await converse(page, 'Good morning', 'Good morning to you');
+    await open(page, 'key');
     const signer = generateSigner();
-    await button(page, 'Add').click();
+    const add = page.getByRole('button', { name: 'Add', exact: true });
+    await add.click();
+    await page.keyboard.press('Escape');
+    // Focus returns to where it was.
+    await expect.poll(() => add.evaluate((each) => each === document.activeElement)).toBe(true);
+    await add.click();
     const dialog = page.getByRole('dialog');
     await dialog.getByRole('radio', { name: /24 words/ }).check();
     const field = page.getByLabel(/Your 24 words/);
@@ -192,9 +212,16 @@ describe('key screen', () => {
     await button(page, 'Add to this browser').click();
     await button(page, 'Stay with the current one').click();
     await expectText(page, 'Field office');
-    expect((await page.locator('.rows code').allTextContents()).join()).toContain(
-      signer.did.slice(-6),
-    );
+    const list = async () => (await page.locator('.rows code').allTextContents()).sort();
+    const both = await list();
+    expect(both.join()).toContain(signer.did.slice(-6));
+    for (const conversations of [0, 1]) {
+      await Promise.all([page.waitForEvent('load'), button(page, 'Switch').click()]);
+      await page.locator('main.main').waitFor();
+      await expect.poll(() => page.locator('.conv a').count()).toBe(conversations);
+      await open(page, 'key');
+      await expect.poll(list).toEqual(both);
+    }
   });
 
   it('its words are the same identity in sibyl key, and the other way round', async () => {
@@ -275,6 +302,15 @@ describe('other settings screens', () => {
     await page.reload();
     const blocked = page.getByRole('group', { name: 'Rule for Post office' }).getByLabel('Block');
     await expect.poll(() => blocked.isChecked()).toBe(true);
+  });
+
+  it('everything at once is never granted', async () => {
+    const { page } = await arrive('permissions');
+    await page.getByText('Another permission, for developers').click();
+    await page.getByLabel('Action', { exact: true }).fill('*');
+    await expectText(page, 'That would allow everything');
+    const allow = page.locator('form').getByRole('button', { name: 'Allow for 7 days' });
+    expect(await allow.isDisabled()).toBe(true);
   });
 
   it('an access key is shown once, listed, and revoked', async () => {

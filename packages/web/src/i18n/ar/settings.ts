@@ -55,9 +55,9 @@ export const settings = {
   'passkey.title': 'الحماية بمفتاح مرور',
   'passkey.hint': 'طلب بصمتك أو وجهك أو رمزك قبل أن يستخدم هذا المتصفح المفتاح.',
   'passkey.browser': 'هذا المتصفح لا يدعم مفاتيح المرور.',
-  'passkey.address': 'تحتاج مفاتيح المرور إلى اسم نطاق. فُتحت هذه الصفحة برقمها.',
+  'passkey.address': 'تحتاج مفاتيح المرور إلى اسم نطاق. فُتحت هذه الصفحة برقم لا باسم.',
   'passkey.backup': 'انسخ مفتاحك احتياطيًا أولًا: ضياع مفتاح المرور يعني ضياع المفتاح معه.',
-  'unlock.title': 'افتح قفل «{name}»',
+  'unlock.title': 'فتح قفل «{name}»',
   'unlock.text':
     'مفتاح مرور يحمي مفتاحك في هذا المتصفح. أكّده ببصمتك أو وجهك أو رمز PIN للمتابعة. محادثاتك ومسوداتك آمنة.',
   'unlock.button': 'فتح القفل',
@@ -216,7 +216,7 @@ export const settings = {
   'rules.block': 'امنع',
   'rules.operator': 'يشترط المشغّل موافقتك، لذلك «اسمح» معطّل.',
   'rules.operatorTools': 'يشترط المشغّل موافقتك أيضًا على: {tools}',
-  'rules.blocked': 'يُبلَّغ {name} بأنه لا يجوز له ذلك.',
+  'rules.blocked': 'لا يجوز لـ{name} أن يفعل هذا.',
   'rules.other': 'قاعدة لم تُنشأ في هذه الصفحة.',
   'rules.remove': 'إزالة قاعدة {match}',
   'rules.unsigned': {
@@ -446,7 +446,7 @@ export const settings = {
   'files.downloadFailed': 'تعذر تنزيل الملف. أعد المحاولة.',
   'files.delete.title': 'حذف «{name}»؟',
   'files.delete.text': 'يُحذف الملف وكل ما عُرف منه.',
-  'data.lede': 'كل ما يخزّنه {name} عنك. لك أن تأخذه أو تجلبه أو تمحوه.',
+  'data.lede': 'كل ما يخزّنه {name} عنك. لك أن تصدّره أو تستورده أو تمحوه.',
   'data.export': 'تنزيل كل شيء',
   'data.export.hint': 'المحادثات والملفات والذاكرة والإيصالات في ملف واحد.',
   'data.export.button': 'تصدير',
@@ -495,7 +495,7 @@ export const settings = {
   'matrix.accounts.hint':
     'يرد {name} على رسائل هذه الحسابات كما يرد عليك هنا، بمحادثاتك وقواعدك. كل من في الغرفة يرى الردود.',
   'matrix.account': 'حسابك في Matrix',
-  'matrix.link': 'وقّع واربط',
+  'matrix.link': 'توقيع وربط',
   'matrix.send': 'أرسل هذا من {account} إلى {oracle} خلال 15 دقيقة في أي غرفة:',
   'matrix.copy': 'نسخ الرمز',
   'matrix.linked': 'مرتبط',

@@ -2,7 +2,7 @@
 export const settings = {
   failed: 'No ha funcionado. No se ha perdido nada.',
   'failed.network':
-    'No se puede conectar con el servidor. No se ha perdido nada. Inténtalo de nuevo cuando tengas conexión.',
+    'No se puede contactar con el servidor. No se ha perdido nada. Inténtalo de nuevo cuando tengas conexión.',
   'failed.busy':
     'Demasiado rápido para este oráculo. No se ha perdido nada. Inténtalo de nuevo dentro de un minuto.',
   save: 'Guardar',
@@ -45,17 +45,17 @@ export const settings = {
     'Si borras los datos de este sitio o usas una ventana privada, la clave desaparece de este navegador. Con una copia puedes recuperarla.',
   'key.privacy': 'Quién puede leer esto',
   'key.privacy.text':
-    'Los demás usuarios no pueden ver tus conversaciones. El operador de este oráculo y su proveedor de modelos sí.',
+    'Los demás usuarios no pueden ver tus conversaciones. El operador de este oráculo y su proveedor de modelos sí pueden.',
   'passkey.title': 'Proteger con una llave de acceso',
   'passkey.hint': 'Pide tu huella, tu cara o tu PIN antes de que este navegador use la clave.',
   'passkey.browser': 'Este navegador no admite llaves de acceso.',
   'passkey.address':
-    'Las llaves de acceso necesitan un nombre de dominio. Esta página se abrió por su número.',
+    'Las llaves de acceso necesitan un nombre de dominio. Esta página se abrió por un número, sin nombre.',
   'passkey.backup':
     'Haz antes una copia de tu clave: si pierdes la llave de acceso, la perderías también.',
   'unlock.title': 'Desbloquear «{name}»',
   'unlock.text':
-    'Una llave de acceso protege tu clave en este navegador. Confírmala con tu huella, tu rostro o tu PIN para continuar. Tus conversaciones y borradores están a salvo.',
+    'Una llave de acceso protege tu clave en este navegador. Confírmala con tu huella, tu cara o tu PIN para continuar. Tus conversaciones y borradores están a salvo.',
   'unlock.button': 'Desbloquear',
   'unlock.busy': 'Esperando tu llave de acceso…',
   'unlock.declined':
@@ -100,7 +100,7 @@ export const settings = {
   'backup.words.written': 'Las he escrito',
   'backup.words.hide': 'Ocultar',
   'backup.words.next': 'Después te preguntaremos tres de ellas.',
-  'backup.words.check': 'Escribe estas palabras desde tu papel.',
+  'backup.words.check': 'Escribe estas palabras tal como están en tu papel.',
   'backup.words.nth': 'Palabra {number}',
   'backup.words.wrong': {
     one: 'Una palabra es distinta. Compárala con tu papel.',
@@ -162,7 +162,7 @@ export const settings = {
   'permissions.lede':
     'Firmas cada permiso con tu clave. {name} no puede hacer más de lo que permites, y puedes retirar un permiso en cualquier momento, incluso en mitad de una respuesta.',
   'asked.title': 'Solicitado',
-  'asked.new': '{count} nuevo(s)',
+  'asked.new': 'Nuevos: {count}',
   'asked.by': 'Lo pide el complemento {plugin}.',
   'asked.allow': { one: 'Permitir {count} día', other: 'Permitir {count} días' },
   'asked.later': 'Ahora no',
@@ -191,7 +191,7 @@ export const settings = {
   'granted.used': 'Último uso: {when}',
   'granted.usedBy': 'Último uso: {when}, por {plugin}',
   'granted.extend': { one: 'Ampliar {count} día', other: 'Ampliar {count} días' },
-  'granted.schedule': 'Ejecutar «{name}» como tú',
+  'granted.schedule': 'Ejecutar «{name}» en tu nombre',
   'granted.matrix': 'Responder a {account} en Matrix en tu nombre',
   'granted.use': 'Usar «{can}»',
   'granted.everything': 'Todo en tu nombre',
@@ -205,14 +205,14 @@ export const settings = {
   'rules.block': 'Bloquear',
   'rules.operator': 'El operador exige tu aprobación, por eso «Permitir» está desactivado.',
   'rules.operatorTools': 'El operador también exige tu aprobación para: {tools}',
-  'rules.blocked': 'Se le dice a {name} que no puede hacerlo.',
+  'rules.blocked': '{name} no puede hacerlo.',
   'rules.other': 'Una regla que no se creó en esta página.',
   'rules.remove': 'Quitar la regla para {match}',
   'rules.unsigned': { one: '{count} cambio sin firmar', other: '{count} cambios sin firmar' },
   'rules.signed': 'Estas reglas están vigentes.',
   'rules.sign': 'Firmar y guardar',
   'keys.title': 'Claves de acceso',
-  'keys.hint': 'Para programas que conversan como tú pero no pueden firmar con tu clave.',
+  'keys.hint': 'Para programas que conversan en tu nombre pero no pueden firmar con tu clave.',
   'keys.new': 'Nueva clave de acceso',
   'keys.name': '¿Para qué es?',
   'keys.name.example': 'Panel',
@@ -220,7 +220,7 @@ export const settings = {
   'keys.create': 'Firmar y crear',
   'keys.once': 'Copia la clave ahora. Solo se muestra una vez.',
   'keys.copy': 'Copiar clave de acceso',
-  'keys.chat': 'Puede conversar como tú',
+  'keys.chat': 'Puede conversar en tu nombre',
   'keys.oneSession': 'Puede escribir en una conversación',
   'keys.perDay': { one: '{count} mensaje al día', other: '{count} mensajes al día' },
   'approvals.title': {
@@ -250,7 +250,7 @@ export const settings = {
   'approval.signed': 'Firmado con tu clave',
   'approval.invalid': 'Uno de los valores no es válido.',
   'approval.tool': 'Herramienta',
-  'approval.fingerprint': 'Huella',
+  'approval.fingerprint': 'Huella digital',
   'receipt.pending': '«{action}» está esperando',
   'receipt.approved': 'Aprobaste «{action}»',
   'receipt.denied': 'Rechazaste «{action}»',
@@ -265,7 +265,7 @@ export const settings = {
   'receipt.elsewhere':
     'El oráculo firmó exactamente esta decisión. Cualquiera puede comprobar también tu firma sin esta página: sibyl receipts verify',
   'activity.lede':
-    'Todo lo que {name} hizo o pidió en tu nombre. Solo tú y el operador podéis verlo.',
+    'Todo lo que {name} hizo o pidió en tu nombre. Solo lo ven tú y el operador.',
   'activity.show': 'Mostrar',
   'activity.all': 'Todo',
   'activity.tools': 'Acciones',
@@ -287,7 +287,7 @@ export const settings = {
   'outcome.expired': 'Demasiado tarde',
   'outcome.cancelled': 'Cancelado',
   'outcome.stored': 'Guardado',
-  'outcome.deleted': 'Borrado',
+  'outcome.deleted': 'Eliminado',
   'outcome.waiting': 'Pedido',
   'memory.title': 'Lo que {name} recuerda de ti',
   'memory.lede':
@@ -349,7 +349,7 @@ export const settings = {
   },
   'usage.max': 'Máximo: {max}',
   'usage.where': 'Uso por conversación',
-  'usage.deleted': 'Conversación borrada',
+  'usage.deleted': 'Conversación eliminada',
   'usage.none': 'Aún no se ha usado nada',
   'usage.none.hint': 'Los números aparecen aquí tras tu primera respuesta.',
   'schedules.lede':
@@ -368,7 +368,7 @@ export const settings = {
   'schedules.day': 'Día',
   'schedules.time': 'Hora',
   'schedules.timezone': 'Zona horaria: {zone}',
-  'schedules.missed': 'Si se perdió',
+  'schedules.missed': 'Si no pudo ejecutarse',
   'schedules.catchUp': 'Ejecutar una vez, más tarde',
   'schedules.skip': 'Omitirla',
   'schedules.dailyAt': 'Cada día a las {time}',
@@ -386,7 +386,7 @@ export const settings = {
   'schedules.run': 'Ejecutar ahora',
   'schedules.runs': 'Mostrar u ocultar ejecuciones',
   'schedules.open': 'Abrir su conversación',
-  'schedules.delete.title': '¿Borrar «{name}»?',
+  'schedules.delete.title': '¿Eliminar «{name}»?',
   'schedules.delete.text': 'No se ejecutará más. Su conversación se conserva.',
   'schedules.secret': 'Copia ahora la dirección y el secreto. El secreto solo se muestra una vez.',
   'schedules.copyUrl': 'Copiar dirección',
@@ -416,9 +416,9 @@ export const settings = {
   'files.failed': 'No se pudo leer',
   'files.download': 'Descargar',
   'files.downloadFailed': 'No se pudo descargar el archivo. Inténtalo de nuevo.',
-  'files.delete.title': '¿Borrar «{name}»?',
+  'files.delete.title': '¿Eliminar «{name}»?',
   'files.delete.text': 'Se eliminan el archivo y todo lo aprendido de él.',
-  'data.lede': 'Todo lo que {name} guarda sobre ti. Puedes llevártelo, traerlo o borrarlo.',
+  'data.lede': 'Todo lo que {name} guarda sobre ti. Puedes exportarlo, importarlo o borrarlo.',
   'data.export': 'Descargar todo',
   'data.export.hint': 'Conversaciones, archivos, memoria y recibos en un solo archivo.',
   'data.export.button': 'Exportar',

@@ -39,7 +39,7 @@ export const chat = {
   'nav.schedules': 'Tâches programmées',
   'nav.permissions': 'Autorisations',
   'nav.rules': 'Règles',
-  'nav.accessKeys': 'Clés d’accès',
+  'nav.accessKeys': 'Clés pour programmes',
   'nav.key': 'Votre clé',
   'nav.memory': 'Mémoire',
   'nav.usage': 'Utilisation',
@@ -90,7 +90,7 @@ export const chat = {
   'welcome.backUp': 'La sauvegarder',
   'welcome.readers': 'Qui peut lire ceci',
   'welcome.readers.text':
-    'Les autres utilisateurs ne voient pas vos conversations. L’opérateur de cet oracle et son fournisseur de modèle le peuvent.',
+    'Les autres utilisateurs ne peuvent pas voir vos conversations. L’opérateur de cet oracle et son fournisseur de modèles le peuvent.',
   'welcome.control': 'Vous gardez le contrôle',
   'welcome.control.text':
     'Vous choisissez ce que {oracle} peut faire, ce qui demande votre approbation et ce qui est bloqué.',
@@ -189,7 +189,7 @@ export const chat = {
   'diagram.alt': 'Diagramme : {source}',
   image: 'Image',
   'image.load': 'Charger l’image de {host}',
-  'image.why': 'Ce serveur verra votre adresse.',
+  'image.why': 'En la chargeant, vous montrez votre adresse à ce serveur.',
   'image.broken': 'L’image n’a pas pu être chargée.',
   table: 'Tableau',
   'table.copy': 'Copier en CSV',
@@ -200,6 +200,6 @@ export const chat = {
   'form.sent': 'Envoyé',
   'form.choose': 'Choisir…',
   offline: 'Vous êtes hors ligne.',
-  'offline.text': 'Les messages sont enregistrés ici et envoyés à votre retour.',
+  'offline.text': 'Les messages sont enregistrés ici et envoyés dès que la connexion revient.',
   reconnecting: 'Reconnexion… Votre conversation est en sécurité.',
 } as const;
