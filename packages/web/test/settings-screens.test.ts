@@ -162,11 +162,17 @@ describe('key screen', () => {
     await expectText(page, 'A passkey protects your key in this browser');
     expect(await findViolations(page)).toEqual([]);
     await page.screenshot({ path: `${SCREENSHOTS}/unlock.png` });
-    await session.send('WebAuthn.setUserVerified', { authenticatorId, isUserVerified: false });
-    await page.bringToFront();
+    await page.evaluate(() => {
+      const ask = navigator.credentials.get.bind(navigator.credentials);
+      // The user cancels the first question.
+      navigator.credentials.get = async () => {
+        navigator.credentials.get = ask;
+        throw new DOMException('cancelled', 'NotAllowedError');
+      };
+    });
     await button(page, 'Unlock').click();
     await expectText(page, 'The passkey wasn’t confirmed');
-    await session.send('WebAuthn.setUserVerified', { authenticatorId, isUserVerified: true });
+    await page.bringToFront();
     await button(page, 'Unlock').click();
     await expectText(page, 'protected by a passkey');
 

@@ -98,8 +98,8 @@ function Import() {
       <div className="grow">
         <b>{t('settings.data.import')}</b>
         <div className="small quiet">{t('settings.data.import.hint')}</div>
+        <input ref={input} hidden type="file" data-testid="import" onChange={start} />
       </div>
-      <input ref={input} hidden type="file" data-testid="import" onChange={start} />
       <button
         type="button"
         className="btn btn-s"

@@ -55,7 +55,7 @@ export const settings = {
     'Passkeys brauchen einen Domainnamen. Diese Seite wurde über eine Nummer statt über einen Namen geöffnet.',
   'passkey.backup':
     'Sichern Sie zuerst Ihren Schlüssel: Mit einem verlorenen Passkey wäre auch er verloren.',
-  'unlock.title': '„{name}“ entsperren',
+  'unlock.title': 'Schlüssel entsperren',
   'unlock.text':
     'Ein Passkey schützt Ihren Schlüssel in diesem Browser. Bestätigen Sie ihn mit Fingerabdruck, Gesicht oder PIN, um fortzufahren. Ihre Unterhaltungen und Entwürfe sind sicher.',
   'unlock.button': 'Entsperren',

@@ -52,7 +52,7 @@ export const settings = {
   'passkey.browser': 'This browser does not support passkeys.',
   'passkey.address': 'Passkeys need a domain name. This page was opened by its number.',
   'passkey.backup': 'Back up your key first: a lost passkey would take the key with it.',
-  'unlock.title': 'Unlock “{name}”',
+  'unlock.title': 'Unlock your key',
   'unlock.text':
     'A passkey protects your key in this browser. Confirm it with your fingerprint, face or PIN to go on. Your conversations and drafts are safe.',
   'unlock.button': 'Unlock',

@@ -53,7 +53,7 @@ export const settings = {
     'Las llaves de acceso necesitan un nombre de dominio. Esta página se abrió por un número, sin nombre.',
   'passkey.backup':
     'Haz antes una copia de tu clave: si pierdes la llave de acceso, la perderías también.',
-  'unlock.title': 'Desbloquear «{name}»',
+  'unlock.title': 'Desbloquea tu clave',
   'unlock.text':
     'Una llave de acceso protege tu clave en este navegador. Confírmala con tu huella, tu cara o tu PIN para continuar. Tus conversaciones y borradores están a salvo.',
   'unlock.button': 'Desbloquear',

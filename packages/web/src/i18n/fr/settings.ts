@@ -54,7 +54,7 @@ export const settings = {
     'Les clés d’accès demandent un nom de domaine. Cette page a été ouverte par un numéro, sans nom.',
   'passkey.backup':
     'Sauvegardez d’abord votre clé : une clé d’accès perdue l’emporterait avec elle.',
-  'unlock.title': 'Déverrouiller « {name} »',
+  'unlock.title': 'Déverrouillez votre clé',
   'unlock.text':
     'Une clé d’accès protège votre clé dans ce navigateur. Confirmez-la par empreinte, visage ou code PIN pour continuer. Vos conversations et vos brouillons sont en sécurité.',
   'unlock.button': 'Déverrouiller',

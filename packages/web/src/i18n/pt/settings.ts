@@ -53,7 +53,7 @@ export const settings = {
     'Chaves de acesso precisam de um nome de domínio. Esta página foi aberta por um número, sem nome.',
   'passkey.backup':
     'Faça antes uma cópia da sua chave: perder a chave de acesso levaria a chave junto.',
-  'unlock.title': 'Desbloquear “{name}”',
+  'unlock.title': 'Desbloqueie sua chave',
   'unlock.text':
     'Uma chave de acesso protege sua chave neste navegador. Confirme com sua digital, seu rosto ou PIN para continuar. Suas conversas e rascunhos estão seguros.',
   'unlock.button': 'Desbloquear',

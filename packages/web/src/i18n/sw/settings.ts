@@ -50,7 +50,7 @@ export const settings = {
   'passkey.browser': 'Kivinjari hiki hakitumii passkey.',
   'passkey.address': 'Passkey huhitaji jina la kikoa. Ukurasa huu ulifunguliwa kwa nambari, bila jina.',
   'passkey.backup': 'Weka nakala ya ufunguo kwanza: passkey ikipotea, ufunguo hupotea nayo.',
-  'unlock.title': 'Fungua “{name}”',
+  'unlock.title': 'Fungua ufunguo wako',
   'unlock.text':
     'Passkey inalinda ufunguo wako kwenye kivinjari hiki. Thibitisha kwa alama ya kidole, uso au PIN ili uendelee. Mazungumzo na rasimu zako ziko salama.',
   'unlock.button': 'Fungua',

@@ -38,9 +38,12 @@ export function UnlockScreen({ signer, onUnlocked }: UnlockScreenProps) {
         <span className="logo" aria-hidden="true">
           <Icon name="lock" />
         </span>
-        <h1 className="title-1">
-          {t('settings.unlock.title', { name: own?.name ?? t('chat.you') })}
-        </h1>
+        <h1 className="title-1">{t('settings.unlock.title')}</h1>
+        {own?.name && (
+          <p className="strong" dir="auto">
+            {own.name}
+          </p>
+        )}
         <p className="quiet">{t('settings.unlock.text')}</p>
         <Failure error={error} />
         <div className="actions">
