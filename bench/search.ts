@@ -78,9 +78,9 @@ async function fill(store: Store): Promise<void> {
       });
     const others = Array.from({ length: BATCH - BATCH / SHARE }, () => createEntry());
     await store.search.put(others);
-    if (from % 5_000 === 0) while ((await store.search.indexSome()) > 0);
+    if (from % 5_000 === 0) while (await store.search.indexPass());
   }
-  while ((await store.search.indexSome()) > 0);
+  while (await store.search.indexPass());
 }
 
 const createEntry = (): SearchEntry => ({

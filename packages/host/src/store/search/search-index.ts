@@ -92,6 +92,17 @@ export async function* convertParts<T>(
 const NEWEST = 2_000;
 const COMMON = 200;
 
+const CHARACTERS_PER_STATEMENT = 256 * 1024;
+
+/** In one statement, because each takes a round trip. */
+async function insertDocuments(tables: Kysely<Schema>, rows: readonly object[]): Promise<void> {
+  await sql`insert into search_documents (owner, source, id, part, scope, created_at, terms)
+    select owner, source, id, part, scope, created_at, terms::tsvector
+    from json_to_recordset(${JSON.stringify(rows)}::json) as added
+      (owner text, source text, id text, part bigint, scope text, created_at bigint, terms text)
+    on conflict (owner, source, id, part) do update set terms = excluded.terms`.execute(tables);
+}
+
 /** The limits of a `tsvector`. */
 const MAX_POSITION = 16_383;
 const MAX_POSITIONS = 255;
@@ -104,19 +115,23 @@ export class PostgresSearchIndex implements SearchIndex {
   constructor(private readonly context: StoreContext) {}
 
   async put(tables: Kysely<Schema>, entries: readonly SearchEntry[]): Promise<void> {
-    for (const { owner, source, id } of entries)
-      await tables
-        .deleteFrom('search_documents')
-        .where('owner', '=', owner)
-        .where('source', '=', source)
-        .where('id', '=', id)
-        .execute();
+    const pick = (key: 'owner' | 'source' | 'id') => entries.map((entry) => entry[key]);
+    await sql`delete from search_documents where (owner, source, id) in (
+      select * from unnest(${pick('owner')}::text[], ${pick('source')}::text[], ${pick('id')}::text[]))`.execute(
+      tables,
+    );
+    let batch: object[] = [];
+    let characters = 0;
     for await (const { entry, part, value } of convertParts(entries, toVector)) {
       const { owner, source, id, scope, createdAt } = entry;
-      await sql`insert into search_documents (owner, source, id, part, scope, created_at, terms)
-        values (${owner}, ${source}, ${id}, ${part}, ${scope}, ${createdAt}, ${value}::tsvector)
-        on conflict (owner, source, id, part) do update set terms = excluded.terms`.execute(tables);
+      batch.push({ owner, source, id, part, scope, created_at: createdAt, terms: value });
+      characters += value.length;
+      if (characters < CHARACTERS_PER_STATEMENT) continue;
+      await insertDocuments(tables, batch);
+      batch = [];
+      characters = 0;
     }
+    if (batch.length > 0) await insertDocuments(tables, batch);
   }
 
   async removeScope(
