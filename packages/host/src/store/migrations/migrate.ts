@@ -18,6 +18,7 @@ import { accessKeys } from './0011-access-keys.js';
 import { operators } from './0012-operators.js';
 import { embeddings } from './0013-embeddings.js';
 import { delegationUse } from './0016-delegation-use.js';
+import { fileSizes } from './0017-file-sizes.js';
 
 /** The migrations of one schema, and the tables that record which of them are done. */
 export interface MigrationPlan {
@@ -45,6 +46,7 @@ export const hostSchema: MigrationPlan = {
     '0012-operators': operators,
     '0013-embeddings': embeddings,
     '0016-delegation-use': delegationUse,
+    '0017-file-sizes': fileSizes,
   },
   table: DEFAULT_MIGRATION_TABLE,
   lockTable: DEFAULT_MIGRATION_LOCK_TABLE,

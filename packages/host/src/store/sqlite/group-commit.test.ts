@@ -185,3 +185,19 @@ it('GroupCommit rejects writes while too many wait', async () => {
   expect(refused[0]).toMatchObject({ reason: { name: 'StoreError' } });
   expect(await database.write(addRoom('later'))).toBe('later');
 });
+
+it('Database.tables and Database.write let other events be handled between queries', async () => {
+  for (const tables of [database.tables, undefined]) {
+    let turns = 0;
+    const timer = setInterval(() => {
+      turns += 1;
+    }, 1);
+    const query = async (on: Database['tables']) => {
+      const until = performance.now() + 200;
+      while (performance.now() < until) await on.selectFrom('rooms').select('id').execute();
+    };
+    await (tables ? query(tables) : database.write(query));
+    clearInterval(timer);
+    expect(turns).toBeGreaterThan(2);
+  }
+});

@@ -1,5 +1,5 @@
 import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import {
   CompiledQuery,
@@ -56,6 +56,27 @@ const MAX_STATEMENT_BYTES = 4 * 1024 * 1024;
 /** Memory of a prepared statement for each of its characters. */
 const BYTES_PER_CHARACTER = 8;
 
+/** Queries run for at most this long before other events are handled. */
+const SLICE_MS = 10;
+
+/** Queries are synchronous: code that awaits one after the other would never let the event loop continue. */
+class EventLoopTurn {
+  private startedAt: number | undefined;
+
+  /** Whether the event loop has been in the same turn for too long since its first query. */
+  isBlocked(): boolean {
+    const now = performance.now();
+    if (this.startedAt !== undefined) return now - this.startedAt > SLICE_MS;
+    this.startedAt = now;
+    setImmediate(() => {
+      this.startedAt = undefined;
+    });
+    return false;
+  }
+}
+
+const eventLoop = new EventLoopTurn();
+
 interface Prepared {
   readonly statement: StatementSync;
   readonly returnsRows: boolean;
@@ -77,8 +98,11 @@ class SqliteConnection implements DatabaseConnection {
   async executeQuery<R>({ sql, parameters }: CompiledQuery): Promise<QueryResult<R>> {
     const { statement, returnsRows } = this.prepare(sql);
     const values = parameters.map(storable) as SQLInputValue[];
-    if (returnsRows) return { rows: statement.all(...values) as R[] };
-    return { rows: [], numAffectedRows: BigInt(statement.run(...values).changes) };
+    const result = returnsRows
+      ? { rows: statement.all(...values) as R[] }
+      : { rows: [], numAffectedRows: BigInt(statement.run(...values).changes) };
+    if (eventLoop.isBlocked()) await nextTurn();
+    return result;
   }
 
   // biome-ignore lint/correctness/useYield: required by the interface, but the store never streams rows.
