@@ -26,11 +26,11 @@ export const formatDateTime = (value: string | number | Date): string =>
 
 /** Such as "1.4 MB". */
 export function formatBytes(bytes: number): string {
-  const units = ['kilobyte', 'megabyte', 'gigabyte'] as const;
-  const power = Math.min(Math.max(1, Math.floor(Math.log10(Math.max(bytes, 1)) / 3)), units.length);
+  const units = ['byte', 'kilobyte', 'megabyte', 'gigabyte'] as const;
+  const power = Math.min(Math.floor(Math.log10(Math.max(bytes, 1)) / 3), units.length - 1);
   return new Intl.NumberFormat(getLanguage(), {
     style: 'unit',
-    unit: units[power - 1] ?? 'kilobyte',
+    unit: units[power] ?? 'byte',
     unitDisplay: 'short',
     maximumFractionDigits: 1,
   }).format(bytes / 1000 ** power);

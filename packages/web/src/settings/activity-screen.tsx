@@ -15,7 +15,7 @@ const kinds = {
   all: 'settings.activity.all',
   tool_call: 'settings.activity.tools',
   approval_decided: 'settings.activity.decisions',
-  rules_changed: 'settings.activity.rules',
+  rules_changed: 'settings.rules.title',
 } as const satisfies Record<string, TextKey>;
 type Filter = keyof typeof kinds;
 

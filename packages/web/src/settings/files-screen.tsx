@@ -114,10 +114,10 @@ function FileTable({ files, onChange }: FileTableProps) {
         <table className="table">
           <thead>
             <tr>
-              <th>{t('settings.files.name')}</th>
+              <th>{t('settings.add.name')}</th>
               <th>{t('settings.files.state')}</th>
-              <th className="num">{t('settings.files.size')}</th>
-              <th>{t('settings.files.added')}</th>
+              <th className="num wide-only">{t('settings.files.size')}</th>
+              <th className="wide-only">{t('settings.files.added')}</th>
               <th>
                 <span className="vh">{t('settings.actions')}</span>
               </th>
@@ -165,8 +165,8 @@ function FileRow({ file, onRemove }: { readonly file: FileInfo; readonly onRemov
       <td>
         <State file={file} />
       </td>
-      <td className="num">{formatBytes(file.size)}</td>
-      <td>{formatWhen(file.createdAt)}</td>
+      <td className="num wide-only">{formatBytes(file.size)}</td>
+      <td className="wide-only">{formatWhen(file.createdAt)}</td>
       <td className="num">
         <Menu
           label={t('settings.moreFor', { name: file.name })}

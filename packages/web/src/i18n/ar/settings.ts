@@ -45,7 +45,6 @@ export const settings = {
   'key.remove.confirm': 'إزالة من هذا المتصفح',
   'key.data': 'تنزيل كل شيء أو محوه',
   'key.data.hint': 'المحادثات والملفات والذاكرة والإيصالات.',
-  'key.data.open': 'بياناتك',
   'key.clearing': 'مسح بيانات الموقع يحذف مفتاحك',
   'key.clearing.text':
     'إذا مسحت بيانات هذا الموقع أو استخدمت نافذة خاصة، يختفي المفتاح من هذا المتصفح. بالنسخة الاحتياطية يمكنك استعادته.',
@@ -193,6 +192,7 @@ export const settings = {
   'granted.revokeAll.text':
     'لن يستطيع {name} التصرف باسمك. تتوقف أيضًا المهام المجدولة ومفاتيح الوصول.',
   'granted.until': 'حتى {date}',
+  'granted.ends': 'ينتهي {when}',
   'granted.noEnd': 'بلا تاريخ انتهاء',
   'granted.unused': 'لم يُستخدم قط',
   'granted.used': 'آخر استخدام {when}',
@@ -292,7 +292,6 @@ export const settings = {
   'activity.all': 'كل شيء',
   'activity.tools': 'الإجراءات',
   'activity.decisions': 'القرارات',
-  'activity.rules': 'القواعد',
   'activity.none': 'لم يحدث شيء بعد',
   'activity.earlier': 'عرض الأقدم',
   'activity.ran': 'نُفّذ',
@@ -434,7 +433,6 @@ export const settings = {
   'files.quota': 'استُخدم {used} من {max}',
   'files.none': 'لا ملفات بعد',
   'files.none.hint': 'ارفع ملفًا هنا أو أرفقه برسالة.',
-  'files.name': 'الاسم',
   'files.state': 'الحالة',
   'files.size': 'الحجم',
   'files.added': 'أُضيف',

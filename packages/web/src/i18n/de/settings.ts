@@ -40,7 +40,6 @@ export const settings = {
   'key.remove.confirm': 'Aus diesem Browser entfernen',
   'key.data': 'Alles herunterladen oder löschen',
   'key.data.hint': 'Unterhaltungen, Dateien, Erinnerungen und Belege.',
-  'key.data.open': 'Ihre Daten',
   'key.clearing': 'Websitedaten löschen heißt Schlüssel löschen',
   'key.clearing.text':
     'Wenn Sie die Daten dieser Website löschen oder ein privates Fenster nutzen, verschwindet der Schlüssel aus diesem Browser. Mit einer Sicherung holen Sie ihn zurück.',
@@ -191,6 +190,7 @@ export const settings = {
   'granted.revokeAll.text':
     '{name} kann nicht mehr in Ihrem Namen handeln. Auch Zeitpläne und Zugangsschlüssel enden.',
   'granted.until': 'Bis {date}',
+  'granted.ends': 'Endet {when}',
   'granted.noEnd': 'Ohne Enddatum',
   'granted.unused': 'Nie benutzt',
   'granted.used': 'Zuletzt benutzt {when}',
@@ -279,7 +279,6 @@ export const settings = {
   'activity.all': 'Alles',
   'activity.tools': 'Aktionen',
   'activity.decisions': 'Entscheidungen',
-  'activity.rules': 'Regeln',
   'activity.none': 'Noch ist nichts geschehen',
   'activity.earlier': 'Früheres zeigen',
   'activity.ran': 'Ausgeführt',
@@ -420,7 +419,6 @@ export const settings = {
   'files.quota': '{used} von {max} belegt',
   'files.none': 'Noch keine Dateien',
   'files.none.hint': 'Laden Sie hier eine hoch oder hängen Sie eine an eine Nachricht an.',
-  'files.name': 'Name',
   'files.state': 'Zustand',
   'files.size': 'Größe',
   'files.added': 'Hinzugefügt',

@@ -40,7 +40,6 @@ export const settings = {
   'key.remove.confirm': 'Remove from this browser',
   'key.data': 'Download or erase everything',
   'key.data.hint': 'Conversations, files, memory and receipts.',
-  'key.data.open': 'Your data',
   'key.clearing': 'Clearing site data deletes your key',
   'key.clearing.text':
     'If you clear this site’s data, or use a private window, the key is gone from this browser. With a backup you can restore it.',
@@ -50,7 +49,7 @@ export const settings = {
   'passkey.title': 'Protect with a passkey',
   'passkey.hint': 'Ask for your fingerprint, face or PIN before this browser uses the key.',
   'passkey.browser': 'This browser does not support passkeys.',
-  'passkey.address': 'Passkeys need a domain name. This page was opened by its number.',
+  'passkey.address': 'Passkeys need a domain name, but this page was opened by a number.',
   'passkey.backup': 'Back up your key first: a lost passkey would take the key with it.',
   'unlock.title': 'Unlock your key',
   'unlock.text':
@@ -188,6 +187,7 @@ export const settings = {
   'granted.revokeAll.text':
     '{name} can’t act in your name any more. Schedules and access keys stop too.',
   'granted.until': 'Until {date}',
+  'granted.ends': 'Ends {when}',
   'granted.noEnd': 'Without an end date',
   'granted.unused': 'Never used',
   'granted.used': 'Last used {when}',
@@ -278,7 +278,6 @@ export const settings = {
   'activity.all': 'Everything',
   'activity.tools': 'Actions',
   'activity.decisions': 'Decisions',
-  'activity.rules': 'Rules',
   'activity.none': 'Nothing has happened yet',
   'activity.earlier': 'Show earlier',
   'activity.ran': 'Ran',
@@ -423,7 +422,6 @@ export const settings = {
   'files.quota': '{used} of {max} used',
   'files.none': 'No files yet',
   'files.none.hint': 'Upload one here, or attach it to a message.',
-  'files.name': 'Name',
   'files.state': 'State',
   'files.size': 'Size',
   'files.added': 'Added',

@@ -39,7 +39,6 @@ export const settings = {
   'key.remove.confirm': 'Quitar de este navegador',
   'key.data': 'Descargar o borrar todo',
   'key.data.hint': 'Conversaciones, archivos, memoria y recibos.',
-  'key.data.open': 'Tus datos',
   'key.clearing': 'Borrar los datos del sitio borra tu clave',
   'key.clearing.text':
     'Si borras los datos de este sitio o usas una ventana privada, la clave desaparece de este navegador. Con una copia puedes recuperarla.',
@@ -186,6 +185,7 @@ export const settings = {
   'granted.revokeAll.text':
     '{name} ya no podrá actuar en tu nombre. También se detienen las tareas programadas y las claves de acceso.',
   'granted.until': 'Hasta el {date}',
+  'granted.ends': 'Termina {when}',
   'granted.noEnd': 'Sin fecha final',
   'granted.unused': 'Nunca usado',
   'granted.used': 'Último uso: {when}',
@@ -270,7 +270,6 @@ export const settings = {
   'activity.all': 'Todo',
   'activity.tools': 'Acciones',
   'activity.decisions': 'Decisiones',
-  'activity.rules': 'Reglas',
   'activity.none': 'Aún no ha pasado nada',
   'activity.earlier': 'Mostrar anteriores',
   'activity.ran': 'Ejecutado',
@@ -406,7 +405,6 @@ export const settings = {
   'files.quota': '{used} de {max} en uso',
   'files.none': 'Aún no hay archivos',
   'files.none.hint': 'Sube uno aquí o adjúntalo a un mensaje.',
-  'files.name': 'Nombre',
   'files.state': 'Estado',
   'files.size': 'Tamaño',
   'files.added': 'Añadido',

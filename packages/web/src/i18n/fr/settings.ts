@@ -39,7 +39,6 @@ export const settings = {
   'key.remove.confirm': 'Retirer de ce navigateur',
   'key.data': 'Tout télécharger ou effacer',
   'key.data.hint': 'Conversations, fichiers, mémoire et reçus.',
-  'key.data.open': 'Vos données',
   'key.clearing': 'Effacer les données du site efface votre clé',
   'key.clearing.text':
     'Si vous effacez les données de ce site ou utilisez une fenêtre privée, la clé disparaît de ce navigateur. Une sauvegarde permet de la retrouver.',
@@ -186,6 +185,7 @@ export const settings = {
   'granted.revokeAll.text':
     '{name} ne pourra plus agir en votre nom. Les tâches programmées et les clés pour programmes s’arrêtent aussi.',
   'granted.until': 'Jusqu’au {date}',
+  'granted.ends': 'Fin : {when}',
   'granted.noEnd': 'Sans date de fin',
   'granted.unused': 'Jamais utilisée',
   'granted.used': 'Dernière utilisation : {when}',
@@ -274,7 +274,6 @@ export const settings = {
   'activity.all': 'Tout',
   'activity.tools': 'Actions',
   'activity.decisions': 'Décisions',
-  'activity.rules': 'Règles',
   'activity.none': 'Il ne s’est encore rien passé',
   'activity.earlier': 'Afficher plus ancien',
   'activity.ran': 'Exécuté',
@@ -411,7 +410,6 @@ export const settings = {
   'files.quota': '{used} utilisés sur {max}',
   'files.none': 'Aucun fichier pour l’instant',
   'files.none.hint': 'Envoyez-en un ici, ou joignez-le à un message.',
-  'files.name': 'Nom',
   'files.state': 'État',
   'files.size': 'Taille',
   'files.added': 'Ajouté',

@@ -39,7 +39,6 @@ export const settings = {
   'key.remove.confirm': 'Remover deste navegador',
   'key.data': 'Baixar ou apagar tudo',
   'key.data.hint': 'Conversas, arquivos, memória e recibos.',
-  'key.data.open': 'Seus dados',
   'key.clearing': 'Limpar os dados do site apaga sua chave',
   'key.clearing.text':
     'Se você limpar os dados deste site ou usar uma janela privada, a chave some deste navegador. Com uma cópia você pode trazê-la de volta.',
@@ -184,6 +183,7 @@ export const settings = {
   'granted.revokeAll.text':
     '{name} não poderá mais agir em seu nome. Agendamentos e chaves de programas também param.',
   'granted.until': 'Até {date}',
+  'granted.ends': 'Termina {when}',
   'granted.noEnd': 'Sem data final',
   'granted.unused': 'Nunca usada',
   'granted.used': 'Último uso: {when}',
@@ -270,7 +270,6 @@ export const settings = {
   'activity.all': 'Tudo',
   'activity.tools': 'Ações',
   'activity.decisions': 'Decisões',
-  'activity.rules': 'Regras',
   'activity.none': 'Nada aconteceu ainda',
   'activity.earlier': 'Mostrar anteriores',
   'activity.ran': 'Executado',
@@ -405,7 +404,6 @@ export const settings = {
   'files.quota': '{used} de {max} em uso',
   'files.none': 'Nenhum arquivo ainda',
   'files.none.hint': 'Envie um aqui ou anexe-o a uma mensagem.',
-  'files.name': 'Nome',
   'files.state': 'Estado',
   'files.size': 'Tamanho',
   'files.added': 'Adicionado',

@@ -38,7 +38,6 @@ export const settings = {
   'key.remove.confirm': 'Ondoa kwenye kivinjari hiki',
   'key.data': 'Pakua au futa kila kitu',
   'key.data.hint': 'Mazungumzo, faili, kumbukumbu na risiti.',
-  'key.data.open': 'Data yako',
   'key.clearing': 'Kufuta data ya tovuti hufuta ufunguo wako',
   'key.clearing.text':
     'Ukifuta data ya tovuti hii, au ukitumia dirisha la faragha, ufunguo hutoweka kwenye kivinjari hiki. Ukiwa na nakala unaweza kuurudisha.',
@@ -181,6 +180,7 @@ export const settings = {
   'granted.revokeAll.text':
     '{name} haitaweza kutenda kwa jina lako tena. Ratiba na funguo za ufikiaji pia zitasimama.',
   'granted.until': 'Hadi {date}',
+  'granted.ends': 'Inaisha {when}',
   'granted.noEnd': 'Bila tarehe ya mwisho',
   'granted.unused': 'Haijawahi kutumika',
   'granted.used': 'Ilitumika mwisho {when}',
@@ -268,7 +268,6 @@ export const settings = {
   'activity.all': 'Kila kitu',
   'activity.tools': 'Vitendo',
   'activity.decisions': 'Maamuzi',
-  'activity.rules': 'Kanuni',
   'activity.none': 'Hakuna kilichotokea bado',
   'activity.earlier': 'Onyesha za awali',
   'activity.ran': 'Kiliendeshwa',
@@ -404,7 +403,6 @@ export const settings = {
   'files.quota': '{used} kati ya {max} zimetumika',
   'files.none': 'Hakuna faili bado',
   'files.none.hint': 'Pakia moja hapa, au iambatishe kwenye ujumbe.',
-  'files.name': 'Jina',
   'files.state': 'Hali',
   'files.size': 'Ukubwa',
   'files.added': 'Iliongezwa',

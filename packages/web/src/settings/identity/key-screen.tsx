@@ -49,7 +49,7 @@ export function KeyScreen() {
             <div className="small quiet">{t('settings.key.data.hint')}</div>
           </div>
           <a className="btn btn-s" href={toHash({ name: 'settings', screen: 'data' })}>
-            {t('settings.key.data.open')}
+            {t('chat.nav.data')}
           </a>
         </div>
       </section>

@@ -207,7 +207,11 @@ function Expiry({ expiration }: { readonly expiration: number | undefined }) {
   if (expiration === undefined) {
     return <span className="is-warning">{t('settings.granted.noEnd')}</span>;
   }
-  const text = t('settings.granted.until', { date: formatDate(expiration * 1000) });
+  const end = expiration * 1000;
+  const isToday = end - Date.now() < DAY_SECONDS * 1000;
+  const text = isToday
+    ? t('settings.granted.ends', { when: formatWhen(end) })
+    : t('settings.granted.until', { date: formatDate(end) });
   return endsSoon(expiration) ? <span className="is-warning">{text}</span> : text;
 }
 

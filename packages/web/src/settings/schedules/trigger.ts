@@ -46,13 +46,17 @@ export function describeTrigger(trigger: ScheduleTrigger): string {
     case 'cron': {
       const [, minute, hour, days] = CRON.exec(trigger.cron) ?? [];
       if (days === undefined) return `${trigger.cron} (${trigger.timezone})`;
-      const time = formatTime(Number(hour), Number(minute));
+      const time = `${formatTime(Number(hour), Number(minute))}${describeZone(trigger.timezone)}`;
       if (days === '*') return t('settings.schedules.dailyAt', { time });
       if (days === '1-5') return t('settings.schedules.weekdaysAt', { time });
       return t('settings.schedules.weeklyAt', { day: formatWeekday(Number(days)), time });
     }
   }
 }
+
+/** Only if it is not the one of the browser, in which other times are shown. */
+const describeZone = (timezone: string): string =>
+  timezone === readTimezone() ? '' : ` (${timezone})`;
 
 const formatTime = (hour: number, minute: number): string =>
   new Intl.DateTimeFormat(getLanguage(), { timeStyle: 'short', timeZone: 'UTC' }).format(
