@@ -76,6 +76,11 @@ describe('settings screens with data', () => {
       await expect.poll(() => page.locator('main [aria-busy="true"]').count()).toBe(0);
       await page.screenshot({ path: `${SCREENSHOTS}/filled-${screen}-rtl.png`, fullPage: true });
       expect(await findOverflow(page), screen).toEqual([]);
+      // Also texts in other languages begin at the right.
+      const sides = await page
+        .locator('.page :is(b, p, dd)[dir="auto"]')
+        .evaluateAll((texts) => texts.map((each) => getComputedStyle(each).textAlign));
+      expect(new Set(sides).difference(new Set(['right'])).size, screen).toBe(0);
     }
   });
 });
