@@ -17,7 +17,7 @@ async function fill(): Promise<void> {
   const answered = user.request('POST', path, { body: { message: 'Rain in Kitui?' } });
   (await oracle.model.next()).answer('42 mm in March.');
   await answered;
-  void user.request('POST', path, { body: { message: 'Write to Bob', stream: true } });
+  void user.request('POST', path, { body: { message: 'Write to Bob' } }).catch(() => undefined);
   const turn = await oracle.model.next();
   turn.call({ name: 'send_letter', input: { to: 'Bob Mwangi, Kitui', copies: 2 } });
   await user.request('POST', '/delegation', {

@@ -29,7 +29,9 @@ async function addFromFile(on: Page, path: string): Promise<void> {
 }
 
 describe('settings of the page', () => {
-  it('a new user backs up the key, opens a second device, grants one permission, approves one action, revokes it', async () => {
+  it('a new user backs up the key, opens a second device, grants one permission, approves one action, revokes it', {
+    timeout: 600_000,
+  }, async () => {
     const { page: laptop, consoleErrors } = await arrive();
     await page.converse(laptop, 'Good morning', 'Good morning to you');
     await expectText(laptop, 'Your key exists only in this browser');
