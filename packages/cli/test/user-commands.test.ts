@@ -189,40 +189,43 @@ describe('sibyl completion', () => {
     expect(complete('sibyl chat --')).toContain('--json');
   });
 
-  /** What zsh and fish offer after a command line; undefined where the shell is not installed. */
+  /** Types a line and two tabs into a zsh on a terminal of its own; prints what appears, once that contains a text. */
+  const ZSH = `
+    zmodload zsh/zpty
+    zpty shell zsh -f -i
+    zpty -w shell "PS1=READY; autoload -Uz compinit; compinit -u -d /dev/null; source $1; print LOADED"
+    until [[ $seen == *LOADED*LOADED* ]]; do zpty -r shell more || break; seen+=$more; done
+    zpty -w -n shell "$2"$'\\t\\t'
+    seen= SECONDS=0
+    until [[ $seen == *$3* ]] || ((SECONDS > 60)); do
+      if zpty -rt shell more; then seen+=$more; else sleep 0.1; fi
+    done
+    zpty -d shell
+    print -r -- $seen`;
   const offers = {
-    zsh: (file: string, line: string) => {
-      const program = findShell('zsh');
-      // Completion works only in an interactive shell, on a terminal of its own.
-      const typed = `zpty s ${program} -f -i; zpty -w s $'PS1=READY; autoload -Uz compinit; compinit -u -d /dev/null; source ${file}; zstyle ":completion:*" list-prompt ""; stty columns 200 rows 200'; sleep 3; zpty -w -n s $'${line}\t\t'; sleep 3; zpty -r s out; while zpty -rt s more 2>/dev/null; do out+=$more; done; zpty -d s; print -r -- $out`;
-      return program && run(program, ['-f', '-c', `zmodload zsh/zpty; ${typed}`]);
-    },
-    fish: (file: string, line: string) => {
-      const program = findShell('fish');
-      return program && run(program, ['-c', `source ${file}; complete -C '${line}'`]);
-    },
+    zsh: (file: string, line: string, wanted: string) => ['-f', '-c', ZSH, 'zsh', file, line, wanted],
+    fish: (file: string, line: string) => ['-c', `source ${file}; complete -C '${line}'`],
   };
-  const run = (program: string, args: readonly string[]) =>
-    spawnSync(program, args, {
-      encoding: 'utf8',
-      timeout: 120_000,
-      env: { ...process.env, HOME: home, TERM: 'xterm' },
-    }).stdout;
 
-  it.each(['zsh', 'fish'] as const)('completes commands, actions and options in %s', async (shell) => {
+  it.each(['zsh', 'fish'] as const)('completes commands, actions and options in %s', {
+    timeout: 300_000,
+  }, async (shell) => {
+    const program = findShell(shell);
+    // `npm run test:full` installs the shells.
+    if (!program) return expect(process.env.SIBYL_TEST_FULL).toBeUndefined();
     const file = join(home, `offers.${shell}`);
     writeFileSync(file, (await sibyl(['completion', shell])).stdout);
-    const complete = (line: string) => offers[shell](file, line);
-    const commandsOffered = complete('sibyl se');
-    // `npm run test:full` installs the shells.
-    if (!commandsOffered) return expect(process.env.SIBYL_TEST_FULL).toBeUndefined();
-    expect(commandsOffered).toContain('sessions');
-    expect(commandsOffered).not.toContain('doctor');
-    const actions = complete('sibyl sessions ');
+    const complete = (line: string, wanted: string) =>
+      spawnSync(program, offers[shell](file, line, wanted), {
+        encoding: 'utf8',
+        env: { ...process.env, HOME: home, TERM: 'xterm' },
+      }).stdout;
+    expect(complete('sibyl docto', 'doctor')).toContain('doctor');
+    const actions = complete('sibyl sessions ', 'show');
     for (const action of ['list', 'show', 'rename', 'delete', 'export', 'search'])
       expect(actions).toContain(action);
-    expect(complete('sibyl chat --se')).toContain('--session');
-  }, 300_000);
+    expect(complete('sibyl chat --se', '--session')).toContain('--session');
+  });
 
   it.each([
     ['zsh', ['-n'], 'zsh'],

@@ -80,20 +80,10 @@ function TokenForm({ homeServer }: { readonly homeServer: string | undefined }) 
 function Accounts() {
   const { matrix } = useOracle();
   const { card } = usePage();
-  const [userId, setUserId] = useState('');
   const [created, setCreated] = useState<MatrixLink>();
-  const { isBusy, error: failed, run } = useAction();
   const load = useCallback((signal: AbortSignal) => matrix.list({ signal }), [matrix]);
   const { value, error, refresh } = useResource(load);
   if (error?.status === 404 || error?.status === 403) return null;
-  const link = (event: FormEvent) => {
-    event.preventDefault();
-    void run(async () => {
-      setCreated(await matrix.link(userId.trim()));
-      setUserId('');
-      await refresh();
-    });
-  };
   return (
     <Section
       title={t('settings.matrix.accounts')}
@@ -117,29 +107,51 @@ function Accounts() {
           ))}
         </ul>
       )}
-      <form className="card card-pad stack" onSubmit={link}>
-        <label className="field">
-          <span>{t('settings.matrix.account')}</span>
-          <input
-            className="input"
-            required
-            dir="ltr"
-            autoComplete="off"
-            autoCapitalize="none"
-            placeholder="@alice:example.org"
-            pattern="@[^\s:]+:[^\s\/]+"
-            value={userId}
-            onChange={({ target }) => setUserId(target.value)}
-          />
-        </label>
-        <Failure error={failed} />
-        <div className="actions">
-          <button type="submit" className="btn" disabled={isBusy}>
-            {t('settings.matrix.link')}
-          </button>
-        </div>
-      </form>
+      <LinkForm
+        onLinked={async (link) => {
+          setCreated(link);
+          await refresh();
+        }}
+      />
     </Section>
+  );
+}
+
+function LinkForm({ onLinked }: { readonly onLinked: (link: MatrixLink) => Promise<void> }) {
+  const { matrix } = useOracle();
+  const [userId, setUserId] = useState('');
+  const { isBusy, error, run } = useAction();
+  const link = (event: FormEvent) => {
+    event.preventDefault();
+    void run(async () => {
+      const created = await matrix.link(userId.trim());
+      setUserId('');
+      await onLinked(created);
+    });
+  };
+  return (
+    <form className="card card-pad stack" onSubmit={link}>
+      <label className="field">
+        <span>{t('settings.matrix.account')}</span>
+        <input
+          className="input"
+          required
+          dir="ltr"
+          autoComplete="off"
+          autoCapitalize="none"
+          placeholder="@alice:example.org"
+          pattern="@[^\s:]+:[^\s\/]+"
+          value={userId}
+          onChange={({ target }) => setUserId(target.value)}
+        />
+      </label>
+      <Failure error={error} />
+      <div className="actions">
+        <button type="submit" className="btn" disabled={isBusy}>
+          {t('settings.matrix.link')}
+        </button>
+      </div>
+    </form>
   );
 }
 

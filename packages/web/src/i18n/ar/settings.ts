@@ -480,7 +480,6 @@ export const settings = {
   'data.kept': 'على المشغّل أن يحتفظ بـ:',
   'data.keptRows': { ...all('سجلات ({count}):'), one: 'سجل واحد:' },
   'data.startAgain': 'البدء من جديد',
-
   'matrix.lede': 'Matrix شبكة للمحادثات. هنا تربط حسابك مع {name}.',
   'matrix.files': 'الملفات عبر حسابك',
   'matrix.files.text':
