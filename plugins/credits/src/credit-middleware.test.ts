@@ -1,8 +1,7 @@
-import type { ModelMessage } from '@sibyl/plugin-kit';
+import type { ModelMessage, UserPart } from '@sibyl/plugin-kit';
 import { expect, it } from 'vitest';
 import { estimateRequest } from './credit-middleware.js';
 
-const bytes = (length: number) => new Uint8Array(length);
 const countTokens = (messages: readonly ModelMessage[]) =>
   estimateRequest({
     agent: 'main',
@@ -13,26 +12,38 @@ const countTokens = (messages: readonly ModelMessage[]) =>
   });
 const none = countTokens([]);
 
+// A token is four bytes, or a part of them; a line break stands between the parts of a message.
 it.each<[string, ModelMessage, number]>([
-  ['text', { role: 'user', content: 'x'.repeat(400) }, 100],
-  ['text of other scripts', { role: 'user', content: '土'.repeat(400) }, 300],
-  ['an image', image('image/png', 5_000_000), 1500],
-  ['a text file', image('text/plain', 4000), 1000],
-  ['a document', image('application/pdf', 100_000), 5000],
-  ['tool results', toolResult('x'.repeat(800)), 200],
+  ['text', { role: 'user', content: 'x'.repeat(400) }, 101],
+  ['text of other scripts', { role: 'user', content: '土'.repeat(400) }, 301],
+  ['a note', { role: 'user', content: 'x'.repeat(400), note: 'x'.repeat(400) }, 201],
+  ['parts of text', user(text(400), text(400)), 201],
+  ['an image', user(file('image/png', 5_000_000)), 1501],
+  ['a text file', user(text(400), file('text/plain', 4001)), 101 + 1001],
+  ['a document', user(file('application/pdf', 100_001)), 5002],
+  ['a short document', user(file('application/pdf', 100)), 1501],
+  ['two files', user(file('image/png', 1), file('image/png', 1)), 1 + 3000],
+  ['tool results', tool('x'.repeat(799), 'x'.repeat(400)), 300],
+  ['the assistant', { role: 'assistant', text: 'x'.repeat(100), toolCalls: [] }, 26],
 ])('estimateRequest counts %s', (_, message, tokens) => {
-  expect(countTokens([message]) - none).toBeGreaterThanOrEqual(tokens);
-  expect(countTokens([message]) - none).toBeLessThan(tokens + 10);
+  expect(countTokens([message]) - none).toBe(tokens);
 });
 
 it('estimateRequest counts what the assistant wrote and called', () => {
+  const toolCalls = [{ id: '1', name: 'tool', input: 'x'.repeat(200) }];
   const message: ModelMessage = {
     role: 'assistant',
     text: 'x'.repeat(100),
     reasoning: 'x'.repeat(100),
-    toolCalls: [{ id: '1', name: 'tool', input: 'x'.repeat(200) }],
+    toolCalls,
   };
-  expect(countTokens([message]) - none).toBeGreaterThanOrEqual(100);
+  const bytes = 202 + JSON.stringify(toolCalls).length;
+  expect(countTokens([message]) - none).toBe(Math.ceil(bytes / 4));
+});
+
+it('estimateRequest counts the system text', () => {
+  const request = { agent: 'main', model: { id: 'm', vision: true }, messages: [], tools: [] };
+  expect(estimateRequest({ ...request, system: 'x'.repeat(401) }) - none).toBe(101);
 });
 
 it('estimateRequest counts the tools', () => {
@@ -41,10 +52,19 @@ it('estimateRequest counts the tools', () => {
   expect(estimateRequest({ ...request, tools: [tool] })).toBeGreaterThan(100);
 });
 
-function image(mediaType: string, length: number): ModelMessage {
-  return { role: 'user', content: [{ type: 'file', mediaType, data: bytes(length) }] };
+function user(...content: readonly UserPart[]): ModelMessage {
+  return { role: 'user', content };
 }
 
-function toolResult(output: string): ModelMessage {
-  return { role: 'tool', results: [{ id: '1', name: 'tool', output, isError: false }] };
+function text(length: number): UserPart {
+  return { type: 'text', text: 'x'.repeat(length) };
+}
+
+function file(mediaType: string, length: number): UserPart {
+  return { type: 'file', mediaType, data: new Uint8Array(length) };
+}
+
+function tool(...outputs: readonly string[]): ModelMessage {
+  const results = outputs.map((output) => ({ id: '1', name: 'tool', output, isError: false }));
+  return { role: 'tool', results };
 }

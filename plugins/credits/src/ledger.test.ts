@@ -48,10 +48,64 @@ describe.each(engines)('Ledger on %s', (engine) => {
     { owner: 'did:key:z1', amount: 0 },
     { owner: 'did:key:z1', amount: -5 },
     { owner: 'did:key:z1', amount: 1.5 },
+    { owner: 'did:key:z1', amount: 1e15 + 1 },
+    { owner: 'did:key:z1', amount: 1, note: ' ' },
+    { owner: 'did:key:z1', amount: 1, note: 'x'.repeat(201) },
+    { owner: 'did:key:z1', amount: 1, reference: '' },
+    { owner: 'did:key:z1', amount: 1, reference: 'x'.repeat(201) },
+    { owner: 'did:key:z1', amount: 1, referenec: 'x' } as { owner: string; amount: number },
   ])('refuses the grant %o', async (grant) => {
     await expect(grantCredits(test.database, grant)).rejects.toMatchObject({
       code: 'validation_failed',
     });
+  });
+
+  it('grantCredits ignores spaces around a reference, so that it counts once', async () => {
+    const owner = newOwner();
+    const reference = `payment ${owner}`;
+    await grantCredits(test.database, { owner, amount: 5, note: ' paid ', reference });
+    const again = { owner, amount: 5, reference: ` ${reference}\n` };
+    expect(await grantCredits(test.database, again)).toEqual({ balance: 5, isNew: false });
+    expect(await readStatement(owner)).toMatchObject({ entries: [{ note: 'paid' }] });
+  });
+
+  it('grantCredits refuses what exceeds the largest exact number', async () => {
+    const owner = newOwner();
+    for (let i = 0; i < 9; i++) await grantCredits(test.database, { owner, amount: 1e15 });
+    const rest = Number.MAX_SAFE_INTEGER - 9e15;
+    const reference = `last ${owner}`;
+    const last = { owner, amount: rest, reference };
+    expect(await grantCredits(test.database, last)).toMatchObject({ isNew: true });
+    await expect(grantCredits(test.database, { owner, amount: 1 })).rejects.toMatchObject({
+      code: 'bad_request',
+      message: expect.stringContaining('exceed'),
+    });
+    const result = { balance: Number.MAX_SAFE_INTEGER, isNew: false };
+    expect(await grantCredits(test.database, last)).toEqual(result);
+  });
+
+  it('Ledger.statement shows the owner what was granted, no more than the limit', async () => {
+    const before = Date.now();
+    const owner = await userWith(5);
+    await grantCredits(test.database, { owner, amount: 7 });
+    const { ledger } = open();
+    const statement = await ledger.statement({ owner, limit: 1 });
+    expect(statement).toEqual({
+      balance: 12,
+      reserved: 0,
+      unpaid: 0,
+      entries: [{ id: '2', kind: 'grant', amount: 7, balance: 12, createdAt: expect.any(String) }],
+    });
+    expect(Date.parse(statement.entries[0]?.createdAt ?? '')).toBeGreaterThanOrEqual(before);
+  });
+
+  it('Ledger.statement of a new user is empty, and keeps the initial grant for later', async () => {
+    const owner = newOwner();
+    const empty = { balance: 0, reserved: 0, unpaid: 0, entries: [] };
+    expect(await readStatement(owner)).toEqual(empty);
+    const generous = open(test.database, 1000).ledger;
+    expect(await generous.statement({ owner, limit: 10 })).toMatchObject({ balance: 1000 });
+    expect(await generous.statement({ owner, limit: 10 })).toMatchObject({ entries: [{}] });
   });
 
   it('Ledger adds the initial grant once, no matter what opened the account', async () => {
@@ -90,6 +144,7 @@ describe.each(engines)('Ledger on %s', (engine) => {
       ...turn,
       usage: JSON.parse(usage),
     });
+    expect(await open().unpaid.listByOwner(owner)).toEqual([]);
   });
 
   it('writes nothing for a turn that cost nothing', async () => {

@@ -36,6 +36,11 @@ describe('computeCost: costs', () => {
     expect(computeCost([use('openai/large', -5, 0, Number.NaN)], prices)).toBe(0);
   });
 
+  it('computeCost counts a part of a token as one, and tokens without an end as none', () => {
+    expect(computeCost([use('openai/large', 0.2, 0, 0)], prices)).toBe(2);
+    expect(computeCost([use('openai/large', Number.POSITIVE_INFINITY, 0, 1)], prices)).toBe(8);
+  });
+
   it('stay exact for numbers that floating point cannot hold', () => {
     const dear = Prices.parse({ '*': { input: 1e12, output: 1e12 } });
     expect(computeCost([use('m', 1_000_000_007, 0, 0)], dear)).toBe(1_000_000_007_000_000);
@@ -49,12 +54,31 @@ describe('computeCost: costs', () => {
 
 describe('CreditsConfig', () => {
   it('has defaults for everything', () => {
-    expect(CreditsConfig.parse({})).toMatchObject({
+    expect(CreditsConfig.parse({})).toEqual({
+      CREDITS_ENABLED: 'false',
       CREDITS_PRICES: {},
       CREDITS_INITIAL_GRANT: 0,
       CREDITS_TURN_MINIMUM: 10_000,
+      CREDITS_ANSWER_TOKENS: 1000,
       CREDITS_SERVICE_FAILURE: 'closed',
+      CREDITS_SERVICE_CACHE_SECONDS: 60,
     });
+  });
+
+  it.each([
+    ['CREDITS_ENABLED', 'true', 'true'],
+    ['CREDITS_TURN_MINIMUM', '1', 1],
+    ['CREDITS_INITIAL_GRANT', '999999999999999', 999_999_999_999_999],
+    ['CREDITS_SERVICE_URL', 'http://x', 'http://x'],
+    ['CREDITS_SERVICE_URL', 'https://x', 'https://x'],
+    ['CREDITS_SERVICE_FAILURE', 'open', 'open'],
+    [
+      'CREDITS_PRICES',
+      '{"a": {"input": 0, "output": 1000000000000}}',
+      { a: { input: 0, cached: 0, output: 1e12 } },
+    ],
+  ])('accepts %s=%s', (name, value, expected) => {
+    expect(CreditsConfig.parse({ [name]: value })).toMatchObject({ [name]: expected });
   });
 
   it.each([
@@ -62,9 +86,17 @@ describe('CreditsConfig', () => {
     ['CREDITS_PRICES', '{"a": {"input": 1}}', 'expected'],
     ['CREDITS_PRICES', '{"a": {"input": 1, "output": -1}}', 'expected'],
     ['CREDITS_PRICES', '{"a": {"input": 1, "output": 1, "ouput": 1}}', 'ouput'],
+    ['CREDITS_PRICES', '{"a": {"input": 1, "output": 1000000000001}}', '<='],
+    ['CREDITS_PRICES', '{"": {"input": 1, "output": 1}}', 'Invalid'],
+    ['CREDITS_ENABLED', 'yes', 'true or false'],
     ['CREDITS_INITIAL_GRANT', '-5', 'whole number'],
+    ['CREDITS_INITIAL_GRANT', '5x', 'whole number'],
+    ['CREDITS_INITIAL_GRANT', '', 'whole number'],
+    ['CREDITS_INITIAL_GRANT', '1000000000000000', 'whole number'],
     ['CREDITS_TURN_MINIMUM', '0', 'at least 1'],
     ['CREDITS_SERVICE_URL', 'ftp://x', 'http(s)'],
+    ['CREDITS_SERVICE_URL', 'httpx://x', 'http(s)'],
+    ['CREDITS_SERVICE_URL', 'xhttp://x', 'http(s)'],
     ['CREDITS_SERVICE_FAILURE', 'ajar', 'closed or open'],
   ])('refuses %s=%s', (name, value, text) => {
     const parsed = CreditsConfig.safeParse({ [name]: value });

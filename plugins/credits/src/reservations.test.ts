@@ -6,6 +6,87 @@ import { credits } from './index.js';
 import { grantCredits } from './ledger.js';
 
 const LEASE_MS = 60_000;
+const HOUR_MS = 60 * 60 * 1000;
+
+describe.each(engines)('Reservations on %s', (engine) => {
+  const test = usePluginTables(engine, credits);
+
+  async function userWith(amount: number) {
+    const owner = newOwner();
+    await grantCredits(test.database, { owner, amount });
+    return owner;
+  }
+
+  const readStatement = (owner: string) =>
+    openLedger(test.database).ledger.statement({ owner, limit: 100 });
+
+  it('keep the turns of one owner apart', async () => {
+    const { reservations } = openLedger(test.database);
+    const owner = await userWith(1000);
+    const first = await reservations.reserve({ owner, ...turn, amount: 300 });
+    const second = await reservations.reserve({ owner, ...turn, amount: 200 });
+    await reservations.extend(first, { amount: 500, incurred: 0 });
+    await reservations.settle(second, costing(0));
+    expect(await readStatement(owner)).toMatchObject({ balance: 1000, reserved: 500 });
+    await reservations.settle(first, costing(400));
+    expect(await readStatement(owner)).toMatchObject({ balance: 600, reserved: 0 });
+  });
+
+  it('cannot be extended or settled by another owner, nor extended once settled', async () => {
+    const { reservations } = openLedger(test.database);
+    const owner = await userWith(1000);
+    const other = await userWith(1000);
+    const key = await reservations.reserve({ owner, ...turn, amount: 300 });
+    const stolen = { ...key, owner: other };
+    await expect(reservations.extend(stolen, { amount: 400, incurred: 1 })).rejects.toThrow(
+      'settled',
+    );
+    await reservations.settle(stolen, costing(200));
+    expect(await readStatement(owner)).toMatchObject({ balance: 1000, reserved: 300 });
+    expect(await readStatement(other)).toMatchObject({ balance: 1000, reserved: 0, entries: [{}] });
+    await reservations.settle(key, costing(200));
+    await expect(reservations.extend(key, { amount: 400, incurred: 1 })).rejects.toThrow('settled');
+    expect(await readStatement(owner)).toMatchObject({ balance: 800, reserved: 0 });
+  });
+
+  it('reserve says why a line of credit is not known', async () => {
+    const error = 'The service is down. Try again.';
+    const lines = { get: async () => ({ amount: 0, error }), forget: () => {} };
+    const owner = await userWith(10);
+    const unknown = openLedger(test.database, { lines }).reservations;
+    await expect(unknown.reserve({ owner, ...turn, amount: 11 })).rejects.toMatchObject({
+      code: 'insufficient_credit',
+      message: error,
+      retryAfterSeconds: 5,
+    });
+    const none = openLedger(test.database).reservations;
+    await expect(none.reserve({ owner, ...turn, amount: 11 })).rejects.toMatchObject({
+      message: expect.stringMatching(/credit/i),
+      retryAfterSeconds: undefined,
+    });
+  });
+
+  it('reserve names the unpaid usage of its owner alone, 100 at most', async () => {
+    const { reservations } = openLedger(test.database);
+    const [debtor, other] = [await userWith(1), await userWith(1)];
+    const usage = { session_id: 's', request_id: 'r', taken_at: null };
+    await test.database.write(async (tables) => {
+      const ids = Array.from({ length: 101 }, (_, i) => `${debtor}-${String(i).padStart(3, '0')}`);
+      const rows = ids.map((id, i) => ({ id, owner: debtor, amount: 1, created_at: i, ...usage }));
+      await tables.insertInto('credits_unpaid').values(rows).execute();
+    });
+    await expect(reservations.reserve({ owner: debtor, ...turn, amount: 9 })).rejects.toMatchObject(
+      {
+        fields: { claims: expect.objectContaining({ length: 100, 0: `${debtor}-000` }) },
+      },
+    );
+    await expect(reservations.reserve({ owner: other, ...turn, amount: 9 })).rejects.toMatchObject({
+      fields: { claims: [], outstandingClaims: [] },
+    });
+    const { unpaid } = openLedger(test.database);
+    expect(await unpaid.listByOwner(debtor)).toHaveLength(100);
+  });
+});
 
 describe.each(engines)('Reservations: turns whose process is gone on %s', (engine) => {
   const test = usePluginTables(engine, credits);
@@ -49,6 +130,57 @@ describe.each(engines)('Reservations: turns whose process is gone on %s', (engin
     await open().reservations.settleAbandoned();
     expect(await readStatement(owner)).toMatchObject({ reserved: 600 });
     await reservations.settle(key, costing(1));
+  });
+
+  it('renew keeps only the reservations of its own process', async () => {
+    const [dead, alive] = [open().reservations, open().reservations];
+    const owner = await userWith(1000);
+    await dead.reserve({ owner, ...turn, amount: 600 });
+    now += LEASE_MS + 1;
+    await alive.renew();
+    expect(await alive.settleAbandoned()).toBe(1);
+    expect(await readStatement(owner)).toMatchObject({ reserved: 0 });
+  });
+
+  it('settleAbandoned takes 200 in a round and loses none, even after days', async () => {
+    const dead = open().reservations;
+    const owner = await userWith(1000);
+    const reserve = () => dead.reserve({ owner, ...turn, amount: 1 });
+    await Promise.all(Array.from({ length: 201 }, reserve));
+    now += 25 * HOUR_MS;
+    const { reservations } = open();
+    expect(await reservations.settleAbandoned()).toBe(200);
+    expect(await readStatement(owner)).toMatchObject({ reserved: 1 });
+    expect(await reservations.settleAbandoned()).toBe(1);
+    expect(await readStatement(owner)).toMatchObject({ balance: 1000, reserved: 0 });
+  });
+
+  it('settleAbandoned passes over what it settled within the last day', async () => {
+    const dead = open().reservations;
+    const owner = await userWith(1000);
+    const reserve = () => dead.reserve({ owner, ...turn, amount: 1 });
+    await Promise.all(Array.from({ length: 200 }, reserve));
+    now += LEASE_MS + 1;
+    expect(await open().reservations.settleAbandoned()).toBe(200);
+    await reserve();
+    now += LEASE_MS + 1;
+    expect(await open().reservations.settleAbandoned()).toBe(1);
+  });
+
+  it.each([
+    { hours: 23, balance: 600 },
+    { hours: 25, balance: 750 },
+  ])('are adjusted by their process after $hours hours: $balance', async ({ hours, balance }) => {
+    const late = open().reservations;
+    const owner = await userWith(1000);
+    const key = await late.reserve({ owner, ...turn, amount: 600 });
+    await late.extend(key, { amount: 600, incurred: 250 });
+    now += LEASE_MS + 1;
+    await open().reservations.settleAbandoned();
+    now += hours * HOUR_MS;
+    await open().reservations.settleAbandoned();
+    await late.settle(key, costing(400));
+    expect(await readStatement(owner)).toMatchObject({ balance, reserved: 0 });
   });
 
   /** A process that has found what is abandoned, and waits before it settles it. */
@@ -122,6 +254,6 @@ describe.each(engines)('Reservations: turns whose process is gone on %s', (engin
     await late.settle(key, costing(cost));
     await late.settle(key, costing(cost));
     const statement = await readStatement(owner);
-    expect(statement).toMatchObject({ balance, reserved: 0, entries: [{ kind }, {}, {}] });
+    expect(statement).toMatchObject({ balance, reserved: 0, entries: [{ kind, ...turn }, {}, {}] });
   });
 });

@@ -56,10 +56,67 @@ describe.each(engines)('UnpaidUsage: what is left unpaid on %s', (engine) => {
     expect(await unpaid.listByOwner(owner)).toMatchObject([{ id: key.id, amount: 100 }]);
   });
 
+  it('is taken, paid and released one by one', async () => {
+    const { reservations, unpaid } = openLedger(test.database);
+    const owner = await userWith(1);
+    const spend = async (cost: number, requestId: string) => {
+      const key = await reservations.reserve({ owner, ...turn, requestId, amount: 0 });
+      await reservations.settle(key, costing(cost));
+    };
+    await spend(1 + 100, 'first');
+    await spend(200, 'second');
+    const [first, second] = await unpaid.listByOwner(owner);
+    if (!first || !second) throw new Error('two are unpaid');
+    await unpaid.take(second);
+    await grantCredits(test.database, { owner, amount: 30 });
+    expect(await readStatement(owner)).toMatchObject({ balance: 0, unpaid: 270 });
+    await unpaid.settle(second);
+    expect(await unpaid.listByOwner(owner)).toEqual([{ ...first, amount: 70 }]);
+    expect(await readStatement(owner)).toMatchObject({ unpaid: 70 });
+  });
+
+  it('is paid by a grant oldest first, and each payment is an entry', async () => {
+    let tick = 0;
+    const { reservations, unpaid } = openLedger(test.database, { clock: () => 1_000_000 + tick++ });
+    const owner = await userWith(1);
+    for (const requestId of ['first', 'second', 'third']) {
+      const key = await reservations.reserve({ owner, ...turn, requestId, amount: 0 });
+      await reservations.settle(key, costing(requestId === 'first' ? 101 : 100));
+    }
+    await grantCredits(test.database, { owner, amount: 200 });
+    const [third, ...more] = await unpaid.listByOwner(owner);
+    expect(third).toMatchObject({ requestId: 'third', amount: 100 });
+    expect(more).toEqual([]);
+    const { entries } = await readStatement(owner);
+    const note = 'usage left unpaid before';
+    expect(entries.slice(0, 3)).toMatchObject([
+      { kind: 'charge', amount: -100, requestId: 'second', sessionId: turn.sessionId, note },
+      { kind: 'charge', amount: -100, requestId: 'first', sessionId: turn.sessionId, note },
+      { kind: 'grant', amount: 200 },
+    ]);
+  });
+
+  it('UnpaidUsage.list returns 500 in a page', async () => {
+    const owner = newOwner();
+    const usage = { owner, amount: 1, session_id: 's', request_id: 'r', taken_at: null };
+    const ids = Array.from({ length: 501 }, (_, i) => `~${owner}-${String(i).padStart(3, '0')}`);
+    await test.database.write(async (tables) => {
+      const rows = ids.map((id) => ({ id, created_at: 1, ...usage }));
+      await tables.insertInto('credits_unpaid').values(rows).execute();
+    });
+    const { unpaid } = openLedger(test.database);
+    const page = await unpaid.list({ after: '~' });
+    expect(page.map(({ id }) => id)).toEqual(ids.slice(0, 500));
+    expect(await unpaid.list({ after: page.at(-1)?.id ?? '' })).toMatchObject([{ id: ids[500] }]);
+  });
+
   it('is of no use to others', async () => {
     const { unpaid, key, owner } = await debtor();
     expect(await unpaid.take({ ...key, owner: newOwner() })).toBeUndefined();
     await unpaid.settle({ ...key, owner: newOwner() });
+    await unpaid.take(key);
+    await unpaid.release({ ...key, owner: newOwner() });
+    expect((await unpaid.list()).some(({ id }) => id === key.id)).toBe(false);
     expect(await readStatement(owner)).toMatchObject({ unpaid: 300 });
   });
 
