@@ -6,8 +6,10 @@ import pg from 'pg';
 import { afterAll, beforeAll, inject } from 'vitest';
 import { openStore, type Store, type StoreOptions } from '../../src/store/store.js';
 
-export const engines = ['sqlite', 'postgres'] as const;
-export type Engine = (typeof engines)[number];
+export type Engine = 'sqlite' | 'postgres';
+/** Both, except in runs that repeat the tests many times. */
+export const engines: readonly Engine[] =
+  process.env.SIBYL_TEST_ENGINES === 'sqlite' ? ['sqlite'] : ['sqlite', 'postgres'];
 
 /** A new empty database. */
 export interface TestDatabase {

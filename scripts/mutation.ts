@@ -1,0 +1,355 @@
+// Changes the code in small ways, one at a time, and runs the tests that reach the change: a mutant that no test notices is
+// a rule that no test checks. Prints those mutants and the score of each folder. Arguments: folders or files; by default all.
+import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import {
+  appendFileSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { matchesGlob, relative, resolve } from 'node:path';
+import { installLocked } from './third-party.ts';
+
+const OUTPUT = 'test-output/mutation';
+const MINIMUM_SCORE = 85;
+/** Mutants of one process; it collects the tests of all of them before it runs the first. */
+const BATCH = 250;
+/** A process that reports nothing for so long is stuck in a mutant. */
+const STUCK_MS = 600_000;
+
+interface Target {
+  readonly folder: string;
+  readonly tests: readonly string[];
+  /** Queries are built by the first test that uses them, so that others do not seem to reach their code. */
+  readonly runsWholeFiles?: boolean;
+}
+
+/** The code that decides who may do what, how often and at which price, and its tests that need one process and SQLite. */
+const TARGETS: readonly Target[] = [
+  { folder: 'plugins/credits/src', tests: ['plugins/credits/src/*.test.ts'] },
+  {
+    folder: 'packages/ucan/src',
+    tests: [
+      'packages/ucan/src/**/*.test.ts',
+      'packages/ucan/test/{golden,ucanto-*,hostile-*}.test.ts',
+    ],
+  },
+  {
+    folder: 'packages/host/src/auth',
+    tests: [
+      'packages/host/src/auth/*.test.ts',
+      'packages/host/test/{access-keys,authentication,callers,delegation*,rules,operators}.test.ts',
+    ],
+  },
+  {
+    folder: 'packages/host/src/turns',
+    tests: [
+      'packages/host/src/turns/*.test.ts',
+      'packages/host/test/{approvals,queue,turn-limits}.test.ts',
+    ],
+  },
+  {
+    folder: 'packages/host/src/store',
+    tests: ['packages/host/src/store/**/*.test.ts'],
+    runsWholeFiles: true,
+  },
+];
+
+/** Released migrations never change; PostgreSQL is not part of these runs. */
+const NOT_MUTATED = ['**/*.test.ts', '**/migrations/**', '**/postgres/**'];
+
+/** They need PostgreSQL or other processes, or measure time and memory. */
+const NOT_RUN = [
+  '**/postgres/**',
+  '**/{job-claims,store,open-database,copy-database,processes,query-plan,verifier-cost}.test.ts',
+];
+
+interface Mutant {
+  readonly id: string;
+  readonly fileName: string;
+  readonly mutatorName: string;
+  readonly replacement: string;
+  readonly location: { readonly start: Position; readonly end: Position };
+  /** Why it is not counted. */
+  readonly statusReason?: string;
+}
+
+interface Position {
+  readonly line: number;
+  readonly column: number;
+}
+
+/** Which mutants the tests reach, by id. */
+interface Reach {
+  readonly loaded: Readonly<Record<string, number>>;
+  readonly hooks: Readonly<Record<string, readonly string[]>>;
+  readonly failed: Readonly<Record<string, readonly string[]>>;
+  /** By JSON of file and name. */
+  readonly perTest: Readonly<Record<string, Readonly<Record<string, number>>>>;
+}
+
+type Status = 'killed' | 'survived' | 'unreached' | 'stuck';
+
+async function main(paths: readonly string[]): Promise<number> {
+  const unknown = paths.find((path) => !existsSync(path) || !findTarget(path));
+  if (unknown) {
+    const folders = TARGETS.map(({ folder }) => folder).join(', ');
+    console.log(`${unknown} is not in one of the folders with mutation tests: ${folders}`);
+    return 1;
+  }
+  installLocked('tools/mutation');
+  let code = 0;
+  for (const path of paths.length > 0 ? paths : TARGETS.map(({ folder }) => folder))
+    code = Math.max(code, await testMutants(path.replace(/\/$/, '')));
+  return code;
+}
+
+const findTarget = (path: string) =>
+  TARGETS.find(({ folder }) => `${path}/`.startsWith(`${folder}/`));
+
+async function testMutants(path: string): Promise<number> {
+  const target = findTarget(path);
+  if (!target) return 1;
+  const folder = `${OUTPUT}/${path.replaceAll('/', '-')}`;
+  mkdirSync(folder, { recursive: true });
+  const files = await listMutants(path);
+  const tests = target.tests.flatMap((pattern) => globSync(pattern));
+  const plan = {
+    ...files,
+    folder,
+    tests: tests.filter((test) => !isAmong(test, NOT_RUN)).map((test) => resolve(test)),
+  };
+  const reach = await recordReach(plan);
+  const results = readResults(plan);
+  const pending = plan.mutants.filter(({ id }) => results.get(id) !== 'killed');
+  const planned = pending.flatMap((mutant) => planMutant(mutant, { plan, reach, target }));
+  for (let i = 0; i < planned.length; i += BATCH) await runBatch(plan, planned.slice(i, i + BATCH));
+  return print(path, plan);
+}
+
+interface Plan {
+  readonly folder: string;
+  readonly tests: readonly string[];
+  readonly mutants: readonly Mutant[];
+  /** The code with mutants by absolute path. */
+  readonly sources: Readonly<Record<string, string>>;
+}
+
+async function listMutants(path: string): Promise<Pick<Plan, 'mutants' | 'sources'>> {
+  const found = statSync(path).isDirectory() ? globSync(`${path}/**/*.ts`).toSorted() : [path];
+  const names = found.filter((name) => !isAmong(name, NOT_MUTATED));
+  const { instrument } = await import(resolve('tools/mutation/mutators.mjs'));
+  const inputs = names.map((name) => ({ name, content: readFileSync(name, 'utf8') }));
+  const { files, mutants } = await instrument(inputs);
+  const sources = files.map(({ name, content }: { name: string; content: string }) => [
+    resolve(name),
+    content,
+  ]);
+  return { sources: Object.fromEntries(sources), mutants: mutants.filter(isCounted) };
+}
+
+const isCounted = ({ statusReason }: Mutant): boolean => statusReason === undefined;
+
+const isAmong = (path: string, patterns: readonly string[]): boolean =>
+  patterns.some((pattern) => matchesGlob(path, pattern));
+
+/** Runs the tests without a mutant. */
+async function recordReach({ folder, tests, sources }: Plan): Promise<Reach> {
+  const output = `${folder}/reach.json`;
+  await runVitest(`${folder}/reach-plan.json`, { tests, sources, output: resolve(output) });
+  if (!existsSync(output)) throw new Error('The tests without mutants did not finish');
+  const reach: Reach = JSON.parse(readFileSync(output, 'utf8'));
+  for (const [file, names] of Object.entries(reach.failed))
+    console.log(
+      `Left out, since they fail without mutants: ${relative('.', file)}: ${names.join(', ')}`,
+    );
+  return reach;
+}
+
+interface PlannedMutant {
+  readonly id: string;
+  readonly key: string;
+  readonly isFresh: boolean;
+  readonly hitLimit: number;
+  readonly tests: Readonly<Record<string, readonly string[] | null>>;
+}
+
+type Tests = Record<string, readonly string[] | null>;
+
+/** Returns nothing for a mutant that no test reaches. */
+function planMutant(
+  mutant: Mutant,
+  { plan, reach, target }: { plan: Plan; reach: Reach; target: Target },
+): PlannedMutant[] {
+  const { id, fileName } = mutant;
+  const { tests, hits } = listReachingTests(id, { reach, target });
+  for (const [file, ids] of Object.entries(reach.hooks)) if (ids.includes(id)) tests[file] = null;
+  const isFresh = id in reach.loaded;
+  if (isFresh) for (const file of listTestsOfSource(fileName, { plan, reach })) tests[file] = null;
+  if (Object.keys(tests).length === 0) return [];
+  const hitLimit = 10_000 + 100 * hits;
+  return [{ id, key: toKey(mutant), isFresh, hitLimit, tests: leaveOutFailing(tests, reach) }];
+}
+
+function listReachingTests(id: string, { reach, target }: { reach: Reach; target: Target }) {
+  const tests: Tests = {};
+  let hits = 0;
+  for (const [test, counts] of Object.entries(reach.perTest)) {
+    const [file, name] = JSON.parse(test);
+    if (counts[id] === undefined || reach.failed[file]?.includes(name)) continue;
+    hits += counts[id];
+    tests[file] = target.runsWholeFiles ? null : [...(tests[file] ?? []), name];
+  }
+  return { tests, hits };
+}
+
+/** A file with a failing test is run by names. */
+function leaveOutFailing(
+  tests: PlannedMutant['tests'],
+  { failed, perTest }: Reach,
+): PlannedMutant['tests'] {
+  const keys = Object.keys(perTest).map((key) => JSON.parse(key) as [string, string]);
+  const entries = Object.entries(tests).map(([file, names]) => {
+    const bad = failed[file];
+    if (!bad || names) return [file, names] as const;
+    return [
+      file,
+      keys.filter(([f, name]) => f === file && !bad.includes(name)).map(([, name]) => name),
+    ] as const;
+  });
+  return Object.fromEntries(entries);
+}
+
+/** The test files that run something of a source file. */
+function listTestsOfSource(
+  fileName: string,
+  { plan, reach }: { plan: Plan; reach: Reach },
+): Set<string> {
+  const ids = new Set(plan.mutants.filter((m) => m.fileName === fileName).map(({ id }) => id));
+  const files = new Set<string>();
+  for (const [test, counts] of Object.entries(reach.perTest))
+    if (Object.keys(counts).some((id) => ids.has(id))) files.add(JSON.parse(test)[0]);
+  for (const [file, hit] of Object.entries(reach.hooks))
+    if (hit.some((id) => ids.has(id))) files.add(file);
+  return files;
+}
+
+/** Runs the mutants, also those after one that the process is stuck in. */
+async function runBatch(plan: Plan, mutants: readonly PlannedMutant[]): Promise<void> {
+  const { folder, tests, sources } = plan;
+  const output = resolve(folder, 'results.jsonl');
+  appendFileSync(output, '');
+  const before = readLines(output).length;
+  await runVitest(`${folder}/mutants-plan.json`, { tests, sources, mutants, output }, output);
+  const lines = readLines(output).slice(before);
+  const ended = new Set(lines.filter(({ status }) => status !== 'started').map(({ id }) => id));
+  const stuck = lines.find(({ id }) => !ended.has(id));
+  if (stuck) appendFileSync(output, `${JSON.stringify({ id: stuck.id, status: 'stuck' })}\n`);
+  const rest = mutants.filter(({ key }) => !ended.has(key) && key !== stuck?.id);
+  if (rest.length === mutants.length) throw new Error('The tests with mutants did not start');
+  if (rest.length > 0) await runBatch(plan, rest);
+}
+
+interface Line {
+  readonly id: string;
+  readonly status: Status | 'started';
+}
+
+const readLines = (path: string): Line[] =>
+  readFileSync(path, 'utf8')
+    .split('\n')
+    .filter(Boolean)
+    .map((line) => JSON.parse(line));
+
+/** Resolves when the process has ended; kills it if it writes nothing for too long. */
+async function runVitest(planPath: string, plan: object, watched?: string): Promise<void> {
+  writeFileSync(planPath, JSON.stringify(plan));
+  const args = ['run', '--config', 'tools/mutation/vitest.config.ts', '--reporter=dot', '--silent'];
+  const env = { ...process.env, MUTATION_PLAN: resolve(planPath) };
+  const log = `${planPath}.log`;
+  writeFileSync(log, '');
+  const child = spawn('vitest', args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  for (const stream of [child.stdout, child.stderr])
+    stream.on('data', (data) => appendFileSync(log, data));
+  let size = 0;
+  let changedAt = performance.now();
+  const timer = setInterval(() => {
+    const now = watched ? statSync(watched).size : size;
+    if (now !== size) changedAt = performance.now();
+    size = now;
+    if (watched && size > 0 && performance.now() - changedAt > STUCK_MS) child.kill('SIGKILL');
+  }, 1000);
+  await new Promise((done) => child.once('close', done));
+  clearInterval(timer);
+}
+
+/** What is known of the mutants, as long as their source does not change: a test that is added kills more of them. */
+function readResults(plan: Plan): Map<string, Status> {
+  const path = `${plan.folder}/results.jsonl`;
+  const known = new Map<string, Status>();
+  if (!existsSync(path)) return known;
+  const stored = new Map<string, Status>();
+  for (const { id, status } of readLines(path)) if (status !== 'started') stored.set(id, status);
+  for (const mutant of plan.mutants) {
+    const status = stored.get(toKey(mutant));
+    if (status) known.set(mutant.id, status);
+  }
+  return known;
+}
+
+function toKey({ fileName, mutatorName, replacement, location }: Mutant): string {
+  const text = [readFileSync(fileName, 'utf8'), mutatorName, replacement, JSON.stringify(location)];
+  return createHash('sha256').update(text.join('\0')).digest('base64url');
+}
+
+/** Prints what survived and the score; returns the exit code. */
+function print(path: string, plan: Plan): number {
+  const results = readResults(plan);
+  const known = plan.mutants.filter((mutant) => isEquivalent(mutant));
+  const counted = plan.mutants.filter((mutant) => !known.includes(mutant));
+  const left = counted.filter(({ id }) => !['killed', 'stuck'].includes(results.get(id) ?? ''));
+  for (const mutant of left) {
+    const { fileName, location, replacement } = mutant;
+    const { line, column } = location.start;
+    const status = results.get(mutant.id) ?? 'unreached';
+    console.log(
+      `${fileName}:${line + 1}:${column + 1} ${status}\n  ${readLine(mutant)}\n→ ${replacement}`,
+    );
+  }
+  const score = (100 * (counted.length - left.length)) / Math.max(1, counted.length);
+  console.log(
+    `${path}: ${score.toFixed(1)} % of ${counted.length} mutants killed, ${left.length} left; ${known.length} are equivalent`,
+  );
+  return score < MINIMUM_SCORE ? 1 : 0;
+}
+
+const readLine = ({ fileName, location }: Mutant): string =>
+  (readFileSync(fileName, 'utf8').split('\n')[location.start.line] ?? '').trim();
+
+/** A mutant that behaves like the original, with the reason. */
+interface Equivalent {
+  readonly file: string;
+  /** The line that it begins on, trimmed. */
+  readonly line: string;
+  /** All of the line if left out. */
+  readonly replacement?: string;
+  readonly reason: string;
+}
+
+const EQUIVALENTS: readonly Equivalent[] = JSON.parse(
+  readFileSync('tools/mutation/equivalent.json', 'utf8'),
+);
+
+const isEquivalent = (mutant: Mutant): boolean =>
+  EQUIVALENTS.some(
+    ({ file, line, replacement }) =>
+      file === mutant.fileName &&
+      line === readLine(mutant) &&
+      (replacement === undefined || replacement === mutant.replacement),
+  );
+
+process.exitCode = await main(process.argv.slice(2));

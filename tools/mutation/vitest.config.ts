@@ -1,0 +1,33 @@
+import { readFileSync } from 'node:fs';
+import { defineConfig, type Plugin } from 'vitest/config';
+
+const plan = JSON.parse(readFileSync(process.env.MUTATION_PLAN ?? '', 'utf8'));
+
+const removeQuery = (id: string) => id.replace(/\?.*/, '');
+
+/** Serves the code with mutants. What a module imported with `?fresh=…` imports from this project is loaded anew, too. */
+const mutants: Plugin = {
+  name: 'mutants',
+  enforce: 'pre',
+  async resolveId(source, importer = '') {
+    const [fresh] = /\?fresh=.*/.exec(importer) ?? [];
+    if (!fresh || !source.startsWith('.')) return undefined;
+    const found = await this.resolve(source, removeQuery(importer), { skipSelf: true });
+    return found && `${found.id}${fresh}`;
+  },
+  load: (id) => plan.sources[removeQuery(id)],
+};
+
+export default defineConfig({
+  plugins: [mutants],
+  ssr: { resolve: { conditions: ['sibyl-source'] } },
+  test: {
+    include: ['tools/mutation/mutants.ts'],
+    env: { SIBYL_TEST_ENGINES: 'sqlite' },
+    maxWorkers: 1,
+    isolate: false,
+    testTimeout: 60_000,
+    hookTimeout: 60_000,
+    expect: { poll: { timeout: 20_000 } },
+  },
+});
