@@ -218,9 +218,25 @@ describe('verifyGrant', () => {
     ['an expired one', { expiration: NOW }, 'expired'],
     ['one for later', { notBefore: NOW + 60 }, 'not_yet_valid'],
     ['another audience', { audience: bob.did }, 'wrong_audience'],
+    ['a time after the year 9999', { expiration: 253_402_300_800 }, 'expiry_too_far'],
   ])('refuses %s', async (_, payload, code) => {
     const verdict = await verifierWith().verifyGrant(sign(payload), { can });
     expect(verdict.error?.code).toBe(code);
+  });
+
+  test('refuses a grant with proofs', async () => {
+    const proof = linkFrom(alice, bob, []);
+    const grant = forgeToken(proof, linkFrom(bob, oracle, [proof]));
+    const { error } = await verifierWith().verifyGrant(grant, { can: 'store/*' });
+    expect(error).toMatchObject({ code: 'has_proofs', issuer: bob.did });
+  });
+
+  test('refuses a grant from the moment that it is spent', async () => {
+    const spent = new Set<string>();
+    const verifier = verifierWith({ spentTokens: spent });
+    const { ok } = await verifier.verifyGrant(sign(), { can });
+    spent.add(ok?.cid ?? '');
+    expect((await verifier.verifyGrant(sign(), { can })).error?.code).toBe('single_use');
   });
 
   test('refuses a cached grant for another ability', async () => {
@@ -239,4 +255,140 @@ describe('verifyGrant', () => {
     revoked.add(ok?.cid ?? '');
     expect((await verifier.verifyGrant(sign(), { can })).error?.code).toBe('revoked');
   });
+});
+
+describe('verifyAccessKey', () => {
+  const capability = { can: 'oracle/chat', with: 'ixo:oracle' };
+  const expectation = { capability, maxTtlSeconds: 1000 };
+  const sign = (payload: object = {}) =>
+    forgeToken(forgeUcan({ payload: { capabilities: [capability], ...payload } }));
+  const verify = (token: string) => verifierWith().verifyAccessKey(token, expectation);
+
+  test('accepts one capability, with caveats for the caller to interpret', async () => {
+    const capabilities = [{ ...capability, nb: { turnsPerDay: 5 } }];
+    const token = sign({ capabilities, expiration: NOW + 1030 });
+    expect(await verify(token)).toMatchObject({ ok: { did: alice.did, capabilities, token } });
+  });
+
+  test.each([
+    ['another ability', { capabilities: [{ ...capability, can: '*' }] }, 'wrong_capability'],
+    ['another resource', { capabilities: [{ ...capability, with: 'ixo:*' }] }, 'wrong_capability'],
+    ['two capabilities', { capabilities: [capability, capability] }, 'wrong_capability'],
+    ['no capability', { capabilities: [] }, 'wrong_capability'],
+    ['another audience', { audience: bob.did }, 'wrong_audience'],
+    ['no expiry', { expiration: null }, 'expiry_missing'],
+    ['a far expiry', { expiration: NOW + 1031 }, 'expiry_too_far'],
+    ['a past expiry', { expiration: NOW }, 'expired'],
+    ['a later start', { notBefore: NOW + 31 }, 'not_yet_valid'],
+  ])('refuses %s', async (_, payload, code) => {
+    expect((await verify(sign(payload))).error).toMatchObject({ code, issuer: alice.did });
+  });
+
+  test('refuses a cached key for another ability or resource', async () => {
+    const verifier = verifierWith();
+    expect(await verifier.verifyAccessKey(sign(), expectation)).toHaveProperty('ok');
+    for (const other of [{ can: 'oracle/run' }, { with: 'ixo:other' }]) {
+      const wanted = { ...expectation, capability: { ...capability, ...other } };
+      const { error } = await verifier.verifyAccessKey(sign(), wanted);
+      expect(error?.code).toBe('wrong_capability');
+    }
+    expect(await verifier.verifyAccessKey(sign(), expectation)).toHaveProperty('ok');
+  });
+});
+
+describe('verifyStatement', () => {
+  const capability = { can: 'oracle/rules', with: 'ixo:oracle' };
+  const expectation = { ...capability, issuer: alice.did };
+  const nb = { rule: 'always' };
+  const sign = (payload: object = {}, signer = alice) =>
+    forgeToken(forgeUcan({ signer, payload: { capabilities: [{ ...capability, nb }], ...payload } }));
+
+  test('returns the caveats and the key that signed', async () => {
+    const { ok } = await verifierWith().verifyStatement(sign(), expectation);
+    expect(ok).toMatchObject({ did: alice.did, nb, key: alice.publicKey });
+    const plain = sign({ capabilities: [capability] });
+    expect(await verifierWith().verifyStatement(plain, expectation)).toHaveProperty('ok.nb', {});
+  });
+
+  test.each([
+    ['never expires', { expiration: null }, 'expiry_missing'],
+    ['lives long', { expiration: NOW + 931 }, 'expiry_too_far'],
+  ])('one that %s is accepted unless it must be short-lived', async (_, payload, code) => {
+    const verifier = verifierWith();
+    expect(await verifier.verifyStatement(sign(payload), expectation)).toHaveProperty('ok');
+    const short = { ...expectation, isShortLived: true };
+    expect((await verifier.verifyStatement(sign(payload), short)).error?.code).toBe(code);
+    expect(await verifier.verifyStatement(sign(), short)).toHaveProperty('ok');
+  });
+
+  test.each([
+    ['another ability', { capabilities: [{ ...capability, can: '*' }] }, 'wrong_capability'],
+    ['another resource', { capabilities: [{ ...capability, with: 'ixo:x' }] }, 'wrong_capability'],
+    ['another audience', { audience: bob.did }, 'wrong_audience'],
+    ['a past expiry', { expiration: NOW }, 'expired'],
+  ])('refuses %s', async (_, payload, code) => {
+    const { error } = await verifierWith().verifyStatement(sign(payload), expectation);
+    expect(error).toMatchObject({ code, issuer: alice.did });
+  });
+
+  test('refuses another issuer, a bad signature, a revoked one and rubbish', async () => {
+    const verify = async (token: unknown, isRevoked = false) =>
+      verifierWith({ revocations: { isRevoked: () => isRevoked } }).verifyStatement(
+        token,
+        expectation,
+      );
+    const unsigned = forgeUcan({
+      payload: { capabilities: [capability] },
+      signature: (s) => s.map((byte, i) => (i > 60 ? 0 : byte)),
+    });
+    expect((await verify(sign({}, bob))).error?.code).toBe('wrong_issuer');
+    expect((await verify(forgeToken(unsigned))).error?.code).toBe('signature_invalid');
+    expect((await verify(sign(), true)).error?.code).toBe('revoked');
+    expect((await verify('rubbish')).error?.code).toBe('base64_invalid');
+  });
+
+  test('refuses an issuer whose key is withdrawn while it is verified', async () => {
+    let lookups = 0;
+    const resolver = countingResolver(async () => {
+      lookups += 1;
+      if (lookups === 1) return { ok: [alice.publicKey] };
+      return { error: { code: 'did_deactivated', detail: 'withdrawn' } };
+    });
+    const statement = sign({}, ixoAlice);
+    const wanted = { ...expectation, issuer: ixoAlice.did };
+    const { error } = await verifierWith({ resolver }).verifyStatement(statement, wanted);
+    expect(error).toMatchObject({ code: 'did_deactivated', issuer: ixoAlice.did });
+  });
+});
+
+test('onRejection receives every refusal with its purpose, and no success', async () => {
+  const onRejection = vi.fn();
+  const verifier = verifierWith({ onRejection });
+  const capability = { can: 'a/b', with: 'ixo:x' };
+  const expectation = { ...capability, issuer: alice.did };
+  await verifier.verifyInvocation(token);
+  await verifier.verifyInvocation('');
+  await verifier.verifyDelegation('');
+  await verifier.verifyGrant('', { can: 'a/b' });
+  await verifier.verifySingleUse('', expectation);
+  await verifier.verifyStatement('', expectation);
+  await verifier.verifyAccessKey('', { capability, maxTtlSeconds: 1 });
+  const purposes = onRejection.mock.calls.map(([purpose]) => purpose);
+  expect(purposes).toEqual([
+    ...['invocation', 'delegation', 'grant', 'single_use', 'statement', 'access_key'],
+  ]);
+  expect(onRejection.mock.calls.every(([, error]) => error.code)).toBe(true);
+});
+
+test('forget drops the verdicts of every purpose', async () => {
+  const verifier = verifierWith();
+  const sign = (can: string) =>
+    forgeToken(forgeUcan({ payload: { capabilities: [{ can, with: 'ixo:x' }] } }));
+  await verifier.verifyInvocation(token);
+  await verifier.verifyDelegation(sign('a/b'));
+  await verifier.verifyGrant(sign('oracle/run'), { can: 'oracle/run' });
+  const capability = { can: 'oracle/chat', with: 'ixo:x' };
+  await verifier.verifyAccessKey(sign('oracle/chat'), { capability, maxTtlSeconds: 900 });
+  expect(verifier.forget(({ did }) => did === bob.did)).toBe(0);
+  expect(verifier.forget(({ did }) => did === alice.did)).toBe(4);
 });

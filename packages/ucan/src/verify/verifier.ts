@@ -201,7 +201,13 @@ class CachingVerifier implements Verifier {
         }),
       toVerdict: toDelegation,
     });
-    return this.reported('access_key', result);
+    // A cached verdict may have been reached for another capability.
+    const isOther = result.ok?.capabilities.some(
+      (granted) => granted.can !== capability.can || granted.with !== capability.with,
+    );
+    const { can, with: resource } = capability;
+    const other = refuse('wrong_capability', `not ${can} at ${resource}`);
+    return this.reported('access_key', isOther ? other : result);
   }
 
   async verifySingleUse(text: unknown, expectation: SingleUseExpectation) {
