@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { IpldMap } from '../codec/ipld.js';
+import { type IpldMap, Link } from '../codec/ipld.js';
 import { covers, isCovered } from './coverage.js';
 
 const abilities: readonly [grant: string, claim: string, expected: boolean][] = [
@@ -56,11 +56,23 @@ const resources: readonly [grant: string, claim: string, expected: boolean][] = 
   ['ixo:files/*', 'ixo:files/%2e%2e%5cmail', false],
   ['ixo:files/*', 'ixo:files/.\t./mail', false],
   ['ixo:files/*', 'ixo:files/.\n./mail', false],
+  ['ixo:files/*', 'ixo:files/.\r./mail', false],
+  ['ixo:files/*', 'ixo:files/./mail', false],
+  ['ixo:files/*', 'ixo:files/.', false],
+  ['ixo:files/*', 'ixo:files/...', true],
+  ['ixo:files/*', 'ixo:files/a.b', true],
+  ['ixo:files/*', 'ixo:files/a..', true],
+  ['ixo:files/*', 'ixo:files/a%5C..%5Cmail', false],
+  ['ixo:files/*', 'ixo:files/a%2F..', false],
 ];
 
 test.each(resources)('resource %s covers %s: %s', (grant, claim, expected) => {
   expect(covers({ can: 'a/b', with: grant }, { can: 'a/b', with: claim })).toBe(expected);
 });
+
+function linkTo(byte: number): Link {
+  return new Link(Uint8Array.of(byte));
+}
 
 const caveats: readonly [grant: IpldMap | undefined, claim: IpldMap | undefined, boolean][] = [
   [undefined, undefined, true],
@@ -79,6 +91,20 @@ const caveats: readonly [grant: IpldMap | undefined, claim: IpldMap | undefined,
   [{ a: [1, 2] }, { a: [2, 1] }, false],
   [{ a: Uint8Array.of(1) }, { a: Uint8Array.of(1) }, true],
   [{ a: Uint8Array.of(1) }, { a: Uint8Array.of(2) }, false],
+  [{ a: Uint8Array.of(1) }, { a: [1] }, false],
+  [{ a: [1] }, { a: Uint8Array.of(1) }, false],
+  [{ a: [1, 2] }, { a: [1, 2] }, true],
+  [{ a: [1] }, { a: [1, 2] }, false],
+  [{ a: [1, 2] }, { a: [1] }, false],
+  [{ a: [] }, { a: {} }, false],
+  [{ a: {} }, { a: [] }, false],
+  [{ a: {} }, { a: null }, false],
+  [{ a: null }, { a: {} }, false],
+  [{ a: { b: [{ c: 1 }] } }, { a: { b: [{ c: 1 }] } }, true],
+  [{ a: { b: [{ c: 1 }] } }, { a: { b: [{ c: 2 }] } }, false],
+  [{ a: linkTo(1) }, { a: linkTo(1) }, true],
+  [{ a: linkTo(1) }, { a: linkTo(2) }, false],
+  [{ a: linkTo(1) }, { a: linkTo(1).bytes }, false],
   [{ toString: 1 }, {}, false],
 ];
 

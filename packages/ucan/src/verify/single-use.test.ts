@@ -20,7 +20,7 @@ describe('a single-use token', () => {
       alice.did,
     );
     const again = await verifier.verifySingleUse(forged(), expectation);
-    expect(again.error?.code).toBe('replayed');
+    expect(again.error).toMatchObject({ code: 'replayed', issuer: alice.did });
   });
 
   test('is good once among a hundred at the same time', async () => {
@@ -120,5 +120,19 @@ describe('the memory of spent tokens', () => {
     now = NOW + 10;
     expect(await store.claim('c', NOW + 20)).toBe(true);
     expect(await store.claim('b', NOW + 20)).toBe(false);
+  });
+
+  test('knows a token until it expires or is given back, and not longer', async () => {
+    let now = NOW;
+    const store = createMemorySingleUseStore({ clock: () => now });
+    expect(store.has('a')).toBe(false);
+    await store.claim('a', NOW + 10);
+    now = NOW + 9;
+    expect(store.has('a')).toBe(true);
+    now = NOW + 10;
+    expect(store.has('a')).toBe(false);
+    expect(await store.claim('a', NOW + 20)).toBe(true);
+    await store.release('a');
+    expect(store.has('a')).toBe(false);
   });
 });
