@@ -11,7 +11,7 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs';
-import { matchesGlob, relative, resolve } from 'node:path';
+import { dirname, matchesGlob, relative, resolve } from 'node:path';
 import { installLocked } from './third-party.ts';
 
 const OUTPUT = 'test-output/mutation';
@@ -117,18 +117,21 @@ async function testMutants(path: string): Promise<number> {
   const folder = `${OUTPUT}/${path.replaceAll('/', '-')}`;
   mkdirSync(folder, { recursive: true });
   const files = await listMutants(path);
-  const tests = target.tests.flatMap((pattern) => globSync(pattern));
-  const plan = {
-    ...files,
-    folder,
-    tests: tests.filter((test) => !isAmong(test, NOT_RUN)).map((test) => resolve(test)),
-  };
+  const plan = { ...files, folder, tests: listTests(target, path) };
   const reach = await recordReach(plan);
   const results = readResults(plan);
   const pending = plan.mutants.filter(({ id }) => results.get(id) !== 'killed');
   const planned = pending.flatMap((mutant) => planMutant(mutant, { plan, reach, target }));
   for (let i = 0; i < planned.length; i += BATCH) await runBatch(plan, planned.slice(i, i + BATCH));
   return print(path, plan);
+}
+
+/** The tests of a folder; for one file those beside it, if there are any. */
+function listTests(target: Target, path: string): string[] {
+  const found = target.tests.flatMap((pattern) => globSync(pattern));
+  const tests = found.filter((test) => !isAmong(test, NOT_RUN)).map((test) => resolve(test));
+  const near = tests.filter((test) => dirname(test) === dirname(resolve(path)));
+  return near.length > 0 && statSync(path).isFile() ? near : tests;
 }
 
 interface Plan {

@@ -24,6 +24,7 @@ export default defineConfig({
   test: {
     include: ['tools/mutation/mutants.ts'],
     env: { SIBYL_TEST_ENGINES: 'sqlite' },
+    pool: 'threads',
     maxWorkers: 1,
     isolate: false,
     testTimeout: 60_000,
