@@ -13,6 +13,8 @@ export const createOperatorRoutes = (http: HttpClient): OperatorRoutes => ({
     http.requestJson({ path: '/operator/users', query, signal }),
   failures: ({ signal, ...query } = {}) =>
     http.requestJson({ path: '/operator/failures', query, signal }),
+  speed: ({ signal, ...query } = {}) =>
+    http.requestJson({ path: '/operator/speed', query, signal }),
   plugins: ({ signal } = {}) => http.requestJson({ path: '/operator/plugins', signal }),
   jobs: ({ signal } = {}) => http.requestJson({ path: '/operator/jobs', signal }),
   audit: ({ signal, ...query } = {}) =>

@@ -25,6 +25,7 @@ import type {
   OperatorJobs,
   OperatorOverview,
   OperatorPlugins,
+  OperatorSpeed,
   OperatorTrace,
   OperatorTurns,
   OperatorUsers,
@@ -322,6 +323,8 @@ export interface OperatorRoutes {
   trace(runId: string, options?: RequestOptions): Promise<OperatorTrace>;
   users(options?: Days): Promise<OperatorUsers>;
   failures(options?: Days): Promise<OperatorFailures>;
+  /** The time to the first text of answers over the last hours. */
+  speed(options?: RequestOptions & { readonly hours?: number }): Promise<OperatorSpeed>;
   plugins(options?: RequestOptions): Promise<OperatorPlugins>;
   jobs(options?: RequestOptions): Promise<OperatorJobs>;
   /** Newest first; `before` is the id of an entry. */

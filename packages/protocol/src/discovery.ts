@@ -49,7 +49,11 @@ export const Health = z
 export type Health = z.infer<typeof Health>;
 
 const ReadinessCheck = z
-  .object({ status: z.enum(['ok', 'failing', 'unknown']), message: z.string() })
+  .object({
+    status: z.enum(['ok', 'failing', 'unknown']),
+    message: z.string(),
+    since: Timestamp.optional().describe('Since when it fails'),
+  })
   .meta({ id: 'ReadinessCheck' });
 export type ReadinessCheck = z.infer<typeof ReadinessCheck>;
 

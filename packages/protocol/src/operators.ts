@@ -12,7 +12,14 @@ export const HostReport = z
     readiness: Readiness.describe('What works and what does not'),
     turns: z.object({ running: z.int(), queued: z.int() }),
     sockets: z.int(),
+    socketUsers: z
+      .array(z.object({ did, count: z.int() }))
+      .describe('Users with open sockets at this host, at most 100, those with most first'),
     streams: z.int(),
+    storeOutage: z
+      .object({ since: Timestamp, failures: z.int(), reason: z.string() })
+      .optional()
+      .describe('Set while the store is unavailable: what the last error said'),
     busLagMs: z.number().describe('How long a message to another host takes'),
     memoryBytes: z.int(),
     errors: z
@@ -39,8 +46,10 @@ export type HostReport = z.infer<typeof HostReport>;
 export const OperatorHost = HostReport.extend({
   hostId: z.string(),
   state: z
-    .enum(['running', 'lost'])
-    .describe('`lost`: it ended without saying so, or is disconnected from the database'),
+    .enum(['running', 'lost', 'unknown'])
+    .describe(
+      '`lost`: it ended without saying so, or is disconnected from the database. `unknown`: the store does not answer; this is what the host reported before',
+    ),
   updatedAt: Timestamp.describe('When it last reported itself'),
 }).meta({ id: 'OperatorHost' });
 export type OperatorHost = z.infer<typeof OperatorHost>;
@@ -70,29 +79,61 @@ export const TurnFailure = z
   .meta({ id: 'TurnFailure' });
 export type TurnFailure = z.infer<typeof TurnFailure>;
 
+/** Something that does not work now. */
+export const OperatorProblem = z
+  .object({
+    hostId: z.string(),
+    check: z.enum(['host', 'store', 'disk', 'model', 'plugins', 'lost']),
+    text: z.string().describe('What is wrong, with what the system or the provider said'),
+    since: Timestamp.optional(),
+  })
+  .meta({ id: 'OperatorProblem' });
+export type OperatorProblem = z.infer<typeof OperatorProblem>;
+
+/** How long users wait for the first text of an answer. */
+const speed = { medianMs: z.int(), p95Ms: z.int(), turns: z.int() };
+
+/** Query of `GET /operator/speed`. */
+export const ListSpeed = z.strictObject({
+  hours: wholeNumber({ min: 1, max: 168 }).default(24),
+});
+export type ListSpeed = z.infer<typeof ListSpeed>;
+
+/** Reply of `GET /operator/speed`. */
+export const OperatorSpeed = z
+  .object({
+    stepMs: z.int().describe('The time that each point covers'),
+    points: z
+      .array(z.object({ at: Timestamp.describe('Its begin'), ...speed }))
+      .describe('Oldest first; times without turns have no point'),
+  })
+  .meta({ id: 'OperatorSpeed' });
+export type OperatorSpeed = z.infer<typeof OperatorSpeed>;
+
 /** Reply of `GET /operator/overview`. */
 export const OperatorOverview = z
   .object({
     timestamp: Timestamp,
-    hosts: z.object({ running: z.int(), lost: z.int() }),
-    problems: z
-      .array(z.object({ hostId: z.string().optional(), text: z.string() }))
-      .describe('What does not work now'),
+    hosts: z.object({ running: z.int(), lost: z.int(), unknown: z.int() }),
+    problems: z.array(OperatorProblem).describe('What does not work now'),
     turns: z
       .object({ running: z.int(), queued: z.int(), paused: z.int() })
       .nullable()
       .describe('Of all hosts; null while the store does not answer'),
     sockets: z.int(),
     streams: z.int(),
-    timeToFirstToken: z
-      .object({ medianMs: z.int(), p95Ms: z.int(), turns: z.int() })
-      .nullable()
-      .describe('Of the turns of the last hour'),
+    timeToFirstToken: z.object(speed).nullable().describe('Of the turns of the last hour'),
     today: z
       .object({ users: z.int(), failed: z.int(), ...usage })
       .nullable()
       .describe('In UTC; null while the store does not answer'),
-    failures: z.array(TurnFailure).describe('Of the last 24 hours'),
+    failures: z
+      .array(TurnFailure)
+      .nullable()
+      .describe('Of the last 24 hours; null while the store does not answer'),
+    limited: HostReport.shape.limited.describe(
+      'Users that reached a limit of any host in the last hour',
+    ),
   })
   .meta({ id: 'OperatorOverview' });
 export type OperatorOverview = z.infer<typeof OperatorOverview>;
@@ -182,7 +223,7 @@ export const OperatorUser = z
     ...usage,
     failed: z.int(),
     lastAt: Timestamp.optional(),
-    sockets: z.int().optional(),
+    sockets: z.int().describe('Open now, at all hosts'),
     limited: z.int().describe('How often it reached a limit in the last hour'),
     blocked: z
       .object({ at: Timestamp, reason: z.string().optional() })
@@ -201,7 +242,10 @@ export type OperatorUsers = z.infer<typeof OperatorUsers>;
 /** Reply of `GET /operator/failures`. */
 export const OperatorFailures = z
   .object({
-    turns: z.array(TurnFailure).describe('Turns without a complete answer'),
+    turns: z
+      .array(TurnFailure)
+      .nullable()
+      .describe('Turns without a complete answer; null while the store does not answer'),
     models: HostReport.shape.modelFailures.describe('Of all hosts, in the last hour'),
     requests: HostReport.shape.errors.describe('Of all hosts, in the last hour'),
   })

@@ -8,15 +8,6 @@ export { type DocsFile, DocsPage, type DocsPageOptions } from './docs-page.js';
 export { readKeyFile, readOrCreateKeyFile } from './key-file.js';
 export { type LruLimits, LruMap, textBytes } from './lru-map.js';
 export {
-  type Counter,
-  type CounterSeries,
-  type GaugeReading,
-  type Histogram,
-  type HistogramSeries,
-  type Labels,
-  MetricsRegistry,
-} from './metrics.js';
-export {
   logUnhandledRejections,
   type ProcessLogger,
   waitForShutdown,

@@ -83,9 +83,9 @@ export class Handler {
     return serveBatch(context, caller, this.deps);
   }
 
-  private serveOwn(context: RequestContext): void {
+  private serveOwn(context: RequestContext): void | Promise<void> {
     context.subject = context.path;
-    ownRoutes.get(context.path)?.serve(context, this.deps);
+    return ownRoutes.get(context.path)?.serve(context, this.deps);
   }
 
   private admit({ request }: RequestContext): Caller | Promise<Caller> {

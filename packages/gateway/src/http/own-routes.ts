@@ -13,7 +13,7 @@ import { RequestContext, sendError, sendJson, sendJsonText } from './request-con
 export interface OwnRoute {
   /** Whether it needs no authentication. */
   readonly isPublic: boolean;
-  serve(context: RequestContext, deps: GatewayDeps): void;
+  serve(context: RequestContext, deps: GatewayDeps): void | Promise<void>;
 }
 
 /** By path, for GET and HEAD. */
@@ -93,30 +93,30 @@ function serveOpenApi(context: RequestContext, { schemaRegistry }: GatewayDeps):
 }
 
 /** Labels nodes by number, to hide their addresses. */
-function serveMetrics(context: RequestContext, deps: GatewayDeps): void {
+async function serveMetrics(context: RequestContext, deps: GatewayDeps): Promise<void> {
   if (deps.config.metricsPort !== undefined) {
     throw new QueryError(GrpcCode.notFound, 'metrics are served on another port');
   }
-  sendMetrics(context, deps, ({ number }) => String(number));
+  await sendMetrics(context, deps, ({ number }) => String(number));
 }
 
-function serveDetailedMetrics(context: RequestContext, deps: GatewayDeps): void {
-  sendMetrics(context, deps, ({ name }) => name);
+function serveDetailedMetrics(context: RequestContext, deps: GatewayDeps): Promise<void> {
+  return sendMetrics(context, deps, ({ name }) => name);
 }
 
-function sendMetrics(
+async function sendMetrics(
   context: RequestContext,
   { metrics, pool, queryService, watches }: GatewayDeps,
   labelNode: Parameters<typeof collectGauges>[0]['labelNode'],
-): void {
+): Promise<void> {
   const gauges = collectGauges({
     pool,
     cache: queryService.cache,
     watchers: watches.size,
     labelNode,
   });
-  const headers = { 'Content-Type': 'text/plain; version=0.0.4' };
-  context.send(200, headers, Buffer.from(metrics.print(gauges)));
+  const headers = { 'Content-Type': metrics.contentType };
+  context.send(200, headers, Buffer.from(await metrics.print(gauges)));
 }
 
 /** Handles requests on the operator port. */
@@ -125,7 +125,7 @@ export function createOperatorHandler(deps: GatewayDeps) {
     const context = new RequestContext(request, response);
     const serve = operatorRoutes.get(context.path);
     const isRead = context.method === 'GET' || context.method === 'HEAD';
-    if (serve && isRead) serve(context, deps);
+    if (serve && isRead) Promise.resolve(serve(context, deps)).catch(() => response.destroy());
     else sendError(context, serve ? readOnly() : unknownPath());
   };
 }

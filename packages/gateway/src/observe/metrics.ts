@@ -1,3 +1,4 @@
+import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { Config } from '../config/config.js';
 import type { ChainNode } from '../nodes/chain-node.js';
 import type { NodePool } from '../nodes/node-pool.js';
@@ -26,15 +27,6 @@ export function createLogger({ logLevel }: Pick<Config, 'logLevel'>): Logger {
   return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
 }
 
-type Labels = Readonly<Record<string, string>>;
-
-/** A value read at the moment it is printed. */
-export interface Gauge {
-  readonly name: string;
-  readonly help: string;
-  readonly values: readonly { readonly labels: Labels; readonly value: number }[];
-}
-
 export type CacheOutcome = 'hit' | 'shared' | 'miss';
 
 /** Upper bounds of the histogram buckets, in seconds. */
@@ -44,105 +36,71 @@ const BOUNDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5,
 const MAX_METHODS = 2000;
 const OTHER = 'other';
 
-interface Durations {
-  readonly counts: number[];
-  sum: number;
-  total: number;
+/** The series of one method; kept, because looking them up by labels takes longer than counting. */
+interface MethodSeries {
+  readonly seconds: Histogram.Internal<'method'>;
+  readonly byStatus: Map<number, Counter.Internal>;
 }
 
 /** Counters and histograms, in the Prometheus text format. */
 export class Metrics {
-  private readonly requests = new Map<string, Map<number, number>>();
-  private readonly durations = new Map<string, Durations>();
-  private readonly cache = new Map<CacheOutcome, number>();
+  private readonly registry = new Registry();
+  private readonly methods = new Map<string, MethodSeries>();
+  private readonly requests: Counter<'method' | 'status'>;
+  private readonly durations: Histogram<'method'>;
+  private readonly cache: Readonly<Record<CacheOutcome, Counter.Internal>>;
+
+  constructor() {
+    const registers = [this.registry];
+    this.requests = new Counter({
+      name: 'sibyl_gateway_requests_total',
+      help: 'Requests, by gRPC method and HTTP status',
+      labelNames: ['method', 'status'],
+      registers,
+    });
+    this.durations = new Histogram({
+      name: 'sibyl_gateway_request_seconds',
+      help: 'Response time, by gRPC method',
+      labelNames: ['method'],
+      buckets: BOUNDS,
+      registers,
+    });
+    const cache = new Counter({
+      name: 'sibyl_gateway_cache_total',
+      help: 'Queries by cache outcome',
+      labelNames: ['outcome'],
+      registers,
+    });
+    const [hit, shared, miss] = ['hit', 'shared', 'miss'].map((outcome) => cache.labels(outcome));
+    this.cache = { hit, shared, miss } as Record<CacheOutcome, Counter.Internal>;
+  }
 
   /** Counts an answered request by gRPC method and HTTP status. */
   countRequest(subject: string, status: number, seconds: number): void {
-    const isFull = this.requests.size >= MAX_METHODS && !this.requests.has(subject);
+    const isFull = this.methods.size >= MAX_METHODS && !this.methods.has(subject);
     const method = isFull ? OTHER : subject;
-    const statuses = this.requests.get(method) ?? new Map<number, number>();
-    statuses.set(status, (statuses.get(status) ?? 0) + 1);
-    this.requests.set(method, statuses);
-    this.time(method, seconds);
+    const series = this.methods.get(method) ?? {
+      seconds: this.durations.labels(method),
+      byStatus: new Map(),
+    };
+    this.methods.set(method, series);
+    const count = series.byStatus.get(status) ?? this.requests.labels(method, String(status));
+    series.byStatus.set(status, count);
+    count.inc();
+    series.seconds.observe(seconds);
   }
 
   countCache(outcome: CacheOutcome): void {
-    this.cache.set(outcome, (this.cache.get(outcome) ?? 0) + 1);
+    this.cache[outcome].inc();
   }
 
-  print(gauges: readonly Gauge[]): string {
-    return `${[
-      ...this.requestLines(),
-      ...this.durationLines(),
-      ...this.cacheLines(),
-      ...gauges.flatMap(gaugeLines),
-    ].join('\n')}\n`;
+  get contentType(): string {
+    return this.registry.contentType;
   }
 
-  private time(method: string, seconds: number): void {
-    const known = this.durations.get(method);
-    const durations = known ?? { counts: BOUNDS.map(() => 0), sum: 0, total: 0 };
-    if (!known) this.durations.set(method, durations);
-    const place = BOUNDS.findIndex((bound) => seconds <= bound);
-    if (place >= 0) durations.counts[place] = (durations.counts[place] ?? 0) + 1;
-    durations.sum += seconds;
-    durations.total += 1;
+  async print(gauges: Registry): Promise<string> {
+    return `${await this.registry.metrics()}${await gauges.metrics()}`;
   }
-
-  private requestLines(): string[] {
-    const name = 'sibyl_gateway_requests_total';
-    const lines = [...this.requests].flatMap(([method, statuses]) =>
-      [...statuses].map(
-        ([status, n]) => `${name}{${labelsText({ method, status: String(status) })}} ${n}`,
-      ),
-    );
-    return [...head(name, 'Requests, by gRPC method and HTTP status', 'counter'), ...lines];
-  }
-
-  private durationLines(): string[] {
-    const name = 'sibyl_gateway_request_seconds';
-    const lines = [...this.durations].flatMap(([method, { counts, sum, total }]) => {
-      const label = labelsText({ method });
-      let below = 0;
-      const buckets = counts.map((count, i) => {
-        below += count;
-        return `${name}_bucket{${label},le="${BOUNDS[i]}"} ${below}`;
-      });
-      return [
-        ...buckets,
-        `${name}_bucket{${label},le="+Inf"} ${total}`,
-        `${name}_sum{${label}} ${sum}`,
-        `${name}_count{${label}} ${total}`,
-      ];
-    });
-    return [...head(name, 'Response time, by gRPC method', 'histogram'), ...lines];
-  }
-
-  private cacheLines(): string[] {
-    const name = 'sibyl_gateway_cache_total';
-    const lines = [...this.cache].map(([outcome, n]) => `${name}{outcome="${outcome}"} ${n}`);
-    return [...head(name, 'Queries by cache outcome', 'counter'), ...lines];
-  }
-}
-
-function head(name: string, help: string, type: string): string[] {
-  return [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`];
-}
-
-function gaugeLines({ name, help, values }: Gauge): string[] {
-  const lines = values.map(({ labels, value }) => {
-    const text = labelsText(labels);
-    return `${name}${text && `{${text}}`} ${value}`;
-  });
-  return [...head(name, help, 'gauge'), ...lines];
-}
-
-const escapes: Readonly<Record<string, string>> = { '\\': '\\\\', '"': '\\"', '\n': '\\n' };
-
-function labelsText(labels: Labels): string {
-  return Object.entries(labels)
-    .map(([name, value]) => `${name}="${value.replace(/[\\"\n]/g, (c) => escapes[c] ?? c)}"`)
-    .join(',');
 }
 
 interface GaugeDeps {
@@ -153,35 +111,29 @@ interface GaugeDeps {
 }
 
 /** Reads the current values of all gauges. */
-export function collectGauges({ pool, cache, watchers, labelNode }: GaugeDeps): Gauge[] {
+export function collectGauges({ pool, cache, watchers, labelNode }: GaugeDeps): Registry {
+  const registry = new Registry();
+  const registers = [registry];
+  const add = (name: string, help: string, value: number) =>
+    new Gauge({ name, help, registers }).set(value);
+  const addPerNode = (name: string, help: string, measure: (node: ChainNode) => number) => {
+    const labelNames = ['node'];
+    const gauge = new Gauge({ name: `sibyl_gateway_node_${name}`, help, labelNames, registers });
+    for (const node of pool.nodes) gauge.set({ node: labelNode(node) }, measure(node));
+  };
   const { rss, heapUsed } = process.memoryUsage();
-  return [
-    gauge('sibyl_gateway_latest_height', 'Latest height of the chain', pool.latest),
-    ...nodeGauges(pool, labelNode),
-    gauge('sibyl_gateway_cache_bytes', 'Memory of cached replies', cache.bytes),
-    gauge('sibyl_gateway_cache_entries', 'Cached replies', cache.size),
-    gauge('sibyl_gateway_watchers', 'Watching clients', watchers),
-    gauge('process_resident_memory_bytes', 'Resident memory', rss),
-    gauge('nodejs_heap_used_bytes', 'Heap in use', heapUsed),
-  ];
-}
-
-function gauge(name: string, help: string, value: number): Gauge {
-  return { name, help, values: [{ labels: {}, value }] };
-}
-
-function nodeGauges({ nodes, latest }: NodePool, labelNode: GaugeDeps['labelNode']): Gauge[] {
-  const perNode = (name: string, help: string, measure: (node: ChainNode) => number): Gauge => ({
-    name: `sibyl_gateway_node_${name}`,
-    help,
-    values: nodes.map((node) => ({ labels: { node: labelNode(node) }, value: measure(node) })),
-  });
-  return [
-    perNode('up', 'Whether a node is available', ({ isUp }) => Number(isUp)),
-    perNode('height', 'Height of a node', ({ height }) => height),
-    perNode('lag', 'Blocks a node is behind', ({ height }) => Math.max(0, latest - height)),
-    perNode('calls', 'Calls in progress', ({ inFlight }) => inFlight),
-    perNode('error_rate', 'Share of recent calls that failed', ({ breaker }) => breaker.errorRate),
-    perNode('latency_seconds', 'Mean time of a call', ({ latencyMs }) => latencyMs / 1000),
-  ];
+  add('sibyl_gateway_latest_height', 'Latest height of the chain', pool.latest);
+  addPerNode('up', 'Whether a node is available', ({ isUp }) => Number(isUp));
+  addPerNode('height', 'Height of a node', ({ height }) => height);
+  addPerNode('lag', 'Blocks a node is behind', ({ height }) => Math.max(0, pool.latest - height));
+  addPerNode('calls', 'Calls in progress', ({ inFlight }) => inFlight);
+  addPerNode('error_rate', 'Share of recent calls that failed', ({ breaker }) => breaker.errorRate);
+  addPerNode('latency_seconds', 'Mean time of a call', ({ latencyMs }) => latencyMs / 1000);
+  add('sibyl_gateway_cache_bytes', 'Memory of cached replies', cache.bytes);
+  add('sibyl_gateway_cache_entries', 'Cached replies', cache.size);
+  add('sibyl_gateway_watchers', 'Watching clients', watchers);
+  // The names that prom-client gives them; its other default metrics cost time while nobody reads them.
+  add('process_resident_memory_bytes', 'Resident memory', rss);
+  add('nodejs_heap_size_used_bytes', 'Heap in use', heapUsed);
+  return registry;
 }

@@ -24,6 +24,7 @@ import { Authenticator } from '../auth/authenticator.js';
 import { CallerAllowList } from '../auth/caller-allow-list.js';
 import { DelegatedAuthority, PresentedDelegations } from '../auth/delegated-authority.js';
 import { DelegationService } from '../auth/delegations.js';
+import { OutageRevocations } from '../auth/operators.js';
 import {
   loadOracleIdentity,
   OracleAuthority,
@@ -68,6 +69,9 @@ import { addGauges, type OperatorDeps, wireOperators } from './wire-operators.js
 import { type OwnDataServices, wireOwnData } from './wire-own-data.js';
 import { wireTurns } from './wire-turns.js';
 
+/** Verdicts about the tokens of operators. */
+const OPERATOR_CACHE_BYTES = 1024 * 1024;
+
 /** The part of BODIES_LIMIT that one address may use. */
 const BODIES_ADDRESS_SHARE = 1 / 4;
 
@@ -88,6 +92,8 @@ export interface HostDeps extends OwnDataServices, OperatorDeps {
   readonly cluster: Cluster;
   readonly store: Store;
   readonly authenticator: Authenticator;
+  /** What guards have to know while the store does not answer. */
+  readonly cachedLists: readonly { start(): void; close(): void }[];
   readonly authority: DelegatedAuthority;
   readonly allowList: CallerAllowList;
   readonly presented: PresentedDelegations;
@@ -294,6 +300,7 @@ function createReadiness(
   return new ReadinessChecks({
     probe,
     disk: store.disk,
+    outage: store.outage,
     liveness: cluster.liveness,
     model,
     plugins: plugins.plugins.length,
@@ -371,6 +378,7 @@ function wireAuth({ config, logger, metrics, oracle, store, cluster }: AuthDeps)
   });
   const accessKeys = new AccessKeys({ verifier, authority, store, oracleDid });
   const login = { verifier, logger, metrics, allowDelegationLogin, presented, accessKeys };
+  const forOperators = createOperatorVerifier(tokenRules, { store, logger });
   const { operators } = config.auth;
   const allowList = new CallerAllowList({
     listed: callersAllow && [...callersAllow, ...operators],
@@ -380,7 +388,11 @@ function wireAuth({ config, logger, metrics, oracle, store, cluster }: AuthDeps)
     logger,
   });
   return {
-    authenticator: new Authenticator(login),
+    authenticator: new Authenticator(
+      login,
+      new Authenticator({ ...login, verifier: forOperators.verifier }),
+    ),
+    cachedLists: [forOperators.revocations, allowList],
     presented,
     allowList,
     authority,
@@ -398,6 +410,17 @@ function wireAuth({ config, logger, metrics, oracle, store, cluster }: AuthDeps)
     accessKeys,
     delegations: new DelegationService({ oracleDid, verifier, authority, presented, store }),
   };
+}
+
+/** Operators log in also while the store does not answer. */
+function createOperatorVerifier(
+  rules: ReturnType<typeof createTokenRules>,
+  { store, logger }: Pick<AuthDeps, 'store' | 'logger'>,
+) {
+  const { maxTtlSeconds } = rules;
+  const revocations = new OutageRevocations({ stored: store.revocations, maxTtlSeconds, logger });
+  const cacheBytes = OPERATOR_CACHE_BYTES;
+  return { revocations, verifier: createVerifier({ ...rules, revocations, cacheBytes }) };
 }
 
 /** A token made for a single call was presented as a delegation: the service that received it may have kept it. */

@@ -110,6 +110,9 @@ export interface OracleApp {
   close(timeoutMs?: number): Promise<void>;
 }
 
+/** Users in the report of a host, which is stored every few seconds. */
+const LISTED_SOCKET_USERS = 100;
+
 /** How long running turns and requests may take to finish once the host is closing. */
 const CLOSE_TIMEOUT_MS = 10_000;
 /** The most that each of the last writes, and closing the store, may take. */
@@ -132,11 +135,13 @@ export async function createOracleApp(options: OracleAppOptions = {}): Promise<O
     logger.info(summarizePlugins(status));
     deps.takeover.watch();
     deps.hostReports.start();
+    for (const list of [...deps.cachedLists, deps.operators]) list.start();
     return createApp(nest, { ...deps, status }, config);
   } catch (error) {
     // The process may continue after a failed start, so release everything.
     await deps.takeover.close();
     await deps.hostReports.close();
+    closeLists(deps);
     deps.events.close();
     await deps.plugins.close();
     await deps.store.close();
@@ -263,6 +268,7 @@ function createApp(
   const stopIndexing = startIndexing(deps.store.search, deps.logger);
   const sockets = serveSockets(nest, deps, config);
   deps.counters.sockets = () => sockets.size;
+  deps.counters.socketUsers = () => sockets.listUsers(LISTED_SOCKET_USERS);
   const ownDid = new OwnDidCheck(config, deps.oracle, deps.logger);
   let metricsServer: Server | undefined;
   return {
@@ -343,7 +349,13 @@ async function closeHost(deps: ClosingDeps, timeoutMs = CLOSE_TIMEOUT_MS): Promi
   await closing.run('imports', { run: () => imports.close(), maxMs: LAST_WRITE_TIMEOUT_MS });
   await closing.run('plugins', { run: () => plugins.close() });
   await closing.run('budget', {
-    run: () => Promise.all([budget.close(), deps.hostReports.close(), deps.authority.saveUses()]),
+    run: () =>
+      Promise.all([
+        budget.close(),
+        deps.hostReports.close(),
+        deps.authority.saveUses(),
+        closeLists(deps),
+      ]),
     maxMs: LAST_WRITE_TIMEOUT_MS,
   });
   await closing.run('store', { run: () => store.close(), maxMs: LAST_WRITE_TIMEOUT_MS });
@@ -351,6 +363,10 @@ async function closeHost(deps: ClosingDeps, timeoutMs = CLOSE_TIMEOUT_MS): Promi
   await closing.run('cluster', { run: () => cluster.close(), maxMs: LAST_WRITE_TIMEOUT_MS });
   await deps.exporter?.close();
   closing.end();
+}
+
+function closeLists({ cachedLists, operators }: HostDeps): void {
+  for (const list of [...cachedLists, operators]) list.close();
 }
 
 function announce(url: string, { logger, oracle, facts }: HostDeps, { models }: Config): void {

@@ -16,13 +16,19 @@ import { oncePerSecond } from '../store/disk-space.js';
 import type { Store } from '../store/store.js';
 import type { Turns } from '../turns/turns.js';
 
+/** Replaced once the socket server is built. */
+interface SocketCounters {
+  sockets: () => number;
+  socketUsers: () => HostReport['socketUsers'];
+}
+
 /** What serves the routes of operators. */
 export interface OperatorDeps {
   readonly operators: Operators;
   readonly operatorService: OperatorService;
   readonly hostReports: HostReports;
   /** Figures of parts that are built after these. */
-  readonly counters: { sockets: () => number };
+  readonly counters: SocketCounters;
   /** Called with every error that a caller receives. */
   readonly onError: (code: string, status: number, did: string | undefined) => void;
 }
@@ -46,7 +52,7 @@ export function wireOperators(
   needs: OperatorNeeds,
 ): OperatorDeps {
   const { logger, metrics, cluster, store, allowList, hostEvents } = needs;
-  const counters = { sockets: () => 0 };
+  const counters: SocketCounters = { sockets: () => 0, socketUsers: () => [] };
   const hostReports = new HostReports({
     cluster,
     // On SQLite there is no other host.
@@ -57,7 +63,7 @@ export function wireOperators(
   const listed = config.auth.operators;
   const { plugins } = needs.plugins;
   return {
-    operators: new Operators({ listed, stored: store.operators }),
+    operators: new Operators({ listed, stored: store.operators, allowList, logger }),
     operatorService: new OperatorService({
       store,
       hosts: hostReports,
@@ -77,16 +83,22 @@ export function wireOperators(
 }
 
 function createReport(
-  { cluster, readiness, turns, replies, facts, hostEvents }: OperatorNeeds,
+  { cluster, readiness, turns, replies, facts, hostEvents, store }: OperatorNeeds,
   counters: OperatorDeps['counters'],
 ): () => Promise<HostReport> {
   const startedAt = new Date().toISOString();
+  const describeOutage = (): Pick<HostReport, 'storeOutage'> => {
+    const outage = store.outage?.current;
+    return outage ? { storeOutage: { ...outage, since: outage.since.toISOString() } } : {};
+  };
   return async () => ({
     version: facts.version,
     startedAt,
     readiness: await readiness.check(),
+    ...describeOutage(),
     turns: turns.count(),
     sockets: counters.sockets(),
+    socketUsers: counters.socketUsers(),
     streams: replies.streamCount,
     busLagMs: cluster.bus.figures.lagMs,
     memoryBytes: process.memoryUsage.rss(),
@@ -118,6 +130,17 @@ export function addGauges(deps: OperatorNeeds & Pick<OperatorDeps, 'counters'>):
     { name: 'sibyl_paused_turns', help: 'Turns of all hosts that wait for an answer' },
     async () => (await countOpen()).paused,
   );
+  metrics.addCounter(
+    { name: 'sibyl_store_failures_total', help: 'Failures of the store, by kind', label: 'kind' },
+    () => store.outage?.counts ?? {},
+  );
+  if (store.disk) {
+    const { readFree } = store.disk;
+    metrics.addGauge(
+      { name: 'sibyl_disk_free_bytes', help: 'Free space of the disk of the database' },
+      async () => (await readFree()) ?? {},
+    );
+  }
   metrics.addGauge(
     { name: 'sibyl_ready', help: 'Whether a part of the host works, by check', label: 'check' },
     async () => {

@@ -26,7 +26,11 @@ interface AuthenticatorDeps {
 
 /** Turns credentials into a caller; rejects all invalid credentials with the same text. */
 export class Authenticator {
-  constructor(private readonly deps: AuthenticatorDeps) {}
+  constructor(
+    private readonly deps: AuthenticatorDeps,
+    /** For routes of operators, who have to see what is wrong while the store does not answer. */
+    readonly forOperators?: Authenticator,
+  ) {}
 
   async authenticate(
     { invocation, delegation, accessKey }: Credentials,

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { INVITATION_MAX_DAYS, OracleError, type Result } from '@sibyl/protocol';
-import { LruMap, textBytes, withTimeout } from '@sibyl/server-kit';
+import { LruMap, textBytes } from '@sibyl/server-kit';
 import {
   createVerifier,
   mintDelegation,
@@ -13,10 +13,13 @@ import type { HostBus } from '../bus/host-bus.js';
 import type { CallerStore } from '../store/caller-store.js';
 import type { UserList } from '../store/operators/operator-store.js';
 import { AccessWatch } from './access-watch.js';
+import { CachedList } from './cached-list.js';
 
 /** How long a result is cached: a removal by another process takes effect within this time. */
 const FRESH_MS = 3000;
 const REMEMBERED_BYTES = 1024 * 1024;
+const RETRY_AFTER_SECONDS = 5;
+
 interface CallerAllowListOptions {
   /** CALLERS_ALLOW; undefined allows all callers. */
   readonly listed: readonly string[] | undefined;
@@ -72,6 +75,19 @@ export class CallerAllowList {
     return (await this.isInvited(did)) ? undefined : 'caller_not_allowed';
   }
 
+  /** Whether the caller is blocked, as far as this host knows while the store does not answer. */
+  isKnownBlocked(did: string): Promise<boolean> {
+    return this.blocks.hasKnown(did);
+  }
+
+  start(): void {
+    this.blocks.start();
+  }
+
+  close(): void {
+    this.blocks.close();
+  }
+
   /** Blocks a caller or admits it again, at once on all hosts; returns whether that changed anything. */
   setBlocked(did: string, isBlocked: boolean, reason?: string): Promise<boolean> {
     return this.blocks.set(did, isBlocked, reason);
@@ -115,42 +131,54 @@ export class CallerAllowList {
   }
 }
 
-const READ_LIMIT = { ms: 1_000, message: 'the store does not answer' };
-
 /** The callers that operators have blocked: few, so all of them are kept. */
 class BlockList {
-  private blocked: ReadonlySet<string> = new Set();
-  private readAt = Number.NEGATIVE_INFINITY;
-  private reading: Promise<void> | undefined;
+  private readonly blocked: CachedList;
   private readonly watched: AccessWatch;
 
   constructor(
     private readonly options: Pick<CallerAllowListOptions, 'blocked' | 'bus' | 'logger'>,
   ) {
-    const { bus, logger } = options;
+    const { blocked, bus, logger } = options;
+    this.blocked = new CachedList({
+      read: async () => (await blocked.list()).map(({ did }) => did),
+      logger,
+    });
     const findEnded = async (dids: readonly string[]) => {
-      await this.refresh();
-      return dids.filter((did) => this.blocked.has(did));
+      const found = await Promise.all(dids.map((did) => this.blocked.has(did)));
+      return dids.filter((_, i) => found[i]);
     };
     const onEnded = (did: string) => this.watched.end(did);
     this.watched = new AccessWatch({ findEnded, onEnded, bus, logger });
-    bus.on('caller-blocked', ({ did }) => {
-      this.readAt = Number.NEGATIVE_INFINITY;
-      this.watched.end(did);
-    });
+    bus.on('caller-blocked', ({ did }) => this.apply(did));
   }
 
+  start(): void {
+    this.blocked.start();
+  }
+
+  close(): void {
+    this.blocked.close();
+  }
+
+  /** Throws if the store does not answer and this host does not know enough: a guard that fails denies. */
   async has(did: string): Promise<boolean> {
-    await this.refresh();
+    if (await this.blocked.has(did)) return true;
+    if (!this.blocked.isRecent)
+      throw new OracleError('store_unavailable', { retryAfterSeconds: RETRY_AFTER_SECONDS });
+    return false;
+  }
+
+  hasKnown(did: string): Promise<boolean> {
     return this.blocked.has(did);
   }
 
   async set(did: string, isBlocked: boolean, reason?: string): Promise<boolean> {
     const { blocked, bus } = this.options;
     const hasChanged = await (isBlocked ? blocked.add(did, reason) : blocked.remove(did));
-    this.readAt = Number.NEGATIVE_INFINITY;
+    this.blocked.expire();
     if (!isBlocked) return hasChanged;
-    this.watched.end(did);
+    this.apply(did);
     bus.send('others', 'caller-blocked', { did });
     return hasChanged;
   }
@@ -159,24 +187,10 @@ class BlockList {
     return this.watched.watch([did], onBlocked);
   }
 
-  /** While the store does not answer, the callers that were blocked stay blocked. */
-  private async refresh(): Promise<void> {
-    if (performance.now() - this.readAt < FRESH_MS) return;
-    this.reading ??= this.read().finally(() => {
-      this.reading = undefined;
-    });
-    await this.reading;
-  }
-
-  private async read(): Promise<void> {
-    const since = performance.now();
-    try {
-      const listed = await withTimeout(READ_LIMIT, () => this.options.blocked.list());
-      this.blocked = new Set(listed.map(({ did }) => did));
-    } catch (error) {
-      this.options.logger.debug({ reason: String(error) }, 'blocked callers not read');
-    }
-    this.readAt = Math.max(since, performance.now() - FRESH_MS / 2);
+  /** Known at once, also if the store goes away before the list is read again. */
+  private apply(did: string): void {
+    this.blocked.add(did);
+    this.watched.end(did);
   }
 }
 

@@ -1,25 +1,42 @@
 import { OracleError } from '@sibyl/protocol';
+import { withTimeout } from '@sibyl/server-kit';
+import type { Revocations } from '@sibyl/ucan';
+import type { Logger } from 'pino';
 import type { UserList } from '../store/operators/operator-store.js';
+import type { RevocationStore } from '../store/revocation-store.js';
+import { CachedList } from './cached-list.js';
 import type { Caller } from './caller.js';
-
-/** How long the stored list is used: a change by another process takes effect within this time. */
-const FRESH_MS = 3_000;
+import type { CallerAllowList } from './caller-allow-list.js';
 
 interface OperatorsOptions {
   /** OPERATORS. */
   readonly listed: readonly string[];
   /** Those that `sibyl operators` added. */
   readonly stored: Pick<UserList, 'list'>;
+  readonly allowList: Pick<CallerAllowList, 'isKnownBlocked'>;
+  readonly logger: Logger;
 }
 
-/** Who may use the routes of operators. */
+/** Who may use the routes of operators; known also while the store does not answer. */
 export class Operators {
   private readonly listed: ReadonlySet<string>;
-  private added: ReadonlySet<string> = new Set();
-  private readAt = Number.NEGATIVE_INFINITY;
+  private readonly added: CachedList;
 
   constructor(private readonly options: OperatorsOptions) {
-    this.listed = new Set(options.listed);
+    const { listed, stored, logger } = options;
+    this.listed = new Set(listed);
+    this.added = new CachedList({
+      read: async () => (await stored.list()).map(({ did }) => did),
+      logger,
+    });
+  }
+
+  start(): void {
+    this.added.start();
+  }
+
+  close(): void {
+    this.added.close();
   }
 
   /**
@@ -28,16 +45,68 @@ export class Operators {
    */
   async assertOperator({ did, login, accessKey }: Caller): Promise<void> {
     if (login || accessKey || !(await this.has(did))) throw new OracleError('forbidden');
+    if (await this.options.allowList.isKnownBlocked(did)) throw new OracleError('caller_blocked');
   }
 
-  /** An operator of the environment can see what is wrong even while the store does not answer. */
   private async has(did: string): Promise<boolean> {
-    if (this.listed.has(did)) return true;
-    if (performance.now() - this.readAt >= FRESH_MS) {
-      const since = performance.now();
-      this.added = new Set((await this.options.stored.list()).map((each) => each.did));
-      this.readAt = since;
+    return this.listed.has(did) || this.added.has(did);
+  }
+}
+
+const READ_LIMIT = { ms: 1_000, message: 'the store does not answer' };
+/** How long the store is not asked again after it failed. */
+const RETRY_MS = 2_000;
+/** Tokens that were revoked and have not expired; more than this are not kept. */
+const MAX_REVOKED = 10_000;
+/** Clocks differ, so a token may live a little longer than its time. */
+const SKEW_SECONDS = 60;
+
+interface OutageRevocationsDeps {
+  readonly stored: Pick<RevocationStore, 'has' | 'listExpiring'>;
+  /** How long a login lasts at most. */
+  readonly maxTtlSeconds: number;
+  readonly logger: Logger;
+}
+
+/**
+ * Revoked tokens, by the store, or by the last list of those that could still be used to log in. Nothing can be revoked
+ * while the store does not answer, so only the last seconds before that are missing.
+ */
+export class OutageRevocations implements Revocations {
+  private readonly recent: CachedList;
+  private isComplete = false;
+  private failedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(private readonly deps: OutageRevocationsDeps) {
+    this.recent = new CachedList({ read: () => this.readAll(), logger: deps.logger });
+  }
+
+  start(): void {
+    this.recent.start();
+  }
+
+  close(): void {
+    this.recent.close();
+  }
+
+  async isRevoked(cid: string): Promise<boolean> {
+    const { stored } = this.deps;
+    const isAway = performance.now() - this.failedAt < RETRY_MS;
+    if (isAway && this.isComplete) return this.recent.knows(cid);
+    try {
+      return await withTimeout(READ_LIMIT, () => stored.has(cid));
+    } catch (error) {
+      this.failedAt = performance.now();
+      if (!this.isComplete) throw error;
+      return this.recent.knows(cid);
     }
-    return this.added.has(did);
+  }
+
+  private async readAll(): Promise<readonly string[]> {
+    const { stored, maxTtlSeconds } = this.deps;
+    const until = maxTtlSeconds + SKEW_SECONDS;
+    const found = await stored.listExpiring({ withinSeconds: until, limit: MAX_REVOKED + 1 });
+    this.isComplete = found.length <= MAX_REVOKED;
+    return this.isComplete ? found : [];
   }
 }

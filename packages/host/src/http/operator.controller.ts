@@ -17,6 +17,7 @@ import {
   AuditLog,
   BlockUser,
   ListAudit,
+  ListSpeed,
   ListTurns,
   OperatorDays,
   OperatorFailures,
@@ -24,6 +25,7 @@ import {
   OperatorJobs,
   OperatorOverview,
   OperatorPlugins,
+  OperatorSpeed,
   OperatorTrace,
   OperatorTurns,
   OperatorUsers,
@@ -35,7 +37,7 @@ import {
 import type { Caller } from '../auth/caller.js';
 import { Operators } from '../auth/operators.js';
 import { OperatorService } from '../operators/operator-service.js';
-import type { OracleRequest } from './ucan-guard.js';
+import { ForOperators, type OracleRequest } from './ucan-guard.js';
 
 const DAY_MS = 24 * 60 * 60 * 1000;
 
@@ -54,6 +56,7 @@ export class OperatorGuard implements CanActivate {
 
 /** What operators see and do; see docs/operations.md. */
 @Controller('operator')
+@ForOperators()
 @UseGuards(OperatorGuard)
 export class OperatorController {
   constructor(private readonly service: OperatorService) {}
@@ -117,6 +120,16 @@ export class OperatorController {
   })
   failures(@Query({ schema: OperatorDays }) { days }: OperatorDays): Promise<OperatorFailures> {
     return this.service.views.failures(Date.now() - days * DAY_MS);
+  }
+
+  @Get('speed')
+  @Describe({
+    summary: 'Time to the first text of answers over time: median and the slowest 5 %',
+    reply: OperatorSpeed,
+    errors: ['forbidden'],
+  })
+  speed(@Query({ schema: ListSpeed }) { hours }: ListSpeed): Promise<OperatorSpeed> {
+    return this.service.views.speed(hours);
   }
 
   @Get('plugins')

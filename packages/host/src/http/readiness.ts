@@ -3,10 +3,12 @@ import type { HostLiveness } from '../bus/host-bus.js';
 import type { DiskSpace } from '../store/disk-space.js';
 import type { ProbeResult, WriteProbe } from '../store/store.js';
 import { describeStoreError } from '../store/store-errors.js';
+import type { StoreOutage } from '../store/store-outage.js';
 
 interface ReadinessDeps {
   readonly probe: WriteProbe;
   readonly disk: DiskSpace | undefined;
+  readonly outage: Pick<StoreOutage, 'current'> | undefined;
   readonly liveness: Pick<HostLiveness, 'isAlive'>;
   readonly model: ModelHealth;
   /** How many plugins are loaded. */
@@ -20,6 +22,8 @@ interface ReadinessDeps {
  */
 export class ReadinessChecks {
   private isDraining = false;
+  /** When a check was first seen to fail, by its name. */
+  private readonly failingSince = new Map<string, Date>();
 
   constructor(private readonly deps: ReadinessDeps) {}
 
@@ -29,10 +33,11 @@ export class ReadinessChecks {
   }
 
   async check(): Promise<Readiness> {
-    const { probe, model, plugins } = this.deps;
-    const [written, disk] = await Promise.all([probe.check(), this.checkDisk()]);
-    const host = this.checkHost();
-    const store = describeProbe(written);
+    const { probe, model, plugins, outage } = this.deps;
+    const [written, space] = await Promise.all([probe.check(), this.checkDisk()]);
+    const disk = this.date('disk', space);
+    const host = this.date('host', this.checkHost());
+    const store = this.date('store', describeProbe(written), outage?.current?.since);
     const isReady = [host, store, disk].every(({ status }) => status !== 'failing');
     return {
       status: isReady ? 'ready' : 'not_ready',
@@ -45,6 +50,17 @@ export class ReadinessChecks {
         plugins: { status: 'ok', message: `Plugins loaded: ${plugins}` },
       },
     };
+  }
+
+  /** Adds since when it has failed: as given, or when this was first noticed. */
+  private date(name: string, check: ReadinessCheck, knownSince?: Date): ReadinessCheck {
+    if (check.status !== 'failing') {
+      this.failingSince.delete(name);
+      return check;
+    }
+    const since = this.failingSince.get(name) ?? knownSince ?? new Date();
+    this.failingSince.set(name, since);
+    return { ...check, since: since.toISOString() };
   }
 
   private checkHost(): ReadinessCheck {
@@ -97,10 +113,12 @@ const messages: Readonly<Record<ErrorKind, string>> = {
 /** How the last call of the main model ended; makes no calls itself, since they cost money. */
 export class ModelHealth {
   private last: { readonly at: number; readonly fault: ErrorKind | undefined } | undefined;
+  private failingSince: Date | undefined;
 
   /** Reports that a call of the main model has ended. */
   record(fault: ErrorKind | undefined): void {
     this.last = { at: performance.now(), fault };
+    this.failingSince = fault && (this.failingSince ?? new Date());
   }
 
   check(): ReadinessCheck {
@@ -108,7 +126,8 @@ export class ModelHealth {
       return { status: 'unknown', message: 'The model was not called in the last minutes' };
     }
     const { fault } = this.last;
-    if (fault) return { status: 'failing', message: messages[fault] };
+    const since = this.failingSince?.toISOString();
+    if (fault) return { status: 'failing', message: messages[fault], ...(since && { since }) };
     return { status: 'ok', message: 'The last call to the model succeeded' };
   }
 }

@@ -23,7 +23,7 @@ export class UcanGuard implements CanActivate {
     if (context.getType() !== 'http') return true;
     const request = context.switchToHttp().getRequest<OracleRequest>();
     const response = context.switchToHttp().getResponse<Response>();
-    const { authenticator, limits } = this;
+    const { limits } = this;
     request.formatError = this.reflector.get(ROUTE_ERROR_FORMAT, context.getHandler());
     const { ip: address, isCounted } = request;
     // The guard counts the request from here on.
@@ -35,6 +35,8 @@ export class UcanGuard implements CanActivate {
     }
     const accessKey = this.acceptsKeys(context) ? readAccessKey(request.headers) : undefined;
     const credentials = { ...readCredentials(request.headers), accessKey };
+    const { authenticator: usual } = this;
+    const authenticator = this.isForOperators(context) ? (usual.forOperators ?? usual) : usual;
     request.caller = await proveCaller(
       { authenticator, limits },
       { credentials, address, headers: response, isCounted },
@@ -44,6 +46,10 @@ export class UcanGuard implements CanActivate {
 
   private acceptsKeys(context: ExecutionContext): boolean {
     return this.reflector.get<boolean>(ACCESS_KEY_ROUTE, context.getHandler()) === true;
+  }
+
+  private isForOperators(context: ExecutionContext): boolean {
+    return this.reflector.get<boolean>(OPERATOR_ROUTES, context.getClass()) === true;
   }
 
   private isPublic(context: ExecutionContext): boolean {
@@ -70,7 +76,10 @@ export class CallerGuard implements CanActivate {
     const { caller } = context.switchToHttp().getRequest<OracleRequest>();
     // Without a caller this is a public route: UcanGuard rejects all other requests.
     if (!caller) return true;
-    const isOpen = this.reflector.get<boolean>(OPEN_TO_UNINVITED, context.getHandler());
+    // The guard of operator routes decides alone: an operator needs no invitation.
+    const isOpen =
+      this.reflector.get<boolean>(OPEN_TO_UNINVITED, context.getHandler()) ||
+      this.reflector.get<boolean>(OPERATOR_ROUTES, context.getClass());
     if (!isOpen) await this.allowList.assertAllowed(caller.did);
     // Nothing is stored on behalf of callers that are not allowed.
     if (caller.login && (await this.allowList.isAllowed(caller.did)))
@@ -88,6 +97,11 @@ const OPEN_TO_UNINVITED = Symbol('open to uninvited callers');
 
 /** Opens a handler to authenticated callers that CALLERS_ALLOW does not allow. */
 export const OpenToUninvited = () => SetMetadata(OPEN_TO_UNINVITED, true);
+
+const OPERATOR_ROUTES = Symbol('routes of operators');
+
+/** Marks a controller for operators, whose guard knows them also while the store does not answer. */
+export const ForOperators = () => SetMetadata(OPERATOR_ROUTES, true);
 
 export interface OracleRequest extends Request {
   requestId: string;

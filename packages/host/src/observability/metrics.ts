@@ -1,4 +1,5 @@
 import { createServer, type Server } from 'node:http';
+import { withTimeout } from '@sibyl/server-kit';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 
 /** Counters, their help texts and labels. The values of every label are bounded by code or configuration. */
@@ -73,6 +74,9 @@ interface GaugeOptions {
   readonly label?: string;
 }
 
+/** Less than the time after which Prometheus gives up. */
+const READ_LIMIT = { ms: 3_000, message: 'a value is not read in time' };
+
 /** Tool calls with names that no plugin declares at startup: a stranger may have chosen them. */
 const OTHER_TOOL = 'other';
 
@@ -121,7 +125,7 @@ export class Metrics {
     this.observe('sibyl_tool_seconds', { tool, outcome }, seconds);
   }
 
-  /** Adds values that are read when the metrics are. A value that cannot be read is left out. */
+  /** Adds values that are read when the metrics are. A value that cannot be read, or not in time, is left out. */
   addGauge(
     { name, help, label }: GaugeOptions,
     read: () => number | Values | Promise<number | Values>,
@@ -133,9 +137,7 @@ export class Metrics {
       registers: [this.registry],
       async collect() {
         this.reset();
-        const value = await Promise.resolve()
-          .then(read)
-          .catch(() => undefined);
+        const value = await withTimeout(READ_LIMIT, async () => read()).catch(() => undefined);
         if (typeof value === 'number') this.set(value);
         else if (label)
           for (const [key, each] of Object.entries(value ?? {})) this.set({ [label]: key }, each);

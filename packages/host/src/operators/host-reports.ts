@@ -5,7 +5,7 @@ import type { Cluster } from '../bus/cluster.js';
 import { toModelCause } from '../models/failure-cause.js';
 import type { ModelError } from '../models/model.js';
 import { RecentCounts } from '../observability/recent-counts.js';
-import type { HostStore } from '../store/operators/host-store.js';
+import type { HostStore, StoredHost } from '../store/operators/host-store.js';
 
 const SAVE_MS = 5_000;
 /** A host that has not reported itself for this long is shown as lost. */
@@ -13,7 +13,7 @@ const SILENT_MS = 30_000;
 const LISTED = 20;
 const MAX_BYTES = 512 * 1024;
 const READ_LIMIT = { ms: 2_000, message: 'the store does not answer' };
-const NO_OTHERS = { others: [], dead: new Set<string>() };
+const [RUNNING, LOST, UNKNOWN] = ['running', 'lost', 'unknown'] as const;
 
 /** What happens on this host, for its report. */
 export class HostEvents {
@@ -69,6 +69,8 @@ interface HostReportsDeps {
 export class HostReports {
   private timer: NodeJS.Timeout | undefined;
   private saving: Promise<void> = Promise.resolve();
+  /** As last read; few, since hosts that ended are not kept long. */
+  private others: readonly (StoredHost & { readonly isDead: boolean })[] = [];
 
   constructor(private readonly deps: HostReportsDeps) {}
 
@@ -91,37 +93,46 @@ export class HostReports {
     await hosts?.remove(cluster.hostId).catch(() => undefined);
   }
 
-  /** This host first, then the others; only this one while the store does not answer. */
+  /** This host first, then the others; as they were last known while the store does not answer. */
   async list(): Promise<readonly OperatorHost[]> {
-    const { cluster, hosts, describe } = this.deps;
-    const { hostId, liveness } = cluster;
-    const readOthers = async () => {
-      const stored = (await hosts?.list()) ?? [];
-      const others = stored.filter(({ id }) => id !== hostId);
-      const dead = await liveness.findDeadHosts(others.map(({ id }) => id));
-      return { others, dead: new Set(dead) };
-    };
-    const [own, { others, dead }] = await Promise.all([
+    const { cluster, describe } = this.deps;
+    const [own, isCurrent] = await Promise.all([
       describe(),
-      withTimeout(READ_LIMIT, readOthers).catch(() => NO_OTHERS),
+      withTimeout(READ_LIMIT, () => this.readOthers()).then(
+        () => true,
+        () => false,
+      ),
     ]);
     const now = Date.now();
     return [
-      { ...own, hostId, state: 'running', updatedAt: new Date(now).toISOString() },
-      ...others.map(({ id, report, updatedAt }) => ({
+      {
+        ...own,
+        hostId: cluster.hostId,
+        state: 'running',
+        updatedAt: new Date(now).toISOString(),
+      },
+      ...this.others.map(({ id, report, updatedAt, isDead }) => ({
         ...report,
         hostId: id,
-        state:
-          dead.has(id) || now - updatedAt > SILENT_MS ? ('lost' as const) : ('running' as const),
+        state: !isCurrent ? UNKNOWN : isDead || now - updatedAt > SILENT_MS ? LOST : RUNNING,
         updatedAt: new Date(updatedAt).toISOString(),
       })),
     ];
+  }
+
+  private async readOthers(): Promise<void> {
+    const { hostId, liveness } = this.deps.cluster;
+    const stored = (await this.deps.hosts?.list()) ?? [];
+    const others = stored.filter(({ id }) => id !== hostId);
+    const dead = new Set(await liveness.findDeadHosts(others.map(({ id }) => id)));
+    this.others = others.map((each) => ({ ...each, isDead: dead.has(each.id) }));
   }
 
   private async save(): Promise<void> {
     const { hosts, cluster, describe, logger } = this.deps;
     try {
       await hosts?.save(cluster.hostId, await describe());
+      await this.readOthers();
     } catch (error) {
       // The store reports its outages itself.
       logger.debug({ reason: String(error) }, 'the report of this host was not stored');

@@ -13,7 +13,7 @@ import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import type { PluginStatus } from '../plugins/select-plugins.js';
 import type { Store } from '../store/store.js';
 import type { HostReports } from './host-reports.js';
-import { OperatorViews } from './operator-views.js';
+import { OperatorViews, orUnavailable } from './operator-views.js';
 
 interface OperatorServiceDeps {
   readonly store: Store;
@@ -74,7 +74,7 @@ export class OperatorService {
   /** The work of the host, then that of the plugins. */
   async listJobs(): Promise<OperatorJobs['jobs']> {
     const { store, plugins, logger } = this.deps;
-    const own = await store.turnReports.countJobs();
+    const own = await orUnavailable(store.turnReports.countJobs());
     const ofPlugins = await Promise.all(
       plugins.map(async ({ name, plugin, services }) => {
         try {
@@ -94,7 +94,7 @@ export class OperatorService {
   }
 
   async listActions(limit: number, before?: string): Promise<OperatorAction[]> {
-    return [...(await this.deps.store.audit.list(limit, before))];
+    return [...(await orUnavailable(this.deps.store.audit.list(limit, before)))];
   }
 
   async readSharing(user: string): Promise<Sharing> {

@@ -3,23 +3,26 @@ import {
   type OperatorHost,
   type OperatorOverview,
   type OperatorSpan,
+  type OperatorSpeed,
   type OperatorTrace,
   type OperatorTurn,
   type OperatorUser,
   OracleError,
-  type TurnFailure,
 } from '@sibyl/protocol';
-import { withTimeout } from '@sibyl/server-kit';
+import { TimeoutError, withTimeout } from '@sibyl/server-kit';
 import type { TurnSpan } from '../observability/spans.js';
 import type { RunRow } from '../store/database.js';
 import { listToolCalls } from '../store/message.js';
 import { toUtcDay } from '../store/model-usage-store.js';
-import type { CauseCount, TurnFilter, UserSum } from '../store/operators/turn-reports.js';
+import type { SpeedCount, TurnFilter, UserSum } from '../store/operators/turn-reports.js';
 import type { Store } from '../store/store.js';
-import { describeCause } from './causes.js';
 import type { HostReports } from './host-reports.js';
+import { findProblems, toFailure } from './problems.js';
 
-const HOUR_MS = 60 * 60 * 1000;
+const MINUTE_MS = 60 * 1000;
+const HOUR_MS = 60 * MINUTE_MS;
+/** Points of a chart. */
+const SPEED_STEPS = 48;
 const DAY_MS = 24 * HOUR_MS;
 
 interface OperatorViewsDeps {
@@ -39,32 +42,47 @@ export class OperatorViews {
     const [all, turns, speeds, users, failures] = await Promise.all([
       hosts.list(),
       orNull(turnReports.countOpen()),
-      orNull(turnReports.listSpeeds(now - HOUR_MS)),
+      orNull(turnReports.countSpeeds(now - HOUR_MS, HOUR_MS)),
       orNull(turnReports.sumByUser(Date.parse(toUtcDay(now)))),
       orNull(turnReports.countCauses(now - DAY_MS)),
     ]);
     const running = all.filter(({ state }) => state === 'running');
     return {
       timestamp: new Date(now).toISOString(),
-      hosts: { running: running.length, lost: all.length - running.length },
+      hosts: countStates(all),
       problems: all.flatMap(findProblems),
       turns,
       sockets: sum(running, ({ sockets }) => sockets),
       streams: sum(running, ({ streams }) => streams),
       timeToFirstToken: speeds && toSpeed(speeds),
       today: users && sumUsers(users),
-      failures: (failures ?? []).map(toFailure),
+      failures: failures?.map(toFailure) ?? null,
+      limited: sumLimited(all),
     };
   }
 
+  /** The time to the first text, in about as many steps as a chart can show. */
+  async speed(hours: number): Promise<OperatorSpeed> {
+    const stepMs = Math.ceil((hours * HOUR_MS) / SPEED_STEPS / MINUTE_MS) * MINUTE_MS;
+    const since = Math.floor((Date.now() - hours * HOUR_MS) / stepMs) * stepMs;
+    const counts = await orUnavailable(this.deps.store.turnReports.countSpeeds(since, stepMs));
+    const points = [...Map.groupBy(counts, ({ at }) => at)]
+      .sort(([a], [b]) => a - b)
+      .flatMap(([at, inStep]) => {
+        const speed = toSpeed(inStep);
+        return speed ? [{ at: new Date(at).toISOString(), ...speed }] : [];
+      });
+    return { stepMs, points };
+  }
+
   async turns(filter: TurnFilter): Promise<readonly OperatorTurn[]> {
-    return (await this.deps.store.turnReports.list(filter)).map(toTurn);
+    return (await orUnavailable(this.deps.store.turnReports.list(filter))).map(toTurn);
   }
 
   /** The spans of one turn, with arguments if the user shares them. */
   async trace(runId: string): Promise<OperatorTrace> {
     const { store } = this.deps;
-    const row = await store.turnReports.find(runId);
+    const row = await orUnavailable(store.turnReports.find(runId));
     if (!row) throw new OracleError('run_not_found');
     const { spans = [], omitted = 0 } = parseTrace(row);
     const argumentsShared = await store.sharedArguments.has(row.owner);
@@ -83,21 +101,22 @@ export class OperatorViews {
   async users(since: number, limit: number): Promise<{ users: OperatorUser[]; total: number }> {
     const { store, hosts } = this.deps;
     const [sums, blocked, all] = await Promise.all([
-      store.turnReports.sumByUser(since),
-      store.blockedUsers.list(),
+      orUnavailable(store.turnReports.sumByUser(since)),
+      orUnavailable(store.blockedUsers.list()),
       hosts.list(),
     ]);
-    const limited = new Map<string, number>();
-    for (const { did, count } of all.flatMap((host) => host.limited))
-      limited.set(did, (limited.get(did) ?? 0) + count);
+    const limited = sumByDid(all.flatMap((host) => host.limited));
+    const sockets = sumByDid(all.flatMap((host) => host.socketUsers));
     const known = new Map(sums.map((each) => [each.user, each]));
     const blocks = new Map(blocked.map((each) => [each.did, each]));
-    const dids = [...new Set([...known.keys(), ...limited.keys(), ...blocks.keys()])];
+    const lists = [known, limited, blocks, sockets];
+    const dids = [...new Set(lists.flatMap((list) => [...list.keys()]))];
     const users = dids.slice(0, limit).map((user): OperatorUser => {
       const block = blocks.get(user);
       return {
         user,
         ...toUsage(known.get(user)),
+        sockets: sockets.get(user) ?? 0,
         limited: limited.get(user) ?? 0,
         ...(block && {
           blocked: {
@@ -117,7 +136,7 @@ export class OperatorViews {
       hosts.list(),
     ]);
     return {
-      turns: (causes ?? []).map(toFailure),
+      turns: causes?.map(toFailure) ?? null,
       models: all.flatMap(({ modelFailures }) => modelFailures),
       requests: all.flatMap(({ errors }) => errors),
     };
@@ -137,22 +156,54 @@ const READ_LIMIT = { ms: 2_000, message: 'the store does not answer' };
 const orNull = <T>(work: Promise<T>): Promise<T | null> =>
   withTimeout(READ_LIMIT, () => work).catch(() => null);
 
+/** Says that the store is the reason, without making the operator wait. */
+export const orUnavailable = <T>(work: Promise<T>): Promise<T> =>
+  withTimeout(READ_LIMIT, () => work).catch((cause) => {
+    if (!(cause instanceof TimeoutError)) throw cause;
+    throw new OracleError('store_unavailable', { retryAfterSeconds: 5, cause });
+  });
+
+const countStates = (hosts: readonly OperatorHost[]) => {
+  const counts = { running: 0, lost: 0, unknown: 0 };
+  for (const { state } of hosts) counts[state] += 1;
+  return counts;
+};
+
 const sum = <T>(items: readonly T[], read: (item: T) => number): number =>
   items.reduce((total, item) => total + read(item), 0);
 
-function findProblems({ hostId, state, readiness, updatedAt }: OperatorHost) {
-  if (state === 'lost')
-    return [{ hostId, text: `The host has ended or is disconnected, last seen at ${updatedAt}` }];
-  return Object.values(readiness.checks)
-    .filter(({ status }) => status === 'failing')
-    .map(({ message }) => ({ hostId, text: message }));
+type Counted = { readonly did: string; readonly count: number };
+
+function sumByDid(items: readonly Counted[]): Map<string, number> {
+  const sums = new Map<string, number>();
+  for (const { did, count } of items) sums.set(did, (sums.get(did) ?? 0) + count);
+  return sums;
 }
 
-function toSpeed(sorted: readonly number[]): OperatorOverview['timeToFirstToken'] {
-  if (sorted.length === 0) return null;
-  const at = (part: number) =>
-    sorted[Math.min(sorted.length - 1, Math.floor(part * sorted.length))];
-  return { medianMs: at(0.5) ?? 0, p95Ms: at(0.95) ?? 0, turns: sorted.length };
+/** Of all hosts together, most often first. */
+function sumLimited(hosts: readonly OperatorHost[]): OperatorOverview['limited'] {
+  const all = hosts.flatMap(({ limited }) => limited);
+  return [...sumByDid(all)]
+    .map(([did, count]) => {
+      const times = all.filter((each) => each.did === did).map(({ lastAt }) => lastAt);
+      return { did, count, lastAt: times.sort().at(-1) ?? '' };
+    })
+    .sort((a, b) => b.count - a.count);
+}
+
+function toSpeed(counts: readonly SpeedCount[]): OperatorOverview['timeToFirstToken'] {
+  const turns = sum(counts, ({ count }) => count);
+  if (turns === 0) return null;
+  const sorted = [...counts].sort((a, b) => a.ms - b.ms);
+  const at = (part: number) => {
+    let left = Math.min(turns - 1, Math.floor(part * turns));
+    for (const { ms, count } of sorted) {
+      if (left < count) return ms;
+      left -= count;
+    }
+    return 0;
+  };
+  return { medianMs: at(0.5), p95Ms: at(0.95), turns };
 }
 
 function sumUsers(users: readonly UserSum[]): NonNullable<OperatorOverview['today']> {
@@ -178,14 +229,6 @@ function toUsage(known: UserSum | undefined) {
     ...(lastAt !== undefined && { lastAt: new Date(lastAt).toISOString() }),
   };
 }
-
-const toFailure = ({ cause, count, lastAt, lastMessage }: CauseCount): TurnFailure => ({
-  cause,
-  text: describeCause(cause),
-  count,
-  lastAt: new Date(lastAt).toISOString(),
-  ...(lastMessage !== undefined && { lastMessage }),
-});
 
 function toTurn(row: RunRow): OperatorTurn {
   const { host_id, traceparent, started_at, first_text_ms, cost, cause, error_message } = row;

@@ -57,6 +57,14 @@ export class ConnectionRegistry {
     };
   }
 
+  /** Users with their open sockets, those with most first. */
+  listUsers(limit: number): { did: string; count: number }[] {
+    return [...this.users.keys()]
+      .map((did) => ({ did, count: this.countFor(did).totalConnections }))
+      .sort((a, b) => b.count - a.count)
+      .slice(0, limit);
+  }
+
   countFor(owner: string): { activeSessions: number; totalConnections: number } {
     const counts = [...(this.users.get(owner)?.values() ?? [])];
     return {

@@ -89,6 +89,11 @@ export class SocketServer {
     return this.sockets.size;
   }
 
+  /** Users with their open sockets, those with most first. */
+  listUsers(limit: number): { did: string; count: number }[] {
+    return this.deps.registry.listUsers(limit);
+  }
+
   /** Notifies all clients that the host is stopping, and disconnects them within `limitMs`. */
   async close(limitMs: number): Promise<void> {
     this.isClosing = true;

@@ -7,7 +7,8 @@ const RETRY_AFTER_SECONDS = 30;
 /** The free space of the file system that holds the database. */
 export class DiskSpace {
   private readonly minFree: number;
-  private readonly readFree: () => Promise<number | undefined>;
+  /** Free bytes; undefined if they cannot be read. */
+  readonly readFree: () => Promise<number | undefined>;
 
   /** `minFree` in bytes; 0 switches the check off. */
   constructor(folder: string, minFree: number) {

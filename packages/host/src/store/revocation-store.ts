@@ -44,6 +44,20 @@ export class RevocationStore {
     return rows.map(({ cid }) => cid);
   }
 
+  /** Revoked tokens that expire within this time, in any order. */
+  async listExpiring({ withinSeconds, limit }: ExpiringSoon): Promise<readonly string[]> {
+    const { database, clock } = this.context;
+    const now = Math.floor(clock() / 1000);
+    const rows = await database.tables
+      .selectFrom('revocations')
+      .select('cid')
+      .where('expires_at', '>', now)
+      .where('expires_at', '<=', now + withinSeconds)
+      .limit(limit)
+      .execute();
+    return rows.map(({ cid }) => cid);
+  }
+
   /** Deletes expired revocations; returns how many. */
   prune(): Promise<number> {
     const now = Math.floor(this.context.clock() / 1000);
@@ -55,6 +69,11 @@ export class RevocationStore {
       return Number(numDeletedRows);
     });
   }
+}
+
+interface ExpiringSoon {
+  readonly withinSeconds: number;
+  readonly limit: number;
 }
 
 export async function addRevocation(

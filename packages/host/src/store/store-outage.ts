@@ -1,33 +1,61 @@
 import type { Logger } from 'pino';
 import type { Database } from './database.js';
-import { isStoreError } from './store-errors.js';
+import { classifyStoreError, type StoreErrorKind } from './store-errors.js';
 
 /** On a full disk a small write may succeed while larger ones fail, so an outage ends after a time without failures. */
 const QUIET_MS = 5_000;
 
+/** What operators see of an outage. */
+export interface StoreOutageState {
+  readonly since: Date;
+  readonly failures: number;
+  /** What the last error said. */
+  readonly reason: string;
+}
+
 /** Logs when an outage of the store begins and ends, not every failed request in between. */
 export class StoreOutage {
   private readonly logger: Pick<Logger, 'error' | 'info'>;
-  private outage: { readonly since: number; lastFailure: number; failures: number } | undefined;
+  private outage:
+    | { readonly since: number; lastFailure: number; failures: number; reason: string }
+    | undefined;
 
   private timer: NodeJS.Timeout | undefined;
   private isClosed = false;
   private probe: () => Promise<void> = async () => {};
 
+  /** Failures since the start. */
+  readonly counts: Record<StoreErrorKind, number> = {
+    passing: 0,
+    full: 0,
+    lasting: 0,
+  };
+
   constructor(logger: Pick<Logger, 'error' | 'info'>) {
     this.logger = logger;
   }
 
+  /** The outage that has not ended; undefined if the store is available. */
+  get current(): StoreOutageState | undefined {
+    if (!this.outage) return undefined;
+    const { since, failures, reason } = this.outage;
+    return { since: new Date(Date.now() - (performance.now() - since)), failures, reason };
+  }
+
   failed(error: unknown): void {
-    if (!isStoreError(error)) return;
+    const kind = classifyStoreError(error);
+    if (!kind) return;
+    this.counts[kind] += 1;
+    const reason = describeReason(error);
     if (this.outage) {
       this.outage.failures += 1;
+      this.outage.reason = reason;
       this.outage.lastFailure = performance.now();
       return;
     }
     const now = performance.now();
     if (!this.isClosed) this.timer = setInterval(() => void this.probe(), QUIET_MS).unref();
-    this.outage = { since: now, lastFailure: now, failures: 1 };
+    this.outage = { since: now, lastFailure: now, failures: 1, reason };
     this.logger.error(
       { err: error },
       'the store is unavailable; further failures are not logged until it is available again',
@@ -69,4 +97,13 @@ export class StoreOutage {
       throw error;
     }
   }
+}
+
+const MAX_REASON = 300;
+
+/** Errors of several addresses have no message of their own. */
+function describeReason(error: unknown): string {
+  const { errors } = error as { readonly errors?: readonly unknown[] };
+  const first = Array.isArray(errors) && errors.length > 0 ? errors[0] : error;
+  return (first instanceof Error ? first.message : String(first)).slice(0, MAX_REASON);
 }

@@ -35,7 +35,7 @@ import { SearchStore } from './search/search-store.js';
 import { SessionStore } from './session-store.js';
 import { SocketStore } from './socket-store.js';
 import { classifyStoreError, type StoreErrorKind } from './store-errors.js';
-import { type StoreOutage } from './store-outage.js';
+import type { StoreOutage } from './store-outage.js';
 import { ThreadStore } from './thread-store.js';
 import { UsageStore } from './usage-store.js';
 
@@ -83,6 +83,8 @@ export interface Store {
   readonly sockets: SocketStore | undefined;
   /** The disk of the database; undefined if it is not on this host. */
   readonly disk: DiskSpace | undefined;
+  /** Undefined if nothing observes the store. */
+  readonly outage: StoreOutage | undefined;
   /** Rejects when the database does not answer. */
   ping(): Promise<void>;
   /** Inserts and deletes a row; rejects if the database does not accept writes. */
@@ -175,6 +177,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
         ? new SocketStore(context, options.hostId)
         : undefined,
     disk,
+    outage: options.outage,
     ping: async () => {
       await sql`select 1`.execute(database.tables);
     },

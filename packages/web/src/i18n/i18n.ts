@@ -1,13 +1,14 @@
 import { useSyncExternalStore } from 'react';
 import { chat } from './en/chat.js';
+import type { operator } from './en/operator.js';
 import type { settings } from './en/settings.js';
 
 /** A text with `{name}` for parameters, or one text per plural form of `count`. */
 export type Text = string | Partial<Record<Intl.LDMLPluralRule, string>>;
 export type Catalog = Readonly<Record<string, Text>>;
 
-/** The catalogs: `chat` is always loaded, `settings` with the first settings screen. */
-export const areas = ['chat', 'settings'] as const;
+/** The catalogs: `chat` is always loaded, `settings` with the first settings screen, `operator` by the page of operators. */
+export const areas = ['chat', 'settings', 'operator'] as const;
 export type Area = (typeof areas)[number];
 
 export const languages = {
@@ -21,7 +22,10 @@ export const languages = {
 } as const;
 export type Language = keyof typeof languages;
 
-export type TextKey = `chat.${keyof typeof chat}` | `settings.${keyof typeof settings}`;
+export type TextKey =
+  | `chat.${keyof typeof chat}`
+  | `settings.${keyof typeof settings}`
+  | `operator.${keyof typeof operator}`;
 export type TextParams = Readonly<Record<string, string | number>>;
 
 // Each file becomes its own chunk, except the one that every visitor needs.

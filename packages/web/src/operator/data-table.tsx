@@ -60,7 +60,9 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
 
 /** An identity, in full when pointed at. */
 export const Code = ({ text, short }: { readonly text: string; readonly short?: string }) => (
-  <code title={text}>{short ?? text}</code>
+  <code title={text} dir="ltr">
+    {short ?? text}
+  </code>
 );
 
 type Tone = 'good' | 'warning' | 'fault' | 'accent';

@@ -1,30 +1,42 @@
+import { getLanguage } from '../i18n/i18n.js';
+
 /** The end of a DID, which differs; the whole is in a title. */
 export function shortenDid(did: string): string {
   const id = did.replace(/^did:key:/, '');
   return id.length > 16 ? `${id.slice(0, 6)}…${id.slice(-6)}` : id;
 }
 
+const formatUnit = (value: number, unit: string, maximumFractionDigits = 0): string =>
+  new Intl.NumberFormat(getLanguage(), {
+    style: 'unit',
+    unit,
+    unitDisplay: 'short',
+    maximumFractionDigits,
+  }).format(value);
+
 export function formatMs(ms: number): string {
-  if (ms < 1000) return `${Math.round(ms)} ms`;
-  return ms < 60_000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.round(ms / 60_000)} min`;
+  if (ms < 1000) return formatUnit(ms, 'millisecond');
+  return ms < 60_000 ? formatUnit(ms / 1000, 'second', 1) : formatUnit(ms / 60_000, 'minute');
 }
 
-const compact = new Intl.NumberFormat(undefined, { notation: 'compact' });
-export const formatCount = (count: number): string => compact.format(count);
+export const formatCount = (count: number): string =>
+  new Intl.NumberFormat(getLanguage(), { notation: 'compact' }).format(count);
 
 /** Without a currency: the prices have the one that the operator chose. */
 export const formatCost = (cost: number | undefined): string =>
-  cost === undefined ? '–' : cost.toFixed(cost < 1 ? 4 : 2);
+  cost === undefined
+    ? '–'
+    : new Intl.NumberFormat(getLanguage(), {
+        minimumFractionDigits: 2,
+        maximumFractionDigits: 4,
+      }).format(cost);
 
-export const formatBytes = (bytes: number): string => `${Math.round(bytes / 1024 / 1024)} MB`;
+export const formatShare = (share: number): string =>
+  new Intl.NumberFormat(getLanguage(), { style: 'percent', maximumFractionDigits: 1 }).format(
+    share,
+  );
 
-const relative = new Intl.RelativeTimeFormat(undefined, { numeric: 'auto' });
-
-/** Relative under a day, then a date. */
-export function formatTime(iso: string, now = Date.now()): string {
-  const seconds = Math.round((Date.parse(iso) - now) / 1000);
-  if (Math.abs(seconds) < 60) return relative.format(seconds, 'second');
-  if (Math.abs(seconds) < 3600) return relative.format(Math.round(seconds / 60), 'minute');
-  if (Math.abs(seconds) < 86_400) return relative.format(Math.round(seconds / 3600), 'hour');
-  return new Date(iso).toLocaleString();
-}
+export const formatHour = (time: string): string =>
+  new Intl.DateTimeFormat(getLanguage(), { hour: 'numeric', minute: '2-digit' }).format(
+    new Date(time),
+  );

@@ -7,7 +7,10 @@ import {
 } from '@sibyl/client';
 import { useEffect, useState } from 'react';
 import { createRoot } from 'react-dom/client';
+import { applyLanguage, loadArea, readLanguage, t } from '../i18n/i18n.js';
+import { applyTheme, followContrast, readTheme } from '../page/theme.js';
 import { OperatorPage } from './operator-page.js';
+import '../styles/index.css';
 import './operator.css';
 
 /** The oracle serves this page one folder below its own address. */
@@ -37,7 +40,7 @@ function Start() {
   useEffect(() => {
     open().then(setAccess, (error: Error) => setAccess({ state: 'failed', reason: error.message }));
   }, []);
-  if (!access) return <main className="empty" aria-busy="true" aria-label="Loading" />;
+  if (!access) return <main className="blank" aria-busy="true" aria-label={t('chat.loading')} />;
   switch (access.state) {
     case 'operator':
       return <OperatorPage client={access.client} name={access.name} />;
@@ -45,11 +48,11 @@ function Start() {
       return <Stranger did={access.did} />;
     case 'failed':
       return (
-        <main className="empty" role="alert">
-          <h1 className="title-1">Can’t reach the server</h1>
+        <main className="blank" role="alert">
+          <h1 className="title-1">{t('chat.start.failed')}</h1>
           <p>{access.reason}</p>
           <button type="button" className="btn" onClick={() => location.reload()}>
-            Try again
+            {t('chat.tryAgain')}
           </button>
         </main>
       );
@@ -60,18 +63,27 @@ function Start() {
 
 function Stranger({ did }: { readonly did: string }) {
   return (
-    <main className="empty">
-      <h1 className="title-1">This page is for operators</h1>
-      <p>If you operate this oracle, run this where it runs, then reload the page:</p>
+    <main className="blank">
+      <h1 className="title-1">{t('operator.stranger')}</h1>
+      <p>{t('operator.stranger.hint')}</p>
       <p>
-        <code>sibyl operators add {did}</code>
+        <code dir="ltr">sibyl operators add {did}</code>
       </p>
       <p>
-        <a href="./">Back to conversations</a>
+        <a href="./">{t('operator.back')}</a>
       </p>
     </main>
   );
 }
 
-const root = document.getElementById('page');
-if (root) createRoot(root).render(<Start />);
+applyTheme(readTheme());
+followContrast();
+const root = createRoot(document.getElementById('page') as HTMLElement);
+const show = () => {
+  document.title = `Sibyl · ${t('operator.title')}`;
+  root.render(<Start />);
+};
+loadArea('operator')
+  .then(() => applyLanguage(readLanguage()))
+  // Without a catalog, the page is in English.
+  .then(show, show);

@@ -1,16 +1,19 @@
 import type { OracleClient } from '@sibyl/client';
 import { useEffect, useState } from 'react';
+import { type TextKey, t } from '../i18n/i18n.js';
+import { Head, SidebarContext } from '../page/head.js';
+import { OverviewView } from './overview.js';
 import { TurnsView } from './turns.js';
-import { AuditView, JobsView, OverviewView, PluginsView, UsersView } from './views.js';
+import { AuditView, JobsView, PluginsView, UsersView } from './views.js';
 
 const SECTIONS = {
-  overview: 'Overview',
-  turns: 'Turns',
-  users: 'Users',
-  plugins: 'Plugins',
-  jobs: 'Jobs and schedules',
-  audit: 'Audit log',
-} as const;
+  overview: 'operator.overview',
+  turns: 'operator.turns',
+  users: 'operator.users',
+  plugins: 'operator.plugins',
+  jobs: 'operator.jobs',
+  audit: 'operator.audit',
+} as const satisfies Record<string, TextKey>;
 
 export type Section = keyof typeof SECTIONS;
 
@@ -22,39 +25,48 @@ interface OperatorPageProps {
 /** Health first, then speed, failures and people. Texts of users and secrets are never part of it. */
 export function OperatorPage({ client, name }: OperatorPageProps) {
   const [section, runId] = useHash();
+  const [isDrawerOpen, setDrawerOpen] = useState(false);
+  const close = () => setDrawerOpen(false);
   return (
-    <div className="app">
-      <nav className="side" aria-label="Operator">
-        <div className="side-top">
-          <span className="grow">{name}</span>
-          <span className="badge is-accent">Operator</span>
+    <SidebarContext value={() => setDrawerOpen(true)}>
+      <div className="frame">
+        <div className="app">
+          <nav className={isDrawerOpen ? 'side is-open' : 'side'} aria-label={t('operator.title')}>
+            <div className="side-top">
+              <span className="grow clip">{name}</span>
+              <span className="badge is-accent">{t('operator.title')}</span>
+            </div>
+            {Object.entries(SECTIONS).map(([id, title]) => (
+              <a
+                key={id}
+                className="side-link"
+                href={`#${id}`}
+                aria-current={id === section ? 'page' : undefined}
+                onClick={close}
+              >
+                {t(title)}
+              </a>
+            ))}
+            <span className="grow" />
+            <a className="side-link" href="./">
+              {t('operator.back')}
+            </a>
+          </nav>
+          {isDrawerOpen && (
+            // biome-ignore lint/a11y/noStaticElementInteractions lint/a11y/useKeyWithClickEvents: every link of the drawer closes it too.
+            <div className="scrim" onClick={close} />
+          )}
+          <main className="main">
+            <Head title={t(SECTIONS[section])} />
+            <div className="scroll">
+              <div className="page page-wide">
+                <View section={section} runId={runId} client={client} />
+              </div>
+            </div>
+          </main>
         </div>
-        {Object.entries(SECTIONS).map(([id, title]) => (
-          <a
-            key={id}
-            className="side-link"
-            href={`#${id}`}
-            aria-current={id === section ? 'page' : undefined}
-          >
-            {title}
-          </a>
-        ))}
-        <span className="grow" />
-        <a className="side-link" href="./">
-          Back to conversations
-        </a>
-      </nav>
-      <main className="main">
-        <div className="head">
-          <h1 className="grow">{SECTIONS[section]}</h1>
-        </div>
-        <div className="scroll">
-          <div className="page page-wide">
-            <View section={section} runId={runId} client={client} />
-          </div>
-        </div>
-      </main>
-    </div>
+      </div>
+    </SidebarContext>
   );
 }
 

@@ -1,7 +1,9 @@
 import type { OperatorSpan, OperatorTrace, OperatorTurn, OracleClient } from '@sibyl/client';
 import { useCallback } from 'react';
+import { formatWhen } from '../i18n/format.js';
+import { type TextKey, t } from '../i18n/i18n.js';
 import { Badge, Code, DataTable } from './data-table.js';
-import { formatCost, formatCount, formatMs, formatTime, shortenDid } from './format.js';
+import { formatCost, formatCount, formatMs, shortenDid } from './format.js';
 import { Loaded, usePolled } from './use-polled.js';
 
 interface TurnsViewProps {
@@ -19,36 +21,39 @@ export function TurnsView({ client, runId }: TurnsViewProps) {
       <Loaded polled={usePolled(read)}>
         {({ turns }) => (
           <DataTable<OperatorTurn>
-            title="Turns"
+            title={t('operator.turns')}
             rows={turns}
             rowKey={(turn) => turn.runId}
-            empty="No turns yet"
+            empty={t('operator.turns.none')}
             columns={[
               {
-                title: 'Turn',
+                title: t('operator.turn'),
                 cell: (turn) => (
                   <a href={`#turns/${turn.runId}`}>
                     <Code text={turn.runId} short={turn.runId.slice(0, 13)} />
                   </a>
                 ),
               },
-              { title: 'State', cell: (turn) => <TurnState turn={turn} /> },
-              { title: 'User', cell: ({ user }) => <Code text={user} short={shortenDid(user)} /> },
-              { title: 'Host', cell: ({ hostId }) => hostId && <Code text={hostId} /> },
-              { title: 'Model', cell: ({ models }) => models.join(', ') },
+              { title: t('operator.state'), cell: (turn) => <TurnState turn={turn} /> },
               {
-                title: 'First text',
+                title: t('operator.user'),
+                cell: ({ user }) => <Code text={user} short={shortenDid(user)} />,
+              },
+              { title: t('operator.host'), cell: ({ hostId }) => hostId && <Code text={hostId} /> },
+              { title: t('operator.model'), cell: ({ models }) => models.join(', ') },
+              {
+                title: t('operator.firstText.column'),
                 isNumber: true,
                 cell: ({ firstTextMs }) =>
                   firstTextMs === undefined ? '–' : formatMs(firstTextMs),
               },
               {
-                title: 'Tokens',
+                title: t('operator.tokens'),
                 isNumber: true,
                 cell: ({ inputTokens, outputTokens }) => formatCount(inputTokens + outputTokens),
               },
-              { title: 'Cost', isNumber: true, cell: ({ cost }) => formatCost(cost) },
-              { title: 'When', cell: ({ createdAt }) => formatTime(createdAt) },
+              { title: t('operator.cost'), isNumber: true, cell: ({ cost }) => formatCost(cost) },
+              { title: t('operator.when'), cell: ({ createdAt }) => formatWhen(createdAt) },
             ]}
           />
         )}
@@ -65,9 +70,22 @@ const TONES: Readonly<Record<string, 'good' | 'warning' | 'fault' | 'accent'>> =
   failed: 'fault',
 };
 
+const STATES: Readonly<Record<string, TextKey>> = {
+  queued: 'operator.state.queued',
+  running: 'operator.state.running',
+  paused: 'operator.state.paused',
+  finished: 'operator.state.finished',
+  aborted: 'operator.state.aborted',
+  interrupted: 'operator.state.interrupted',
+  failed: 'operator.state.failed',
+  continued: 'operator.state.continued',
+};
+
 function TurnState({ turn: { status, cause } }: { readonly turn: OperatorTurn }) {
   const tone = cause ? 'fault' : TONES[status];
-  return <Badge {...(tone && { tone })}>{cause ? `${status}: ${cause}` : status}</Badge>;
+  const key = STATES[status];
+  const name = key ? t(key) : status;
+  return <Badge {...(tone && { tone })}>{cause ? `${name}: ${cause}` : name}</Badge>;
 }
 
 /** What a turn did, as a waterfall. */
@@ -97,10 +115,14 @@ function Waterfall({ trace }: { readonly trace: OperatorTrace }) {
       <div className="card-head">
         <div className="grow">
           <h2 className="title-2">
-            Turn <Code text={turn.runId} />
+            {t('operator.turn')} <Code text={turn.runId} />
           </h2>
           <p className="small quiet">
-            {[turn.hostId, ...turn.models, turn.traceId && `trace ${turn.traceId}`]
+            {[
+              turn.hostId,
+              ...turn.models,
+              turn.traceId && t('operator.trace', { id: turn.traceId }),
+            ]
               .filter(Boolean)
               .join(' · ')}
           </p>
@@ -109,13 +131,13 @@ function Waterfall({ trace }: { readonly trace: OperatorTrace }) {
         <TurnState turn={turn} />
       </div>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard. */}
-      <section className="table-wrap" tabIndex={0} aria-label="Steps of the turn">
+      <section className="table-wrap" tabIndex={0} aria-label={t('operator.steps')}>
         <table className="table water">
           <thead>
             <tr>
-              <th>Step</th>
-              <th>Timeline, {formatMs(end)}</th>
-              <th className="num">Took</th>
+              <th>{t('operator.step')}</th>
+              <th>{t('operator.timeline', { time: formatMs(end) })}</th>
+              <th className="num">{t('operator.took')}</th>
             </tr>
           </thead>
           <tbody>
@@ -123,7 +145,7 @@ function Waterfall({ trace }: { readonly trace: OperatorTrace }) {
               <tr key={span.id}>
                 <td>
                   <span className={`tree d${Math.min(depth, 4)}`}>
-                    {span.name} {span.error && <Badge tone="fault">{span.error}</Badge>}
+                    {toStepName(span)} {span.error && <Badge tone="fault">{span.error}</Badge>}
                     {span.arguments && (
                       <code className="args">{JSON.stringify(span.arguments)}</code>
                     )}
@@ -139,13 +161,17 @@ function Waterfall({ trace }: { readonly trace: OperatorTrace }) {
         </table>
       </section>
       <p className="card-foot small quiet">
-        {argumentsShared
-          ? 'The user lets operators see the arguments of tools. That you looked is in the audit log.'
-          : 'Arguments are hidden. This user has not allowed operators to see them.'}
-        {omitted > 0 && ` ${omitted} further steps were not kept.`}
+        {t(argumentsShared ? 'operator.arguments.shown' : 'operator.arguments.hidden')}{' '}
+        {omitted > 0 && t('operator.omitted', { count: omitted })}
       </p>
     </section>
   );
+}
+
+/** The host names its own steps; names of hooks, models and tools are the same in every language. */
+function toStepName({ kind, name }: OperatorSpan): string {
+  if (kind === 'turn') return t('operator.turn');
+  return kind === 'waiting' ? t('operator.job.waiting') : name;
 }
 
 function Bar({ span, end }: { readonly span: OperatorSpan; readonly end: number }) {

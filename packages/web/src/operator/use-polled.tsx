@@ -1,5 +1,7 @@
 import { type ReactNode, useCallback, useEffect, useState } from 'react';
+import { t } from '../i18n/i18n.js';
 
+/** For most lists; charts change slowly. */
 const INTERVAL_MS = 5_000;
 
 interface Polled<T> {
@@ -9,7 +11,10 @@ interface Polled<T> {
 }
 
 /** Reads something now and every few seconds while the page is visible. `read` must be stable. */
-export function usePolled<T>(read: (signal: AbortSignal) => Promise<T>): Polled<T> {
+export function usePolled<T>(
+  read: (signal: AbortSignal) => Promise<T>,
+  intervalMs = INTERVAL_MS,
+): Polled<T> {
   const [value, setValue] = useState<T>();
   const [error, setError] = useState<string>();
   const [round, setRound] = useState(0);
@@ -26,12 +31,12 @@ export function usePolled<T>(read: (signal: AbortSignal) => Promise<T>): Polled<
       }
     };
     void load();
-    const timer = setInterval(load, INTERVAL_MS);
+    const timer = setInterval(load, intervalMs);
     return () => {
       stop.abort();
       clearInterval(timer);
     };
-  }, [read, round]);
+  }, [read, round, intervalMs]);
   return { value, error, reload };
 }
 
@@ -46,10 +51,12 @@ export function Loaded<T>({ polled: { value, error }, children }: LoadedProps<T>
     <>
       {error && (
         <p className="notice is-fault" role="alert">
-          Can’t read this now: {error}
+          {t('operator.unreadable', { error })}
         </p>
       )}
-      {value === undefined ? !error && <p className="empty">Loading…</p> : children(value)}
+      {value === undefined
+        ? !error && <p className="empty">{t('chat.loading')}</p>
+        : children(value)}
     </>
   );
 }

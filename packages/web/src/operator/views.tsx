@@ -1,180 +1,21 @@
-import type {
-  OperatorAction,
-  OperatorHost,
-  OperatorOverview,
-  OperatorUser,
-  OracleClient,
-  TurnFailure,
-} from '@sibyl/client';
+import type { OperatorAction, OperatorUser, OracleClient } from '@sibyl/client';
 import { useCallback, useState } from 'react';
+import { formatDateTime, formatWhen } from '../i18n/format.js';
+import { type TextKey, t } from '../i18n/i18n.js';
 import { Badge, Code, DataTable } from './data-table.js';
-import {
-  formatBytes,
-  formatCost,
-  formatCount,
-  formatMs,
-  formatTime,
-  shortenDid,
-} from './format.js';
+import { formatCost, formatCount, shortenDid } from './format.js';
 import { Loaded, usePolled } from './use-polled.js';
 
 interface ViewProps {
   readonly client: OracleClient;
 }
 
-/** What works, how fast it is, and why turns fail. */
-export function OverviewView({ client }: ViewProps) {
-  const read = useCallback(
-    async (signal: AbortSignal) => {
-      const [overview, { hosts }, failures] = await Promise.all([
-        client.operator.overview({ signal }),
-        client.operator.hosts({ signal }),
-        client.operator.failures({ signal, days: 1 }),
-      ]);
-      return { overview, hosts, failures };
-    },
-    [client],
-  );
-  return (
-    <Loaded polled={usePolled(read)}>
-      {({ overview, hosts, failures }) => (
-        <>
-          <Problems problems={overview.problems} />
-          <Stats overview={overview} />
-          <Hosts hosts={hosts} />
-          <div className="cols">
-            <Failures failures={failures.turns} />
-            <DataTable
-              title="Failed calls of models"
-              rows={failures.models}
-              rowKey={({ model, cause }) => `${model} ${cause}`}
-              empty="None in the last hour"
-              columns={[
-                { title: 'Cause', cell: ({ cause }) => <Badge tone="fault">{cause}</Badge> },
-                { title: 'What was said', cell: ({ detail }) => detail },
-                { title: 'Times', isNumber: true, cell: ({ count }) => count },
-              ]}
-            />
-          </div>
-          <DataTable
-            title="Rejected requests"
-            rows={failures.requests}
-            rowKey={({ code, lastAt }) => `${code} ${lastAt}`}
-            empty="None in the last hour"
-            columns={[
-              { title: 'Reason', cell: ({ code }) => <Code text={code} /> },
-              { title: 'Last', cell: ({ lastAt }) => formatTime(lastAt) },
-              { title: 'Times', isNumber: true, cell: ({ count }) => count },
-            ]}
-          />
-        </>
-      )}
-    </Loaded>
-  );
-}
-
-function Problems({ problems }: Pick<OperatorOverview, 'problems'>) {
-  return problems.map(({ hostId, text }) => (
-    <p key={`${hostId} ${text}`} className="notice is-fault" role="alert">
-      {hostId && <Code text={hostId} />} {text}
-    </p>
-  ));
-}
-
-function Stats({ overview }: { readonly overview: OperatorOverview }) {
-  const { turns, timeToFirstToken: speed, today, sockets, streams } = overview;
-  const share = today && today.turns > 0 ? (100 * today.failed) / today.turns : 0;
-  return (
-    <dl className="card stats">
-      <div>
-        <dt>Running now</dt>
-        <dd>{turns ? `${turns.running} turns` : 'Unknown'}</dd>
-        <dd>{turns && `${turns.queued} queued, ${turns.paused} waiting for an answer`}</dd>
-      </div>
-      <div>
-        <dt>First text, median</dt>
-        <dd>{speed ? formatMs(speed.medianMs) : '–'}</dd>
-        <dd>{speed && `slowest 5 %: ${formatMs(speed.p95Ms)}`}</dd>
-      </div>
-      <div>
-        <dt>Failed today</dt>
-        <dd>{today ? `${share.toFixed(1)} %` : 'Unknown'}</dd>
-        <dd>{today && `${today.failed} of ${today.turns} turns`}</dd>
-      </div>
-      <div>
-        <dt>Cost today</dt>
-        <dd>{formatCost(today?.cost)}</dd>
-        <dd>
-          {today?.users ?? 0} users, {sockets} sockets, {streams} streams
-        </dd>
-      </div>
-    </dl>
-  );
-}
-
-function Hosts({ hosts }: { readonly hosts: readonly OperatorHost[] }) {
-  return (
-    <DataTable
-      title="Hosts"
-      rows={hosts}
-      rowKey={({ hostId }) => hostId}
-      empty="No host has reported itself"
-      columns={[
-        { title: 'Host', cell: ({ hostId }) => <Code text={hostId} /> },
-        { title: 'State', cell: (host) => <HostState host={host} /> },
-        {
-          title: 'Turns',
-          isNumber: true,
-          cell: ({ turns }) => `${turns.running} + ${turns.queued} queued`,
-        },
-        { title: 'Sockets', isNumber: true, cell: ({ sockets }) => sockets },
-        { title: 'Bus', isNumber: true, cell: ({ busLagMs }) => formatMs(busLagMs) },
-        { title: 'Memory', isNumber: true, cell: ({ memoryBytes }) => formatBytes(memoryBytes) },
-        { title: 'Version', cell: ({ version }) => version },
-        { title: 'Started', cell: ({ startedAt }) => formatTime(startedAt) },
-      ]}
-    />
-  );
-}
-
-function HostState({ host: { state, readiness, updatedAt } }: { readonly host: OperatorHost }) {
-  if (state === 'lost') return <Badge tone="fault">Lost, seen {formatTime(updatedAt)}</Badge>;
-  return readiness.status === 'ready' ? (
-    <Badge tone="good">Healthy</Badge>
-  ) : (
-    <Badge tone="warning">Not ready</Badge>
-  );
-}
-
-function Failures({ failures }: { readonly failures: readonly TurnFailure[] }) {
-  const most = Math.max(1, ...failures.map(({ count }) => count));
-  return (
-    <section className="card">
-      <div className="card-head">
-        <h2 className="title-2 grow">Failed turns by cause</h2>
-        <span className="small quiet">last 24 hours</span>
-      </div>
-      {failures.length === 0 ? (
-        <p className="empty">No turn has failed</p>
-      ) : (
-        <div className="card-pad">
-          {failures.map(({ cause, text, count }) => (
-            <div key={cause} className="hbar">
-              <span title={cause}>{text}</span>
-              <progress className="bar" max={most} value={count} aria-label={text} />
-              <span className="num">{count}</span>
-            </div>
-          ))}
-        </div>
-      )}
-    </section>
-  );
-}
+const USER_DAYS = 30;
 
 /** Who uses the oracle, and how much. */
 export function UsersView({ client }: ViewProps) {
   const read = useCallback(
-    (signal: AbortSignal) => client.operator.users({ signal, days: 30 }),
+    (signal: AbortSignal) => client.operator.users({ signal, days: USER_DAYS }),
     [client],
   );
   const polled = usePolled(read);
@@ -196,31 +37,43 @@ export function UsersView({ client }: ViewProps) {
             </p>
           )}
           <DataTable<OperatorUser>
-            title="Users"
-            aside={<span className="small quiet">{total} in the last 30 days</span>}
+            title={t('operator.users')}
+            aside={
+              <span className="small quiet">
+                {t('operator.users.total', { count: total, days: USER_DAYS })}
+              </span>
+            }
             rows={users}
             rowKey={({ user }) => user}
-            empty="No user in the last 30 days"
+            empty={t('operator.users.none')}
             columns={[
-              { title: 'Identity', cell: (user) => <Identity user={user} /> },
-              { title: 'Turns', isNumber: true, cell: ({ turns }) => turns },
-              { title: 'Failed', isNumber: true, cell: ({ failed }) => failed },
+              { title: t('operator.identity'), cell: (user) => <Identity user={user} /> },
               {
-                title: 'Tokens',
+                title: t('operator.turns'),
+                isNumber: true,
+                cell: ({ turns }) => formatCount(turns),
+              },
+              { title: t('operator.failed'), isNumber: true, cell: ({ failed }) => failed },
+              {
+                title: t('operator.tokens'),
                 isNumber: true,
                 cell: ({ inputTokens, outputTokens }) => formatCount(inputTokens + outputTokens),
               },
-              { title: 'Cost', isNumber: true, cell: ({ cost }) => formatCost(cost) },
-              { title: 'Last', cell: ({ lastAt }) => (lastAt ? formatTime(lastAt) : '–') },
+              { title: t('operator.cost'), isNumber: true, cell: ({ cost }) => formatCost(cost) },
+              { title: t('operator.sockets'), isNumber: true, cell: ({ sockets }) => sockets },
               {
-                title: 'Action',
+                title: t('operator.last'),
+                cell: ({ lastAt }) => (lastAt ? formatWhen(lastAt) : '–'),
+              },
+              {
+                title: t('operator.action'),
                 cell: ({ user, blocked }) => (
                   <button
                     type="button"
                     className="btn btn-s btn-quiet"
                     onClick={() => change(client.operator[blocked ? 'unblock' : 'block'](user))}
                   >
-                    {blocked ? 'Unblock' : 'Block'}
+                    {t(blocked ? 'operator.unblock' : 'operator.block')}
                   </button>
                 ),
               },
@@ -234,8 +87,9 @@ export function UsersView({ client }: ViewProps) {
 
 const Identity = ({ user: { user, blocked, limited } }: { readonly user: OperatorUser }) => (
   <>
-    <Code text={user} short={shortenDid(user)} /> {blocked && <Badge tone="fault">Blocked</Badge>}
-    {limited > 0 && <Badge tone="warning">Reached a limit {limited} times</Badge>}
+    <Code text={user} short={shortenDid(user)} />{' '}
+    {blocked && <Badge tone="fault">{t('operator.blocked')}</Badge>}
+    {limited > 0 && <Badge tone="warning">{t('operator.limited', { count: limited })}</Badge>}
   </>
 );
 
@@ -246,19 +100,23 @@ export function PluginsView({ client }: ViewProps) {
     <Loaded polled={usePolled(read)}>
       {({ plugins }) => (
         <DataTable
-          title="Plugins"
+          title={t('operator.plugins')}
           rows={plugins}
           rowKey={({ name }) => name}
-          empty="No plugins"
+          empty={t('operator.plugins.none')}
           columns={[
-            { title: 'Plugin', cell: ({ name }) => <Code text={name} /> },
-            { title: 'Version', cell: ({ version }) => version },
+            { title: t('operator.plugin'), cell: ({ name }) => <Code text={name} /> },
+            { title: t('operator.version'), cell: ({ version }) => version },
             {
-              title: 'State',
+              title: t('operator.state'),
               cell: ({ isLoaded }) =>
-                isLoaded ? <Badge tone="good">Loaded</Badge> : <Badge>Off</Badge>,
+                isLoaded ? (
+                  <Badge tone="good">{t('operator.loaded')}</Badge>
+                ) : (
+                  <Badge>{t('operator.off')}</Badge>
+                ),
             },
-            { title: 'Missing', cell: ({ missing }) => missing ?? '' },
+            { title: t('operator.missing'), cell: ({ missing }) => missing ?? '' },
           ]}
         />
       )}
@@ -273,17 +131,17 @@ export function JobsView({ client }: ViewProps) {
     <Loaded polled={usePolled(read)}>
       {({ jobs }) => (
         <DataTable
-          title="Jobs and schedules"
+          title={t('operator.jobs')}
           rows={jobs}
           rowKey={({ name, plugin }) => `${plugin} ${name}`}
-          empty="No jobs"
+          empty={t('operator.jobs.none')}
           columns={[
-            { title: 'Job', cell: ({ name }) => name },
-            { title: 'Plugin', cell: ({ plugin }) => plugin ?? '' },
-            { title: 'Waiting', isNumber: true, cell: ({ waiting }) => waiting },
-            { title: 'Running', isNumber: true, cell: ({ running }) => running },
-            { title: 'Failed', isNumber: true, cell: ({ failed }) => failed },
-            { title: 'Next', cell: ({ nextAt }) => (nextAt ? formatTime(nextAt) : '') },
+            { title: t('operator.job'), cell: ({ name }) => name },
+            { title: t('operator.plugin'), cell: ({ plugin }) => plugin ?? '' },
+            { title: t('operator.job.waiting'), isNumber: true, cell: ({ waiting }) => waiting },
+            { title: t('operator.job.running'), isNumber: true, cell: ({ running }) => running },
+            { title: t('operator.failed'), isNumber: true, cell: ({ failed }) => failed },
+            { title: t('operator.next'), cell: ({ nextAt }) => (nextAt ? formatWhen(nextAt) : '') },
           ]}
         />
       )}
@@ -291,12 +149,12 @@ export function JobsView({ client }: ViewProps) {
   );
 }
 
-const ACTIONS: Readonly<Record<OperatorAction['action'], string>> = {
-  block_user: 'Blocked a user',
-  unblock_user: 'Unblocked a user',
-  add_operator: 'Added an operator',
-  remove_operator: 'Removed an operator',
-  view_arguments: 'Looked at arguments of tools',
+const ACTIONS: Readonly<Record<OperatorAction['action'], TextKey>> = {
+  block_user: 'operator.audit.block',
+  unblock_user: 'operator.audit.unblock',
+  add_operator: 'operator.audit.add',
+  remove_operator: 'operator.audit.remove',
+  view_arguments: 'operator.audit.arguments',
 };
 
 /** What operators did. */
@@ -306,22 +164,22 @@ export function AuditView({ client }: ViewProps) {
     <Loaded polled={usePolled(read)}>
       {({ actions }) => (
         <DataTable
-          title="Audit log"
+          title={t('operator.audit')}
           rows={actions}
           rowKey={({ id }) => id}
-          empty="Operators did nothing yet"
+          empty={t('operator.audit.none')}
           columns={[
-            { title: 'When', cell: ({ at }) => formatTime(at) },
+            { title: t('operator.when'), cell: ({ at }) => formatDateTime(at) },
             {
-              title: 'Operator',
+              title: t('operator.title'),
               cell: ({ operator }) => <Code text={operator} short={shortenDid(operator)} />,
             },
-            { title: 'Action', cell: ({ action }) => ACTIONS[action] },
+            { title: t('operator.action'), cell: ({ action }) => t(ACTIONS[action]) },
             {
-              title: 'To',
+              title: t('operator.to'),
               cell: ({ target }) => <Code text={target} short={shortenDid(target)} />,
             },
-            { title: 'Reason', cell: ({ note }) => note ?? '' },
+            { title: t('operator.reason'), cell: ({ note }) => <bdi>{note ?? ''}</bdi> },
           ]}
         />
       )}

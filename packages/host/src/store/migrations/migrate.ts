@@ -17,6 +17,7 @@ import { files } from './0010-files.js';
 import { accessKeys } from './0011-access-keys.js';
 import { operators } from './0012-operators.js';
 import { embeddings } from './0013-embeddings.js';
+import { lookups } from './0015-lookups.js';
 import { delegationUse } from './0016-delegation-use.js';
 import { fileSizes } from './0017-file-sizes.js';
 
@@ -45,6 +46,7 @@ export const hostSchema: MigrationPlan = {
     '0011-access-keys': accessKeys,
     '0012-operators': operators,
     '0013-embeddings': embeddings,
+    '0015-lookups': lookups,
     '0016-delegation-use': delegationUse,
     '0017-file-sizes': fileSizes,
   },

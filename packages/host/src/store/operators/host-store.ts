@@ -48,7 +48,8 @@ export class HostStore {
       .execute();
     return rows.map(({ id, report, updated_at }) => ({
       id,
-      report: JSON.parse(report) as HostReport,
+      // A host of the version before does not report everything.
+      report: { socketUsers: [], ...JSON.parse(report) } as HostReport,
       updatedAt: updated_at,
     }));
   }

@@ -2,8 +2,20 @@ import { type ExpressionBuilder, sql } from 'kysely';
 import type { RunRow, Schema, StoreContext } from '../database.js';
 import { ENDED } from '../runs/run.js';
 
-/** Turns from which the time to the first text is computed. */
-const SPEED_SAMPLE = 2_000;
+/** Two digits, so that any number of turns has few different values. */
+const ROUNDED_MS = sql<number>`case
+  when first_text_ms < 100 then first_text_ms
+  when first_text_ms < 1000 then first_text_ms / 10 * 10
+  when first_text_ms < 10000 then first_text_ms / 100 * 100
+  else first_text_ms / 1000 * 1000 end`;
+
+/** Turns with the same time to their first text. */
+export interface SpeedCount {
+  /** When the step began, in milliseconds. */
+  readonly at: number;
+  readonly ms: number;
+  readonly count: number;
+}
 
 export interface TurnFilter {
   readonly state: 'open' | 'failed' | 'all';
@@ -53,15 +65,19 @@ export class TurnReports {
     return counts;
   }
 
-  /** Milliseconds to the first text of turns that ended since then, ascending. */
-  async listSpeeds(since: number): Promise<readonly number[]> {
+  /** How many turns that ended since then took how long to their first text, by time in steps. */
+  async countSpeeds(since: number, stepMs: number): Promise<readonly SpeedCount[]> {
+    const step = sql<number>`${sql.ref('updated_at')} / ${sql.lit(stepMs)}`;
     const rows = await this.ended(since)
-      .select('first_text_ms as ms')
+      .select((e) => [step.as('step'), ROUNDED_MS.as('ms'), e.fn.countAll<number>().as('count')])
       .where('first_text_ms', 'is not', null)
-      .orderBy('updated_at', 'desc')
-      .limit(SPEED_SAMPLE)
+      .groupBy([step, ROUNDED_MS])
       .execute();
-    return rows.map(({ ms }) => ms ?? 0).sort((a, b) => a - b);
+    return rows.map(({ step: at, ms, count }) => ({
+      at: Number(at) * stepMs,
+      ms: Number(ms),
+      count: Number(count),
+    }));
   }
 
   /** What users used since then, those with most tokens first. */
