@@ -64,6 +64,8 @@ Measured on ${machine}. Servers, models and load generators share its cores.
 | cluster | \`npm run bench:cluster\` | one host instead of several; one transaction for the frames of each run |
 | gateway | \`npm run bench:gateway\` | the same function built from node:http, grpc-js and protobuf-es |
 | start | \`npm run bench:start\` | a node:http server that does nothing else |
+
+\`npm run bench:pairs -- <folder>\` compares the processor time of a turn with that of another checkout, in pairs of new processes.
 ${MEMORY_SECTION}`;
 }
 

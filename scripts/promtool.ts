@@ -1,62 +1,189 @@
-// Checks the metrics of a running host with promtool of Prometheus.
+// Checks the metrics of a host and of a gateway with promtool of Prometheus, after traffic that gives every metric samples.
 // Exit codes: 0 passed, 1 failed, 77 skipped with the reason on the last line.
-import { spawn, spawnSync } from 'node:child_process';
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { createServer } from 'node:net';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { buildIfChanged, MAIN } from './build.ts';
-import { SKIPPED } from './third-party.ts';
+import { createUser, getVenv, SKIPPED, startService } from './third-party.ts';
 
-const START_TIMEOUT_MS = 60_000;
+const GATEWAY = 'packages/gateway/dist/main.js';
+const CACHE = getVenv({ name: 'promtool', version: 'debian' });
+/** What happens only if another host dies, which takes PostgreSQL. */
+const WITHOUT_SAMPLES = ['sibyl_takeovers_total'];
 
 process.exitCode = await main();
 
 async function main(): Promise<number> {
-  if (spawnSync('promtool', ['--version']).error) {
-    console.log('promtool skipped: it is not installed (Debian package prometheus)');
+  const promtool = findPromtool();
+  if (!promtool) {
+    console.log('promtool skipped: the Debian package prometheus can neither be found nor read');
     return SKIPPED;
   }
   const failure = await buildIfChanged();
   if (failure) return failure;
-  const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-promtool-'));
-  const port = await findFreePort();
-  const env = { ...process.env, PORT: '0', METRICS_PORT: String(port), DATA_DIR: dataDir };
-  const host = spawn(process.execPath, [MAIN], { env, stdio: 'ignore' });
+  const folder = mkdtempSync(join(tmpdir(), 'sibyl-promtool-'));
+  const started: (() => unknown)[] = [() => rmSync(folder, { recursive: true, force: true })];
   try {
-    const input = await readMetrics(`http://127.0.0.1:${port}/metrics`);
-    const { status, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], {
-      input,
-      encoding: 'utf8',
-    });
-    // What it says about the names of the defaults of prom-client is not an error of ours.
-    const own = `${stdout}${stderr}`.split('\n').filter((line) => line.startsWith('sibyl_'));
-    console.log(own.join('\n') || 'promtool: the metrics are valid');
-    return own.length > 0 || status === 1 ? 1 : 0;
+    const results = [
+      check(promtool, 'host', await readHost(folder, started)),
+      check(promtool, 'gateway', await readGateway(started)),
+    ];
+    return results.every(Boolean) ? 0 : 1;
   } finally {
-    host.kill('SIGKILL');
-    await once(host, 'exit');
-    rmSync(dataDir, { recursive: true, force: true });
+    for (const stop of started.reverse()) await stop();
   }
 }
 
-async function readMetrics(url: string): Promise<string> {
-  for (const deadline = performance.now() + START_TIMEOUT_MS; ; await delay(200)) {
-    try {
-      return await (await fetch(url)).text();
-    } catch (error) {
-      if (performance.now() > deadline) throw error;
-    }
+/** The installed one, or the one in the Debian package, which is only unpacked: nothing of it runs as a service. */
+function findPromtool(): string | undefined {
+  if (!spawnSync('promtool', ['--version']).error) return 'promtool';
+  const program = join(CACHE, 'usr/bin/promtool');
+  if (existsSync(program)) return program;
+  mkdirSync(CACHE, { recursive: true });
+  spawnSync('apt-get', ['update', '-qq']);
+  spawnSync('apt-get', ['download', 'prometheus'], { cwd: CACHE });
+  const file = readdirSync(CACHE).find((name) => name.endsWith('.deb'));
+  if (file) spawnSync('dpkg-deb', ['-x', file, '.'], { cwd: CACHE });
+  return existsSync(program) ? program : undefined;
+}
+
+function check(promtool: string, name: string, input: string): boolean {
+  const { status, stdout, stderr } = spawnSync(promtool, ['check', 'metrics'], {
+    input,
+    encoding: 'utf8',
+  });
+  const lines = `${stdout}${stderr}`.split('\n').filter(Boolean);
+  // What it says about the names of the defaults of prom-client is not an error of ours.
+  const own = lines.filter((line) => !/^(nodejs|process)_/.test(line));
+  const empty = listEmpty(input).filter((metric) => !WITHOUT_SAMPLES.includes(metric));
+  for (const line of own) console.log(`${name}: ${line}`);
+  if (empty.length > 0) console.log(`${name}: no samples of ${empty.join(', ')}`);
+  const isValid = own.length === 0 && empty.length === 0 && status !== 1;
+  const count = input.match(/^# TYPE /gm)?.length ?? 0;
+  if (isValid) console.log(`promtool: the ${count} metrics of the ${name} are valid`);
+  return isValid && count > 10;
+}
+
+/** Metrics without a value. */
+function listEmpty(text: string): string[] {
+  return [...text.matchAll(/^# TYPE (\S+) /gm)]
+    .map(([, name = '']) => name)
+    .filter((name) => !new RegExp(`^${name}(_count)?(\\{.*\\})? `, 'm').test(text));
+}
+
+async function readHost(folder: string, started: (() => unknown)[]): Promise<string> {
+  const model = await startModel(started);
+  const port = await findFreePort();
+  const host = await startService([MAIN], {
+    PORT: '0',
+    DATA_DIR: join(folder, 'data'),
+    METRICS_PORT: String(port),
+    MODEL: 'openai-compatible/test',
+    MODEL_BASE_URL: model,
+    MODEL_SETTINGS: JSON.stringify({ '*': { prices: { input: 1, output: 2 } } }),
+    APPROVALS: 'remember',
+    RATE_LIMIT_ANONYMOUS_PER_MINUTE: '60',
+  });
+  started.push(() => host.stop());
+  const user = await createUser(host.url);
+  await user.ask('please use a tool');
+  await user.ask('please fail').catch(() => undefined);
+  await decide(host.url);
+  const invalid = { authorization: 'Bearer x', 'x-auth-type': 'ucan' };
+  for (let i = 0; i < 80; i++) await fetch(`${host.url}/sessions`, { headers: invalid });
+  await connectSocket(host.url);
+  return (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+}
+
+/** Lets a tool call wait for its user, who denies it. */
+async function decide(url: string): Promise<void> {
+  const [{ createOracleClient, createSigner }, { generateSigner }] = await Promise.all([
+    import('@sibyl/client'),
+    import('@sibyl/ucan'),
+  ]);
+  const client = createOracleClient({ url, signer: createSigner(generateSigner()) });
+  const { sessionId } = await client.sessions.create();
+  void client.messages.send(sessionId, { message: 'please remember this' }).catch(() => undefined);
+  for (let tries = 0; tries < 300; tries++, await delay(200)) {
+    const [approval] = await client.approvals.list();
+    if (!approval) continue;
+    await client.approvals.deny(approval);
+    return;
   }
+  throw new Error('No tool call waits for approval');
+}
+
+/** A handshake without credentials, which is refused. */
+async function connectSocket(url: string): Promise<void> {
+  const socket = new WebSocket(`${url.replace('http', 'ws')}/socket.io/?EIO=4&transport=websocket`);
+  const closed = once(socket, 'close');
+  socket.addEventListener('message', ({ data }) => {
+    if (String(data).startsWith('0')) socket.send('40');
+    else socket.close();
+  });
+  await closed;
+}
+
+interface AskedModel {
+  readonly messages: readonly { readonly role: string; readonly content?: unknown }[];
+  readonly tools?: readonly { readonly function: { readonly name: string } }[];
+}
+
+/** An OpenAI-compatible model that uses a tool, fails, or answers, as it is asked to. */
+async function startModel(started: (() => unknown)[]): Promise<string> {
+  const server = createServer(async (request, response) => {
+    let text = '';
+    for await (const chunk of request) text += chunk;
+    const asked = (text ? JSON.parse(text) : { messages: [] }) as AskedModel;
+    const isAnswered = asked.messages.at(-1)?.role === 'tool';
+    const wish = /please (use|fail|remember)/.exec(JSON.stringify(asked.messages.at(-1)))?.[1];
+    if (wish === 'fail') return void response.writeHead(500).end('{"error":{"message":"no"}}');
+    const tool = wish === 'remember' ? 'remember' : 'set_user_preferences';
+    const isOffered = asked.tools?.some((each) => each.function.name === tool);
+    const input = tool === 'remember' ? { fact: 'Likes tea' } : { length: 'concise' };
+    const call = { name: tool, arguments: JSON.stringify(input) };
+    const delta =
+      wish && !isAnswered && isOffered
+        ? { tool_calls: [{ index: 0, id: 'call-1', type: 'function', function: call }] }
+        : { content: 'Hello' };
+    const usage = { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 };
+    const reason = 'tool_calls' in delta ? 'tool_calls' : 'stop';
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    const chunks = [{ choices: [{ index: 0, delta, finish_reason: reason }], usage }];
+    for (const each of chunks) response.write(`data: ${JSON.stringify(each)}\n\n`);
+    response.end('data: [DONE]\n\n');
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  started.push(() => server.close());
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`;
+}
+
+async function readGateway(started: (() => unknown)[]): Promise<string> {
+  await import('./demo-chain.ts');
+  const gateway = await startService([GATEWAY], {
+    GATEWAY_PORT: '0',
+    GATEWAY_UPSTREAMS: process.env.GATEWAY_UPSTREAMS ?? '',
+  });
+  started.push(() => gateway.stop());
+  for (let tries = 0; tries < 100; tries++, await delay(100)) {
+    const { status } = await fetch(`${gateway.url}/ixo/entity/params`);
+    if (status === 200) break;
+  }
+  assert.equal((await fetch(`${gateway.url}/ixo/entity/params`)).status, 200);
+  return (await fetch(`${gateway.url}/metrics`)).text();
 }
 
 async function findFreePort(): Promise<number> {
   const probe = createServer().listen(0, '127.0.0.1');
   await once(probe, 'listening');
-  const address = probe.address();
+  const { port } = probe.address() as AddressInfo;
   probe.close();
   await once(probe, 'close');
-  return typeof address === 'object' && address ? address.port : 0;
+  return port;
 }

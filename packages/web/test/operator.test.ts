@@ -2,68 +2,200 @@ import { globSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import pg from 'pg';
+import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { findFreePort } from '../../host/test/support/free-port.js';
 import { startHost, type TestHost } from '../../host/test/support/host.js';
+import { joinSession } from '../../host/test/support/session-socket.js';
 import { openSession, stream } from '../../host/test/support/stream.js';
+import { startTcpProxy } from '../../host/test/support/tcp-proxy.js';
+import { createTestDatabase } from '../../host/test/support/test-database.js';
 import { TestUser } from '../../host/test/support/user.js';
 import { expectText, SCREENSHOTS, useBrowser } from './support/browser.js';
 
+const TIMEOUT = { timeout: 300_000 };
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const browsing = useBrowser();
 let host: TestHost;
 beforeAll(async () => {
-  host = await startHost();
-});
+  host = await startHost({ env: { RATE_LIMIT_PER_MINUTE: '600' } });
+}, 60_000);
 afterAll(() => host?.close());
 
 /** As `sibyl operators add` does, from another process. */
-function addOperator(did: string): void {
+async function addOperator(did: string): Promise<void> {
   const [file = ''] = globSync(join(host.dataDir, '*.db')).filter((name) => !/search/.test(name));
   const database = new DatabaseSync(file);
   database.exec(`insert into operators (owner, created_at) values ('${did}', ${Date.now()})`);
   database.close();
 }
 
-it('/app/operator shows an operator the turns, users and hosts, and a stranger only how to become one', {
-  timeout: 180_000,
-}, async () => {
-  const alice = new TestUser(host);
-  await (
-    await stream(alice, await openSession(alice), { message: 'Please answer briefly' })
-  ).toEnd();
-  const { page } = await browsing.visit();
-  await page.goto(`${host.url}/app/operator`);
-  await expectText(page, 'This page is for operators');
+/** Opens the page, becomes an operator and waits for the first view. */
+async function enter(page: Page, url: string, add: typeof addOperator): Promise<void> {
+  await page.goto(`${url}/app/operator`);
   const command = await page.getByText('sibyl operators add').innerText();
-  addOperator(command.replace('sibyl operators add ', '').trim());
+  await add(command.replace('sibyl operators add ', '').trim());
   await expect
     .poll(
       async () => {
         await page.reload();
         await page.waitForTimeout(1_000);
-        return page.getByRole('link', { name: 'Overview' }).isVisible();
+        return page.locator('.stats').isVisible();
       },
-      { timeout: 60_000 },
+      { timeout: 120_000 },
     )
     .toBe(true);
-  await expectText(page, 'Healthy');
-  await page.screenshot({ path: `${SCREENSHOTS}/operator-overview.png`, fullPage: true });
+}
+
+async function findViolations(page: Page): Promise<string[]> {
   await page.evaluate(axe);
-  const violations = await page.evaluate(async () => {
+  return page.evaluate(async () => {
     const { axe: run } = window as unknown as {
-      axe: { run(): Promise<{ violations: { id: string }[] }> };
+      axe: { run(): Promise<{ violations: { id: string; nodes: { html: string }[] }[] }> };
     };
-    return (await run.run()).violations.map(({ id }) => id);
+    const { violations } = await run.run();
+    return violations.map(({ id, nodes }) => `${id}: ${nodes[0]?.html}`);
   });
-  expect(violations).toEqual([]);
-  await page.getByRole('link', { name: 'Turns' }).click();
-  await page.locator('.table a').first().click();
-  await expectText(page, 'Arguments are hidden');
-  await expectText(page, 'set_user_preferences');
-  await page.screenshot({ path: `${SCREENSHOTS}/operator-turn.png`, fullPage: true });
-  await page.getByRole('link', { name: 'Users' }).click();
-  await page.getByRole('button', { name: 'Block' }).first().click();
-  await expectText(page, 'Blocked');
-  expect((await alice.request('GET', '/sessions')).body.code).toBe('caller_blocked');
-  await page.screenshot({ path: `${SCREENSHOTS}/operator-users.png`, fullPage: true });
+}
+
+const WIDTHS = [390, 768, 1440, 2560];
+
+async function takePictures(page: Page, name: string): Promise<void> {
+  for (const colorScheme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme });
+    for (const width of WIDTHS) {
+      await page.setViewportSize({ width, height: 1000 });
+      await page.screenshot({ path: `${SCREENSHOTS}/operator-${name}-${width}-${colorScheme}.png` });
+    }
+  }
+  await page.emulateMedia({ colorScheme: 'light' });
+  await page.setViewportSize({ width: 1200, height: 800 });
+}
+
+it(
+  '/app/operator shows an operator every view, and a stranger only how to become one',
+  TIMEOUT,
+  async () => {
+    const alice = new TestUser(host);
+    const sessionId = await openSession(alice);
+    await (await stream(alice, sessionId, { message: 'Please answer briefly' })).toEnd();
+    await joinSession(alice, sessionId);
+    const mallory = new TestUser(host);
+    for (let i = 0; i < 620; i++) await mallory.request('GET', '/sessions');
+    const { page, consoleErrors } = await browsing.visit();
+    await page.goto(`${host.url}/app/operator`);
+    await expectText(page, 'This page is for operators');
+    await enter(page, host.url, addOperator);
+
+    await expectText(page, 'Healthy');
+    await expectText(page, 'Time to the first text, last 24 hours');
+    await expect
+      .poll(() => page.getByRole('img', { name: /median .* slowest 5 %/ }).isVisible())
+      .toBe(true);
+    // Who floods the host, without looking for it.
+    const limited = page.getByRole('region', { name: 'Users who reached a limit' });
+    expect(await limited.getByText(mallory.did.slice(-6)).isVisible()).toBe(true);
+    expect(await findViolations(page)).toEqual([]);
+    await takePictures(page, 'overview');
+
+    await page.getByRole('link', { name: 'Turns' }).click();
+    await page.locator('.table a').first().click();
+    await expectText(page, 'Arguments are hidden');
+    await expectText(page, 'set_user_preferences');
+    expect(await findViolations(page)).toEqual([]);
+    await takePictures(page, 'turn');
+
+    await page.getByRole('link', { name: 'Users' }).click();
+    const row = page.getByRole('row', { name: new RegExp(alice.did.slice(-6)) });
+    await expect.poll(() => row.isVisible()).toBe(true);
+    // Turns, failed, tokens, cost, sockets.
+    expect(await row.getByRole('cell').nth(1).innerText()).toBe('1');
+    expect(await row.getByRole('cell').nth(5).innerText()).toBe('1');
+    await expectText(page, /Reached a limit \d+ times/);
+    await row.getByRole('button', { name: 'Block' }).click();
+    await expectText(page, 'Blocked');
+    expect((await alice.request('GET', '/sessions')).body.code).toBe('caller_blocked');
+    expect(await findViolations(page)).toEqual([]);
+    await takePictures(page, 'users');
+    await row.getByRole('button', { name: 'Unblock' }).click();
+    await expect.poll(async () => (await alice.request('GET', '/sessions')).status).toBe(200);
+
+    await page.getByRole('link', { name: 'Plugins' }).click();
+    await expectText(page, 'set MCP_SERVERS');
+    expect(await findViolations(page)).toEqual([]);
+    await page.getByRole('link', { name: 'Jobs and schedules' }).click();
+    await expectText(page, 'Documents to read');
+    expect(await findViolations(page)).toEqual([]);
+    await page.getByRole('link', { name: 'Audit log' }).click();
+    await expectText(page, 'Unblocked a user');
+    await expectText(page, 'Blocked a user');
+    expect(await findViolations(page)).toEqual([]);
+    expect(consoleErrors.filter((text) => !/40[13]/.test(text))).toEqual([]);
+
+    // On a phone the sections are behind the menu.
+    await page.setViewportSize({ width: 390, height: 800 });
+    await page.getByRole('button', { name: 'Show sections' }).click();
+    await page.getByRole('link', { name: 'Overview' }).click();
+    await expectText(page, 'Healthy');
+    expect(
+      await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth),
+    ).toBeLessThanOrEqual(0);
+
+    for (const [language, text] of [
+      ['de', 'Läuft gerade'],
+      ['ar', 'قيد التنفيذ الآن'],
+    ] as const) {
+      await page.evaluate((value) => localStorage.setItem('sibyl-language', value), language);
+      await page.reload();
+      await expectText(page, text);
+      expect(await findViolations(page)).toEqual([]);
+      await page.screenshot({ path: `${SCREENSHOTS}/operator-${language}.png` });
+    }
+    expect(await page.evaluate(() => document.documentElement.dir)).toBe('rtl');
+  },
+);
+
+it('/app/operator shows a model that is down, and PostgreSQL that is away', TIMEOUT, async () => {
+  const database = await createTestDatabase('postgres');
+  const proxy = await startTcpProxy(database.env.DATABASE_URL ?? '');
+  const model = {
+    MODEL: 'openai-compatible/down',
+    MODEL_BASE_URL: `http://127.0.0.1:${await findFreePort()}/v1`,
+  };
+  const away = await startHost({ env: { ...database.env, ...model, DATABASE_URL: proxy.url } });
+  try {
+    const { page } = await browsing.visit();
+    await enter(page, away.url, async (did) => {
+      const client = new pg.Client({ connectionString: database.env.DATABASE_URL });
+      await client.connect();
+      await client.query('insert into operators (owner, created_at) values ($1, $2)', [did, 1]);
+      await client.end();
+    });
+    const alice = new TestUser(away);
+    const path = `/messages/${await openSession(alice)}`;
+    expect((await alice.request('POST', path, { body: { message: 'hello' } })).status).toBe(503);
+    await expectText(page, 'The model does not answer');
+    await expectText(page, /refuses connections \(127\.0\.0\.1 ECONNREFUSED/);
+    proxy.disconnect();
+    await expect
+      .poll(() => page.getByText('The database does not work').isVisible(), { timeout: 120_000 })
+      .toBe(true);
+    await expectText(page, /^Since /);
+    // A new login needs nothing from the database either.
+    await page.reload();
+    await expect
+      .poll(() => page.getByText('The database does not work').isVisible(), { timeout: 120_000 })
+      .toBe(true);
+    await page.screenshot({ path: `${SCREENSHOTS}/operator-away.png`, fullPage: true });
+    proxy.reconnect();
+    await expect
+      .poll(() => page.getByText('The database does not work').isVisible(), { timeout: 120_000 })
+      .toBe(false);
+  } finally {
+    proxy.reconnect();
+    await away.close();
+    await proxy.close();
+    await database.drop();
+  }
 });

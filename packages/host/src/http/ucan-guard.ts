@@ -4,7 +4,7 @@ import { ACCESS_KEY_ROUTE, ROUTE_ERROR_FORMAT, type RouteError } from '@sibyl/pl
 import { PublicRoutes } from '@sibyl/plugin-kit/rules';
 import type { Request, Response } from 'express';
 import { Authenticator, proveCaller } from '../auth/authenticator.js';
-import { type Caller, readAccessKey, readCredentials } from '../auth/caller.js';
+import { type Caller, type Credentials, readAccessKey, readCredentials } from '../auth/caller.js';
 import { CallerAllowList } from '../auth/caller-allow-list.js';
 import { PresentedDelegations } from '../auth/delegated-authority.js';
 import { RateLimits } from '../auth/rate-limits.js';
@@ -35,8 +35,7 @@ export class UcanGuard implements CanActivate {
     }
     const accessKey = this.acceptsKeys(context) ? readAccessKey(request.headers) : undefined;
     const credentials = { ...readCredentials(request.headers), accessKey };
-    const { authenticator: usual } = this;
-    const authenticator = this.isForOperators(context) ? (usual.forOperators ?? usual) : usual;
+    const authenticator = this.chooseAuthenticator(context, credentials);
     request.caller = await proveCaller(
       { authenticator, limits },
       { credentials, address, headers: response, isCounted },
@@ -48,8 +47,16 @@ export class UcanGuard implements CanActivate {
     return this.reflector.get<boolean>(ACCESS_KEY_ROUTE, context.getHandler()) === true;
   }
 
-  private isForOperators(context: ExecutionContext): boolean {
-    return this.reflector.get<boolean>(OPERATOR_ROUTES, context.getClass()) === true;
+  /** The revocations of delegations are not known without the store, so only own logins of operators count. */
+  private chooseAuthenticator(
+    context: ExecutionContext,
+    { invocation }: Pick<Credentials, 'invocation'>,
+  ): Authenticator {
+    const isForOperators = this.reflector.get<boolean>(OPERATOR_ROUTES, context.getClass());
+    const { authenticator } = this;
+    return isForOperators && invocation !== undefined
+      ? (authenticator.forOperators ?? authenticator)
+      : authenticator;
   }
 
   private isPublic(context: ExecutionContext): boolean {

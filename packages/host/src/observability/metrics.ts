@@ -141,6 +141,8 @@ export class Metrics {
         if (typeof value === 'number') this.set(value);
         else if (label)
           for (const [key, each] of Object.entries(value ?? {})) this.set({ [label]: key }, each);
+        // After a reset, a gauge without labels would be 0.
+        else this.remove();
       },
     });
   }

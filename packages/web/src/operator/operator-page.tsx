@@ -1,7 +1,7 @@
 import type { OracleClient } from '@sibyl/client';
 import { useEffect, useState } from 'react';
 import { type TextKey, t } from '../i18n/i18n.js';
-import { Head, SidebarContext } from '../page/head.js';
+import { IconButton } from '../ui/icon.js';
 import { OverviewView } from './overview.js';
 import { TurnsView } from './turns.js';
 import { AuditView, JobsView, PluginsView, UsersView } from './views.js';
@@ -28,7 +28,6 @@ export function OperatorPage({ client, name }: OperatorPageProps) {
   const [isDrawerOpen, setDrawerOpen] = useState(false);
   const close = () => setDrawerOpen(false);
   return (
-    <SidebarContext value={() => setDrawerOpen(true)}>
       <div className="frame">
         <div className="app">
           <nav className={isDrawerOpen ? 'side is-open' : 'side'} aria-label={t('operator.title')}>
@@ -57,7 +56,15 @@ export function OperatorPage({ client, name }: OperatorPageProps) {
             <div className="scrim" onClick={close} />
           )}
           <main className="main">
-            <Head title={t(SECTIONS[section])} />
+            <header className="head">
+              <IconButton
+                className="open-side"
+                icon="menu"
+                label={t('operator.sections')}
+                onClick={() => setDrawerOpen(true)}
+              />
+              <h1 className="head-title grow clip">{t(SECTIONS[section])}</h1>
+            </header>
             <div className="scroll">
               <div className="page page-wide">
                 <View section={section} runId={runId} client={client} />
@@ -66,7 +73,6 @@ export function OperatorPage({ client, name }: OperatorPageProps) {
           </main>
         </div>
       </div>
-    </SidebarContext>
   );
 }
 

@@ -17,6 +17,7 @@ import { IdempotencyStore } from '../idempotency-store.js';
 import { MessageStore } from '../message-store.js';
 import { hostSchema, migrate } from '../migrations/migrate.js';
 import { ModelUsageStore } from '../model-usage-store.js';
+import { TurnReports } from '../operators/turn-reports.js';
 import { BlobStore, SecretStore, SessionStateStore } from '../plugin-stores.js';
 import { RevocationStore, SingleUseStore } from '../revocation-store.js';
 import { RoomStateStore, RoomStore } from '../room-store.js';
@@ -188,3 +189,14 @@ it('queries about the attempts of a turn use an index', async () => {
 });
 
 const isSlow = (plan: string) => /\bSCAN (?!CONSTANT|\d+-ROW)|TEMP B-TREE/.test(plan);
+
+it('TurnReports.find and RevocationStore.listExpiring use an index', async () => {
+  const plans = await explainQueries(async (context) => {
+    await new TurnReports(context).find('run');
+    await new RevocationStore(context).listExpiring({ withinSeconds: 60, limit: 10 });
+  });
+  expect(plans).toEqual([
+    'SEARCH runs USING INDEX runs_by_id (id=?)',
+    'SEARCH revocations USING INDEX revocations_by_expiry (expires_at>? AND expires_at<?)',
+  ]);
+});

@@ -10,6 +10,7 @@ export const operator = {
   lastDay: 'آخر 24 ساعة',
   noneLastHour: 'لا شيء خلال الساعة الماضية',
 
+  sections: 'عرض الأقسام',
   overview: 'نظرة عامة',
   turns: 'الإجابات',
   users: 'المستخدمون',

@@ -11,6 +11,7 @@ export const operator = {
   lastDay: 'letzte 24 Stunden',
   noneLastHour: 'Keine in der letzten Stunde',
 
+  sections: 'Bereiche anzeigen',
   overview: 'Übersicht',
   turns: 'Antworten',
   users: 'Benutzer',

@@ -11,6 +11,7 @@ export const operator = {
   noneLastHour: 'None in the last hour',
 
   // Sections
+  sections: 'Show sections',
   overview: 'Overview',
   turns: 'Turns',
   users: 'Users',

@@ -11,6 +11,7 @@ export const operator = {
   lastDay: 'últimas 24 horas',
   noneLastHour: 'Ninguno en la última hora',
 
+  sections: 'Mostrar secciones',
   overview: 'Resumen',
   turns: 'Respuestas',
   users: 'Usuarios',

@@ -11,6 +11,7 @@ export const operator = {
   lastDay: 'dernières 24 heures',
   noneLastHour: 'Aucun au cours de la dernière heure',
 
+  sections: 'Afficher les sections',
   overview: 'Vue d’ensemble',
   turns: 'Réponses',
   users: 'Utilisateurs',

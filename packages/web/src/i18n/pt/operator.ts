@@ -11,6 +11,7 @@ export const operator = {
   lastDay: 'últimas 24 horas',
   noneLastHour: 'Nenhum na última hora',
 
+  sections: 'Mostrar seções',
   overview: 'Visão geral',
   turns: 'Respostas',
   users: 'Usuários',

@@ -11,6 +11,7 @@ export const operator = {
   lastDay: 'saa 24 zilizopita',
   noneLastHour: 'Hakuna katika saa iliyopita',
 
+  sections: 'Onyesha sehemu',
   overview: 'Muhtasari',
   turns: 'Majibu',
   users: 'Watumiaji',

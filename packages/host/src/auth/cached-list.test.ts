@@ -1,0 +1,129 @@
+import { pino } from 'pino';
+import { afterEach, expect, it, vi } from 'vitest';
+import { MemoryHostBus } from '../bus/host-bus.js';
+import type { ListedUser } from '../store/operators/operator-store.js';
+import { CachedList } from './cached-list.js';
+import { CallerAllowList } from './caller-allow-list.js';
+import { OutageRevocations } from './operators.js';
+
+const logger = pino({ level: 'silent' });
+afterEach(() => vi.useRealTimers());
+
+/** A list in a store that may be away. */
+function createStored() {
+  const dids = new Set<string>();
+  let isAway = false;
+  const answer = async <T>(value: () => T): Promise<T> => {
+    if (isAway) throw new Error('connect ECONNREFUSED');
+    return value();
+  };
+  return {
+    dids,
+    setAway: (away: boolean) => {
+      isAway = away;
+    },
+    answer,
+    list: () =>
+      answer(() => [...dids].map((did): ListedUser => ({ did, note: undefined, createdAt: 0 }))),
+    add: (did: string) => answer(() => dids.size !== dids.add(did).size),
+    remove: (did: string) => answer(() => dids.delete(did)),
+  };
+}
+
+function createAllowList(stored: ReturnType<typeof createStored>) {
+  const bus = new MemoryHostBus('host', logger);
+  const allowList = new CallerAllowList({
+    listed: undefined,
+    callers: {} as never,
+    blocked: stored,
+    bus,
+    logger,
+  });
+  return { allowList };
+}
+
+it('CallerAllowList keeps a blocked caller out while the store is away', async () => {
+  vi.useFakeTimers();
+  const stored = createStored();
+  const { allowList } = createAllowList(stored);
+  await allowList.setBlocked('did:mallory', true);
+  stored.setAway(true);
+  await vi.advanceTimersByTimeAsync(30_000);
+  expect(await allowList.findExclusion('did:mallory')).toBe('caller_blocked');
+  // Nothing shows that another one is blocked: the list was read a moment before.
+  stored.setAway(false);
+  await vi.advanceTimersByTimeAsync(2_000);
+  expect(await allowList.findExclusion('did:alice')).toBeUndefined();
+  stored.setAway(true);
+  await vi.advanceTimersByTimeAsync(4_000);
+  expect(await allowList.findExclusion('did:alice')).toBeUndefined();
+  await vi.advanceTimersByTimeAsync(120_000);
+  await expect(allowList.findExclusion('did:alice')).rejects.toThrow(
+    expect.objectContaining({ code: 'store_unavailable' }),
+  );
+  expect(await allowList.findExclusion('did:mallory')).toBe('caller_blocked');
+});
+
+it('CallerAllowList admits nobody before it could read who is blocked', async () => {
+  const stored = createStored();
+  stored.setAway(true);
+  const { allowList } = createAllowList(stored);
+  await expect(allowList.assertAllowed('did:alice')).rejects.toThrow(
+    expect.objectContaining({ code: 'store_unavailable' }),
+  );
+});
+
+it('CallerAllowList unblocks at once, also while the list is being read', async () => {
+  const stored = createStored();
+  const { allowList } = createAllowList(stored);
+  await allowList.setBlocked('did:bob', true);
+  const asked = allowList.findExclusion('did:bob');
+  await allowList.setBlocked('did:bob', false);
+  await asked;
+  expect(await allowList.findExclusion('did:bob')).toBeUndefined();
+});
+
+it('CachedList.start reads without requests, so that the list is recent when the store goes away', async () => {
+  vi.useFakeTimers();
+  const stored = createStored();
+  const list = new CachedList({
+    read: async () => (await stored.list()).map(({ did }) => did),
+    logger,
+  });
+  list.start();
+  stored.dids.add('did:operator');
+  await vi.advanceTimersByTimeAsync(6_000);
+  stored.setAway(true);
+  await vi.advanceTimersByTimeAsync(6_000);
+  expect(list.knows('did:operator')).toBe(true);
+  list.close();
+});
+
+it('OutageRevocations refuses revoked logins while the store is away, and everything if it knows too little', async () => {
+  vi.useFakeTimers();
+  const stored = createStored();
+  const revocations = new OutageRevocations({
+    stored: {
+      has: (cid) => stored.answer(() => stored.dids.has(cid)),
+      listExpiring: () => stored.answer(() => [...stored.dids]),
+    },
+    maxTtlSeconds: 900,
+    logger,
+  });
+  stored.setAway(true);
+  await expect(revocations.isRevoked('a')).rejects.toThrow('ECONNREFUSED');
+  stored.setAway(false);
+  stored.dids.add('a');
+  revocations.start();
+  await vi.advanceTimersByTimeAsync(6_000);
+  stored.setAway(true);
+  expect(await revocations.isRevoked('a')).toBe(true);
+  expect(await revocations.isRevoked('b')).toBe(false);
+  stored.setAway(false);
+  for (let i = 0; i < 10_001; i++) stored.dids.add(String(i));
+  await vi.advanceTimersByTimeAsync(6_000);
+  stored.setAway(true);
+  await vi.advanceTimersByTimeAsync(3_000);
+  await expect(revocations.isRevoked('b')).rejects.toThrow('ECONNREFUSED');
+  revocations.close();
+});
