@@ -92,6 +92,7 @@ it('GET /docs/openapi.json describes every route of the host in OpenAPI 3.1', ()
     'GET /operator/turns/{runId}',
     'GET /operator/users',
     'GET /operator/failures',
+    'GET /operator/speed',
     'GET /operator/plugins',
     'GET /operator/jobs',
     'GET /operator/audit',
