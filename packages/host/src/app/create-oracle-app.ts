@@ -412,7 +412,10 @@ function useMiddlewares(
   nest.use(anonymousLimit(rateLimits));
 }
 
-/** Clients of other protocols send their own headers, so surfaces accept those that the browser announces. */
+/**
+ * Clients of other protocols send their own headers, so surfaces accept those that the browser announces. Their pages can read
+ * why a request was refused, and when to try again.
+ */
 function chooseCorsOptions(
   options: ReturnType<typeof corsOptions>,
   surfaceRoutes: readonly string[],
@@ -420,7 +423,9 @@ function chooseCorsOptions(
   const surfaces = surfaceRoutes.map(
     (pattern) => new RegExp(`^${pattern.replaceAll(/:\w+/g, '[^/]+')}/?$`, 'i'),
   );
-  const { allowedHeaders: _, ...surfaceOptions } = options;
+  const { allowedHeaders: _, ...others } = options;
+  const exposedHeaders = [...options.exposedHeaders, 'Retry-After', 'WWW-Authenticate'];
+  const surfaceOptions = { ...others, exposedHeaders };
   return ({ path }, choose) => {
     const isSurface = surfaces.some((pattern) => pattern.test(path));
     choose(null as never, { ...(isSurface ? surfaceOptions : options), preflightContinue: true });

@@ -59,6 +59,7 @@ export async function sendRouteReply(
   Object.assign(response.req, { rawBody: undefined });
   const chunks = stream?.[Symbol.asyncIterator]();
   let next = await chunks?.next();
+  exposeHeaders(response, Object.keys(headers));
   response.writeHead(status, headers);
   const heartbeat = setInterval(() => beat(response), HEARTBEAT_MS);
   try {
@@ -73,6 +74,22 @@ export async function sendRouteReply(
     clearInterval(heartbeat);
   }
 }
+
+/** Lets pages of other origins read the headers of a plugin's route, except those of the transport. */
+function exposeHeaders(response: Response, names: readonly string[]): void {
+  const own = names.filter((name) => !TRANSPORT_HEADERS.has(name.toLowerCase()));
+  if (own.length === 0) return;
+  const exposed = response.getHeader('Access-Control-Expose-Headers');
+  response.setHeader('Access-Control-Expose-Headers', [exposed ?? [], own].flat().join(','));
+}
+
+const TRANSPORT_HEADERS: ReadonlySet<string> = new Set([
+  'cache-control',
+  'connection',
+  'content-length',
+  'content-type',
+  'x-accel-buffering',
+]);
 
 /** A client with unread data needs no heartbeat. */
 function beat(response: Response): void {
