@@ -3,52 +3,15 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { HttpAgent, type Message, type RunFinishedEvent } from '@ag-ui/client';
-import { defineTool } from '@sibyl/plugin-kit';
-import { beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { createKey } from '../../../packages/host/test/support/access-key.js';
-import { useControlledHost } from '../../../packages/host/test/support/controlled-host.js';
-import { testPlugin } from '../../../packages/host/test/support/plugin.js';
+import { bearer, useSurfaceHost } from '../../../packages/host/test/support/surface-host.js';
 import { TestUser } from '../../../packages/host/test/support/user.js';
 
-const tools = testPlugin('questions', {
-  getTools: () => [
-    defineTool({
-      name: 'add',
-      description: 'Adds.',
-      inputSchema: { type: 'object' },
-      run: ({ a, b }) => ({ sum: Number(a) + Number(b) }),
-    }),
-    defineTool({
-      name: 'ask_city',
-      description: 'Asks for a city.',
-      inputSchema: { type: 'object' },
-      run: async (_, { interrupt }) => ({
-        city: await interrupt({
-          kind: 'input_required',
-          schema: { type: 'object', properties: { city: { type: 'string' } } },
-          data: { question: 'Which city?' },
-        }),
-      }),
-    }),
-    defineTool({
-      name: 'pay',
-      description: 'Pays.',
-      inputSchema: { type: 'object' },
-      needsApproval: true,
-      run: () => 'paid',
-    }),
-  ],
-});
+const test = useSurfaceHost();
+const headers = (as = test.key) => bearer(as);
 
-const test = useControlledHost({ plugins: [tools] });
-let key = '';
-beforeAll(async () => {
-  key = (await createKey(test.alice)).key;
-});
-
-const headers = (as = key) => ({ authorization: `Bearer ${as}` });
-
-function createAgent(as = key) {
+function createAgent(as = test.key) {
   return new HttpAgent({ url: `${test.host.url}/v2/agent/run`, headers: headers(as) });
 }
 
@@ -316,7 +279,7 @@ it('the example of docs/surfaces/ag-ui.md prints the answer', async () => {
   const folder = join(import.meta.dirname, '..');
   const page = readFileSync(join(folder, '../../docs/surfaces/ag-ui.md'), 'utf8');
   const [, code = ''] = /```js\n([\s\S]*?)```/.exec(page) ?? [];
-  const env = { ...process.env, ORACLE_URL: test.host.url, ORACLE_KEY: key };
+  const env = { ...process.env, ORACLE_URL: test.host.url, ORACLE_KEY: test.key };
   const example = promisify(execFile)(process.execPath, ['--input-type=module', '-e', code], {
     cwd: folder,
     env,

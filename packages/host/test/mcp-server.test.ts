@@ -4,44 +4,18 @@ import {
   type RequestOptions,
   StreamableHTTPClientTransport,
 } from '@modelcontextprotocol/client';
-import { defineRoute, defineTool } from '@sibyl/plugin-kit';
-import { beforeAll, describe, expect, it, vi } from 'vitest';
+import { defineRoute } from '@sibyl/plugin-kit';
+import { MCP_SERVER } from '@sibyl/plugin-mcp-server';
+import { describe, expect, it, vi } from 'vitest';
 import { z } from 'zod';
 import { createKey } from './support/access-key.js';
-import { useControlledHost } from './support/controlled-host.js';
 import { testPlugin } from './support/plugin.js';
 import { openSession } from './support/stream.js';
+import { bearer, useSurfaceHost } from './support/surface-host.js';
 import { TestUser } from './support/user.js';
 
-const tools = testPlugin('questions', {
-  getTools: () => [
-    defineTool({
-      name: 'add',
-      description: 'Adds.',
-      inputSchema: { type: 'object' },
-      run: ({ a, b }) => ({ sum: Number(a) + Number(b) }),
-    }),
-    defineTool({
-      name: 'ask_city',
-      description: 'Asks for a city.',
-      inputSchema: { type: 'object' },
-      run: async (_, { interrupt }) => ({
-        city: await interrupt({
-          kind: 'input_required',
-          schema: { type: 'object', properties: { city: { type: 'string' } } },
-          data: { question: 'Which city?' },
-        }),
-      }),
-    }),
-    defineTool({
-      name: 'pay',
-      description: 'Pays.',
-      inputSchema: { type: 'object' },
-      needsApproval: true,
-      run: () => 'paid',
-    }),
-  ],
-  // What a page of the user does.
+/** What a page of the user does. */
+const page = testPlugin('page', {
   routes: ({ surface }) => [
     defineRoute({
       method: 'POST',
@@ -57,14 +31,29 @@ const tools = testPlugin('questions', {
   ],
 });
 
-const PAGE = 'https://oracle.example';
-const test = useControlledHost({ plugins: [tools], env: { PUBLIC_URL: PAGE } });
-let key = '';
-beforeAll(async () => {
-  key = (await createKey(test.alice)).key;
+/** Adds to the MCP server; one of its extensions fails. */
+const notes = testPlugin('notes', {
+  dependsOn: ['mcp-server'],
+  setup: ({ shared }) => {
+    const server = shared.require(MCP_SERVER);
+    server.extend(() => {
+      throw new Error('broken');
+    });
+    server.extend((mcp, { did }) => {
+      mcp.registerTool('count_notes', { description: 'Counts' }, () => ({
+        content: [{ type: 'text', text: `none of ${did}` }],
+      }));
+      mcp.registerResource('note', 'notes://first', { description: 'A note' }, ({ href: uri }) => ({
+        contents: [{ uri, text: 'Buy milk' }],
+      }));
+    });
+  },
 });
 
-const bearer = (as: string) => ({ authorization: `Bearer ${as}` });
+const PAGE = 'https://oracle.example';
+const STREAMS = 3;
+const env = { PUBLIC_URL: PAGE, STREAMS_PER_USER: String(STREAMS) };
+const test = useSurfaceHost({ plugins: [page, notes], env });
 
 const MODERN = '2026-07-28';
 const LEGACY = '2025-11-25';
@@ -94,12 +83,12 @@ const data = (result: CallToolResult): any => result.structuredContent;
 const text = ({ content }: CallToolResult) =>
   content.map((block) => ('text' in block ? block.text : '')).join('\n');
 
-const runStatus = async (sessionId: string) =>
-  (await test.alice.request('GET', `/sessions/${sessionId}/run`)).body.run?.status;
+const runStatus = async (sessionId: string, user = test.alice) =>
+  (await user.request('GET', `/sessions/${sessionId}/run`)).body.run?.status;
 
 describe.each([MODERN, LEGACY])('an MCP client of %s', (version) => {
   it('asks, receives progress, and continues the session', async () => {
-    const client = await connect(bearer(key), version);
+    const client = await connect(bearer(test.key), version);
     const progress: string[] = [];
     const first = ask(
       client,
@@ -129,7 +118,7 @@ describe.each([MODERN, LEGACY])('an MCP client of %s', (version) => {
   });
 
   it('aborts the turn when it cancels the call', async () => {
-    const client = await connect(bearer(key), version);
+    const client = await connect(bearer(test.key), version);
     const session_id = await openSession(test.alice);
     const cancelled = new AbortController();
     const { signal } = cancelled;
@@ -144,7 +133,7 @@ describe.each([MODERN, LEGACY])('an MCP client of %s', (version) => {
   });
 
   it('learns where the user answers, and reads the answer afterwards', async () => {
-    const client = await connect(bearer(key), version);
+    const client = await connect(bearer(test.key), version);
     const asked = ask(client, { message: 'Weather?' });
     (await test.model.next()).call({ name: 'ask_city', input: {} });
     const result = await asked;
@@ -167,13 +156,14 @@ describe.each([MODERN, LEGACY])('an MCP client of %s', (version) => {
   it('has tools that list and read sessions only with a UCAN', async () => {
     const names = async (client: Client) =>
       (await client.listTools()).tools.map(({ name }) => name);
-    const limited = await connect(bearer(key), version);
+    const limited = await connect(bearer(test.key), version);
     expect(await names(limited)).toEqual(['ask', 'read_answer']);
     for (const name of ['list_sessions', 'read_session'])
       await expect(call(limited, name, { session_id: 'x' })).rejects.toThrow(/not found/i);
     const user = new TestUser(test.host);
     const client = await connect(user.headers, version);
-    expect(await names(client)).toEqual(['ask', 'read_answer', 'list_sessions', 'read_session']);
+    const own = ['ask', 'read_answer', 'list_sessions', 'read_session'];
+    expect(await names(client)).toEqual([...own, 'count_notes']);
     const asked = ask(client, { message: 'Hello' });
     (await test.model.next()).answer('Hi.');
     const { session_id } = data(await asked);
@@ -199,14 +189,14 @@ describe.each([MODERN, LEGACY])('an MCP client of %s', (version) => {
 });
 
 it('a lost connection cancels the turn of a client of 2026-07-28, and not that of an older one', async () => {
-  const modern = await connect(bearer(key));
+  const modern = await connect(bearer(test.key));
   const first = ask(modern, { message: 'One' }).catch(() => 'gone');
   const cancelled = await test.model.next();
   cancelled.say('Begun');
   await modern.close();
   expect(await first).toBe('gone');
   await cancelled.left;
-  const legacy = await connect(bearer(key), LEGACY);
+  const legacy = await connect(bearer(test.key), LEGACY);
   const session_id = await openSession(test.alice);
   const second = ask(legacy, { message: 'Two', session_id }).catch(() => 'gone');
   const step = await test.model.next();
@@ -214,13 +204,13 @@ it('a lost connection cancels the turn of a client of 2026-07-28, and not that o
   await legacy.close();
   expect(await second).toBe('gone');
   step.answer('here.');
-  const next = await connect(bearer(key), LEGACY);
+  const next = await connect(bearer(test.key), LEGACY);
   expect(data(await call(next, 'read_answer', { session_id })).answer).toBe('Still here.');
   await next.close();
 });
 
 it('one client cannot cancel a call of another, though their requests have the same number', async () => {
-  const [one, two] = [await connect(bearer(key), LEGACY), await connect(bearer(key), LEGACY)];
+  const [one, two] = [await connect(bearer(test.key), LEGACY), await connect(bearer(test.key), LEGACY)];
   const first = ask(one, { message: 'One' });
   const kept = await test.model.next();
   const cancel = new AbortController();
@@ -232,6 +222,47 @@ it('one client cannot cancel a call of another, though their requests have the s
   kept.answer('Kept.');
   expect(data(await first).answer).toBe('Kept.');
   for (const each of [one, two]) await each.close();
+});
+
+it('other plugins add tools and resources with MCP_SERVER; an access key does not reach them', async () => {
+  const user = new TestUser(test.host);
+  const client = await connect(user.headers);
+  expect(text(await call(client, 'count_notes', {}))).toBe(`none of ${user.did}`);
+  const { contents } = await client.readResource({ uri: 'notes://first' });
+  expect(contents).toMatchObject([{ text: 'Buy milk' }]);
+  await client.close();
+  const limited = await connect(bearer(test.key));
+  await expect(call(limited, 'count_notes', {})).rejects.toThrow(/not found/i);
+  await expect(limited.readResource({ uri: 'notes://first' })).rejects.toThrow();
+  await limited.close();
+});
+
+it('calls of clients that are gone are limited by STREAMS_PER_USER, and others are refused', async () => {
+  const user = new TestUser(test.host);
+  const steps = [];
+  for (let i = 0; i < STREAMS; i++) {
+    const client = await connect(user.headers, LEGACY);
+    const asked = ask(client, { message: `${i}` }).catch(() => 'gone');
+    steps.push(await test.model.next());
+    await client.close();
+    expect(await asked).toBe('gone');
+  }
+  const client = await connect(user.headers, LEGACY);
+  const session_id = await openSession(user);
+  const refused = await ask(client, { message: 'One more', session_id });
+  expect([refused.isError, text(refused)]).toEqual([
+    true,
+    expect.stringContaining('too_many_streams'),
+  ]);
+  // Nothing of the refused call goes on.
+  await vi.waitFor(async () => expect(await runStatus(session_id, user)).toBe('aborted'), 20_000);
+  test.model.discard();
+  for (const step of steps) step.answer('Done.');
+  await vi.waitFor(async () => {
+    const again = await call(client, 'read_answer', { session_id });
+    expect(data(again)).toMatchObject({ status: 'aborted' });
+  }, 20_000);
+  await client.close();
 });
 
 it('an approval is not given here: the result has the link to the page', async () => {
@@ -246,7 +277,7 @@ it('an approval is not given here: the result has the link to the page', async (
 
 describe('errors', () => {
   it('are results of the tool: unknown sessions and models, failures, sessions of others, a busy session', async () => {
-    const client = await connect(bearer(key));
+    const client = await connect(bearer(test.key));
     const foreign = await openSession(new TestUser(test.host));
     for (const session_id of ['x', foreign]) {
       const result = await ask(client, { message: 'Hi', session_id });
@@ -309,12 +340,12 @@ describe('errors', () => {
   });
 
   it('an unknown method and another body are JSON-RPC errors; GET is 405', async () => {
-    const unknown = await post({ jsonrpc: '2.0', id: 7, method: 'nope' }, bearer(key));
+    const unknown = await post({ jsonrpc: '2.0', id: 7, method: 'nope' }, bearer(test.key));
     expect(await unknown.text()).toContain('-32601');
-    const invalid = await post({ hello: 1 }, bearer(key));
+    const invalid = await post({ hello: 1 }, bearer(test.key));
     expect(invalid.status).toBe(400);
     expect(await invalid.json()).toMatchObject({ jsonrpc: '2.0', error: { code: -32600 } });
-    const get = await fetch(`${test.host.url}/mcp`, { headers: bearer(key) });
+    const get = await fetch(`${test.host.url}/mcp`, { headers: bearer(test.key) });
     expect([get.status, get.headers.get('allow')]).toEqual([405, expect.stringContaining('POST')]);
   });
 });

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { McpHttpHandler, McpRequestContext } from '@modelcontextprotocol/server';
+import type { McpHttpHandler, McpRequestContext, McpServer } from '@modelcontextprotocol/server';
 import {
   type Caller,
   type CallerTurns,
@@ -25,8 +25,15 @@ interface McpRequest {
   readonly signal: AbortSignal;
 }
 
+/**
+ * Adds tools, resources or prompts of another plugin. Each request has its own server, so it is called for each; never with an
+ * access key, which permits no more than chatting.
+ */
+export type McpExtension = (server: McpServer, caller: Caller) => void | Promise<void>;
+
 /** What the tools of one request need to know about its client. */
 interface McpClient {
+  readonly caller: Caller;
   readonly turns: CallerTurns;
   /** Identifies the client in requests of 2025-11-25; the host keeps nothing for it. */
   readonly sessionKey: string | undefined;
@@ -40,15 +47,20 @@ export class McpEndpoint {
   private handler: Promise<McpHttpHandler> | undefined;
   /** Calls of clients of 2025-11-25 that run on this host. */
   private readonly running = new Map<string, AbortController>();
+  private readonly extensions: McpExtension[] = [];
 
   constructor(private readonly deps: McpEndpointDeps) {}
+
+  extend(extension: McpExtension): void {
+    this.extensions.push(extension);
+  }
 
   async handle({ caller, body, headers, signal }: McpRequest): Promise<RouteReply> {
     const session = SessionId.safeParse(headers['mcp-session-id']).data;
     const sessionKey = session && `${caller.did} ${session}`;
     const { data: cancelled } = Cancelled.safeParse(body);
     if (cancelled) this.running.get(toKey(sessionKey, cancelled.params.requestId))?.abort();
-    const client: McpClient = { turns: this.deps.surface.for(caller), sessionKey };
+    const client: McpClient = { caller, turns: this.deps.surface.for(caller), sessionKey };
     this.handler ??= this.createHandler();
     const { fetch } = await this.handler;
     const response = await fetch(
@@ -78,8 +90,8 @@ export class McpEndpoint {
   private async createHandler(): Promise<McpHttpHandler> {
     const { createMcpHandler, McpServer } = await import('@modelcontextprotocol/server');
     const { publicUrl, oracle, logger } = this.deps;
-    const createServer = ({ authInfo, era }: McpRequestContext) => {
-      const { turns, sessionKey } = readClient(authInfo);
+    const createServer = async ({ authInfo, era }: McpRequestContext) => {
+      const { caller, turns, sessionKey } = readClient(authInfo);
       const server = new McpServer(
         { name: oracle.name, version: '0.1.0', websiteUrl: publicUrl },
         { capabilities: { tools: { listChanged: false } } },
@@ -91,6 +103,7 @@ export class McpEndpoint {
         track: ({ id, signal }, task) =>
           era === 'modern' ? task(signal) : this.track(toKey(sessionKey, id), task),
       });
+      if (turns.sessions) await this.applyExtensions(server, caller);
       return server;
     };
     return createMcpHandler(createServer, {
@@ -100,6 +113,16 @@ export class McpEndpoint {
       maxSubscriptions: 0,
       onerror: (err) => logger.info({ err }, 'an MCP request was refused'),
     });
+  }
+
+  /** One that fails costs the client what it would have added, and nothing else. */
+  private async applyExtensions(server: McpServer, caller: Caller): Promise<void> {
+    for (const extend of this.extensions)
+      try {
+        await extend(server, caller);
+      } catch (err) {
+        this.deps.logger.error({ err }, 'an extension of the MCP server failed');
+      }
   }
 
   private async track<T>(key: string, task: (signal: AbortSignal) => Promise<T>): Promise<T> {
@@ -146,16 +169,11 @@ function selectHeaders(headers: McpRequest['headers']): Record<string, string> {
   return selected;
 }
 
-const SESSION_HEADER = 'Mcp-Session-Id';
-
 function toReply({ status, headers, body }: Response, isStart: boolean): RouteReply {
-  const session = {
-    [SESSION_HEADER]: randomUUID(),
-    'Access-Control-Expose-Headers': SESSION_HEADER,
-  };
+  const session = isStart && { 'Mcp-Session-Id': randomUUID() };
   return new RouteReply({
     status,
-    headers: { ...Object.fromEntries(headers), ...(isStart && session) },
+    headers: { ...Object.fromEntries(headers), ...session },
     ...(body && { stream: body.pipeThrough(new TextDecoderStream()) }),
   });
 }

@@ -1,6 +1,11 @@
-import { definePlugin, defineRoute, type RouteError } from '@sibyl/plugin-kit';
+import { definePlugin, defineRoute, type RouteError, sharedKey } from '@sibyl/plugin-kit';
 import { z } from 'zod';
-import { McpEndpoint } from './endpoint.js';
+import { McpEndpoint, type McpExtension } from './endpoint.js';
+
+export type { McpExtension };
+
+/** For plugins with `dependsOn: ['mcp-server']`: adds tools, resources and prompts to the MCP server. */
+export const MCP_SERVER = sharedKey<Pick<McpEndpoint, 'extend'>>('mcpServer');
 
 /** Lets MCP clients, such as editors and other agents, ask the oracle. */
 export const mcpServer = definePlugin({
@@ -16,6 +21,8 @@ export const mcpServer = definePlugin({
   setup: ({ surface, publicUrl, oracle, logger }) =>
     new McpEndpoint({ surface, publicUrl, oracle, logger }),
   close: (endpoint) => endpoint.close(),
+  getSharedState: ({ services: endpoint }) =>
+    MCP_SERVER.share({ extend: (extension) => endpoint.extend(extension) }),
   routes: ({ services: endpoint }) => [
     defineRoute({
       method: 'POST',

@@ -189,6 +189,10 @@ async function ask(
     if (signal.aborted) cancel();
     try {
       return await follow(deps, run, { request, signal });
+    } catch (error) {
+      // Its client learns that the call was refused, so nothing of it may go on.
+      if (error instanceof OracleError && error.code === 'too_many_streams') cancel();
+      throw error;
     } finally {
       // The end of the exchange also fires it, and a turn that waits for its user must continue.
       signal.removeEventListener('abort', cancel);
