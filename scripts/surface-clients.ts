@@ -2,7 +2,7 @@
 // Exit codes: 0 passed, 1 failed, 77 skipped with the reason on the last line.
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { json } from 'node:stream/consumers';
 import { buildIfChanged, MAIN } from './build.ts';
 import {
+  createUser,
   getVenv,
   installPython,
   type PythonPackage,
@@ -31,12 +32,14 @@ const CLIENTS: readonly Clients[] = [
     python: { name: 'openai', version: '3.49.0' },
   },
   { folder: 'ai-sdk', page: 'docs/surfaces/ai-sdk.md' },
+  { folder: 'mcp', page: 'docs/surfaces/mcp.md' },
+  { folder: 'ag-ui', page: 'docs/surfaces/ag-ui.md' },
 ];
 
-process.exitCode = await main();
-
 async function main(): Promise<number> {
-  for (const clients of CLIENTS) {
+  const named = process.argv.slice(2);
+  const wanted = CLIENTS.filter(({ folder }) => named.length === 0 || named.includes(folder));
+  for (const clients of wanted) {
     const reason = installNode(clients) ?? (clients.python && installPython(clients.python));
     if (!reason) continue;
     console.log(`clients of ${clients.folder} skipped: ${reason}`);
@@ -44,44 +47,74 @@ async function main(): Promise<number> {
   }
   const failure = await buildIfChanged();
   if (failure) return failure;
-  const folder = mkdtempSync(join(tmpdir(), 'sibyl-surfaces-'));
-  const model = createServer(answerAsModel).listen(0, '127.0.0.1');
-  await once(model, 'listening');
-  const host = await startService([MAIN], {
-    PORT: '0',
-    DATA_DIR: folder,
-    MODEL: 'openai-compatible/echo',
-    MODEL_BASE_URL: `http://127.0.0.1:${(model.address() as AddressInfo).port}/v1`,
-    APPROVALS: 'set_user_preferences',
-  });
+  const started: (() => unknown)[] = [];
   try {
-    const key = createKey(host.url, folder);
-    const own = { ORACLE_URL: host.url, ORACLE_ACCESS_KEY: key };
-    const env = { ...own, OPENAI_BASE_URL: `${host.url}/v1`, OPENAI_API_KEY: key };
-    for (const [command, ...args] of CLIENTS.flatMap(writePrograms))
+    const env = await startHosts(started);
+    for (const [command, ...args] of wanted.flatMap(writePrograms))
       await run(command ?? '', args, env);
     return 0;
   } catch (error) {
     console.log(error);
     return 1;
   } finally {
-    await host.stop();
+    for (const stop of started.reverse()) await stop();
+  }
+}
+
+/** Starts a host, and one whose MCP server has what the conformance suite asks for; returns how programs reach them. */
+async function startHosts(started: (() => unknown)[]): Promise<Record<string, string>> {
+  const model = createServer(answerAsModel).listen(0, '127.0.0.1');
+  started.push(() => {
     model.closeAllConnections();
     model.close();
-    rmSync(folder, { recursive: true, force: true });
-  }
+  });
+  await once(model, 'listening');
+  const start = async (program: string) => {
+    const folder = mkdtempSync(join(tmpdir(), 'sibyl-surfaces-'));
+    started.push(() => rmSync(folder, { recursive: true, force: true }));
+    const { url, stop } = await startService([program], {
+      PORT: '0',
+      DATA_DIR: folder,
+      MODEL: 'openai-compatible/echo',
+      MODEL_BASE_URL: `http://127.0.0.1:${(model.address() as AddressInfo).port}/v1`,
+      APPROVALS: 'set_user_preferences',
+    });
+    started.push(stop);
+    return { url, folder };
+  };
+  const host = await start(MAIN);
+  const conformance = await start('scripts/conformance/mcp-host.ts');
+  const key = createKey(host.url, host.folder);
+  const { headers } = await createUser(conformance.url);
+  return {
+    ORACLE_URL: host.url,
+    ORACLE_KEY: key,
+    OPENAI_BASE_URL: `${host.url}/v1`,
+    OPENAI_API_KEY: key,
+    CONFORMANCE_URL: conformance.url,
+    CONFORMANCE_AUTHORIZATION: headers.authorization,
+  };
 }
 
 function getFolder({ folder }: Clients): string {
   return `node_modules/.cache/sibyl/clients-${folder}`;
 }
 
-/** Installs the pinned clients for Node outside of the workspaces; returns the reason if that fails. */
+/** Installs the pinned clients for Node outside of the workspaces if they changed; returns the reason if that fails. */
 function installNode(clients: Clients): string | undefined {
-  cpSync(`third-party/${clients.folder}`, getFolder(clients), { recursive: true });
-  const options = { cwd: getFolder(clients), encoding: 'utf8' } as const;
-  const { status, stderr } = spawnSync('npm', ['ci', '--ignore-scripts'], options);
-  return status === 0 ? undefined : `npm ci failed: ${stderr.trim().split('\n').at(-1)}`;
+  const cwd = getFolder(clients);
+  cpSync(`third-party/${clients.folder}`, cwd, { recursive: true });
+  const lock = readFileSync(join(cwd, 'package-lock.json'), 'utf8');
+  const installed = join(cwd, 'node_modules/.installed-lock');
+  if (existsSync(installed) && readFileSync(installed, 'utf8') === lock) return undefined;
+  const { status, stderr } = spawnSync('npm', ['ci', '--ignore-scripts'], {
+    cwd,
+    encoding: 'utf8',
+  });
+  const error = stderr.split('\n').find((line) => /^npm error (?!code )./.test(line));
+  if (status !== 0) return `npm ci failed: ${error ?? stderr.trim()}`;
+  writeFileSync(installed, lock);
+  return undefined;
 }
 
 function createKey(url: string, folder: string): string {
@@ -166,3 +199,5 @@ function parse(text: string): string {
     return text;
   }
 }
+
+process.exitCode = await main();

@@ -4,7 +4,7 @@ import * as version7 from 'ai';
 import * as version6 from 'ai6';
 
 const api = `${process.env.ORACLE_URL}/ui/chat`;
-const headers = { Authorization: `Bearer ${process.env.ORACLE_ACCESS_KEY}` };
+const headers = { Authorization: `Bearer ${process.env.ORACLE_KEY}` };
 const tools = {
   get_weather: { description: 'The weather in a city', parameters: { type: 'object' } },
 };
