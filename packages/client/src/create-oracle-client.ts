@@ -143,7 +143,15 @@ const createMessages = (http: HttpClient, turns: Turns): Messages => ({
   page: (sessionId, { signal, ...query } = {}) =>
     http.requestJson({ path: `${toSessionPath(sessionId)}/messages`, query, signal }),
   send: (sessionId, message, options = {}) => turns.send(sessionId, message, options),
+  setFeedback: (sessionId, messageId, body) =>
+    http.requestJson({ method: 'PUT', path: toFeedbackPath(sessionId, messageId), body }),
+  withdrawFeedback: async (sessionId, messageId) => {
+    await http.requestJson({ method: 'DELETE', path: toFeedbackPath(sessionId, messageId) });
+  },
 });
+
+const toFeedbackPath = (sessionId: string, messageId: string) =>
+  `/messages/${encodeURIComponent(sessionId)}/${encodeURIComponent(messageId)}/feedback`;
 
 const createRuns = (http: HttpClient, turns: Turns): Runs => ({
   withdraw: async (runId) => {

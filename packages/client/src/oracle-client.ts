@@ -12,6 +12,7 @@ import type {
   Erased,
   Fact,
   FactPage,
+  Feedback,
   FileInfo,
   FilePage,
   ImportJob,
@@ -183,6 +184,9 @@ export interface Messages {
   page(sessionId: string, page?: RequestOptions & Partial<PageMessages>): Promise<MessagePage>;
   /** Sends a message and waits for the whole answer. */
   send(sessionId: string, message: MessageToSend, options?: RequestOptions): Promise<Reply>;
+  /** Rates an answer, by its stored id; replaces earlier feedback. */
+  setFeedback(sessionId: string, messageId: string, feedback: Feedback): Promise<Feedback>;
+  withdrawFeedback(sessionId: string, messageId: string): Promise<void>;
 }
 
 export interface Runs {

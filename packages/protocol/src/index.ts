@@ -110,6 +110,8 @@ export {
   AgAction,
   Attachment,
   BrowserTool,
+  Feedback,
+  FeedbackDeleted,
   Message,
   MessageComponent,
   MessageList,

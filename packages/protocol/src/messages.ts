@@ -211,6 +211,19 @@ export const MessagePart = z
   .meta({ id: 'MessagePart' });
 export type MessagePart = z.infer<typeof MessagePart>;
 
+/** What a user thinks of an answer. */
+export const Feedback = z
+  .strictObject({
+    rating: z.enum(['up', 'down']),
+    comment: z.string().trim().min(1).max(2000).optional(),
+  })
+  .meta({ id: 'Feedback' });
+export type Feedback = z.infer<typeof Feedback>;
+
+/** Reply of `DELETE /messages/:sessionId/:messageId/feedback`. */
+export const FeedbackDeleted = z.object({ ok: z.literal(true) }).meta({ id: 'FeedbackDeleted' });
+export type FeedbackDeleted = z.infer<typeof FeedbackDeleted>;
+
 /** A message as history shows it. */
 export const Message = z
   .object({
@@ -245,6 +258,9 @@ export const Message = z
       .describe(
         'The ids of all messages that continue from the same one, this one included, oldest first; absent if there are no others',
       ),
+    model: z.string().optional().describe('The model that wrote the answer, if it is known'),
+    usage: TurnUsage.optional().describe('What the turn of the answer used'),
+    feedback: Feedback.optional().describe('What the user thinks of the answer'),
   })
   .meta({ id: 'Message' });
 export type Message = z.infer<typeof Message>;

@@ -18,6 +18,12 @@ export const Session = z
       .describe(
         'The last message of the active path; a running turn has the id of its answer from its beginning',
       ),
+    turnStatus: z
+      .enum(['running', 'paused'])
+      .optional()
+      .describe(
+        'Only in lists: whether a turn is running or queued, or waits for an answer of the user',
+      ),
   })
   .meta({ id: 'Session' });
 export type Session = z.infer<typeof Session>;

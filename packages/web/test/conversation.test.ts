@@ -92,7 +92,7 @@ describe('an approval', () => {
     const turn = await oracle.model.next();
     turn.say('I will remember it.');
     turn.call({ name: 'remember', input: { fact: 'Likes tea' } });
-    const card = page.getByRole('article', { name: 'Allow “remember”?' });
+    const card = page.getByRole('article', { name: 'Remember' });
     await card.waitFor();
     await expectText(page, 'Paused until you decide. You can close this page.');
     await page.reload();
@@ -117,8 +117,7 @@ describe('an approval', () => {
     const { page } = await arrive();
     await write(page, 'Remember my password');
     (await oracle.model.next()).call({ name: 'remember', input: { fact: 'secret' } });
-    await page.getByRole('button', { name: 'Deny…' }).click();
-    await page.getByLabel('Reason (optional)').fill('It is private');
+    await page.getByLabel('Reason, if you deny it').fill('It is private');
     await page.getByRole('button', { name: 'Deny', exact: true }).click();
     const after = await oracle.model.next();
     expect(after.results[0]).toContain('It is private');

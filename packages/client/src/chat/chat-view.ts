@@ -22,7 +22,8 @@ export class ChatView {
   private messages: readonly ChatMessage[] = [];
 
   build({ history, live, loading, error, connection }: ChatViewInput): ChatState {
-    const cached = mergeTurns(history.messages, live).map((turn) => this.toCached(turn));
+    const shown = history.hasNewer ? findLoaded(history, live) : live;
+    const cached = mergeTurns(history.messages, shown).map((turn) => this.toCached(turn));
     this.cache = new Map(cached.map((each) => [getKey(each.turn), each]));
     this.messages = reuseIfEqual(
       this.messages,
@@ -34,6 +35,7 @@ export class ChatView {
       ...(error && { error }),
       waiting: cached.filter(({ turn }) => turn.isWaiting).length,
       hasOlder: history.hasOlder,
+      hasNewer: history.hasNewer,
       connection,
     };
   }
@@ -43,6 +45,12 @@ export class ChatView {
     if (known && isSame(known.turn, turn)) return { ...known, turn };
     return { turn, messages: toMessages(turn) };
   }
+}
+
+/** Far above the end, only the turns whose messages are loaded are shown. */
+function findLoaded({ messages }: History, live: readonly LiveTurn[]): readonly LiveTurn[] {
+  const loaded = new Set(messages.map(({ requestId }) => requestId));
+  return live.filter(({ requestId }) => loaded.has(requestId));
 }
 
 const getKey = ({ human, ai, requestId }: ConversationTurn): string =>
@@ -198,11 +206,18 @@ function toAnswerParts(
   });
 }
 
-/** Where a stored message is among the paths of its session. */
+/** What only a stored message has: its place among the paths of its session, and its details. */
 function toPlace(message: Message | undefined): Partial<ChatMessage> {
   if (!message) return {};
-  const { id: messageId, parentId, siblings } = message;
-  return { messageId, ...(parentId && { parentId }), ...(siblings && { siblings }) };
+  const { id: messageId, parentId, siblings, model, usage, feedback } = message;
+  return {
+    messageId,
+    ...(parentId && { parentId }),
+    ...(siblings && { siblings }),
+    ...(model !== undefined && { model }),
+    ...(usage && { usage }),
+    ...(feedback && { feedback }),
+  };
 }
 
 /** The reason in the form in which the stream reported it. */

@@ -1,9 +1,13 @@
 import type {
   Attachment,
   ErrorFrame,
+  Feedback,
   Message,
+  MessagePage,
+  PageMessages,
   RenderComponentEvent,
   SendMessage,
+  TurnUsage,
   WarningFrame,
 } from '@sibyl/protocol';
 import type { OracleClientError } from '../errors.js';
@@ -36,6 +40,11 @@ export interface ChatMessage {
   readonly parentId?: string;
   /** All messages that continue from the same one, this one included, if there are others. */
   readonly siblings?: readonly string[];
+  /** Of a stored answer, where known. */
+  readonly model?: string;
+  readonly usage?: TurnUsage;
+  /** What the user thinks of a stored answer. */
+  readonly feedback?: Feedback;
   /**
    * Of a question: `sending`, `failed` if the server never received it, `waiting` while queued, or
    * `stored`. Of an answer: `running`, `stored`, `incomplete` if the turn was interrupted, or `failed`.
@@ -52,6 +61,8 @@ export interface ChatState {
   /** The number of queued messages. */
   readonly waiting: number;
   readonly hasOlder: boolean;
+  /** Whether messages after the loaded ones are not loaded: the reader is far above the end. */
+  readonly hasNewer: boolean;
   /** The state of the session's socket. */
   readonly connection: ConnectionState;
 }
@@ -77,21 +88,29 @@ export interface Chat {
   /** Cancels the active turn; returns whether there was one. */
   abort(): Promise<boolean>;
   loadOlder(): Promise<void>;
+  loadNewer(): Promise<void>;
+  /** Goes back to the end, if newer messages are not loaded. */
+  showNewest(): Promise<void>;
+  /** Loads the messages around one, also on another path; returns whether there is such a message. */
+  reveal(messageId: string): Promise<boolean>;
   /** Reads the history again and follows the active turn. */
   refresh(): Promise<void>;
   close(): void;
 }
 
 const PAGE_TURNS = 20;
-const MAX_TURNS = 100;
+/** The server's limit. */
+const MAX_PAGE_TURNS = 100;
+/** Loaded turns: a page that shows all of a long session would become slow. */
+const MAX_TURNS = 120;
 
-/** The loaded part of a session's stored messages, up to the newest. */
+/** The loaded part of a session's stored messages: up to the newest, unless the reader is far above the end. */
 export class History {
   private readonly client: OracleClient;
   private readonly sessionId: string;
   private stored: readonly Message[] = [];
-  private before: string | null = null;
   private hasMore = false;
+  private isDetached = false;
 
   constructor(client: OracleClient, sessionId: string) {
     this.client = client;
@@ -106,45 +125,131 @@ export class History {
     return this.hasMore;
   }
 
+  get hasNewer(): boolean {
+    return this.isDetached;
+  }
+
   find(messageId: string): Message | undefined {
     return this.stored.find(({ id }) => id === messageId);
   }
 
-  /** Hides what a message leaves behind when it continues from an earlier one. */
-  hideAfter({ parentId, regenerate }: Pick<SendMessage, 'parentId' | 'regenerate'>): void {
-    if (regenerate === undefined && parentId === undefined) return;
+  /** Hides what a new message leaves behind: what followed the one it continues from, or a part far above the end. */
+  makeRoom({ parentId, regenerate }: Pick<SendMessage, 'parentId' | 'regenerate'>): void {
+    if (regenerate === undefined && parentId === undefined) {
+      if (this.isDetached) this.replace([], { hasOlder: false, hasNewer: false });
+      return;
+    }
     const target = regenerate === undefined ? undefined : this.find(regenerate);
     const last = target?.type === 'ai' ? target.parentId : (target?.id ?? parentId);
     const end = this.stored.findIndex(({ id }) => id === last);
-    if (end >= 0 || last === null) this.stored = this.stored.slice(0, end + 1);
+    if (end < 0 && last !== null) return;
+    this.stored = this.stored.slice(0, end + 1);
+    this.isDetached = false;
   }
 
   /** Reads new messages, and the loaded ones again, as far as one page goes. */
-  async loadNewest(signal: AbortSignal): Promise<void> {
-    const loaded = this.stored.filter(({ type }) => type === 'human').length;
-    const limit = Math.min(Math.max(loaded, PAGE_TURNS), MAX_TURNS);
-    const page = await this.client.messages.page(this.sessionId, { limit, signal });
+  async refresh(signal: AbortSignal): Promise<void> {
+    const limit = Math.min(Math.max(countTurns(this.stored), PAGE_TURNS), MAX_PAGE_TURNS);
+    if (this.isDetached && (await this.refreshDetached({ limit, signal }))) return;
+    const page = await this.page({ limit, signal });
     const overlap = this.stored.findIndex(({ id }) => id === page.messages[0]?.id);
     const newest = reuseUnchanged(this.stored, page.messages);
-    if (overlap > 0) {
-      this.stored = [...this.stored.slice(0, overlap), ...newest];
-      return;
-    }
-    this.stored = newest;
-    this.before = page.prevCursor;
-    this.hasMore = page.hasOlder;
+    if (overlap > 0) this.stored = [...this.stored.slice(0, overlap), ...newest];
+    else this.replace(newest, page);
+  }
+
+  async showNewest(signal: AbortSignal): Promise<void> {
+    const page = await this.page({ limit: PAGE_TURNS, signal });
+    this.replace(page.messages, page);
+  }
+
+  /** Loads the messages before and after one of the active path; false if it is on another path. */
+  async loadAround(messageId: string, signal: AbortSignal): Promise<boolean> {
+    const limit = PAGE_TURNS;
+    const older = await this.findPage({ before: messageId, limit, signal });
+    const newer = await this.findPage({ after: messageId, limit, signal });
+    if (!older || !newer) return false;
+    const { hasOlder } = older;
+    const { hasNewer } = newer;
+    this.replace(joinPages(older.messages, newer.messages), { hasOlder, hasNewer });
+    return true;
   }
 
   async loadOlder(signal: AbortSignal): Promise<void> {
-    const before = this.before;
-    if (!this.hasMore || before === null) return;
-    const page = await this.client.messages.page(this.sessionId, { before, signal });
-    // Another call has loaded this page in the meantime.
-    if (this.before !== before) return;
-    this.stored = [...page.messages, ...this.stored];
-    this.before = page.prevCursor;
-    this.hasMore = page.hasOlder;
+    const before = this.stored[0]?.id;
+    if (!this.hasMore || before === undefined) return;
+    const page = await this.page({ before, signal });
+    // Another call has changed the messages in the meantime.
+    if (this.stored[0]?.id !== before) return;
+    const joined = joinPages(page.messages, this.stored);
+    const end = findTurn(joined, MAX_TURNS);
+    const hasNewer = this.isDetached || end < joined.length;
+    this.replace(joined.slice(0, end), { hasOlder: page.hasOlder, hasNewer });
   }
+
+  async loadNewer(signal: AbortSignal): Promise<void> {
+    const after = this.stored.at(-1)?.id;
+    if (!this.isDetached || after === undefined) return;
+    const page = await this.page({ after, signal });
+    if (this.stored.at(-1)?.id !== after) return;
+    const joined = joinPages(this.stored, page.messages);
+    const start = findTurn(joined, countTurns(joined) - MAX_TURNS);
+    const hasOlder = this.hasMore || start > 0;
+    this.replace(joined.slice(start), { hasOlder, hasNewer: page.hasNewer });
+  }
+
+  /** Reads the loaded messages again; false if they are not on the active path any more. */
+  private async refreshDetached(request: PageRequest): Promise<boolean> {
+    const page = await this.findPage({ ...request, after: this.stored[0]?.id ?? '' });
+    if (!page) return false;
+    const changed = new Map(
+      reuseUnchanged(this.stored, page.messages).map((each) => [each.id, each]),
+    );
+    this.stored = this.stored.map((message) => changed.get(message.id) ?? message);
+    return true;
+  }
+
+  private page(request: PageRequest): Promise<MessagePage> {
+    return this.client.messages.page(this.sessionId, request);
+  }
+
+  /** Undefined if the cursor is not on the active path. */
+  private async findPage(request: PageRequest): Promise<MessagePage | undefined> {
+    try {
+      return await this.page(request);
+    } catch (error) {
+      if ((error as Partial<OracleClientError>).code === 'validation_failed') return undefined;
+      throw error;
+    }
+  }
+
+  private replace(
+    messages: readonly Message[],
+    { hasOlder, hasNewer }: Pick<MessagePage, 'hasOlder' | 'hasNewer'>,
+  ): void {
+    this.stored = messages;
+    this.hasMore = hasOlder;
+    this.isDetached = hasNewer;
+  }
+}
+
+type PageRequest = Partial<PageMessages> & { readonly signal: AbortSignal };
+
+const countTurns = (messages: readonly Message[]): number =>
+  messages.filter(({ type }) => type === 'human').length;
+
+/** Where the turn with this index begins; the end if there are fewer. */
+function findTurn(messages: readonly Message[], index: number): number {
+  if (index <= 0) return 0;
+  let turns = 0;
+  const found = messages.findIndex(({ type }) => type === 'human' && turns++ === index);
+  return found < 0 ? messages.length : found;
+}
+
+/** Pages contain whole turns, so that two of them may overlap. */
+function joinPages(earlier: readonly Message[], later: readonly Message[]): readonly Message[] {
+  const known = new Set(earlier.map(({ id }) => id));
+  return [...earlier, ...later.filter(({ id }) => !known.has(id))];
 }
 
 /** Keeps the objects of messages that have not changed. */

@@ -62,7 +62,7 @@ class OpenChat implements Chat {
     const body = typeof message === 'string' ? { message } : message;
     const { requestId = crypto.randomUUID() } = body;
     this.#clearErrors();
-    this.#history.hideAfter(body);
+    this.#history.makeRoom(body);
     this.#put(createSentTurn(requestId, body));
     await this.#follow(requestId, (options) =>
       this.#client.stream(this.sessionId, { ...body, requestId }, options),
@@ -99,6 +99,24 @@ class OpenChat implements Chat {
   loadOlder = (): Promise<void> =>
     this.#attempt('loading', () => this.#history.loadOlder(this.#closing.signal));
 
+  loadNewer = (): Promise<void> =>
+    this.#attempt('loading', () => this.#history.loadNewer(this.#closing.signal));
+
+  showNewest = (): Promise<void> =>
+    this.#attempt('loading', () => this.#history.showNewest(this.#closing.signal));
+
+  reveal = async (messageId: string): Promise<boolean> => {
+    await this.#refreshing;
+    await this.#attempt('loading', async () => {
+      if (this.#history.find(messageId)) return;
+      const { signal } = this.#closing;
+      if (await this.#history.loadAround(messageId, signal)) return;
+      await this.#client.sessions.activate(this.sessionId, messageId);
+      await this.#history.loadAround(messageId, signal);
+    });
+    return this.#history.find(messageId) !== undefined;
+  };
+
   /** A call during a refresh waits for one more round. */
   refresh = (): Promise<void> => {
     this.#isStale = true;
@@ -130,7 +148,7 @@ class OpenChat implements Chat {
     const { signal } = this.#closing;
     const [run] = await Promise.all([
       this.#client.runs.current(this.sessionId, { signal }),
-      this.#history.loadNewest(signal),
+      this.#history.refresh(signal),
     ]);
     this.#loading = 'loaded';
     this.#live.dropStored(this.#history.messages);

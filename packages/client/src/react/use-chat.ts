@@ -44,6 +44,9 @@ export type UseChat = ChatState &
     | 'withdraw'
     | 'abort'
     | 'loadOlder'
+    | 'loadNewer'
+    | 'showNewest'
+    | 'reveal'
     | 'refresh'
   >;
 
@@ -52,6 +55,7 @@ const loading: ChatState = {
   status: 'loading',
   waiting: 0,
   hasOlder: false,
+  hasNewer: false,
   connection: 'connecting',
 };
 
@@ -65,6 +69,9 @@ const closedChat = {
   withdraw: async () => undefined,
   abort: async () => false,
   loadOlder: async () => undefined,
+  loadNewer: async () => undefined,
+  showNewest: async () => undefined,
+  reveal: async () => false,
   refresh: async () => undefined,
 };
 
@@ -88,6 +95,7 @@ export function useChat(sessionId: string | undefined): UseChat {
   const chat = open?.sessionId === sessionId ? open : undefined;
   const { subscribe, getState, ...commands } = chat ?? closedChat;
   const { edit, regenerate, show, discard, withdraw, abort, loadOlder, refresh } = commands;
+  const { loadNewer, showNewest, reveal } = commands;
   const sendLater = useSendWhenOpen(chat, sessionId);
   const send = chat?.send ?? sendLater;
   const state = useSyncExternalStore(
@@ -98,6 +106,7 @@ export function useChat(sessionId: string | undefined): UseChat {
     ...state,
     send,
     ...{ edit, regenerate, show, discard, withdraw, abort, loadOlder, refresh },
+    ...{ loadNewer, showNewest, reveal },
   };
 }
 

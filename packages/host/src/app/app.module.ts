@@ -48,6 +48,7 @@ import { OperatorService } from '../operators/operator-service.js';
 import { Erasure } from '../own-data/erasure.js';
 import { Exports } from '../own-data/exports.js';
 import { Imports } from '../own-data/imports.js';
+import { AnswerDetailsStore } from '../store/answer-details.js';
 import { CallerStore } from '../store/caller-store.js';
 import { FileStore } from '../store/file-store.js';
 import { MessageStore } from '../store/message-store.js';
@@ -56,6 +57,7 @@ import { SearchStore } from '../store/search/search-store.js';
 import { SessionStore } from '../store/session-store.js';
 import { UsageStore } from '../store/usage-store.js';
 import { Approvals } from '../turns/approvals.js';
+import { FeedbackService } from '../turns/feedback.js';
 import { SessionsService } from '../turns/sessions.js';
 import { Turns } from '../turns/turns.js';
 import type { HostDeps } from './build-host.js';
@@ -120,6 +122,8 @@ const values = (deps: HostDeps) => [
   { provide: SessionStore, useValue: deps.store.sessions },
   { provide: SessionsService, useValue: deps.sessions },
   { provide: MessageStore, useValue: deps.store.messages },
+  { provide: AnswerDetailsStore, useValue: deps.store.answerDetails },
+  { provide: FeedbackService, useValue: deps.feedback },
   { provide: RunStore, useValue: deps.store.runs },
   { provide: FileStore, useValue: deps.store.files },
   { provide: FileService, useValue: deps.files },

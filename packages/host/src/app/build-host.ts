@@ -57,6 +57,7 @@ import type { TurnServices } from '../plugins/surface.js';
 import { openStore, type Store, WriteProbe } from '../store/store.js';
 import { StoreOutage } from '../store/store-outage.js';
 import type { Approvals } from '../turns/approvals.js';
+import type { FeedbackService } from '../turns/feedback.js';
 import type { Gates } from '../turns/gates.js';
 import type { MissedEvents } from '../turns/run-reader.js';
 import type { SessionsService } from '../turns/sessions.js';
@@ -112,6 +113,7 @@ export interface HostDeps extends OwnDataServices, OperatorDeps {
   readonly titles: Titles;
   readonly gates: Gates;
   readonly budget: ModelBudget;
+  readonly feedback: FeedbackService;
   readonly replies: ReplySender;
   readonly events: EventBus;
   readonly presence: SocketPresence;

@@ -21,6 +21,7 @@ import type { Metrics } from '../observability/metrics.js';
 import type { SpanExporter } from '../observability/spans.js';
 import type { Store } from '../store/store.js';
 import { Approvals } from '../turns/approvals.js';
+import { FeedbackService } from '../turns/feedback.js';
 import { Gates } from '../turns/gates.js';
 import { Hooks } from '../turns/hooks.js';
 import { PausedTurns } from '../turns/paused-turns.js';
@@ -141,7 +142,7 @@ function wireRuns(
   turns: Turns,
   events: EventBus,
 ) {
-  const { runs, messages } = store;
+  const { runs, messages, answerDetails: details } = store;
   const { streamStallMs, streamsPerUser, resumesTurns } = config.turns;
   const feeds = new RunFeeds(cluster.bus);
   const reader = new RunReader(turns, store, feeds);
@@ -168,7 +169,8 @@ function wireRuns(
     takeover,
     slots,
     missed: new MissedEvents(turns, runs),
-    replies: new ReplySender({ reader, messages, slots, streamStallMs, logger }),
+    feedback: new FeedbackService({ store, events }),
+    replies: new ReplySender({ reader, messages, details, slots, streamStallMs, logger }),
   };
 }
 

@@ -1,10 +1,24 @@
-import { Body, Controller, Get, HttpCode, Param, Post, Query, Req, Res } from '@nestjs/common';
+import {
+  Body,
+  Controller,
+  Delete,
+  Get,
+  HttpCode,
+  Param,
+  Post,
+  Put,
+  Query,
+  Req,
+  Res,
+} from '@nestjs/common';
 import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
 import {
   AbortTurn,
   type Attachment,
   CurrentRun,
   type ErrorCode,
+  Feedback,
+  FeedbackDeleted,
   IdempotencyKey,
   MessageList,
   MessagePage,
@@ -17,12 +31,14 @@ import {
 import type { Response } from 'express';
 import type { Caller } from '../auth/caller.js';
 import { completeAttachments } from '../files/attached-files.js';
+import { AnswerDetailsStore } from '../store/answer-details.js';
 import { FileStore } from '../store/file-store.js';
 import { MessageStore } from '../store/message-store.js';
 import { RunStore } from '../store/runs/run-store.js';
 import { SessionStore } from '../store/session-store.js';
+import { FeedbackService } from '../turns/feedback.js';
+import { toMessageViews } from '../turns/message-view.js';
 import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
-import { toMessageView } from '../turns/turn-writer.js';
 import { Turns } from '../turns/turns.js';
 import { adoptRequestId } from './middlewares.js';
 import { ReplySender } from './replies.js';
@@ -58,6 +74,7 @@ export class MessagesController {
     private readonly replies: ReplySender,
     private readonly sessions: SessionStore,
     private readonly files: FileStore,
+    private readonly feedback: FeedbackService,
   ) {}
 
   // Before `:sessionId`, which would otherwise match `abort`.
@@ -134,6 +151,37 @@ export class MessagesController {
     const session = await this.sessions.get({ owner, sessionId });
     await this.replies.sendTranscript(session, response);
   }
+
+  @Put(':sessionId/:messageId/feedback')
+  @Describe({
+    summary: 'Rate an answer, perhaps with a comment; replaces earlier feedback',
+    reply: Feedback,
+    errors: ['message_not_found'],
+  })
+  async rate(
+    @CurrentCaller() { did: owner }: Caller,
+    @Param('sessionId') sessionId: string,
+    @Param('messageId') messageId: string,
+    @Body({ schema: Feedback }) feedback: Feedback,
+  ): Promise<Feedback> {
+    await this.feedback.set({ owner, sessionId, messageId }, feedback);
+    return feedback;
+  }
+
+  @Delete(':sessionId/:messageId/feedback')
+  @Describe({
+    summary: 'Withdraw the feedback on an answer',
+    reply: FeedbackDeleted,
+    errors: ['message_not_found'],
+  })
+  async withdrawRating(
+    @CurrentCaller() { did: owner }: Caller,
+    @Param('sessionId') sessionId: string,
+    @Param('messageId') messageId: string,
+  ): Promise<FeedbackDeleted> {
+    await this.feedback.withdraw({ owner, sessionId, messageId });
+    return { ok: true };
+  }
 }
 
 export interface Sent {
@@ -199,6 +247,7 @@ export class HistoryController {
   constructor(
     private readonly sessions: SessionStore,
     private readonly messages: MessageStore,
+    private readonly details: AnswerDetailsStore,
     private readonly runs: RunStore,
   ) {}
 
@@ -222,7 +271,7 @@ export class HistoryController {
       });
     }
     const { messages, ...cursors } = result.ok;
-    return { messages: messages.map(toMessageView), ...cursors };
+    return { messages: await toMessageViews(messages, this.details), ...cursors };
   }
 
   @Get('run')

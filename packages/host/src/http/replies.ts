@@ -1,19 +1,21 @@
 import { OracleError, type Reply } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Logger } from 'pino';
-import { ActiveSpan, findScope, Scope } from '../observability/spans.js';
+import { startTurnSpan } from '../observability/spans.js';
+import type { AnswerDetailsStore } from '../store/answer-details.js';
 import type { Message } from '../store/message.js';
 import type { MessageStore } from '../store/message-store.js';
-import type { Run, RunKey } from '../store/runs/run.js';
+import type { RunKey } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
+import { toMessageViews } from '../turns/message-view.js';
 import type { RunReader } from '../turns/run-reader.js';
 import { toUsageField } from '../turns/run-recorder.js';
-import { toMessageView } from '../turns/turn-writer.js';
 import { type BytesAnswer, createCloseSignal, sendBytes, sendList, sendSse } from './responses.js';
 
 interface ReplySenderDeps {
   readonly reader: RunReader;
   readonly messages: MessageStore;
+  readonly details: AnswerDetailsStore;
   readonly slots: StreamSlots;
   readonly streamStallMs: number;
   readonly logger: Logger;
@@ -41,7 +43,8 @@ export class ReplySender {
   async sendStream(key: RunKey, after: number, response: Response): Promise<void> {
     const { reader, streamStallMs, logger } = this.deps;
     const run = await reader.find(key);
-    const span = startReading(run);
+    // So that the trace of the turn shows who read it and where.
+    const span = startTurnSpan(run, { kind: 'read', name: run.id });
     await sendSse(response, {
       runId: run.id,
       stallMs: streamStallMs,
@@ -102,25 +105,13 @@ export class ReplySender {
     response: Response,
     fields: object = {},
   ): Promise<void> {
-    const { messages, streamStallMs: stallMs, logger } = this.deps;
-    const pages = toViews(messages.pages({ owner, sessionId, branch, isBranched }));
+    const { messages, details, streamStallMs: stallMs, logger } = this.deps;
+    const path = { owner, sessionId, branch, isBranched };
+    const pages = toViews(messages.pages(path), details);
     const onError = (err: unknown) =>
       logger.error({ err, sessionId, did: owner }, 'list of messages failed');
     await sendList(response, { fields, name: 'messages', pages, stallMs, onError });
   }
-}
-
-/** A span of the turn's own trace, so that it shows who read it and where. */
-function startReading({ id: runId, traceparent, sessionId, owner: userId }: Run) {
-  const scope = findScope();
-  if (!scope?.exporter || !traceparent) return undefined;
-  const { exporter, requestId } = scope;
-  const reading = new Scope({ requestId, runId, traceparent, exporter });
-  return new ActiveSpan(reading, {
-    kind: 'read',
-    name: runId,
-    facts: { runId, sessionId, userId },
-  });
 }
 
 async function* toFrames(event: string, batches: AsyncIterable<readonly object[]>) {
@@ -132,8 +123,8 @@ async function* toFrames(event: string, batches: AsyncIterable<readonly object[]
     });
 }
 
-async function* toViews(pages: AsyncIterable<readonly Message[]>) {
-  for await (const page of pages) yield page.map(toMessageView);
+async function* toViews(pages: AsyncIterable<readonly Message[]>, details: AnswerDetailsStore) {
+  for await (const page of pages) yield toMessageViews(page, details);
 }
 
 /** Seconds after which an answer has probably ended. */

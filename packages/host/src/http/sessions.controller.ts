@@ -29,6 +29,7 @@ import { type Caller, readCredentials } from '../auth/caller.js';
 import { type AccessDeps, watchAccess } from '../auth/connection-access.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import type { SessionChanges } from '../bus/session-changes.js';
+import { RunStore } from '../store/runs/run-store.js';
 import { type FoundMessage, SearchStore } from '../store/search/search-store.js';
 import { SessionStore, type Session as StoredSession } from '../store/session-store.js';
 import { SessionsService } from '../turns/sessions.js';
@@ -40,6 +41,7 @@ export class SessionsController {
   constructor(
     private readonly service: SessionsService,
     private readonly sessions: SessionStore,
+    private readonly runs: RunStore,
     private readonly oracle: OracleIdentity,
   ) {}
 
@@ -64,8 +66,21 @@ export class SessionsController {
     @CurrentCaller() { did }: Caller,
     @Query({ schema: ListSessions }) { limit, offset }: ListSessions,
   ): Promise<SessionPage> {
-    const { sessions, total } = await this.sessions.list({ owner: did, limit, offset });
-    return { sessions: sessions.map((session) => toSessionView(session, this.oracle.name)), total };
+    const [{ sessions, total }, open] = await Promise.all([
+      this.sessions.list({ owner: did, limit, offset }),
+      this.runs.openForOwner(did),
+    ]);
+    const paused = new Set(open.flatMap((run) => (run.status === 'paused' ? run.sessionId : [])));
+    const active = new Set(open.map(({ sessionId }) => sessionId));
+    return {
+      sessions: sessions.map((session) => ({
+        ...toSessionView(session, this.oracle.name),
+        ...(active.has(session.id) && {
+          turnStatus: paused.has(session.id) ? 'paused' : 'running',
+        }),
+      })),
+      total,
+    };
   }
 
   @Patch(':sessionId')

@@ -1,6 +1,15 @@
 import { type Attributes, SpanKind as OtelKind } from '@opentelemetry/api';
 
-export type SpanKind = 'request' | 'turn' | 'read' | 'model' | 'tool' | 'hook' | 'store' | 'bus';
+export type SpanKind =
+  | 'request'
+  | 'turn'
+  | 'read'
+  | 'feedback'
+  | 'model'
+  | 'tool'
+  | 'hook'
+  | 'store'
+  | 'bus';
 
 /** What is known about a span, under our own names. */
 export interface SpanFacts {
@@ -24,7 +33,11 @@ export interface SpanFacts {
   readonly route?: string | undefined;
   readonly status?: number | undefined;
   readonly operation?: string | undefined;
+  readonly messageId?: string | undefined;
+  readonly evaluation?: string | undefined;
+  readonly rating?: string | undefined;
   /** Only with OTEL_CAPTURE_CONTENT. */
+  readonly comment?: string | undefined;
   readonly input?: string | undefined;
   readonly output?: string | undefined;
   readonly toolArguments?: string | undefined;
@@ -54,6 +67,10 @@ const NAMES: Readonly<Record<keyof SpanFacts, string>> = {
   route: 'http.route',
   status: 'http.response.status_code',
   operation: 'gen_ai.operation.name',
+  messageId: 'sibyl.message.id',
+  evaluation: 'gen_ai.evaluation.name',
+  rating: 'gen_ai.evaluation.score.label',
+  comment: 'gen_ai.evaluation.explanation',
   input: 'gen_ai.input.messages',
   output: 'gen_ai.output.messages',
   toolArguments: 'gen_ai.tool.call.arguments',
@@ -67,6 +84,7 @@ export const SPAN_KINDS: Readonly<
   request: { kind: OtelKind.SERVER, name: (name) => name },
   turn: { kind: OtelKind.INTERNAL, name: (name) => `invoke_agent ${name}` },
   read: { kind: OtelKind.INTERNAL, name: (name) => `read_run ${name}` },
+  feedback: { kind: OtelKind.INTERNAL, name: (name) => `feedback ${name}` },
   model: { kind: OtelKind.CLIENT, name: (name) => `chat ${name}` },
   tool: { kind: OtelKind.INTERNAL, name: (name) => `execute_tool ${name}` },
   hook: { kind: OtelKind.INTERNAL, name: (name) => `hook ${name}` },

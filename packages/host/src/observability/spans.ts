@@ -263,6 +263,29 @@ export function startSpan(begun: SpanStart): ActiveSpan | undefined {
   return new ActiveSpan(scope, begun);
 }
 
+/** What is known of the turn that a span belongs to. */
+interface TracedTurn {
+  readonly id: string;
+  readonly traceparent: string | undefined;
+  readonly sessionId: string;
+  readonly owner: string;
+}
+
+/** Begins a span in the trace of a turn, perhaps after it has ended; undefined if it would not be exported. */
+export function startTurnSpan(
+  { id: runId, traceparent, sessionId, owner: userId }: TracedTurn,
+  { kind, name, facts }: SpanStart,
+): ActiveSpan | undefined {
+  const scope = findScope();
+  if (!scope?.exporter || !traceparent) return undefined;
+  const { exporter, requestId } = scope;
+  return new ActiveSpan(new Scope({ requestId, runId, traceparent, exporter }), {
+    kind,
+    name,
+    facts: { runId, sessionId, userId, ...facts },
+  });
+}
+
 /** Runs asynchronous work as a span. */
 export async function withSpan<T>(begun: SpanStart, work: () => Promise<T>): Promise<T> {
   const span = startSpan(begun);

@@ -83,6 +83,15 @@ const BranchRow = z.looseObject({
   first_id: Id,
 });
 
+const FeedbackRow = z.looseObject({
+  session_id: Id,
+  message_id: Id,
+  rating: z.enum(['up', 'down']),
+  comment: z.string().max(2000).nullable().catch(null),
+  created_at: Time,
+  updated_at: Time,
+});
+
 /** The columns that name a message of the same session. */
 const MESSAGE_COLUMNS = [
   'id',
@@ -90,6 +99,7 @@ const MESSAGE_COLUMNS = [
   'parent_id',
   'original_id',
   'first_id',
+  'message_id',
   'active_message_id',
   'previous_message_id',
 ];
@@ -140,7 +150,14 @@ export class ImportWriter {
 
   /** The tables that are imported, in this order. */
   get tables(): readonly string[] {
-    return ['sessions', 'messages', 'branches', 'room_state', ...this.deps.importers.keys()];
+    return [
+      'sessions',
+      'messages',
+      'branches',
+      'feedback',
+      'room_state',
+      ...this.deps.importers.keys(),
+    ];
   }
 
   /** Stores rows of a table; `ownRoom` is the user's room at the oracle of the archive. */
@@ -203,7 +220,13 @@ export class ImportWriter {
       case 'branches':
         return this.insert(
           'branches',
-          rows.flatMap((row) => this.toOwnBranch(row)),
+          rows.flatMap((row) => this.toOwnRow(BranchRow, row)),
+          rows.length,
+        );
+      case 'feedback':
+        return this.insert(
+          'feedback',
+          rows.flatMap((row) => this.toOwnRow(FeedbackRow, row)),
           rows.length,
         );
       case 'room_state': {
@@ -280,8 +303,9 @@ export class ImportWriter {
     return parts.replaceAll(/[0-9a-f-]{36}/g, (id) => this.files.get(id) ?? id);
   }
 
-  private toOwnBranch(row: StoredRow): StoredRow[] {
-    const { data } = BranchRow.safeParse(row);
+  /** A row that belongs to a session of the archive. */
+  private toOwnRow(schema: z.ZodType<{ session_id: string }>, row: StoredRow): StoredRow[] {
+    const { data } = schema.safeParse(row);
     const target = data && this.sessions.get(data.session_id);
     if (!data || target === undefined) return [];
     return [{ ...renameMessages(data as StoredRow, data.session_id, target), session_id: target }];

@@ -14,12 +14,12 @@ import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import type { Approvals } from '../turns/approvals.js';
+import { toMessageView } from '../turns/message-view.js';
 import type { PausedTurns } from '../turns/paused-turns.js';
 import type { RunReader } from '../turns/run-reader.js';
 import type { SessionsService } from '../turns/sessions.js';
 import { readThread, type ThreadRequest } from '../turns/threads.js';
 import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
-import { toMessageView } from '../turns/turn-writer.js';
 import type { Turns } from '../turns/turns.js';
 
 /** Runs and reads turns. */
@@ -285,7 +285,7 @@ const createSessions = (
     if ('error' in result)
       throw new OracleError('validation_failed', { message: ['before: no such message'] });
     const { messages: found, ...cursors } = result.ok;
-    return { messages: found.map(toMessageView), ...cursors };
+    return { messages: found.map((message) => toMessageView(message)), ...cursors };
   },
 });
 

@@ -73,6 +73,7 @@ export interface Schema {
   socket_hosts: SocketHostRow;
   page_calls: PageCallRow;
   branches: BranchRow;
+  feedback: FeedbackRow;
   search_queue: SearchQueueRow;
   search_documents: SearchDocumentRow;
   usage_days: UsageDayRow;
@@ -404,6 +405,16 @@ interface DatabaseInfoRow {
 }
 
 /** The messages of a session that continue from an earlier one in another way. */
+export interface FeedbackRow {
+  owner: string;
+  session_id: string;
+  message_id: string;
+  rating: 'up' | 'down';
+  comment: string | null;
+  created_at: number;
+  updated_at: number;
+}
+
 export interface BranchRow {
   owner: string;
   session_id: string;

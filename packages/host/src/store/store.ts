@@ -3,6 +3,7 @@ import { sql } from 'kysely';
 import { createHostId } from '../bus/host-bus.js';
 import { AccessKeyStore } from './access-key-store.js';
 import { ActivityStore } from './activity-store.js';
+import { AnswerDetailsStore } from './answer-details.js';
 import { ApprovalStore } from './approval-store.js';
 import { CallerStore } from './caller-store.js';
 import type { Database, StoreContext } from './database.js';
@@ -43,6 +44,7 @@ import { UsageStore } from './usage-store.js';
 export interface Store {
   readonly sessions: SessionStore;
   readonly messages: MessageStore;
+  readonly answerDetails: AnswerDetailsStore;
   readonly runs: RunStore;
   readonly approvals: ApprovalStore;
   readonly activity: ActivityStore;
@@ -148,6 +150,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   return {
     sessions: new SessionStore(context),
     messages: new MessageStore(context),
+    answerDetails: new AnswerDetailsStore(context),
     runs: new RunStore(context, vault, { hostId, isAlive: options.isHostAlive }),
     approvals: new ApprovalStore(context, vault, hostId),
     activity: new ActivityStore(context),

@@ -23,9 +23,9 @@ import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import type { Hooks } from './hooks.js';
+import { toMessageView } from './message-view.js';
 import type { RunRecorder } from './run-recorder.js';
 import type { TurnRequest } from './turn-request.js';
-import { toMessageView } from './turn-writer.js';
 
 type Shared = Readonly<Record<string, unknown>>;
 type SharedFunction = (turn: TurnContext) => unknown;
@@ -157,7 +157,7 @@ export function buildTurnFacts({ request, session, messages, delegation }: FactS
   return {
     user: Object.freeze({ ...buildTurnUser(request), ...(delegation && { delegation }) }),
     session: Object.freeze({ id, requestId, roomId, client }),
-    history: Object.freeze(messages.slice(0, -1).map(toMessageView)),
+    history: Object.freeze(messages.slice(0, -1).map((message) => toMessageView(message))),
     request: Object.freeze(pickRequestFields(request)),
   };
 }

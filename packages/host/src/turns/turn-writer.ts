@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import {
   type ErrorKind,
-  type Message as MessageView,
   type OracleError,
   type ReplyPart,
   type ReplyWarning,
@@ -10,13 +9,6 @@ import {
 import type { AgentPart } from '../agent/agent.js';
 import type { ApprovalRequest, PendingInterrupt } from '../agent/steps.js';
 import type { ServerEvent } from '../bus/event-bus.js';
-import {
-  joinReasoning,
-  listAttachments,
-  listToolCalls,
-  type Message,
-  type MessageError,
-} from '../store/message.js';
 import type { EndedTrace, RunEnding } from '../store/runs/finish-run.js';
 import type { Ending, Run, TokenUsage } from '../store/runs/run.js';
 import type { UnsealedInterrupt } from '../store/runs/unsealed.js';
@@ -309,32 +301,3 @@ function toQuestionData(interrupt: PendingInterrupt | undefined): unknown {
 }
 
 const now = () => new Date().toISOString();
-
-/** Converts a stored message to its wire form (contract B3). */
-export function toMessageView(message: Message): MessageView {
-  const { parts, parent, error, siblings } = message;
-  const toolCalls = listToolCalls(message);
-  const reasoning = joinReasoning(message);
-  const attachments = listAttachments(message);
-  return {
-    id: message.id,
-    type: message.type,
-    content: message.content,
-    createdAt: new Date(message.createdAt).toISOString(),
-    ...(toolCalls.length > 0 && { toolCalls }),
-    ...(reasoning && { reasoning }),
-    ...(attachments.length > 0 && { attachments }),
-    requestId: message.requestId,
-    isComplete: message.isComplete,
-    ...(parts && { parts: [...parts] }),
-    ...(parent !== undefined && { parentId: parent }),
-    ...(error && { status: error.status, error: toErrorView(error) }),
-    ...(siblings && { siblings: [...siblings] }),
-  };
-}
-
-const toErrorView = ({ code, message, kind }: MessageError) => ({
-  code,
-  message,
-  ...(kind && { kind }),
-});

@@ -148,6 +148,7 @@ export class Turns {
     if (current?.status !== 'running' && current?.status !== 'paused') return false;
     const { run, next } = await store.runs.cancelActive({ owner, sessionId }, 'aborted');
     if (run?.status === 'running') this.sendCancel(run.hostId, run.id, 'aborted');
+    else if (run) this.deps.changes.publish(run, 'turn_ended');
     if (next) this.startOrForward(next);
     return run !== undefined;
   }

@@ -1,10 +1,10 @@
-import type { ChatMessage } from '@sibyl/client';
+import type { ChatMessage, Feedback } from '@sibyl/client';
 import { type UseChat, useApprovals, useChat, useOracle } from '@sibyl/client/react';
 import { lazy, Suspense, useEffect, useMemo, useState } from 'react';
-import { t } from '../i18n/i18n.js';
+import { loadArea, t } from '../i18n/i18n.js';
 import { Head } from '../page/head.js';
 import { SendContext, usePage } from '../page/page-context.js';
-import { go } from '../page/router.js';
+import { forgetMessage, go } from '../page/router.js';
 import { useSessionChanges } from '../page/session-changes.js';
 import { Dialog } from '../ui/dialog.js';
 import { Icon, IconButton } from '../ui/icon.js';
@@ -16,16 +16,18 @@ import { type MessageActions, MessageActionsContext } from './message-actions.js
 import { MessageList } from './message-list.js';
 import { useNotification } from './notify.js';
 import type { OutgoingMessage, UnsentMessage } from './outbox.js';
-import { useOnline } from './use-online.js';
+import { useOnline } from './unsent-view.js';
 import { useDelivery } from './use-outbox.js';
 
 interface ConversationProps {
   readonly sessionId: string;
   readonly title: string | undefined;
+  /** The message to show; by default the last one. */
+  readonly messageId?: string | undefined;
 }
 
 /** One session: its messages and the composer. */
-export function Conversation({ sessionId, title = '' }: ConversationProps) {
+export function Conversation({ sessionId, title = '', messageId }: ConversationProps) {
   const { outbox, signer } = usePage();
   const chat = useChat(sessionId);
   const unsent = useDelivery(sessionId, chat);
@@ -57,6 +59,11 @@ export function Conversation({ sessionId, title = '' }: ConversationProps) {
             chat={chat}
             unsent={unsent}
             onEditUnsent={editUnsent}
+            target={messageId}
+            onTarget={(isFound) => {
+              forgetMessage(sessionId);
+              if (!isFound) showToast({ text: t('chat.search.gone') });
+            }}
             isPaused={approvals.approvals.length > 0}
             after={approvals.approvals.map((approval) => (
               <Suspense key={approval.id}>
@@ -97,9 +104,13 @@ function useSessionApprovals(sessionId: string, { status }: UseChat) {
   return approvals;
 }
 
-const ApprovalCard = lazy(async () => ({
-  default: (await import('./approval-card.js')).ApprovalCard,
-}));
+const ApprovalCard = lazy(async () => {
+  const [{ ApprovalCard }] = await Promise.all([
+    import('../settings/approvals/approval-card.js'),
+    loadArea('settings'),
+  ]);
+  return { default: ApprovalCard };
+});
 
 // For developers, therefore on demand.
 const EventsPanel = lazy(async () => ({
@@ -145,8 +156,8 @@ function ConversationMenu({ sessionId, title }: { readonly sessionId: string; ti
 
 /** What the buttons below a message do. */
 function useActions(sessionId: string, chat: UseChat, draft: DraftState): MessageActions {
-  const { sessions } = useOracle();
-  const { regenerate, show } = chat;
+  const { sessions, messages } = useOracle();
+  const { regenerate, show, refresh } = chat;
   const { draft: current, change } = draft;
   return useMemo(
     () => ({
@@ -156,6 +167,12 @@ function useActions(sessionId: string, chat: UseChat, draft: DraftState): Messag
       },
       regenerate: ({ messageId }: ChatMessage) => void (messageId && regenerate(messageId)),
       show: (messageId: string) => void show(messageId),
+      rate: async ({ messageId = '' }: ChatMessage, feedback: Feedback | undefined) => {
+        await (feedback
+          ? messages.setFeedback(sessionId, messageId, feedback)
+          : messages.withdrawFeedback(sessionId, messageId));
+        await refresh();
+      },
       edit: ({ content, attachments, parentId }: ChatMessage) =>
         change({
           text: content,
@@ -163,7 +180,7 @@ function useActions(sessionId: string, chat: UseChat, draft: DraftState): Messag
           edit: { parentId: parentId ?? null, previous: current.edit?.previous ?? current.text },
         }),
     }),
-    [sessions, sessionId, regenerate, show, change, current],
+    [sessions, messages, sessionId, regenerate, show, refresh, change, current],
   );
 }
 

@@ -1,16 +1,20 @@
 import type { UseChat } from '@sibyl/client/react';
-import { type ReactNode, useEffect, useMemo, useRef } from 'react';
+import { type ReactNode, type RefObject, useEffect, useMemo, useRef } from 'react';
 import { t } from '../i18n/i18n.js';
 import { Icon } from '../ui/icon.js';
 import { MessageView } from './message-view.js';
 import type { UnsentMessage } from './outbox.js';
 import { UnsentView } from './unsent-view.js';
-import { useFollow } from './use-follow.js';
+import { KeepPosition, useFollow } from './use-follow.js';
 
 interface MessageListProps {
   readonly chat: UseChat;
   readonly unsent: readonly UnsentMessage[];
   readonly onEditUnsent: (unsent: UnsentMessage) => void;
+  /** A message to show, such as one that was found. */
+  readonly target: string | undefined;
+  /** Called once the target is shown, or cannot be. */
+  readonly onTarget: (isFound: boolean) => void;
   /** Whether the last answer waits for a decision of the user. */
   readonly isPaused: boolean;
   /** Shown below the last message. */
@@ -19,44 +23,50 @@ interface MessageListProps {
   readonly dock: (jump: ReactNode) => ReactNode;
 }
 
-/** The messages of a session; loads older ones when the top becomes visible. */
+/** The messages of a session; loads older and newer ones before the reader gets there. */
 export function MessageList(props: MessageListProps) {
-  const { chat, unsent, onEditUnsent, isPaused, after, dock } = props;
-  const { hasOlder, loadOlder } = chat;
+  const { chat, unsent, onEditUnsent, target, onTarget, isPaused, after, dock } = props;
+  const { hasOlder, hasNewer, loadOlder, loadNewer, showNewest } = chat;
   const messages = useShown(chat, unsent);
-  const top = useRef<HTMLDivElement>(null);
-  const { scroll, thread, isFollowing, jump } = useFollow(
-    messages[0]?.id,
-    unsent.at(-1)?.requestId,
-  );
-  useEffect(() => {
-    if (!top.current || !hasOlder) return;
-    const watch = new IntersectionObserver(([entry]) => {
-      if (entry?.isIntersecting) void loadOlder();
-    });
-    watch.observe(top.current);
-    return () => watch.disconnect();
-  }, [hasOlder, loadOlder]);
-  const last = messages.at(-1);
+  const [first, last] = [messages[0], messages.at(-1)];
+  const follow = useFollow(unsent.at(-1)?.requestId, hasNewer);
+  const { scroll, thread, isFollowing, jump, leave } = follow;
+  const top = useLoadNear(scroll, hasOlder, loadOlder, first?.id);
+  const bottom = useLoadNear(scroll, hasNewer, loadNewer, last?.id);
+  useTarget({ target, onTarget, chat, leave, thread });
   return (
     <>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard. */}
-      <div ref={scroll} className="scroll" role="log" aria-label={t('chat.messages')} tabIndex={0}>
+      <div
+        ref={scroll}
+        className="scroll"
+        data-following={isFollowing}
+        role="log"
+        aria-label={t('chat.messages')}
+        tabIndex={0}
+      >
         <div ref={thread} className="thread">
           {hasOlder && (
             <div ref={top} className="small quiet">
               {t('chat.loadingOlder')}
             </div>
           )}
-          {messages.map((message) => (
-            <MessageView
-              key={message.id}
-              message={message}
-              isLast={message === last}
-              isPaused={isPaused && message === last}
-            />
-          ))}
-          {after}
+          <KeepPosition {...follow} edges={`${first?.id} ${last?.id}`}>
+            {messages.map((message) => (
+              <MessageView
+                key={message.id}
+                message={message}
+                isLast={message === last && !hasNewer}
+                isPaused={isPaused && message === last}
+              />
+            ))}
+          </KeepPosition>
+          {hasNewer && (
+            <div ref={bottom} className="small quiet">
+              {t('chat.loading')}
+            </div>
+          )}
+          {!hasNewer && after}
           {unsent.map((each) => (
             <UnsentView
               key={`${each.requestId}:human`}
@@ -69,7 +79,11 @@ export function MessageList(props: MessageListProps) {
       </div>
       {dock(
         !isFollowing && (
-          <button type="button" className="btn btn-s jump" onClick={jump}>
+          <button
+            type="button"
+            className="btn btn-s jump"
+            onClick={() => void (hasNewer ? showNewest().then(jump) : jump())}
+          >
             <Icon name="fall" />
             {t('chat.jump')}
           </button>
@@ -77,6 +91,76 @@ export function MessageList(props: MessageListProps) {
       )}
     </>
   );
+}
+
+/** How far outside of the window messages are loaded already. */
+const NEAR = '1500px 0px';
+
+/** Loads more when the end of what is loaded comes near; `edge` is the message there. */
+function useLoadNear(
+  scroll: RefObject<HTMLDivElement | null>,
+  hasMore: boolean,
+  load: () => Promise<void>,
+  edge: string | undefined,
+): RefObject<HTMLDivElement | null> {
+  const mark = useRef<HTMLDivElement>(null);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: with another edge, the mark may still be near.
+  useEffect(() => {
+    if (!mark.current || !hasMore) return;
+    const watch = new IntersectionObserver(
+      ([entry]) => {
+        if (entry?.isIntersecting) void load();
+      },
+      { root: scroll.current, rootMargin: NEAR },
+    );
+    watch.observe(mark.current);
+    return () => watch.disconnect();
+  }, [scroll, hasMore, load, edge]);
+  return mark;
+}
+
+/** Long enough to be noticed. */
+const HIGHLIGHT_MS = 3_000;
+
+interface TargetDeps extends Pick<MessageListProps, 'target' | 'onTarget' | 'chat'> {
+  readonly leave: () => void;
+  readonly thread: RefObject<HTMLDivElement | null>;
+}
+
+/** Scrolls to a message, wherever in the session it is, and highlights it briefly. */
+function useTarget({ target, onTarget, chat, leave, thread }: TargetDeps): void {
+  const { reveal, status } = chat;
+  const isLoading = status === 'loading';
+  const done = useRef(onTarget);
+  useEffect(() => {
+    done.current = onTarget;
+  });
+  useEffect(() => {
+    if (!target || isLoading) return;
+    let isCurrent = true;
+    const show = async () => {
+      const isFound = await reveal(target);
+      // Rendered by then.
+      await new Promise(requestAnimationFrame);
+      if (!isCurrent) return;
+      const element = thread.current?.querySelector<HTMLElement>(
+        `[data-message="${CSS.escape(target)}"]`,
+      );
+      if (element) {
+        leave();
+        element.scrollIntoView({ block: 'center' });
+        // Messages that come into view get their real height.
+        requestAnimationFrame(() => element.scrollIntoView({ block: 'center' }));
+        element.dataset.found = '';
+        setTimeout(() => delete element.dataset.found, HIGHLIGHT_MS);
+      }
+      done.current(isFound);
+    };
+    void show();
+    return () => {
+      isCurrent = false;
+    };
+  }, [target, isLoading, reveal, leave, thread]);
 }
 
 /** Without messages that wait, which are above the composer, and those that the outbox shows. */

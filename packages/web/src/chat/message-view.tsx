@@ -1,10 +1,10 @@
 import type { AnswerPart, ChatMessage } from '@sibyl/client';
-import { Component, memo, type ReactNode, useState } from 'react';
-import { formatDateTime } from '../i18n/format.js';
+import { Component, lazy, memo, type ReactNode, Suspense, useState } from 'react';
 import { t } from '../i18n/i18n.js';
 import { CopyButton } from '../ui/copy-button.js';
 import { Icon, IconButton } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
+import { showToast } from '../ui/toasts.js';
 import { AnswerParts } from './answer-parts.js';
 import { AttachmentList } from './attachments.js';
 import { useMessageActions } from './message-actions.js';
@@ -43,7 +43,12 @@ function UserMessage({ message }: { readonly message: ChatMessage }) {
   const { edit } = useMessageActions();
   const { content, attachments, messageId } = message;
   return (
-    <article className="msg msg-user" aria-label={t('chat.you')} data-request={message.requestId}>
+    <article
+      className="msg msg-user"
+      aria-label={t('chat.you')}
+      data-request={message.requestId}
+      data-message={messageId}
+    >
       <AttachmentList files={attachments} />
       {content && (
         <div className="bubble" dir="auto">
@@ -89,10 +94,7 @@ function Answer({ message, isLast, isPaused }: MessageViewProps) {
       ))}
       <AnswerEnd message={message} isLast={isLast} isPaused={isPaused} />
       {!isRunning && !isPaused && (
-        <div className="msg-bar">
-          <Branches message={message} kind="answer" />
-          {content && <CopyButton text={content} label={t('chat.copyAnswer')} />}
-          <Regenerate message={message} />
+        <AnswerBar message={message}>
           {isLong && (
             <button
               type="button"
@@ -103,38 +105,85 @@ function Answer({ message, isLast, isPaused }: MessageViewProps) {
               {t(isCollapsed ? 'chat.showAll' : 'chat.showLess')}
             </button>
           )}
-          <AnswerMenu message={message} />
-        </div>
+        </AnswerBar>
       )}
     </article>
   );
 }
 
-/** The time of an answer, and what to do with it. */
-function AnswerMenu({ message }: { readonly message: ChatMessage }) {
+const loadDetails = () => import('./answer-details.js');
+const AnswerFacts = lazy(async () => ({ default: (await loadDetails()).AnswerFacts }));
+const FeedbackForm = lazy(async () => ({ default: (await loadDetails()).FeedbackForm }));
+
+interface AnswerBarProps {
+  readonly message: ChatMessage;
+  /** More buttons. */
+  readonly children: ReactNode;
+}
+
+/** What the user can do with an answer, and what is known about it on demand. */
+function AnswerBar({ message, children }: AnswerBarProps) {
   const { fork } = useMessageActions();
-  const [isTimeShown, setTimeShown] = useState(false);
-  if (!message.messageId) return null;
+  const { content, messageId } = message;
+  const [isFactsShown, setFactsShown] = useState(false);
+  const [isRating, setRating] = useState(false);
   return (
     <>
-      <Menu
-        label={t('chat.answer.more')}
-        groups={[
-          [
-            { label: t('chat.time'), icon: 'info', run: () => setTimeShown(!isTimeShown) },
-            { label: t('chat.fork'), icon: 'chat', run: () => fork(message) },
-          ],
-        ]}
-      >
-        <Icon name="more" />
-      </Menu>
-      {isTimeShown && (
-        <time className="msg-meta num" dateTime={message.createdAt}>
-          {formatDateTime(message.createdAt)}
-        </time>
-      )}
+      <div className="msg-bar">
+        <Branches message={message} kind="answer" />
+        {content && <CopyButton text={content} label={t('chat.copyAnswer')} />}
+        <Regenerate message={message} />
+        {messageId && content && <Thumbs message={message} onRate={() => setRating(true)} />}
+        {children}
+        {messageId && (
+          <Menu
+            label={t('chat.answer.more')}
+            groups={[
+              [
+                { label: t('chat.facts'), icon: 'info', run: () => setFactsShown(!isFactsShown) },
+                { label: t('chat.fork'), icon: 'chat', run: () => fork(message) },
+              ],
+            ]}
+          >
+            <Icon name="more" />
+          </Menu>
+        )}
+        <Suspense>{isFactsShown && <AnswerFacts message={message} />}</Suspense>
+      </div>
+      <Suspense>
+        {isRating && message.feedback && (
+          <FeedbackForm
+            message={message}
+            feedback={message.feedback}
+            onClose={() => setRating(false)}
+          />
+        )}
+      </Suspense>
     </>
   );
+}
+
+/** Rates an answer at once; then, or with another click, the user can add a comment or withdraw it. */
+function Thumbs({ message, onRate }: { readonly message: ChatMessage; onRate(): void }) {
+  const { rate } = useMessageActions();
+  const { feedback } = message;
+  const choose = async (rating: 'up' | 'down') => {
+    try {
+      if (feedback?.rating !== rating) await rate(message, { ...feedback, rating });
+      onRate();
+    } catch (error) {
+      showToast({ text: (error as Error).message });
+    }
+  };
+  return (['up', 'down'] as const).map((rating) => (
+    <IconButton
+      key={rating}
+      icon={rating}
+      label={t(rating === 'up' ? 'chat.good' : 'chat.bad')}
+      aria-pressed={feedback?.rating === rating}
+      onClick={() => void choose(rating)}
+    />
+  ));
 }
 
 /** Characters; longer answers can be collapsed. */

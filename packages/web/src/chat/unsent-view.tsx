@@ -1,11 +1,10 @@
-import { useEffect, useState } from 'react';
+import { useEffect, useState, useSyncExternalStore } from 'react';
 import { t } from '../i18n/i18n.js';
 import { usePage } from '../page/page-context.js';
 import { Icon } from '../ui/icon.js';
 import { AttachmentList } from './attachments.js';
 import { focusBox } from './drafts.js';
 import type { SendFailure, UnsentMessage } from './outbox.js';
-import { useOnline } from './use-online.js';
 
 interface UnsentViewProps {
   readonly unsent: UnsentMessage;
@@ -119,3 +118,15 @@ function useCountdown(until: number | undefined): number {
   }, [until]);
   return until === undefined ? 0 : Math.max(1, Math.ceil((until - now) / 1000));
 }
+
+const subscribe = (listener: () => void) => {
+  window.addEventListener('online', listener);
+  window.addEventListener('offline', listener);
+  return () => {
+    window.removeEventListener('online', listener);
+    window.removeEventListener('offline', listener);
+  };
+};
+
+/** Whether the device has a network. */
+export const useOnline = (): boolean => useSyncExternalStore(subscribe, () => navigator.onLine);

@@ -1,25 +1,40 @@
-import { useCallback, useEffect, useLayoutEffect, useRef, useState } from 'react';
+import {
+  Component,
+  type ReactNode,
+  type RefObject,
+  useCallback,
+  useEffect,
+  useLayoutEffect,
+  useRef,
+  useState,
+} from 'react';
 
 /** Rounding of positions at fractional zoom. */
 const END_PX = 4;
 
 /**
  * Follows the end of the thread while the reader is at the very bottom. The smallest move up stops it; otherwise the
- * position stays where it is, also when older messages appear above.
+ * position stays where it is. `hasNewer`: what is shown ends before the session does.
  */
-export function useFollow(firstId: string | undefined, sentId: string | undefined) {
+export function useFollow(sentId: string | undefined, hasNewer: boolean) {
   const scroll = useRef<HTMLDivElement>(null);
   const thread = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
+  const canFollow = useRef(!hasNewer);
   const [isFollowing, setFollowing] = useState(true);
   const setFollows = useCallback((value: boolean) => {
-    follows.current = value;
-    setFollowing(value);
+    follows.current = value && canFollow.current;
+    setFollowing(follows.current);
   }, []);
+  useLayoutEffect(() => {
+    canFollow.current = !hasNewer;
+    if (hasNewer) setFollows(false);
+  }, [hasNewer, setFollows]);
   const jump = useCallback(() => {
     setFollows(true);
     scrollToEnd(scroll.current);
   }, [setFollows]);
+  const leave = useCallback(() => setFollows(false), [setFollows]);
 
   useEffect(() => {
     const element = scroll.current;
@@ -54,30 +69,57 @@ export function useFollow(firstId: string | undefined, sentId: string | undefine
     return () => watch.disconnect();
   }, []);
 
-  useKeepPosition(scroll, follows, firstId);
   // A message that was sent is always visible.
   useLayoutEffect(() => {
     if (sentId !== undefined) jump();
   }, [sentId, jump]);
-  return { scroll, thread, isFollowing, jump };
+  return { scroll, thread, follows, isFollowing, jump, leave };
 }
 
-/** Keeps what the reader sees in place when older messages appear above. */
-function useKeepPosition(
-  scroll: React.RefObject<HTMLDivElement | null>,
-  follows: React.RefObject<boolean>,
-  firstId: string | undefined,
-): void {
-  const before = useRef({ firstId, height: 0 });
-  useLayoutEffect(() => {
-    const element = scroll.current;
-    if (!element) return;
-    const { current } = before;
-    const isOlderAdded = current.firstId !== undefined && current.firstId !== firstId;
-    if (isOlderAdded && !follows.current)
-      element.scrollTop += element.scrollHeight - current.height;
-    before.current = { firstId, height: element.scrollHeight };
-  });
+interface KeepPositionProps {
+  readonly scroll: RefObject<HTMLElement | null>;
+  readonly thread: RefObject<HTMLElement | null>;
+  readonly follows: RefObject<boolean>;
+  /** Changes with the first and the last message. */
+  readonly edges: string;
+  readonly children: ReactNode;
+}
+
+/** Where an element is in the window. */
+interface Anchor {
+  readonly element: Element;
+  readonly top: number;
+}
+
+/**
+ * Keeps what the reader sees in place when messages appear or disappear above. A class, because only it is called before
+ * the document changes. Browsers do the same by themselves, but not at the very top, and some not at all.
+ */
+export class KeepPosition extends Component<KeepPositionProps> {
+  override getSnapshotBeforeUpdate(before: KeepPositionProps): readonly Anchor[] {
+    const { edges, scroll, thread, follows } = this.props;
+    if (edges === before.edges || follows.current || !scroll.current) return [];
+    const { top, bottom } = scroll.current.getBoundingClientRect();
+    return [...(thread.current?.querySelectorAll('.msg') ?? [])]
+      .map((element) => ({ element, ...pickPlace(element) }))
+      .filter((place) => place.bottom > top && place.top < bottom);
+  }
+
+  override componentDidUpdate(_: KeepPositionProps, __: object, anchors: readonly Anchor[]): void {
+    const { scroll } = this.props;
+    const anchor = anchors.find(({ element }) => element.isConnected);
+    if (anchor && scroll.current)
+      scroll.current.scrollTop += anchor.element.getBoundingClientRect().top - anchor.top;
+  }
+
+  override render(): ReactNode {
+    return this.props.children;
+  }
+}
+
+function pickPlace(element: Element): { readonly top: number; readonly bottom: number } {
+  const { top, bottom } = element.getBoundingClientRect();
+  return { top, bottom };
 }
 
 const isAtEnd = ({ scrollHeight, scrollTop, clientHeight }: HTMLElement): boolean =>

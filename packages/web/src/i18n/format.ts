@@ -35,3 +35,10 @@ export function formatBytes(bytes: number): string {
     maximumFractionDigits: 1,
   }).format(bytes / 1000 ** power);
 }
+
+/** The currency is the operator's, who sets the prices. */
+export const formatCost = (cost: number): string =>
+  new Intl.NumberFormat(getLanguage(), {
+    minimumFractionDigits: 2,
+    maximumFractionDigits: 4,
+  }).format(cost);

@@ -1,8 +1,8 @@
 import { isValidElement, type ReactNode, useEffect, useState } from 'react';
+import { Fragment, jsx, jsxs } from 'react/jsx-runtime';
 import { t } from '../i18n/i18n.js';
 import { CopyButton } from '../ui/copy-button.js';
 import { IconButton } from '../ui/icon.js';
-import { collectText } from './collect-text.js';
 
 /** What a fenced block contains: code, a formula or a diagram. */
 export function CodeBlock({ children }: { readonly children?: ReactNode }) {
@@ -18,14 +18,18 @@ function findLanguage(node: ReactNode): string {
   return /language-([\w+#-]+)/.exec(node.props.className ?? '')?.[1] ?? '';
 }
 
+/** Joins the text of elements. */
+function collectText(node: ReactNode): string {
+  if (typeof node === 'string' || typeof node === 'number') return String(node);
+  if (Array.isArray(node)) return node.map(collectText).join('');
+  if (isValidElement<{ children?: ReactNode }>(node)) return collectText(node.props.children);
+  return '';
+}
+
 /** Code with its language, highlighted once the highlighter is loaded. */
 function Code({ language, code }: { readonly language: string; readonly code: string }) {
   const [isWrapped, setWrapped] = useState(false);
-  const highlighted = useLoaded(
-    async () => (await import('./highlight.js')).highlight(language, code),
-    [language, code],
-    language !== '',
-  );
+  const highlighted = useLoaded(() => highlight(language, code), [language, code], language !== '');
   return (
     <div className={isWrapped ? 'block is-wrapped' : 'block'}>
       <div className="block-head">
@@ -46,12 +50,31 @@ function Code({ language, code }: { readonly language: string; readonly code: st
   );
 }
 
+/** Code with a color for each kind of word; plain if the language is not known. */
+async function highlight(language: string, code: string): Promise<ReactNode> {
+  const { common, createLowlight } = await import('lowlight');
+  const { toJsxRuntime } = await import('hast-util-to-jsx-runtime');
+  const lowlight = createLowlight(common);
+  if (!lowlight.registered(language)) return code;
+  return toJsxRuntime(lowlight.highlight(language, code), { Fragment, jsx, jsxs });
+}
+
+/** TeX as MathML, which browsers display without additional fonts or styles. */
+async function toMathMl(tex: string, displayMode: boolean): Promise<string> {
+  const { default: katex } = await import('katex');
+  return katex.renderToString(tex, {
+    displayMode,
+    output: 'mathml',
+    throwOnError: true,
+    trust: false,
+    maxExpand: 200,
+    maxSize: 20,
+  });
+}
+
 /** A formula as MathML, or its source until it can be displayed. */
 export function Formula({ tex, isBlock = false }: { readonly tex: string; isBlock?: boolean }) {
-  const html = useLoaded(
-    async () => (await import('./formula.js')).toMathMl(tex, isBlock),
-    [tex, isBlock],
-  );
+  const html = useLoaded(() => toMathMl(tex, isBlock), [tex, isBlock]);
   if (html === undefined) return <code dir="ltr">{tex}</code>;
   const Element = isBlock ? 'div' : 'span';
   return (

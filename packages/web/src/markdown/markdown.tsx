@@ -6,8 +6,7 @@ import remarkMath from 'remark-math';
 import { CitationsContext, CiteLink, findMarkers } from '../chat/citations.js';
 import { CodeBlock, Formula } from './code-block.js';
 import { AskedImage, Table, TaskItem } from './elements.js';
-import { isRenderable, splitBlocks } from './markdown-blocks.js';
-import { normalizeMath } from './math.js';
+import { isRenderable, normalizeMath, splitBlocks } from './markdown-blocks.js';
 import '../styles/markdown.css';
 
 // A single dollar sign is more often money than math; `normalizeMath` decides.

@@ -119,7 +119,12 @@ function Screen({ route, title }: { readonly route: Route; readonly title: strin
     case 'conversation':
       return (
         <Suspense fallback={<Head title={title ?? ''} />}>
-          <Conversation key={route.sessionId} sessionId={route.sessionId} title={title} />
+          <Conversation
+            key={route.sessionId}
+            sessionId={route.sessionId}
+            title={title}
+            messageId={route.messageId}
+          />
         </Suspense>
       );
     case 'settings':

@@ -32,6 +32,11 @@ export function go(route: Route): void {
   location.hash = toHash(route);
 }
 
+/** Removes the message from the address once it was shown, so that it can be shown again, and a reload shows the end. */
+export function forgetMessage(sessionId: string): void {
+  history.replaceState(history.state, '', toHash({ name: 'conversation', sessionId }));
+}
+
 const subscribe = (listener: () => void) => {
   window.addEventListener('hashchange', listener);
   return () => window.removeEventListener('hashchange', listener);

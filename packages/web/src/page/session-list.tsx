@@ -8,7 +8,13 @@ import { Menu } from '../ui/menu.js';
 import { showToast } from '../ui/toasts.js';
 import { go, toHash } from './router.js';
 import { groupSessions, type SessionGroup } from './session-groups.js';
-import { deleteLater, useDeletions, usePins } from './session-marks.js';
+import {
+  deleteLater,
+  type SessionMark,
+  useDeletions,
+  usePins,
+  useSessionMarks,
+} from './session-marks.js';
 
 interface SessionListProps {
   readonly sessions: UseSessions;
@@ -20,6 +26,7 @@ export function SessionList({ sessions, current }: SessionListProps) {
   const { pins, togglePin } = usePins();
   const deleted = useDeletions(sessions.remove);
   const shown = sessions.sessions.filter(({ sessionId }) => !deleted.has(sessionId));
+  const findMark = useSessionMarks(sessions.sessions, current);
   const [error, setError] = useState<string>();
   const client = useOracle();
   const save = async (session: Session) => {
@@ -50,6 +57,7 @@ export function SessionList({ sessions, current }: SessionListProps) {
                 session={session}
                 isCurrent={session.sessionId === current}
                 isPinned={pins.has(session.sessionId)}
+                mark={findMark(session)}
                 onPin={() => togglePin(session.sessionId)}
                 onRename={(title) => attempt(sessions.rename(session.sessionId, title))}
                 onExport={() => attempt(save(session))}
@@ -99,6 +107,7 @@ interface SessionRowProps {
   readonly session: Session;
   readonly isCurrent: boolean;
   readonly isPinned: boolean;
+  readonly mark: SessionMark | undefined;
   readonly onPin: () => void;
   readonly onRename: (title: string) => Promise<void>;
   readonly onExport: () => void;
@@ -106,7 +115,7 @@ interface SessionRowProps {
 }
 
 function SessionRow(props: SessionRowProps) {
-  const { session, isCurrent, isPinned, onPin, onExport, onRemove } = props;
+  const { session, isCurrent, isPinned, mark, onPin, onExport, onRemove } = props;
   const [isRenaming, setRenaming] = useState(false);
   const { sessionId, title, lastUpdatedAt } = session;
   if (isRenaming) return <RenameRow {...props} onDone={() => setRenaming(false)} />;
@@ -123,6 +132,7 @@ function SessionRow(props: SessionRowProps) {
       >
         {title}
       </a>
+      {mark && <Mark mark={mark} />}
       <Menu
         label={t('chat.conversation.more', { title })}
         groups={[
@@ -138,6 +148,17 @@ function SessionRow(props: SessionRowProps) {
       </Menu>
     </li>
   );
+}
+
+function Mark({ mark }: { readonly mark: SessionMark }) {
+  switch (mark) {
+    case 'paused':
+      return <span className="badge is-accent">{t('chat.needsYou')}</span>;
+    case 'running':
+      return <span className="spin xs" role="img" aria-label={t('chat.answering')} />;
+    case 'unseen':
+      return <span className="dot is-accent" role="img" aria-label={t('chat.unseen')} />;
+  }
 }
 
 function RenameRow({ session, onRename, onDone }: SessionRowProps & { onDone(): void }) {

@@ -1,3 +1,4 @@
+import type { Session } from '@sibyl/client';
 import { useEffect, useSyncExternalStore } from 'react';
 import { createStoredValue } from './stored-value.js';
 
@@ -48,3 +49,62 @@ export function useDeletions(remove: (sessionId: string) => Promise<void>): Read
   }, [list, remove]);
   return new Set(list.map(({ sessionId }) => sessionId));
 }
+
+/** The last answer that the user has seen in this browser, by session; `since` is when this began. */
+interface Seen {
+  readonly since: string;
+  readonly answers: Readonly<Record<string, string>>;
+}
+
+const MAX_SEEN = 500;
+const seen = createStoredValue<Seen | null>('sibyl-seen', null);
+
+/** What a session needs from the user, or has for the user. */
+export type SessionMark = 'paused' | 'running' | 'unseen';
+
+/** Returns the mark of a session; remembers that the user sees the current one. */
+export function useSessionMarks(
+  sessions: readonly Session[],
+  current: string | undefined,
+): (session: Session) => SessionMark | undefined {
+  const stored = useSyncExternalStore(seen.subscribe, seen.get);
+  const isVisible = useVisible();
+  useEffect(() => {
+    if (sessions.length === 0) return;
+    const open = sessions.filter(({ sessionId }) => sessionId === current && isVisible);
+    // What was there before is not news.
+    markSeen(seen.get() ? open : sessions);
+  }, [sessions, current, isVisible]);
+  return (session) =>
+    session.turnStatus ??
+    (isUnseen(session, stored) && session.sessionId !== current ? 'unseen' : undefined);
+}
+
+function isUnseen(
+  { sessionId, activeMessageId, lastUpdatedAt }: Session,
+  stored: Seen | null,
+): boolean {
+  if (!stored || !activeMessageId) return false;
+  const known = stored.answers[sessionId];
+  return known === undefined ? lastUpdatedAt > stored.since : known !== activeMessageId;
+}
+
+/** An answer that is still being written is not seen yet. */
+function markSeen(sessions: readonly Session[]): void {
+  const { since, answers } = seen.get() ?? { since: new Date().toISOString(), answers: {} };
+  const now = sessions.flatMap(({ sessionId, activeMessageId, turnStatus }) =>
+    activeMessageId && !turnStatus ? [[sessionId, activeMessageId] as const] : [],
+  );
+  if (seen.get() && now.every(([id, answer]) => answers[id] === answer)) return;
+  const ids = new Set(now.map(([id]) => id));
+  const others = Object.entries(answers).filter(([id]) => !ids.has(id));
+  seen.set({ since, answers: Object.fromEntries([...others, ...now].slice(-MAX_SEEN)) });
+}
+
+const subscribeVisible = (listener: () => void) => {
+  document.addEventListener('visibilitychange', listener);
+  return () => document.removeEventListener('visibilitychange', listener);
+};
+
+const useVisible = (): boolean =>
+  useSyncExternalStore(subscribeVisible, () => document.visibilityState === 'visible');

@@ -1,6 +1,7 @@
 import type { Usage } from '@sibyl/client';
 import { useOracle, useResource } from '@sibyl/client/react';
 import { useCallback, useState } from 'react';
+import { formatCost } from '../i18n/format.js';
 import { formatNumber, getLanguage, t } from '../i18n/i18n.js';
 import { toHash } from '../page/router.js';
 import { Empty, Failure, PageHead } from './parts.js';
@@ -39,13 +40,6 @@ export function UsageScreen() {
     </>
   );
 }
-
-/** The currency is the operator's, who sets the prices. */
-const formatCost = (cost: number): string =>
-  new Intl.NumberFormat(getLanguage(), {
-    minimumFractionDigits: 2,
-    maximumFractionDigits: 4,
-  }).format(cost);
 
 const formatCompact = (value: number): string =>
   new Intl.NumberFormat(getLanguage(), { notation: 'compact', maximumFractionDigits: 1 }).format(

@@ -17,6 +17,7 @@ import { files } from './0010-files.js';
 import { accessKeys } from './0011-access-keys.js';
 import { operators } from './0012-operators.js';
 import { embeddings } from './0013-embeddings.js';
+import { feedback } from './0014-feedback.js';
 import { lookups } from './0015-lookups.js';
 import { delegationUse } from './0016-delegation-use.js';
 import { fileSizes } from './0017-file-sizes.js';
@@ -46,6 +47,7 @@ export const hostSchema: MigrationPlan = {
     '0011-access-keys': accessKeys,
     '0012-operators': operators,
     '0013-embeddings': embeddings,
+    '0014-feedback': feedback,
     '0015-lookups': lookups,
     '0016-delegation-use': delegationUse,
     '0017-file-sizes': fileSizes,

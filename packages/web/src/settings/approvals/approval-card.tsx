@@ -14,6 +14,8 @@ interface ApprovalCardProps extends Pick<UseApprovals, 'approve' | 'deny'> {
   readonly approval: Approval;
   /** The title of its conversation, where the card stands outside of it. */
   readonly sessionTitle?: string | undefined;
+  /** Called when the decision is stored. */
+  readonly onDecided?: () => void;
 }
 
 const requiredBy = {
@@ -23,7 +25,8 @@ const requiredBy = {
 } as const satisfies Record<Approval['requiredBy'], TextKey>;
 
 /** A tool call that waits: what it would do, exactly, and the user's decision. */
-export function ApprovalCard({ approval, approve, deny, sessionTitle }: ApprovalCardProps) {
+export function ApprovalCard(props: ApprovalCardProps) {
+  const { approval, approve, deny, sessionTitle, onDecided } = props;
   const { card } = usePage();
   const titleId = useId();
   const [texts, setTexts] = useState<Readonly<Record<string, string>>>({});
@@ -34,6 +37,11 @@ export function ApprovalCard({ approval, approve, deny, sessionTitle }: Approval
   const fields = listFields(args, inputSchema);
   const edited = readEdits(() => applyEdits(args, fields, texts));
   const given = reason.trim() ? { reason: reason.trim() } : {};
+  const decide = (work: () => Promise<unknown>) =>
+    run(async () => {
+      await work();
+      onDecided?.();
+    });
   const cancelEdit = () => {
     setTexts({});
     setEditing(false);
@@ -66,10 +74,10 @@ export function ApprovalCard({ approval, approve, deny, sessionTitle }: Approval
         isEditing={isEditing}
         isBusy={isBusy}
         onApprove={() =>
-          void run(() => approve(approval, edited.args ? { args: edited.args } : {}))
+          void decide(() => approve(approval, edited.args ? { args: edited.args } : {}))
         }
         onEdit={() => (isEditing ? cancelEdit() : setEditing(true))}
-        onDeny={() => void run(() => deny(approval, given))}
+        onDeny={() => void decide(() => deny(approval, given))}
       />
     </article>
   );
