@@ -6,7 +6,7 @@ import { usePage } from './support/use-page.js';
 const MODEL_SETTINGS = JSON.stringify({
   'openai-compatible/*': { prices: { input: 3, output: 15 } },
 });
-const { oracle, arrive, write, converse } = usePage({ MODEL_SETTINGS });
+const { oracle, arrive, write, converse } = usePage({ MODEL_SETTINGS, APPROVALS: 'remember' });
 
 const answer = (page: Page) => page.getByLabel('Answer', { exact: true }).last();
 const button = (page: Page, name: string) => answer(page).getByRole('button', { name });

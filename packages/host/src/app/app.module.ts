@@ -31,7 +31,11 @@ import { HealthController } from '../http/health.controller.js';
 import { InvitationsController } from '../http/invitations.controller.js';
 import { KeysController } from '../http/keys.controller.js';
 import { MeController, UsageController } from '../http/me.controller.js';
-import { HistoryController, MessagesController } from '../http/messages.controller.js';
+import {
+  FeedbackController,
+  HistoryController,
+  MessagesController,
+} from '../http/messages.controller.js';
 import { OperatorController, SharingController } from '../http/operator.controller.js';
 import { ReadinessChecks } from '../http/readiness.js';
 import { ReplySender } from '../http/replies.js';
@@ -78,6 +82,7 @@ export class AppModule {
         KeysController,
         InvitationsController,
         MessagesController,
+        FeedbackController,
         HistoryController,
         RunsController,
         MeController,

@@ -74,7 +74,6 @@ export class MessagesController {
     private readonly replies: ReplySender,
     private readonly sessions: SessionStore,
     private readonly files: FileStore,
-    private readonly feedback: FeedbackService,
   ) {}
 
   // Before `:sessionId`, which would otherwise match `abort`.
@@ -150,37 +149,6 @@ export class MessagesController {
   ): Promise<void> {
     const session = await this.sessions.get({ owner, sessionId });
     await this.replies.sendTranscript(session, response);
-  }
-
-  @Put(':sessionId/:messageId/feedback')
-  @Describe({
-    summary: 'Rate an answer, perhaps with a comment; replaces earlier feedback',
-    reply: Feedback,
-    errors: ['message_not_found'],
-  })
-  async rate(
-    @CurrentCaller() { did: owner }: Caller,
-    @Param('sessionId') sessionId: string,
-    @Param('messageId') messageId: string,
-    @Body({ schema: Feedback }) feedback: Feedback,
-  ): Promise<Feedback> {
-    await this.feedback.set({ owner, sessionId, messageId }, feedback);
-    return feedback;
-  }
-
-  @Delete(':sessionId/:messageId/feedback')
-  @Describe({
-    summary: 'Withdraw the feedback on an answer',
-    reply: FeedbackDeleted,
-    errors: ['message_not_found'],
-  })
-  async withdrawRating(
-    @CurrentCaller() { did: owner }: Caller,
-    @Param('sessionId') sessionId: string,
-    @Param('messageId') messageId: string,
-  ): Promise<FeedbackDeleted> {
-    await this.feedback.withdraw({ owner, sessionId, messageId });
-    return { ok: true };
   }
 }
 
@@ -287,5 +255,41 @@ export class HistoryController {
     await this.sessions.get({ owner, sessionId });
     const run = await this.runs.current({ owner, sessionId });
     return { run: run ? toRunView(run) : null };
+  }
+}
+
+@Controller('messages/:sessionId/:messageId/feedback')
+export class FeedbackController {
+  constructor(private readonly feedback: FeedbackService) {}
+
+  @Put()
+  @Describe({
+    summary: 'Rate an answer, perhaps with a comment; replaces earlier feedback',
+    reply: Feedback,
+    errors: ['message_not_found'],
+  })
+  async rate(
+    @CurrentCaller() { did: owner }: Caller,
+    @Param('sessionId') sessionId: string,
+    @Param('messageId') messageId: string,
+    @Body({ schema: Feedback }) feedback: Feedback,
+  ): Promise<Feedback> {
+    await this.feedback.set({ owner, sessionId, messageId }, feedback);
+    return feedback;
+  }
+
+  @Delete()
+  @Describe({
+    summary: 'Withdraw the feedback on an answer',
+    reply: FeedbackDeleted,
+    errors: ['message_not_found'],
+  })
+  async withdraw(
+    @CurrentCaller() { did: owner }: Caller,
+    @Param('sessionId') sessionId: string,
+    @Param('messageId') messageId: string,
+  ): Promise<FeedbackDeleted> {
+    await this.feedback.withdraw({ owner, sessionId, messageId });
+    return { ok: true };
   }
 }

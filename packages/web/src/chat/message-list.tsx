@@ -36,13 +36,13 @@ export function MessageList(props: MessageListProps) {
   useTarget({ target, onTarget, chat, leave, thread });
   return (
     <>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard. */}
       <div
         ref={scroll}
         className="scroll"
         data-following={isFollowing}
         role="log"
         aria-label={t('chat.messages')}
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard.
         tabIndex={0}
       >
         <div ref={thread} className="thread">
@@ -104,7 +104,7 @@ function useLoadNear(
   edge: string | undefined,
 ): RefObject<HTMLDivElement | null> {
   const mark = useRef<HTMLDivElement>(null);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: with another edge, the mark may still be near.
+  // Again with another edge: the mark may still be near.
   useEffect(() => {
     if (!mark.current || !hasMore) return;
     const watch = new IntersectionObserver(
