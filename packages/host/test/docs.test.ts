@@ -62,6 +62,8 @@ it('GET /docs/openapi.json describes every route of the host in OpenAPI 3.1', ()
     'POST /messages/abort',
     'POST /messages/{sessionId}',
     'GET /messages/{sessionId}',
+    'PUT /messages/{sessionId}/{messageId}/feedback',
+    'DELETE /messages/{sessionId}/{messageId}/feedback',
     'GET /sessions/{sessionId}/messages',
     'GET /sessions/{sessionId}/run',
     'GET /runs/{runId}',

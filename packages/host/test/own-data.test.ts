@@ -102,12 +102,19 @@ async function talk(user: TestUser, messages: readonly string[]): Promise<string
   return body.sessionId;
 }
 
+interface Spent {
+  readonly model?: string;
+  readonly usage?: object;
+}
+
 /** What a user sees. */
 async function readContent(user: TestUser) {
   const { body } = await user.request('GET', '/sessions?limit=100');
   const sessions = [];
   for (const { sessionId, title, createdAt, lastUpdatedAt } of body.sessions) {
-    const { messages } = (await user.request('GET', `/messages/${sessionId}`)).body;
+    const { body: list } = await user.request('GET', `/messages/${sessionId}`);
+    // What a turn used belongs to the oracle that ran it.
+    const messages = list.messages.map(({ model: _, usage: __, ...rest }: object & Spent) => rest);
     sessions.push({ sessionId, title, createdAt, lastUpdatedAt, messages });
   }
   const preferences = (await user.request('GET', '/user-preferences')).body;
@@ -197,15 +204,20 @@ describe.each(engines)('own data on %s', (engine) => {
       body: 'a list of boats',
     });
     expect(uploaded.status).toBe(200);
+    const [rated] = (await readContent(user)).sessions;
+    const feedback = { rating: 'down', comment: 'Too short' };
+    const path = `/messages/${rated?.sessionId}/${rated?.messages[1].id}/feedback`;
+    expect((await user.request('PUT', path, { body: feedback })).status).toBe(200);
     const content = await readContent(user);
     expect(content.preferences).not.toEqual({});
+    expect(content.sessions[0]?.messages[1].feedback).toEqual(feedback);
     const archive = await downloadExport(user);
     const elsewhere = await startHost();
     try {
       const there = user.at(elsewhere);
       const job = await importInto(there, archive);
       expect(job).toMatchObject({ status: 'finished', format: 'sibyl', refused: 0 });
-      expect(job.stored).toMatchObject({ sessions: 2, messages: 8 });
+      expect(job.stored).toMatchObject({ sessions: 2, messages: 8, feedback: 1 });
       expect(job.bytes).toBe(job.totalBytes);
       expect(await readContent(there)).toEqual(content);
       const { files } = (await there.request('GET', '/files')).body;

@@ -97,6 +97,7 @@ describe('an approval', () => {
     await expectText(page, 'Paused until you decide. You can close this page.');
     await page.reload();
     await card.waitFor();
+    await expectText(page, 'Waiting to use “remember”');
     await page.screenshot({ path: `${SCREENSHOTS}/approval.png` });
     await card.getByRole('button', { name: 'Edit' }).click();
     await card.getByRole('textbox', { name: 'Fact' }).fill('Likes green tea');

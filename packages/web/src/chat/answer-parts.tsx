@@ -14,12 +14,16 @@ const Markdown = lazy(async () => ({
 interface AnswerPartsProps {
   readonly parts: readonly AnswerPart[];
   readonly isRunning: boolean;
+  /** Whether the answer waits for a decision of the user. */
+  readonly isPaused: boolean;
 }
 
 /** What an answer consists of, in the order in which it happened. */
-export function AnswerParts({ parts, isRunning }: AnswerPartsProps) {
+export function AnswerParts({ parts, isRunning, isPaused }: AnswerPartsProps) {
   const { renderCall, renderComponent } = useActionRenderer();
   const callIds = new Set(parts.flatMap((part) => (part.type === 'call' ? part.call.id : [])));
+  // Until they are decided, calls of a paused answer are stored as failed.
+  const waiting = isPaused ? parts.slice(parts.findLastIndex(({ type }) => type === 'text') + 1) : [];
   const renderPart = (part: AnswerPart, isLast: boolean): ReactNode => {
     switch (part.type) {
       case 'text':
@@ -29,7 +33,10 @@ export function AnswerParts({ parts, isRunning }: AnswerPartsProps) {
       case 'call':
         return (
           <>
-            <ToolCall call={part.call} isRunning={isRunning} />
+            <ToolCall
+              call={waiting.includes(part) ? toWaiting(part.call) : part.call}
+              isRunning={isRunning}
+            />
             {renderCall(part.call)}
           </>
         );
@@ -82,6 +89,12 @@ function Reasoning({ text, isRunning }: { readonly text: string; readonly isRunn
       </div>
     </details>
   );
+}
+
+function toWaiting(call: Call): Call {
+  if (call.status !== 'error') return call;
+  const { error: _, output: __, ...rest } = call;
+  return { ...rest, status: 'running' };
 }
 
 type CallStatus = Call['status'] | 'waiting';

@@ -79,7 +79,7 @@ function Answer({ message, isLast, isPaused }: MessageViewProps) {
       data-last={isLast || undefined}
       data-message={message.messageId}
     >
-      <AnswerParts parts={parts} isRunning={isRunning} />
+      <AnswerParts parts={parts} isRunning={isRunning} isPaused={isPaused} />
       {isRunning && isSilent(parts) && (
         <p className="line small quiet" role="status">
           <span className="spin" />

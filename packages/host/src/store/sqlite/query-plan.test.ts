@@ -8,6 +8,7 @@ import {
   finishTestRun,
   flushFrames,
 } from '../../../test/support/test-runs.js';
+import { AnswerDetailsStore } from '../answer-details.js';
 import { CallerStore } from '../caller-store.js';
 import { readSnapshot, type Schema, type StoreContext } from '../database.js';
 import { DelegationStore } from '../delegation-store.js';
@@ -96,6 +97,12 @@ it('no query of a request scans a table or sorts', async () => {
     const [question] = await allMessages({ messages }, { owner, sessionId });
     await messages.page({ owner, sessionId, branch: 0, limit: 20, before: question?.id });
     await messages.page({ owner, sessionId, branch: 0, limit: 20, after: question?.id });
+    const details = new AnswerDetailsStore(context);
+    const all = await allMessages({ messages }, { owner, sessionId });
+    const answer = { owner, sessionId, messageId: all[1]?.id ?? '' };
+    await details.setFeedback(answer, { rating: 'up' });
+    await details.read(all);
+    await details.deleteFeedback(answer);
     await runs.ofHost('host');
     await runs.ofHost(undefined);
     await runs.release('dead');
