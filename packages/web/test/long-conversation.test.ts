@@ -11,7 +11,7 @@ const MESSAGES = 5_000;
 const MAX_SHOWN = 240;
 
 const countShown = (page: Page) => page.locator('.msg').count();
-const first = (page: Page) => page.locator('.msg').first().innerText();
+const first = (page: Page) => page.locator('.msg').first().textContent();
 
 /** Scrolls up, as with the wheel, until a text is there. */
 async function scrollUp(page: Page, isThere: () => Promise<boolean>): Promise<void> {

@@ -5,6 +5,7 @@ import type { DelegationService } from '../auth/delegations.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { Cluster } from '../bus/cluster.js';
 import type { EventBus } from '../bus/event-bus.js';
+import type { SessionChanges } from '../bus/session-changes.js';
 import type { Config } from '../config/config.js';
 import type { FileService } from '../files/file-service.js';
 import { Erasure } from '../own-data/erasure.js';
@@ -31,6 +32,7 @@ interface OwnDataNeeds {
   readonly turns: Turns;
   readonly files: FileService;
   readonly events: EventBus;
+  readonly changes: SessionChanges;
   readonly delegations: DelegationService;
   readonly ucan: OracleUcan;
   readonly plugins: { readonly plugins: readonly LoadedPlugin[] };
@@ -53,6 +55,7 @@ export function wireOwnData(needs: OwnDataNeeds): OwnDataServices {
   return {
     exports: new Exports({ rows: store.ownerRows, oracle, plugins, files: needs.files }),
     imports: new Imports({
+      changes: needs.changes,
       store: store.imports,
       files: needs.files,
       createWriter,

@@ -46,7 +46,7 @@ export interface HostTopics {
   'page-answered': SessionKey & { readonly toolCallId: string };
 }
 
-/** A change of a session. */
+/** A change of a session; its id is empty if it is not known which ones changed. */
 export type WireChange = readonly [owner: string, sessionId: string, change: SessionChange];
 
 /** A frame of a run: number, event, data. */

@@ -8,6 +8,7 @@ const MAX_UNSENT = 200;
 /** Changes that wait for one reader; beyond it, the reader has to read the list again. */
 const MAX_WAITING = 100;
 
+type ChangedSession = Pick<SessionKey, 'owner'> & Partial<SessionKey>;
 type ChangeListener = (event: SessionsChangedEvent) => void;
 
 /** Reports changes in the list of a user's sessions to all clients of the user, on every host. */
@@ -30,7 +31,8 @@ export class SessionChanges {
     });
   }
 
-  publish({ owner, sessionId }: SessionKey, change: SessionChange): void {
+  /** Without a session if it is not known which ones changed. */
+  publish({ owner, sessionId = '' }: ChangedSession, change: SessionChange): void {
     this.deliver(owner, change, sessionId);
     this.unsent.push([owner, sessionId, change]);
     if (this.unsent.length >= MAX_UNSENT) this.send();
@@ -95,7 +97,7 @@ export class SessionChanges {
     if (!listeners) return;
     const timestamp = new Date().toISOString();
     for (const listener of [...listeners])
-      listener({ change, ...(sessionId !== undefined && { sessionId }), timestamp });
+      listener({ change, ...(sessionId && { sessionId }), timestamp });
   }
 
   private send(): void {

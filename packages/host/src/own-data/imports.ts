@@ -5,6 +5,7 @@ import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { type ImportJob, OracleError } from '@sibyl/protocol';
 import type { Logger } from 'pino';
+import type { SessionChanges } from '../bus/session-changes.js';
 import type { FileService } from '../files/file-service.js';
 import type { DiskSpace } from '../store/disk-space.js';
 import type { ImportProgress, ImportStore } from '../store/own-data/import-store.js';
@@ -40,6 +41,7 @@ const PASSES = 2;
 const CONVERSATIONS = /^(?:[^/]+\/)?conversations(?:-\d+)?\.json$/;
 
 interface ImportsDeps {
+  readonly changes: SessionChanges;
   readonly store: ImportStore;
   readonly createWriter: (owner: string) => ImportWriter;
   readonly files: Pick<FileService, 'upload'>;
@@ -152,6 +154,7 @@ export class Imports {
       progress.error = this.explain(error, running);
     } finally {
       clearInterval(timer);
+      this.deps.changes.publish({ owner }, 'reload');
       await rm(path, { force: true });
       await report().catch((err) => logger.warn({ err, did: owner }, 'import not reported'));
     }

@@ -1,6 +1,7 @@
 import { type Compilable, type Kysely, type SelectQueryBuilder, sql } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
-import type { BranchRow, Schema } from './database.js';
+import type { Schema } from './database.js';
+import type { BranchRow } from './message-rows.js';
 import { type PreparedQuery, prepareQuery } from './prepared-query.js';
 import { isOpen } from './runs/run.js';
 

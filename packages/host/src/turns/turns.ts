@@ -143,10 +143,10 @@ export class Turns {
       local.live.cancel('aborted');
       return true;
     }
-    const { store } = this.deps;
-    const current = await store.runs.current({ owner, sessionId });
-    if (current?.status !== 'running' && current?.status !== 'paused') return false;
-    const { run, next } = await store.runs.cancelActive({ owner, sessionId }, 'aborted');
+    const { runs } = this.deps.store;
+    const { status } = (await runs.current({ owner, sessionId })) ?? {};
+    if (status !== 'running' && status !== 'paused') return false;
+    const { run, next } = await runs.cancelActive({ owner, sessionId }, 'aborted');
     if (run?.status === 'running') this.sendCancel(run.hostId, run.id, 'aborted');
     else if (run) this.deps.changes.publish(run, 'turn_ended');
     if (next) this.startOrForward(next);
@@ -456,8 +456,7 @@ export class Turns {
 
   private async run(turn: LiveTurn): Promise<void> {
     const { live, slot } = turn;
-    const { changes } = this.deps;
-    changes.publish(live.run, 'turn_started');
+    this.deps.changes.publish(live.run, 'turn_started');
     try {
       live.settle(await this.deps.runner.run(turn));
     } catch (err) {
@@ -468,7 +467,7 @@ export class Turns {
       this.liveTurns.delete(live.run.id);
       this.feeds.forget(live.run.id);
       slot.release();
-      changes.publish(live.run, 'turn_ended');
+      this.deps.changes.publish(live.run, 'turn_ended');
     }
   }
 

@@ -46,11 +46,7 @@ export function MessageList(props: MessageListProps) {
         tabIndex={0}
       >
         <div ref={thread} className="thread">
-          {hasOlder && (
-            <div ref={top} className="small quiet">
-              {t('chat.loadingOlder')}
-            </div>
-          )}
+          {hasOlder && <LoadMark mark={top} text={t('chat.loadingOlder')} />}
           <KeepPosition {...follow} edges={`${first?.id} ${last?.id}`}>
             {messages.map((message) => (
               <MessageView
@@ -61,11 +57,7 @@ export function MessageList(props: MessageListProps) {
               />
             ))}
           </KeepPosition>
-          {hasNewer && (
-            <div ref={bottom} className="small quiet">
-              {t('chat.loading')}
-            </div>
-          )}
+          {hasNewer && <LoadMark mark={bottom} text={t('chat.loading')} />}
           {!hasNewer && after}
           {unsent.map((each) => (
             <UnsentView
@@ -79,17 +71,31 @@ export function MessageList(props: MessageListProps) {
       </div>
       {dock(
         !isFollowing && (
-          <button
-            type="button"
-            className="btn btn-s jump"
-            onClick={() => void (hasNewer ? showNewest().then(jump) : jump())}
-          >
-            <Icon name="fall" />
-            {t('chat.jump')}
-          </button>
+          <JumpButton onJump={() => void (hasNewer ? showNewest().then(jump) : jump())} />
         ),
       )}
     </>
+  );
+}
+
+interface LoadMarkProps {
+  readonly mark: RefObject<HTMLDivElement | null>;
+  readonly text: string;
+}
+
+/** Where more messages will be. */
+const LoadMark = ({ mark, text }: LoadMarkProps) => (
+  <div ref={mark} className="small quiet">
+    {text}
+  </div>
+);
+
+function JumpButton({ onJump }: { readonly onJump: () => void }) {
+  return (
+    <button type="button" className="btn btn-s jump" onClick={onJump}>
+      <Icon name="fall" />
+      {t('chat.jump')}
+    </button>
   );
 }
 
