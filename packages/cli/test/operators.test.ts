@@ -1,6 +1,10 @@
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
-import { type AddressInfo, createServer as createTcpServer, type Server as TcpServer } from 'node:net';
+import {
+  type AddressInfo,
+  createServer as createTcpServer,
+  type Server as TcpServer,
+} from 'node:net';
 import { join } from 'node:path';
 import { generateSigner } from '@sibyl/ucan';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';

@@ -86,7 +86,14 @@ it.each(commands.map(({ name }) => name))(
     const script = `{ sleep 0.2; "$0" "$1" "$2" --json; } 2>"$3" | true`;
     const errors = join(home, `closed-${name}`);
     const child = spawn('sh', ['-c', script, process.execPath, MAIN, name, errors], {
-      env: { ...process.env, ...env, SIBYL_URL: oracle.url, DATA_DIR: join(home, 'none'), PORT: 'x', GATEWAY_PORT: 'x' },
+      env: {
+        ...process.env,
+        ...env,
+        SIBYL_URL: oracle.url,
+        DATA_DIR: join(home, 'none'),
+        PORT: 'x',
+        GATEWAY_PORT: 'x',
+      },
       cwd: home,
       stdio: 'ignore',
     });
@@ -203,29 +210,41 @@ describe('sibyl completion', () => {
     zpty -d shell
     print -r -- $seen`;
   const offers = {
-    zsh: (file: string, line: string, wanted: string) => ['-f', '-c', ZSH, 'zsh', file, line, wanted],
+    zsh: (file: string, line: string, wanted: string) => [
+      '-f',
+      '-c',
+      ZSH,
+      'zsh',
+      file,
+      line,
+      wanted,
+    ],
     fish: (file: string, line: string) => ['-c', `source ${file}; complete -C '${line}'`],
   };
 
-  it.each(['zsh', 'fish'] as const)('completes commands, actions and options in %s', {
-    timeout: 300_000,
-  }, async (shell) => {
-    const program = findShell(shell);
-    // `npm run test:full` installs the shells.
-    if (!program) return expect(process.env.SIBYL_TEST_FULL).toBeUndefined();
-    const file = join(home, `offers.${shell}`);
-    writeFileSync(file, (await sibyl(['completion', shell])).stdout);
-    const complete = (line: string, wanted: string) =>
-      spawnSync(program, offers[shell](file, line, wanted), {
-        encoding: 'utf8',
-        env: { ...process.env, HOME: home, TERM: 'xterm' },
-      }).stdout;
-    expect(complete('sibyl docto', 'doctor')).toContain('doctor');
-    const actions = complete('sibyl sessions ', 'show');
-    for (const action of ['list', 'show', 'rename', 'delete', 'export', 'search'])
-      expect(actions).toContain(action);
-    expect(complete('sibyl chat --se', '--session')).toContain('--session');
-  });
+  it.each(['zsh', 'fish'] as const)(
+    'completes commands, actions and options in %s',
+    {
+      timeout: 300_000,
+    },
+    async (shell) => {
+      const program = findShell(shell);
+      // `npm run test:full` installs the shells.
+      if (!program) return expect(process.env.SIBYL_TEST_FULL).toBeUndefined();
+      const file = join(home, `offers.${shell}`);
+      writeFileSync(file, (await sibyl(['completion', shell])).stdout);
+      const complete = (line: string, wanted: string) =>
+        spawnSync(program, offers[shell](file, line, wanted), {
+          encoding: 'utf8',
+          env: { ...process.env, HOME: home, TERM: 'xterm' },
+        }).stdout;
+      expect(complete('sibyl docto', 'doctor')).toContain('doctor');
+      const actions = complete('sibyl sessions ', 'show');
+      for (const action of ['list', 'show', 'rename', 'delete', 'export', 'search'])
+        expect(actions).toContain(action);
+      expect(complete('sibyl chat --se', '--session')).toContain('--session');
+    },
+  );
 
   it.each([
     ['zsh', ['-n'], 'zsh'],

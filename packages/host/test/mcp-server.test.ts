@@ -210,7 +210,10 @@ it('a lost connection cancels the turn of a client of 2026-07-28, and not that o
 });
 
 it('one client cannot cancel a call of another, though their requests have the same number', async () => {
-  const [one, two] = [await connect(bearer(test.key), LEGACY), await connect(bearer(test.key), LEGACY)];
+  const [one, two] = [
+    await connect(bearer(test.key), LEGACY),
+    await connect(bearer(test.key), LEGACY),
+  ];
   const first = ask(one, { message: 'One' });
   const kept = await test.model.next();
   const cancel = new AbortController();

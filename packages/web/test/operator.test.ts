@@ -66,7 +66,9 @@ async function takePictures(page: Page, name: string): Promise<void> {
     await page.emulateMedia({ colorScheme });
     for (const width of WIDTHS) {
       await page.setViewportSize({ width, height: 1000 });
-      await page.screenshot({ path: `${SCREENSHOTS}/operator-${name}-${width}-${colorScheme}.png` });
+      await page.screenshot({
+        path: `${SCREENSHOTS}/operator-${name}-${width}-${colorScheme}.png`,
+      });
     }
   }
   await page.emulateMedia({ colorScheme: 'light' });

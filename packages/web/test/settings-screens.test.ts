@@ -7,7 +7,13 @@ import decodeQR from 'qr/decode.js';
 import { describe, expect, it } from 'vitest';
 import { sibyl, useFolder } from '../../cli/test/support/sibyl.js';
 import { expectText, SCREENSHOTS } from './support/browser.js';
-import { download, findOverflow, findViolations, SCREENS, useSettings } from './support/use-settings.js';
+import {
+  download,
+  findOverflow,
+  findViolations,
+  SCREENS,
+  useSettings,
+} from './support/use-settings.js';
 
 const home = useFolder();
 const { oracle, arrive, open, converse } = useSettings({ APPROVALS: 'plugin:memory' });

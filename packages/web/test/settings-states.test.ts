@@ -55,17 +55,23 @@ describe('settings screens with data', () => {
     ['tablet', { width: 768, height: 1024 }],
     ['desktop-dark', { width: 1440, height: 900, colorScheme: 'dark' as const }],
     ['wide', { width: 2560, height: 1440 }],
-  ])('have no violation of axe, fit the window, and every control is reached by Tab: %s', async (name, options) => {
-    const page = await visit(options);
-    for (const screen of SCREENS) {
-      await open(page, screen);
-      await expect.poll(() => page.locator('main [aria-busy="true"]').count()).toBe(0);
-      await page.screenshot({ path: `${SCREENSHOTS}/filled-${screen}-${name}.png`, fullPage: true });
-      expect(await findViolations(page), screen).toEqual([]);
-      expect(await findOverflow(page), screen).toEqual([]);
-      if (name === 'tablet') expect(await findUnreached(page), screen).toEqual([]);
-    }
-  });
+  ])(
+    'have no violation of axe, fit the window, and every control is reached by Tab: %s',
+    async (name, options) => {
+      const page = await visit(options);
+      for (const screen of SCREENS) {
+        await open(page, screen);
+        await expect.poll(() => page.locator('main [aria-busy="true"]').count()).toBe(0);
+        await page.screenshot({
+          path: `${SCREENSHOTS}/filled-${screen}-${name}.png`,
+          fullPage: true,
+        });
+        expect(await findViolations(page), screen).toEqual([]);
+        expect(await findOverflow(page), screen).toEqual([]);
+        if (name === 'tablet') expect(await findUnreached(page), screen).toEqual([]);
+      }
+    },
+  );
 
   it('read from right to left in Arabic', async () => {
     const page = await visit({ width: 1024, height: 900 });

@@ -138,7 +138,13 @@ async function install(folder: string, isFromCheckout: boolean): Promise<void> {
   const args = ['install', '--no-audit', '--no-fund', '--loglevel=error'];
   if (isFromCheckout && (await copyDependencies(folder))) {
     const offline = runProgram('npm', [...args, '--offline'], { cwd: folder, isSilent: true });
-    if (await offline.then(() => true, () => false)) return;
+    if (
+      await offline.then(
+        () => true,
+        () => false,
+      )
+    )
+      return;
   }
   await runProgram('npm', [...args, '--prefer-offline'], { cwd: folder });
 }
@@ -203,7 +209,14 @@ async function copyDependencies(folder: string): Promise<boolean> {
   await copyCommands(modules);
   const { name, version } = manifest;
   const writeLock = (path: string, entries: object) =>
-    writeFile(path, JSON.stringify({ name, version, lockfileVersion, requires: true, packages: entries }, null, 2));
+    writeFile(
+      path,
+      JSON.stringify(
+        { name, version, lockfileVersion, requires: true, packages: entries },
+        null,
+        2,
+      ),
+    );
   await writeLock(join(folder, 'package-lock.json'), { '': manifest, ...needed });
   // Last: npm trusts it only if it is newer than all folders.
   await writeLock(join(modules, '.package-lock.json'), installed);

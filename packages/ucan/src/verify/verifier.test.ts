@@ -301,7 +301,9 @@ describe('verifyStatement', () => {
   const expectation = { ...capability, issuer: alice.did };
   const nb = { rule: 'always' };
   const sign = (payload: object = {}, signer = alice) =>
-    forgeToken(forgeUcan({ signer, payload: { capabilities: [{ ...capability, nb }], ...payload } }));
+    forgeToken(
+      forgeUcan({ signer, payload: { capabilities: [{ ...capability, nb }], ...payload } }),
+    );
 
   test('returns the caveats and the key that signed', async () => {
     const { ok } = await verifierWith().verifyStatement(sign(), expectation);

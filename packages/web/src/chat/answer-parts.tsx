@@ -23,7 +23,9 @@ export function AnswerParts({ parts, isRunning, isPaused }: AnswerPartsProps) {
   const { renderCall, renderComponent } = useActionRenderer();
   const callIds = new Set(parts.flatMap((part) => (part.type === 'call' ? part.call.id : [])));
   // Until they are decided, calls of a paused answer are stored as failed.
-  const waiting = isPaused ? parts.slice(parts.findLastIndex(({ type }) => type === 'text') + 1) : [];
+  const waiting = isPaused
+    ? parts.slice(parts.findLastIndex(({ type }) => type === 'text') + 1)
+    : [];
   const renderPart = (part: AnswerPart, isLast: boolean): ReactNode => {
     switch (part.type) {
       case 'text':

@@ -28,51 +28,51 @@ export function OperatorPage({ client, name }: OperatorPageProps) {
   const [isDrawerOpen, setDrawerOpen] = useState(false);
   const close = () => setDrawerOpen(false);
   return (
-      <div className="frame">
-        <div className="app">
-          <nav className={isDrawerOpen ? 'side is-open' : 'side'} aria-label={t('operator.title')}>
-            <div className="side-top">
-              <span className="grow clip">{name}</span>
-              <span className="badge is-accent">{t('operator.title')}</span>
-            </div>
-            {Object.entries(SECTIONS).map(([id, title]) => (
-              <a
-                key={id}
-                className="side-link"
-                href={`#${id}`}
-                aria-current={id === section ? 'page' : undefined}
-                onClick={close}
-              >
-                {t(title)}
-              </a>
-            ))}
-            <span className="grow" />
-            <a className="side-link" href="./">
-              {t('operator.back')}
+    <div className="frame">
+      <div className="app">
+        <nav className={isDrawerOpen ? 'side is-open' : 'side'} aria-label={t('operator.title')}>
+          <div className="side-top">
+            <span className="grow clip">{name}</span>
+            <span className="badge is-accent">{t('operator.title')}</span>
+          </div>
+          {Object.entries(SECTIONS).map(([id, title]) => (
+            <a
+              key={id}
+              className="side-link"
+              href={`#${id}`}
+              aria-current={id === section ? 'page' : undefined}
+              onClick={close}
+            >
+              {t(title)}
             </a>
-          </nav>
-          {isDrawerOpen && (
-            // biome-ignore lint/a11y/noStaticElementInteractions lint/a11y/useKeyWithClickEvents: every link of the drawer closes it too.
-            <div className="scrim" onClick={close} />
-          )}
-          <main className="main">
-            <header className="head">
-              <IconButton
-                className="open-side"
-                icon="menu"
-                label={t('operator.sections')}
-                onClick={() => setDrawerOpen(true)}
-              />
-              <h1 className="head-title grow clip">{t(SECTIONS[section])}</h1>
-            </header>
-            <div className="scroll">
-              <div className="page page-wide">
-                <View section={section} runId={runId} client={client} />
-              </div>
+          ))}
+          <span className="grow" />
+          <a className="side-link" href="./">
+            {t('operator.back')}
+          </a>
+        </nav>
+        {isDrawerOpen && (
+          // biome-ignore lint/a11y/noStaticElementInteractions lint/a11y/useKeyWithClickEvents: every link of the drawer closes it too.
+          <div className="scrim" onClick={close} />
+        )}
+        <main className="main">
+          <header className="head">
+            <IconButton
+              className="open-side"
+              icon="menu"
+              label={t('operator.sections')}
+              onClick={() => setDrawerOpen(true)}
+            />
+            <h1 className="head-title grow clip">{t(SECTIONS[section])}</h1>
+          </header>
+          <div className="scroll">
+            <div className="page page-wide">
+              <View section={section} runId={runId} client={client} />
             </div>
-          </main>
-        </div>
+          </div>
+        </main>
       </div>
+    </div>
   );
 }
 

@@ -264,8 +264,7 @@ export const settings = {
   'receipt.invalid': 'Firma no válida',
   'receipt.elsewhere':
     'El oráculo firmó exactamente esta decisión. Cualquiera puede comprobar también tu firma sin esta página: sibyl receipts verify',
-  'activity.lede':
-    'Todo lo que {name} hizo o pidió en tu nombre. Solo lo ven tú y el operador.',
+  'activity.lede': 'Todo lo que {name} hizo o pidió en tu nombre. Solo lo ven tú y el operador.',
   'activity.show': 'Mostrar',
   'activity.all': 'Todo',
   'activity.tools': 'Acciones',

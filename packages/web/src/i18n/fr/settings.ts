@@ -234,7 +234,8 @@ export const settings = {
   'approvals.lede':
     '{name} s’est arrêté et ne continuera pas avant votre décision. Vous pouvez fermer cette page ; rien ne s’exécute entre-temps.',
   'approvals.none': 'Rien ne vous attend',
-  'approvals.none.lede': 'Quand {name} a besoin de votre approbation, l’action exacte apparaît ici.',
+  'approvals.none.lede':
+    'Quand {name} a besoin de votre approbation, l’action exacte apparaît ici.',
   'approvals.decided': 'Décidées',
   'approvals.noDecided': 'Aucune décision pour l’instant',
   'approval.wants': '{name} veut faire exactement ceci.',

@@ -47,7 +47,8 @@ export const settings = {
   'passkey.title': 'Linda kwa passkey',
   'passkey.hint': 'Omba alama ya kidole, uso au PIN kabla kivinjari hiki hakijatumia ufunguo.',
   'passkey.browser': 'Kivinjari hiki hakitumii passkey.',
-  'passkey.address': 'Passkey huhitaji jina la kikoa. Ukurasa huu ulifunguliwa kwa nambari, bila jina.',
+  'passkey.address':
+    'Passkey huhitaji jina la kikoa. Ukurasa huu ulifunguliwa kwa nambari, bila jina.',
   'passkey.backup': 'Weka nakala ya ufunguo kwanza: passkey ikipotea, ufunguo hupotea nayo.',
   'unlock.title': 'Fungua ufunguo wako',
   'unlock.text':
@@ -414,7 +415,8 @@ export const settings = {
   'files.downloadFailed': 'Faili haikuweza kupakuliwa. Jaribu tena.',
   'files.delete.title': 'Futa “{name}”?',
   'files.delete.text': 'Faili na kila kilichojifunzwa kutoka kwayo vitaondolewa.',
-  'data.lede': 'Kila kitu {name} inachohifadhi kukuhusu. Unaweza kukihamisha, kukileta au kukifuta.',
+  'data.lede':
+    'Kila kitu {name} inachohifadhi kukuhusu. Unaweza kukihamisha, kukileta au kukifuta.',
   'data.export': 'Pakua kila kitu',
   'data.export.hint': 'Mazungumzo, faili, kumbukumbu na risiti katika faili moja.',
   'data.export.button': 'Hamisha',
