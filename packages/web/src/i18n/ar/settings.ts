@@ -9,6 +9,7 @@ export const settings = {
   'failed.busy': 'كان ذلك أسرع مما يسمح به هذا الأوراكل. لم يُفقد شيء. أعد المحاولة بعد دقيقة.',
   save: 'حفظ',
   saved: 'تم الحفظ',
+  technical: 'تفاصيل تقنية',
   more: 'عرض المزيد',
   moreFor: 'المزيد عن {name}',
   optional: '(اختياري)',

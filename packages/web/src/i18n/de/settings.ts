@@ -7,6 +7,7 @@ export const settings = {
     'Das war zu schnell für dieses Orakel. Nichts ging verloren. Versuchen Sie es in einer Minute erneut.',
   save: 'Speichern',
   saved: 'Gespeichert',
+  technical: 'Technische Details',
   more: 'Mehr anzeigen',
   moreFor: 'Mehr zu {name}',
   optional: '(optional)',

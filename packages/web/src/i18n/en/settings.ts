@@ -6,6 +6,7 @@ export const settings = {
   'failed.busy': 'That was too fast for this oracle. Nothing was lost. Try again in a minute.',
   save: 'Save',
   saved: 'Saved',
+  technical: 'Technical details',
   more: 'Show more',
   moreFor: 'More for {name}',
   optional: '(optional)',

@@ -7,6 +7,7 @@ export const settings = {
     'Demasiado rápido para este oráculo. No se ha perdido nada. Inténtalo de nuevo dentro de un minuto.',
   save: 'Guardar',
   saved: 'Guardado',
+  technical: 'Detalles técnicos',
   more: 'Mostrar más',
   moreFor: 'Más sobre {name}',
   optional: '(opcional)',

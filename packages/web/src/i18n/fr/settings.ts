@@ -7,6 +7,7 @@ export const settings = {
     'C’était trop rapide pour cet oracle. Rien n’a été perdu. Réessayez dans une minute.',
   save: 'Enregistrer',
   saved: 'Enregistré',
+  technical: 'Détails techniques',
   more: 'Afficher plus',
   moreFor: 'Plus sur {name}',
   optional: '(facultatif)',

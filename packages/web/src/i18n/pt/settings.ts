@@ -7,6 +7,7 @@ export const settings = {
     'Isso foi rápido demais para este oráculo. Nada se perdeu. Tente de novo em um minuto.',
   save: 'Salvar',
   saved: 'Salvo',
+  technical: 'Detalhes técnicos',
   more: 'Mostrar mais',
   moreFor: 'Mais sobre {name}',
   optional: '(opcional)',

@@ -6,6 +6,7 @@ export const settings = {
     'Umeenda haraka kuliko oracle hii inavyoruhusu. Hakuna kilichopotea. Jaribu tena baada ya dakika moja.',
   save: 'Hifadhi',
   saved: 'Imehifadhiwa',
+  technical: 'Maelezo ya kiufundi',
   more: 'Onyesha zaidi',
   moreFor: 'Zaidi kuhusu {name}',
   optional: '(si lazima)',

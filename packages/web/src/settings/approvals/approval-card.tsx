@@ -244,7 +244,7 @@ function Details({ approval }: { readonly approval: Approval }) {
     <details className="fold">
       <summary>
         <Icon name="right" flip className="i-chev" />
-        {t('chat.technical')}
+        {t('settings.technical')}
       </summary>
       <div>
         <dl className="kv">

@@ -129,7 +129,7 @@ export function TechnicalTerms({ capabilities }: TechnicalTermsProps) {
     <details className="fold perm-fold">
       <summary>
         <Icon name="right" flip className="i-chev" />
-        {t('chat.technical')}
+        {t('settings.technical')}
       </summary>
       <div>
         <dl className="kv">
