@@ -200,7 +200,7 @@ describe('sibyl completion', () => {
   const ZSH = `
     zmodload zsh/zpty
     zpty shell zsh -f -i
-    zpty -w shell "PS1=READY; autoload -Uz compinit; compinit -u -d /dev/null; source $1; print LOADED"
+    zpty -w shell "PS1=READY; autoload -Uz compinit; compinit -u -D; source $1; print LOADED"
     until [[ $seen == *LOADED*LOADED* ]]; do zpty -r shell more || break; seen+=$more; done
     zpty -w -n shell "$2"$'\\t\\t'
     seen= SECONDS=0
