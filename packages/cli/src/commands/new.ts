@@ -177,12 +177,17 @@ interface LockEntry {
   readonly dependencies?: Readonly<Record<string, string>>;
   readonly optionalDependencies?: Readonly<Record<string, string>>;
   readonly peerDependencies?: Readonly<Record<string, string>>;
-  /** The folder of a package of the checkout, if `link` is set. */
+  readonly devDependencies?: Readonly<Record<string, string>>;
+  /** A tarball; the folder of a package of the checkout, if `link` is set. */
   readonly resolved?: string;
   readonly link?: boolean;
 }
 
 type LockEntries = Readonly<Record<string, LockEntry>>;
+
+type ProjectManifest = Readonly<
+  Record<'dependencies' | 'devDependencies' | 'overrides', Readonly<Record<string, string>>>
+>;
 
 /**
  * Copies from the checkout what the project depends on besides the packages of Sibyl, with lock files that say so: npm then
@@ -198,7 +203,8 @@ async function copyDependencies(folder: string): Promise<boolean> {
   const installed: Record<string, LockEntry> = {};
   for (const [path, entry] of Object.entries(needed)) {
     const source = join(CHECKOUT, path);
-    if (!existsSync(source)) continue;
+    // npm unpacks the packages of Sibyl.
+    if (entry.resolved || !existsSync(source)) continue;
     installed[path] = entry;
     // Those below another package are copied with it.
     if (path.lastIndexOf('node_modules/') > 0) continue;
@@ -223,11 +229,9 @@ async function copyDependencies(folder: string): Promise<boolean> {
   return true;
 }
 
-/** The entries of everything that a project depends on, except the packages of Sibyl. */
-function selectEntries(
-  all: LockEntries,
-  { dependencies, devDependencies }: Readonly<Record<string, Readonly<Record<string, string>>>>,
-): LockEntries {
+/** The entries of everything that a project depends on; those of packages of Sibyl name their tarballs. */
+function selectEntries(all: LockEntries, manifest: ProjectManifest): LockEntries {
+  const { dependencies, devDependencies, overrides } = manifest;
   const selected: Record<string, LockEntry> = {};
   const visited = new Set<string>();
   const visit = (name: string, from: string): void => {
@@ -236,8 +240,9 @@ function selectEntries(
     if (path === undefined || !entry || visited.has(path)) return;
     visited.add(path);
     const folder = entry.link ? (entry.resolved ?? path) : path;
-    const needs = entry.link ? (all[folder] ?? {}) : entry;
-    if (!entry.link) selected[path] = entry;
+    const { devDependencies: _, ...needs } = all[folder] ?? {};
+    const resolved = overrides[name]?.replace('file:./', 'file:');
+    selected[path] = entry.link && resolved ? { ...needs, resolved } : needs;
     for (const kind of ['dependencies', 'optionalDependencies', 'peerDependencies'] as const)
       for (const each of Object.keys(needs[kind] ?? {})) visit(each, folder);
   };
