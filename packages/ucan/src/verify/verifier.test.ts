@@ -300,10 +300,9 @@ describe('verifyStatement', () => {
   const capability = { can: 'oracle/rules', with: 'ixo:oracle' };
   const expectation = { ...capability, issuer: alice.did };
   const nb = { rule: 'always' };
+  const capabilities = [{ ...capability, nb }];
   const sign = (payload: object = {}, signer = alice) =>
-    forgeToken(
-      forgeUcan({ signer, payload: { capabilities: [{ ...capability, nb }], ...payload } }),
-    );
+    forgeToken(forgeUcan({ signer, payload: { capabilities, ...payload } }));
 
   test('returns the caveats and the key that signed', async () => {
     const { ok } = await verifierWith().verifyStatement(sign(), expectation);
@@ -376,9 +375,7 @@ test('onRejection receives every refusal with its purpose, and no success', asyn
   await verifier.verifyStatement('', expectation);
   await verifier.verifyAccessKey('', { capability, maxTtlSeconds: 1 });
   const purposes = onRejection.mock.calls.map(([purpose]) => purpose);
-  expect(purposes).toEqual([
-    ...['invocation', 'delegation', 'grant', 'single_use', 'statement', 'access_key'],
-  ]);
+  expect(purposes.join(' ')).toBe('invocation delegation grant single_use statement access_key');
   expect(onRejection.mock.calls.every(([, error]) => error.code)).toBe(true);
 });
 
