@@ -5,7 +5,7 @@ const plan = JSON.parse(readFileSync(process.env.MUTATION_PLAN ?? '', 'utf8'));
 
 const removeQuery = (id: string) => id.replace(/\?.*/, '');
 
-/** Serves the code with mutants. What a module imported with `?fresh=…` imports from this project is loaded anew, too. */
+/** Serves the code with mutants. What a module imported with `?fresh=…` imports from this project is loaded again, too. */
 const mutants: Plugin = {
   name: 'mutants',
   enforce: 'pre',

@@ -132,7 +132,7 @@ describe.each(engines)('Reservations: turns whose process is gone on %s', (engin
     await reservations.settle(key, costing(1));
   });
 
-  it('renew keeps only the reservations of its own process', async () => {
+  it('renew keeps only the reservations that its process made', async () => {
     const [dead, alive] = [open().reservations, open().reservations];
     const owner = await userWith(1000);
     await dead.reserve({ owner, ...turn, amount: 600 });
