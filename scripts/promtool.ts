@@ -8,6 +8,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { buildIfChanged, MAIN } from './build.ts';
 import { createUser, getVenv, SKIPPED, startService } from './third-party.ts';
@@ -71,10 +72,10 @@ function check(promtool: string, name: string, input: string): boolean {
 }
 
 /** Metrics without a value. */
-function listEmpty(text: string): string[] {
-  return [...text.matchAll(/^# TYPE (\S+) /gm)]
+function listEmpty(metrics: string): string[] {
+  return [...metrics.matchAll(/^# TYPE (\S+) /gm)]
     .map(([, name = '']) => name)
-    .filter((name) => !new RegExp(`^${name}(_count)?(\\{.*\\})? `, 'm').test(text));
+    .filter((name) => !new RegExp(`^${name}(_count)?(\\{.*\\})? `, 'm').test(metrics));
 }
 
 async function readHost(folder: string, started: (() => unknown)[]): Promise<string> {
@@ -138,30 +139,33 @@ interface AskedModel {
 /** An OpenAI-compatible model that uses a tool, fails, or answers, as it is asked to. */
 async function startModel(started: (() => unknown)[]): Promise<string> {
   const server = createServer(async (request, response) => {
-    let text = '';
-    for await (const chunk of request) text += chunk;
-    const asked = (text ? JSON.parse(text) : { messages: [] }) as AskedModel;
-    const isAnswered = asked.messages.at(-1)?.role === 'tool';
-    const wish = /please (use|fail|remember)/.exec(JSON.stringify(asked.messages.at(-1)))?.[1];
-    if (wish === 'fail') return void response.writeHead(500).end('{"error":{"message":"no"}}');
-    const tool = wish === 'remember' ? 'remember' : 'set_user_preferences';
-    const isOffered = asked.tools?.some((each) => each.function.name === tool);
-    const input = tool === 'remember' ? { fact: 'Likes tea' } : { length: 'concise' };
-    const call = { name: tool, arguments: JSON.stringify(input) };
-    const delta =
-      wish && !isAnswered && isOffered
-        ? { tool_calls: [{ index: 0, id: 'call-1', type: 'function', function: call }] }
-        : { content: 'Hello' };
+    const body = await text(request);
+    const delta = chooseDelta(JSON.parse(body || '{"messages":[]}') as AskedModel);
+    if (!delta) return void response.writeHead(500).end('{"error":{"message":"no"}}');
     const usage = { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 };
     const reason = 'tool_calls' in delta ? 'tool_calls' : 'stop';
+    const chunk = { choices: [{ index: 0, delta, finish_reason: reason }], usage };
     response.writeHead(200, { 'content-type': 'text/event-stream' });
-    const chunks = [{ choices: [{ index: 0, delta, finish_reason: reason }], usage }];
-    for (const each of chunks) response.write(`data: ${JSON.stringify(each)}\n\n`);
-    response.end('data: [DONE]\n\n');
+    response.end(`data: ${JSON.stringify(chunk)}\n\ndata: [DONE]\n\n`);
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');
   started.push(() => server.close());
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`;
+}
+
+const CALLS: Readonly<Record<string, { readonly name: string; readonly arguments: string }>> = {
+  use: { name: 'set_user_preferences', arguments: '{"length":"concise"}' },
+  remember: { name: 'remember', arguments: '{"fact":"Likes tea"}' },
+};
+
+/** What the model says; undefined if it is to fail. */
+function chooseDelta({ messages, tools = [] }: AskedModel): object | undefined {
+  const wish = /please (use|fail|remember)/.exec(JSON.stringify(messages.at(-1)))?.[1] ?? '';
+  if (wish === 'fail') return undefined;
+  const call = CALLS[wish];
+  const isOffered = tools.some((each) => each.function.name === call?.name);
+  if (!call || !isOffered) return { content: 'Hello' };
+  return { tool_calls: [{ index: 0, id: 'call-1', type: 'function', function: call }] };
 }
 
 async function readGateway(started: (() => unknown)[]): Promise<string> {

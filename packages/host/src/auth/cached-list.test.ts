@@ -52,7 +52,7 @@ it('CallerAllowList keeps a blocked caller out while the store is away', async (
   expect(await allowList.findExclusion('did:mallory')).toBe('caller_blocked');
   // Nothing shows that another one is blocked: the list was read a moment before.
   stored.setAway(false);
-  await vi.advanceTimersByTimeAsync(2_000);
+  await vi.advanceTimersByTimeAsync(4_000);
   expect(await allowList.findExclusion('did:alice')).toBeUndefined();
   stored.setAway(true);
   await vi.advanceTimersByTimeAsync(4_000);

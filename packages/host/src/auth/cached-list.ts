@@ -83,9 +83,8 @@ export class CachedList {
       this.entries = new Set([...found, ...this.reported]);
       this.readAt = since;
     } catch (error) {
+      // Not every request tries again.
       this.deps.logger.debug({ reason: String(error) }, 'a list was not read from the store');
-      // Tried again a little earlier, but not by every request.
-      this.triedAt = Math.max(this.triedAt, performance.now() - FRESH_MS / 2);
     }
   }
 }
