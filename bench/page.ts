@@ -161,7 +161,7 @@ async function audit({ url }: ServerProcess): Promise<Figure[]> {
     default(url: string, flags: object): Promise<LighthouseResult>;
   };
   const onlyCategories = Object.keys(TARGETS);
-  const { lhr } = await lighthouse(`${url}/app`, { port: DEBUG_PORT, onlyCategories });
+  const { lhr } = await lighthouse(`${url}/app/`, { port: DEBUG_PORT, onlyCategories });
   for (const { score, title, displayValue = '' } of Object.values(lhr.audits))
     if (score !== null && score < 0.9) console.log(`${score.toFixed(2)} ${title} ${displayValue}`);
   return (Object.keys(TARGETS) as Category[]).map((category) => {

@@ -99,10 +99,12 @@ const MAX_PROMPTS = 4;
 /** Examples of the oracle's plugins, one of each first. */
 function Prompts({ onSend }: { readonly onSend: (message: string) => void }) {
   const client = useOracle();
-  const [plugins, setPlugins] = useState<readonly PluginInfo[]>([]);
+  const [plugins, setPlugins] = useState<readonly PluginInfo[]>();
   useEffect(() => {
-    client.plugins.list().then(setPlugins, () => undefined);
+    client.plugins.list().then(setPlugins, () => setPlugins([]));
   }, [client]);
+  // What is below must not move when they arrive.
+  if (!plugins) return <div className="prompts-space" />;
   const examples = plugins.flatMap(({ examples: all = [], title }) =>
     all.map((text, index) => ({ text, title, index })),
   );

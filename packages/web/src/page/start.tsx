@@ -37,9 +37,8 @@ async function open(
   invitation: string | undefined,
   unlock: (signer: BrowserSigner) => Promise<void>,
 ): Promise<OpenedPage> {
-  const signer = await openBrowserSigner();
+  const [signer, settings] = await Promise.all([openBrowserSigner(), loadPageSettings()]);
   if (signer.isLocked) await unlock(signer);
-  const settings = await loadPageSettings();
   const matrix = await loadMatrixSession(settings.matrixBaseUrl);
   const client = createOracleClient({ url: getOracleUrl(), signer, ...(matrix && { matrix }) });
   const card = await client.card();
