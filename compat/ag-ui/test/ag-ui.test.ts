@@ -267,6 +267,41 @@ describe('HttpAgent and POST /v2/agent/run', () => {
   });
 });
 
+it('POST /v2/agent/run sends a client before 1.0, which names no version, only outcomes that it knows', async () => {
+  const start = async (threadId: string, fields: object = {}) => {
+    const messages = [{ id: 'm', role: 'user', content: 'Hello' }];
+    const reply = await fetch(`${test.host.url}/v2/agent/run`, {
+      method: 'POST',
+      headers: { ...headers(), 'content-type': 'application/json' },
+      body: JSON.stringify({ threadId, runId: 'r', messages, ...fields }),
+    });
+    const runId = reply.headers.get('x-run-id');
+    const readOutcome = async () => {
+      const data = (await reply.text()).split('data: ').at(-1) ?? '';
+      return JSON.parse(data).outcome;
+    };
+    return { runId, readOutcome };
+  };
+  const tools = [{ name: 'look', description: 'Looks', parameters: { type: 'object' } }];
+  for (const [protocolVersion, called, cancelled] of [
+    [undefined, { type: 'success' }, undefined],
+    [
+      '1.0.0',
+      { type: 'success', pendingToolCallIds: [expect.any(String)] },
+      { type: 'cancelled' },
+    ],
+  ]) {
+    const first = start(`old-1-${protocolVersion}`, { tools, protocolVersion });
+    (await test.model.next()).call({ name: 'look', input: {} });
+    expect(await (await first).readOutcome()).toEqual(called);
+    const second = start(`old-2-${protocolVersion}`, { protocolVersion });
+    (await test.model.next()).say('Begun');
+    const { runId, readOutcome } = await second;
+    await fetch(`${test.host.url}/v2/runs/${runId}/cancel`, { method: 'POST', headers: headers() });
+    expect(await readOutcome()).toEqual(cancelled);
+  }
+});
+
 it('GET /v2/agent/capabilities describes the agent', async () => {
   const reply = await fetch(`${test.host.url}/v2/agent/capabilities`, { headers: headers() });
   expect(await reply.json()).toMatchObject({

@@ -23,6 +23,8 @@ export interface RunView {
   readonly threadId: string;
   readonly runId: string;
   readonly known: KnownCalls;
+  /** Clients before 1.0 refuse outcomes and fields of outcomes that they do not know. */
+  readonly isBefore1?: boolean;
   readonly publicUrl: string;
 }
 
@@ -98,8 +100,7 @@ class RunMapping {
       return yield { type: EventType.RUN_ERROR, message, code: code ?? kind ?? status };
     }
     const { threadId, runId } = this.view;
-    const outcome: RunFinishedOutcome =
-      status === 'aborted' ? { type: 'cancelled' } : this.toOutcome(asked);
+    const outcome = this.toOutcome(status, asked);
     const tokens = usage && {
       inputTokens: usage.inputTokens,
       outputTokens: usage.outputTokens,
@@ -110,7 +111,7 @@ class RunMapping {
       type: EventType.RUN_FINISHED,
       threadId,
       runId,
-      outcome,
+      ...(outcome && { outcome }),
       ...(tokens && { usage: [tokens] }),
     };
   }
@@ -194,9 +195,15 @@ class RunMapping {
   }
 
   /** Calls of the client's own tools end a run with success; questions interrupt it. */
-  private toOutcome(asked: readonly PendingQuestion[]): RunFinishedOutcome {
+  private toOutcome(
+    status: DoneFrame['status'],
+    asked: readonly PendingQuestion[],
+  ): RunFinishedOutcome | undefined {
+    const { isBefore1 } = this.view;
+    if (status === 'aborted') return isBefore1 ? undefined : { type: 'cancelled' };
     const interrupts = asked.flatMap((question) => this.toInterrupt(question));
     if (interrupts.length > 0) return { type: 'interrupt', interrupts };
+    if (isBefore1) return { type: 'success' };
     const pendingToolCallIds = asked.flatMap(
       (question) => findClientToolCall(question)?.toolCallId ?? [],
     );

@@ -70,7 +70,9 @@ export class Runs {
     const turns = this.deps.surface.for(caller);
     const run = (await answerQuestions(turns, input)) ?? (await continueThread(turns, input));
     const { threadId, runId } = input;
-    return this.stream({ turns, run, threadId, runId, known: listKnown(input) }, { signal });
+    const isBefore1 = input.protocolVersion === undefined;
+    const view = { turns, run, threadId, runId, isBefore1, known: listKnown(input) };
+    return this.stream(view, { signal });
   }
 
   /** The events of a run after number `after`. */
