@@ -1,5 +1,5 @@
-// Loaded into a host: prints how long it blocked its event loop at most, in milliseconds of its own processor time, when it
-// receives SIGUSR2, and begins again. Time in which other processes had the processor does not count.
+// Loaded into a host: on SIGUSR2 it prints how long it blocked its event loop at most since the last time, in milliseconds
+// that its main thread ran. Time in which other processes had the processor does not count.
 const TICK_MS = 2;
 
 let longest = 0;
