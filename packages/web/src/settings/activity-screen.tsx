@@ -13,7 +13,7 @@ import { Empty, Failure, PageHead, useAction } from './parts.js';
 const PAGE_SIZE = 50;
 const kinds = {
   all: 'settings.activity.all',
-  tool_call: 'settings.activity.tools',
+  tool_call: 'settings.actions',
   approval_decided: 'settings.activity.decisions',
   rules_changed: 'settings.rules.title',
 } as const satisfies Record<string, TextKey>;

@@ -291,7 +291,6 @@ export const settings = {
   'activity.lede': 'كل ما فعله {name} أو طلبه باسمك. لا يراه إلا أنت والمشغّل.',
   'activity.show': 'عرض',
   'activity.all': 'كل شيء',
-  'activity.tools': 'الإجراءات',
   'activity.decisions': 'القرارات',
   'activity.none': 'لم يحدث شيء بعد',
   'activity.earlier': 'عرض الأقدم',

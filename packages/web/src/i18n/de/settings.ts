@@ -278,7 +278,6 @@ export const settings = {
     'Alles, was {name} in Ihrem Namen getan oder gefragt hat. Nur Sie und der Betreiber sehen es.',
   'activity.show': 'Zeigen',
   'activity.all': 'Alles',
-  'activity.tools': 'Aktionen',
   'activity.decisions': 'Entscheidungen',
   'activity.none': 'Noch ist nichts geschehen',
   'activity.earlier': 'Früheres zeigen',

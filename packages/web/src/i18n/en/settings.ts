@@ -277,7 +277,6 @@ export const settings = {
     'Everything {name} did or asked for in your name. Only you and the operator can see it.',
   'activity.show': 'Show',
   'activity.all': 'Everything',
-  'activity.tools': 'Actions',
   'activity.decisions': 'Decisions',
   'activity.none': 'Nothing has happened yet',
   'activity.earlier': 'Show earlier',

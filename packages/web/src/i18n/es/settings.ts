@@ -268,7 +268,6 @@ export const settings = {
   'activity.lede': 'Todo lo que {name} hizo o pidió en tu nombre. Solo lo ven tú y el operador.',
   'activity.show': 'Mostrar',
   'activity.all': 'Todo',
-  'activity.tools': 'Acciones',
   'activity.decisions': 'Decisiones',
   'activity.none': 'Aún no ha pasado nada',
   'activity.earlier': 'Mostrar anteriores',

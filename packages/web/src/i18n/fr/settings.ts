@@ -274,7 +274,6 @@ export const settings = {
     'Tout ce que {name} a fait ou demandé en votre nom. Vous et l’opérateur êtes les seuls à le voir.',
   'activity.show': 'Afficher',
   'activity.all': 'Tout',
-  'activity.tools': 'Actions',
   'activity.decisions': 'Décisions',
   'activity.none': 'Il ne s’est encore rien passé',
   'activity.earlier': 'Afficher plus ancien',

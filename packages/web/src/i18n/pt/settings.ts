@@ -269,7 +269,6 @@ export const settings = {
   'activity.lede': 'Tudo o que {name} fez ou pediu em seu nome. Só você e o operador podem ver.',
   'activity.show': 'Mostrar',
   'activity.all': 'Tudo',
-  'activity.tools': 'Ações',
   'activity.decisions': 'Decisões',
   'activity.none': 'Nada aconteceu ainda',
   'activity.earlier': 'Mostrar anteriores',

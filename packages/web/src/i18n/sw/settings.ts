@@ -268,7 +268,6 @@ export const settings = {
     'Kila kitu {name} ilifanya au kuomba kwa jina lako. Wewe na mwendeshaji tu mnaweza kukiona.',
   'activity.show': 'Onyesha',
   'activity.all': 'Kila kitu',
-  'activity.tools': 'Vitendo',
   'activity.decisions': 'Maamuzi',
   'activity.none': 'Hakuna kilichotokea bado',
   'activity.earlier': 'Onyesha za awali',
