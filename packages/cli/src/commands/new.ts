@@ -233,22 +233,28 @@ async function copyDependencies(folder: string): Promise<boolean> {
 function selectEntries(all: LockEntries, manifest: ProjectManifest): LockEntries {
   const { dependencies, devDependencies, overrides } = manifest;
   const selected: Record<string, LockEntry> = {};
-  const visited = new Set<string>();
   const visit = (name: string, from: string): void => {
     const path = findEntry(all, name, from);
-    const entry = path === undefined ? undefined : all[path];
-    if (path === undefined || !entry || visited.has(path)) return;
-    visited.add(path);
-    const folder = entry.link ? (entry.resolved ?? path) : path;
-    const { devDependencies: _, ...needs } = all[folder] ?? {};
-    const resolved = overrides[name]?.replace('file:./', 'file:');
-    selected[path] = entry.link && resolved ? { ...needs, resolved } : needs;
-    for (const kind of ['dependencies', 'optionalDependencies', 'peerDependencies'] as const)
-      for (const each of Object.keys(needs[kind] ?? {})) visit(each, folder);
+    if (path === undefined || path in selected) return;
+    const { folder, entry } = readEntry(all, path);
+    const tarball = overrides[name]?.replace('file:./', 'file:');
+    selected[path] = folder === path || !tarball ? entry : { ...entry, resolved: tarball };
+    for (const each of listNeeds(entry)) visit(each, folder);
   };
   for (const name of Object.keys({ ...dependencies, ...devDependencies })) visit(name, '');
   return selected;
 }
+
+/** An entry, or that of the package of the checkout behind it, and the folder where its dependencies are looked for. */
+function readEntry(all: LockEntries, path: string) {
+  const { link, resolved } = all[path] ?? {};
+  const folder = link && resolved ? resolved : path;
+  const { devDependencies: _, ...entry } = all[folder] ?? {};
+  return { folder, entry };
+}
+
+const listNeeds = ({ dependencies, optionalDependencies, peerDependencies }: LockEntry) =>
+  Object.keys({ ...dependencies, ...optionalDependencies, ...peerDependencies });
 
 /** The entry that Node finds from a folder. */
 function findEntry(all: LockEntries, name: string, from: string): string | undefined {
