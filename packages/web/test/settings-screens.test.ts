@@ -90,6 +90,7 @@ describe('key screen', () => {
     const secrets = [words.slice(0, 3).join(' '), seed.toString('base64'), seed.toString('hex')];
     expect(sent.length).toBeGreaterThan(3);
     for (const secret of secrets) expect(sent.filter((text) => text.includes(secret))).toEqual([]);
+    await open(page, 'key');
 
     const { page: other } = await arrive('key');
     await button(other, 'Add').click();
@@ -192,7 +193,8 @@ describe('key screen', () => {
       .check();
     await page.getByLabel(/Your 24 words/).fill(words.join(' '));
     await button(page, 'Add to this browser').click();
-    await button(page, 'Switch to it now').click();
+    await Promise.all([page.waitForEvent('load'), button(page, 'Switch to it now').click()]);
+    await page.locator('main.main').waitFor();
     await open(page, 'key');
     await expect.poll(() => page.locator('.rows .avatar').count()).toBe(1);
     expect(await page.getByText('protected by a passkey').count()).toBe(0);
