@@ -15,8 +15,16 @@ import { createUser, getVenv, SKIPPED, startService } from './third-party.ts';
 
 const GATEWAY = 'packages/gateway/dist/main.js';
 const CACHE = getVenv({ name: 'promtool', version: 'debian' });
+/** The defaults of prom-client. */
+const FOREIGN = /^(nodejs|process)_/;
 /** What happens only if another host dies, which takes PostgreSQL. */
 const WITHOUT_SAMPLES = ['sibyl_takeovers_total'];
+
+/** Tool calls of the model, by what it is asked for. */
+const CALLS: Readonly<Record<string, { readonly name: string; readonly arguments: string }>> = {
+  use: { name: 'set_user_preferences', arguments: '{"length":"concise"}' },
+  remember: { name: 'remember', arguments: '{"fact":"Likes tea"}' },
+};
 
 process.exitCode = await main();
 
@@ -60,9 +68,11 @@ function check(promtool: string, name: string, input: string): boolean {
     encoding: 'utf8',
   });
   const lines = `${stdout}${stderr}`.split('\n').filter(Boolean);
-  // What it says about the names of the defaults of prom-client is not an error of ours.
-  const own = lines.filter((line) => !/^(nodejs|process)_/.test(line));
-  const empty = listEmpty(input).filter((metric) => !WITHOUT_SAMPLES.includes(metric));
+  // What it says about other names is not an error of ours.
+  const own = lines.filter((line) => !FOREIGN.test(line));
+  const empty = listEmpty(input).filter(
+    (metric) => !FOREIGN.test(metric) && !WITHOUT_SAMPLES.includes(metric),
+  );
   for (const line of own) console.log(`${name}: ${line}`);
   if (empty.length > 0) console.log(`${name}: no samples of ${empty.join(', ')}`);
   const isValid = own.length === 0 && empty.length === 0 && status !== 1;
@@ -152,11 +162,6 @@ async function startModel(started: (() => unknown)[]): Promise<string> {
   started.push(() => server.close());
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`;
 }
-
-const CALLS: Readonly<Record<string, { readonly name: string; readonly arguments: string }>> = {
-  use: { name: 'set_user_preferences', arguments: '{"length":"concise"}' },
-  remember: { name: 'remember', arguments: '{"fact":"Likes tea"}' },
-};
 
 /** What the model says; undefined if it is to fail. */
 function chooseDelta({ messages, tools = [] }: AskedModel): object | undefined {
