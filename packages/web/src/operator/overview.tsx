@@ -7,7 +7,7 @@ import type {
   TurnFailure,
 } from '@sibyl/client';
 import { useCallback } from 'react';
-import { formatBytes, formatWhen } from '../i18n/format.js';
+import { formatBytes, formatDateTime, formatWhen } from '../i18n/format.js';
 import { formatNumber, t } from '../i18n/i18n.js';
 import { Icon } from '../ui/icon.js';
 import { Badge, Code, DataTable } from './data-table.js';
@@ -114,7 +114,7 @@ function Problems({ problems }: Pick<OperatorOverview, 'problems'>) {
             </p>
             {since && (
               <p className="small quiet">
-                <time dateTime={since}>{t('operator.since', { time: formatWhen(since) })}</time>
+                <time dateTime={since}>{t('operator.since', { time: formatDateTime(since) })}</time>
               </p>
             )}
           </div>
@@ -148,7 +148,7 @@ function Stats({ overview }: { readonly overview: OperatorOverview }) {
       <div>
         <dt>{t('operator.costToday')}</dt>
         <dd>{formatCost(today?.cost)}</dd>
-        <dd>{t('operator.people', { users: today?.users ?? 0, sockets, streams })}</dd>
+        <dd>{today ? t('operator.people', { users: today.users, sockets, streams }) : unknown}</dd>
       </div>
     </dl>
   );
@@ -251,7 +251,7 @@ function SpeedChart({ speed: { points, stepMs } }: { readonly speed: OperatorSpe
         const y = HEIGHT - (point[name] / max) * HEIGHT;
         const place = `${Math.max(0, Math.min(WIDTH, x)).toFixed(1)} ${y.toFixed(1)}`;
         // A single point would have no length.
-        return points.length === 1 ? `M${place}h6` : place;
+        return points.length === 1 ? `M${place}h-6` : place;
       })
       .join('L')
       .replace(/^(?=\d)/, 'M');
@@ -282,7 +282,8 @@ function SpeedChart({ speed: { points, stepMs } }: { readonly speed: OperatorSpe
             <path className="stroke-2" d={draw('p95Ms')} />
             <path className="stroke-1" d={draw('medianMs')} />
           </svg>
-          <div className="line small quiet">
+          {/* As the chart, from left to right in every language. */}
+          <div className="line small quiet" dir="ltr">
             <span>{formatHour(new Date(begin).toISOString())}</span>
             <span className="push">{t('operator.speed.max', { max: formatMs(max) })}</span>
             <span className="push">{formatHour(new Date(end).toISOString())}</span>
