@@ -203,11 +203,12 @@ class RunMapping {
     if (status === 'aborted') return isBefore1 ? undefined : { type: 'cancelled' };
     const interrupts = asked.flatMap((question) => this.toInterrupt(question));
     if (interrupts.length > 0) return { type: 'interrupt', interrupts };
-    if (isBefore1) return { type: 'success' };
     const pendingToolCallIds = asked.flatMap(
       (question) => findClientToolCall(question)?.toolCallId ?? [],
     );
-    return { type: 'success', ...(pendingToolCallIds.length > 0 && { pendingToolCallIds }) };
+    if (pendingToolCallIds.length === 0) return { type: 'success' };
+    // To clients before 1.0, success means that nothing is left to do.
+    return isBefore1 ? undefined : { type: 'success', pendingToolCallIds };
   }
 
   private toInterrupt(question: PendingQuestion): Interrupt[] {

@@ -179,8 +179,7 @@ async function ask(
 ): Promise<CallToolResult> {
   const { turns } = deps;
   return deps.track(request, async (signal) => {
-    const sessionId = session_id ?? turns.onlySession ?? (await turns.openSession()).sessionId;
-    if (!(await turns.hasSession(sessionId))) throw new OracleError('session_not_found');
+    const sessionId = await chooseSession(turns, session_id);
     // A call that waited for others could not be cancelled alone.
     const turn = { sessionId, message, multitask: 'reject' } as const;
     const run = await turns.start({ ...turn, ...(model !== undefined && { model }) });
@@ -198,6 +197,12 @@ async function ask(
       signal.removeEventListener('abort', cancel);
     }
   });
+}
+
+async function chooseSession(turns: CallerTurns, named: string | undefined): Promise<string> {
+  const sessionId = named ?? turns.onlySession ?? (await turns.openSession()).sessionId;
+  if (!(await turns.hasSession(sessionId))) throw new OracleError('session_not_found');
+  return sessionId;
 }
 
 async function abort({ turns, logger }: ToolDeps, { runId, sessionId }: SurfaceRun): Promise<void> {
