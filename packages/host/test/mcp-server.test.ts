@@ -257,7 +257,7 @@ it('calls of clients that are gone are limited by STREAMS_PER_USER, and others a
     true,
     expect.stringContaining('too_many_streams'),
   ]);
-  // Nothing of the refused call goes on.
+  // Nothing of the refused call continues.
   await vi.waitFor(async () => expect(await runStatus(session_id, user)).toBe('aborted'), 20_000);
   test.model.discard();
   for (const step of steps) step.answer('Done.');

@@ -189,7 +189,7 @@ async function ask(
     try {
       return await follow(deps, run, { request, signal });
     } catch (error) {
-      // Its client learns that the call was refused, so nothing of it may go on.
+      // Its client learns that the call was refused, so nothing of it may continue.
       if (error instanceof OracleError && error.code === 'too_many_streams') cancel();
       throw error;
     } finally {
