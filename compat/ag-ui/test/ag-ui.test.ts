@@ -285,11 +285,7 @@ it('POST /v2/agent/run sends a client before 1.0, which names no version, only o
   const tools = [{ name: 'look', description: 'Looks', parameters: { type: 'object' } }];
   for (const [protocolVersion, called, cancelled] of [
     [undefined, undefined, undefined],
-    [
-      '1.0.0',
-      { type: 'success', pendingToolCallIds: [expect.any(String)] },
-      { type: 'cancelled' },
-    ],
+    ['1.0.0', { type: 'success', pendingToolCallIds: [expect.any(String)] }, { type: 'cancelled' }],
   ]) {
     const first = start(`old-1-${protocolVersion}`, { tools, protocolVersion });
     (await test.model.next()).call({ name: 'look', input: {} });
