@@ -111,6 +111,7 @@ export type { ToolInput, ToolSchema } from './schema.js';
 export type {
   CallerSessionPage,
   CallerSessions,
+  CallerTurnPage,
   CallerTurns,
   ClientMessage,
   ClientTool,
@@ -118,6 +119,8 @@ export type {
   EarlierMessage,
   NumberedPart,
   Surface,
+  SurfaceFile,
+  SurfacePlugin,
   SurfaceRun,
   SurfaceTurn,
   ThreadTurn,
@@ -147,3 +150,4 @@ export {
   type RunPermission,
   type TurnOutcome,
 } from './turns.js';
+export { postWebhook, type WebhookDelivery } from './webhook.js';

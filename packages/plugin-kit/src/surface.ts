@@ -63,6 +63,12 @@ export interface SurfaceTurn {
   readonly idempotencyKey?: string;
 }
 
+/** A file that comes with a message. */
+export interface SurfaceFile {
+  readonly name: string;
+  readonly data: Uint8Array;
+}
+
 /** A message of a conversation as its client keeps it. */
 export interface ClientMessage {
   /** Chosen by the client; an answer has the `messageId` of its run. */
@@ -80,6 +86,8 @@ export interface ThreadTurn
   readonly messages: readonly ClientMessage[];
   /** Answers the last message of the user again. */
   readonly regenerates?: boolean;
+  /** Stored for the user, and attached to the newest message if that is new. */
+  readonly files?: readonly SurfaceFile[];
 }
 
 /** One attempt to execute a turn; times in milliseconds. */
@@ -88,6 +96,8 @@ export interface SurfaceRun {
   readonly sessionId: string;
   readonly status: RunStatus;
   readonly createdAt: number;
+  readonly updatedAt: number;
+  /** Of the answer; the same for all attempts of a turn. */
   readonly messageId: string;
 }
 
@@ -104,6 +114,24 @@ export interface CallerSessions {
     readonly limit: number;
     readonly before?: string | undefined;
   }): Promise<MessagePage>;
+  /** Newest first; of one session, or of all. */
+  turns(page: {
+    readonly sessionId?: string;
+    /** Of the latest run of each turn. */
+    readonly statuses?: readonly RunStatus[];
+    /** Milliseconds. */
+    readonly updatedAfter?: number;
+    readonly limit: number;
+    /** `next` of the page before. */
+    readonly before?: string;
+  }): Promise<CallerTurnPage>;
+}
+
+export interface CallerTurnPage {
+  readonly turns: readonly { readonly first: SurfaceRun; readonly latest: SurfaceRun }[];
+  readonly total: number;
+  /** Undefined on the last page. */
+  readonly next: string | undefined;
 }
 
 export interface CallerSessionPage extends Pick<SessionPage, 'total'> {
@@ -127,6 +155,8 @@ export interface CallerTurns {
   deleteSession(sessionId: string): Promise<void>;
   /** The session that a client of this surface knows by its own id; undefined before its first use. */
   findThread(threadId: string): Promise<string | undefined>;
+  /** The id that a client of this surface gave a session; undefined if the session has no other id than its own. */
+  findThreadId(sessionId: string): Promise<string | undefined>;
   /** As `findThread`, but creates the session. */
   openThread(threadId: string): Promise<{ readonly sessionId: string }>;
   /**
@@ -138,6 +168,8 @@ export interface CallerTurns {
   /** Resolves once the message is stored. */
   start(turn: SurfaceTurn): Promise<SurfaceRun>;
   findRun(runId: string): Promise<SurfaceRun | undefined>;
+  /** The runs of the turn of a run, oldest first: a paused turn continues as another run. Empty if the run is unknown. */
+  listAttempts(runId: string): Promise<readonly SurfaceRun[]>;
   /** The active run of a session, otherwise the last one. */
   currentRun(sessionId: string): Promise<SurfaceRun | undefined>;
   /** Frames after number `after`, past ones first, then live ones; the last is `done`. */
@@ -147,6 +179,8 @@ export interface CallerTurns {
   ): AsyncIterable<NumberedPart>;
   /** Cancels the running or paused turn of a session; returns whether there was one. */
   abort(sessionId: string): Promise<boolean>;
+  /** Takes back a message whose turn has not begun; throws `not_queued` if it has. */
+  withdraw(runId: string): Promise<void>;
   /** What the paused turn of a session waits for. */
   pending(sessionId: string): Promise<readonly PendingQuestion[]>;
   /** Denies a call that waits for approval; approving it needs the user's signature. */
@@ -166,4 +200,15 @@ export interface Surface {
   /** `caller` is that of a route. */
   for(caller: Caller): CallerTurns;
   readonly models: readonly { readonly id: string; readonly isDefault: boolean }[];
+  /** What the oracle can do, as `GET /plugins` lists it. */
+  listPlugins(): Promise<readonly SurfacePlugin[]>;
+}
+
+export interface SurfacePlugin {
+  readonly name: string;
+  readonly title: string;
+  readonly summary: string;
+  /** Things a user could say. */
+  readonly examples: readonly string[];
+  readonly tags: readonly string[];
 }

@@ -5,6 +5,7 @@ import {
   OracleError,
   type OracleFacts,
   type OracleUcan,
+  postWebhook,
   type ResultChat,
   type SafeFetch,
   type TurnOutcome,
@@ -60,9 +61,8 @@ export function composeMessage(message: string, body: string): string {
 }
 
 const ATTEMPTS = 6;
-/** Also how long an attempt may take, together with reading the answer. */
+/** Longer than an attempt may take. */
 const FIRST_PAUSE_MS = 30_000;
-const TIMEOUT_MS = 10_000;
 const MAX_TEXT = 256 * 1024;
 /** Longer texts flood a chat; the session has the rest. */
 const MAX_CHAT_TEXT = 20_000;
@@ -121,7 +121,11 @@ export class ResultDelivery {
     const failure =
       schedule.result_url === null
         ? await this.say(target, describeResult(schedule, run, outcome), run)
-        : await this.post(target, this.buildBody(schedule, run, outcome), run);
+        : await postWebhook(this.deps, {
+            url: target,
+            id: toMessageId(run),
+            body: this.buildBody(schedule, run, outcome),
+          });
     const attempts = run.delivery_attempts + 1;
     if (failure === undefined)
       return runs.update(key, {
@@ -165,31 +169,6 @@ export class ResultDelivery {
     try {
       await chat.post({ address, markdown, id: toMessageId(run) });
       return undefined;
-    } catch (error) {
-      return `Not delivered: ${error instanceof Error ? error.message : error}`;
-    }
-  }
-
-  /** Returns why the receiver did not accept it. */
-  private async post(url: string, body: string, run: RunRow): Promise<string | undefined> {
-    const id = toMessageId(run);
-    const timestamp = Math.floor(Date.now() / 1000);
-    try {
-      const response = await this.deps.fetch(url, {
-        method: 'POST',
-        body,
-        redirects: 0,
-        timeoutMs: TIMEOUT_MS,
-        maxBytes: 64 * 1024,
-        headers: {
-          'content-type': 'application/json',
-          'webhook-id': id,
-          'webhook-timestamp': String(timestamp),
-          'webhook-signature': this.deps.ucan.signWebhook({ id, timestamp, body }),
-        },
-      });
-      await response.body?.cancel();
-      return response.ok ? undefined : `The receiver answered ${response.status}`;
     } catch (error) {
       return `Not delivered: ${error instanceof Error ? error.message : error}`;
     }

@@ -206,7 +206,7 @@ async function wire(
     const own = { cluster, metrics, exporter, budget, plugins: plugins.plugins };
     const needs = { ...shared, ...access, ...own };
     const turnDeps = wireTurns(needs);
-    ready.resolve(turnDeps);
+    ready.resolve({ ...turnDeps, files: files.service, plugins: plugins.plugins });
     const readiness = createReadiness({ store, cluster, plugins }, modelHealth);
     const observed = { exporter, readiness, hostEvents };
     const known = { ...needed, ...observed, models, budget, plugins };

@@ -1,3 +1,4 @@
+import { a2a } from '@sibyl/plugin-a2a';
 import { agUi } from '@sibyl/plugin-ag-ui';
 import { aiSdkUi } from '@sibyl/plugin-ai-sdk-ui';
 import { browserTools } from '@sibyl/plugin-browser-tools';
@@ -38,6 +39,7 @@ export const bundledPlugins: readonly OraclePlugin[] = [
   openaiApi,
   aiSdkUi,
   mcpServer,
+  a2a,
 ];
 
 /** Gives a user credit, in the store that the environment names. */

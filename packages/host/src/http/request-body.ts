@@ -62,7 +62,7 @@ const streamsBody = (context: ExecutionContext) =>
 /** A body of GET or HEAD has no meaning. */
 function isJson(request: Request): boolean {
   if (request.method === 'GET' || request.method === 'HEAD') return false;
-  return hasBody(request) && request.is('application/json') !== false;
+  return hasBody(request) && request.is(['application/json', 'application/a2a+json']) !== false;
 }
 
 /** Routes that accept forms read their bytes. */

@@ -1,14 +1,26 @@
 import { createHash, randomUUID } from 'node:crypto';
+import { Readable } from 'node:stream';
 import type {
   CallerSessions,
   CallerTurns,
   Surface,
+  SurfaceFile,
+  SurfacePlugin,
   SurfaceRun,
   SurfaceTurn,
   ThreadTurn,
 } from '@sibyl/plugin-kit';
-import { describeIssues, Id, OracleError, type ReplyPart, SendMessage } from '@sibyl/protocol';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import {
+  type Attachment,
+  describeIssues,
+  Id,
+  OracleError,
+  type ReplyPart,
+  SendMessage,
+} from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
+import type { FileService } from '../files/file-service.js';
 import type { Models } from '../models/models.js';
 import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
@@ -31,11 +43,13 @@ export interface TurnServices {
   readonly sessions: SessionsService;
   /** Limits the streams of each user. */
   readonly slots: { take(owner: string): () => void };
+  readonly files: Pick<FileService, 'upload'>;
+  readonly plugins: readonly LoadedPlugin[];
 }
 
 interface SurfaceDeps {
   readonly plugin: string;
-  readonly store: Pick<Store, 'sessions' | 'runs' | 'messages' | 'threads'>;
+  readonly store: Pick<Store, 'sessions' | 'runs' | 'messages' | 'threads' | 'turns'>;
   readonly models: Pick<Models, 'list'>;
   /** Resolves once the host is ready; earlier requests wait for it. */
   readonly ready: Promise<TurnServices>;
@@ -49,7 +63,14 @@ export function createSurface(deps: SurfaceDeps): Surface {
       const { models, default: standard } = deps.models.list();
       return models.map(({ id }) => ({ id, isDefault: id === standard }));
     },
+    listPlugins: async () => (await deps.ready).plugins.flatMap(toSurfacePlugin),
   };
+}
+
+/** Silent plugins are not listed. */
+function toSurfacePlugin({ name, manifest }: LoadedPlugin): SurfacePlugin[] {
+  const { title, summary, visibility, examples = [], tags = [] } = manifest;
+  return visibility === 'silent' ? [] : [{ name, title, summary, examples, tags }];
 }
 
 /** Routes receive the caller that the guard has authenticated. */
@@ -102,6 +123,12 @@ class SurfaceTurns implements CallerTurns {
     return store.threads.find({ owner: this.#caller.did, surface, threadId });
   }
 
+  async findThreadId(sessionId: string): Promise<string | undefined> {
+    if (!this.#permits(sessionId)) return undefined;
+    const { store, plugin: surface } = this.#deps;
+    return store.threads.findId({ ...this.#key(sessionId), surface });
+  }
+
   async openThread(threadId: string): Promise<{ readonly sessionId: string }> {
     if (threadId.length === 0 || threadId.length > MAX_CLIENT_ID)
       throw new OracleError('bad_request', {
@@ -119,6 +146,7 @@ class SurfaceTurns implements CallerTurns {
     threadId,
     messages,
     regenerates,
+    files = [],
     ...turn
   }: ThreadTurn): Promise<SurfaceRun> {
     if (messages.some(({ id }) => id.length > MAX_CLIENT_ID))
@@ -128,7 +156,24 @@ class SurfaceTurns implements CallerTurns {
     const session = await store.sessions.get(this.#key(sessionId));
     const wanted = await readThread(store, session, { messages, regenerates });
     if (wanted.type === 'join') return toSurfaceRun(wanted.run);
-    return this.#start(this.#toThreadRequest({ ...turn, sessionId }, wanted));
+    const request = this.#toThreadRequest({ ...turn, sessionId }, wanted);
+    if (files.length === 0 || wanted.type === 'again') return this.#start(request);
+    const attachments = await this.#attach(files);
+    return this.#start({ ...request, message: { ...request.message, attachments } });
+  }
+
+  /** A file with the same bytes is stored once. */
+  async #attach(files: readonly SurfaceFile[]): Promise<Attachment[]> {
+    if (files.length > MAX_FILES) throw new OracleError('bad_request', { message: TOO_MANY_FILES });
+    const { files: service } = await this.#deps.ready;
+    const attachments: Attachment[] = [];
+    for (const { name, data } of files) {
+      const upload = { owner: this.#caller.did, name, declaredBytes: data.byteLength };
+      const body = Readable.from([data]);
+      const { id, size, ...file } = await service.upload({ ...upload, isForm: false, body });
+      attachments.push({ fileId: id, filename: file.name, mimetype: file.mediaType, size });
+    }
+    return attachments;
   }
 
   async start(turn: SurfaceTurn): Promise<SurfaceRun> {
@@ -144,6 +189,19 @@ class SurfaceTurns implements CallerTurns {
   async findRun(runId: string): Promise<SurfaceRun | undefined> {
     const run = await this.#find(runId);
     return run && toSurfaceRun(run);
+  }
+
+  async listAttempts(runId: string): Promise<readonly SurfaceRun[]> {
+    const run = await this.#find(runId);
+    if (!run) return [];
+    const { sessionId, turn } = run;
+    const runs = await this.#deps.store.runs.list({ ...this.#key(sessionId), fromTurn: turn });
+    return runs.filter((each) => each.turn === turn).map(toSurfaceRun);
+  }
+
+  async withdraw(runId: string): Promise<void> {
+    if (!(await this.#find(runId))) throw new OracleError('run_not_found');
+    await (await this.#deps.ready).turns.withdraw({ owner: this.#caller.did, runId });
   }
 
   async currentRun(sessionId: string): Promise<SurfaceRun | undefined> {
@@ -272,7 +330,7 @@ class SurfaceTurns implements CallerTurns {
 }
 
 const createSessions = (
-  { sessions, messages }: SurfaceDeps['store'],
+  { sessions, messages, turns }: SurfaceDeps['store'],
   owner: string,
 ): CallerSessions => ({
   list: async (page) => {
@@ -287,6 +345,14 @@ const createSessions = (
     const { messages: found, ...cursors } = result.ok;
     return { messages: found.map((message) => toMessageView(message)), ...cursors };
   },
+  turns: async (page) => {
+    const { turns: found, total } = await turns.list({ owner, ...page });
+    const next = found.length < page.limit ? undefined : found.at(-1)?.latest.id;
+    const views = found.map(({ first, latest }) => {
+      return { first: toSurfaceRun(first), latest: toSurfaceRun(latest) };
+    });
+    return { turns: views, total, next };
+  },
 });
 
 const toSessionView = ({ id, title, createdAt, lastUpdatedAt }: Session) => ({
@@ -298,15 +364,15 @@ const toSessionView = ({ id, title, createdAt, lastUpdatedAt }: Session) => ({
 
 /** Ids of clients are stored. */
 const MAX_CLIENT_ID = 200;
+/** As in `attachments` of a message. */
+const MAX_FILES = 10;
+const TOO_MANY_FILES = `A message has at most ${MAX_FILES} files`;
 const TOO_LONG = `An id of a thread or message has 1 to ${MAX_CLIENT_ID} characters`;
 
 const hash = (values: readonly unknown[]) =>
   createHash('sha256').update(JSON.stringify(values)).digest('base64url');
 
-const toSurfaceRun = ({ id, sessionId, status, createdAt, messageId }: Run): SurfaceRun => ({
-  runId: id,
-  sessionId,
-  status,
-  createdAt,
-  messageId,
-});
+const toSurfaceRun = ({ id: runId, ...run }: Run): SurfaceRun => {
+  const { sessionId, status, createdAt, updatedAt, messageId } = run;
+  return { runId, sessionId, status, createdAt, updatedAt, messageId };
+};

@@ -32,6 +32,7 @@ import { RevocationStore, SingleUseStore } from './revocation-store.js';
 import { RoomStateStore, RoomStore } from './room-store.js';
 import { RulesStore } from './rules-store.js';
 import { RunStore } from './runs/run-store.js';
+import { TurnStore } from './runs/turn-store.js';
 import { SearchStore } from './search/search-store.js';
 import { SessionStore } from './session-store.js';
 import { SocketStore } from './socket-store.js';
@@ -56,6 +57,7 @@ export interface Store {
   readonly grants: GrantStore;
   readonly accessKeys: AccessKeyStore;
   readonly threads: ThreadStore;
+  readonly turns: TurnStore;
   readonly revocations: RevocationStore;
   readonly singleUse: SingleUseStore;
   readonly callers: CallerStore;
@@ -162,6 +164,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     grants: new GrantStore(context, vault),
     accessKeys: new AccessKeyStore(context),
     threads: new ThreadStore(context),
+    turns: new TurnStore(context),
     revocations: new RevocationStore(context),
     singleUse: new SingleUseStore(context),
     callers: new CallerStore(context),

@@ -19,6 +19,22 @@ export class ThreadStore {
     return findThread(this.context.database.tables, key);
   }
 
+  /** The id that a client gave the thread of a session. */
+  async findId({
+    owner,
+    sessionId,
+    surface,
+  }: SessionKey & Pick<ThreadKey, 'surface'>): Promise<string | undefined> {
+    const row = await this.context.database.tables
+      .selectFrom('client_threads')
+      .select('thread_id')
+      .where('owner', '=', owner)
+      .where('session_id', '=', sessionId)
+      .where('surface', '=', surface)
+      .executeTakeFirst();
+    return row?.thread_id;
+  }
+
   /** The messages that a client knows by these ids, which may also be the ids of the messages themselves. */
   async messages(
     { owner, sessionId }: SessionKey,

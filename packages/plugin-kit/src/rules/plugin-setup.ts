@@ -3,6 +3,7 @@ import type { PluginContext, RoomState, SetupContext, Shared, SharedState } from
 import type { PluginManifest } from '../manifest.js';
 import type { Middleware } from '../middleware.js';
 import type { AuthExcludedRoute, MessageGate, OraclePlugin } from '../plugin.js';
+import type { Route } from '../routes.js';
 import type { SubAgent, Tool } from '../tool.js';
 import { hookChecks } from './hook-checks.js';
 import { buildRouteModule } from './route-module.js';
@@ -27,7 +28,7 @@ export interface LoadedPlugin extends SelectedPlugin {
   readonly gate: MessageGate | undefined;
   readonly nestModules: readonly (Type | DynamicModule)[];
   readonly openRoutes: readonly AuthExcludedRoute[];
-  /** Patterns of the routes that accept access keys. */
+  /** Patterns of the routes for clients of other protocols. */
   readonly surfaceRoutes: readonly string[];
 }
 
@@ -223,9 +224,13 @@ async function callRouteHooks({
   return {
     nestModules: [...nestModules, ...routeModules],
     openRoutes: [...excludedRoutes, ...publicRoutes],
-    surfaceRoutes: routes.flatMap(({ auth, path }) => (auth === 'access-key' ? [path] : [])),
+    surfaceRoutes: routes.filter(isSurfaceRoute).map(({ path }) => path),
   };
 }
+
+/** Access keys and foreign errors are for clients of other protocols. */
+const isSurfaceRoute = ({ auth, formatError }: Route) =>
+  auth === 'access-key' || formatError !== undefined;
 
 /** The state of rooms; which plugin stores it is known once all plugins are set up. */
 function createLateRoomState(getChosen: () => RoomState | undefined): RoomState {

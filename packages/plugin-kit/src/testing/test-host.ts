@@ -130,6 +130,7 @@ export class TestHost {
       });
     },
     models: [],
+    listPlugins: async () => [],
   };
 
   onClose(task: () => void | Promise<void>): void {
