@@ -86,7 +86,10 @@ describe('settings screens with data', () => {
       const sides = await page
         .locator('.page :is(b, p, dd)[dir="auto"]')
         .evaluateAll((texts) => texts.map((each) => getComputedStyle(each).textAlign));
-      expect(sides.filter((side) => side !== 'right'), screen).toEqual([]);
+      expect(
+        sides.filter((side) => side !== 'right'),
+        screen,
+      ).toEqual([]);
     }
   });
 });
