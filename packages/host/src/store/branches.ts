@@ -1,8 +1,8 @@
 import { type Compilable, type Kysely, type SelectQueryBuilder, sql } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
 import type { Schema } from './database.js';
-import type { BranchRow } from './message-rows.js';
 import { type PreparedQuery, prepareQuery } from './prepared-query.js';
+import type { BranchRow } from './rows.js';
 import { isOpen } from './runs/run.js';
 
 /** The messages of a session from the first to the last of a branch. */

@@ -9,16 +9,20 @@ import type {
 } from '@sibyl/protocol';
 import type { Generated, Kysely } from 'kysely';
 import type { DiskSpace } from './disk-space.js';
-import type { FileChunkRow, FileRow, PassageRow, PassageVectorRow } from './file-rows.js';
+import type { MigrationPlan } from './migrations/migrate.js';
 import type {
+  BranchRow,
+  FeedbackRow,
+  FileChunkRow,
+  FileRow,
   HostRow,
   ListedUserRow,
   OperatorActionRow,
   PageCallRow,
+  PassageRow,
+  PassageVectorRow,
   SocketHostRow,
-} from './host-rows.js';
-import type { BranchRow, FeedbackRow } from './message-rows.js';
-import type { MigrationPlan } from './migrations/migrate.js';
+} from './rows.js';
 
 /** A unit of work; it awaits only queries on the given tables. */
 export type Unit<T> = (tables: Kysely<Schema>) => Promise<T>;

@@ -1,8 +1,8 @@
 import { OracleError } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
 import type { Schema, StoreContext } from './database.js';
-import type { FileRow } from './file-rows.js';
 import { prepareQuery } from './prepared-query.js';
+import type { FileRow } from './rows.js';
 
 /** Identifies a file; a file of another owner does not exist for a caller. */
 export interface FileKey {

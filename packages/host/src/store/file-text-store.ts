@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import { sql } from 'kysely';
 import type { StoreContext } from './database.js';
-import type { FileRow } from './file-rows.js';
 import { type FileKey, type StoredFile, toFile } from './file-store.js';
+import type { FileRow } from './rows.js';
 
 /** A piece of a file's text, short enough for a search result. */
 export interface Passage {

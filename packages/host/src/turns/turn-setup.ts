@@ -35,7 +35,7 @@ import {
   TurnContexts,
   type TurnFacts,
 } from './turn-context.js';
-import { OutputLimit } from './turn-limits.js';
+import { OutputLimit, type TurnSlot } from './turn-limits.js';
 import type { TurnRequest } from './turn-request.js';
 
 /** Key of the host's own session state; not a valid plugin name. */
@@ -259,6 +259,15 @@ function toEarlierMessages({ surface }: TurnRequest, run: Run): Message[] {
     return { ...place, type, content: text, ...parts, isComplete: true, createdAt };
   });
 }
+
+/** A turn that this host executes or has accepted and queued. */
+export interface LiveTurn extends TurnJob {
+  readonly slot: TurnSlot;
+  isExecuting: boolean;
+}
+
+/** A turn that the gates have admitted. */
+export type NewTurn = Pick<LiveTurn, 'request' | 'session' | 'account' | 'slot' | 'progress'>;
 
 /** What earlier attempts of a turn have done. */
 export interface TurnProgress {

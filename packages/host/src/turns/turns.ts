@@ -18,7 +18,6 @@ import { DisconnectedTurns } from './disconnected-turns.js';
 import { FlushLoop } from './flush-loop.js';
 import type { Gates, TurnAccount } from './gates.js';
 import { type IdempotencyClaim, IdempotentStarts, storeStart } from './idempotent-starts.js';
-import type { LiveTurn, NewTurn } from './live-turn.js';
 import { FeedSender } from './run-feeds.js';
 import { LiveRun } from './run-log.js';
 import {
@@ -38,6 +37,7 @@ import {
   type TurnRequest,
   withExpiryWarning,
 } from './turn-request.js';
+import type { LiveTurn, NewTurn } from './turn-setup.js';
 
 interface TurnsDeps {
   readonly store: Store;

@@ -19,8 +19,6 @@ import { operators } from './0012-operators.js';
 import { embeddings } from './0013-embeddings.js';
 import { feedback } from './0014-feedback.js';
 import { lookups } from './0015-lookups.js';
-import { delegationUse } from './0016-delegation-use.js';
-import { fileSizes } from './0017-file-sizes.js';
 
 /** The migrations of one schema, and the tables that record which of them are done. */
 export interface MigrationPlan {
@@ -49,8 +47,6 @@ export const hostSchema: MigrationPlan = {
     '0013-embeddings': embeddings,
     '0014-feedback': feedback,
     '0015-lookups': lookups,
-    '0016-delegation-use': delegationUse,
-    '0017-file-sizes': fileSizes,
   },
   table: DEFAULT_MIGRATION_TABLE,
   lockTable: DEFAULT_MIGRATION_LOCK_TABLE,

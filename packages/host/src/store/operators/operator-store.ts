@@ -1,6 +1,6 @@
 import type { OperatorAction } from '@sibyl/protocol';
 import type { Schema, StoreContext } from '../database.js';
-import type { ListedUserRow, OperatorActionRow } from '../host-rows.js';
+import type { ListedUserRow, OperatorActionRow } from '../rows.js';
 
 /** A user on one of the lists below; times in milliseconds. */
 export interface ListedUser {
