@@ -72,6 +72,7 @@ async function measureConversation(browser: Browser, { url }: ServerProcess): Pr
   for (let round = 0; round < ROUNDS; round++) {
     await page.goto(`${url}/app#/`);
     await page.locator('.welcome').waitFor();
+    await page.locator('.conv a').waitFor();
     clicks.push(await measureClick(page));
   }
   const loads: number[] = [];

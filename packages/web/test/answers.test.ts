@@ -135,7 +135,7 @@ describe('the list of conversations marks', () => {
     await expect.poll(() => other.locator('.conv', { hasText: 'Needs you' }).count()).toBe(1);
     await page.getByRole('button', { name: 'Approve' }).click();
     (await oracle.model.next()).answer('Noted');
-    await expect.poll(() => other.getByText('Needs you').count()).toBe(0);
+    await expect.poll(() => other.locator('.conv', { hasText: 'Needs you' }).count()).toBe(0);
   });
 });
 
