@@ -78,7 +78,7 @@ const buildEnv = (dataDir: string): Record<string, string> => ({
   RATE_LIMIT_PER_MINUTE: MANY,
   RATE_LIMIT_ANONYMOUS_PER_MINUTE: MANY,
   TURNS_PER_USER: MANY,
-  // Whatever the shell has set: without traces and metrics.
+  // Without traces and metrics, even if the shell sets them.
   OTEL_EXPORTER_OTLP_ENDPOINT: '',
   METRICS_PORT: '',
 });

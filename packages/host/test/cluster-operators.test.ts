@@ -105,7 +105,7 @@ async function requestWith(token: string, method: string, path: string): Promise
 }
 
 it(
-  'operators log in and see what is wrong while PostgreSQL is away; nobody else gets in',
+  'operators log in and see what is wrong while PostgreSQL is away; no other caller gets in',
   TIMEOUT,
   async () => {
     const host = hosts[0] as ClusterHost;

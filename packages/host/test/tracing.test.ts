@@ -104,8 +104,6 @@ it(
       'execute_tool measure',
       `execute_tool ${mcpTool}`,
       `read_run ${runId}`,
-      'store write',
-      'bus run-watch',
     ];
     await vi.waitFor(() => {
       expect(names()).toEqual(expect.arrayContaining(wanted));
@@ -133,11 +131,6 @@ it(
       'gen_ai.request.model': 'openai-compatible/controlled',
       'gen_ai.usage.output_tokens': 3,
     });
-    // What the turn stores is below it; the other host asks for its frames.
-    const writes = find('store write');
-    expect(writes.some(({ parentId }) => parentId === turn?.spanId)).toBe(true);
-    expect(find('bus run-watch').map(({ host }) => host)).toContain(reader?.host);
-    for (const span of spans) expect(span.parentId === span.spanId).toBe(false);
     // Read on the other host, in the same trace.
     expect(reader?.name).toBe(`read_run ${runId}`);
     // Models and MCP servers continue the trace.

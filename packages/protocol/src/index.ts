@@ -130,6 +130,7 @@ export {
 export {
   AuditLog,
   BlockUser,
+  FailedCheck,
   HostReport,
   ListAudit,
   ListSpeed,
@@ -142,7 +143,6 @@ export {
   OperatorJobs,
   OperatorOverview,
   OperatorPlugins,
-  OperatorProblem,
   OperatorSpan,
   OperatorSpeed,
   OperatorTrace,

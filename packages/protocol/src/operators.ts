@@ -80,15 +80,15 @@ export const TurnFailure = z
 export type TurnFailure = z.infer<typeof TurnFailure>;
 
 /** Something that does not work now. */
-export const OperatorProblem = z
+export const FailedCheck = z
   .object({
     hostId: z.string(),
     check: z.enum(['host', 'store', 'disk', 'model', 'plugins', 'lost']),
     text: z.string().describe('What is wrong, with what the system or the provider said'),
     since: Timestamp.optional(),
   })
-  .meta({ id: 'OperatorProblem' });
-export type OperatorProblem = z.infer<typeof OperatorProblem>;
+  .meta({ id: 'FailedCheck' });
+export type FailedCheck = z.infer<typeof FailedCheck>;
 
 /** How long users wait for the first text of an answer. */
 const speed = { medianMs: z.int(), p95Ms: z.int(), turns: z.int() };
@@ -115,7 +115,7 @@ export const OperatorOverview = z
   .object({
     timestamp: Timestamp,
     hosts: z.object({ running: z.int(), lost: z.int(), unknown: z.int() }),
-    problems: z.array(OperatorProblem).describe('What does not work now'),
+    problems: z.array(FailedCheck).describe('What does not work now'),
     turns: z
       .object({ running: z.int(), queued: z.int(), paused: z.int() })
       .nullable()

@@ -70,9 +70,6 @@ import { addGauges, type OperatorDeps, wireOperators } from './wire-operators.js
 import { type OwnDataServices, wireOwnData } from './wire-own-data.js';
 import { wireTurns } from './wire-turns.js';
 
-/** Verdicts about the tokens of operators. */
-const OPERATOR_CACHE_BYTES = 1024 * 1024;
-
 /** The part of BODIES_LIMIT that one address may use. */
 const BODIES_ADDRESS_SHARE = 1 / 4;
 
@@ -421,8 +418,7 @@ function createOperatorVerifier(
 ) {
   const { maxTtlSeconds } = rules;
   const revocations = new OutageRevocations({ stored: store.revocations, maxTtlSeconds, logger });
-  const cacheBytes = OPERATOR_CACHE_BYTES;
-  return { revocations, verifier: createVerifier({ ...rules, revocations, cacheBytes }) };
+  return { revocations, verifier: createVerifier({ ...rules, revocations }) };
 }
 
 /** A token made for a single call was presented as a delegation: the service that received it may have kept it. */

@@ -64,7 +64,7 @@ it('CallerAllowList keeps a blocked caller out while the store is away', async (
   expect(await allowList.findExclusion('did:mallory')).toBe('caller_blocked');
 });
 
-it('CallerAllowList admits nobody before it could read who is blocked', async () => {
+it('CallerAllowList admits no caller before it could read who is blocked', async () => {
   const stored = createStored();
   stored.setAway(true);
   const { allowList } = createAllowList(stored);

@@ -74,7 +74,7 @@ interface GaugeOptions {
   readonly label?: string;
 }
 
-/** Less than the time after which Prometheus gives up. */
+/** Less than the time after which Prometheus times out. */
 const READ_LIMIT = { ms: 3_000, message: 'a value is not read in time' };
 
 /** Tool calls with names that no plugin declares at startup: a stranger may have chosen them. */

@@ -1,9 +1,9 @@
 import {
   type ErrorCode,
   errorCatalog,
+  type FailedCheck,
   type HostReport,
   type OperatorHost,
-  type OperatorProblem,
   type ReadinessCheck,
   type TurnFailure,
 } from '@sibyl/protocol';
@@ -29,7 +29,7 @@ export const toFailure = ({ cause, count, lastAt, lastMessage }: CauseCount): Tu
 });
 
 /** What does not work on a host, since when, and why as far as it is known. */
-export function findProblems(host: OperatorHost): OperatorProblem[] {
+export function findProblems(host: OperatorHost): FailedCheck[] {
   const { hostId, state, updatedAt, readiness } = host;
   if (state === 'lost')
     return [

@@ -101,7 +101,7 @@ export class StoreOutage {
 
 const MAX_REASON = 300;
 
-/** Errors of several addresses have no message of their own. */
+/** Errors of several addresses have an empty message. */
 function describeReason(error: unknown): string {
   const { errors } = error as { readonly errors?: readonly unknown[] };
   const first = Array.isArray(errors) && errors.length > 0 ? errors[0] : error;

@@ -1,7 +1,8 @@
 import type {
+  FailedCheck,
+  OperatorFailures,
   OperatorHost,
   OperatorOverview,
-  OperatorProblem,
   OperatorSpeed,
   OracleClient,
   TurnFailure,
@@ -56,36 +57,47 @@ export function OverviewView({ client }: OverviewProps) {
               ]}
             />
           </div>
-          <div className="cols">
-            <DataTable
-              title={t('operator.requests.title')}
-              rows={failures.requests}
-              rowKey={({ code, lastAt }) => `${code} ${lastAt}`}
-              empty={t('operator.noneLastHour')}
-              columns={[
-                { title: t('operator.reason'), cell: ({ code }) => <Code text={code} /> },
-                { title: t('operator.last'), cell: ({ lastAt }) => formatWhen(lastAt) },
-                { title: t('operator.times'), isNumber: true, cell: ({ count }) => count },
-              ]}
-            />
-            <DataTable
-              title={t('operator.limited.title')}
-              rows={overview.limited}
-              rowKey={({ did }) => did}
-              empty={t('operator.noneLastHour')}
-              columns={[
-                {
-                  title: t('operator.user'),
-                  cell: ({ did }) => <Code text={did} short={shortenDid(did)} />,
-                },
-                { title: t('operator.last'), cell: ({ lastAt }) => formatWhen(lastAt) },
-                { title: t('operator.times'), isNumber: true, cell: ({ count }) => count },
-              ]}
-            />
-          </div>
+          <Rejected requests={failures.requests} limited={overview.limited} />
         </>
       )}
     </Loaded>
+  );
+}
+
+interface RejectedProps {
+  readonly requests: OperatorFailures['requests'];
+  readonly limited: OperatorOverview['limited'];
+}
+
+function Rejected({ requests, limited }: RejectedProps) {
+  return (
+    <div className="cols">
+      <DataTable
+        title={t('operator.requests.title')}
+        rows={requests}
+        rowKey={({ code, lastAt }) => `${code} ${lastAt}`}
+        empty={t('operator.noneLastHour')}
+        columns={[
+          { title: t('operator.reason'), cell: ({ code }) => <Code text={code} /> },
+          { title: t('operator.last'), cell: ({ lastAt }) => formatWhen(lastAt) },
+          { title: t('operator.times'), isNumber: true, cell: ({ count }) => count },
+        ]}
+      />
+      <DataTable
+        title={t('operator.limited.title')}
+        rows={limited}
+        rowKey={({ did }) => did}
+        empty={t('operator.noneLastHour')}
+        columns={[
+          {
+            title: t('operator.user'),
+            cell: ({ did }) => <Code text={did} short={shortenDid(did)} />,
+          },
+          { title: t('operator.last'), cell: ({ lastAt }) => formatWhen(lastAt) },
+          { title: t('operator.times'), isNumber: true, cell: ({ count }) => count },
+        ]}
+      />
+    </div>
   );
 }
 
@@ -96,7 +108,7 @@ const CHECKS = {
   model: 'operator.problem.model',
   plugins: 'operator.problem.plugins',
   lost: 'operator.problem.lost',
-} as const satisfies Record<OperatorProblem['check'], string>;
+} as const satisfies Record<FailedCheck['check'], string>;
 
 function Problems({ problems }: Pick<OperatorOverview, 'problems'>) {
   if (problems.length === 0) return undefined;
@@ -143,7 +155,7 @@ function Stats({ overview }: { readonly overview: OperatorOverview }) {
       <div>
         <dt>{t('operator.failedToday')}</dt>
         <dd>{today ? formatShare(share) : unknown}</dd>
-        <dd>{today && t('operator.failedOf', { failed: today.failed, turns: today.turns })}</dd>
+        <dd>{today && t('operator.failedShare', { failed: today.failed, turns: today.turns })}</dd>
       </div>
       <div>
         <dt>{t('operator.costToday')}</dt>

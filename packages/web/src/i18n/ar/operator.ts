@@ -38,7 +38,7 @@ export const operator = {
   firstText: 'أول نص، الوسيط',
   slowest: 'أبطأ 5 %: {time}',
   failedToday: 'الفاشلة اليوم',
-  failedOf: '{failed} من {turns} إجابة',
+  failedShare: '{failed} من {turns} إجابة',
   costToday: 'تكلفة اليوم',
   people: 'المستخدمون: {users}، المقابس: {sockets}، التدفقات: {streams}',
 

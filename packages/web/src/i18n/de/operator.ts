@@ -32,7 +32,7 @@ export const operator = {
   firstText: 'Erster Text, Median',
   slowest: 'langsamste 5 %: {time}',
   failedToday: 'Heute fehlgeschlagen',
-  failedOf: '{failed} von {turns} Antworten',
+  failedShare: '{failed} von {turns} Antworten',
   costToday: 'Kosten heute',
   people: '{users} Benutzer, {sockets} Sockets, {streams} Streams',
 

@@ -34,7 +34,7 @@ export const operator = {
   firstText: 'First text, median',
   slowest: 'slowest 5 %: {time}',
   failedToday: 'Failed today',
-  failedOf: '{failed} of {turns} turns',
+  failedShare: '{failed} of {turns} turns',
   costToday: 'Cost today',
   people: '{users} users, {sockets} sockets, {streams} streams',
 

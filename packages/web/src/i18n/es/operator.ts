@@ -32,7 +32,7 @@ export const operator = {
   firstText: 'Primer texto, mediana',
   slowest: '5 % más lento: {time}',
   failedToday: 'Fallidas hoy',
-  failedOf: '{failed} de {turns} respuestas',
+  failedShare: '{failed} de {turns} respuestas',
   costToday: 'Coste de hoy',
   people: '{users} usuarios, {sockets} sockets, {streams} flujos',
 

@@ -32,7 +32,7 @@ export const operator = {
   firstText: 'Premier texte, médiane',
   slowest: '5 % les plus lentes : {time}',
   failedToday: 'Échecs aujourd’hui',
-  failedOf: '{failed} réponses sur {turns}',
+  failedShare: '{failed} réponses sur {turns}',
   costToday: 'Coût du jour',
   people: '{users} utilisateurs, {sockets} sockets, {streams} flux',
 

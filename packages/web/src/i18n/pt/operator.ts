@@ -32,7 +32,7 @@ export const operator = {
   firstText: 'Primeiro texto, mediana',
   slowest: '5 % mais lentas: {time}',
   failedToday: 'Falhas hoje',
-  failedOf: '{failed} de {turns} respostas',
+  failedShare: '{failed} de {turns} respostas',
   costToday: 'Custo de hoje',
   people: '{users} usuários, {sockets} sockets, {streams} fluxos',
 

@@ -32,7 +32,7 @@ export const operator = {
   firstText: 'Maandishi ya kwanza, wastani wa kati',
   slowest: '5 % ya polepole zaidi: {time}',
   failedToday: 'Yaliyoshindwa leo',
-  failedOf: '{failed} kati ya majibu {turns}',
+  failedShare: '{failed} kati ya majibu {turns}',
   costToday: 'Gharama ya leo',
   people: 'watumiaji {users}, soketi {sockets}, mitiririko {streams}',
 
