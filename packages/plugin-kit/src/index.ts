@@ -91,7 +91,13 @@ export {
   type PluginEnv,
 } from './plugin.js';
 export { type Repetition, repeat } from './repeat.js';
-export { RESULT_CHATS, ResultAddresses, type ResultChat } from './result-addresses.js';
+export {
+  postWebhook,
+  RESULT_CHATS,
+  ResultAddresses,
+  type ResultChat,
+  type WebhookDelivery,
+} from './result-addresses.js';
 export {
   ACCESS_KEY_ROUTE,
   type Caller,
@@ -150,4 +156,3 @@ export {
   type RunPermission,
   type TurnOutcome,
 } from './turns.js';
-export { postWebhook, type WebhookDelivery } from './webhook.js';

@@ -179,7 +179,7 @@ export interface CallerTurns {
   ): AsyncIterable<NumberedPart>;
   /** Cancels the running or paused turn of a session; returns whether there was one. */
   abort(sessionId: string): Promise<boolean>;
-  /** Takes back a message whose turn has not begun; throws `not_queued` if it has. */
+  /** Takes back a message that waits; throws `not_queued` if it is being answered. */
   withdraw(runId: string): Promise<void>;
   /** What the paused turn of a session waits for. */
   pending(sessionId: string): Promise<readonly PendingQuestion[]>;

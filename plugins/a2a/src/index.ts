@@ -1,8 +1,7 @@
 import { definePlugin, defineRoute, type RouteError, type SetupContext } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 import type { A2aEndpoint, HttpCall, RestRequest } from './endpoint.js';
-import { migrations, PushConfigStore } from './push-configs.js';
-import { PushNotifications } from './push-notifications.js';
+import { migrations, PushConfigStore, PushNotifications } from './push-notifications.js';
 
 const A2aConfig = z.object({
   A2A_DESCRIPTION: z

@@ -36,15 +36,16 @@ import type {
 } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
 import { z } from 'zod';
-import { answerQuestions, readSaid } from './answers.js';
 import { buildCard } from './card.js';
 import { type PushNotifications, parseConfig } from './push-notifications.js';
 import {
+  answerQuestions,
   buildTask,
   findPosition,
   isOpen,
   type ReadFrom,
   readEvents,
+  readSaid,
   type TaskEvent,
   type TaskFacts,
   toRunStatuses,

@@ -31,8 +31,8 @@ import { BlobStore, PluginTables, SecretStore, SessionStateStore } from './plugi
 import { RevocationStore, SingleUseStore } from './revocation-store.js';
 import { RoomStateStore, RoomStore } from './room-store.js';
 import { RulesStore } from './rules-store.js';
+import { TurnStore } from './runs/run.js';
 import { RunStore } from './runs/run-store.js';
-import { TurnStore } from './runs/turn-store.js';
 import { SearchStore } from './search/search-store.js';
 import { SessionStore } from './session-store.js';
 import { SocketStore } from './socket-store.js';
