@@ -16,3 +16,7 @@ for (const name of list(platforms))
 for (const folder of ['node_modules/mermaid/dist', 'node_modules/mermaid/dist/chunks'])
   for (const name of list(folder))
     if (/^mermaid\.(esm|min|js|tiny)/.test(name)) remove(join(folder, name));
+
+// The A2A SDK is imported, never required.
+const a2a = 'node_modules/@a2a-js/sdk/dist';
+for (const name of list(a2a, { recursive: true })) if (/\.c[tj]s$/.test(name)) remove(join(a2a, name));
