@@ -81,7 +81,7 @@ describe('sibyl sessions', () => {
 });
 
 it.each(commands.map(({ name }) => name))(
-  'sibyl %s ends quietly if nobody reads what it writes',
+  'sibyl %s ends quietly if its output is not read',
   async (name) => {
     const script = `{ sleep 0.2; "$0" "$1" "$2" --json; } 2>"$3" | true`;
     const errors = join(home, `closed-${name}`);
@@ -196,7 +196,7 @@ describe('sibyl completion', () => {
     expect(complete('sibyl chat --')).toContain('--json');
   });
 
-  /** Types a line and two tabs into a zsh on a terminal of its own; prints what appears, once that contains a text. */
+  /** Types a line and two tabs into a zsh on a separate terminal; prints what appears, once that contains a text. */
   const ZSH = `
     zmodload zsh/zpty
     zpty shell zsh -f -i
@@ -209,7 +209,7 @@ describe('sibyl completion', () => {
     done
     zpty -d shell
     print -r -- $seen`;
-  const offers = {
+  const shells = {
     zsh: (file: string, line: string, wanted: string) => [
       '-f',
       '-c',
@@ -231,10 +231,10 @@ describe('sibyl completion', () => {
       const program = findShell(shell);
       // `npm run test:full` installs the shells.
       if (!program) return expect(process.env.SIBYL_TEST_FULL).toBeUndefined();
-      const file = join(home, `offers.${shell}`);
+      const file = join(home, `shells.${shell}`);
       writeFileSync(file, (await sibyl(['completion', shell])).stdout);
       const complete = (line: string, wanted: string) =>
-        spawnSync(program, offers[shell](file, line, wanted), {
+        spawnSync(program, shells[shell](file, line, wanted), {
           encoding: 'utf8',
           env: { ...process.env, HOME: home, TERM: 'xterm' },
         }).stdout;

@@ -355,18 +355,16 @@ function wireAuth({ config, logger, metrics, oracle, store, cluster }: AuthDeps)
   const { bus } = cluster;
   const { allowDelegationLogin, loginMaxDays, callersAllow } = config.auth;
   const oracleDid = oracle.did;
+  const shared = { oracleDid, verifier, bus, logger };
   const uses = { oracleDid, delegations, disk, logger, loginMaxDays };
   const presented = new PresentedDelegations(uses);
   const authority = new DelegatedAuthority({
-    oracleDid,
-    verifier,
+    ...shared,
     minter: createMinter({ signer: oracle.signer }),
     resolver,
     delegations,
     presented,
     revocations: store.revocations,
-    bus,
-    logger,
   });
   const oracleAuthority = new OracleAuthority({
     signer: oracle.signer,
@@ -396,14 +394,7 @@ function wireAuth({ config, logger, metrics, oracle, store, cluster }: AuthDeps)
     allowList,
     authority,
     verifier,
-    rules: new UserRules({
-      oracleDid,
-      verifier,
-      store: store.rules,
-      bus,
-      logger,
-      operator: config.turns.approvals,
-    }),
+    rules: new UserRules({ ...shared, store: store.rules, operator: config.turns.approvals }),
     grants: new RunGrants({ verifier, grants: store.grants, allowList }),
     oracleAuthority,
     accessKeys,

@@ -144,7 +144,7 @@ export class DelegationStore {
   }
 
   /**
-   * Stores which plugins used delegations, and when. Each is a transaction of its own: one for all would lock rows in an
+   * Stores which plugins used delegations, and when. Each has a separate transaction: one for all would lock rows in an
    * order that `put` does not know.
    */
   async recordPlugins(uses: readonly PluginUse[]): Promise<void> {

@@ -178,10 +178,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     search,
     ...createOwnDataStores(context, vault),
     jobs: new JobClaims(context),
-    sockets:
-      database.engine === 'postgres' && options.hostId
-        ? new SocketStore(context, options.hostId)
-        : undefined,
+    sockets: openSockets(context, options),
     disk,
     outage: options.outage,
     ping: async () => {
@@ -196,6 +193,10 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     },
   };
 }
+
+/** Undefined without other hosts. */
+const openSockets = (context: StoreContext, { hostId }: StoreOptions) =>
+  context.database.engine === 'postgres' && hostId ? new SocketStore(context, hostId) : undefined;
 
 /** What operators see and do. */
 const openOperatorStores = (context: StoreContext) => ({

@@ -105,12 +105,12 @@ export async function useA2aHost(): Promise<A2aHost> {
     const client = await new ClientFactory(options).createFromUrl(page);
     return { client, options: { serviceParameters: headers } };
   };
+  const own = { page, key: '', received, receiver: `http://${receiver}`, connect };
+  const host = Object.assign(controlled, own);
   beforeAll(async () => {
-    const { key } = await createKey(controlled.alice);
-    Object.assign(controlled, { key });
+    host.key = (await createKey(controlled.alice)).key;
   });
-  const own = { page, received, receiver: `http://${receiver}`, connect };
-  return Object.assign(controlled, own) as A2aHost;
+  return host;
 }
 
 /** Published clients find the address of the host in its card. */
@@ -194,10 +194,10 @@ export class Reader {
     if (payload?.$case === 'task') {
       this.task = payload.value;
       this.answer = text(payload.value);
-      this.states.push(state(payload.value));
+      this.states.push(state(payload.value) ?? '');
     }
     if (payload?.$case === 'statusUpdate') {
-      this.states.push(state(payload.value));
+      this.states.push(state(payload.value) ?? '');
       this.notes.push(said(payload.value.status?.message));
     }
     if (payload?.$case === 'artifactUpdate') {

@@ -65,15 +65,7 @@ export function Conversation({ sessionId, title = '', messageId }: ConversationP
               if (!isFound) showToast({ text: t('chat.search.gone') });
             }}
             isPaused={approvals.approvals.length > 0}
-            after={approvals.approvals.map((approval) => (
-              <Suspense key={approval.id}>
-                <ApprovalCard
-                  {...approvals}
-                  approval={approval}
-                  onDecided={() => void chat.refresh()}
-                />
-              </Suspense>
-            ))}
+            after={<ApprovalCards {...approvals} onDecided={() => void chat.refresh()} />}
             dock={(jump) => (
               <Composer
                 draft={draft}
@@ -91,6 +83,16 @@ export function Conversation({ sessionId, title = '', messageId }: ConversationP
       </SendContext>
     </>
   );
+}
+
+type Approvals = ReturnType<typeof useSessionApprovals>;
+
+function ApprovalCards({ onDecided, ...all }: Approvals & { readonly onDecided: () => void }) {
+  return all.approvals.map((approval) => (
+    <Suspense key={approval.id}>
+      <ApprovalCard {...all} approval={approval} onDecided={onDecided} />
+    </Suspense>
+  ));
 }
 
 /** The tool calls of a conversation that wait for the user. */

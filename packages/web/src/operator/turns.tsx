@@ -141,21 +141,8 @@ function Waterfall({ trace }: { readonly trace: OperatorTrace }) {
             </tr>
           </thead>
           <tbody>
-            {ordered.map(({ span, depth }) => (
-              <tr key={span.id}>
-                <td>
-                  <span className={`tree d${Math.min(depth, 4)}`}>
-                    {toStepName(span)} {span.error && <Badge tone="fault">{span.error}</Badge>}
-                    {span.arguments && (
-                      <code className="args">{JSON.stringify(span.arguments)}</code>
-                    )}
-                  </span>
-                </td>
-                <td>
-                  <Bar span={span} end={end} />
-                </td>
-                <td className="num">{formatMs(span.ms)}</td>
-              </tr>
+            {ordered.map((step) => (
+              <Step key={step.span.id} {...step} end={end} />
             ))}
           </tbody>
         </table>
@@ -165,6 +152,30 @@ function Waterfall({ trace }: { readonly trace: OperatorTrace }) {
         {omitted > 0 && t('operator.omitted', { count: omitted })}
       </p>
     </section>
+  );
+}
+
+interface StepProps {
+  readonly span: OperatorSpan;
+  readonly depth: number;
+  /** When the last step ended. */
+  readonly end: number;
+}
+
+function Step({ span, depth, end }: StepProps) {
+  return (
+    <tr>
+      <td>
+        <span className={`tree d${Math.min(depth, 4)}`}>
+          {toStepName(span)} {span.error && <Badge tone="fault">{span.error}</Badge>}
+          {span.arguments && <code className="args">{JSON.stringify(span.arguments)}</code>}
+        </span>
+      </td>
+      <td>
+        <Bar span={span} end={end} />
+      </td>
+      <td className="num">{formatMs(span.ms)}</td>
+    </tr>
   );
 }
 

@@ -2,7 +2,7 @@ import type { OperatorAction, OperatorUser, OracleClient } from '@sibyl/client';
 import { useCallback, useState } from 'react';
 import { formatDateTime, formatWhen } from '../i18n/format.js';
 import { type TextKey, t } from '../i18n/i18n.js';
-import { Badge, Code, DataTable } from './data-table.js';
+import { Badge, Code, type Column, DataTable } from './data-table.js';
 import { formatCost, formatCount, shortenDid } from './format.js';
 import { Loaded, usePolled } from './use-polled.js';
 
@@ -47,24 +47,7 @@ export function UsersView({ client }: ViewProps) {
             rowKey={({ user }) => user}
             empty={t('operator.users.none')}
             columns={[
-              { title: t('operator.identity'), cell: (user) => <Identity user={user} /> },
-              {
-                title: t('operator.turns'),
-                isNumber: true,
-                cell: ({ turns }) => formatCount(turns),
-              },
-              { title: t('operator.failed'), isNumber: true, cell: ({ failed }) => failed },
-              {
-                title: t('operator.tokens'),
-                isNumber: true,
-                cell: ({ inputTokens, outputTokens }) => formatCount(inputTokens + outputTokens),
-              },
-              { title: t('operator.cost'), isNumber: true, cell: ({ cost }) => formatCost(cost) },
-              { title: t('operator.sockets'), isNumber: true, cell: ({ sockets }) => sockets },
-              {
-                title: t('operator.last'),
-                cell: ({ lastAt }) => (lastAt ? formatWhen(lastAt) : '–'),
-              },
+              ...listUserColumns(),
               {
                 title: t('operator.action'),
                 cell: ({ user, blocked }) => (
@@ -84,6 +67,20 @@ export function UsersView({ client }: ViewProps) {
     </Loaded>
   );
 }
+
+const listUserColumns = (): Column<OperatorUser>[] => [
+  { title: t('operator.identity'), cell: (user) => <Identity user={user} /> },
+  { title: t('operator.turns'), isNumber: true, cell: ({ turns }) => formatCount(turns) },
+  { title: t('operator.failed'), isNumber: true, cell: ({ failed }) => failed },
+  {
+    title: t('operator.tokens'),
+    isNumber: true,
+    cell: ({ inputTokens, outputTokens }) => formatCount(inputTokens + outputTokens),
+  },
+  { title: t('operator.cost'), isNumber: true, cell: ({ cost }) => formatCost(cost) },
+  { title: t('operator.sockets'), isNumber: true, cell: ({ sockets }) => sockets },
+  { title: t('operator.last'), cell: ({ lastAt }) => (lastAt ? formatWhen(lastAt) : '–') },
+];
 
 const Identity = ({ user: { user, blocked, limited } }: { readonly user: OperatorUser }) => (
   <>

@@ -54,7 +54,7 @@ export const settings = {
   'passkey.backup': 'Back up your key first: a lost passkey would take the key with it.',
   'unlock.title': 'Unlock your key',
   'unlock.text':
-    'A passkey protects your key in this browser. Confirm it with your fingerprint, face or PIN to go on. Your conversations and drafts are safe.',
+    'A passkey protects your key in this browser. Confirm it with your fingerprint, face or PIN to continue. Your conversations and drafts are safe.',
   'unlock.button': 'Unlock',
   'unlock.busy': 'Waiting for your passkey…',
   'unlock.declined': 'The passkey wasn’t confirmed. Nothing was lost. Try again.',

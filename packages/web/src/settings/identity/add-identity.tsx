@@ -34,7 +34,7 @@ export function AddIdentity({ onClose }: { readonly onClose: () => void }) {
   };
   if (added !== undefined) return <Added did={added} onClose={close} />;
   return (
-    // What was typed is lost only by Cancel, not by a stray Escape or click.
+    // What was typed is lost only by Cancel, not by an accidental Escape or click.
     <Dialog title={t('settings.add.title')} onClose={close} isLocked={hasInput}>
       <div className="card-pad stack">
         {source !== 'device' && (
