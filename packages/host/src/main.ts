@@ -9,6 +9,8 @@ if (Number(process.versions.node.split('.')[0]) < REQUIRED_NODE) {
 } else {
   await keepYoungHeapSmall();
   await cacheCompiledCode();
+  // First, because in the bundle the order of modules with side effects is not certain.
+  await import('reflect-metadata');
   const { serve } = await import('./serve.js');
   process.exitCode = await serve();
 }
