@@ -12,9 +12,6 @@ export const HostReport = z
     readiness: Readiness.describe('What works and what does not'),
     turns: z.object({ running: z.int(), queued: z.int() }),
     sockets: z.int(),
-    socketUsers: z
-      .array(z.object({ did, count: z.int() }))
-      .describe('Users with open sockets at this host, at most 100, those with most first'),
     streams: z.int(),
     storeOutage: z
       .object({ since: Timestamp, failures: z.int(), reason: z.string() })

@@ -53,7 +53,7 @@ export class A2aEndpoint {
   }
 
   async getCard(): Promise<object> {
-    return AgentCard.toJSON(await this.requests.getAgentCard()) as object;
+    return asObject(AgentCard.toJSON(await this.requests.getAgentCard()));
   }
 
   /** JSON-RPC: an error of the protocol is a result, and any other has its HTTP status. */
@@ -122,7 +122,7 @@ export class A2aEndpoint {
       case 'list': {
         const page = await requests.listTasks(ListTasksRequest.fromJSON(request.query), call);
         const empty = { tasks: [], nextPageToken: '', totalSize: 0 };
-        return toJsonReply(200, { ...empty, ...(ListTasksResponse.toJSON(page) as object) });
+        return toJsonReply(200, { ...empty, ...asObject(ListTasksResponse.toJSON(page)) });
       }
       case 'get': {
         const task = await requests.getTask({ tenant, id: request.taskId }, call);
@@ -171,6 +171,12 @@ class WatchedRequests {
       },
     });
   }
+}
+
+/** The SDK declares what it writes as unknown. */
+function asObject(json: unknown): object {
+  if (typeof json === 'object' && json !== null) return json;
+  throw new TypeError('A message of the protocol is an object');
 }
 
 /** Absent means 0.3, as the protocol says. */

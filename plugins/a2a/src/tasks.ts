@@ -53,6 +53,17 @@ const STATES: Readonly<Record<RunStatus, TaskState>> = {
   interrupted: TaskState.TASK_STATE_FAILED,
 };
 
+const RUN_STATUSES: readonly RunStatus[] = [
+  'queued',
+  'running',
+  'continued',
+  'paused',
+  'finished',
+  'aborted',
+  'failed',
+  'interrupted',
+];
+
 export const toTaskState = (status: RunStatus): TaskState => STATES[status];
 
 export const isOpen = (status: RunStatus): boolean =>
@@ -60,7 +71,7 @@ export const isOpen = (status: RunStatus): boolean =>
 
 /** The run statuses that a state represents. */
 export const toRunStatuses = (state: TaskState): RunStatus[] =>
-  (Object.keys(STATES) as RunStatus[]).filter((status) => STATES[status] === state);
+  RUN_STATUSES.filter((status) => STATES[status] === state);
 
 /** The body of a push notification. */
 export const toPushBody = (value: Task): string =>

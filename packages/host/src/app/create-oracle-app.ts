@@ -111,7 +111,6 @@ export interface OracleApp {
 }
 
 /** Users in the report of a host, which is stored every few seconds. */
-const LISTED_SOCKET_USERS = 100;
 
 /** How long running turns and requests may take to finish once the host is closing. */
 const CLOSE_TIMEOUT_MS = 10_000;
@@ -268,7 +267,7 @@ function createApp(
   const stopIndexing = startIndexing(deps.store.search, deps.logger);
   const sockets = serveSockets(nest, deps, config);
   deps.counters.sockets = () => sockets.size;
-  deps.counters.socketUsers = () => sockets.listUsers(LISTED_SOCKET_USERS);
+  deps.counters.socketUsers = () => sockets.listUsers();
   const ownDid = new OwnDidCheck(config, deps.oracle, deps.logger);
   let metricsServer: Server | undefined;
   return {

@@ -3,6 +3,7 @@ import type { Logger } from 'pino';
 import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import { Operators } from '../auth/operators.js';
 import type { Cluster } from '../bus/cluster.js';
+import type { SocketUser } from '../bus/socket-presence.js';
 import type { Config } from '../config/config.js';
 import type { HostFacts } from '../http/discovery.controller.js';
 import type { ReadinessChecks } from '../http/readiness.js';
@@ -16,10 +17,13 @@ import { oncePerSecond } from '../store/disk-space.js';
 import type { Store } from '../store/store.js';
 import type { Turns } from '../turns/turns.js';
 
+/** Users with open sockets that operators see, those with most first. */
+const LISTED_SOCKET_USERS = 100;
+
 /** Replaced once the socket server is built. */
 interface SocketCounters {
   sockets: () => number;
-  socketUsers: () => HostReport['socketUsers'];
+  socketUsers: () => readonly SocketUser[];
 }
 
 /** What serves the routes of operators. */
@@ -67,6 +71,8 @@ export function wireOperators(
     operatorService: new OperatorService({
       store,
       hosts: hostReports,
+      listSocketUsers: async () =>
+        (await store.sockets?.listUsers(LISTED_SOCKET_USERS)) ?? counters.socketUsers(),
       allowList,
       operators: listed,
       status,
@@ -98,7 +104,6 @@ function createReport(
     ...describeOutage(),
     turns: turns.count(),
     sockets: counters.sockets(),
-    socketUsers: counters.socketUsers(),
     streams: replies.streamCount,
     busLagMs: cluster.bus.figures.lagMs,
     memoryBytes: process.memoryUsage.rss(),

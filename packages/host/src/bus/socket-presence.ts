@@ -7,6 +7,12 @@ import {
 } from './event-bus.js';
 import type { HostBus, HostLiveness } from './host-bus.js';
 
+/** A user with open sockets. */
+export interface SocketUser {
+  readonly did: string;
+  readonly count: number;
+}
+
 /** How many sockets of a session this host holds. */
 export interface SocketCount extends SessionKey {
   readonly sockets: number;

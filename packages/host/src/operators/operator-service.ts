@@ -11,13 +11,10 @@ import {
 import type { Logger } from 'pino';
 import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import type { PluginStatus } from '../plugins/select-plugins.js';
-import type { Store } from '../store/store.js';
 import type { HostReports } from './host-reports.js';
-import { OperatorViews, orUnavailable } from './operator-views.js';
+import { OperatorViews, type OperatorViewsDeps, orUnavailable } from './operator-views.js';
 
-interface OperatorServiceDeps {
-  readonly store: Store;
-  readonly hosts: HostReports;
+interface OperatorServiceDeps extends OperatorViewsDeps {
   readonly allowList: CallerAllowList;
   /** The operators of the environment, who cannot be blocked. */
   readonly operators: readonly string[];

@@ -10,6 +10,7 @@ import {
   OracleError,
 } from '@sibyl/protocol';
 import { TimeoutError, withTimeout } from '@sibyl/server-kit';
+import type { SocketUser } from '../bus/socket-presence.js';
 import type { TurnSpan } from '../observability/spans.js';
 import type { RunRow } from '../store/database.js';
 import { listToolCalls } from '../store/message.js';
@@ -25,9 +26,11 @@ const HOUR_MS = 60 * MINUTE_MS;
 const SPEED_STEPS = 48;
 const DAY_MS = 24 * HOUR_MS;
 
-interface OperatorViewsDeps {
+export interface OperatorViewsDeps {
   readonly store: Store;
   readonly hosts: HostReports;
+  /** Of all hosts. */
+  readonly listSocketUsers: () => Promise<readonly SocketUser[]>;
 }
 
 /** What operators see: figures, states and causes. Texts and secrets are never part of it. */
@@ -100,13 +103,14 @@ export class OperatorViews {
 
   async users(since: number, limit: number): Promise<{ users: OperatorUser[]; total: number }> {
     const { store, hosts } = this.deps;
-    const [sums, blocked, all] = await Promise.all([
+    const [sums, blocked, all, connected] = await Promise.all([
       orUnavailable(store.turnReports.sumByUser(since)),
       orUnavailable(store.blockedUsers.list()),
       hosts.list(),
+      orUnavailable(this.deps.listSocketUsers()),
     ]);
     const limited = sumByDid(all.flatMap((host) => host.limited));
-    const sockets = sumByDid(all.flatMap((host) => host.socketUsers));
+    const sockets = sumByDid(connected);
     const known = new Map(sums.map((each) => [each.user, each]));
     const blocks = new Map(blocked.map((each) => [each.did, each]));
     const lists = [known, limited, blocks, sockets];

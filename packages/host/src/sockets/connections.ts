@@ -1,6 +1,7 @@
 import { OracleError } from '@sibyl/protocol';
 import type { Socket } from 'socket.io';
 import type { EventBus, Listener, ServerEvent, SessionKey } from '../bus/event-bus.js';
+import type { SocketUser } from '../bus/socket-presence.js';
 
 interface RegisterOptions {
   readonly maxPerUser: number;
@@ -58,11 +59,10 @@ export class ConnectionRegistry {
   }
 
   /** Users with their open sockets, those with most first. */
-  listUsers(limit: number): { did: string; count: number }[] {
+  listUsers(): SocketUser[] {
     return [...this.users.keys()]
       .map((did) => ({ did, count: this.countFor(did).totalConnections }))
-      .sort((a, b) => b.count - a.count)
-      .slice(0, limit);
+      .sort((a, b) => b.count - a.count);
   }
 
   countFor(owner: string): { activeSessions: number; totalConnections: number } {

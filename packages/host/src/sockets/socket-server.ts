@@ -12,7 +12,7 @@ import { Server, type Socket } from 'socket.io';
 import type { PresentedDelegations } from '../auth/delegated-authority.js';
 import type { Cluster } from '../bus/cluster.js';
 import type { EventBus } from '../bus/event-bus.js';
-import type { SocketPresence } from '../bus/socket-presence.js';
+import type { SocketPresence, SocketUser } from '../bus/socket-presence.js';
 import type { Config } from '../config/config.js';
 import { toErrorBody, toOracleError } from '../http/error-filter.js';
 import { buildRawResponse } from '../http/responses.js';
@@ -90,8 +90,8 @@ export class SocketServer {
   }
 
   /** Users with their open sockets, those with most first. */
-  listUsers(limit: number): { did: string; count: number }[] {
-    return this.deps.registry.listUsers(limit);
+  listUsers(): SocketUser[] {
+    return this.deps.registry.listUsers();
   }
 
   /** Notifies all clients that the host is stopping, and disconnects them within `limitMs`. */

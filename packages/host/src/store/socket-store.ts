@@ -1,6 +1,11 @@
 import { sql } from 'kysely';
 import type { CallEvent, ClientCallResult, SessionKey } from '../bus/event-bus.js';
-import type { SharedCall, SocketCount, SocketDirectory } from '../bus/socket-presence.js';
+import type {
+  SharedCall,
+  SocketCount,
+  SocketDirectory,
+  SocketUser,
+} from '../bus/socket-presence.js';
 import type { StoreContext } from './database.js';
 
 /** Longer than a host is disconnected, or its messages are late, before it is considered ended. */
@@ -49,6 +54,18 @@ export class SocketStore implements SocketDirectory {
       .where('host_id', '!=', this.hostId)
       .execute();
     return rows.map((row) => row.host_id);
+  }
+
+  /** Users with their open sockets at all hosts, those with most first. */
+  async listUsers(limit: number): Promise<SocketUser[]> {
+    const rows = await this.context.database.tables
+      .selectFrom('socket_hosts')
+      .select((e) => ['owner', e.fn.sum('sockets').as('sockets')])
+      .groupBy('owner')
+      .orderBy('sockets', 'desc')
+      .limit(limit)
+      .execute();
+    return rows.map(({ owner, sockets }) => ({ did: owner, count: Number(sockets) }));
   }
 
   async countElsewhere(owner: string): Promise<number> {

@@ -81,6 +81,7 @@ async function attempt(
         secrets: { of: () => ({}) },
         blobs: { of: () => ({}) },
       },
+      createUcan: () => ({}),
       emit: { router: (event: unknown) => events.push(event), toolCall: () => undefined },
       warn: () => undefined,
       hooks,

@@ -48,8 +48,7 @@ export class HostStore {
       .execute();
     return rows.map(({ id, report, updated_at }) => ({
       id,
-      // A host of the version before does not report everything.
-      report: { socketUsers: [], ...JSON.parse(report) } as HostReport,
+      report: JSON.parse(report) as HostReport,
       updatedAt: updated_at,
     }));
   }
