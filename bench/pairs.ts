@@ -69,19 +69,21 @@ async function measureHost(checkout: string): Promise<number> {
   }
 }
 
-const buildEnv = (dataDir: string): Record<string, string> => ({
-  PORT: '0',
-  DATA_DIR: dataDir,
-  MODEL: 'openai-compatible/stub',
-  MODEL_BASE_URL: stub.url,
-  LOG_LEVEL: 'warn',
-  RATE_LIMIT_PER_MINUTE: MANY,
-  RATE_LIMIT_ANONYMOUS_PER_MINUTE: MANY,
-  TURNS_PER_USER: MANY,
-  // Without traces and metrics, even if the shell sets them.
-  OTEL_EXPORTER_OTLP_ENDPOINT: '',
-  METRICS_PORT: '',
-});
+function buildEnv(dataDir: string): Record<string, string> {
+  return {
+    PORT: '0',
+    DATA_DIR: dataDir,
+    MODEL: 'openai-compatible/stub',
+    MODEL_BASE_URL: stub.url,
+    LOG_LEVEL: 'warn',
+    RATE_LIMIT_PER_MINUTE: MANY,
+    RATE_LIMIT_ANONYMOUS_PER_MINUTE: MANY,
+    TURNS_PER_USER: MANY,
+    // Without traces and metrics, even if the shell sets them.
+    OTEL_EXPORTER_OTLP_ENDPOINT: '',
+    METRICS_PORT: '',
+  };
+}
 
 /** Several clients, each in sessions of some turns. */
 async function sendTurns(host: ServerProcess, turns: number): Promise<void> {
