@@ -8,7 +8,7 @@ import { join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { median, quantile, readLoad } from './support/figures.ts';
 import { mintTokens, type ServerProcess, startServer } from './support/server-process.ts';
-import { post } from './turn/targets.ts';
+import { buildHostEnv, post } from './turn/targets.ts';
 
 const PAIRS = 10;
 const WARM_UP_TURNS = 300;
@@ -16,7 +16,8 @@ const TURNS = 600;
 const CONCURRENCY = 8;
 const TURNS_PER_SESSION = 10;
 const MODEL = { tokens: 20, gapMs: 0, toolCall: { name: 'clock', input: '{"place":"Nairobi"}' } };
-const MANY = '100000000';
+/** Even if the shell sets them. */
+const UNOBSERVED = { OTEL_EXPORTER_OTLP_ENDPOINT: '', METRICS_PORT: '' };
 const JSON_TYPE = { 'content-type': 'application/json' };
 
 const [folder, pairs = String(PAIRS)] = process.argv.slice(2);
@@ -57,7 +58,10 @@ async function measurePair(pair: number): Promise<number> {
 async function measureHost(checkout: string): Promise<number> {
   const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-pairs-'));
   const script = pathToFileURL(join(checkout, 'bench/servers/host.ts'));
-  const host = await startServer(script, { args: ['clock'], env: buildEnv(dataDir) });
+  const host = await startServer(script, {
+    args: ['clock'],
+    env: { ...buildHostEnv(stub, dataDir), ...UNOBSERVED },
+  });
   try {
     await sendTurns(host, WARM_UP_TURNS);
     const before = host.cpuMs();
@@ -67,22 +71,6 @@ async function measureHost(checkout: string): Promise<number> {
     await host.stop();
     rmSync(dataDir, { recursive: true, force: true });
   }
-}
-
-function buildEnv(dataDir: string): Record<string, string> {
-  return {
-    PORT: '0',
-    DATA_DIR: dataDir,
-    MODEL: 'openai-compatible/stub',
-    MODEL_BASE_URL: stub.url,
-    LOG_LEVEL: 'warn',
-    RATE_LIMIT_PER_MINUTE: MANY,
-    RATE_LIMIT_ANONYMOUS_PER_MINUTE: MANY,
-    TURNS_PER_USER: MANY,
-    // Without traces and metrics, even if the shell sets them.
-    OTEL_EXPORTER_OTLP_ENDPOINT: '',
-    METRICS_PORT: '',
-  };
 }
 
 /** Several clients, each in sessions of some turns. */

@@ -62,7 +62,8 @@ async function startServers(
   };
 }
 
-function buildHostEnv(stub: ServerProcess, dataDir: string): Record<string, string> {
+/** A host that calls the stub and has no limits of requests. */
+export function buildHostEnv(stub: ServerProcess, dataDir: string): Record<string, string> {
   return {
     PORT: '0',
     DATA_DIR: dataDir,

@@ -36,8 +36,8 @@ export async function createBrowserIdentity({ name }: { readonly name?: string }
 }
 
 /**
- * Adds an identity from a backup. One that the browser has already keeps its name and counts as backed up; a passkey that
- * protected it is no longer needed.
+ * Adds an identity from a backup. One that the browser has already keeps its name and counts as backed up, and loses
+ * the protection of a passkey.
  */
 export async function importBrowserIdentity(
   seed: Uint8Array,

@@ -132,7 +132,7 @@ export function collectGauges({ pool, cache, watchers, labelNode }: GaugeDeps): 
   add('sibyl_gateway_cache_bytes', 'Memory of cached replies', cache.bytes);
   add('sibyl_gateway_cache_entries', 'Cached replies', cache.size);
   add('sibyl_gateway_watchers', 'Watching clients', watchers);
-  // The names that prom-client gives them; its other default metrics cost time while nobody reads them.
+  // The names that prom-client gives them; its other default metrics cost time even if they are not read.
   add('process_resident_memory_bytes', 'Resident memory', rss);
   add('nodejs_heap_size_used_bytes', 'Heap in use', heapUsed);
   return registry;

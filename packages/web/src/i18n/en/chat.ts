@@ -193,5 +193,5 @@ export const chat = {
   needsYou: 'Needs you',
   answering: 'Answering now',
   unseen: 'New answer',
-  'search.gone': 'This message is no longer there.',
+  'search.gone': 'This message has been deleted.',
 } as const;
