@@ -1,9 +1,11 @@
 import { once } from 'node:events';
+import fs from 'node:fs';
 import { connect } from 'node:net';
 import { join as joinPath } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { text } from 'node:stream/consumers';
-import { describe, expect, it } from 'vitest';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { useControlledHost } from './support/controlled-host.js';
 import { startControlledModel } from './support/controlled-model.js';
 import { startHost } from './support/host.js';
@@ -186,4 +188,48 @@ it('a turn ends when another process has closed its run', async () => {
   turn.say('after');
   await turn.left;
   expect((await live.toEnd()).at(-1)?.data).toMatchObject({ status: 'interrupted' });
+});
+
+describe('while the disk still writes a message', () => {
+  const syncs: ((error: Error | null) => void)[] = [];
+
+  /** Makes the disk take as long as the test wants. */
+  function holdDisk(): void {
+    vi.spyOn(fs, 'fdatasync').mockImplementation((_, finish) => {
+      syncs.push(finish as (error: Error | null) => void);
+    });
+  }
+
+  afterEach(() => {
+    vi.restoreAllMocks();
+    for (const finish of syncs.splice(0)) finish(null);
+  });
+
+  it('the model is asked already, but the client hears nothing', async () => {
+    const sessionId = await openSession(test.alice);
+    holdDisk();
+    const opening = stream(test.alice, sessionId, { message: 'quick' });
+    const turn = await test.model.next();
+    turn.say('early');
+    expect(await Promise.race([opening, sleep(300, 'nothing')])).toBe('nothing');
+    vi.restoreAllMocks();
+    for (const finish of syncs.splice(0)) finish(null);
+    const live = await opening;
+    turn.finish();
+    await live.toEnd();
+    expect(live.text).toBe('early');
+  });
+
+  it('its failure stops the turn, and the client learns of it', async () => {
+    const sessionId = await openSession(test.alice);
+    holdDisk();
+    const reply = test.alice.request('POST', `/messages/${sessionId}`, { body: { message: 'x' } });
+    const turn = await test.model.next();
+    vi.restoreAllMocks();
+    const full = Object.assign(new Error('no space'), { code: 'ENOSPC' });
+    for (const finish of syncs.splice(0)) finish(full);
+    const { status, body } = await reply;
+    expect([status, body.code]).toEqual([503, 'store_unavailable']);
+    await turn.left;
+  });
 });

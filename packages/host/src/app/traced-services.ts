@@ -10,7 +10,8 @@ export function traceDatabase(database: Database): Database {
     engine: database.engine,
     tables: database.tables,
     write: (unit) => trace('write', () => database.write(unit)),
-    writeFor: (owner, unit) => trace('write', () => database.writeFor(owner, unit)),
+    writeFor: (owner, unit, onCommit) =>
+      trace('write', () => database.writeFor(owner, unit, onCommit)),
     read: <T>(unit: Unit<T>) => trace('read', () => database.read(unit)),
     migrate: (plan) => database.migrate(plan),
     reclaim: () => database.reclaim(),

@@ -36,9 +36,9 @@ export interface Database {
   write<T>(unit: Unit<T>): Promise<T>;
   /**
    * As `write`, but units of one owner never run at the same time, on any host: rows that a unit has counted do not
-   * change until it is committed.
+   * change until it is committed. `onCommit` is called as soon as others see the outcome, if that is before it is on disk.
    */
-  writeFor<T>(owner: string, unit: Unit<T>): Promise<T>;
+  writeFor<T>(owner: string, unit: Unit<T>, onCommit?: (value: T) => void): Promise<T>;
   /** Runs several reads on one snapshot. */
   read<T>(unit: Unit<T>): Promise<T>;
   /** Migrates a schema other than that of the host. */

@@ -65,5 +65,10 @@ export function describeStoreError(kind: StoreErrorKind): string {
 
 /** The store cannot be opened or reached; the message contains a remedy and no secrets. */
 export class StoreError extends Error {
-  override readonly name = 'StoreError';
+  override readonly name: string = 'StoreError';
+}
+
+/** The transaction is committed, but a power failure would lose it. */
+export class UnsyncedError extends StoreError {
+  override readonly name = 'UnsyncedError';
 }

@@ -77,7 +77,7 @@ export class StoreOutage {
     return {
       ...database,
       write: (unit) => this.observe(database.write(unit)),
-      writeFor: (owner, unit) => this.observe(database.writeFor(owner, unit)),
+      writeFor: (owner, unit, onCommit) => this.observe(database.writeFor(owner, unit, onCommit)),
     };
   }
 

@@ -8,7 +8,12 @@ import type { RunStore } from '../store/runs/run-store.js';
 import type { Interrupt } from '../store/runs/unsealed.js';
 import { MessageParts } from './message-parts.js';
 import { createReport } from './run-log.js';
-import { buildCacheInvalidation, buildDoneFrame, buildResumedFrame } from './run-recorder.js';
+import {
+  buildCacheInvalidation,
+  buildDoneFrame,
+  buildResumedFrame,
+  buildRunFrame,
+} from './run-recorder.js';
 import type { TurnProgress } from './turn-setup.js';
 
 /** More frames than a host can have shown before it stored them. */
@@ -122,6 +127,10 @@ export async function readProgress(runs: RunStore, run: Run): Promise<TurnProgre
   const [steps, interrupts] = await Promise.all([runs.steps(run), runs.interrupts(run)]);
   return { steps: steps as readonly AgentStep[], answers: new Map(interrupts.flatMap(toAnswer)) };
 }
+
+/** Builds the first frame of a run; readers of earlier attempts keep what they have done. */
+export const buildFirstFrame = (run: Run, progress: TurnProgress | undefined) =>
+  progress ? buildResumedFrame(run, readSteps(progress.steps).content) : buildRunFrame(run);
 
 /** An open interrupt has no answer. */
 function toAnswer({ path, status, value }: Interrupt): [string, InterruptAnswer][] {

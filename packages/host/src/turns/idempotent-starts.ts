@@ -7,8 +7,8 @@ import type { IdempotencyStore } from '../store/idempotency-store.js';
 import { toQuestionParts } from '../store/message.js';
 import type { RunKey } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
-import type { StartResult } from '../store/runs/start-run.js';
-import { isStoreError } from '../store/store-errors.js';
+import type { NewRun, StartResult } from '../store/runs/start-run.js';
+import { isStoreError, UnsyncedError } from '../store/store-errors.js';
 import { type TurnRequest, toStoredRequest } from './turn-request.js';
 
 /** An idempotency key, stored with the run that it starts. */
@@ -82,7 +82,7 @@ interface StartDeps {
 export async function storeStart(
   { store: { runs }, settings }: StartDeps,
   request: TurnRequest,
-  start: { readonly id: string; readonly idempotency: IdempotencyClaim | undefined },
+  start: Pick<NewRun, 'id' | 'idempotency' | 'onCommit'>,
 ): Promise<StartResult> {
   const { caller, sessionId, requestId, message, origin, surface, waitsForPaused } = request;
   const { message: content, attachments, metadata, multitask } = message;
@@ -115,7 +115,7 @@ function findTraceparent(): string | undefined {
 
 /** The database may have committed a run although its reply was lost. */
 async function findUnconfirmed(runs: RunStore, key: RunKey, error: unknown): Promise<StartResult> {
-  if (!isStoreError(error)) throw error;
+  if (!isStoreError(error) || error instanceof UnsyncedError) throw error;
   for (const deadline = performance.now() + UNCONFIRMED_MS; performance.now() < deadline; ) {
     await sleep(UNCONFIRMED_POLL_MS);
     const run = await runs.find(key).catch(() => undefined);

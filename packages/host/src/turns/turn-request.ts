@@ -1,4 +1,4 @@
-import type { RunPermission, SurfaceTurn } from '@sibyl/plugin-kit';
+import type { GateRequest, RunPermission, SurfaceTurn } from '@sibyl/plugin-kit';
 import {
   type Attachment,
   OracleError,
@@ -7,6 +7,7 @@ import {
   TimeZone,
 } from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
+import type { Models } from '../models/models.js';
 import type { TurnOrigin } from '../store/branches.js';
 import { listAttachments } from '../store/message.js';
 import type { MessageStore } from '../store/message-store.js';
@@ -127,4 +128,13 @@ export function withExpiryWarning(request: TurnRequest): TurnRequest {
   const { message, user, warnings = [] } = request;
   if (!message.mcpInvocations && !user.matrixAccessToken) return request;
   return { ...request, warnings: [...warnings, CREDENTIALS_WARNING] };
+}
+
+/** What gates learn about a message. */
+export function toGateRequest(
+  { caller, sessionId, requestId, message }: TurnRequest,
+  models: Models,
+): GateRequest {
+  const model = message.model ?? models.get('main').id;
+  return { owner: caller.did, sessionId, requestId, model, length: message.message.length };
 }

@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { GateRequest } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
 import { settlesWithin } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
@@ -10,10 +9,10 @@ import type { Config } from '../config/config.js';
 import type { Models } from '../models/models.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { CancelReason, Run, RunKey } from '../store/runs/run.js';
-import { WITHDRAWN } from '../store/runs/start-run.js';
+import { type StartedRun, WITHDRAWN } from '../store/runs/start-run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
-import { endUnanswered, readProgress, readSteps } from './closing-runs.js';
+import { buildFirstFrame, endUnanswered, readProgress } from './closing-runs.js';
 import { DisconnectedTurns } from './disconnected-turns.js';
 import { FlushLoop } from './flush-loop.js';
 import type { Gates, TurnAccount } from './gates.js';
@@ -23,8 +22,6 @@ import { LiveRun } from './run-log.js';
 import {
   buildCacheInvalidation,
   buildDoneFrame,
-  buildResumedFrame,
-  buildRunFrame,
   createNotStoredError,
   RunRecorder,
 } from './run-recorder.js';
@@ -35,6 +32,7 @@ import {
   fromStoredRequest,
   readQuestion,
   type TurnRequest,
+  toGateRequest,
   withExpiryWarning,
 } from './turn-request.js';
 import type { LiveTurn, NewTurn } from './turn-setup.js';
@@ -309,7 +307,7 @@ export class Turns {
   private async admit(request: TurnRequest): Promise<TurnAccount> {
     const { access, gates } = this.deps;
     await access.admit(request);
-    return gates.admit(this.toGateRequest(request)).catch(async (error) => {
+    return gates.admit(toGateRequest(request, this.deps.models)).catch(async (error) => {
       await access.release(request);
       throw error;
     });
@@ -321,11 +319,6 @@ export class Turns {
     return replaces ? this.slots.take(owner) : this.slots.acquire(owner);
   }
 
-  private toGateRequest({ caller, sessionId, requestId, message }: TurnRequest): GateRequest {
-    const model = message.model ?? this.deps.models.get('main').id;
-    return { owner: caller.did, sessionId, requestId, model, length: message.message.length };
-  }
-
   /** Returns the id of the new run, or of the run that an earlier request with the same key started. */
   private async store(
     runId: string,
@@ -334,11 +327,23 @@ export class Turns {
   ): Promise<string> {
     this.assertOpen();
     const { request, account, slot } = turn;
-    const result = await storeStart(this.deps, request, { id: runId, idempotency });
+    let adding: Promise<void> | undefined;
+    const result = await storeStart(this.deps, request, {
+      id: runId,
+      idempotency,
+      // The turn begins while the disk still writes; the caller hears about it afterwards.
+      onCommit: (committed) => {
+        if (committed.state !== 'started') return;
+        adding = this.add(committed, turn);
+        adding.catch(() => undefined);
+      },
+    }).catch((error) => {
+      this.lose(runId);
+      throw error;
+    });
     switch (result.state) {
       case 'started':
-        for (const { id, hostId } of result.canceled) this.sendCancel(hostId, id, 'interrupted');
-        await this.add(result.run, turn);
+        await (adding ?? this.add(result, turn));
         return runId;
       case 'existing':
         // Another host was first.
@@ -351,17 +356,12 @@ export class Turns {
     }
   }
 
-  private async add(run: Run, turn: NewTurn): Promise<void> {
+  private async add({ run, canceled }: StartedRun, turn: NewTurn): Promise<void> {
+    for (const { id, hostId } of canceled) this.sendCancel(hostId, id, 'interrupted');
     const progress = await readProgress(this.deps.store.runs, run);
     const added = this.createLiveTurn(run, { ...turn, progress });
-    this.writeFirstFrame(added);
+    added.recorder.write(buildFirstFrame(run, progress));
     if (run.status === 'running') this.execute(added);
-  }
-
-  private writeFirstFrame({ live: { run }, recorder, progress }: LiveTurn): void {
-    recorder.write(
-      progress ? buildResumedFrame(run, readSteps(progress.steps).content) : buildRunFrame(run),
-    );
   }
 
   private createLiveTurn(run: Run, turn: NewTurn): LiveTurn {
@@ -417,13 +417,13 @@ export class Turns {
     const { log } = turn.live;
     // Before any reader can find the run here.
     log.load(frames);
-    if (log.lastSeq === 0) this.writeFirstFrame(turn);
+    if (log.lastSeq === 0) turn.recorder.write(buildFirstFrame(run, progress));
     return turn;
   }
 
   private async admitAgain(request: TurnRequest): Promise<TurnAccount> {
     await this.deps.access.assertKept(request.caller);
-    return this.deps.gates.admit(this.toGateRequest(request));
+    return this.deps.gates.admit(toGateRequest(request, this.deps.models));
   }
 
   /** Ends a run that another host accepted and that cannot be executed. */

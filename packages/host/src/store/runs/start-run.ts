@@ -45,6 +45,8 @@ export interface NewRun {
   readonly idempotency?:
     | { readonly key: string; readonly bodyHash: string; readonly expiresAt: number }
     | undefined;
+  /** Called as soon as others see the run, if that is before it is on disk. */
+  readonly onCommit?: ((result: StartResult) => void) | undefined;
 }
 
 /** Why a message was not accepted. */
@@ -55,13 +57,15 @@ export type RefusedState =
   | 'busy'
   | 'queue-full';
 
+export interface StartedRun {
+  readonly state: 'started';
+  readonly run: Run;
+  /** The runs that this one cancels; their hosts end them. */
+  readonly canceled: readonly OpenRun[];
+}
+
 export type StartResult =
-  | {
-      readonly state: 'started';
-      readonly run: Run;
-      /** The runs that this one cancels; their hosts end them. */
-      readonly canceled: readonly OpenRun[];
-    }
+  | StartedRun
   | { readonly state: RefusedState }
   | { readonly state: 'existing'; readonly runId: string }
   | { readonly state: 'conflict' }
@@ -94,8 +98,10 @@ export async function startRun(
   context: StoreContext,
 ): Promise<StartResult> {
   try {
-    return await context.database.writeFor(request.owner, (tables) =>
-      insertStart(tables, request, { ...context, hostId }),
+    return await context.database.writeFor(
+      request.owner,
+      (tables) => insertStart(tables, request, { ...context, hostId }),
+      request.onCommit,
     );
   } catch (error) {
     if (error instanceof RefusedStart) return { state: error.state };

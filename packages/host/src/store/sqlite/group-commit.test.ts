@@ -5,6 +5,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { sql } from 'kysely';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { Database, Unit } from '../database.js';
+import { UnsyncedError } from '../store-errors.js';
 import { openSqlite } from './sqlite.js';
 
 let database: Database;
@@ -77,15 +78,39 @@ describe('while the disk is slow', () => {
     expect(wanted).toHaveLength(1);
   });
 
-  it('GroupCommit rejects if the log cannot be written to disk, and tries again', async () => {
-    const failed = database.write(addRoom('a'));
+  it('GroupCommit announces what is committed before it is on disk', async () => {
+    const seen: string[] = [];
+    const written = database
+      .writeFor('a', addRoom('a'), (id) => seen.push(`committed ${id}`))
+      .then((id) => seen.push(`written ${id}`));
+    const { finish } = await nextSync();
+    expect(seen).toEqual(['committed a']);
+    expect(await roomIds()).toEqual(['a']);
+    finish(null);
+    await written;
+    expect(seen).toEqual(['committed a', 'written a']);
+  });
+
+  const failNextSync = async (code: string) => {
+    const failed = database.write(addRoom(`unsynced ${code}`));
     const { finish } = await nextSync();
     wanted.splice(0);
-    finish(new Error('EIO'));
+    finish(Object.assign(new Error(code), { code }));
     await expect(failed).rejects.toThrow(/Cannot write .*sibyl\.db-wal to disk; check the disk/);
+    await expect(failed).rejects.toBeInstanceOf(UnsyncedError);
+  };
+
+  it('GroupCommit tries again after the disk was full', async () => {
+    await failNextSync('ENOSPC');
     const written = database.write(addRoom('b'));
     (await nextSync()).finish(null);
     expect(await written).toBe('b');
+  });
+
+  it('GroupCommit acknowledges nothing any more after the disk failed', async () => {
+    await failNextSync('EIO');
+    await expect(database.write(addRoom('b'))).rejects.toThrow(/start the host again/);
+    expect(wanted).toEqual([]);
   });
 });
 

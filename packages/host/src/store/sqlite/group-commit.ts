@@ -3,7 +3,7 @@ import { setImmediate as nextTick } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { ControlledTransaction, Kysely } from 'kysely';
 import type { Schema, Unit } from '../database.js';
-import { StoreError } from '../store-errors.js';
+import { classifyStoreError, StoreError, UnsyncedError } from '../store-errors.js';
 
 /** Limits how long one commit blocks the event loop. */
 const MAX_UNITS = 64;
@@ -13,8 +13,17 @@ const MAX_WAITING = 10_000;
 
 interface Waiting {
   readonly unit: Unit<unknown>;
+  readonly onCommit: (value: unknown) => void;
   readonly resolve: (value: unknown) => void;
   readonly reject: (reason: unknown) => void;
+}
+
+/** What happened to a unit of the transaction. */
+interface Outcome {
+  /** Called once the transaction is committed. */
+  readonly announce?: () => void;
+  /** Called once the commit is on disk. */
+  readonly settle: () => void;
 }
 
 /**
@@ -32,12 +41,18 @@ export class GroupCommit {
     this.log = log;
   }
 
-  write<T>(unit: Unit<T>): Promise<T> {
+  /** `onCommit` is called when other connections see what the unit wrote, before it is on disk. */
+  write<T>(unit: Unit<T>, onCommit?: (value: T) => void): Promise<T> {
     if (this.waiting.length >= MAX_WAITING) {
       return Promise.reject(new StoreError('Too many writes are waiting; try again'));
     }
     return new Promise<T>((resolve, reject) => {
-      this.waiting.push({ unit, resolve: (value) => resolve(value as T), reject });
+      this.waiting.push({
+        unit,
+        onCommit: (value) => onCommit?.(value as T),
+        resolve: (value) => resolve(value as T),
+        reject,
+      });
       this.draining ??= this.drain();
     });
   }
@@ -58,20 +73,21 @@ export class GroupCommit {
 
   private async commit(units: readonly Waiting[]): Promise<void> {
     try {
-      const answers = await this.runAll(units);
+      const outcomes = await this.runAll(units);
+      for (const { announce } of outcomes) announce?.();
       await this.log.sync();
-      for (const answer of answers) answer();
+      for (const { settle } of outcomes) settle();
     } catch (error) {
       for (const { reject } of units) reject(error);
     }
   }
 
-  private async runAll(units: readonly Waiting[]): Promise<(() => void)[]> {
+  private async runAll(units: readonly Waiting[]): Promise<Outcome[]> {
     const transaction = await this.tables.startTransaction().execute();
     try {
-      const answers = await runUnits(transaction, units);
+      const outcomes = await runUnits(transaction, units);
       await transaction.commit().execute();
-      return answers;
+      return outcomes;
     } catch (error) {
       await transaction.rollback().execute();
       throw error;
@@ -93,6 +109,7 @@ const fdatasync = (descriptor: number) =>
 export class LogFile {
   private readonly path: string;
   private descriptor: number | undefined;
+  private failure: UnsyncedError | undefined;
 
   constructor(path: string) {
     this.path = path;
@@ -100,11 +117,18 @@ export class LogFile {
 
   /** Settles once everything that was committed before is on disk. */
   async sync(): Promise<void> {
+    if (this.failure) throw this.failure;
     try {
       this.descriptor ??= await open(this.path, 'r+');
       await fdatasync(this.descriptor);
     } catch (cause) {
-      throw new StoreError(`Cannot write ${this.path} to disk; check the disk`, { cause });
+      const error = new UnsyncedError(
+        `Cannot write ${this.path} to disk; check the disk, then start the host again`,
+        { cause },
+      );
+      // The system may have dropped what it could not write, so a second attempt would succeed without it.
+      if (classifyStoreError(cause) !== 'full') this.failure = error;
+      throw error;
     }
   }
 
@@ -118,33 +142,35 @@ export class LogFile {
 async function runUnits(
   transaction: ControlledTransaction<Schema>,
   units: readonly Waiting[],
-): Promise<(() => void)[]> {
+): Promise<Outcome[]> {
   const [first] = units;
-  if (first && units.length === 1) {
-    const value = await first.unit(transaction);
-    return [() => first.resolve(value)];
-  }
-  const answers: (() => void)[] = [];
-  for (const waiting of units) answers.push(await runOne(transaction, waiting));
-  return answers;
+  if (first && units.length === 1) return [toOutcome(first, await first.unit(transaction))];
+  const outcomes: Outcome[] = [];
+  for (const waiting of units) outcomes.push(await runOne(transaction, waiting));
+  return outcomes;
 }
 
-/** Runs one unit in the shared transaction; returns the function that settles its promise after the commit. */
+const toOutcome = ({ onCommit, resolve }: Waiting, value: unknown): Outcome => ({
+  announce: () => onCommit(value),
+  settle: () => resolve(value),
+});
+
+/** Runs one unit in the shared transaction. */
 async function runOne(
   transaction: ControlledTransaction<Schema>,
-  { unit, resolve, reject }: Waiting,
-): Promise<() => void> {
+  waiting: Waiting,
+): Promise<Outcome> {
   const inUnit = await transaction.savepoint('unit').execute();
   try {
-    const value = await unit(inUnit);
+    const value = await waiting.unit(inUnit);
     await inUnit.releaseSavepoint('unit').execute();
-    return () => resolve(value);
+    return toOutcome(waiting, value);
   } catch (error) {
     await rollBack(inUnit).catch(() => {
       // SQLite has already rolled back the whole transaction, as it does when the disk is full.
       throw error;
     });
-    return () => reject(error);
+    return { settle: () => waiting.reject(error) };
   }
 }
 

@@ -79,7 +79,7 @@ function asDatabase({ handle, log, writer, reader }: Connections): Database {
     tables: reader,
     write: (unit) => commits.write(unit),
     // SQLite has one writer at a time, for all owners.
-    writeFor: (_owner, unit) => commits.write(unit),
+    writeFor: (_owner, unit, onCommit) => commits.write(unit, onCommit),
     read: (unit) => readSnapshot(reader, unit),
     migrate: async (plan) => {
       await migrate(writer, plan);
