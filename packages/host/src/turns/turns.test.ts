@@ -5,18 +5,24 @@ import { MemoryEventBus } from '../bus/event-bus.js';
 import { MemoryHostBus, SoleHost } from '../bus/host-bus.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
+import type { LiveRun } from './run-log.js';
 import type { TurnRequest } from './turn-request.js';
 import type { TurnJob } from './turn-setup.js';
 import { Turns } from './turns.js';
 
 /** Turns on a real store that run until they are canceled; sessions are known in advance, so that finding them takes no time. */
-function createTurns(store: Store, sessions: readonly Session[]) {
+function createTurns(
+  store: Pick<Store, 'runs' | 'idempotency'>,
+  sessions: readonly Session[],
+  { max = 1, onAborted = () => {} }: { max?: number; onAborted?: (live: LiveRun) => void } = {},
+) {
   const account = { settle: async () => undefined };
   const interrupted = { status: 'interrupted', messageId: undefined, text: '', warnings: [] };
   const run = async ({ live }: TurnJob) => {
     const aborted = Promise.withResolvers<void>();
     live.signal.addEventListener('abort', () => aborted.resolve());
     if (!live.signal.aborted) await aborted.promise;
+    onAborted(live);
     await store.runs.finish({
       owner: live.run.owner,
       runId: live.run.id,
@@ -45,7 +51,7 @@ function createTurns(store: Store, sessions: readonly Session[]) {
     events: new MemoryEventBus(),
     changes: { publish: () => undefined },
     logger: pino({ level: 'silent' }),
-    settings: { maxPerUser: 1, max: 1, storeWaitMs: 1000 },
+    settings: { maxPerUser: max, max, storeWaitMs: 1000 },
   } as unknown as ConstructorParameters<typeof Turns>[0]);
 }
 
@@ -79,5 +85,36 @@ describe.each(engines)('Turns.start with multitask "interrupt" on %s', (engine) 
     await expect(turns.start(requestFor(theirs))).resolves.toEqual(expect.any(String));
     await expect(turns.start(requestFor(mine))).rejects.toMatchObject({ code: 'host_busy' });
     await turns.close(0, 60_000);
+  });
+});
+
+describe.each(engines)('Turns.close on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('does not drop a queued turn that begins while the others are handed over', async () => {
+    const session = await test.store.sessions.create({
+      owner: newOwner(),
+      oracleDid: 'did:key:zO',
+    });
+    const { owner } = session;
+    const message = { content: '', isComplete: true };
+    const runs = Object.create(test.store.runs) as Store['runs'];
+    const reasons: unknown[] = [];
+    const turns = createTurns({ runs, idempotency: test.store.idempotency }, [session], {
+      max: 10,
+      onAborted: ({ cancelReason }) => reasons.push(cancelReason),
+    });
+    const first = await turns.start(requestFor(session));
+    const second = await turns.start(requestFor(session));
+    runs.release = async (hostId) => {
+      const ending = { status: 'finished', message } as const;
+      const ended = await runs.finish({ owner, runId: first, ending, takesNext: true });
+      if (ended?.next) turns.startOrForward(ended.next);
+      return test.store.runs.release(hostId);
+    };
+    await turns.close(200, 60_000);
+    // Both ran until the end of the grace period.
+    expect(reasons).toEqual(['interrupted', 'interrupted']);
+    expect(await runs.find({ owner, runId: second })).toMatchObject({ status: 'interrupted' });
   });
 });

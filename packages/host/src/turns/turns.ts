@@ -176,10 +176,9 @@ export class Turns {
   /** Starts a run that the end of another one has promoted, here or on the host that accepted it. */
   startOrForward(next: Run): void {
     const { hostId, bus } = this.deps.cluster;
-    const key = { owner: next.owner, runId: next.id };
     if (next.hostId === hostId) this.startAssigned(next);
     else if (next.hostId === undefined) bus.send('others', 'run-available', null);
-    else bus.send(next.hostId, 'run-promoted', key);
+    else bus.send(next.hostId, 'run-promoted', { owner: next.owner, runId: next.id });
   }
 
   /** Claims a promoted run that no host has started, and executes it. */
@@ -227,7 +226,8 @@ export class Turns {
       // The others take them over once this host has ended.
       logger.warn({ reason: String(error) }, 'queued turns not released');
     });
-    for (const turn of queued) this.giveAway(turn, hostStopping());
+    // One may have begun meanwhile.
+    for (const turn of queued) if (!turn.isExecuting) this.giveAway(turn, hostStopping());
     cluster.bus.send('others', 'run-available', null);
   }
 
