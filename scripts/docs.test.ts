@@ -56,6 +56,39 @@ it('CONTRIBUTING.md names only paths that exist', () => {
   expect(paths.map(([, path = '']) => path).filter((path) => !existsSync(path))).toEqual([]);
 });
 
+/** A class with a method, or any word of the code. */
+function isDeclared(name: string, sources: readonly string[]): boolean {
+  const [owner = '', method] = name.split('.');
+  if (method === undefined)
+    return sources.some((source) => new RegExp(`\\b${owner}\\b`).test(source));
+  const declaration = new RegExp(`^  (?:[a-z]+ )*\\*?${method}(?:[(<]| = )`, 'm');
+  const isOwner = new RegExp(`class ${owner}\\b`);
+  return sources.some((source) => isOwner.test(source) && declaration.test(source));
+}
+
+it('docs/architecture.md names only files and functions that exist in its paths', () => {
+  const text = readFileSync('docs/architecture.md', 'utf8');
+  const [, paths = ''] = text.split('## Five paths through the code');
+  const sections = (paths.split('\n## ')[0] ?? '').split('\n### ').slice(1);
+  expect(sections).toHaveLength(5);
+  const missing = sections.flatMap((section) => {
+    const root = `packages/${section.startsWith('A gateway') ? 'gateway' : 'host'}/src`;
+    const names = [...section.matchAll(/`([\w./-]+\.ts|\w+(?:\.\w+)?)`/g)].map(
+      ([, name = '']) => name,
+    );
+    const files = names.filter((name) => name.endsWith('.ts')).map((name) => join(root, name));
+    const sources = files
+      .filter((file) => existsSync(file))
+      .map((file) => readFileSync(file, 'utf8'));
+    const others = names.filter((name) => !name.endsWith('.ts'));
+    return [
+      ...files.filter((file) => !existsSync(file)),
+      ...others.filter((name) => !isDeclared(name, sources)),
+    ];
+  });
+  expect(missing).toEqual([]);
+});
+
 it('vitest.config.ts lists only slow tests that exist', () => {
   expect(
     SLOW.filter((pattern) => globSync(pattern, { exclude: ['**/node_modules/**'] }).length === 0),
