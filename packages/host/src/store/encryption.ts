@@ -1,4 +1,11 @@
-import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
+import {
+  createCipheriv,
+  createDecipheriv,
+  createSecretKey,
+  hkdfSync,
+  type KeyObject,
+  randomBytes,
+} from 'node:crypto';
 
 const CIPHER = 'aes-256-gcm';
 const KEY_BYTES = 32;
@@ -17,14 +24,15 @@ export interface Vault {
 /** Derives the encryption key from the oracle's key, so that neither reveals the other. */
 export function createVault(secretKey: Uint8Array): Vault {
   if (secretKey.length !== KEY_BYTES) throw new Error(`secretKey must be ${KEY_BYTES} bytes`);
-  const key = new Uint8Array(hkdfSync('sha256', secretKey, '', 'sibyl vault v1', KEY_BYTES));
+  const bytes = new Uint8Array(hkdfSync('sha256', secretKey, '', 'sibyl vault v1', KEY_BYTES));
+  const key = createSecretKey(bytes);
   return {
     seal: (text, context) => VERSION + encrypt(key, text, context).toString('base64'),
     open: (sealed, context) => open(key, sealed, context),
   };
 }
 
-function open(key: Uint8Array, sealed: string, context: readonly string[]): Opened {
+function open(key: KeyObject, sealed: string, context: readonly string[]): Opened {
   if (!sealed.startsWith(VERSION)) return { error: 'The secret was sealed in an unknown format' };
   try {
     const bytes = Buffer.from(sealed.slice(VERSION.length), 'base64');
@@ -37,14 +45,14 @@ function open(key: Uint8Array, sealed: string, context: readonly string[]): Open
   }
 }
 
-function encrypt(key: Uint8Array, text: string, context: readonly string[]): Buffer {
+function encrypt(key: KeyObject, text: string, context: readonly string[]): Buffer {
   const nonce = randomBytes(NONCE_BYTES);
   const cipher = createCipheriv(CIPHER, key, nonce).setAAD(toAad(context));
   const body = Buffer.concat([cipher.update(text, 'utf8'), cipher.final()]);
   return Buffer.concat([nonce, cipher.getAuthTag(), body]);
 }
 
-function decrypt(key: Uint8Array, bytes: Buffer, context: readonly string[]): string {
+function decrypt(key: KeyObject, bytes: Buffer, context: readonly string[]): string {
   const nonce = bytes.subarray(0, NONCE_BYTES);
   const tag = bytes.subarray(NONCE_BYTES, NONCE_BYTES + TAG_BYTES);
   const body = bytes.subarray(NONCE_BYTES + TAG_BYTES);

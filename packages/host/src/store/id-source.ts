@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto';
+import { randomInt, randomUUID } from 'node:crypto';
 
 const COUNTER_MAX = 0xfff;
 
@@ -13,7 +13,7 @@ export function createIdSource(clock: () => number): () => string {
     if (now > time) {
       time = now;
       // A random start, so that ids of one millisecond cannot be guessed from each other.
-      counter = randomBytes(2).readUInt16BE() & (COUNTER_MAX >> 1);
+      counter = randomInt((COUNTER_MAX >> 1) + 1);
     } else if (counter < COUNTER_MAX) {
       counter += 1;
     } else {
@@ -25,16 +25,8 @@ export function createIdSource(clock: () => number): () => string {
 }
 
 function format(time: number, counter: number): string {
-  const bytes = randomBytes(16);
-  bytes.writeUIntBE(time, 0, 6);
-  bytes.writeUInt16BE(0x7000 | counter, 6);
-  bytes.writeUInt8(0x80 | (bytes.readUInt8(8) & 0x3f), 8);
-  const hex = bytes.toString('hex');
-  return [
-    hex.slice(0, 8),
-    hex.slice(8, 12),
-    hex.slice(12, 16),
-    hex.slice(16, 20),
-    hex.slice(20),
-  ].join('-');
+  const hex = time.toString(16).padStart(12, '0');
+  const count = counter.toString(16).padStart(3, '0');
+  // The variant and the random bits are the same in version 4, which Node creates from a pool of random bytes.
+  return `${hex.slice(0, 8)}-${hex.slice(8)}-7${count}-${randomUUID().slice(19)}`;
 }

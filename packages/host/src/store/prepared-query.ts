@@ -10,6 +10,17 @@ type QueryValues<V> = { readonly [Key in keyof V]: V[Key] extends Value ? V[Key]
 /** Runs a query on the tables of any database, inside or outside of a unit of work. */
 export type PreparedQuery<V, R> = (tables: Kysely<Schema>, values: V) => Promise<QueryResult<R>>;
 
+/** What is executed, without how it was built. */
+export type StatementWithValues = Pick<CompiledQuery, 'sql' | 'parameters'>;
+
+/** An engine with one connection: a prepared query need not ask for it, which takes Kysely longer than the query. */
+export interface DirectAdapter extends DialectAdapter {
+  /** The connection, unless it is in use by a transaction that the query does not belong to. */
+  findFreeConnection(
+    inTransaction: boolean,
+  ): { executeQuery<R>(query: StatementWithValues): Promise<QueryResult<R>> } | undefined;
+}
+
 /**
  * Builds and compiles a query once for each database, because that costs more than running it. `build` receives
  * placeholders instead of values, and must pass them to the query unchanged.
@@ -19,13 +30,16 @@ export function prepareQuery<V extends QueryValues<V>, R>(
 ): PreparedQuery<V, R> {
   const compiled = new WeakMap<DialectAdapter, Map<number, CompiledQuery<R>>>();
   return async (tables, values) => {
-    const { adapter } = tables.getExecutor();
+    const adapter: Partial<DirectAdapter> & DialectAdapter = tables.getExecutor().adapter;
     const bySize = compiled.get(adapter) ?? new Map<number, CompiledQuery<R>>();
     const size = Array.isArray(values) ? values.length : 1;
     const query = bySize.get(size) ?? build(tables, toPlaceholders(values)).compile();
     const parameters = bind(query.parameters, values);
     compiled.set(adapter, bySize.set(size, query));
-    return tables.executeQuery({ ...query, parameters });
+    const connection = adapter.findFreeConnection?.(tables.isTransaction);
+    return connection
+      ? connection.executeQuery({ sql: query.sql, parameters })
+      : tables.executeQuery({ ...query, parameters });
   };
 }
 

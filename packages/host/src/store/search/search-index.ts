@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { setImmediate as nextTick } from 'node:timers/promises';
 import { type Kysely, sql } from 'kysely';
 import type { Schema, StoreContext } from '../database.js';
@@ -66,8 +66,7 @@ export const MAX_CANDIDATES = 1_000;
 export const SOURCE_WEIGHTS: Readonly<Record<string, number>> = { title: 2 };
 
 /** A word for an owner: too long to find another owner with the same one. */
-export const toOwnerTerm = (owner: string): string =>
-  createHash('sha256').update(owner).digest('hex').slice(0, 24);
+export const toOwnerTerm = (owner: string): string => hash('sha256', owner).slice(0, 24);
 
 /** How many characters are split into words before other work has a turn. */
 const CHARACTERS_PER_TICK = 50_000;

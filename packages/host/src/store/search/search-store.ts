@@ -2,6 +2,7 @@ import { setImmediate as nextTick, setTimeout as sleep } from 'node:timers/promi
 import { type Kysely, sql } from 'kysely';
 import type { Logger } from 'pino';
 import type { Schema, SearchQueueRow, StoreContext } from '../database.js';
+import { prepareQuery } from '../prepared-query.js';
 import { UNTITLED } from '../session-store.js';
 import {
   PostgresSearchIndex,
@@ -40,16 +41,19 @@ export async function queueForSearch(
     .execute();
 }
 
+const findText = prepareQuery((tables, { owner, id }: { owner: string; id: string }) =>
+  tables
+    .selectFrom('messages')
+    .select(['session_id', 'content', 'created_at'])
+    .where('owner', '=', owner)
+    .where('id', '=', id),
+);
+
 /** Triggers add messages and titles to the queue (migration 0005). */
 const messageSource: SearchSource = {
   name: 'message',
-  load: async (tables, { owner, id }) => {
-    const row = await tables
-      .selectFrom('messages')
-      .select(['session_id', 'content', 'created_at'])
-      .where('owner', '=', owner)
-      .where('id', '=', id)
-      .executeTakeFirst();
+  load: async (tables, key) => {
+    const row = (await findText(tables, key)).rows[0];
     if (!row) return undefined;
     const { session_id: scope, created_at: createdAt, content } = row;
     return { scope, createdAt, parts: content ? [content] : [] };
@@ -306,18 +310,14 @@ async function selectTitles(tables: Kysely<Schema>, owner: string, ids: readonly
 }
 
 /** Unless it has changed again meanwhile. */
-async function removeFromQueue(
-  tables: Kysely<Schema>,
-  { owner, source, id, version }: SearchQueueRow,
-): Promise<void> {
-  await tables
+const removeFromQueue = prepareQuery((tables, { owner, source, id, version }: SearchQueueRow) =>
+  tables
     .deleteFrom('search_queue')
     .where('owner', '=', owner)
     .where('source', '=', source)
     .where('id', '=', id)
-    .where('version', '=', version)
-    .execute();
-}
+    .where('version', '=', version),
+);
 
 /** Between the passes of a backlog. */
 const PAUSE_MS = 20;

@@ -15,18 +15,21 @@ import {
   type TransactionSettings,
 } from 'kysely';
 import { storable } from '../database.js';
+import type { DirectAdapter, StatementWithValues } from '../prepared-query.js';
 import { StoreError } from '../store-errors.js';
 
 /** Kysely on `node:sqlite`. */
 export class SqliteDialect implements Dialect {
   private readonly handle: DatabaseSync;
+  private readonly connection: SqliteConnection;
 
   constructor(handle: DatabaseSync) {
     this.handle = handle;
+    this.connection = new SqliteConnection(handle);
   }
 
   createDriver(): Driver {
-    return new SqliteDriver(this.handle);
+    return new SqliteDriver(this.handle, this.connection);
   }
 
   createQueryCompiler(): QueryCompiler {
@@ -34,7 +37,7 @@ export class SqliteDialect implements Dialect {
   }
 
   createAdapter(): SqliteAdapter {
-    return new TransactionalAdapter();
+    return new SingleConnectionAdapter(this.connection);
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: Kysely's own signature.
@@ -43,10 +46,21 @@ export class SqliteDialect implements Dialect {
   }
 }
 
-/** Runs all migrations in one `begin immediate`, which also locks out a second process. */
-class TransactionalAdapter extends SqliteAdapter {
+class SingleConnectionAdapter extends SqliteAdapter implements DirectAdapter {
+  private readonly connection: SqliteConnection;
+
+  constructor(connection: SqliteConnection) {
+    super();
+    this.connection = connection;
+  }
+
+  /** Runs all migrations in one `begin immediate`, which also locks out a second process. */
   override get supportsTransactionalDdl(): boolean {
     return true;
+  }
+
+  findFreeConnection(inTransaction: boolean): SqliteConnection | undefined {
+    return this.connection.isInTransaction === inTransaction ? this.connection : undefined;
   }
 }
 
@@ -95,7 +109,11 @@ class SqliteConnection implements DatabaseConnection {
     this.handle = handle;
   }
 
-  async executeQuery<R>({ sql, parameters }: CompiledQuery): Promise<QueryResult<R>> {
+  get isInTransaction(): boolean {
+    return this.handle.isTransaction;
+  }
+
+  async executeQuery<R>({ sql, parameters }: StatementWithValues): Promise<QueryResult<R>> {
     const { statement, returnsRows } = this.prepare(sql);
     const values = parameters.map(storable) as SQLInputValue[];
     const result = returnsRows
@@ -132,9 +150,9 @@ class SqliteDriver implements Driver {
   private readonly handle: DatabaseSync;
   private readonly connection: SqliteConnection;
 
-  constructor(handle: DatabaseSync) {
+  constructor(handle: DatabaseSync, connection: SqliteConnection) {
     this.handle = handle;
-    this.connection = new SqliteConnection(handle);
+    this.connection = connection;
   }
 
   async init(): Promise<void> {
