@@ -118,3 +118,28 @@ describe.each(engines)('Turns.close on %s', (engine) => {
     expect(await runs.find({ owner, runId: second })).toMatchObject({ status: 'interrupted' });
   });
 });
+
+describe.each(engines)('Turns.start of a queued message on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('runs it if the turn before it ends while the start is being confirmed', async () => {
+    const { sessions, idempotency } = test.store;
+    const session = await sessions.create({ owner: newOwner(), oracleDid: 'did:key:zO' });
+    const { owner } = session;
+    const runs = Object.create(test.store.runs) as Store['runs'];
+    const turns = createTurns({ runs, idempotency }, [session], { max: 10 });
+    const first = await turns.start(requestFor(session));
+    runs.start = async ({ onCommit: _, ...request }) => {
+      const result = await test.store.runs.start(request);
+      const ending = { status: 'finished', message: { content: '', isComplete: true } } as const;
+      const ended = await runs.finish({ owner, runId: first, ending, takesNext: true });
+      if (ended?.next) turns.startOrForward(ended.next);
+      return result;
+    };
+    const second = await turns.start(requestFor(session));
+    expect((await runs.find({ owner, runId: second }))?.status).toBe('running');
+    expect(turns.count()).toEqual({ running: 2, queued: 0 });
+    await turns.interruptAll({ owner, sessionId: session.id });
+    await turns.close(0, 60_000);
+  });
+});

@@ -58,8 +58,8 @@ interface TurnsDeps {
  */
 export class Turns {
   private readonly liveTurns = new Map<string, LiveTurn>();
-  /** Runs whose start is not confirmed yet. */
-  private readonly starting = new Set<string>();
+  /** Runs whose start is not confirmed yet, and whether the end of another one has promoted them meanwhile. */
+  private readonly starting = new Map<string, boolean>();
   private readonly idempotent: IdempotentStarts;
   private readonly slots: TurnSlots;
   private readonly flushes: FlushLoop;
@@ -161,8 +161,9 @@ export class Turns {
 
   /** Executes a run that is assigned to this host and that it does not know: its own host has died. */
   async adopt(run: Run): Promise<void> {
-    if (this.isKnown(run.id) || this.isClosing) return;
-    this.starting.add(run.id);
+    if (this.liveTurns.has(run.id) || this.isClosing) return;
+    if (this.starting.has(run.id)) return void this.starting.set(run.id, true);
+    this.starting.set(run.id, false);
     try {
       const turn = await this.restore(run);
       if (turn) this.execute(turn);
@@ -185,10 +186,9 @@ export class Turns {
   async claim(run: Run): Promise<void> {
     const { id: runId, owner, hostId: from } = run;
     const claimed = await this.deps.store.runs.claim({ owner, runId, from });
-    if (!claimed) return;
-    const known = this.liveTurns.get(runId);
+    const known = claimed && this.liveTurns.get(runId);
     if (known) this.execute(known);
-    else await this.adopt(claimed);
+    else if (claimed) await this.adopt(claimed);
   }
 
   /**
@@ -287,7 +287,7 @@ export class Turns {
     this.assertOpen();
     const slot = this.acquireSlot(request, session);
     const runId = this.deps.store.runs.newId();
-    this.starting.add(runId);
+    this.starting.set(runId, false);
     try {
       const account = await this.admit(request);
       const turn = { request, session, account, slot };
@@ -361,7 +361,7 @@ export class Turns {
     const progress = await readProgress(this.deps.store.runs, run);
     const added = this.createLiveTurn(run, { ...turn, progress });
     added.recorder.write(buildFirstFrame(run, progress));
-    if (run.status === 'running') this.execute(added);
+    if (run.status === 'running' || this.starting.get(run.id)) this.execute(added);
   }
 
   private createLiveTurn(run: Run, turn: NewTurn): LiveTurn {
