@@ -3,36 +3,42 @@ import { matchesGlob, relative } from 'node:path';
 import { configDefaults, defineConfig } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
+/** Tests that define globals or measure the memory or the time of their own process, so each file has its own. */
+export const ISOLATED = [
+  'packages/client/test/*.test.tsx',
+  'compat/*/test/*.test.{ts,tsx}',
+  'packages/host/test/{limits,slow-reader,long-histories,socket-limits,declared-schemas}.test.ts',
+  'packages/gateway/test/{robustness,memory}.test.ts',
+  '**/{filled-caches,reply-cache,lru-map,file-memory,fuzz,verifier-cost}.test.ts',
+];
+
 /**
- * Tests that start processes or browsers, define globals, install packages, kill hosts, wait for timeouts or measure
- * memory or time.
+ * Tests that start processes or browsers, install packages, kill hosts or wait for timeouts.
  * They start first, in this order, so that the longest ones do not run alone at the end.
  */
 export const SLOW = [
   'packages/host/test/{cluster-*,durable-turns*}.test.ts',
   'packages/cli/test/*.test.ts',
   'packages/web/test/*.test.ts',
-  'packages/client/test/browser.test.ts',
+  'packages/client/test/*.test.ts',
   '**/{crash,*-crash,processes,process,process-signals}.test.ts',
-  'packages/host/**/{postgres,store-away,full-disk,limits,reply-status,turn-length}.test.ts',
+  'packages/host/**/{postgres,store-away,full-disk,reply-status,turn-length}.test.ts',
   'packages/host/**/{open-database,provider-endings}.test.ts',
-  'packages/host/**/{host-bus,liveness,directory-lock,pooler,socket-presence,cluster-sockets}.test.ts',
-  'packages/host/test/{attacks-*,hostile-files,slow-reader,slack-load,long-histories,unhandled-errors}.test.ts',
-  'packages/host/test/{declared-schemas,socket-events,socket-limits}.test.ts',
-  'packages/gateway/test/{robustness,memory,outage,pool,watch}.test.ts',
+  'packages/host/**/{host-bus,liveness,directory-lock,pooler,socket-presence}.test.ts',
+  'packages/host/test/{attacks-*,hostile-files,slack-load,unhandled-errors}.test.ts',
+  'packages/host/test/{socket-events,sessions}.test.ts',
+  'packages/gateway/test/{outage,pool,watch}.test.ts',
   'scripts/{build,snippets,shell-examples,start,file-lock,soak,deployment,proxies}.test.ts',
-  '**/{filled-caches,reply-cache,lru-map,file-memory,fuzz,verifier-cost}.test.ts',
-  'packages/host/test/sessions.test.ts',
   'packages/ucan/test/hostile-tokens.test.ts',
-  '{packages/client,compat/*}/test/*.test.{ts,tsx}',
 ];
 
+/** Files of one project follow each other: a worker that shares its modules ends where another project begins. */
 class SlowFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
-    const rank = ({ moduleId }: TestSpecification) => {
+    const rank = ({ moduleId, project: { name } }: TestSpecification) => {
+      if (name !== 'slow') return SLOW.length + (name === 'fast' ? 1 : 0);
       const path = relative(this.ctx.config.root, moduleId);
-      const index = SLOW.findIndex((pattern) => matchesGlob(path, pattern));
-      return index < 0 ? SLOW.length : index;
+      return SLOW.findIndex((pattern) => matchesGlob(path, pattern));
     };
     return (await super.sort(files)).sort((a, b) => rank(a) - rank(b));
   }
@@ -51,12 +57,18 @@ const timeouts = {
   expect: { poll: { timeout: 60_000 } },
 };
 
+/** Files share workers and loaded modules, which saves most of the time of small files. */
+const shared = { isolate: false, setupFiles: ['scripts/vitest-setup.ts'] };
+
+/** Once more on a shared machine, where a browser or a host may starve; a defect fails twice, and the report shows retries. */
+const retry = process.env.CI ? 1 : 0;
+
 export default defineConfig({
   test: {
     // More than cores, since slow tests often wait.
     maxWorkers: availableParallelism() + 2,
     sequence: { sequencer: SlowFirst },
-    // PostgreSQL and Chromium: once for both projects.
+    // PostgreSQL and Chromium: once for all projects.
     globalSetup: [
       'packages/host/test/support/postgres.ts',
       'packages/web/test/support/chromium.ts',
@@ -67,14 +79,12 @@ export default defineConfig({
         test: {
           name: 'fast',
           ...timeouts,
+          ...shared,
           include: [
             '{packages,plugins,examples,compat}/*/{src,test}/**/*.test.{ts,tsx}',
             'scripts/**/*.test.ts',
           ],
-          exclude: [...configDefaults.exclude, ...SLOW],
-          // Files share workers and loaded modules, which saves most of the time of small files.
-          isolate: false,
-          setupFiles: ['scripts/vitest-setup.ts'],
+          exclude: [...configDefaults.exclude, ...SLOW, ...ISOLATED],
         },
       },
       {
@@ -82,10 +92,15 @@ export default defineConfig({
         test: {
           name: 'slow',
           ...timeouts,
+          ...shared,
           include: SLOW,
-          // Once more on a shared machine, where a browser or a host may starve; a defect fails twice, and the report shows retries.
-          retry: process.env.CI ? 1 : 0,
+          exclude: [...configDefaults.exclude, ...ISOLATED],
+          retry,
         },
+      },
+      {
+        ...project,
+        test: { name: 'isolated', ...timeouts, include: ISOLATED, retry },
       },
     ],
   },

@@ -6,7 +6,7 @@ import {
   type ControlledModel,
   startControlledModel,
 } from '../../host/test/support/controlled-model.js';
-import { ClusterHost, startHosts } from '../../host/test/support/host-cluster.js';
+import { ClusterHost } from '../../host/test/support/host-cluster.js';
 import { openSession, stream } from '../../host/test/support/stream.js';
 import {
   createTestDatabase,
@@ -14,7 +14,7 @@ import {
   type TestDatabase,
 } from '../../host/test/support/test-database.js';
 import { TestUser } from '../../host/test/support/user.js';
-import { sibyl, useFolder } from './support/sibyl.js';
+import { sibyl, sibylInProcess, useFolder } from './support/sibyl.js';
 
 const home = useFolder();
 const JOURNAL = join(import.meta.dirname, '../../host/test/support/journal-process.ts');
@@ -41,7 +41,7 @@ describe.each(engines)('an approval that waits while its host is killed, on %s',
   const countActions = () =>
     existsSync(TRACE_FILE) ? readFileSync(TRACE_FILE, 'utf8').trim().split('\n').length : 0;
   const run = (args: readonly string[], url: string) =>
-    sibyl([...args, url], { env: { SIBYL_KEY_FILE } });
+    sibylInProcess([...args, url], { env: { SIBYL_KEY_FILE } });
 
   beforeAll(async () => {
     parts.model = await startControlledModel();
@@ -56,14 +56,10 @@ describe.each(engines)('an approval that waits while its host is killed, on %s',
   async function startNext(): Promise<ClusterHost> {
     const { model, database } = parts;
     const env = { ...database?.env, ...model?.env, TRACE_FILE };
-    const [host] = await startHosts(1, { env, main: JOURNAL });
-    if (!host) throw new Error('no host');
+    const host = await ClusterHost.create({ env, main: JOURNAL });
     parts.hosts.push(host);
     // SQLite is one file in one folder.
-    if (engine === 'sqlite') {
-      await host.kill();
-      await host.start({ DATA_DIR: database?.env.DATA_DIR ?? '' });
-    }
+    await host.start(engine === 'sqlite' ? { DATA_DIR: database?.env.DATA_DIR ?? '' } : {});
     return host;
   }
 
@@ -80,7 +76,9 @@ describe.each(engines)('an approval that waits while its host is killed, on %s',
     await first.kill();
 
     const second = await startNext();
-    const listed = await run(['approvals', 'list', '--json'], second.url);
+    const listed = await sibyl(['approvals', 'list', '--json', second.url], {
+      env: { SIBYL_KEY_FILE },
+    });
     const { approvals } = JSON.parse(listed.stdout);
     expect(approvals).toMatchObject([
       { facts: { tool: 'act_if_approved' }, args: { text: 'once' } },
@@ -110,9 +108,10 @@ describe.each(engines)('an approval that waits while its host is killed, on %s',
   });
 
   it('leaves a receipt that sibyl receipts verifies offline, a year later; a changed copy is not valid', async () => {
-    const verify = (file: string, more: readonly string[] = [], env = {}) =>
-      sibyl(['receipts', 'verify', file, ...more], { env });
-    const later = await verify(receiptFile, [], { NODE_OPTIONS: NEXT_YEAR });
+    const verify = (file: string, more: readonly string[] = []) =>
+      sibylInProcess(['receipts', 'verify', file, ...more]);
+    const env = { NODE_OPTIONS: NEXT_YEAR };
+    const later = await sibyl(['receipts', 'verify', receiptFile], { env });
     expect(later).toMatchObject({ code: 0, stderr: '' });
     expect(later.stdout).toMatch(/^Valid\ndecision +approved\ntool +act_if_approved/);
     expect(later.stdout).toContain(signer.did);

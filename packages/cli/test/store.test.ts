@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { runHost, untilListening } from '../../host/test/support/process.js';
 import { createTestDatabase, type TestDatabase } from '../../host/test/support/test-database.js';
-import { sibyl, useFolder } from './support/sibyl.js';
+import { sibyl, sibylInProcess, useFolder } from './support/sibyl.js';
 
 const home = useFolder();
 const SIBYL_KEY_FILE = join(home, 'key');
@@ -14,6 +14,8 @@ let fileId = '';
 
 /** Runs a command against an oracle, or where an oracle's configuration is. */
 const run = (args: readonly string[], env: Record<string, string>) =>
+  sibylInProcess(args, { env: { SIBYL_KEY_FILE, ...env }, cwd: home });
+const runAsProcess = (args: readonly string[], env: Record<string, string>) =>
   sibyl(args, { env: { SIBYL_KEY_FILE, ...env }, cwd: home });
 
 /** An oracle in its own process during a test. */
@@ -54,7 +56,7 @@ beforeAll(async () => {
     fileId = JSON.parse(sent.stdout).fileId;
     const early = await run(['migrate'], { DATA_DIR, DATABASE_URL: databaseUrl() });
     expect(early).toMatchObject({ code: 1, stderr: expect.stringContaining(DATA_DIR) });
-    const saved = await run(['backup', 'running'], { DATA_DIR });
+    const saved = await runAsProcess(['backup', 'running'], { DATA_DIR });
     expect(saved).toMatchObject({ code: 0, stdout: expect.stringContaining('with its key') });
   });
 });
@@ -63,7 +65,7 @@ afterAll(() => postgres.database?.drop());
 describe('sibyl migrate', () => {
   it('copies every table to PostgreSQL and verifies it; the oracle continues there', async () => {
     const env = { DATA_DIR, DATABASE_URL: databaseUrl() };
-    const { code, stdout } = await run(['migrate', '--json'], env);
+    const { code, stdout } = await runAsProcess(['migrate', '--json'], env);
     expect(code).toBe(0);
     const { tables } = JSON.parse(stdout);
     const rows = Object.fromEntries(
@@ -95,7 +97,8 @@ describe('sibyl backup and sibyl restore', () => {
   it('restore a running SQLite oracle, to SQLite and to PostgreSQL', async () => {
     expect(statSync(join(home, 'running/oracle.key')).mode & 0o777).toBe(0o600);
     const restored = join(home, 'restored');
-    expect(await run(['restore', 'running'], { DATA_DIR: restored })).toMatchObject({ code: 0 });
+    const first = await runAsProcess(['restore', 'running'], { DATA_DIR: restored });
+    expect(first).toMatchObject({ code: 0 });
     await withOracle({ DATA_DIR: restored }, expectAll);
     const again = await run(['restore', 'running'], { DATA_DIR: restored });
     expect(again).toMatchObject({ code: 1, stderr: expect.stringContaining('already') });

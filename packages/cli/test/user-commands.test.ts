@@ -6,12 +6,15 @@ import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import { useOracle } from '../../web/test/support/oracle.js';
 import { commands } from '../src/run.js';
-import { MAIN, sibyl, startSibyl, useFolder } from './support/sibyl.js';
+import { MAIN, sibyl, sibylInProcess, startSibyl, useFolder } from './support/sibyl.js';
 
 const oracle = useOracle();
 const home = useFolder();
 const env = { SIBYL_KEY_FILE: join(home, 'key'), SIBYL_URL: '' };
-const call = (...args: string[]) => sibyl(args, { env: { ...env, SIBYL_URL: oracle.url } });
+const call = (...args: string[]) =>
+  sibylInProcess(args, { env: { ...env, SIBYL_URL: oracle.url } });
+const callAsProcess = (...args: string[]) =>
+  sibyl(args, { env: { ...env, SIBYL_URL: oracle.url } });
 const callJson = async (...args: string[]) => JSON.parse((await call(...args, '--json')).stdout);
 
 /** Sends a message that the model answers; returns the session. */
@@ -26,7 +29,7 @@ async function talk(message: string, answer: string): Promise<string> {
 describe('sibyl sessions', () => {
   it('lists, shows, renames, searches, exports and deletes', async () => {
     const id = await talk('Which soils store carbon?', 'Mostly **peat** and `chernozem`.');
-    expect((await call('sessions')).stdout).toContain(id);
+    expect((await callAsProcess('sessions')).stdout).toContain(id);
     const shown = await call('sessions', 'show', id);
     expect(shown.stdout).toMatch(/^You .*\nWhich soils store carbon\?\n\n.*\nMostly \*\*peat\*\*/s);
     expect(await call('sessions', 'rename', id, 'Soils')).toMatchObject({
@@ -80,7 +83,12 @@ describe('sibyl sessions', () => {
   });
 });
 
-it.each(commands.map(({ name }) => name))(
+/** All load what they need in the same way, so a few of each kind show what the others do. */
+const closed = process.env.SIBYL_TEST_FULL
+  ? commands.map(({ name }) => name)
+  : ['sessions', 'chat', 'start', 'doctor'];
+
+it.each(closed)(
   'sibyl %s ends quietly if its output is not read',
   async (name) => {
     const script = `{ sleep 0.2; "$0" "$1" "$2" --json; } 2>"$3" | true`;
@@ -105,7 +113,7 @@ it.each(commands.map(({ name }) => name))(
 );
 
 it('sibyl rules adds, lists, removes and clears what the key signs', async () => {
-  expect((await call('rules')).stdout).toBe('No rules');
+  expect((await callAsProcess('rules')).stdout).toBe('No rules');
   await call('rules', 'ask', 'send_*');
   expect((await call('rules', 'block', 'plugin:slack')).stdout).toBe(
     'block  plugin:slack\nask    send_*',
@@ -128,7 +136,7 @@ it('sibyl files uploads, lists, downloads and deletes', async () => {
   const path = join(home, 'soil.txt');
   writeFileSync(path, 'Peat stores carbon.\n');
   const { fileId } = await callJson('files', 'upload', path);
-  expect((await call('files', 'list')).stdout).toMatch(new RegExp(`^${fileId}  soil\\.txt  20 B`));
+  expect((await callAsProcess('files', 'list')).stdout).toMatch(new RegExp(`^${fileId}  soil\\.txt  20 B`));
   const copy = join(home, 'copy.txt');
   await call('files', 'download', fileId, '--output', copy);
   expect(readFileSync(copy)).toEqual(readFileSync(path));
@@ -142,7 +150,7 @@ it('sibyl files uploads, lists, downloads and deletes', async () => {
 
 it('sibyl memory adds, searches, changes, lists and forgets', async () => {
   const { id } = await callJson('memory', 'add', 'I grow barley');
-  expect((await call('memory', 'search', 'barley')).stdout).toContain(id);
+  expect((await callAsProcess('memory', 'search', 'barley')).stdout).toContain(id);
   await call('memory', 'change', id, 'I grow oats');
   expect((await call('memory')).stdout).toMatch(new RegExp(`^${id}.* I grow oats$`));
   expect((await call('memory', 'forget', id)).stdout).toBe(`Forgot ${id}`);
@@ -153,17 +161,17 @@ it('sibyl usage counts, sibyl export saves, sibyl erase erases, sibyl import res
   const id = await talk('Remember the harvest', 'It was 42 tons');
   const used = await callJson('usage');
   expect(used.total.turns).toBeGreaterThan(0);
-  expect((await call('usage')).stdout).toMatch(/^since .* turns? .* tokens/);
+  expect((await callAsProcess('usage')).stdout).toMatch(/^since .* turns? .* tokens/);
   const archive = join(home, 'mine.zip');
-  expect((await call('export', archive)).stdout).toMatch(/^Wrote .* bytes\)$/);
+  expect((await callAsProcess('export', archive)).stdout).toMatch(/^Wrote .* bytes\)$/);
   expect(await call('export', archive)).toMatchObject({
     code: 1,
     stderr: expect.stringContaining('exists already'),
   });
   expect(await call('erase')).toMatchObject({ code: 2, stderr: expect.stringContaining('--yes') });
-  expect((await call('erase', '--yes')).stdout).toMatch(/^Erased \d+ rows/);
+  expect((await callAsProcess('erase', '--yes')).stdout).toMatch(/^Erased \d+ rows/);
   expect((await call('sessions')).stdout).toBe('You have no sessions');
-  expect((await call('import', archive)).stdout).toMatch(/sessions +\d+ new/);
+  expect((await callAsProcess('import', archive)).stdout).toMatch(/sessions +\d+ new/);
   expect((await call('sessions', 'show', id)).stdout).toContain('It was 42 tons');
 });
 
@@ -232,7 +240,7 @@ describe('sibyl completion', () => {
       // `npm run test:full` installs the shells.
       if (!program) return expect(process.env.SIBYL_TEST_FULL).toBeUndefined();
       const file = join(home, `shells.${shell}`);
-      writeFileSync(file, (await sibyl(['completion', shell])).stdout);
+      writeFileSync(file, (await sibylInProcess(['completion', shell])).stdout);
       const complete = (line: string, wanted: string) =>
         spawnSync(program, shells[shell](file, line, wanted), {
           encoding: 'utf8',
@@ -250,7 +258,7 @@ describe('sibyl completion', () => {
     ['zsh', ['-n'], 'zsh'],
     ['fish', ['--no-execute'], 'fish'],
   ])('prints a script for %s with every command', async (shell, check, packageName) => {
-    const { code, stdout } = await sibyl(['completion', shell]);
+    const { code, stdout } = await sibylInProcess(['completion', shell]);
     expect(code).toBe(0);
     for (const { name, summary } of commands) {
       expect(stdout).toContain(name);
@@ -285,7 +293,7 @@ it.each([
   [['chat', '--mesage', 'x'], 'Did you mean "--message"?'],
   [['xyzzy'], 'Run "sibyl --help"'],
 ])('sibyl %j says what was perhaps meant', async (args, expected) => {
-  expect(await sibyl(args, { env })).toMatchObject({
+  expect(await sibylInProcess(args, { env })).toMatchObject({
     code: 2,
     stderr: expect.stringContaining(expected),
   });
