@@ -136,7 +136,9 @@ it('sibyl files uploads, lists, downloads and deletes', async () => {
   const path = join(home, 'soil.txt');
   writeFileSync(path, 'Peat stores carbon.\n');
   const { fileId } = await callJson('files', 'upload', path);
-  expect((await callAsProcess('files', 'list')).stdout).toMatch(new RegExp(`^${fileId}  soil\\.txt  20 B`));
+  expect((await callAsProcess('files', 'list')).stdout).toMatch(
+    new RegExp(`^${fileId}  soil\\.txt  20 B`),
+  );
   const copy = join(home, 'copy.txt');
   await call('files', 'download', fileId, '--output', copy);
   expect(readFileSync(copy)).toEqual(readFileSync(path));

@@ -130,7 +130,8 @@ describe('2,000 expensive tokens of fresh keys', () => {
     const p99 = waits.sort((a, b) => a - b)[Math.floor(waits.length * 0.99)] ?? TOKENS;
     expect(p99).toBeLessThan(5 * CONCURRENCY);
     // Garbage that a busy machine has not collected yet is not counted.
-    const readGrowth = async () => Math.min(readRss(), (await readFigures()).rss / 1024 ** 2) - idleRss;
+    const readGrowth = async () =>
+      Math.min(readRss(), (await readFigures()).rss / 1024 ** 2) - idleRss;
     await expect.poll(readGrowth, { timeout: 60_000, interval: 1000 }).toBeLessThan(50);
 
     // More, from so many addresses that all are accepted.
