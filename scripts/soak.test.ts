@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { expect, it } from 'vitest';
 import { scale } from './test-scale.ts';
 
-const MINUTES = scale(2, 0.25);
+const MINUTES = scale(2, 0.1);
 /** A leak of one kilobyte per request would be 180 MB per hour at this load. */
 const MOST_LIVE_MB = 12;
 

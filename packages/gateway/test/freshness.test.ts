@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
+import { scale } from '../../../scripts/test-scale.ts';
 import { ManualBlocks } from '../../demo-chain/test/support/manual-blocks.js';
 import {
   startTestNode,
@@ -25,7 +26,7 @@ async function start(options: TestNodeOptions, env: Record<string, string> = {})
   return { node, gateway };
 }
 
-const BLOCKS = 60;
+const BLOCKS = scale(60, 20);
 
 /**
  * Writes a value in each block, learns that from the node, and then reads it through the gateway, while others read all

@@ -1,5 +1,6 @@
 import { contractTests } from '@sibyl/plugin-kit/testing';
 import { describe, expect, it } from 'vitest';
+import { scale } from '../../../scripts/test-scale.ts';
 import { bundledPlugins } from '../src/app/bundled-plugins.js';
 import { bundledVariables } from './support/bundled-variables.js';
 import { startHost } from './support/host.js';
@@ -11,20 +12,31 @@ const everything = Object.assign({}, ...Object.values(bundledVariables));
 
 describe.each(bundledPlugins.map((plugin) => ({ plugin, name: plugin.name })))(
   'the bundled plugin $name',
-  ({ plugin, name }) => {
+  ({ plugin }) => {
     const dependencies = bundledPlugins.filter((other) => plugin.dependsOn?.includes(other.name));
     const tests = contractTests(plugin, { config: everything, dependencies });
 
     it.each(tests)('$name', ({ run }) => run());
+  },
+);
 
-    it('can be switched off, and the host answers without it', async () => {
-      const off = findDependents(name);
-      const host = await startHost({ env: { ...everything, FEATURES: `${name}=false` } });
-      const loaded = host.app.plugins.status().filter(({ isLoaded }) => isLoaded);
-      expect(loaded.map((status) => status.name)).toEqual(names.filter((one) => !off.has(one)));
-      await answers(host);
-      await host.close();
-    });
+/** One by one, or some together, so that each is off once. */
+const COUNT = scale(names.length, 4);
+const groups = Array.from({ length: COUNT }, (_, group) =>
+  names.filter((_, i) => i % COUNT === group),
+);
+
+it.each(groups.map((group) => [group.join()]))(
+  'the bundled plugins %s can be switched off, and the host answers without them',
+  async (list) => {
+    const group = list.split(',');
+    const off = new Set(group.flatMap((name) => [...findDependents(name)]));
+    const FEATURES = group.map((name) => `${name}=false`).join();
+    const host = await startHost({ env: { ...everything, FEATURES } });
+    const loaded = host.app.plugins.status().filter(({ isLoaded }) => isLoaded);
+    expect(loaded.map((status) => status.name)).toEqual(names.filter((one) => !off.has(one)));
+    await answers(host);
+    await host.close();
   },
 );
 

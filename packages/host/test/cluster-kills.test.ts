@@ -8,7 +8,7 @@ import { createTestDatabase, type TestDatabase } from './support/test-database.j
 import { TestUser } from './support/user.js';
 
 const HOSTS = 3;
-const KILLS = scale(60, 6);
+const KILLS = scale(60, 3);
 const CHATS = 8;
 /** Confirmed messages between two kills. */
 const PROGRESS = 20;

@@ -2,12 +2,14 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join as joinPath } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { scale } from '../../../scripts/test-scale.ts';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { runHost, untilListening } from './support/process.js';
 import { join, openSession, type SseStream, stream } from './support/stream.js';
 import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
 import { TestUser } from './support/user.js';
 
+const CRASHES = scale(3, 2);
 const JOURNAL = joinPath(import.meta.dirname, 'support/journal-process.ts');
 
 let folder: string;
@@ -127,7 +129,7 @@ describe.each(engines)('RESUME_TURNS on %s', (engine) => {
     const alice = new TestUser(host);
     const sessionId = await openSession(alice);
     await stream(alice, sessionId, { message: 'Survive' });
-    for (let step = 0; step < 3; step++) {
+    for (let step = 0; step < CRASHES; step++) {
       const text = `${engine} crash ${step}`;
       (await model.next()).call({ name: 'act', input: { text } });
       const after = await model.next();
@@ -135,14 +137,14 @@ describe.each(engines)('RESUME_TURNS on %s', (engine) => {
       await host.kill();
       host = await start();
       // The interrupted model call is repeated; it is answered in the next round.
-      if (step === 2) (await model.next()).answer('Survived');
+      if (step === CRASHES - 1) (await model.next()).answer('Survived');
     }
     const later = alice.at(host);
     await expect
       .poll(async () => (await later.request('GET', `/sessions/${sessionId}/run`)).body.run.status)
       .toBe('finished');
     const traces = readTraces().filter((line) => line.startsWith(`${engine} crash`));
-    expect(traces).toEqual([0, 1, 2].map((step) => `${engine} crash ${step}`));
+    expect(traces).toEqual(Array.from({ length: CRASHES }, (_, step) => `${engine} crash ${step}`));
     const { messages } = (await later.request('GET', `/messages/${sessionId}`)).body;
     expect(messages.at(-1)).toMatchObject({ content: 'Survived', isComplete: true });
   });

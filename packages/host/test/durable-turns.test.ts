@@ -10,7 +10,7 @@ import { join, openSession, type SseFrame, type SseStream, stream } from './supp
 import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
 import { TestUser } from './support/user.js';
 
-const RESTARTS = scale(8, 2);
+const RESTARTS = scale(8, 1);
 const ROOT = joinPath(import.meta.dirname, '../../..');
 
 let model: ControlledModel;

@@ -1,10 +1,11 @@
 import { defineTool } from '@sibyl/plugin-kit';
-import { describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { startHost } from './support/host.js';
+import { startHost, type TestHost } from './support/host.js';
 import { startAnthropicServer } from './support/model-servers/anthropic-server.ts';
 import { startChatCompletionsServer } from './support/model-servers/chat-completions-server.ts';
 import { startGoogleServer } from './support/model-servers/google-server.ts';
+import type { ModelServer } from './support/model-servers/model-server.ts';
 import { startOpenAiServer } from './support/model-servers/openai-server.ts';
 import type { ScriptedReply } from './support/model-servers/script.ts';
 import { testPlugin } from './support/plugin.js';
@@ -42,19 +43,46 @@ const add = defineTool({
 });
 const plugins = [testPlugin('sums', { getTools: () => [add] })];
 
-/** One turn, answered by script. */
-async function turnWith(provider: keyof typeof providers, ...script: ScriptedReply[]) {
-  const { start, env } = providers[provider];
-  const server = await start({ script });
-  const host = await startHost({ env: env(server.url), plugins });
-  const alice = new TestUser(host);
-  const sessionId = await openSession(alice);
-  const live = await stream(alice, sessionId, { message: 'add for me' });
-  const frames = await live.toEnd();
-  const { body } = await alice.request('GET', `/messages/${sessionId}`);
-  await host.close();
-  await server.close();
-  return { frames, text: live.text, messages: body.messages, log: JSON.stringify(host.log) };
+/** A host whose provider answers by the script of the current test, during the surrounding `describe`. */
+function useProvider(provider: keyof typeof providers) {
+  const parts: { host?: TestHost; server?: ModelServer } = {};
+  const script: ScriptedReply[] = [];
+  let asked = 0;
+  beforeAll(async () => {
+    const { start, env } = providers[provider];
+    parts.server = await start({
+      reply: ({ body }) => {
+        // Titles are created in the background, perhaps during the next test.
+        if (JSON.stringify(body).includes('Write a title')) return { say: [{ text: ['Sums'] }] };
+        asked += 1;
+        // In order; the last is repeated.
+        return script[Math.min(asked, script.length) - 1] ?? {};
+      },
+    });
+    parts.host = await startHost({ env: env(parts.server.url), plugins });
+  });
+  afterAll(async () => {
+    await parts.host?.close();
+    await parts.server?.close();
+  });
+  /** A new user with a new session, and a script from its beginning. */
+  async function begin(...replies: ScriptedReply[]) {
+    script.splice(0, Infinity, ...replies);
+    asked = 0;
+    const host = parts.host as TestHost;
+    const alice = new TestUser(host);
+    return { host, alice, sessionId: await openSession(alice) };
+  }
+  /** One turn, answered by script. */
+  async function turnWith(...replies: ScriptedReply[]) {
+    const { host, alice, sessionId } = await begin(...replies);
+    const logged = host.log.length;
+    const live = await stream(alice, sessionId, { message: 'add for me' });
+    const frames = await live.toEnd();
+    const { messages } = (await alice.request('GET', `/messages/${sessionId}`)).body;
+    return { frames, text: live.text, messages, log: JSON.stringify(host.log.slice(logged)) };
+  }
+  return { begin, turnWith };
 }
 
 const call = (id: string, a: number) => ({
@@ -62,9 +90,10 @@ const call = (id: string, a: number) => ({
 });
 
 describe.each(Object.keys(providers) as (keyof typeof providers)[])('%s', (provider) => {
+  const { begin, turnWith } = useProvider(provider);
+
   it('streams text and calls tools in parallel', async () => {
     const { frames, text, messages } = await turnWith(
-      provider,
       { say: [call('one', 1), call('two', 2)] },
       { say: [{ text: ['Two ', 'and three.'] }] },
     );
@@ -84,7 +113,7 @@ describe.each(Object.keys(providers) as (keyof typeof providers)[])('%s', (provi
   ])(
     'turns %i into a fault of kind %s, and keeps the key to itself',
     async (status, kind, retryable) => {
-      const { frames, messages, log } = await turnWith(provider, { error: { status } });
+      const { frames, messages, log } = await turnWith({ error: { status } });
       expect(frames.map(({ event }) => event)).toEqual(['run', 'error', 'done']);
       expect(frames[1]?.data).toMatchObject({ kind, retryable });
       expect(JSON.stringify(frames) + log).not.toContain(key);
@@ -105,17 +134,12 @@ describe.each(Object.keys(providers) as (keyof typeof providers)[])('%s', (provi
   ])(
     'answers JSON callers of POST /messages after %i with Retry-After %s',
     async (status, wait) => {
-      const { start, env } = providers[provider];
-      const server = await start({ script: [{ error: { status } }] });
-      const host = await startHost({ env: env(server.url), plugins });
-      const alice = new TestUser(host);
-      const path = `/messages/${await openSession(alice)}`;
+      const { alice, sessionId } = await begin({ error: { status } });
+      const path = `/messages/${sessionId}`;
       const headers = { 'idempotency-key': 'once' };
       const sent = { body: { message: 'add for me' }, headers };
       const first = await alice.request('POST', path, sent);
       const again = await alice.request('POST', path, sent);
-      await host.close();
-      await server.close();
       for (const reply of [first, again]) {
         expect([reply.status, reply.body.code]).toEqual([503, 'model_unavailable']);
         expect(reply.headers.get('retry-after')).toBe(wait);
@@ -126,7 +150,7 @@ describe.each(Object.keys(providers) as (keyof typeof providers)[])('%s', (provi
 
   it('POST /messages retries after Retry-After and answers', async () => {
     const busy = { error: { status: 429, headers: { 'retry-after': '0' } } };
-    const { text } = await turnWith(provider, busy, { say: [{ text: ['at last'] }] });
+    const { text } = await turnWith(busy, { say: [{ text: ['at last'] }] });
     expect(text).toBe('at last');
   }, 20_000);
 
@@ -134,7 +158,7 @@ describe.each(Object.keys(providers) as (keyof typeof providers)[])('%s', (provi
     'keeps what had come when the stream is %s',
     async (ending) => {
       const reply = { say: [{ text: ['half an ', 'answer'] }], ending };
-      const { frames, messages } = await turnWith(provider, reply);
+      const { frames, messages } = await turnWith(reply);
       expect(frames.slice(-2).map(({ event }) => event)).toEqual(['error', 'done']);
       expect(frames.at(-1)?.data).toMatchObject({ status: 'failed', failed: true });
       expect(messages.at(-1)).toMatchObject({ type: 'ai', isComplete: false });

@@ -1,12 +1,13 @@
 import type { Page } from 'playwright-core';
 import { expect, it } from 'vitest';
+import { scale } from '../../../scripts/test-scale.ts';
 import { expectText, SCREENSHOTS } from './support/browser.js';
 import { createLongConversation, NEEDLE } from './support/long-conversation.js';
 import { usePage } from './support/use-page.js';
 
 const { oracle, arrive, write } = usePage();
 
-const MESSAGES = 5_000;
+const MESSAGES = scale(5_000, 1_500);
 /** 120 turns. */
 const MAX_SHOWN = 240;
 

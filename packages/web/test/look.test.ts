@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
+import { select } from '../../../scripts/test-scale.ts';
 import { expectText, SCREENSHOTS } from './support/browser.js';
 import { usePage } from './support/use-page.js';
 
@@ -38,7 +39,7 @@ describe('content of the page', () => {
 });
 
 describe('accessibility of the page', () => {
-  it.each([
+  const windows = [
     ['light', { colorScheme: 'light' as const }],
     ['dark', { colorScheme: 'dark' as const }],
     ['phone', { width: 390, height: 844 }],
@@ -48,24 +49,29 @@ describe('accessibility of the page', () => {
     ['wide', { width: 2560, height: 1440 }],
     ['contrast', { contrast: 'more' as const }],
     ['german', { locale: 'de' }],
-  ])('axe finds no violation: %s', async (name, options) => {
-    const label = name === 'german' ? 'Ihre Nachricht' : 'Your message';
-    const { page, consoleErrors } = await arrive(options, label);
-    expect(await findViolations(page)).toEqual([]);
-    await page.screenshot({ path: `${SCREENSHOTS}/welcome-${name}.png` });
-    await page.getByLabel(label).fill('How much carbon is in the soil?');
-    await page.keyboard.press('Enter');
-    const turn = await oracle.model.next();
-    turn.think('The user asks about soil carbon.');
-    turn.say(ANSWER);
-    turn.finish();
-    await expectText(page, 'tonnes');
-    await expect.poll(() => page.locator('.hljs-keyword').count()).toBeGreaterThan(0);
-    expect(await findViolations(page)).toEqual([]);
-    expect(await findOverflow(page)).toEqual([]);
-    await page.screenshot({ path: `${SCREENSHOTS}/chat-${name}.png` });
-    expect(consoleErrors).toEqual([]);
-  });
+  ] as const;
+
+  it.each(select<(typeof windows)[number]>(windows, 'light', 'phone-dark', 'contrast', 'german'))(
+    'axe finds no violation: %s',
+    async (name, options) => {
+      const label = name === 'german' ? 'Ihre Nachricht' : 'Your message';
+      const { page, consoleErrors } = await arrive(options, label);
+      expect(await findViolations(page)).toEqual([]);
+      await page.screenshot({ path: `${SCREENSHOTS}/welcome-${name}.png` });
+      await page.getByLabel(label).fill('How much carbon is in the soil?');
+      await page.keyboard.press('Enter');
+      const turn = await oracle.model.next();
+      turn.think('The user asks about soil carbon.');
+      turn.say(ANSWER);
+      turn.finish();
+      await expectText(page, 'tonnes');
+      await expect.poll(() => page.locator('.hljs-keyword').count()).toBeGreaterThan(0);
+      expect(await findViolations(page)).toEqual([]);
+      expect(await findOverflow(page)).toEqual([]);
+      await page.screenshot({ path: `${SCREENSHOTS}/chat-${name}.png` });
+      expect(consoleErrors).toEqual([]);
+    },
+  );
 });
 
 const ANSWER = `Between **30 and 150** tonnes per hectare in the first metre:

@@ -5,6 +5,7 @@ import { exportPrivateKey, generateSigner } from '@sibyl/ucan';
 import type { Page } from 'playwright-core';
 import decodeQR from 'qr/decode.js';
 import { describe, expect, it } from 'vitest';
+import { select } from '../../../scripts/test-scale.ts';
 import { sibyl, useFolder } from '../../cli/test/support/sibyl.js';
 import { expectText, SCREENSHOTS } from './support/browser.js';
 import {
@@ -22,21 +23,26 @@ const button = (on: Page, name: string | RegExp) => on.getByRole('button', { nam
 const main = (on: Page) => on.locator('main');
 
 describe('every settings screen', () => {
-  it.each([
+  const windows = [
     ['light', { width: 1440, height: 900 }],
     ['dark', { width: 768, height: 1024, colorScheme: 'dark' as const }],
     ['narrow', { width: 320, height: 700 }],
-  ])('has no violation of axe and fits the window: %s', async (name, options) => {
-    const { page, consoleErrors } = await arrive('key', options);
-    for (const screen of SCREENS) {
-      await open(page, screen);
-      await expect.poll(() => page.locator('main [aria-busy="true"]').count()).toBe(0);
-      expect(await findViolations(page), screen).toEqual([]);
-      expect(await findOverflow(page), screen).toEqual([]);
-      await page.screenshot({ path: `${SCREENSHOTS}/settings-${screen}-${name}.png` });
-    }
-    expect(consoleErrors).toEqual([]);
-  });
+  ] as const;
+
+  it.each(select(windows, 'narrow'))(
+    'has no violation of axe and fits the window: %s',
+    async (name, options) => {
+      const { page, consoleErrors } = await arrive('key', options);
+      for (const screen of SCREENS) {
+        await open(page, screen);
+        await expect.poll(() => page.locator('main [aria-busy="true"]').count()).toBe(0);
+        expect(await findViolations(page), screen).toEqual([]);
+        expect(await findOverflow(page), screen).toEqual([]);
+        await page.screenshot({ path: `${SCREENSHOTS}/settings-${screen}-${name}.png` });
+      }
+      expect(consoleErrors).toEqual([]);
+    },
+  );
 
   it('runs from right to left in Arabic', async () => {
     const { page } = await arrive('preferences', { width: 1024, height: 900 });

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { scale } from '../../../../scripts/test-scale.ts';
 import { engines, useStore } from '../../test/support/test-database.js';
 import {
   createRunRequest,
@@ -8,7 +9,7 @@ import {
 } from '../../test/support/test-runs.js';
 import type { TurnOrigin } from './branches.js';
 
-const BRANCHES = 1_000;
+const BRANCHES = scale(1_000, 200);
 
 describe.each(engines)('branches of a session on %s', (engine) => {
   const test = useStore(engine);

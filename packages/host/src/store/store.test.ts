@@ -14,6 +14,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
 import { describe, expect, inject, it, onTestFinished, vi } from 'vitest';
+import { scale } from '../../../../scripts/test-scale.ts';
 import { createTestDatabase, engines, useStore } from '../../test/support/test-database.js';
 import { openStore, type StoreOptions, WriteProbe } from './store.js';
 
@@ -30,9 +31,10 @@ function readMode(path: string): string {
 }
 
 describe.each(engines)('openStore on %s', (engine) => {
-  it('migrates a new database that ten processes open at the same time', async () => {
+  it('migrates a new database that several processes open at the same time', async () => {
     const database = await createTestDatabase(engine);
-    const stores = await Promise.all(Array.from({ length: 10 }, () => openStore(database.options)));
+    const opening = Array.from({ length: scale(10, 3) }, () => openStore(database.options));
+    const stores = await Promise.all(opening);
     await Promise.all(stores.map((store) => store.ping()));
     await Promise.all(stores.map((store) => store.close()));
     await database.drop();

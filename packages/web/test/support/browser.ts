@@ -34,24 +34,38 @@ export interface Browsing {
   visit(options?: VisitOptions): Promise<Visitor>;
 }
 
-/** Starts Chromium for one test file. */
+/** Starting Chromium takes seconds, so the test files of a worker share it; it ends with the worker. */
+let launched: Promise<Browser> | undefined;
+
+/** Chromium, with profiles that are closed after the test file. */
 export function useBrowser(): Browsing {
   let browser: Browser;
+  const contexts: BrowserContext[] = [];
   beforeAll(async () => {
     mkdirSync(SCREENSHOTS, { recursive: true });
-    browser = await chromium.launch({ executablePath: inject('chromium'), args: ARGS });
+    launched ??= launch();
+    browser = await launched;
   });
-  afterAll(() => browser?.close());
+  afterAll(() => Promise.all(contexts.map((context) => context.close())));
   return {
     async visit({ width = 1200, height = 800, ...options } = {}) {
       const defaults = { colorScheme: 'light', locale: 'en-US' } as const;
       const viewport = { width, height };
       const context = await browser.newContext({ ...defaults, ...options, viewport });
+      contexts.push(context);
       await context.grantPermissions(['clipboard-read', 'clipboard-write']);
       const consoleErrors: string[] = [];
       return { context, consoleErrors, page: await openTab(context, consoleErrors) };
     },
   };
+}
+
+async function launch(): Promise<Browser> {
+  const browser = await chromium.launch({ executablePath: inject('chromium'), args: ARGS });
+  browser.once('disconnected', () => {
+    launched = undefined;
+  });
+  return browser;
 }
 
 /** Opens another tab of a profile. */

@@ -23,14 +23,15 @@ export interface ModelServer {
   close(): Promise<void>;
 }
 
-export interface ModelServerOptions {
+export type ModelServerOptions =
   /** One reply per request, in order; the last is repeated. */
-  readonly script: readonly ScriptedReply[];
-}
+  | { readonly script: readonly ScriptedReply[] }
+  /** The reply to a request. */
+  | { readonly reply: (request: ReceivedRequest) => ScriptedReply };
 
 /** A provider's server that answers by script; `encode` knows its wire format. */
 export async function startModelServer(
-  { script }: ModelServerOptions,
+  options: ModelServerOptions,
   encode: (reply: ScriptedReply) => EncodedReply,
 ): Promise<ModelServer> {
   const requests: ReceivedRequest[] = [];
@@ -39,7 +40,10 @@ export async function startModelServer(
     if (request.method === 'GET') return void response.writeHead(404).end();
     void receive(request, response).then((received) => {
       requests.push(received);
-      const reply = script[Math.min(requests.length, script.length) - 1];
+      const reply =
+        'reply' in options
+          ? options.reply(received)
+          : options.script[Math.min(requests.length, options.script.length) - 1];
       if (reply) answer(response, reply, encode);
     });
   });
