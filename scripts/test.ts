@@ -103,6 +103,13 @@ function runCommand([command = '', ...args]: readonly string[]) {
 }
 
 interface Report {
+  readonly testResults: readonly {
+    readonly assertionResults: readonly {
+      readonly fullName: string;
+      readonly status: string;
+      readonly failureMessages: readonly string[];
+    }[];
+  }[];
   readonly numPassedTests: number;
   readonly numFailedTests: number;
   readonly numPendingTests: number;
@@ -116,6 +123,18 @@ async function runTests(): Promise<void> {
   totals.passed += report.numPassedTests;
   totals.failed += report.numFailedTests;
   totals.skipped += report.numPendingTests;
+  printRetried(report);
+}
+
+/** A test that fails first and then passes is perhaps a defect that is rare. */
+function printRetried({ testResults }: Report): void {
+  for (const { fullName, status, failureMessages } of testResults.flatMap(
+    (file) => file.assertionResults,
+  ))
+    if (status === 'passed' && failureMessages.length > 0)
+      console.log(
+        `! passed only when it was repeated: ${fullName}\n  ${failureMessages[0]?.split('\n', 1)[0]}`,
+      );
 }
 
 function countMissingReport(): void {
