@@ -30,3 +30,25 @@ it.each([3_600_000, -3_600_000])(
     expect(await failOnce()).toBe('connection_lost');
   },
 );
+
+it.each([
+  [undefined, ['retry', 'retry', 'network_error']],
+  [Number.POSITIVE_INFINITY, ['retry', 'retry', 'retry', 'retry', 'retry']],
+])(
+  'RetryPolicy with a limit of %s ms before the first connection',
+  async (reconnectTimeoutMs, expected) => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
+    const policy = new RetryPolicy({ reconnectTimeoutMs });
+    const outcomes: string[] = [];
+    for (const _ of expected) {
+      const next = policy.waitOrThrow(new OracleClientError('network_error', 'offline'));
+      const outcome = next.then(
+        () => 'retry',
+        ({ code }) => code,
+      );
+      await vi.advanceTimersByTimeAsync(8_000);
+      outcomes.push(await outcome);
+    }
+    expect(outcomes).toEqual(expected);
+  },
+);

@@ -47,8 +47,10 @@ export class RetryPolicy {
   }
 
   private isExhausted(): boolean {
-    if (!this.hasStarted) return this.failures >= MAX_FIRST_ATTEMPTS;
     const { reconnectTimeoutMs = RECONNECT_TIMEOUT_MS } = this.options;
+    // Who waits without a limit also waits for the first connection, such as a page that is opened offline.
+    if (reconnectTimeoutMs === Number.POSITIVE_INFINITY) return false;
+    if (!this.hasStarted) return this.failures >= MAX_FIRST_ATTEMPTS;
     return performance.now() - this.failingSince > reconnectTimeoutMs;
   }
 
