@@ -20,7 +20,11 @@ const INSTALL: Check = {
 const BUILD: Check = { name: 'types and build', command: ['node', 'scripts/build.ts'] };
 
 const STATIC: readonly Check[] = [
-  { name: 'types of the tests', command: ['tsc', '-p', 'tsconfig.tests.json'] },
+  {
+    name: 'types of the tests',
+    // The native compiler: it takes a third of the time, and `scripts` needs the interface of the other one.
+    command: ['tools/node_modules/.bin/tsc', '-p', 'tsconfig.tests.json'],
+  },
   { name: 'format and lint', command: ['biome', 'check', '--error-on-warnings'] },
   {
     name: 'boundaries',

@@ -80,6 +80,8 @@ function isInstalled(modules: string, lock: string): boolean {
 function linkPrograms(from: string, to: string): void {
   for (const name of existsSync(from) ? readdirSync(from) : []) {
     const link = join(to, name);
+    // A program of the root, such as its compiler, stays.
+    if (existsSync(link)) continue;
     rmSync(link, { force: true });
     symlinkSync(relative(to, resolve(from, name)), link);
   }
