@@ -3,6 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import {
   type CallToolResult,
   completable,
+  type ElicitRequestFormParams,
   fromJsonSchema,
   type McpServer,
   ResourceTemplate,
@@ -33,7 +34,48 @@ const RESULTS: Readonly<Record<string, CallToolResult['content']>> = {
     image,
     resource('test://mixed-content-resource', 'application/json', '{"test":"data","value":123}'),
   ],
-  test_reconnection: [text('Done.')],
+};
+
+const USER_SCHEMA = {
+  type: 'object' as const,
+  properties: {
+    username: { type: 'string' as const, description: "User's response" },
+    email: { type: 'string' as const, description: "User's email address" },
+  },
+  required: ['username', 'email'],
+};
+
+type RequestedSchema = ElicitRequestFormParams['requestedSchema'];
+const options = (values: readonly string[]) =>
+  values.map((value) => ({ const: value, title: `Title of ${value}` }));
+const CHOICES = ['option1', 'option2', 'option3'];
+const VALUES = ['value1', 'value2', 'value3'];
+
+const ELICITATIONS: Readonly<Record<string, RequestedSchema>> = {
+  test_elicitation_sep1034_defaults: {
+    type: 'object',
+    properties: {
+      name: { type: 'string', default: 'John Doe' },
+      age: { type: 'integer', default: 30 },
+      score: { type: 'number', default: 95.5 },
+      status: { type: 'string', enum: ['active', 'inactive', 'pending'], default: 'active' },
+      verified: { type: 'boolean', default: true },
+    },
+  },
+  test_elicitation_sep1330_enums: {
+    type: 'object',
+    properties: {
+      untitledSingle: { type: 'string', enum: CHOICES },
+      titledSingle: { type: 'string', oneOf: options(VALUES) },
+      legacyEnum: {
+        type: 'string',
+        enum: ['opt1', 'opt2', 'opt3'],
+        enumNames: ['Option One', 'Option Two', 'Option Three'],
+      },
+      untitledMulti: { type: 'array', items: { type: 'string', enum: CHOICES } },
+      titledMulti: { type: 'array', items: { anyOf: options(VALUES) } },
+    },
+  },
 };
 
 function addTools(server: McpServer): void {
@@ -75,11 +117,42 @@ function addTools(server: McpServer): void {
   server.registerTool('json_schema_2020_12_tool', described, () => ({ content: [text('Ok.')] }));
 }
 
+/** Tools that ask the client; its answer may reach another host. */
+function addAskingTools(server: McpServer): void {
+  const sampling = { description: 'Samples.', inputSchema: z.object({ prompt: z.string() }) };
+  server.registerTool('test_sampling', sampling, async ({ prompt }, { mcpReq }) => {
+    const messages = [{ role: 'user' as const, content: text(prompt) }];
+    const { content } = await mcpReq.requestSampling({ messages, maxTokens: 100 });
+    return { content: [text(`LLM response: ${JSON.stringify(content)}`)] };
+  });
+  const eliciting = { description: 'Elicits.', inputSchema: z.object({ message: z.string() }) };
+  server.registerTool('test_elicitation', eliciting, async ({ message }, { mcpReq }) => {
+    const answer = await mcpReq.elicitInput({ message, requestedSchema: USER_SCHEMA });
+    return { content: [text(`User response: ${JSON.stringify(answer)}`)] };
+  });
+  for (const [name, requestedSchema] of Object.entries(ELICITATIONS))
+    server.registerTool(name, { description: 'Elicits.' }, async ({ mcpReq }) => {
+      const answer = await mcpReq.elicitInput({ message: 'Please fill in', requestedSchema });
+      const { action, content } = answer;
+      const said = `Elicitation completed: action=${action}, content=${JSON.stringify(content)}`;
+      return { content: [text(said)] };
+    });
+  const closing = { description: 'Closes its stream before it answers.' };
+  server.registerTool('test_reconnection', closing, async ({ http }) => {
+    http?.closeSSE?.();
+    await delay(200);
+    return { content: [text('Done.')] };
+  });
+}
+
 function addResources(server: McpServer): void {
   const plain = { description: 'A text.', mimeType: 'text/plain' };
   server.registerResource('text', 'test://static-text', plain, ({ href: uri }) => {
     const said = 'This is the content of the static text resource.';
     return { contents: [{ uri, mimeType: 'text/plain', text: said }] };
+  });
+  server.registerResource('watched', 'test://watched-resource', plain, ({ href: uri }) => {
+    return { contents: [{ uri, mimeType: 'text/plain', text: 'This is being watched.' }] };
   });
   const picture = { description: 'A picture.', mimeType: 'image/png' };
   server.registerResource('picture', 'test://static-binary', picture, ({ href: uri }) => {
@@ -138,6 +211,7 @@ const conformance = definePlugin({
     shared.require(MCP_SERVER).extend((server) => {
       server.server.registerCapabilities({ logging: {} });
       addTools(server);
+      addAskingTools(server);
       addResources(server);
       addPrompts(server);
     }),

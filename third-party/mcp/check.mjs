@@ -2,9 +2,8 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { createServer } from 'node:http';
+import { createServer, request as sendRequest } from 'node:http';
 import { join } from 'node:path';
-import { Readable } from 'node:stream';
 import { promisify } from 'node:util';
 
 const { ORACLE_URL, ORACLE_KEY, CONFORMANCE_URL, CONFORMANCE_AUTHORIZATION } = process.env;
@@ -33,28 +32,30 @@ const { structuredContent } = await inspect(...call);
 assert.equal(structuredContent.answer, 'You said: Hello');
 console.log('inspector: tools/call');
 
-/** The suite sends no headers of its own, so this adds who is calling. */
-const proxy = createServer(async (request, response) => {
-  const { host: _, connection: __, ...headers } = request.headers;
-  const hasBody = request.method === 'POST';
-  const reply = await fetch(`${CONFORMANCE_URL}/mcp`, {
-    method: request.method,
-    headers: { ...headers, authorization: CONFORMANCE_AUTHORIZATION, 'x-auth-type': 'ucan' },
-    ...(hasBody && { body: Readable.toWeb(request), duplex: 'half' }),
+/** The suite sends no headers of its own, so this adds who is calling; everything else passes unchanged. */
+const proxy = createServer((request, response) => {
+  const identity = { authorization: CONFORMANCE_AUTHORIZATION, 'x-auth-type': 'ucan' };
+  const headers = { ...request.headers, ...identity };
+  const { method } = request;
+  const forwarded = sendRequest(`${CONFORMANCE_URL}/mcp`, { method, headers }, (reply) => {
+    response.writeHead(reply.statusCode, reply.headers);
+    reply.on('error', () => response.destroy()).pipe(response);
   });
-  response.writeHead(reply.status, Object.fromEntries(reply.headers));
-  if (reply.body) Readable.fromWeb(reply.body).on('error', () => response.destroy()).pipe(response);
-  else response.end();
+  forwarded.on('error', () => response.destroy());
+  response.on('close', () => forwarded.destroy());
+  request.pipe(forwarded);
 }).listen(0, '127.0.0.1');
 await once(proxy, 'listening');
 
 const url = `http://127.0.0.1:${proxy.address().port}/mcp`;
-const baseline = join(import.meta.dirname, 'not-supported.yml');
 try {
-  const suite = ['server', '--url', url, '--suite', 'all', '--expected-failures', baseline];
-  console.log(await runNode('conformance/dist/index.js', ...suite));
+  const suite = ['server', '--url', url, '--suite', 'all'];
+  const output = await runNode('conformance/dist/index.js', ...suite);
+  console.log(output);
+  // The suite exits with 0 after a warning.
+  assert.doesNotMatch(output, /^✗/m);
 } catch (error) {
-  console.log(error.stdout, error.stderr);
+  console.log(error.stdout ?? error, error.stderr);
   process.exitCode = 1;
 }
 proxy.closeAllConnections();

@@ -71,6 +71,19 @@ export interface Llms {
   get(role: ModelRole): Llm;
 }
 
+/**
+ * Messages of a plugin to itself on the other hosts of the database. Each may be lost: what must not be belongs in the plugin's
+ * tables.
+ */
+export interface HostMessages {
+  /** Identifies this host until its process ends. */
+  readonly hostId: string;
+  /** Sends JSON to the host with this id, or to all `others`. False if it is larger than a megabyte, and is not sent. */
+  send(to: string, message: object): boolean;
+  /** Calls the listener for each message of another host. */
+  on(listener: (message: unknown) => void): void;
+}
+
 /** What `setup` receives, when the host starts. */
 export interface SetupContext<Config = Readonly<Record<string, unknown>>> {
   /** The plugin's own environment variables, parsed by its `configSchema`. */
@@ -95,6 +108,7 @@ export interface SetupContext<Config = Readonly<Record<string, unknown>>> {
   readonly ucan: OracleUcan;
   readonly turns: PluginTurns;
   readonly delegatedTurns: DelegatedTurns;
+  readonly hosts: HostMessages;
   /** Turns of the callers of the plugin's own routes. */
   readonly surface: Surface;
   readonly llm: Llms;

@@ -37,9 +37,10 @@ export type PathParams<Path extends string> = Path extends `${infer Head}/${infe
 
 interface RouteDefinition<Path extends string, Auth, Params, Query, Body, Reply>
   extends Pick<
-    RouteDescription,
-    'summary' | 'status' | 'errors' | 'headers' | 'acceptsForms' | 'otherReplies' | 'mediaTypes'
-  > {
+      RouteDescription,
+      'summary' | 'status' | 'errors' | 'headers' | 'acceptsForms' | 'otherReplies' | 'mediaTypes'
+    >,
+    Pick<Route, 'checksOrigin'> {
   readonly method: Method;
   /** Such as `/todos/:id`. */
   readonly path: Path;
@@ -72,6 +73,8 @@ export interface Route extends Omit<RouteDescription, 'bodyTypes' | 'streams'> {
   readonly method: Method;
   readonly path: string;
   readonly auth: RouteAuth;
+  /** Whether pages of origins that CORS_ORIGIN does not allow are refused; the same page under a foreign name too. */
+  readonly checksOrigin?: boolean;
   readonly params?: z.ZodType | undefined;
   readonly query?: z.ZodType | undefined;
   readonly body?: z.ZodType | undefined;
@@ -166,6 +169,9 @@ export class RouteReply {
 
 /** The `formatError` of a handler. */
 export const ROUTE_ERROR_FORMAT = Symbol.for('sibyl route error format');
+
+/** Marks handlers that refuse pages of origins that are not allowed. */
+export const ORIGIN_CHECKED_ROUTE = Symbol.for('sibyl origin-checked route');
 
 /** Marks handlers that accept access keys. */
 export const ACCESS_KEY_ROUTE = Symbol.for('sibyl access-key route');

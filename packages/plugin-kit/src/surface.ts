@@ -114,6 +114,11 @@ export interface CallerSessions {
     readonly limit: number;
     readonly before?: string | undefined;
   }): Promise<MessagePage>;
+  /**
+   * The sessions that change, on any host; undefined if it is not known which ones did. Ends with the signal, when the caller loses
+   * access, and when the host stops.
+   */
+  changes(signal: AbortSignal): AsyncIterable<readonly (string | undefined)[]>;
   /** Newest first; of one session, or of all. */
   turns(page: {
     readonly sessionId?: string;

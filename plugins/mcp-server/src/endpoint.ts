@@ -1,28 +1,38 @@
-import { randomUUID } from 'node:crypto';
-import type { McpHttpHandler, McpRequestContext, McpServer } from '@modelcontextprotocol/server';
+import type { AuthInfo, McpHttpHandler, McpServer } from '@modelcontextprotocol/server';
 import {
   type Caller,
-  type CallerTurns,
+  type HostMessages,
   type Logger,
   type OracleFacts,
+  type PluginDatabase,
   RouteReply,
   type Surface,
 } from '@sibyl/plugin-kit';
 import { z } from 'zod';
-import { registerTools } from './tools.js';
+import type { Call, EventStream } from './calls.js';
+import {
+  LegacyEndpoint,
+  type McpClient,
+  type McpRequest,
+  type McpSdk,
+  parseSession,
+} from './legacy-endpoint.js';
+import { Subscriptions } from './subscriptions.js';
+import {
+  type AnswerPosition,
+  follow,
+  formatPosition,
+  type Reading,
+  registerTools,
+} from './tools.js';
 
 interface McpEndpointDeps {
   readonly surface: Surface;
   readonly publicUrl: string;
   readonly oracle: OracleFacts;
   readonly logger: Logger;
-}
-
-interface McpRequest {
-  readonly caller: Caller;
-  readonly body: object;
-  readonly headers: Readonly<Record<string, string | undefined>>;
-  readonly signal: AbortSignal;
+  readonly database: PluginDatabase;
+  readonly hosts: HostMessages;
 }
 
 /**
@@ -31,87 +41,147 @@ interface McpRequest {
  */
 export type McpExtension = (server: McpServer, caller: Caller) => void | Promise<void>;
 
-/** What the tools of one request need to know about its client. */
-interface McpClient {
-  readonly caller: Caller;
-  readonly turns: CallerTurns;
-  /** Identifies the client in requests of 2025-11-25; the host keeps nothing for it. */
-  readonly sessionKey: string | undefined;
-}
-
-/**
- * Serves one request at a time, without state between them. A client of 2026-07-28 cancels a call by closing its stream. One of
- * 2025-11-25 sends a notification instead, and a lost connection cancels nothing.
- */
+/** Serves clients of 2026-07-28, one request at a time, and passes requests of older ones on. */
 export class McpEndpoint {
+  private sdk: Promise<McpSdk> | undefined;
   private handler: Promise<McpHttpHandler> | undefined;
-  /** Calls of clients of 2025-11-25 that run on this host. */
-  private readonly running = new Map<string, AbortController>();
   private readonly extensions: McpExtension[] = [];
+  private readonly subscriptions: Subscriptions;
+  private readonly legacy: LegacyEndpoint;
 
-  constructor(private readonly deps: McpEndpointDeps) {}
+  constructor(private readonly deps: McpEndpointDeps) {
+    const { hosts } = deps;
+    this.subscriptions = new Subscriptions(deps);
+    this.legacy = new LegacyEndpoint({
+      hosts,
+      subscriptions: this.subscriptions,
+      loadSdk: () => this.loadSdk(),
+      createServer: (client, call) => this.createServer(client, call),
+      follow: (...args) => this.follow(...args),
+    });
+  }
 
   extend(extension: McpExtension): void {
     this.extensions.push(extension);
   }
 
-  async handle({ caller, body, headers, signal }: McpRequest): Promise<RouteReply> {
-    const session = SessionId.safeParse(headers['mcp-session-id']).data;
-    const sessionKey = session && `${caller.did} ${session}`;
-    const { data: cancelled } = Cancelled.safeParse(body);
-    if (cancelled) this.running.get(toKey(sessionKey, cancelled.params.requestId))?.abort();
-    const client: McpClient = { caller, turns: this.deps.surface.for(caller), sessionKey };
-    this.handler ??= this.createHandler();
-    const { fetch } = await this.handler;
-    const response = await fetch(
-      new Request(`${this.deps.publicUrl}/mcp`, {
-        method: 'POST',
-        headers: selectHeaders(headers),
-        signal,
-      }),
-      {
-        parsedBody: body,
-        authInfo: {
-          token: '',
-          clientId: caller.did,
-          scopes: [],
-          extra: { client: new RequestClient(client) },
-        },
-      },
-    );
-    return toReply(response, Initialize.safeParse(body).success);
+  /** Reports the change of a resource that an extension added to those clients of a user that have subscribed to it. */
+  reportUpdate({ owner, uri }: { readonly owner: string; readonly uri: string }): void {
+    this.subscriptions.publish(owner, uri);
+  }
+
+  async post(request: McpRequest): Promise<RouteReply> {
+    const { isLegacyRequest } = await this.loadSdk();
+    const { caller, body, headers, signal } = request;
+    const client = this.readClient(caller, headers);
+    const sent = new Request(`${this.deps.publicUrl}/mcp`, {
+      method: 'POST',
+      headers: selectHeaders(headers),
+      signal,
+    });
+    if (await isLegacyRequest(sent, body)) return this.legacy.post(client, request);
+    const { fetch } = await this.chooseHandler(client, body, signal);
+    return toReply(await fetch(sent, { parsedBody: body, authInfo: toAuthInfo(client) }));
+  }
+
+  get(request: Omit<McpRequest, 'body'>): Promise<RouteReply> {
+    return this.legacy.get(this.readClient(request.caller, request.headers), request);
   }
 
   async close(): Promise<void> {
+    this.legacy.close();
     await (await this.handler)?.close();
   }
 
+  private readClient(caller: Caller, headers: McpRequest['headers']): McpClient {
+    const turns = this.deps.surface.for(caller);
+    const text = headers['mcp-session-id'];
+    const session = parseSession(text);
+    const permitted = turns.sessions ? 'all' : `chat ${turns.onlySession ?? ''}`;
+    // Nothing can refer to a request without a session.
+    const key = `${caller.did} ${permitted} ${session?.id ?? crypto.randomUUID()}`;
+    return { caller, turns, session, key };
+  }
+
   /** The SDK loads with the first request. */
-  private async createHandler(): Promise<McpHttpHandler> {
-    const { createMcpHandler, McpServer } = await import('@modelcontextprotocol/server');
-    const { publicUrl, oracle, logger } = this.deps;
-    const createServer = async ({ authInfo, era }: McpRequestContext) => {
-      const { caller, turns, sessionKey } = readClient(authInfo);
-      const server = new McpServer(
-        { name: oracle.name, version: '0.1.0', websiteUrl: publicUrl },
-        { capabilities: { tools: { listChanged: false } } },
-      );
-      registerTools(server, {
-        turns,
-        publicUrl,
-        logger,
-        track: ({ id, signal }, task) =>
-          era === 'modern' ? task(signal) : this.track(toKey(sessionKey, id), task),
-      });
-      if (turns.sessions) await this.applyExtensions(server, caller);
-      return server;
-    };
-    return createMcpHandler(createServer, {
+  private loadSdk(): Promise<McpSdk> {
+    this.sdk ??= import('@modelcontextprotocol/server');
+    return this.sdk;
+  }
+
+  /** A stream of updates has its own handler, because a handler reports all updates to all of its clients. */
+  private chooseHandler(
+    client: McpClient,
+    body: object,
+    signal: AbortSignal,
+  ): Promise<McpHttpHandler> {
+    if (Listen.safeParse(body).success) return this.createHandler(client, signal);
+    this.handler ??= this.createHandler();
+    return this.handler;
+  }
+
+  private async createHandler(listener?: McpClient, signal?: AbortSignal): Promise<McpHttpHandler> {
+    const { createMcpHandler, InMemoryServerEventBus } = await this.loadSdk();
+    const { logger } = this.deps;
+    const bus = new InMemoryServerEventBus();
+    const handler = createMcpHandler(({ authInfo }) => this.createServer(readClient(authInfo)), {
+      legacy: 'reject',
       // A client then sees that the server is alive, however long the answer takes.
       responseMode: 'sse',
-      // The tools never change.
-      maxSubscriptions: 0,
+      maxSubscriptions: listener ? 1 : 0,
+      bus,
       onerror: (err) => logger.info({ err }, 'an MCP request was refused'),
+    });
+    const sessions = listener?.turns.sessions;
+    if (listener && sessions && signal) {
+      const { ended } = this.subscriptions.watch({
+        owner: listener.caller.did,
+        sessions,
+        signal,
+        onUpdate: (uri) => uri !== undefined && handler.notify.resourceUpdated(uri),
+      });
+      void ended.then(() => handler.close());
+    }
+    return handler;
+  }
+
+  /** The server of one request. */
+  private async createServer(client: McpClient, call?: Call): Promise<McpServer> {
+    const { McpServer, ResourceTemplate } = await this.loadSdk();
+    const { publicUrl, oracle, logger } = this.deps;
+    const { turns, caller, session } = client;
+    const resources = turns.sessions && { resources: { subscribe: true, listChanged: false } };
+    const server = new McpServer(
+      { name: oracle.name, version: '0.1.0', websiteUrl: publicUrl },
+      {
+        capabilities: { tools: { listChanged: false }, ...resources },
+        enforceStrictCapabilities: true,
+      },
+    );
+    registerTools(server, {
+      ResourceTemplate,
+      turns,
+      publicUrl,
+      logger,
+      onPosition: call && ((position) => call.stream.mark(formatPosition(position))),
+    });
+    if (!turns.sessions) return server;
+    if (session) this.registerSubscriptions(server, { owner: caller.did, session: session.id });
+    await this.applyExtensions(server, caller);
+    return server;
+  }
+
+  private registerSubscriptions(
+    { server }: McpServer,
+    key: { readonly owner: string; readonly session: string },
+  ): void {
+    server.setRequestHandler('resources/subscribe', async ({ params }) => {
+      await this.subscriptions.subscribe(key, params.uri);
+      return {};
+    });
+    server.setRequestHandler('resources/unsubscribe', async ({ params }) => {
+      await this.subscriptions.unsubscribe(key, params.uri);
+      return {};
     });
   }
 
@@ -125,35 +195,48 @@ export class McpEndpoint {
       }
   }
 
-  private async track<T>(key: string, task: (signal: AbortSignal) => Promise<T>): Promise<T> {
-    const call = new AbortController();
-    this.running.set(key, call);
-    try {
-      return await task(call.signal);
-    } finally {
-      if (this.running.get(key) === call) this.running.delete(key);
-    }
+  /** Writes the rest of an answer from the store; returns whether there is such an answer. */
+  private async follow(
+    { turns }: McpClient,
+    position: AnswerPosition,
+    stream: EventStream,
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    const { publicUrl, logger } = this.deps;
+    const { ResourceTemplate } = await this.loadSdk();
+    const { runId, seq, id, token } = position;
+    const run = await turns.findRun(runId);
+    if (!run) return false;
+    const request: Reading['request'] = {
+      id,
+      ...(token !== undefined && { _meta: { progressToken: token } }),
+      notify: async (notification) => stream.write({ jsonrpc: '2.0', ...notification }),
+    };
+    const onPosition = (next: AnswerPosition) => stream.mark(formatPosition(next));
+    const deps = { ResourceTemplate, turns, publicUrl, logger, onPosition };
+    follow(deps, run, { request, signal, after: seq })
+      .then((result) => stream.write({ jsonrpc: '2.0', id, result }))
+      .catch((err) => logger.info({ err, runId }, 'an answer cannot be read again'))
+      .finally(() => stream.end());
+    return true;
   }
 }
 
-const SessionId = z.uuid();
-const RequestId = z.union([z.string(), z.number()]);
-const Cancelled = z.looseObject({
-  method: z.literal('notifications/cancelled'),
-  params: z.looseObject({ requestId: RequestId }),
-});
-const Initialize = z.looseObject({ method: z.literal('initialize') });
-
-/** Without a session, no notification can name the call. */
-const toKey = (sessionKey: string | undefined, id: string | number) =>
-  `${sessionKey ?? randomUUID()} ${JSON.stringify(id)}`;
+const Listen = z.looseObject({ method: z.literal('subscriptions/listen') });
 
 /** The SDK passes on what it does not know the type of. */
 class RequestClient {
   constructor(readonly client: McpClient) {}
 }
 
-function readClient(authInfo: McpRequestContext['authInfo']): McpClient {
+const toAuthInfo = (client: McpClient): AuthInfo => ({
+  token: '',
+  clientId: client.caller.did,
+  scopes: [],
+  extra: { client: new RequestClient(client) },
+});
+
+function readClient(authInfo: AuthInfo | undefined): McpClient {
   const passed = authInfo?.extra?.client;
   if (passed instanceof RequestClient) return passed.client;
   throw new Error('Every request has a client');
@@ -169,11 +252,9 @@ function selectHeaders(headers: McpRequest['headers']): Record<string, string> {
   return selected;
 }
 
-function toReply({ status, headers, body }: Response, isStart: boolean): RouteReply {
-  const session = isStart && { 'Mcp-Session-Id': randomUUID() };
-  return new RouteReply({
+const toReply = ({ status, headers, body }: Response) =>
+  new RouteReply({
     status,
-    headers: { ...Object.fromEntries(headers), ...session },
+    headers: Object.fromEntries(headers),
     ...(body && { stream: body.pipeThrough(new TextDecoderStream()) }),
   });
-}

@@ -1,11 +1,12 @@
 import { definePlugin, defineRoute, type RouteError, sharedKey } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 import { McpEndpoint, type McpExtension } from './endpoint.js';
+import { migrations } from './subscriptions.js';
 
 export type { McpExtension };
 
 /** For plugins with `dependsOn: ['mcp-server']`: adds tools, resources and prompts to the MCP server. */
-export const MCP_SERVER = sharedKey<Pick<McpEndpoint, 'extend'>>('mcpServer');
+export const MCP_SERVER = sharedKey<Pick<McpEndpoint, 'extend' | 'reportUpdate'>>('mcpServer');
 
 /** Lets MCP clients, such as editors and other agents, ask the oracle. */
 export const mcpServer = definePlugin({
@@ -18,23 +19,42 @@ export const mcpServer = definePlugin({
     category: 'integration',
     visibility: 'silent',
   },
-  setup: ({ surface, publicUrl, oracle, logger }) =>
-    new McpEndpoint({ surface, publicUrl, oracle, logger }),
+  migrations,
+  setup: ({ surface, publicUrl, oracle, logger, database, hosts }) =>
+    new McpEndpoint({ surface, publicUrl, oracle, logger, database, hosts }),
   close: (endpoint) => endpoint.close(),
   getSharedState: ({ services: endpoint }) =>
-    MCP_SERVER.share({ extend: (extension) => endpoint.extend(extension) }),
+    MCP_SERVER.share({
+      extend: (extension) => endpoint.extend(extension),
+      reportUpdate: (update) => endpoint.reportUpdate(update),
+    }),
   routes: ({ services: endpoint }) => [
     defineRoute({
       method: 'POST',
       path: '/mcp',
       auth: 'access-key',
+      checksOrigin: true,
       summary: 'Model Context Protocol 2026-07-28 and 2025-11-25, as streamable HTTP',
       body: McpMessages,
       mediaTypes: ['application/json', 'text/event-stream'],
-      otherReplies: { 202: { when: 'The body is a notification' } },
+      otherReplies: { 202: { when: 'The body has no requests' } },
       formatError,
       handler: ({ caller, body, headers, signal }) =>
-        endpoint.handle({ caller, body, headers, signal }),
+        endpoint.post({ caller, body, headers, signal }),
+    }),
+    defineRoute({
+      method: 'GET',
+      path: '/mcp',
+      auth: 'access-key',
+      checksOrigin: true,
+      summary: 'Continues the stream of an MCP call, or sends updates of resources',
+      headers: {
+        'Last-Event-ID': 'The last event that the client received',
+        'Mcp-Session-Id': 'As the reply to `initialize` has it',
+      },
+      mediaTypes: ['text/event-stream'],
+      formatError,
+      handler: ({ caller, headers, signal }) => endpoint.get({ caller, headers, signal }),
     }),
   ],
 });

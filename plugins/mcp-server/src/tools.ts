@@ -1,4 +1,9 @@
-import type { CallToolResult, McpServer, ServerContext } from '@modelcontextprotocol/server';
+import type {
+  CallToolResult,
+  McpServer,
+  ResourceTemplate,
+  ServerContext,
+} from '@modelcontextprotocol/server';
 import type {
   CallerSessions,
   CallerTurns,
@@ -9,16 +14,36 @@ import type {
 } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
 import { z } from 'zod';
+import { SESSION_URI } from './subscriptions.js';
 
 export interface ToolDeps {
+  readonly ResourceTemplate: typeof ResourceTemplate;
   readonly turns: CallerTurns;
   readonly publicUrl: string;
   readonly logger: Logger;
-  /** Runs a task until the client cancels its call. */
-  readonly track: <T>(
-    call: ServerContext['mcpReq'],
-    task: (signal: AbortSignal) => Promise<T>,
-  ) => Promise<T>;
+  /** Receives where the answer of a call is stored, for a client that loses its connection. */
+  readonly onPosition?: ((position: AnswerPosition) => void) | undefined;
+}
+
+/** Where an answer can be read again, and which request it answers. */
+const AnswerPosition = z.object({
+  runId: z.string().max(100),
+  /** The last frame that the client knows. */
+  seq: z.int().min(0),
+  id: z.union([z.string(), z.number()]),
+  token: z.union([z.string(), z.number()]).optional(),
+});
+export type AnswerPosition = z.infer<typeof AnswerPosition>;
+
+export const formatPosition = (position: AnswerPosition): string =>
+  Buffer.from(JSON.stringify(position)).toString('base64url');
+
+export function parsePosition(text: string | undefined): AnswerPosition | undefined {
+  try {
+    return AnswerPosition.parse(JSON.parse(Buffer.from(text ?? '', 'base64url').toString()));
+  } catch {
+    return undefined;
+  }
 }
 
 const SessionId = z.string().max(100);
@@ -66,7 +91,10 @@ export function registerTools(server: McpServer, deps: ToolDeps): void {
     },
     ({ session_id }, { mcpReq }) => reply(deps, () => readAnswer(deps, session_id, mcpReq)),
   );
-  if (deps.turns.sessions) registerSessionTools(server, deps, deps.turns.sessions);
+  const { sessions } = deps.turns;
+  if (!sessions) return;
+  registerSessionTools(server, deps, sessions);
+  registerSessionResources(server, deps, sessions);
 }
 
 const ListInput = z.strictObject({
@@ -98,6 +126,34 @@ const Transcript = z.object({
   ),
   has_older: z.boolean(),
 });
+
+/** Each conversation is a resource, whose changes a client can subscribe to. */
+function registerSessionResources(
+  server: McpServer,
+  deps: ToolDeps,
+  sessions: CallerSessions,
+): void {
+  const { ResourceTemplate } = deps;
+  const mimeType = 'application/json';
+  const list = async () => {
+    const { sessions: listed } = await sessions.list({ limit: 100, offset: 0 });
+    const resources = listed.map(({ sessionId, title: name }) => {
+      return { uri: `${SESSION_URI}${sessionId}`, name, mimeType };
+    });
+    return { resources };
+  };
+  server.registerResource(
+    'session',
+    new ResourceTemplate(`${SESSION_URI}{session_id}`, { list }),
+    { title: 'A conversation', description: 'The newest messages of a conversation', mimeType },
+    async ({ href: uri }, { session_id }) => {
+      const page = { session_id: String(session_id), limit: 50 };
+      return {
+        contents: [{ uri, mimeType, text: JSON.stringify(await readSession(sessions, page)) }],
+      };
+    },
+  );
+}
 
 function registerSessionTools(server: McpServer, deps: ToolDeps, sessions: CallerSessions): void {
   server.registerTool(
@@ -178,25 +234,24 @@ async function ask(
   request: McpRequest,
 ): Promise<CallToolResult> {
   const { turns } = deps;
-  return deps.track(request, async (signal) => {
-    const sessionId = await chooseSession(turns, session_id);
-    // A call that waited for others could not be cancelled alone.
-    const turn = { sessionId, message, multitask: 'reject' } as const;
-    const run = await turns.start({ ...turn, ...(model !== undefined && { model }) });
-    const cancel = () => void abort(deps, run);
-    signal.addEventListener('abort', cancel, { once: true });
-    if (signal.aborted) cancel();
-    try {
-      return await follow(deps, run, { request, signal });
-    } catch (error) {
-      // Its client learns that the call was refused, so nothing of it may continue.
-      if (error instanceof OracleError && error.code === 'too_many_streams') cancel();
-      throw error;
-    } finally {
-      // The end of the exchange also fires it, and a turn that waits for its user must continue.
-      signal.removeEventListener('abort', cancel);
-    }
-  });
+  const { signal } = request;
+  const sessionId = await chooseSession(turns, session_id);
+  // A call that waited for others could not be cancelled alone.
+  const turn = { sessionId, message, multitask: 'reject' } as const;
+  const run = await turns.start({ ...turn, ...(model !== undefined && { model }) });
+  const cancel = () => void abort(deps, run);
+  signal.addEventListener('abort', cancel, { once: true });
+  if (signal.aborted) cancel();
+  try {
+    return await follow(deps, run, { request, signal });
+  } catch (error) {
+    // Its client learns that the call was refused, so nothing of it may continue.
+    if (error instanceof OracleError && error.code === 'too_many_streams') cancel();
+    throw error;
+  } finally {
+    // The end of the exchange also fires it, and a turn that waits for its user must continue.
+    signal.removeEventListener('abort', cancel);
+  }
 }
 
 async function chooseSession(turns: CallerTurns, named: string | undefined): Promise<string> {
@@ -221,25 +276,29 @@ async function readAnswer(
 ): Promise<CallToolResult> {
   const run = await deps.turns.currentRun(sessionId);
   if (!run) throw new OracleError('session_not_found');
-  return deps.track(request, (signal) => follow(deps, run, { request, signal }));
+  return follow(deps, run, { request, signal: request.signal });
 }
 
-interface Reading {
-  readonly request: McpRequest;
+export interface Reading {
+  readonly request: Pick<McpRequest, 'id' | '_meta' | 'notify'>;
   readonly signal: AbortSignal;
+  /** The last frame that the client knows. */
+  readonly after?: number;
 }
 
 /** Reports progress until the run ends, and returns its answer. */
-async function follow(
-  { turns, publicUrl }: ToolDeps,
+export async function follow(
+  { turns, publicUrl, onPosition }: ToolDeps,
   { runId, sessionId }: SurfaceRun,
-  { request, signal }: Reading,
+  { request, signal, after = 0 }: Reading,
 ): Promise<CallToolResult> {
+  const { id, _meta } = request;
   const report = createReporter(request);
   const answer: Answer = { session_id: sessionId, status: 'aborted', answer: '' };
   let note: string | undefined;
   for await (const part of turns.read(runId, { signal })) {
-    await report(part);
+    onPosition?.({ runId, seq: part.seq, id, token: _meta?.progressToken });
+    if (part.seq > after) await report(part);
     if (part.event === 'message') answer.answer += part.data.content;
     if (part.event === 'error') note = part.data.error;
     if (part.event !== 'done') continue;
@@ -272,14 +331,12 @@ function describeQuestions(questions: readonly PendingQuestion[], url: string): 
 }
 
 /** Sends what happens as progress, if the client wants it. */
-function createReporter({ _meta, notify }: McpRequest) {
-  let progress = 0;
+function createReporter({ _meta, notify }: Reading['request']) {
   return async (part: NumberedPart): Promise<void> => {
     const message = describeProgress(part);
     const progressToken = _meta?.progressToken;
     if (message === undefined || progressToken === undefined) return;
-    progress += 1;
-    const params = { progressToken, progress, message };
+    const params = { progressToken, progress: part.seq, message };
     // The client may be gone; its turn continues.
     await notify({ method: 'notifications/progress', params }).catch(() => undefined);
   };

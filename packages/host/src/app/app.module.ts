@@ -47,7 +47,7 @@ import {
   SessionEventsController,
   SessionsController,
 } from '../http/sessions.controller.js';
-import { CallerGuard, UcanGuard } from '../http/ucan-guard.js';
+import { CallerGuard, OriginGuard, OriginPolicy, UcanGuard } from '../http/ucan-guard.js';
 import { OperatorService } from '../operators/operator-service.js';
 import { Erasure } from '../own-data/erasure.js';
 import { Exports } from '../own-data/exports.js';
@@ -105,6 +105,7 @@ const globals = ({ logger, rateLimits, bodyLimit, bodyBudget, onError }: HostDep
   { provide: APP_FILTER, useValue: new ErrorFilter(logger, rateLimits, onError) },
   { provide: APP_INTERCEPTOR, useValue: new BodyInterceptor(bodyLimit, bodyBudget) },
   { provide: APP_PIPE, useClass: ValidationPipe },
+  { provide: APP_GUARD, useClass: OriginGuard },
   { provide: APP_GUARD, useClass: UcanGuard },
   { provide: APP_GUARD, useClass: CallerGuard },
 ];
@@ -114,6 +115,7 @@ const values = (deps: HostDeps) => [
   { provide: OracleIdentity, useValue: deps.oracle },
   { provide: HostFacts, useValue: deps.facts },
   { provide: PublicRoutes, useValue: deps.publicRoutes },
+  { provide: OriginPolicy, useValue: deps.origins },
   { provide: Authenticator, useValue: deps.authenticator },
   { provide: AccessKeys, useValue: deps.accessKeys },
   { provide: DelegationService, useValue: deps.delegations },

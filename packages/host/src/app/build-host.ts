@@ -44,6 +44,7 @@ import { openFiles } from '../files/open-files.js';
 import { HostFacts } from '../http/discovery.controller.js';
 import { ModelHealth, ReadinessChecks } from '../http/readiness.js';
 import type { ReplySender } from '../http/replies.js';
+import { OriginPolicy } from '../http/ucan-guard.js';
 import { createEmbeddings } from '../models/embedding-model.js';
 import { createModels, type Models } from '../models/models.js';
 import { createFailureReport, observeModels } from '../models/observed-models.js';
@@ -87,6 +88,7 @@ export interface HostDeps extends OwnDataServices, OperatorDeps {
   readonly publicRoutes: PublicRoutes;
   /** Patterns of the routes that accept access keys. */
   readonly surfaceRoutes: readonly string[];
+  readonly origins: OriginPolicy;
   readonly cluster: Cluster;
   readonly store: Store;
   readonly authenticator: Authenticator;
@@ -194,7 +196,8 @@ async function wire(
   const embeddings = wireEmbeddings(config, budget);
   const shared = { ...services, authority, grants };
   const turns = ready.promise;
-  const pluginDeps = { ...shared, embeddings, meter: budget, ucan: oracleAuthority, turns };
+  const { bus } = cluster;
+  const pluginDeps = { ...shared, bus, embeddings, meter: budget, ucan: oracleAuthority, turns };
   const files = openFiles({ settings: config.files, store, logger, embeddings });
   const plugins = await wirePlugins([...selected, files.plugin], pluginDeps);
   try {
@@ -272,6 +275,7 @@ function wireRoutes(
   const { plugins } = known.plugins;
   return {
     facts: describeHost(config, plugins),
+    origins: new OriginPolicy(config),
     publicRoutes: new PublicRoutes([
       ...plugins.flatMap(({ openRoutes }) => openRoutes),
       ...authExcludedRoutes,

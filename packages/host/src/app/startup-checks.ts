@@ -1,5 +1,4 @@
 import { access, constants, stat } from 'node:fs/promises';
-import { isIP } from 'node:net';
 import { dirname } from 'node:path';
 import { createSafeFetch } from '@sibyl/safe-fetch';
 import { ConfigError } from '@sibyl/server-kit/environment';
@@ -7,6 +6,7 @@ import { createDidWebResolver, type DidError, type DidResolver, didWebUrl } from
 import type { Logger } from 'pino';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { Config } from '../config/config.js';
+import { isLoopback } from '../http/ucan-guard.js';
 import { createResolver } from './build-host.js';
 
 /** Warns if pages of every origin may call a host that is reachable from other machines. */
@@ -15,10 +15,6 @@ export function warnAboutOpenOrigins({ host, corsOrigins }: Config, logger: Logg
   logger.warn(
     `CORS_ORIGIN=* lets pages of every website call this host, which listens on ${host}; set CORS_ORIGIN to the origins of your own pages`,
   );
-}
-
-function isLoopback(host: string): boolean {
-  return host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'));
 }
 
 /**

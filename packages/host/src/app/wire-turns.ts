@@ -98,6 +98,7 @@ export function wireTurns(needs: TurnDeps) {
   });
   return {
     turns,
+    access,
     changes,
     titles,
     gates,

@@ -42,6 +42,8 @@ export interface HostTopics {
   'socket-event': SocketEventMessage;
   /** Lists of sessions have changed at the sender. */
   'sessions-changed': readonly WireChange[];
+  /** From a plugin to itself. */
+  'plugin-message': { readonly plugin: string; readonly message: unknown };
   /** A page has answered a call of the receiver; the answer is in the database. */
   'page-answered': SessionKey & { readonly toolCallId: string };
 }

@@ -1,6 +1,14 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { isIP } from 'node:net';
 import { type CanActivate, type ExecutionContext, Injectable, SetMetadata } from '@nestjs/common';
 import { Reflector } from '@nestjs/core';
-import { ACCESS_KEY_ROUTE, ROUTE_ERROR_FORMAT, type RouteError } from '@sibyl/plugin-kit';
+import {
+  ACCESS_KEY_ROUTE,
+  ORIGIN_CHECKED_ROUTE,
+  OracleError,
+  ROUTE_ERROR_FORMAT,
+  type RouteError,
+} from '@sibyl/plugin-kit';
 import { PublicRoutes } from '@sibyl/plugin-kit/rules';
 import type { Request, Response } from 'express';
 import { Authenticator, proveCaller } from '../auth/authenticator.js';
@@ -8,6 +16,57 @@ import { type Caller, type Credentials, readAccessKey, readCredentials } from '.
 import { CallerAllowList } from '../auth/caller-allow-list.js';
 import { PresentedDelegations } from '../auth/delegated-authority.js';
 import { RateLimits } from '../auth/rate-limits.js';
+import type { Config } from '../config/config.js';
+
+/** Which pages may call routes that check it. */
+export class OriginPolicy {
+  constructor(
+    private readonly config: Pick<Config, 'host' | 'corsOrigins' | 'publicUrl' | 'trustProxy'>,
+  ) {}
+
+  /** A request without an origin is not from a page, or it is one that cannot have an effect. */
+  allows({ origin, host }: IncomingHttpHeaders): boolean {
+    const { corsOrigins, publicUrl } = this.config;
+    if (origin === undefined || corsOrigins.includes(origin)) return true;
+    const page = URL.canParse(origin) ? new URL(origin) : undefined;
+    if (page?.host === host) return this.isOwnName(page?.hostname ?? '');
+    return corsOrigins.includes('*') || page?.origin === new URL(publicUrl).origin;
+  }
+
+  /**
+   * A name of another website can lead to this machine. A host that only this machine reaches, without a proxy in front of it, has
+   * no other names than those of the machine.
+   */
+  private isOwnName(name: string): boolean {
+    const { host, publicUrl, trustProxy } = this.config;
+    if (!isLoopback(host) || trustProxy !== undefined) return true;
+    return isLoopback(name.replace(/^\[|\]$/g, '')) || name === new URL(publicUrl).hostname;
+  }
+}
+
+/** Whether a name or address is that of this machine. */
+export function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'));
+}
+
+/** Refuses pages before it is known who calls; runs before all other guards. */
+@Injectable()
+export class OriginGuard implements CanActivate {
+  constructor(
+    private readonly reflector: Reflector,
+    private readonly policy: OriginPolicy,
+  ) {}
+
+  canActivate(context: ExecutionContext): boolean {
+    if (context.getType() !== 'http') return true;
+    const request = context.switchToHttp().getRequest<OracleRequest>();
+    const handler = context.getHandler();
+    request.formatError = this.reflector.get(ROUTE_ERROR_FORMAT, handler);
+    const isChecked = this.reflector.get<boolean>(ORIGIN_CHECKED_ROUTE, handler) === true;
+    if (!isChecked || this.policy.allows(request.headers)) return true;
+    throw new OracleError('origin_not_allowed');
+  }
+}
 
 /** Authenticates callers; public routes do not parse credentials at all. */
 @Injectable()
@@ -24,7 +83,6 @@ export class UcanGuard implements CanActivate {
     const request = context.switchToHttp().getRequest<OracleRequest>();
     const response = context.switchToHttp().getResponse<Response>();
     const { limits } = this;
-    request.formatError = this.reflector.get(ROUTE_ERROR_FORMAT, context.getHandler());
     const { ip: address, isCounted } = request;
     // The guard counts the request from here on.
     request.isCounted = true;

@@ -28,6 +28,7 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
       llm: {} as HostServices['llm'],
       embeddings: undefined,
       models: {} as HostServices['models'],
+      bus: {} as HostServices['bus'],
       grants: {} as HostServices['grants'],
       authority: {} as HostServices['authority'],
       turns: new Promise(() => {}),

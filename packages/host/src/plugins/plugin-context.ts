@@ -3,6 +3,7 @@ import type {
   DelegatedTurn,
   DelegatedTurns,
   Embeddings,
+  HostMessages,
   Llms,
   OracleUcan,
   PluginDatabase,
@@ -20,6 +21,7 @@ import type { Logger } from 'pino';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { RunGrants } from '../auth/run-grants.js';
+import type { HostBus } from '../bus/host-bus.js';
 import type { Models } from '../models/models.js';
 import type { Run, RunKey } from '../store/runs/run.js';
 import type { SessionStore } from '../store/session-store.js';
@@ -46,6 +48,7 @@ export interface HostServices extends DelegationServices {
   readonly llm: Llms;
   readonly embeddings: Embeddings | undefined;
   readonly models: Pick<Models, 'list'>;
+  readonly bus: HostBus;
   /** Resolves once the host is ready to take messages. */
   readonly turns: Promise<TurnServices>;
 }
@@ -68,6 +71,7 @@ export function createSetupContext(
     llm,
     embeddings,
     models,
+    bus,
     turns,
     ...delegation
   }: HostServices,
@@ -86,11 +90,22 @@ export function createSetupContext(
     ucan,
     turns: createPluginTurns({ plugin, oracle, sessions: store.sessions, ready: turns }),
     delegatedTurns: createDelegatedTurns({ ...delegation, plugin, store, ready: turns }),
+    hosts: createHostMessages(bus, plugin),
     surface: createSurface({ plugin, store, models, ready: turns }),
     llm,
     embeddings,
   };
 }
+
+const createHostMessages = (bus: HostBus, plugin: string): HostMessages => ({
+  hostId: bus.hostId,
+  send: (to, message) => bus.send(to, 'plugin-message', { plugin, message }),
+  on: (listener) => {
+    bus.on('plugin-message', ({ plugin: receiver, message }) => {
+      if (receiver === plugin) listener(message);
+    });
+  },
+});
 
 /** How long a hook may take while the host starts. */
 const LIMIT = {

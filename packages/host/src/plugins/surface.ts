@@ -20,6 +20,7 @@ import {
   SendMessage,
 } from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
+import type { SessionChanges } from '../bus/session-changes.js';
 import type { FileService } from '../files/file-service.js';
 import type { Models } from '../models/models.js';
 import type { Run } from '../store/runs/run.js';
@@ -31,6 +32,7 @@ import type { PausedTurns } from '../turns/paused-turns.js';
 import type { RunReader } from '../turns/run-reader.js';
 import type { SessionsService } from '../turns/sessions.js';
 import { readThread, type ThreadRequest } from '../turns/threads.js';
+import type { TurnAccess } from '../turns/turn-access.js';
 import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
 import type { Turns } from '../turns/turns.js';
 
@@ -43,6 +45,8 @@ export interface TurnServices {
   readonly sessions: SessionsService;
   /** Limits the streams of each user. */
   readonly slots: { take(owner: string): () => void };
+  readonly access: Pick<TurnAccess, 'assertKept' | 'watch'>;
+  readonly changes: Pick<SessionChanges, 'assertOpen' | 'read'>;
   readonly files: Pick<FileService, 'upload'>;
   readonly plugins: readonly LoadedPlugin[];
 }
@@ -95,8 +99,7 @@ class SurfaceTurns implements CallerTurns {
   }
 
   get sessions(): CallerSessions | undefined {
-    const { store } = this.#deps;
-    return this.#caller.accessKey ? undefined : createSessions(store, this.#caller.did);
+    return this.#caller.accessKey ? undefined : createSessions(this.#deps, this.#caller);
   }
 
   async openSession({ title, isUnlisted }: { title?: string; isUnlisted?: boolean } = {}) {
@@ -330,9 +333,11 @@ class SurfaceTurns implements CallerTurns {
 }
 
 const createSessions = (
-  { sessions, messages, turns }: SurfaceDeps['store'],
-  owner: string,
+  { store: { sessions, messages, turns }, ready }: SurfaceDeps,
+  caller: Caller,
+  owner = caller.did,
 ): CallerSessions => ({
+  changes: (signal) => readChanges(ready, caller, signal),
   list: async (page) => {
     const { sessions: listed, total } = await sessions.list({ owner, ...page });
     return { sessions: listed.map(toSessionView), total };
@@ -354,6 +359,32 @@ const createSessions = (
     return { turns: views, total, next };
   },
 });
+
+/** A client without access learns nothing more, also if it was lost on another host. */
+async function* readChanges(
+  ready: Promise<TurnServices>,
+  caller: Caller,
+  signal: AbortSignal,
+): AsyncGenerator<(string | undefined)[]> {
+  const { access, changes } = await ready;
+  changes.assertOpen();
+  await access.assertKept(caller);
+  const lost = new AbortController();
+  const ended = AbortSignal.any([signal, lost.signal]);
+  access.watch(caller, { signal: ended }, () => lost.abort());
+  const leftMs = caller.expiration * 1000 - Date.now();
+  const expiry = setTimeout(() => lost.abort(), Math.min(Math.max(0, leftMs), MAX_TIMER_MS));
+  try {
+    for await (const events of changes.read(caller.did, ended))
+      yield events.map(({ sessionId }) => sessionId);
+  } finally {
+    clearTimeout(expiry);
+    lost.abort();
+  }
+}
+
+/** The longest time that a timer can wait. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
 
 const toSessionView = ({ id, title, createdAt, lastUpdatedAt }: Session) => ({
   sessionId: id,

@@ -37,10 +37,10 @@ export class TurnAccess {
     if (await authority.hasRevoked(loginCids)) throw new OracleError('access_revoked');
   }
 
-  /** Calls back when the caller of a turn loses access, until the turn has ended. */
+  /** Calls back when the caller of a turn or stream loses access, until it has ended. */
   watch(
     { did, loginCids = [] }: Caller,
-    { signal }: LiveRun,
+    { signal }: Pick<LiveRun, 'signal'>,
     onEnded: (error: OracleError) => void,
   ): void {
     const { authority, allowList } = this.deps;

@@ -19,6 +19,7 @@ import {
   ACCESS_KEY_ROUTE,
   type Caller,
   Describe,
+  ORIGIN_CHECKED_ROUTE,
   ROUTE_ERROR_FORMAT,
   type Route,
 } from '../routes.js';
@@ -71,6 +72,7 @@ function addHandler(prototype: object, route: Route): void {
   HttpCode(status)(prototype, name, descriptor);
   Describe(route)(prototype, name, descriptor);
   SetMetadata(ROUTE_ERROR_FORMAT, route.formatError)(prototype, name, descriptor);
+  if (route.checksOrigin) SetMetadata(ORIGIN_CHECKED_ROUTE, true)(prototype, name, descriptor);
   if (route.auth === 'access-key') SetMetadata(ACCESS_KEY_ROUTE, true)(prototype, name, descriptor);
 }
 

@@ -133,6 +133,7 @@ async function createCandidate(
       turns: host.turns,
       delegatedTurns: host.delegatedTurns,
       surface: host.surface,
+      hosts: { hostId: 'test', send: () => true, on: () => undefined },
       llm: host.llm,
       embeddings: host.options.embeddings,
     },

@@ -1,0 +1,238 @@
+import type {
+  CallerSessions,
+  HostMessages,
+  Logger,
+  PluginDatabase,
+  PluginMigrations,
+} from '@sibyl/plugin-kit';
+import { OracleError } from '@sibyl/plugin-kit';
+import { z } from 'zod';
+import { EventStream } from './calls.js';
+
+interface SubscriptionRow {
+  owner: string;
+  session: string;
+  uri: string;
+  expires_at: number;
+}
+
+interface Tables {
+  mcp_server_subscriptions: SubscriptionRow;
+}
+
+export const migrations: PluginMigrations = {
+  '0001-subscriptions': async (tables) => {
+    await tables.schema
+      .createTable('mcp_server_subscriptions')
+      .addColumn('owner', 'text', (c) => c.notNull())
+      .addColumn('session', 'text', (c) => c.notNull())
+      .addColumn('uri', 'text', (c) => c.notNull())
+      .addColumn('expires_at', 'bigint', (c) => c.notNull())
+      .addPrimaryKeyConstraint('mcp_server_subscriptions_key', ['owner', 'session', 'uri'])
+      .execute();
+  },
+};
+
+interface SubscriptionsDeps {
+  readonly database: PluginDatabase<Tables>;
+  readonly hosts: HostMessages;
+  readonly logger: Logger;
+}
+
+/** A session of the protocol. */
+interface SessionKey {
+  readonly owner: string;
+  readonly session: string;
+}
+
+interface Watcher {
+  /** Receives the address of each resource that changed; undefined if any session may have. */
+  readonly onUpdate: (uri: string | undefined) => void;
+  /** Called when the subscriptions of a session changed. */
+  readonly onSubscribed?: (session: string) => void;
+}
+
+interface WatchOptions extends Watcher {
+  readonly owner: string;
+  readonly sessions: CallerSessions;
+  readonly signal: AbortSignal;
+}
+
+interface OpenOptions extends SessionKey, Pick<WatchOptions, 'sessions' | 'signal'> {
+  /** Whether the client knows events without data. */
+  readonly primes: boolean;
+  /** Whether the client was connected before. */
+  readonly hasMissed: boolean;
+}
+
+const KEEP_MS = 7 * 24 * 3600 * 1000;
+const MAX_PER_USER = 200;
+const MAX_URI_LENGTH = 2_000;
+const MAX_WATCHERS_PER_USER = 20;
+const MAX_WATCHERS = 2_000;
+const TOO_LONG = `The address of a resource has at most ${MAX_URI_LENGTH} characters`;
+const TOO_MANY = `You have ${MAX_PER_USER} subscriptions: unsubscribe from some`;
+const UPDATED = 'notifications/resources/updated';
+
+/** Begins the addresses of conversations. */
+export const SESSION_URI = 'oracle://sessions/';
+const toSessionUri = (sessionId: string) => `${SESSION_URI}${sessionId}`;
+
+/** Messages between hosts. */
+const Change = z.discriminatedUnion('type', [
+  z.object({ type: z.literal('updated'), owner: z.string(), uri: z.string() }),
+  z.object({ type: z.literal('subscribed'), owner: z.string(), session: z.string() }),
+]);
+
+/** The resources whose changes clients want to know, and the streams that report them. */
+export class Subscriptions {
+  /** By owner. */
+  private readonly watchers = new Map<string, Set<Watcher>>();
+  private count = 0;
+
+  constructor(private readonly deps: SubscriptionsDeps) {
+    deps.hosts.on((message) => {
+      const { data } = Change.safeParse(message);
+      if (data?.type === 'updated') this.report(data.owner, data.uri);
+      if (data?.type === 'subscribed') this.reload(data);
+    });
+  }
+
+  async subscribe({ owner, session }: SessionKey, uri: string): Promise<void> {
+    if (uri.length > MAX_URI_LENGTH) throw new OracleError('bad_request', { message: TOO_LONG });
+    const now = Date.now();
+    await this.deps.database.write(async (tables) => {
+      await tables
+        .deleteFrom('mcp_server_subscriptions')
+        .where('owner', '=', owner)
+        .where('expires_at', '<', now)
+        .execute();
+      const { count } = await tables
+        .selectFrom('mcp_server_subscriptions')
+        .select((e) => e.fn.countAll().as('count'))
+        .where('owner', '=', owner)
+        .executeTakeFirstOrThrow();
+      if (Number(count) >= MAX_PER_USER)
+        throw new OracleError('bad_request', { message: TOO_MANY });
+      await tables
+        .insertInto('mcp_server_subscriptions')
+        .values({ owner, session, uri, expires_at: now + KEEP_MS })
+        .onConflict((c) => c.columns(['owner', 'session', 'uri']).doNothing())
+        .execute();
+    });
+    this.announce({ owner, session });
+  }
+
+  async unsubscribe({ owner, session }: SessionKey, uri: string): Promise<void> {
+    await this.deps.database.write((tables) =>
+      tables
+        .deleteFrom('mcp_server_subscriptions')
+        .where('owner', '=', owner)
+        .where('session', '=', session)
+        .where('uri', '=', uri)
+        .execute(),
+    );
+    this.announce({ owner, session });
+  }
+
+  /** Reports the change of a resource to the clients of a user, on every host. */
+  publish(owner: string, uri: string): void {
+    this.report(owner, uri);
+    this.deps.hosts.send('others', { type: 'updated', owner, uri });
+  }
+
+  /**
+   * Calls back with each resource that changes, and with undefined if any session may have; `ended` resolves when the signal is
+   * aborted, the caller has lost access or the host stops. Throws if there are too many.
+   */
+  watch({ owner, sessions, signal, ...watcher }: WatchOptions): { readonly ended: Promise<void> } {
+    const watchers = this.watchers.get(owner) ?? new Set();
+    if (watchers.size >= MAX_WATCHERS_PER_USER) throw new OracleError('too_many_streams');
+    if (this.count >= MAX_WATCHERS) throw new OracleError('host_busy', { retryAfterSeconds: 5 });
+    this.watchers.set(owner, watchers.add(watcher));
+    this.count += 1;
+    const leave = () => {
+      this.count -= 1;
+      watchers.delete(watcher);
+      if (watchers.size === 0) this.watchers.delete(owner);
+    };
+    return { ended: this.follow(sessions.changes(signal), watcher).finally(leave) };
+  }
+
+  /** The stream of a session: an update for each change of a resource that it has subscribed to. */
+  async open({ session, primes, hasMissed, ...reader }: OpenOptions): Promise<EventStream> {
+    const key = { owner: reader.owner, session };
+    const stream = new EventStream({ id: 'updates', primes });
+    let uris: readonly string[] = [];
+    const onUpdate = (uri: string | undefined) => {
+      for (const each of uris)
+        if (uri === undefined ? each.startsWith(SESSION_URI) : each === uri)
+          stream.write({ jsonrpc: '2.0', method: UPDATED, params: { uri: each } });
+    };
+    const reload = async () => {
+      uris = await this.list(key);
+    };
+    const onSubscribed = (changed: string) => {
+      if (changed !== session) return;
+      reload().catch((err) => {
+        this.deps.logger.warn({ err }, 'the subscriptions of an MCP client cannot be read');
+        // The client connects again.
+        stream.end();
+      });
+    };
+    const { ended } = this.watch({ ...reader, onUpdate, onSubscribed });
+    void ended.then(() => stream.end());
+    await this.extend(key);
+    await reload();
+    // The client cannot know what changed while it was away.
+    if (hasMissed) for (const uri of uris) onUpdate(uri);
+    return stream;
+  }
+
+  private async follow(
+    changes: ReturnType<CallerSessions['changes']>,
+    { onUpdate }: Watcher,
+  ): Promise<void> {
+    try {
+      for await (const changed of changes)
+        for (const id of changed) onUpdate(id === undefined ? id : toSessionUri(id));
+    } catch (err) {
+      this.deps.logger.info({ err }, 'the updates of an MCP client ended');
+    }
+  }
+
+  private async list({ owner, session }: SessionKey): Promise<readonly string[]> {
+    const rows = await this.deps.database.tables
+      .selectFrom('mcp_server_subscriptions')
+      .select('uri')
+      .where('owner', '=', owner)
+      .where('session', '=', session)
+      .execute();
+    return rows.map(({ uri }) => uri);
+  }
+
+  /** Subscriptions that are used do not expire. */
+  private async extend({ owner, session }: SessionKey): Promise<void> {
+    await this.deps.database.write((tables) =>
+      tables
+        .updateTable('mcp_server_subscriptions')
+        .set({ expires_at: Date.now() + KEEP_MS })
+        .where('owner', '=', owner)
+        .where('session', '=', session)
+        .execute(),
+    );
+  }
+
+  private announce(key: SessionKey): void {
+    this.reload(key);
+    this.deps.hosts.send('others', { type: 'subscribed', ...key });
+  }
+
+  private reload({ owner, session }: SessionKey): void {
+    for (const watcher of this.watchers.get(owner) ?? []) watcher.onSubscribed?.(session);
+  }
+
+  private report(owner: string, uri: string): void {
+    for (const { onUpdate } of this.watchers.get(owner) ?? []) onUpdate(uri);
+  }
+}
