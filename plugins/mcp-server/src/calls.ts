@@ -66,10 +66,17 @@ export class EventStream {
     this.notify();
   }
 
-  /** Yields the events after a number, then further ones. There is one reader: another one ends it. */
-  async *read(after: number, signal: AbortSignal): AsyncGenerator<string> {
+  /** The events after a number, then further ones. There is one reader: another one ends it. */
+  read(after: number, signal: AbortSignal): AsyncGenerator<string> {
     this.disconnect();
-    const { reader } = this;
+    return this.iterate(after, this.reader, signal);
+  }
+
+  private async *iterate(
+    after: number,
+    reader: number,
+    signal: AbortSignal,
+  ): AsyncGenerator<string> {
     const stop = () => this.notify();
     signal.addEventListener('abort', stop, { once: true });
     try {

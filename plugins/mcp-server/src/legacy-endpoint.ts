@@ -8,7 +8,7 @@ import type {
 } from '@modelcontextprotocol/server';
 import { type Caller, type CallerTurns, type HostMessages, RouteReply } from '@sibyl/plugin-kit';
 import { z } from 'zod';
-import { type Call, Calls, EventStream, parseEventId } from './calls.js';
+import { type Call, Calls, type EventId, EventStream, parseEventId } from './calls.js';
 import type { Subscriptions } from './subscriptions.js';
 import { type AnswerPosition, parsePosition } from './tools.js';
 
@@ -72,46 +72,49 @@ export class LegacyEndpoint {
       requests: requests.map(({ id }) => id),
       primes: !initialize && version >= RESUMING_VERSION,
     });
+    const events = call.stream.read(-1, signal);
     await this.run(client, call, { requests, version, isInitialize: initialize !== undefined });
-    if (!initialize) return toStream(call.stream.read(-1, signal));
+    if (!initialize) return toStream(events);
     await call.ended;
-    return toStream(call.stream.read(-1, signal), {
+    return toStream(events, {
       'Mcp-Session-Id': formatSession(call.protocolVersion ?? version, initialize.params),
     });
   }
 
   /** Continues the stream of a call, or opens the one for updates of resources. */
   async get(client: McpClient, { headers, signal }: Omit<McpRequest, 'body'>): Promise<RouteReply> {
-    if (!headers.accept?.includes('text/event-stream'))
-      return refuse(406, 'Not Acceptable: Client must accept text/event-stream');
     const lastId = headers['last-event-id'];
     const id = parseEventId(lastId);
-    if (id) {
-      const stream = this.calls.findStream(client.key, id.call);
-      if (stream) return toStream(stream.read(id.number, signal));
-      const position = parsePosition(id.position);
-      const resumed = new EventStream({
-        id: `${this.deps.hosts.hostId}.${randomUUID()}`,
-        primes: true,
-      });
-      if (position && (await this.deps.follow(client, position, resumed, signal)))
-        return toStream(resumed.read(-1, signal));
-      return refuse(404, 'No such stream, or not at this host');
-    }
-    const { sessions } = client.turns;
+    if (id) return this.resume(client, id, signal);
+    const {
+      session,
+      turns: { sessions },
+    } = client;
     // What an access key permits has no updates.
-    if (!sessions || !client.session)
-      return new RouteReply({ status: 405, headers: { Allow: 'POST' } });
-    const { id: session, version } = client.session;
+    if (!sessions || !session) return new RouteReply({ status: 405, headers: { Allow: 'POST' } });
+    if (!headers.accept?.includes('text/event-stream'))
+      return refuse(406, 'Not Acceptable: Client must accept text/event-stream');
     const stream = await this.deps.subscriptions.open({
       owner: client.caller.did,
-      session,
+      session: session.id,
       sessions,
       signal,
-      primes: version >= RESUMING_VERSION,
+      primes: session.version >= RESUMING_VERSION,
       hasMissed: lastId !== undefined,
     });
     return toStream(stream.read(-1, signal));
+  }
+
+  /** Events of a call at this host, or an answer from the store. */
+  private async resume(client: McpClient, id: EventId, signal: AbortSignal): Promise<RouteReply> {
+    const stream = this.calls.findStream(client.key, id.call);
+    if (stream) return toStream(stream.read(id.number, signal));
+    const position = parsePosition(id.position);
+    const prefix = `${this.deps.hosts.hostId}.${randomUUID()}`;
+    const stored = new EventStream({ id: prefix, primes: true });
+    if (position && (await this.deps.follow(client, position, stored, signal)))
+      return toStream(stored.read(-1, signal));
+    return refuse(404, 'No such stream, or not at this host');
   }
 
   close(): void {
