@@ -4,6 +4,14 @@ import { runStatement } from './support/cluster.js';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { emitter, routedSteps } from './support/emitter.js';
 import { useHostPair } from './support/host-pair.js';
+import {
+  asking,
+  connectMcp,
+  LEGACY,
+  type RawEvent,
+  RawMcpClient,
+  readEvents,
+} from './support/mcp.js';
 import { chart, resultsIn, scroll } from './support/page-tools.js';
 import { joinSession, openRejectedSocket, type SessionSocket } from './support/session-socket.js';
 import { openSession, stream } from './support/stream.js';
@@ -18,7 +26,7 @@ const hosts = useHostPair(async () => {
     SOCKETS_PER_USER: String(SOCKETS_PER_USER),
     BROWSER_CALL_TIMEOUT_SECONDS: '60',
   };
-  return { env: { ...model.env, ...limits }, plugins: [emitter] };
+  return { env: { ...model.env, ...limits }, plugins: [emitter, asking] };
 });
 afterAll(() => model.close());
 afterEach(() => hosts.busProxy.unmute());
@@ -210,4 +218,90 @@ it('SOCKETS_PER_USER counts the sockets of all hosts', async () => {
   };
   await expect.poll(retry).toBe(true);
   for (const { socket } of open) expect(socket.connected).toBe(true);
+});
+
+describe('an MCP client of 2025-11-25 whose requests reach one host, and everything else another one', () => {
+  const connect = (user: TestUser, capabilities = {}) =>
+    connectMcp({
+      url: hosts.a.url,
+      otherUrl: hosts.b.url,
+      headers: user.headers,
+      version: LEGACY,
+      capabilities,
+    });
+
+  it('answers the question of a tool', async () => {
+    const client = await connect(alice, { elicitation: {} });
+    const { content } = await client.callTool({ name: 'book' });
+    expect(content).toEqual([{ type: 'text', text: 'Booked in Bern' }]);
+    await client.close();
+  });
+
+  it('cancels its call', async () => {
+    const client = await connect(alice);
+    const cancel = new AbortController();
+    const asked = client.callTool(
+      { name: 'ask', arguments: { message: 'Long', session_id: sessionId } },
+      { signal: cancel.signal },
+    );
+    const step = await model.next();
+    cancel.abort();
+    await expect(asked).rejects.toThrow();
+    await step.left;
+    await client.close();
+  });
+
+  it('learns about changes of what it has subscribed to', async () => {
+    const client = await connect(alice);
+    const updated: string[] = [];
+    client.setNotificationHandler('notifications/resources/updated', ({ params }) => {
+      updated.push(params.uri);
+    });
+    const uri = `oracle://sessions/${sessionId}`;
+    await client.subscribeResource({ uri });
+    await client.subscribeResource({ uri: 'notes://mine' });
+    await expect
+      .poll(
+        async () => {
+          await client.callTool({ name: 'change' });
+          await alice.request('PATCH', `/sessions/${sessionId}`, { body: { title: 'New' } });
+          return new Set(updated);
+        },
+        { timeout: 60_000 },
+      )
+      .toEqual(new Set([uri, 'notes://mine']));
+    await client.close();
+  });
+
+  it('reads the rest of an answer whose stream it has lost', async () => {
+    const client = await new RawMcpClient(hosts.a.url, alice.headers).initialize();
+    const args = { message: 'Hi', session_id: sessionId };
+    const events = readEvents(await client.call(1, 'ask', args));
+    const step = await model.next();
+    step.say('One. ');
+    let last: RawEvent | undefined;
+    while (last?.message?.params?.message !== 'One. ') last = (await events.next()).value;
+    const resumed = readEvents(await client.at(hosts.b.url).open(last?.id));
+    step.answer('Two.');
+    const rest = [];
+    for await (const { message } of resumed) if (message) rest.push(message);
+    expect(rest.map(({ params }) => params?.message)).toEqual(['Two.', undefined]);
+    expect(rest[1]).toMatchObject({
+      id: 1,
+      result: { structuredContent: { status: 'finished', answer: 'One. Two.' } },
+    });
+    await events.return(undefined);
+  });
+});
+
+it('GET /mcp ends when the login of the client is revoked on another host', async () => {
+  const token = alice.delegate();
+  const login = { 'x-ucan-delegation': token };
+  const client = await new RawMcpClient(hosts.b.url, login).initialize();
+  const stream = await client.open();
+  expect(stream.status).toBe(200);
+  const revoked = await fetch(`${hosts.a.url}/delegation`, { method: 'DELETE', headers: login });
+  expect(revoked.status).toBe(200);
+  await stream.text();
+  expect((await client.open()).status).toBe(401);
 });

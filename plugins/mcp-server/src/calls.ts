@@ -35,9 +35,7 @@ export class EventStream {
 
   constructor(options: StreamOptions) {
     this.options = options;
-    // Either one makes the response begin at once.
     if (options.primes) this.add(`retry: ${RETRY_MS}\ndata: `);
-    else this.keep({ number: 0, text: ': open\n\n' });
   }
 
   get bytes(): number {
@@ -80,6 +78,8 @@ export class EventStream {
     const stop = () => this.notify();
     signal.addEventListener('abort', stop, { once: true });
     try {
+      // The response begins at once.
+      yield ': open\n\n';
       for (let last = after; ; ) {
         const { changed } = this;
         for (const { number, text } of this.events.filter((event) => event.number > last)) {

@@ -72,7 +72,7 @@ export class LegacyEndpoint {
       requests: requests.map(({ id }) => id),
       primes: !initialize && version >= RESUMING_VERSION,
     });
-    const events = call.stream.read(-1, signal);
+    const events = call.stream.read(0, signal);
     await this.run(client, call, { requests, version, isInitialize: initialize !== undefined });
     if (!initialize) return toStream(events);
     await call.ended;
@@ -102,7 +102,7 @@ export class LegacyEndpoint {
       primes: session.version >= RESUMING_VERSION,
       hasMissed: lastId !== undefined,
     });
-    return toStream(stream.read(-1, signal));
+    return toStream(stream.read(0, signal));
   }
 
   /** Events of a call at this host, or an answer from the store. */
@@ -113,7 +113,7 @@ export class LegacyEndpoint {
     const prefix = `${this.deps.hosts.hostId}.${randomUUID()}`;
     const stored = new EventStream({ id: prefix, primes: true });
     if (position && (await this.deps.follow(client, position, stored, signal)))
-      return toStream(stored.read(-1, signal));
+      return toStream(stored.read(0, signal));
     return refuse(404, 'No such stream, or not at this host');
   }
 
