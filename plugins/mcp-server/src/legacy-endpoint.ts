@@ -195,7 +195,7 @@ export class LegacyEndpoint {
     if (data?.type === 'cancel') this.calls.cancel(data.client, data.requestId);
     if (data?.type !== 'answer') return;
     const id = parseEventId(data.response.id);
-    if (id) this.calls.answer(data.client, id, data.response as JSONRPCResponse);
+    if (id) this.calls.answer(data.client, id, data.response);
   }
 }
 
@@ -227,12 +227,13 @@ const Initialize = z.looseObject({
   params: z.object({ capabilities: Capabilities }),
 });
 
+const Identified = z.looseObject({ id: RequestIdSchema });
 const HostMessage = z.discriminatedUnion('type', [
   z.object({ type: z.literal('cancel'), client: z.string(), requestId: RequestIdSchema }),
   z.object({
     type: z.literal('answer'),
     client: z.string(),
-    response: z.looseObject({ id: RequestIdSchema }),
+    response: z.custom<JSONRPCResponse>((value) => Identified.safeParse(value).success),
   }),
 ]);
 
