@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { DatabaseSync } from 'node:sqlite';
 import { type Task, TaskState } from '@a2a-js/sdk';
 import { describe, expect, it } from 'vitest';
 import {
@@ -165,6 +166,36 @@ describe('push notifications', () => {
       ).rejects.toThrow(/url/);
     // Nothing was started.
     expect(test.model.arrived).toBe(0);
+  });
+
+  it('are sent again, later each time, to a receiver that fails; at most 6 times', async () => {
+    const client = await test.connect(bearer(test.key));
+    const task = await send(client, say('Hello', {}, hook('/failing')));
+    (await test.model.next()).answer('Hi.');
+    const attempts = () =>
+      test.received.filter(({ headers }) => headers['x-a2a-notification-token'] === '/failing');
+    const database = new DatabaseSync(`${test.host.dataDir}/sibyl.db`, { timeout: 10_000 });
+    const [owner, id] = [test.alice.did, task.id];
+    const read = () =>
+      database
+        .prepare('select attempts, due_at from a2a_push_configs where owner = ? and task_id = ?')
+        .get(owner, id) ?? {};
+    const pauses: number[] = [];
+    for (let attempt = 1; attempt <= 6; attempt++) {
+      await expect.poll(() => attempts().length, { timeout: 30_000 }).toBe(attempt);
+      const expected = attempt === 6 ? { attempts: 0, due_at: null } : { attempts: attempt };
+      await expect.poll(read, { timeout: 30_000 }).toMatchObject(expected);
+      pauses.push(Number(read().due_at) - Date.now());
+      const due = 'update a2a_push_configs set due_at = 0 where due_at is not null and task_id = ?';
+      database.prepare(due).run(id);
+    }
+    database.close();
+    // Half a minute, then four times as long each time.
+    for (const [i, pause] of pauses.slice(0, 5).entries()) {
+      expect(pause).toBeLessThanOrEqual(30_000 * 4 ** i);
+      expect(pause).toBeGreaterThan(7_500 * 4 ** i - 10_000);
+    }
+    expect(new Set(attempts().map(({ headers }) => headers['webhook-id'])).size).toBe(1);
   });
 
   it('a task has at most 10 configs', async () => {

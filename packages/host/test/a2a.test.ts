@@ -128,6 +128,9 @@ describe.each(['JSONRPC', 'HTTP+JSON'])('a client of A2A over %s', (binding) => 
     const queued = await send(client, say('Next', { contextId }, now));
     expect(state(queued)).toBe('TASK_STATE_SUBMITTED');
     expect(state(await cancel(queued.id))).toBe('TASK_STATE_CANCELED');
+    expect(state(await get(client, queued.id))).toBe('TASK_STATE_CANCELED');
+    expect(state(await cancel(queued.id))).toBe('TASK_STATE_CANCELED');
+    await expect.poll(async () => text(await get(client, working.id))).toBe('Begun');
     expect(state(await cancel(working.id))).toBe('TASK_STATE_CANCELED');
     await step.left;
     expect(state(await get(client, working.id))).toBe('TASK_STATE_CANCELED');

@@ -182,6 +182,8 @@ export interface CallerTurns {
     runId: string,
     options: { readonly after?: number; readonly signal: AbortSignal },
   ): AsyncIterable<NumberedPart>;
+  /** The frames that are stored now; those of a running turn follow within a quarter of a second. */
+  readStored(runId: string): AsyncIterable<NumberedPart>;
   /** Cancels the running or paused turn of a session; returns whether there was one. */
   abort(sessionId: string): Promise<boolean>;
   /** Takes back a message that waits; throws `not_queued` if it is being answered. */

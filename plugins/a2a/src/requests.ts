@@ -142,7 +142,12 @@ export class A2aRequests implements A2ARequestHandler {
 
   async getTask({ id, historyLength }: GetTaskRequest, context: ServerCallContext): Promise<Task> {
     assertHistoryLength(historyLength);
-    return buildTask(await this.describe(readCall(context), id));
+    const call = readCall(context);
+    const task = await this.describe(call, id);
+    if (task.status !== 'running') return buildTask(task);
+    const latest = (await requireAttempts(call, id)).at(-1);
+    if (!latest) return buildTask(task);
+    return buildTask({ ...task, text: await readPartialText(call.turns, latest, task.text) });
   }
 
   async listTasks(
@@ -179,7 +184,8 @@ export class A2aRequests implements A2ARequestHandler {
     if (!latest || !isOpen(task.status)) throw new TaskNotCancelableError(`Task ${id} has ended`);
     if (task.status === 'queued') {
       await turns.withdraw(latest.runId);
-      return buildTask({ ...task, status: 'aborted' });
+      await this.deps.push.wake({ owner: call.caller.did, taskId: task.id });
+      return buildTask(await this.describe(call, id));
     }
     const current = await turns.currentRun(latest.sessionId);
     if (current?.runId === latest.runId && (await turns.abort(latest.sessionId)))
@@ -340,6 +346,20 @@ async function requireAttempts(
   const [first, ...others] = await turns.listAttempts(id);
   if (!first) throw new TaskNotFoundError(`Task not found: ${id}`);
   return [first, ...others];
+}
+
+/** What a run has written so far, after what earlier attempts of its turn have left in the answer. */
+async function readPartialText(
+  turns: CallerTurns,
+  { runId }: SurfaceRun,
+  answer: string,
+): Promise<string> {
+  let text = '';
+  for await (const part of turns.readStored(runId)) {
+    if (part.event === 'run' && part.data.resumed) text = answer.slice(0, part.data.partialLength);
+    if (part.event === 'message') text += part.data.content;
+  }
+  return text;
 }
 
 /** The host keeps the conversation in the session; a task shows only the message that began it, in the reply to it. */

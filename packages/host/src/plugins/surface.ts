@@ -3,6 +3,7 @@ import { Readable } from 'node:stream';
 import type {
   CallerSessions,
   CallerTurns,
+  NumberedPart,
   Surface,
   SurfaceFile,
   SurfacePlugin,
@@ -23,6 +24,7 @@ import type { Caller } from '../auth/caller.js';
 import type { SessionChanges } from '../bus/session-changes.js';
 import type { FileService } from '../files/file-service.js';
 import type { Models } from '../models/models.js';
+import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
@@ -222,12 +224,17 @@ class SurfaceTurns implements CallerTurns {
     if (!run) throw new OracleError('run_not_found');
     const release = slots.take(this.#caller.did);
     try {
-      for await (const frames of reader.read(run, after, signal))
-        for (const { seq, event, data } of frames)
-          yield { ...({ event, data: JSON.parse(data) } as ReplyPart), seq };
+      for await (const frames of reader.read(run, after, signal)) yield* toParts(frames);
     } finally {
       release();
     }
+  }
+
+  async *readStored(runId: string) {
+    const run = await this.#find(runId);
+    if (!run) throw new OracleError('run_not_found');
+    const key = { owner: this.#caller.did, runId, after: 0 };
+    for await (const frames of this.#deps.store.runs.framePages(key)) yield* toParts(frames);
   }
 
   async abort(sessionId: string): Promise<boolean> {
@@ -330,6 +337,11 @@ class SurfaceTurns implements CallerTurns {
       idempotencyKey,
     };
   }
+}
+
+function* toParts(frames: readonly Frame[]): Generator<NumberedPart> {
+  for (const { seq, event, data } of frames)
+    yield { ...({ event, data: JSON.parse(data) } as ReplyPart), seq };
 }
 
 const createSessions = (

@@ -82,7 +82,7 @@ export async function useA2aHost(): Promise<A2aHost> {
   const received: Received[] = [];
   const server = createServer(async (request, response) => {
     received.push({ headers: request.headers, body: await json(request) });
-    response.writeHead(200).end();
+    response.writeHead(request.url === '/failing' ? 503 : 200).end();
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');
   afterAll(() => void server.close());
