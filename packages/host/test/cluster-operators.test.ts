@@ -55,7 +55,17 @@ it(
     turn.say('a part ');
     await live.untilEvent('message');
     expect((await read(0, 'overview')).turns).toMatchObject({ running: 1 });
+    // The turn is also a task of A2A, which a client of another host follows.
+    const task = `${hosts[0]?.url}/a2a/tasks/${live.runId}`;
+    const headers = { ...alice.headers, 'a2a-version': '1.0' };
+    const followed = await fetch(`${task}:subscribe`, { method: 'POST', headers });
+    expect(followed.status).toBe(200);
     await hosts[1]?.kill();
+    expect(await followed.text()).toMatch(/"a part ".*TASK_STATE_FAILED/s);
+    expect(await (await fetch(task, { headers })).json()).toMatchObject({
+      status: { state: 'TASK_STATE_FAILED' },
+      artifacts: [{ parts: [{ text: 'a part ' }] }],
+    });
     await live.toEnd().catch(() => undefined);
     await expect.poll(countRunning, TIMEOUT).toBe(1);
     const overview = await read(0, 'overview');

@@ -1,12 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { MCP_SERVER } from '@sibyl/plugin-mcp-server';
 import { afterAll, afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { runStatement } from './support/cluster.js';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { emitter, routedSteps } from './support/emitter.js';
 import { useHostPair } from './support/host-pair.js';
 import {
-  asking,
   connectMcp,
+  createAsking,
   LEGACY,
   type RawEvent,
   RawMcpClient,
@@ -26,7 +27,7 @@ const hosts = useHostPair(async () => {
     SOCKETS_PER_USER: String(SOCKETS_PER_USER),
     BROWSER_CALL_TIMEOUT_SECONDS: '60',
   };
-  return { env: { ...model.env, ...limits }, plugins: [emitter, asking] };
+  return { env: { ...model.env, ...limits }, plugins: [emitter, createAsking(MCP_SERVER)] };
 });
 afterAll(() => model.close());
 afterEach(() => hosts.busProxy.unmute());

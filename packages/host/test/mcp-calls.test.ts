@@ -2,11 +2,12 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { request as sendRequest } from 'node:http';
 import type { Client } from '@modelcontextprotocol/client';
+import { MCP_SERVER } from '@sibyl/plugin-mcp-server';
 import { describe, expect, it, vi } from 'vitest';
 import { createKey } from './support/access-key.js';
 import {
-  asking,
   connectMcp,
+  createAsking,
   LEGACY,
   MODERN,
   type RawEvent,
@@ -19,7 +20,7 @@ import { bearer, useSurfaceHost } from './support/surface-host.js';
 import { TestUser } from './support/user.js';
 
 const PAGE = 'https://oracle.example';
-const test = useSurfaceHost({ plugins: [asking], env: { PUBLIC_URL: PAGE } });
+const test = useSurfaceHost({ plugins: [createAsking(MCP_SERVER)], env: { PUBLIC_URL: PAGE } });
 
 const connect = (version: string, capabilities = {}, user = new TestUser(test.host)) =>
   connectMcp({ url: test.host.url, headers: user.headers, version, capabilities });

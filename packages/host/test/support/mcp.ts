@@ -1,6 +1,6 @@
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
-import { acceptedContent, inputRequired } from '@modelcontextprotocol/server';
-import { MCP_SERVER } from '@sibyl/plugin-mcp-server';
+import { acceptedContent, inputRequired, type McpServer } from '@modelcontextprotocol/server';
+import type { SharedKey } from '@sibyl/plugin-kit';
 import { expect } from 'vitest';
 import { z } from 'zod';
 import { testPlugin } from './plugin.js';
@@ -10,49 +10,56 @@ export const LEGACY = '2025-11-25';
 
 const City = z.object({ city: z.string() });
 
-/** Adds to the MCP server: tools that ask the client, one that closes its stream, one that waits, and a resource. */
-export const asking = testPlugin('asking', {
-  dependsOn: ['mcp-server'],
-  setup: ({ shared }) => {
-    const server = shared.require(MCP_SERVER);
-    server.extend((mcp, { did }) => {
-      const schema = {
-        type: 'object' as const,
-        properties: { city: { type: 'string' as const } },
-        required: ['city'],
-      };
-      mcp.registerTool('book', { description: 'Books' }, ({ mcpReq }) => {
-        const city = acceptedContent(mcpReq.inputResponses, 'city', City)?.city;
-        if (city !== undefined) return say(`Booked in ${city}`);
-        return inputRequired({
-          inputRequests: {
-            city: inputRequired.elicit({ message: 'Which city?', requestedSchema: schema }),
-          },
+/** What the MCP server shares with other plugins. */
+interface SharedServer {
+  extend(extension: (server: McpServer, caller: { readonly did: string }) => void): void;
+  reportUpdate(update: { readonly owner: string; readonly uri: string }): void;
+}
+
+/** Adds to the MCP server: tools that ask the client, one that closes its stream and waits, and a resource. */
+export const createAsking = (key: SharedKey<SharedServer>) =>
+  testPlugin('asking', {
+    dependsOn: ['mcp-server'],
+    setup: ({ shared }) => {
+      const server = shared.require(key);
+      server.extend((mcp, { did }) => {
+        const schema = {
+          type: 'object' as const,
+          properties: { city: { type: 'string' as const } },
+          required: ['city'],
+        };
+        mcp.registerTool('book', { description: 'Books' }, ({ mcpReq }) => {
+          const city = acceptedContent(mcpReq.inputResponses, 'city', City)?.city;
+          if (city !== undefined) return say(`Booked in ${city}`);
+          return inputRequired({
+            inputRequests: {
+              city: inputRequired.elicit({ message: 'Which city?', requestedSchema: schema }),
+            },
+          });
         });
-      });
-      mcp.registerTool('guess', { description: 'Samples' }, async ({ mcpReq }) => {
-        const messages = [{ role: 'user' as const, content: text('Guess') }];
-        const { content } = await mcpReq.requestSampling({ messages, maxTokens: 10 });
-        return say(JSON.stringify(content));
-      });
-      mcp.registerTool('wait', { description: 'Waits' }, async ({ mcpReq, http }) => {
-        http?.closeSSE?.();
-        await new Promise((resolve) => {
-          mcpReq.signal.addEventListener('abort', resolve, { once: true });
-          waiting.push(resolve);
+        mcp.registerTool('guess', { description: 'Samples' }, async ({ mcpReq }) => {
+          const messages = [{ role: 'user' as const, content: text('Guess') }];
+          const { content } = await mcpReq.requestSampling({ messages, maxTokens: 10 });
+          return say(JSON.stringify(content));
         });
-        return say('waited');
+        mcp.registerTool('wait', { description: 'Waits' }, async ({ mcpReq, http }) => {
+          http?.closeSSE?.();
+          await new Promise((resolve) => {
+            mcpReq.signal.addEventListener('abort', resolve, { once: true });
+            waiting.push(resolve);
+          });
+          return say('waited');
+        });
+        mcp.registerTool('change', { description: 'Changes the note' }, () => {
+          server.reportUpdate({ owner: did, uri: 'notes://mine' });
+          return say('changed');
+        });
+        mcp.registerResource('mine', 'notes://mine', {}, ({ href: uri }) => ({
+          contents: [{ uri, text: 'Buy milk' }],
+        }));
       });
-      mcp.registerTool('change', { description: 'Changes the note' }, () => {
-        server.reportUpdate({ owner: did, uri: 'notes://mine' });
-        return say('changed');
-      });
-      mcp.registerResource('mine', 'notes://mine', {}, ({ href: uri }) => ({
-        contents: [{ uri, text: 'Buy milk' }],
-      }));
-    });
-  },
-});
+    },
+  });
 
 /** Ends a call of the tool `wait`. */
 export const waiting: ((value?: unknown) => void)[] = [];
