@@ -36,7 +36,6 @@ import type {
 } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
 import { z } from 'zod';
-import { buildCard } from './card.js';
 import { type PushNotifications, parseConfig } from './push-notifications.js';
 import {
   answerQuestions,
@@ -92,11 +91,11 @@ interface Accepted {
 
 /** Answers the requests of A2A clients with turns of the caller. */
 export class A2aRequests implements A2ARequestHandler {
-  constructor(private readonly deps: RequestDeps) {}
-
-  getAgentCard(): Promise<AgentCard> {
-    return buildCard(this.deps);
-  }
+  constructor(
+    private readonly deps: RequestDeps,
+    /** For the interface of the SDK. */
+    readonly getAgentCard: () => Promise<AgentCard>,
+  ) {}
 
   async getAuthenticatedExtendedAgentCard(): Promise<never> {
     throw new UnsupportedOperationError('The public card has everything');
@@ -348,7 +347,7 @@ async function requireAttempts(
   return [first, ...others];
 }
 
-/** What a run has written so far, after what earlier attempts of its turn have left in the answer. */
+/** What a run has written, after what earlier attempts of its turn have left in the answer. */
 async function readPartialText(
   turns: CallerTurns,
   { runId }: SurfaceRun,

@@ -167,7 +167,7 @@ export class Call implements Transport {
     this.protocolVersion = version;
   }
 
-  /** Tells the server what the client has declared, as the beginning of its session did. */
+  /** Repeats for the server what the client has declared, as the beginning of its session did. */
   async handshake(params: JSONRPCRequest['params']): Promise<void> {
     const answered = new Promise<void>((resolve) => {
       this.onHandshake = resolve;

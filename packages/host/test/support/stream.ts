@@ -85,7 +85,9 @@ function parseFrame(block: string): SseFrame {
 }
 
 export async function openSession(user: TestUser): Promise<string> {
-  return (await user.request('POST', '/sessions')).body.sessionId;
+  const { status, body } = await user.request('POST', '/sessions');
+  if (status !== 201) throw new Error(`POST /sessions: ${status} ${JSON.stringify(body)}`);
+  return body.sessionId;
 }
 
 export async function stream(
