@@ -1,3 +1,4 @@
+import { gunzipSync } from 'node:zlib';
 import {
   create,
   createFileRegistry,
@@ -10,11 +11,11 @@ import {
 } from '@bufbuild/protobuf';
 import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt';
 import { Client, credentials } from '@grpc/grpc-js';
-import { readCompiledProtos } from '../../packages/demo-chain/src/chain-schema.ts';
+import { COMPILED_PROTOS } from '../../packages/demo-chain/src/compiled-protos.ts';
 import type { Query } from './queries.ts';
 
 /** The protos of the chain as a FileDescriptorSet. */
-export const chainFiles: Uint8Array = readCompiledProtos();
+export const chainFiles: Uint8Array = gunzipSync(Buffer.from(COMPILED_PROTOS, 'base64'));
 
 export const registry = createFileRegistry(fromBinary(FileDescriptorSetSchema, chainFiles));
 

@@ -76,7 +76,7 @@ export class ChainQueries {
     context.height = parsed.height;
     this.deps.admission.spendExtra(caller, () => extraCost(parsed));
     if (this.isWatch(context, parsed)) return this.watch(context, caller, parsed);
-    const onGone = (leave: () => void) => void context.response.once('close', leave);
+    const onGone = (leave: () => void) => void context.response.on('close', leave);
     const reply = this.deps.queryService.answer(parsed, onGone);
     return reply instanceof Promise
       ? reply.then((answered) => this.sender.send(context, answered, parsed))
@@ -122,26 +122,28 @@ export class ReplySender {
 
   send(context: RequestContext, reply: Reply, parsed: ParsedQuery): void | Promise<void> {
     const { headers, request } = context;
-    const head = this.describe(headers, reply, parsed);
-    if (this.isPlain) return this.sendBody(context, reply, head);
-    if (isKnown(request.headers['if-none-match'], reply.etag)) return context.send(304, head);
+    if (this.isPlain) return this.sendBody(context, reply, parsed);
+    if (isKnown(request.headers['if-none-match'], reply.etag)) {
+      this.describe(headers, reply, parsed);
+      return context.send(304);
+    }
     const isLarge = reply.length >= COMPRESSED_FROM_BYTES;
     const encoding = isLarge ? acceptedEncoding(request.headers['accept-encoding']) : undefined;
-    if (!encoding) return this.sendBody(context, reply, head);
+    if (!encoding) return this.sendBody(context, reply, parsed);
     return reply.as(encoding).then((body) => {
       context.holdMemory(body, this.outgoing);
-      head['Content-Encoding'] = encoding;
-      context.send(200, Object.assign(head, contentHeaders(body.length)), body);
+      this.describe(headers, reply, parsed);
+      headers['Content-Encoding'] = encoding;
+      sendContent(context, body.length, body);
     });
   }
 
-  /** All headers except those of the content. */
+  /** Sets all headers except those of the content, once nothing can fail anymore. */
   private describe(
-    { Vary }: OutgoingHttpHeaders,
+    head: OutgoingHttpHeaders,
     { etag, height }: Reply,
     { successor, route, height: requested }: ParsedQuery,
-  ): OutgoingHttpHeaders {
-    const head: OutgoingHttpHeaders = {};
+  ): void {
     if (successor !== undefined) {
       head.Deprecation = 'true';
       head.Link = `<${successor}>; rel="successor-version"`;
@@ -149,26 +151,28 @@ export class ReplySender {
     if (height !== undefined) head['Grpc-Metadata-X-Cosmos-Block-Height'] = height;
     if (this.isPlain) {
       head['Grpc-Metadata-Content-Type'] = 'application/grpc';
-      return head;
+      return;
     }
-    head.Vary = Vary === undefined ? VARY : `${Vary}, ${VARY}`;
+    head.Vary = head.Vary === undefined ? VARY : `${head.Vary}, ${VARY}`;
     head.ETag = etag;
     // State at a requested height never changes.
     const isFinal = requested !== undefined && route.isState;
     head['Cache-Control'] = isFinal ? this.lasting : this.passing;
     if (height !== undefined) head['X-Block-Height'] = height;
-    return head;
   }
 
-  private sendBody(context: RequestContext, reply: Reply, head: OutgoingHttpHeaders): void {
+  private sendBody(context: RequestContext, reply: Reply, parsed: ParsedQuery): void {
     const body = reply.text ?? reply.body;
     if (typeof body !== 'string') context.holdMemory(body, this.outgoing);
-    context.send(200, Object.assign(head, contentHeaders(reply.length)), body);
+    this.describe(context.headers, reply, parsed);
+    sendContent(context, reply.length, body);
   }
 }
 
-function contentHeaders(length: number): OutgoingHttpHeaders {
-  return { 'Content-Type': 'application/json', 'Content-Length': length };
+function sendContent(context: RequestContext, length: number, body: Buffer | string): void {
+  context.headers['Content-Type'] = 'application/json';
+  context.headers['Content-Length'] = length;
+  context.send(200, undefined, body);
 }
 
 /** Whether the client has this reply already, by weak comparison. */

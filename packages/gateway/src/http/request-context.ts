@@ -3,12 +3,14 @@ import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:
 import { GrpcCode } from '@sibyl/grpc-client';
 import type { ByteBudget, ExceededLimit } from '@sibyl/server-kit';
 import { badRequest, QueryError } from '../query/query-error.js';
+import { KEEP_ALIVE_SECONDS } from './server.js';
 
 const REQUEST_ID = /^[A-Za-z0-9._:-]{1,128}$/;
 /** Smaller bodies are not worth counting: the number of connections limits them. */
 const COUNTED_FROM_BYTES = 16 * 1024;
 
 const NO_QUERY = new URLSearchParams();
+const KEEP_ALIVE = `timeout=${KEEP_ALIVE_SECONDS}`;
 
 /** One HTTP request and its response. */
 export class RequestContext {
@@ -61,7 +63,7 @@ export class RequestContext {
   }
 
   /** Sends a complete response. */
-  send(status: number, headers: OutgoingHttpHeaders, body?: Buffer | string): void {
+  send(status: number, headers?: OutgoingHttpHeaders, body?: Buffer | string): void {
     this.begin(status, headers);
     if (typeof body === 'string') this.response.end(body, 'latin1');
     else this.response.end(body);
@@ -72,12 +74,16 @@ export class RequestContext {
     if (body.length < COUNTED_FROM_BYTES || this.response.destroyed) return;
     const { ok: release, error } = outgoing.reserveShared(this.callerKey, body);
     if (error !== undefined) throw holdsTooMuch(error);
-    this.response.once('close', release);
+    this.response.on('close', release);
   }
 
   /** Sends status and headers. */
-  begin(status: number, headers: OutgoingHttpHeaders): void {
-    this.response.writeHead(status, Object.assign(this.headers, headers));
+  begin(status: number, headers?: OutgoingHttpHeaders): void {
+    if (headers) Object.assign(this.headers, headers);
+    if (this.response.shouldKeepAlive && this.headers.Connection === undefined) {
+      this.headers['Keep-Alive'] = KEEP_ALIVE;
+    }
+    this.response.writeHead(status, this.headers);
   }
 }
 

@@ -21,7 +21,7 @@ it('createHttpServer gives headers ten seconds, and looks for slow ones every se
   expect(server.headersTimeout).toBe(10_000);
   expect(server.requestTimeout).toBe(60_000);
   expect(createServer(2000).headersTimeout).toBe(2000);
-  expect(server.timeout).toBe(75_000);
+  expect(server.timeout).toBe(76_000);
   expect(server.maxConnections).toBe(10_000);
 });
 

@@ -16,8 +16,12 @@ const MAX_CONNECTIONS = 10_000;
 const MAX_HEADERS_MS = 10_000;
 /** How often the server checks for slow requests. */
 const CHECK_MS = 1000;
-/** How long a connection may be inactive before it is closed. */
+/** How long a connection may be inactive before it is closed, besides the time to answer. */
 const IDLE_MS = 60_000;
+/** What `Keep-Alive` promises: longer than the idle time of common proxies, so that they close first. */
+export const KEEP_ALIVE_SECONDS = 75;
+/** For requests that are on their way when the connection is closed. */
+const KEEP_ALIVE_BUFFER_MS = 1000;
 /** Maximum pending connections; the system may allow fewer. */
 const BACKLOG = 4096;
 const LINGER_MS = 1000;
@@ -40,12 +44,16 @@ export function createHttpServer(
       headersTimeout: Math.min(MAX_HEADERS_MS, requestTimeoutMs),
       requestTimeout: requestTimeoutMs,
       connectionsCheckingInterval: Math.min(CHECK_MS, requestTimeoutMs),
-      // Longer than the idle time of common proxies, so that they close first.
-      keepAliveTimeout: 75_000,
+      // One timeout for the whole connection: another between requests would take two new timers for each of them.
+      keepAliveTimeout: 0,
+      optimizeEmptyRequests: true,
     },
     listener,
   );
-  server.timeout = IDLE_MS + answerTimeoutMs;
+  server.timeout = Math.max(
+    KEEP_ALIVE_SECONDS * 1000 + KEEP_ALIVE_BUFFER_MS,
+    IDLE_MS + answerTimeoutMs,
+  );
   server.maxHeadersCount = MAX_HEADERS;
   server.maxConnections = MAX_CONNECTIONS;
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => {

@@ -55,23 +55,13 @@ export class JsonSink {
     this.at = at;
   }
 
-  /** Opens the object whose members, each preceded by a comma, start at `start`. */
-  openObject(start: number): void {
-    this.open(start, BRACES.open);
-  }
-
-  /** Opens and closes it. */
+  /** Opens and closes the object whose members, each preceded by a comma, start at `start`. */
   closeObject(start: number): void {
     this.open(start, BRACES.open);
     this.byte(BRACES.close);
   }
 
-  /** Opens the list whose items, each preceded by a comma, start at `start`. */
-  openList(start: number): void {
-    this.open(start, BRACKETS.open);
-  }
-
-  /** Opens and closes it. */
+  /** Opens and closes the list whose items, each preceded by a comma, start at `start`. */
   closeList(start: number): void {
     this.open(start, BRACKETS.open);
     this.byte(BRACKETS.close);
@@ -80,9 +70,13 @@ export class JsonSink {
   /** Returns a copy of the text and clears the buffer. */
   take(): Buffer {
     const taken = Buffer.from(this.buffer.subarray(0, this.at));
+    this.clear();
+    return taken;
+  }
+
+  clear(): void {
     this.at = 0;
     if (this.buffer.length > LARGEST_KEPT) this.use(new Uint8Array(FIRST_SIZE));
-    return taken;
   }
 
   /** Replaces the first comma. */

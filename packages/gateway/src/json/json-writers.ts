@@ -15,9 +15,14 @@ import { writeText } from './text.js';
 import { EmbeddedWriter, jsonBytes, type PrintBody, type ValueWriter } from './value-writer.js';
 import { WIRE_TYPE, WireError, WireReader } from './wire-reader.js';
 
-/** Shared by all replies, since printing is synchronous. */
+/** Shared by all replies that are printed at once. */
 const wire = new WireReader();
 const sink = new JsonSink();
+
+/** For those printed in steps, several at a time: growing a new one takes as long as a quarter of the printing. */
+const idleSinks: JsonSink[] = [];
+/** Each has at most 1 MB. */
+const MAX_IDLE_SINKS = 16;
 
 /** Prints the replies of one method. */
 export class ReplyWriter {
@@ -37,8 +42,15 @@ export class ReplyWriter {
     return sink.take();
   }
 
-  slices(reply: Uint8Array): Generator<Buffer> {
-    return this.writer().slices(new WireReader(reply), new JsonSink());
+  *writeInSteps(reply: Uint8Array): Generator<void, Buffer> {
+    const out = idleSinks.pop() ?? new JsonSink();
+    try {
+      yield* this.writer().writeInSteps(new WireReader(reply), out);
+      return out.take();
+    } finally {
+      out.clear();
+      if (idleSinks.length < MAX_IDLE_SINKS) idleSinks.push(out);
+    }
   }
 
   /** Created on first use, which keeps the start fast. */

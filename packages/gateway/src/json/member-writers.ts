@@ -144,7 +144,6 @@ export interface ListOptions {
 }
 
 const COMMA = 0x2c;
-const BRACKET_CLOSE = 0x5d;
 
 /** Prints a repeated field. Numbers may be packed or not, with other fields in between. */
 export class ListWriter implements MemberWriter {
@@ -192,10 +191,9 @@ export class ListWriter implements MemberWriter {
     wire.at = wire.frames[frame + this.place] as number;
     for (let done = 0; done < count; done += 1) {
       this.writeNext(wire, out);
-      if (done === 0) out.openList(start);
       yield;
     }
-    out.byte(BRACKET_CLOSE);
+    out.closeList(start);
   }
 
   private count(wire: WireReader, frame: number): number {

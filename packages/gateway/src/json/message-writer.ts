@@ -1,12 +1,10 @@
 import type { DescMessage } from '@bufbuild/protobuf';
 import type { JsonSink } from './json-sink.js';
 import type { MemberWriter } from './member-writers.js';
-import { jsonBytes } from './value-writer.js';
 import { WireError, type WireReader } from './wire-reader.js';
 
 /** Printing this much takes well under a millisecond. */
-const SLICE_SIZE = 64 * 1024;
-const BRACE_CLOSE = jsonBytes('}');
+const STEP_BYTES = 64 * 1024;
 
 /** Where the scan records a field. */
 interface Mark {
@@ -64,18 +62,16 @@ export class MessageWriter {
     this.finish(wire, frame);
   }
 
-  /** Prints the same bytes in slices, split between list items. */
-  *slices(wire: WireReader, out: JsonSink): Generator<Buffer> {
-    let isWhole = true;
+  /** Prints the message as an object too, pausing between list items. */
+  *writeInSteps(wire: WireReader, out: JsonSink): Generator<void> {
+    const start = out.at;
+    let pausedAt = start;
     for (const _ of this.writeItems(wire, out)) {
-      if (out.at < SLICE_SIZE) continue;
-      if (isWhole) out.openObject(0);
-      isWhole = false;
-      yield out.take();
+      if (out.at - pausedAt < STEP_BYTES) continue;
+      pausedAt = out.at;
+      yield;
     }
-    if (isWhole) out.closeObject(0);
-    else out.raw(BRACE_CLOSE);
-    yield out.take();
+    out.closeObject(start);
   }
 
   /** Prints the object's members, pausing after each item of a list. */

@@ -1,4 +1,4 @@
-import { Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { Counter, Gauge, Histogram, type HistogramConfiguration, Registry } from 'prom-client';
 import type { Config } from '../config/config.js';
 import type { ChainNode } from '../nodes/chain-node.js';
 import type { NodePool } from '../nodes/node-pool.js';
@@ -36,62 +36,113 @@ const BOUNDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5,
 const MAX_METHODS = 2000;
 const OTHER = 'other';
 
-/** The series of one method; kept, because looking them up by labels takes longer than counting. */
-interface MethodSeries {
-  readonly seconds: Histogram.Internal<'method'>;
-  readonly byStatus: Map<number, Counter.Internal>;
+/** What one method has been asked; counting here takes a tenth of the time of a counter with labels. */
+class MethodTally {
+  readonly byStatus = new Map<number, number>();
+  /** Requests by duration, one number for each of `BOUNDS`. */
+  readonly byDuration = BOUNDS.map(() => 0);
+  seconds = 0;
+  requests = 0;
+
+  add(status: number, seconds: number): void {
+    this.byStatus.set(status, (this.byStatus.get(status) ?? 0) + 1);
+    const at = BOUNDS.findIndex((bound) => seconds <= bound);
+    const slower = this.byDuration[at];
+    if (slower !== undefined) this.byDuration[at] = slower + 1;
+    this.seconds += seconds;
+    this.requests += 1;
+  }
+}
+
+/** A histogram that is counted in tallies. */
+class TallyHistogram extends Histogram<'method'> {
+  constructor(
+    private readonly config: HistogramConfiguration<'method'>,
+    private readonly tallies: ReadonlyMap<string, MethodTally>,
+  ) {
+    super(config);
+  }
+
+  /** What the registry prints. */
+  getForPromString() {
+    const { name, help } = this.config;
+    const values = [...this.tallies].flatMap(([method, tally]) => this.list(method, tally));
+    return { name, help, type: 'histogram', values };
+  }
+
+  private list(method: string, { byDuration, seconds, requests }: MethodTally) {
+    let sum = 0;
+    const sums = byDuration.map((count) => (sum += count));
+    const list = (suffix: string, value: number, labels: object) => ({
+      metricName: `${this.config.name}_${suffix}`,
+      sharedLabels: { method },
+      labels,
+      value,
+    });
+    return [
+      ...BOUNDS.map((le, i) => list('bucket', sums[i] ?? 0, { le })),
+      list('bucket', requests, { le: '+Inf' }),
+      list('sum', seconds, {}),
+      list('count', requests, {}),
+    ];
+  }
 }
 
 /** Counters and histograms, in the Prometheus text format. */
 export class Metrics {
   private readonly registry = new Registry();
-  private readonly methods = new Map<string, MethodSeries>();
-  private readonly requests: Counter<'method' | 'status'>;
-  private readonly durations: Histogram<'method'>;
-  private readonly cache: Readonly<Record<CacheOutcome, Counter.Internal>>;
+  private readonly methods = new Map<string, MethodTally>();
+  private readonly cache: Record<CacheOutcome, number> = { hit: 0, shared: 0, miss: 0 };
 
   constructor() {
+    const { methods, cache } = this;
     const registers = [this.registry];
-    this.requests = new Counter({
+    new Counter({
       name: 'sibyl_gateway_requests_total',
       help: 'Requests, by gRPC method and HTTP status',
       labelNames: ['method', 'status'],
       registers,
+      collect() {
+        this.reset();
+        for (const [method, { byStatus }] of methods)
+          for (const [status, requests] of byStatus) this.inc({ method, status }, requests);
+      },
     });
-    this.durations = new Histogram({
+    const durations = {
       name: 'sibyl_gateway_request_seconds',
       help: 'Response time, by gRPC method',
-      labelNames: ['method'],
+      labelNames: ['method' as const],
       buckets: BOUNDS,
       registers,
-    });
-    const cache = new Counter({
+    };
+    new TallyHistogram(durations, methods);
+    new Counter({
       name: 'sibyl_gateway_cache_total',
       help: 'Queries by cache outcome',
       labelNames: ['outcome'],
       registers,
+      collect() {
+        this.reset();
+        for (const [outcome, queries] of Object.entries(cache)) this.inc({ outcome }, queries);
+      },
     });
-    const [hit, shared, miss] = ['hit', 'shared', 'miss'].map((outcome) => cache.labels(outcome));
-    this.cache = { hit, shared, miss } as Record<CacheOutcome, Counter.Internal>;
   }
 
   /** Counts an answered request by gRPC method and HTTP status. */
   countRequest(subject: string, status: number, seconds: number): void {
-    const isFull = this.methods.size >= MAX_METHODS && !this.methods.has(subject);
-    const method = isFull ? OTHER : subject;
-    const series = this.methods.get(method) ?? {
-      seconds: this.durations.labels(method),
-      byStatus: new Map(),
-    };
-    this.methods.set(method, series);
-    const count = series.byStatus.get(status) ?? this.requests.labels(method, String(status));
-    series.byStatus.set(status, count);
-    count.inc();
-    series.seconds.observe(seconds);
+    const known = this.methods.get(subject);
+    if (known) known.add(status, seconds);
+    else this.countFirst(this.methods.size < MAX_METHODS ? subject : OTHER, status, seconds);
+  }
+
+  private countFirst(method: string, status: number, seconds: number): void {
+    const tally = this.methods.get(method) ?? new MethodTally();
+    this.methods.set(method, tally);
+    tally.add(status, seconds);
   }
 
   countCache(outcome: CacheOutcome): void {
-    this.cache[outcome].inc();
+    this.cache[outcome] += 1;
   }
 
   get contentType(): string {

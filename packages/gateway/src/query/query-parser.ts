@@ -137,7 +137,7 @@ export class QueryParser {
   /** A request field with that name takes precedence. */
   private getHeight({ headers, query }: QueryRequest, route: Route): number | undefined {
     if (this.options.config.compat) return readNodeHeight(headers);
-    const isOwn = query.has('height') && !route.takesQueryKey('height');
+    const isOwn = query.size > 0 && query.has('height') && !route.takesQueryKey('height');
     return readRequestedHeight(headers, isOwn ? query.getAll('height') : NONE);
   }
 

@@ -10,8 +10,8 @@ import { badRequest, QueryError } from './query-error.js';
 import { computeEtag, Reply, ReplyCache, type SharedResult, SingleFlight } from './reply-cache.js';
 import type { TypeLookup } from './type-lookup.js';
 
-/** A message of this size takes a millisecond; larger ones are written in slices, so that they do not block the event loop. */
-const SLICED_FROM_BYTES = 128 * 1024;
+/** A message of this size takes a millisecond; larger ones are written in steps, so that they do not block the event loop. */
+const STEPS_FROM_BYTES = 128 * 1024;
 /** Lifetime of replies that are not chain state, such as a node's status: they may change within a block. */
 const STATELESS_LIFE_MS = 1000;
 /** Minimum timeout of a call to the nodes; a caller may stop waiting earlier. */
@@ -164,13 +164,12 @@ export class QueryService {
   private keep(query: Query, key: string, reply: Reply): void {
     const { metadata, route } = query;
     if (metadata || reply.height === undefined) return;
-    const own = buildKey(query, reply.height);
-    // The string of the call has its hash already.
-    this.cache.set(own === key ? key : own, reply, route.isState ? undefined : STATELESS_LIFE_MS);
+    const own = key.endsWith(`=${reply.height}`) ? key : buildKey(query, reply.height);
+    this.cache.set(own, reply, route.isState ? undefined : STATELESS_LIFE_MS);
   }
 
   private write(query: Query, message: Uint8Array): Buffer | Promise<Buffer> {
-    if (message.length >= SLICED_FROM_BYTES) return this.writeLookingUp(query, message);
+    if (message.length >= STEPS_FROM_BYTES) return this.writeLookingUp(query, message);
     try {
       return query.route.write(message);
     } catch (error) {
@@ -183,8 +182,8 @@ export class QueryService {
   private async writeLookingUp({ route, group }: Query, message: Uint8Array): Promise<Buffer> {
     for (let lookups = 0; ; lookups += 1) {
       try {
-        const isLong = message.length >= SLICED_FROM_BYTES;
-        return isLong ? await writeInSlices(route, message) : route.write(message);
+        const isLong = message.length >= STEPS_FROM_BYTES;
+        return isLong ? await writeInSteps(route, message) : route.write(message);
       } catch (error) {
         if (!(error instanceof UnknownTypeError) || lookups === MAX_LOOKUPS) throw error;
         if (!(await this.options.typeLookup.resolve(group, error.typeName))) throw error;
@@ -232,13 +231,13 @@ function buildKey({ route, message, isPageCapped }: Query, height: number): stri
   return `${route.key}${isPageCapped ? '^' : ''}\n${bytes}=${height}`;
 }
 
-async function writeInSlices(route: Route, message: Uint8Array): Promise<Buffer> {
-  const slices: Buffer[] = [];
-  for (const slice of route.slices(message)) {
-    slices.push(slice);
+async function writeInSteps(route: Route, message: Uint8Array): Promise<Buffer> {
+  const steps = route.writeInSteps(message);
+  for (;;) {
+    const { done, value } = steps.next();
+    if (done) return value;
     await setImmediate();
   }
-  return Buffer.concat(slices);
 }
 
 /** One query of the chain. */

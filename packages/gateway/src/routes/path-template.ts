@@ -19,6 +19,8 @@ export class PathTemplate {
   readonly text: string;
   readonly steps: readonly Step[];
   private readonly spans: readonly Variable[];
+  /** Which step is any number of segments; -1 if none is. */
+  private readonly many: number;
 
   constructor(text: string) {
     if (!text.startsWith('/'))
@@ -36,6 +38,7 @@ export class PathTemplate {
     this.text = text;
     this.steps = steps;
     this.spans = variables;
+    this.many = steps.indexOf('many');
   }
 
   get variables(): string[] {
@@ -44,15 +47,17 @@ export class PathTemplate {
 
   /** The variables' values in a path that matches, given as decoded segments. */
   read(segments: readonly string[]): Map<string, string> {
-    const many = this.steps.indexOf('many');
+    const values = new Map<string, string>();
+    for (const span of this.spans) values.set(span.name, this.readSpan(span, segments));
+    return values;
+  }
+
+  private readSpan({ from, to }: Variable, segments: readonly string[]): string {
+    const { many } = this;
+    if (many === -1 && to === from + 1) return segments[from] ?? '';
     const extra = segments.length - this.steps.length;
     const place = (step: number) => (many !== -1 && step > many ? step + extra : step);
-    return new Map(
-      this.spans.map(({ name, from, to }) => [
-        name,
-        segments.slice(place(from), place(to)).join('/'),
-      ]),
-    );
+    return segments.slice(place(from), place(to)).join('/');
   }
 
   /** The path with the variables' values in it. */

@@ -59,12 +59,12 @@ export class RouteTable {
   match(httpMethod: string, path: string): Match {
     const segments = splitPath(path, this.options.reading);
     if (!segments) return { kind: 'malformed', message: 'The path has a bad percent escape' };
+    const tree = this.trees.get(httpMethod === 'HEAD' ? 'GET' : httpMethod);
+    const entry = tree?.find(segments);
+    if (entry) return this.found(entry, segments);
     const declared = this.options.prefix.declared(segments);
-    const method = httpMethod === 'HEAD' ? 'GET' : httpMethod;
-    for (const way of declared ? [segments, declared] : [segments]) {
-      const entry = this.trees.get(method)?.find(way);
-      if (entry) return this.found(entry, way);
-    }
+    const renamed = declared && tree?.find(declared);
+    if (renamed) return this.found(renamed, declared);
     return this.missed(segments, declared ?? segments);
   }
 
@@ -211,20 +211,16 @@ function search<T>(
 ): End<T> | undefined {
   const { segments, matchesEmpty } = path;
   if (best && best.order < node.earliest) return best;
-  let found = endsHere(node, segments, at).reduce(earlier, best);
+  let found = best;
+  if (node.end && at === segments.length) found = earlier(found, node.end);
+  for (const { tail, end } of node.many)
+    if (fitsAtEnd(tail, segments, at)) found = earlier(found, end);
   const segment = segments[at];
   if (segment === undefined) return found;
   const next = node.texts.get(segment);
   if (next) found = search(next, path, at + 1, found);
   if (node.one && (segment !== '' || matchesEmpty)) found = search(node.one, path, at + 1, found);
   return found;
-}
-
-/** The ends at this node that match the rest of the path. */
-function endsHere<T>(node: Node<T>, segments: readonly string[], at: number): End<T>[] {
-  if (node.many.length === 0 && at < segments.length) return [];
-  const ends = node.many.filter(({ tail }) => fitsAtEnd(tail, segments, at)).map(({ end }) => end);
-  return node.end && at === segments.length ? [node.end, ...ends] : ends;
 }
 
 function earlier<T>(best: End<T> | undefined, end: End<T>): End<T> {

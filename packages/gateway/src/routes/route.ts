@@ -105,9 +105,9 @@ export class Route {
     return this.writer.write(reply);
   }
 
-  /** The same bytes as `write`, in slices, so that the caller can yield to the event loop. Throws `WireError`. */
-  slices(reply: Uint8Array): Iterable<Buffer> {
-    return this.writer.slices(reply);
+  /** Returns the same bytes as `write`, after steps between which the caller can yield to the event loop. Throws `WireError`. */
+  writeInSteps(reply: Uint8Array): Generator<void, Buffer> {
+    return this.writer.writeInSteps(reply);
   }
 }
 
