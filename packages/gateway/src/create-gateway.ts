@@ -133,6 +133,7 @@ async function createDeps(config: Config, logger: Logger) {
     typeLookup,
     cacheBytes: config.cache.maxBytes,
     metrics,
+    memory,
     longestMs: config.nodes.timeoutMs,
   });
   const { incoming, outgoing } = createBudgets(maxReplyBytes);

@@ -20,10 +20,9 @@ export class MessageReader {
   private message: Buffer | undefined;
   private messageBytes = 0;
 
-  /** Grows the reservation by the size of a message before it allocates memory for it. */
   constructor(
     private readonly maxBytes: number,
-    private readonly reserved?: { grow(bytes: number): void },
+    private readonly reserved?: ReplyReservation,
   ) {}
 
   /** Returns the messages that the chunk completes. Throws a `GrpcError` for compressed or too large ones. */
@@ -43,14 +42,14 @@ export class MessageReader {
   private readPrefix(chunk: Buffer, at: number): number {
     this.messageBytes = 0;
     if (this.prefixBytes === 0 && chunk.length - at >= PREFIX_BYTES) {
-      this.message = Buffer.allocUnsafe(this.checkLength(chunk, at));
+      this.message = this.allocate(chunk, at);
       return PREFIX_BYTES;
     }
     this.prefix ??= Buffer.allocUnsafe(PREFIX_BYTES);
     const copied = chunk.copy(this.prefix, this.prefixBytes, at);
     this.prefixBytes += copied;
     if (this.prefixBytes === PREFIX_BYTES) {
-      this.message = Buffer.allocUnsafe(this.checkLength(this.prefix, 0));
+      this.message = this.allocate(this.prefix, 0);
     }
     return copied;
   }
@@ -61,6 +60,11 @@ export class MessageReader {
     return copied;
   }
 
+  private allocate(prefix: Buffer, at: number): Buffer {
+    const length = this.checkLength(prefix, at);
+    return this.reserved?.allocate(length) ?? Buffer.allocUnsafe(length);
+  }
+
   private checkLength(prefix: Buffer, at: number): number {
     if (prefix[at] !== 0) {
       throw new GrpcError(
@@ -69,10 +73,7 @@ export class MessageReader {
       );
     }
     const length = prefix.readUInt32BE(at + 1);
-    if (length <= this.maxBytes) {
-      this.reserved?.grow(length);
-      return length;
-    }
+    if (length <= this.maxBytes) return length;
     const text = `the reply has ${length} bytes; the limit is ${this.maxBytes}`;
     throw new GrpcError(GrpcCode.resourceExhausted, text);
   }
@@ -81,9 +82,20 @@ export class MessageReader {
 /** Replies up to this size always fit, so that status queries work under load. */
 const FREE_BYTES = 16 * 1024;
 
-/** Limits the total memory of replies in transit, across all clients that share it. */
+/** Messages of these sizes are worth reusing their memory: without it, every fifty cost a garbage collection. */
+const LEAST_REUSED_BYTES = 64 * 1024;
+const MOST_REUSED_BYTES = 1024 * 1024;
+/** Sizes are rounded up to multiples of this, so that messages of about the same size fit. */
+const SIZE_STEP = 64 * 1024;
+const MAX_IDLE_BYTES = 8 * 1024 * 1024;
+
+/** Limits the total memory of replies in transit, across all clients that share it, and reuses that of large ones. */
 export class ReplyMemory {
   private bytes = 0;
+  /** By size. */
+  private readonly idle = new Map<number, ArrayBuffer[]>();
+  private idleBytes = 0;
+  private readonly lent = new WeakSet<ArrayBufferLike>();
 
   constructor(private readonly maxBytes: number) {}
 
@@ -96,6 +108,26 @@ export class ReplyMemory {
     this.bytes += bytes;
     return this.bytes <= this.maxBytes;
   }
+
+  /** Returns memory that `recycle` takes back. */
+  lend(size: number): ArrayBuffer {
+    const reused = this.idle.get(size)?.pop();
+    if (reused) this.idleBytes -= size;
+    const memory = reused ?? Buffer.allocUnsafeSlow(size).buffer;
+    this.lent.add(memory);
+    return memory;
+  }
+
+  /** Takes the memory of a message back for later ones; nothing may refer to the message anymore. */
+  recycle({ buffer }: Uint8Array): void {
+    const size = buffer.byteLength;
+    if (!(buffer instanceof ArrayBuffer && this.lent.delete(buffer))) return;
+    if (this.idleBytes + size > MAX_IDLE_BYTES) return;
+    const idle = this.idle.get(size) ?? [];
+    this.idle.set(size, idle);
+    idle.push(buffer);
+    this.idleBytes += size;
+  }
 }
 
 /** The memory of one reply. */
@@ -103,6 +135,14 @@ export class ReplyReservation {
   private held = 0;
 
   constructor(private readonly memory: ReplyMemory) {}
+
+  /** Reserves and returns memory for a message; throws a `GrpcError` if the limit is exceeded. */
+  allocate(length: number): Buffer {
+    const isReused = length >= LEAST_REUSED_BYTES && length <= MOST_REUSED_BYTES;
+    const size = isReused ? Math.ceil(length / SIZE_STEP) * SIZE_STEP : length;
+    this.grow(size);
+    return isReused ? Buffer.from(this.memory.lend(size), 0, length) : Buffer.allocUnsafe(size);
+  }
 
   /** Adds bytes to the reservation; throws a `GrpcError` if the limit is exceeded. */
   grow(bytes: number): void {

@@ -15,3 +15,16 @@ it('ReplyMemory refuses large replies when it is full, never small ones, and for
   first.release();
   memory.reserve().grow(99_000);
 });
+
+it('ReplyMemory reuses the memory of large messages that were recycled, once', () => {
+  const memory = new ReplyMemory(10_000_000);
+  const reserved = memory.reserve();
+  const [first, second] = [reserved.allocate(150_000), reserved.allocate(160_000)];
+  expect(second.buffer).not.toBe(first.buffer);
+  for (const _ of [1, 2]) memory.recycle(first);
+  memory.recycle(new Uint8Array(150_000));
+  const [third, fourth] = [reserved.allocate(140_000), reserved.allocate(140_000)];
+  expect(third.buffer).toBe(first.buffer);
+  expect(third).toHaveLength(140_000);
+  expect([first.buffer, second.buffer]).not.toContain(fourth.buffer);
+});

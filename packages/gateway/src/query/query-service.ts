@@ -1,5 +1,5 @@
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
-import { type CancelSignal, GrpcCode, GrpcError } from '@sibyl/grpc-client';
+import { type CancelSignal, GrpcCode, GrpcError, type ReplyMemory } from '@sibyl/grpc-client';
 import { TimeoutError, withTimeout } from '@sibyl/server-kit';
 import type { BlockWatch } from '../nodes/block-watch.js';
 import type { NodePool } from '../nodes/node-pool.js';
@@ -32,6 +32,8 @@ interface QueryServiceOptions {
   readonly typeLookup: TypeLookup;
   readonly cacheBytes: number;
   readonly metrics: Metrics;
+  /** Of the messages that nodes send. */
+  readonly memory: ReplyMemory;
   /** Maximum timeout of a call to the nodes. */
   readonly longestMs: number;
 }
@@ -143,7 +145,7 @@ export class QueryService {
   }
 
   private async fetch(query: Query, key: string, signal: CancelSignal): Promise<Reply> {
-    const { pool, blocks } = this.options;
+    const { pool, blocks, memory } = this.options;
     const { route, group, height, metadata } = query;
     const call = { height, timeoutMs: this.callTimeout(query.timeoutMs), signal, metadata };
     const upstreamReply = await pool.call(group.nodes, route.grpcMethod, query.message, call);
@@ -155,6 +157,7 @@ export class QueryService {
       etag: computeEtag(message, group.schema.fingerprint),
       height: upstreamReply.height ?? height,
     });
+    memory.recycle(message);
     this.keep(query, key, reply);
     blocks.notice();
     return reply;
