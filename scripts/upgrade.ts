@@ -51,7 +51,11 @@ class Host {
 
   async start(main: string): Promise<void> {
     await untilListening(this.run(main));
-    await waitUntil('the host is ready', async () => (await fetch(`${this.url}/health/ready`)).ok);
+    // 0.1 does not have this route.
+    await waitUntil('the host is ready', async () => {
+      const { status } = await fetch(`${this.url}/health/ready`);
+      return status !== 503;
+    });
   }
 
   /** Fails unless the host ends by itself, as an operator's service manager expects. */

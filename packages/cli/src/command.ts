@@ -47,6 +47,22 @@ export function listActions({ usage }: Pick<Command, 'usage'>): string[] {
   return [...new Set(usage.flatMap((line) => /^\[?([a-z]+)\]?(?: |$)/.exec(line)?.[1] ?? []))];
 }
 
+/** Whether an argument is the address of an oracle. */
+export const isAddress = (arg: string | undefined): boolean =>
+  /^https?:$/.test(URL.parse(arg ?? '')?.protocol ?? '');
+
+/** Adds the default action to arguments that name none: there are none, or the first is an address. */
+export function addDefaultAction(
+  command: Pick<Command, 'usage'>,
+  args: readonly string[],
+): string[] {
+  const standard = listActions(command).find((name) =>
+    command.usage.some((line) => line.startsWith(`[${name}]`)),
+  );
+  const isMissing = args.length === 0 || isAddress(args[0]);
+  return standard !== undefined && isMissing ? [standard, ...args] : [...args];
+}
+
 /** Finds the action that a command line names. */
 export function findAction<T>(actions: Readonly<Record<string, T>>, name: string | undefined): T {
   if (name !== undefined && Object.hasOwn(actions, name)) return actions[name] as T;

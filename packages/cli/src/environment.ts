@@ -3,7 +3,7 @@ import { homedir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
 import { createOracleClient, type OracleClient, type OracleSigner } from '@sibyl/client';
 import { openKeyFile } from '@sibyl/client/node';
-import { CommandError } from './command.js';
+import { CommandError, isAddress } from './command.js';
 import type { Output } from './terminal.js';
 
 /** Takes variables of `.env` in this folder, where the environment has none of that name. */
@@ -92,7 +92,7 @@ export interface OpenOracle {
 /** The oracle at an address, as the user of the key file. */
 export async function openOracle(given: string | undefined, output: Output): Promise<OpenOracle> {
   const url = given ?? defaultUrl();
-  if (!/^https?:$/.test(URL.parse(url)?.protocol ?? '')) {
+  if (!isAddress(url)) {
     throw new CommandError(`"${url}" is not an address such as http://127.0.0.1:3000`);
   }
   const signer = await openKeyFile(keyFile());

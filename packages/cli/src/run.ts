@@ -1,6 +1,7 @@
 import { parseArgs } from 'node:util';
 import { OracleClientError } from '@sibyl/client';
 import {
+  addDefaultAction,
   type Call,
   type Command,
   CommandError,
@@ -86,7 +87,7 @@ function readCall(command: Command, argv: readonly string[]): Call {
       allowPositionals: true,
     });
     return {
-      args: positionals,
+      args: addDefaultAction(command, positionals),
       options: values as Call['options'],
       output: new Output(values.json ? 'json' : 'text', isStyled()),
     };

@@ -31,9 +31,9 @@ describe('sibyl', () => {
     [['chat', '--loud'], "Unknown option '--loud'"],
     [['delegate'], 'grant, status, list, revoke'],
     [['delegate', 'revoke', 'bafyone', '--all'], 'not both'],
-    [['schedules'], 'list, add, show, pause, resume, run, authorize, remove'],
+    [['schedules', 'fly'], 'list, add, show, pause, resume, run, authorize, remove'],
     [['schedules', 'pause'], 'its id'],
-    [['matrix'], 'list, link, unlink'],
+    [['matrix', 'fly'], 'list, link, unlink'],
     [['matrix', 'link'], '@alice:example.org'],
     [['schedules', 'add', 'x', '--cron', '* * * * *'], '--message is missing'],
     [['schedules', 'add', 'x', '--message', 'x'], 'one of --cron, --at, --in and --webhook'],
@@ -47,6 +47,24 @@ describe('sibyl', () => {
   ])('says what is wrong with %j, with exit code 2', async (args, text) => {
     const { code, stderr } = await sibylInProcess(args, { env });
     expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringContaining(text) });
+  });
+
+  it.each(commands.filter(({ usage }) => usage.some((line) => line.startsWith('[list] [url]'))))(
+    '$name with an address alone lists',
+    async ({ name }) => {
+      const listed = await sibylInProcess([name, 'list', oracle.url, '--json'], { env });
+      const { code, stdout } = await sibylInProcess([name, oracle.url, '--json'], { env });
+      expect({ code, stdout }).toEqual({ code: 0, stdout: listed.stdout });
+    },
+  );
+
+  it('export with an address alone writes the default file', async () => {
+    const { code, stdout } = await sibyl(['export', oracle.url], { env, cwd: home });
+    expect({ code, stdout }).toEqual({
+      code: 0,
+      stdout: expect.stringContaining('sibyl-export.zip'),
+    });
+    expect(existsSync(join(home, 'sibyl-export.zip'))).toBe(true);
   });
 
   it('says so when no oracle answers', async () => {
@@ -177,7 +195,7 @@ describe('sibyl keys', () => {
   });
 
   it.each([
-    [['keys'], 'create, list or revoke'],
+    [['keys', 'fly'], 'create, list, revoke'],
     [['keys', 'create'], 'Give the key a name'],
     [['keys', 'create', 'x', '--days', '0'], '--days must be'],
     [['keys', 'revoke'], 'Name the id'],

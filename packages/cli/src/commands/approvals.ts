@@ -25,7 +25,7 @@ export const approvals: Command = {
     out: { type: 'string', value: 'file', summary: 'With receipt: write it to this file' },
   },
   async run(call) {
-    const [action = 'list', ...rest] = call.args;
+    const [action, ...rest] = call.args;
     const run = findAction({ list, approve, deny, receipt }, action);
     const [id, url] = action === 'list' ? ['', ...rest] : rest;
     if (id === undefined) throw new UsageError('Name the approval: its id, or the beginning of it');

@@ -7,7 +7,7 @@ import { table } from '../terminal.js';
 export const callers: Command = {
   name: 'callers',
   summary: 'List or remove users who redeemed an invitation',
-  usage: ['list', 'remove <did>'],
+  usage: ['[list]', 'remove <did>'],
   details:
     'Reads and writes the store that the environment and .env in this folder name, whether the oracle runs or not. A running oracle notices a removal within seconds. DIDs in CALLERS_ALLOW are not listed: change the variable.',
   async run(call) {

@@ -14,7 +14,7 @@ export const files: Command = {
   summary: 'Upload, list, download or delete your files at an oracle',
   usage: [
     'upload <path> [url]',
-    'list [url]',
+    '[list] [url]',
     'download <file id> [url] [--output <path>]',
     'delete <file id> [url]',
   ],

@@ -1,4 +1,4 @@
-import { type Call, type Command, UsageError } from '../command.js';
+import { type Call, type Command, findAction, UsageError } from '../command.js';
 import { type OpenOracle, openOracle } from '../environment.js';
 import { plainText, table } from '../terminal.js';
 
@@ -11,7 +11,7 @@ export const keys: Command = {
   summary: 'Create, list or revoke access keys for other programs',
   usage: [
     'create <name> [url] [--days <number>] [--session <id>] [--model <id>] [--turns-per-day <number>]',
-    'list [url]',
+    '[list] [url]',
     'revoke <id> [url]',
   ],
   details: [
@@ -30,8 +30,7 @@ export const keys: Command = {
   },
   async run(call) {
     const [action, ...rest] = call.args;
-    const run = action === undefined ? undefined : actions[action as keyof typeof actions];
-    if (!run) throw new UsageError('Name an action: create, list or revoke');
+    const run = findAction(actions, action);
     const subject = action === 'list' ? undefined : rest.shift();
     if (action === 'create' && !subject) throw new UsageError('Give the key a name');
     if (action === 'revoke' && !subject) throw new UsageError('Name the id that "list" shows');

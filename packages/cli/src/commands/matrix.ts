@@ -1,4 +1,4 @@
-import { type Call, type Command, UsageError } from '../command.js';
+import { type Call, type Command, findAction, UsageError } from '../command.js';
 import { type OpenOracle, openOracle } from '../environment.js';
 import { plainText, table } from '../terminal.js';
 import { RUN_DAYS, readExpiration } from './schedules.js';
@@ -7,7 +7,7 @@ import { RUN_DAYS, readExpiration } from './schedules.js';
 export const matrix: Command = {
   name: 'matrix',
   summary: 'Let an oracle answer your Matrix account as you',
-  usage: ['list [url]', 'link <user id> [url] [--days <number>]', 'unlink <user id> [url]'],
+  usage: ['[list] [url]', 'link <user id> [url] [--days <number>]', 'unlink <user id> [url]'],
   details:
     'Your key signs a delegation for the account, and the account proves itself with a code that it sends to the oracle. "unlink" ends both.',
   options: {
@@ -18,9 +18,8 @@ export const matrix: Command = {
     },
   },
   async run(call) {
-    const [name = '', ...rest] = call.args;
-    const action = Object.hasOwn(actions, name) ? actions[name as keyof typeof actions] : undefined;
-    if (!action) throw new UsageError(`Name an action: ${Object.keys(actions).join(', ')}`);
+    const [name, ...rest] = call.args;
+    const action = findAction(actions, name);
     const [userId, url] = name === 'list' ? ['', ...rest] : rest;
     if (userId === undefined)
       throw new UsageError('Name a Matrix account, such as @alice:example.org');

@@ -1,4 +1,4 @@
-import { type Call, type Command, CommandError, UsageError } from '../command.js';
+import { type Call, type Command, CommandError, findAction, UsageError } from '../command.js';
 import { loadHost } from '../environment.js';
 import { plainText, table } from '../terminal.js';
 
@@ -9,14 +9,19 @@ const WHERE =
 export const operators: Command = {
   name: 'operators',
   summary: 'List, add or remove those who may use the operator page',
-  usage: ['list', 'add <did>', 'remove <did>'],
+  usage: ['[list]', 'add <did>', 'remove <did>'],
   details: `${WHERE} The variable OPERATORS lists operators too; those can only be changed there.`,
   async run(call) {
     const [action, did] = call.args;
-    if (action === 'list') return explainFaults(() => listAll(call));
-    if (action !== 'add' && action !== 'remove')
-      throw new UsageError('Name an action: list, add or remove');
-    return explainFaults(() => change(action, readDid(did), call));
+    const run = findAction(
+      {
+        list: () => listAll(call),
+        add: () => change('add', readDid(did), call),
+        remove: () => change('remove', readDid(did), call),
+      },
+      action,
+    );
+    return explainFaults(run);
   },
 };
 
@@ -57,11 +62,16 @@ export const users: Command = {
     reason: { type: 'string', value: 'text', summary: 'Why a user is blocked, for the audit log' },
   },
   async run(call) {
-    const [action = 'list', did] = call.args;
-    if (action === 'list') return explainFaults(() => listUsage(call));
-    if (action !== 'block' && action !== 'unblock')
-      throw new UsageError('Name an action: list, block or unblock');
-    return explainFaults(() => setBlocked(action, readDid(did), call));
+    const [action, did] = call.args;
+    const run = findAction(
+      {
+        list: () => listUsage(call),
+        block: () => setBlocked('block', readDid(did), call),
+        unblock: () => setBlocked('unblock', readDid(did), call),
+      },
+      action,
+    );
+    return explainFaults(run);
   },
 };
 

@@ -4,7 +4,14 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Fact, ImportJob, Usage } from '@sibyl/client';
-import { type Call, type Command, CommandError, findAction, UsageError } from '../command.js';
+import {
+  type Call,
+  type Command,
+  CommandError,
+  findAction,
+  isAddress,
+  UsageError,
+} from '../command.js';
 import { loadHost, type OpenOracle, openOracle } from '../environment.js';
 import { plainText, table } from '../terminal.js';
 
@@ -17,7 +24,8 @@ export const exportData: Command = {
   usage: ['[file] [url]'],
   details:
     'Writes a zip archive of JSON lines and files, signed by the oracle; default sibyl-export.zip. An existing file is not replaced.',
-  async run({ args: [path = 'sibyl-export.zip', url], output }) {
+  async run({ args, output }) {
+    const [path = 'sibyl-export.zip', url] = isAddress(args[0]) ? [undefined, ...args] : args;
     const { client } = await openOracle(url, output);
     const response = await client.me.export();
     try {
@@ -135,7 +143,7 @@ export const memory: Command = {
     'forget <id> [url]',
   ],
   async run(call) {
-    const [action = 'list', ...rest] = call.args;
+    const [action, ...rest] = call.args;
     return findAction(memoryActions, action)(rest, call);
   },
 };

@@ -21,7 +21,7 @@ export const rules: Command = {
     'Your key signs the rules. The first one that matches a tool decides, so a new rule comes first. They only narrow what the operator of the oracle allows.',
   ].join('\n'),
   async run(call) {
-    const [action = 'list', ...rest] = call.args;
+    const [action, ...rest] = call.args;
     const run = findAction(actions, action);
     const match = action === 'list' || action === 'clear' ? '' : readMatch(rest.shift());
     const oracle = await openOracle(rest[0], call.output);

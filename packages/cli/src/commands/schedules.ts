@@ -11,7 +11,7 @@ export const schedules: Command = {
   name: 'schedules',
   summary: 'Let an oracle do something later, regularly, or when a webhook arrives',
   usage: [
-    'list [url]',
+    '[list] [url]',
     'add <name> [url] --message <text> (--cron <pattern> | --at <time> | --in <duration> | --webhook)',
     'show <id> [url]',
     'pause <id> [url]',
