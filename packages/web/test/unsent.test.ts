@@ -90,6 +90,29 @@ describe('messages that could not be sent', () => {
     await converse(page, 'Next', 'Fine');
   });
 
+  it('are never sent once they were discarded or edited, even while an attempt is running', async () => {
+    const { page, context } = await arrive();
+    await converse(page, 'Hello', 'Good day');
+    await context.setOffline(true);
+    await write(page, 'Not this');
+    await page.getByRole('button', { name: 'Discard' }).click();
+    await expect.poll(() => page.getByText('Not this').count()).toBe(0);
+    await write(page, 'Nor thus');
+    await page.getByRole('button', { name: 'Edit' }).last().click();
+    await box(page).fill('But this');
+    expect(await page.getByRole('button', { name: 'Stop' }).count()).toBe(0);
+    await page.keyboard.press('Enter');
+    await expectText(page, 'Not sent yet. Waiting for a connection.');
+    await context.setOffline(false);
+    (await oracle.model.next()).answer('Agreed');
+    await expectText(page, 'Agreed');
+    await expect.poll(() => questions(page).allInnerTexts()).toEqual(['Hello', 'But this']);
+    await page.reload();
+    await expectText(page, 'Agreed');
+    expect(await questions(page).allInnerTexts()).toEqual(['Hello', 'But this']);
+    expect(oracle.model.arrived).toBe(0);
+  });
+
   it('wait as long as the rate limit says, then go out by themselves', async () => {
     const { page } = await arrive();
     await converse(page, 'Hello', 'Good day');
@@ -215,6 +238,16 @@ describe('scrolling', () => {
     turn.say(LINES);
     await expectText(page, 'Line 59');
     await expect.poll(() => distance(page)).toBeLessThanOrEqual(4);
+    // A phone that is turned, or a keyboard that opens, is no scrolling.
+    for (const [width, height] of [
+      [390, 844],
+      [844, 390],
+      [1200, 800],
+    ] as const) {
+      await page.setViewportSize({ width, height });
+      await expect.poll(() => distance(page)).toBeLessThanOrEqual(4);
+      expect(await page.getByRole('button', { name: 'Jump to latest' }).count()).toBe(0);
+    }
     await page.getByRole('log').hover();
     await page.mouse.wheel(0, -40);
     await expectText(page, 'Jump to latest');

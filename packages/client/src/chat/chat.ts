@@ -81,7 +81,7 @@ export interface Chat {
   regenerate(messageId: string): Promise<void>;
   /** Shows the path through another message, such as a sibling. */
   show(messageId: string): Promise<void>;
-  /** Removes a message that could not be sent; takes its `requestId`. */
+  /** Removes a message that the server has not accepted, and stops sending it; takes its `requestId`. */
   discard(requestId: string): void;
   /** Takes back a message that waits; takes its `requestId`. */
   withdraw(requestId: string): Promise<void>;

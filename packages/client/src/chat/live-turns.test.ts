@@ -36,3 +36,14 @@ it('LiveTurns.dropStored keeps what is not in the history, and what has not ende
     expect(listIds(other.turns)).toEqual(other.ids);
   }
 });
+
+it('LiveTurns.discard drops a message in any phase until the server has accepted it', () => {
+  for (const phase of ['open', 'rejoining', 'lost'] as const) {
+    const { turns } = fill(1, phase);
+    expect(turns.discard(`${phase}-0`)).toBe(true);
+    const [accepted] = fill(1, phase).turns.list();
+    if (accepted) turns.put({ ...accepted, turn: { ...accepted.turn, runId: 'run' } });
+    expect(turns.discard(`${phase}-0`)).toBe(false);
+    expect(listIds(turns)).toEqual([`${phase}-0`]);
+  }
+});

@@ -23,10 +23,10 @@ export class LiveTurns {
     this.turns.set(live.requestId, live);
   }
 
-  /** Drops a message that was never sent. */
-  discard(requestId: string): void {
+  /** Drops a message that the server has not accepted; returns whether it was one. */
+  discard(requestId: string): boolean {
     const live = this.turns.get(requestId);
-    if (live?.phase === 'lost' && !live.turn.runId) this.turns.delete(requestId);
+    return live !== undefined && !live.turn.runId && this.turns.delete(requestId);
   }
 
   /** A message that was withdrawn leaves nothing behind. */

@@ -29,6 +29,8 @@ class OpenChat implements Chat {
   readonly #view = new ChatView();
   readonly #changes = new Listeners<void>();
   readonly #closing = new AbortController();
+  /** Stops sending a message, by its `requestId`. */
+  readonly #sending = new Map<string, AbortController>();
   #state: ChatState;
   #refreshing: Promise<void> | undefined;
   #isStale = false;
@@ -83,7 +85,7 @@ class OpenChat implements Chat {
     });
 
   discard = (requestId: string): void => {
-    this.#live.discard(requestId);
+    if (this.#live.discard(requestId)) this.#sending.get(requestId)?.abort();
     this.#clearErrors();
     this.#changed();
   };
@@ -209,10 +211,12 @@ class OpenChat implements Chat {
     const onState = (state: StreamState) =>
       change(() => ({ phase: state === 'live' ? 'open' : 'rejoining' }));
     await this.#attempt('turn', async () => {
-      for await (const part of open({ signal: this.#closing.signal, onState })) {
-        change(({ turn }) => ({ turn: addPart(turn, part) }));
-        if (part.event === 'run' && this.#live.get(requestId)?.question) this.#tabs.notify();
-      }
+      const isRead = await this.#readParts(
+        requestId,
+        (signal) => open({ signal, onState }),
+        change,
+      );
+      if (!isRead) return;
       change(() => ({ phase: 'ended' }));
       this.#live.dropWithdrawn(requestId);
       await this.refresh();
@@ -220,6 +224,28 @@ class OpenChat implements Chat {
     // No retry here, which could loop forever; the next event triggers a refresh.
     const { turn: error } = this.#errors;
     change(({ phase }) => (phase === 'ended' ? {} : { phase: 'lost', ...(error && { error }) }));
+  }
+
+  /** Returns false if the message was discarded before the server accepted it. */
+  async #readParts(
+    requestId: string,
+    open: (signal: AbortSignal) => AsyncIterable<ReplyPart>,
+    change: (changed: (live: LiveTurn) => Partial<LiveTurn>) => void,
+  ): Promise<boolean> {
+    const sending = new AbortController();
+    this.#sending.set(requestId, sending);
+    try {
+      for await (const part of open(AbortSignal.any([this.#closing.signal, sending.signal]))) {
+        change(({ turn }) => ({ turn: addPart(turn, part) }));
+        if (part.event === 'run' && this.#live.get(requestId)?.question) this.#tabs.notify();
+      }
+      return true;
+    } catch (error) {
+      if (sending.signal.aborted) return false;
+      throw error;
+    } finally {
+      if (this.#sending.get(requestId) === sending) this.#sending.delete(requestId);
+    }
   }
 
   /** Refreshes on events of turns that are not followed, and on changed messages. */

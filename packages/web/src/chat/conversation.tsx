@@ -32,7 +32,7 @@ export function Conversation({ sessionId, title = '', messageId }: ConversationP
   const chat = useChat(sessionId);
   const unsent = useDelivery(sessionId, chat);
   const draft = useDraft(signer.did, sessionId);
-  const isBusy = ['sending', 'running', 'rejoining'].includes(chat.status);
+  const isBusy = useIsBusy(chat, unsent);
   const send = (message: OutgoingMessage) => void outbox.add(message, sessionId);
   // A turn that another tab, device or schedule has started.
   useSessionChanges((event) => {
@@ -83,6 +83,13 @@ export function Conversation({ sessionId, title = '', messageId }: ConversationP
       </SendContext>
     </>
   );
+}
+
+/** Whether there is something to stop; a message that waits for a connection is discarded instead. */
+function useIsBusy({ status }: UseChat, unsent: readonly UnsentMessage[]): boolean {
+  const isOnline = useOnline();
+  const isStuck = unsent.some(({ failure }) => failure ?? !isOnline);
+  return status === 'running' || (['sending', 'rejoining'].includes(status) && !isStuck);
 }
 
 type Approvals = ReturnType<typeof useSessionApprovals>;

@@ -196,7 +196,8 @@ export class Outbox {
   private async startSession(unsent: UnsentMessage): Promise<void> {
     const { requestId } = unsent;
     const { sessionId } = await this.client.sessions.create();
-    this.sending.delete(requestId);
+    // Unless the user has discarded it in the meantime.
+    if (!this.sending.delete(requestId)) return;
     // Before the outbox would send the message itself.
     if (this.onSession) this.openSessionId = sessionId;
     this.change(requestId, (each) => ({ ...each, sessionId }));

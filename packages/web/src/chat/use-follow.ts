@@ -39,13 +39,14 @@ export function useFollow(sentId: string | undefined, hasNewer: boolean) {
   useEffect(() => {
     const element = scroll.current;
     if (!element) return;
-    let last = { top: element.scrollTop, height: element.scrollHeight };
+    let last = measure(element);
     const onScroll = () => {
-      const { scrollTop: top, scrollHeight: height } = element;
-      // A thread that gets shorter moves up too.
-      if (top < last.top && height >= last.height) setFollows(false);
+      const now = measure(element);
+      // A thread that gets shorter moves up too, and so does one in a window that changes its size.
+      const isMoved = now.height >= last.height && now.size === last.size;
+      if (now.top < last.top && isMoved) setFollows(false);
       else if (isAtEnd(element)) setFollows(true);
-      last = { top, height };
+      last = now;
     };
     // Earlier than the first scroll event, so that text that arrives in between does not win.
     const onWheel = ({ deltaY }: WheelEvent) => {
@@ -59,13 +60,12 @@ export function useFollow(sentId: string | undefined, hasNewer: boolean) {
     };
   }, [setFollows]);
 
-  // Text that streams, images that load, and messages that are laid out late change the height.
+  // Text that streams, images that load, messages that are laid out late, and the window change the height.
   useEffect(() => {
-    if (!thread.current) return;
     const watch = new ResizeObserver(() => {
       if (follows.current) scrollToEnd(scroll.current);
     });
-    watch.observe(thread.current);
+    for (const { current } of [scroll, thread]) if (current) watch.observe(current);
     return () => watch.disconnect();
   }, []);
 
@@ -124,6 +124,12 @@ function pickPlace(element: Element): { readonly top: number; readonly bottom: n
 
 const isAtEnd = ({ scrollHeight, scrollTop, clientHeight }: HTMLElement): boolean =>
   scrollHeight - scrollTop - clientHeight <= END_PX;
+
+const measure = ({ scrollTop, scrollHeight, clientWidth, clientHeight }: HTMLElement) => ({
+  top: scrollTop,
+  height: scrollHeight,
+  size: `${clientWidth} ${clientHeight}`,
+});
 
 function scrollToEnd(element: HTMLElement | null): void {
   if (element) element.scrollTop = element.scrollHeight;

@@ -31,7 +31,8 @@ export function formatBytes(bytes: number): string {
   return new Intl.NumberFormat(getLanguage(), {
     style: 'unit',
     unit: units[power] ?? 'byte',
-    unitDisplay: 'short',
+    // The short form of bytes has no plural.
+    unitDisplay: power === 0 ? 'long' : 'short',
     maximumFractionDigits: 1,
   }).format(bytes / 1000 ** power);
 }
