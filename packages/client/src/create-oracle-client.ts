@@ -91,14 +91,15 @@ export function createOracleClient(options: OracleClientOptions): OracleClient {
   };
 }
 
-/** Headers sent with every authenticated request. */
-function buildHeaders({ timezone = readTimezone(), matrix }: OracleClientOptions) {
-  return {
-    ...(timezone && { 'x-timezone': timezone }),
-    ...(matrix && {
-      'x-matrix-access-token': matrix.accessToken,
-      'x-matrix-homeserver': matrix.homeServer,
-    }),
+/** Headers of authenticated requests. The time zone matters to turns; platforms take long to find it the first time. */
+function buildHeaders({ timezone, matrix }: OracleClientOptions) {
+  const always = matrix && {
+    'x-matrix-access-token': matrix.accessToken,
+    'x-matrix-homeserver': matrix.homeServer,
+  };
+  return (method: string): Readonly<Record<string, string>> => {
+    const zone = method === 'GET' ? undefined : (timezone ?? readTimezone());
+    return { ...always, ...(zone && { 'x-timezone': zone }) };
   };
 }
 

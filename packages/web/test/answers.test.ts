@@ -197,10 +197,25 @@ describe('the page', () => {
     turn.say('done');
     turn.finish();
     await expect.poll(async () => (await readLog()).shown.join()).toContain('It is done');
-    expect((await readLog()).asked).toBe(1);
-    expect(await page.evaluate(() => localStorage.getItem('sibyl-notifications-asked'))).toBe(
-      'yes',
-    );
+    // A short answer is no reason for a notification, not even in the background.
+    await write(page, 'Be quick');
+    (await oracle.model.next()).answer('At once');
+    await expectText(page, 'At once');
+    expect(await readLog()).toEqual({ asked: 1, shown: [expect.stringContaining('It is done')] });
+    // Nobody is asked twice, also not after a reload.
+    await page.evaluate(() => localStorage.removeItem('granted'));
+    await page.reload();
+    await page.clock.install();
+    await write(page, 'Think for long again');
+    const second = await oracle.model.next();
+    second.say('Almost ');
+    await expectText(page, 'Almost');
+    await page.clock.runFor(30_000);
+    expect(await page.getByRole('button', { name: 'Notify me' }).count()).toBe(0);
+    second.say('there');
+    second.finish();
+    await expectText(page, 'Almost there');
+    expect(await readLog()).toEqual({ asked: 0, shown: [] });
   });
 
   it('can be installed: its manifest has no errors', async () => {

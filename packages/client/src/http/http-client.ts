@@ -8,8 +8,8 @@ interface HttpClientOptions {
   readonly url: string;
   readonly signer: OracleSigner;
   readonly fetch: typeof globalThis.fetch;
-  /** Sent with every request that needs authentication. */
-  readonly headers: Readonly<Record<string, string>>;
+  /** Sent with requests that need authentication. */
+  readonly headers: (method: string) => Readonly<Record<string, string>>;
 }
 
 export interface HttpRequest {
@@ -70,7 +70,7 @@ export class HttpClient {
       method,
       signal,
       headers: {
-        ...this.options.headers,
+        ...this.options.headers(method),
         ...(body !== undefined && { 'content-type': 'application/json' }),
         ...request.headers,
         authorization: `Bearer ${token}`,

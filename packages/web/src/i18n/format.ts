@@ -24,6 +24,11 @@ export const formatDateTime = (value: string | number | Date): string =>
     new Date(value),
   );
 
+export const formatTime = (
+  value: string | number | Date,
+  timeStyle: 'short' | 'medium' = 'short',
+): string => new Intl.DateTimeFormat(getLanguage(), { timeStyle }).format(new Date(value));
+
 /** Such as "1.4 MB". */
 export function formatBytes(bytes: number): string {
   const units = ['byte', 'kilobyte', 'megabyte', 'gigabyte'] as const;

@@ -1,4 +1,4 @@
-import { getLanguage } from '../i18n/i18n.js';
+import { getLanguage, type TextKey, t } from '../i18n/i18n.js';
 
 /** The end of a DID, which differs; the whole is in a title. */
 export function shortenDid(did: string): string {
@@ -36,7 +36,23 @@ export const formatShare = (share: number): string =>
     share,
   );
 
-export const formatHour = (time: string): string =>
-  new Intl.DateTimeFormat(getLanguage(), { hour: 'numeric', minute: '2-digit' }).format(
-    new Date(time),
-  );
+const CAUSES: Readonly<Record<string, TextKey>> = {
+  dns: 'operator.cause.dns',
+  connection_refused: 'operator.cause.connection_refused',
+  connection_lost: 'operator.cause.connection_lost',
+  unreachable: 'operator.cause.unreachable',
+  tls: 'operator.cause.tls',
+  timeout: 'operator.cause.timeout',
+  wrong_key: 'operator.cause.wrong_key',
+  no_credit: 'operator.cause.no_credit',
+  rate_limit: 'operator.cause.rate_limit',
+  provider_error: 'operator.cause.provider_error',
+  request_rejected: 'operator.cause.request_rejected',
+  host_lost: 'operator.cause.host_lost',
+};
+
+/** Why something failed, in the language of the operator; an unknown cause as the server describes it. */
+export function describeCause(cause: string, text = cause): string {
+  const key = CAUSES[cause];
+  return key ? t(key) : text;
+}

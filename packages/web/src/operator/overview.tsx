@@ -8,11 +8,11 @@ import type {
   TurnFailure,
 } from '@sibyl/client';
 import { useCallback } from 'react';
-import { formatBytes, formatDateTime, formatWhen } from '../i18n/format.js';
+import { formatBytes, formatDateTime, formatTime, formatWhen } from '../i18n/format.js';
 import { formatNumber, t } from '../i18n/i18n.js';
 import { Icon } from '../ui/icon.js';
 import { Badge, Code, DataTable } from './data-table.js';
-import { formatCost, formatHour, formatMs, formatShare, shortenDid } from './format.js';
+import { describeCause, formatCost, formatMs, formatShare, shortenDid } from './format.js';
 import { Loaded, usePolled } from './use-polled.js';
 
 interface OverviewProps {
@@ -48,10 +48,7 @@ export function OverviewView({ client }: OverviewProps) {
               rowKey={({ model, cause, lastAt }) => `${model} ${cause} ${lastAt}`}
               empty={t('operator.noneLastHour')}
               columns={[
-                {
-                  title: t('operator.cause'),
-                  cell: ({ cause }) => <Badge tone="fault">{cause}</Badge>,
-                },
+                { title: t('operator.cause'), cell: ({ cause }) => describeCause(cause) },
                 { title: t('operator.said'), cell: ({ detail }) => detail },
                 { title: t('operator.times'), isNumber: true, cell: ({ count }) => count },
               ]}
@@ -121,9 +118,11 @@ function Problems({ problems }: Pick<OperatorOverview, 'problems'>) {
             <p className="strong">
               {t(CHECKS[check])} <Code text={hostId} />
             </p>
-            <p>
-              <bdi>{text}</bdi>
-            </p>
+            {check !== 'lost' && (
+              <p>
+                <bdi>{text}</bdi>
+              </p>
+            )}
             {since && (
               <p className="small quiet">
                 <time dateTime={since}>{t('operator.since', { time: formatDateTime(since) })}</time>
@@ -222,8 +221,13 @@ function Failures({ failures }: { readonly failures: readonly TurnFailure[] | nu
         <div className="card-pad">
           {failures.map(({ cause, text, count }) => (
             <div key={cause} className="hbar is-cause">
-              <span title={cause}>{text}</span>
-              <progress className="bar" max={most} value={count} aria-label={text} />
+              <span title={cause}>{describeCause(cause, text)}</span>
+              <progress
+                className="bar"
+                max={most}
+                value={count}
+                aria-label={describeCause(cause, text)}
+              />
               <span className="num">{formatNumber(count)}</span>
             </div>
           ))}
@@ -296,9 +300,9 @@ function SpeedChart({ speed: { points, stepMs } }: { readonly speed: OperatorSpe
           </svg>
           {/* As the chart, from left to right in every language. */}
           <div className="line small quiet" dir="ltr">
-            <span>{formatHour(new Date(begin).toISOString())}</span>
+            <span>{formatTime(begin)}</span>
             <span className="push">{t('operator.speed.max', { max: formatMs(max) })}</span>
-            <span className="push">{formatHour(new Date(end).toISOString())}</span>
+            <span className="push">{formatTime(end)}</span>
           </div>
         </>
       ) : (

@@ -3,7 +3,7 @@ import { useCallback } from 'react';
 import { formatWhen } from '../i18n/format.js';
 import { type TextKey, t } from '../i18n/i18n.js';
 import { Badge, Code, DataTable } from './data-table.js';
-import { formatCost, formatCount, formatMs, shortenDid } from './format.js';
+import { describeCause, formatCost, formatCount, formatMs, shortenDid } from './format.js';
 import { Loaded, usePolled } from './use-polled.js';
 
 interface TurnsViewProps {
@@ -85,7 +85,16 @@ function TurnState({ turn: { status, cause } }: { readonly turn: OperatorTurn })
   const tone = cause ? 'fault' : TONES[status];
   const key = STATES[status];
   const name = key ? t(key) : status;
-  return <Badge {...(tone && { tone })}>{cause ? `${name}: ${cause}` : name}</Badge>;
+  return (
+    <>
+      <Badge {...(tone && { tone })}>{name}</Badge>{' '}
+      {cause && (
+        <span className="small quiet" title={cause}>
+          {describeCause(cause)}
+        </span>
+      )}
+    </>
+  );
 }
 
 /** What a turn did, as a waterfall. */

@@ -23,6 +23,8 @@ const loadConversation = async () => ({
   default: (await import('../chat/conversation.js')).Conversation,
 });
 const Conversation = lazy(loadConversation);
+/** Shorter than anyone types; the page answers to input in between. */
+const PRELOAD_MS = 200;
 const Palette = lazy(async () => ({ default: (await import('./palette.js')).Palette }));
 const Shortcuts = lazy(async () => ({ default: (await import('./shortcuts.js')).Shortcuts }));
 
@@ -30,7 +32,10 @@ const Shortcuts = lazy(async () => ({ default: (await import('./shortcuts.js')).
 export function Page() {
   const route = useRoute();
   // The page is visible by now; the first message must not wait, even without a connection.
-  useEffect(() => void loadConversation(), []);
+  useEffect(() => {
+    const timer = setTimeout(() => void loadConversation().catch(() => undefined), PRELOAD_MS);
+    return () => clearTimeout(timer);
+  }, []);
   const changes = useCreateSessionChanges();
   const sessions = useSessions({ pageSize: 30, onChange: changes.notify });
   const { isDrawerOpen, setDrawerOpen, isHidden, toggle } = useSidebar(route);

@@ -1,6 +1,8 @@
 import type { ServerEvent } from '@sibyl/client';
 import { useOracle } from '@sibyl/client/react';
 import { useEffect, useState } from 'react';
+import { formatTime } from '../i18n/format.js';
+import { t } from '../i18n/i18n.js';
 
 const MAX_EVENTS = 200;
 
@@ -11,16 +13,15 @@ interface SeenEvent {
 }
 
 /** The session's socket events, for developers. */
-export function EventsPanel({ sessionId }: { readonly sessionId: string | undefined }) {
+export function EventsPanel({ sessionId }: { readonly sessionId: string }) {
   const client = useOracle();
   const [seen, setSeen] = useState<readonly SeenEvent[]>([]);
   useEffect(() => {
-    if (!sessionId) return;
     let id = 0;
     const events = client.events(sessionId);
     const stop = events.onAny((event) => {
       id += 1;
-      const entry = { id, time: new Date().toLocaleTimeString(), event };
+      const entry = { id, time: formatTime(Date.now(), 'medium'), event };
       setSeen((before) => [...before.slice(1 - MAX_EVENTS), entry]);
     });
     events.emit('status');
@@ -29,11 +30,9 @@ export function EventsPanel({ sessionId }: { readonly sessionId: string | undefi
       events.close();
     };
   }, [client, sessionId]);
-  if (!sessionId) return <p>Open a conversation first.</p>;
   return (
     <>
-      <p className="quiet">Live events of this conversation, for developers.</p>
-      <ol className="events" aria-label="Events">
+      <ol className="events" dir="ltr" aria-label={t('chat.events')}>
         {seen.map(({ id, time, event }) => (
           <li key={id}>
             <details>
@@ -45,7 +44,7 @@ export function EventsPanel({ sessionId }: { readonly sessionId: string | undefi
           </li>
         ))}
       </ol>
-      {seen.length === 0 && <p>No events yet.</p>}
+      {seen.length === 0 && <p>{t('chat.loading')}</p>}
     </>
   );
 }

@@ -4,7 +4,14 @@ import { type FormEvent, useCallback, useState } from 'react';
 import { formatDate } from '../i18n/format.js';
 import { t } from '../i18n/i18n.js';
 import { usePage } from '../page/page-context.js';
-import { Failure, PageHead, Section, ShownOnce, useAction } from '../settings/parts.js';
+import {
+  Failure,
+  PageHead,
+  RevocableRow,
+  Section,
+  ShownOnce,
+  useAction,
+} from '../settings/parts.js';
 import { Icon } from '../ui/icon.js';
 
 /** Matrix: the account through which files are sent, and accounts that the oracle answers as the user. */
@@ -162,40 +169,18 @@ interface AccountRowProps {
 
 function AccountRow({ link, onChange }: AccountRowProps) {
   const { matrix } = useOracle();
-  const { isBusy, error, run } = useAction();
   const { userId, status, expiration } = link;
-  return (
-    <li className="row-wrap">
-      <Icon name="chat" />
-      <div className="grow">
-        <b dir="ltr">{userId}</b>
-        <div className="small quiet">
-          {t(status === 'linked' ? 'settings.matrix.linked' : 'settings.matrix.pending')}
-          {expiration !== undefined &&
-            ` · ${t('settings.granted.until', { date: formatDate(expiration * 1000) })}`}
-        </div>
-      </div>
-      <button
-        type="button"
-        className="btn btn-s"
-        disabled={isBusy}
-        aria-label={t('settings.granted.revoke.label', { title: userId })}
-        onClick={() =>
-          void run(async () => {
-            await matrix.unlink(userId);
-            await onChange();
-          })
-        }
-      >
-        {t('settings.granted.revoke')}
-      </button>
-      {error && (
-        <div className="row-below">
-          <Failure error={error} />
-        </div>
-      )}
-    </li>
-  );
+  const facts = [
+    t(status === 'linked' ? 'settings.matrix.linked' : 'settings.matrix.pending'),
+    ...(expiration === undefined
+      ? []
+      : [t('settings.granted.until', { date: formatDate(expiration * 1000) })]),
+  ];
+  const unlink = async () => {
+    await matrix.unlink(userId);
+    await onChange();
+  };
+  return <RevocableRow icon="chat" title={userId} dir="ltr" facts={facts} onRevoke={unlink} />;
 }
 
 const KEY = 'sibyl-matrix-token';

@@ -1,8 +1,8 @@
 import type { ActivityEntry } from '@sibyl/client';
 import { useOracle } from '@sibyl/client/react';
 import { useCallback, useEffect, useState } from 'react';
-import { formatDate } from '../i18n/format.js';
-import { getLanguage, type TextKey, t } from '../i18n/i18n.js';
+import { formatDate, formatTime } from '../i18n/format.js';
+import { type TextKey, t } from '../i18n/i18n.js';
 import { usePage } from '../page/page-context.js';
 import { toHash } from '../page/router.js';
 import { Icon, type IconName } from '../ui/icon.js';
@@ -97,7 +97,6 @@ const icons: Record<ActivityEntry['kind'], IconName> = {
 
 function Entry({ entry }: { readonly entry: ActivityEntry }) {
   const { kind, tool, sessionId, at, approvalId, decidedBy } = entry;
-  const time = new Intl.DateTimeFormat(getLanguage(), { timeStyle: 'short' }).format(new Date(at));
   const hasReceipt = kind === 'approval_decided' && approvalId && decidedBy === 'signature';
   return (
     <li className="row-wrap">
@@ -116,7 +115,7 @@ function Entry({ entry }: { readonly entry: ActivityEntry }) {
       </div>
       <Outcome entry={entry} />
       <time className="small quiet num" dateTime={at}>
-        {time}
+        {formatTime(at)}
       </time>
       {hasReceipt && (
         <details className="fold row-below">

@@ -204,6 +204,42 @@ export function ShownOnce({ text, values, onClose }: ShownOnceProps) {
   );
 }
 
+interface RevocableRowProps {
+  readonly icon: IconName;
+  readonly title: string;
+  readonly dir?: 'auto' | 'ltr';
+  readonly facts: readonly string[];
+  readonly onRevoke: () => Promise<void>;
+}
+
+/** Something that the user has signed and can take back. */
+export function RevocableRow({ icon, title, dir = 'auto', facts, onRevoke }: RevocableRowProps) {
+  const { isBusy, error, run } = useAction();
+  return (
+    <li className="row-wrap">
+      <Icon name={icon} />
+      <div className="grow">
+        <b dir={dir}>{title}</b>
+        <div className="small quiet">{facts.join(' · ')}</div>
+      </div>
+      <button
+        type="button"
+        className="btn btn-s"
+        disabled={isBusy}
+        aria-label={t('settings.granted.revoke.label', { title })}
+        onClick={() => void run(onRevoke)}
+      >
+        {t('settings.granted.revoke')}
+      </button>
+      {error && (
+        <div className="row-below">
+          <Failure error={error} />
+        </div>
+      )}
+    </li>
+  );
+}
+
 interface ConfirmProps {
   readonly title: string;
   readonly text: string;

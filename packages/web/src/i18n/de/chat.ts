@@ -9,7 +9,7 @@ export const chat = {
   edit: 'Bearbeiten',
   retry: 'Erneut versuchen',
   more: 'Mehr',
-  events: 'Live-Ereignisse',
+  events: 'Live-Ereignisse für Entwickler',
   export: 'Als Datei exportieren oder teilen',
   fork: 'Neue Unterhaltung ab hier',
   'answer.more': 'Mehr zu dieser Antwort',

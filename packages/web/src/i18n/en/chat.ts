@@ -9,7 +9,7 @@ export const chat = {
   edit: 'Edit',
   retry: 'Retry',
   more: 'More',
-  events: 'Live events',
+  events: 'Live events for developers',
   export: 'Export or share as a file',
   fork: 'New conversation from here',
   'answer.more': 'More about this answer',

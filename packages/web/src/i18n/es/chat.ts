@@ -9,7 +9,7 @@ export const chat = {
   edit: 'Editar',
   retry: 'Reintentar',
   more: 'Más',
-  events: 'Eventos en vivo',
+  events: 'Eventos en vivo para desarrolladores',
   export: 'Exportar o compartir como archivo',
   fork: 'Nueva conversación desde aquí',
   'answer.more': 'Más sobre esta respuesta',

@@ -9,7 +9,7 @@ export const chat = {
   edit: 'Modifier',
   retry: 'Réessayer',
   more: 'Plus',
-  events: 'Événements en direct',
+  events: 'Événements en direct pour développeurs',
   export: 'Exporter ou partager en fichier',
   fork: 'Nouvelle conversation à partir d’ici',
   'answer.more': 'Plus sur cette réponse',

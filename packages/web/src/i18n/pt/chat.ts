@@ -9,7 +9,7 @@ export const chat = {
   edit: 'Editar',
   retry: 'Tentar de novo',
   more: 'Mais',
-  events: 'Eventos ao vivo',
+  events: 'Eventos ao vivo para desenvolvedores',
   export: 'Exportar ou compartilhar como arquivo',
   fork: 'Nova conversa a partir daqui',
   'answer.more': 'Mais sobre esta resposta',

@@ -9,7 +9,7 @@ export const chat = {
   edit: 'Hariri',
   retry: 'Jaribu tena',
   more: 'Zaidi',
-  events: 'Matukio ya moja kwa moja',
+  events: 'Matukio ya moja kwa moja kwa wasanidi',
   export: 'Hamisha au shiriki kama faili',
   fork: 'Mazungumzo mapya kuanzia hapa',
   'answer.more': 'Zaidi kuhusu jibu hili',

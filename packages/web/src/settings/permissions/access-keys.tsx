@@ -4,7 +4,7 @@ import { type FormEvent, useCallback, useState } from 'react';
 import { formatDate, formatWhen } from '../../i18n/format.js';
 import { t } from '../../i18n/i18n.js';
 import { Icon } from '../../ui/icon.js';
-import { Failure, LifetimeField, Section, ShownOnce, useAction } from '../parts.js';
+import { Failure, LifetimeField, RevocableRow, Section, ShownOnce, useAction } from '../parts.js';
 import { inDays } from './capabilities.js';
 
 const lifetimes = [30, 7, 90] as const;
@@ -125,7 +125,6 @@ interface KeyRowProps {
 
 function KeyRow({ info, onChange }: KeyRowProps) {
   const { keys } = useOracle();
-  const { isBusy, error, run } = useAction();
   const { id, name, expiration, lastUsedAt, caveats } = info;
   const facts = [
     caveats.session ? t('settings.keys.oneSession') : t('settings.keys.chat'),
@@ -135,32 +134,9 @@ function KeyRow({ info, onChange }: KeyRowProps) {
       ? t('settings.granted.used', { when: formatWhen(lastUsedAt) })
       : t('settings.granted.unused'),
   ];
-  return (
-    <li className="row-wrap">
-      <Icon name="key" />
-      <div className="grow">
-        <b dir="auto">{name}</b>
-        <div className="small quiet">{facts.join(' · ')}</div>
-      </div>
-      <button
-        type="button"
-        className="btn btn-s"
-        disabled={isBusy}
-        aria-label={t('settings.granted.revoke.label', { title: name })}
-        onClick={() =>
-          void run(async () => {
-            await keys.revoke(id);
-            await onChange();
-          })
-        }
-      >
-        {t('settings.granted.revoke')}
-      </button>
-      {error && (
-        <div className="row-below">
-          <Failure error={error} />
-        </div>
-      )}
-    </li>
-  );
+  const revoke = async () => {
+    await keys.revoke(id);
+    await onChange();
+  };
+  return <RevocableRow icon="key" title={name} facts={facts} onRevoke={revoke} />;
 }
