@@ -1,8 +1,21 @@
 import { createRoot } from 'react-dom/client';
-import { applyLanguage, readLanguage } from './i18n/i18n.js';
-import { Start } from './page/start.js';
+import { applyLanguage, loadArea, readLanguage, t, useLanguage } from './i18n/i18n.js';
 import { applyTheme, followContrast, readTheme } from './page/theme.js';
 import './styles/index.css';
+import {
+  type BrowserSigner,
+  createOracleClient,
+  type OracleCard,
+  type OracleClient,
+  OracleClientError,
+  openBrowserSigner,
+} from '@sibyl/client';
+import { OracleProvider } from '@sibyl/client/react';
+import { type ComponentType, type ReactNode, useEffect, useState } from 'react';
+import { Outbox } from './chat/outbox.js';
+import { Page } from './page/page.js';
+import { PageContext, type PageSettings } from './page/page-context.js';
+import { takeDeviceKey } from './settings/identity/device-link.js';
 
 applyTheme(readTheme());
 followContrast();
@@ -12,3 +25,175 @@ applyLanguage(readLanguage()).then(
   // Without its catalog, the page is in English.
   () => root.render(<Start />),
 );
+
+interface OpenedPage {
+  readonly signer: BrowserSigner;
+  readonly client: ReturnType<typeof createOracleClient>;
+  readonly card: OracleCard;
+  readonly settings: PageSettings;
+  readonly accessError: AccessError | undefined;
+  readonly outbox: Outbox;
+}
+
+/** A key that waits for its passkey. */
+interface LockedKey {
+  readonly signer: BrowserSigner;
+  readonly onUnlocked: () => void;
+  readonly Screen: ComponentType<{
+    readonly signer: BrowserSigner;
+    readonly onUnlocked: () => void;
+  }>;
+}
+
+async function open(
+  invitation: string | undefined,
+  unlock: (signer: BrowserSigner) => Promise<void>,
+): Promise<OpenedPage> {
+  const [signer, settings] = await Promise.all([openBrowserSigner(), loadPageSettings()]);
+  if (signer.isLocked) await unlock(signer);
+  const matrix = await loadMatrixSession(settings.matrixBaseUrl);
+  const client = createOracleClient({ url: getOracleUrl(), signer, ...(matrix && { matrix }) });
+  const card = await client.card();
+  const accessError = await checkAccess(client, invitation);
+  return { signer, client, settings, card, accessError, outbox: new Outbox(client) };
+}
+
+/** Read before other parts of the page use the address. */
+const invitation = takeInvitation();
+takeDeviceKey();
+
+/** Opens or generates the user's key, connects to the oracle, then shows the page. */
+export function Start() {
+  const [ready, setReady] = useState<OpenedPage>();
+  const [error, setError] = useState<string>();
+  const [locked, setLocked] = useState<LockedKey>();
+  const language = useLanguage();
+  useEffect(() => {
+    const unlock = async (signer: BrowserSigner) => {
+      const [{ UnlockScreen: Screen }] = await Promise.all([
+        import('./settings/identity/unlock-screen.js'),
+        loadArea('settings'),
+      ]);
+      await new Promise<void>((onUnlocked) => setLocked({ signer, onUnlocked, Screen }));
+      setLocked(undefined);
+    };
+    open(invitation, unlock).then(setReady, (cause: Error) => setError(cause.message));
+  }, []);
+  if (error) {
+    return (
+      <Blank role="alert" title={t('chat.start.failed')}>
+        <p className="quiet">{error}</p>
+        <p>{t('chat.start.failed.hint')}</p>
+      </Blank>
+    );
+  }
+  if (locked) return <locked.Screen {...locked} />;
+  if (!ready) return <main className="blank" aria-busy="true" aria-label={t('chat.loading')} />;
+  const { client, accessError, ...rest } = ready;
+  if (accessError) return <AccessDenied error={accessError} did={rest.signer.did} />;
+  return (
+    <OracleProvider client={client}>
+      <PageContext value={rest}>
+        <Page key={language} />
+      </PageContext>
+    </OracleProvider>
+  );
+}
+
+function AccessDenied({ error, did }: { readonly error: AccessError; readonly did: string }) {
+  return (
+    <Blank role="alert" title={t('chat.access.title')}>
+      <p>{error.message}</p>
+      <p>
+        {t('chat.access.did')} <code>{did}</code>
+      </p>
+    </Blank>
+  );
+}
+
+interface BlankProps {
+  readonly role: 'alert';
+  readonly title: string;
+  readonly children: ReactNode;
+}
+
+/** What is shown instead of the page. */
+function Blank({ role, title, children }: BlankProps) {
+  return (
+    <main className="blank">
+      <div className="stack" role={role}>
+        <h1 className="title-1">{title}</h1>
+        {children}
+      </div>
+      <button type="button" className="btn btn-primary" onClick={() => location.reload()}>
+        {t('chat.tryAgain')}
+      </button>
+    </main>
+  );
+}
+
+/** Why the user may not use the oracle; `code` as in the client's errors. */
+interface AccessError {
+  readonly code: string;
+  readonly message: string;
+}
+
+/** Reads the invitation from the address and removes it, so that it does not stay in the history. */
+function takeInvitation(): string | undefined {
+  const invitation = new URLSearchParams(location.hash.slice(1)).get('invite');
+  if (invitation === null) return undefined;
+  history.replaceState(history.state, '', `${location.pathname}${location.search}`);
+  // Some programs decode %2B in links, and a plus sign in a query means a space.
+  return invitation.replaceAll(' ', '+');
+}
+
+/**
+ * Redeems an invitation and checks whether the user may use an oracle for invited users. An error of
+ * the invitation matters only if the user has no access yet.
+ */
+async function checkAccess(
+  client: OracleClient,
+  invitation: string | undefined,
+): Promise<AccessError | undefined> {
+  const rejected =
+    invitation === undefined
+      ? undefined
+      : await findAccessError(() => client.redeemInvitation(invitation));
+  const { features } = await client.card();
+  if (!features.includes('invitations')) return undefined;
+  const denied = await findAccessError(() => client.sessions.list({ limit: 1 }));
+  return denied?.code === 'caller_not_allowed' ? (rejected ?? denied) : undefined;
+}
+
+/** Throws other errors, such as a lost connection. */
+async function findAccessError(work: () => Promise<unknown>): Promise<AccessError | undefined> {
+  try {
+    await work();
+    return undefined;
+  } catch (error) {
+    if (error instanceof OracleClientError && ACCESS_CODES.has(error.code)) return error;
+    throw error;
+  }
+}
+
+const ACCESS_CODES: ReadonlySet<string> = new Set([
+  'caller_not_allowed',
+  'invalid_invitation',
+  'invitation_used',
+  'invitation_expired',
+  'validation_failed',
+]);
+
+/** Only some oracles have a homeserver. */
+async function loadMatrixSession(homeServer: string | undefined) {
+  if (!homeServer) return undefined;
+  return (await import('./panels/matrix-panel.js')).readMatrixSession(homeServer);
+}
+
+/** The oracle serves this page one folder below its own address. */
+const getOracleUrl = (): string => new URL('..', location.href.split('#')[0]).href;
+
+async function loadPageSettings(): Promise<PageSettings> {
+  const response = await fetch(new URL('settings.json', location.href.split('#')[0]));
+  return response.ok ? response.json() : {};
+}

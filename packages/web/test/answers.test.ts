@@ -197,12 +197,12 @@ describe('the page', () => {
     turn.say('done');
     turn.finish();
     await expect.poll(async () => (await readLog()).shown.join()).toContain('It is done');
-    // A short answer is no reason for a notification, not even in the background.
+    // A short answer causes no notification, not even in the background.
     await write(page, 'Be quick');
     (await oracle.model.next()).answer('At once');
     await expectText(page, 'At once');
     expect(await readLog()).toEqual({ asked: 1, shown: [expect.stringContaining('It is done')] });
-    // Nobody is asked twice, also not after a reload.
+    // No user is asked twice, also not after a reload.
     await page.evaluate(() => localStorage.removeItem('granted'));
     await page.reload();
     await page.clock.install();

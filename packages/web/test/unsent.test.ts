@@ -238,7 +238,7 @@ describe('scrolling', () => {
     turn.say(LINES);
     await expectText(page, 'Line 59');
     await expect.poll(() => distance(page)).toBeLessThanOrEqual(4);
-    // A phone that is turned, or a keyboard that opens, is no scrolling.
+    // Turning a phone and opening a keyboard do not count as scrolling.
     for (const [width, height] of [
       [390, 844],
       [844, 390],

@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { readChart } from './chart.js';
+import { readChart, readTable } from './chart.js';
 import { readForm } from './form.js';
-import { readTable } from './table.js';
 
 /** Values that no schema allows but models may send. */
 const unexpected: readonly unknown[] = [

@@ -5,7 +5,7 @@ import { chartSchema, formSchema, tableSchema } from './schemas.js';
 
 // Loaded with the first call.
 const ChartView = lazy(async () => ({ default: (await import('./chart.js')).ChartView }));
-const TableView = lazy(async () => ({ default: (await import('./table.js')).TableActionView }));
+const TableView = lazy(async () => ({ default: (await import('./chart.js')).TableActionView }));
 const FormView = lazy(async () => ({ default: (await import('./form.js')).FormActionView }));
 
 /** The page's tools and actions for the agent. */

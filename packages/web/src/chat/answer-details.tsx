@@ -2,8 +2,8 @@ import type { ChatMessage, Feedback } from '@sibyl/client';
 import { type FormEvent, useState } from 'react';
 import { formatCost, formatDateTime } from '../i18n/format.js';
 import { t } from '../i18n/i18n.js';
+import { useMessageActions } from '../page/page-context.js';
 import { showToast } from '../ui/toasts.js';
-import { useMessageActions } from './message-actions.js';
 
 /** When an answer was written, by which model, and what it used, as far as it is known. */
 export function AnswerFacts({ message }: { readonly message: ChatMessage }) {

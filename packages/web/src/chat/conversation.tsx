@@ -3,21 +3,24 @@ import { type UseChat, useApprovals, useChat, useOracle } from '@sibyl/client/re
 import { lazy, Suspense, useEffect, useMemo, useState } from 'react';
 import { loadArea, t } from '../i18n/i18n.js';
 import { Head } from '../page/head.js';
-import { SendContext, usePage } from '../page/page-context.js';
+import {
+  type MessageActions,
+  MessageActionsContext,
+  SendContext,
+  usePage,
+  useSessionChanges,
+} from '../page/page-context.js';
 import { forgetMessage, go } from '../page/router.js';
-import { useSessionChanges } from '../page/session-changes.js';
 import { Dialog } from '../ui/dialog.js';
 import { Icon, IconButton } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
 import { showToast } from '../ui/toasts.js';
 import { Composer } from './composer.js';
 import { type DraftState, focusBox, mergeDraft, useDraft } from './drafts.js';
-import { type MessageActions, MessageActionsContext } from './message-actions.js';
 import { MessageList } from './message-list.js';
 import { useNotification } from './notify.js';
 import type { OutgoingMessage, UnsentMessage } from './outbox.js';
-import { useOnline } from './unsent-view.js';
-import { useDelivery } from './use-outbox.js';
+import { useDelivery, useOnline } from './unsent-view.js';
 
 interface ConversationProps {
   readonly sessionId: string;

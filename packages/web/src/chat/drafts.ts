@@ -3,7 +3,7 @@ import { useCallback, useEffect, useRef, useState } from 'react';
 import type { OutgoingMessage } from './outbox.js';
 
 /** What the user has typed and not sent. */
-export interface Draft {
+interface Draft {
   readonly text: string;
   readonly files: readonly Attachment[];
   /** Set while the user changes a message that was sent. */

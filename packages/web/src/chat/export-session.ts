@@ -22,7 +22,7 @@ export async function exportSession(client: OracleClient, session: NamedSession)
   saveAs(file, name);
 }
 
-export function toMarkdown(title: string, messages: readonly Message[]): string {
+function toMarkdown(title: string, messages: readonly Message[]): string {
   const parts = messages.map(({ type, content, createdAt, attachments = [] }) => {
     const author = t(type === 'human' ? 'chat.you' : 'chat.answer');
     const files = attachments.map(({ filename }) => `- ${filename}`);

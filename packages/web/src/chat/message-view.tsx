@@ -1,13 +1,13 @@
 import type { AnswerPart, ChatMessage } from '@sibyl/client';
 import { Component, lazy, memo, type ReactNode, Suspense, useState } from 'react';
 import { t } from '../i18n/i18n.js';
+import { useMessageActions } from '../page/page-context.js';
 import { CopyButton } from '../ui/copy-button.js';
 import { Icon, IconButton } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
 import { showToast } from '../ui/toasts.js';
 import { AnswerParts } from './answer-parts.js';
 import { AttachmentList } from './attachments.js';
-import { useMessageActions } from './message-actions.js';
 
 interface MessageViewProps {
   readonly message: ChatMessage;

@@ -9,8 +9,7 @@ import { Icon } from '../ui/icon.js';
 import { Composer } from './composer.js';
 import { mergeDraft, useDraft } from './drafts.js';
 import type { OutgoingMessage, UnsentMessage } from './outbox.js';
-import { UnsentView } from './unsent-view.js';
-import { useUnsent } from './use-outbox.js';
+import { UnsentView, useUnsent } from './unsent-view.js';
 
 /** Shown before a conversation starts: what this is, who can read it, and prompts that work. */
 export function Welcome() {

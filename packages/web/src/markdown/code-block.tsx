@@ -89,7 +89,7 @@ export function Formula({ tex, isBlock = false }: { readonly tex: string; isBloc
 
 /** A diagram as an image, in which scripts cannot run; its source on demand or if it is not valid. */
 function Diagram({ code }: { readonly code: string }) {
-  const url = useLoaded(async () => (await import('./diagram.js')).drawDiagram(code), [code]);
+  const url = useLoaded(() => drawDiagram(code), [code]);
   const [isSource, setSource] = useState(false);
   useEffect(() => () => void (url && URL.revokeObjectURL(url)), [url]);
   if (url === undefined) return <Code language="mermaid" code={code} />;
@@ -137,4 +137,33 @@ function useLoaded<T>(
     };
   }, inputs);
   return value;
+}
+
+let count = 0;
+
+/** Draws a diagram and returns the address of an image; rejects if the source is not valid. */
+async function drawDiagram(code: string): Promise<string> {
+  const { default: mermaid } = await import('mermaid');
+  const isDark = matchMedia('(prefers-color-scheme: dark)').matches;
+  const { theme } = document.documentElement.dataset;
+  mermaid.initialize({
+    startOnLoad: false,
+    securityLevel: 'strict',
+    theme: theme === 'dark' || (theme !== 'light' && isDark) ? 'dark' : 'neutral',
+    fontFamily: 'sans-serif',
+    suppressErrorRendering: true,
+    // HTML inside an image is not displayed.
+    htmlLabels: false,
+    flowchart: { htmlLabels: false },
+  });
+  await mermaid.parse(code);
+  count += 1;
+  const { svg } = await mermaid.render(`diagram-${count}`, code);
+  return URL.createObjectURL(new Blob([setSize(svg)], { type: 'image/svg+xml' }));
+}
+
+/** An image needs its own size. */
+function setSize(svg: string): string {
+  const [, width, height] = /viewBox="[-\d.]+ [-\d.]+ ([\d.]+) ([\d.]+)"/.exec(svg) ?? [];
+  return width ? svg.replace('width="100%"', `width="${width}" height="${height}"`) : svg;
 }

@@ -7,11 +7,14 @@ import {
 } from '@sibyl/client';
 import { useEffect, useState } from 'react';
 import { createRoot } from 'react-dom/client';
-import { applyLanguage, loadArea, readLanguage, t } from '../i18n/i18n.js';
+import { applyLanguage, loadArea, readLanguage, type TextKey, t } from '../i18n/i18n.js';
 import { applyTheme, followContrast, readTheme } from '../page/theme.js';
-import { OperatorPage } from './operator-page.js';
 import '../styles/index.css';
 import './operator.css';
+import { IconButton } from '../ui/icon.js';
+import { OverviewView } from './overview.js';
+import { TurnsView } from './turns.js';
+import { AuditView, JobsView, PluginsView, UsersView } from './views.js';
 
 /** The oracle serves this page one folder below its own address. */
 const oracleUrl = new URL('..', location.href.split('#')[0]).href;
@@ -83,7 +86,115 @@ const show = () => {
   document.title = `Sibyl · ${t('operator.title')}`;
   root.render(<Start />);
 };
-loadArea('operator')
+// With a static import, the chat page would load these styles first too: both pages share a file.
+Promise.all([loadArea('operator'), import('../styles/settings.css')])
   .then(() => applyLanguage(readLanguage()))
   // Without a catalog, the page is in English.
   .then(show, show);
+
+const SECTIONS = {
+  overview: 'operator.overview',
+  turns: 'operator.turns',
+  users: 'operator.users',
+  plugins: 'operator.plugins',
+  jobs: 'operator.jobs',
+  audit: 'operator.audit',
+} as const satisfies Record<string, TextKey>;
+
+export type Section = keyof typeof SECTIONS;
+
+interface OperatorPageProps {
+  readonly client: OracleClient;
+  readonly name: string;
+}
+
+/** Health first, then speed, failures and people. Texts of users and secrets are never part of it. */
+function OperatorPage({ client, name }: OperatorPageProps) {
+  const [section, runId] = useHash();
+  const [isDrawerOpen, setDrawerOpen] = useState(false);
+  const close = () => setDrawerOpen(false);
+  return (
+    <div className="frame">
+      <div className="app">
+        <nav className={isDrawerOpen ? 'side is-open' : 'side'} aria-label={t('operator.title')}>
+          <div className="side-top">
+            <span className="grow clip">{name}</span>
+            <span className="badge is-accent">{t('operator.title')}</span>
+          </div>
+          {Object.entries(SECTIONS).map(([id, title]) => (
+            <a
+              key={id}
+              className="side-link"
+              href={`#${id}`}
+              aria-current={id === section ? 'page' : undefined}
+              onClick={close}
+            >
+              {t(title)}
+            </a>
+          ))}
+          <span className="grow" />
+          <a className="side-link" href="./">
+            {t('operator.back')}
+          </a>
+        </nav>
+        {isDrawerOpen && (
+          // biome-ignore lint/a11y/noStaticElementInteractions lint/a11y/useKeyWithClickEvents: every link of the drawer closes it too.
+          <div className="scrim" onClick={close} />
+        )}
+        <main className="main">
+          <header className="head">
+            <IconButton
+              className="open-side"
+              icon="menu"
+              label={t('operator.sections')}
+              onClick={() => setDrawerOpen(true)}
+            />
+            <h1 className="head-title grow clip">{t(SECTIONS[section])}</h1>
+          </header>
+          <div className="scroll">
+            <div className="page page-wide">
+              <View section={section} runId={runId} client={client} />
+            </div>
+          </div>
+        </main>
+      </div>
+    </div>
+  );
+}
+
+interface ViewProps {
+  readonly section: Section;
+  readonly runId: string | undefined;
+  readonly client: OracleClient;
+}
+
+function View({ section, runId, client }: ViewProps) {
+  switch (section) {
+    case 'overview':
+      return <OverviewView client={client} />;
+    case 'turns':
+      return <TurnsView client={client} runId={runId} />;
+    case 'users':
+      return <UsersView client={client} />;
+    case 'plugins':
+      return <PluginsView client={client} />;
+    case 'jobs':
+      return <JobsView client={client} />;
+    case 'audit':
+      return <AuditView client={client} />;
+    default:
+      return section satisfies never;
+  }
+}
+
+/** The section and, for a turn, its id: `#turns/<runId>`. */
+function useHash(): [Section, string | undefined] {
+  const [hash, setHash] = useState(location.hash);
+  useEffect(() => {
+    const update = () => setHash(location.hash);
+    addEventListener('hashchange', update);
+    return () => removeEventListener('hashchange', update);
+  }, []);
+  const [section = '', runId] = hash.slice(1).split('/');
+  return [section in SECTIONS ? (section as Section) : 'overview', runId];
+}

@@ -11,9 +11,18 @@ import { useCallback } from 'react';
 import { formatBytes, formatDateTime, formatTime, formatWhen } from '../i18n/format.js';
 import { formatNumber, t } from '../i18n/i18n.js';
 import { Icon } from '../ui/icon.js';
-import { Badge, Code, DataTable } from './data-table.js';
-import { describeCause, formatCost, formatMs, formatShare, shortenDid } from './format.js';
-import { Loaded, usePolled } from './use-polled.js';
+import {
+  Badge,
+  Code,
+  DataTable,
+  describeCause,
+  formatCost,
+  formatMs,
+  formatShare,
+  Loaded,
+  shortenDid,
+  usePolled,
+} from './parts.js';
 
 interface OverviewProps {
   readonly client: OracleClient;

@@ -2,9 +2,18 @@ import type { OperatorSpan, OperatorTrace, OperatorTurn, OracleClient } from '@s
 import { useCallback } from 'react';
 import { formatWhen } from '../i18n/format.js';
 import { type TextKey, t } from '../i18n/i18n.js';
-import { Badge, Code, DataTable } from './data-table.js';
-import { describeCause, formatCost, formatCount, formatMs, shortenDid } from './format.js';
-import { Loaded, usePolled } from './use-polled.js';
+import {
+  Badge,
+  Code,
+  DataTable,
+  describeCause,
+  formatCost,
+  formatCount,
+  formatMs,
+  Loaded,
+  shortenDid,
+  usePolled,
+} from './parts.js';
 
 interface TurnsViewProps {
   readonly client: OracleClient;

@@ -2,9 +2,17 @@ import type { OperatorAction, OperatorUser, OracleClient } from '@sibyl/client';
 import { useCallback, useState } from 'react';
 import { formatDateTime, formatWhen } from '../i18n/format.js';
 import { type TextKey, t } from '../i18n/i18n.js';
-import { Badge, Code, type Column, DataTable } from './data-table.js';
-import { formatCost, formatCount, shortenDid } from './format.js';
-import { Loaded, usePolled } from './use-polled.js';
+import {
+  Badge,
+  Code,
+  type Column,
+  DataTable,
+  formatCost,
+  formatCount,
+  Loaded,
+  shortenDid,
+  usePolled,
+} from './parts.js';
 
 interface ViewProps {
   readonly client: OracleClient;

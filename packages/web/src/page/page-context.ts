@@ -1,5 +1,12 @@
-import type { BrowserSigner, MessageToSend, OracleCard } from '@sibyl/client';
-import { createContext, use } from 'react';
+import type {
+  BrowserSigner,
+  ChatMessage,
+  Feedback,
+  MessageToSend,
+  OracleCard,
+  SessionsChangedEvent,
+} from '@sibyl/client';
+import { createContext, use, useEffect, useMemo, useRef } from 'react';
 import type { Outbox } from '../chat/outbox.js';
 
 /** Values that all parts of the page need. */
@@ -26,3 +33,60 @@ export function usePage(): PageValues {
 
 /** Sends a message to the current conversation. */
 export const SendContext = createContext<((message: MessageToSend) => void) | undefined>(undefined);
+
+type Listener = (event: SessionsChangedEvent) => void;
+
+/** Passes changes of the user's sessions, by any client, to the parts of the page. */
+interface SessionChanges {
+  notify: Listener;
+  subscribe(listener: Listener): () => void;
+}
+
+export const SessionChangesContext = createContext<SessionChanges | undefined>(undefined);
+
+export function useCreateSessionChanges(): SessionChanges {
+  return useMemo(() => {
+    const listeners = new Set<Listener>();
+    return {
+      notify: (event) => {
+        for (const listener of listeners) listener(event);
+      },
+      subscribe: (listener) => {
+        listeners.add(listener);
+        return () => listeners.delete(listener);
+      },
+    };
+  }, []);
+}
+
+/** Calls the newest listener for every change. */
+export function useSessionChanges(listener: Listener): void {
+  const changes = use(SessionChangesContext);
+  const latest = useRef(listener);
+  useEffect(() => {
+    latest.current = listener;
+  });
+  useEffect(() => changes?.subscribe((event) => latest.current(event)), [changes]);
+}
+
+/** What the buttons below a message do. */
+export interface MessageActions {
+  regenerate(answer: ChatMessage): void;
+  /** Shows another version, by its `messageId`. */
+  show(messageId: string): void;
+  edit(question: ChatMessage): void;
+  /** Stores what the user thinks of an answer, or withdraws it. */
+  rate(answer: ChatMessage, feedback: Feedback | undefined): Promise<void>;
+  /** Starts a conversation with a copy of the messages up to this one. */
+  fork(message: ChatMessage): void;
+}
+
+export const MessageActionsContext = createContext<MessageActions>({
+  regenerate: () => undefined,
+  show: () => undefined,
+  edit: () => undefined,
+  rate: async () => undefined,
+  fork: () => undefined,
+});
+
+export const useMessageActions = (): MessageActions => use(MessageActionsContext);

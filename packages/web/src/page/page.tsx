@@ -3,14 +3,13 @@ import { lazy, Suspense, useEffect, useMemo, useState } from 'react';
 import { PageActions } from '../actions/page-actions.js';
 import { Welcome } from '../chat/welcome.js';
 import { t } from '../i18n/i18n.js';
-import { BackupReminder } from '../settings/identity/backup-reminder.js';
+import { BackupReminder } from '../settings/identity-status.js';
 import { screens } from '../settings/screens.js';
 import { Toasts } from '../ui/toasts.js';
 import { listCommands, useGlobalKeys } from './commands.js';
 import { Head, SidebarContext } from './head.js';
-import { usePage } from './page-context.js';
+import { SessionChangesContext, useCreateSessionChanges, usePage } from './page-context.js';
 import { go, type Route, useRoute } from './router.js';
-import { SessionChangesContext, useCreateSessionChanges } from './session-changes.js';
 import { Sidebar } from './sidebar.js';
 
 const findScreen = (id: string) => screens.find((each) => each.id === id);
@@ -26,7 +25,7 @@ const Conversation = lazy(loadConversation);
 /** Shorter than anyone types; the page answers to input in between. */
 const PRELOAD_MS = 200;
 const Palette = lazy(async () => ({ default: (await import('./palette.js')).Palette }));
-const Shortcuts = lazy(async () => ({ default: (await import('./shortcuts.js')).Shortcuts }));
+const Shortcuts = lazy(async () => ({ default: (await import('./palette.js')).Shortcuts }));
 
 /** The sidebar and the screen that the address names. */
 export function Page() {

@@ -2,12 +2,11 @@ import type { Session } from '@sibyl/client';
 import { type UseSessions, useOracle } from '@sibyl/client/react';
 import { type FormEvent, useEffect, useRef, useState } from 'react';
 import { formatDateTime } from '../i18n/format.js';
-import { t } from '../i18n/i18n.js';
+import { type TextKey, t } from '../i18n/i18n.js';
 import { Icon, IconButton } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
 import { showToast } from '../ui/toasts.js';
 import { go, toHash } from './router.js';
-import { groupSessions, type SessionGroup } from './session-groups.js';
 import {
   deleteLater,
   type SessionMark,
@@ -189,3 +188,39 @@ function RenameRow({ session, onRename, onDone }: SessionRowProps & { onDone(): 
     </li>
   );
 }
+
+interface SessionGroup {
+  readonly label: TextKey;
+  readonly items: readonly Session[];
+}
+
+const DAY_MS = 86_400_000;
+
+/** Pinned sessions first, then by the day of their last change. */
+function groupSessions(
+  sessions: readonly Session[],
+  pins: ReadonlySet<string>,
+  now = new Date(),
+): SessionGroup[] {
+  const midnight = new Date(now.getFullYear(), now.getMonth(), now.getDate()).getTime();
+  const findLabel = ({ sessionId, lastUpdatedAt }: Session): TextKey => {
+    if (pins.has(sessionId)) return 'chat.group.pinned';
+    const at = Date.parse(lastUpdatedAt);
+    if (at >= midnight) return 'chat.group.today';
+    if (at >= midnight - DAY_MS) return 'chat.group.yesterday';
+    return at >= midnight - 7 * DAY_MS ? 'chat.group.week' : 'chat.group.older';
+  };
+  const groups = Map.groupBy(sessions, findLabel);
+  return ORDER.flatMap((label) => {
+    const items = groups.get(label);
+    return items ? [{ label, items }] : [];
+  });
+}
+
+const ORDER = [
+  'chat.group.pinned',
+  'chat.group.today',
+  'chat.group.yesterday',
+  'chat.group.week',
+  'chat.group.older',
+] as const satisfies readonly TextKey[];

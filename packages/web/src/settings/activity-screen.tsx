@@ -6,8 +6,8 @@ import { type TextKey, t } from '../i18n/i18n.js';
 import { usePage } from '../page/page-context.js';
 import { toHash } from '../page/router.js';
 import { Icon, type IconName } from '../ui/icon.js';
+import { ReceiptActions } from './approvals/approvals-screen.js';
 import { humanize } from './approvals/arguments.js';
-import { ReceiptActions } from './approvals/receipt.js';
 import { Empty, Failure, PageHead, useAction } from './parts.js';
 
 const PAGE_SIZE = 50;

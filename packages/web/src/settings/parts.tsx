@@ -1,5 +1,6 @@
 import { OracleClientError } from '@sibyl/client';
 import { type ReactNode, useCallback, useState } from 'react';
+import '../styles/settings.css';
 import './settings-screens.css';
 import { type TextKey, t } from '../i18n/i18n.js';
 import { CopyButton } from '../ui/copy-button.js';

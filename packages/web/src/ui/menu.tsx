@@ -8,7 +8,7 @@ import {
 } from 'react';
 import { Icon, type IconName } from './icon.js';
 
-export interface MenuItem {
+interface MenuItem {
   readonly label: string;
   readonly icon?: IconName;
   readonly hint?: string;

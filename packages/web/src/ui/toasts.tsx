@@ -2,7 +2,7 @@ import { useSyncExternalStore } from 'react';
 import { t } from '../i18n/i18n.js';
 import { IconButton } from './icon.js';
 
-export interface Toast {
+interface Toast {
   readonly text: string;
   readonly action?: { readonly label: string; readonly run: () => void };
   /** Runs when the toast disappears, unless its action ran. */

@@ -7,8 +7,7 @@ import { usePage } from '../../page/page-context.js';
 import { toHash } from '../../page/router.js';
 import { Icon } from '../../ui/icon.js';
 import { Failure, useAction } from '../parts.js';
-import { ArgumentForm } from './argument-form.js';
-import { applyEdits, formatArgument, humanize, listFields } from './arguments.js';
+import { ArgumentForm, applyEdits, formatArgument, humanize, listFields } from './arguments.js';
 
 interface ApprovalCardProps extends Pick<UseApprovals, 'approve' | 'deny'> {
   readonly approval: Approval;

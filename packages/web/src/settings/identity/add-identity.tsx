@@ -11,7 +11,7 @@ import { Dialog } from '../../ui/dialog.js';
 import { Icon, type IconName } from '../../ui/icon.js';
 import { announceIdentityChange } from '../identity-status.js';
 import { Failure, useAction } from '../parts.js';
-import { BackupFileField, PassphraseField } from './backup-parts.js';
+import { BackupFileField, PassphraseField } from './backup-file.js';
 import { findDeviceKey, forgetDeviceKey } from './device-link.js';
 import { switchIdentity } from './identity-row.js';
 

@@ -2,7 +2,7 @@ import { exportBrowserSeed, packSeed } from '@sibyl/client/identities';
 import { useEffect, useState } from 'react';
 import { t } from '../../i18n/i18n.js';
 import { Failure, useAction } from '../parts.js';
-import type { BackupProps } from './backup-parts.js';
+import type { BackupProps } from './backup-file.js';
 import { chooseNumber, drawQrCode, formatDeviceLink, formatNumberPairs } from './device-link.js';
 
 /** The code disappears, since anyone who sees the screen could photograph it. */

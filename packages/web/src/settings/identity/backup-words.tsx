@@ -3,7 +3,7 @@ import { toWords, WORD_COUNT } from '@sibyl/client/words';
 import { type FormEvent, useMemo, useState } from 'react';
 import { t } from '../../i18n/i18n.js';
 import { Failure, useAction } from '../parts.js';
-import type { BackupProps } from './backup-parts.js';
+import type { BackupProps } from './backup-file.js';
 
 /** Words for paper. */
 export function WordsBackup({ identity, step, onStep, onDone }: BackupProps) {

@@ -103,7 +103,7 @@ interface LifetimeProps {
   readonly onChange: (days: number) => void;
 }
 
-export function Lifetime({ days, onChange }: LifetimeProps) {
+function Lifetime({ days, onChange }: LifetimeProps) {
   return (
     <select
       className="input push"

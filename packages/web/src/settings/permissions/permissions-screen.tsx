@@ -1,11 +1,27 @@
+import type { AccessKeyInfo } from '@sibyl/client';
 import { useOracle, useResource } from '@sibyl/client/react';
-import { useCallback } from 'react';
+import { type FormEvent, useCallback, useState } from 'react';
+import { formatDate, formatWhen } from '../../i18n/format.js';
 import { t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
-import { Failure, PageHead } from '../parts.js';
-import { AccessKeys } from './access-keys.js';
+import { Icon } from '../../ui/icon.js';
+import {
+  Failure,
+  LifetimeField,
+  PageHead,
+  RevocableRow,
+  Section,
+  ShownOnce,
+  useAction,
+} from '../parts.js';
 import { AskedFor, OtherPermission } from './asked-for.js';
-import { findCurrent, type GrantTerms, listAsked, type PermissionData } from './capabilities.js';
+import {
+  findCurrent,
+  type GrantTerms,
+  inDays,
+  listAsked,
+  type PermissionData,
+} from './capabilities.js';
 import { GrantedNow } from './granted-now.js';
 import { Rules } from './rules.js';
 
@@ -65,4 +81,138 @@ function usePermissions() {
     [client, refresh],
   );
   return { value, error, refresh, replace };
+}
+
+const lifetimes = [30, 7, 90] as const;
+
+/** Keys for programs that cannot sign. */
+function AccessKeys() {
+  const { keys } = useOracle();
+  const [isAdding, setAdding] = useState(false);
+  const [created, setCreated] = useState<string>();
+  const load = useCallback((signal: AbortSignal) => keys.list({ signal }), [keys]);
+  const { value, error, refresh } = useResource(load);
+  return (
+    <Section
+      title={t('settings.keys.title')}
+      hint={t('settings.keys.hint')}
+      action={
+        <button type="button" className="btn btn-s" onClick={() => setAdding(true)}>
+          <Icon name="plus" />
+          {t('settings.keys.new')}
+        </button>
+      }
+    >
+      <Failure error={error} onRetry={refresh} />
+      {isAdding && (
+        <NewKey
+          onCancel={() => setAdding(false)}
+          onCreated={async (key) => {
+            setCreated(key);
+            setAdding(false);
+            await refresh();
+          }}
+        />
+      )}
+      {created !== undefined && (
+        <ShownOnce
+          text={t('settings.keys.once')}
+          values={[[created, t('settings.keys.copy')]]}
+          onClose={() => setCreated(undefined)}
+        />
+      )}
+      {value && value.length > 0 && (
+        <ul className="card rows">
+          {value.map((key) => (
+            <KeyRow key={key.id} info={key} onChange={refresh} />
+          ))}
+        </ul>
+      )}
+    </Section>
+  );
+}
+
+interface NewKeyProps {
+  readonly onCreated: (key: string) => Promise<void>;
+  readonly onCancel: () => void;
+}
+
+function NewKey({ onCreated, onCancel }: NewKeyProps) {
+  const { keys } = useOracle();
+  const [name, setName] = useState('');
+  const [days, setDays] = useState<number>(lifetimes[0]);
+  const [turns, setTurns] = useState('100');
+  const { isBusy, error, run } = useAction();
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    void run(async () => {
+      const limit = turns ? { turnsPerDay: Number(turns) } : {};
+      const { key } = await keys.create({ name: name.trim(), expiration: inDays(days), ...limit });
+      await onCreated(key);
+    });
+  };
+  return (
+    <form className="card card-pad stack" onSubmit={submit}>
+      <label className="field">
+        <span>{t('settings.keys.name')}</span>
+        <input
+          // biome-ignore lint/a11y/noAutofocus: the user just asked for the form.
+          autoFocus
+          className="input"
+          dir="auto"
+          required
+          maxLength={80}
+          placeholder={t('settings.keys.name.example')}
+          value={name}
+          onChange={({ target }) => setName(target.value)}
+        />
+      </label>
+      <div className="line top">
+        <LifetimeField choices={lifetimes} days={days} onChange={setDays} />
+        <label className="field">
+          <span>{t('settings.keys.turns')}</span>
+          <input
+            className="input"
+            type="number"
+            min={1}
+            max={1_000_000}
+            value={turns}
+            onChange={({ target }) => setTurns(target.value)}
+          />
+        </label>
+      </div>
+      <Failure error={error} />
+      <div className="actions">
+        <button type="submit" className="btn btn-primary" disabled={isBusy}>
+          {t('settings.keys.create')}
+        </button>
+        <button type="button" className="btn btn-quiet" onClick={onCancel}>
+          {t('chat.cancel')}
+        </button>
+      </div>
+    </form>
+  );
+}
+
+interface KeyRowProps {
+  readonly info: AccessKeyInfo;
+  readonly onChange: () => Promise<void>;
+}
+
+function KeyRow({ info, onChange }: KeyRowProps) {
+  const { keys } = useOracle();
+  const { id, name, expiration, lastUsedAt, caveats } = info;
+  const facts = [
+    caveats.session ? t('settings.keys.oneSession') : t('settings.keys.chat'),
+    ...(caveats.turnsPerDay ? [t('settings.keys.perDay', { count: caveats.turnsPerDay })] : []),
+    t('settings.granted.until', { date: formatDate(expiration * 1000) }),
+    lastUsedAt
+      ? t('settings.granted.used', { when: formatWhen(lastUsedAt) })
+      : t('settings.granted.unused'),
+  ];
+  const revoke = async () => {
+    await keys.revoke(id);
+    await onChange();
+  };
+  return <RevocableRow icon="key" title={name} facts={facts} onRevoke={revoke} />;
 }

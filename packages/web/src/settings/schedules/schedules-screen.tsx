@@ -9,8 +9,7 @@ import { Icon, type IconName } from '../../ui/icon.js';
 import { Menu } from '../../ui/menu.js';
 import { Confirm, Empty, Failure, PageHead, ShownOnce, Switch, useAction } from '../parts.js';
 import { inDays } from '../permissions/capabilities.js';
-import { NewSchedule } from './new-schedule.js';
-import { describeTrigger } from './trigger.js';
+import { describeTrigger, NewSchedule } from './new-schedule.js';
 
 const RENEWAL_DAYS = 30;
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { countChanges, isRequired, listRequiredTools, toRules, toSwitches } from './rule-list.js';
+import { countChanges, isRequired, listRequiredTools, toRules, toSwitches } from './rules.js';
 
 describe('toRules', () => {
   it('returns what toSwitches was made of, with specific rules first', () => {
