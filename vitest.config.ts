@@ -3,7 +3,7 @@ import { matchesGlob, relative } from 'node:path';
 import { configDefaults, defineConfig } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
-/** Tests that define globals or measure the memory or time of the process, so each file has a separate one. */
+/** Tests that define globals or measure the memory or the time of the process, so each file has a separate one. */
 export const ISOLATED = [
   'packages/client/test/*.test.tsx',
   'compat/*/test/*.test.{ts,tsx}',

@@ -91,7 +91,7 @@ describe.each(engines)('Turns.start with multitask "interrupt" on %s', (engine) 
 describe.each(engines)('Turns.close on %s', (engine) => {
   const test = useStore(engine);
 
-  it('does not drop a queued turn that begins while the host releases the others', async () => {
+  it('does not drop a queued turn that begins while the others are released', async () => {
     const session = await test.store.sessions.create({
       owner: newOwner(),
       oracleDid: 'did:key:zO',

@@ -1,4 +1,4 @@
-import type { Kysely } from 'kysely';
+import type { DatabaseIntrospector, DatabaseMetadata, Kysely, TableMetadata } from 'kysely';
 import {
   DEFAULT_MIGRATION_LOCK_TABLE,
   DEFAULT_MIGRATION_TABLE,
@@ -101,4 +101,22 @@ function createNewerDatabaseError(
     `This database was written by a newer ${author} (it has migration ${step}); upgrade ${author}, or point DATABASE_URL or DATA_DIR at another database`,
     { cause },
   );
+}
+
+/** The names of all tables are what migrations ask for; Kysely itself reads every column as well, for each plugin. */
+export class TableNames implements DatabaseIntrospector {
+  constructor(private readonly read: () => Promise<readonly string[]>) {}
+
+  async getSchemas(): Promise<[]> {
+    return [];
+  }
+
+  async getTables(): Promise<TableMetadata[]> {
+    const names = await this.read();
+    return names.map((name) => ({ name, isView: false, isForeign: false, columns: [] }));
+  }
+
+  async getMetadata(): Promise<DatabaseMetadata> {
+    return { tables: await this.getTables() };
+  }
 }

@@ -1,5 +1,5 @@
 import { LruMap, textBytes } from '@sibyl/server-kit';
-import { Kysely, PostgresDialect, type PostgresPool, type PostgresPoolClient } from 'kysely';
+import { Kysely, PostgresDialect, type PostgresPool, type PostgresPoolClient, sql } from 'kysely';
 import pg from 'pg';
 import {
   type Database,
@@ -9,7 +9,7 @@ import {
   storable,
   type Unit,
 } from '../database.js';
-import { hostSchema, isBehind, migrate } from '../migrations/migrate.js';
+import { hostSchema, isBehind, migrate, TableNames } from '../migrations/migrate.js';
 import { StoreError } from '../store-errors.js';
 import { isOwnerLock, OwnerQueue } from './owner-queue.js';
 
@@ -107,10 +107,22 @@ function asDatabase(
   };
 }
 
+class NamesDialect extends PostgresDialect {
+  // biome-ignore lint/suspicious/noExplicitAny: Kysely's own signature.
+  override createIntrospector(tables: Kysely<any>): TableNames {
+    const select = sql<{ name: string }>`select tablename as name from pg_tables
+      where schemaname !~ '^pg_' and schemaname <> 'information_schema'`;
+    return new TableNames(async () => {
+      const { rows } = await select.execute(tables);
+      return rows.map(({ name }) => name);
+    });
+  }
+}
+
 /** The tables of a PostgreSQL database, over a pool that connects when first used. */
 function connect(request: PoolRequest): Kysely<Schema> {
   const pool = createStorablePool(createPostgresPool(request), request);
-  return new Kysely<Schema>({ dialect: new PostgresDialect({ pool }) });
+  return new Kysely<Schema>({ dialect: new NamesDialect({ pool }) });
 }
 
 /** Checks whether the database can be reached and is migrated; changes nothing. */

@@ -10,11 +10,12 @@ import {
   type QueryCompiler,
   type QueryResult,
   SqliteAdapter,
-  SqliteIntrospector,
   SqliteQueryCompiler,
+  sql,
   type TransactionSettings,
 } from 'kysely';
 import { storable } from '../database.js';
+import { TableNames } from '../migrations/migrate.js';
 import type { DirectAdapter, StatementWithValues } from '../prepared-query.js';
 import { StoreError } from '../store-errors.js';
 
@@ -41,8 +42,12 @@ export class SqliteDialect implements Dialect {
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: Kysely's own signature.
-  createIntrospector(tables: Kysely<any>): SqliteIntrospector {
-    return new SqliteIntrospector(tables);
+  createIntrospector(tables: Kysely<any>): TableNames {
+    const select = sql<{ name: string }>`select name from sqlite_schema where type = 'table'`;
+    return new TableNames(async () => {
+      const { rows } = await select.execute(tables);
+      return rows.map(({ name }) => name);
+    });
   }
 }
 
