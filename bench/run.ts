@@ -66,6 +66,7 @@ Measured on ${machine}. Servers, models and load generators share its cores.
 | start | \`npm run bench:start\` | a node:http server that does nothing else |
 
 \`npm run bench:pairs -- <folder>\` compares the processor time of a turn with that of another checkout, in pairs of new processes.
+\`npm run bench:gateway-pairs -- <folder>\` does the same for a query through the gateway.
 ${MEMORY_SECTION}`;
 }
 

@@ -58,6 +58,11 @@ describe('paths', () => {
     expect(node.countCalls('ixo.bonds.v1beta1.Query/Params')).toBe(0);
   });
 
+  it('announces how long an idle connection is kept', async () => {
+    expect((await gateway.get(PARAMS)).headers.get('keep-alive')).toBe('timeout=75');
+    expect((await gateway.get('/ixo/nope')).headers.get('keep-alive')).toBe('timeout=75');
+  });
+
   it('does not mind a slash at the end', async () => {
     expect((await gateway.get(`${PARAMS}/`)).text).toBe((await gateway.get(PARAMS)).text);
   });

@@ -136,6 +136,14 @@ it('GET /metrics counts by method, status and cache outcome', async () => {
   const unmatched = 'sibyl_gateway_requests_total{method="unmatched",status="404"}';
   expect(await value(unmatched)).toBeGreaterThanOrEqual(1);
   expect(await value(`sibyl_gateway_request_seconds_count{method="/${ENTITY_PARAMS}"}`)).toBe(2);
+  const bucket = (le: string) =>
+    value(`sibyl_gateway_request_seconds_bucket{le="${le}",method="/${ENTITY_PARAMS}"}`);
+  const bounds = ['0.001', '0.0025', '0.005', '0.01', '0.025', '0.05', '0.1', '0.25', '0.5', '1'];
+  const counts = await Promise.all([...bounds, '2.5', '5', '10', '+Inf'].map(bucket));
+  expect(counts).toEqual(counts.toSorted());
+  expect(counts.slice(-2)).toEqual([2, 2]);
+  const sum = await value(`sibyl_gateway_request_seconds_sum{method="/${ENTITY_PARAMS}"}`);
+  expect(sum > 0 && sum < 20).toBe(true);
   expect(await value('sibyl_gateway_cache_total{outcome="hit"}')).toBe(1);
   expect(await value('sibyl_gateway_cache_total{outcome="miss"}')).toBe(1);
   expect(await value('sibyl_gateway_node_height{node="1"}')).toBe(100);

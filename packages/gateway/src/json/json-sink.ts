@@ -7,7 +7,8 @@ const BRACKETS = { open: 0x5b, close: 0x5d };
 /** A buffer for JSON text. */
 export class JsonSink {
   buffer = new Uint8Array(FIRST_SIZE);
-  private view = new DataView(this.buffer.buffer);
+  /** Of the same memory. */
+  view = new DataView(this.buffer.buffer);
   /** Where the next byte goes. */
   at = 0;
 

@@ -158,6 +158,13 @@ export class WireReader {
   }
 
   private longVarint(): void {
+    const { bytes, at } = this;
+    if (at + 1 < this.end && (bytes[at + 1] as number) < 0x80) {
+      this.at = at + 2;
+      this.low = ((bytes[at] as number) & 0x7f) | ((bytes[at + 1] as number) << 7);
+      this.high = 0;
+      return;
+    }
     this.low = 0;
     this.high = 0;
     for (let shift = 0; shift < 70; shift += 7) {
