@@ -179,6 +179,15 @@ describe('chat page', () => {
     await row.getByRole('button', { name: /^More about/ }).click();
     await page.getByRole('menuitem', { name: 'Delete' }).click();
     await expectText(page, 'No conversations yet');
+    // Undo is within reach on a phone too, and does not cover the message box.
+    await page.setViewportSize({ width: 320, height: 640 });
+    const undo = await page.getByRole('button', { name: 'Undo' }).boundingBox();
+    const box = await page.locator('.composer').boundingBox();
+    expect(undo?.x).toBeGreaterThanOrEqual(0);
+    expect((undo?.x ?? 0) + (undo?.width ?? 0)).toBeLessThanOrEqual(320);
+    expect((undo?.y ?? 0) + (undo?.height ?? 0)).toBeLessThanOrEqual(box?.y ?? 0);
+    await page.getByRole('button', { name: 'Undo' }).click();
+    await expect.poll(() => page.locator('.conv').count()).toBe(1);
   });
 
   it('rejects an invalid private key', async () => {

@@ -145,7 +145,7 @@ function Me({ page, onHelp }: { readonly page: PageValues; readonly onHelp: () =
       <span className="avatar" aria-hidden="true">
         {[...name][0]?.toUpperCase()}
       </span>
-      <span className="grow">
+      <span className="grow clip">
         <span className="vh">{t('chat.menu.you', { name })}</span>
         <span className="strong" aria-hidden="true">
           {name}
