@@ -47,8 +47,8 @@ describe.each(providers)('createProviderModel for %s that stops sending', (provi
     ['stalls-before-finish', 'Hello wörld'],
   ] as const)('%s: the call times out, and received parts are kept', async (ending, said) => {
     const { model, server } = await open(provider, { ...hello, ending });
-    // Long enough for all that comes, however busy the machine is.
-    const firstPartMs = said ? 60_000 : 200;
+    // Long enough for all that comes, and for the request to arrive, however busy the machine is.
+    const firstPartMs = said ? 60_000 : 2_000;
     const hasty = withTimeouts(model, { firstPartMs, stallMs: 2_000 });
     const { fault, text } = await collect(hasty);
     expect(fault).toMatchObject({ kind: 'timeout', retryable: true });

@@ -1,4 +1,4 @@
-import type { DatabaseIntrospector, DatabaseMetadata, Kysely, TableMetadata } from 'kysely';
+import type { DatabaseIntrospector, Kysely, TableMetadata } from 'kysely';
 import {
   DEFAULT_MIGRATION_LOCK_TABLE,
   DEFAULT_MIGRATION_TABLE,
@@ -116,7 +116,7 @@ export class TableNames implements DatabaseIntrospector {
     return names.map((name) => ({ name, isView: false, isForeign: false, columns: [] }));
   }
 
-  async getMetadata(): Promise<DatabaseMetadata> {
+  async getMetadata(): Promise<{ tables: TableMetadata[] }> {
     return { tables: await this.getTables() };
   }
 }
