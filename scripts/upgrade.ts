@@ -108,7 +108,7 @@ async function withOldHosts(
     for (const host of hosts) await host.start(old);
     const card = await (await fetch(`${proxy.url}/.well-known/oracle.json`)).json();
     const address = { url: proxy.url, did: (card as { did: string }).did };
-    await use(hosts, { model, startLoad: () => startLoad(address) });
+    await use(hosts, { model, startLoad: (options) => startLoad(address, options) });
   } catch (error) {
     for (const host of hosts) console.log(host.warnings.join('\n'));
     throw error;
@@ -121,12 +121,20 @@ async function withOldHosts(
 
 interface UpgradeTest {
   readonly model: Awaited<ReturnType<typeof startAnsweringModel>>;
-  startLoad(): Promise<Load>;
+  startLoad(options: LoadOptions): Promise<Load>;
 }
 
-function startLoad(address: { readonly url: string; readonly did: string }): Promise<Load> {
+/** Whether some messages wait for their whole answer as JSON, whose `status` 0.1 does not have. */
+interface LoadOptions {
+  readonly sendsWhole: boolean;
+}
+
+function startLoad(
+  address: { readonly url: string; readonly did: string },
+  options: LoadOptions,
+): Promise<Load> {
   const users = Array.from({ length: USERS }, () => new TestUser(address));
-  return ChatLoad.start(users, { sendsWhole: true });
+  return ChatLoad.start(users, options);
 }
 
 async function makeProgress(load: Load): Promise<void> {
@@ -165,7 +173,7 @@ async function upgradeOneAtATime(old: string): Promise<void> {
   const postgres = await startPostgres();
   try {
     await withOldHosts({ old, count: HOSTS, databaseUrl: postgres.url }, async (hosts, test) => {
-      const load = await test.startLoad();
+      const load = await test.startLoad({ sendsWhole: true });
       await makeProgress(load);
       for (const [i, host] of hosts.entries()) {
         await host.stop();
@@ -189,13 +197,13 @@ async function upgradeOneAtATime(old: string): Promise<void> {
 async function upgradeAllAtOnce(old: string, databaseUrl: string | undefined): Promise<void> {
   await withOldHosts({ old, count: 1, databaseUrl }, async ([host], test) => {
     assert(host);
-    const before = await test.startLoad();
+    const before = await test.startLoad({ sendsWhole: false });
     await makeProgress(before);
     await endLoad(before);
     await host.stop();
     await host.start(MAIN);
     await expectNothingWrong(before, test);
-    const after = await test.startLoad();
+    const after = await test.startLoad({ sendsWhole: true });
     await makeProgress(after);
     await endLoad(after);
     await expectNothingWrong(after, test);
