@@ -98,5 +98,5 @@ describe('sibyl callers', () => {
     const again = await sibylInProcess(['callers', 'remove', alice.did], { env });
     expect(again).toMatchObject({ code: 1, stderr: expect.stringContaining('no invitation') });
     expect((await sibylInProcess(['callers', 'list'], { env })).stdout).not.toContain(alice.did);
-  }, 90_000);
+  }, 120_000);
 });

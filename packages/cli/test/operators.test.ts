@@ -21,7 +21,7 @@ const env = { DATA_DIR, OPERATORS: listed.did };
 let host: TestHost;
 beforeAll(async () => {
   host = await startHost({ env });
-}, 60_000);
+}, 120_000);
 afterAll(() => host?.close());
 
 const callJson = async (...args: string[]) =>

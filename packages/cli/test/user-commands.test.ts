@@ -109,7 +109,7 @@ it.each(closed)(
     const written = readFileSync(errors, 'utf8');
     expect(written).not.toMatch(/EPIPE|^ {4}at /m);
   },
-  60_000,
+  120_000,
 );
 
 it('sibyl rules adds, lists, removes and clears what the key signs', async () => {

@@ -61,7 +61,7 @@ async function startProxy(choose: () => TestNode) {
   return { url: `grpc://127.0.0.1:${port}`, drop };
 }
 
-describe('pruned heights', { timeout: 60_000 }, () => {
+describe('pruned heights', { timeout: 120_000 }, () => {
   it('are served once a proxy switches from a pruned to an archive node', async () => {
     const [pruned, archive] = [
       await withNode(new ManualBlocks(300)),
@@ -108,7 +108,7 @@ describe('pruned heights', { timeout: 60_000 }, () => {
   });
 });
 
-describe('a chain that is reset', { timeout: 60_000 }, () => {
+describe('a chain that is reset', { timeout: 120_000 }, () => {
   it('is served from its new beginning, without anything of the old one', async () => {
     const before = await startTestNode({ blocks: new ManualBlocks(300) });
     prune(before, 288);

@@ -220,7 +220,7 @@ describe.each(engines)('CALLERS_ALLOW on %s', (engine) => {
     await store.close();
     expect(await socket.until('closing')).toMatchObject({ reason: 'caller_not_allowed' });
     await expect.poll(() => fetchStatus(alice), { timeout: 30_000 }).toBe(403);
-  }, 60_000);
+  }, 120_000);
 
   it('survives a restart, and admits everyone once CALLERS_ALLOW is unset', async () => {
     const alice = await admitted();

@@ -91,7 +91,7 @@ describe('DID lookups', () => {
     expect(statuses.filter((status) => status === 401).length).toBeLessThanOrEqual(
       3 + Math.ceil(3 * minutes),
     );
-  }, 60_000);
+  }, 120_000);
 
   it('GET /sessions is served to a did:web caller while another address fails', async () => {
     const key = generateSigner();

@@ -235,7 +235,7 @@ describe('what goes wrong', () => {
         status: 'failed',
         error: { code: 'model_unavailable', message: expect.any(String) },
       });
-  }, 60_000);
+  }, 120_000);
 
   it.each([
     ['timezone', { message: 'x', timezone: 'x'.repeat(256) }, {}],

@@ -40,7 +40,7 @@ it('POST /messages answers with MODEL_FALLBACK while the first model is down, an
   // Of the model that answered.
   const usage = { inputTokens: 7, outputTokens: 3, cachedTokens: 0, cost: 13 };
   expect(frames.at(-1)).toMatchObject({ event: 'done', data: { status: 'finished', usage } });
-}, 60_000);
+}, 120_000);
 
 it('POST /messages passes the effort and the schema on, and reports usage and cost in JSON', async () => {
   const body = {

@@ -116,7 +116,7 @@ it('POST /messages finishes a turn during which PostgreSQL was unavailable, with
     'before during and after',
   ]);
   expect(await (await join(alice, live.runId, 0)).toEnd()).toEqual(live.frames);
-}, 30_000);
+}, 120_000);
 
 it('answers POST /messages with 503 store_unavailable when the end cannot be stored in STORE_WAIT_SECONDS', {
   timeout: 60_000,

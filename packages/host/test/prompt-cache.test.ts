@@ -92,7 +92,7 @@ describe.each(Object.keys(providers) as Provider[])('the prompt for %s', (provid
     }
     const times = [...JSON.stringify(third).matchAll(/\[Sent: ([^\]]+)\]/g)].map(([, at]) => at);
     expect(new Set(times).size).toBe(3);
-  }, 60_000);
+  }, 120_000);
 });
 
 it('the prompt for Anthropic marks the ends of the system prompt and of the history', async () => {
@@ -102,4 +102,4 @@ it('the prompt for Anthropic marks the ends of the system prompt and of the hist
   const marked = third.messages.map(({ content }: Body) => content.at(-1).cache_control);
   expect(marked).toEqual([undefined, undefined, undefined, mark, undefined]);
   expect(third.cache_control).toEqual(mark);
-}, 60_000);
+}, 120_000);

@@ -122,7 +122,7 @@ describe.each(Object.keys(providers) as (keyof typeof providers)[])('%s', (provi
         { type: 'ai', status: 'failed', isComplete: false, error: { code: 'model_unavailable' } },
       ]);
     },
-    20_000,
+    120_000,
   );
 
   it.each([
@@ -145,14 +145,14 @@ describe.each(Object.keys(providers) as (keyof typeof providers)[])('%s', (provi
         expect(reply.headers.get('retry-after')).toBe(wait);
       }
     },
-    20_000,
+    120_000,
   );
 
   it('POST /messages retries after Retry-After and answers', async () => {
     const busy = { error: { status: 429, headers: { 'retry-after': '0' } } };
     const { text } = await turnWith(busy, { say: [{ text: ['at last'] }] });
     expect(text).toBe('at last');
-  }, 20_000);
+  }, 120_000);
 
   it.each(['drops-mid-event', 'ends-before-finish', 'malformed'] as const)(
     'keeps what had come when the stream is %s',
@@ -164,6 +164,6 @@ describe.each(Object.keys(providers) as (keyof typeof providers)[])('%s', (provi
       expect(messages.at(-1)).toMatchObject({ type: 'ai', isComplete: false });
       expect('half an answer'.startsWith(messages.at(-1).content)).toBe(true);
     },
-    20_000,
+    120_000,
   );
 });

@@ -20,7 +20,7 @@ const browsing = useBrowser();
 let host: TestHost;
 beforeAll(async () => {
   host = await startHost({ env: { RATE_LIMIT_PER_MINUTE: '200' } });
-}, 60_000);
+}, 120_000);
 afterAll(() => host?.close());
 
 /** As `sibyl operators add` does, from another process. */

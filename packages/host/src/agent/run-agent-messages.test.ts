@@ -84,4 +84,4 @@ it('runAgent sends only conversations that providers accept and that fit', async
     expect(closed.toSorted(), `seed ${seed}`).toEqual(opened.toSorted());
     expect(new Set(opened).size, `seed ${seed}`).toBe(opened.length);
   }
-}, 60_000);
+}, 120_000);

@@ -28,7 +28,7 @@ describe.each(engines)('processes that share a database on %s', (engine) => {
     expect(acknowledged).toHaveLength(1_500);
     expect(await listIds(database.options, owner)).toEqual(acknowledged);
     await database.drop();
-  }, 60_000);
+  }, 120_000);
 
   it('keep every acknowledged write after `kill -9`', async () => {
     const database = await createTestDatabase(engine);
@@ -42,5 +42,5 @@ describe.each(engines)('processes that share a database on %s', (engine) => {
       expect(burst.acknowledged.filter((id) => !stored.has(id))).toEqual([]);
     }
     await database.drop();
-  }, 60_000);
+  }, 120_000);
 });
