@@ -129,10 +129,10 @@ describe('2,000 expensive tokens of fresh keys', () => {
     expect(health.length).toBeGreaterThan(20);
     const p99 = waits.sort((a, b) => a - b)[Math.floor(waits.length * 0.99)] ?? TOKENS;
     expect(p99).toBeLessThan(5 * CONCURRENCY);
-    // Garbage that a busy machine has not collected yet is not counted.
-    const readGrowth = async () =>
-      Math.min(readRss(), (await readFigures()).rss / 1024 ** 2) - idleRss;
-    await expect.poll(readGrowth, { timeout: 60_000, interval: 1000 }).toBeLessThan(50);
+    // Beside other tests, garbage that the machine had no time to collect is not counted.
+    const isAlone = scale(1, 0) === 1;
+    const rss = isAlone ? readRss() : (await readFigures()).rss / 1024 ** 2;
+    expect(rss - idleRss).toBeLessThan(50);
 
     // More, from so many addresses that all are accepted.
     const clients = Array.from(
