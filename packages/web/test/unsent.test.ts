@@ -72,6 +72,51 @@ describe('messages that could not be sent', () => {
     expect(await questions(page).allInnerTexts()).toEqual(['Hello', 'Write the report']);
   });
 
+  it('wait for a server that was killed, and are sent once after a reload', async () => {
+    const { page } = await arrive();
+    await converse(page, 'Hello', 'Good day');
+    await oracle.kill();
+    await write(page, 'While you were away');
+    await expect.poll(() => unsent(page).allInnerTexts()).toEqual(['While you were away']);
+    await oracle.restart();
+    await page.reload();
+    (await oracle.model.next()).answer('I am back');
+    await expectText(page, 'I am back');
+    await page.reload();
+    await expectText(page, 'I am back');
+    expect(await questions(page).allInnerTexts()).toEqual(['Hello', 'While you were away']);
+    expect(oracle.model.arrived).toBe(0);
+  });
+
+  it('are there once if the server was killed while it answered', async () => {
+    const { page } = await arrive();
+    await write(page, 'A long story');
+    (await oracle.model.next()).say('Once upon a time');
+    await expectText(page, 'Once upon a time');
+    await oracle.kill();
+    await oracle.restart();
+    await page.reload();
+    await expectText(page, 'Once upon a time');
+    expect(await questions(page).allInnerTexts()).toEqual(['A long story']);
+    await page.getByRole('button', { name: 'Retry' }).click();
+    (await oracle.model.next()).answer('The end');
+    await expectText(page, 'The end');
+    expect(await questions(page).allInnerTexts()).toEqual(['A long story']);
+  });
+
+  it('are sent once if the page is reloaded at once', async () => {
+    const { page } = await arrive();
+    await converse(page, 'Hello', 'Good day');
+    await write(page, 'Quick');
+    await page.reload();
+    (await oracle.model.next()).answer('Quicker');
+    await expectText(page, 'Quicker');
+    await page.reload();
+    await expectText(page, 'Quicker');
+    expect(await questions(page).allInnerTexts()).toEqual(['Hello', 'Quick']);
+    expect(oracle.model.arrived).toBe(0);
+  });
+
   it('go back into the box with Edit, or disappear with Discard', async () => {
     const { page } = await arrive();
     await converse(page, 'Hello', 'Good day');

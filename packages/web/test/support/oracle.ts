@@ -13,16 +13,31 @@ export interface RunningOracle {
   readonly url: string;
   readonly did: string;
   readonly model: ControlledModel;
+  /** Ends the server without a chance to finish anything. */
+  kill(): Promise<void>;
+  /** Starts it again at the same address, with the same data. */
+  restart(): Promise<void>;
 }
 
 export function useOracle(env: Record<string, string> = {}, main?: string): RunningOracle {
   const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-page-'));
-  const running: { url: string; did: string; model?: ControlledModel } = { url: '', did: '' };
   let host: HostProcess;
+  const start = async (port: string) => {
+    host = runHost({ PORT: port, DATA_DIR: dataDir, ...running.model?.env, ...env }, [], main);
+    running.url = await untilListening(host);
+  };
+  const running: { -readonly [Key in keyof RunningOracle]?: RunningOracle[Key] } = {
+    url: '',
+    did: '',
+    kill: async () => {
+      host.child.kill('SIGKILL');
+      await host.ended;
+    },
+    restart: () => start(new URL(running.url ?? '').port),
+  };
   beforeAll(async () => {
     running.model = await startControlledModel();
-    host = runHost({ PORT: '0', DATA_DIR: dataDir, ...running.model.env, ...env }, [], main);
-    running.url = await untilListening(host);
+    await start('0');
     const card = await fetch(`${running.url}/.well-known/oracle.json`);
     running.did = (await card.json()).did;
   });
