@@ -46,6 +46,11 @@ describe('Titles names a session', () => {
     expect(await titleFrom(said, 'how much carbon can soil hold')).toBe(expected);
   });
 
+  it('by the first words without the comma after them', async () => {
+    const question = 'Compare the rain in Kitui, Machakos and Makueni, please';
+    expect(await titleFrom('', question)).toBe('Compare the rain in Kitui, Machakos and Makueni');
+  });
+
   it('without reading a long answer to its end or waiting long', async () => {
     expect(await titleFrom(`a${'.'.repeat(200_000)}b`, 'question')).toBe(`a`);
   });

@@ -89,8 +89,11 @@ function cleanTitle(text: string): string {
   return truncate(line.replaceAll(/^["'«“#\s]+|["'»”.\s]+$/g, ''));
 }
 
-const firstWords = (text: string) =>
-  truncate(text.trim().split(/\s+/).slice(0, 8).join(' ')) || UNTITLED;
+/** Without a comma or dash after the last of them. */
+function firstWords(text: string): string {
+  const words = text.trim().split(/\s+/).slice(0, 8).join(' ');
+  return truncate(words).replace(/[\s,;:–—-]+$/, '') || UNTITLED;
+}
 
 function truncate(text: string): string {
   const characters = [...text];
