@@ -37,6 +37,7 @@ describe.each(engines)('SearchStore on %s', (engine) => {
     await indexAll(store);
     expect(await find(store, owner, 'cafe sao')).toEqual(['The Café in São Paulo is open']);
     expect(await find(store, owner, 'foot')).toHaveLength(2);
+    expect(await find(store, owner, 'foot ')).toEqual(['soil of carbon, and a foot']);
     expect(await find(store, owner, 'soil foot')).toHaveLength(2);
     expect(await find(store, owner, '"carbon footprint"')).toHaveLength(1);
     expect(await find(store, owner, '"footprint carbon"')).toEqual([]);

@@ -82,7 +82,8 @@ export function parseQuery(text: string): SearchQuery {
     const terms = dropLastCharacter([...readTerms(source)]).slice(0, left);
     left -= terms.length;
     if (terms.length === 0) continue;
-    const isLast = text.slice(index + all.length).trim() === '';
+    // A space after it ends the word.
+    const isLast = index + all.length === text.length;
     const isPrefix =
       (isLast && quoted === undefined) || (isSingleCharacter(terms) && !ASCII.test(source));
     phrases.push({ terms: terms.map((term) => term.text), isPrefix });
