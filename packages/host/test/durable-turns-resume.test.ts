@@ -102,7 +102,7 @@ describe.each(engines)('RESUME_TURNS on %s', (engine) => {
     expect(old.at(-1)?.event).toBe('done');
   });
 
-  it('never runs a tool again whose result is unknown', { timeout: 120_000 }, async () => {
+  it('never runs a tool again whose result is unknown', { timeout: 240_000 }, async () => {
     const first = await start();
     const alice = new TestUser(first);
     const sessionId = await openSession(alice);
@@ -123,7 +123,7 @@ describe.each(engines)('RESUME_TURNS on %s', (engine) => {
   });
 
   it('continues a turn after several crashes, and counts its attempts', {
-    timeout: 180_000,
+    timeout: 360_000,
   }, async () => {
     let host = await start();
     const alice = new TestUser(host);
