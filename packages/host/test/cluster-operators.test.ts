@@ -60,6 +60,8 @@ it(
     const headers = { ...alice.headers, 'a2a-version': '1.0' };
     const followed = await fetch(`${task}:subscribe`, { method: 'POST', headers });
     expect(followed.status).toBe(200);
+    const readTask = async () => (await fetch(task, { headers })).text();
+    await expect.poll(readTask).toContain('a part ');
     await hosts[1]?.kill();
     expect(await followed.text()).toMatch(/"a part ".*TASK_STATE_FAILED/s);
     expect(await (await fetch(task, { headers })).json()).toMatchObject({

@@ -96,7 +96,7 @@ describe('messages that could not be sent', () => {
     await oracle.kill();
     await oracle.restart();
     await page.reload();
-    await expectText(page, 'Once upon a time');
+    await page.getByRole('button', { name: 'Retry' }).waitFor();
     expect(await questions(page).allInnerTexts()).toEqual(['A long story']);
     await page.getByRole('button', { name: 'Retry' }).click();
     (await oracle.model.next()).answer('The end');
