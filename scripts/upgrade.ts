@@ -211,7 +211,7 @@ async function upgradeAllAtOnce(old: string, databaseUrl: string | undefined): P
   });
 }
 
-/** There is no way back but the backup, and the older version says so instead of damaging the data. */
+/** Only the backup leads back, and the older version says so instead of damaging the data. */
 async function expectRefusal(host: Host | undefined, old: string): Promise<void> {
   await host?.stop();
   const said = (await host?.refuse(old)) ?? '';
