@@ -4,7 +4,10 @@ import type { HostDeps } from './build-host.js';
 
 const HOUR_MS = 60 * 60 * 1000;
 
-/** Deletes expired rows and frees their space, at once and then every hour; returns a function that stops it. */
+/**
+ * Deletes expired rows and frees their space, at once and then every hour; returns a function that stops it and settles
+ * once nothing more is written.
+ */
 export function startCleanup(
   {
     store,
@@ -14,26 +17,31 @@ export function startCleanup(
   }: Pick<HostDeps, 'store' | 'logger'> &
     Partial<Pick<HostDeps, 'retention'>> & { readonly files: Pick<HostDeps['files'], 'sweep'> },
   { turns }: Pick<Config, 'turns'>,
-): () => void {
+): () => Promise<void> {
+  let isStopped = false;
+  const steps = [
+    () => store.runs.pruneFrames({ endedBefore: Date.now() - turns.logMs }),
+    () => store.revocations.prune(),
+    () => store.delegations.prune(),
+    () => store.idempotency.prune(),
+    () => store.singleUse.prune(systemClock()),
+    () => store.modelUsage.prune(),
+    () => store.sessions.pruneUnlisted(),
+    () => files.sweep(),
+    () => retention?.sweep(),
+    () => store.reclaim(),
+  ];
   const sweep = async () => {
-    await store.runs.pruneFrames({ endedBefore: Date.now() - turns.logMs });
-    await store.revocations.prune();
-    await store.delegations.prune();
-    await store.idempotency.prune();
-    await store.singleUse.prune(systemClock());
-    await store.modelUsage.prune();
-    await store.sessions.pruneUnlisted();
-    await files.sweep();
-    await retention?.sweep();
-    await store.reclaim();
+    for (const step of steps) if (!isStopped) await step();
   };
   /** Of several hosts, one does it each hour. */
   const sweepIfDue = async () => {
     const due = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
     if (await store.jobs.take('cleanup', due)) await sweep();
   };
+  let sweeping: Promise<void>;
   const report = (work: Promise<void>) => {
-    work.catch((err) =>
+    sweeping = work.catch((err) =>
       logger.warn({ err }, 'deleting expired rows failed; next attempt in an hour'),
     );
   };
@@ -41,7 +49,9 @@ export function startCleanup(
   timer.unref();
   report(sweep());
   return () => {
+    isStopped = true;
     clearInterval(timer);
     retention?.close();
+    return sweeping;
   };
 }

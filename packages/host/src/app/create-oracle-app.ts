@@ -110,8 +110,6 @@ export interface OracleApp {
   close(timeoutMs?: number): Promise<void>;
 }
 
-/** Users in the report of a host, which is stored every few seconds. */
-
 /** How long running turns and requests may take to finish once the host is closing. */
 const CLOSE_TIMEOUT_MS = 10_000;
 /** The most that each of the last writes, and closing the store, may take. */
@@ -263,7 +261,7 @@ function createApp(
   },
   config: Config,
 ): OracleApp {
-  const stopRetention = startCleanup(deps, config);
+  const stopCleanup = startCleanup(deps, config);
   const stopIndexing = startIndexing(deps.store.search, deps.logger);
   const sockets = serveSockets(nest, deps, config);
   deps.counters.sockets = () => sockets.size;
@@ -300,10 +298,12 @@ function createApp(
     async close(timeoutMs) {
       deps.logger.info('stopping');
       deps.readiness.drain();
-      stopRetention();
-      stopIndexing();
+      const background = Promise.all([stopCleanup(), stopIndexing()]);
       deps.changes.close();
-      await closeHost({ ...deps, nest, sockets, metricsServer: () => metricsServer }, timeoutMs);
+      await closeHost(
+        { ...deps, nest, sockets, background, metricsServer: () => metricsServer },
+        timeoutMs,
+      );
     },
   };
 }
@@ -311,6 +311,8 @@ function createApp(
 interface ClosingDeps extends HostDeps {
   readonly nest: NestExpressApplication;
   readonly sockets: SocketServer;
+  /** Settles once cleanup and indexing write nothing more. */
+  readonly background: Promise<unknown>;
   readonly metricsServer: () => Server | undefined;
 }
 
@@ -354,6 +356,7 @@ async function closeHost(deps: ClosingDeps, timeoutMs = CLOSE_TIMEOUT_MS): Promi
         deps.hostReports.close(),
         deps.authority.saveUses(),
         closeLists(deps),
+        deps.background,
       ]),
     maxMs: LAST_WRITE_TIMEOUT_MS,
   });

@@ -326,7 +326,10 @@ const POLL_MS = 1_000;
 const RETRY_MS = 30_000;
 
 /** Keeps the index up to date in the background, between other work; returns a function that stops it. */
-export function startIndexing(search: SearchStore, logger: Pick<Logger, 'warn'>): () => void {
+export function startIndexing(
+  search: SearchStore,
+  logger: Pick<Logger, 'warn'>,
+): () => Promise<void> {
   const stop = new AbortController();
   const { signal } = stop;
   const run = async () => {
@@ -342,6 +345,9 @@ export function startIndexing(search: SearchStore, logger: Pick<Logger, 'warn'>)
       await sleep(waitMs, undefined, { signal, ref: false }).catch(() => undefined);
     }
   };
-  void run();
-  return () => stop.abort();
+  const running = run();
+  return () => {
+    stop.abort();
+    return running;
+  };
 }

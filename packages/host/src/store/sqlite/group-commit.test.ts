@@ -201,6 +201,14 @@ it('GroupCommit waits for another process without blocking the event loop or rea
   other.close();
 });
 
+it('GroupCommit rejects what is submitted while it closes', async () => {
+  const first = database.write(addRoom('a'));
+  const closed = database.close();
+  await expect(database.write(addRoom('b'))).rejects.toThrow('The store is closed');
+  expect(await first).toBe('a');
+  await closed;
+});
+
 it('GroupCommit rejects writes while too many wait', async () => {
   const results = await Promise.allSettled(
     Array.from({ length: 10_050 }, () => database.write(async () => 'written')),

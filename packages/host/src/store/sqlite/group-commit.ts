@@ -35,6 +35,7 @@ export class GroupCommit {
   private readonly log: LogFile;
   private waiting: Waiting[] = [];
   private draining: Promise<void> | undefined;
+  private isClosed = false;
 
   constructor(tables: Kysely<Schema>, log: LogFile) {
     this.tables = tables;
@@ -43,6 +44,7 @@ export class GroupCommit {
 
   /** `onCommit` is called when other connections see what the unit wrote, before it is on disk. */
   write<T>(unit: Unit<T>, onCommit?: (value: T) => void): Promise<T> {
+    if (this.isClosed) return Promise.reject(new StoreError('The store is closed'));
     if (this.waiting.length >= MAX_WAITING) {
       return Promise.reject(new StoreError('Too many writes are waiting; try again'));
     }
@@ -57,9 +59,11 @@ export class GroupCommit {
     });
   }
 
-  /** Settles once all submitted units are on disk. */
-  async settled(): Promise<void> {
+  /** Settles once all submitted units are on disk; later ones are rejected. */
+  async close(): Promise<void> {
+    this.isClosed = true;
     await this.draining;
+    await this.log.close();
   }
 
   private async drain(): Promise<void> {

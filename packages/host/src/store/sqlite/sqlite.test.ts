@@ -2,7 +2,7 @@ import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { pino } from 'pino';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it, onTestFinished, vi } from 'vitest';
 import { allMessages } from '../../../test/support/all-messages.js';
 import { createTestDatabase } from '../../../test/support/test-database.js';
 import { startCleanup } from '../../app/cleanup.js';
@@ -62,6 +62,31 @@ it('startCleanup shrinks the file after sessions were deleted', async () => {
   await expect.poll(() => statSync(path).size).toBeLessThan(MB);
   expect(readPragma(path, 'freelist_count')).toBe(0);
   expect(await allMessages(store, { owner, sessionId: kept })).toHaveLength(1);
+});
+
+it('startCleanup writes nothing after it was stopped', async () => {
+  const { store } = await newStore();
+  const started = Promise.withResolvers<void>();
+  const finished = Promise.withResolvers<void>();
+  const sweep = () => {
+    started.resolve();
+    return finished.promise;
+  };
+  const reclaim = vi.spyOn(store, 'reclaim');
+  const stop = startCleanup(
+    { store, files: { sweep }, logger: pino({ level: 'silent' }) },
+    loadConfig({}),
+  );
+  await started.promise;
+  let hasStopped = false;
+  const stopped = stop().then(() => {
+    hasStopped = true;
+  });
+  await store.ping();
+  expect(hasStopped).toBe(false);
+  finished.resolve();
+  await stopped;
+  expect(reclaim).not.toHaveBeenCalled();
 });
 
 it('Store.reclaim frees space while others write', async () => {

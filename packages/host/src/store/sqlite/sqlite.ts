@@ -87,8 +87,7 @@ function asDatabase({ handle, log, writer, reader }: Connections): Database {
     },
     reclaim: () => reclaim(handle, commits),
     close: async () => {
-      await commits.settled();
-      await log.close();
+      await commits.close();
       // The writer is last, since it moves the log into the main file.
       await reader.destroy();
       await writer.destroy();
