@@ -36,8 +36,8 @@ export const matrix = definePlugin({
   setup: (context) => createServices(context),
   close: async ({ rounds, roomState, chat }) => {
     await chat?.close();
-    await rounds?.stop();
     await roomState?.close();
+    await rounds?.stop();
   },
   getSharedState: ({ services, config }) => ({
     ...(config.MATRIX_BASE_URL && MATRIX_BASE_URL.share(config.MATRIX_BASE_URL)),

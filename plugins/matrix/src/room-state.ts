@@ -1,4 +1,5 @@
 import {
+  abortable,
   type Logger,
   type PluginDatabase,
   type RoomPlace,
@@ -52,7 +53,7 @@ interface Copy {
 /** Stores room state in the host's store, and copies it to the user's Matrix room as state events, one per key. */
 export class MatrixRoomState implements RoomState {
   private copying: Promise<void> | undefined;
-  private isClosed = false;
+  private readonly closing = new AbortController();
   private readonly pace = new RequestPace();
 
   constructor(private readonly deps: MatrixRoomStateDeps) {}
@@ -85,9 +86,9 @@ export class MatrixRoomState implements RoomState {
     return this.copying;
   }
 
-  /** Starts no more copies; resolves once the current one has ended. */
+  /** Starts no more copies, and leaves those that are not made yet to the next host; resolves once that is stored. */
   async close(): Promise<void> {
-    this.isClosed = true;
+    this.closing.abort();
     await this.copying;
   }
 
@@ -164,7 +165,7 @@ export class MatrixRoomState implements RoomState {
   }
 
   private async copyBatches(): Promise<void> {
-    for (let size = BATCH; size === BATCH && !this.isClosed; ) {
+    for (let size = BATCH; size === BATCH && !this.closing.signal.aborted; ) {
       const batch = await this.claim();
       size = batch.length;
       for (const copy of batch) await this.copy(copy);
@@ -202,11 +203,12 @@ export class MatrixRoomState implements RoomState {
 
   private async copy(copy: Copy): Promise<void> {
     const { logger, clock } = this.deps;
+    const { signal } = this.closing;
     try {
-      if (this.isClosed) return await this.finish(copy, { due_at: clock() });
-      await this.send(copy);
+      await abortable(() => this.send(copy), signal);
       await this.finish(copy, { sent_version: copy.version, attempts: 0, is_imported: 1 });
     } catch (err) {
+      if (signal.aborted) return await this.finish(copy, { due_at: clock() });
       const pauseMs = (err instanceof MatrixError && err.retryAfterMs) || backOff(copy);
       logger.info({ err, pauseMs }, 'state is not copied to a Matrix room yet');
       await this.finish(copy, { attempts: copy.attempts + 1, due_at: clock() + pauseMs });
