@@ -1,7 +1,7 @@
 export { ConfigError } from '@sibyl/server-kit/environment';
+export { backUpStore, type CopiedStore, migrateStore, restoreStore } from './app/backup-restore.js';
 export { createPluginFetch } from './app/build-host.js';
 export { grantCredits } from './app/bundled-plugins.js';
-export { backUpStore, type CopiedStore, migrateStore, restoreStore } from './app/copy-store.js';
 export {
   createOracleApp,
   describePlugins,

@@ -1,7 +1,7 @@
 import type { ToolCall } from '@sibyl/protocol';
 import { abortable } from '@sibyl/server-kit';
 import type { AgentRequest } from './agent.js';
-import { CallInterrupts } from './interrupts.js';
+import { CallInterrupts } from './call-interrupts.js';
 import { loseCall, type ParsedCall, readCall } from './run-tools.js';
 import {
   type AgentStep,

@@ -5,7 +5,7 @@ import { withTimeout } from '@sibyl/server-kit';
 import type { MediaPart, ModelToolCall } from '../models/model.js';
 import { startSpan } from '../observability/spans.js';
 import type { AgentTool } from './agent.js';
-import type { CallInterrupts } from './interrupts.js';
+import type { CallInterrupts } from './call-interrupts.js';
 import type { PendingInterrupt } from './steps.js';
 
 const STARTED_AT_ONCE = 4;

@@ -38,7 +38,7 @@ import {
 } from '../http/messages.controller.js';
 import { OperatorController, SharingController } from '../http/operator.controller.js';
 import { ReadinessChecks } from '../http/readiness.js';
-import { ReplySender } from '../http/replies.js';
+import { ReplySender } from '../http/reply-sender.js';
 import { BodyInterceptor } from '../http/request-body.js';
 import { RunsController } from '../http/runs.controller.js';
 import {

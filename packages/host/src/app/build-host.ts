@@ -43,7 +43,7 @@ import type { FileService } from '../files/file-service.js';
 import { openFiles } from '../files/open-files.js';
 import { HostFacts } from '../http/discovery.controller.js';
 import { ModelHealth, ReadinessChecks } from '../http/readiness.js';
-import type { ReplySender } from '../http/replies.js';
+import type { ReplySender } from '../http/reply-sender.js';
 import { OriginPolicy } from '../http/ucan-guard.js';
 import { createEmbeddings } from '../models/embedding-model.js';
 import { createModels, type Models } from '../models/models.js';

@@ -15,7 +15,7 @@ import { SessionChanges } from '../bus/session-changes.js';
 import { SharedCalls } from '../bus/shared-calls.js';
 import { SharedPresence, solePresence } from '../bus/socket-presence.js';
 import type { Config } from '../config/config.js';
-import { ReplySender, StreamSlots } from '../http/replies.js';
+import { ReplySender, StreamSlots } from '../http/reply-sender.js';
 import type { Models } from '../models/models.js';
 import type { Metrics } from '../observability/metrics.js';
 import type { SpanExporter } from '../observability/spans.js';

@@ -15,7 +15,7 @@ import { toSafeType } from '../files/detect-type.js';
 import { FileService } from '../files/file-service.js';
 import { FileStore, type StoredFile } from '../store/file-store.js';
 import { allowLongBody } from './http-adapter.js';
-import { ReplySender } from './replies.js';
+import { ReplySender } from './reply-sender.js';
 import { StreamedBody } from './request-body.js';
 import type { ProvenRequest } from './ucan-guard.js';
 import { openUpload } from './uploads.js';

@@ -20,7 +20,7 @@ import { Imports } from '../own-data/imports.js';
 import { readUsage } from '../own-data/usage.js';
 import { UsageStore } from '../store/usage-store.js';
 import { allowLongBody } from './http-adapter.js';
-import { ReplySender } from './replies.js';
+import { ReplySender } from './reply-sender.js';
 import { StreamedBody } from './request-body.js';
 import type { ProvenRequest } from './ucan-guard.js';
 

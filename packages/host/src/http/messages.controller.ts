@@ -41,7 +41,7 @@ import { toMessageViews } from '../turns/message-view.js';
 import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
 import { Turns } from '../turns/turns.js';
 import { adoptRequestId } from './middlewares.js';
-import { ReplySender } from './replies.js';
+import { ReplySender } from './reply-sender.js';
 import { toRunView } from './runs.controller.js';
 import type { ProvenRequest } from './ucan-guard.js';
 

@@ -33,7 +33,7 @@ import { RunStore } from '../store/runs/run-store.js';
 import { type FoundMessage, SearchStore } from '../store/search/search-store.js';
 import { SessionStore, type Session as StoredSession } from '../store/session-store.js';
 import { SessionsService } from '../turns/sessions.js';
-import type { ReplySender } from './replies.js';
+import type { ReplySender } from './reply-sender.js';
 import type { ProvenRequest } from './ucan-guard.js';
 
 @Controller('sessions')

@@ -3,8 +3,8 @@ import type { Kysely } from 'kysely';
 import type { ApprovalRow, InterruptRow, Schema, StoreContext } from './database.js';
 import type { Vault } from './encryption.js';
 import { claimOnce } from './revocation-store.js';
-import { recordEnd } from './runs/approvals.js';
 import { type AnswerResult, endInterrupt } from './runs/interrupts.js';
+import { recordEnd } from './runs/pending-approvals.js';
 
 /** Each may have 128 KiB of arguments. */
 const PENDING_PER_LIST = 100;

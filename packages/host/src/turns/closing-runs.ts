@@ -3,9 +3,9 @@ import { PARAGRAPH } from '../agent/conversation.js';
 import type { AgentStep, AssistantMessage, InterruptAnswer } from '../agent/steps.js';
 import type { RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
+import type { Interrupt } from '../store/runs/interrupts.js';
 import type { Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
-import type { Interrupt } from '../store/runs/unsealed.js';
 import { MessageParts } from './message-parts.js';
 import { createReport } from './run-log.js';
 import {

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pino } from 'pino';
 import { expect, it } from 'vitest';
-import type { UnsealedWrites } from '../store/runs/unsealed.js';
+import type { UnsealedWrites } from '../store/runs/frames.js';
 import { FlushLoop, type UnsavedRun } from './flush-loop.js';
 
 const NOTHING_LOST = { lost: [], canceled: [] };

@@ -15,7 +15,7 @@ import { CallIds } from '../agent/run-tools.js';
 import { isPause } from '../agent/steps.js';
 import type { Model, ModelCall, ModelMessage, ModelTool } from '../models/model.js';
 import { type Hooks, toError } from './hooks.js';
-import { createInterrupt } from './interrupts.js';
+import { createInterrupt } from './tool-interrupt.js';
 import type { TurnContexts } from './turn-context.js';
 
 interface MiddlewareChainDeps {

@@ -1,8 +1,8 @@
 import { canonicalJson, type JsonObject, OracleError, type PendingAnswer } from '@sibyl/protocol';
 import { checkAnswer } from '../agent/json-schema.js';
 import type { SessionKey } from '../bus/event-bus.js';
+import type { Interrupt } from '../store/runs/interrupts.js';
 import type { RunStore } from '../store/runs/run-store.js';
-import type { Interrupt } from '../store/runs/unsealed.js';
 import type { Store } from '../store/store.js';
 import type { Turns } from './turns.js';
 

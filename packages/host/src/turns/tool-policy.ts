@@ -2,7 +2,7 @@ import type { Tool, TurnContext, TurnUcan } from '@sibyl/plugin-kit';
 import { hashJson, type JsonObject, measureJson, type RuleEffect } from '@sibyl/protocol';
 import { abortable } from '@sibyl/server-kit';
 import type { AgentCall, AgentTool } from '../agent/agent.js';
-import { readAnswer } from '../agent/interrupts.js';
+import { readAnswer } from '../agent/call-interrupts.js';
 import { type ApprovalRequest, isPause } from '../agent/steps.js';
 import {
   findEffect,

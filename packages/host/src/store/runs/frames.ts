@@ -24,6 +24,11 @@ export interface RunWrites extends RunKey {
   readonly activity?: readonly ActivityRow[] | undefined;
 }
 
+/** What a host has to store of one run, before its steps are encrypted. */
+export interface UnsealedWrites extends Omit<RunWrites, 'steps'> {
+  readonly steps: readonly { readonly step: number; readonly value: unknown }[];
+}
+
 /** The result of a flush: which runs this host must stop. */
 export interface FlushResult {
   /** Runs that ended elsewhere or that another host has taken over; nothing was stored for them. */

@@ -4,7 +4,6 @@ import { insertActivity } from '../activity-store.js';
 import type { InterruptRow, RunRow, Schema, StoreContext } from '../database.js';
 import { saveAnswer } from '../message-store.js';
 import { prepareQuery } from '../prepared-query.js';
-import { insertApproval, type NewApproval, recordEnd } from './approvals.js';
 import {
   deleteSteps,
   lockSession,
@@ -14,6 +13,7 @@ import {
   toUsageColumns,
 } from './finish-run.js';
 import { findLastSeq, insertFrames, insertSteps } from './frames.js';
+import { insertApproval, type NewApproval, recordEnd } from './pending-approvals.js';
 import { type CancelReason, insertRun, isOpen, type Run, type RunKey, toRun } from './run.js';
 
 /** A question of a paused run; its data and answer are encrypted. */
@@ -26,6 +26,28 @@ export interface NewInterrupt extends PendingAnswer {
   readonly expiresInMs: number;
   /** Set if the question is whether a call may run. */
   readonly approval?: NewApproval | undefined;
+}
+
+/** A question whose approval, if it is one, is not encrypted yet. */
+export interface UnsealedInterrupt extends Omit<NewInterrupt, 'approval'> {
+  readonly approval?: (Omit<NewApproval, 'request'> & { readonly request: unknown }) | undefined;
+}
+
+/** A question that a paused run asked. */
+export interface Interrupt extends Omit<NewInterrupt, 'data' | 'expiresInMs' | 'approval'> {
+  /** Milliseconds, by the clock of the database. */
+  readonly expiresAt: number;
+  readonly owner: string;
+  readonly sessionId: string;
+  readonly runId: string;
+  readonly turn: number;
+  readonly status: 'open' | 'answered' | 'expired' | 'cancelled';
+  readonly createdAt: number;
+  /** The attempt that continues with the answer. */
+  readonly nextRunId: string | undefined;
+  readonly data: unknown;
+  /** The answer. */
+  readonly value: unknown;
 }
 
 export interface Pause extends RunKey {

@@ -11,12 +11,14 @@ import {
   pruneSomeFrames,
   type RunWrites,
   readFramePage,
+  type UnsealedWrites,
 } from './frames.js';
 import {
   type AnswerResult,
   cancelPausedRun,
   endInterrupt,
   findInterrupt,
+  type Interrupt,
   type NewInterrupt,
   type Pause,
   type PauseResult,
@@ -24,6 +26,7 @@ import {
   selectAnswers,
   selectExpired,
   toNextAttempt,
+  type UnsealedInterrupt,
 } from './interrupts.js';
 import {
   type CancelReason,
@@ -44,7 +47,6 @@ import {
   type WithdrawResult,
   withdrawRun,
 } from './start-run.js';
-import type { Interrupt, UnsealedInterrupt, UnsealedWrites } from './unsealed.js';
 
 /** More turns than a user queues. */
 const RUNS_PER_LIST = 100;
