@@ -59,6 +59,8 @@ it('a host that receives SIGTERM finishes running turns and hands over queued on
     next.answer(reply);
   }
   expect(await stopping.running.ended).toBe(0);
+  expect(stopping.running.output()).toContain('a stream ended early; its client can reconnect');
+  expect(stopping.running.output()).not.toContain('stream failed');
   for (const { runId } of [queued, last])
     expect((await (await join(there, runId, 0)).toEnd()).at(-1)?.data).toMatchObject({
       status: 'finished',

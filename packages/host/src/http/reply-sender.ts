@@ -21,6 +21,13 @@ interface ReplySenderDeps {
   readonly logger: Logger;
 }
 
+/** Errors with a code are expected, such as that another host continues the run. */
+function logStreamError(logger: Logger, err: unknown, details: object): void {
+  if (err instanceof OracleError)
+    logger.info({ ...details, code: err.code }, 'a stream ended early; its client can reconnect');
+  else logger.error({ ...details, err }, 'stream failed');
+}
+
 /** Sends the answer of a run as a stream or as a whole. */
 export class ReplySender {
   constructor(private readonly deps: ReplySenderDeps) {}
@@ -49,7 +56,7 @@ export class ReplySender {
       runId: run.id,
       stallMs: streamStallMs,
       frames: (gone) => reader.read(run, after, gone),
-      onError: (err) => logger.error({ err, runId: run.id, did: run.owner }, 'stream failed'),
+      onError: (err) => logStreamError(logger, err, { runId: run.id, did: run.owner }),
     });
     span?.end();
   }
@@ -61,7 +68,7 @@ export class ReplySender {
     read: (gone: AbortSignal) => AsyncIterable<readonly object[]>,
   ): Promise<void> {
     const { streamStallMs: stallMs, logger } = this.deps;
-    const onError = (err: unknown) => logger.error({ err, event }, 'stream failed');
+    const onError = (err: unknown) => logStreamError(logger, err, { event });
     await sendSse(response, { stallMs, onError, frames: (gone) => toFrames(event, read(gone)) });
   }
 
