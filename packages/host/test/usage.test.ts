@@ -1,3 +1,4 @@
+import { generateSigner } from '@sibyl/ucan';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { startHost, type TestHost } from './support/host.js';
@@ -5,6 +6,7 @@ import { openSession, stream } from './support/stream.js';
 import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
 import { TestUser } from './support/user.js';
 
+const operator = generateSigner();
 const MODEL = 'openai-compatible/controlled';
 
 describe.each(engines)('GET /usage on %s', (engine) => {
@@ -17,7 +19,8 @@ describe.each(engines)('GET /usage on %s', (engine) => {
     model = await startControlledModel();
     const prices = { input: 1_000_000, output: 2_000_000 };
     const MODEL_SETTINGS = JSON.stringify({ [MODEL]: { prices } });
-    host = await startHost({ env: { ...model.env, ...test.env, MODEL_SETTINGS } });
+    const env = { ...model.env, ...test.env, MODEL_SETTINGS, OPERATORS: operator.did };
+    host = await startHost({ env });
   });
 
   afterAll(async () => {
@@ -55,6 +58,11 @@ describe.each(engines)('GET /usage on %s', (engine) => {
     expect(ids).toEqual([first, second]);
     expect(usage.sessions[0]).toMatchObject({ turns: 2, inputTokens: 21, title: 'hello' });
     expect((await read(other)).total.turns).toBe(0);
+    const { body } = await new TestUser(host, operator).request('GET', '/operator/users');
+    const { cachedTokens: _, ...counted } = five;
+    expect(body.users).toContainEqual(
+      expect.objectContaining({ user: user.did, turns: 3, ...counted }),
+    );
   });
 
   it('GET /usage keeps what deleted sessions used', async () => {

@@ -87,8 +87,8 @@ export class TurnReports {
         'owner as user',
         e.fn.sum<number>(countIf(e, e('status', '!=', 'continued'))).as('turns'),
         e.fn.sum<number>(countIf(e, isFailure(e))).as('failed'),
-        e.fn.sum<number>('input_tokens').as('inputTokens'),
-        e.fn.sum<number>('output_tokens').as('outputTokens'),
+        e.fn.sum<number>(this.countModelTokens('input')).as('inputTokens'),
+        e.fn.sum<number>(this.countModelTokens('output')).as('outputTokens'),
         e.fn.sum<number | null>('cost').as('cost'),
         e.fn.max('updated_at').as('lastAt'),
       ])
@@ -196,6 +196,16 @@ export class TurnReports {
       .selectFrom('runs')
       .where('status', 'in', ENDED)
       .where('updated_at', '>=', since);
+  }
+
+  /** The tokens of all models that a run asked, with those of its title, as its cost counts them. */
+  private countModelTokens(kind: 'input' | 'output') {
+    const count = sql.lit(kind);
+    const uses =
+      this.context.database.engine === 'sqlite'
+        ? sql`select sum(value ->> ${count}) from json_each(usage)`
+        : sql`select sum((value ->> ${count})::bigint) from jsonb_array_elements(usage::jsonb)`;
+    return sql<number>`coalesce((${uses}), ${sql.ref(`${kind}_tokens`)})`;
   }
 
   private async findMessage({ cause, lastAt }: Omit<CauseCount, 'lastMessage'>) {
