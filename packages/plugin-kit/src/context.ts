@@ -193,6 +193,11 @@ export interface PluginDatabase<Tables = any> {
   readonly tables: Kysely<Tables>;
   /** Runs a read-write transaction; resolves once it is on disk. */
   write<T>(unit: Unit<T, Tables>): Promise<T>;
+  /**
+   * As `write`, but units of one owner never run at the same time, on any host: rows that a unit has counted do not change
+   * until it is committed. Use it for limits per user.
+   */
+  writeFor<T>(owner: string, unit: Unit<T, Tables>): Promise<T>;
   /** Runs several reads on one snapshot. */
   read<T>(unit: Unit<T, Tables>): Promise<T>;
 }

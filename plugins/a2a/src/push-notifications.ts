@@ -274,9 +274,9 @@ export class PushConfigStore {
       'owner' | 'task_id' | 'id' | 'session_id' | 'context_id' | 'message_id' | 'url'
     >,
   ): Promise<void> {
-    return this.database.write(async (tables) => {
+    const { owner, task_id, id } = config;
+    return this.database.writeFor(owner, async (tables) => {
       const now = await readTime(tables, this.database.engine);
-      const { owner, task_id, id } = config;
       await tables
         .deleteFrom('a2a_push_configs')
         .where('owner', '=', owner)

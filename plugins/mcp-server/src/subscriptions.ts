@@ -101,7 +101,7 @@ export class Subscriptions {
   async subscribe({ owner, session }: SessionKey, uri: string): Promise<void> {
     if (uri.length > MAX_URI_LENGTH) throw new OracleError('bad_request', { message: TOO_LONG });
     const now = Date.now();
-    await this.deps.database.write(async (tables) => {
+    await this.deps.database.writeFor(owner, async (tables) => {
       await tables
         .deleteFrom('mcp_server_subscriptions')
         .where('owner', '=', owner)

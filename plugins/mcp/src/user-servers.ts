@@ -4,7 +4,6 @@ import {
   type PluginMigrations,
   type Secrets,
 } from '@sibyl/plugin-kit';
-import { sql } from 'kysely';
 import { z } from 'zod';
 import { HttpServer, ServerName } from './config.js';
 
@@ -81,12 +80,7 @@ export class UserServers {
 
   async add(owner: string, { name, url, headers = {} }: AddServer): Promise<void> {
     const { database, secrets, maxPerUser } = this.deps;
-    await database.write(async (tables) => {
-      // Concurrent requests of a user would not see each other's rows; SQLite has one writer anyway.
-      if (database.engine === 'postgres')
-        await sql`select pg_advisory_xact_lock(hashtextextended(${`mcp_servers ${owner}`}, 0))`.execute(
-          tables,
-        );
+    await database.writeFor(owner, async (tables) => {
       const { numInsertedOrUpdatedRows } = await tables
         .insertInto('mcp_servers')
         .values({ owner, name, url, created_at: Date.now() })

@@ -58,8 +58,7 @@ export class FactStore {
   /** Stores a fact, or returns the one with the same text. */
   add(fact: NewFact): Promise<Fact> {
     const { owner, text, sessionId } = fact;
-    return this.write(async (tables) => {
-      await this.lock(tables, owner);
+    return this.write(owner, async (tables) => {
       const known = await findByText(tables, owner, text);
       if (known) return toFact(known);
       await assertRoom(tables, owner);
@@ -69,8 +68,7 @@ export class FactStore {
 
   /** Replaces the text of a fact; undefined if this owner has no such fact. */
   change({ owner, id, text }: NewFact & { readonly id: string }): Promise<Fact | undefined> {
-    return this.write(async (tables) => {
-      await this.lock(tables, owner);
+    return this.write(owner, async (tables) => {
       const same = await findByText(tables, owner, text);
       if (same && same.id !== id)
         throw new OracleError('bad_request', { message: 'There is another fact with this text' });
@@ -87,8 +85,7 @@ export class FactStore {
 
   /** Stores facts of an export that are not there yet, as far as there is room; returns how many. */
   importAll(owner: string, facts: readonly unknown[]): Promise<number> {
-    return this.write(async (tables) => {
-      await this.lock(tables, owner);
+    return this.write(owner, async (tables) => {
       let left = FACTS_PER_USER - (await countFacts(tables, owner));
       let added = 0;
       for (const fact of facts) {
@@ -175,18 +172,10 @@ export class FactStore {
   }
 
   /** Writes texts, whose vectors are computed afterwards. */
-  private async write<T>(unit: (tables: Tables) => Promise<T>): Promise<T> {
-    const result = await this.database.write(unit);
+  private async write<T>(owner: string, unit: (tables: Tables) => Promise<T>): Promise<T> {
+    const result = await this.database.writeFor(owner, unit);
     this.vectors?.wake();
     return result;
-  }
-
-  /** Serializes the writes of one owner; SQLite has a single writer anyway. */
-  private async lock(tables: Tables, owner: string): Promise<void> {
-    if (this.database.engine !== 'postgres') return;
-    await sql`select pg_advisory_xact_lock(hashtextextended(${`memory ${owner}`}, 0))`.execute(
-      tables,
-    );
   }
 }
 

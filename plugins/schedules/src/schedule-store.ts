@@ -35,8 +35,7 @@ export class ScheduleStore {
     { owner, ...wanted }: NewSchedule & { readonly owner: string },
     limit: number,
   ): Promise<ScheduleRow> {
-    return this.database.write(async (tables) => {
-      await this.lock(tables, owner);
+    return this.database.writeFor(owner, async (tables) => {
       const existing = await tables
         .selectFrom('schedules_schedules')
         .select('id')
@@ -192,13 +191,6 @@ export class ScheduleStore {
         .where('due_at', '<', oldest)
         .where('check_at', 'is', null)
         .execute(),
-    );
-  }
-
-  private async lock(tables: Tables, owner: string): Promise<void> {
-    if (this.database.engine === 'sqlite') return;
-    await sql`select pg_advisory_xact_lock(hashtextextended(${`schedules ${owner}`}, 0))`.execute(
-      tables,
     );
   }
 
