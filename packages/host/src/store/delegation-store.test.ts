@@ -45,6 +45,21 @@ describe.each(engines)('DelegationStore on %s', (engine) => {
     ]);
   });
 
+  it('DelegationStore.put keeps one token and the limit, also when many are stored at once', async () => {
+    const owner = newOwner();
+    const stores = [test.store.delegations, (await test.another()).delegations];
+    const count = DELEGATIONS_PER_OWNER + 10;
+    await Promise.all(
+      Array.from({ length: count }, (_, i) =>
+        stores[i % 2]?.put(createDelegation(owner, `bafy${i}`)),
+      ),
+    );
+    const listed = await test.store.delegations.list(owner);
+    expect(listed).toHaveLength(DELEGATIONS_PER_OWNER);
+    expect(listed.filter(({ isCurrent }) => isCurrent)).toHaveLength(1);
+    expect(new Set(listed.map(({ createdAt }) => createdAt)).size).toBe(DELEGATIONS_PER_OWNER);
+  });
+
   it('DelegationStore.put stores a delegation that never expires', async () => {
     const owner = newOwner();
     await test.store.delegations.put({ ...createDelegation(owner), expiresAt: null });

@@ -85,7 +85,7 @@ export class DelegationStore {
   put({ raw, ...facts }: DelegationFacts & { readonly raw: string }): Promise<EvictedDelegations> {
     const { owner, audience, cid } = facts;
     const ciphertext = this.vault.seal(raw, toVaultContext(facts));
-    return this.context.database.write(async (tables) => {
+    return this.context.database.writeFor(owner, async (tables) => {
       const stored_at = await this.nextTime(tables, owner);
       const row = toRow(facts);
       const { capabilities } = row;
@@ -130,7 +130,7 @@ export class DelegationStore {
     const now = this.context.clock();
     const { rows } = await findUse(this.context.database.tables, { owner, cid });
     if (now - (rows[0]?.last_used_at ?? 0) < USE_PRECISION_MS) return [];
-    return this.context.database.write(async (tables) => {
+    return this.context.database.writeFor(owner, async (tables) => {
       const created_at = await this.nextTime(tables, owner);
       await tables
         .insertInto('delegations')
@@ -236,7 +236,7 @@ export class DelegationStore {
     owner: string,
     restrict: (query: ReturnType<typeof deleteDelegations>) => ReturnType<typeof deleteDelegations>,
   ): Promise<readonly string[]> {
-    return this.context.database.write(async (tables) => {
+    return this.context.database.writeFor(owner, async (tables) => {
       const rows = await restrict(deleteDelegations(tables, owner))
         .returning(['cid', 'expires_at'])
         .execute();
