@@ -122,7 +122,9 @@ async function restoreKey(folder: string, manifest: Manifest, config: Config): P
 async function restoreToSqlite(folder: string, dataDir: string): Promise<void> {
   const path = toSqlitePath(dataDir);
   if (existsSync(path))
-    throw new StoreError(`There is a database in ${dataDir} already. Nothing was restored.`);
+    throw new StoreError(
+      `There is a database in ${dataDir} already. Nothing was restored; set DATA_DIR to an empty folder.`,
+    );
   await copyPrivately(toSqlitePath(folder), path);
 }
 
