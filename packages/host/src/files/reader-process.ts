@@ -1,11 +1,13 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
-import { constants, setPriority } from 'node:os';
+import { setPriority } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import type { FromReader, ReadJob, ReadPassage, ToReader, Unit } from './document-reader.js';
 
 /** Time for one document, including the time to store its text. */
 const TIMEOUT_MS = 5 * 60 * 1000;
+/** Gives way to turns. The lowest priority would never read a document on a machine that is always busy. */
+const NICE = 5;
 /** Memory of the JavaScript heap, and of the whole process. */
 const HEAP_MB = 320;
 const MEMORY_BYTES = 512 * 1024 ** 2;
@@ -133,7 +135,7 @@ export class ReaderProcess {
 
   private lowerPriority(): void {
     try {
-      if (this.child.pid) setPriority(this.child.pid, constants.priority.PRIORITY_LOW);
+      if (this.child.pid) setPriority(this.child.pid, NICE);
     } catch {
       // It may have ended already.
     }

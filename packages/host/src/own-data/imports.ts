@@ -64,7 +64,9 @@ interface RunningImport {
 /** Imports archives: receives them as files, then stores their content in the background. */
 export class Imports {
   /** The users whose import is running; few, because their number is limited. */
-  private readonly running = new Map<string, Promise<void>>();
+  private readonly running = new Set<string>();
+  /** Settle once nothing is left to do for an import, at most one more than `running` for each user. */
+  private readonly ends = new Set<Promise<void>>();
   private readonly closing = new AbortController();
 
   constructor(private readonly deps: ImportsDeps) {}
@@ -75,9 +77,10 @@ export class Imports {
     if (this.running.size >= MAX_RUNNING || this.closing.signal.aborted)
       throw new OracleError('imports_busy', { retryAfterSeconds: RETRY_SECONDS });
     const ended = Promise.withResolvers<void>();
-    this.running.set(owner, ended.promise);
+    this.running.add(owner);
+    this.ends.add(ended.promise);
     const end = () => {
-      this.running.delete(owner);
+      this.ends.delete(ended.promise);
       ended.resolve();
     };
     try {
@@ -86,6 +89,7 @@ export class Imports {
       void this.run({ ...running, owner, id: job.id }).finally(end);
       return job;
     } catch (error) {
+      this.running.delete(owner);
       end();
       throw error;
     }
@@ -101,7 +105,7 @@ export class Imports {
   /** Cancels running imports: sent again, they continue where they were. */
   async close(): Promise<void> {
     this.closing.abort(new Error(STOPPED));
-    await Promise.all(this.running.values());
+    await Promise.all(this.ends);
   }
 
   private async receive(owner: string, body: Readable) {
@@ -156,6 +160,8 @@ export class Imports {
       clearInterval(timer);
       this.deps.changes.publish({ owner }, 'reload');
       await rm(path, { force: true });
+      // Before the user can see that it has ended, and send the next one.
+      this.running.delete(owner);
       await report().catch((err) => logger.warn({ err, did: owner }, 'import not reported'));
     }
   }
