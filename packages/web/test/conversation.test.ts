@@ -56,6 +56,7 @@ describe('an answer', () => {
     await page.locator('math').first().waitFor();
     await page.getByRole('img', { name: /^Diagram: graph TD/ }).waitFor();
     expect(await page.getByLabel('Plant maize').isChecked()).toBe(true);
+    await expectText(page, '1 row');
     await page.getByRole('button', { name: 'Copy as CSV' }).click();
     await expectText(page, 'Table copied');
     const copied = await page.evaluate(() => navigator.clipboard.readText());
@@ -64,6 +65,12 @@ describe('an answer', () => {
     await page.getByRole('button', { name: 'Load the image from images.example' }).click();
     await expect.poll(() => requested).toEqual(['https://images.example/map.png']);
     await page.getByRole('img', { name: 'A map' }).waitFor();
+    await page.getByRole('button', { name: 'Copy code' }).last().click();
+    await expect
+      .poll(() => page.evaluate(() => navigator.clipboard.readText()))
+      .toBe('print("rain")');
+    await page.getByRole('button', { name: 'Wrap lines' }).click();
+    expect(await page.locator('.is-wrapped pre').count()).toBe(1);
     await page.screenshot({ path: `${SCREENSHOTS}/markdown.png` });
   });
 });
@@ -83,7 +90,24 @@ graph TD
 | Site | Rain |
 |---|---|
 | Kitui | 1,240 |
+
+\`\`\`py
+print("rain")
+\`\`\`
 `;
+
+it('a long answer can be collapsed', async () => {
+  const { page } = await arrive();
+  await write(page, 'Write a lot');
+  (await oracle.model.next()).answer(`${'word '.repeat(700)}\n\nThe end`);
+  await expectText(page, 'The end');
+  const measure = async () => (await answer(page).boundingBox())?.height ?? 0;
+  const full = await measure();
+  await page.getByRole('button', { name: 'Show less' }).click();
+  await expect.poll(measure).toBeLessThan(full / 2);
+  await page.getByRole('button', { name: 'Show all' }).click();
+  await expect.poll(measure).toBe(full);
+});
 
 describe('an approval', () => {
   it('is asked for in the conversation, edited, signed, and the answer continues', async () => {
@@ -152,12 +176,14 @@ describe('files', () => {
 
   it('that are too large are refused with the reason', async () => {
     const { page } = await arrive();
-    await page.route('**/files*', (route) =>
-      route.fulfill({
+    await page.route('**/files*', async (route) => {
+      // Until the server has answered, the page shows how much it has sent.
+      await page.getByRole('progressbar', { name: 'notes.txt' }).waitFor();
+      await route.fulfill({
         status: 413,
         json: { statusCode: 413, code: 'file_too_large', message: 'Larger than 50 MB', error: '' },
-      }),
-    );
+      });
+    });
     await page.getByLabel('Files', { exact: true }).setInputFiles([notes]);
     await expectText(page, 'Larger than 50 MB');
     await page.getByRole('button', { name: 'Remove notes.txt' }).click();
@@ -249,6 +275,26 @@ describe('the search', () => {
       .poll(() => page.evaluate(() => document.activeElement?.getAttribute('aria-label')))
       .toBe('Your message');
   });
+
+  it('and the other shortcuts: edit, hide the list, help, new conversation', async () => {
+    const { page } = await arrive();
+    await converse(page, 'One', 'First');
+    await page.getByLabel('Your message').focus();
+    await page.keyboard.press('ArrowUp');
+    await expectText(page, 'Editing your message. The first version is kept.');
+    await page.keyboard.press('Escape');
+    await expect.poll(() => page.getByLabel('Your message').inputValue()).toBe('');
+    await page.keyboard.press('Control+b');
+    await expect.poll(() => page.locator('.side').isVisible()).toBe(false);
+    await page.keyboard.press('Control+b');
+    await expect.poll(() => page.locator('.side').isVisible()).toBe(true);
+    await page.getByRole('log').focus();
+    await page.keyboard.press('?');
+    await page.getByRole('dialog', { name: 'Keyboard shortcuts' }).waitFor();
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Control+Shift+o');
+    await expectText(page, 'Welcome. What can I help with?');
+  });
 });
 
 describe('languages', () => {
@@ -256,6 +302,20 @@ describe('languages', () => {
     const { page } = await arrive({ locale: 'ar' }, 'رسالتك');
     expect(await page.locator('html').getAttribute('dir')).toBe('rtl');
     await expectText(page, 'محادثة جديدة');
+    // The placeholder begins where a text would.
+    const box = page.getByLabel('رسالتك');
+    expect(await box.evaluate((field) => getComputedStyle(field).direction)).toBe('rtl');
+    await box.fill('Hello');
+    expect(await box.evaluate((field) => getComputedStyle(field).direction)).toBe('ltr');
+    await page.keyboard.press('Enter');
+    const turn = await oracle.model.next();
+    turn.say('Half an ans');
+    await expectText(page, 'Half an ans');
+    turn.fail({ message: 'The provider is overloaded' });
+    const title = page.locator('.conv a');
+    expect(await title.evaluate((link) => getComputedStyle(link).textAlign)).toBe('right');
+    // Why there is no answer is said in the language of the user, too.
+    await expectText(page, 'يواجه مزوّد النموذج خطأ في الوقت الحالي.');
     await page.screenshot({ path: `${SCREENSHOTS}/welcome-ar.png` });
   });
 });

@@ -16,7 +16,13 @@ const answers = (page: Page) => page.getByLabel('Answer', { exact: true });
 describe('chat page', () => {
   it('answers the first message of a new visitor without any setup', async () => {
     const { page, consoleErrors } = await arrive();
-    await expectText(page, 'Memory');
+    await expectText(page, 'I work on soil carbon in Kenya.');
+    await expectText(page, 'Bring your key here');
+    await expectText(
+      page,
+      'Other users can’t see your conversations. The operator of this oracle and its model provider can.',
+    );
+    expect((await (await fetch(oracle.url)).json()).message).toContain('/app');
     await write(page, 'Good morning');
     const turn = await oracle.model.next();
     turn.say('Good ');
@@ -80,7 +86,12 @@ describe('chat page', () => {
     const turn = await oracle.model.next();
     turn.say('On and on');
     await expectText(page, 'On and on');
-    await page.getByRole('button', { name: 'Stop' }).click();
+    const spinner = page.locator('.conv .spin');
+    const readMotion = () => spinner.evaluate((element) => getComputedStyle(element).animationName);
+    expect(await readMotion()).toBe('spin');
+    await page.emulateMedia({ reducedMotion: 'reduce' });
+    expect(await readMotion()).toBe('none');
+    await page.keyboard.press('Escape');
     await turn.left;
     await expectText(page, 'Answer stopped');
     await converse(page, 'Thanks', 'You are welcome');

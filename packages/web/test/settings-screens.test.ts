@@ -65,6 +65,7 @@ describe('key screen', () => {
     page.on('request', (request) =>
       sent.push(`${request.url()} ${JSON.stringify(request.headers())} ${request.postData()}`),
     );
+    await expectText(page, 'Clearing site data deletes your key');
     await page.getByRole('radio', { name: /24 words/ }).check();
     await button(page, 'Show the words').click();
     const words = await page.locator('.words li').allTextContents();

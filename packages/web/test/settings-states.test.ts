@@ -28,6 +28,9 @@ async function fill(): Promise<void> {
   await user.request('PATCH', '/user-preferences', { body: { userName: 'Sam' } });
   await createSchedule(user, { name: 'Weather summary for Kitui' });
   await createSchedule(user, { name: 'When a sensor reports', trigger: { type: 'webhook' } });
+  // Long after the permission of the schedule.
+  const at = new Date(Date.now() + 10 * 86_400_000).toISOString();
+  await createSchedule(user, { name: 'Harvest report', trigger: { type: 'once', at } });
   await upload(user, 'site-report-2026.txt', 'Rain in Kitui');
 }
 
@@ -87,13 +90,27 @@ describe('settings screens with data', () => {
       expect(await findOverflow(page), screen).toEqual([]);
       // Also texts in other languages begin at the right.
       const sides = await page
-        .locator('.page :is(b, p, dd)[dir="auto"]')
+        .locator('.page :is([dir="auto"]:not(input, textarea), bdi)')
         .evaluateAll((texts) => texts.map((each) => getComputedStyle(each).textAlign));
       expect(
         sides.filter((side) => side !== 'right'),
         screen,
       ).toEqual([]);
     }
+    // Time runs to the right, in the chart as in its labels.
+    await open(page, 'usage');
+    const chart = page.locator('.chart svg');
+    await chart.waitFor();
+    expect(await chart.evaluate((svg) => getComputedStyle(svg).direction)).toBe('ltr');
+  });
+
+  it('say that the permission of a schedule ends before it runs again, and renew it', async () => {
+    const page = await visit({ width: 1440, height: 900 });
+    await open(page, 'schedules');
+    const row = page.locator('.rows > li', { hasText: 'Harvest report' });
+    await expect.poll(() => row.innerText()).toContain('its permission ends before that');
+    await row.getByRole('button', { name: 'Renew for 30 days' }).click();
+    await expect.poll(() => row.innerText()).toContain('permission until');
   });
 });
 
@@ -108,6 +125,9 @@ describe('settings screens offline', () => {
       const alert = page.locator('main [role="alert"]').first();
       await alert.waitFor();
       expect(await alert.innerText(), screen).toContain('Can’t reach the server');
+      expect(await page.locator('.banner[role="status"]').innerText(), screen).toContain(
+        'You’re offline.',
+      );
       expect(await findViolations(page), screen).toEqual([]);
       await page.screenshot({ path: `${SCREENSHOTS}/offline-${screen}.png` });
     }

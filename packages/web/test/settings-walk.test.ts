@@ -34,9 +34,19 @@ describe('settings of the page', () => {
   }, async () => {
     const { page: laptop, consoleErrors } = await arrive();
     await page.converse(laptop, 'Good morning', 'Good morning to you');
+    const reminder = laptop.getByLabel('Backup reminder');
     await expectText(laptop, 'Your key exists only in this browser');
+    await button(laptop, 'Remind me tomorrow').click();
+    await expect.poll(() => reminder.count()).toBe(0);
+    // A day later it is back, until there is a backup.
+    await laptop.evaluate(() =>
+      localStorage.setItem('sibyl-backup-reminder', String(Date.now() - 1)),
+    );
+    await laptop.reload();
+    await reminder.waitFor();
     const backup = await backUp(laptop);
     await expect.poll(() => laptop.getByText('Key not backed up').count()).toBe(0);
+    expect(await reminder.count()).toBe(0);
 
     const { page: phone } = await arrive(undefined, { width: 390, height: 844 });
     await addFromFile(phone, backup);

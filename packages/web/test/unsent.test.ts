@@ -62,6 +62,7 @@ describe('messages that could not be sent', () => {
     await page.reload();
     await expectText(page, 'You’ve used your credit. Your message is saved.');
     expect(await unsent(page).allInnerTexts()).toEqual(['Write the report']);
+    expect(await page.getByRole('link', { name: 'Usage' }).count()).toBe(1);
     await restore();
     await page.getByRole('button', { name: 'Retry' }).click();
     (await oracle.model.next()).answer('The report');
@@ -164,6 +165,8 @@ describe('messages that could not be sent', () => {
     const body = { code: 'rate_limited', message: 'Too many', error: 'Too Many Requests' };
     const restore = await rejectMessages(page, 429, body, { 'Retry-After': '4' });
     await write(page, 'Too fast');
+    await expectText(page, /goes out in \d seconds?\./);
+    await page.reload();
     await expectText(page, /goes out in \d seconds?\./);
     await restore();
     (await oracle.model.next()).answer('Slowly');

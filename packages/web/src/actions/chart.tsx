@@ -1,4 +1,5 @@
 import type { JsonObject } from '@sibyl/client';
+import { useEffect, useRef, useState } from 'react';
 import { formatNumber, t } from '../i18n/i18n.js';
 import { Table as DataTable } from '../markdown/elements.js';
 import { MAX_POINTS } from './schemas.js';
@@ -30,82 +31,128 @@ export function readChart({ title, kind, unit, points }: JsonObject): ChartData 
   };
 }
 
-const WIDTH = 640;
-const HEIGHT = 280;
-const MARGIN = { top: 16, right: 16, bottom: 44, left: 56 };
-const MAX_LABELS = 12;
+const HEIGHT = 220;
+/** Until the width of the place is known. */
+const FIRST_WIDTH = 512;
+const MARGIN = { top: 20, right: 4, bottom: 24 };
+/** Below which the label of a point, or the value of a bar, would touch the next one. */
+const LABEL_WIDTH = 64;
+const VALUE_WIDTH = 36;
+const LETTER_WIDTH = 7;
 
-/** Draws the points; screen readers get them as a list. */
-function Chart({ title, kind, unit, points }: ChartData) {
-  const scale = createScale(points);
-  const every = Math.ceil(points.length / MAX_LABELS);
+interface ChartProps extends ChartData {
+  /** Writes a value; by default as a number. */
+  readonly format?: (value: number) => string;
+  /** For screen readers; by default all points. */
+  readonly label?: string;
+}
+
+/** Draws the points as wide as the place, so that text keeps its size; screen readers get a text. */
+export function Chart({ format = formatNumber, label, ...data }: ChartProps) {
+  const { title, kind, unit, points } = data;
+  const { place, width } = useWidth();
+  const scale = createScale(points, width, format);
+  const Shape = kind === 'bar' ? Bars : Line;
   return (
     <figure className="card chart">
       <figcaption>
         {title} {unit && <span className="quiet small">{unit}</span>}
       </figcaption>
       <svg
-        viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+        ref={place}
+        viewBox={`0 0 ${width} ${HEIGHT}`}
         role="img"
-        aria-label={describeChart(title, unit, points)}
+        aria-label={label ?? describeChart(data)}
       >
         {scale.ticks.map((tick) => (
           <g key={tick}>
             <line
               className="g"
-              x1={MARGIN.left}
-              x2={WIDTH - MARGIN.right}
+              x1={scale.left}
+              x2={width - MARGIN.right}
               y1={scale.y(tick)}
               y2={scale.y(tick)}
             />
-            <text x={MARGIN.left - 8} y={scale.y(tick) + 4} textAnchor="end">
-              {formatNumber(tick)}
+            <text x={scale.left - 8} y={scale.y(tick) + 4} textAnchor="end">
+              {format(tick)}
             </text>
           </g>
         ))}
-        {kind === 'bar' ? (
-          <Bars points={points} scale={scale} />
-        ) : (
-          <Line points={points} scale={scale} />
-        )}
-        {points.map(({ label }, index) =>
-          index % every === 0 ? (
-            <text
-              key={`${label} ${index.toString()}`}
-              x={scale.x(index)}
-              y={HEIGHT - MARGIN.bottom + 18}
-              textAnchor="middle"
-            >
-              {label.length > 12 ? `${label.slice(0, 11)}…` : label}
-            </text>
-          ) : null,
-        )}
+        <Shape points={points} scale={scale} format={format} />
+        <Labels points={points} scale={scale} />
       </svg>
     </figure>
   );
 }
 
+/** The width of an element in pixels. */
+function useWidth() {
+  const place = useRef<SVGSVGElement>(null);
+  const [width, setWidth] = useState(FIRST_WIDTH);
+  useEffect(() => {
+    const watch = new ResizeObserver(([entry]) => {
+      if (entry) setWidth(Math.max(160, Math.round(entry.contentRect.width)));
+    });
+    if (place.current) watch.observe(place.current);
+    return () => watch.disconnect();
+  }, []);
+  return { place, width };
+}
+
+interface ShapeProps {
+  readonly points: readonly Point[];
+  readonly scale: Scale;
+}
+
+/** As many labels as fit below the points, the last one included. */
+function Labels({ points, scale }: ShapeProps) {
+  const every = Math.ceil(LABEL_WIDTH / scale.step);
+  const letters = Math.floor((scale.step * every) / LETTER_WIDTH);
+  return points.map(({ label }, index) =>
+    (points.length - 1 - index) % every === 0 ? (
+      <text
+        key={`${label} ${index.toString()}`}
+        x={scale.x(index)}
+        y={HEIGHT - MARGIN.bottom + 18}
+        textAnchor="middle"
+      >
+        {label.length > letters ? `${label.slice(0, letters - 1)}…` : label}
+      </text>
+    ) : null,
+  );
+}
+
 interface Scale {
+  /** Where the plot begins, beside its values. */
+  readonly left: number;
   readonly step: number;
   readonly ticks: readonly number[];
   x(index: number): number;
   y(value: number): number;
 }
 
-function createScale(points: readonly Point[]): Scale {
+function createScale(
+  points: readonly Point[],
+  width: number,
+  format: (value: number) => string,
+): Scale {
   const values = points.map(({ value }) => value);
   const low = Math.min(0, ...values);
   const high = Math.max(0, ...values);
   const unit = niceStep((high - low || 1) / 4);
   const bottom = Math.floor(low / unit) * unit;
   const top = Math.max(Math.ceil(high / unit) * unit, bottom + unit);
-  const step = (WIDTH - MARGIN.left - MARGIN.right) / Math.max(1, points.length);
-  const height = HEIGHT - MARGIN.top - MARGIN.bottom;
   const count = Math.round((top - bottom) / unit);
+  const ticks = Array.from({ length: count + 1 }, (_, index) => bottom + index * unit);
+  const letters = Math.max(0, ...ticks.map((tick) => format(tick).length));
+  const left = Math.min(width / 3, 12 + LETTER_WIDTH * letters);
+  const step = (width - left - MARGIN.right) / Math.max(1, points.length);
+  const height = HEIGHT - MARGIN.top - MARGIN.bottom;
   return {
+    left,
     step,
-    ticks: Array.from({ length: count + 1 }, (_, index) => bottom + index * unit),
-    x: (index) => MARGIN.left + step * (index + 0.5),
+    ticks,
+    x: (index) => left + step * (index + 0.5),
     y: (value) => MARGIN.top + (height * (top - value)) / (top - bottom),
   };
 }
@@ -117,23 +164,39 @@ function niceStep(rough: number): number {
   return factor * power;
 }
 
-function Bars({ points, scale }: { readonly points: readonly Point[]; readonly scale: Scale }) {
+interface BarsProps extends ShapeProps {
+  readonly format: (value: number) => string;
+}
+
+function Bars({ points, scale, format }: BarsProps) {
+  const hasValues = scale.step >= VALUE_WIDTH;
   return points.map(({ label, value }, index) => (
-    <rect
-      key={`${label} ${index.toString()}`}
-      className="c1"
-      rx="3"
-      x={scale.x(index) - scale.step * 0.35}
-      width={scale.step * 0.7}
-      y={Math.min(scale.y(value), scale.y(0))}
-      height={Math.abs(scale.y(value) - scale.y(0))}
-    >
-      <title>{`${label}: ${value}`}</title>
-    </rect>
+    <g key={`${label} ${index.toString()}`}>
+      <rect
+        className="c1"
+        rx="3"
+        x={scale.x(index) - scale.step * 0.35}
+        width={scale.step * 0.7}
+        y={Math.min(scale.y(value), scale.y(0))}
+        height={Math.abs(scale.y(value) - scale.y(0))}
+      >
+        <title>{`${label}: ${format(value)}`}</title>
+      </rect>
+      {hasValues && (
+        <text
+          className="v"
+          x={scale.x(index)}
+          y={value < 0 ? scale.y(value) + 14 : scale.y(value) - 6}
+          textAnchor="middle"
+        >
+          {format(value)}
+        </text>
+      )}
+    </g>
   ));
 }
 
-function Line({ points, scale }: { readonly points: readonly Point[]; readonly scale: Scale }) {
+function Line({ points, scale, format }: BarsProps) {
   const path = points.map(({ value }, index) => `${scale.x(index)},${scale.y(value)}`).join(' ');
   return (
     <>
@@ -146,14 +209,14 @@ function Line({ points, scale }: { readonly points: readonly Point[]; readonly s
           cy={scale.y(value)}
           r="4"
         >
-          <title>{`${label}: ${value}`}</title>
+          <title>{`${label}: ${format(value)}`}</title>
         </circle>
       ))}
     </>
   );
 }
 
-const describeChart = (title: string, unit: string, points: readonly Point[]) =>
+const describeChart = ({ title, unit, points }: ChartData) =>
   `${title}: ${points.map(({ label, value }) => `${label} ${value}${unit && ` ${unit}`}`).join(', ')}`;
 
 /** A chart of the arguments that a model sent. */

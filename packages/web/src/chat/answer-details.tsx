@@ -26,6 +26,9 @@ export function AnswerFacts({ message }: { readonly message: ChatMessage }) {
   );
 }
 
+/** The form opens below the answer, where it may not be in view. */
+const showForm = (form: HTMLFormElement | null) => form?.scrollIntoView({ block: 'nearest' });
+
 /** The server's limit. */
 const MAX_COMMENT = 2000;
 
@@ -55,7 +58,7 @@ export function FeedbackForm({ message, feedback, onClose }: FeedbackFormProps) 
     void save(text ? { rating, comment: text } : { rating });
   };
   return (
-    <form className="card card-pad stack stack-2" onSubmit={submit}>
+    <form ref={showForm} className="card card-pad stack stack-2" onSubmit={submit}>
       <label className="field">
         <span>{t(rating === 'up' ? 'chat.feedback.up' : 'chat.feedback.down')}</span>
         <textarea

@@ -21,6 +21,7 @@ import { MessageList } from './message-list.js';
 import { useNotification } from './notify.js';
 import type { OutgoingMessage, UnsentMessage } from './outbox.js';
 import { useDelivery, useOnline } from './unsent-view.js';
+import '../styles/answer.css';
 
 interface ConversationProps {
   readonly sessionId: string;
@@ -236,16 +237,8 @@ function Banner({ chat }: { readonly chat: UseChat }) {
   const isLost = chat.status === 'rejoining' || chat.connection === 'disconnected';
   const isShown = useDelayed(isLost, BANNER_DELAY_MS);
   const error = chat.status === 'failed' ? chat.error : undefined;
-  if (!isOnline) {
-    return (
-      <div className="banner is-warning" role="status">
-        <Icon name="off" />
-        <span className="grow">
-          <b>{t('chat.offline')}</b> {t('chat.offline.text')}
-        </span>
-      </div>
-    );
-  }
+  // The page says so itself.
+  if (!isOnline) return null;
   if (!isShown && !error) return null;
   return (
     <div className="banner" role="status">

@@ -1,6 +1,6 @@
-import type { AnswerPart, ChatMessage } from '@sibyl/client';
+import type { AnswerPart, ChatMessage, ErrorFrame } from '@sibyl/client';
 import { Component, lazy, memo, type ReactNode, Suspense, useState } from 'react';
-import { t } from '../i18n/i18n.js';
+import { type TextKey, t } from '../i18n/i18n.js';
 import { useMessageActions } from '../page/page-context.js';
 import { CopyButton } from '../ui/copy-button.js';
 import { Icon, IconButton } from '../ui/icon.js';
@@ -197,25 +197,44 @@ function isSilent(parts: readonly AnswerPart[]): boolean {
 
 function Regenerate({ message }: { readonly message: ChatMessage }) {
   const { regenerate } = useMessageActions();
-  if (!message.messageId) return null;
+  // A failed answer has Retry, which does the same.
+  if (!message.messageId || hasFailed(message)) return null;
   return (
     <IconButton icon="redo" label={t('chat.regenerate')} onClick={() => regenerate(message)} />
   );
 }
 
+const hasFailed = ({ error, status }: ChatMessage) => Boolean(error) || status === 'failed';
+
+/** What went wrong with the model; other reasons are the server's words. */
+const reasons = {
+  rate_limit: 'chat.failed.rateLimit',
+  billing: 'chat.failed.billing',
+  auth: 'chat.failed.auth',
+  timeout: 'chat.failed.timeout',
+  server: 'chat.failed.server',
+  network: 'chat.failed.network',
+} as const satisfies Partial<Record<ErrorFrame['kind'], TextKey>>;
+
+function describeFailure({ error, content }: ChatMessage): string {
+  const reason =
+    error?.code === 'model_unavailable' && error.kind !== 'unknown'
+      ? t(reasons[error.kind])
+      : (error?.error ?? '');
+  return content ? `${reason} ${t('chat.failed.kept')}` : reason;
+}
+
 /** Why an answer is not complete, and what the user can do. */
 function AnswerEnd({ message, isLast, isPaused }: MessageViewProps) {
   const { regenerate } = useMessageActions();
-  const { status, error, content } = message;
-  if (error || status === 'failed') {
+  const { status, content } = message;
+  if (hasFailed(message)) {
     return (
       <div className="notice is-fault" role={isLast ? 'alert' : undefined}>
         <Icon name="alert" />
         <div className="grow">
           <b>{t(content ? 'chat.failed.early' : 'chat.failed')}</b>
-          <p className="quiet">
-            {error?.error} {content && t('chat.failed.kept')}
-          </p>
+          <p className="quiet">{describeFailure(message)}</p>
           {message.messageId && (
             <div className="actions">
               <button

@@ -3,6 +3,7 @@ import type { UseChat } from '@sibyl/client/react';
 import { useEffect, useMemo, useState, useSyncExternalStore } from 'react';
 import { t } from '../i18n/i18n.js';
 import { usePage } from '../page/page-context.js';
+import { toHash } from '../page/router.js';
 import { Icon } from '../ui/icon.js';
 import { AttachmentList } from './attachments.js';
 import { focusBox } from './drafts.js';
@@ -53,6 +54,12 @@ export function UnsentView({ unsent, onEdit, onDiscard }: UnsentViewProps) {
             <Icon name="redo" />
             {t('chat.retry')}
           </button>
+          {failure.kind === 'credit' && (
+            <a className="btn btn-quiet btn-s" href={toHash({ name: 'settings', screen: 'usage' })}>
+              <Icon name="chart" />
+              {t('chat.nav.usage')}
+            </a>
+          )}
           {onEdit && (
             <button type="button" className="btn btn-quiet btn-s" onClick={edit}>
               <Icon name="edit" />
@@ -86,10 +93,12 @@ function useIsLate(createdAt: string): boolean {
 
 function FailureLine({ failure }: { readonly failure: SendFailure }) {
   const seconds = useCountdown(failure.retryAt);
-  const isWaiting = failure.kind === 'offline' || failure.kind === 'rate-limit';
+  const { kind } = failure;
+  const isWaiting = kind === 'offline' || kind === 'rate-limit';
+  const isWarning = isWaiting || kind === 'credit';
   return (
-    <p className={isWaiting ? 'line small is-warning' : 'line small is-fault'} role="status">
-      <Icon name={isWaiting ? 'clock' : failure.kind === 'credit' ? 'coin' : 'alert'} />
+    <p className={isWarning ? 'line small is-warning' : 'line small is-fault'} role="status">
+      <Icon name={isWaiting ? 'clock' : kind === 'credit' ? 'coin' : 'alert'} />
       {describe(failure, seconds)}
     </p>
   );

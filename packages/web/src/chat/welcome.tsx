@@ -88,6 +88,10 @@ function Introduction({ onSend }: { readonly onSend: (message: string) => void }
             </div>
           </li>
         </ul>
+        <p className="small quiet">
+          {t('chat.welcome.before', { oracle: card.name })}{' '}
+          <a href={toHash({ name: 'settings', screen: 'key' })}>{t('chat.welcome.bring')}</a>
+        </p>
       </div>
     </div>
   );
@@ -104,19 +108,19 @@ function Prompts({ onSend }: { readonly onSend: (message: string) => void }) {
   }, [client]);
   // What is below must not move when they arrive.
   if (!plugins) return <div className="prompts-space" />;
-  const examples = plugins.flatMap(({ examples: all = [], title }) =>
-    all.map((text, index) => ({ text, title, index })),
+  const examples = plugins.flatMap(({ examples: all = [] }) =>
+    all.map((text, index) => ({ text, index })),
   );
   const shown = examples.toSorted((a, b) => a.index - b.index).slice(0, MAX_PROMPTS);
   if (shown.length === 0) return null;
   return (
     <ul className="card rows prompts" aria-label={t('chat.welcome.prompts')}>
-      {shown.map(({ text, title }) => (
+      {shown.map(({ text }) => (
         <li key={text}>
           <button type="button" onClick={() => onSend(text)}>
             <Icon name="chat" />
             <span className="grow">
-              {text} <span className="small quiet">{title}</span>
+              <bdi>{text}</bdi>
             </span>
             <Icon name="right" flip />
           </button>

@@ -16,6 +16,14 @@ export function formatWhen(value: string | number | Date, now = Date.now()): str
   return formatDate(date);
 }
 
+/** Today, yesterday, then the date. */
+export function formatDay(value: string | number | Date, now = new Date()): string {
+  const midnight = new Date(now.getFullYear(), now.getMonth(), now.getDate()).getTime();
+  const at = new Date(value).getTime();
+  if (at >= midnight) return t('chat.group.today');
+  return at >= midnight - DAY_MS ? t('chat.group.yesterday') : formatDate(value);
+}
+
 export const formatDate = (value: string | number | Date): string =>
   new Intl.DateTimeFormat(getLanguage(), { dateStyle: 'medium' }).format(new Date(value));
 
@@ -29,17 +37,20 @@ export const formatTime = (
   timeStyle: 'short' | 'medium' = 'short',
 ): string => new Intl.DateTimeFormat(getLanguage(), { timeStyle }).format(new Date(value));
 
+/** As in the settings of operators and in file managers. */
+const KIBI = 1024;
+
 /** Such as "1.4 MB". */
 export function formatBytes(bytes: number): string {
   const units = ['byte', 'kilobyte', 'megabyte', 'gigabyte'] as const;
-  const power = Math.min(Math.floor(Math.log10(Math.max(bytes, 1)) / 3), units.length - 1);
+  const power = Math.min(Math.floor(Math.log2(Math.max(bytes, 1)) / 10), units.length - 1);
   return new Intl.NumberFormat(getLanguage(), {
     style: 'unit',
     unit: units[power] ?? 'byte',
     // The short form of bytes has no plural.
     unitDisplay: power === 0 ? 'long' : 'short',
     maximumFractionDigits: 1,
-  }).format(bytes / 1000 ** power);
+  }).format(bytes / KIBI ** power);
 }
 
 /** The currency is the operator's, who sets the prices. */

@@ -10,6 +10,14 @@ const listForms = (text: Text): string[] =>
 const listParams = (text: Text): string[] =>
   [...new Set(listForms(text).flatMap((form) => form.match(/\{\w+\}/g) ?? []))].sort();
 
+it.each(Object.keys(languages) as Language[])(
+  'in %s, the key is explained in two sentences',
+  async (language) => {
+    const { 'key.lede': text = '' } = await loadCatalog(language, 'settings');
+    expect(String(text).match(/\.(?=\s|$)/g)).toHaveLength(2);
+  },
+);
+
 describe.each(areas)('catalog %s', (area) => {
   it.each(others)('in %s has every text of the English one, and no other', async (language) => {
     const [english, translated] = await Promise.all([

@@ -26,6 +26,30 @@ function collectText(node: ReactNode): string {
   return '';
 }
 
+/** Of languages whose short name is common in answers. */
+const names: Readonly<Record<string, string>> = {
+  bash: 'Shell',
+  cpp: 'C++',
+  cs: 'C#',
+  css: 'CSS',
+  go: 'Go',
+  html: 'HTML',
+  java: 'Java',
+  javascript: 'JavaScript',
+  js: 'JavaScript',
+  json: 'JSON',
+  py: 'Python',
+  python: 'Python',
+  rust: 'Rust',
+  sh: 'Shell',
+  sql: 'SQL',
+  ts: 'TypeScript',
+  tsx: 'TypeScript',
+  typescript: 'TypeScript',
+  xml: 'XML',
+  yaml: 'YAML',
+};
+
 /** Code with its language, highlighted once the highlighter is loaded. */
 function Code({ language, code }: { readonly language: string; readonly code: string }) {
   const [isWrapped, setWrapped] = useState(false);
@@ -33,7 +57,7 @@ function Code({ language, code }: { readonly language: string; readonly code: st
   return (
     <div className={isWrapped ? 'block is-wrapped' : 'block'}>
       <div className="block-head">
-        <span className="grow">{language}</span>
+        <span className="grow">{names[language] ?? language}</span>
         <IconButton
           icon="wrap"
           label={t('chat.code.wrap')}

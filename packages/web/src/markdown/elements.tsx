@@ -66,7 +66,7 @@ export function Table({ children }: { readonly children?: ReactNode }) {
   return (
     <div className="block">
       <div className="block-head">
-        <span className="grow" />
+        <span className="grow">{t('chat.table.rows', { count: countRows(children) })}</span>
         {navigator.clipboard && (
           <button type="button" className="btn btn-quiet btn-s" onClick={() => void copy()}>
             <Icon name="copy" />
@@ -83,6 +83,16 @@ export function Table({ children }: { readonly children?: ReactNode }) {
     </div>
   );
 }
+
+/** The rows of all bodies among the parts of a table. */
+const countRows = (parts: ReactNode): number =>
+  Children.toArray(parts).filter(isElement).flatMap(listRows).length;
+
+const isElement = (part: ReactNode): part is ReactElement<{ children?: ReactNode }> =>
+  isValidElement(part);
+
+const listRows = ({ type, props }: ReactElement<{ children?: ReactNode }>) =>
+  type === 'tbody' ? Children.toArray(props.children).filter(isElement) : [];
 
 const readCells = ({ rows }: HTMLTableElement): string[][] =>
   [...rows].map(({ cells }) => [...cells].map((cell) => cell.innerText.trim()));

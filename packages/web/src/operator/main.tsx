@@ -11,7 +11,7 @@ import { applyLanguage, loadArea, readLanguage, type TextKey, t } from '../i18n/
 import { applyTheme, followContrast, readTheme } from '../page/theme.js';
 import '../styles/index.css';
 import './operator.css';
-import { IconButton } from '../ui/icon.js';
+import { Icon, IconButton, type IconName } from '../ui/icon.js';
 import { OverviewView } from './overview.js';
 import { TurnsView } from './turns.js';
 import { AuditView, JobsView, PluginsView, UsersView } from './views.js';
@@ -87,19 +87,23 @@ const show = () => {
   root.render(<Start />);
 };
 // With a static import, the chat page would load these styles first too: both pages share a file.
-Promise.all([loadArea('operator'), import('../styles/settings.css')])
+Promise.all([
+  loadArea('operator'),
+  import('../styles/answer.css'),
+  import('../styles/settings.css'),
+])
   .then(() => applyLanguage(readLanguage()))
   // Without a catalog, the page is in English.
   .then(show, show);
 
 const SECTIONS = {
-  overview: 'operator.overview',
-  turns: 'operator.turns',
-  users: 'operator.users',
-  plugins: 'operator.plugins',
-  jobs: 'operator.jobs',
-  audit: 'operator.audit',
-} as const satisfies Record<string, TextKey>;
+  overview: ['operator.overview', 'pulse'],
+  turns: ['operator.turns', 'chat'],
+  users: ['operator.users', 'users'],
+  plugins: ['operator.plugins', 'tool'],
+  jobs: ['operator.jobs', 'cal'],
+  audit: ['operator.audit', 'file'],
+} as const satisfies Record<string, readonly [TextKey, IconName]>;
 
 export type Section = keyof typeof SECTIONS;
 
@@ -118,10 +122,13 @@ function OperatorPage({ client, name }: OperatorPageProps) {
       <div className="app">
         <nav className={isDrawerOpen ? 'side is-open' : 'side'} aria-label={t('operator.title')}>
           <div className="side-top">
+            <span className="logo">
+              <Icon name="eye" />
+            </span>
             <span className="grow clip">{name}</span>
             <span className="badge is-accent">{t('operator.title')}</span>
           </div>
-          {Object.entries(SECTIONS).map(([id, title]) => (
+          {Object.entries(SECTIONS).map(([id, [title, icon]]) => (
             <a
               key={id}
               className="side-link"
@@ -129,11 +136,13 @@ function OperatorPage({ client, name }: OperatorPageProps) {
               aria-current={id === section ? 'page' : undefined}
               onClick={close}
             >
+              <Icon name={icon} />
               {t(title)}
             </a>
           ))}
           <span className="grow" />
           <a className="side-link" href="./">
+            <Icon name="left" flip />
             {t('operator.back')}
           </a>
         </nav>
@@ -149,7 +158,7 @@ function OperatorPage({ client, name }: OperatorPageProps) {
               label={t('operator.sections')}
               onClick={() => setDrawerOpen(true)}
             />
-            <h1 className="head-title grow clip">{t(SECTIONS[section])}</h1>
+            <h1 className="head-title grow clip">{t(SECTIONS[section][0])}</h1>
           </header>
           <div className="scroll">
             <div className="page page-wide">

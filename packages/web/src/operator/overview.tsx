@@ -119,7 +119,7 @@ const CHECKS = {
 function Problems({ problems }: Pick<OperatorOverview, 'problems'>) {
   if (problems.length === 0) return undefined;
   return (
-    <div className="problems" role="alert">
+    <div className="stack stack-2" role="alert">
       {problems.map(({ hostId, check, text, since }) => (
         <div key={`${hostId} ${check}`} className="notice is-fault">
           <Icon name="alert" />
@@ -128,7 +128,7 @@ function Problems({ problems }: Pick<OperatorOverview, 'problems'>) {
               {t(CHECKS[check])} <Code text={hostId} />
             </p>
             {check !== 'lost' && (
-              <p>
+              <p className="break">
                 <bdi>{text}</bdi>
               </p>
             )}

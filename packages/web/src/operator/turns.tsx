@@ -165,7 +165,7 @@ function Waterfall({ trace }: { readonly trace: OperatorTrace }) {
           </tbody>
         </table>
       </section>
-      <p className="card-foot small quiet">
+      <p className="approval-foot small quiet">
         {t(argumentsShared ? 'operator.arguments.shown' : 'operator.arguments.hidden')}{' '}
         {omitted > 0 && t('operator.omitted', { count: omitted })}
       </p>
@@ -186,7 +186,9 @@ function Step({ span, depth, end }: StepProps) {
       <td>
         <span className={`tree d${Math.min(depth, 4)}`}>
           {toStepName(span)} {span.error && <Badge tone="fault">{span.error}</Badge>}
-          {span.arguments && <code className="args">{JSON.stringify(span.arguments)}</code>}
+          {span.arguments && (
+            <code className="quiet step-args">{JSON.stringify(span.arguments)}</code>
+          )}
         </span>
       </td>
       <td>

@@ -1,15 +1,18 @@
 import { type UseSessions, useSessions } from '@sibyl/client/react';
 import { lazy, Suspense, useEffect, useMemo, useState } from 'react';
 import { PageActions } from '../actions/page-actions.js';
+import { useOnline } from '../chat/unsent-view.js';
 import { Welcome } from '../chat/welcome.js';
 import { t } from '../i18n/i18n.js';
 import { BackupReminder } from '../settings/identity-status.js';
 import { screens } from '../settings/screens.js';
+import { Icon } from '../ui/icon.js';
 import { Toasts } from '../ui/toasts.js';
 import { listCommands, useGlobalKeys } from './commands.js';
 import { Head, SidebarContext } from './head.js';
 import { SessionChangesContext, useCreateSessionChanges, usePage } from './page-context.js';
 import { go, type Route, useRoute } from './router.js';
+import { nameSession } from './session-marks.js';
 import { Sidebar } from './sidebar.js';
 
 const findScreen = (id: string) => screens.find((each) => each.id === id);
@@ -39,7 +42,8 @@ export function Page() {
   const sessions = useSessions({ pageSize: 30, onChange: changes.notify });
   const { isDrawerOpen, setDrawerOpen, isHidden, toggle } = useSidebar(route);
   const sessionId = route.name === 'conversation' ? route.sessionId : undefined;
-  const title = sessions.sessions.find((each) => each.sessionId === sessionId)?.title;
+  const session = sessions.sessions.find((each) => each.sessionId === sessionId);
+  const title = session && nameSession(session);
   useDocumentTitle(route, title);
   const sidebar = useMemo(() => ({ open: () => setDrawerOpen(true) }), [setDrawerOpen]);
   const overlays = useOverlays(sessions, toggle);
@@ -64,6 +68,7 @@ export function Page() {
             />
             <main className="main" inert={isDrawerOpen}>
               <BackupReminder />
+              <OfflineBanner />
               <Screen route={route} title={title} />
               <Toasts />
             </main>
@@ -72,6 +77,19 @@ export function Page() {
         <Suspense>{overlays.element}</Suspense>
       </SessionChangesContext>
     </SidebarContext>
+  );
+}
+
+/** On every screen: what fails without a connection, and that nothing is lost. */
+function OfflineBanner() {
+  if (useOnline()) return null;
+  return (
+    <div className="banner is-warning" role="status">
+      <Icon name="off" />
+      <span className="grow">
+        <b>{t('chat.offline')}</b> {t('chat.offline.text')}
+      </span>
+    </div>
   );
 }
 

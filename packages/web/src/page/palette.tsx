@@ -5,6 +5,7 @@ import { Dialog } from '../ui/dialog.js';
 import { Icon, type IconName } from '../ui/icon.js';
 import { type Command, isMac } from './commands.js';
 import { go } from './router.js';
+import { nameSession } from './session-marks.js';
 
 interface Found {
   readonly key: string;
@@ -84,6 +85,11 @@ export function Palette({ commands, recent, onClose }: PaletteProps) {
           {t(isLoading ? 'chat.loading' : 'chat.search.nothing')}
         </p>
       )}
+      <div className="line palette-foot small quiet wide-only" aria-hidden="true">
+        <kbd>↑</kbd>
+        <kbd>↓</kbd> {t('chat.search.move')}
+        <kbd>↵</kbd> {t('chat.search.open')}
+      </div>
     </Dialog>
   );
 }
@@ -141,7 +147,7 @@ function useFound(
           key: `${sessionId} ${messageId ?? 'title'} ${position}`,
           group: t('chat.sidebar.label'),
           icon: 'chat',
-          label: title,
+          label: nameSession({ title }),
           ...(messageId && { hint: snippet, highlights }),
           run: () => go({ name: 'conversation', sessionId, ...(messageId && { messageId }) }),
         }))
@@ -149,7 +155,7 @@ function useFound(
           key: sessionId,
           group: t('chat.sidebar.label'),
           icon: 'chat',
-          label: title,
+          label: nameSession({ title }),
           run: () => go({ name: 'conversation', sessionId }),
         }));
     const matching: Found[] = commands

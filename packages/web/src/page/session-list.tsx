@@ -9,6 +9,7 @@ import { showToast } from '../ui/toasts.js';
 import { go, toHash } from './router.js';
 import {
   deleteLater,
+  nameSession,
   type SessionMark,
   useDeletions,
   usePins,
@@ -36,11 +37,12 @@ export function SessionList({ sessions, current }: SessionListProps) {
     setError(undefined);
     return work.catch(({ message }: Error) => setError(message));
   };
-  const remove = ({ sessionId, title }: Session) => {
+  const remove = (session: Session) => {
+    const { sessionId } = session;
     if (sessionId === current) go({ name: 'welcome' });
     const undo = deleteLater(sessionId);
     showToast({
-      text: t('chat.deleted', { title }),
+      text: t('chat.deleted', { title: nameSession(session) }),
       action: { label: t('chat.undo'), run: undo },
     });
   };
@@ -116,7 +118,8 @@ interface SessionRowProps {
 function SessionRow(props: SessionRowProps) {
   const { session, isCurrent, isPinned, mark, onPin, onExport, onRemove } = props;
   const [isRenaming, setRenaming] = useState(false);
-  const { sessionId, title, lastUpdatedAt } = session;
+  const { sessionId, lastUpdatedAt } = session;
+  const title = nameSession(session);
   if (isRenaming) return <RenameRow {...props} onDone={() => setRenaming(false)} />;
   return (
     <li className="conv" aria-current={isCurrent ? 'true' : undefined}>

@@ -1,6 +1,14 @@
 import type { Session } from '@sibyl/client';
 import { useEffect, useSyncExternalStore } from 'react';
+import { t } from '../i18n/i18n.js';
 import { createStoredValue } from './stored-value.js';
+
+/** What the server calls a session until it has a title. */
+const UNTITLED = 'Untitled';
+
+/** The title of a session, in the language of the user while it has none. */
+export const nameSession = ({ title }: Pick<Session, 'title'>): string =>
+  title === UNTITLED ? t('chat.untitled') : title;
 
 const pins = createStoredValue<readonly string[]>('sibyl-pins', []);
 

@@ -150,14 +150,14 @@ function Me({ page, onHelp }: { readonly page: PageValues; readonly onHelp: () =
         <span className="strong" aria-hidden="true">
           {name}
         </span>
-        <br />
-        <span className={needsBackup ? 'small is-warning' : 'small quiet'}>
-          {needsBackup ? t('chat.key.noBackup') : shorten(page.signer.did)}
-        </span>
+        {needsBackup && (
+          <>
+            <br />
+            <span className="small is-warning">{t('chat.key.noBackup')}</span>
+          </>
+        )}
       </span>
       <Icon name="more" />
     </Menu>
   );
 }
-
-const shorten = (did: string) => (did.length > 24 ? `${did.slice(0, 14)}…${did.slice(-6)}` : did);

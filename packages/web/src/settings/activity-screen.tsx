@@ -1,12 +1,12 @@
 import type { ActivityEntry } from '@sibyl/client';
 import { useOracle } from '@sibyl/client/react';
 import { useCallback, useEffect, useState } from 'react';
-import { formatDate, formatTime } from '../i18n/format.js';
+import { formatDay, formatTime } from '../i18n/format.js';
 import { type TextKey, t } from '../i18n/i18n.js';
 import { usePage } from '../page/page-context.js';
 import { toHash } from '../page/router.js';
 import { Icon, type IconName } from '../ui/icon.js';
-import { ReceiptActions } from './approvals/approvals-screen.js';
+import { ReceiptActions, useSessionTitles } from './approvals/approvals-screen.js';
 import { humanize } from './approvals/arguments.js';
 import { Empty, Failure, PageHead, useAction } from './parts.js';
 
@@ -25,7 +25,8 @@ export function ActivityScreen() {
   const { entries, hasMore, isBusy, error, loadMore } = useActivity();
   const [filter, setFilter] = useState<Filter>('all');
   const shown = entries.filter(({ kind }) => filter === 'all' || kind === filter);
-  const days = Map.groupBy(shown, ({ at }) => formatDate(at));
+  const titles = useSessionTitles();
+  const days = Map.groupBy(shown, ({ at }) => formatDay(at));
   return (
     <>
       <PageHead
@@ -51,12 +52,17 @@ export function ActivityScreen() {
           <h2 className="title-3">{day}</h2>
           <ul className="card rows">
             {ofDay.map((entry) => (
-              <Entry key={entry.id} entry={entry} />
+              <Entry key={entry.id} entry={entry} titles={titles} />
             ))}
           </ul>
         </section>
       ))}
-      {shown.length === 0 && !isBusy && !error && <Empty title={t('settings.activity.none')} />}
+      {shown.length === 0 && !isBusy && !error && (
+        <Empty
+          title={t('settings.activity.none')}
+          hint={t('settings.activity.none.hint', { name: card.name })}
+        />
+      )}
       {hasMore && (
         <div className="actions">
           <button type="button" className="btn btn-s" disabled={isBusy} onClick={loadMore}>
@@ -95,7 +101,13 @@ const icons: Record<ActivityEntry['kind'], IconName> = {
   rules_changed: 'shield',
 };
 
-function Entry({ entry }: { readonly entry: ActivityEntry }) {
+interface EntryProps {
+  readonly entry: ActivityEntry;
+  /** Of conversations, by id. */
+  readonly titles: ReadonlyMap<string, string>;
+}
+
+function Entry({ entry, titles }: EntryProps) {
   const { kind, tool, sessionId, at, approvalId, decidedBy } = entry;
   const hasReceipt = kind === 'approval_decided' && approvalId && decidedBy === 'signature';
   return (
@@ -108,7 +120,9 @@ function Entry({ entry }: { readonly entry: ActivityEntry }) {
           {sessionId && (
             <>
               {' · '}
-              <a href={toHash({ name: 'conversation', sessionId })}>{t('settings.conversation')}</a>
+              <a href={toHash({ name: 'conversation', sessionId })} dir="auto">
+                {titles.get(sessionId) ?? t('settings.conversation')}
+              </a>
             </>
           )}
         </div>

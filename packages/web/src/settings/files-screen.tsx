@@ -166,7 +166,7 @@ function FileRow({ file, onRemove }: { readonly file: FileInfo; readonly onRemov
         <State file={file} />
       </td>
       <td className="num wide-only">{formatBytes(file.size)}</td>
-      <td className="wide-only">{formatWhen(file.createdAt)}</td>
+      <td className="wide-only sentence">{formatWhen(file.createdAt)}</td>
       <td className="num">
         <Menu
           label={t('settings.moreFor', { name: file.name })}

@@ -44,15 +44,17 @@ export function MemoryScreen() {
       </PageHead>
       <Failure error={error} onRetry={refresh} />
       <div className="stack">
-        <input
-          className="input"
-          type="search"
-          dir="auto"
-          placeholder={t('settings.memory.search')}
-          aria-label={t('settings.memory.search')}
-          value={query}
-          onChange={({ target }) => setQuery(target.value)}
-        />
+        {(query || facts.length > 0) && (
+          <input
+            className="input"
+            type="search"
+            dir="auto"
+            placeholder={t('settings.memory.search')}
+            aria-label={t('settings.memory.search')}
+            value={query}
+            onChange={({ target }) => setQuery(target.value)}
+          />
+        )}
         {isAdding && (
           <div className="card card-pad">
             <FactForm text="" onCancel={() => setAdding(false)} onSave={add} />

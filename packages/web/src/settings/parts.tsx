@@ -1,5 +1,6 @@
 import { OracleClientError } from '@sibyl/client';
 import { type ReactNode, useCallback, useState } from 'react';
+import '../styles/answer.css';
 import '../styles/settings.css';
 import './settings-screens.css';
 import { type TextKey, t } from '../i18n/i18n.js';
@@ -241,6 +242,34 @@ export function RevocableRow({ icon, title, dir = 'auto', facts, onRevoke }: Rev
   );
 }
 
+interface FormFootProps {
+  /** Names what the form does. */
+  readonly submit: ReactNode;
+  readonly isDisabled: boolean;
+  /** Leaves the form. */
+  readonly cancel?: readonly [label: string, run: () => void];
+  /** Beside the buttons. */
+  readonly hint?: string;
+}
+
+/** The end of a form: what it does, and the way out. */
+export function FormFoot({ submit, isDisabled, cancel, hint }: FormFootProps) {
+  const [label, run] = cancel ?? [];
+  return (
+    <div className="actions">
+      <button type="submit" className="btn btn-primary" disabled={isDisabled}>
+        {submit}
+      </button>
+      {run && (
+        <button type="button" className="btn btn-quiet" onClick={run}>
+          {label}
+        </button>
+      )}
+      {hint && <span className="hint">{hint}</span>}
+    </div>
+  );
+}
+
 interface ConfirmProps {
   readonly title: string;
   readonly text: string;
@@ -302,21 +331,29 @@ interface LifetimeFieldProps {
 }
 
 /** For how many days something is valid. */
-export function LifetimeField({ choices, days, onChange }: LifetimeFieldProps) {
+export function LifetimeField(props: LifetimeFieldProps) {
   return (
+    // biome-ignore lint/a11y/noLabelWithoutControl: the control is inside.
     <label className="field">
       <span>{t('settings.validFor')}</span>
-      <select
-        className="input"
-        value={days}
-        onChange={({ target }) => onChange(Number(target.value))}
-      >
-        {choices.map((each) => (
-          <option key={each} value={each}>
-            {t('settings.forDays', { count: each })}
-          </option>
-        ))}
-      </select>
+      <LifetimeSelect className="input" {...props} />
     </label>
+  );
+}
+
+interface LifetimeSelectProps extends LifetimeFieldProps {
+  readonly className: string;
+  readonly 'aria-label'?: string;
+}
+
+export function LifetimeSelect({ choices, days, onChange, ...rest }: LifetimeSelectProps) {
+  return (
+    <select {...rest} value={days} onChange={({ target }) => onChange(Number(target.value))}>
+      {choices.map((each) => (
+        <option key={each} value={each}>
+          {t('settings.forDays', { count: each })}
+        </option>
+      ))}
+    </select>
   );
 }

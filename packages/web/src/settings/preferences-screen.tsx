@@ -11,7 +11,7 @@ import {
 } from '../i18n/i18n.js';
 import { usePage } from '../page/page-context.js';
 import { showToast } from '../ui/toasts.js';
-import { Failure, PageHead, Section, useAction } from './parts.js';
+import { Failure, FormFoot, PageHead, Section, useAction } from './parts.js';
 
 type Field = Exclude<keyof UserPreferences, 'updatedAt'>;
 
@@ -93,7 +93,7 @@ export function PreferencesScreen() {
 function PageLanguage() {
   const language = useLanguage();
   return (
-    <label className="field">
+    <label className="field card card-pad">
       <span>{t('settings.prefs.pageLanguage')}</span>
       <select
         className="input"
@@ -144,16 +144,11 @@ function PreferencesForm({ stored, onSaved }: PreferencesFormProps) {
         />
       ))}
       <Failure error={error} />
-      <div className="actions">
-        <button type="submit" className="btn btn-primary" disabled={isBusy || changed.length === 0}>
-          {t('settings.save')}
-        </button>
-        {changed.length > 0 && (
-          <button type="button" className="btn btn-quiet" onClick={() => setTexts({})}>
-            {t('chat.undo')}
-          </button>
-        )}
-      </div>
+      <FormFoot
+        submit={t('settings.save')}
+        isDisabled={isBusy || changed.length === 0}
+        {...(changed.length > 0 && { cancel: [t('chat.undo'), () => setTexts({})] as const })}
+      />
     </form>
   );
 }

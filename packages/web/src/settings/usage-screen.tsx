@@ -1,6 +1,7 @@
 import type { Usage } from '@sibyl/client';
 import { useOracle, useResource } from '@sibyl/client/react';
 import { useCallback, useState } from 'react';
+import { Chart } from '../actions/chart.js';
 import { formatCost } from '../i18n/format.js';
 import { formatNumber, getLanguage, t } from '../i18n/i18n.js';
 import { toHash } from '../page/router.js';
@@ -50,6 +51,12 @@ function Totals({ usage: { total } }: { readonly usage: Usage }) {
   const { turns, inputTokens, outputTokens, cachedTokens, cost } = total;
   return (
     <dl className="card stats">
+      {cost !== undefined && (
+        <div>
+          <dt>{t('settings.usage.cost')}</dt>
+          <dd>{formatCost(cost)}</dd>
+        </div>
+      )}
       <div>
         <dt>{t('settings.usage.answers')}</dt>
         <dd>{formatNumber(turns)}</dd>
@@ -67,18 +74,19 @@ function Totals({ usage: { total } }: { readonly usage: Usage }) {
       <div>
         <dt>{t('settings.usage.cached')}</dt>
         <dd>{formatCompact(cachedTokens)}</dd>
+        <dd>{t('settings.usage.cached.hint')}</dd>
       </div>
-      <div>
-        <dt>{t('settings.usage.cost')}</dt>
-        <dd>{cost === undefined ? '–' : formatCost(cost)}</dd>
-        {cost === undefined && <dd>{t('settings.usage.noPrices')}</dd>}
-      </div>
+      {cost === undefined && (
+        <div>
+          <dt>{t('settings.usage.cost')}</dt>
+          <dd>–</dd>
+          <dd>{t('settings.usage.noPrices')}</dd>
+        </div>
+      )}
     </dl>
   );
 }
 
-const WIDTH = 700;
-const HEIGHT = 120;
 const DAY_MS = 86_400_000;
 
 /** One bar for each day; cost where the oracle has prices, otherwise tokens. */
@@ -91,45 +99,16 @@ function DayChart({ usage, days }: { readonly usage: Usage; readonly days: numbe
     ]),
   );
   const first = Date.parse(usage.since);
-  const values = Array.from({ length: days }, (_, i) => {
-    const day = new Date(first + i * DAY_MS).toISOString().slice(0, 10);
-    return byDay.get(day) ?? 0;
+  const points = Array.from({ length: days }, (_, i) => {
+    const time = first + i * DAY_MS;
+    const value = byDay.get(new Date(time).toISOString().slice(0, 10)) ?? 0;
+    return { label: formatDay(time), value };
   });
-  const max = Math.max(...values, Number.EPSILON);
-  const step = WIDTH / days;
-  const bars = values
-    .map((value, i) => {
-      const height = (value / max) * HEIGHT;
-      const width = Math.max(step - 2, 1);
-      return value > 0 ? `M${i * step} ${HEIGHT}v${-height}h${width}v${height}z` : '';
-    })
-    .join('');
   const format = hasCost ? formatCost : formatCompact;
-  const label = t(hasCost ? 'settings.usage.costPerDay' : 'settings.usage.tokensPerDay');
-  return (
-    <figure className="card chart">
-      <figcaption>{label}</figcaption>
-      <svg
-        viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
-        preserveAspectRatio="none"
-        className="day-chart"
-        role="img"
-        aria-label={t('settings.usage.chart', {
-          label,
-          count: usage.days.length,
-          max: format(max),
-        })}
-      >
-        <path className="g" d={`M0 ${HEIGHT}h${WIDTH}M0 ${HEIGHT / 2}h${WIDTH}M0 0h${WIDTH}`} />
-        <path className="c1" d={bars} />
-      </svg>
-      <div className="line small quiet">
-        <span>{formatDay(first)}</span>
-        <span className="push">{t('settings.usage.max', { max: format(max) })}</span>
-        <span className="push">{formatDay(first + (days - 1) * DAY_MS)}</span>
-      </div>
-    </figure>
-  );
+  const title = t(hasCost ? 'settings.usage.costPerDay' : 'settings.usage.tokensPerDay');
+  const max = format(Math.max(...points.map(({ value }) => value)));
+  const label = t('settings.usage.chart', { label: title, count: usage.days.length, max });
+  return <Chart kind="bar" unit="" {...{ title, points, format, label }} />;
 }
 
 const formatDay = (time: number): string =>

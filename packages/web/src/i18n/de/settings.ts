@@ -44,15 +44,12 @@ export const settings = {
   'key.clearing': 'Websitedaten löschen heißt Schlüssel löschen',
   'key.clearing.text':
     'Wenn Sie die Daten dieser Website löschen oder ein privates Fenster nutzen, verschwindet der Schlüssel aus diesem Browser. Mit einer Sicherung holen Sie ihn zurück.',
-  'key.privacy': 'Wer mitlesen kann',
-  'key.privacy.text':
-    'Andere Nutzer können Ihre Unterhaltungen nicht sehen. Der Betreiber dieses Orakels und sein Modellanbieter können es.',
   'passkey.title': 'Mit einem Passkey schützen',
   'passkey.hint':
     'Fragt nach Fingerabdruck, Gesicht oder PIN, bevor dieser Browser den Schlüssel benutzt.',
   'passkey.browser': 'Dieser Browser unterstützt keine Passkeys.',
   'passkey.address':
-    'Passkeys brauchen einen Domainnamen. Diese Seite wurde über eine Nummer statt über einen Namen geöffnet.',
+    'Passkeys brauchen einen Domainnamen, diese Seite wurde aber über eine IP-Adresse geöffnet.',
   'passkey.backup':
     'Sichern Sie zuerst Ihren Schlüssel: Mit einem verlorenen Passkey wäre auch er verloren.',
   'unlock.title': 'Schlüssel entsperren',
@@ -280,6 +277,7 @@ export const settings = {
   'activity.all': 'Alles',
   'activity.decisions': 'Entscheidungen',
   'activity.none': 'Noch ist nichts geschehen',
+  'activity.none.hint': 'Was {name} tut oder fragt, erscheint hier.',
   'activity.earlier': 'Früheres zeigen',
   'activity.ran': 'Ausgeführt',
   'activity.asked': 'Bat um Ihre Freigabe',
@@ -347,6 +345,7 @@ export const settings = {
   'usage.tokens': 'Tokens',
   'usage.inOut': '{in} Eingabe, {out} Ausgabe',
   'usage.cached': 'Wiederverwendete Tokens',
+  'usage.cached.hint': 'Dem Modell schon bekannt, daher billiger',
   'usage.cost': 'Kosten',
   'usage.noPrices': 'Der Betreiber hat keine Preise festgelegt',
   'usage.costPerDay': 'Kosten pro Tag',
@@ -355,7 +354,6 @@ export const settings = {
     one: '{label}: {count} Tag mit Antworten, höchstens {max}',
     other: '{label}: {count} Tage mit Antworten, höchstens {max}',
   },
-  'usage.max': 'Höchstwert: {max}',
   'usage.where': 'Verbrauch nach Unterhaltung',
   'usage.deleted': 'Gelöschte Unterhaltung',
   'usage.none': 'Noch nichts verbraucht',
@@ -386,6 +384,7 @@ export const settings = {
   'schedules.onceAt': 'Einmal, {when}',
   'schedules.next': 'nächstes Mal: {when}',
   'schedules.until': 'Berechtigung bis {date}',
+  'schedules.endsBefore': 'seine Berechtigung endet vorher',
   'schedules.paused': 'ausgeschaltet',
   'schedules.unauthorized': 'seine Berechtigung ist abgelaufen',
   'schedules.stopped': 'angehalten:',

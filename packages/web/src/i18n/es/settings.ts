@@ -43,14 +43,11 @@ export const settings = {
   'key.clearing': 'Borrar los datos del sitio borra tu clave',
   'key.clearing.text':
     'Si borras los datos de este sitio o usas una ventana privada, la clave desaparece de este navegador. Con una copia puedes recuperarla.',
-  'key.privacy': 'Quién puede leer esto',
-  'key.privacy.text':
-    'Los demás usuarios no pueden ver tus conversaciones. El operador de este oráculo y su proveedor de modelos sí pueden.',
   'passkey.title': 'Proteger con una llave de acceso',
   'passkey.hint': 'Pide tu huella, tu cara o tu PIN antes de que este navegador use la clave.',
   'passkey.browser': 'Este navegador no admite llaves de acceso.',
   'passkey.address':
-    'Las llaves de acceso necesitan un nombre de dominio. Esta página se abrió por un número, sin nombre.',
+    'Las llaves de acceso necesitan un nombre de dominio, pero esta página se abrió con una dirección IP.',
   'passkey.backup':
     'Haz antes una copia de tu clave: si pierdes la llave de acceso, la perderías también.',
   'unlock.title': 'Desbloquea tu clave',
@@ -270,6 +267,7 @@ export const settings = {
   'activity.all': 'Todo',
   'activity.decisions': 'Decisiones',
   'activity.none': 'Aún no ha pasado nada',
+  'activity.none.hint': 'Lo que {name} haga o pida aparecerá aquí.',
   'activity.earlier': 'Mostrar anteriores',
   'activity.ran': 'Ejecutado',
   'activity.asked': 'Pidió tu aprobación',
@@ -337,6 +335,7 @@ export const settings = {
   'usage.tokens': 'Tokens',
   'usage.inOut': '{in} de entrada, {out} de salida',
   'usage.cached': 'Tokens reutilizados',
+  'usage.cached.hint': 'El modelo ya los había leído, por eso cuestan menos',
   'usage.cost': 'Coste',
   'usage.noPrices': 'El operador no ha fijado precios',
   'usage.costPerDay': 'Coste por día',
@@ -345,7 +344,6 @@ export const settings = {
     one: '{label}: {count} día con respuestas, máximo {max}',
     other: '{label}: {count} días con respuestas, máximo {max}',
   },
-  'usage.max': 'Máximo: {max}',
   'usage.where': 'Uso por conversación',
   'usage.deleted': 'Conversación eliminada',
   'usage.none': 'Aún no se ha usado nada',
@@ -375,6 +373,7 @@ export const settings = {
   'schedules.onceAt': 'Una vez, {when}',
   'schedules.next': 'próxima: {when}',
   'schedules.until': 'permiso hasta el {date}',
+  'schedules.endsBefore': 'su permiso termina antes',
   'schedules.paused': 'desactivada',
   'schedules.unauthorized': 'su permiso terminó',
   'schedules.stopped': 'detenida:',

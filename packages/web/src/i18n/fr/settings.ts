@@ -43,15 +43,12 @@ export const settings = {
   'key.clearing': 'Effacer les données du site efface votre clé',
   'key.clearing.text':
     'Si vous effacez les données de ce site ou utilisez une fenêtre privée, la clé disparaît de ce navigateur. Une sauvegarde permet de la retrouver.',
-  'key.privacy': 'Qui peut lire ceci',
-  'key.privacy.text':
-    'Les autres utilisateurs ne peuvent pas voir vos conversations. L’opérateur de cet oracle et son fournisseur de modèles le peuvent.',
   'passkey.title': 'Protéger par une clé d’accès',
   'passkey.hint':
     'Demander votre empreinte, votre visage ou votre code avant que ce navigateur utilise la clé.',
   'passkey.browser': 'Ce navigateur ne prend pas en charge les clés d’accès.',
   'passkey.address':
-    'Les clés d’accès demandent un nom de domaine. Cette page a été ouverte par un numéro, sans nom.',
+    'Les clés d’accès demandent un nom de domaine, mais cette page a été ouverte par une adresse IP.',
   'passkey.backup':
     'Sauvegardez d’abord votre clé : une clé d’accès perdue l’emporterait avec elle.',
   'unlock.title': 'Déverrouillez votre clé',
@@ -276,6 +273,7 @@ export const settings = {
   'activity.all': 'Tout',
   'activity.decisions': 'Décisions',
   'activity.none': 'Il ne s’est encore rien passé',
+  'activity.none.hint': 'Ce que {name} fait ou demande apparaît ici.',
   'activity.earlier': 'Afficher plus ancien',
   'activity.ran': 'Exécuté',
   'activity.asked': 'A demandé votre approbation',
@@ -343,6 +341,7 @@ export const settings = {
   'usage.tokens': 'Jetons',
   'usage.inOut': '{in} en entrée, {out} en sortie',
   'usage.cached': 'Jetons réutilisés',
+  'usage.cached.hint': 'Déjà lus par le modèle, donc moins chers',
   'usage.cost': 'Coût',
   'usage.noPrices': 'L’opérateur n’a pas fixé de prix',
   'usage.costPerDay': 'Coût par jour',
@@ -351,7 +350,6 @@ export const settings = {
     one: '{label} : {count} jour avec des réponses, maximum {max}',
     other: '{label} : {count} jours avec des réponses, maximum {max}',
   },
-  'usage.max': 'Maximum : {max}',
   'usage.where': 'Utilisation par conversation',
   'usage.deleted': 'Conversation supprimée',
   'usage.none': 'Rien d’utilisé pour l’instant',
@@ -381,6 +379,7 @@ export const settings = {
   'schedules.onceAt': 'Une fois, {when}',
   'schedules.next': 'prochaine : {when}',
   'schedules.until': 'autorisation jusqu’au {date}',
+  'schedules.endsBefore': 'son autorisation prend fin avant',
   'schedules.paused': 'désactivée',
   'schedules.unauthorized': 'son autorisation a pris fin',
   'schedules.stopped': 'arrêtée :',

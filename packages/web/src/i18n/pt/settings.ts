@@ -43,14 +43,11 @@ export const settings = {
   'key.clearing': 'Limpar os dados do site apaga sua chave',
   'key.clearing.text':
     'Se você limpar os dados deste site ou usar uma janela privada, a chave some deste navegador. Com uma cópia você pode trazê-la de volta.',
-  'key.privacy': 'Quem pode ler isto',
-  'key.privacy.text':
-    'Outros usuários não podem ver suas conversas. O operador deste oráculo e seu provedor de modelos podem.',
   'passkey.title': 'Proteger com uma chave de acesso',
   'passkey.hint': 'Pedir sua digital, seu rosto ou PIN antes que este navegador use a chave.',
   'passkey.browser': 'Este navegador não aceita chaves de acesso.',
   'passkey.address':
-    'Chaves de acesso precisam de um nome de domínio. Esta página foi aberta por um número, sem nome.',
+    'Chaves de acesso precisam de um nome de domínio, mas esta página foi aberta por um endereço IP.',
   'passkey.backup':
     'Faça antes uma cópia da sua chave: perder a chave de acesso levaria a chave junto.',
   'unlock.title': 'Desbloqueie sua chave',
@@ -271,6 +268,7 @@ export const settings = {
   'activity.all': 'Tudo',
   'activity.decisions': 'Decisões',
   'activity.none': 'Nada aconteceu ainda',
+  'activity.none.hint': 'O que {name} fizer ou pedir aparece aqui.',
   'activity.earlier': 'Mostrar anteriores',
   'activity.ran': 'Executado',
   'activity.asked': 'Pediu sua aprovação',
@@ -338,6 +336,7 @@ export const settings = {
   'usage.tokens': 'Tokens',
   'usage.inOut': '{in} de entrada, {out} de saída',
   'usage.cached': 'Tokens reutilizados',
+  'usage.cached.hint': 'O modelo já os tinha lido, por isso custam menos',
   'usage.cost': 'Custo',
   'usage.noPrices': 'O operador não definiu preços',
   'usage.costPerDay': 'Custo por dia',
@@ -346,7 +345,6 @@ export const settings = {
     one: '{label}: {count} dia com respostas, máximo {max}',
     other: '{label}: {count} dias com respostas, máximo {max}',
   },
-  'usage.max': 'Máximo: {max}',
   'usage.where': 'Uso por conversa',
   'usage.deleted': 'Conversa excluída',
   'usage.none': 'Nada usado ainda',
@@ -376,6 +374,7 @@ export const settings = {
   'schedules.onceAt': 'Uma vez, {when}',
   'schedules.next': 'próxima: {when}',
   'schedules.until': 'permissão até {date}',
+  'schedules.endsBefore': 'a permissão termina antes disso',
   'schedules.paused': 'desligado',
   'schedules.unauthorized': 'a permissão dele terminou',
   'schedules.stopped': 'parado:',

@@ -42,14 +42,11 @@ export const settings = {
   'key.clearing': 'Kufuta data ya tovuti hufuta ufunguo wako',
   'key.clearing.text':
     'Ukifuta data ya tovuti hii, au ukitumia dirisha la faragha, ufunguo hutoweka kwenye kivinjari hiki. Ukiwa na nakala unaweza kuurudisha.',
-  'key.privacy': 'Nani anaweza kusoma hii',
-  'key.privacy.text':
-    'Watumiaji wengine hawawezi kuona mazungumzo yako. Mwendeshaji wa oracle hii na mtoa huduma wake wa modeli wanaweza.',
   'passkey.title': 'Linda kwa passkey',
   'passkey.hint': 'Omba alama ya kidole, uso au PIN kabla kivinjari hiki hakijatumia ufunguo.',
   'passkey.browser': 'Kivinjari hiki hakitumii passkey.',
   'passkey.address':
-    'Passkey huhitaji jina la kikoa. Ukurasa huu ulifunguliwa kwa nambari, bila jina.',
+    'Passkey huhitaji jina la kikoa, lakini ukurasa huu ulifunguliwa kwa anwani ya IP.',
   'passkey.backup': 'Weka nakala ya ufunguo kwanza: passkey ikipotea, ufunguo hupotea nayo.',
   'unlock.title': 'Fungua ufunguo wako',
   'unlock.text':
@@ -270,6 +267,7 @@ export const settings = {
   'activity.all': 'Kila kitu',
   'activity.decisions': 'Maamuzi',
   'activity.none': 'Hakuna kilichotokea bado',
+  'activity.none.hint': 'Kile {name} inachofanya au kuomba huonekana hapa.',
   'activity.earlier': 'Onyesha za awali',
   'activity.ran': 'Kiliendeshwa',
   'activity.asked': 'Iliomba idhini yako',
@@ -337,6 +335,7 @@ export const settings = {
   'usage.tokens': 'Tokeni',
   'usage.inOut': '{in} zilizoingia, {out} zilizotoka',
   'usage.cached': 'Tokeni zilizotumika tena',
+  'usage.cached.hint': 'Modeli ilizisoma awali, hivyo zina gharama ndogo',
   'usage.cost': 'Gharama',
   'usage.noPrices': 'Mwendeshaji hajaweka bei',
   'usage.costPerDay': 'Gharama kwa siku',
@@ -345,7 +344,6 @@ export const settings = {
     one: '{label}: siku {count} yenye majibu, ya juu {max}',
     other: '{label}: siku {count} zenye majibu, ya juu {max}',
   },
-  'usage.max': 'Ya juu: {max}',
   'usage.where': 'Matumizi kwa mazungumzo',
   'usage.deleted': 'Mazungumzo yaliyofutwa',
   'usage.none': 'Hakuna kilichotumika bado',
@@ -375,6 +373,7 @@ export const settings = {
   'schedules.onceAt': 'Mara moja, {when}',
   'schedules.next': 'ijayo: {when}',
   'schedules.until': 'ruhusa hadi {date}',
+  'schedules.endsBefore': 'ruhusa yake inaisha kabla ya hapo',
   'schedules.paused': 'imezimwa',
   'schedules.unauthorized': 'ruhusa yake imeisha',
   'schedules.stopped': 'imesimamishwa:',

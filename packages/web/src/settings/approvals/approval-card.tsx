@@ -170,7 +170,7 @@ function ApprovalHead({ approval, titleId, sessionTitle }: ApprovalHeadProps) {
         <h2 className="title-2" id={titleId}>
           {humanize(facts.tool)}
         </h2>
-        <p className="small quiet">
+        <p className="small quiet sentence">
           {sessionTitle !== undefined && (
             <>
               {t('settings.approval.askedIn')}{' '}

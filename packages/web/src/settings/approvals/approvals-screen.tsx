@@ -4,6 +4,7 @@ import { useCallback, useEffect, useState } from 'react';
 import { formatDateTime } from '../../i18n/format.js';
 import { type TextKey, t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
+import { nameSession } from '../../page/session-marks.js';
 import { Icon } from '../../ui/icon.js';
 import { Empty, Failure, PageHead, Section, saveFile, useAction } from '../parts.js';
 import { ApprovalCard, Arguments } from './approval-card.js';
@@ -52,7 +53,8 @@ export function ApprovalsScreen() {
   );
 }
 
-function useSessionTitles(): ReadonlyMap<string, string> {
+/** The titles of the newest conversations. */
+export function useSessionTitles(): ReadonlyMap<string, string> {
   const { sessions } = useOracle();
   const load = useCallback(
     async (signal: AbortSignal): Promise<readonly Session[]> =>
@@ -60,7 +62,7 @@ function useSessionTitles(): ReadonlyMap<string, string> {
     [sessions],
   );
   const { value = [] } = useResource(load);
-  return new Map(value.map(({ sessionId, title }) => [sessionId, title]));
+  return new Map(value.map((session) => [session.sessionId, nameSession(session)]));
 }
 
 /** The newest decisions; loaded again when the number of open ones changes. */

@@ -10,7 +10,7 @@ import { type TextKey, t } from '../../i18n/i18n.js';
 import { Dialog } from '../../ui/dialog.js';
 import { Icon, type IconName } from '../../ui/icon.js';
 import { announceIdentityChange } from '../identity-status.js';
-import { Failure, useAction } from '../parts.js';
+import { Failure, FormFoot, useAction } from '../parts.js';
 import { BackupFileField, PassphraseField } from './backup-file.js';
 import { findDeviceKey, forgetDeviceKey } from './device-link.js';
 import { switchIdentity } from './identity-row.js';
@@ -98,15 +98,12 @@ function AddForm({ source, onInput, onAdded, onCancel }: AddFormProps) {
     <form className="stack" onSubmit={submit}>
       <SourceFields source={source} fields={fields} onChange={set} />
       <Failure error={error} />
-      <div className="actions">
-        <button type="submit" className="btn btn-primary" disabled={isBusy}>
-          {isBusy ? t('settings.add.busy') : t('settings.add.submit')}
-        </button>
-        <button type="button" className="btn btn-quiet" disabled={isBusy} onClick={onCancel}>
-          {t('chat.cancel')}
-        </button>
-        <span className="hint">{t('settings.add.keeps')}</span>
-      </div>
+      <FormFoot
+        submit={isBusy ? t('settings.add.busy') : t('settings.add.submit')}
+        isDisabled={isBusy}
+        cancel={[t('chat.cancel'), onCancel]}
+        hint={t('settings.add.keeps')}
+      />
     </form>
   );
 }

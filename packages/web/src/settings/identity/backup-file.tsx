@@ -8,7 +8,7 @@ import {
 import { type FormEvent, type ReactNode, useState } from 'react';
 import { t } from '../../i18n/i18n.js';
 import { Icon } from '../../ui/icon.js';
-import { Failure, saveFile, useAction } from '../parts.js';
+import { Failure, FormFoot, saveFile, useAction } from '../parts.js';
 
 /** Fewer characters can be guessed from the file. */
 const MIN_LENGTH = 12;
@@ -57,17 +57,16 @@ export function FileBackup({ identity, step, onStep, onDone }: BackupProps) {
         )}
       </PassphraseField>
       <Failure error={error} />
-      <div className="actions">
-        <button
-          type="submit"
-          className="btn btn-primary"
-          disabled={isBusy || !isLong || repeated !== passphrase}
-        >
-          <Icon name="save" />
-          {isBusy ? t('settings.backup.encrypting') : t('settings.backup.save')}
-        </button>
-        <span className="hint">{t('settings.backup.staysOpen')}</span>
-      </div>
+      <FormFoot
+        submit={
+          <>
+            <Icon name="save" />
+            {isBusy ? t('settings.backup.encrypting') : t('settings.backup.save')}
+          </>
+        }
+        isDisabled={isBusy || !isLong || repeated !== passphrase}
+        hint={t('settings.backup.staysOpen')}
+      />
     </form>
   );
 }

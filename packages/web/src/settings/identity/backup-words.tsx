@@ -2,7 +2,7 @@ import { exportBrowserSeed } from '@sibyl/client/identities';
 import { toWords, WORD_COUNT } from '@sibyl/client/words';
 import { type FormEvent, useMemo, useState } from 'react';
 import { t } from '../../i18n/i18n.js';
-import { Failure, useAction } from '../parts.js';
+import { Failure, FormFoot, useAction } from '../parts.js';
 import type { BackupProps } from './backup-file.js';
 
 /** Words for paper. */
@@ -107,14 +107,11 @@ function WordsCheck({ words, positions, onBack, onDone }: WordsCheckProps) {
         </p>
       )}
       <Failure error={error} />
-      <div className="actions">
-        <button type="submit" className="btn btn-primary" disabled={isBusy}>
-          {t('settings.backup.words.verify')}
-        </button>
-        <button type="button" className="btn btn-quiet" onClick={onBack}>
-          {t('settings.backup.words.again')}
-        </button>
-      </div>
+      <FormFoot
+        submit={t('settings.backup.words.verify')}
+        isDisabled={isBusy}
+        cancel={[t('settings.backup.words.again'), onBack]}
+      />
     </form>
   );
 }

@@ -55,7 +55,7 @@ export function KeyScreen() {
       </section>
       <ul className="facts">
         <Fact icon="alert" title="settings.key.clearing" text="settings.key.clearing.text" />
-        <Fact icon="lock" title="settings.key.privacy" text="settings.key.privacy.text" />
+        <Fact icon="lock" title="chat.welcome.readers" text="chat.welcome.readers.text" />
       </ul>
       {isAdding && <AddIdentity onClose={() => setAdding(false)} />}
     </>

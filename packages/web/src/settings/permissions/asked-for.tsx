@@ -3,7 +3,7 @@ import { type FormEvent, useState } from 'react';
 import { t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
 import { Icon } from '../../ui/icon.js';
-import { Failure, Section, useAction } from '../parts.js';
+import { Failure, FormFoot, LifetimeField, LifetimeSelect, Section, useAction } from '../parts.js';
 import {
   type AskedPermission,
   type GrantTerms,
@@ -67,7 +67,13 @@ function AskedCard({ asked, others, onLater, onGrant }: AskedCardProps) {
       <div className="perm">
         <Icon name="shield" />
         <b dir="auto">{title}</b>
-        <Lifetime days={days} onChange={setDays} />
+        <LifetimeSelect
+          className="input push"
+          aria-label={t('settings.validFor')}
+          choices={lifetimes}
+          days={days}
+          onChange={setDays}
+        />
         <p className="quiet" dir="auto">
           {t('settings.asked.by', { plugin: plugin.title })} {reason}
         </p>
@@ -95,28 +101,6 @@ function AskedCard({ asked, others, onLater, onGrant }: AskedCardProps) {
         )}
       </div>
     </div>
-  );
-}
-
-interface LifetimeProps {
-  readonly days: number;
-  readonly onChange: (days: number) => void;
-}
-
-function Lifetime({ days, onChange }: LifetimeProps) {
-  return (
-    <select
-      className="input push"
-      aria-label={t('settings.validFor')}
-      value={days}
-      onChange={({ target }) => onChange(Number(target.value))}
-    >
-      {lifetimes.map((each) => (
-        <option key={each} value={each}>
-          {t('settings.forDays', { count: each })}
-        </option>
-      ))}
-    </select>
   );
 }
 
@@ -200,13 +184,12 @@ export function OtherPermission({ current, onGrant }: OtherPermissionProps) {
             onChange={({ target }) => setResource(target.value)}
           />
         </label>
+        <LifetimeField choices={lifetimes} days={days} onChange={setDays} />
         <Failure error={error} />
-        <div className="actions">
-          <button type="submit" className="btn btn-primary" disabled={isBusy || isTooWide}>
-            {t('settings.asked.allow', { count: days })}
-          </button>
-          <Lifetime days={days} onChange={setDays} />
-        </div>
+        <FormFoot
+          submit={t('settings.asked.allow', { count: days })}
+          isDisabled={isBusy || isTooWide}
+        />
       </form>
     </details>
   );

@@ -7,6 +7,7 @@ import { usePage } from '../../page/page-context.js';
 import { Icon } from '../../ui/icon.js';
 import {
   Failure,
+  FormFoot,
   LifetimeField,
   PageHead,
   RevocableRow,
@@ -182,14 +183,11 @@ function NewKey({ onCreated, onCancel }: NewKeyProps) {
         </label>
       </div>
       <Failure error={error} />
-      <div className="actions">
-        <button type="submit" className="btn btn-primary" disabled={isBusy}>
-          {t('settings.keys.create')}
-        </button>
-        <button type="button" className="btn btn-quiet" onClick={onCancel}>
-          {t('chat.cancel')}
-        </button>
-      </div>
+      <FormFoot
+        submit={t('settings.keys.create')}
+        isDisabled={isBusy}
+        cancel={[t('chat.cancel'), onCancel]}
+      />
     </form>
   );
 }

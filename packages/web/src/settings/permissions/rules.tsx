@@ -82,6 +82,7 @@ function RuleForm({ stored, plugins, onSave }: RuleFormProps) {
         </div>
       )}
       <RuleFoot
+        hasRules={stored.cid !== undefined}
         changes={changes}
         isBusy={isBusy}
         onUndo={() => setSwitches(before)}
@@ -92,6 +93,7 @@ function RuleForm({ stored, plugins, onSave }: RuleFormProps) {
 }
 
 interface RuleFootProps {
+  readonly hasRules: boolean;
   /** How many are not signed. */
   readonly changes: number;
   readonly isBusy: boolean;
@@ -99,7 +101,8 @@ interface RuleFootProps {
   readonly onSign: () => void;
 }
 
-function RuleFoot({ changes, isBusy, onUndo, onSign }: RuleFootProps) {
+function RuleFoot({ hasRules, changes, isBusy, onUndo, onSign }: RuleFootProps) {
+  if (!hasRules && changes === 0) return null;
   return (
     <div className="approval-foot perm-foot" role="status">
       <span className="grow small">

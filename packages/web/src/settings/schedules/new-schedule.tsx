@@ -4,7 +4,7 @@ import { type FormEvent, useState } from 'react';
 import { formatDateTime } from '../../i18n/format.js';
 import { getLanguage, type TextKey, t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
-import { Failure, LifetimeField, useAction } from '../parts.js';
+import { Failure, FormFoot, LifetimeField, useAction } from '../parts.js';
 import { inDays } from '../permissions/capabilities.js';
 
 interface NewScheduleProps {
@@ -72,14 +72,11 @@ export function NewSchedule({ onCreated, onCancel }: NewScheduleProps) {
         {choice.kind !== 'webhook' && <CatchUpField value={catchUp} onChange={setCatchUp} />}
       </div>
       <Failure error={error} />
-      <div className="actions">
-        <button type="submit" className="btn btn-primary" disabled={isBusy}>
-          {t('settings.keys.create')}
-        </button>
-        <button type="button" className="btn btn-quiet" onClick={onCancel}>
-          {t('chat.cancel')}
-        </button>
-      </div>
+      <FormFoot
+        submit={t('settings.keys.create')}
+        isDisabled={isBusy}
+        cancel={[t('chat.cancel'), onCancel]}
+      />
     </form>
   );
 }

@@ -30,7 +30,11 @@ export function SchedulesScreen() {
         title={t('chat.nav.schedules')}
         lede={t('settings.schedules.lede', { name: card.name })}
       >
-        <button type="button" className="btn btn-primary" onClick={() => setAdding(true)}>
+        <button
+          type="button"
+          className={isAdding ? 'btn' : 'btn btn-primary'}
+          onClick={() => setAdding(true)}
+        >
           <Icon name="plus" />
           {t('settings.schedules.new')}
         </button>
@@ -142,7 +146,7 @@ function ScheduleControls({ schedule, isBusy, change }: ScheduleControlsProps) {
   const renew = () => schedules.authorize(id, { expiration: inDays(RENEWAL_DAYS) });
   return (
     <>
-      {(status === 'unauthorized' || status === 'stopped') && (
+      {(status === 'unauthorized' || status === 'stopped' || endsBeforeNext(schedule)) && (
         <button
           type="button"
           className="btn btn-s"
@@ -209,6 +213,13 @@ function ScheduleMenu({ schedule, onRun, onRuns, onRemove }: ScheduleMenuProps) 
   );
 }
 
+/** Whether the permission of a schedule ends before it runs again. */
+const endsBeforeNext = ({ status, nextDueAt, delegation }: Schedule): boolean =>
+  status === 'active' &&
+  nextDueAt !== undefined &&
+  delegation?.expiration !== undefined &&
+  delegation.expiration * 1000 < Date.parse(nextDueAt);
+
 function Status({ schedule }: { readonly schedule: Schedule }) {
   const { status, nextDueAt, delegation, reason } = schedule;
   switch (status) {
@@ -216,8 +227,12 @@ function Status({ schedule }: { readonly schedule: Schedule }) {
       return (
         <>
           {nextDueAt && `${t('settings.schedules.next', { when: formatDateTime(nextDueAt) })} · `}
-          {delegation?.expiration !== undefined &&
-            t('settings.schedules.until', { date: formatDate(delegation.expiration * 1000) })}
+          {endsBeforeNext(schedule) ? (
+            <span className="is-warning">{t('settings.schedules.endsBefore')}</span>
+          ) : (
+            delegation?.expiration !== undefined &&
+            t('settings.schedules.until', { date: formatDate(delegation.expiration * 1000) })
+          )}
         </>
       );
     case 'paused':
