@@ -124,6 +124,19 @@ it('GET /docs/openapi.json is a valid document, with the routes of every bundled
     expect(result.valid ? '' : compileErrors(result)).toBe('');
     const path = { name: 'path', in: 'path', required: true, schema: { type: 'string' } };
     expect(paths['/app/{path}']?.get?.parameters).toContainEqual(path);
+    // Bodies, queries and headers of plugins' routes; errors of other protocols are not those of the host.
+    expect(paths['/memory']?.post).toMatchObject({
+      requestBody: { required: true, content: { 'application/json': {} } },
+      responses: { 400: { content: { 'application/json': {} } } },
+    });
+    const names = paths['/memory']?.get?.parameters.map(({ name }) => name);
+    expect(names).toEqual(expect.arrayContaining(['q', 'limit', 'offset']));
+    const completions = paths['/v1/chat/completions']?.post;
+    expect(completions?.requestBody).toMatchObject({ required: true });
+    expect(completions?.responses[400]).not.toHaveProperty('content');
+    expect(paths['/a2a/tasks']?.get?.parameters).toContainEqual(
+      expect.objectContaining({ name: 'a2a-version', required: true }),
+    );
   } finally {
     await full.close();
   }

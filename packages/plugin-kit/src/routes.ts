@@ -140,6 +140,8 @@ export interface RouteDescription {
 export interface HeaderDescription {
   readonly meaning: string;
   readonly schema: z.ZodType;
+  /** False by default. */
+  readonly isRequired?: boolean;
 }
 
 export interface OtherReply {

@@ -67,7 +67,8 @@ class A2aService {
 const A2aObject = z.looseObject({}).meta({ id: 'A2aObject' });
 const A2A_JSON = 'application/a2a+json';
 const EVENTS = 'text/event-stream';
-const HEADERS = { 'a2a-version': 'The version of the protocol: `1.0`' };
+const VERSION_HEADER = 'a2a-version';
+const VERSION_MEANING = 'The version of the protocol: `1.0`';
 
 /** As google.rpc.Status has them in JSON. */
 const formatError = ({ status, code, message }: RouteError) => ({
@@ -129,7 +130,7 @@ const createRpcRoute = (service: A2aService) =>
     path: '/a2a',
     auth: 'access-key',
     summary: 'Agent2Agent protocol 1.0, as JSON-RPC',
-    headers: HEADERS,
+    headers: { [VERSION_HEADER]: VERSION_MEANING },
     body: A2aObject,
     reply: A2aObject,
     mediaTypes: [EVENTS],
@@ -148,9 +149,11 @@ const ERRORS = [
 
 const shared = {
   auth: 'access-key',
-  headers: HEADERS,
+  headers: {
+    [VERSION_HEADER]: { meaning: VERSION_MEANING, schema: z.literal('1.0'), isRequired: true },
+  },
   mediaTypes: [A2A_JSON, EVENTS],
-  errors: ERRORS,
+  errors: [...ERRORS, 'run_not_found'],
   formatError,
 } as const;
 

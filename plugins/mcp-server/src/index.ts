@@ -53,6 +53,7 @@ export const mcpServer = definePlugin({
         'Mcp-Session-Id': 'As the reply to `initialize` has it',
       },
       mediaTypes: ['text/event-stream'],
+      otherReplies: { 405: { when: 'There is nothing to continue: no session, or no event' } },
       formatError,
       handler: ({ caller, headers, signal }) => endpoint.get({ caller, headers, signal }),
     }),

@@ -1,7 +1,12 @@
 import { ModulesContainer } from '@nestjs/core';
 import type { NestExpressApplication } from '@nestjs/platform-express';
 import { DocumentBuilder, type OpenAPIObject, SwaggerModule } from '@nestjs/swagger';
-import { ACCESS_KEY_ROUTE, ROUTE_DESCRIPTION, type RouteDescription } from '@sibyl/plugin-kit';
+import {
+  ACCESS_KEY_ROUTE,
+  ROUTE_DESCRIPTION,
+  ROUTE_ERROR_FORMAT,
+  type RouteDescription,
+} from '@sibyl/plugin-kit';
 import type { PublicRoutes } from '@sibyl/plugin-kit/rules';
 import {
   ErrorBody,
@@ -102,7 +107,8 @@ function readRouteFacts(nest: NestExpressApplication): Map<string | undefined, R
         const isPublic = [handler, metatype].some((on) => Reflect.getMetadata(PUBLIC_ROUTE, on));
         const description = Reflect.getMetadata(ROUTE_DESCRIPTION, handler);
         const acceptsKeys = Reflect.getMetadata(ACCESS_KEY_ROUTE, handler) === true;
-        const route = { isPublic, acceptsKeys, description };
+        const hasOwnErrors = Reflect.getMetadata(ROUTE_ERROR_FORMAT, handler) !== undefined;
+        const route = { isPublic, acceptsKeys, hasOwnErrors, description };
         facts.set(operationIdFactory(metatype.name, method), route);
       }
     }
@@ -117,6 +123,8 @@ type Response = Exclude<Operation['responses'][string], undefined | { $ref: stri
 interface RouteFacts {
   readonly isPublic?: boolean;
   readonly acceptsKeys?: boolean;
+  /** Whether its errors have the form of another protocol. */
+  readonly hasOwnErrors?: boolean;
   readonly description?: RouteDescription | undefined;
 }
 
@@ -142,15 +150,24 @@ const CALLER_HEADERS = ['x-auth-type', 'x-ucan-delegation', 'x-request-id'] as c
 /** Adds what all routes of a kind have in common, and the description of the handler. */
 function completeOperation(
   operation: Operation,
-  { path, isPublic, acceptsKeys, description }: RouteFacts & { readonly path: string },
+  {
+    path,
+    isPublic,
+    acceptsKeys,
+    hasOwnErrors,
+    description,
+  }: RouteFacts & { readonly path: string },
   components: SchemaComponents,
 ): void {
-  const hasInput = operation.requestBody !== undefined || (operation.parameters ?? []).length > 0;
+  const { headers: ownHeaders = {} } = description ?? {};
+  const hasInput =
+    operation.requestBody !== undefined ||
+    (operation.parameters ?? []).length + Object.keys(ownHeaders).length > 0;
   operation.tags = [toTag(path)];
   operation.security = isPublic ? [] : listSchemes(acceptsKeys);
   addHeaders(operation, {
     common: isPublic ? ['x-request-id'] : CALLER_HEADERS,
-    own: description?.headers ?? {},
+    own: ownHeaders,
     components,
   });
   addPathParameters(operation, path);
@@ -162,7 +179,8 @@ function completeOperation(
     isPublic ? [] : PROTECTED,
     ALWAYS,
   ];
-  for (const code of groups.flat()) addError(operation, code);
+  const content = hasOwnErrors ? {} : ERROR_CONTENT;
+  for (const code of groups.flat()) addError(operation, code, content);
   if (description?.bodyTypes) operation.requestBody = describeBytes(description.bodyTypes);
   addResponseHeaders(operation);
 }
@@ -213,7 +231,7 @@ function addHeaders(operation: Operation, { common, own, components }: Headers):
   const parameters = Object.entries(meanings).map(([name, meaning]) => ({
     name,
     in: 'header' as const,
-    required: false,
+    required: typeof meaning !== 'string' && meaning.isRequired === true,
     ...(typeof meaning === 'string'
       ? { description: meaning, schema: { type: 'string' as const } }
       : { description: meaning.meaning, schema: components.add(meaning.schema, 'input') }),
@@ -260,14 +278,22 @@ function addReply(
     };
 }
 
-function addError(operation: Operation, code: ErrorCode): void {
+const ERROR_CONTENT = {
+  content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
+};
+
+function addError(
+  operation: Operation,
+  code: ErrorCode,
+  content: Partial<typeof ERROR_CONTENT>,
+): void {
   const [status, text] = errorCatalog[code];
   const known = operation.responses[status] as Response | undefined;
   const line = `\`${code}\`: ${text}`;
   operation.responses[status] = {
     ...known,
     description: known ? `${known.description}\n\n${line}` : line,
-    content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
+    ...content,
     ...(status === 429 && { headers: rateLimitHeaders }),
   };
 }

@@ -64,6 +64,8 @@ function addHandler(prototype: object, route: Route): void {
   const value = Object.defineProperty(handle, 'name', { value: name });
   const descriptor = { value, writable: true, configurable: true, enumerable: false };
   Object.defineProperty(prototype, name, descriptor);
+  // The compiler writes this for classes; the API document shows no parameters without it.
+  Reflect.defineMetadata('design:paramtypes', [Object, Object, Object, Object], prototype, name);
   Req()(prototype, name, 0);
   if (params) Param({ schema: params })(prototype, name, 1);
   if (query) Query({ schema: query })(prototype, name, 2);
