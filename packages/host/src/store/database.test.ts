@@ -79,8 +79,8 @@ describe.each(engines)('prepareQuery on %s', (engine) => {
 
   it('rejects a missing value', async () => {
     const query = prepareQuery(roomsQuery);
-    await expect(query(database.tables, {} as Room)).rejects.toThrow('is missing');
+    expect(() => query(database.tables, {} as Room)).toThrow('is missing');
     expect((await query(database.tables, { owner: 'did:b' })).rows).toEqual([{ id: 'b1' }]);
-    await expect(readRooms(database.tables, {} as Room)).rejects.toThrow('is missing');
+    expect(() => readRooms(database.tables, {} as Room)).toThrow('is missing');
   });
 });

@@ -29,13 +29,19 @@ export function prepareQuery<V extends QueryValues<V>, R>(
   build: (tables: Kysely<Schema>, values: V) => Compilable<R>,
 ): PreparedQuery<V, R> {
   const compiled = new WeakMap<DialectAdapter, Map<number, CompiledQuery<R>>>();
-  return async (tables, values) => {
-    const adapter: Partial<DirectAdapter> & DialectAdapter = tables.getExecutor().adapter;
+  const compile = (tables: Kysely<Schema>, adapter: DialectAdapter, values: V, size: number) => {
+    const query = build(tables, toPlaceholders(values)).compile();
+    if (query.parameters.includes(undefined)) throw createMissingError();
     const bySize = compiled.get(adapter) ?? new Map<number, CompiledQuery<R>>();
-    const size = Array.isArray(values) ? values.length : 1;
-    const query = bySize.get(size) ?? build(tables, toPlaceholders(values)).compile();
-    const parameters = bind(query.parameters, values);
     compiled.set(adapter, bySize.set(size, query));
+    return query;
+  };
+  // Not async: a further promise would delay every query.
+  return (tables, values) => {
+    const adapter: Partial<DirectAdapter> & DialectAdapter = tables.getExecutor().adapter;
+    const size = Array.isArray(values) ? values.length : 1;
+    const query = compiled.get(adapter)?.get(size) ?? compile(tables, adapter, values, size);
+    const parameters = bind(query.parameters, values);
     const connection = adapter.findFreeConnection?.(tables.isTransaction);
     return connection
       ? connection.executeQuery({ sql: query.sql, parameters })
@@ -67,9 +73,12 @@ function placeholders(row: object, index: number): object {
 
 function bind(parameters: readonly unknown[], values: unknown): unknown[] {
   const rows = (Array.isArray(values) ? values : [values]) as Record<string, unknown>[];
-  const bound = parameters.map((parameter) =>
-    parameter instanceof Placeholder ? rows[parameter.index]?.[parameter.name] : parameter,
-  );
-  if (bound.includes(undefined)) throw new TypeError('A value of a query is missing');
-  return bound;
+  return parameters.map((parameter) => {
+    if (!(parameter instanceof Placeholder)) return parameter;
+    const value = rows[parameter.index]?.[parameter.name];
+    if (value === undefined) throw createMissingError();
+    return value;
+  });
 }
+
+const createMissingError = () => new TypeError('A value of a query is missing');

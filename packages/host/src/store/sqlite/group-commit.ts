@@ -1,9 +1,9 @@
 import fs from 'node:fs';
 import { setImmediate as nextTick } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import type { ControlledTransaction, Kysely } from 'kysely';
 import type { Schema, Unit } from '../database.js';
 import { classifyStoreError, StoreError, UnsyncedError } from '../store-errors.js';
+import type { SqliteDialect } from './sqlite-dialect.js';
 
 /** Limits how long one commit blocks the event loop. */
 const MAX_UNITS = 64;
@@ -31,14 +31,14 @@ interface Outcome {
  * is rolled back alone; all promises settle once the commit is on disk.
  */
 export class GroupCommit {
-  private readonly tables: Kysely<Schema>;
+  private readonly dialect: SqliteDialect;
   private readonly log: LogFile;
   private waiting: Waiting[] = [];
   private draining: Promise<void> | undefined;
   private isClosed = false;
 
-  constructor(tables: Kysely<Schema>, log: LogFile) {
-    this.tables = tables;
+  constructor(dialect: SqliteDialect, log: LogFile) {
+    this.dialect = dialect;
     this.log = log;
   }
 
@@ -87,14 +87,48 @@ export class GroupCommit {
   }
 
   private async runAll(units: readonly Waiting[]): Promise<Outcome[]> {
-    const transaction = await this.tables.startTransaction().execute();
+    const { driver } = this.dialect;
+    await driver.beginTransaction();
     try {
-      const outcomes = await runUnits(transaction, units);
-      await transaction.commit().execute();
+      const [first] = units;
+      // A unit that is alone needs no savepoint: the whole transaction is rolled back with it.
+      const isAlone = first !== undefined && units.length === 1;
+      const outcomes = isAlone ? [await this.runUnit(first)] : await this.runEach(units);
+      await driver.commitTransaction();
       return outcomes;
     } catch (error) {
-      await transaction.rollback().execute();
+      await driver.rollbackTransaction();
       throw error;
+    }
+  }
+
+  private async runEach(units: readonly Waiting[]): Promise<Outcome[]> {
+    const { driver } = this.dialect;
+    const outcomes: Outcome[] = [];
+    for (const waiting of units) {
+      await driver.beginUnit();
+      try {
+        const outcome = await this.runUnit(waiting);
+        await driver.endUnit();
+        outcomes.push(outcome);
+      } catch (error) {
+        await driver.undoUnit().catch(() => {
+          // SQLite has already rolled back the whole transaction, as it does when the disk is full.
+          throw error;
+        });
+        outcomes.push({ settle: () => waiting.reject(error) });
+      }
+    }
+    return outcomes;
+  }
+
+  private async runUnit({ unit, onCommit, resolve }: Waiting): Promise<Outcome> {
+    const { tables, close } = this.dialect.openUnit<Schema>();
+    try {
+      const value = await unit(tables);
+      return { announce: () => onCommit(value), settle: () => resolve(value) };
+    } finally {
+      close();
     }
   }
 }
@@ -140,45 +174,4 @@ export class LogFile {
     if (this.descriptor !== undefined) await close(this.descriptor);
     this.descriptor = undefined;
   }
-}
-
-/** A unit that is alone needs no savepoint: the whole transaction is rolled back with it. */
-async function runUnits(
-  transaction: ControlledTransaction<Schema>,
-  units: readonly Waiting[],
-): Promise<Outcome[]> {
-  const [first] = units;
-  if (first && units.length === 1) return [toOutcome(first, await first.unit(transaction))];
-  const outcomes: Outcome[] = [];
-  for (const waiting of units) outcomes.push(await runOne(transaction, waiting));
-  return outcomes;
-}
-
-const toOutcome = ({ onCommit, resolve }: Waiting, value: unknown): Outcome => ({
-  announce: () => onCommit(value),
-  settle: () => resolve(value),
-});
-
-/** Runs one unit in the shared transaction. */
-async function runOne(
-  transaction: ControlledTransaction<Schema>,
-  waiting: Waiting,
-): Promise<Outcome> {
-  const inUnit = await transaction.savepoint('unit').execute();
-  try {
-    const value = await waiting.unit(inUnit);
-    await inUnit.releaseSavepoint('unit').execute();
-    return toOutcome(waiting, value);
-  } catch (error) {
-    await rollBack(inUnit).catch(() => {
-      // SQLite has already rolled back the whole transaction, as it does when the disk is full.
-      throw error;
-    });
-    return { settle: () => waiting.reject(error) };
-  }
-}
-
-async function rollBack(unit: ControlledTransaction<Schema, ['unit']>): Promise<void> {
-  await unit.rollbackToSavepoint('unit').execute();
-  await unit.releaseSavepoint('unit').execute();
 }

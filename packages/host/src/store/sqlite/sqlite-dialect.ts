@@ -2,8 +2,9 @@ import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import {
-  CompiledQuery,
+  type ConnectionProvider,
   type DatabaseConnection,
+  DefaultQueryExecutor,
   type Dialect,
   type Driver,
   type Kysely,
@@ -12,6 +13,7 @@ import {
   SqliteAdapter,
   SqliteQueryCompiler,
   sql,
+  Transaction,
   type TransactionSettings,
 } from 'kysely';
 import { storable } from '../database.js';
@@ -21,24 +23,48 @@ import { StoreError } from '../store-errors.js';
 
 /** Kysely on `node:sqlite`. */
 export class SqliteDialect implements Dialect {
-  private readonly handle: DatabaseSync;
+  readonly driver: SqliteDriver;
   private readonly connection: SqliteConnection;
+  private readonly adapter: SqliteAdapter;
+  private readonly compiler = new SqliteQueryCompiler();
 
   constructor(handle: DatabaseSync) {
-    this.handle = handle;
     this.connection = new SqliteConnection(handle);
+    this.driver = new SqliteDriver(handle, this.connection);
+    this.adapter = new SingleConnectionAdapter(this.connection);
   }
 
   createDriver(): Driver {
-    return new SqliteDriver(this.handle, this.connection);
+    return this.driver;
   }
 
   createQueryCompiler(): QueryCompiler {
-    return new SqliteQueryCompiler();
+    return this.compiler;
   }
 
   createAdapter(): SqliteAdapter {
-    return new SingleConnectionAdapter(this.connection);
+    return this.adapter;
+  }
+
+  /**
+   * Opens the tables for one unit of work, in a transaction that the caller begins and ends on the driver: Kysely's own
+   * transactions and savepoints take longer than what they contain.
+   */
+  openUnit<S>(): { readonly tables: Transaction<S>; readonly close: () => void } {
+    let isOpen = true;
+    const provideConnection: ConnectionProvider['provideConnection'] = async (consumer) => {
+      if (!isOpen || !this.connection.isInTransaction)
+        throw new StoreError('The unit of work is over');
+      return consumer(this.connection);
+    };
+    const executor = new DefaultQueryExecutor(this.compiler, this.adapter, { provideConnection });
+    const props = { config: { dialect: this }, dialect: this, driver: this.driver, executor };
+    return {
+      tables: new Transaction<S>(props),
+      close: () => {
+        isOpen = false;
+      },
+    };
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: Kysely's own signature.
@@ -149,8 +175,8 @@ class SqliteConnection implements DatabaseConnection {
 
 const BUSY_TIMEOUT_MS = 5_000;
 
-/** Kysely's driver on one `node:sqlite` handle; Kysely itself serializes its users. */
-class SqliteDriver implements Driver {
+/** Kysely's driver on one `node:sqlite` handle. Kysely serializes its own users; GroupCommit is the only other one. */
+export class SqliteDriver implements Driver {
   private busyTimeoutMs = 0;
   private readonly handle: DatabaseSync;
   private readonly connection: SqliteConnection;
@@ -168,8 +194,8 @@ class SqliteDriver implements Driver {
     return this.connection;
   }
 
-  async beginTransaction(_: unknown, settings: TransactionSettings): Promise<void> {
-    if (settings.accessMode === 'read only') return this.handle.exec('begin');
+  async beginTransaction(_?: unknown, settings?: TransactionSettings): Promise<void> {
+    if (settings?.accessMode === 'read only') return this.handle.exec('begin');
     // Takes the write lock at once: a transaction that reads first could not wait for the lock.
     await retryWhileBusy(() => this.beginImmediate());
   }
@@ -183,16 +209,18 @@ class SqliteDriver implements Driver {
     if (this.handle.isTransaction) this.handle.exec('rollback');
   }
 
-  async savepoint(_: unknown, name: string): Promise<void> {
-    await this.run(`savepoint "${name}"`);
+  /** Begins a part of a transaction that can be undone alone. */
+  beginUnit(): Promise<void> {
+    return this.run('savepoint unit');
   }
 
-  async rollbackToSavepoint(_: unknown, name: string): Promise<void> {
-    await this.run(`rollback to "${name}"`);
+  endUnit(): Promise<void> {
+    return this.run('release unit');
   }
 
-  async releaseSavepoint(_: unknown, name: string): Promise<void> {
-    await this.run(`release "${name}"`);
+  async undoUnit(): Promise<void> {
+    await this.run('rollback to unit');
+    await this.run('release unit');
   }
 
   async releaseConnection(): Promise<void> {}
@@ -202,7 +230,7 @@ class SqliteDriver implements Driver {
   }
 
   private async run(sql: string): Promise<void> {
-    await this.connection.executeQuery(CompiledQuery.raw(sql));
+    await this.connection.executeQuery({ sql, parameters: [] });
   }
 
   /** A connection that writes never waits in SQLite: after `begin immediate`, there is nothing to wait for. */

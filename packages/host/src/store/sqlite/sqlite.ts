@@ -11,6 +11,10 @@ import { retryWhileBusy, SqliteDialect } from './sqlite-dialect.js';
 
 const OWNER_ONLY = 0o600;
 
+/** SQLite copies the log into the file when the log has this size; pages that were written often are copied once. */
+const LOG_BYTES = 16 * 1024 * 1024;
+const PAGE_BYTES = 4096;
+
 /**
  * The first setting applies only to new files; the last limits the size of the log after a burst of writes. LogFile syncs
  * every commit; SQLite syncs only what keeps the file intact.
@@ -19,20 +23,23 @@ const SETTINGS = `
   pragma auto_vacuum = incremental;
   pragma journal_mode = wal;
   pragma synchronous = normal;
-  pragma journal_size_limit = ${16 * 1024 * 1024};
+  pragma wal_autocheckpoint = ${LOG_BYTES / PAGE_BYTES};
+  pragma journal_size_limit = ${LOG_BYTES};
 `;
 
 /** Opens `sibyl.db` in `dataDir`, creating both if needed, readable only by this user. */
 export async function openSqlite(dataDir: string): Promise<Database> {
   const path = toSqlitePath(dataDir);
   const handle = await openWriter(dataDir, path);
-  const writer = createTables(handle);
+  const dialect = new SqliteDialect(handle);
+  const writer = new Kysely<Schema>({ dialect });
   try {
     await migrate(writer, hostSchema);
     enableReclaim(handle);
     const log = new LogFile(`${path}-wal`);
     await log.sync();
-    return asDatabase({ handle, log, writer, reader: await openReader(path) });
+    const reader = await openReader(path);
+    return asDatabase({ handle, writer, reader, commits: new GroupCommit(dialect, log) });
   } catch (error) {
     await writer.destroy();
     throw isStoreError(error) ? toOpenError(path, error) : error;
@@ -67,13 +74,12 @@ function createPrivateFile(dataDir: string, path: string): void {
 
 interface Connections {
   readonly handle: DatabaseSync;
-  readonly log: LogFile;
   readonly writer: Kysely<Schema>;
   readonly reader: Kysely<Schema>;
+  readonly commits: GroupCommit;
 }
 
-function asDatabase({ handle, log, writer, reader }: Connections): Database {
-  const commits = new GroupCommit(writer, log);
+function asDatabase({ handle, writer, reader, commits }: Connections): Database {
   return {
     engine: 'sqlite',
     tables: reader,
@@ -81,10 +87,7 @@ function asDatabase({ handle, log, writer, reader }: Connections): Database {
     // SQLite has one writer at a time, for all owners.
     writeFor: (_owner, unit, onCommit) => commits.write(unit, onCommit),
     read: (unit) => readSnapshot(reader, unit),
-    migrate: async (plan) => {
-      await migrate(writer, plan);
-      await log.sync();
-    },
+    migrate: (plan) => commits.write((tables) => migrate(tables, plan)),
     reclaim: () => reclaim(handle, commits),
     close: async () => {
       await commits.close();
