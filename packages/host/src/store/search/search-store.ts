@@ -89,8 +89,8 @@ async function queueSession(tables: Kysely<Schema>, owner: string, id: string): 
   );
 }
 
-/** Few, because the host reads them between other work. */
-const ROWS_PER_PASS = 32;
+/** Each pass syncs two files to disk, and is a segment of the index that is merged later. */
+const ROWS_PER_PASS = 128;
 /** Their words take many times the memory of a text. */
 const CHARACTERS_PER_PASS = 100_000;
 /** Longer texts are searched for their words one at a time. */
@@ -210,7 +210,7 @@ export class SearchStore {
   }
 
   private async indexRows(tables: Kysely<Schema>): Promise<boolean> {
-    const rows = await tables.selectFrom('search_queue').selectAll().limit(ROWS_PER_PASS).execute();
+    const { rows } = await selectQueue(tables, { limit: ROWS_PER_PASS });
     if (rows.length === 0) return false;
     const entries: SearchEntry[] = [];
     const done: SearchQueueRow[] = [];
@@ -308,6 +308,10 @@ async function selectTitles(tables: Kysely<Schema>, owner: string, ids: readonly
     .where('id', 'in', ids)
     .execute();
 }
+
+const selectQueue = prepareQuery((tables, { limit }: { readonly limit: number }) =>
+  tables.selectFrom('search_queue').select(['owner', 'source', 'id', 'version']).limit(limit),
+);
 
 /** Unless it has changed again meanwhile. */
 const removeFromQueue = prepareQuery((tables, { owner, source, id, version }: SearchQueueRow) =>

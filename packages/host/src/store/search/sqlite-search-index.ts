@@ -38,7 +38,10 @@ const SETUP = `
   create table if not exists info (generation text not null);
 `;
 
-/** Runs in a worker, because a search would block the event loop: statements arrive, rows leave. */
+/**
+ * Runs in a worker, because a search would block the event loop: statements or texts arrive as JSON, which is copied faster
+ * than objects, and rows leave.
+ */
 const WORKER = `
 const { parentPort, workerData } = require('node:worker_threads');
 const { DatabaseSync } = require('node:sqlite');
@@ -49,11 +52,24 @@ const prepare = (sql) => {
   if (!prepared.has(sql)) prepared.set(sql, database.prepare(sql));
   return prepared.get(sql);
 };
-parentPort.on('message', ({ id, mode, statements }) => {
+const remove = prepare('delete from documents where owner = ? and source = ? and id = ? returning number');
+const removeWords = prepare('delete from words where rowid = ?');
+const insert = prepare('insert into documents (owner, source, id, part, scope) values (?, ?, ?, ?, ?)');
+const insertWords = prepare('insert into words (rowid, terms) values (last_insert_rowid(), ?)');
+const put = ({ owner, source, id, scope, parts }) => {
+  for (const { number } of remove.all(owner, source, id)) removeWords.run(number);
+  parts.forEach((words, part) => {
+    insert.run(owner, source, id, part, scope);
+    insertWords.run(words);
+  });
+};
+parentPort.on('message', (message) => {
+  const { id, mode, statements = [], entries = [] } = JSON.parse(message);
   try {
     if (mode === 'write') database.exec('begin immediate');
     let rows = [];
     for (const { sql, values } of statements) rows = prepare(sql).all(...values);
+    for (const entry of entries) put(entry);
     if (mode === 'write') database.exec('commit');
     parentPort.postMessage({ id, rows });
   } catch (error) {
@@ -67,6 +83,21 @@ parentPort.postMessage({ id: 0, rows: [] });
 interface Statement {
   readonly sql: string;
   readonly values: readonly (string | number)[];
+}
+
+/** The words of a text, for the worker. */
+interface PutEntry {
+  readonly owner: string;
+  readonly source: string;
+  readonly id: string;
+  readonly scope: string;
+  readonly parts: string[];
+}
+
+interface WorkerRequest {
+  readonly mode: 'read' | 'write';
+  readonly statements?: readonly Statement[];
+  readonly entries?: readonly PutEntry[];
 }
 
 interface Waiting {
@@ -86,28 +117,30 @@ export class SqliteSearchIndex implements SearchIndex {
   }
 
   async put(_tables: Kysely<Schema>, entries: readonly SearchEntry[]): Promise<void> {
-    const statements = entries.flatMap((entry) => removeWhere(BY_KEY, toKeyValues(entry)));
-    for await (const { entry, part, value } of convertParts(entries, toWords)) {
-      const [owner = '', source = '', id = ''] = toKeyValues(entry);
-      statements.push(
-        { sql: INSERT_DOCUMENT, values: [owner, source, id, part, entry.scope] },
-        { sql: INSERT_WORDS, values: [value] },
-      );
+    const put = new Map<SearchEntry, PutEntry>();
+    for (const entry of entries) {
+      const { source, id, scope } = entry;
+      put.set(entry, { owner: toOwnerTerm(entry.owner), source, id, scope, parts: [] });
     }
-    await this.run('write', statements);
+    for await (const { entry, value } of convertParts(entries, toWords))
+      put.get(entry)?.parts.push(value);
+    await this.run({ mode: 'write', entries: [...put.values()] });
   }
 
   async removeScope(
     _tables: Kysely<Schema>,
     { owner, scope }: { readonly owner: string; readonly scope: string },
   ): Promise<void> {
-    await this.run('write', removeWhere('owner = ? and scope = ?', [toOwnerTerm(owner), scope]));
+    const values = [toOwnerTerm(owner), scope];
+    await this.run({ mode: 'write', statements: removeWhere('owner = ? and scope = ?', values) });
   }
 
   async removeOwner(owner: string): Promise<void> {
-    await this.run('write', removeWhere('owner = ?', [toOwnerTerm(owner)]));
+    const statements = removeWhere('owner = ?', [toOwnerTerm(owner)]);
+    await this.run({ mode: 'write', statements });
     // Deleted words stay in the file until their segment is merged with another.
-    await this.run('write', [{ sql: "insert into words (words) values ('optimize')", values: [] }]);
+    const optimize = { sql: "insert into words (words) values ('optimize')", values: [] };
+    await this.run({ mode: 'write', statements: [optimize] });
   }
 
   async find({ owner, sources, scope, query, limit, offset = 0 }: SearchRequest) {
@@ -116,18 +149,20 @@ export class SqliteSearchIndex implements SearchIndex {
     const values = [match, ownerTerm, ...sources, ...(scope === undefined ? [] : [scope])];
     const list = sources.map(() => '?').join(', ');
     const sql = buildFind(`source in (${list})${scope === undefined ? '' : ' and scope = ?'}`);
-    const rows = await this.run('read', [{ sql, values: [...values, limit, offset] }]);
+    const statements = [{ sql, values: [...values, limit, offset] }];
+    const rows = await this.run({ mode: 'read', statements });
     return rows as readonly SearchHit[];
   }
 
   async readGeneration(): Promise<string> {
-    const rows = await this.run('write', [
+    const statements = [
       {
         sql: 'insert into info (generation) select ? where not exists (select 1 from info)',
         values: [randomUUID()],
       },
       { sql: 'select generation from info', values: [] },
-    ]);
+    ];
+    const rows = await this.run({ mode: 'write', statements });
     return (rows[0] as { readonly generation: string }).generation;
   }
 
@@ -138,17 +173,14 @@ export class SqliteSearchIndex implements SearchIndex {
     await worker?.terminate();
   }
 
-  private async run(
-    mode: 'read' | 'write',
-    statements: readonly Statement[],
-  ): Promise<readonly unknown[]> {
+  private async run(request: WorkerRequest): Promise<readonly unknown[]> {
     if (this.waiting.size >= MAX_WAITING)
       throw new OracleError('host_busy', { retryAfterSeconds: 5 });
     this.opening ??= this.openOrReplace();
     const worker = await this.opening;
     this.lastId += 1;
     const id = this.lastId;
-    return this.request(worker, id, () => worker.postMessage({ id, mode, statements }));
+    return this.request(worker, id, () => worker.postMessage(JSON.stringify({ id, ...request })));
   }
 
   private request(worker: Worker, id: number, send: () => void): Promise<readonly unknown[]> {
@@ -182,6 +214,8 @@ export class SqliteSearchIndex implements SearchIndex {
       eval: true,
       workerData: { path: this.path, setup: SETUP },
       env: {},
+      // Its heap would grow for as long as it may; what it needs is small.
+      resourceLimits: { maxYoungGenerationSizeMb: 8 },
     });
     worker.on('message', (answer: Answer) => this.settle(worker, answer));
     worker.on('error', (error) => this.fail(error));
@@ -213,24 +247,12 @@ interface Answer {
   readonly error?: string;
 }
 
-const BY_KEY = 'owner = ? and source = ? and id = ?';
-
-const INSERT_DOCUMENT =
-  'insert into documents (owner, source, id, part, scope) values (?, ?, ?, ?, ?)';
-const INSERT_WORDS = 'insert into words (rowid, terms) values (last_insert_rowid(), ?)';
-
 const removeWhere = (condition: string, values: readonly string[]): Statement[] => [
   {
     sql: `delete from words where rowid in (select number from documents where ${condition})`,
     values,
   },
   { sql: `delete from documents where ${condition}`, values },
-];
-
-const toKeyValues = ({ owner, source, id }: SearchEntry): readonly string[] => [
-  toOwnerTerm(owner),
-  source,
-  id,
 ];
 
 function toWords(text: string, { owner }: SearchEntry): string {
