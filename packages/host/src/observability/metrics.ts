@@ -1,6 +1,7 @@
 import { createServer, type Server } from 'node:http';
 import { withTimeout } from '@sibyl/server-kit';
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { TallyCounter, TallyHistogram } from '@sibyl/server-kit/metrics';
+import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
 
 /** Counters, their help texts and labels. The values of every label are bounded by code or configuration. */
 const counters = {
@@ -83,8 +84,8 @@ const OTHER_TOOL = 'other';
 /** The metrics of one host, in the Prometheus text format. */
 export class Metrics {
   private readonly registry = new Registry();
-  private readonly counters = new Map<CounterName, Counter>();
-  private readonly histograms = new Map<HistogramName, Histogram>();
+  private readonly counters = new Map<CounterName, TallyCounter>();
+  private readonly histograms = new Map<HistogramName, TallyHistogram>();
   private tools: ReadonlySet<string> = new Set();
 
   constructor() {
@@ -92,21 +93,21 @@ export class Metrics {
     for (const [name, [help, ...labelNames]] of Object.entries(counters))
       this.counters.set(
         name as CounterName,
-        new Counter({ name, help, labelNames: [...labelNames], registers }),
+        new TallyCounter({ name, help, labelNames: [...labelNames], registers }),
       );
     for (const [name, [help, bounds, ...labelNames]] of Object.entries(histograms))
       this.histograms.set(
         name as HistogramName,
-        new Histogram({ name, help, buckets: bounds, labelNames: [...labelNames], registers }),
+        new TallyHistogram({ name, help, buckets: bounds, labelNames: [...labelNames], registers }),
       );
   }
 
   count(name: CounterName, labels: Labels = {}, by = 1): void {
-    this.counters.get(name)?.inc(labels, by);
+    this.counters.get(name)?.add(labels, by);
   }
 
   observe(name: HistogramName, labels: Labels, seconds: number): void {
-    this.histograms.get(name)?.observe(labels, seconds);
+    this.histograms.get(name)?.add(labels, seconds);
   }
 
   /** Counts a flush that stored frames of this many turns. */
