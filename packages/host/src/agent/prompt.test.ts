@@ -7,10 +7,12 @@ const full: PromptOptions = {
   ...bare,
   capabilities: [
     {
-      title: 'Memory',
-      summary: 'Keeps facts.',
-      whenToUse: ['the user states a fact', 'the user asks for one'],
-      whenNotToUse: ['it is a secret'],
+      manifest: {
+        title: 'Memory',
+        summary: 'Keeps facts.',
+        whenToUse: ['the user states a fact', 'the user asks for one'],
+        whenNotToUse: ['it is a secret'],
+      },
       tools: ['remember', 'recall'],
     },
   ],

@@ -168,24 +168,37 @@ function describePreference<F extends Field>(
 
 const CAPABILITY_LINE_LIMIT = 500;
 
-/** Something the agent can do, as its plugin describes it. */
+/** Something the agent can do. */
 export interface Capability {
-  readonly title: string;
-  readonly summary: string;
-  readonly whenToUse: readonly string[];
-  readonly whenNotToUse?: readonly string[] | undefined;
+  readonly manifest: CapabilityManifest;
   /** Names of the tools that do it. */
   readonly tools: readonly string[];
 }
 
+/** How its plugin describes it. */
+interface CapabilityManifest {
+  readonly title: string;
+  readonly summary: string;
+  readonly whenToUse: readonly string[];
+  readonly whenNotToUse?: readonly string[] | undefined;
+}
+
+// Manifests are the same in every turn.
+const described = new WeakMap<CapabilityManifest, string>();
+
 /** Describes a capability in the prompt. */
-function describeCapability(capability: Capability): string {
-  const { title, summary, whenToUse, whenNotToUse = [], tools } = capability;
+function describeCapability({ manifest, tools }: Capability): string {
+  const text = described.get(manifest) ?? describeManifest(manifest);
+  described.set(manifest, text);
+  return tools.length > 0 ? `${text}\n  Tools: ${tools.join(', ')}` : text;
+}
+
+function describeManifest(manifest: CapabilityManifest): string {
+  const { title, summary, whenToUse, whenNotToUse = [] } = manifest;
   const lines = [
     `- ${plainLine(title, CAPABILITY_LINE_LIMIT)}: ${plainLine(summary, CAPABILITY_LINE_LIMIT)}`,
     ...formatList('Use it when', whenToUse),
     ...formatList('Do not use it when', whenNotToUse),
-    ...(tools.length > 0 ? [`  Tools: ${tools.join(', ')}`] : []),
   ];
   return lines.join('\n');
 }

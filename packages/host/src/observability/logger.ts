@@ -16,13 +16,14 @@ export async function createLogger({ logLevel }: Pick<Config, 'logLevel'>): Prom
   return pino(options, PinoPretty({ colorize: true, singleLine: true }));
 }
 
-/** Adds the ids of the current request and turn to every line, so that no caller has to pass them. */
+/** Adds the ids of the current request, turn and session to every line, so that no caller has to pass them. */
 export const withScopeIds = (logger: Logger): Logger =>
   logger.child({}, { formatters: { log: addScopeIds } });
 
 function addScopeIds(line: object): object {
   const scope = findScope();
   if (!scope) return line;
-  const { requestId, runId, traceId } = scope;
-  return { ...(requestId && { requestId }), ...(runId && { runId }), traceId, ...line };
+  const { requestId, runId, sessionId, traceId } = scope;
+  const turn = runId ? { runId, sessionId } : {};
+  return { ...(requestId && { requestId }), ...turn, traceId, ...line };
 }

@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { randomBytes } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import {
   context,
   type Link,
@@ -94,6 +94,7 @@ export class TurnTrace {
 interface ScopeOptions {
   readonly requestId?: string | undefined;
   readonly runId?: string | undefined;
+  readonly sessionId?: string | undefined;
   /** What the caller sent, or what is known of the request that started the turn. */
   readonly traceparent?: string | undefined;
   readonly exporter?: SpanExporter | undefined;
@@ -128,11 +129,15 @@ export class Scope {
     return this.options.runId;
   }
 
+  get sessionId(): string | undefined {
+    return this.options.sessionId;
+  }
+
   get traceId(): string {
     const exported = this.otel && trace.getSpanContext(this.otel)?.traceId;
     if (exported) return exported;
     const given = this.options.traceparent?.slice(3, 35);
-    this.ownTraceId ??= given ?? randomBytes(16).toString('hex');
+    this.ownTraceId ??= given ?? createTraceId();
     return this.ownTraceId;
   }
 
@@ -168,8 +173,11 @@ export function readTraceparent(header: string | undefined): string | undefined 
 
 /** A traceparent for a turn that is not traced, so that its log lines have one id on all hosts. */
 export function createTraceparent({ traceId }: Pick<Scope, 'traceId'>): string {
-  return `00-${traceId}-${randomBytes(8).toString('hex')}-00`;
+  return `00-${traceId}-${createTraceId().slice(16)}-00`;
 }
+
+/** Node reads the random bytes of many UUIDs at once; `randomBytes` takes ten times as long. */
+const createTraceId = (): string => randomUUID().replaceAll('-', '');
 
 const scopes = new AsyncLocalStorage<Scope>();
 
@@ -279,15 +287,15 @@ export function startTurnSpan(
   const scope = findScope();
   if (!scope?.exporter || !traceparent) return undefined;
   const { exporter, requestId } = scope;
-  return new ActiveSpan(new Scope({ requestId, runId, traceparent, exporter }), {
+  return new ActiveSpan(new Scope({ requestId, runId, sessionId, traceparent, exporter }), {
     kind,
     name,
     facts: { runId, sessionId, userId, ...facts },
   });
 }
 
-/** Runs asynchronous work as a span. */
-export async function withSpan<T>(begun: SpanStart, work: () => Promise<T>): Promise<T> {
+/** Runs work as a span. */
+export async function withSpan<T>(begun: SpanStart, work: () => T | Promise<T>): Promise<T> {
   const span = startSpan(begun);
   if (!span) return work();
   try {

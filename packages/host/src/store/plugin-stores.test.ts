@@ -42,6 +42,38 @@ describe.each(engines)('SessionStateStore on %s', (engine) => {
     expect(await sessionState.of(scope).get('key')).toBe(1);
   });
 
+  it('ofTurn reads the state of all plugins once, and what the turn changes again', async () => {
+    const scope = await createScope();
+    const { sessionState } = test.store;
+    const stored = (name: string) => sessionState.of({ ...scope, plugin: name });
+    const long = 'x'.repeat(20_000);
+    await stored('a').set('key', { n: 1 });
+    await stored('b').set('key', long);
+    const turn = sessionState.ofTurn(scope);
+    expect(await turn.of('a').get('key')).toEqual({ n: 1 });
+    await stored('a').set('key', 'from elsewhere');
+    await stored('b').set('key', `${long}!`);
+    expect(await turn.of('a').get('key')).toEqual({ n: 1 });
+    expect(await turn.of('b').get('key')).toBe(`${long}!`);
+    expect(await turn.of('c').get('key')).toBeUndefined();
+    await turn.of('a').set('key', 2);
+    await turn.of('c').set('key', 3);
+    expect(await turn.of('a').get('key')).toBe(2);
+    expect(await turn.of('c').get('key')).toBe(3);
+    await turn.of('a').set('key', undefined);
+    expect(await turn.of('a').get('key')).toBeUndefined();
+  });
+
+  it('ofTurn finds every key of a session with many', async () => {
+    const scope = await createScope();
+    const keys = Array.from({ length: 70 }, (_, i) => `key ${i}`);
+    const { sessionState } = test.store;
+    await Promise.all(keys.map((key) => sessionState.of(scope).set(key, key)));
+    const state = sessionState.ofTurn(scope).of(plugin);
+    expect(await Promise.all(keys.map((key) => state.get(key)))).toEqual(keys);
+    expect(await state.get('missing')).toBeUndefined();
+  });
+
   it('rejects a session of another user', async () => {
     const scope = await createScope();
     const theirs = test.store.sessionState.of({ ...scope, owner: newOwner() });

@@ -7,8 +7,9 @@ import type {
 } from '@sibyl/plugin-kit';
 import { getTablePrefix, OwnTables } from '@sibyl/plugin-kit/rules';
 import { OracleError } from '@sibyl/protocol';
-import type { Kysely } from 'kysely';
+import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
+import type { SessionKey } from '../bus/event-bus.js';
 import type { Database, Schema, StoreContext } from './database.js';
 import type { Vault } from './encryption.js';
 import type { MigrationPlan } from './migrations/migrate.js';
@@ -228,6 +229,25 @@ const findState = prepareQuery(
       .where('key', '=', key),
 );
 
+/** A turn reads states up to this size at once, and at most this many. */
+const SMALL_STATE_BYTES = 16 * 1024;
+const STATES_PER_READ = 64;
+
+const listStates = prepareQuery((tables, { owner, sessionId }: SessionKey) =>
+  tables
+    .selectFrom('session_state')
+    .select([
+      'plugin',
+      'key',
+      sql<
+        string | null
+      >`case when octet_length(value) <= ${sql.lit(SMALL_STATE_BYTES)} then value end`.as('value'),
+    ])
+    .where('owner', '=', owner)
+    .where('session_id', '=', sessionId)
+    .limit(sql.lit(STATES_PER_READ)),
+);
+
 /** What plugins store for a session; it is deleted with the session. */
 export class SessionStateStore {
   readonly #context: StoreContext;
@@ -245,6 +265,12 @@ export class SessionStateStore {
           ? this.#remove(scope, key)
           : this.#put(scope, key, stringifyState(key, value)),
     };
+  }
+
+  /** The state of a session during one of its turns. */
+  ofTurn(session: SessionKey): SessionStates {
+    const read = async () => (await listStates(this.#context.database.tables, session)).rows;
+    return new SessionStates((plugin) => this.of({ ...session, plugin }), read);
   }
 
   async #get(scope: StateScope, key: string): Promise<unknown> {
@@ -283,6 +309,59 @@ export class SessionStateStore {
     );
   }
 }
+
+interface StateRow {
+  readonly plugin: string;
+  readonly key: string;
+  /** Null if it is large. */
+  readonly value: string | null;
+}
+
+/**
+ * Reads the states of a session once for all plugins: only turns write them, and the turns of a session follow one
+ * another.
+ */
+export class SessionStates {
+  readonly #stored: (plugin: string) => SessionState;
+  readonly #read: () => Promise<readonly StateRow[]>;
+  #reading: Promise<readonly StateRow[]> | undefined;
+  readonly #changed = new Set<string>();
+
+  constructor(stored: (plugin: string) => SessionState, read: () => Promise<readonly StateRow[]>) {
+    this.#stored = stored;
+    this.#read = read;
+  }
+
+  /** The state of one plugin. */
+  of(plugin: string): SessionState {
+    const stored = this.#stored(plugin);
+    return {
+      get: async (key) => {
+        const known = await this.#find(plugin, key);
+        return known === undefined ? stored.get(key) : known.value;
+      },
+      set: (key, value) => {
+        this.#changed.add(toStateName(plugin, key));
+        return stored.set(key, value);
+      },
+    };
+  }
+
+  /** Undefined if it has to be read alone. */
+  async #find(plugin: string, key: string): Promise<{ readonly value: unknown } | undefined> {
+    this.#reading ??= this.#read().catch((error) => {
+      this.#reading = undefined;
+      throw error;
+    });
+    const rows = await this.#reading;
+    if (this.#changed.has(toStateName(plugin, key))) return undefined;
+    const row = rows.find((each) => each.plugin === plugin && each.key === key);
+    if (row) return row.value === null ? undefined : { value: JSON.parse(row.value) };
+    return rows.length < STATES_PER_READ ? { value: undefined } : undefined;
+  }
+}
+
+const toStateName = (plugin: string, key: string) => `${plugin} ${key}`;
 
 function stringifyState(key: string, value: unknown): string {
   const text = JSON.stringify(value);

@@ -49,7 +49,7 @@ export class Capabilities {
     const { plugins } = this.deps;
     return plugins
       .filter(({ name, manifest }) => manifest.visibility === 'always' || this.loaded.has(name))
-      .map(({ name, manifest }) => ({ ...manifest, tools: this.listToolNames(name, 'offered') }));
+      .map(({ name, manifest }) => ({ manifest, tools: this.listToolNames(name, 'offered') }));
   }
 
   private listUsableTools(): readonly AgentTool[] {

@@ -1,7 +1,8 @@
+import { getEventListeners } from 'node:events';
 import { OracleError } from '@sibyl/protocol';
 import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
-import { Hooks } from './hooks.js';
+import { Hooks, withSignal } from './hooks.js';
 
 function setUp(timeoutMs = 60_000) {
   const log: Record<string, unknown>[] = [];
@@ -37,12 +38,29 @@ describe.each(['callOptional', 'callGuard'] as const)('%s', (how) => {
   it('Hooks.callOptional times out on a hook that hangs, and aborts its signal', async () => {
     const { hooks, call } = setUp(1);
     let signal: AbortSignal | undefined;
-    const answer = await hooks[how](call, (both) => {
-      signal = both;
+    const answer = await hooks[how](call, (limit) => {
+      signal = limit.signal;
       return never();
     });
     expect(answer).toMatchObject({ fault: { message: 'did not answer within 0.001 s' } });
     expect(signal?.aborted).toBe(true);
+  });
+
+  it('gives a signal that ends with the turn, also if the hook has returned', async () => {
+    const { hooks, call, turn } = setUp();
+    const kept: AbortSignal[] = [];
+    await hooks[how](call, (limit) => kept.push(withSignal({}, limit).signal));
+    await hooks[how](call, async (limit) => kept.push(limit.signal));
+    expect(kept.map(({ aborted }) => aborted)).toEqual([false, false]);
+    turn.abort('over');
+    expect(kept.map(({ reason }) => reason)).toEqual(['over', 'over']);
+  });
+
+  it('leaves no listener for a hook that does not use its signal', async () => {
+    const { hooks, call, turn } = setUp();
+    await hooks[how](call, () => 1);
+    await hooks[how](call, async () => 1);
+    expect(getEventListeners(turn.signal, 'abort')).toEqual([]);
   });
 
   it('ends with its turn', async () => {

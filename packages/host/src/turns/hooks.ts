@@ -1,5 +1,5 @@
 import { OracleError } from '@sibyl/protocol';
-import { withTimeout } from '@sibyl/server-kit';
+import { TimeoutError } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { Metrics } from '../observability/metrics.js';
 import { withSpan } from '../observability/spans.js';
@@ -21,7 +21,7 @@ export interface HookCall extends PluginHook {
 /** The result of a hook, or the error of one that failed. */
 export type HookResult<T> = { readonly ok: T } | { readonly fault: unknown };
 
-type Work<T> = (signal: AbortSignal) => T | Promise<T>;
+type Work<T> = (limit: HookLimit) => T | Promise<T>;
 
 /** Calls plugins during turns. A hook that throws or times out contributes nothing; a required one refuses the turn. */
 export class Hooks {
@@ -91,15 +91,11 @@ export class Hooks {
   }
 
   private async run<T>({ plugin, hook, signal }: HookCall, work: Work<T>): Promise<T> {
-    const message = `did not answer within ${this.timeoutMs / 1000} s`;
     const startedAt = performance.now();
     const span = { kind: 'hook', name: `${plugin} ${hook}`, facts: { plugin, hook } } as const;
+    const limit = new HookLimit(this.timeoutMs, signal);
     try {
-      return await withSpan(span, () =>
-        withTimeout({ ms: this.timeoutMs, message, signal, isShortLived: true }, async (both) =>
-          work(both),
-        ),
-      );
+      return await withSpan(span, () => limit.run(work));
     } catch (thrown) {
       throw toError(thrown);
     } finally {
@@ -108,6 +104,71 @@ export class Hooks {
     }
   }
 }
+
+/**
+ * How long a hook may take: until its time limit, or until its turn ends. A turn calls many hooks, and most return at once
+ * and ignore the signal: timer and signal are created only for the others.
+ */
+class HookLimit {
+  private controller: AbortController | undefined;
+
+  constructor(
+    private readonly ms: number,
+    private readonly turn: AbortSignal | undefined,
+  ) {}
+
+  /** Aborted by the time limit and, even if the hook has returned, by the end of the turn. */
+  get signal(): AbortSignal {
+    this.controller ??= this.createController();
+    return this.controller.signal;
+  }
+
+  run<T>(work: Work<T>): T | Promise<T> {
+    this.turn?.throwIfAborted();
+    const result = work(this);
+    return isPromise(result) ? this.race(result) : result;
+  }
+
+  private createController(): AbortController {
+    const { turn } = this;
+    const controller = new AbortController();
+    const onAbort = () => controller.abort(turn?.reason);
+    if (turn?.aborted) onAbort();
+    else turn?.addEventListener('abort', onAbort, { once: true });
+    return controller;
+  }
+
+  private race<T>(result: Promise<T>): Promise<T> {
+    const { ms, turn } = this;
+    return new Promise((resolve, reject) => {
+      const onAbort = () => reject(turn?.reason);
+      const timer = setTimeout(() => {
+        const error = new TimeoutError(`did not answer within ${ms / 1000} s`);
+        this.controller ??= new AbortController();
+        this.controller.abort(error);
+        reject(error);
+      }, ms);
+      if (turn?.aborted) onAbort();
+      else turn?.addEventListener('abort', onAbort, { once: true });
+      const end = () => {
+        clearTimeout(timer);
+        turn?.removeEventListener('abort', onAbort);
+      };
+      Promise.resolve(result).finally(end).then(resolve, reject);
+    });
+  }
+}
+
+/** The context of a hook: its signal is created when it is used. */
+export const withSignal = <C extends object>(context: C, limit: HookLimit) => ({
+  ...context,
+  get signal() {
+    return limit.signal;
+  },
+});
+
+export const isPromise = <T>(value: T | Promise<T>): value is Promise<T> =>
+  typeof (value as Partial<Promise<T>> | undefined)?.then === 'function';
 
 /** Returns an error that can be inspected: a plugin may throw anything, even an object whose getters throw. */
 export function toError(thrown: unknown): Error {

@@ -150,9 +150,12 @@ export class LiveRun {
   /** Also aborts work that plugins still do for the turn. */
   settle(outcome: RunOutcome): void {
     this.resolve(outcome);
-    this.controller.abort(new Error('The turn is over'));
+    this.controller.abort(TURN_OVER);
   }
 }
+
+/** Created once: a stack costs more than all that listens to it. */
+const TURN_OVER = new Error('The turn is over');
 
 /** The most warnings in a reply; the stream contains all of them. */
 export const MAX_WARNINGS = 50;

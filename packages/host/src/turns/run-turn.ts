@@ -59,7 +59,7 @@ export class TurnRunner {
     const { id: runId, requestId, owner: userId, sessionId, traceparent } = run;
     const { exporter, hostId } = this.deps;
     const trace = new TurnTrace();
-    const scope = new Scope({ requestId, runId, traceparent, exporter, trace });
+    const scope = new Scope({ requestId, runId, sessionId, traceparent, exporter, trace });
     const facts = { operation: 'invoke_agent', runId, userId, sessionId, hostId };
     const span = new ActiveSpan(scope, { kind: 'turn', name: this.deps.agentName, facts });
     let error: string | undefined;

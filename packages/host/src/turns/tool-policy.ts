@@ -12,7 +12,7 @@ import {
   strictest,
 } from '../auth/user-rules.js';
 import type { ApprovalAnswer } from '../store/approval-store.js';
-import type { Hooks } from './hooks.js';
+import { type Hooks, withSignal } from './hooks.js';
 
 /** Limits of arguments that a user can approve: they are stored until then. */
 const ARGS_LIMITS = { depth: 100, values: 10_000, characters: 128 * 1024 };
@@ -135,8 +135,8 @@ export class ToolPolicy {
     if (typeof needsApproval !== 'function') return needsApproval === true;
     const { id: toolCallId, signal } = call;
     const hook = { plugin, hook: `needsApproval of ${tool}`, signal };
-    const answer = await this.deps.hooks.callOptional(hook, (both) =>
-      needsApproval(input, { ...context, toolCallId, signal: both }),
+    const answer = await this.deps.hooks.callOptional(hook, (limit) =>
+      needsApproval(input, withSignal({ ...context, toolCallId }, limit)),
     );
     return !('ok' in answer) || answer.ok !== false;
   }

@@ -10,7 +10,7 @@ import { PausedError } from '../agent/steps.js';
 import { type ToolDefinition, toAgentTool } from '../agent/tool-schema.js';
 import type { Models } from '../models/models.js';
 import { RESERVED_TOOLS, type TurnTool } from './capabilities.js';
-import type { Hooks } from './hooks.js';
+import { type Hooks, isPromise, withSignal } from './hooks.js';
 import type { MiddlewareChain } from './middlewares.js';
 import { createInterrupt } from './tool-interrupt.js';
 import type { ToolPolicy } from './tool-policy.js';
@@ -44,24 +44,44 @@ interface Contribution {
  * come before those of this turn, then the order of the plugins decides.
  */
 export async function gatherTools(turn: ToolTurn): Promise<readonly TurnTool[]> {
-  const { plugins } = turn;
+  const { plugins, surface } = turn;
   const ofThisTurn = await Promise.all(
-    plugins.map((plugin) => getRequestContribution(plugin, turn)),
+    plugins
+      .filter(({ plugin: { getRequestTools, getRequestSubAgents }, name }) =>
+        Boolean(getRequestTools || getRequestSubAgents || surface?.plugin === name),
+      )
+      .map((plugin) => getRequestContribution(plugin, turn)),
   );
   const contributions = [...plugins.map(toContribution), ...ofThisTurn];
   const byName = new Map<string, TurnTool>();
   let characters = 0;
-  for await (const found of bindAll(contributions, turn)) {
-    const { name } = found.tool;
-    const first = RESERVED_TOOLS.has(name) ? 'the host' : byName.get(name)?.plugin.name;
-    if (first) reportCollision(found, first, turn);
-    else if (characters + found.characters > MAX_CHARACTERS) turn.warn('tool_left_out', full(name));
-    else {
-      byName.set(name, found);
+  let sliceEnd = performance.now() + SLICE_MS;
+  for (const bindNext of contributions.flatMap((each) => listTools(each, turn))) {
+    const found = bindNext();
+    if (found && admitTool(found, { byName, characters }, turn)) {
+      byName.set(found.tool.name, found);
       characters += found.characters;
     }
+    if (performance.now() < sliceEnd) continue;
+    await yieldToOthers();
+    turn.signal.throwIfAborted();
+    sliceEnd = performance.now() + SLICE_MS;
   }
   return [...byName.values()];
+}
+
+/** Warns of a tool whose name is taken, or that does not fit. */
+function admitTool(
+  found: TurnTool,
+  { byName, characters }: { byName: ReadonlyMap<string, TurnTool>; characters: number },
+  turn: ToolTurn,
+): boolean {
+  const { name } = found.tool;
+  const first = RESERVED_TOOLS.has(name) ? 'the host' : byName.get(name)?.plugin.name;
+  if (first) reportCollision(found, first, turn);
+  else if (characters + found.characters > MAX_CHARACTERS) turn.warn('tool_left_out', full(name));
+  else return true;
+  return false;
 }
 
 const full = (name: string) =>
@@ -108,10 +128,13 @@ async function callRequestHook<T>(
   const { hooks, contexts, warn, signal } = turn;
   const call = { plugin: name, hook, signal };
   const context = contexts.of(plugin);
-  const answer = await hooks.callOptional(call, async (both) => {
-    const items = await hooked[hook]?.({ ...context, signal: both });
+  const read = (items: unknown) => {
     if (Array.isArray(items)) return check(items);
     throw new TypeError('returned no array');
+  };
+  const answer = await hooks.callOptional(call, (limit) => {
+    const items = hooked[hook]?.(withSignal(context, limit));
+    return isPromise<unknown>(items) ? items.then(read) : read(items);
   });
   if ('fault' in answer) {
     warn('plugin_failed', `${manifest.title} is not fully available in this turn.`);
@@ -123,22 +146,6 @@ async function callRequestHook<T>(
     warn('tool_left_out', fault);
   }
   return answer.ok.usable;
-}
-
-/** Binds the tools one by one and lets other requests run in between. */
-async function* bindAll(
-  contributions: readonly Contribution[],
-  turn: ToolTurn,
-): AsyncGenerator<TurnTool> {
-  let sliceEnd = performance.now() + SLICE_MS;
-  for (const bindNext of contributions.flatMap((contribution) => listTools(contribution, turn))) {
-    const found = bindNext();
-    if (found) yield found;
-    if (performance.now() < sliceEnd) continue;
-    await yieldToOthers();
-    turn.signal.throwIfAborted();
-    sliceEnd = performance.now() + SLICE_MS;
-  }
 }
 
 /** Returns one function per tool, which reads its schema and binds it to the turn. */
@@ -322,8 +329,8 @@ async function buildAgentRequest(
   const { timezone } = context.user;
   const model = models.get(agent.model ?? 'subagent');
   const call = { plugin, hook: `prompt of ${agent.name}`, signal };
-  const prompt = await hooks.callOptional(call, (both) =>
-    typeof agent.prompt === 'string' ? agent.prompt : agent.prompt({ ...context, signal: both }),
+  const prompt = await hooks.callOptional(call, (limit) =>
+    typeof agent.prompt === 'string' ? agent.prompt : agent.prompt(withSignal(context, limit)),
   );
   if (!('ok' in prompt) || typeof prompt.ok !== 'string')
     throw new Error('This agent cannot be used in this turn: it could not be set up.');

@@ -14,15 +14,15 @@ import {
   type LoadedPlugin,
 } from '@sibyl/plugin-kit/rules';
 import { describeIssues, type ReplyPart, runFrames, UserPreferences } from '@sibyl/protocol';
-import type { Logger as HostLogger } from 'pino';
 import type { DegradedService } from '../agent/message-note.js';
 import type { CallEvent } from '../bus/event-bus.js';
 import type { PendingClientCalls } from '../bus/pending-client-calls.js';
 import type { Message } from '../store/message.js';
+import type { SessionStates } from '../store/plugin-stores.js';
 import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
-import type { Hooks } from './hooks.js';
+import { type Hooks, withSignal } from './hooks.js';
 import { toMessageView } from './message-view.js';
 import type { RunRecorder } from './run-recorder.js';
 import type { TurnRequest } from './turn-request.js';
@@ -33,14 +33,15 @@ type SharedFunction = (turn: TurnContext) => unknown;
 interface TurnContextsDeps {
   readonly request: TurnRequest;
   readonly facts: TurnFacts;
-  readonly store: Pick<Store, 'sessionState' | 'secrets' | 'blobs'>;
+  readonly store: Pick<Store, 'secrets' | 'blobs'>;
+  readonly sessionState: Pick<SessionStates, 'of'>;
   readonly createUcan: (plugin: string) => TurnUcan;
   readonly llm: Llms;
   readonly emit: TurnEmit;
   readonly client: ClientCalls;
   readonly warn: TurnContext['warn'];
   readonly hooks: Hooks;
-  readonly logger: HostLogger;
+  readonly loggerFor: (plugin: string) => Logger;
   readonly signal: AbortSignal;
 }
 
@@ -63,7 +64,10 @@ export class TurnContexts {
     plugins: readonly LoadedPlugin[],
   ): Promise<TurnContexts> {
     const contexts = new TurnContexts(deps);
-    for (const plugin of plugins) await contexts.gather(plugin);
+    for (const plugin of plugins) {
+      const entries = Object.entries(plugin.shared);
+      if (entries.length > 0) await contexts.gather(plugin, entries);
+    }
     return contexts;
   }
 
@@ -82,9 +86,7 @@ export class TurnContexts {
     return context;
   }
 
-  private async gather(plugin: LoadedPlugin): Promise<void> {
-    const entries = Object.entries(plugin.shared);
-    if (entries.length === 0) return;
+  private async gather(plugin: LoadedPlugin, entries: readonly [string, unknown][]): Promise<void> {
     const functions = entries.filter(([, value]) => typeof value === 'function');
     const computed = functions.length > 0 ? await this.computeShared(plugin, functions) : [];
     const constants = entries.filter(([, value]) => typeof value !== 'function');
@@ -103,8 +105,8 @@ export class TurnContexts {
       functions.map(async ([key, compute]) => {
         const hook = `getSharedState: ${key}`;
         const call = { plugin: plugin.name, hook, signal: this.deps.signal };
-        const answer = await this.deps.hooks.callOptional(call, (signal) =>
-          (compute as SharedFunction)({ ...turn, signal }),
+        const answer = await this.deps.hooks.callOptional(call, (limit) =>
+          (compute as SharedFunction)(withSignal(turn, limit)),
         );
         return 'ok' in answer ? [[key, answer.ok] as const] : [];
       }),
@@ -113,23 +115,23 @@ export class TurnContexts {
   }
 
   private make({ name: plugin, config, services }: LoadedPlugin): TurnContext {
-    const { facts, store, createUcan, llm, emit, client, warn, logger, signal } = this.deps;
+    const { facts, store, sessionState, createUcan, llm, emit, client, warn, loggerFor, signal } =
+      this.deps;
     const { did: owner } = facts.user;
-    const { id: sessionId } = facts.session;
     return {
       ...facts,
       state: this.state,
       config,
       services,
       ucan: createUcan(plugin),
-      sessionState: store.sessionState.of({ owner, sessionId, plugin }),
+      sessionState: sessionState.of(plugin),
       secrets: store.secrets.of({ owner, plugin }),
       blobs: store.blobs.of({ owner, plugin }),
       llm,
       emit,
       client,
       shared: createShared(this.shared),
-      logger: logger.child({ plugin, sessionId }),
+      logger: loggerFor(plugin),
       warn,
       degrade: (name, missing) =>
         void this.degraded.push({ name: `${name}`, missing: `${missing}` }),

@@ -87,8 +87,13 @@ interface Preparation extends EmittingJob {
 export class TurnSetup {
   /** Summaries of older turns, so that a long session pays for each only once. */
   private readonly summaries = new SummaryCache();
+  /** By plugin. */
+  private readonly loggers: ReadonlyMap<string, Logger>;
 
-  constructor(private readonly deps: TurnSetupDeps) {}
+  constructor(private readonly deps: TurnSetupDeps) {
+    const { plugins, logger } = deps;
+    this.loggers = new Map(plugins.map(({ name }) => [name, logger.child({ plugin: name })]));
+  }
 
   async prepare(job: EmittingJob, warn: TurnContext['warn']): Promise<AgentRequest> {
     const { live, request, session } = job;
@@ -136,7 +141,9 @@ export class TurnSetup {
     const { signal } = live;
     const { steps = [], answers = new Map() } = turn.progress ?? {};
     const journal = turn.recorder.openJournal(steps, answers);
-    const contexts = await TurnContexts.open(this.contextDeps(turn), plugins);
+    const { owner, sessionId } = live.run;
+    const sessionState = this.deps.store.sessionState.ofTurn({ owner, sessionId });
+    const contexts = await TurnContexts.open({ ...this.contextDeps(turn), sessionState }, plugins);
     const chain = new MiddlewareChain({ plugins, contexts, hooks, signal });
     const shared = {
       smallModel: models.get('utility'),
@@ -158,7 +165,7 @@ export class TurnSetup {
       surface: turn.request.surface,
       signal,
     });
-    const state = this.openHostState(turn);
+    const state = sessionState.of(HOST);
     const capabilities = await Capabilities.open({ plugins, tools, state, chain });
     const model = models.get('main');
     const { degraded } = contexts;
@@ -193,7 +200,7 @@ export class TurnSetup {
       warn: (code: string, message: string) =>
         warn(`${code}`.slice(0, WARNING_LIMIT), `${message}`.slice(0, WARNING_LIMIT)),
       hooks,
-      logger,
+      loggerFor: (plugin: string) => this.loggers.get(plugin) ?? logger,
       signal,
     };
   }
@@ -221,11 +228,6 @@ export class TurnSetup {
     });
     const main = (message.model && models.find(message.model)) || models.get('main');
     return { get: (role: ModelRole) => output.wrap(role === 'main' ? main : models.get(role)) };
-  }
-
-  private openHostState({ session }: TurnJob) {
-    const { owner, id: sessionId } = session;
-    return this.deps.store.sessionState.of({ owner, sessionId, plugin: HOST });
   }
 
   /** Only plugins use it; a turn works without it. */
