@@ -26,14 +26,15 @@ export function buildChatRequest(
   { id, name, includesUsage, facts }: ChatRequestOptions,
 ): string {
   const messages = call.messages.flatMap((message) => toChatMessages(message, id));
-  return JSON.stringify({
+  const body = JSON.stringify({
     model: name,
     messages: call.system ? [{ role: 'system', content: call.system }, ...messages] : messages,
-    tools: call.tools.length > 0 ? call.tools.map(toChatTool) : undefined,
     stream: true,
     stream_options: includesUsage ? { include_usage: true } : undefined,
     ...toSettings(call, facts),
   });
+  if (call.tools.length === 0) return body;
+  return `${body.slice(0, -1)},"tools":[${call.tools.map(writeTool).join(',')}]}`;
 }
 
 /** What the settings of the model and the message ask for. */
@@ -111,9 +112,19 @@ function toChatToolCall({ id, name, input }: ModelToolCall): object {
   return { id, type: 'function', function: { name, arguments: input } };
 }
 
-function toChatTool({ name, description, inputSchema }: ModelTool): object {
+// Tools are most of a request, and plugins reuse their schemas in every turn.
+const knownTools = new WeakMap<
+  object,
+  Pick<ModelTool, 'name' | 'description'> & { json: string }
+>();
+
+function writeTool({ name, description, inputSchema }: ModelTool): string {
+  const known = knownTools.get(inputSchema);
+  if (known?.name === name && known.description === description) return known.json;
   const parameters = toObjectSchema(inputSchema);
-  return { type: 'function', function: { name, description, parameters } };
+  const json = JSON.stringify({ type: 'function', function: { name, description, parameters } });
+  knownTools.set(inputSchema, { name, description, json });
+  return json;
 }
 
 type Field = 'reasoning_content' | 'reasoning';
