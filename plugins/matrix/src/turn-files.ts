@@ -47,6 +47,7 @@ class TurnFiles {
 
   /** Waits once: a later model call of the turn finds what was read meanwhile. */
   async read(turn: TurnContext): Promise<readonly ReadFile[]> {
+    if (this.deps.listed.length === 0) return [];
     this.reading ??= this.deps.readAll().then((files) => {
       this.done = files;
       return files;
@@ -103,7 +104,6 @@ export function createTurnFiles(turn: TurnContext, { rooms, reader }: FileServic
   return new TurnFiles({
     listed,
     readAll: async () => {
-      if (listed.length === 0) return [];
       const files = await reader.read(turn, await findRoom());
       for (const file of files) {
         if ('error' in file) turn.warn('attachment_unreadable', `${file.name}: ${file.error}`);
@@ -157,13 +157,16 @@ async function addEarlierFiles(
       return content ? [{ at: file.at, name, parts: describeFile(content, model.vision) }] : [];
     }),
   );
+  const found = read.flat();
+  // The same array shows that nothing has changed.
+  if (found.length === 0) return { messages, names: [] };
   const added = [...messages];
-  for (const { at, parts } of read.flat()) {
+  for (const { at, parts } of found) {
     const message = added[at];
     if (message?.role === 'user')
       added[at] = { ...message, content: [...toParts(message), ...parts] };
   }
-  return { messages: added, names: read.flat().map(({ name }) => name) };
+  return { messages: added, names: found.map(({ name }) => name) };
 }
 
 async function storeTexts(turn: TurnContext, files: readonly ReadFile[]): Promise<void> {

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { mergeRankings, OracleError, type PluginDatabase } from '@sibyl/plugin-kit';
 import { type Fact, type FactPage, wholeNumber } from '@sibyl/protocol';
-import { type Kysely, type Selectable, sql } from 'kysely';
+import { CompiledQuery, type Kysely, type Selectable, sql } from 'kysely';
 import { z } from 'zod';
 import type { FactVectors } from './fact-vectors.js';
 import { type FactRow, type MemoryTables, toScope } from './tables.js';
@@ -278,8 +278,8 @@ async function findInPostgres(
 
 async function findInSqlite(tables: Tables, { owner, words, limit }: Search): Promise<FoundRow[]> {
   // Most users have no facts, and this takes a tenth of the time of a search.
-  const any = sql`select 1 from memory_facts where owner = ${owner} limit 1`;
-  if ((await any.execute(tables)).rows.length === 0) return [];
+  const any = CompiledQuery.raw('select 1 from memory_facts where owner = ? limit 1', [owner]);
+  if ((await tables.executeQuery(any)).rows.length === 0) return [];
   const anyWord = words.map((word) => `"${word}"*`).join(' OR ');
   const query = `scope : "${toScope(owner)}" AND text : (${anyWord})`;
   const { rows } = await sql<FoundRow>`select memory_facts.* from memory_words
