@@ -87,6 +87,24 @@ it('POST /messages answers 503 if a middleware fails', async () => {
   expect(JSON.stringify(body)).not.toContain('secret');
 });
 
+it('POST /messages with the same key is answered after a middleware failed, and stored once', async () => {
+  outer.beforeModel = () => Promise.reject(new Error('broken'));
+  const sessionId = await openSession(test.alice);
+  const send = () =>
+    test.alice.request('POST', `/messages/${sessionId}`, {
+      body: { message: 'hello' },
+      headers: { 'idempotency-key': 'again' },
+    });
+  const failed = await send();
+  expect([failed.status, failed.headers.get('retry-after')]).toEqual([503, '5']);
+  delete outer.beforeModel;
+  const [answered] = await Promise.all([send(), test.model.next().then((t) => t.answer('Hi'))]);
+  expect([answered.status, answered.body.message.content]).toEqual([200, 'Hi']);
+  const { messages } = (await test.alice.request('GET', `/messages/${sessionId}`)).body;
+  const contents = messages.map(({ content }: { content: string }) => content);
+  expect(contents).toEqual(['hello', 'Hi']);
+});
+
 describe.each<[string, () => unknown]>([
   ['throws', () => Promise.reject(new Error('broken'))],
   ['hangs', never],

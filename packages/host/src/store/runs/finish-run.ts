@@ -75,7 +75,7 @@ export async function finishRun(
   const key = { owner, runId };
   const [session] = (await lockSession(tables, { ...key, now })).rows;
   if (session === undefined) return undefined;
-  const isUnanswered = isHostFailure(ending);
+  const isUnanswered = mayRepeat(ending);
   const report = isUnanswered ? { ...ending.report, isUnanswered } : ending.report;
   const values = toEndingValues({ ...ending, report }, now);
   const [row] = (await endRun(tables, { ...key, ...values, fence: host.hostId })).rows;
@@ -102,11 +102,14 @@ export async function finishRun(
 /** Errors of the host itself, after which the client should send the message again. */
 const HOST_ERRORS: readonly string[] = ['host_stopping', 'store_unavailable'];
 
-/** Whether an error of the host is the only reason why there is no answer. */
-function isHostFailure({ status, message, report }: RunEnding): boolean {
-  const code = report?.error?.code;
+/**
+ * Whether there is no answer only because of the host, or of an error whose Retry-After invites the client to repeat its
+ * request: with the same key, it would receive the same error forever.
+ */
+function mayRepeat({ status, message, report }: RunEnding): boolean {
+  const { code, retryAfterSeconds } = report?.error ?? {};
   if (status === 'finished' || code === undefined || message.content) return false;
-  return HOST_ERRORS.includes(code);
+  return retryAfterSeconds !== undefined || HOST_ERRORS.includes(code);
 }
 
 /** Locks the session before the run, in the same order as starting a run; returns the number of the next message. */

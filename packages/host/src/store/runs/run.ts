@@ -57,7 +57,7 @@ export interface RunReport {
   /** The interrupts that a paused run waits for. */
   readonly pending?: readonly PendingAnswer[] | undefined;
   readonly cost?: number | undefined;
-  /** An error of the host is the only reason why there is no answer: a repeated request starts the next attempt. */
+  /** There is no answer because of an error that may not happen again: a repeated request starts the next attempt. */
   readonly isUnanswered?: boolean | undefined;
 }
 

@@ -146,7 +146,7 @@ async function insertStart(
   return { state: 'started', run: toRun(row), canceled };
 }
 
-/** Returns the turn that the first request started; starts its next attempt if a failed host left it unanswered. */
+/** Returns the turn that the first request started; starts its next attempt if it may be tried again. */
 async function repeatStart(
   tables: Kysely<Schema>,
   request: NewRun,
