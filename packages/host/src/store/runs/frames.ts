@@ -205,7 +205,7 @@ export async function readFramePage(
   tables: Kysely<Schema>,
   request: FramesRequest,
 ): Promise<readonly Frame[]> {
-  const { rows: sizes } = await selectFrameSizes(tables, { ...request, limit: PAGE_FRAMES });
+  const { rows: sizes } = await selectFrameSizes(tables, request);
   let bytes = 0;
   let last: number | undefined;
   for (const { seq, size } of sizes) {
@@ -217,16 +217,15 @@ export async function readFramePage(
   return (await selectFrames(tables, { ...request, last })).rows;
 }
 
-const selectFrameSizes = prepareQuery(
-  (tables, { owner, runId, after, limit }: FramesRequest & { limit: number }) =>
-    tables
-      .selectFrom('frames')
-      .select(['seq', sql<number>`octet_length(data)`.as('size')])
-      .where('owner', '=', owner)
-      .where('run_id', '=', runId)
-      .where('seq', '>', after)
-      .orderBy('seq')
-      .limit(limit),
+const selectFrameSizes = prepareQuery((tables, { owner, runId, after }: FramesRequest) =>
+  tables
+    .selectFrom('frames')
+    .select(['seq', sql<number>`octet_length(data)`.as('size')])
+    .where('owner', '=', owner)
+    .where('run_id', '=', runId)
+    .where('seq', '>', after)
+    .orderBy('seq')
+    .limit(PAGE_FRAMES),
 );
 
 const selectFrames = prepareQuery(

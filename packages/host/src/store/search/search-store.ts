@@ -210,7 +210,7 @@ export class SearchStore {
   }
 
   private async indexRows(tables: Kysely<Schema>): Promise<boolean> {
-    const { rows } = await selectQueue(tables, { limit: ROWS_PER_PASS });
+    const { rows } = await selectQueue(tables, {});
     if (rows.length === 0) return false;
     const entries: SearchEntry[] = [];
     const done: SearchQueueRow[] = [];
@@ -309,8 +309,11 @@ async function selectTitles(tables: Kysely<Schema>, owner: string, ids: readonly
     .execute();
 }
 
-const selectQueue = prepareQuery((tables, { limit }: { readonly limit: number }) =>
-  tables.selectFrom('search_queue').select(['owner', 'source', 'id', 'version']).limit(limit),
+const selectQueue = prepareQuery((tables, _: Record<string, never>) =>
+  tables
+    .selectFrom('search_queue')
+    .select(['owner', 'source', 'id', 'version'])
+    .limit(ROWS_PER_PASS),
 );
 
 /** Unless it has changed again meanwhile. */

@@ -106,16 +106,15 @@ export class GroupCommit {
     const { driver } = this.dialect;
     const outcomes: Outcome[] = [];
     for (const waiting of units) {
-      await driver.beginUnit();
+      driver.beginUnit();
       try {
         const outcome = await this.runUnit(waiting);
-        await driver.endUnit();
+        driver.endUnit();
         outcomes.push(outcome);
       } catch (error) {
-        await driver.undoUnit().catch(() => {
-          // SQLite has already rolled back the whole transaction, as it does when the disk is full.
-          throw error;
-        });
+        // SQLite rolls back the whole transaction by itself when the disk is full or fails.
+        if (!driver.isInTransaction) throw error;
+        driver.undoUnit();
         outcomes.push({ settle: () => waiting.reject(error) });
       }
     }

@@ -8,6 +8,7 @@ import {
   type Dialect,
   type Driver,
   type Kysely,
+  type LimitNode,
   type QueryCompiler,
   type QueryResult,
   SqliteAdapter,
@@ -15,6 +16,7 @@ import {
   sql,
   Transaction,
   type TransactionSettings,
+  ValueNode,
 } from 'kysely';
 import { storable } from '../database.js';
 import { TableNames } from '../migrations/migrate.js';
@@ -26,7 +28,7 @@ export class SqliteDialect implements Dialect {
   readonly driver: SqliteDriver;
   private readonly connection: SqliteConnection;
   private readonly adapter: SqliteAdapter;
-  private readonly compiler = new SqliteQueryCompiler();
+  private readonly compiler = new LiteralLimitCompiler();
 
   constructor(handle: DatabaseSync) {
     this.connection = new SqliteConnection(handle);
@@ -74,6 +76,15 @@ export class SqliteDialect implements Dialect {
       const { rows } = await select.execute(tables);
       return rows.map(({ name }) => name);
     });
+  }
+}
+
+/** SQLite prepares a statement again at each run if its limit is a parameter, because its plan depends on it. */
+class LiteralLimitCompiler extends SqliteQueryCompiler {
+  protected override visitLimit(node: LimitNode): void {
+    const { limit } = node;
+    if (ValueNode.is(limit) && Number.isInteger(limit.value)) this.append(`limit ${limit.value}`);
+    else super.visitLimit(node);
   }
 }
 
@@ -156,6 +167,11 @@ class SqliteConnection implements DatabaseConnection {
     return result;
   }
 
+  /** Runs a statement without values and rows. */
+  run(sql: string): void {
+    this.prepare(sql).statement.run();
+  }
+
   // biome-ignore lint/correctness/useYield: required by the interface, but the store never streams rows.
   async *streamQuery<R>(): AsyncIterableIterator<QueryResult<R>> {
     throw new Error('The store does not stream rows');
@@ -215,32 +231,36 @@ export class SqliteDriver implements Driver {
   }
 
   async beginTransaction(_?: unknown, settings?: TransactionSettings): Promise<void> {
-    if (settings?.accessMode === 'read only') return this.handle.exec('begin');
+    if (settings?.accessMode === 'read only') return this.connection.run('begin');
     // Takes the write lock at once: a transaction that reads first could not wait for the lock.
     await retryWhileBusy(() => this.beginImmediate());
   }
 
   async commitTransaction(): Promise<void> {
-    this.handle.exec('commit');
+    this.connection.run('commit');
   }
 
   async rollbackTransaction(): Promise<void> {
     // SQLite rolls back by itself when the disk is full or fails.
-    if (this.handle.isTransaction) this.handle.exec('rollback');
+    if (this.isInTransaction) this.connection.run('rollback');
+  }
+
+  get isInTransaction(): boolean {
+    return this.handle.isTransaction;
   }
 
   /** Begins a part of a transaction that can be undone alone. */
-  beginUnit(): Promise<void> {
-    return this.run('savepoint unit');
+  beginUnit(): void {
+    this.connection.run('savepoint unit');
   }
 
-  endUnit(): Promise<void> {
-    return this.run('release unit');
+  endUnit(): void {
+    this.connection.run('release unit');
   }
 
-  async undoUnit(): Promise<void> {
-    await this.run('rollback to unit');
-    await this.run('release unit');
+  undoUnit(): void {
+    this.connection.run('rollback to unit');
+    this.connection.run('release unit');
   }
 
   async releaseConnection(): Promise<void> {}
@@ -249,14 +269,10 @@ export class SqliteDriver implements Driver {
     this.handle.close();
   }
 
-  private async run(sql: string): Promise<void> {
-    await this.connection.executeQuery({ sql, parameters: [] });
-  }
-
   /** A connection that writes never waits in SQLite: after `begin immediate`, there is nothing to wait for. */
   private beginImmediate(): void {
     if (this.busyTimeoutMs !== 0) this.setTimeout(0);
-    this.handle.exec('begin immediate');
+    this.connection.run('begin immediate');
   }
 
   private setTimeout(ms: number): void {
