@@ -172,6 +172,39 @@ it('GroupCommit rejects all units if the commit fails, and continues', async () 
   expect(await roomIds()).toEqual(['b']);
 });
 
+it('GroupCommit rejects queries of a unit that is over, also while another one runs', async () => {
+  let over: Database['tables'] | undefined;
+  await database.write(async (tables) => {
+    over = tables;
+  });
+  const late = () => addRoom('late')(over as Database['tables']);
+  await expect(late()).rejects.toThrow('The unit of work is over');
+  await database.write(async (tables) => {
+    await expect(late()).rejects.toThrow('The unit of work is over');
+    await addRoom('a')(tables);
+  });
+  expect(await roomIds()).toEqual(['a']);
+});
+
+it('Database.tables reads columns that were added after its statement was prepared', async () => {
+  await database.write(addRoom('a'));
+  const read = () => database.tables.selectFrom('rooms').selectAll().execute();
+  const before = Object.keys((await read())[0] ?? {});
+  await database.write((tables) => sql`alter table rooms add column added text`.execute(tables));
+  expect(Object.keys((await read())[0] ?? {})).toEqual([...before, 'added']);
+});
+
+it('SqliteDialect writes limits into statements, which SQLite would otherwise prepare at each run', () => {
+  const { sql: text, parameters } = database.tables
+    .selectFrom('rooms')
+    .select('id')
+    .where('owner', '=', 'a')
+    .limit(5)
+    .compile();
+  expect(text).toMatch(/limit 5$/);
+  expect(parameters).toEqual(['a']);
+});
+
 it('Database.tables does not read uncommitted rows', async () => {
   let counted: Promise<string[]> | undefined;
   await database
