@@ -318,14 +318,13 @@ interface StateRow {
 }
 
 /**
- * Reads the states of a session once for all plugins: only turns write them, and the turns of a session follow one
- * another.
+ * Reads the states of a session once for all plugins, and again after a change: only turns write them, and the turns of a
+ * session follow one another.
  */
 export class SessionStates {
   readonly #stored: (plugin: string) => SessionState;
   readonly #read: () => Promise<readonly StateRow[]>;
   #reading: Promise<readonly StateRow[]> | undefined;
-  readonly #changed = new Set<string>();
 
   constructor(stored: (plugin: string) => SessionState, read: () => Promise<readonly StateRow[]>) {
     this.#stored = stored;
@@ -340,9 +339,12 @@ export class SessionStates {
         const known = await this.#find(plugin, key);
         return known === undefined ? stored.get(key) : known.value;
       },
-      set: (key, value) => {
-        this.#changed.add(toStateName(plugin, key));
-        return stored.set(key, value);
+      set: async (key, value) => {
+        try {
+          await stored.set(key, value);
+        } finally {
+          this.#reading = undefined;
+        }
       },
     };
   }
@@ -354,14 +356,11 @@ export class SessionStates {
       throw error;
     });
     const rows = await this.#reading;
-    if (this.#changed.has(toStateName(plugin, key))) return undefined;
     const row = rows.find((each) => each.plugin === plugin && each.key === key);
     if (row) return row.value === null ? undefined : { value: JSON.parse(row.value) };
     return rows.length < STATES_PER_READ ? { value: undefined } : undefined;
   }
 }
-
-const toStateName = (plugin: string, key: string) => `${plugin} ${key}`;
 
 function stringifyState(key: string, value: unknown): string {
   const text = JSON.stringify(value);
