@@ -250,6 +250,13 @@ describe('versions of messages', () => {
     (await oracle.model.next()).answer('Answer to the edit');
     await expectText(page, 'Answer to the edit');
     await expect.poll(() => page.getByText('First answer').count()).toBe(0);
+    // The buttons of a question are inside of it: what is outside is not painted.
+    const question = questions(page).first();
+    const [outer, inner] = await Promise.all([
+      question.boundingBox(),
+      question.getByRole('button', { name: 'Previous version' }).boundingBox(),
+    ]);
+    expect(inner && outer && inner.y + inner.height <= outer.y + outer.height + 1).toBe(true);
     await page.getByRole('button', { name: 'Previous version' }).click();
     await expectText(page, 'Second answer');
   });

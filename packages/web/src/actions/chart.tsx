@@ -108,23 +108,32 @@ interface ShapeProps {
 function Labels({ points, scale }: ShapeProps) {
   const every = Math.ceil(LABEL_WIDTH / scale.step);
   const letters = Math.floor((scale.step * every) / LETTER_WIDTH);
+  const cut = (label: string) =>
+    label.length > letters ? `${label.slice(0, letters - 1)}…` : label;
+  /** The last one ends with the plot. */
+  const place = (index: number, label: string) =>
+    Math.min(scale.x(index), scale.right - (LETTER_WIDTH * cut(label).length) / 2);
   return points.map(({ label }, index) =>
     (points.length - 1 - index) % every === 0 ? (
       <text
         key={`${label} ${index.toString()}`}
-        x={scale.x(index)}
+        x={place(index, label)}
         y={HEIGHT - MARGIN.bottom + 18}
         textAnchor="middle"
       >
-        {label.length > letters ? `${label.slice(0, letters - 1)}…` : label}
+        {isolate(cut(label))}
       </text>
     ) : null,
   );
 }
 
+/** Text that keeps its own direction. */
+const isolate = (text: string): string => `\u2068${text}\u2069`;
+
 interface Scale {
   /** Where the plot begins, beside its values. */
   readonly left: number;
+  readonly right: number;
   readonly step: number;
   readonly ticks: readonly number[];
   x(index: number): number;
@@ -150,6 +159,7 @@ function createScale(
   const height = HEIGHT - MARGIN.top - MARGIN.bottom;
   return {
     left,
+    right: width - MARGIN.right,
     step,
     ticks,
     x: (index) => left + step * (index + 0.5),
@@ -249,7 +259,7 @@ const toCell = (value: unknown): string =>
 
 function TableView({ title, columns, rows }: Table) {
   return (
-    <figure>
+    <figure className="stack stack-2">
       {title && <figcaption className="strong">{title}</figcaption>}
       <DataTable>
         <thead>

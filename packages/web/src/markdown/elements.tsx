@@ -42,7 +42,7 @@ export function AskedImage({ src, alt }: { readonly src: string; readonly alt: s
             onClick={() => setAllowed(true)}
           >
             <Icon name="eye" />
-            {t('chat.image.load', { host })}
+            <bdi>{t('chat.image.load', { host })}</bdi>
           </button>
         )
       )}
@@ -70,7 +70,7 @@ export function Table({ children }: { readonly children?: ReactNode }) {
         {navigator.clipboard && (
           <button type="button" className="btn btn-quiet btn-s" onClick={() => void copy()}>
             <Icon name="copy" />
-            {t('chat.table.copy')}
+            <bdi>{t('chat.table.copy')}</bdi>
           </button>
         )}
       </div>

@@ -73,8 +73,8 @@ export function Page() {
               <Toasts />
             </main>
           </div>
+          <Suspense>{overlays.element}</Suspense>
         </div>
-        <Suspense>{overlays.element}</Suspense>
       </SessionChangesContext>
     </SidebarContext>
   );

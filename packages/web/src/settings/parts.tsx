@@ -190,12 +190,12 @@ export function ShownOnce({ text, values, onClose }: ShownOnceProps) {
     <Notice kind="warning" icon="key">
       <p className="strong">{text}</p>
       {values.map(([value, label]) => (
-        <p key={label} className="line">
+        <div key={label}>
           <code dir="ltr" className="break secret" data-testid="shown-once">
             {value}
           </code>
-          <CopyButton text={value} label={label} />
-        </p>
+          <CopyButton text={value} label={label} hasText />
+        </div>
       ))}
       <div className="actions">
         <button type="button" className="btn btn-s" onClick={onClose}>

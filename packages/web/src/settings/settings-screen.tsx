@@ -1,5 +1,7 @@
 import { type ComponentType, useEffect, useState } from 'react';
 import { loadArea, t } from '../i18n/i18n.js';
+import { usePage } from '../page/page-context.js';
+import { toHash } from '../page/router.js';
 import { Icon } from '../ui/icon.js';
 import { type SettingsScreen, screens } from './screens.js';
 
@@ -11,6 +13,9 @@ export function SettingsView({ id }: { readonly id: string }) {
   const [loaded, setLoaded] = useState<{ readonly id: string; readonly Screen: ComponentType }>();
   const [error, setError] = useState<Error>();
   const [attempt, setAttempt] = useState(0);
+  const page = usePage();
+  const screen = findScreen(id);
+  const isKnown = screen !== undefined && (screen.isAvailable?.(page) ?? true);
   useEffect(() => {
     let isCurrent = true;
     const load = async () => {
@@ -38,7 +43,13 @@ export function SettingsView({ id }: { readonly id: string }) {
       </div>
     );
   }
-  if (!findScreen(id)) return <p>{t('chat.noScreen')}</p>;
+  if (!isKnown) {
+    return (
+      <p>
+        {t('chat.noScreen')} <a href={toHash({ name: 'welcome' })}>{t('chat.newConversation')}</a>
+      </p>
+    );
+  }
   if (loaded?.id !== id) return <p aria-busy="true">{t('chat.loading')}</p>;
   return <loaded.Screen />;
 }

@@ -87,6 +87,10 @@ function Totals({ usage: { total } }: { readonly usage: Usage }) {
   );
 }
 
+/** Costs of a day can be tiny. */
+const formatFraction = (value: number): string =>
+  new Intl.NumberFormat(getLanguage(), { maximumSignificantDigits: 3 }).format(value);
+
 const DAY_MS = 86_400_000;
 
 /** One bar for each day; cost where the oracle has prices, otherwise tokens. */
@@ -104,7 +108,7 @@ function DayChart({ usage, days }: { readonly usage: Usage; readonly days: numbe
     const value = byDay.get(new Date(time).toISOString().slice(0, 10)) ?? 0;
     return { label: formatDay(time), value };
   });
-  const format = hasCost ? formatCost : formatCompact;
+  const format = hasCost ? formatFraction : formatCompact;
   const title = t(hasCost ? 'settings.usage.costPerDay' : 'settings.usage.tokensPerDay');
   const max = format(Math.max(...points.map(({ value }) => value)));
   const label = t('settings.usage.chart', { label: title, count: usage.days.length, max });

@@ -1,12 +1,14 @@
 import { useState } from 'react';
 import { t } from '../i18n/i18n.js';
-import { IconButton } from './icon.js';
+import { Icon, IconButton } from './icon.js';
 
 const CONFIRMATION_MS = 1500;
 
 interface CopyButtonProps {
   readonly text: string;
   readonly label: string;
+  /** Whether the label is visible. */
+  readonly hasText?: boolean;
 }
 
 /** Copies a text and confirms it briefly. */
@@ -16,18 +18,20 @@ export function CopyButton(props: CopyButtonProps) {
   return <ActiveCopyButton {...props} />;
 }
 
-function ActiveCopyButton({ text, label }: CopyButtonProps) {
+function ActiveCopyButton({ text, label, hasText }: CopyButtonProps) {
   const [isCopied, setCopied] = useState(false);
   const copy = async () => {
     await navigator.clipboard.writeText(text);
     setCopied(true);
     setTimeout(() => setCopied(false), CONFIRMATION_MS);
   };
+  const icon = isCopied ? 'check' : 'copy';
+  const shown = isCopied ? t('chat.copied') : label;
+  if (!hasText) return <IconButton icon={icon} label={shown} onClick={copy} />;
   return (
-    <IconButton
-      icon={isCopied ? 'check' : 'copy'}
-      label={isCopied ? t('chat.copied') : label}
-      onClick={copy}
-    />
+    <button type="button" className="btn btn-s" onClick={copy}>
+      <Icon name={icon} />
+      {shown}
+    </button>
   );
 }
