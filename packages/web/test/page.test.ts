@@ -17,7 +17,7 @@ describe('chat page', () => {
   it('answers the first message of a new visitor without any setup', async () => {
     const { page, consoleErrors } = await arrive();
     await expectText(page, 'I work on soil carbon in Kenya.');
-    await expectText(page, 'Bring your key here');
+    await expectText(page, 'Use your key here');
     await expectText(
       page,
       'Other users can’t see your conversations. The operator of this oracle and its model provider can.',

@@ -39,6 +39,7 @@ const MARGIN = { top: 20, right: 4, bottom: 24 };
 const LABEL_WIDTH = 64;
 const VALUE_WIDTH = 36;
 const LETTER_WIDTH = 7;
+const MAX_LETTERS = 12;
 
 interface ChartProps extends ChartData {
   /** Writes a value; by default as a number. */
@@ -104,15 +105,18 @@ interface ShapeProps {
   readonly scale: Scale;
 }
 
-/** As many labels as fit below the points, the last one included. */
+/** All labels if each has room below its point, otherwise as many as fit, the last one included. */
 function Labels({ points, scale }: ShapeProps) {
-  const every = Math.ceil(LABEL_WIDTH / scale.step);
-  const letters = Math.floor((scale.step * every) / LETTER_WIDTH);
-  const cut = (label: string) =>
+  const isDense = scale.step < LABEL_WIDTH;
+  const letters = isDense ? MAX_LETTERS : Math.floor(scale.step / LETTER_WIDTH);
+  const longest = Math.min(letters, Math.max(...points.map(({ label }) => label.length)));
+  // The last one moves aside by up to half of its width.
+  const every = isDense ? Math.ceil((1.5 * LETTER_WIDTH * longest + 8) / scale.step) : 1;
+  const truncate = (label: string) =>
     label.length > letters ? `${label.slice(0, letters - 1)}…` : label;
   /** The last one ends with the plot. */
   const place = (index: number, label: string) =>
-    Math.min(scale.x(index), scale.right - (LETTER_WIDTH * cut(label).length) / 2);
+    Math.min(scale.x(index), scale.right - (LETTER_WIDTH * truncate(label).length) / 2);
   return points.map(({ label }, index) =>
     (points.length - 1 - index) % every === 0 ? (
       <text
@@ -121,7 +125,7 @@ function Labels({ points, scale }: ShapeProps) {
         y={HEIGHT - MARGIN.bottom + 18}
         textAnchor="middle"
       >
-        {isolate(cut(label))}
+        {isolate(truncate(label))}
       </text>
     ) : null,
   );

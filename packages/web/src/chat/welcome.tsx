@@ -90,7 +90,7 @@ function Introduction({ onSend }: { readonly onSend: (message: string) => void }
         </ul>
         <p className="small quiet">
           {t('chat.welcome.before', { oracle: card.name })}{' '}
-          <a href={toHash({ name: 'settings', screen: 'key' })}>{t('chat.welcome.bring')}</a>
+          <a href={toHash({ name: 'settings', screen: 'key' })}>{t('chat.welcome.useKey')}</a>
         </p>
       </div>
     </div>

@@ -102,7 +102,7 @@ export const chat = {
   'welcome.control.text': 'أنت تختار ما يمكن أن يفعله {oracle} وما يحتاج إلى موافقتك وما هو محظور.',
   'welcome.permissions': 'عرض الأذونات',
   'welcome.before': 'هل استخدمت {oracle} من قبل على جهاز آخر؟',
-  'welcome.bring': 'أحضر مفتاحك إلى هنا',
+  'welcome.useKey': 'أحضر مفتاحك إلى هنا',
   composer: 'رسالة',
   'composer.label': 'رسالتك',
   'composer.placeholder': 'اكتب رسالة',

@@ -99,7 +99,7 @@ export const chat = {
     'Sie bestimmen, was {oracle} tun darf, was Ihre Freigabe braucht und was gesperrt ist.',
   'welcome.permissions': 'Berechtigungen ansehen',
   'welcome.before': '{oracle} schon auf einem anderen Gerät benutzt?',
-  'welcome.bring': 'Schlüssel hierher holen',
+  'welcome.useKey': 'Schlüssel hierher holen',
   composer: 'Nachricht',
   'composer.label': 'Ihre Nachricht',
   'composer.placeholder': 'Nachricht schreiben',

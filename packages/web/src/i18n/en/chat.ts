@@ -97,7 +97,7 @@ export const chat = {
     'You choose what {oracle} may do, what needs your approval, and what is blocked.',
   'welcome.permissions': 'See permissions',
   'welcome.before': 'Used {oracle} before on another device?',
-  'welcome.bring': 'Bring your key here',
+  'welcome.useKey': 'Use your key here',
   composer: 'Message',
   'composer.label': 'Your message',
   'composer.placeholder': 'Write a message',

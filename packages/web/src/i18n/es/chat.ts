@@ -98,7 +98,7 @@ export const chat = {
     'Tú eliges qué puede hacer {oracle}, qué necesita tu aprobación y qué está bloqueado.',
   'welcome.permissions': 'Ver permisos',
   'welcome.before': '¿Ya usaste {oracle} en otro dispositivo?',
-  'welcome.bring': 'Trae tu clave aquí',
+  'welcome.useKey': 'Trae tu clave aquí',
   composer: 'Mensaje',
   'composer.label': 'Tu mensaje',
   'composer.placeholder': 'Escribe un mensaje',

@@ -98,7 +98,7 @@ export const chat = {
     'Vous choisissez ce que {oracle} peut faire, ce qui demande votre approbation et ce qui est bloqué.',
   'welcome.permissions': 'Voir les autorisations',
   'welcome.before': 'Vous avez déjà utilisé {oracle} sur un autre appareil ?',
-  'welcome.bring': 'Apportez votre clé ici',
+  'welcome.useKey': 'Apportez votre clé ici',
   composer: 'Message',
   'composer.label': 'Votre message',
   'composer.placeholder': 'Écrire un message',

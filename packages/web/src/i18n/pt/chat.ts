@@ -98,7 +98,7 @@ export const chat = {
     'Você escolhe o que {oracle} pode fazer, o que precisa da sua aprovação e o que fica bloqueado.',
   'welcome.permissions': 'Ver permissões',
   'welcome.before': 'Já usou {oracle} em outro dispositivo?',
-  'welcome.bring': 'Traga sua chave para cá',
+  'welcome.useKey': 'Traga sua chave para cá',
   composer: 'Mensagem',
   'composer.label': 'Sua mensagem',
   'composer.placeholder': 'Escreva uma mensagem',

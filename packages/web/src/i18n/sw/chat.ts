@@ -98,7 +98,7 @@ export const chat = {
     'Unachagua {oracle} inaweza kufanya nini, nini kinahitaji idhini yako, na nini kimezuiwa.',
   'welcome.permissions': 'Tazama ruhusa',
   'welcome.before': 'Umewahi kutumia {oracle} kwenye kifaa kingine?',
-  'welcome.bring': 'Leta ufunguo wako hapa',
+  'welcome.useKey': 'Leta ufunguo wako hapa',
   composer: 'Ujumbe',
   'composer.label': 'Ujumbe wako',
   'composer.placeholder': 'Andika ujumbe',
