@@ -147,6 +147,9 @@ const PROTECTED: readonly ErrorCode[] = [
 
 const CALLER_HEADERS = ['x-auth-type', 'x-ucan-delegation', 'x-request-id'] as const;
 
+const readsInput = ({ requestBody, parameters = [] }: Operation): boolean =>
+  requestBody !== undefined || parameters.length > 0;
+
 /** Adds what all routes of a kind have in common, and the description of the handler. */
 function completeOperation(
   operation: Operation,
@@ -159,10 +162,8 @@ function completeOperation(
   }: RouteFacts & { readonly path: string },
   components: SchemaComponents,
 ): void {
-  const { headers: ownHeaders = {} } = description ?? {};
-  const hasInput =
-    operation.requestBody !== undefined ||
-    (operation.parameters ?? []).length + Object.keys(ownHeaders).length > 0;
+  const ownHeaders = description?.headers ?? {};
+  const hasInput = readsInput(operation) || Object.keys(ownHeaders).length > 0;
   operation.tags = [toTag(path)];
   operation.security = isPublic ? [] : listSchemes(acceptsKeys);
   addHeaders(operation, {
