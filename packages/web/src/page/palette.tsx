@@ -85,14 +85,18 @@ export function Palette({ commands, recent, onClose }: PaletteProps) {
           {t(isLoading ? 'chat.loading' : 'chat.search.nothing')}
         </p>
       )}
-      <div className="line palette-foot small quiet wide-only" aria-hidden="true">
-        <kbd>↑</kbd>
-        <kbd>↓</kbd> {t('chat.search.move')}
-        <kbd>↵</kbd> {t('chat.search.open')}
-      </div>
+      <KeyHints />
     </Dialog>
   );
 }
+
+const KeyHints = () => (
+  <div className="line palette-foot small quiet wide-only" aria-hidden="true">
+    <kbd>↑</kbd>
+    <kbd>↓</kbd> {t('chat.search.move')}
+    <kbd>↵</kbd> {t('chat.search.open')}
+  </div>
+);
 
 interface SearchInputProps {
   readonly text: string;

@@ -69,12 +69,7 @@ export function SessionList({ sessions, current }: SessionListProps) {
         </section>
       ))}
       <ListEnd sessions={sessions} />
-      {!sessions.isLoading && shown.length === 0 && !sessions.hasMore && (
-        <div className="empty">
-          <p className="strong">{t('chat.noConversations')}</p>
-          <p className="small">{t('chat.noConversations.hint')}</p>
-        </div>
-      )}
+      {!sessions.isLoading && shown.length === 0 && !sessions.hasMore && <NoConversations />}
       {(error ?? sessions.error) && (
         <p className="small is-fault" role="alert">
           {error ?? sessions.error?.message}
@@ -83,6 +78,13 @@ export function SessionList({ sessions, current }: SessionListProps) {
     </div>
   );
 }
+
+const NoConversations = () => (
+  <div className="empty">
+    <p className="strong">{t('chat.noConversations')}</p>
+    <p className="small">{t('chat.noConversations.hint')}</p>
+  </div>
+);
 
 /** Loads more when it becomes visible. */
 function ListEnd({ sessions }: { readonly sessions: UseSessions }) {
