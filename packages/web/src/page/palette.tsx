@@ -45,18 +45,14 @@ export function Palette({ commands, recent, onClose }: PaletteProps) {
     setIndex(next);
     list.current?.querySelectorAll('[role="option"]')[next]?.scrollIntoView({ block: 'nearest' });
   };
-  const keys = {
-    ArrowDown: () => move(1),
-    ArrowUp: () => move(-1),
-    Enter: () => choose(items[selected]),
-  };
+  const enter = () => choose(items[selected]);
   return (
     <Dialog title={t('chat.search')} isTitleHidden className="palette" onClose={onClose}>
       <SearchInput
         text={text}
         listId={listId}
         selectedId={items[selected] && `${listId}-${selected}`}
-        keys={keys}
+        keys={{ ArrowDown: () => move(1), ArrowUp: () => move(-1), Enter: enter }}
         onChange={(typed) => {
           setText(typed);
           setIndex(0);
