@@ -106,7 +106,8 @@ it('a long answer can be collapsed', async () => {
   await page.getByRole('button', { name: 'Show less' }).click();
   await expect.poll(measure).toBeLessThan(full / 2);
   await page.getByRole('button', { name: 'Show all' }).click();
-  await expect.poll(measure).toBe(full);
+  // More, if the buttons below the answer appeared after it was measured.
+  await expect.poll(measure).toBeGreaterThanOrEqual(full);
 });
 
 describe('an approval', () => {
