@@ -40,6 +40,10 @@ describe('checkWords finds', () => {
     ]);
   });
 
+  it('references to a document that readers do not have', () => {
+    expect(find('/** The wire form (contract B3). */')).toEqual(['1 (contract B3']);
+  });
+
   it('words of documents', () => {
     expect(find('# Title\n\nIt goes on, in every colour.', 'docs/x.md')).toEqual([
       '3 goes on',

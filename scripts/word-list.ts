@@ -78,6 +78,7 @@ const words: readonly Rule[] = [
 
 /** Phrases of everything a person reads. */
 const phrases: readonly Rule[] = [
+  { pattern: /\(contract [A-Z]\d/, instead: 'the rule itself' },
   { pattern: /\b(who|what)ever\b/i, instead: 'the caller, any' },
   {
     pattern: /\b(some|any|every)body\b|\bsomeone\b|\bnobody\b|\bno one\b/i,

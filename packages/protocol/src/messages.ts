@@ -122,7 +122,7 @@ export type Multitask = z.infer<typeof Multitask>;
 export const ReasoningEffort = z.enum(['none', 'low', 'medium', 'high']);
 export type ReasoningEffort = z.infer<typeof ReasoningEffort>;
 
-/** Body of `POST /messages/:sessionId` (contract A2, B3). */
+/** Body of `POST /messages/:sessionId`. */
 export const SendMessage = z
   .strictObject({
     message: z.string().min(1).max(200_000).optional(),

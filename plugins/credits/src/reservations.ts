@@ -233,7 +233,7 @@ async function chargeRest(
 
 const SHOWN = 100;
 
-/** The error for a user without credit, with the ids of their unpaid usage (contract B1). */
+/** The error for a user without credit, with the ids of their unpaid usage. */
 export async function createOutOfCreditError(
   tables: Tables,
   owner: string,

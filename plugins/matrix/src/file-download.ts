@@ -77,7 +77,7 @@ interface Place {
   readonly signal: AbortSignal;
 }
 
-/** Finds the file of an attachment; with both an event and a URI the event wins (contract B3). */
+/** Finds the file of an attachment; with both an event and a URI the event wins. */
 export async function locateFile(attachment: Attachment, place: Place): Promise<FileLocation> {
   const { eventId, mxcUri } = attachment;
   if (eventId === undefined) return { mxcUri: mxcUri ?? '', encryption: undefined };

@@ -13,7 +13,7 @@ const PREFERENCES = sharedKey<UserPreferences>('userPreferences');
 /** For plugins that show and change preferences, such as in a chat. */
 const PREFERENCE_STORE = sharedKey<PreferenceStore>('preferenceStore');
 
-/** How the user wants the agent to behave, stored per room (contract A1, B6). */
+/** How the user wants the agent to behave, stored per room. */
 export const userPreferences = definePlugin({
   name: 'user-preferences',
   version: '0.1.0',

@@ -128,7 +128,7 @@ export type AgentPart =
 
 export type Warning = Extract<AgentPart, { type: 'warning' }>;
 
-/** Reports to the user that something was left out; the turn continues (contract B4). */
+/** Reports to the user that something was left out; the turn continues. */
 export function warning(code: string, message: string): Warning {
   return { type: 'warning', code, message };
 }

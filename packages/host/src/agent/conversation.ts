@@ -13,7 +13,7 @@ import {
 import { listAttachments, type Message } from '../store/message.js';
 import { type AgentPart, warning } from './agent.js';
 import { estimateCall, estimateTokens } from './estimate-tokens.js';
-import { composeNote, type NoteOptions } from './message-note.js';
+import { composeNote, type NoteOptions } from './message-context.js';
 import type { CallIds, ParsedCall } from './run-tools.js';
 import type { AssistantMessage } from './steps.js';
 

@@ -131,7 +131,7 @@ const lengths: Readonly<Record<Value<'length'>, string>> = {
   detailed: 'Be detailed: explain reasons, steps and alternatives.',
 };
 
-/** The sentence for every field; a missing field does not compile (contract B6). */
+/** The sentence for every field; a missing field does not compile. */
 const writers: { readonly [F in Field]-?: (value: Value<F>) => string } = {
   // Part of the identity section.
   agentName: () => '',

@@ -93,12 +93,12 @@ export interface SocketEventMessage extends SessionKey {
 /** Converts a frame to a socket event; undefined for frames that only streams contain. */
 export function toServerEvent(part: ReplyPart, position: Position): ServerEvent | undefined {
   if (!Object.hasOwn(serverEvents, part.event)) return undefined;
-  // Pages run every `action_call` that they receive, so its end is not sent (contract B5).
+  // Pages run every `action_call` that they receive, so its end is not sent.
   if (part.event === 'action_call' && part.data.status !== 'isRunning') return undefined;
   return { event: part.event, payload: part.data, position } as ServerEvent;
 }
 
-/** Converts an event to its wire form: the payload, or its envelope (contract B5). */
+/** Converts an event to its wire form: the payload, or its envelope. */
 export function toWireForm({ event, payload }: ServerEvent): unknown {
   return serverEvents[event].wrapping === 'enveloped' ? { eventName: event, payload } : payload;
 }

@@ -21,7 +21,7 @@ export interface Models {
   get(role: ModelRole): Model;
   /** Returns the model that a message asks for, if it is listed. */
   find(id: string): Model | undefined;
-  /** The reply of `GET /models` (contract B7). */
+  /** The reply of `GET /models`. */
   list(): ModelList;
 }
 

@@ -26,7 +26,7 @@ import {
   rejectArchive,
   TOO_LARGE,
 } from './archive-reader.js';
-import { convertConversation } from './chatgpt.js';
+import { convertConversation } from './chatgpt-import.js';
 import type { ImportWriter } from './import-writer.js';
 
 /** Of all users on this host. */

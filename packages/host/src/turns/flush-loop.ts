@@ -3,7 +3,7 @@ import type { UnsealedWrites } from '../store/runs/frames.js';
 import type { CancelReason } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 
-/** Well under the 250 ms that the stream may be ahead of the store (contract B4). */
+/** Well under the 250 ms that the stream may be ahead of the store. */
 const FLUSH_MS = 150;
 
 /** Delays between attempts while the store is unavailable: doubled up to the last. */

@@ -18,7 +18,7 @@ export async function toMessageViews(
   return messages.map((message) => toMessageView(message, details.get(message.id)));
 }
 
-/** The wire form of a message (contract B3). */
+/** The wire form of a message. */
 export function toMessageView(message: Message, details: AnswerDetails = {}): MessageView {
   const { parts, parent, error, siblings } = message;
   const toolCalls = listToolCalls(message);

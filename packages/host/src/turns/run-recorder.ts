@@ -416,7 +416,7 @@ interface DoneFields {
   readonly usage?: TokenUsage | undefined;
 }
 
-/** Builds the first frame of a run (contract B4). */
+/** Builds the first frame of a run. */
 export function buildRunFrame({ id: runId, sessionId, requestId }: Run) {
   return { event: 'run', data: { runId, sessionId, requestId } } as const satisfies ReplyPart;
 }
@@ -431,7 +431,7 @@ export function buildResumedFrame(run: Run, partial: string) {
   } as const satisfies ReplyPart;
 }
 
-/** Builds the last frame of a run (contract B4). */
+/** Builds the last frame of a run. */
 export function buildDoneFrame({ runId, messageId, status, text, pending, usage }: DoneFields) {
   const data: DoneFrame = {
     runId,
@@ -453,7 +453,7 @@ export function toUsageField(usage: TokenUsage | undefined): Pick<DoneFrame, 'us
   };
 }
 
-/** Builds the frame that makes clients reload a run that is stored differently than it was shown (contract B5). */
+/** Builds the frame that makes clients reload a run that is stored differently than it was shown. */
 export function buildCacheInvalidation(
   { sessionId, requestId }: Pick<Run, 'sessionId' | 'requestId'>,
   messageId?: string,

@@ -3,7 +3,7 @@ import type { ClientTool, SubAgent, Tool, TurnContext, Visibility } from '@sibyl
 import { checkSubAgent, checkTool, type LoadedPlugin, runTool } from '@sibyl/plugin-kit/rules';
 import { z } from 'zod';
 import type { AgentPart, AgentRequest, AgentTool } from '../agent/agent.js';
-import { composeNote } from '../agent/message-note.js';
+import { composeNote } from '../agent/message-context.js';
 import { composeSubAgentPrompt } from '../agent/prompt.js';
 import { runAgent } from '../agent/run-agent.js';
 import { PausedError } from '../agent/steps.js';

@@ -14,7 +14,7 @@ import {
   type LoadedPlugin,
 } from '@sibyl/plugin-kit/rules';
 import { describeIssues, type ReplyPart, runFrames, UserPreferences } from '@sibyl/protocol';
-import type { DegradedService } from '../agent/message-note.js';
+import type { DegradedService } from '../agent/message-context.js';
 import type { CallEvent } from '../bus/event-bus.js';
 import type { PendingClientCalls } from '../bus/pending-client-calls.js';
 import type { Message } from '../store/message.js';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { composeNote, type NoteOptions } from './message-note.js';
+import { composeNote, type NoteOptions } from './message-context.js';
 
 const bare: NoteOptions = {
   sentAt: Date.parse('2026-03-01T22:30:00.000Z'),
