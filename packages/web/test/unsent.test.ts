@@ -321,6 +321,7 @@ describe('scrolling', () => {
   it('sending scrolls to the message that was sent', async () => {
     const { page } = await arrive();
     await converse(page, 'Write a lot', LINES);
+    await expect.poll(() => distance(page)).toBeLessThanOrEqual(4);
     await page.getByRole('log').hover();
     await page.mouse.wheel(0, -2000);
     await expectText(page, 'Jump to latest');

@@ -21,6 +21,7 @@ export function useFollow(sentId: string | undefined, hasNewer: boolean) {
   const thread = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
   const canFollow = useRef(!hasNewer);
+  const position = useRef<Position>(undefined);
   const [isFollowing, setFollowing] = useState(true);
   const setFollows = useCallback((value: boolean) => {
     follows.current = value && canFollow.current;
@@ -30,23 +31,32 @@ export function useFollow(sentId: string | undefined, hasNewer: boolean) {
     canFollow.current = !hasNewer;
     if (hasNewer) setFollows(false);
   }, [hasNewer, setFollows]);
+  const goToEnd = useCallback(() => {
+    const element = scroll.current;
+    if (!element) return;
+    element.scrollTop = element.scrollHeight;
+    position.current = measure(element);
+  }, []);
   const jump = useCallback(() => {
     setFollows(true);
-    scrollToEnd(scroll.current);
-  }, [setFollows]);
+    goToEnd();
+  }, [setFollows, goToEnd]);
   const leave = useCallback(() => setFollows(false), [setFollows]);
 
   useEffect(() => {
     const element = scroll.current;
     if (!element) return;
-    let last = measure(element);
+    position.current ??= measure(element);
     const onScroll = () => {
       const now = measure(element);
+      const last = position.current ?? now;
+      position.current = now;
+      // The event of `goToEnd`; the reader may have turned the wheel since.
+      if (isSame(now, last)) return;
       // A thread that gets shorter moves up too, and so does one in a window that changes its size.
       const isMoved = now.height >= last.height && now.size === last.size;
       if (now.top < last.top && isMoved) setFollows(false);
       else if (isAtEnd(element)) setFollows(true);
-      last = now;
     };
     // Earlier than the first scroll event, so that text that arrives in between does not win.
     const onWheel = ({ deltaY }: WheelEvent) => {
@@ -63,11 +73,11 @@ export function useFollow(sentId: string | undefined, hasNewer: boolean) {
   // Text that streams, images that load, messages that are laid out late, and the window change the height.
   useEffect(() => {
     const watch = new ResizeObserver(() => {
-      if (follows.current) scrollToEnd(scroll.current);
+      if (follows.current) goToEnd();
     });
     for (const { current } of [scroll, thread]) if (current) watch.observe(current);
     return () => watch.disconnect();
-  }, []);
+  }, [goToEnd]);
 
   // A message that was sent is always visible.
   useLayoutEffect(() => {
@@ -125,12 +135,17 @@ function pickPlace(element: Element): { readonly top: number; readonly bottom: n
 const isAtEnd = ({ scrollHeight, scrollTop, clientHeight }: HTMLElement): boolean =>
   scrollHeight - scrollTop - clientHeight <= END_PX;
 
-const measure = ({ scrollTop, scrollHeight, clientWidth, clientHeight }: HTMLElement) => ({
-  top: scrollTop,
-  height: scrollHeight,
-  size: `${clientWidth} ${clientHeight}`,
+interface Position {
+  readonly top: number;
+  readonly height: number;
+  readonly size: string;
+}
+
+const measure = (element: HTMLElement): Position => ({
+  top: element.scrollTop,
+  height: element.scrollHeight,
+  size: `${element.clientWidth} ${element.clientHeight}`,
 });
 
-function scrollToEnd(element: HTMLElement | null): void {
-  if (element) element.scrollTop = element.scrollHeight;
-}
+const isSame = (a: Position, b: Position): boolean =>
+  a.top === b.top && a.height === b.height && a.size === b.size;
