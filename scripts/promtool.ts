@@ -10,6 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
+import { findFreePort } from '../packages/host/test/support/free-port.ts';
 import { buildIfChanged, MAIN } from './build.ts';
 import { createUser, getVenv, SKIPPED, startService } from './third-party.ts';
 
@@ -186,13 +187,4 @@ async function readGateway(started: (() => unknown)[]): Promise<string> {
   }
   assert.equal((await fetch(`${gateway.url}/ixo/entity/params`)).status, 200);
   return (await fetch(`${gateway.url}/metrics`)).text();
-}
-
-async function findFreePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const { port } = probe.address() as AddressInfo;
-  probe.close();
-  await once(probe, 'close');
-  return port;
 }

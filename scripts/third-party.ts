@@ -9,11 +9,10 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, relative, resolve } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { findFreePort } from '../packages/host/test/support/free-port.ts';
 import { buildIfChanged } from './build.ts';
 
 /** The exit code of a check that cannot run here; it has printed why. */
@@ -200,15 +199,6 @@ export async function waitFor(what: string, isMet: () => Promise<boolean>): Prom
     await delay(300);
   }
   throw new Error(`${what}: not within ${TIMEOUT_MS / 1000} s`);
-}
-
-async function findFreePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 /** A new user of a host: sends signed requests. */

@@ -14,7 +14,7 @@ import { TestUser } from './support/user.js';
 
 const CRASHES = scale(20, 5);
 const TOKEN_GAP_MS = 5;
-/** What may be lost of an answer (contract B4), and how late a machine may notice anything at best. */
+/** What may be lost of an answer, and how late a machine may notice anything at best. */
 const LOSS_MS = 250;
 const SLACK_MS = 150;
 

@@ -1,7 +1,7 @@
-import type { AddressInfo } from 'node:net';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
+import { findFreePort } from './support/free-port.js';
 import { startHost, type TestHost } from './support/host.js';
 import { join, openSession, stream } from './support/stream.js';
 import { createTestDatabase, type TestDatabase } from './support/test-database.js';
@@ -220,10 +220,9 @@ async function startProxy(databaseUrl: string): Promise<DatabaseProxy> {
       lose = undefined;
     });
   });
-  const listen = (port: number) =>
-    new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
-  await listen(0);
-  const { port } = server.address() as AddressInfo;
+  const port = await findFreePort();
+  const listen = () => new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
+  await listen();
   const interrupt = () => {
     server.close();
     for (const socket of open) socket.destroy();
@@ -235,7 +234,7 @@ async function startProxy(databaseUrl: string): Promise<DatabaseProxy> {
       new Promise((resolve) => {
         lose = resolve;
       }),
-    restore: () => (server.listening ? Promise.resolve() : listen(port)),
+    restore: () => (server.listening ? Promise.resolve() : listen()),
     close: interrupt,
   };
 }

@@ -9,6 +9,7 @@ import {
   type ControlledModel,
   startControlledModel,
 } from '../../../packages/host/test/support/controlled-model.js';
+import { findFreePort } from '../../../packages/host/test/support/free-port.js';
 import { startHost, type TestHost } from '../../../packages/host/test/support/host.js';
 import { openSession, stream } from '../../../packages/host/test/support/stream.js';
 import { TestUser } from '../../../packages/host/test/support/user.js';
@@ -31,15 +32,6 @@ afterAll(() => model.close());
 afterEach(async () => {
   for (const close of open.splice(0).reverse()) await close();
 });
-
-async function findFreePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
-}
 
 async function startEverything(transport: 'streamableHttp' | 'sse', port: number) {
   const child = spawn(process.execPath, [EVERYTHING, transport], {

@@ -1,12 +1,12 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { joinForTest } from '../../test/support/cluster.js';
+import { findFreePort } from '../../test/support/free-port.js';
 import { startHost } from '../../test/support/host.js';
 import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.js';
 import { TestUser } from '../../test/support/user.js';
@@ -59,14 +59,6 @@ async function stop(child: ChildProcess, folder: string): Promise<void> {
   child.kill('SIGKILL');
   await ended;
   rmSync(folder, { recursive: true, force: true });
-}
-
-async function findFreePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  server.close();
-  return typeof address === 'object' && address ? address.port : 0;
 }
 
 async function canConnect(address: string): Promise<boolean> {

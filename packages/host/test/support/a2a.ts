@@ -15,6 +15,7 @@ import { defineTool } from '@sibyl/plugin-kit';
 import { afterAll, beforeAll } from 'vitest';
 import { createKey } from './access-key.js';
 import { type ControlledHost, useControlledHost } from './controlled-host.js';
+import { findFreePort } from './free-port.js';
 import { testPlugin } from './plugin.js';
 
 const tools = testPlugin('questions', {
@@ -111,16 +112,6 @@ export async function useA2aHost(): Promise<A2aHost> {
     host.key = (await createKey(controlled.alice)).key;
   });
   return host;
-}
-
-/** Published clients find the address of the host in its card. */
-async function findFreePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 export type Headers = Record<string, string>;

@@ -1,13 +1,20 @@
+import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 
-/** A port of 127.0.0.1 that no process listens on, for servers that must keep their address. */
+/** Below the ports that systems give to outgoing connections, and to servers that ask for any port. */
+const PORTS = { from: 20_000, to: 32_000 };
+
+/** A port of 127.0.0.1 for a server that must keep its address, also while it is down. */
 export async function findFreePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const address = probe.address();
+  const port = randomInt(PORTS.from, PORTS.to);
+  const probe = createServer().listen({ port, host: '127.0.0.1', exclusive: true });
+  try {
+    await once(probe, 'listening');
+  } catch {
+    return findFreePort();
+  }
   probe.close();
   await once(probe, 'close');
-  if (address === null || typeof address === 'string') throw new Error('no free port');
-  return address.port;
+  return port;
 }
