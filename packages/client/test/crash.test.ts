@@ -6,6 +6,7 @@ import {
   type ControlledModel,
   startControlledModel,
 } from '../../host/test/support/controlled-model.js';
+import { findFreePort } from '../../host/test/support/free-port.js';
 import { type HostProcess, runHost, untilListening } from '../../host/test/support/process.js';
 import { createTestClient } from './support/client.js';
 import { read } from './support/reading.js';
@@ -27,7 +28,8 @@ afterAll(async () => {
   await rm(dataDir, { recursive: true, force: true });
 });
 
-async function start(port = '0'): Promise<string> {
+async function start(at?: string): Promise<string> {
+  const port = at ?? String(await findFreePort());
   host = runHost({ PORT: port, DATA_DIR: dataDir, ...model.env });
   return untilListening(host);
 }

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, expect, it } from 'vitest';
 import { startControlledModel } from './support/controlled-model.js';
+import { findFreePort } from './support/free-port.js';
 import { type HostProcess, runHost, untilListening } from './support/process.js';
 import { joinSession } from './support/session-socket.js';
 import { openSession, stream } from './support/stream.js';
@@ -24,7 +25,8 @@ it('a client that outlives a crash learns that the answer it saw is not the one 
 }, async () => {
   const model = await startControlledModel();
   const DATA_DIR = await mkdtemp(join(tmpdir(), 'sibyl-crash-'));
-  const first = await start({ PORT: '0', DATA_DIR, ...model.env });
+  const PORT = String(await findFreePort());
+  const first = await start({ PORT, DATA_DIR, ...model.env });
   const card = (await (await fetch(`${first.url}/.well-known/oracle.json`)).json()) as {
     did: string;
   };
@@ -40,7 +42,7 @@ it('a client that outlives a crash learns that the answer it saw is not the one 
   first.child.kill('SIGKILL');
   await first.ended;
   await live.toEnd().catch(() => undefined);
-  await start({ PORT: new URL(first.url).port, DATA_DIR, ...model.env });
+  await start({ PORT, DATA_DIR, ...model.env });
   const { payload } = await socket.until('message_cache_invalidation');
   const { body } = await alice.request('GET', `/messages/${sessionId}`);
   const answer = body.messages.at(-1);

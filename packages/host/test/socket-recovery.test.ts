@@ -2,6 +2,7 @@ import { rm } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
 import { useControlledHost } from './support/controlled-host.js';
 import { emitter, routedSteps } from './support/emitter.js';
+import { findFreePort } from './support/free-port.js';
 import { startHost } from './support/host.js';
 import { resultsIn, scroll } from './support/page-tools.js';
 import { joinSession, openSocket, type SessionSocket } from './support/session-socket.js';
@@ -80,8 +81,9 @@ describe('a socket that reconnects', () => {
   });
 
   it('receives all missed events after a restart of the host', async () => {
-    const first = await startHost({ plugins: [emitter] });
-    const env = { DATA_DIR: first.dataDir, PORT: new URL(first.url).port };
+    const PORT = String(await findFreePort());
+    const first = await startHost({ plugins: [emitter], env: { PORT } });
+    const env = { DATA_DIR: first.dataDir, PORT };
     const bob = new TestUser(first);
     const sessionId = await openSession(bob);
     const socket = await joinSession(bob, sessionId);

@@ -6,6 +6,7 @@ import {
   type ControlledModel,
   startControlledModel,
 } from '../../../host/test/support/controlled-model.js';
+import { findFreePort } from '../../../host/test/support/free-port.js';
 import { type HostProcess, runHost, untilListening } from '../../../host/test/support/process.js';
 
 /** A server process with a model that the test controls. */
@@ -37,7 +38,8 @@ export function useOracle(env: Record<string, string> = {}, main?: string): Runn
   };
   beforeAll(async () => {
     running.model = await startControlledModel();
-    await start('0');
+    // One that stays free while the server is down.
+    await start(String(await findFreePort()));
     const card = await fetch(`${running.url}/.well-known/oracle.json`);
     running.did = (await card.json()).did;
   });
