@@ -160,26 +160,35 @@ async function runQuery<Row extends pg.QueryResultRow>(
   text: string,
   values: readonly unknown[] = [],
 ): Promise<readonly Row[]> {
+  // Without parameters, several statements may be sent at once.
+  const asked = values.length > 0 ? client.query<Row>(text, [...values]) : client.query<Row>(text);
+  return (await withReplyTimeout(QUERY_TIMEOUT_MS, client, asked)).rows;
+}
+
+/** Ends the connection if no reply arrives in time, so that the query fails: it may have been lost on the way. */
+export async function withReplyTimeout<T>(
+  timeoutMs: number,
+  client: pg.ClientBase,
+  asked: Promise<T>,
+): Promise<T> {
   let isSettled = false;
   const timer = setTimeout(() => {
     // If this process was busy all the time, the answer may be there: it is read before this runs.
     setImmediate(() => {
       if (!isSettled) disconnect(client, new Error('Connection terminated: no answer in time'));
     });
-  }, QUERY_TIMEOUT_MS);
+  }, timeoutMs);
   try {
-    // Without parameters, several statements may be sent at once.
-    const asked =
-      values.length > 0 ? client.query<Row>(text, [...values]) : client.query<Row>(text);
-    return (await asked).rows;
+    return await asked;
   } finally {
     isSettled = true;
     clearTimeout(timer);
   }
 }
 
-function disconnect(client: pg.Client, error?: Error): void {
-  client.connection.stream.destroy(error);
+function disconnect(client: pg.ClientBase, error?: Error): void {
+  // The clients of a pool are of this class too, although their type does not say so.
+  if (client instanceof pg.Client) client.connection.stream.destroy(error);
 }
 
 /** A server that does not answer does not delay this for long. */

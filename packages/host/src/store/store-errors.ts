@@ -31,7 +31,7 @@ const POSTGRES_CORRUPTION = /^XX00[12]$/;
 
 /** Errors without a code, of pg's pool and client and of a closed driver. */
 const CODELESS_ERRORS =
-  /^(Connection terminated|timeout exceeded when trying to connect|timeout expired|Query read timeout|Client (has encountered a connection error|was closed) and is not queryable|Cannot use a pool after calling end|driver has already been destroyed|database is not open)/;
+  /^(Connection terminated|timeout exceeded when trying to connect|timeout expired|Query read timeout|Client (has encountered a connection error|was closed) and is not queryable|Cannot use a pool after calling end|Postgres connection has been discarded|driver has already been destroyed|database is not open)/;
 
 /** How the database failed; undefined if the error is a bug rather than a failure of the database. */
 export function classifyStoreError(error: unknown): StoreErrorKind | undefined {

@@ -6,14 +6,15 @@ export interface CommitProxy {
   readonly url: string;
   /**
    * Waits for the transaction that sends this text, lets it commit, and closes the connection instead of passing on the
-   * reply. Resolves when that has happened.
+   * reply. Resolves when that has happened. With `staysOpen`, the reply is missing on a connection that seems to work.
    */
-  loseCommit(text: string): Promise<void>;
+  loseCommit(text: string, options?: { readonly staysOpen?: boolean }): Promise<void>;
   close(): void;
 }
 
 interface PendingLoss {
   readonly text: string;
+  readonly staysOpen: boolean;
   readonly resolve: () => void;
 }
 
@@ -43,7 +44,8 @@ export async function startCommitProxy(target: string): Promise<CommitProxy> {
       if (!loss || !hasCommitted) return void client.write(data);
       pending.delete(loss);
       loss.resolve();
-      client.destroy();
+      if (!loss.staysOpen) client.destroy();
+      loss = undefined;
     });
   });
   server.listen(0, '127.0.0.1');
@@ -52,9 +54,9 @@ export async function startCommitProxy(target: string): Promise<CommitProxy> {
   url.host = `127.0.0.1:${(server.address() as AddressInfo).port}`;
   return {
     url: url.href,
-    loseCommit: (text) =>
+    loseCommit: (text, { staysOpen = false } = {}) =>
       new Promise((resolve) => {
-        pending.add({ text, resolve });
+        pending.add({ text, staysOpen, resolve });
       }),
     close: () => {
       server.close();

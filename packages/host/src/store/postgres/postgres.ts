@@ -1,6 +1,7 @@
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import { Kysely, PostgresDialect, type PostgresPool, type PostgresPoolClient, sql } from 'kysely';
 import pg from 'pg';
+import { withReplyTimeout } from '../../bus/postgres-session.js';
 import {
   type Database,
   type DatabaseState,
@@ -56,6 +57,10 @@ export class StatementNames {
 }
 
 const STATEMENT_TIMEOUT_MS = 30_000;
+/** How long the reply to a statement may take beyond the time limit of the statement itself. */
+const REPLY_MS = 5_000;
+/** Commits wait for no lock. What depends on their outcome reads the store again. */
+const COMMIT_TIMEOUT_MS = 5_000;
 const DEFAULT_POOL_SIZE = 10;
 const DEFAULT_WRITE_WAIT_MS = 10_000;
 
@@ -218,7 +223,7 @@ function describeError(error: unknown): string {
 /** Adapts the pool for Kysely and replaces characters that PostgreSQL cannot store. */
 function createStorablePool(
   pool: pg.Pool,
-  { onConnectionLost, isPooled }: PoolRequest,
+  { onConnectionLost, isPooled, statementTimeout }: PoolRequest,
 ): PostgresPool {
   const names = isPooled ? undefined : new StatementNames();
   const clients = new WeakMap<pg.PoolClient, PostgresPoolClient>();
@@ -228,7 +233,8 @@ function createStorablePool(
         onConnectionLost(error);
         throw error;
       });
-      const known = clients.get(client) ?? createStorableClient(client, names);
+      const known =
+        clients.get(client) ?? createStorableClient(client, { names, statementTimeout });
       clients.set(client, known);
       return known;
     },
@@ -241,11 +247,18 @@ type Query = (sql: string, parameters: readonly unknown[]) => Promise<unknown>;
 
 function createStorableClient(
   client: pg.PoolClient,
-  names: StatementNames | undefined,
+  {
+    names,
+    statementTimeout,
+  }: { readonly names: StatementNames | undefined; readonly statementTimeout: number },
 ): PostgresPoolClient {
   const query: Query = (sql, parameters) => {
     const name = parameters.length > 0 ? names?.find(sql) : undefined;
-    return client.query({ ...(name && { name }), text: sql, values: parameters.map(storable) });
+    const values = parameters.map(storable);
+    const asked = client.query({ ...(name && { name }), text: sql, values });
+    if (sql === 'commit') return withReplyTimeout(COMMIT_TIMEOUT_MS, client, asked);
+    if (statementTimeout === 0) return asked;
+    return withReplyTimeout(statementTimeout + REPLY_MS, client, asked);
   };
   return {
     // Kysely's other form of query takes a cursor, which is only for streaming rows.
