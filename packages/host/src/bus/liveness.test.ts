@@ -130,6 +130,15 @@ it('PostgresLiveness reports that a host is lost and regained, and declares no h
   expect(performance.now() - regained).toBeGreaterThan(9_900);
 });
 
+it('PostgresLiveness.findDeadHosts waits for a host that has lost its connections to connect again', async () => {
+  const [a, b] = [await join(), await join()];
+  await untilSettled(b);
+  const atA = observe(a);
+  await terminateSessions(url, a.hostId);
+  expect(await b.liveness.findDeadHosts([a.hostId])).toEqual([]);
+  await expect.poll(() => atA).toEqual(['lost', 'regained']);
+});
+
 it('PostgresLiveness notices a connection that is stuck, and reports deaths it missed meanwhile', async () => {
   const proxy = await startTcpProxy(url);
   try {

@@ -16,6 +16,9 @@ const WAIT_MS = 900;
 const RETRY_MS = 100;
 const REPORTED_MAX_BYTES = 64 * 1024;
 
+/** How long a host may take to connect again before it is considered dead: a lost connection alone ends no turn. */
+const RECONNECT_MS = 300;
+
 /** How long after a restart of PostgreSQL, or after its own reconnection, a host considers no other host dead. */
 const SETTLE_MS = 10_000;
 
@@ -121,6 +124,13 @@ export class PostgresLiveness implements HostLiveness {
   }
 
   async findDeadHosts(candidates: readonly string[]): Promise<readonly string[]> {
+    const missing = await this.findMissing(candidates);
+    if (missing.length === 0) return [];
+    await sleep(RECONNECT_MS);
+    return this.findMissing(missing);
+  }
+
+  private async findMissing(candidates: readonly string[]): Promise<readonly string[]> {
     if (candidates.length === 0) return [];
     const running = await this.readFromHolder().catch(() => undefined);
     if (!running || !this.isSettled(running)) return [];
