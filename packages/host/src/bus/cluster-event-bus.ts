@@ -19,6 +19,7 @@ import type { SocketDirectory } from './socket-presence.js';
 /** How long the hosts of a session are remembered, in case the message about another one is lost. */
 const ROUTE_MS = 1_000;
 const MAX_ROUTES = 10_000;
+const RETRY_MS = 1_000;
 /** Events that wait while the hosts of their session are looked up. */
 const MAX_WAITING = 1_000;
 /** Longer than a frame takes until it is stored: a socket that opens reads older events from there. */
@@ -136,6 +137,10 @@ export class ClusterEventBus implements EventBus {
       for (const id of route.sent.keys()) if (!route.hosts.includes(id)) route.sent.delete(id);
     } catch (err) {
       this.deps.logger.warn({ err }, 'cannot find the sockets of a session at other hosts');
+      route.isLoading = false;
+      // The events wait: a host that is not known would not notice that it missed them.
+      setTimeout(() => void this.load(route), RETRY_MS).unref();
+      return;
     }
     route.isLoading = false;
     route.readAt = performance.now();
@@ -193,7 +198,10 @@ export class ClusterEventBus implements EventBus {
       (keys) => {
         for (const key of keys) this.reportGap(formatSessionKey(key));
       },
-      (err) => this.deps.logger.warn({ err }, 'cannot find turns at other hosts'),
+      (err) => {
+        this.deps.logger.warn({ err }, 'cannot find turns at other hosts');
+        for (const name of [...this.gapListeners.keys()]) this.reportGap(name);
+      },
     );
   }
 }
