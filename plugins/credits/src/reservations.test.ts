@@ -142,6 +142,24 @@ describe.each(engines)('Reservations: turns whose process is gone on %s', (engin
     expect(await readStatement(owner)).toMatchObject({ reserved: 0 });
   });
 
+  it('renew leaves out a reservation that was stored although the reply of the database was lost', async () => {
+    const { database } = test;
+    const owner = await userWith(1000);
+    const { reservations } = open({
+      ...database,
+      write: async (unit) => {
+        await database.write(unit);
+        throw new Error('Connection terminated unexpectedly');
+      },
+    });
+    await expect(reservations.reserve({ owner, ...turn, amount: 600 })).rejects.toThrow();
+    expect(await readStatement(owner)).toMatchObject({ reserved: 600 });
+    now += LEASE_MS + 1;
+    await reservations.renew().catch(() => undefined);
+    await open().reservations.settleAbandoned();
+    expect(await readStatement(owner)).toMatchObject({ balance: 1000, reserved: 0 });
+  });
+
   it('settleAbandoned takes 200 in a round and loses none, even after days', async () => {
     const dead = open().reservations;
     const owner = await userWith(1000);

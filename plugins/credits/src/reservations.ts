@@ -8,7 +8,7 @@ import type { CreditsTables, ReservationRow, Tables } from './tables.js';
 const LEASE_MS = 60_000;
 /** How long a settled reservation is kept for a holder that returns late. */
 const MEMORY_MS = 24 * 60 * 60 * 1000;
-/** Abandoned reservations settled in one round; the next round takes the rest. */
+/** Reservations renewed by one statement; abandoned ones settled in one round, the next round takes the rest. */
 const ROUND = 200;
 
 export interface ReservationKey {
@@ -32,6 +32,8 @@ interface ReservationsDeps {
 export class Reservations {
   private readonly deps: ReservationsDeps;
   private readonly holder = randomUUID();
+  /** Of running turns. A reservation that the database stored without confirming it belongs to none, and expires. */
+  private readonly held = new Set<string>();
 
   constructor(deps: ReservationsDeps) {
     this.deps = deps;
@@ -50,6 +52,7 @@ export class Reservations {
         return true;
       }),
     );
+    this.held.add(id);
     return { owner, id };
   }
 
@@ -75,8 +78,11 @@ export class Reservations {
   }
 
   /** Charges the cost and sets the rest free. Settling again changes nothing. */
-  settle(key: ReservationKey, { cost, usage }: { cost: number; usage: string }): Promise<void> {
-    return this.change(key.owner, async (account, tables) => {
+  async settle(
+    key: ReservationKey,
+    { cost, usage }: { cost: number; usage: string },
+  ): Promise<void> {
+    await this.change(key.owner, async (account, tables) => {
       const row = await find(tables, key);
       if (!row) return;
       await chargeRest(account, row, { cost, usage });
@@ -86,17 +92,21 @@ export class Reservations {
         .where('id', '=', key.id)
         .execute();
     });
+    this.held.delete(key.id);
   }
 
   /** Extends the lease of this holder's reservations. */
   async renew(): Promise<void> {
     const now = this.deps.clock();
+    const ids = [...this.held];
     await this.deps.database.write(async (tables) => {
-      await tables
-        .updateTable('credits_reservations')
-        .set({ lease_until: now + LEASE_MS })
-        .where('holder', '=', this.holder)
-        .execute();
+      for (let from = 0; from < ids.length; from += ROUND)
+        await tables
+          .updateTable('credits_reservations')
+          .set({ lease_until: now + LEASE_MS })
+          .where('holder', '=', this.holder)
+          .where('id', 'in', ids.slice(from, from + ROUND))
+          .execute();
     });
   }
 
