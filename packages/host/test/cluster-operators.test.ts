@@ -37,6 +37,17 @@ afterAll(async () => {
 });
 
 const at = (i: number) => new TestUser(hosts[i] as ClusterHost, signer);
+/** Reads a stream until it has sent this text. */
+async function untilText(response: Response, text: string): Promise<void> {
+  let received = '';
+  const decoder = new TextDecoder();
+  for await (const chunk of response.body ?? []) {
+    received += decoder.decode(chunk, { stream: true });
+    if (received.includes(text)) return;
+  }
+  throw new Error(`The stream ended: ${received}`);
+}
+
 const countRunning = async () => (await read(0, 'overview')).hosts.running;
 
 const read = async (i: number, path: string) =>
@@ -62,7 +73,9 @@ it(
     expect(followed.status).toBe(200);
     const readTask = async () => (await fetch(task, { headers })).text();
     await expect.poll(readTask).toContain('a part ');
+    const changes = await fetch(`${hosts[0]?.url}/sessions/events`, { headers: alice.headers });
     await hosts[1]?.kill();
+    await untilText(changes, '"turn_ended"');
     expect(await followed.text()).toMatch(/"a part ".*TASK_STATE_FAILED/s);
     expect(await (await fetch(task, { headers })).json()).toMatchObject({
       status: { state: 'TASK_STATE_FAILED' },

@@ -106,7 +106,7 @@ export function wireTurns(needs: TurnDeps) {
     presence,
     pendingCalls,
     sessions: createSessions(needs, { turns, changes, events }),
-    ...wireRuns(needs, turns, events),
+    ...wireRuns(needs, turns, { events, changes }),
   };
 }
 
@@ -141,7 +141,7 @@ function createSessions(
 function wireRuns(
   { config, logger, metrics, oracle, verifier, cluster, store }: TurnDeps,
   turns: Turns,
-  events: EventBus,
+  { events, changes }: { readonly events: EventBus; readonly changes: SessionChanges },
 ) {
   const { runs, messages, answerDetails: details } = store;
   const { streamStallMs, streamsPerUser, resumesTurns } = config.turns;
@@ -157,9 +157,10 @@ function wireRuns(
     logger,
     resumes: resumesTurns,
     onTakeover: (outcome) => metrics.count('sibyl_takeovers_total', { outcome }),
-    onClosed: ({ owner, id: runId }) => {
-      feeds.announce(runId);
-      cluster.bus.send('others', 'run-changed', { owner, runId });
+    onClosed: (run) => {
+      feeds.announce(run.id);
+      cluster.bus.send('others', 'run-changed', { owner: run.owner, runId: run.id });
+      changes.publish(run, 'turn_ended');
     },
   });
   const slots = new StreamSlots(streamsPerUser);
