@@ -209,17 +209,44 @@ describe('a lost reply to COMMIT', () => {
     }
   });
 
-  it('of the end of a turn does not end it twice', { timeout: 120_000 }, async () => {
+  it.each([
+    { name: 'with its connection', staysOpen: false },
+    { name: 'on a connection that stays open', staysOpen: true },
+  ])(
+    'of the end of a turn does not end it twice: $name',
+    { timeout: 120_000 },
+    async ({ staysOpen }) => {
+      const alice = newUser(hosts[0]?.url);
+      const sessionId = await openSession(alice);
+      const marker = `<ending-${Date.now()}/1>`;
+      // The model repeats the marker, so it is in every transaction that stores the answer.
+      const lost = commits.loseCommit(`Answer to ${marker}`, { staysOpen });
+      const live = await stream(alice, sessionId, { message: `${marker} Hello` });
+      await lost;
+      expect((await live.toEnd()).at(-1)?.data.status).toBe('finished');
+      const { messages } = (await alice.request('GET', `/messages/${sessionId}`)).body;
+      expect(messages.map(({ type }: { type: string }) => type)).toEqual(['human', 'ai']);
+      expect(await (await join(alice, live.runId, 0)).toEnd()).toEqual(live.frames);
+    },
+  );
+
+  it('of the claim of a queued turn leaves no turn that runs forever', {
+    timeout: 120_000,
+  }, async () => {
     const alice = newUser(hosts[0]?.url);
+    const there = alice.at(hosts[1] as ClusterHost);
     const sessionId = await openSession(alice);
-    const marker = `<ending-${Date.now()}/1>`;
-    // The model repeats the marker, so it is in every transaction that stores the answer.
-    const lost = commits.loseCommit(`Answer to ${marker}`);
-    const live = await stream(alice, sessionId, { message: `${marker} Hello` });
+    let hasHappened = false;
+    const lost = commits.loseCommit('set "host_id" = $1, "started_at" = $2').then(() => {
+      hasHappened = true;
+    });
+    // The first turn may end before the second one is queued.
+    for (let number = 1; !hasHappened; number += 2) {
+      const first = await stream(alice, sessionId, { message: `<claim/${number}> Hello` });
+      const queued = await stream(there, sessionId, { message: `<claim/${number + 1}> Hello` });
+      expect((await first.toEnd()).at(-1)?.data.status).toBe('finished');
+      expect((await queued.toEnd()).at(-1)?.data.status).toBe('finished');
+    }
     await lost;
-    expect((await live.toEnd()).at(-1)?.data.status).toBe('finished');
-    const { messages } = (await alice.request('GET', `/messages/${sessionId}`)).body;
-    expect(messages.map(({ type }: { type: string }) => type)).toEqual(['human', 'ai']);
-    expect(await (await join(alice, live.runId, 0)).toEnd()).toEqual(live.frames);
   });
 });

@@ -12,7 +12,7 @@ import {
 import { toActivityRow } from '../store/activity-store.js';
 import type { ActivityRow } from '../store/database.js';
 import type { EndedRun, RunEnding } from '../store/runs/finish-run.js';
-import type { Frame, UnsealedWrites } from '../store/runs/frames.js';
+import { type Frame, findLastSeq, type UnsealedWrites } from '../store/runs/frames.js';
 import type { CancelReason, Run, TokenUsage } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import { classifyStoreError } from '../store/store-errors.js';
@@ -210,8 +210,8 @@ export class RunRecorder implements UnsavedRun {
   }
 
   /**
-   * Pauses the run with its last frames, `done` included; readers see them once they are stored. Undefined if the user has too many paused
-   * runs: then the run continues.
+   * Pauses the run with its last frames, `done` included; readers see them once they are stored. Undefined if it was canceled meanwhile or
+   * the user has too many paused runs: then the run has to end.
    */
   async pause(pause: RunPause, parts: readonly ReplyPart[]): Promise<Run | undefined> {
     this.isEnding = true;
@@ -236,23 +236,29 @@ export class RunRecorder implements UnsavedRun {
   }
 
   private async storePause(pause: RunPause, last: readonly Frame[]): Promise<Run | undefined> {
-    const { run, runs } = this.deps;
-    const key = { owner: run.owner, runId: run.id };
     const { activity } = this;
     const ending = { ...pause.ending, frames: [...this.frames, ...last], activity };
     for (let wait = FIRST_RETRY_MS; ; wait = Math.min(2 * wait, LAST_RETRY_MS)) {
       try {
-        const result = await runs.pause({ ...pause, ...key, ending, steps: this.steps });
-        if (result.state === 'paused') return result.run;
-        if (result.state === 'too-many') return undefined;
-        const stored = await runs.find(key);
-        if (stored?.status === 'paused') return stored;
-        throw new RunEndedElsewhereError();
+        return await this.tryToPause({ ...pause, ending });
       } catch (error) {
         if (error instanceof RunEndedElsewhereError) throw error;
         await this.waitAfter(error, wait);
       }
     }
+  }
+
+  private async tryToPause(pause: RunPause): Promise<Run | undefined> {
+    const { run, runs, onCanceled } = this.deps;
+    const key = { owner: run.owner, runId: run.id };
+    const result = await runs.pause({ ...pause, ...key, steps: this.steps });
+    if (result.state === 'paused') return result.run;
+    if (result.state === 'canceled') onCanceled(result.reason);
+    if (result.state !== 'lost') return undefined;
+    // An attempt may have succeeded although its reply was lost.
+    const stored = await runs.find(key);
+    if (stored?.status !== 'paused') throw new RunEndedElsewhereError();
+    return stored;
   }
 
   /** Retries until the end is stored or the host stops; meanwhile readers find the run in memory. */
@@ -284,15 +290,17 @@ export class RunRecorder implements UnsavedRun {
     const hasSteps = run.attempt > 1 || this.stepCount > 0;
     const whole = { ...ending, frames, hasSteps, activity };
     const request = { ...key, ending: whole, takesNext: takesNext() };
-    return (await runs.finish(request)) ?? this.findStored(ending);
+    return (await runs.finish(request)) ?? this.findStored(ending.status, findLastSeq(last));
   }
 
-  /** An attempt may have succeeded although its reply was lost. */
-  private async findStored({ status }: Ending): Promise<Pick<EndedRun, 'run' | 'next'>> {
+  /** An attempt may have succeeded although its reply was lost; another host would have left a gap before its last frame. */
+  private async findStored(
+    status: Ending['status'],
+    lastSeq: number | null,
+  ): Promise<Pick<EndedRun, 'run' | 'next'>> {
     const { run, runs } = this.deps;
     const stored = await runs.find({ owner: run.owner, runId: run.id });
-    if (stored?.status !== status || stored.hostId !== runs.hostId)
-      throw new RunEndedElsewhereError();
+    if (stored?.status !== status || stored.lastSeq !== lastSeq) throw new RunEndedElsewhereError();
     const current = await runs.current(run);
     return { run: stored, ...(current?.status === 'running' && { next: current }) };
   }

@@ -161,21 +161,16 @@ export class Takeover {
 
   /** Finds what this host has missed about its runs: those in the store, and those it knows. */
   private async compareOwn(own: readonly Run[], known: readonly Run[]): Promise<void> {
+    const { turns } = this.deps;
     for (const run of own) {
       // While a run writes nothing, no flush finds out that it was canceled.
-      if (run.cancelReason) this.deps.turns.cancel(run.id, run.cancelReason);
-      if (run.startedAt !== undefined) await this.adoptUnknown(run);
+      if (run.cancelReason) turns.cancel(run.id, run.cancelReason);
+      // The reply of the database to its start, claim or promotion was lost.
+      if (run.startedAt !== undefined && !turns.isExecuting(run.id))
+        await turns.startStored({ owner: run.owner, runId: run.id });
     }
     const stored = new Set(own.map(({ id }) => id));
     for (const run of known) if (!stored.has(run.id)) await this.dropLost(run);
-  }
-
-  /** A run of this host that it does not execute: the reply of the database to its start was lost. */
-  private async adoptUnknown(run: Run): Promise<void> {
-    const { turns, runs } = this.deps;
-    if (turns.isKnown(run.id)) return;
-    const stored = await runs.find({ owner: run.owner, runId: run.id });
-    if (stored?.status === 'running' && !turns.isKnown(run.id)) await turns.adopt(stored);
   }
 
   /** Stops a turn of this host that others have taken over or withdrawn: while a run writes nothing, no flush finds out. */

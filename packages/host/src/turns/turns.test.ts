@@ -143,3 +143,46 @@ describe.each(engines)('Turns.start of a queued message on %s', (engine) => {
     await turns.close(0, 60_000);
   });
 });
+
+describe.each(engines)('Turns.startStored on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('executes a queued turn whose promotion was stored although the reply of the database was lost', async () => {
+    const { runs, sessions } = test.store;
+    const session = await sessions.create({ owner: newOwner(), oracleDid: 'did:key:zO' });
+    const { owner } = session;
+    const turns = createTurns(test.store, [session], { max: 10 });
+    const first = await turns.start(requestFor(session));
+    const second = await turns.start(requestFor(session));
+    expect(turns.isExecuting(second)).toBe(false);
+    const ending = { status: 'finished', message: { content: '', isComplete: true } } as const;
+    // What it returns, the promoted run, is lost.
+    await runs.finish({ owner, runId: first, ending, takesNext: true });
+    await turns.startStored({ owner, runId: second });
+    expect(turns.isExecuting(second)).toBe(true);
+    await turns.interruptAll({ owner, sessionId: session.id });
+    await turns.close(0, 60_000);
+  });
+});
+
+describe.each(engines)('Turns.abort on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('is stored before it returns, also for a turn of this host: no other host continues it', async () => {
+    const { sessions, idempotency } = test.store;
+    const session = await sessions.create({ owner: newOwner(), oracleDid: 'did:key:zO' });
+    const { owner, id: sessionId } = session;
+    const runs = Object.create(test.store.runs) as Store['runs'];
+    const mayEnd = Promise.withResolvers<void>();
+    runs.finish = async (request) => {
+      await mayEnd.promise;
+      return test.store.runs.finish(request);
+    };
+    const turns = createTurns({ runs, idempotency }, [session]);
+    const runId = await turns.start(requestFor(session));
+    expect(await turns.abort({ owner, sessionId })).toBe(true);
+    expect(await runs.find({ owner, runId })).toMatchObject({ cancelReason: 'aborted' });
+    mayEnd.resolve();
+    await turns.close(0, 60_000);
+  });
+});

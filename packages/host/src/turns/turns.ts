@@ -77,7 +77,7 @@ export class Turns {
     this.disconnected = new DisconnectedTurns(deps.cluster.liveness, () => {
       for (const runId of this.liveTurns.keys()) this.lose(runId);
     });
-    bus.on('run-promoted', (key) => void this.startPromoted(key));
+    bus.on('run-promoted', (key) => void this.startStored(key));
     bus.on('run-withdrawn', (key) => this.forgetWithdrawn(key));
     bus.on('run-canceled', ({ runId, reason }) => this.cancel(runId, reason));
   }
@@ -93,9 +93,9 @@ export class Turns {
     return this.slots.hasRoom;
   }
 
-  /** Whether this host knows about the run: it executes, has queued or is starting it. */
-  isKnown(runId: string): boolean {
-    return this.liveTurns.has(runId) || this.starting.has(runId);
+  /** Whether this host executes the run or is starting it. */
+  isExecuting(runId: string): boolean {
+    return this.liveTurns.get(runId)?.isExecuting || this.starting.has(runId);
   }
 
   /** Stores the message and the run that will answer it, and returns the run's id. */
@@ -136,19 +136,18 @@ export class Turns {
 
   /** Cancels the running or paused turn of a session, on any host; returns false if there is none. */
   async abort({ owner, sessionId }: SessionKey): Promise<boolean> {
-    const local = this.findExecuting({ owner, sessionId });
-    if (local) {
-      local.live.cancel('aborted');
-      return true;
-    }
     const { runs } = this.deps.store;
-    const { status } = (await runs.current({ owner, sessionId })) ?? {};
-    if (status !== 'running' && status !== 'paused') return false;
-    const { run, next } = await runs.cancelActive({ owner, sessionId }, 'aborted');
+    const local = this.findExecuting({ owner, sessionId })?.live;
+    local?.cancel('aborted');
+    const { id: runId, status } = local?.run ?? (await runs.current({ owner, sessionId })) ?? {};
+    const isActive = local || status === 'running' || status === 'paused';
+    if (runId === undefined || !isActive) return false;
+    // Stored also if it runs here: if this host crashes, no other continues the turn.
+    const { run, next } = await runs.cancel({ owner, runId }, 'aborted');
     if (run?.status === 'running') this.sendCancel(run.hostId, run.id, 'aborted');
     else if (run) this.deps.changes.publish(run, 'turn_ended');
     if (next) this.startOrForward(next);
-    return run !== undefined;
+    return local !== undefined || run !== undefined;
   }
 
   /** Cancels every turn of a session, and waits until those of this host have ended. */
@@ -159,9 +158,11 @@ export class Turns {
     await Promise.all(turns.map(({ live }) => live.outcome));
   }
 
-  /** Executes a run that is assigned to this host and that it does not know: its own host has died. */
+  /** Executes a run that is assigned to this host, also if it does not know it: its own host has died. */
   async adopt(run: Run): Promise<void> {
-    if (this.liveTurns.has(run.id) || this.isClosing) return;
+    const known = this.liveTurns.get(run.id);
+    if (known) return this.execute(known);
+    if (this.isClosing) return;
     if (this.starting.has(run.id)) return void this.starting.set(run.id, true);
     this.starting.set(run.id, false);
     try {
@@ -177,18 +178,23 @@ export class Turns {
   /** Starts a run that the end of another one has promoted, here or on the host that accepted it. */
   startOrForward(next: Run): void {
     const { hostId, bus } = this.deps.cluster;
-    if (next.hostId === hostId) this.startAssigned(next);
+    if (next.hostId === hostId) void this.startAssigned(next);
     else if (next.hostId === undefined) bus.send('others', 'run-available', null);
     else bus.send(next.hostId, 'run-promoted', { owner: next.owner, runId: next.id });
+  }
+
+  /** Executes a run if it is running and assigned to this host. */
+  async startStored(key: RunKey): Promise<void> {
+    const run = await this.deps.store.runs.find(key).catch(() => undefined);
+    if (run?.status === 'running' && run.hostId === this.deps.cluster.hostId)
+      await this.startAssigned(run);
   }
 
   /** Claims a promoted run that no host has started, and executes it. */
   async claim(run: Run): Promise<void> {
     const { id: runId, owner, hostId: from } = run;
     const claimed = await this.deps.store.runs.claim({ owner, runId, from });
-    const known = claimed && this.liveTurns.get(runId);
-    if (known) this.execute(known);
-    else if (claimed) await this.adopt(claimed);
+    if (claimed) await this.adopt(claimed);
   }
 
   /**
@@ -356,12 +362,13 @@ export class Turns {
     }
   }
 
-  private async add({ run, canceled }: StartedRun, turn: NewTurn): Promise<void> {
+  private async add({ run, canceled, next }: StartedRun, turn: NewTurn): Promise<void> {
     for (const { id, hostId } of canceled) this.sendCancel(hostId, id, 'interrupted');
     const progress = await readProgress(this.deps.store.runs, run);
     const added = this.createLiveTurn(run, { ...turn, progress });
     added.recorder.write(buildFirstFrame(run, progress));
     if (run.status === 'running' || this.starting.get(run.id)) this.execute(added);
+    if (next) this.startOrForward(next);
   }
 
   private createLiveTurn(run: Run, turn: NewTurn): LiveTurn {
@@ -434,17 +441,10 @@ export class Turns {
     if (ended?.next) this.startOrForward(ended.next);
   }
 
-  private async startPromoted(key: RunKey): Promise<void> {
-    const run = await this.deps.store.runs.find(key).catch(() => undefined);
-    if (run?.status === 'running' && run.hostId === this.deps.cluster.hostId)
-      this.startAssigned(run);
-  }
-
-  private startAssigned(run: Run): void {
-    if (run.startedAt === undefined) return void this.claim(run).catch(() => undefined);
-    const known = this.liveTurns.get(run.id);
-    if (known) this.execute(known);
-    else void this.adopt(run);
+  /** If a claim fails, the next pass over the runs of this host repeats it. */
+  private startAssigned(run: Run): Promise<void> {
+    if (run.startedAt !== undefined) return this.adopt(run);
+    return this.claim(run).catch(() => undefined);
   }
 
   /** Executes a turn in the background. */

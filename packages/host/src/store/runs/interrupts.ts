@@ -7,6 +7,7 @@ import { prepareQuery } from '../prepared-query.js';
 import {
   deleteSteps,
   lockSession,
+  promoteNext,
   type RunEnding,
   toAnswer,
   toFrameRows,
@@ -14,7 +15,15 @@ import {
 } from './finish-run.js';
 import { findLastSeq, insertFrames, insertSteps } from './frames.js';
 import { insertApproval, type NewApproval, recordEnd } from './pending-approvals.js';
-import { type CancelReason, insertRun, isOpen, type Run, type RunKey, toRun } from './run.js';
+import {
+  type CancelReason,
+  findRun,
+  insertRun,
+  isOpen,
+  type Run,
+  type RunKey,
+  toRun,
+} from './run.js';
 
 /** A question of a paused run; its data and answer are encrypted. */
 export interface NewInterrupt extends PendingAnswer {
@@ -64,10 +73,14 @@ export interface Pause extends RunKey {
 export type PauseResult =
   | { readonly state: 'paused'; readonly run: Run }
   | { readonly state: 'too-many' }
+  | { readonly state: 'canceled'; readonly reason: CancelReason }
   /** It ended already, or another host has it. */
   | { readonly state: 'lost' };
 
-/** Pauses a run inside a unit of work: it keeps its session, but no host. */
+/**
+ * Pauses a run inside a unit of work: it keeps its session, but no host. Not one that was canceled: the turn that
+ * canceled it would wait for it until its interrupts expire.
+ */
 export async function pauseRun(
   tables: Kysely<Schema>,
   { owner, runId, hostId, ending, ...pause }: Pause,
@@ -77,6 +90,9 @@ export async function pauseRun(
   const key = { owner, runId };
   const [session] = (await lockSession(tables, { ...key, now })).rows;
   if (session === undefined) return { state: 'lost' };
+  const { rows } = await findRun(tables, key);
+  const reason = rows[0]?.abort_requested;
+  if (reason && rows[0]?.host_id === hostId) return { state: 'canceled', reason };
   const { rows: paused } = await selectPaused(tables, { owner });
   if (paused.length >= pause.limit) return { state: 'too-many' };
   const { frames = [], usage, report } = ending;
@@ -208,6 +224,37 @@ export async function cancelPausedRun(
   await recordEnd(tables, { owner, ids, outcome: 'cancelled', by: 'host' }, context);
   await deleteSteps(tables, { owner, sessionId: row.session_id, turn: row.turn });
   return toRun(row);
+}
+
+/** The run that was canceled, and the one that a paused run had blocked. */
+export interface Canceled {
+  readonly run?: Run | undefined;
+  readonly next?: Run | undefined;
+}
+
+/** Cancels a run inside a unit of work: ends a paused one, marks a running one. */
+export async function cancelRun(
+  tables: Kysely<Schema>,
+  { owner, runId }: RunKey,
+  context: StoreContext & { readonly hostId: string; readonly reason: CancelReason },
+): Promise<Canceled> {
+  const { hostId, reason } = context;
+  const now = context.clock();
+  // Otherwise a turn that is being queued behind a paused one would not be promoted.
+  await lockSession(tables, { owner, runId, now });
+  const row = await tables
+    .updateTable('runs')
+    .set((e) => ({ abort_requested: e.fn.coalesce('abort_requested', e.val(reason)) }))
+    .where('owner', '=', owner)
+    .where('id', '=', runId)
+    .where(sql<boolean>`status in ('running', 'paused')`)
+    .returningAll()
+    .executeTakeFirst();
+  if (row === undefined) return {};
+  if (row.status !== 'paused') return { run: toRun(row) };
+  const run = await cancelPausedRun(tables, { owner, runId }, context);
+  const promotion = { owner, sessionId: row.session_id, now, host: hostId };
+  return { run, next: await promoteNext(tables, promotion) };
 }
 
 /** How an interrupt ends. */

@@ -72,7 +72,7 @@ describe.each(engines)('RunStore on %s', (engine) => {
       Array.from({ length: 4 }, () => startTestRun(test.store)),
     );
     if (!fine || !canceled || !ended || !foreign) throw new Error('not started');
-    await runs.cancelActive(canceled.session, 'aborted');
+    await runs.cancel(canceled.key, 'aborted');
     await finishTestRun(runs, ended.key);
     const writes = [fine, canceled, ended].map(({ key }) => ({
       ...key,
@@ -150,7 +150,7 @@ describe.each(engines)('RunStore on %s', (engine) => {
     expect(await runs.current({ ...session, owner: foreign.owner })).toBeUndefined();
     expect(await runs.request(foreign)).toBeUndefined();
     expect(await finishTestRun(runs, foreign)).toBeUndefined();
-    expect(await runs.cancelActive({ ...session, owner: foreign.owner }, 'aborted')).toEqual({});
+    expect(await runs.cancel(foreign, 'aborted')).toEqual({});
     expect(await runs.find(key)).toMatchObject({ status: 'running', lastSeq: 1 });
   });
 

@@ -3,7 +3,7 @@ import type { SessionKey } from '../../bus/event-bus.js';
 import type { Schema, StoreContext } from '../database.js';
 import type { Vault } from '../encryption.js';
 import { StoreError } from '../store-errors.js';
-import { type EndedRun, finishRun, promoteNext, type RunEnding } from './finish-run.js';
+import { type EndedRun, finishRun, type RunEnding } from './finish-run.js';
 import {
   type FlushResult,
   type Frame,
@@ -15,7 +15,8 @@ import {
 } from './frames.js';
 import {
   type AnswerResult,
-  cancelPausedRun,
+  type Canceled,
+  cancelRun,
   endInterrupt,
   findInterrupt,
   type Interrupt,
@@ -195,28 +196,12 @@ export class RunStore {
     return rows.map(({ owner, id }) => ({ owner, interruptId: id }));
   }
 
-  /** Cancels the active run of a session: ends a paused one, marks a running one. */
-  cancelActive({ owner, sessionId }: SessionKey, reason: CancelReason): Promise<Canceled> {
-    return this.context.database.write(async (tables) => {
-      const row = await tables
-        .updateTable('runs')
-        .set((e) => ({ abort_requested: e.fn.coalesce('abort_requested', e.val(reason)) }))
-        .where('owner', '=', owner)
-        .where('session_id', '=', sessionId)
-        .where(sql<boolean>`status in ('running', 'paused')`)
-        .returningAll()
-        .executeTakeFirst();
-      if (row === undefined) return {};
-      if (row.status !== 'paused') return { run: toRun(row) };
-      const run = await cancelPausedRun(
-        tables,
-        { owner, runId: row.id },
-        { ...this.context, reason },
-      );
-      const host = this.hostId;
-      const next = await promoteNext(tables, { owner, sessionId, now: this.context.clock(), host });
-      return { run, next };
-    });
+  /** Cancels a run: ends a paused one, marks a running one; nothing if it is neither. */
+  cancel(key: RunKey, reason: CancelReason): Promise<Canceled> {
+    const { context, hostId } = this;
+    return context.database.write((tables) =>
+      cancelRun(tables, key, { ...context, hostId, reason }),
+    );
   }
 
   /** Takes a running run that no host has started, from the host that it is assigned to; undefined if another host was faster. */
@@ -489,12 +474,6 @@ export class RunStore {
 }
 
 type SealedKind = 'request' | 'step' | 'interrupt' | 'answer' | 'approval';
-
-/** The run that was canceled, and the one that a paused run had blocked. */
-export interface Canceled {
-  readonly run?: Run | undefined;
-  readonly next?: Run | undefined;
-}
 
 /** Decides from its log how an interrupted run ends. */
 export type EndAbandoned = (run: Run, frames: readonly Frame[]) => RunEnding;

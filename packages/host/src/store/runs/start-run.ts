@@ -8,7 +8,7 @@ import type { MessageBody } from '../message.js';
 import { type OpenedTurn, openTurn } from '../message-store.js';
 import { prepareQuery } from '../prepared-query.js';
 import { insertClientIds } from '../thread-store.js';
-import { lockSession } from './finish-run.js';
+import { lockSession, promoteNext } from './finish-run.js';
 import { cancelPausedRun, toNextAttempt } from './interrupts.js';
 import { findLatestAttempt, insertRun, type Run, type RunKey, toRun } from './run.js';
 
@@ -62,6 +62,8 @@ export interface StartedRun {
   readonly run: Run;
   /** The runs that this one cancels; their hosts end them. */
   readonly canceled: readonly OpenRun[];
+  /** The run that had waited for a paused one, which this one cancels. */
+  readonly next?: Run | undefined;
 }
 
 export type StartResult =
@@ -143,7 +145,9 @@ async function insertStart(
     status: waits ? 'queued' : 'running',
   });
   await insertRun(tables, row);
-  return { state: 'started', run: toRun(row), canceled };
+  const promotion = { owner, sessionId, now: opened.createdAt, host: context.hostId };
+  const next = paused ? await promoteNext(tables, promotion) : undefined;
+  return { state: 'started', run: toRun(row), canceled, next };
 }
 
 /** Returns the turn that the first request started; starts its next attempt if it may be tried again. */

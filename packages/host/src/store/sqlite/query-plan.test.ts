@@ -107,7 +107,7 @@ it('no query of a request scans a table or sorts', async () => {
     await runs.ofHost(undefined);
     await runs.release('dead');
     await runs.claim({ ...key, from: 'dead' });
-    await runs.cancelActive({ owner, sessionId }, 'aborted');
+    await runs.cancel(key, 'aborted');
     await runs.expiredInterrupts();
     await sessions.delete({ owner, sessionId });
   });
