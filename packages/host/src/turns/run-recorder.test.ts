@@ -34,7 +34,7 @@ function createRecorder({ runs }: Pick<Store, 'runs'>, run: Run): RunRecorder {
   });
 }
 
-/** Ends the run as a host does whose turn was stopped after some text. */
+/** Ends the run as a host does that has stopped the turn after some text. */
 function interrupt(recorder: RunRecorder, { id: runId, messageId }: Run) {
   const status = 'interrupted';
   const message = { content: 'half', isComplete: false };
