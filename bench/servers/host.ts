@@ -7,6 +7,9 @@ import { definePlugin, defineTool, type OraclePlugin } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 import { sendPulse } from '../events/pulse.ts';
 
+// As the program of the host does.
+setFlagsFromString('--semi-space-growth-factor=1');
+setFlagsFromString('--heap-growing-percent=40');
 setFlagsFromString('--expose-gc');
 const collectGarbage = runInNewContext('gc') as () => void;
 
