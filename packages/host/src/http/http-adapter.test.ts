@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import type { Server } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
+import type { Response } from 'express';
 import { afterEach, expect, it } from 'vitest';
 import { HttpAdapter, REQUEST_TIMEOUTS } from './http-adapter.js';
 
@@ -30,6 +31,9 @@ async function serve(): Promise<number> {
   adapter.get('/slow', (_: unknown, response: { write(part: string): void; end(): void }) => {
     response.write('first part');
     setTimeout(() => response.end(), 2_500);
+  });
+  adapter.get('/large', (_: unknown, response: Response) => {
+    adapter.reply(response, { text: 'x'.repeat(20_000_000) }, 200);
   });
   server = adapter.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -100,6 +104,20 @@ it('HttpAdapter allows a response to take longer than every timeout', async () =
   const { answer } = await send(port, 'GET /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n');
   expect(answer).toContain('first part');
   expect(answer).toMatch(/\r\n0\r\n\r\n$/);
+});
+
+it('HttpAdapter disconnects a client that does not read its reply', async () => {
+  const port = await serve();
+  const socket = connect({ port, host: '127.0.0.1' });
+  socket.on('error', () => undefined);
+  socket.write('GET /large HTTP/1.1\r\nHost: x\r\n\r\n');
+  await once(socket, 'readable');
+  // Nothing more is read.
+  const count = () =>
+    new Promise<number>((resolve) => server?.getConnections((_, open) => resolve(open)));
+  expect(await count()).toBe(1);
+  await expect.poll(count, { timeout: 10_000 }).toBe(0);
+  socket.destroy();
 });
 
 it('HttpAdapter accepts a limited number of connections', async () => {

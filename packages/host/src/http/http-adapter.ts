@@ -77,6 +77,8 @@ export class HttpAdapter extends ExpressAdapter {
   /** Also sends what a route of a plugin returns instead of JSON. */
   override reply(response: Response, body: unknown, statusCode?: number) {
     if (body instanceof RouteReply) return sendRouteReply(response, body, this.streams);
+    // Otherwise the bytes of a client that never reads them stay in memory for ever.
+    response.setTimeout(this.streams.stallMs, () => response.destroy());
     return super.reply(response, body, statusCode);
   }
 

@@ -3,8 +3,11 @@ import { type PathKey, preparePathQuery, SIBLINGS } from './branches.js';
 import { type Schema } from './database.js';
 import { MESSAGE_COLUMNS, type Message, toMessage } from './message.js';
 
+/** Stored bytes of a page, after which it ends; one turn may have more. */
+const PAGE_BYTES = 512 * 1024;
+
 export interface PageRequest extends PathKey {
-  /** How many turns. */
+  /** How many turns at most. */
   readonly limit: number;
   /** A message id; at most one of the two. */
   readonly before?: string | undefined;
@@ -127,18 +130,50 @@ async function findSpanAfter(tables: Kysely<Schema>, request: PageRequest, curso
   if (next?.turn == null) return undefined;
   const first = await findStart(tables, request, next.turn);
   const { rows } = await listStartsFrom(tables, { ...path, turn: first, limit: request.limit + 1 });
-  const following = rows[request.limit];
-  return { first, last: following ? following.turn - 1 : LAST_TURN };
+  const ends = [...rows.slice(1).map(({ turn }) => turn - 1), LAST_TURN].slice(0, request.limit);
+  const spans = ends.map((last, i) => ({ first: rows[i]?.turn ?? first, last }));
+  return { first, last: (await fitPage(tables, path, spans)).last };
 }
 
 /** The newest turns that begin at `turn` or earlier. */
 async function findNewestSpan(tables: Kysely<Schema>, request: PageRequest, turn: number) {
   const path = toPath(request);
   const { rows } = await listStartsUntil(tables, { ...path, turn, limit: request.limit });
-  const first = rows.at(-1)?.turn;
-  if (first === undefined) return undefined;
+  if (rows.length === 0) return undefined;
   const [following] = (await listStartsFrom(tables, { ...path, turn: turn + 1, limit: 1 })).rows;
-  return { first, last: following ? following.turn - 1 : LAST_TURN };
+  const last = following ? following.turn - 1 : LAST_TURN;
+  const spans = rows.map(({ turn: first }, i) => {
+    const later = rows[i - 1];
+    return { first, last: later ? later.turn - 1 : last };
+  });
+  return { first: (await fitPage(tables, path, spans)).first, last };
+}
+
+/** The last of some questions with all that follows them, in the order in which they are wanted, that fits on a page; at least the first. */
+async function fitPage(
+  tables: Kysely<Schema>,
+  path: PathKey,
+  spans: readonly TurnSpan[],
+): Promise<TurnSpan> {
+  const [first = { first: 0, last: LAST_TURN }, ...others] = spans;
+  const end = spans.at(-1) ?? first;
+  const sizes = await readSizes(tables, {
+    ...path,
+    first: Math.min(first.first, end.first),
+    last: Math.max(first.last, end.last),
+  });
+  const measure = (span: TurnSpan) =>
+    sizes
+      .filter(({ turn }) => turn >= span.first && turn <= span.last)
+      .reduce((sum, { bytes }) => sum + bytes, 0);
+  let fitting = first;
+  let sum = measure(first);
+  for (const span of others) {
+    sum += measure(span);
+    if (sum > PAGE_BYTES) break;
+    fitting = span;
+  }
+  return fitting;
 }
 
 /** The turn of the question that a turn belongs to: an answer given again has another turn than its question. */
@@ -192,24 +227,24 @@ export interface TurnSize {
   readonly bytes: number;
 }
 
-/** The sizes of the turns of a path up to a given turn, oldest first. */
+/** The sizes of the turns of a span of a path, oldest first. */
 export async function readSizes(
   tables: Kysely<Schema>,
-  { throughTurn, ...key }: PathKey & { readonly throughTurn: number },
+  { first, last, ...key }: PathKey & TurnSpan,
 ): Promise<readonly TurnSize[]> {
-  return (await selectSizes(tables, { ...toPath(key), throughTurn })).rows;
+  return (await selectSizes(tables, { ...toPath(key), first, last })).rows;
 }
 
-const selectSizes = preparePathQuery(
-  (messages, { throughTurn }: PathKey & { readonly throughTurn: number }) =>
-    messages
-      .select([
-        'messages.turn',
-        sql<number>`sum(octet_length(content) + coalesce(octet_length(parts), 0))`.as('bytes'),
-      ])
-      .where('messages.turn', '<=', throughTurn)
-      .groupBy('messages.turn')
-      .orderBy('messages.turn'),
+const selectSizes = preparePathQuery((messages, { first, last }: PathKey & TurnSpan) =>
+  messages
+    .select([
+      'messages.turn',
+      sql<number>`sum(octet_length(content) + coalesce(octet_length(parts), 0))`.as('bytes'),
+    ])
+    .where('messages.turn', '>=', first)
+    .where('messages.turn', '<=', last)
+    .groupBy('messages.turn')
+    .orderBy('messages.turn'),
 );
 
 /**

@@ -212,6 +212,36 @@ describe.each(engines)('MessageStore.page on %s', (engine) => {
     });
   });
 
+  it('ends a page of long turns early, and the next one continues it', async () => {
+    const { owner, sessionId, say } = await newSession(test);
+    const long = 'z'.repeat(200 * 1024);
+    for (let i = 0; i < 5; i++) await test.store.messages.append(say('human', `${i}${long}`));
+    const read = async (cursor: { before?: string; after?: string }) => {
+      const page = { owner, sessionId, branch: 0, limit: 100, ...cursor };
+      const result = await test.store.messages.page(page);
+      if ('error' in result) throw new Error(result.error);
+      const { messages, prevCursor, nextCursor, ...more } = result.ok;
+      const said = messages.map(({ content }) => content[0]).join('');
+      return { said, before: prevCursor ?? '', after: nextCursor ?? '', ...more };
+    };
+    const newest = await read({});
+    expect(newest).toMatchObject({ said: '34', hasOlder: true, hasNewer: false });
+    const middle = await read({ before: newest.before });
+    expect(middle).toMatchObject({ said: '12', hasOlder: true, hasNewer: true });
+    const oldest = await read({ before: middle.before });
+    expect(oldest).toMatchObject({ said: '0', hasOlder: false, hasNewer: true });
+    const next = await read({ after: oldest.after });
+    expect(next).toMatchObject({ said: '12', hasOlder: true, hasNewer: true });
+  });
+
+  it('returns one turn, however long it is', async () => {
+    const { owner, sessionId, say } = await newSession(test);
+    for (const type of ['human', 'ai'] as const)
+      await test.store.messages.append(say(type, 'z'.repeat(600 * 1024)));
+    const result = await test.store.messages.page({ owner, sessionId, branch: 0, limit: 20 });
+    expect(result).toMatchObject({ ok: { messages: [{}, {}], hasOlder: false } });
+  });
+
   it('returns the turns before and after a cursor', async () => {
     const { page } = await tenTurns();
     const middle = { messages: 'q4 a4 b4 q5 a5 b5', hasOlder: true, hasNewer: true };

@@ -74,14 +74,14 @@ export class MessageStore {
   /** All messages of a path, oldest first, in pages: together they may not fit into memory. */
   async *pages(path: PathRequest): AsyncGenerator<readonly Message[]> {
     const { tables } = this.context.database;
-    const sizes = await readSizes(tables, { ...path, throughTurn: Number.MAX_SAFE_INTEGER });
+    const sizes = await readSizes(tables, { ...path, first: 0, last: Number.MAX_SAFE_INTEGER });
     for (const span of splitIntoSpans(sizes, PAGE_BYTES)) yield readSpan(tables, path, span);
   }
 
   /** The messages of the newest turns, oldest first: less than twice the requested bytes, plus the first turn. */
   async recent({ throughTurn, bytes, ...path }: RecentRequest): Promise<readonly Message[]> {
     const { tables } = this.context.database;
-    const sizes = await readSizes(tables, { ...path, throughTurn });
+    const sizes = await readSizes(tables, { ...path, first: 0, last: throughTurn });
     return readSpan(tables, path, {
       first: findFirstRecentTurn(sizes, bytes),
       last: throughTurn,

@@ -11,7 +11,7 @@ import {
   type SearchIndex,
 } from './search-index.js';
 import { SqliteSearchIndex } from './sqlite-search-index.js';
-import { buildSnippet, parseQuery, type Snippet } from './terms.js';
+import { buildSnippet, MAX_TEXT, parseQuery, type Snippet } from './terms.js';
 
 /** A kind of texts that can be searched for. */
 export interface SearchSource {
@@ -291,12 +291,16 @@ interface FoundText {
 
 async function selectMessages(tables: Kysely<Schema>, owner: string, ids: readonly string[]) {
   if (ids.length === 0) return [];
-  return tables
-    .selectFrom('messages')
-    .select(['id', 'session_id as sessionId', 'content', 'type', 'created_at as createdAt'])
-    .where('owner', '=', owner)
-    .where('id', 'in', ids)
-    .execute();
+  return (
+    tables
+      .selectFrom('messages')
+      .select(['id', 'session_id as sessionId', 'type', 'created_at as createdAt'])
+      // What follows is not indexed, so nothing was found there.
+      .select(sql<string>`substr(content, 1, ${sql.lit(MAX_TEXT)})`.as('content'))
+      .where('owner', '=', owner)
+      .where('id', 'in', ids)
+      .execute()
+  );
 }
 
 async function selectTitles(tables: Kysely<Schema>, owner: string, ids: readonly string[]) {
