@@ -392,6 +392,23 @@ describe.each(engines)('own data on %s', (engine) => {
     expect(none.error).toContain('no conversations');
   });
 
+  it('POST /me/import refuses a message that is too long', async () => {
+    const user = new TestUser(host);
+    const id = crypto.randomUUID();
+    const created_at = 1_700_000_000_000;
+    const session = {
+      ...{ id, title: 'Large', created_at, last_updated_at: created_at },
+      ...{ room_id: '', last_seq: 0, last_turn: 0 },
+    };
+    const message = (seq: number, length: number) => ({
+      ...{ id: crypto.randomUUID(), session_id: id, turn: seq, seq, type: 'human', created_at },
+      ...{ content: 'x'.repeat(length), request_id: 'r', is_complete: 1, parent: null },
+    });
+    const messages = [message(1, 10), message(2, 4 * 1024 ** 2 + 1)];
+    const job = await importInto(user, await signedArchive({ sessions: [session], messages }));
+    expect(job).toMatchObject({ status: 'finished', refused: 1, stored: { messages: 1 } });
+  });
+
   it('GET /me/import/:id is unknown for others', async () => {
     const user = new TestUser(host);
     const job = await importInto(user, await signedArchive({ sessions: [session('s1')] }));

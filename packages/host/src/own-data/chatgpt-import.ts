@@ -54,9 +54,9 @@ function readPath(nodes: Readonly<Record<string, Node>>, last: string | undefine
     const node = Object.hasOwn(nodes, id) ? nodes[id] : undefined;
     if (!node) break;
     seen.add(id);
-    path.unshift([id, node]);
+    path.push([id, node]);
   }
-  return path;
+  return path.reverse();
 }
 
 /** Instructions, tools and what the page hides are left out. */

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { Id, MessagePart, RequestId } from '@sibyl/protocol';
 import { z } from 'zod';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
-import type { ImportStore } from '../store/own-data/import-store.js';
+import type { ImportStore, MessageToStore } from '../store/own-data/import-store.js';
 import type { StoredRow } from '../store/own-data/owner-rows.js';
 import type { RoomStore } from '../store/room-store.js';
 
@@ -25,6 +25,9 @@ export interface ImportedMessage {
   readonly createdAt: number;
 }
 
+/** Characters of a message, and of its parts: more than any turn writes by default. */
+const MAX_TEXT = 4 * 1024 * 1024;
+
 const LATEST_TIME = 253_402_300_799_999;
 const Time = z.int().min(0).max(LATEST_TIME);
 const Count = z.int().min(0);
@@ -33,6 +36,7 @@ const Count = z.int().min(0);
 const json = (schema: z.ZodType) =>
   z
     .string()
+    .max(MAX_TEXT)
     .refine((text) => isJson(text, schema))
     .nullable()
     .catch(null);
@@ -62,7 +66,7 @@ const MessageRow = z.looseObject({
   seq: Count,
   parent: Id.nullable().catch(null),
   type: z.enum(['human', 'ai']),
-  content: z.string(),
+  content: z.string().max(MAX_TEXT),
   parts: json(z.array(MessagePart)),
   metadata: json(z.record(z.string(), z.unknown())),
   error: json(z.object({ status: z.string(), code: z.string(), message: z.string() })),
@@ -206,7 +210,7 @@ export class ImportWriter {
   }
 
   private async addBatch(table: string, rows: readonly StoredRow[], ownRoom = ''): Promise<void> {
-    const { owner, importers } = this.deps;
+    const { owner, importers, store } = this.deps;
     switch (table) {
       case 'sessions':
         for (const row of rows) await this.addSession(row, ownRoom);
@@ -214,7 +218,10 @@ export class ImportWriter {
       case 'messages':
         return this.insert(
           'messages',
-          rows.flatMap((row) => this.toOwnMessage(row)),
+          await store.filterFitting(
+            owner,
+            rows.flatMap((row) => this.toOwnMessage(row)),
+          ),
           rows.length,
         );
       case 'branches':
@@ -290,12 +297,13 @@ export class ImportWriter {
     return this.sessionsLeft > 0 ? target : undefined;
   }
 
-  private toOwnMessage(row: StoredRow): StoredRow[] {
+  private toOwnMessage(row: StoredRow): MessageToStore[] {
     const { data } = MessageRow.safeParse(row);
     const target = data && this.sessions.get(data.session_id);
     if (!data || target === undefined) return [];
     const own = { ...renameMessages(data as StoredRow, data.session_id, target) };
-    return [{ ...own, session_id: target, parts: this.renameFiles(data.parts) }];
+    const { turn, content } = data;
+    return [{ ...own, session_id: target, turn, content, parts: this.renameFiles(data.parts) }];
   }
 
   private renameFiles(parts: string | null): string | null {

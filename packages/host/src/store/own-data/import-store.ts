@@ -6,6 +6,19 @@ import type { OwnedTable, OwnerRows, StoredRow, StoredValue } from './owner-rows
 /** Jobs that are kept for one user. */
 const JOBS_PER_USER = 20;
 
+/** Stored bytes of one turn: what reads messages reads whole turns. */
+const TURN_BYTES = 16 * 1024 * 1024;
+/** Of a message without its texts. */
+const ROW_BYTES = 1024;
+
+/** A row of an archive that becomes a message. */
+export type MessageToStore = StoredRow & {
+  readonly session_id: string;
+  readonly turn: number;
+  readonly content: string;
+  readonly parts: string | null;
+};
+
 /** What the progress of an import is stored as. */
 export type ImportProgress = Omit<ImportJob, 'id' | 'createdAt' | 'updatedAt'>;
 
@@ -93,6 +106,41 @@ export class ImportStore {
       for (const row of fitting) added += await insertOne(tables, name, row);
       return added;
     });
+  }
+
+  /** Those messages that fit into their turns, together with what is stored of these. */
+  async filterFitting(
+    owner: string,
+    messages: readonly MessageToStore[],
+  ): Promise<readonly MessageToStore[]> {
+    const sizes = new Map<string, number>();
+    const fitting: MessageToStore[] = [];
+    for (const message of messages) {
+      const { session_id: sessionId, turn, content, parts } = message;
+      const key = `${sessionId} ${turn}`;
+      const known = sizes.get(key) ?? (await this.measureTurn(owner, sessionId, turn));
+      const size = known + ROW_BYTES + Buffer.byteLength(content) + Buffer.byteLength(parts ?? '');
+      if (size <= TURN_BYTES) fitting.push(message);
+      sizes.set(key, size <= TURN_BYTES ? size : known);
+    }
+    return fitting;
+  }
+
+  private async measureTurn(owner: string, sessionId: string, turn: number): Promise<number> {
+    const { bytes } = await this.context.database.tables
+      .selectFrom('messages')
+      .select(
+        sql<
+          number | null
+        >`sum(${sql.lit(ROW_BYTES)} + octet_length(content) + coalesce(octet_length(parts), 0))`.as(
+          'bytes',
+        ),
+      )
+      .where('owner', '=', owner)
+      .where('session_id', '=', sessionId)
+      .where('turn', '=', turn)
+      .executeTakeFirstOrThrow();
+    return Number(bytes ?? 0);
   }
 
   /** Continues the numbers of imported sessions after their last message. */
