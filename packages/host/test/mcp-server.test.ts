@@ -317,6 +317,29 @@ describe('errors', () => {
     await narrow.close();
   });
 
+  it('opens no stream of updates for an access key, which could keep any number of them open', async () => {
+    const params = {
+      notifications: { toolsListChanged: true },
+      _meta: {
+        'io.modelcontextprotocol/protocolVersion': MODERN,
+        'io.modelcontextprotocol/clientInfo': { name: 'test', version: '1' },
+        'io.modelcontextprotocol/clientCapabilities': {},
+      },
+    };
+    const listen = { jsonrpc: '2.0', id: 1, method: 'subscriptions/listen', params };
+    const named = { 'mcp-protocol-version': MODERN, 'mcp-method': 'subscriptions/listen' };
+    const reply = await post(listen, { ...bearer(test.key), ...named });
+    expect(reply.headers.get('content-type')).toContain('application/json');
+    expect(await reply.text()).toContain('Subscription limit reached');
+  });
+
+  it('a batch has at most 10 messages, because it counts as one request', async () => {
+    const ping = (id: number) => ({ jsonrpc: '2.0', id, method: 'ping' });
+    const pings = Array.from({ length: 11 }, (_, i) => ping(i));
+    expect((await post(pings, bearer(test.key))).status).toBe(400);
+    expect((await post(pings.slice(1), bearer(test.key))).status).toBe(200);
+  });
+
   const post = (body: unknown, headers: Record<string, string> = {}) =>
     fetch(`${test.host.url}/mcp`, {
       method: 'POST',

@@ -1,6 +1,7 @@
 import type { AuthInfo, McpHttpHandler, McpServer } from '@modelcontextprotocol/server';
 import {
   type Caller,
+  type CallerSessions,
   type HostMessages,
   type Logger,
   type OracleFacts,
@@ -109,18 +110,23 @@ export class McpEndpoint {
     return this.sdk;
   }
 
-  /** A stream of updates has its own handler, because a handler reports all updates to all of its clients. */
+  /**
+   * A stream of updates has its own handler, because a handler reports all updates to all of its clients. What an access key permits
+   * has no updates: the shared handler refuses the stream.
+   */
   private chooseHandler(
     client: McpClient,
     body: object,
     signal: AbortSignal,
   ): Promise<McpHttpHandler> {
-    if (Listen.safeParse(body).success) return this.createHandler(client, signal);
+    const { sessions } = client.turns;
+    if (sessions && Listen.safeParse(body).success)
+      return this.createHandler({ client, sessions, signal });
     this.handler ??= this.createHandler();
     return this.handler;
   }
 
-  private async createHandler(listener?: McpClient, signal?: AbortSignal): Promise<McpHttpHandler> {
+  private async createHandler(listener?: Listener): Promise<McpHttpHandler> {
     const { createMcpHandler, InMemoryServerEventBus } = await this.loadSdk();
     const { logger } = this.deps;
     const bus = new InMemoryServerEventBus();
@@ -132,10 +138,10 @@ export class McpEndpoint {
       bus,
       onerror: (err) => logger.info({ err }, 'an MCP request was refused'),
     });
-    const sessions = listener?.turns.sessions;
-    if (listener && sessions && signal) {
+    if (listener) {
+      const { client, sessions, signal } = listener;
       const { ended } = this.subscriptions.watch({
-        owner: listener.caller.did,
+        owner: client.caller.did,
         sessions,
         signal,
         onUpdate: (uri) => uri !== undefined && handler.notify.resourceUpdated(uri),
@@ -220,6 +226,13 @@ export class McpEndpoint {
       .finally(() => stream.end());
     return true;
   }
+}
+
+/** A client that wants to learn of updates. */
+interface Listener {
+  readonly client: McpClient;
+  readonly sessions: CallerSessions;
+  readonly signal: AbortSignal;
 }
 
 const Listen = z.looseObject({ method: z.literal('subscriptions/listen') });

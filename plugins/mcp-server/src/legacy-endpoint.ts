@@ -209,7 +209,8 @@ interface RunOptions {
 const OLDEST_VERSION = '2025-03-26';
 /** The first one whose clients know events without data. */
 const RESUMING_VERSION = '2025-11-25';
-const MAX_BATCH = 100;
+/** Each message costs as much as a request, and the request limit counts the batch as one. */
+const MAX_BATCH = 10;
 
 const RequestIdSchema = z.union([z.string(), z.number()]);
 const Cancelled = z.looseObject({
