@@ -215,8 +215,43 @@ describe('push notifications', () => {
       );
     for (let i = 0; i < 10; i++) await add(`${i}`);
     await add('9');
+    const database = new DatabaseSync(`${test.host.dataDir}/sibyl.db`, { timeout: 10_000 });
+    const countSecrets = () =>
+      database.prepare("select count(*) as count from secrets where plugin = 'a2a'").get()?.count;
+    const before = countSecrets();
     await expect(add('10')).rejects.toThrow(/at most 10/);
+    // Nothing of a refused config is kept.
+    expect(countSecrets()).toBe(before);
+    database.close();
     (await test.model.next()).answer('Hi.');
+  });
+
+  it('end with the access key of the client that wants them', async () => {
+    const { key, id } = await createKey(test.alice);
+    const tokens = () => test.received.map(({ headers }) => headers['x-a2a-notification-token']);
+    // A task of the user, which the key did not start: revoking the key does not end it.
+    const own = await test.connect(test.alice.headers);
+    const task = await send(own, say('Hello', {}, { returnImmediately: true }));
+    const { client, options } = await test.connect(bearer(key));
+    const config = { tenant: '', taskId: task.id, authentication: undefined };
+    await client.createTaskPushNotificationConfig(
+      { ...config, ...hook('/revoked').taskPushNotificationConfig, id: 'a' },
+      options,
+    );
+    await own.client.createTaskPushNotificationConfig(
+      { ...config, ...hook('/kept').taskPushNotificationConfig, id: 'b' },
+      own.options,
+    );
+    expect((await test.alice.request('DELETE', `/keys/${id}`)).status).toBe(200);
+    (await test.model.next()).answer('Secret.');
+    await expect.poll(tokens, { timeout: 30_000 }).toContain('/kept');
+    const place = { tenant: '', taskId: task.id, pageSize: 0, pageToken: '' };
+    const listConfigs = async () =>
+      (await own.client.listTaskPushNotificationConfig(place, own.options)).configs.map(
+        (each) => each.id,
+      );
+    await expect.poll(listConfigs, { timeout: 30_000 }).toEqual(['b']);
+    expect(tokens()).not.toContain('/revoked');
   });
 });
 

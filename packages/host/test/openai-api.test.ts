@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { createKey } from './support/access-key.js';
 import { useControlledHost } from './support/controlled-host.js';
+import { openSession } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
 const test = useControlledHost();
@@ -151,6 +152,46 @@ describe('POST /v1/chat/completions', () => {
     ]);
     turn.answer('Continued.');
     expect((await reply).choices[0].message.content).toBe('Continued.');
+  });
+
+  it('never deletes a listed session, also if the results of its tools arrive without its id', async () => {
+    const session_id = await openSession(test.alice);
+    const asked = chat({
+      messages: [user('Weather?')],
+      tools: [weather],
+      metadata: { session_id },
+    });
+    const first = readJson(request('/chat/completions', asked));
+    (await test.model.next()).call({ name: 'get_weather', input: { city: 'Bern' } });
+    const [{ message: assistant }] = (await first).choices;
+    const [{ id: tool_call_id }] = assistant.tool_calls;
+    const result = { role: 'tool', tool_call_id, content: '20 degrees' };
+    const messages = [user('Weather?'), assistant, result];
+    const second = readJson(request('/chat/completions', chat({ messages, tools: [weather] })));
+    (await test.model.next()).answer('Warm.');
+    expect((await second).choices[0].message.content).toBe('Warm.');
+    const { status, body } = await test.alice.request('GET', `/messages/${session_id}`);
+    expect(status).toBe(200);
+    expect(body.messages.at(-1)).toMatchObject({ content: 'Warm.' });
+  });
+
+  it('cancels only its own turn when the client disconnects while it waits for another one', async () => {
+    const session_id = await openSession(test.alice);
+    const body = { message: 'My own' };
+    const own = test.alice.request('POST', `/messages/${session_id}`, { body });
+    const running = await test.model.next();
+    const client = new AbortController();
+    const { signal } = client;
+    const queued = chat({ stream: true, metadata: { session_id } });
+    const reply = await request('/chat/completions', queued, { signal });
+    expect(reply.status).toBe(200);
+    client.abort();
+    const count = async () =>
+      (await test.alice.request('GET', `/messages/${session_id}`)).body.messages.length;
+    await expect.poll(count).toBe(1);
+    running.answer('Answered.');
+    expect(await own).toMatchObject({ status: 200, body: { status: 'finished' } });
+    expect(test.model.arrived).toBe(0);
   });
 
   it('cancels the turn when the client disconnects', async () => {

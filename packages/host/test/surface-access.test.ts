@@ -186,6 +186,29 @@ async function expectContained(method: string, each: Case): Promise<void> {
   });
 }
 
+it.each(['key', 'delegation'])(
+  'the stream of a turn of the user ends with the %s that reads it',
+  async (by) => {
+    const { key, id } = await createKey(test.alice);
+    const delegation = test.alice.delegate();
+    const login = { 'x-ucan-delegation': delegation };
+    const [path, as, revoke] =
+      by === 'key' ? ['/v2/runs/', bearer(key), `/keys/${id}`] : ['/runs/', login, '/delegation'];
+    const { reply } = await send('GET', `${path}${elsewhere.runId}`, undefined, as);
+    const reader = reply.body?.pipeThrough(new TextDecoderStream()).getReader();
+    let text = '';
+    while (!text.includes(SECRET)) text += (await reader?.read())?.value ?? '';
+    expect((await test.alice.request('DELETE', revoke, { headers: login })).status).toBe(200);
+    const readToEnd = async () => {
+      for (;;) if ((await reader?.read())?.done) return 'ended';
+    };
+    expect(await readToEnd()).toBe('ended');
+    // The turn itself continues.
+    const { run } = (await test.alice.request('GET', `/sessions/${elsewhere.sessionId}/run`)).body;
+    expect(run).toMatchObject({ runId: elsewhere.runId, status: 'running' });
+  },
+);
+
 it('an access key for one session reaches nothing else through any surface route of the API document', async () => {
   const before = { sessions: await listSessions(), messages: await readMessages() };
   const routes = await listSurfaceRoutes();

@@ -117,6 +117,7 @@ export {
 } from './routes.js';
 export type { ToolInput, ToolSchema } from './schema.js';
 export type {
+  CallerAccess,
   CallerSessionPage,
   CallerSessions,
   CallerTurnPage,

@@ -149,6 +149,8 @@ type SessionField = 'sessionId' | 'title' | 'createdAt' | 'lastUpdatedAt';
 export interface CallerTurns {
   /** The only session of the caller's access key, if the key has one. */
   readonly onlySession: string | undefined;
+  /** What the caller's access rests on; store it with what is done for the caller later, and ask `Surface.keepsAccess`. */
+  readonly access: CallerAccess;
   /** Undefined with an access key: it lists and reads nothing. */
   readonly sessions: CallerSessions | undefined;
   /** An unlisted session appears in no list and is deleted when it has not been used for 30 days. */
@@ -157,7 +159,8 @@ export interface CallerTurns {
     readonly isUnlisted?: boolean;
   }): Promise<{ readonly sessionId: string }>;
   hasSession(sessionId: string): Promise<boolean>;
-  deleteSession(sessionId: string): Promise<void>;
+  /** Deletes an unlisted session; returns whether it was one. Clients of a surface never delete what the user sees in a list. */
+  deleteUnlisted(sessionId: string): Promise<boolean>;
   /** The session that a client of this surface knows by its own id; undefined before its first use. */
   findThread(threadId: string): Promise<string | undefined>;
   /** The id that a client of this surface gave a session; undefined if the session has no other id than its own. */
@@ -186,8 +189,8 @@ export interface CallerTurns {
   readStored(runId: string): AsyncIterable<NumberedPart>;
   /** Cancels the running or paused turn of a session; returns whether there was one. */
   abort(sessionId: string): Promise<boolean>;
-  /** Takes back a message that waits; throws `not_queued` if it is being answered. */
-  withdraw(runId: string): Promise<void>;
+  /** Cancels this run, whether it waits, runs or is paused, and never another one of its session; returns whether it was open. */
+  cancel(runId: string): Promise<boolean>;
   /** What the paused turn of a session waits for. */
   pending(sessionId: string): Promise<readonly PendingQuestion[]>;
   /** Denies a call that waits for approval; approving it needs the user's signature. */
@@ -202,8 +205,18 @@ export interface CallerTurns {
   }): Promise<{ readonly runId: string; readonly pending?: readonly PendingAnswer[] }>;
 }
 
+/** Whose access it is, and the UCANs that it ends with: those of an access key or a delegation, none of a login that the caller signed. */
+export interface CallerAccess {
+  readonly did: string;
+  readonly cids: readonly string[];
+  /** Unix seconds; undefined if only its UCANs end it, or nothing. */
+  readonly expiration?: number | undefined;
+}
+
 /** For plugins that serve clients of another protocol. */
 export interface Surface {
+  /** Whether a caller of an earlier request still has access: it has not expired, been revoked or blocked. */
+  keepsAccess(access: CallerAccess): Promise<boolean>;
   /** `caller` is that of a route. */
   for(caller: Caller): CallerTurns;
   readonly models: readonly { readonly id: string; readonly isDefault: boolean }[];

@@ -10,7 +10,13 @@ describe.each(engines)('PushConfigStore.add on %s', (engine) => {
   it('keeps 10 configs of a task and no more, also when many are added at once', async () => {
     const owner = newOwner();
     const stores = [new PushConfigStore(test.database), new PushConfigStore(await test.another())];
-    const task = { task_id: 'task', session_id: 's', context_id: 'c', message_id: 'm' };
+    const task = {
+      task_id: 'task',
+      session_id: 's',
+      context_id: 'c',
+      message_id: 'm',
+      access: null,
+    };
     const adding = Array.from({ length: 20 }, (_, i) =>
       stores[i % 2]?.add({ owner, ...task, id: `${i}`, url: 'https://example.com' }),
     );

@@ -1,6 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import type { TaskPushNotificationConfig } from '@a2a-js/sdk';
 import {
+  type CallerAccess,
   type DatabaseEngine,
   type DelegatedTurns,
   type Logger,
@@ -13,6 +14,7 @@ import {
   repeat,
   type SafeFetch,
   type Secrets,
+  type Surface,
   type TurnOutcome,
 } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
@@ -24,6 +26,7 @@ interface PushDeps {
   readonly store: PushConfigStore;
   readonly secrets: (owner: string) => Secrets;
   readonly turns: Pick<DelegatedTurns, 'outcome'>;
+  readonly surface: Pick<Surface, 'keepsAccess'>;
   readonly questions: Pick<PluginTurns, 'pending'>;
   readonly fetch: SafeFetch;
   readonly ucan: Pick<OracleUcan, 'signWebhook'>;
@@ -58,6 +61,12 @@ const Config = z.object({
 const Credentials = Config.pick({ token: true, authentication: true });
 type Credentials = z.infer<typeof Credentials>;
 
+const Access = z.object({
+  did: z.string(),
+  cids: z.array(z.string()),
+  expiration: z.number().optional(),
+});
+
 /** Posts tasks to the addresses that their clients chose, whenever a task ends or waits for an answer. */
 export class PushNotifications {
   private readonly inProgress = new Set<Promise<void>>();
@@ -73,19 +82,29 @@ export class PushNotifications {
     await Promise.all(this.inProgress);
   }
 
-  /** Stores where to post; a config with the same id is replaced. */
+  /** Stores where to post as long as the client has access; a config with the same id is replaced. */
   async add(
-    owner: string,
+    access: CallerAccess,
     task: TaskFacts,
     config: TaskPushNotificationConfig,
   ): Promise<TaskPushNotificationConfig> {
     const { url, token, authentication, id } = parseConfig(config);
     const { id: taskId, sessionId, contextId, messageId } = task;
+    const { did: owner } = access;
     const key = { owner, taskId, id: id || randomUUID() };
     const secret: Credentials = { token, ...(authentication && { authentication }) };
-    await this.deps.secrets(owner).set(toSecretName(key), JSON.stringify(secret));
+    const secrets = this.deps.secrets(owner);
+    await secrets.set(toSecretName(key), JSON.stringify(secret));
     const about = { session_id: sessionId, context_id: contextId, message_id: messageId };
-    await this.deps.store.add({ owner, task_id: taskId, id: key.id, ...about, url });
+    const row = { owner, task_id: taskId, id: key.id, ...about, url };
+    try {
+      const expired = await this.deps.store.add({ ...row, access: JSON.stringify(access) });
+      for (const each of expired) await secrets.set(toSecretName(each), undefined);
+    } catch (error) {
+      // A config that replaces another one is never too many, so this secret belongs to no other.
+      await secrets.set(toSecretName(key), undefined);
+      throw error;
+    }
     this.worker.wake();
     return toConfig(key, url, secret);
   }
@@ -122,8 +141,11 @@ export class PushNotifications {
 
   /** Posts the task if its state is news. */
   private async check(row: ConfigRow): Promise<void> {
-    const { store, turns, logger } = this.deps;
+    const { store, turns, surface, logger } = this.deps;
     const key = toConfigKey(row);
+    const { data: access } = Access.safeParse(JSON.parse(row.access ?? 'null'));
+    // What its client may not read any more is not sent to it either.
+    if (access && !(await surface.keepsAccess(access))) return this.remove(key);
     const outcome = await turns.outcome({ owner: row.owner, runId: row.task_id });
     // Its session was deleted, or its message withdrawn.
     if (!outcome) return this.remove(key);
@@ -144,7 +166,7 @@ export class PushNotifications {
   }
 
   private async post(row: ConfigRow, outcome: TurnOutcome): Promise<string | undefined> {
-    const { turns: _, questions, publicUrl, ...deps } = this.deps;
+    const { questions, publicUrl, fetch, ucan } = this.deps;
     const { owner, task_id: taskId, session_id: sessionId, context_id: contextId } = row;
     // Loads the SDK.
     const { buildTask, toPushBody } = await import('./tasks.js');
@@ -163,7 +185,7 @@ export class PushNotifications {
     });
     const id = `msg_${hash([owner, taskId, row.id, outcome.runId, status]).slice(0, 32)}`;
     const headers = toHeaders(await this.readSecret(row));
-    return postWebhook(deps, { url: row.url, id, body: toPushBody(task), headers });
+    return postWebhook({ fetch, ucan }, { url: row.url, id, body: toPushBody(task), headers });
   }
 
   private async readSecret(row: ConfigRow): Promise<Credentials> {
@@ -219,6 +241,8 @@ interface ConfigRow {
   context_id: string;
   message_id: string;
   url: string;
+  /** What the access of the client rests on, as JSON; null in rows of earlier versions. */
+  access: string | null;
   /** The run and the status that the receiver knows. */
   delivered: string | null;
   /** Of the current notification. */
@@ -255,6 +279,9 @@ export const migrations: PluginMigrations = {
       .column('due_at')
       .execute();
   },
+  '0002-access': async (tables) => {
+    await tables.schema.alterTable('a2a_push_configs').addColumn('access', 'text').execute();
+  },
 };
 
 const BATCH = 20;
@@ -267,20 +294,21 @@ const MINUTE_MS = 60_000;
 export class PushConfigStore {
   constructor(private readonly database: PluginDatabase<Tables>) {}
 
-  /** Adds or replaces a config, within the limits of the task and of the user. */
+  /** Adds or replaces a config, within the limits of the task and of the user; returns those that were dropped because of their age. */
   add(
     config: Pick<
       ConfigRow,
-      'owner' | 'task_id' | 'id' | 'session_id' | 'context_id' | 'message_id' | 'url'
+      'owner' | 'task_id' | 'id' | 'session_id' | 'context_id' | 'message_id' | 'url' | 'access'
     >,
-  ): Promise<void> {
+  ): Promise<readonly ConfigKey[]> {
     const { owner, task_id, id } = config;
     return this.database.writeFor(owner, async (tables) => {
       const now = await readTime(tables, this.database.engine);
-      await tables
+      const dropped = await tables
         .deleteFrom('a2a_push_configs')
         .where('owner', '=', owner)
         .where((e) => e.or([e('created_at', '<', now - KEPT_MS), e.and({ task_id, id })]))
+        .returning(['owner', 'task_id', 'id'])
         .execute();
       const others = await tables
         .selectFrom('a2a_push_configs')
@@ -295,6 +323,9 @@ export class PushConfigStore {
         .insertInto('a2a_push_configs')
         .values({ ...config, ...state })
         .execute();
+      return dropped
+        .filter((other) => other.task_id !== task_id || other.id !== id)
+        .map((other) => toConfigKey(other));
     });
   }
 
@@ -380,7 +411,11 @@ export class PushConfigStore {
 
 const TOO_MANY = `A task has at most ${MAX_PER_TASK} push notification configs, and a user ${MAX_PER_USER}; delete some`;
 
-const toConfigKey = ({ owner, task_id: taskId, id }: ConfigRow): ConfigKey => ({
+const toConfigKey = ({
+  owner,
+  task_id: taskId,
+  id,
+}: Pick<ConfigRow, 'owner' | 'task_id' | 'id'>): ConfigKey => ({
   owner,
   taskId,
   id,

@@ -181,13 +181,7 @@ export class A2aRequests implements A2ARequestHandler {
     if (task.status === 'aborted') return buildTask(task);
     const latest = (await requireAttempts(call, id)).at(-1);
     if (!latest || !isOpen(task.status)) throw new TaskNotCancelableError(`Task ${id} has ended`);
-    if (task.status === 'queued') {
-      await turns.withdraw(latest.runId);
-      await this.deps.push.wake({ owner: call.caller.did, taskId: task.id });
-      return buildTask(await this.describe(call, id));
-    }
-    const current = await turns.currentRun(latest.sessionId);
-    if (current?.runId === latest.runId && (await turns.abort(latest.sessionId)))
+    if (await turns.cancel(latest.runId))
       for await (const _ of turns.read(latest.runId, { signal }));
     await this.deps.push.wake({ owner: call.caller.did, taskId: task.id });
     const canceled = await this.describe(call, id);
@@ -201,7 +195,7 @@ export class A2aRequests implements A2ARequestHandler {
   ): Promise<TaskPushNotificationConfig> {
     const call = readCall(context);
     const task = await this.describe(call, params.taskId);
-    return this.deps.push.add(call.caller.did, task, params);
+    return this.deps.push.add(call.turns.access, task, params);
   }
 
   async getTaskPushNotificationConfig(
@@ -248,7 +242,7 @@ export class A2aRequests implements A2ARequestHandler {
       ? await this.answer(call, message)
       : await this.start(call, message, params.metadata);
     if (push)
-      await this.deps.push.add(call.caller.did, await this.describe(call, accepted.taskId), push);
+      await this.deps.push.add(call.turns.access, await this.describe(call, accepted.taskId), push);
     return accepted;
   }
 

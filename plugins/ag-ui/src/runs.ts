@@ -86,9 +86,8 @@ export class Runs {
 
   async cancel({ caller }: RunCall, runId: string): Promise<{ success: boolean }> {
     const turns = this.deps.surface.for(caller);
-    const { sessionId } = await requireRun(turns, runId);
-    const current = await turns.currentRun(sessionId);
-    return { success: current?.runId === runId && (await turns.abort(sessionId)) };
+    await requireRun(turns, runId);
+    return { success: await turns.cancel(runId) };
   }
 
   private stream(

@@ -260,10 +260,9 @@ async function chooseSession(turns: CallerTurns, named: string | undefined): Pro
   return sessionId;
 }
 
-async function abort({ turns, logger }: ToolDeps, { runId, sessionId }: SurfaceRun): Promise<void> {
+async function abort({ turns, logger }: ToolDeps, { runId }: SurfaceRun): Promise<void> {
   try {
-    const current = await turns.currentRun(sessionId);
-    if (current?.runId === runId) await turns.abort(sessionId);
+    await turns.cancel(runId);
   } catch (err) {
     logger.warn({ err, runId }, 'a turn that an MCP client cancelled could not be aborted');
   }

@@ -37,7 +37,7 @@ interface ChatCall {
 interface ChatTurn {
   readonly turns: CallerTurns;
   readonly run: SurfaceRun;
-  /** Whether the session exists for this conversation only. */
+  /** Whether the client names no session; a turn that it continues may still be in a listed one. */
   readonly isTemporary: boolean;
 }
 
@@ -71,7 +71,7 @@ async function openTurn(turns: CallerTurns, call: ChatCall): Promise<ChatTurn> {
   // A repeated stateless request has another session, so its key cannot find the first one.
   const choices = readChoices(body, wanted === undefined ? undefined : idempotencyKey);
   const run = await startTurn(turns, sessionId, own, choices).catch(async (error) => {
-    if (isTemporary) await turns.deleteSession(sessionId);
+    if (isTemporary) await turns.deleteUnlisted(sessionId);
     throw error;
   });
   return { turns, run, isTemporary };
@@ -103,11 +103,12 @@ async function* readToEnd({ turns, run, isTemporary }: ChatTurn, events: Events)
       yield event;
     }
   } finally {
-    if (!end) await turns.abort(run.sessionId);
-    if (isTemporary && !end?.isWaiting) await turns.deleteSession(run.sessionId).catch(ignoreGone);
+    if (!end) await turns.cancel(run.runId);
+    if (isTemporary && !end?.isWaiting) await turns.deleteUnlisted(run.sessionId).catch(ignoreGone);
   }
 }
 
+/** Another request has deleted it meanwhile. */
 function ignoreGone(error: unknown): void {
   if (!(error instanceof OracleError && error.code === 'session_not_found')) throw error;
 }

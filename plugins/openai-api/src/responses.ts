@@ -84,18 +84,15 @@ export class Responses {
 
   async cancel({ caller, signal }: ResponseCall, id: string): Promise<OpenAiObject | RouteReply> {
     const open = await this.open(caller, id);
-    const { turns, run } = open;
-    const current = await turns.currentRun(run.sessionId);
-    if (current?.runId === run.runId) await turns.abort(run.sessionId);
+    await open.turns.cancel(open.run.runId);
     return this.collect(open, signal);
   }
 
   async delete({ caller }: ResponseCall, id: string): Promise<OpenAiObject | RouteReply> {
     const { turns, run, stored } = await this.open(caller, id);
-    const current = await turns.currentRun(run.sessionId);
-    if (current?.runId === run.runId) await turns.abort(run.sessionId);
+    await turns.cancel(run.runId);
     const isLast = await this.deps.store.delete(stored);
-    if (isLast && stored.isUnlisted) await turns.deleteSession(run.sessionId);
+    if (isLast && stored.isUnlisted) await turns.deleteUnlisted(run.sessionId);
     return { id, object: 'response', deleted: true };
   }
 

@@ -106,7 +106,7 @@ export function wireTurns(needs: TurnDeps) {
     presence,
     pendingCalls,
     sessions: createSessions(needs, { turns, changes, events }),
-    ...wireRuns(needs, turns, { events, changes }),
+    ...wireRuns(needs, { turns, events, changes, access }),
   };
 }
 
@@ -137,11 +137,17 @@ function createSessions(
   return new SessionsService({ sessions, messages, disk, oracle, maxPerUser, ...services });
 }
 
+interface RunDeps {
+  readonly turns: Turns;
+  readonly events: EventBus;
+  readonly changes: SessionChanges;
+  readonly access: TurnAccess;
+}
+
 /** Builds what reads runs, continues paused ones and takes over those of other hosts. */
 function wireRuns(
   { config, logger, metrics, oracle, verifier, cluster, store }: TurnDeps,
-  turns: Turns,
-  { events, changes }: { readonly events: EventBus; readonly changes: SessionChanges },
+  { turns, events, changes, access }: RunDeps,
 ) {
   const { runs, messages, answerDetails: details } = store;
   const { streamStallMs, streamsPerUser, resumesTurns } = config.turns;
@@ -172,7 +178,7 @@ function wireRuns(
     slots,
     missed: new MissedEvents(turns, runs),
     feedback: new FeedbackService({ store, events }),
-    replies: new ReplySender({ reader, messages, details, slots, streamStallMs, logger }),
+    replies: new ReplySender({ reader, access, messages, details, slots, streamStallMs, logger }),
   };
 }
 

@@ -120,9 +120,10 @@ export class MessagesController {
     const attachments =
       body.attachments && (await completeAttachments(owner, body.attachments, this.files));
     await this.replies.withSlot(owner, async () => {
-      const key = { owner, runId: await this.start({ sessionId, body, attachments, request }) };
-      if (stream) return this.replies.sendStream(key, 0, response);
-      const reply = await this.replies.waitForReply(key, response);
+      const runId = await this.start({ sessionId, body, attachments, request });
+      const { caller } = request;
+      if (stream) return this.replies.sendStream(caller, { runId, after: 0 }, response);
+      const reply = await this.replies.waitForReply(caller, runId, response);
       if (!reply) return;
       if (!returnAllMessages) return void response.json(reply);
       const session = await this.sessions.get({ owner, sessionId });

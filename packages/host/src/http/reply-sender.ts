@@ -1,19 +1,21 @@
 import { OracleError, type Reply } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Logger } from 'pino';
+import type { Caller } from '../auth/caller.js';
 import { startTurnSpan } from '../observability/spans.js';
 import type { AnswerDetailsStore } from '../store/answer-details.js';
 import type { Message } from '../store/message.js';
 import type { MessageStore } from '../store/message-store.js';
-import type { RunKey } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
 import { toMessageViews } from '../turns/message-view.js';
 import type { RunReader } from '../turns/run-reader.js';
 import { toUsageField } from '../turns/run-recorder.js';
+import type { TurnAccess } from '../turns/turn-access.js';
 import { type BytesAnswer, createCloseSignal, sendBytes, sendList, sendSse } from './responses.js';
 
 interface ReplySenderDeps {
   readonly reader: RunReader;
+  readonly access: Pick<TurnAccess, 'limit'>;
   readonly messages: MessageStore;
   readonly details: AnswerDetailsStore;
   readonly slots: StreamSlots;
@@ -47,15 +49,20 @@ export class ReplySender {
     }
   }
 
-  async sendStream(key: RunKey, after: number, response: Response): Promise<void> {
-    const { reader, streamStallMs, logger } = this.deps;
-    const run = await reader.find(key);
+  /** Sends the frames of a run of the caller after a number; ends early if the caller loses access. */
+  async sendStream(
+    caller: Caller,
+    { runId, after }: { readonly runId: string; readonly after: number },
+    response: Response,
+  ): Promise<void> {
+    const { reader, access, streamStallMs, logger } = this.deps;
+    const run = await reader.find({ owner: caller.did, runId });
     // So that the trace of the turn shows who read it and where.
     const span = startTurnSpan(run, { kind: 'read', name: run.id });
     await sendSse(response, {
       runId: run.id,
       stallMs: streamStallMs,
-      frames: (gone) => reader.read(run, after, gone),
+      frames: (gone) => reader.read(run, after, access.limit(caller, gone)),
       onError: (err) => logStreamError(logger, err, { runId: run.id, did: run.owner }),
     });
     span?.end();
@@ -74,11 +81,18 @@ export class ReplySender {
 
   /**
    * Waits for the end of the run; the answer of a canceled run is partial. Throws if there is no answer, unless the
-   * user canceled the run. Undefined as soon as the client has disconnected.
+   * user canceled the run, and if the caller loses access. Undefined as soon as the client has disconnected.
    */
-  async waitForReply(key: RunKey, response: Response): Promise<Reply | undefined> {
-    const run = await this.deps.reader.find(key);
-    const ended = await this.deps.reader.outcome(run, createCloseSignal(response));
+  async waitForReply(
+    caller: Caller,
+    runId: string,
+    response: Response,
+  ): Promise<Reply | undefined> {
+    const { reader, access } = this.deps;
+    const run = await reader.find({ owner: caller.did, runId });
+    const limit = access.limit(caller, createCloseSignal(response));
+    const ended = await reader.outcome(run, limit);
+    if (!ended && limit.reason instanceof OracleError) throw limit.reason;
     if (!ended) return undefined;
     const { status, messageId, text, usage, error, pending, ...outcome } = ended;
     if (error && text === '') throw error;

@@ -39,10 +39,9 @@ export class RunsController {
     @Req() { caller, headers }: ProvenRequest,
     @Res() response: Response,
   ): Promise<void> {
-    const position = after ?? parseLastEventId(headers['last-event-id']);
-    const { did: owner } = caller;
-    await this.replies.withSlot(owner, () =>
-      this.replies.sendStream({ owner, runId }, position, response),
+    const position = { runId, after: after ?? parseLastEventId(headers['last-event-id']) };
+    await this.replies.withSlot(caller.did, () =>
+      this.replies.sendStream(caller, position, response),
     );
   }
 

@@ -1,6 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { Readable } from 'node:stream';
 import type {
+  CallerAccess,
   CallerSessions,
   CallerTurns,
   NumberedPart,
@@ -47,7 +48,7 @@ export interface TurnServices {
   readonly sessions: SessionsService;
   /** Limits the streams of each user. */
   readonly slots: { take(owner: string): () => void };
-  readonly access: Pick<TurnAccess, 'assertKept' | 'watch'>;
+  readonly access: Pick<TurnAccess, 'assertKept' | 'limit'>;
   readonly changes: Pick<SessionChanges, 'assertOpen' | 'read'>;
   readonly files: Pick<FileService, 'upload'>;
   readonly plugins: readonly LoadedPlugin[];
@@ -64,6 +65,7 @@ interface SurfaceDeps {
 /** What a surface can do for the callers of its routes. */
 export function createSurface(deps: SurfaceDeps): Surface {
   return {
+    keepsAccess: (access) => keepsAccess(deps, access),
     for: (caller) => new SurfaceTurns(deps, requireProven(caller)),
     get models() {
       const { models, default: standard } = deps.models.list();
@@ -71,6 +73,21 @@ export function createSurface(deps: SurfaceDeps): Surface {
     },
     listPlugins: async () => (await deps.ready).plugins.flatMap(toSurfacePlugin),
   };
+}
+
+async function keepsAccess(
+  { ready }: SurfaceDeps,
+  { did, cids, expiration = Number.POSITIVE_INFINITY }: CallerAccess,
+): Promise<boolean> {
+  if (expiration * 1000 <= Date.now()) return false;
+  try {
+    await (await ready).access.assertKept({ did, loginCids: cids });
+    return true;
+  } catch (error) {
+    // A failure that may pass says nothing about the access.
+    if (!(error instanceof OracleError) || error.status >= 429) throw error;
+    return false;
+  }
 }
 
 /** Silent plugins are not listed. */
@@ -100,6 +117,12 @@ class SurfaceTurns implements CallerTurns {
     return this.#caller.accessKey?.caveats.session;
   }
 
+  get access(): CallerAccess {
+    const { did, loginCids: cids = [], expiration } = this.#caller;
+    // An invocation lasts for minutes, and its caller can sign another one.
+    return { did, cids, ...(cids.length > 0 && Number.isFinite(expiration) && { expiration }) };
+  }
+
   get sessions(): CallerSessions | undefined {
     return this.#caller.accessKey ? undefined : createSessions(this.#deps, this.#caller);
   }
@@ -116,9 +139,12 @@ class SurfaceTurns implements CallerTurns {
     return (await this.#deps.store.sessions.find(this.#key(sessionId))) !== undefined;
   }
 
-  async deleteSession(sessionId: string): Promise<void> {
-    if (!this.#permits(sessionId)) throw new OracleError('session_not_found');
-    await (await this.#deps.ready).sessions.remove(this.#key(sessionId));
+  async deleteUnlisted(sessionId: string): Promise<boolean> {
+    const key = this.#key(sessionId);
+    if (!this.#permits(sessionId)) return false;
+    if (!(await this.#deps.store.sessions.isUnlisted(key))) return false;
+    await (await this.#deps.ready).sessions.remove(key);
+    return true;
   }
 
   async findThread(threadId: string): Promise<string | undefined> {
@@ -204,11 +230,6 @@ class SurfaceTurns implements CallerTurns {
     return runs.filter((each) => each.turn === turn).map(toSurfaceRun);
   }
 
-  async withdraw(runId: string): Promise<void> {
-    if (!(await this.#find(runId))) throw new OracleError('run_not_found');
-    await (await this.#deps.ready).turns.withdraw({ owner: this.#caller.did, runId });
-  }
-
   async currentRun(sessionId: string): Promise<SurfaceRun | undefined> {
     if (!(await this.hasSession(sessionId))) return undefined;
     const run = await this.#deps.store.runs.current(this.#key(sessionId));
@@ -219,13 +240,16 @@ class SurfaceTurns implements CallerTurns {
     runId: string,
     { after = 0, signal }: { readonly after?: number; readonly signal: AbortSignal },
   ) {
-    const { reader, slots } = await this.#deps.ready;
+    const { reader, slots, access } = await this.#deps.ready;
     const run = await this.#find(runId);
     if (!run) throw new OracleError('run_not_found');
     const release = slots.take(this.#caller.did);
+    const left = new AbortController();
+    const limit = access.limit(this.#caller, AbortSignal.any([signal, left.signal]));
     try {
-      for await (const frames of reader.read(run, after, signal)) yield* toParts(frames);
+      for await (const frames of reader.read(run, after, limit)) yield* toParts(frames);
     } finally {
+      left.abort();
       release();
     }
   }
@@ -235,6 +259,20 @@ class SurfaceTurns implements CallerTurns {
     if (!run) throw new OracleError('run_not_found');
     const key = { owner: this.#caller.did, runId, after: 0 };
     for await (const frames of this.#deps.store.runs.framePages(key)) yield* toParts(frames);
+  }
+
+  async cancel(runId: string): Promise<boolean> {
+    const run = await this.#find(runId);
+    if (!run) return false;
+    const { turns } = await this.#deps.ready;
+    try {
+      await turns.withdraw({ owner: this.#caller.did, runId });
+      return true;
+    } catch (error) {
+      // Its turn has begun, or was over before.
+      if (!(error instanceof OracleError) || error.status >= 500) throw error;
+      return turns.abort({ ...this.#key(run.sessionId), runId });
+    }
   }
 
   async abort(sessionId: string): Promise<boolean> {
@@ -381,17 +419,16 @@ async function* readChanges(
   const { access, changes } = await ready;
   changes.assertOpen();
   await access.assertKept(caller);
-  const lost = new AbortController();
-  const ended = AbortSignal.any([signal, lost.signal]);
-  access.watch(caller, { signal: ended }, () => lost.abort());
+  const left = new AbortController();
+  const ended = access.limit(caller, AbortSignal.any([signal, left.signal]));
   const leftMs = caller.expiration * 1000 - Date.now();
-  const expiry = setTimeout(() => lost.abort(), Math.min(Math.max(0, leftMs), MAX_TIMER_MS));
+  const expiry = setTimeout(() => left.abort(), Math.min(Math.max(0, leftMs), MAX_TIMER_MS));
   try {
     for await (const events of changes.read(caller.did, ended))
       yield events.map(({ sessionId }) => sessionId);
   } finally {
     clearTimeout(expiry);
-    lost.abort();
+    left.abort();
   }
 }
 

@@ -128,6 +128,17 @@ export class SessionStore {
     return session;
   }
 
+  /** Whether it appears in no list; false if the owner has no such session. */
+  async isUnlisted({ owner, sessionId }: SessionKey): Promise<boolean> {
+    const row = await this.context.database.tables
+      .selectFrom('sessions')
+      .select('unlisted')
+      .where('owner', '=', owner)
+      .where('id', '=', sessionId)
+      .executeTakeFirst();
+    return row?.unlisted === 1;
+  }
+
   /** Moves the session to the top of the list; false if the owner has no such session. */
   rename({ owner, sessionId, title }: SessionKey & { readonly title: string }): Promise<boolean> {
     const values = { title, last_updated_at: this.context.clock() };

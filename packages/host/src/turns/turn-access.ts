@@ -12,6 +12,9 @@ interface TurnAccessDeps {
   readonly accessKeys: Pick<AccessKeys, 'takeTurn' | 'returnTurn'>;
 }
 
+/** How long a reader may still receive the end of a turn that was aborted for the same reason. */
+const LAST_FRAMES_MS = 800;
+
 /** Ends turns whose callers lose access: at once if a host of the database revokes it, otherwise within seconds. */
 export class TurnAccess {
   constructor(private readonly deps: TurnAccessDeps) {}
@@ -30,7 +33,7 @@ export class TurnAccess {
   }
 
   /** Throws if the caller of a turn that waited has lost access meanwhile. */
-  async assertKept({ did, loginCids = [] }: Caller): Promise<void> {
+  async assertKept({ did, loginCids = [] }: Pick<Caller, 'did' | 'loginCids'>): Promise<void> {
     const { authority, allowList } = this.deps;
     const exclusion = await allowList.findExclusion(did);
     if (exclusion) throw new OracleError(exclusion);
@@ -50,6 +53,18 @@ export class TurnAccess {
       allowList.watch(did, end),
     ];
     signal.addEventListener('abort', () => stops.forEach((stop) => void stop()), { once: true });
+  }
+
+  /** A signal that also ends when the caller of a request that waits or reads loses access. */
+  limit(caller: Caller, signal: AbortSignal): AbortSignal {
+    const lost = new AbortController();
+    const ended = AbortSignal.any([signal, lost.signal]);
+    if (!ended.aborted)
+      this.watch(caller, { signal: ended }, (error) => {
+        const timer = setTimeout(() => lost.abort(error), LAST_FRAMES_MS).unref();
+        ended.addEventListener('abort', () => clearTimeout(timer), { once: true });
+      });
+    return ended;
   }
 
   /** Returns a function for the UCANs that a turn has used: it is aborted when one of them is revoked. */

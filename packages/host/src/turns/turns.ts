@@ -8,7 +8,7 @@ import type { SessionChanges } from '../bus/session-changes.js';
 import type { Config } from '../config/config.js';
 import type { Models } from '../models/models.js';
 import type { Frame } from '../store/runs/frames.js';
-import type { CancelReason, Run, RunKey } from '../store/runs/run.js';
+import type { ActiveRunKey, CancelReason, Run, RunKey } from '../store/runs/run.js';
 import { type StartedRun, WITHDRAWN } from '../store/runs/start-run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
@@ -134,14 +134,15 @@ export class Turns {
     this.forget(turn, new OracleError(WITHDRAWN), 'aborted');
   }
 
-  /** Cancels the running or paused turn of a session, on any host; returns false if there is none. */
-  async abort({ owner, sessionId }: SessionKey): Promise<boolean> {
+  /** Cancels the running or paused turn of a session, on any host; false if there is none, or not with this run. */
+  async abort({ owner, sessionId, runId: wanted }: ActiveRunKey): Promise<boolean> {
     const { runs } = this.deps.store;
     const local = this.findExecuting({ owner, sessionId })?.live;
-    local?.cancel('aborted');
+    const isMeant = (id: string) => wanted === undefined || wanted === id;
+    if (local && isMeant(local.run.id)) local.cancel('aborted');
     const { id: runId, status } = local?.run ?? (await runs.current({ owner, sessionId })) ?? {};
     const isActive = local || status === 'running' || status === 'paused';
-    if (runId === undefined || !isActive) return false;
+    if (runId === undefined || !isActive || !isMeant(runId)) return false;
     // Stored also if it runs here: if this host crashes, no other continues the turn.
     const { run, next } = await runs.cancel({ owner, runId }, 'aborted');
     if (run?.status === 'running') this.sendCancel(run.hostId, run.id, 'aborted');

@@ -124,6 +124,7 @@ export class TestHost {
   };
 
   readonly surface: Surface = {
+    keepsAccess: async () => true,
     for: () => {
       throw new OracleError('not_found', {
         message: 'There are no turns of callers in this test: use a host',

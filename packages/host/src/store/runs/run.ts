@@ -1,5 +1,6 @@
 import type { ErrorKind, PendingAnswer, ReplyWarning, RunStatus } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
+import type { SessionKey } from '../../bus/event-bus.js';
 import type { RunRow, Schema, StoreContext } from '../database.js';
 import { prepareQuery } from '../prepared-query.js';
 
@@ -24,6 +25,11 @@ export type CancelReason = 'aborted' | 'interrupted';
 export interface RunKey {
   readonly owner: string;
   readonly runId: string;
+}
+
+/** The active run of a session, or only a certain run if it is the active one. */
+export interface ActiveRunKey extends SessionKey {
+  readonly runId?: string | undefined;
 }
 
 export interface TokenUsage {
