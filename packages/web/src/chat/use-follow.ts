@@ -70,20 +70,32 @@ export function useFollow(sentId: string | undefined, hasNewer: boolean) {
     };
   }, [setFollows]);
 
-  // Text that streams, images that load, messages that are laid out late, and the window change the height.
-  useEffect(() => {
-    const watch = new ResizeObserver(() => {
+  useResize(
+    scroll,
+    thread,
+    useCallback(() => {
       if (follows.current) goToEnd();
-    });
-    for (const { current } of [scroll, thread]) if (current) watch.observe(current);
-    return () => watch.disconnect();
-  }, [goToEnd]);
+    }, [goToEnd]),
+  );
 
   // A message that was sent is always visible.
   useLayoutEffect(() => {
     if (sentId !== undefined) jump();
   }, [sentId, jump]);
   return { scroll, thread, follows, isFollowing, jump, leave };
+}
+
+/** Text that streams, images that load, messages that are laid out late, and the window change the height. */
+function useResize(
+  scroll: RefObject<HTMLElement | null>,
+  thread: RefObject<HTMLElement | null>,
+  onResize: () => void,
+): void {
+  useEffect(() => {
+    const watch = new ResizeObserver(onResize);
+    for (const { current } of [scroll, thread]) if (current) watch.observe(current);
+    return () => watch.disconnect();
+  }, [scroll, thread, onResize]);
 }
 
 interface KeepPositionProps {
