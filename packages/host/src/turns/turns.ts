@@ -135,16 +135,15 @@ export class Turns {
   }
 
   /** Cancels the running or paused turn of a session, on any host; false if there is none, or not with this run. */
-  async abort({ owner, sessionId, runId: wanted }: ActiveRunKey): Promise<boolean> {
+  async abort(key: ActiveRunKey): Promise<boolean> {
     const { runs } = this.deps.store;
-    const local = this.findExecuting({ owner, sessionId })?.live;
-    const isMeant = (id: string) => wanted === undefined || wanted === id;
-    if (local && isMeant(local.run.id)) local.cancel('aborted');
-    const { id: runId, status } = local?.run ?? (await runs.current({ owner, sessionId })) ?? {};
+    const local = this.findExecuting(key)?.live;
+    const { id: runId, status } = local?.run ?? (await runs.current(key)) ?? {};
     const isActive = local || status === 'running' || status === 'paused';
-    if (runId === undefined || !isActive || !isMeant(runId)) return false;
+    if (runId === undefined || !isActive || (key.runId ?? runId) !== runId) return false;
+    local?.cancel('aborted');
     // Stored also if it runs here: if this host crashes, no other continues the turn.
-    const { run, next } = await runs.cancel({ owner, runId }, 'aborted');
+    const { run, next } = await runs.cancel({ owner: key.owner, runId }, 'aborted');
     if (run?.status === 'running') this.sendCancel(run.hostId, run.id, 'aborted');
     else if (run) this.deps.changes.publish(run, 'turn_ended');
     if (next) this.startOrForward(next);

@@ -43,6 +43,28 @@ export function useFollow(sentId: string | undefined, hasNewer: boolean) {
   }, [setFollows, goToEnd]);
   const leave = useCallback(() => setFollows(false), [setFollows]);
 
+  useScroll(scroll, position, setFollows);
+  useResize(
+    scroll,
+    thread,
+    useCallback(() => {
+      if (follows.current) goToEnd();
+    }, [goToEnd]),
+  );
+
+  // A message that was sent is always visible.
+  useLayoutEffect(() => {
+    if (sentId !== undefined) jump();
+  }, [sentId, jump]);
+  return { scroll, thread, follows, isFollowing, jump, leave };
+}
+
+/** Reports whether the reader is at the end after a move. */
+function useScroll(
+  scroll: RefObject<HTMLElement | null>,
+  position: RefObject<Position | undefined>,
+  setFollows: (follows: boolean) => void,
+): void {
   useEffect(() => {
     const element = scroll.current;
     if (!element) return;
@@ -68,21 +90,7 @@ export function useFollow(sentId: string | undefined, hasNewer: boolean) {
       element.removeEventListener('scroll', onScroll);
       element.removeEventListener('wheel', onWheel);
     };
-  }, [setFollows]);
-
-  useResize(
-    scroll,
-    thread,
-    useCallback(() => {
-      if (follows.current) goToEnd();
-    }, [goToEnd]),
-  );
-
-  // A message that was sent is always visible.
-  useLayoutEffect(() => {
-    if (sentId !== undefined) jump();
-  }, [sentId, jump]);
-  return { scroll, thread, follows, isFollowing, jump, leave };
+  }, [scroll, position, setFollows]);
 }
 
 /** Text that streams, images that load, messages that are laid out late, and the window change the height. */
