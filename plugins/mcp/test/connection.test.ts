@@ -1,6 +1,7 @@
 import { fileURLToPath } from 'node:url';
 import { createSafeFetch } from '@sibyl/safe-fetch';
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import { findFreePort } from '../../../packages/host/test/support/free-port.js';
 import { McpServer } from '../src/config.js';
 import { Connection, INVOCATION_META, type McpTool } from '../src/connection.js';
 import { readCallResult, readPromptResult, readResourceResult } from '../src/results.js';
@@ -32,7 +33,9 @@ async function startServer(options: Options = {}) {
 }
 
 async function overHttp(options: Options = {}) {
-  const server = await startServer(options);
+  // One that stays free while the server is down.
+  const port = await findFreePort();
+  const server = await startServer({ port, ...options });
   return { server, connection: connect({ url: server.url, timeoutMs: 20_000 }) };
 }
 

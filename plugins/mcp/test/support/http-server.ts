@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { SSEServerTransport } from '@modelcontextprotocol/sdk/server/sse.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
-import { findFreePort } from '../../../../packages/host/test/support/free-port.ts';
 import { createDemoServer } from './demo-server.ts';
 
 export interface HttpMcpServer {
@@ -27,7 +27,7 @@ interface ServerOptions {
 
 /** An MCP server on the given or a free port. It is strict: a session that it does not know gets 404. */
 export async function startHttpServer(options: ServerOptions = {}): Promise<HttpMcpServer> {
-  const { port = await findFreePort(), kind = 'sessions', intercept } = options;
+  const { port = 0, kind = 'sessions', intercept } = options;
   const calls: unknown[] = [];
   const sessions: string[] = [];
   const handle = { sessions: keepSessions, stateless: forgetSessions, sse: serveEvents }[kind](
@@ -38,8 +38,9 @@ export async function startHttpServer(options: ServerOptions = {}): Promise<Http
     if (!intercept?.(request, response)) handle(request, response);
   });
   await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
-  const url = `http://127.0.0.1:${port}/mcp`;
-  return { url, port, calls, sessions, close: () => end(server) };
+  const { port: chosen } = server.address() as AddressInfo;
+  const url = `http://127.0.0.1:${chosen}/mcp`;
+  return { url, port: chosen, calls, sessions, close: () => end(server) };
 }
 
 function keepSessions(calls: unknown[], sessions: string[]): Handle {

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { convertConversation } from './chatgpt.js';
+import { convertConversation } from './chatgpt-import.js';
 
 it('convertConversation reads a conversation with very many messages in little time', () => {
   const count = 300_000;
