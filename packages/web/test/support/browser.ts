@@ -1,6 +1,6 @@
 import { mkdirSync } from 'node:fs';
 import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
-import { afterAll, beforeAll, expect, inject } from 'vitest';
+import { beforeAll, expect, inject, onTestFinished } from 'vitest';
 
 const ARGS = [
   '--headless',
@@ -30,34 +30,39 @@ export interface VisitOptions {
 }
 
 export interface Browsing {
-  /** Opens a new profile. */
+  /** Opens a new profile, which is closed after the test. */
   visit(options?: VisitOptions): Promise<Visitor>;
 }
 
 /** Starting Chromium takes seconds, so the test files of a worker share it; it ends with the worker. */
 let launched: Promise<Browser> | undefined;
 
-/** Chromium, with profiles that are closed after the test file. */
 export function useBrowser(): Browsing {
   let browser: Browser;
-  const contexts: BrowserContext[] = [];
   beforeAll(async () => {
     mkdirSync(SCREENSHOTS, { recursive: true });
     launched ??= launch();
     browser = await launched;
   });
-  afterAll(() => Promise.all(contexts.map((context) => context.close())));
   return {
     async visit({ width = 1200, height = 800, ...options } = {}) {
       const defaults = { colorScheme: 'light', locale: 'en-US' } as const;
       const viewport = { width, height };
       const context = await browser.newContext({ ...defaults, ...options, viewport });
-      contexts.push(context);
+      onTestFinished(async ({ task }) => {
+        if (task.result?.state === 'fail') await printPages(context);
+        await context.close();
+      });
       await context.grantPermissions(['clipboard-read', 'clipboard-write']);
       const consoleErrors: string[] = [];
       return { context, consoleErrors, page: await openTab(context, consoleErrors) };
     },
   };
+}
+
+async function printPages(context: BrowserContext): Promise<void> {
+  for (const page of context.pages())
+    process.stderr.write(`${page.url()} shows:\n${await page.innerText('body')}\n`);
 }
 
 async function launch(): Promise<Browser> {

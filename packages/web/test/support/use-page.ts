@@ -1,5 +1,4 @@
 import type { Page } from 'playwright-core';
-import { onTestFailed } from 'vitest';
 import { expectText, useBrowser, type VisitOptions, type Visitor } from './browser.js';
 import { type RunningOracle, useOracle } from './oracle.js';
 
@@ -25,10 +24,6 @@ export function usePage(env: Record<string, string> = {}): PageInUse {
     write,
     async arrive(options, label = 'Your message') {
       const visitor = await browser.visit(options);
-      onTestFailed(async () => {
-        for (const page of visitor.context.pages())
-          process.stderr.write(`${page.url()} shows:\n${await page.innerText('body')}`);
-      });
       await visitor.page.goto(`${oracle.url}/app`);
       await visitor.page.getByLabel(label).waitFor();
       return visitor;

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
-import { expect, onTestFailed } from 'vitest';
+import { expect } from 'vitest';
 import { expectText, useBrowser, type VisitOptions, type Visitor } from './browser.js';
 import { useOracle } from './oracle.js';
 
@@ -40,10 +40,6 @@ export function useSettings(env: Record<string, string> = {}) {
     /** Opens a settings screen, or the conversations, in a new profile. */
     async arrive(screen?: string, options?: VisitOptions): Promise<Visitor> {
       const visitor = await browser.visit(options);
-      onTestFailed(async () => {
-        for (const page of visitor.context.pages())
-          process.stderr.write(`${page.url()} shows:\n${await page.innerText('body')}\n`);
-      });
       const hash = screen === undefined ? '' : `#/settings/${screen}`;
       await visitor.page.goto(`${oracle.url}/app${hash}`);
       await settle(visitor.page);
