@@ -1,4 +1,5 @@
-// Searches the messages of one user among those of all users, on both engines: npm run bench:search -- 100000
+// Searches the messages of one user among those of all users, on both engines or on one:
+// npm run bench:search -- 100000 sqlite
 import '../packages/host/test/support/source-hooks.ts';
 import { randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -31,16 +32,25 @@ function pickWord(): string {
 const createText = () => Array.from({ length: WORDS_PER_MESSAGE }, () => pickWord()).join(' ');
 
 async function main(): Promise<void> {
-  const figures = [
-    await measure('sqlite', {}),
-    await withPostgres((databaseUrl) => measure('postgres', { databaseUrl })),
-  ];
+  const measureEngine: Readonly<Record<string, () => Promise<Figures>>> = {
+    sqlite: () => measure('sqlite', {}),
+    postgres: () => withPostgres((databaseUrl) => measure('postgres', { databaseUrl })),
+  };
+  const engines = process.argv[3] ? [process.argv[3]] : Object.keys(measureEngine);
+  const figures: Figures[] = [];
+  for (const engine of engines) {
+    const one = await measureEngine[engine]?.();
+    if (!one) throw new Error(`The second argument is one of ${Object.keys(measureEngine)}`);
+    figures.push(one);
+  }
   console.table(figures);
   const isSlow = figures.some(
     ({ p95Ms, blockedMs }) => p95Ms > LIMITS.p95Ms || blockedMs > LIMITS.blockedMs,
   );
   if (isSlow) process.exitCode = 1;
 }
+
+type Figures = Awaited<ReturnType<typeof measure>>;
 
 async function measure(engine: string, database: { readonly databaseUrl?: string }) {
   const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-search-'));

@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { type DynamicModule, Module } from '@nestjs/common';
 import { definePlugin, type SetupContext, sharedKey } from '@sibyl/plugin-kit';
-import { PAGE, type Page, PageController, readPageFiles } from './page.js';
+import { listPageFiles, PAGE, type Page, PageController } from './page.js';
 
 @Module({})
 class ChatPageModule {}
@@ -17,7 +17,7 @@ function readPage({ shared, logger }: SetupContext): Page {
   if (!isBuilt) logger.warn({}, 'the chat page is not built; run "npm run build"');
   const matrixBaseUrl = shared.get(MATRIX_BASE_URL);
   return {
-    files: isBuilt ? readPageFiles(FOLDER) : new Map(),
+    files: isBuilt ? listPageFiles(FOLDER) : new Map(),
     settings: matrixBaseUrl === undefined ? {} : { matrixBaseUrl },
   };
 }

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { extname, join, relative, sep } from 'node:path';
 import { promisify } from 'node:util';
 import { brotliCompress, constants } from 'node:zlib';
@@ -85,13 +86,14 @@ export class PageController {
     // `/app/operator` is a separate page.
     const file = this.page.files.get(name) ?? this.page.files.get(`${name}.html`);
     if (!file) throw new OracleError('not_found');
+    const { bytes, etag } = await file.read();
     response.setHeader('Content-Security-Policy', this.policy);
     response.setHeader('Cache-Control', file.isImmutable ? ONE_YEAR : 'no-cache');
-    response.setHeader('ETag', file.etag);
+    response.setHeader('ETag', etag);
     response.setHeader('Vary', 'Accept-Encoding');
-    if (request.get('if-none-match') === file.etag) return void response.status(304).end();
+    if (request.get('if-none-match') === etag) return void response.status(304).end();
     response.setHeader('Content-Type', file.type);
-    if (!/\bbr\b/.test(request.get('accept-encoding') ?? '')) return void response.end(file.bytes);
+    if (!/\bbr\b/.test(request.get('accept-encoding') ?? '')) return void response.end(bytes);
     response.setHeader('Content-Encoding', 'br');
     response.end(await file.brotli());
   }
@@ -128,39 +130,49 @@ const TYPES: Readonly<Record<string, string>> = {
 const QUALITY = 5;
 const compress = promisify(brotliCompress);
 
-/** A file of the page, in memory. */
+/** A file of the page. It is read and compressed at the first request, so that it does not slow the start, and kept. */
 export interface PageFile {
   readonly type: string;
-  readonly bytes: Buffer;
-  /** Compressed at the first request and cached, so that it does not slow the start. */
-  brotli(): Promise<Buffer>;
-  readonly etag: string;
   /** Its name contains a hash of its content, so that browsers may cache it forever. */
   readonly isImmutable: boolean;
+  read(): Promise<{ readonly bytes: Buffer; readonly etag: string }>;
+  brotli(): Promise<Buffer>;
 }
 
-/** Reads every file of a folder once, by path: no path from a request reaches the disk. */
-export function readPageFiles(folder: string): ReadonlyMap<string, PageFile> {
+/** Lists the files of a folder by path: no path from a request reaches the disk. */
+export function listPageFiles(folder: string): ReadonlyMap<string, PageFile> {
   const files = new Map<string, PageFile>();
   for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
     if (!entry.isFile()) continue;
     const path = join(entry.parentPath, entry.name);
     const name = relative(folder, path).split(sep).join('/');
-    files.set(name, toPageFile(name, readFileSync(path)));
+    files.set(name, toPageFile(name, path));
   }
   return files;
 }
 
-function toPageFile(name: string, bytes: Buffer): PageFile {
-  let compressed: Promise<Buffer> | undefined;
-  return {
-    type: TYPES[extname(name)] ?? 'application/octet-stream',
-    bytes,
-    brotli: () => {
-      compressed ??= compress(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: QUALITY } });
-      return compressed;
-    },
-    etag: `"${createHash('sha256').update(bytes).digest('base64url').slice(0, 22)}"`,
-    isImmutable: name.startsWith('assets/'),
+function toPageFile(name: string, path: string): PageFile {
+  const read = keep(async () => {
+    const bytes = await readFile(path);
+    const digest = createHash('sha256').update(bytes).digest('base64url');
+    return { bytes, etag: `"${digest.slice(0, 22)}"` };
+  });
+  const brotli = keep(async () => {
+    const { bytes } = await read();
+    return compress(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: QUALITY } });
+  });
+  const type = TYPES[extname(name)] ?? 'application/octet-stream';
+  return { type, isImmutable: name.startsWith('assets/'), read, brotli };
+}
+
+/** Keeps the result of the first call that succeeds. */
+function keep<T>(compute: () => Promise<T>): () => Promise<T> {
+  let kept: Promise<T> | undefined;
+  return () => {
+    kept ??= compute().catch((error) => {
+      kept = undefined;
+      throw error;
+    });
+    return kept;
   };
 }
