@@ -36,6 +36,19 @@ describe('useSessions', () => {
     expect(result.current.error?.code).toBe('signing_failed');
   });
 
+  it('resolves a refresh when the one that replaced it has shown the list', async () => {
+    const { client, wrapper } = pages.open(createUser());
+    const { result } = renderHook(() => useSessions(), { wrapper });
+    await waitFor(() => expect(result.current.isLoading).toBe(false), POLL_OPTIONS);
+    await client.sessions.create({ title: 'new' });
+    await act(async () => {
+      const replaced = result.current.refresh();
+      void result.current.refresh();
+      await replaced;
+    });
+    expect(result.current.sessions.map(({ title }) => title)).toEqual(['new']);
+  });
+
   it('resolves every concurrent refresh', async () => {
     const { wrapper } = pages.open(createUser());
     const { result } = renderHook(() => useSessions(), { wrapper });

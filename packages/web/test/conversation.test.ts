@@ -280,9 +280,12 @@ describe('the search', () => {
   it('and the other shortcuts: edit, hide the list, help, new conversation', async () => {
     const { page } = await arrive();
     await converse(page, 'One', 'First');
-    await page.getByLabel('Your message').focus();
-    await page.keyboard.press('ArrowUp');
-    await expectText(page, 'Editing your message. The first version is kept.');
+    // A message can be edited once its turn has ended, shortly after the answer was shown.
+    const edit = async () => {
+      await page.getByLabel('Your message').press('ArrowUp');
+      return page.innerText('body');
+    };
+    await expect.poll(edit).toContain('Editing your message. The first version is kept.');
     await page.keyboard.press('Escape');
     await expect.poll(() => page.getByLabel('Your message').inputValue()).toBe('');
     await page.keyboard.press('Control+b');

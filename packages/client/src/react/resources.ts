@@ -7,7 +7,14 @@ import type {
   SessionsChangedEvent,
   UserPreferences,
 } from '@sibyl/protocol';
-import { useCallback, useEffect, useRef, useState } from 'react';
+import {
+  type Dispatch,
+  type SetStateAction,
+  useCallback,
+  useEffect,
+  useRef,
+  useState,
+} from 'react';
 import { OracleClientError } from '../errors.js';
 import type { Approvals, Delegations, DelegationTerms, Sessions } from '../oracle-client.js';
 import { useOracle } from './use-chat.js';
@@ -229,27 +236,40 @@ export function useResource<T>(
   load: (signal: AbortSignal) => Promise<T>,
 ): Resource & { readonly value: T | undefined } {
   const [state, setState] = useState<State<T>>({ value: undefined, isLoading: true });
-  const current = useRef(new AbortController());
-  const refresh = useCallback(async () => {
-    current.current.abort();
-    current.current = new AbortController();
-    const { signal } = current.current;
-    const show = (loaded: Partial<State<T>>) => {
-      if (!signal.aborted) setState(({ value }) => ({ value, isLoading: false, ...loaded }));
-    };
-    setState((before) => ({ ...before, isLoading: true }));
-    try {
-      show({ value: await load(signal) });
-    } catch (error) {
-      if (signal.aborted) return;
-      // Other errors are bugs in the page.
-      if (!(error instanceof OracleClientError)) throw error;
-      show({ error });
-    }
+  const latest = useRef({ stop: new AbortController(), shown: Promise.resolve() });
+  const refresh = useCallback((): Promise<void> => {
+    latest.current.stop.abort();
+    const stop = new AbortController();
+    const shown: Promise<void> = loadAndShow(load, stop.signal, setState).then(() => {
+      // Another refresh has replaced this one: the value is shown when that one ends.
+      const newest = latest.current.shown;
+      return newest === shown ? undefined : newest;
+    });
+    latest.current = { stop, shown };
+    return shown;
   }, [load]);
   useEffect(() => {
     void refresh();
-    return () => current.current.abort();
+    return () => latest.current.stop.abort();
   }, [refresh]);
   return { ...state, refresh };
+}
+
+async function loadAndShow<T>(
+  load: (signal: AbortSignal) => Promise<T>,
+  signal: AbortSignal,
+  setState: Dispatch<SetStateAction<State<T>>>,
+): Promise<void> {
+  const show = (loaded: Partial<State<T>>) => {
+    if (!signal.aborted) setState(({ value }) => ({ value, isLoading: false, ...loaded }));
+  };
+  setState((before) => ({ ...before, isLoading: true }));
+  try {
+    show({ value: await load(signal) });
+  } catch (error) {
+    if (signal.aborted) return;
+    // Other errors are bugs in the page.
+    if (!(error instanceof OracleClientError)) throw error;
+    show({ error });
+  }
 }
