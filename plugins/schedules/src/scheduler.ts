@@ -102,7 +102,7 @@ export class Scheduler {
     await Promise.all([...claimed, ...unattended].map((run) => this.attend(run)));
     await delivery.deliverSome();
     const expired = await schedules.listExpired(await schedules.now());
-    for (const schedule of expired) await this.stop(schedule, EXPIRED, 'notify');
+    await this.forEach(expired, (schedule) => this.stop(schedule, EXPIRED, 'notify'));
     if (performance.now() - this.sweptAt > SWEEP_MS) await this.sweep();
   }
 
@@ -196,8 +196,8 @@ export class Scheduler {
 
   private async stopRevoked(cid: string): Promise<void> {
     try {
-      for (const schedule of await this.deps.schedules.listByDelegation(cid))
-        await this.stop(schedule, 'The delegation was revoked', 'notify');
+      const schedules = await this.deps.schedules.listByDelegation(cid);
+      await this.forEach(schedules, (schedule) => this.stop(schedule, REVOKED, 'notify'));
     } catch (err) {
       // The sweep or the next due time finds it.
       this.deps.logger.warn({ err, cid }, 'schedules of a revoked delegation not stopped yet');
@@ -209,14 +209,28 @@ export class Scheduler {
     const { schedules } = this.deps;
     for (let after = { owner: '', id: '' }; ; ) {
       const page = await schedules.listActive(after);
-      for (const schedule of page) {
+      await this.forEach(page, async (schedule) => {
         const reason = await this.checkPermission(schedule);
         if (reason !== undefined) await this.stop(schedule, reason, 'notify');
-      }
+      });
       const last = page.at(-1);
       if (!last || this.isClosed) return;
       after = last;
     }
+  }
+
+  /** One that fails, such as a user whose DID document cannot be read, does not keep the others waiting. */
+  private async forEach(
+    schedules: readonly ScheduleRow[],
+    handle: (schedule: ScheduleRow) => Promise<void>,
+  ): Promise<void> {
+    for (const schedule of schedules)
+      try {
+        await handle(schedule);
+      } catch (err) {
+        const about = { err, did: schedule.owner, scheduleId: schedule.id };
+        this.deps.logger.warn(about, 'schedule not checked or stopped; trying again later');
+      }
   }
 
   /**
@@ -262,5 +276,6 @@ export class Scheduler {
 
 const CLIENT = 'schedule';
 const EXPIRED = 'The delegation has expired';
+const REVOKED = 'The delegation was revoked';
 /** Codes of turns that the end of their delegation has aborted. */
 const ENDED: ReadonlySet<string> = new Set(['delegation_ended', 'access_revoked']);

@@ -1,0 +1,45 @@
+import { expect, it, onTestFinished, vi } from 'vitest';
+import { Scheduler } from './scheduler.js';
+
+const SWEEP_MS = 600_000;
+
+/** A scheduler with two active schedules and nothing due; `check` is the host's check of a delegation. */
+function startScheduler(check: (grant: { readonly owner: string }) => Promise<string | undefined>) {
+  const stopped: string[] = [];
+  const warnings: object[] = [];
+  const rows = ['did:web:unreachable.example', 'did:key:zRevoked'].map((owner) => ({
+    ...{ owner, id: `schedule of ${owner}`, delegation_cid: 'bafy' },
+  }));
+  const deps = {
+    schedules: {
+      now: async () => 0,
+      listExpired: async () => [],
+      listActive: async ({ owner }: { owner: string }) => (owner === '' ? rows : []),
+      stop: async ({ owner }: { owner: string }) => void stopped.push(owner),
+    },
+    runs: {
+      claimDue: async () => [],
+      takeUnattended: async () => [],
+      untilNext: async () => 20,
+    },
+    turns: { onRevoked: () => () => undefined, check },
+    delivery: { deliverSome: async () => undefined },
+    toResource: (id: string) => id,
+    logger: { warn: (fields: object) => void warnings.push(fields), info: () => undefined },
+  };
+  const scheduler = new Scheduler(deps as unknown as ConstructorParameters<typeof Scheduler>[0]);
+  onTestFinished(() => scheduler.close());
+  return { stopped, warnings };
+}
+
+it('a schedule whose permission cannot be checked does not keep others from being stopped', async () => {
+  const { stopped, warnings } = startScheduler(async ({ owner }) => {
+    if (owner.startsWith('did:web:')) throw new Error('the DID document cannot be read');
+    return 'The delegation was revoked';
+  });
+  const now = performance.now.bind(performance);
+  vi.spyOn(performance, 'now').mockImplementation(() => now() + SWEEP_MS);
+  onTestFinished(() => void vi.restoreAllMocks());
+  await expect.poll(() => stopped).toEqual(['did:key:zRevoked']);
+  expect(warnings).toMatchObject([{ did: 'did:web:unreachable.example' }]);
+});
