@@ -165,7 +165,10 @@ describe.each(engines)('BlobStore on %s', (engine) => {
     const large = new Uint8Array(25 * 1024 * 1024);
     const tooLarge = blobs.put({ mediaType, data: new Uint8Array(large.length + 1) });
     await expect(tooLarge).rejects.toThrow(/at most 25 MB/);
-    for (let i = 0; i < 8; i++) await blobs.put({ mediaType, data: large });
+    const put = await Promise.allSettled(
+      Array.from({ length: 9 }, () => blobs.put({ mediaType, data: large })),
+    );
+    expect(put.filter(({ status }) => status === 'fulfilled')).toHaveLength(8);
     await expect(blobs.put({ mediaType, data })).rejects.toThrow(/200 MB of files/);
   });
 });

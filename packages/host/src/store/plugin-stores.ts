@@ -45,7 +45,7 @@ export class BlobStore {
     if (size > MAX_BYTES) throw tooLarge(`A file may have at most ${MAX_BYTES / MB} MB`);
     const id = newId();
     const row = { id, ...scope, media_type: mediaType, size, data, created_at: clock() };
-    await database.write(async (tables) => {
+    await database.writeFor(scope.owner, async (tables) => {
       if ((await countBytes(tables, scope)) + size > MAX_TOTAL_BYTES)
         throw tooLarge(`${MAX_TOTAL_BYTES / MB} MB of files are already stored; delete some first`);
       await tables.insertInto('blobs').values(row).execute();
