@@ -52,7 +52,7 @@ export interface SearchIndex {
   ): Promise<void>;
   /** Removes all texts of a user. */
   removeOwner(owner: string): Promise<void>;
-  /** The best hits first. */
+  /** Texts with all words, the best first; then those with longer words than the last one, the newest first. */
   find(request: SearchRequest): Promise<readonly SearchHit[]>;
   /** Changes when the index was lost and everything has to be indexed again; undefined if it cannot be lost alone. */
   readGeneration(): Promise<string | undefined>;
@@ -64,6 +64,10 @@ export const MAX_CANDIDATES = 1_000;
 
 /** Titles are short and chosen. */
 export const SOURCE_WEIGHTS: Readonly<Record<string, number>> = { title: 2 };
+
+/** The query without longer words than its last one. */
+export const toWholeWords = (query: SearchQuery): SearchQuery =>
+  query.map((phrase) => ({ ...phrase, isPrefix: false }));
 
 /** A word for an owner: too long to find another owner with the same one. */
 export const toOwnerTerm = (owner: string): string => hash('sha256', owner).slice(0, 24);
@@ -152,7 +156,8 @@ export class PostgresSearchIndex implements SearchIndex {
 
   async find({ owner, sources, scope, query, limit, offset = 0 }: SearchRequest) {
     const prefix = toPrefix(owner);
-    const words = sql`${query.map((phrase) => toTsQuery(phrase, prefix)).join(' & ')}::tsquery`;
+    const words = sql`${toTsQuery(query, prefix)}::tsquery`;
+    const wholeWords = sql`${toTsQuery(toWholeWords(query), prefix)}::tsquery`;
     const own = sql`owner = ${owner} and source = any(${[...sources]}::text[])
       ${scope === undefined ? sql`` : sql`and scope = ${scope}`}`;
     const weight = sql.join(
@@ -175,12 +180,13 @@ export class PostgresSearchIndex implements SearchIndex {
         (select ${columns} from search_documents
           where (select count(*) from common) < ${COMMON} and terms @@ ${words} and ${own}
           order by created_at desc limit ${MAX_CANDIDATES})
+      ), weighed as (
+        select *, case ${weight} else 1 end as weight, (terms @@ ${wholeWords})::int as is_whole
+        from found
       )
-      select source, id, part,
-        ts_rank(terms, ${words}, 1) * case ${weight} else 1 end as score
-      from found order by score desc, created_at desc, id limit ${limit} offset ${offset}`.execute(
-      this.context.database.tables,
-    );
+      select source, id, part, ts_rank(terms, ${words}, 1) * weight * is_whole as score
+      from weighed order by score desc, weight desc, created_at desc, id
+      limit ${limit} offset ${offset}`.execute(this.context.database.tables);
     return rows;
   }
 
@@ -206,7 +212,8 @@ function toVector(text: string, { owner }: SearchEntry): string {
 const toPrefix = (owner: string): string => toOwnerTerm(owner).slice(0, 8);
 
 /** Words consist of letters and digits, so they need no escaping. */
-const toTsQuery = ({ terms, isPrefix }: Phrase, prefix: string): string =>
-  `(${terms
-    .map((term, i) => `'${prefix}${term}'${isPrefix && i === terms.length - 1 ? ':*' : ''}`)
-    .join(' <-> ')})`;
+function toTsQuery(query: SearchQuery, prefix: string): string {
+  const toPhrase = ({ terms, isPrefix }: Phrase) =>
+    terms.map((term, i) => `'${prefix}${term}'${isPrefix && i === terms.length - 1 ? ':*' : ''}`);
+  return query.map((phrase) => `(${toPhrase(phrase).join(' <-> ')})`).join(' & ');
+}

@@ -50,6 +50,17 @@ describe.each(engines)('SearchStore on %s', (engine) => {
     );
   });
 
+  it('findMessages finds the very word first, the best first, and then longer words, the newest first', async () => {
+    const { store } = test;
+    const { owner, say } = await openSession(store);
+    const texts = ['otters, otters, otters', 'one otter in a long text', 'otter otter', 'otters'];
+    for (const text of texts) await say(text);
+    await indexAll(store);
+    const [longer, long, best, newest] = texts;
+    expect(await find(store, owner, 'otter')).toEqual([best, long, newest, longer]);
+    expect(await find(store, owner, 'otte')).toEqual(texts.toReversed());
+  });
+
   it('findMessages ranks, highlights and pages', async () => {
     const { store } = test;
     const { owner, sessionId, say } = await openSession(store);

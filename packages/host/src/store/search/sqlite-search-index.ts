@@ -15,8 +15,9 @@ import {
   type SearchRequest,
   SOURCE_WEIGHTS,
   toOwnerTerm,
+  toWholeWords,
 } from './search-index.js';
-import { type Phrase, readTerms } from './terms.js';
+import { type Phrase, readTerms, type SearchQuery } from './terms.js';
 
 const OWNER_ONLY = 0o600;
 
@@ -145,12 +146,15 @@ export class SqliteSearchIndex implements SearchIndex {
 
   async find({ owner, sources, scope, query, limit, offset = 0 }: SearchRequest) {
     const ownerTerm = toOwnerTerm(owner);
-    const match = query.map((phrase) => toMatch(phrase, ownerTerm)).join(' AND ');
-    const values = [match, ownerTerm, ...sources, ...(scope === undefined ? [] : [scope])];
+    const matches = [toWholeWords(query), query].map((one) => toMatch(one, ownerTerm));
+    const values = [...matches, ownerTerm, ...sources];
     const list = sources.map(() => '?').join(', ');
     const sql = buildFind(`source in (${list})${scope === undefined ? '' : ' and scope = ?'}`);
-    const statements = [{ sql, values: [...values, limit, offset] }];
-    const rows = await this.run({ mode: 'read', statements });
+    if (scope !== undefined) values.push(scope);
+    const rows = await this.run({
+      mode: 'read',
+      statements: [{ sql, values: [...values, limit, offset] }],
+    });
     return rows as readonly SearchHit[];
   }
 
@@ -263,19 +267,28 @@ function toWords(text: string, { owner }: SearchEntry): string {
 }
 
 /** Words consist of letters and digits, so they need no escaping. */
-const toMatch = ({ terms, isPrefix }: Phrase, ownerTerm: string): string =>
-  `"${terms.map((term) => ownerTerm + term).join(' ')}"${isPrefix ? ' *' : ''}`;
+function toMatch(query: SearchQuery, ownerTerm: string): string {
+  const toPhrase = ({ terms, isPrefix }: Phrase) =>
+    `"${terms.map((term) => ownerTerm + term).join(' ')}"${isPrefix ? ' *' : ''}`;
+  return query.map(toPhrase).join(' AND ');
+}
 
-/** A negative rank is better the lower it is. */
+/** Those with longer words are not ranked, which would take as long again. A negative rank is better the lower it is. */
 function buildFind(condition: string): string {
   const weights = Object.entries(SOURCE_WEIGHTS).map(
     ([source, factor]) => `when '${source}' then ${factor}`,
   );
-  return `with found as materialized (
+  return `with ranked as materialized (
       select rowid as number, bm25(words) as rank from words where words match ?
-      order by rowid desc limit ${MAX_CANDIDATES})
-    select source, id, part, -rank * case source ${weights.join(' ')} else 1 end as score
-    from found join documents using (number)
-    where owner = ? and ${condition}
-    order by score desc, number desc limit ? offset ?`;
+      order by rowid desc limit ${MAX_CANDIDATES}),
+    others as materialized (
+      select rowid as number, 0 as rank from words
+      where words match ? and rowid not in (select number from ranked)
+      order by rowid desc limit ${MAX_CANDIDATES}),
+    weighed as (
+      select *, case source ${weights.join(' ')} else 1 end as weight
+      from (select * from ranked union all select * from others) join documents using (number)
+      where owner = ? and ${condition})
+    select source, id, part, -rank * weight as score
+    from weighed order by score desc, weight desc, number desc limit ? offset ?`;
 }
