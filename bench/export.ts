@@ -8,6 +8,7 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { generateSigner, mintAuthInvocation } from '@sibyl/ucan';
+import { atMost, type Figure, formatFigures, reportFigures } from './support/figures.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 
 const MB = 1024 ** 2;
@@ -35,22 +36,31 @@ async function main(): Promise<void> {
     const importing = await measureMemory(to, () => importArchive(to, archive));
     const [before, after] = [await readContent(from), await readContent(to)];
     const isSame = before.digest === after.digest;
-    console.table({
-      'archive MB': Math.round(statSync(archive).size / MB),
-      'export, memory MB': Math.round(exporting),
-      'import, memory MB': Math.round(importing),
-      files: before.files,
-      messages: before.messages,
-      'same content': isSame,
-    });
-    if (!isSame || exporting > LIMITS_MB.export || importing > LIMITS_MB.import)
-      process.exitCode = 1;
+    const archiveMb = Math.round(statSync(archive).size / MB);
+    const figures = [
+      toFigure(`export of ${archiveMb} MB: memory`, exporting, LIMITS_MB.export),
+      toFigure('import at an empty host: memory', importing, LIMITS_MB.import),
+      {
+        name: `${before.files} files and ${before.messages} messages afterwards`,
+        ours: isSame ? 'the same' : 'different',
+        target: { isMet: isSame, text: 'the same' },
+      },
+    ];
+    console.log(formatFigures('export', figures));
+    await reportFigures(figures);
+    if (figures.some(({ target }) => target?.isMet === false)) process.exitCode = 1;
   } finally {
     await from.stop();
     await to.stop();
     rmSync(directory, { recursive: true, force: true });
   }
 }
+
+const toFigure = (name: string, megabytes: number, most: number): Figure => ({
+  name,
+  ours: `${megabytes.toFixed(0)} MB`,
+  target: atMost(most, megabytes, ' MB'),
+});
 
 function startHost(dataDir: string): Promise<ServerProcess> {
   return startServer(new URL('./servers/host.ts', import.meta.url), {

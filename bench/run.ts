@@ -4,7 +4,10 @@ import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { describeMachine, type Figure, formatTable, toRow } from './support/figures.ts';
 
-const NAMES = ['auth', 'turn', 'events', 'cluster', 'gateway', 'start'];
+const NAMES = [
+  ...['auth', 'turn', 'events', 'cluster', 'gateway', 'start'],
+  ...['search', 'export', 'page'],
+];
 const PAGE = 'docs/performance.md';
 
 interface Benchmark {
@@ -33,8 +36,9 @@ async function run(name: string): Promise<Benchmark> {
   child.on('message', (message: { figures: readonly Figure[] }) => {
     figures = message.figures;
   });
-  const [code] = await once(child, 'exit');
-  if (code !== 0 || figures.length === 0) throw new Error(`The benchmark ${name} failed`);
+  await once(child, 'exit');
+  // One that misses a target exits with 1, but has figures.
+  if (figures.length === 0) throw new Error(`The benchmark ${name} failed`);
   return { name, figures };
 }
 
@@ -64,6 +68,9 @@ Measured on ${machine}. Servers, models and load generators share its cores.
 | cluster | \`npm run bench:cluster\` | one host instead of several; one transaction for the frames of each run |
 | gateway | \`npm run bench:gateway\` | the same function built from node:http, grpc-js and protobuf-es |
 | start | \`npm run bench:start\` | a node:http server that does nothing else |
+| search | \`npm run bench:search\` | |
+| export | \`npm run bench:export\` | |
+| page | \`npm run bench:page\` | |
 
 \`npm run bench:pairs -- <folder>\` compares the processor time of a turn with that of another checkout, in pairs of new processes.
 \`npm run bench:gateway-pairs -- <folder>\` does the same for a query through the gateway.

@@ -17,8 +17,8 @@ import {
 } from './support/figures.ts';
 
 const ROUNDS = 7;
-const MOST_MS = 700;
-const MOST_MEGABYTES = 130;
+const MOST_MS = 400;
+const MOST_MEGABYTES = 100;
 
 const HELLO = `require('node:http')
   .createServer((_, response) => response.end('{"status":"ok"}'))
