@@ -6,7 +6,7 @@ import { describeMachine, type Figure, formatTable, toRow } from './support/figu
 
 const NAMES = [
   ...['auth', 'turn', 'events', 'cluster', 'gateway', 'start'],
-  ...['search', 'export', 'page'],
+  ...['surfaces', 'files', 'search', 'export', 'page'],
 ];
 const PAGE = 'docs/performance.md';
 
@@ -68,6 +68,8 @@ Measured on ${machine}. Servers, models and load generators share its cores.
 | cluster | \`npm run bench:cluster\` | one host instead of several; one transaction for the frames of each run |
 | gateway | \`npm run bench:gateway\` | the same function built from node:http, grpc-js and protobuf-es |
 | start | \`npm run bench:start\` | a node:http server that does nothing else |
+| surfaces | \`npm run bench:surfaces\` | the same turn by the host's own route |
+| files | \`npm run bench:files\` | node:http, which keeps the bytes in a file |
 | search | \`npm run bench:search\` | |
 | export | \`npm run bench:export\` | |
 | page | \`npm run bench:page\` | |
