@@ -1,5 +1,6 @@
 import { readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
 import type { Store } from '../store.js';
@@ -54,7 +55,11 @@ describe.each(engines)('SearchStore on %s', (engine) => {
     const { store } = test;
     const { owner, say } = await openSession(store);
     const texts = ['otters, otters, otters', 'one otter in a long text', 'otter otter', 'otters'];
-    for (const text of texts) await say(text);
+    for (const text of texts) {
+      await say(text);
+      // None is as old as another.
+      await sleep(2);
+    }
     await indexAll(store);
     const [longer, long, best, newest] = texts;
     expect(await find(store, owner, 'otter')).toEqual([best, long, newest, longer]);
