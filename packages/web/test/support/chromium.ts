@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 
-/** Chromium without windows: it needs half the processor time of the browser with `--headless`. */
+/** Chromium without windows: it needs less processor time than the browser with `--headless`. */
 const SHELL = '/usr/bin/chromium-headless-shell';
 const BROWSERS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
 
