@@ -11,15 +11,16 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { dirname, matchesGlob, relative, resolve } from 'node:path';
 import { installLocked } from './third-party.ts';
 
 const OUTPUT = 'test-output/mutation';
 const MINIMUM_SCORE = 85;
 /** Mutants of one process; it collects the tests of all of them before it runs the first. */
-const BATCH = 250;
+const BATCH = 40;
 /** A process that reports nothing for so long is stuck in a mutant. */
-const STUCK_MS = 600_000;
+const STUCK_MS = 180_000;
 
 interface Target {
   readonly folder: string;
@@ -122,8 +123,21 @@ async function testMutants(path: string): Promise<number> {
   const results = readResults(plan);
   const pending = plan.mutants.filter(({ id }) => results.get(id) !== 'killed');
   const planned = pending.flatMap((mutant) => planMutant(mutant, { plan, reach, target }));
-  for (let i = 0; i < planned.length; i += BATCH) await runBatch(plan, planned.slice(i, i + BATCH));
+  await runBatches(plan, planned);
   return print(path, plan);
+}
+
+/** Runs one process per core. */
+async function runBatches(plan: Plan, planned: readonly PlannedMutant[]): Promise<void> {
+  let next = 0;
+  const work = async (_: unknown, worker: number) => {
+    while (next < planned.length) {
+      const batch = planned.slice(next, next + BATCH);
+      next += BATCH;
+      await runBatch(plan, batch, worker);
+    }
+  };
+  await Promise.all(Array.from({ length: availableParallelism() }, work));
 }
 
 /** The tests of a folder; for one file those beside it, if there are any. */
@@ -242,19 +256,27 @@ function listTestsOfSource(
 }
 
 /** Runs the mutants, also those after one that the process is stuck in. */
-async function runBatch(plan: Plan, mutants: readonly PlannedMutant[]): Promise<void> {
+async function runBatch(
+  plan: Plan,
+  mutants: readonly PlannedMutant[],
+  worker: number,
+): Promise<void> {
   const { folder, tests, sources } = plan;
-  const output = resolve(folder, 'results.jsonl');
-  appendFileSync(output, '');
-  const before = readLines(output).length;
-  await runVitest(`${folder}/mutants-plan.json`, { tests, sources, mutants, output }, output);
-  const lines = readLines(output).slice(before);
-  const ended = new Set(lines.filter(({ status }) => status !== 'started').map(({ id }) => id));
-  const stuck = lines.find(({ id }) => !ended.has(id));
-  if (stuck) appendFileSync(output, `${JSON.stringify({ id: stuck.id, status: 'stuck' })}\n`);
-  const rest = mutants.filter(({ key }) => !ended.has(key) && key !== stuck?.id);
-  if (rest.length === mutants.length) throw new Error('The tests with mutants did not start');
-  if (rest.length > 0) await runBatch(plan, rest);
+  const output = resolve(folder, `batch-${worker}.jsonl`);
+  writeFileSync(output, '');
+  await runVitest(`${folder}/batch-${worker}.json`, { tests, sources, mutants, output }, output);
+  const lines = readLines(output);
+  const ended = lines.filter(({ status }) => status !== 'started');
+  const endedKeys = new Set(ended.map(({ id }) => id));
+  const stuck = lines.find(({ id }) => !endedKeys.has(id));
+  if (stuck) ended.push({ id: stuck.id, status: 'stuck' });
+  if (ended.length === 0) throw new Error('The tests with mutants did not start');
+  appendFileSync(
+    `${folder}/results.jsonl`,
+    ended.map((line) => `${JSON.stringify(line)}\n`).join(''),
+  );
+  const rest = mutants.filter(({ key }) => !endedKeys.has(key) && key !== stuck?.id);
+  if (rest.length > 0) await runBatch(plan, rest, worker);
 }
 
 interface Line {
@@ -295,11 +317,10 @@ function readResults(plan: Plan): Map<string, Status> {
   const path = `${plan.folder}/results.jsonl`;
   const known = new Map<string, Status>();
   if (!existsSync(path)) return known;
-  const stored = new Map<string, Status>();
-  for (const { id, status } of readLines(path)) if (status !== 'started') stored.set(id, status);
+  const stored = new Map(readLines(path).map(({ id, status }) => [id, status]));
   for (const mutant of plan.mutants) {
     const status = stored.get(toKey(mutant));
-    if (status) known.set(mutant.id, status);
+    if (status && status !== 'started') known.set(mutant.id, status);
   }
   return known;
 }

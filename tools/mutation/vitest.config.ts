@@ -27,8 +27,8 @@ export default defineConfig({
     pool: 'threads',
     maxWorkers: 1,
     isolate: false,
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
-    expect: { poll: { timeout: 20_000 } },
+    testTimeout: 15_000,
+    hookTimeout: 30_000,
+    expect: { poll: { timeout: 10_000 } },
   },
 });
