@@ -270,13 +270,22 @@ async function runBatch(
   const endedKeys = new Set(ended.map(({ id }) => id));
   const stuck = lines.find(({ id }) => !endedKeys.has(id));
   if (stuck) ended.push({ id: stuck.id, status: 'stuck' });
-  if (ended.length === 0) throw new Error('The tests with mutants did not start');
+  if (ended.length === 0) ended.push(findBroken(`${folder}/batch-${worker}.json.log`, mutants));
+  for (const { id } of ended) endedKeys.add(id);
   appendFileSync(
     `${folder}/results.jsonl`,
     ended.map((line) => `${JSON.stringify(line)}\n`).join(''),
   );
-  const rest = mutants.filter(({ key }) => !endedKeys.has(key) && key !== stuck?.id);
+  const rest = mutants.filter(({ key }) => !endedKeys.has(key));
   if (rest.length > 0) await runBatch(plan, rest, worker);
+}
+
+/** The mutant that prevents the tests from being collected; the stack of the error names it. */
+function findBroken(log: string, mutants: readonly PlannedMutant[]): Line {
+  const [, id] = /\?fresh=(\d+)/.exec(readFileSync(log, 'utf8')) ?? [];
+  const broken = mutants.find((mutant) => mutant.id === id);
+  if (!broken) throw new Error(`The tests with mutants did not start: see ${log}`);
+  return { id: broken.key, status: 'killed' };
 }
 
 interface Line {

@@ -148,9 +148,11 @@ async function untilStatus(
   isExpected: (status: string) => boolean,
 ): Promise<void> {
   const deadline = performance.now() + WAIT_MS;
-  for (let status = ''; !isExpected(status); await sleep(1)) {
-    status = await readStatus(url, session);
+  for (;;) {
+    const status = await readStatus(url, session);
+    if (isExpected(status)) return;
     if (performance.now() > deadline) throw new Error(`The turn is still ${status}`);
+    await sleep(1);
   }
 }
 

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { HostBus, WireFrame } from '../bus/host-bus.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
@@ -8,6 +9,9 @@ const WATCH_EXPIRY_MS = 20_000;
 
 /** Frames that wait for slow readers of one feed; beyond it, readers read the store. */
 const MAX_WAITING = 1_000;
+
+/** How long a reader that misses frames waits before it looks for them in the store, which has them after the next flush. */
+const STORE_MS = 50;
 
 /** Sends the frames of this host's runs to the hosts that watch them. */
 export class FeedSender {
@@ -162,15 +166,28 @@ export class FeedReader {
   /** The next frames after `seen`, without a gap; otherwise why the store has to be read. */
   async next(seen: number, silenceMs: number, signal: AbortSignal): Promise<FeedEvent> {
     for (;;) {
-      const fresh = this.waiting.filter(({ seq }) => seq > seen);
-      this.waiting = [];
-      if (fresh.length > 0 && fresh.every(({ seq }, i) => seq === seen + 1 + i)) return fresh;
-      if (fresh.length > 0 || this.isChanged) {
+      const frames = this.takeAfter(seen);
+      if (frames.length > 0) return frames;
+      if (this.waiting.length > 0) await this.waitForStore(signal);
+      if (this.waiting.length > 0 || this.isChanged) {
         this.isChanged = false;
         return 'changed';
       }
       if (!(await this.wait(silenceMs, signal))) return 'silent';
     }
+  }
+
+  /** Frames beyond a gap stay: those before them are on their way to the store. */
+  private takeAfter(seen: number): readonly Frame[] {
+    const fresh = this.waiting.filter(({ seq }) => seq > seen);
+    const gap = fresh.findIndex(({ seq }, i) => seq !== seen + 1 + i);
+    const count = gap === -1 ? fresh.length : gap;
+    this.waiting = fresh.slice(count);
+    return fresh.slice(0, count);
+  }
+
+  private async waitForStore(signal: AbortSignal): Promise<void> {
+    await sleep(STORE_MS, undefined, { signal }).catch(() => undefined);
   }
 
   private async wait(ms: number, signal: AbortSignal): Promise<boolean> {

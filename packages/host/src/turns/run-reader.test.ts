@@ -1,5 +1,5 @@
 import { pino } from 'pino';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { engines, newOwner, type TestStore, useStore } from '../../test/support/test-database.js';
 import { finishTestRun, flushFrames, startTestRun } from '../../test/support/test-runs.js';
 import { BEFORE_ALL, endOfTurn, formatPosition, type Position } from '../bus/event-bus.js';
@@ -56,6 +56,33 @@ describe.each(engines)('RunReader with a run of another process on %s', (engine)
       [2, 'message'],
       [3, 'done'],
     ]);
+  });
+
+  it('keeps the frames that arrive before those between them and the stored ones are stored', async () => {
+    const { key, run } = await startRun(test);
+    const frames = textFrames('1', '2', '3', '4', '5');
+    await flushFrames(test.store.runs, key, frames.slice(0, 1));
+    const bus = new MemoryHostBus('reader', pino({ level: 'silent' }));
+    const send = ({ seq, event, data }: Frame) =>
+      bus.send('reader', 'run-frames', { runId: run.id, frames: [[seq, event, data]] });
+    const reads = vi.spyOn(test.store.runs, 'framePages');
+    onTestFinished(() => reads.mockRestore());
+    const leave = new AbortController();
+    const seen: number[] = [];
+    const reader = new RunReader(elsewhere, test.store, new RunFeeds(bus));
+    const reading = (async () => {
+      for await (const batch of reader.read(run, 0, leave.signal))
+        seen.push(...batch.map(({ seq }) => seq));
+    })();
+    await expect.poll(() => seen).toEqual([1]);
+    for (const frame of frames.slice(2)) send(frame);
+    await expect.poll(() => reads.mock.calls.length).toBeGreaterThan(1);
+    expect(seen).toEqual([1]);
+    await flushFrames(test.store.runs, key, frames.slice(1, 2));
+    // The last three were sent, and are not stored.
+    await expect.poll(() => seen).toEqual([1, 2, 3, 4, 5]);
+    leave.abort();
+    await reading;
   });
 
   it('sends the stored text to a client that saw more than survived a crash', async () => {
