@@ -18,7 +18,7 @@ import { installLocked } from './third-party.ts';
 const OUTPUT = 'test-output/mutation';
 const MINIMUM_SCORE = 85;
 /** Mutants of one process; it collects the tests of all of them before it runs the first. */
-const BATCH = 40;
+const BATCH = 60;
 /** A process that reports nothing for so long is stuck in a mutant. */
 const STUCK_MS = 180_000;
 
@@ -205,7 +205,7 @@ function planMutant(
   const { id, fileName } = mutant;
   const { tests, hits } = listReachingTests(id, { reach, target });
   for (const [file, ids] of Object.entries(reach.hooks)) if (ids.includes(id)) tests[file] = null;
-  const isFresh = id in reach.loaded;
+  const isFresh = id in reach.loaded && Object.keys(tests).length === 0;
   if (isFresh) for (const file of listTestsOfSource(fileName, { plan, reach })) tests[file] = null;
   if (Object.keys(tests).length === 0) return [];
   const hitLimit = 10_000 + 100 * hits;

@@ -22,8 +22,8 @@ interface OpenRun {
 }
 
 /**
- * Stores the frames of many runs in the way of the host, one statement for all runs, and in one transaction for each run;
- * in turns, so that other load of the machine affects both.
+ * Stores the frames of many runs in the way of the host, one statement for all runs, and in that of version 0.1, one
+ * transaction for each run; in turns, so that other load of the machine affects both.
  */
 export async function measureFrameStorage(databaseUrl: string): Promise<Figure[]> {
   const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-bench-'));
@@ -168,7 +168,10 @@ async function flushApart(pool: pg.Pool, runs: readonly OpenRun[]): Promise<void
   await Promise.all(runs.map((run) => flushOne(pool, run)));
 }
 
-/** One transaction for one run: an update of the run and an insert of its frames, both prepared. */
+/**
+ * One transaction for one run, as in version 0.1: an update of the run and inserts of 4, 2 and 1 rows with a frame
+ * each, all prepared.
+ */
 async function flushOne(pool: pg.Pool, run: OpenRun): Promise<void> {
   const client = await pool.connect();
   try {
@@ -180,19 +183,32 @@ async function flushOne(pool: pg.Pool, run: OpenRun): Promise<void> {
         where owner = $3 and id = $4 and status in ('queued', 'running')`,
       values: [Date.now(), frames.at(-1)?.seq, run.owner, run.runId],
     });
-    const rows = frames.map((_, i) => `($1, $2, $${3 * i + 3}, $${3 * i + 4}, $${3 * i + 5})`);
-    await client.query({
-      name: 'frames',
-      text: `insert into frames (owner, run_id, seq, event, data) values ${rows.join(', ')}
-        on conflict do nothing`,
-      values: [
-        run.owner,
-        run.runId,
-        ...frames.flatMap(({ seq, event, data }) => [seq, event, data]),
-      ],
-    });
+    for (const [from, to] of [
+      [0, 4],
+      [4, 6],
+      [6, FRAMES_PER_FLUSH],
+    ] as const)
+      await insertFrames(client, run, frames.slice(from, to));
     await client.query('commit');
   } finally {
     client.release();
   }
+}
+
+async function insertFrames(
+  client: pg.PoolClient,
+  run: OpenRun,
+  frames: ReturnType<typeof takeFrames>,
+): Promise<void> {
+  const rows = frames.map((_, i) => `($1, $2, $${2 * i + 3}, $${2 * i + 4})`);
+  await client.query({
+    name: `frames ${frames.length}`,
+    text: `insert into frames (owner, run_id, seq, lines) values ${rows.join(', ')}
+      on conflict do nothing`,
+    values: [
+      run.owner,
+      run.runId,
+      ...frames.flatMap(({ seq, event, data }) => [seq, `${event} ${data}`]),
+    ],
+  });
 }

@@ -11,7 +11,7 @@ interface PlannedMutant {
   readonly id: string;
   /** Stays the same while its source does. */
   readonly key: string;
-  /** Runs while modules are loaded, which happens once per process: they are loaded again. */
+  /** Runs only while modules are loaded, which happens once per process: they are loaded again. */
   readonly isFresh: boolean;
   readonly hitLimit: number;
   /** Names of tests by file; all of the file if undefined. */

@@ -59,7 +59,7 @@ export interface Schema {
   client_ids: ClientIdRow;
   client_threads: ClientThreadRow;
   runs: RunRow;
-  frames: FrameRow;
+  frames: FrameChunkRow;
   run_steps: RunStepRow;
   interrupts: InterruptRow;
   approvals: ApprovalRow;
@@ -219,12 +219,14 @@ export interface RunRow {
   updated_at: number;
 }
 
-export interface FrameRow {
+/** Consecutive frames of a run. */
+export interface FrameChunkRow {
   owner: string;
   run_id: string;
+  /** The number of the last frame. */
   seq: number;
-  event: string;
-  data: string;
+  /** For each frame its event, a space and its data, which has no line breaks. */
+  lines: string;
 }
 
 export interface RunStepRow {

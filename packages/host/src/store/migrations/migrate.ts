@@ -19,6 +19,7 @@ import { operators } from './0012-operators.js';
 import { embeddings } from './0013-embeddings.js';
 import { feedback } from './0014-feedback.js';
 import { lookups } from './0015-lookups.js';
+import { frameChunks } from './0016-frame-chunks.js';
 
 /** The migrations of one schema, and the tables that record which of them are done. */
 export interface MigrationPlan {
@@ -47,6 +48,7 @@ export const hostSchema: MigrationPlan = {
     '0013-embeddings': embeddings,
     '0014-feedback': feedback,
     '0015-lookups': lookups,
+    '0016-frame-chunks': frameChunks,
   },
   table: DEFAULT_MIGRATION_TABLE,
   lockTable: DEFAULT_MIGRATION_LOCK_TABLE,

@@ -86,7 +86,7 @@ export async function finishRun(
     seq: session.lastSeq,
     createdAt: now,
   });
-  await insertFrames(tables, toFrameRows(key, ending.frames ?? []));
+  await insertFrames(tables, key, ending.frames ?? []);
   await insertActivity(tables, ending.activity ?? []);
   if (!isUnanswered && ending.hasSteps !== false)
     await deleteSteps(tables, { owner, sessionId: row.session_id, turn: row.turn });
@@ -200,9 +200,6 @@ export function toAnswer(run: RunRow) {
     parent: run.question_id ?? undefined,
   } as const;
 }
-
-export const toFrameRows = ({ owner, runId }: RunKey, frames: readonly Frame[]) =>
-  frames.map(({ seq, event, data }) => ({ owner, run_id: runId, seq, event, data }));
 
 interface TurnKey {
   readonly owner: string;

@@ -1,10 +1,12 @@
 import { type Kysely, sql } from 'kysely';
 import { insertActivity } from '../activity-store.js';
-import type { ActivityRow, Database, FrameRow, RunStepRow, Schema } from '../database.js';
+import type { ActivityRow, Database, FrameChunkRow, RunStepRow, Schema } from '../database.js';
 import { prepareQuery } from '../prepared-query.js';
 import { type CancelReason, ENDED, type RunKey } from './run.js';
 
 const ROWS_PER_INSERT = 64;
+/** Characters of frames in one row, at least; readers read whole rows. */
+const CHUNK_LENGTH = 32 * 1024;
 const RUNS_PER_PRUNE = 100;
 
 /** One frame of the log of a run; `seq` starts at 1 and rises by one. */
@@ -78,19 +80,18 @@ async function flushEach(
   { hostId, now }: Host,
 ): Promise<readonly FlushedRun[]> {
   const flushed: FlushedRun[] = [];
-  const frames: FrameRow[] = [];
+  const chunks: FrameChunkRow[] = [];
   const steps: RunStepRow[] = [];
   for (const { owner, runId, ...added } of writes) {
     const lastSeq = findLastSeq(added.frames);
     const { rows } = await touchRun(tables, { owner, runId, hostId, now, lastSeq });
     if (rows[0] === undefined) continue;
     flushed.push(rows[0]);
-    for (const { seq, event, data } of added.frames)
-      frames.push({ owner, run_id: runId, seq, event, data });
+    chunks.push(...toChunks({ owner, runId }, added.frames));
     for (const { step, data } of added.steps)
       steps.push({ owner, run_id: runId, step, data, created_at: now });
   }
-  await insertFrames(tables, frames);
+  await insertChunks(tables, chunks);
   await insertInBatches(steps, (rows) => insertSteps(tables, rows));
   return flushed;
 }
@@ -116,9 +117,7 @@ async function flushAtOnce(
   writes: readonly RunWrites[],
   { hostId, now }: Host,
 ): Promise<readonly FlushedRun[]> {
-  const frames = writes.flatMap(({ owner, runId, frames: list }) =>
-    list.map((frame) => ({ owner, runId, ...frame })),
-  );
+  const chunks = writes.flatMap((write) => toChunks(write, write.frames));
   const steps = writes.flatMap(({ owner, runId, steps: list }) =>
     list.map((step) => ({ owner, runId, ...step })),
   );
@@ -136,13 +135,12 @@ async function flushAtOnce(
         and r.host_id = ${hostId} and r.status in ('queued', 'running')
       returning r.owner, r.id, r.abort_requested
     ), new_frames as (
-      insert into frames (owner, run_id, seq, event, data)
+      insert into frames (owner, run_id, seq, lines)
       select f.* from unnest(
-        ${frames.map(({ owner }) => owner)}::text[],
-        ${frames.map(({ runId }) => runId)}::text[],
-        ${frames.map(({ seq }) => seq)}::bigint[],
-        ${frames.map(({ event }) => event)}::text[],
-        ${frames.map(({ data }) => data)}::text[]) as f (owner, run_id, seq, event, data)
+        ${chunks.map(({ owner }) => owner)}::text[],
+        ${chunks.map(({ run_id }) => run_id)}::text[],
+        ${chunks.map(({ seq }) => seq)}::bigint[],
+        ${chunks.map(({ lines }) => lines)}::text[]) as f (owner, run_id, seq, lines)
       join flushed on flushed.owner = f.owner and flushed.id = f.run_id
       on conflict do nothing
     ), new_steps as (
@@ -159,8 +157,41 @@ async function flushAtOnce(
   return rows;
 }
 
-export function insertFrames(tables: Kysely<Schema>, rows: readonly FrameRow[]): Promise<void> {
-  return insertInBatches(rows, (batch) => insertFrameRows(tables, batch));
+export function insertFrames(
+  tables: Kysely<Schema>,
+  key: RunKey,
+  frames: readonly Frame[],
+): Promise<void> {
+  return insertChunks(tables, toChunks(key, frames));
+}
+
+const insertChunks = (tables: Kysely<Schema>, chunks: readonly FrameChunkRow[]): Promise<void> =>
+  insertInBatches(chunks, (batch) => insertChunkRows(tables, batch));
+
+/** Consecutive frames share a row, which costs a fraction of a row for each. */
+function toChunks({ owner, runId }: RunKey, frames: readonly Frame[]): FrameChunkRow[] {
+  const chunks: FrameChunkRow[] = [];
+  let lines: string[] = [];
+  let length = 0;
+  for (const [i, { seq, event, data }] of frames.entries()) {
+    const line = `${event} ${data}`;
+    lines.push(line);
+    length += line.length;
+    if (frames[i + 1]?.seq === seq + 1 && length < CHUNK_LENGTH) continue;
+    chunks.push({ owner, run_id: runId, seq, lines: lines.join('\n') });
+    lines = [];
+    length = 0;
+  }
+  return chunks;
+}
+
+function toFrames({ seq, lines }: Pick<FrameChunkRow, 'seq' | 'lines'>): Frame[] {
+  const list = lines.split('\n');
+  return list.map((line, i) => {
+    const space = line.indexOf(' ');
+    const event = line.slice(0, space);
+    return { seq: seq - list.length + 1 + i, event, data: line.slice(space + 1) };
+  });
 }
 
 /** In powers of two, so that there are few different queries. */
@@ -175,7 +206,7 @@ async function insertInBatches<R>(
 }
 
 /** Ignores rows that are already stored: the reply to an earlier attempt may have been lost. */
-const insertFrameRows = prepareQuery((tables, rows: readonly FrameRow[]) =>
+const insertChunkRows = prepareQuery((tables, rows: readonly FrameChunkRow[]) =>
   tables
     .insertInto('frames')
     .values(rows)
@@ -192,8 +223,8 @@ export const insertSteps = prepareQuery((tables, rows: readonly RunStepRow[]) =>
 /** The number of the last of these frames; null when there are none. */
 export const findLastSeq = (frames: readonly Frame[]): number | null => frames.at(-1)?.seq ?? null;
 
-/** How many frames and bytes a reader has in memory at a time. */
-const PAGE_FRAMES = 512;
+/** How many rows and bytes a reader has in memory at a time. */
+const PAGE_ROWS = 512;
 const PAGE_BYTES = 256 * 1024;
 
 interface FramesRequest extends RunKey {
@@ -205,7 +236,7 @@ export async function readFramePage(
   tables: Kysely<Schema>,
   request: FramesRequest,
 ): Promise<readonly Frame[]> {
-  const { rows: sizes } = await selectFrameSizes(tables, request);
+  const { rows: sizes } = await selectSizes(tables, request);
   let bytes = 0;
   let last: number | undefined;
   for (const { seq, size } of sizes) {
@@ -214,25 +245,33 @@ export async function readFramePage(
     last = seq;
   }
   if (last === undefined) return [];
-  return (await selectFrames(tables, { ...request, last })).rows;
+  const { rows } = await selectChunks(tables, { ...request, last });
+  return pickAfter(rows.flatMap(toFrames), request.after);
 }
 
-const selectFrameSizes = prepareQuery((tables, { owner, runId, after }: FramesRequest) =>
+/** Each frame once: after the reply to a flush was lost, its frames may be in two rows. */
+function pickAfter(frames: readonly Frame[], after: number): Frame[] {
+  const picked: Frame[] = [];
+  for (const frame of frames) if (frame.seq > (picked.at(-1)?.seq ?? after)) picked.push(frame);
+  return picked;
+}
+
+const selectSizes = prepareQuery((tables, { owner, runId, after }: FramesRequest) =>
   tables
     .selectFrom('frames')
-    .select(['seq', sql<number>`octet_length(data)`.as('size')])
+    .select(['seq', sql<number>`octet_length(lines)`.as('size')])
     .where('owner', '=', owner)
     .where('run_id', '=', runId)
     .where('seq', '>', after)
     .orderBy('seq')
-    .limit(PAGE_FRAMES),
+    .limit(PAGE_ROWS),
 );
 
-const selectFrames = prepareQuery(
+const selectChunks = prepareQuery(
   (tables, { owner, runId, after, last }: FramesRequest & { last: number }) =>
     tables
       .selectFrom('frames')
-      .select(['seq', 'event', 'data'])
+      .select(['seq', 'lines'])
       .where('owner', '=', owner)
       .where('run_id', '=', runId)
       .where('seq', '>', after)

@@ -10,7 +10,6 @@ import {
   promoteNext,
   type RunEnding,
   toAnswer,
-  toFrameRows,
   toUsageColumns,
 } from './finish-run.js';
 import { findLastSeq, insertFrames, insertSteps } from './frames.js';
@@ -110,7 +109,7 @@ export async function pauseRun(
   if (row === undefined) return { state: 'lost' };
   const answer = { ...ending.message, ...toAnswer(row), seq: session.lastSeq, createdAt: now };
   await saveAnswer(tables, answer);
-  await insertFrames(tables, toFrameRows(key, frames));
+  await insertFrames(tables, key, frames);
   await insertActivity(tables, ending.activity ?? []);
   const steps = pause.steps.map(({ step, data }) => ({
     owner,

@@ -48,8 +48,22 @@ describe.each(engines)('RunStore on %s', (engine) => {
     const pages: (readonly Frame[])[] = [];
     for await (const page of runs.framePages({ ...key, after: 0 })) pages.push(page);
     expect(pages.flat()).toEqual(all);
-    expect(pages.map((page) => page.length)).toEqual([512, 189, 1, 1]);
+    expect(pages.map((page) => page.length)).toEqual([701, 1, 1]);
     expect(await runs.find(key)).toMatchObject({ id: run.id, lastSeq: 703 });
+  });
+
+  it('frames keeps the numbers of frames on both sides of a gap', async () => {
+    const { key } = await startTestRun(test.store);
+    const all = [...framesFrom(1, 3), ...framesFrom(1_000_003, 2)];
+    await flushFrames(test.store.runs, key, all);
+    for (const [after, count] of [
+      [0, 5],
+      [2, 3],
+      [3, 2],
+      [1_000_003, 1],
+      [1_000_004, 0],
+    ] as const)
+      expect(await test.store.runs.frames({ ...key, after })).toEqual(all.slice(5 - count));
   });
 
   it('flush ignores frames and steps that are already stored, and stores the others', async () => {

@@ -8,6 +8,7 @@ import {
   type FlushResult,
   type Frame,
   flushRuns,
+  insertFrames,
   pruneSomeFrames,
   type RunWrites,
   readFramePage,
@@ -424,11 +425,7 @@ export class RunStore {
       .returningAll()
       .executeTakeFirst();
     if (row === undefined) return undefined;
-    for (const { seq, event, data } of frames)
-      await tables
-        .insertInto('frames')
-        .values({ owner: run.owner, run_id: run.id, seq, event, data })
-        .execute();
+    await insertFrames(tables, { owner: run.owner, runId: run.id }, frames);
     const next = toNextAttempt(row, { id: newId(), hostId: this.hostId, now });
     await insertRun(tables, next);
     return toRun(next);

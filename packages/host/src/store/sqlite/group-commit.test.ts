@@ -160,8 +160,8 @@ it('GroupCommit rolls back a unit that fails and keeps the others', async () => 
 it('GroupCommit rejects all units if the commit fails, and continues', async () => {
   const breaking: Unit<void> = async (tables) => {
     await sql`pragma defer_foreign_keys = on`.execute(tables);
-    const frame = { run_id: 'missing', owner: 'a', seq: 1, event: 'e', data: '{}' };
-    await tables.insertInto('frames').values(frame).execute();
+    const chunk = { run_id: 'missing', owner: 'a', seq: 1, lines: 'e {}' };
+    await tables.insertInto('frames').values(chunk).execute();
   };
   const results = await Promise.allSettled([
     database.write(addRoom('a')),
