@@ -56,6 +56,8 @@ export interface SearchIndex {
   find(request: SearchRequest): Promise<readonly SearchHit[]>;
   /** Changes when the index was lost and everything has to be indexed again; undefined if it cannot be lost alone. */
   readGeneration(): Promise<string | undefined>;
+  /** Whether there is no index yet, or it was lost; false if it cannot be lost alone. */
+  isMissing(): boolean;
   close(): Promise<void>;
 }
 
@@ -191,6 +193,10 @@ export class PostgresSearchIndex implements SearchIndex {
   }
 
   async readGeneration(): Promise<undefined> {}
+
+  isMissing(): boolean {
+    return false;
+  }
 
   async close(): Promise<void> {}
 }

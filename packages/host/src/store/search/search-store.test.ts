@@ -1,7 +1,7 @@
-import { readdirSync, rmSync } from 'node:fs';
+import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
 import type { Store } from '../store.js';
 
@@ -162,6 +162,37 @@ describe.each(engines)('SearchStore on %s', (engine) => {
 
 describe('SearchStore on SQLite', () => {
   const test = useStore('sqlite');
+
+  it('opens the index when there is something to index or to find', async () => {
+    const path = join(test.options.dataDir, 'search.db');
+    expect(await test.store.search.indexPass()).toBe(false);
+    expect(existsSync(path)).toBe(false);
+    const { owner, say } = await openSession(test.store);
+    await say('an axolotl');
+    await indexAll(test.store);
+    expect(existsSync(path)).toBe(true);
+    const second = await test.another();
+    const open = vi.spyOn(second.search.index, 'readGeneration');
+    expect(await second.search.indexPass()).toBe(false);
+    expect(open).not.toHaveBeenCalled();
+    expect(await find(second, owner, 'axolotl')).toEqual(['an axolotl']);
+    expect(open).toHaveBeenCalledOnce();
+  });
+
+  it('builds an index again that is damaged, at the first search', async () => {
+    const { owner, say } = await openSession(test.store, undefined, 'A title');
+    await say('an ibex');
+    await indexAll(test.store);
+    await test.store.search.close();
+    const path = join(test.options.dataDir, 'search.db');
+    for (const end of ['-wal', '-shm']) rmSync(path + end, { force: true });
+    writeFileSync(path, 'not a database');
+    const second = await test.another();
+    expect(await second.search.indexPass()).toBe(false);
+    expect(await find(second, owner, 'ibex')).toEqual([]);
+    await indexAll(second);
+    expect(await find(second, owner, 'ibex')).toEqual(['an ibex']);
+  });
 
   it('builds an index again that was lost', async () => {
     const { owner, say } = await openSession(test.store, undefined, 'A title');

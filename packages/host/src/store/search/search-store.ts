@@ -145,6 +145,7 @@ export class SearchStore {
   }: FindMessages): Promise<{ found: readonly FoundMessage[]; hasMore: boolean } | undefined> {
     const query = parseQuery(text);
     if (query.length === 0) return undefined;
+    if (!this.isChecked) await this.checkGeneration();
     const sources = [messageSource.name, titleSource.name];
     const hits = await this.index.find({ owner, sources, query, limit: limit + 1, offset });
     const texts = await this.readTexts(owner, hits.slice(0, limit));
@@ -163,7 +164,10 @@ export class SearchStore {
   /** Indexes some of what has changed; true if there may be more. */
   async indexPass(): Promise<boolean> {
     const { database } = this.context;
-    if (!this.isChecked) await this.checkGeneration();
+    if (!this.isChecked) {
+      if (await this.isIdle()) return false;
+      await this.checkGeneration();
+    }
     if (database.engine === 'sqlite') return this.indexRows(database.tables);
     return database.write(async (tables) => {
       // One host at a time: the others would do the same work.
@@ -184,19 +188,31 @@ export class SearchStore {
     return this.index.close();
   }
 
-  /** A new index contains nothing. */
-  private async checkGeneration(): Promise<void> {
-    const generation = await this.index.readGeneration();
-    this.isChecked = true;
-    if (generation === undefined) return;
-    const { database } = this.context;
-    const known = await database.tables
+  /** Whether there is nothing to index. The index is opened when it is needed: on SQLite, its worker takes 12 MB. */
+  private async isIdle(): Promise<boolean> {
+    const { tables } = this.context.database;
+    if ((await selectQueue(tables, {})).rows.length > 0) return false;
+    if ((await this.readKnownGeneration()) !== undefined) return !this.index.isMissing();
+    // It was never built: a database of version 0.1, or a new one.
+    return (await tables.selectFrom('sessions').select('id').limit(1).execute()).length === 0;
+  }
+
+  /** The generation of the index that contains, or will contain, everything that is not in the queue. */
+  private async readKnownGeneration(): Promise<string | undefined> {
+    const row = await this.context.database.tables
       .selectFrom('database_info')
       .select('value')
       .where('key', '=', GENERATION_KEY)
       .executeTakeFirst();
-    if (known?.value === generation) return;
-    await database.write(async (tables) => {
+    return row?.value;
+  }
+
+  /** A new index contains nothing. */
+  private async checkGeneration(): Promise<void> {
+    const generation = await this.index.readGeneration();
+    this.isChecked = true;
+    if (generation === undefined || (await this.readKnownGeneration()) === generation) return;
+    await this.context.database.write(async (tables) => {
       await sql`insert into search_queue (owner, source, id, version)
         select owner, ${SESSION}, id, 1 from sessions where true
         on conflict (owner, source, id) do nothing`.execute(tables);

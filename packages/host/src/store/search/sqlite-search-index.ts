@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { chmodSync, closeSync, mkdirSync, openSync, rmSync } from 'node:fs';
+import { chmodSync, closeSync, existsSync, mkdirSync, openSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { OracleError } from '@sibyl/protocol';
@@ -170,6 +170,10 @@ export class SqliteSearchIndex implements SearchIndex {
     return (rows[0] as { readonly generation: string }).generation;
   }
 
+  isMissing(): boolean {
+    return !existsSync(this.path);
+  }
+
   async close(): Promise<void> {
     const worker = await this.opening?.catch(() => undefined);
     this.opening = Promise.reject(new StoreError('The search index is closed'));
@@ -196,18 +200,20 @@ export class SqliteSearchIndex implements SearchIndex {
     });
   }
 
-  /** A file that cannot be opened is replaced: it contains nothing that is not stored elsewhere. */
   private async openOrReplace(): Promise<Worker> {
     try {
-      return await this.open();
+      return await this.open().catch((error) => this.replace(error));
     } catch (error) {
-      if (!/not a database|malformed|corrupt/i.test(String(error))) {
-        this.opening = undefined;
-        throw error;
-      }
-      for (const end of ['', '-wal', '-shm']) rmSync(this.path + end, { force: true });
-      return this.open();
+      this.opening = undefined;
+      throw error;
     }
+  }
+
+  /** A damaged file is replaced: it contains nothing that is not stored elsewhere. */
+  private replace(error: unknown): Promise<Worker> {
+    if (!/not a database|malformed|corrupt/i.test(String(error))) throw error;
+    for (const end of ['', '-wal', '-shm']) rmSync(this.path + end, { force: true });
+    return this.open();
   }
 
   private async open(): Promise<Worker> {
@@ -221,10 +227,19 @@ export class SqliteSearchIndex implements SearchIndex {
       // Its heap would grow for as long as it may; what it needs is small.
       resourceLimits: { maxYoungGenerationSizeMb: 8 },
     });
+    // A worker that fails also exits, when another may already run: only the first counts.
+    const failed = new Promise<Error>((resolve) => {
+      worker.once('error', resolve);
+      worker.once('exit', () => resolve(new StoreError('The search index stopped')));
+    });
+    const ready = new Promise<undefined>((resolve) =>
+      worker.once('message', () => resolve(undefined)),
+    );
+    const error = await Promise.race([ready, failed]);
+    if (error) throw error;
     worker.on('message', (answer: Answer) => this.settle(worker, answer));
-    worker.on('error', (error) => this.fail(error));
-    worker.on('exit', () => this.fail(new StoreError('The search index stopped')));
-    await this.request(worker, 0, () => undefined);
+    void failed.then((reason) => this.fail(reason));
+    worker.unref();
     return worker;
   }
 
