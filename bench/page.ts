@@ -1,11 +1,12 @@
 // How fast the page is in Chromium: a conversation of 5,000 messages, from the click to its last message, and frames
-// while it scrolls; then Lighthouse as on a mobile phone. Needs Chromium: CHROMIUM_PATH, default /usr/bin/chromium.
+// while it scrolls; then Lighthouse as on a mobile phone.
 import { mkdtempSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { type Browser, chromium, type Page } from 'playwright-core';
+import { findChromium } from '../packages/web/test/support/chromium.ts';
 import { createLongConversation } from '../packages/web/test/support/long-conversation.ts';
 import { installLocked } from '../scripts/third-party.ts';
 import {
@@ -38,13 +39,14 @@ const TARGETS = {
 type Category = keyof typeof TARGETS;
 
 async function main(): Promise<void> {
+  const executablePath = findChromium();
   installLocked(LIGHTHOUSE);
   const dataDir = mkdtempSync(join(tmpdir(), 'sibyl-page-'));
   const host = await startServer(new URL('./servers/host.ts', import.meta.url), {
     env: { PORT: '0', DATA_DIR: dataDir, MODEL: 'offline' },
   });
   const browser = await chromium.launch({
-    executablePath: process.env.CHROMIUM_PATH ?? '/usr/bin/chromium',
+    executablePath,
     args: ['--headless', '--no-sandbox', `--remote-debugging-port=${DEBUG_PORT}`],
   });
   try {

@@ -5,12 +5,15 @@ import { existsSync } from 'node:fs';
 const SHELL = '/usr/bin/chromium-headless-shell';
 const BROWSERS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
 
-/** Finds Chromium for the tests; installs it on Debian as root. */
 export function setup({ provide }: { provide(key: 'chromium', path: string): void }): void {
+  provide('chromium', findChromium());
+}
+
+/** Finds Chromium for the tests; installs it on Debian as root. */
+export function findChromium(): string {
   const path = find(process.env.CHROMIUM_PATH ?? '', SHELL) ?? install() ?? find(...BROWSERS);
-  if (!path)
-    throw new Error('The tests of the page need Chromium: install it, or set CHROMIUM_PATH');
-  provide('chromium', path);
+  if (path) return path;
+  throw new Error('The tests of the page need Chromium: install it, or set CHROMIUM_PATH');
 }
 
 const find = (...paths: string[]): string | undefined => paths.find((path) => existsSync(path));
