@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { mintDelegation } from '@sibyl/ucan';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startHost, type TestHost } from './support/host.js';
@@ -131,6 +132,21 @@ describe.each(engines)('on %s', (engine) => {
         headers: { 'x-ucan-delegation': raw },
       });
       expect(code).toBe(401);
+    });
+
+    it('is also revoked if it is not valid yet', async () => {
+      const alice = new TestUser(host);
+      const minted = mintDelegation({
+        signer: alice.signer,
+        audience: host.did,
+        capabilities: [{ can: 'store/*', with: alice.did }],
+        notBefore: Math.floor(Date.now() / 1000) + 31,
+        expiration: Math.floor(Date.now() / 1000) + 3600,
+      });
+      const headers = { 'x-ucan-delegation': minted.ok?.token ?? '' };
+      await alice.request('DELETE', '/delegation', { headers });
+      await sleep(2_500);
+      expect((await fetch(`${host.url}/sessions`, { headers })).status).toBe(401);
     });
 
     it('stays revoked after a restart', async () => {

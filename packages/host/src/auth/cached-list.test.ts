@@ -127,3 +127,27 @@ it('OutageRevocations refuses revoked logins while the store is away, and everyt
   await expect(revocations.isRevoked('b')).rejects.toThrow('ECONNREFUSED');
   revocations.close();
 });
+
+it('OutageRevocations does not count a list that arrived too late to be used', async () => {
+  vi.useFakeTimers();
+  let isAway = false;
+  const revocations = new OutageRevocations({
+    stored: {
+      has: async () => {
+        if (isAway) throw new Error('ECONNREFUSED');
+        return false;
+      },
+      listExpiring: async () => {
+        await new Promise((resolve) => setTimeout(resolve, 1_200));
+        return ['a'];
+      },
+    },
+    maxTtlSeconds: 900,
+    logger,
+  });
+  revocations.start();
+  await vi.advanceTimersByTimeAsync(1_300);
+  isAway = true;
+  await expect(revocations.isRevoked('a')).rejects.toThrow('ECONNREFUSED');
+  revocations.close();
+});

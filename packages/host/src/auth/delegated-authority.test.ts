@@ -177,6 +177,19 @@ describe('capabilities of DelegatedAuthority.turnUcan', () => {
   });
 });
 
+describe('DelegatedAuthority with a login by delegation', () => {
+  it('does not use the stored delegation once that of the login has expired', async () => {
+    const alice = createUser();
+    await keep(alice);
+    const { token, cid } = alice.delegate({ can: 'upload/get', ttl: -60 });
+    const wanted = { can: 'store/add', with: alice.did };
+    const login = { ...alice.callWith(token), loginCids: [cid] };
+    expect(await openUcan(login).hasCapability(wanted)).toBe(false);
+    const beside = { ...alice.callWith(token), loginCids: ['an invocation'] };
+    expect(await openUcan(beside).hasCapability(wanted)).toBe(true);
+  });
+});
+
 describe('DelegatedAuthority after a revocation', () => {
   it('forget drops the delegation and the invocations minted from it', async () => {
     const alice = createUser();

@@ -5,6 +5,7 @@ import {
   type DidResolver,
   isCovered,
   type Minter,
+  readToken,
   toDidWeb,
   type UcanError,
   type VerifiedDelegation,
@@ -61,10 +62,14 @@ export class DelegatedAuthority {
     });
   }
 
-  /** The valid delegation of a caller: the one in the request, otherwise the stored one. */
+  /**
+   * The valid delegation of a caller: the one in the request, otherwise the stored one. A caller who logged in with a
+   * delegation has no other, also when it ends during a turn.
+   */
   async findDelegation(caller: Caller): Promise<VerifiedDelegation | undefined> {
     const presented = await this.verify(caller, caller.presentedDelegation);
-    return presented ?? this.verify(caller, await this.findStoredToken(caller.did));
+    if (presented || hasDelegatedLogin(caller)) return presented;
+    return this.verify(caller, await this.findStoredToken(caller.did));
   }
 
   /** The `ucan` of a plugin in a turn; `onUse` receives the UCANs behind everything that is signed. */
@@ -290,4 +295,10 @@ export class PresentedDelegations {
   forget(cids: readonly string[]): void {
     for (const cid of cids) this.recorded.delete(cid);
   }
+}
+
+/** Whether the caller logged in with the delegation in the request, rather than with an invocation beside it. */
+function hasDelegatedLogin({ loginCids = [], presentedDelegation }: Caller): boolean {
+  const cid = readToken(presentedDelegation).ok?.root.cid;
+  return cid !== undefined && loginCids.includes(cid);
 }

@@ -48,10 +48,12 @@ export class DelegationService {
   }
 
   /** Verifies the stored token: an expired, revoked or unreadable one does not authorize. */
-  async status({ did }: Caller): Promise<DelegationStatus> {
+  async status({ did, charge }: Caller): Promise<DelegationStatus> {
     const stored = await this.findCurrent(did);
     if (!stored) return { authorized: false };
-    const { ok } = await this.deps.verifier.verifyDelegation(stored.raw);
+    const { ok, error } = await this.deps.verifier.verifyDelegation(stored.raw, { charge });
+    const temporary = error && toTemporaryError(error);
+    if (temporary) throw temporary;
     const { expiresAt } = stored;
     return { authorized: ok !== undefined, ...(expiresAt !== null && { expiration: expiresAt }) };
   }
@@ -87,18 +89,17 @@ export class DelegationService {
     return new Set([...revoked, ...(presented === undefined ? [] : [presented])]).size;
   }
 
-  /** Revokes the delegation in the request, if the caller issued it; returns its CID. */
-  private async revokePresented(caller: Caller): Promise<string | undefined> {
-    if (caller.presentedDelegation === undefined) return undefined;
-    const { presentedDelegation: token, charge } = caller;
-    const { ok, error } = await this.deps.verifier.verifyDelegation(token, { charge });
-    const temporary = error && toTemporaryError(error);
-    if (temporary) throw temporary;
-    if (ok?.did !== caller.did) return undefined;
-    const expiresAt = finiteExpiry(ok) ?? null;
-    await this.deps.store.revocations.add({ owner: caller.did, cid: ok.cid, expiresAt });
-    this.deps.authority.forget([ok.cid]);
-    return ok.cid;
+  /**
+   * Revokes the delegation in the request, if the caller issued it; returns its CID. It need not be valid now: it may
+   * become so later, and its CID stands for exactly this delegation.
+   */
+  private async revokePresented({ did, presentedDelegation }: Caller): Promise<string | undefined> {
+    const { root } = readToken(presentedDelegation).ok ?? {};
+    if (root?.issuer !== did) return undefined;
+    const { cid, expiration: expiresAt } = root;
+    await this.deps.store.revocations.add({ owner: did, cid, expiresAt });
+    this.deps.authority.forget([cid]);
+    return cid;
   }
 
   private async findCurrent(owner: string) {

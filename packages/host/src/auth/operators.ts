@@ -61,6 +61,9 @@ const MAX_REVOKED = 10_000;
 /** Clocks differ, so a token may live a little longer than its time. */
 const SKEW_SECONDS = 60;
 
+/** An entry of a list that has all revoked tokens; no token has this CID. */
+const COMPLETE = '';
+
 interface OutageRevocationsDeps {
   readonly stored: Pick<RevocationStore, 'has' | 'listExpiring'>;
   /** How long a login lasts at most. */
@@ -74,7 +77,6 @@ interface OutageRevocationsDeps {
  */
 export class OutageRevocations implements Revocations {
   private readonly recent: CachedList;
-  private isComplete = false;
   private failedAt = Number.NEGATIVE_INFINITY;
 
   constructor(private readonly deps: OutageRevocationsDeps) {
@@ -92,12 +94,12 @@ export class OutageRevocations implements Revocations {
   async isRevoked(cid: string): Promise<boolean> {
     const { stored } = this.deps;
     const isAway = performance.now() - this.failedAt < RETRY_MS;
-    if (isAway && this.isComplete) return this.recent.knows(cid);
+    if (isAway && this.recent.knows(COMPLETE)) return this.recent.knows(cid);
     try {
       return await withTimeout(READ_LIMIT, () => stored.has(cid));
     } catch (error) {
       this.failedAt = performance.now();
-      if (!this.isComplete) throw error;
+      if (!this.recent.knows(COMPLETE)) throw error;
       return this.recent.knows(cid);
     }
   }
@@ -106,7 +108,6 @@ export class OutageRevocations implements Revocations {
     const { stored, maxTtlSeconds } = this.deps;
     const until = maxTtlSeconds + SKEW_SECONDS;
     const found = await stored.listExpiring({ withinSeconds: until, limit: MAX_REVOKED + 1 });
-    this.isComplete = found.length <= MAX_REVOKED;
-    return this.isComplete ? found : [];
+    return found.length <= MAX_REVOKED ? [COMPLETE, ...found] : [];
   }
 }

@@ -37,3 +37,34 @@ it('LiveRules blocks everything while changed rules cannot be read, then applies
     ]);
   rules.close();
 });
+
+it('LiveRules blocks everything while the store does not answer, and ignores an answer that comes after a later one', async () => {
+  const waiting: ((stored: StoredRules | undefined) => void)[] = [];
+  let onChange = () => {};
+  const rules = new LiveRules({
+    load: () => new Promise((resolve) => waiting.push(resolve)),
+    watch: (_, listener) => {
+      onChange = listener;
+      return () => {};
+    },
+    logger,
+  });
+  const answer = (index: number, effect: 'ask' | 'allow') =>
+    waiting[index]?.({
+      cid: effect,
+      rules: [{ match: 'send_mail', effect }],
+    } as unknown as StoredRules);
+  const first = rules.reload();
+  answer(0, 'allow');
+  await first;
+  expect(findEffect(rules.rules, TOOL)).toBe('allow');
+  onChange();
+  await expect.poll(() => findEffect(rules.rules, TOOL)).toBe('block');
+  await expect.poll(() => waiting.length).toBe(3);
+  answer(2, 'ask');
+  await expect.poll(() => findEffect(rules.rules, TOOL)).toBe('ask');
+  answer(1, 'allow');
+  await new Promise(setImmediate);
+  expect(findEffect(rules.rules, TOOL)).toBe('ask');
+  rules.close();
+});

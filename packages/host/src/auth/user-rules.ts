@@ -8,6 +8,7 @@ import {
   toOracleResource,
   type UserRules as UserRulesView,
 } from '@sibyl/protocol';
+import { withTimeout } from '@sibyl/server-kit';
 import { covers, type UcanError, type Verifier } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { HostBus } from '../bus/host-bus.js';
@@ -157,6 +158,7 @@ export class LiveRules {
   /** The rules have changed, and the new ones cannot be read. */
   private isUnknown = false;
   private isClosed = false;
+  private reads = 0;
 
   constructor(private readonly deps: LiveRulesDeps) {}
 
@@ -171,7 +173,12 @@ export class LiveRules {
   }
 
   async reload(): Promise<void> {
-    this.stored = await this.deps.load();
+    this.reads += 1;
+    const read = this.reads;
+    const stored = await this.deps.load();
+    // A later read knows more.
+    if (read !== this.reads) return;
+    this.stored = stored;
     this.isUnknown = false;
     if (this.isClosed) return;
     this.stop();
@@ -192,7 +199,7 @@ export class LiveRules {
   private async update(): Promise<void> {
     while (!this.isClosed)
       try {
-        return await this.reload();
+        return await withTimeout(READ_LIMIT, () => this.reload());
       } catch (err) {
         this.deps.logger.warn({ reason: String(err) }, 'changed rules not read; trying again');
         this.isUnknown = true;
@@ -203,6 +210,7 @@ export class LiveRules {
 }
 
 const RETRY_MS = 1_000;
+const READ_LIMIT = { ms: 1_000, message: 'the store does not answer' };
 
 const BLOCK_ALL: readonly Rule[] = [
   { match: 'tool:*', effect: 'block' },
