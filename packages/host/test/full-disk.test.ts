@@ -128,6 +128,9 @@ describe.skipIf(fault)('a host on a full disk', () => {
     for (const refused of [
       await alice.request('POST', '/sessions'),
       await alice.request('POST', '/delegation', { body: { raw: alice.delegate() } }),
+      await alice.request('DELETE', '/delegation', {
+        headers: { 'x-ucan-delegation': alice.delegate() },
+      }),
       await alice.request('POST', `/messages/${sessionId}`, { body }),
       await alice.request('POST', `/messages/${sessionId}`, { body: { ...body, stream: true } }),
     ]) {
@@ -136,6 +139,7 @@ describe.skipIf(fault)('a host on a full disk', () => {
     }
     expect((await alice.request('GET', '/sessions')).body.total).toBe(1);
     expect((await alice.request('DELETE', `/sessions/${sessionId}`)).status).toBe(200);
+    expect((await alice.request('DELETE', '/delegation')).status).toBe(200);
     const login = { 'x-ucan-delegation': alice.delegate({ ttlSeconds: null }) };
     const listBy = async () => (await fetch(`${url}/delegations`, { headers: login })).json();
     expect(await listBy()).toEqual({ delegations: [] });

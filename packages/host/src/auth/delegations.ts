@@ -71,8 +71,8 @@ export class DelegationService {
 
   /** Revokes the stored delegation of the caller, those it replaced, and the one in the request. */
   async revoke(caller: Caller): Promise<void> {
-    await this.revokePresented(caller);
     this.deps.authority.forget(await this.deps.store.delegations.revokeStored(caller.did));
+    await this.revokePresented(caller);
   }
 
   async revokeOne({ did }: Caller, cid: string): Promise<void> {
@@ -83,9 +83,9 @@ export class DelegationService {
 
   /** Revokes all delegations that `list` returns, and the one in the request; returns how many. */
   async revokeAll(caller: Caller): Promise<number> {
-    const presented = await this.revokePresented(caller);
     const revoked = await this.deps.store.delegations.revokeAll(caller.did);
     this.deps.authority.forget(revoked);
+    const presented = await this.revokePresented(caller);
     return new Set([...revoked, ...(presented === undefined ? [] : [presented])]).size;
   }
 
@@ -96,6 +96,8 @@ export class DelegationService {
   private async revokePresented({ did, presentedDelegation }: Caller): Promise<string | undefined> {
     const { root } = readToken(presentedDelegation).ok ?? {};
     if (root?.issuer !== did) return undefined;
+    // Anyone can invent such delegations, in any number.
+    await this.deps.store.disk?.assertRoom();
     const { cid, expiration: expiresAt } = root;
     await this.deps.store.revocations.add({ owner: did, cid, expiresAt });
     this.deps.authority.forget([cid]);
