@@ -4,7 +4,8 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { mintTokens, type ServerProcess, startServer } from './support/server-process.ts';
+import { generateSigner, mintAuthInvocation } from '@sibyl/ucan';
+import { type ServerProcess, startServer } from './support/server-process.ts';
 
 const MANY = '100000000';
 const USERS = 32;
@@ -53,7 +54,7 @@ async function main(): Promise<void> {
     env: { ...HOST_ENV, DATA_DIR: dataDir, MODEL_BASE_URL: model.url },
   });
   try {
-    const load = new SteadyLoad(host.url, mintTokens(USERS, host.did ?? ''));
+    const load = new SteadyLoad(host.url, host.did ?? '');
     const samples = await takeSamples(host, load);
     await load.stop();
     printSlopes(samples.filter(({ minute }) => minute >= minutes * WARM_UP));
@@ -139,9 +140,34 @@ const TURNS_PER_SESSION = 10;
 const MAX_RUNNING = 200;
 const MESSAGE = 'What does the almanac say about the weather on the coast tomorrow?';
 
+/** Shorter than tokens live. */
+const RENEW_MS = 4 * 60_000;
+
+/** A user, who signs a new token every few minutes. */
+class User {
+  private readonly signer = generateSigner();
+  private readonly audience: string;
+  private signed: { readonly token: string; readonly at: number } | undefined;
+
+  constructor(audience: string) {
+    this.audience = audience;
+  }
+
+  get token(): string {
+    const now = performance.now();
+    if (!this.signed || now - this.signed.at > RENEW_MS) {
+      const { signer, audience } = this;
+      const { ok, error } = mintAuthInvocation({ signer, audience });
+      if (error) throw new Error(error.detail);
+      this.signed = { token: ok.token, at: now };
+    }
+    return this.signed.token;
+  }
+}
+
 interface Chat {
   readonly id: string;
-  readonly token: string;
+  readonly user: User;
   turns: number;
 }
 
@@ -152,14 +178,14 @@ class SteadyLoad {
   lastFailure = '';
   private sent = 0;
   private readonly url: string;
-  private readonly tokens: readonly string[];
+  private readonly users: readonly User[];
   private readonly idle: Chat[] = [];
   private readonly running = new Set<Promise<void>>();
   private readonly timer: NodeJS.Timeout;
 
-  constructor(url: string, tokens: readonly string[]) {
+  constructor(url: string, audience: string) {
     this.url = url;
-    this.tokens = tokens;
+    this.users = Array.from({ length: USERS }, () => new User(audience));
     this.timer = setInterval(() => this.sendNext(), 1000 / REQUESTS_PER_SECOND);
   }
 
@@ -183,26 +209,26 @@ class SteadyLoad {
     const kind = number % 10;
     if (kind < 7) {
       const body = { message: MESSAGE, stream: kind >= 5 };
-      await this.send(chat.token, { method: 'POST', path: `/messages/${chat.id}`, body });
+      await this.send(chat.user, { method: 'POST', path: `/messages/${chat.id}`, body });
       chat.turns += 1;
     } else {
       const path = kind < 9 ? '/sessions' : `/messages/${chat.id}`;
-      await this.send(chat.token, { method: 'GET', path });
+      await this.send(chat.user, { method: 'GET', path });
     }
     if (chat.turns < TURNS_PER_SESSION) this.idle.push(chat);
-    else await this.send(chat.token, { method: 'DELETE', path: `/sessions/${chat.id}` });
+    else await this.send(chat.user, { method: 'DELETE', path: `/sessions/${chat.id}` });
     this.answers += 1;
   }
 
   private async open(number: number): Promise<Chat> {
-    const token = this.tokens[number % this.tokens.length] as string;
+    const user = this.users[number % USERS] as User;
     const request = { method: 'POST', path: '/sessions', body: { title: 'Soak' } };
-    const { sessionId } = JSON.parse(await this.send(token, request));
-    return { id: sessionId, token, turns: 0 };
+    const { sessionId } = JSON.parse(await this.send(user, request));
+    return { id: sessionId, user, turns: 0 };
   }
 
   private async send(
-    token: string,
+    { token }: User,
     { method, path, body }: { method: string; path: string; body?: object },
   ): Promise<string> {
     const response = await fetch(this.url + path, {
