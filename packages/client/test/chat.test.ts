@@ -36,6 +36,15 @@ async function begin() {
   return { sessionId, chat };
 }
 
+/** A client of an oracle that refuses messages while `isOn`. */
+function createRefusedClient(refusal: { readonly isOn: boolean }): OracleClient {
+  const fetch: typeof globalThis.fetch = async (url, init) => {
+    if (!refusal.isOn || init?.method !== 'POST') return globalThis.fetch(url, init);
+    return Response.json({ code: 'insufficient_credit', message: 'No credit' }, { status: 402 });
+  };
+  return createTestClient(network, { signer, fetch });
+}
+
 /** The messages in short form. */
 const shown = (chat: Chat) =>
   chat.getState().messages.map(({ type, content, status }) => `${type} ${status}: ${content}`);
@@ -234,12 +243,13 @@ describe('openChat', () => {
 });
 
 describe('paths of a chat', () => {
+  const say = async (sent: Promise<void>, answer: string) => {
+    (await server.model.next()).answer(answer);
+    await sent;
+  };
+
   it('openChat edits, regenerates, shows siblings and withdraws', async () => {
     const { chat } = await begin();
-    const say = async (sent: Promise<void>, answer: string) => {
-      (await server.model.next()).answer(answer);
-      await sent;
-    };
     await say(chat.send('one'), 'first');
     const [question] = chat.getState().messages;
     await say(chat.edit(question?.messageId ?? '', 'uno'), 'primero');
@@ -254,7 +264,15 @@ describe('paths of a chat', () => {
     const turn = await server.model.next();
     const waiting = chat.send({ message: 'three', requestId: 'waiting' });
     await pollShown(chat).toContain('human waiting: three');
-    await chat.withdraw('waiting');
+    network.goDown();
+    await pollStatus(chat).toBe('rejoining');
+    expect(await chat.withdraw('waiting')).toBe(false);
+    expect(await chat.abort()).toBe(false);
+    expect(chat.getState().error).toMatchObject({ code: 'network_error' });
+    network.restore();
+    await pollStatus(chat).toBe('running');
+    expect(await chat.withdraw('waiting')).toBe(true);
+    expect(chat.getState().error).toBeUndefined();
     await waiting;
     turn.answer('second');
     await running;
@@ -264,6 +282,33 @@ describe('paths of a chat', () => {
       'human stored: two',
       'ai stored: second',
     ]);
+  });
+
+  it('openChat shows the conversation again if regenerate or an edit is refused or offline', async () => {
+    const refusal = { isOn: false };
+    const { sessionId } = await client.sessions.create();
+    const chat = open(sessionId, createRefusedClient(refusal));
+    await say(chat.send('one'), 'first');
+    await say(chat.send('two'), 'second');
+    const whole = shown(chat);
+    const answerId = chat.getState().messages[1]?.messageId ?? '';
+    const check = async (error: object) => {
+      await chat.regenerate(answerId);
+      expect(shown(chat)).toEqual(whole);
+      expect(chat.getState()).toMatchObject({ status: 'ready', error });
+      const edit = { message: 'uno', parentId: null, requestId: crypto.randomUUID() };
+      await chat.send(edit);
+      // As a page does that sends it again.
+      await chat.send(edit);
+      expect(shown(chat)).toContain('human failed: uno');
+      chat.discard(edit.requestId);
+      await pollShown(chat).toEqual(whole);
+    };
+    refusal.isOn = true;
+    await check({ code: 'insufficient_credit', status: 402 });
+    refusal.isOn = false;
+    network.goDown();
+    await check({ code: 'network_error' });
   });
 
   it('openChat shows why a turn failed, also after a reload', async () => {

@@ -1,10 +1,17 @@
 import './support/dom.js';
 import { useDelegation, usePreferences, useSessions } from '@sibyl/client/react';
 import { act, renderHook, waitFor } from '@testing-library/react';
-import { describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { createUser, POLL_OPTIONS, useReactPages } from './support/react-page.js';
 
 const pages = useReactPages();
+afterEach(() => void vi.restoreAllMocks());
+
+/** Hides or shows the page, as a browser does when the user changes tabs. */
+function setVisibility(state: DocumentVisibilityState): void {
+  vi.spyOn(document, 'visibilityState', 'get').mockReturnValue(state);
+  document.dispatchEvent(new window.Event('visibilitychange'));
+}
 
 describe('useSessions', () => {
   it('lists sessions in pages, and creates, renames and removes them', async () => {
@@ -47,6 +54,23 @@ describe('useSessions', () => {
       await replaced;
     });
     expect(result.current.sessions.map(({ title }) => title)).toEqual(['new']);
+  });
+
+  it('watches changes only while the page is visible', async () => {
+    const { client, wrapper } = pages.open(createUser());
+    const { calls } = vi.spyOn(client.sessions, 'changes').mock;
+    const countOpen = () => calls.filter(([options]) => !options?.signal?.aborted).length;
+    setVisibility('hidden');
+    const { result } = renderHook(() => useSessions(), { wrapper });
+    const titles = () => result.current.sessions.map(({ title }) => title);
+    await waitFor(() => expect(result.current.isLoading).toBe(false), POLL_OPTIONS);
+    expect(countOpen()).toBe(0);
+    await client.sessions.create({ title: 'while hidden' });
+    setVisibility('visible');
+    expect(countOpen()).toBe(1);
+    await waitFor(() => expect(titles()).toEqual(['while hidden']), POLL_OPTIONS);
+    setVisibility('hidden');
+    expect(countOpen()).toBe(0);
   });
 
   it('resolves every concurrent refresh', async () => {

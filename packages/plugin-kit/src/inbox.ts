@@ -149,8 +149,10 @@ export class Inbox<Message> {
     });
   }
 
-  /** Extends the lease of this process's messages. */
-  async renew(): Promise<void> {
+  /** Extends the lease of messages that this process answers. */
+  async renew(messages: Iterable<Message>): Promise<void> {
+    const keys = [...messages].map((message) => this.toKey(message));
+    if (keys.length === 0) return;
     const values = { lease_until: this.deps.clock() + LEASE_MS };
     await this.database.write(async (tables) => {
       await tables
@@ -158,6 +160,7 @@ export class Inbox<Message> {
         .set(values)
         .where('holder', '=', this.holder)
         .where('state', '=', 'waiting')
+        .where((e) => e.or(keys.map((key) => e.and(key))))
         .execute();
     });
   }
@@ -242,6 +245,8 @@ interface InboxWorkerDeps<Message> {
 /** Answers the messages of an inbox, a limited number at the same time. */
 export class InboxWorker<Message> {
   private readonly running = new Set<Promise<void>>();
+  /** Only their leases are renewed, so that a message that failed together with the database is taken over. */
+  private readonly answering = new Set<Message>();
   /** Whether messages wait in the inbox because the limit was reached. */
   private hasMore = false;
   private isStopping = false;
@@ -258,7 +263,7 @@ export class InboxWorker<Message> {
   /** Answers messages that were postponed, or left by a process that died; call it every few seconds. */
   async runRound(): Promise<void> {
     const { inbox } = this.deps;
-    await inbox.renew();
+    await inbox.renew(this.answering);
     await this.takeOver();
     await inbox.deleteOld();
   }
@@ -307,6 +312,7 @@ export class InboxWorker<Message> {
   private async answerOrPostpone(waiting: Waiting<Message>, attempts: number): Promise<void> {
     const { inbox, logger, answer, describe } = this.deps;
     const { message } = waiting;
+    this.answering.add(message);
     try {
       await answer(waiting);
       await inbox.finish(message);
@@ -314,6 +320,8 @@ export class InboxWorker<Message> {
       logger.warn({ err, ...describe(message), attempts }, 'a message was not answered');
       // If this fails too, it can be taken over after its lease ends.
       await inbox.postpone(message, attempts).catch((error) => this.reportWrite(error, message));
+    } finally {
+      this.answering.delete(message);
     }
   }
 

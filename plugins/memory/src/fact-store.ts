@@ -4,7 +4,7 @@ import { type Fact, type FactPage, wholeNumber } from '@sibyl/protocol';
 import { CompiledQuery, type Kysely, type Selectable, sql } from 'kysely';
 import { z } from 'zod';
 import type { FactVectors } from './fact-vectors.js';
-import { type FactRow, type MemoryTables, toScope } from './tables.js';
+import { type FactRow, type MemoryTables, normalizeText, toScope } from './tables.js';
 
 export const FACT_LENGTH = 1000;
 
@@ -74,7 +74,12 @@ export class FactStore {
         throw new OracleError('bad_request', { message: 'There is another fact with this text' });
       const row = await tables
         .updateTable('memory_facts')
-        .set({ text, updated_at: Date.now(), vector_model: null })
+        .set({
+          text,
+          normalized_text: normalizeText(text),
+          updated_at: Date.now(),
+          vector_model: null,
+        })
         .where('owner', '=', owner)
         .where('id', '=', id)
         .returningAll()
@@ -202,8 +207,14 @@ const ExportedFact = z.object({
 
 type Tables = Kysely<MemoryTables>;
 
-const findByText = (tables: Tables, owner: string, text: string) =>
-  selectFacts(tables, owner).where(sql`lower(text)`, '=', text.toLowerCase()).executeTakeFirst();
+async function findByText(tables: Tables, owner: string, text: string) {
+  const wanted = normalizeText(text);
+  const rows = await selectFacts(tables, owner)
+    // Facts of hosts of an earlier version have no normalized text, or that of an earlier text.
+    .where((e) => e.or([e('normalized_text', '=', wanted), e(sql`lower(text)`, '=', wanted)]))
+    .execute();
+  return rows.find((row) => normalizeText(row.text) === wanted);
+}
 
 async function isKnown(
   tables: Tables,
@@ -224,6 +235,7 @@ async function insertFact(tables: Tables, fact: FactToInsert): Promise<FoundRow>
     updated_at: null,
     vector_model: null,
     ...fact,
+    normalized_text: normalizeText(fact.text),
     scope: toScope(fact.owner),
   };
   await tables.insertInto('memory_facts').values(row).execute();

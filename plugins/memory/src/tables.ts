@@ -15,6 +15,8 @@ export interface FactRow {
   scope: string | null;
   /** The model of its vector; null if it has none of its current text. */
   vector_model: string | null;
+  /** Facts with the same one are the same; null if it is `lower(text)`. */
+  normalized_text: string | null;
 }
 
 export interface MemoryTables {
@@ -32,6 +34,9 @@ export interface FactVectorRow {
 /** A word for an owner: with it in the query, SQLite need not read the entries of all users. */
 export const toScope = (owner: string): string =>
   createHash('sha256').update(owner).digest('hex').slice(0, 24);
+
+/** Computed here, since SQLite changes only ASCII letters to lower case. */
+export const normalizeText = (text: string): string => text.normalize('NFC').toLowerCase();
 
 /** The facts and their full-text index. */
 export const migrations: PluginMigrations = {
@@ -90,6 +95,15 @@ export const migrations: PluginMigrations = {
       .addPrimaryKeyConstraint('memory_vectors_key', ['owner', 'id'])
       .execute();
   },
+  /** Two users may have facts with the same id, such as those of one export, on SQLite too. */
+  async '0005-ids-per-owner'(tables, engine) {
+    if (engine === 'sqlite') await rebuildFacts(tables);
+  },
+  /** The text by which a fact is recognized. */
+  async '0006-normalized-text'(tables) {
+    await tables.schema.alterTable('memory_facts').addColumn('normalized_text', 'text').execute();
+    await normalizeTexts(tables);
+  },
 };
 
 // biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
@@ -136,6 +150,10 @@ async function rebuildWordTable(tables: AnyTables): Promise<void> {
     tables,
   );
   await sql`insert into memory_words(memory_words) values ('rebuild')`.execute(tables);
+  await createWordTriggers(tables);
+}
+
+async function createWordTriggers(tables: AnyTables): Promise<void> {
   const add = sql`insert into memory_words(rowid, scope, text) values (new.seq, new.scope, new.text);`;
   const remove = sql`insert into memory_words(memory_words, rowid, scope, text) values ('delete', old.seq, old.scope, old.text);`;
   await sql`create trigger memory_facts_added after insert on memory_facts begin ${add} end`.execute(
@@ -147,4 +165,66 @@ async function rebuildWordTable(tables: AnyTables): Promise<void> {
   await sql`create trigger memory_facts_changed after update of text on memory_facts begin ${remove} ${add} end`.execute(
     tables,
   );
+}
+
+/** The rows keep their `seq`, so the full-text index still fits. */
+async function rebuildFacts(tables: AnyTables): Promise<void> {
+  await tables.schema
+    .createTable('memory_facts_rebuilt')
+    .addColumn('seq', 'integer', (column) => column.primaryKey())
+    .addColumn('id', 'text', (column) => column.notNull())
+    .addColumn('owner', 'text', (column) => column.notNull())
+    .addColumn('text', 'text', (column) => column.notNull())
+    .addColumn('created_at', 'bigint', (column) => column.notNull())
+    .addColumn('updated_at', 'bigint')
+    .addColumn('session_id', 'text')
+    .addColumn('scope', 'text')
+    .addColumn('vector_model', 'text')
+    .addUniqueConstraint('memory_facts_key', ['owner', 'id'])
+    .execute();
+  await sql`insert into memory_facts_rebuilt
+    select seq, id, owner, text, created_at, updated_at, session_id, scope, vector_model
+    from memory_facts`.execute(tables);
+  await tables.schema.dropTable('memory_facts').execute();
+  await tables.schema.alterTable('memory_facts_rebuilt').renameTo('memory_facts').execute();
+  await tables.schema
+    .createIndex('memory_facts_by_owner')
+    .on('memory_facts')
+    .columns(['owner', 'created_at'])
+    .execute();
+  await tables.schema
+    .createIndex('memory_facts_to_embed')
+    .on('memory_facts')
+    .columns(['owner', 'id'])
+    .where(sql<boolean>`vector_model is null`)
+    .execute();
+  await createWordTriggers(tables);
+}
+
+const FACTS_PER_READ = 500;
+
+/** Of texts that are not ASCII alone; for the others, `lower(text)` is the same. */
+async function normalizeTexts(tables: AnyTables): Promise<void> {
+  let last = { owner: '', id: '' };
+  for (;;) {
+    const facts = await tables
+      .selectFrom('memory_facts')
+      .select(['owner', 'id', 'text'])
+      .where((e) => e(e.refTuple('owner', 'id'), '>', e.tuple(last.owner, last.id)))
+      .where(sql<boolean>`octet_length(text) > length(text)`)
+      .orderBy('owner')
+      .orderBy('id')
+      .limit(FACTS_PER_READ)
+      .execute();
+    for (const { owner, id, text } of facts)
+      await tables
+        .updateTable('memory_facts')
+        .set({ normalized_text: normalizeText(text) })
+        .where('owner', '=', owner)
+        .where('id', '=', id)
+        .execute();
+    const end = facts.at(-1);
+    if (!end) return;
+    last = { owner: end.owner, id: end.id };
+  }
 }

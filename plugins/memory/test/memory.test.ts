@@ -66,8 +66,11 @@ describe.each(engines)('memory on %s', (engine) => {
     const user = new TestUser(host);
     await use(user, 'remember', { fact: 'Lives in Nairobi' });
     await use(user, 'remember', { fact: 'lives in nairobi' });
+    for (const fact of ['Über Köln gezogen', 'Über Köln gezogen', 'ÜBER KÖLN GEZOGEN'])
+      await use(user, 'remember', { fact });
     const { body } = await user.request('GET', '/memory');
-    expect(body).toMatchObject({ total: 1, facts: [{ text: 'Lives in Nairobi' }] });
+    const facts = [{ text: 'Über Köln gezogen' }, { text: 'Lives in Nairobi' }];
+    expect(body).toMatchObject({ total: 2, facts });
   });
 
   it('forgets by tool and by route, and only what is the caller’s', async () => {

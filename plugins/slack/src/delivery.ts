@@ -111,6 +111,8 @@ export const SlackMessage = z.object({
   responseUrl: z.string().optional(),
   /** The run to show, of a turn that continues after an answer of the user. */
   runId: z.string().optional(),
+  /** The session of this run: a question of a slash command is answered elsewhere. */
+  sessionId: z.string().optional(),
 });
 export type SlackMessage = z.infer<typeof SlackMessage>;
 

@@ -1,3 +1,4 @@
+import { InboxWorker, type PluginDatabase } from '@sibyl/plugin-kit';
 import { describe, expect, it } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
 import { engines, useStore } from '../../../packages/host/test/support/test-database.js';
@@ -53,7 +54,7 @@ describe.each(engines)('Inbox on %s', (engine) => {
     const inbox = open();
     await inbox.accept(message);
     now += LEASE_MS - 1;
-    await inbox.renew();
+    await inbox.renew([message]);
     now += LEASE_MS - 1;
     expect(await open().takeOver(100)).toEqual([]);
     await inbox.finish(message);
@@ -106,6 +107,78 @@ describe.each(engines)('Inbox on %s', (engine) => {
     await inbox.deleteOld();
     expect(await inbox.accept(message)).toBe(true);
     await inbox.finish(message);
+  });
+});
+
+describe.each(engines)('InboxWorker on %s', (engine) => {
+  const test = usePluginTables(engine, slack);
+  let now = 1_000_000;
+  let isDown = false;
+
+  /** An inbox whose writes fail while the database is down, and a worker that lists what it has answered. */
+  function open(waitFor = Promise.resolve()) {
+    const { database } = test;
+    const write: PluginDatabase['write'] = (unit) =>
+      isDown ? Promise.reject(new Error('the database restarts')) : database.write(unit);
+    const inbox = createInbox({ database: { ...database, write }, clock: () => now });
+    const answered: string[] = [];
+    const errors: string[] = [];
+    const worker = new InboxWorker<SlackMessage>({
+      inbox,
+      answer: async ({ message }) => {
+        await waitFor;
+        await inbox.saveReplies(message, []);
+        answered.push(message.eventId);
+      },
+      describe: ({ eventId }) => ({ eventId }),
+      logger: { info: () => {}, warn: () => {}, error: (_, text) => errors.push(text) },
+    });
+    return { inbox, worker, answered, errors };
+  }
+
+  /** Runs rounds until leases from before have ended. */
+  async function passLease(worker: InboxWorker<SlackMessage>): Promise<void> {
+    const end = now + LEASE_MS;
+    while (now <= end) {
+      now += 10_000;
+      await worker.runRound();
+    }
+  }
+
+  it('InboxWorker.runRound answers a message whose answer failed together with the database', async () => {
+    const { inbox, worker, answered, errors } = open();
+    const message = newMessage();
+    await inbox.accept(message);
+    isDown = true;
+    worker.start({ message, replies: [] });
+    await expect.poll(() => errors).toEqual(['cannot write to the inbox']);
+    isDown = false;
+    await passLease(worker);
+    await worker.close();
+    expect(answered).toEqual([message.eventId]);
+    expect(await inbox.isWaiting(message)).toBe(false);
+  });
+
+  it('InboxWorker.runRound answers a message that was stored for its process, but never started', async () => {
+    const { inbox, worker, answered } = open();
+    const message = newMessage();
+    await inbox.accept(message);
+    await passLease(worker);
+    await worker.close();
+    expect(answered).toEqual([message.eventId]);
+  });
+
+  it('InboxWorker.runRound keeps a message while it is being answered', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const { inbox, worker, answered } = open(promise);
+    const message = newMessage();
+    await inbox.accept(message);
+    worker.start({ message, replies: [] });
+    await passLease(worker);
+    expect(await open().inbox.takeOver(100)).toEqual([]);
+    resolve();
+    await worker.close();
+    expect(answered).toEqual([message.eventId]);
   });
 });
 

@@ -65,8 +65,8 @@ export class MessageAnswerer {
   /** The turn's reply; none if the message only stopped the running turn. */
   private async startTurn(message: SlackMessage): Promise<StartedTurn | undefined> {
     const { threads, turns } = this.deps;
-    const sessionId = await threads.openSession(message);
     const { files, runId } = message;
+    const sessionId = message.sessionId ?? (await threads.openSession(message));
     if (runId) {
       const run = { owner: getOwner(message), runId };
       return { sessionId, parts: await turns.join(run) };

@@ -186,12 +186,13 @@ export class Receiver {
     const { turns } = this.deps;
     const { team, user } = who;
     const owner = getOwner(who);
-    const { id, value, isDenial } = answer;
+    const { id, sessionId, value, isDenial } = answer;
     const { runId, pending } = isDenial
       ? await turns.deny({ owner, id })
       : await turns.answer({ owner, id, value });
     if (pending) return;
-    const message = { eventId: `answer ${id}`, ts, team, user, channel, text: '', runId };
+    const run = { runId, ...(sessionId && { sessionId }) };
+    const message = { eventId: `answer ${id}`, ts, team, user, channel, text: '', ...run };
     await this.accept(thread ? { ...message, thread } : message);
   }
 
@@ -201,7 +202,8 @@ export class Receiver {
     const { data: place } = ModalPlace.safeParse(parseJson(metadata));
     if (callbackId !== ANSWER || !place) return { response_action: 'clear' };
     try {
-      const answer = { id: place.id, value: readAnswer(fields, place) };
+      const { id, sessionId } = place;
+      const answer = { id, sessionId, value: readAnswer(fields, place) };
       await this.answer(submission, { ...place, ts, answer });
       return { response_action: 'clear' };
     } catch (error) {
@@ -243,7 +245,7 @@ export class Receiver {
       const questions = await turns.pending({ owner: getOwner(action), sessionId });
       const question = questions.find((one) => one.id === id);
       if (!question) return this.respond(action.responseUrl, sayPrivately(GONE));
-      const place = { channel: action.channel ?? '', thread: action.thread, id };
+      const place = { channel: action.channel ?? '', thread: action.thread, id, sessionId };
       await channel.openView(action.triggerId, renderQuestionModal(question, place));
     } catch (err) {
       logger.warn({ err }, 'cannot open a modal in Slack');

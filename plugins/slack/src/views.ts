@@ -57,6 +57,8 @@ export const stopButton = (sessionId: string): Block =>
 /** What a button with an answer carries. */
 export const AnswerValue = z.object({
   id: z.string(),
+  /** Missing in buttons of earlier versions. */
+  sessionId: z.string().optional(),
   value: z.unknown().optional(),
   /** Denies a tool call: to approve it, users need their key, which they do not have in Slack. */
   isDenial: z.boolean().optional(),
@@ -77,8 +79,9 @@ const parseSchema = (schema: unknown): Schema => Schema.safeParse(schema).data ?
 
 /** The text of a question in a conversation, and buttons for the possible answers or one that opens a modal. */
 export function renderQuestion(question: PendingQuestion, sessionId: string): [string, Block] {
+  const { id } = question;
   if (question.isApproval) {
-    const value = JSON.stringify({ id: question.id, isDenial: true });
+    const value = JSON.stringify({ id, sessionId, isDenial: true });
     const button = { action: `${ANSWER}:deny`, label: 'Deny', value, style: 'danger' as const };
     return [`${describeQuestion(question)}\n${NO_KEY}`, actions([button])];
   }
@@ -87,13 +90,13 @@ export function renderQuestion(question: PendingQuestion, sessionId: string): [s
     ? choices.map(({ label, value }, i) => ({
         action: `${ANSWER}:${i}`,
         label,
-        value: JSON.stringify({ id: question.id, value }),
+        value: JSON.stringify({ id, sessionId, value }),
       }))
     : [
         {
           action: OPEN_QUESTION,
           label: 'Answer…',
-          value: JSON.stringify({ id: question.id, sessionId }),
+          value: JSON.stringify({ id, sessionId }),
         },
       ];
   return [describeQuestion(question), actions(buttons)];
@@ -138,11 +141,13 @@ interface ModalPlace {
   readonly channel: string;
   readonly thread?: string | undefined;
   readonly id: string;
+  readonly sessionId: string;
 }
 export const ModalPlace = z.object({
   channel: z.string(),
   thread: z.string().optional(),
   id: z.string(),
+  sessionId: z.string().optional(),
   /** Whether the fields together are the answer, or the only one is. */
   isObject: z.boolean(),
   types: z.record(z.string(), z.string()),

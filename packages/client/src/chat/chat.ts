@@ -67,13 +67,13 @@ export interface ChatState {
   readonly connection: ConnectionState;
 }
 
-/** A session as one list of history and live turns. */
+/** A session as one list of history and live turns. Its commands do not reject: errors are in the state. */
 export interface Chat {
   readonly sessionId: string;
   getState(): ChatState;
   /** Calls the listener after every change; returns a function that removes it. */
   subscribe(listener: () => void): () => void;
-  /** Resolves when the turn has ended; errors are in the state. */
+  /** Resolves when the turn has ended, or could not be started. */
   send(message: MessageToSend): Promise<void>;
   /** Sends another text in place of a message, on a new path; takes the `messageId`. */
   edit(messageId: string, text: string): Promise<void>;
@@ -83,9 +83,9 @@ export interface Chat {
   show(messageId: string): Promise<void>;
   /** Removes a message that the server has not accepted, and stops sending it; takes its `requestId`. */
   discard(requestId: string): void;
-  /** Takes back a message that waits; takes its `requestId`. */
-  withdraw(requestId: string): Promise<void>;
-  /** Cancels the active turn; returns whether there was one. */
+  /** Takes back a message that waits; takes its `requestId`. Returns whether it was taken back. */
+  withdraw(requestId: string): Promise<boolean>;
+  /** Cancels the active turn; returns whether there was one that could be cancelled. */
   abort(): Promise<boolean>;
   loadOlder(): Promise<void>;
   loadNewer(): Promise<void>;
@@ -111,6 +111,8 @@ export class History {
   private stored: readonly Message[] = [];
   private hasMore = false;
   private isDetached = false;
+  /** What was loaded before `makeRoom`, until the messages are read again. */
+  private whole: LoadedMessages | undefined;
 
   constructor(client: OracleClient, sessionId: string) {
     this.client = client;
@@ -129,6 +131,11 @@ export class History {
     return this.isDetached;
   }
 
+  /** Whether `makeRoom` has hidden messages that were not read again. */
+  get hasHidden(): boolean {
+    return this.whole !== undefined;
+  }
+
   find(messageId: string): Message | undefined {
     return this.stored.find(({ id }) => id === messageId);
   }
@@ -136,15 +143,19 @@ export class History {
   /** Hides what a new message leaves behind: what followed the one it continues from, or a part far above the end. */
   makeRoom({ parentId, regenerate }: Pick<SendMessage, 'parentId' | 'regenerate'>): void {
     if (regenerate === undefined && parentId === undefined) {
-      if (this.isDetached) this.replace([], { hasOlder: false, hasNewer: false });
+      if (this.isDetached) this.hideAfter(0);
       return;
     }
     const target = regenerate === undefined ? undefined : this.find(regenerate);
     const last = target?.type === 'ai' ? target.parentId : (target?.id ?? parentId);
     const end = this.stored.findIndex(({ id }) => id === last);
     if (end < 0 && last !== null) return;
-    this.stored = this.stored.slice(0, end + 1);
-    this.isDetached = false;
+    this.hideAfter(end + 1);
+  }
+
+  /** Shows what `makeRoom` has hidden. */
+  showHidden(): void {
+    if (this.whole) this.replace(this.whole.messages, this.whole);
   }
 
   /** Reads new messages, and the loaded ones again, as far as one page goes. */
@@ -154,7 +165,7 @@ export class History {
     const page = await this.page({ limit, signal });
     const overlap = this.stored.findIndex(({ id }) => id === page.messages[0]?.id);
     const newest = reuseUnchanged(this.stored, page.messages);
-    if (overlap > 0) this.stored = [...this.stored.slice(0, overlap), ...newest];
+    if (overlap > 0) this.replace([...this.stored.slice(0, overlap), ...newest], this);
     else this.replace(newest, page);
   }
 
@@ -223,6 +234,14 @@ export class History {
     }
   }
 
+  private hideAfter(count: number): void {
+    const { messages, hasOlder, hasNewer } = this;
+    this.whole ??= { messages, hasOlder, hasNewer };
+    this.stored = this.stored.slice(0, count);
+    this.hasMore &&= count > 0;
+    this.isDetached = false;
+  }
+
   private replace(
     messages: readonly Message[],
     { hasOlder, hasNewer }: Pick<MessagePage, 'hasOlder' | 'hasNewer'>,
@@ -230,8 +249,11 @@ export class History {
     this.stored = messages;
     this.hasMore = hasOlder;
     this.isDetached = hasNewer;
+    this.whole = undefined;
   }
 }
+
+type LoadedMessages = Pick<History, 'messages' | 'hasOlder' | 'hasNewer'>;
 
 type PageRequest = Partial<PageMessages> & { readonly signal: AbortSignal };
 

@@ -69,6 +69,7 @@ class OpenChat implements Chat {
     await this.#follow(requestId, (options) =>
       this.#client.stream(this.sessionId, { ...body, requestId }, options),
     );
+    await this.#dropRejected(requestId);
   };
 
   edit = (messageId: string, text: string): Promise<void> => {
@@ -85,18 +86,24 @@ class OpenChat implements Chat {
     });
 
   discard = (requestId: string): void => {
-    if (this.#live.discard(requestId)) this.#sending.get(requestId)?.abort();
+    const isDiscarded = this.#live.discard(requestId);
+    if (isDiscarded) this.#sending.get(requestId)?.abort();
     this.#clearErrors();
     this.#changed();
+    if (isDiscarded && this.#history.hasHidden) void this.#showHidden();
   };
 
-  withdraw = (requestId: string): Promise<void> =>
-    this.#attempt('turn', async () => {
+  withdraw = async (requestId: string): Promise<boolean> => {
+    const isWithdrawn = await this.#attempt('turn', async () => {
       const runId = await this.#waitForRun(requestId);
       if (runId) await this.#client.runs.withdraw(runId);
+      return runId !== undefined;
     });
+    return isWithdrawn ?? false;
+  };
 
-  abort = (): Promise<boolean> => this.#client.abort(this.sessionId);
+  abort = async (): Promise<boolean> =>
+    (await this.#attempt('turn', () => this.#client.abort(this.sessionId))) ?? false;
 
   loadOlder = (): Promise<void> =>
     this.#attempt('loading', () => this.#history.loadOlder(this.#closing.signal));
@@ -186,6 +193,20 @@ class OpenChat implements Chat {
     return { ...emptyTurn, ...{ runId, text, reasoning, calls, components, parts } };
   }
 
+  /** Nothing remains of a turn without a question that the server has not accepted: the old answer is shown again. */
+  async #dropRejected(requestId: string): Promise<void> {
+    const { phase, question } = this.#live.get(requestId) ?? {};
+    if (phase !== 'lost' || question) return;
+    if (this.#live.discard(requestId)) await this.#showHidden();
+  }
+
+  /** Shows the messages that a turn has hidden, also while the server cannot be reached. */
+  async #showHidden(): Promise<void> {
+    await this.refresh();
+    this.#history.showHidden();
+    this.#changed();
+  }
+
   /** Waits until the server has accepted a message. */
   async #waitForRun(requestId: string): Promise<string | undefined> {
     for (;;) {
@@ -267,15 +288,17 @@ class OpenChat implements Chat {
     this.#changed();
   }
 
-  /** Runs work and stores its error for the state. */
-  async #attempt(what: 'loading' | 'turn', work: () => Promise<void>): Promise<void> {
+  /** Runs work and returns its result; stores its error for the state. */
+  async #attempt<T>(what: 'loading' | 'turn', work: () => Promise<T>): Promise<T | undefined> {
     try {
-      await work();
+      const result = await work();
       delete this.#errors[what];
+      return result;
     } catch (error) {
-      if (this.#closing.signal.aborted) return;
+      if (this.#closing.signal.aborted) return undefined;
       if (!(error instanceof OracleClientError)) throw error;
       this.#errors[what] = error;
+      return undefined;
     } finally {
       this.#changed();
     }

@@ -21,7 +21,7 @@ export type ConnectionState = 'connecting' | 'connected' | 'disconnected';
 /** Live events of a session. All subscribers of a session share one socket. */
 export interface SessionEvents {
   readonly sessionId: string;
-  /** `disconnected` is final: the oracle rejected the session. A lost network is `connecting`. */
+  /** `disconnected` is final: the oracle rejected the session. A lost network or a busy oracle is `connecting`. */
   readonly state: ConnectionState;
   /** Calls the listener on every event of that name; returns a function that removes it. */
   on<Name extends ServerEventName>(
@@ -30,7 +30,7 @@ export interface SessionEvents {
   ): () => void;
   onAny(listener: (event: ServerEvent) => void): () => void;
   onState(listener: (state: ConnectionState) => void): () => void;
-  /** Resolves when connected; rejects when the oracle rejects the connection. */
+  /** Resolves when connected; rejects when the oracle rejects the session. */
   ready(): Promise<void>;
   /** Sends an event; events sent while offline are sent on reconnect. */
   emit(name: ClientEventName, payload?: unknown): void;
@@ -42,8 +42,8 @@ export interface SessionEvents {
 }
 
 const MAX_DELAY_MS = 10_000;
-const RATE_LIMIT_DELAY_MS = 60_000;
-/** Consecutive rejections after which the socket stops reconnecting. */
+const RATE_LIMIT_SECONDS = 60;
+/** Consecutive rejections after which the socket stops reconnecting; temporary ones do not count. */
 const MAX_REJECTIONS = 5;
 const REJECTED_DELAY_MS = 500;
 
@@ -64,7 +64,13 @@ export interface OpenSocket {
 
 /** A rejected handshake; `data` has the fields of an error body. */
 interface HandshakeError extends Error {
-  readonly data?: { readonly code?: string; readonly retryAfterSeconds?: number };
+  readonly data?: HandshakeFailure;
+}
+
+interface HandshakeFailure {
+  readonly code?: string | undefined;
+  readonly statusCode?: number;
+  readonly retryAfterSeconds?: number;
 }
 
 /** Connects to a session's events, and reconnects when the connection drops or the token expires. */
@@ -77,7 +83,7 @@ class ReconnectingSocket implements OpenSocket {
   private readonly socket: Socket;
   private sent: string | undefined;
   private rejected: string | undefined;
-  private rejections = 0;
+  private readonly retries = new SocketRetries();
   private closing: ClosingReason | undefined;
   private timer: ReturnType<typeof setTimeout> | undefined;
 
@@ -110,7 +116,7 @@ class ReconnectingSocket implements OpenSocket {
     const { onEvent, onState } = this.options;
     const socket = this.socket;
     socket.on('connected', () => {
-      this.rejections = 0;
+      this.retries.reset();
       this.rejected = undefined;
       this.closing = undefined;
       onState('connected');
@@ -120,7 +126,7 @@ class ReconnectingSocket implements OpenSocket {
     });
     socket.on('connect_error', (error: HandshakeError) => {
       if (socket.active) return onState('connecting');
-      this.rejected = this.sent;
+      if (!isTemporary(error.data ?? {})) this.rejected = this.sent;
       this.reconnectLater(error);
     });
     socket.on('disconnect', (reason) => {
@@ -144,16 +150,39 @@ class ReconnectingSocket implements OpenSocket {
   /** Socket.IO does not reconnect by itself when the server rejects or closes the connection. */
   private reconnectLater(error: HandshakeError): void {
     const { onState } = this.options;
-    this.rejections += 1;
-    const { code, retryAfterSeconds = 0 } = error.data ?? {};
-    const isRejected = isFinal(code) || isFinal(this.closing);
-    if (isRejected || this.rejections >= MAX_REJECTIONS) return void onState('disconnected', error);
+    const delay = this.retries.findDelay(error.data ?? { code: this.closing });
+    if (delay === undefined) return void onState('disconnected', error);
     onState('connecting');
-    const minDelay = this.closing === 'rate_limited' ? RATE_LIMIT_DELAY_MS : 0;
-    const delay = Math.max(REJECTED_DELAY_MS * this.rejections, minDelay, retryAfterSeconds * 1000);
     this.timer = setTimeout(() => this.socket.connect(), delay);
   }
 }
+
+/** Decides when to connect again after the oracle has rejected or closed a connection, and when to stop. */
+export class SocketRetries {
+  private attempts = 0;
+  private rejections = 0;
+
+  /** Call when connected. */
+  reset(): void {
+    this.attempts = 0;
+    this.rejections = 0;
+  }
+
+  /** In milliseconds; undefined if connecting again cannot help. */
+  findDelay(failure: HandshakeFailure): number | undefined {
+    const { code } = failure;
+    this.attempts += 1;
+    if (!isTemporary(failure)) this.rejections += 1;
+    if (isFinal(code) || this.rejections >= MAX_REJECTIONS) return undefined;
+    const { retryAfterSeconds = code === 'rate_limited' ? RATE_LIMIT_SECONDS : 0 } = failure;
+    const growing = Math.min(REJECTED_DELAY_MS * this.attempts, MAX_DELAY_MS);
+    return Math.max(growing, retryAfterSeconds * 1000);
+  }
+}
+
+/** Whether the oracle accepts the same connection later; a connection that it closes has no status. */
+const isTemporary = ({ code, statusCode = 0 }: HandshakeFailure): boolean =>
+  statusCode === 429 || statusCode >= 500 || code === 'rate_limited' || code === 'host_stopping';
 
 /** Reasons for which reconnecting cannot help. */
 const isFinal = (reason: string | undefined): boolean =>

@@ -89,7 +89,9 @@ function useChanges(refresh: () => Promise<void>, onChange: UseSessionsOptions['
     latest.current = { refresh, onChange };
   });
   useEffect(() => {
-    const stop = new AbortController();
+    // Not on every platform.
+    const page = globalThis.document as Document | undefined;
+    let stop = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     const watch = async () => {
       for await (const event of sessions.changes({ signal: stop.signal })) {
@@ -102,9 +104,18 @@ function useChanges(refresh: () => Promise<void>, onChange: UseSessionsOptions['
       timer = undefined;
       void latest.current.refresh();
     };
-    // A host that does not have this route, or has no room for another stream.
-    watch().catch(() => undefined);
+    // A hidden page keeps no stream open: over HTTP/1.1, six of them would use all connections to the host.
+    const watchWhileVisible = () => {
+      stop.abort();
+      if (page?.visibilityState === 'hidden') return;
+      stop = new AbortController();
+      // A host that does not have this route.
+      watch().catch(() => undefined);
+    };
+    watchWhileVisible();
+    page?.addEventListener('visibilitychange', watchWhileVisible);
     return () => {
+      page?.removeEventListener('visibilitychange', watchWhileVisible);
       stop.abort();
       clearTimeout(timer);
     };

@@ -31,17 +31,25 @@ it.each([3_600_000, -3_600_000])(
   },
 );
 
+const offline = new OracleClientError('network_error', 'offline');
+const reject = (status: number) => new OracleClientError('rejected', 'rejected', { status });
+const WITHOUT_END = ['retry', 'retry', 'retry', 'retry', 'retry'];
+
 it.each([
-  [undefined, ['retry', 'retry', 'network_error']],
-  [Number.POSITIVE_INFINITY, ['retry', 'retry', 'retry', 'retry', 'retry']],
+  [undefined, offline, ['retry', 'retry', 'network_error']],
+  [undefined, reject(503), ['rejected']],
+  [Number.POSITIVE_INFINITY, offline, WITHOUT_END],
+  [Number.POSITIVE_INFINITY, reject(502), WITHOUT_END],
+  [Number.POSITIVE_INFINITY, reject(429), WITHOUT_END],
+  [Number.POSITIVE_INFINITY, reject(404), ['rejected']],
 ])(
-  'RetryPolicy with a limit of %s ms before the first connection',
-  async (reconnectTimeoutMs, expected) => {
+  'RetryPolicy with a limit of %s ms before the first connection: %s',
+  async (reconnectTimeoutMs, error, expected) => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
     const policy = new RetryPolicy({ reconnectTimeoutMs });
     const outcomes: string[] = [];
     for (const _ of expected) {
-      const next = policy.waitOrThrow(new OracleClientError('network_error', 'offline'));
+      const next = policy.waitOrThrow(error);
       const outcome = next.then(
         () => 'retry',
         ({ code }) => code,

@@ -42,14 +42,18 @@ export class RetryPolicy {
     if (!(error instanceof OracleClientError)) return false;
     const { code, status = 0 } = error;
     if (code === 'network_error') return true;
-    // Before the turn starts, an error status is the answer; later it is temporary.
-    return this.hasStarted && (status === 429 || status >= 500);
+    // Before the turn starts, an error status is the answer, unless the caller waits without a limit; later it is temporary.
+    return (this.hasStarted || this.isUnlimited()) && (status === 429 || status >= 500);
+  }
+
+  private isUnlimited(): boolean {
+    return this.options.reconnectTimeoutMs === Number.POSITIVE_INFINITY;
   }
 
   private isExhausted(): boolean {
     const { reconnectTimeoutMs = RECONNECT_TIMEOUT_MS } = this.options;
     // Who waits without a limit also waits for the first connection, such as a page that is opened offline.
-    if (reconnectTimeoutMs === Number.POSITIVE_INFINITY) return false;
+    if (this.isUnlimited()) return false;
     if (!this.hasStarted) return this.failures >= MAX_FIRST_ATTEMPTS;
     return performance.now() - this.failingSince > reconnectTimeoutMs;
   }

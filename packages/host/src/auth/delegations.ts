@@ -91,7 +91,7 @@ export class DelegationService {
 
   /**
    * Revokes the delegation in the request, if the caller issued it; returns its CID. It need not be valid now: it may
-   * become so later, and its CID stands for exactly this delegation.
+   * become so later, and its CID means exactly this delegation.
    */
   private async revokePresented({ did, presentedDelegation }: Caller): Promise<string | undefined> {
     const { root } = readToken(presentedDelegation).ok ?? {};
