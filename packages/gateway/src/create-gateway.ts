@@ -137,7 +137,14 @@ async function createDeps(config: Config, logger: Logger) {
     longestMs: config.nodes.timeoutMs,
   });
   const { incoming, outgoing } = createBudgets(maxReplyBytes);
-  const watches = new Watches({ queryService, blocks, pool, outgoing, ...config.watch });
+  const watches = new Watches({
+    queryService,
+    blocks,
+    pool,
+    schemaRegistry,
+    outgoing,
+    ...config.watch,
+  });
   const asking = {
     config,
     logger,

@@ -241,6 +241,19 @@ it('serves other routes when the node runs another version, without a restart', 
   expect((await gateway.health()).json.details.nodes[0].version).toBe('v2');
 });
 
+it('ends a ?watch when no node serves its schema anymore, so that the client gets the new one', async () => {
+  const node = await withNode({ over: 'rpc+http' });
+  upgrade(node, 'before', 'v1');
+  const gateway = await withGateway([node]);
+  const response = await fetch(`${gateway.url}/before?watch`);
+  const text = response.text();
+  await expect.poll(() => node.countCalls('before.Query/Note')).toBe(1);
+  upgrade(node, 'after', 'v2');
+  await expect.poll(async () => (await gateway.get('/after')).status).toBe(200);
+  node.blocks.latest += 1;
+  expect(await text).toContain('data: {"text":"v1"}');
+});
+
 it('does not read descriptors again while the version stays', async () => {
   const node = await withNode();
   const gateway = await withGateway([node]);

@@ -134,6 +134,51 @@ describe('X-Min-Block-Height', () => {
   });
 });
 
+describe('requests that wait for X-Min-Block-Height', () => {
+  it('are limited for each caller with 429, and share the checks of the node', async () => {
+    const { node, gateway } = await start({}, { GATEWAY_TRUST_PROXY: '1' });
+    const wait = (address: string, timeout = '15S') =>
+      gateway.get(PARAMS, {
+        'x-min-block-height': '101',
+        'x-forwarded-for': address,
+        'grpc-timeout': timeout,
+      });
+    const waiting = Array.from({ length: 100 }, () => wait('198.51.100.1'));
+    const another = async () => (await wait('198.51.100.1', '1m')).status;
+    await expect.poll(another).toBe(429);
+    const refused = await wait('198.51.100.1');
+    expect(refused).toMatchObject({ status: 429, json: { code: 8, details: [] } });
+    expect(refused.headers.get('retry-after')).toBe('1');
+    const other = wait('198.51.100.2');
+    const reached = await gateway.get(PARAMS, {
+      'x-min-block-height': '100',
+      'x-forwarded-for': '198.51.100.1',
+    });
+    expect(reached.status).toBe(200);
+    node.blocks.latest = 101;
+    const all = await Promise.all([...waiting, other]);
+    expect(all.map(({ headers }) => headers.get('x-block-height'))).toEqual(Array(101).fill('101'));
+    expect(await another()).toBe(200);
+    expect(node.countCalls(ENTITY_PARAMS)).toBeLessThan(5);
+  });
+
+  it('free their slots when the client disconnects', async () => {
+    const { gateway } = await start({});
+    const headers = { 'x-min-block-height': '101' };
+    const leaving = new AbortController();
+    const { signal } = leaving;
+    const waiting = Array.from({ length: 100 }, () =>
+      ask(gateway.url + PARAMS, { headers, signal }),
+    );
+    const another = async () =>
+      (await gateway.get(PARAMS, { ...headers, 'grpc-timeout': '1m' })).status;
+    await expect.poll(another).toBe(429);
+    leaving.abort();
+    await Promise.allSettled(waiting);
+    await expect.poll(another).toBe(504);
+  });
+});
+
 describe('BlockWatch', () => {
   const readHeight = async (gateway: RunningGateway) =>
     (await gateway.get('/health')).json.latestHeight;

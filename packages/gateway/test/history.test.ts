@@ -148,4 +148,26 @@ describe('a chain that is reset', { timeout: 120_000 }, () => {
     await gateway.get(`${PARAMS}?height=290`);
     expect(node.countCalls('ixo.entity.v1beta1.Query/Params')).toBe(1);
   });
+
+  it('is not assumed when a slow reply is of an older block', async () => {
+    const node = await withNode(new ManualBlocks(300));
+    const gateway = await withGateway([node]);
+    const height = async () => (await gateway.get('/health')).json.latestHeight;
+    await gateway.get(`${PARAMS}?height=290`);
+    const gate = Promise.withResolvers<undefined>();
+    node.interrupt(async ({ method }) => {
+      if (method !== 'ixo.claims.v1beta1.Query/Params') return undefined;
+      await gate.promise;
+      return { message: new Uint8Array(), height: 300 };
+    });
+    const slow = gateway.get('/ixo/claims/params');
+    await expect.poll(() => node.countCalls('ixo.claims.v1beta1.Query/Params')).toBe(1);
+    node.blocks.latest = 320;
+    await expect.poll(height).toBe('320');
+    gate.resolve(undefined);
+    expect((await slow).headers.get('x-block-height')).toBe('300');
+    expect(await height()).toBe('320');
+    await gateway.get(`${PARAMS}?height=290`);
+    expect(node.countCalls('ixo.entity.v1beta1.Query/Params')).toBe(1);
+  });
 });

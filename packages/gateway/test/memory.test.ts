@@ -35,19 +35,19 @@ afterEach(async () => {
 });
 
 /** Sends a request, reads no more than the status, and leaves the rest. */
-async function stalledStatus(head: string, address = '198.51.100.1'): Promise<number> {
-  const socket = await send(head, address);
+async function stalledStatus(head: string, address = '198.51.100.1', body = ''): Promise<number> {
+  const socket = await send(head, address, body);
   const [piece] = (await once(socket, 'data')) as [Buffer];
   socket.pause();
   return Number(piece.toString('latin1').split(' ', 2)[1]);
 }
 
-async function send(head: string, address: string): Promise<Socket> {
+async function send(head: string, address: string, body = ''): Promise<Socket> {
   const { hostname, port } = new URL(gateway.url);
   const socket = connect(Number(port), hostname).on('error', () => {});
   sockets.push(socket);
   await once(socket, 'connect');
-  socket.write(`${head}\r\nHost: x\r\nX-Forwarded-For: ${address}\r\n\r\n`);
+  socket.write(`${head}\r\nHost: x\r\nX-Forwarded-For: ${address}\r\n\r\n${body}`);
   return socket;
 }
 
@@ -90,6 +90,29 @@ describe('the memory of replies that a client does not read', { timeout: 180_000
     const last = await send(`GET ${PARAMS}?watch HTTP/1.1`, '198.51.100.1');
     last.resume();
     await once(last, 'close');
+  });
+});
+
+describe('the memory of the results of POST /batch', { timeout: 180_000 }, () => {
+  it('is reserved before the last one has arrived, and free again when the client leaves', async () => {
+    const gate = Promise.withResolvers<undefined>();
+    node.interrupt(({ method, height = node.blocks.latest }) => {
+      if (method.startsWith('ixo.claims.')) return gate.promise;
+      return method === ENTITY_PARAMS
+        ? { message: largeEntityParams(REPLY_BYTES), height }
+        : undefined;
+    });
+    const queries = [PARAMS, `${PARAMS}?a`, `${PARAMS}?b`, '/ixo/claims/params'];
+    const body = JSON.stringify({ queries });
+    const head = `POST /batch HTTP/1.1\r\nContent-Length: ${body.length}`;
+    const post = () => stalledStatus(head, '198.51.100.1', body);
+    const batches = [post(), post(), post()];
+    expect(await Promise.race(batches)).toBe(429);
+    gate.resolve(undefined);
+    await Promise.all(batches);
+    for (const socket of sockets.splice(0)) socket.destroy();
+    const both = async () => Promise.all([post(), post()]);
+    await expect.poll(both, { timeout: 20_000 }).toEqual([200, 200]);
   });
 });
 

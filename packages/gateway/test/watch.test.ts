@@ -113,6 +113,27 @@ it('?watch sends an error and continues', async () => {
   expect(frames[2]?.event).toBe('update');
 });
 
+it('?watch continues with a node that came up after it began', async () => {
+  const { blocks } = node;
+  const gone = await startTestNode({ blocks });
+  await gone.close();
+  await gateway.close();
+  gateway = await startGateway([node, gone], { GATEWAY_METRICS_PORT: '0' });
+  const { frames } = await watch();
+  await expect.poll(() => frames.length).toBe(1);
+  const later = await startTestNode({ blocks, port: gone.port });
+  cleanups.push(() => later.close());
+  later.interrupt(({ method }) =>
+    method === ENTITY_PARAMS ? { message: entityParams(2), height: blocks.latest } : undefined,
+  );
+  const serving = async () => (await gateway.health()).json.details.schemas[0].nodes;
+  await expect.poll(serving).toEqual([node.url, later.url]);
+  await node.close();
+  blocks.latest = 101;
+  await expect.poll(() => frames.at(-1)).toMatchObject({ event: 'update', id: '101' });
+  expect(sequences(frames)).toEqual(['1', '2']);
+});
+
 it('?watch limits the clients, and frees the slots of those that disconnect', async () => {
   const all = await Promise.all([watch(), watch(), watch()]);
   expect(await watchers()).toBe('3');

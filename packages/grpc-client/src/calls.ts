@@ -47,8 +47,11 @@ export interface UnaryCall {
 
 /** Sends one request on its own stream and resolves to the reply. */
 export function callUnary(session: Session, call: UnaryCall): Promise<GrpcReply> {
+  if (call.signal?.aborted) return Promise.reject(canceled());
   return new Promise((resolve, reject) => new PendingUnaryCall(session, call, { resolve, reject }));
 }
+
+export const canceled = () => new GrpcError(GrpcCode.cancelled, 'the caller canceled the call');
 
 interface Outcome<T> {
   readonly resolve: (value: T) => void;
@@ -61,8 +64,7 @@ class PendingUnaryCall implements StreamListener {
   private readonly stream: Stream;
   private readonly reader: MessageReader;
   private readonly timer: NodeJS.Timeout;
-  private readonly cancel = () =>
-    this.fail(new GrpcError(GrpcCode.cancelled, 'the caller canceled the call'));
+  private readonly cancel = () => this.fail(canceled());
   private message: Buffer | undefined;
   private headers: HeaderFields | undefined;
   private status: GrpcError | 'ok' | undefined;

@@ -1,3 +1,4 @@
+import { type CancelSignal, canceled } from './calls.js';
 import { connectionLost, GrpcCode, GrpcError } from './grpc-error.js';
 import type { OpenSession, PeerAddress, Session } from './http2/transport.js';
 
@@ -34,6 +35,22 @@ export class Connection {
       this.opening = undefined;
     });
     return this.opening;
+  }
+
+  /** Like `open`, for a call with a timeout that may be canceled: the attempt continues for others. */
+  async openWithin(timeoutMs: number, signal?: CancelSignal): Promise<Session> {
+    if (signal?.aborted) throw canceled();
+    const { promise: gaveUp, reject } = Promise.withResolvers<never>();
+    const cancel = () => reject(canceled());
+    const expire = () => reject(unreachable(new Error('no answer in time')));
+    const timer = setTimeout(expire, timeoutMs);
+    signal?.addEventListener('abort', cancel);
+    try {
+      return await Promise.race([this.open(), gaveUp]);
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', cancel);
+    }
   }
 
   /** Pings the peer and closes the connection if it does not answer: a dead peer sends nothing by itself. */

@@ -4,11 +4,12 @@ import {
   callUnary,
   type GrpcReply,
   type MessageStream,
+  type UnaryCall,
 } from './calls.js';
 import { Connection } from './connection.js';
 import { openNodeSession } from './http2/node-session.js';
 import { openOwnSession } from './http2/session.js';
-import type { OpenSession, PeerAddress, RequestHeaders, Session } from './http2/transport.js';
+import type { OpenSession, PeerAddress, RequestHeaders } from './http2/transport.js';
 import { ReplyMemory } from './message-framing.js';
 
 /** The HTTP/2 implementation: this package's own, which uses less CPU, or `node:http2`. */
@@ -32,6 +33,7 @@ export interface GrpcClientOptions {
 }
 
 export interface CallOptions {
+  /** Includes the time to connect. */
   readonly timeoutMs: number;
   readonly metadata?: Readonly<Record<string, string>> | undefined;
   readonly signal?: CancelSignal | undefined;
@@ -87,17 +89,23 @@ class ConnectedClient implements GrpcClient {
 
   call(method: string, message: Uint8Array, call: CallOptions): Promise<GrpcReply> {
     const { session } = this.connection;
-    if (session) return this.callOn(session, method, message, call);
-    return this.connection.open().then((opened) => this.callOn(opened, method, message, call));
+    const unary = this.buildCall(method, message, call);
+    return session ? callUnary(session, unary) : this.callOnceOpen(unary);
   }
 
-  private callOn(
-    session: Session,
+  /** The timeout includes the time to connect. */
+  private async callOnceOpen(call: UnaryCall): Promise<GrpcReply> {
+    const endsAt = performance.now() + call.timeoutMs;
+    const session = await this.connection.openWithin(call.timeoutMs, call.signal);
+    return callUnary(session, { ...call, timeoutMs: leftUntil(endsAt) });
+  }
+
+  private buildCall(
     method: string,
     message: Uint8Array,
     { timeoutMs, metadata, signal, maxReplyBytes = this.options.maxReplyBytes }: CallOptions,
-  ): Promise<GrpcReply> {
-    return callUnary(session, {
+  ): UnaryCall {
+    return {
       headers: this.buildHeaders(method, timeoutMs, metadata),
       message,
       timeoutMs,
@@ -105,15 +113,16 @@ class ConnectedClient implements GrpcClient {
       signal,
       memory: this.memory,
       onTimeout: this.onTimeout,
-    });
+    };
   }
 
   async open(method: string, { timeoutMs }: { timeoutMs: number }): Promise<MessageStream> {
-    const session = await this.connection.open();
+    const endsAt = performance.now() + timeoutMs;
+    const session = await this.connection.openWithin(timeoutMs);
     const headers = this.buildHeaders(method, timeoutMs, undefined);
     return new BidirectionalCall(session, {
       headers,
-      timeoutMs,
+      timeoutMs: leftUntil(endsAt),
       maxReplyBytes: this.options.maxReplyBytes,
     });
   }
@@ -156,3 +165,5 @@ class ConnectedClient implements GrpcClient {
     ];
   }
 }
+
+const leftUntil = (endsAt: number) => Math.max(1, Math.ceil(endsAt - performance.now()));

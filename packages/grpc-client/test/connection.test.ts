@@ -1,5 +1,9 @@
 import { createServer } from 'node:http2';
-import type { AddressInfo } from 'node:net';
+import {
+  type AddressInfo,
+  connect as connectSocket,
+  createServer as createTcpServer,
+} from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { startTestNode } from '../../demo-chain/test/support/test-node.js';
 import { createGrpcClient, type GrpcClient } from '../src/grpc-client.js';
@@ -84,6 +88,36 @@ describe.each(['own', 'node'] as const)('with %s HTTP/2', (http2) => {
     const answered = () => call(client, 200).then(({ height }) => height, String);
     await expect.poll(answered, { timeout: 20_000 }).toBe(100);
     expect(wire.connections).toBe(2);
+  });
+
+  it('GrpcClient counts the time to connect, and does not send calls canceled meanwhile', async () => {
+    const { node } = await withNode();
+    const answers = Promise.withResolvers<void>();
+    const server = createTcpServer((near) => {
+      near.on('error', () => {});
+      void answers.promise.then(() => {
+        const far = connectSocket(node.port, '127.0.0.1').on('error', () => {});
+        near.pipe(far).pipe(near);
+      });
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    cleanups.push(() => server.close());
+    const client = connect(`grpc://127.0.0.1:${(server.address() as AddressInfo).port}`);
+    const startedAt = performance.now();
+    await expect(call(client, 100)).rejects.toMatchObject({ code: GrpcCode.unavailable });
+    const opened = client.open(METHOD, { timeoutMs: 100 });
+    await expect(opened).rejects.toMatchObject({ code: GrpcCode.unavailable });
+    const leaving = new AbortController();
+    const { signal } = leaving;
+    const canceled = client.call(METHOD, new Uint8Array(), { timeoutMs: 5000, signal });
+    leaving.abort();
+    await expect(canceled).rejects.toMatchObject({ code: GrpcCode.cancelled });
+    expect(performance.now() - startedAt).toBeLessThan(3000);
+    answers.resolve();
+    await expect(call(client)).resolves.toMatchObject({ height: 100 });
+    const late = client.call(METHOD, new Uint8Array(), { timeoutMs: 5000, signal });
+    await expect(late).rejects.toMatchObject({ code: GrpcCode.cancelled });
+    expect(node.countCalls(METHOD.slice(1))).toBe(1);
   });
 
   it('GrpcClient sends one ping when many calls time out', async () => {

@@ -52,6 +52,7 @@ describe('OwnSession closes the connection when the peer sends', () => {
       'too large',
     ],
     ['a truncated integer', frame(FrameType.goAway, 0, 0, Buffer.alloc(3)), 'truncated'],
+    ['a long ping', frame(FrameType.ping, 0, 0, chunk), 'a ping has the wrong size'],
     ['only padding', frame(FrameType.headers, Flag.padded, 1, Buffer.from([9])), 'padding'],
     [
       'headers with an unknown index',
@@ -113,6 +114,76 @@ it('OwnSession ignores unknown frames and frames of closed streams', async () =>
   });
   const { request } = await openReadySession(url, 'own');
   expect((await request()).sections).toEqual([{ ':status': '200' }]);
+});
+
+it.each([
+  ['pings', frame(FrameType.ping, 0, 0, Buffer.alloc(8))],
+  ['settings', SETTINGS],
+])('OwnSession closes the connection of a peer that sends %s and does not read', async (_, one) => {
+  const many = Buffer.concat(Array<Buffer>(4000).fill(one));
+  const url = await listen((socket) => {
+    socket.pause().write(SETTINGS);
+    const flood = (error?: Error | null) => {
+      if (!error) socket.write(many, flood);
+    };
+    flood();
+  });
+  const { closed } = await openReadySession(url, 'own');
+  expect(await closed).toMatchObject({ message: 'the peer does not read', code: 11 });
+});
+
+it('OwnSession answers any number of pings of a peer that reads', async () => {
+  const [rounds, each] = [20, 1000];
+  let received = 0;
+  const answered = Promise.withResolvers<void>();
+  const pings = Buffer.concat(
+    Array<Buffer>(each).fill(frame(FrameType.ping, 0, 0, Buffer.alloc(8))),
+  );
+  const url = await listen((socket) => {
+    socket.write(SETTINGS);
+    let sent = 0;
+    socket.on('data', (bytes) => {
+      received += bytes.length;
+      if (received >= rounds * pings.length) answered.resolve();
+      if (received < sent * pings.length || sent === rounds) return;
+      sent += 1;
+      socket.write(pings);
+    });
+  });
+  const { session } = await openReadySession(url, 'own');
+  await answered.promise;
+  expect(session.isOpen).toBe(true);
+  session.destroy();
+});
+
+it('OwnSession takes only the same payload for the acknowledgement of a ping', async () => {
+  const events: string[] = [];
+  const ping = encodeHead({ type: FrameType.ping, flags: 0, streamId: 0 }, 8);
+  const ack = encodeHead({ type: FrameType.ping, flags: Flag.ack, streamId: 0 }, 8);
+  const url = await listen((socket) => {
+    socket.write(SETTINGS);
+    let payload = Buffer.alloc(8);
+    socket.on('data', (bytes) => {
+      const at = bytes.indexOf(ping);
+      if (at >= 0) {
+        payload = Buffer.from(bytes.subarray(at + ping.length, at + ping.length + 8));
+        // The answer to the second one shows that the client has read the first.
+        socket.write(Buffer.concat([ack, Buffer.alloc(8), ping, Buffer.alloc(8)]));
+      }
+      if (!bytes.includes(ack)) return;
+      events.push('sent');
+      socket.write(Buffer.concat([ack, payload]));
+    });
+  });
+  const { session } = await openReadySession(url, 'own');
+  await new Promise<void>((resolve) => {
+    session.ping(() => {
+      events.push('acknowledged');
+      resolve();
+    });
+  });
+  expect(events).toEqual(['sent', 'acknowledged']);
+  session.destroy();
 });
 
 it('OwnSession reports that the peer closed the connection', async () => {

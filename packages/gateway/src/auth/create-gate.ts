@@ -81,13 +81,17 @@ interface ChainFetchDeps {
   readonly pool: NodePool;
 }
 
+/** The gateway as a caller. */
+const OWN = { name: 'gateway', address: undefined };
+
 /** Creates a fetch function that queries the chain behind this gateway by the path of a URL, without authentication. */
 export function createChainFetch({ queryParser, queryService, pool }: ChainFetchDeps): DidFetch {
   return async (url) => {
-    const { pathname: path, searchParams: query } = new URL(url);
+    const { pathname: path, searchParams } = new URL(url);
     try {
-      const request = { method: 'GET', path, query, headers: {} };
-      const { body } = await queryService.answer(await queryParser.read(request, () => {}));
+      const request = { method: 'GET', path, query: searchParams, headers: {} };
+      const query = await queryParser.read(request, () => {});
+      const { body } = await queryService.answer(query, OWN);
       return new Response(new Uint8Array(body));
     } catch (error) {
       const queryError = toQueryError(error, { pool, height: undefined, compat: undefined });

@@ -3,7 +3,7 @@ import { isUtf8 } from 'node:buffer';
 /** The parameters of a query; `URLSearchParams` is one. */
 export interface QueryValues {
   readonly size: number;
-  keys(): Iterable<string>;
+  forEach(visit: (value: string, key: string) => void): void;
   has(key: string): boolean;
   get(key: string): string | null;
   getAll(key: string): string[];
@@ -27,8 +27,8 @@ export class GoQuery implements QueryValues {
     return this.values.size;
   }
 
-  keys(): Iterable<string> {
-    return this.values.keys();
+  forEach(visit: (value: string, key: string) => void): void {
+    for (const [key, values] of this.values) for (const value of values) visit(value, key);
   }
 
   has(key: string): boolean {

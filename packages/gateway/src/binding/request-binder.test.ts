@@ -70,6 +70,24 @@ describe('a query', () => {
     expect(hex(bind(`/test/get?${query}`))).toBe(hex(message));
   });
 
+  it.each<SchemaOptions>([{}, { compat: 'node' }])(
+    'RequestBinder takes linear time for many keys with %j',
+    (options) => {
+      const match = loadSchema(descriptors, options).match('GET', '/test/get');
+      if (match.kind !== 'route') throw new Error(match.kind);
+      const { route, params } = match;
+      const measure = (keys: string): number => {
+        const query = new URLSearchParams(keys);
+        const startedAt = performance.now();
+        route.bind({ params, query });
+        return performance.now() - startedAt;
+      };
+      const fastest = (keys: string) => Math.min(...Array.from({ length: 5 }, () => measure(keys)));
+      // Quadratic time would be 256 times as much.
+      expect(fastest('a&'.repeat(16_000))).toBeLessThan(64 * fastest('a&'.repeat(1000)));
+    },
+  );
+
   it('gives the same bytes in any order', () => {
     const one = bind('/test/get?big=4&packet_id.sequence=2&id=x&packet_id.port_id=p');
     const other = bind('/test/get?packet_id.port_id=p&id=x&packet_id.sequence=2&big=4');

@@ -107,12 +107,10 @@ export class RequestBinder {
   private bindQuery(draft: MessageDraft, query: QueryValues): boolean {
     if (query.size === 0) return false;
     if (this.rules.compat === 'node') return this.bindNodeQuery(draft, query);
-    const done = new Set<string>();
     let isPageCapped = false;
-    for (const key of query.keys()) {
-      const { name, texts } = readKey(key, query);
-      const path = done.has(key) ? undefined : this.queryField(name);
-      done.add(key);
+    for (const [key, values] of groupValues(query)) {
+      const { name, texts } = readKey(key, values);
+      const path = this.queryField(name);
       if (!path) continue;
       const capped = withFieldName(key, () => this.capPage(path, texts));
       isPageCapped ||= capped !== texts;
@@ -125,8 +123,8 @@ export class RequestBinder {
     if (!this.readsQuery) return false;
     const { type, body, variables } = this.message;
     const bound = [...variables, body].filter((name) => name !== '').map((name) => name.split('.'));
-    for (const key of query.keys()) {
-      const { name, texts } = readKey(key, query);
+    for (const [key, values] of groupValues(query)) {
+      const { name, texts } = readKey(key, values);
       const names = name.split('.');
       // A node compares names, so a field that the path binds can be set by its other name.
       if (bound.some((path) => path.every((one, i) => one === names[i]))) continue;
@@ -221,9 +219,22 @@ function encodeDraft(draft: MessageDraft): Uint8Array {
   return bytes;
 }
 
+/** The values of each key. To ask for each key would take quadratic time, which a caller could exploit. */
+function groupValues(query: QueryValues): Map<string, string[]> {
+  const groups = new Map<string, string[]>();
+  query.forEach((value, key) => {
+    const known = groups.get(key);
+    if (known) known.push(value);
+    else groups.set(key, [value]);
+  });
+  return groups;
+}
+
 /** The name and values of a key; a text in brackets is the first value, as for a map. */
-function readKey(key: string, query: QueryValues): { name: string; texts: readonly string[] } {
-  const texts = query.getAll(key);
+function readKey(
+  key: string,
+  texts: readonly string[],
+): { name: string; texts: readonly string[] } {
   if (!key.endsWith(']')) return { name: key, texts };
   const [, name, index] = /^(.*)\[(.*)\]$/s.exec(key) ?? [];
   if (name === undefined || index === undefined) return { name: key, texts };

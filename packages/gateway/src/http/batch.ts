@@ -1,5 +1,5 @@
 import { GrpcCode } from '@sibyl/grpc-client';
-import type { ByteBudget } from '@sibyl/server-kit';
+import type { ByteReservation } from '@sibyl/server-kit';
 import { z } from 'zod';
 import { checkPermission } from '../auth/admission.js';
 import { type Caller } from '../auth/gate.js';
@@ -8,7 +8,7 @@ import { badRequest, QueryError, toQueryError } from '../query/query-error.js';
 import { extraCost, type QueryRequest } from '../query/query-parser.js';
 import { HEIGHT_METADATA, parseHeight } from '../upstream/upstream.js';
 import type { GatewayDeps } from './gateway-deps.js';
-import { formatError, type RequestContext, readBody } from './request-context.js';
+import { formatError, holdBytes, type RequestContext, readBody } from './request-context.js';
 
 /** All results of one batch together. */
 const MAX_REPLY_BYTES = 32 * 1024 * 1024;
@@ -36,30 +36,47 @@ export async function serveBatch(
   const height = resolveHeight(wanted, deps.pool.latest);
   const targets = queries.map((query) => (typeof query === 'string' ? query : query.path));
   const request = targets.map((target) => toQueryRequest(target, height, context));
-  const results = await answerAll(request, (one) => {
+  const memory = deps.outgoing.open(context.callerKey);
+  try {
+    const results = await answerAll(request, memory, (one) => {
+      if (context.response.destroyed) throw clientLeft();
+      return answerOne(one, caller, deps);
+    });
     if (context.response.destroyed) throw clientLeft();
-    return answerOne(one, caller, deps);
-  });
-  sendResults(context, height, results, deps.outgoing);
+    context.response.on('close', () => memory.release());
+    sendResults(context, height, results);
+  } catch (error) {
+    memory.release();
+    throw error;
+  }
 }
 
-/** Runs a few queries at a time; stops when the results exceed the size limit. */
+/** Runs a few queries at a time; stops when the results exceed the size limit, or the memory of the caller. */
 async function answerAll(
   request: readonly QueryRequest[],
+  memory: ByteReservation,
   answer: (request: QueryRequest) => Promise<Result>,
 ): Promise<Result[]> {
   const results: Result[] = [];
   const rest = request.entries();
   let size = 0;
+  let hasFailed = false;
   const answerRest = async () => {
     for (const [i, one] of rest) {
       const result = await answer(one);
+      // The memory is released already.
+      if (hasFailed) return;
       size += result.body.length;
       if (size > MAX_REPLY_BYTES) throw tooLarge();
+      holdBytes(memory, size);
       results[i] = result;
     }
   };
-  await Promise.all(Array.from({ length: CONCURRENT_QUERIES }, answerRest));
+  try {
+    await Promise.all(Array.from({ length: CONCURRENT_QUERIES }, answerRest));
+  } finally {
+    hasFailed = true;
+  }
   return results;
 }
 
@@ -121,7 +138,7 @@ async function answerOne(
   try {
     const query = await deps.queryParser.read(request, (route) => checkPermission(caller, route));
     deps.admission.spendExtra(caller, () => extraCost(query));
-    const { body } = await deps.queryService.answer(query);
+    const { body } = await deps.queryService.answer(query, caller);
     return { status: 200, body };
   } catch (error) {
     const queryError = toQueryError(error, { pool: deps.pool, height, compat: deps.config.compat });
@@ -133,28 +150,22 @@ async function answerOne(
   }
 }
 
-/** Bodies are JSON already. */
-function sendResults(
-  context: RequestContext,
-  height: number,
-  results: readonly Result[],
-  outgoing: ByteBudget,
-): void {
-  const pieces = results.flatMap(({ status, body }, i) => [
-    Buffer.from(`${i > 0 ? ',' : ''}{"status":${status},"body":`),
-    body,
-    Buffer.from('}'),
-  ]);
-  const all = [Buffer.from(`{"height":"${height}","results":[`), ...pieces, Buffer.from(']}')];
-  const body = Buffer.concat(all);
-  context.holdMemory(body, outgoing);
-  const headers = {
-    'Content-Type': 'application/json',
-    'Content-Length': body.length,
-    'Cache-Control': 'no-store',
-    'X-Block-Height': height,
-  };
-  context.send(200, headers, body);
+/** Bodies are JSON already. They are sent as they are: one copy of all of them would take as much memory again. */
+function sendResults(context: RequestContext, height: number, results: readonly Result[]): void {
+  const pieces = results.flatMap(({ status, body }, i) => {
+    const start = i === 0 ? `{"height":"${height}","results":[` : '},';
+    return [Buffer.from(`${start}{"status":${status},"body":`), body];
+  });
+  pieces.push(Buffer.from('}]}'));
+  context.sendPieces(
+    {
+      'Content-Type': 'application/json',
+      'Content-Length': pieces.reduce((sum, { length }) => sum + length, 0),
+      'Cache-Control': 'no-store',
+      'X-Block-Height': height,
+    },
+    pieces,
+  );
 }
 
 const clientLeft = () => new QueryError(GrpcCode.cancelled, 'the client has disconnected');

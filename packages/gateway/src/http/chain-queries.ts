@@ -77,7 +77,7 @@ export class ChainQueries {
     this.deps.admission.spendExtra(caller, () => extraCost(parsed));
     if (this.isWatch(context, parsed)) return this.watch(context, caller, parsed);
     const onGone = (leave: () => void) => void context.response.on('close', leave);
-    const reply = this.deps.queryService.answer(parsed, onGone);
+    const reply = this.deps.queryService.answer(parsed, caller, onGone);
     return reply instanceof Promise
       ? reply.then((answered) => this.sender.send(context, answered, parsed))
       : this.sender.send(context, reply, parsed);

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { GrpcCode } from '@sibyl/grpc-client';
-import type { ByteBudget, ExceededLimit } from '@sibyl/server-kit';
+import type { ByteBudget, ByteReservation, ExceededLimit } from '@sibyl/server-kit';
 import { badRequest, QueryError } from '../query/query-error.js';
 import { KEEP_ALIVE_SECONDS } from './server.js';
 
@@ -69,6 +69,14 @@ export class RequestContext {
     else this.response.end(body);
   }
 
+  /** Sends a response whose body is in several pieces. */
+  sendPieces(headers: OutgoingHttpHeaders, pieces: readonly Buffer[]): void {
+    this.begin(200, headers);
+    this.response.cork();
+    for (const piece of pieces) this.response.write(piece);
+    this.response.end();
+  }
+
   /** Reserves the memory of a body until it is sent or the client disconnects. Throws 429 or 503. */
   holdMemory(body: Buffer, outgoing: ByteBudget): void {
     if (body.length < COUNTED_FROM_BYTES || this.response.destroyed) return;
@@ -111,6 +119,12 @@ export async function readBody(context: RequestContext, incoming: ByteBudget): P
   } finally {
     reservation.release();
   }
+}
+
+/** Lets a reservation hold this many bytes. Throws 429 or 503. */
+export function holdBytes(memory: ByteReservation, bytes: number): void {
+  const exceeded = memory.resize(bytes);
+  if (exceeded !== undefined) throw holdsTooMuch(exceeded);
 }
 
 const RETRY_SECONDS = '5';

@@ -4,18 +4,21 @@ import type { ByteBudget } from '@sibyl/server-kit';
 import type { Caller } from '../auth/gate.js';
 import type { BlockWatch } from '../nodes/block-watch.js';
 import type { NodePool } from '../nodes/node-pool.js';
+import { CallerSlots } from '../query/caller-slots.js';
 import { QueryError, toQueryError } from '../query/query-error.js';
 import type { Query, QueryService } from '../query/query-service.js';
 import type { Reply } from '../query/reply-cache.js';
+import type { SchemaRegistry } from '../schema/schema-registry.js';
 import { formatError, type RequestContext } from './request-context.js';
 
 const HEARTBEAT_MS = 15_000;
-const RETRY_SECONDS = '30';
+const RETRY_SECONDS = 30;
 
 interface WatchesOptions {
   readonly queryService: QueryService;
   readonly blocks: BlockWatch;
   readonly pool: NodePool;
+  readonly schemaRegistry: SchemaRegistry;
   /** The memory of updates that clients have not received yet. */
   readonly outgoing: ByteBudget;
   readonly max: number;
@@ -27,9 +30,18 @@ interface WatchesOptions {
 /** The clients that receive an event when the reply to their query changes. */
 export class Watches {
   private readonly running = new Set<Watch>();
-  private readonly byCaller = new Map<string, number>();
+  private readonly slots: CallerSlots;
 
-  constructor(private readonly options: WatchesOptions) {}
+  constructor(private readonly options: WatchesOptions) {
+    const { max, maxPerCaller } = options;
+    this.slots = new CallerSlots({
+      max,
+      maxPerCaller,
+      callerMessage: `you have reached the limit of ${maxPerCaller} watches; close one first`,
+      totalMessage: 'too many clients are watching; try again later',
+      retrySeconds: RETRY_SECONDS,
+    });
+  }
 
   get size(): number {
     return this.running.size;
@@ -37,8 +49,8 @@ export class Watches {
 
   /** Sends events until the client disconnects, is too slow or its credentials expire. */
   begin(context: RequestContext, query: Query, caller: Caller): void {
-    const { name, address = name, expiresAt } = caller;
-    const release = this.acquire(new Set([name, `address ${address}`]));
+    const { expiresAt } = caller;
+    const release = this.slots.acquire(caller);
     const { response, request } = context;
     response.once('close', release);
     context.begin(200, {
@@ -63,24 +75,6 @@ export class Watches {
   /** Ends all watches; clients may reconnect to another process. */
   close(): void {
     for (const watch of this.running) watch.end();
-  }
-
-  private acquire(keys: ReadonlySet<string>): () => void {
-    const { max, maxPerCaller } = this.options;
-    for (const key of keys)
-      if (this.count(key) >= maxPerCaller) throw tooManyOfCaller(maxPerCaller);
-    if (this.size >= max) throw tooManyWatchers();
-    for (const key of keys) this.byCaller.set(key, this.count(key) + 1);
-    return () => {
-      for (const key of keys) {
-        if (this.count(key) > 1) this.byCaller.set(key, this.count(key) - 1);
-        else this.byCaller.delete(key);
-      }
-    };
-  }
-
-  private count(key: string): number {
-    return this.byCaller.get(key) ?? 0;
   }
 }
 
@@ -141,12 +135,15 @@ class Watch {
   }
 
   private async sendChange(): Promise<void> {
-    const { queryService, pool } = this.options;
-    const { query, expiresAt } = this.deps;
+    const { queryService, schemaRegistry, pool } = this.options;
+    const { query, caller, expiresAt } = this.deps;
     // The expiry timer does not notice changes of the wall clock.
     if (expiresAt !== undefined && expiresAt <= Date.now()) return this.end();
+    // Other nodes may serve the schema by now. If none does, the client reconnects and gets the new one.
+    const group = schemaRegistry.groups.find(({ schema }) => schema === query.group.schema);
+    if (!group) return this.end();
     try {
-      this.sendReply(await queryService.answer(query));
+      this.sendReply(await queryService.answer({ ...query, group }, caller));
     } catch (error) {
       const context = { pool, height: undefined, compat: undefined };
       const queryError =
@@ -205,16 +202,4 @@ const CARRIAGE_RETURN = 0x0d;
 function inOneEvent(data: Buffer): Buffer {
   if (!data.includes(LINE_FEED) && !data.includes(CARRIAGE_RETURN)) return data;
   return Buffer.from(data.toString().replaceAll(/\r\n|\r|\n/g, '\ndata: '));
-}
-
-function tooManyOfCaller(max: number): QueryError {
-  const text = `you have reached the limit of ${max} watches; close one first`;
-  return new QueryError(GrpcCode.resourceExhausted, text, {
-    headers: { 'Retry-After': RETRY_SECONDS },
-  });
-}
-
-function tooManyWatchers(): QueryError {
-  const text = 'too many clients are watching; try again later';
-  return new QueryError(GrpcCode.unavailable, text, { headers: { 'Retry-After': RETRY_SECONDS } });
 }

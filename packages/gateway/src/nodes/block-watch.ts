@@ -1,5 +1,4 @@
 import { EventEmitter } from 'node:events';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { ChainNode } from './chain-node.js';
 import type { NodePool } from './node-pool.js';
 
@@ -81,8 +80,6 @@ const DUE_AGE_MS = 1;
 const USUAL_AGE_MS = 20;
 /** A cached reply waits no longer for a check. */
 const CHECK_TIMEOUT_MS = 100;
-/** Interval between checks while a request waits for a block. */
-const WAIT_STEP_MS = 20;
 
 interface BlockWatchEvents {
   /** The latest height has changed. */
@@ -93,6 +90,8 @@ interface BlockWatchEvents {
   up: [node: ChainNode];
   /** A node has become unavailable. */
   down: [node: ChainNode];
+  /** No more blocks are reported. */
+  stop: [];
 }
 
 /** A reading of the nodes' heights. */
@@ -139,6 +138,7 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
     this.isStopped = true;
     for (const timer of this.timers.values()) clearTimeout(timer);
     for (const stop of this.subscriptions) stop();
+    this.emit('stop');
   }
 
   /** Reports a new block; a reply may show it before the next poll. */
@@ -161,17 +161,10 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
     return now < this.nextCheckAt ? undefined : this.check(now - this.getMaxAge(now));
   }
 
-  /** Waits until the chain has reached a height; resolves to false if it has not in time. */
-  async waitFor(height: number, timeoutMs: number, isGone: () => boolean): Promise<boolean> {
-    const endsAt = performance.now() + timeoutMs;
-    while (this.pool.latest < height) {
-      const now = performance.now();
-      if (now >= endsAt || isGone() || this.isStopped) return false;
-      if (now >= this.clock.dueAt) await this.check(now);
-      if (this.pool.latest >= height) break;
-      await sleep(Math.min(WAIT_STEP_MS, endsAt - now));
-    }
-    return true;
+  /** Checks whether there is a new block, unless none can have arrived yet. */
+  async checkIfDue(): Promise<void> {
+    const now = performance.now();
+    if (now >= this.clock.dueAt) await this.check(now);
   }
 
   /** Joins the check in progress, if it is new enough, or else the one after it. */

@@ -72,11 +72,13 @@ export class ChainNode {
 
   async call(method: string, message: Uint8Array, call: UpstreamCall): Promise<UpstreamReply> {
     const startedAt = performance.now();
+    const before = this.height;
     this.inFlight += 1;
     try {
       const reply = await this.upstream.call(method, message, call);
       this.breaker.succeeded();
-      if (call.height === undefined && reply.height !== undefined) this.applyHeight(reply.height);
+      if (call.height === undefined && reply.height !== undefined)
+        this.applyHeight(reply.height, before);
       return reply;
     } catch (error) {
       this.recordError(error as GrpcError, call, performance.now() - startedAt);
@@ -89,14 +91,15 @@ export class ChainNode {
 
   /** Polls the state of the node. */
   async poll(timeoutMs: number): Promise<void> {
+    const before = this.height;
     try {
       const status = await this.upstream.status(timeoutMs);
       this.reportedEarliest = status.earliest;
       this.isCatchingUp = status.isCatchingUp;
       this.lastError = undefined;
       this.breaker.probed();
-      this.lowerPolls = status.height < this.height ? this.lowerPolls + 1 : 0;
-      this.applyHeight(status.height);
+      this.lowerPolls = status.height < before ? this.lowerPolls + 1 : 0;
+      this.applyHeight(status.height, before);
     } catch (error) {
       this.lastError = describeError(error);
       this.breaker.failed();
@@ -125,10 +128,13 @@ export class ChainNode {
     this.lastBlockAt = performance.now();
   }
 
-  /** Applies a height that the node reports as its latest; if it fell for good, the chain was reset. */
-  private applyHeight(height: number): void {
+  /**
+   * Applies a height that the node reports as its latest; if it fell for good, the chain was reset. It is compared with
+   * the height before the call: a node reads its height first, so that a slow reply shows an older one.
+   */
+  private applyHeight(height: number, before: number): void {
     this.raiseHeight(height);
-    const isReset = this.height - height > RESET_BLOCKS || this.lowerPolls >= RESET_POLLS;
+    const isReset = before - height > RESET_BLOCKS || this.lowerPolls >= RESET_POLLS;
     if (!isReset) return;
     this.lowerPolls = 0;
     this.height = height;
@@ -138,6 +144,8 @@ export class ChainNode {
   }
 
   private recordError(error: GrpcError, call: UpstreamCall, tookMs: number): void {
+    // A canceled call says nothing about the node.
+    if (call.signal?.aborted) return;
     const pruned = parseHeightError(error, call.height, this.height);
     if (pruned?.kind === 'pruned' && call.height !== undefined) {
       if (this.configuredEarliest === undefined) this.refused.learn(call.height, pruned.earliest);

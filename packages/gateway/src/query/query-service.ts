@@ -1,4 +1,4 @@
-import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate } from 'node:timers/promises';
 import { type CancelSignal, GrpcCode, GrpcError, type ReplyMemory } from '@sibyl/grpc-client';
 import { TimeoutError, withTimeout } from '@sibyl/server-kit';
 import type { BlockWatch } from '../nodes/block-watch.js';
@@ -6,6 +6,8 @@ import type { NodePool } from '../nodes/node-pool.js';
 import type { Metrics } from '../observe/metrics.js';
 import { type Route, UnknownTypeError } from '../schema/schema.js';
 import type { SchemaGroup } from '../schema/schema-registry.js';
+import { BlockWaiters, MinHeightRequest, type OnGone } from './block-waiters.js';
+import type { QueryCaller } from './caller-slots.js';
 import { badRequest, QueryError } from './query-error.js';
 import { computeEtag, Reply, ReplyCache, type SharedResult, SingleFlight } from './reply-cache.js';
 import type { TypeLookup } from './type-lookup.js';
@@ -18,10 +20,6 @@ const STATELESS_LIFE_MS = 1000;
 const SHORTEST_CALL_MS = 1000;
 /** Types inside an Any that are looked up for one reply. */
 const MAX_LOOKUPS = 100;
-/** Further ahead, a block does not arrive within any timeout. */
-const MAX_BLOCKS_AHEAD = 100;
-/** Before a node is asked again that has not reached a height yet. */
-const RETRY_MS = 20;
 
 /** Limits on concurrent calls to nodes and the memory of their keys. */
 const SINGLE_FLIGHT_LIMITS = { maxCalls: 4096, maxKeyBytes: 32 * 1024 * 1024 };
@@ -38,23 +36,23 @@ interface QueryServiceOptions {
   readonly longestMs: number;
 }
 
-/** Receives the function to call if the caller disconnects. */
-type OnGone = (leave: () => void) => void;
-
 /** Runs queries: from the cache while the chain has not changed, otherwise by one shared call to a node. */
 export class QueryService {
   readonly cache: ReplyCache;
   private readonly singleFlight = new SingleFlight<Reply>(SINGLE_FLIGHT_LIMITS);
+  private readonly waiters: BlockWaiters;
   private unshared = 0;
 
   constructor(private readonly options: QueryServiceOptions) {
+    this.waiters = new BlockWaiters(options.pool, options.blocks);
     this.cache = new ReplyCache(options.cacheBytes);
     options.blocks.on('reset', () => this.cache.clear());
   }
 
   /** Returns cached replies synchronously, unless a new block may have arrived. */
-  answer(query: Query, onGone?: OnGone): Reply | Promise<Reply> {
-    if (query.minHeight !== undefined) return this.answerFrom(query.minHeight, query, onGone);
+  answer(query: Query, caller: QueryCaller, onGone?: OnGone): Reply | Promise<Reply> {
+    if (query.minHeight !== undefined)
+      return this.answerFrom(query.minHeight, query, caller, onGone);
     const key = this.buildKey(query);
     const known = this.find(query, key);
     if (!known) return this.ask(query, key, onGone);
@@ -68,24 +66,23 @@ export class QueryService {
   }
 
   /** Answers once the chain has reached a height, from that height on. */
-  private async answerFrom(minHeight: number, query: Query, onGone?: OnGone): Promise<Reply> {
-    const { pool, blocks } = this.options;
-    const endsAt = performance.now() + query.timeoutMs;
-    let isGone = false;
-    onGone?.(() => {
-      isGone = true;
-    });
-    if (pool.latest > 0 && minHeight > pool.latest + MAX_BLOCKS_AHEAD)
-      throw tooFarAhead(pool.latest);
-    for (;;) {
-      const leftMs = Math.max(1, endsAt - performance.now());
-      const isReached =
-        pool.latest === 0 || (await blocks.waitFor(minHeight, leftMs, () => isGone));
-      if (!isReached) throw notReached(minHeight, pool.latest);
-      const reply = await this.answer({ ...query, minHeight: undefined }, onGone);
-      if (query.height !== undefined || (reply.height ?? minHeight) >= minHeight) return reply;
-      if (performance.now() > endsAt) throw notReached(minHeight, pool.latest);
-      await sleep(RETRY_MS);
+  private async answerFrom(
+    minHeight: number,
+    query: Query,
+    caller: QueryCaller,
+    onGone: OnGone | undefined,
+  ): Promise<Reply> {
+    const { timeoutMs } = query;
+    const request = new MinHeightRequest(this.waiters, { minHeight, timeoutMs, caller, onGone });
+    try {
+      for (;;) {
+        await request.waitForBlock();
+        const reply = await this.answer({ ...query, minHeight: undefined }, caller, request.onGone);
+        if (query.height !== undefined || (reply.height ?? minHeight) >= minHeight) return reply;
+        await request.waitForNode();
+      }
+    } finally {
+      request.end();
     }
   }
 
@@ -210,14 +207,6 @@ async function awaitUntil(ms: number, { outcome, leave }: SharedResult<Reply>): 
 function tooBusy(): QueryError {
   const text = 'too many queries are in progress; try again in a second';
   return new QueryError(GrpcCode.unavailable, text, { headers: { 'Retry-After': '1' } });
-}
-
-const tooFarAhead = (latest: number) =>
-  badRequest(`X-Min-Block-Height is too far in the future: the latest is ${latest}`);
-
-function notReached(minHeight: number, latest: number): QueryError {
-  const text = `block ${minHeight} has not arrived in time: the latest is ${latest}`;
-  return new QueryError(GrpcCode.deadlineExceeded, text, { headers: { 'Retry-After': '1' } });
 }
 
 const pageTooLarge = () =>

@@ -110,11 +110,17 @@ const NOTHING = Buffer.alloc(0);
 /** Room for the frames of many small requests. */
 const BATCH_BYTES = 16 * 1024;
 
+/** Answers to the peer that it has not read yet; more than a peer that reads ever causes. */
+const MAX_UNSENT_ANSWERS = 10_000;
+
 /** Sends frames. Collects those of one event loop turn, since a write costs more than its bytes. */
 export class FrameWriter {
   private batch = Buffer.allocUnsafe(BATCH_BYTES);
   private used = PREFACE.copy(this.batch);
   private isScheduled = false;
+  /** Answers in the batch, and all that the system has not taken yet. */
+  private answers = 0;
+  private unsentAnswers = 0;
 
   constructor(private readonly socket: Socket) {}
 
@@ -143,11 +149,17 @@ export class FrameWriter {
   }
 
   ackSettings(): void {
+    this.countAnswer();
     this.send({ type: FrameType.settings, flags: Flag.ack, streamId: 0 }, NOTHING);
   }
 
-  ping(payload: Buffer, flags: number): void {
-    this.send({ type: FrameType.ping, flags, streamId: 0 }, payload);
+  ping(payload: Buffer): void {
+    this.send({ type: FrameType.ping, flags: 0, streamId: 0 }, payload);
+  }
+
+  ackPing(payload: Buffer): void {
+    this.countAnswer();
+    this.send({ type: FrameType.ping, flags: Flag.ack, streamId: 0 }, payload);
   }
 
   /** Extends the window of a stream, or of the connection (stream 0). */
@@ -180,9 +192,28 @@ export class FrameWriter {
     const bytes = this.batch.subarray(0, this.used);
     this.used = 0;
     if (!this.socket.writable) return;
-    this.socket.write(bytes);
     // What the system has not taken yet must not be overwritten.
-    if (this.socket.writableLength > 0) this.batch = Buffer.allocUnsafe(BATCH_BYTES);
+    const isBlocked = this.socket.writableLength > 0;
+    this.write(isBlocked ? Buffer.from(bytes) : bytes);
+    if (isBlocked || this.socket.writableLength === 0) return;
+    this.batch = Buffer.allocUnsafe(BATCH_BYTES);
+  }
+
+  private write(bytes: Buffer): void {
+    const { answers } = this;
+    this.answers = 0;
+    const onTaken = () => {
+      this.unsentAnswers -= answers;
+    };
+    this.socket.write(bytes, answers > 0 ? onTaken : undefined);
+  }
+
+  /** The peer must read the answers to what it sends, or they would use more and more memory. */
+  private countAnswer(): void {
+    this.answers += 1;
+    this.unsentAnswers += 1;
+    if (this.unsentAnswers <= MAX_UNSENT_ANSWERS) return;
+    throw new ProtocolError('the peer does not read', ErrorCode.enhanceYourCalm);
   }
 
   private makeRoom(size: number): void {

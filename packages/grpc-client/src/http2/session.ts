@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import type { Socket } from 'node:net';
 import {
   type FrameHead,
@@ -36,6 +37,7 @@ import {
 } from './transport.js';
 
 const MAX_STREAM_ID = 0x7fffffff;
+const PING_BYTES = 8;
 /** The peer did not process the request, so it is safe to retry. */
 const REFUSED: StreamError = { code: ErrorCode.refusedStream };
 
@@ -46,7 +48,8 @@ export class OwnSession implements Session {
   private readonly streams = new Map<number, OwnStream>();
   /** Streams beyond the peer's limit on concurrent streams. */
   private readonly waiting = new Set<OwnStream>();
-  private readonly pings: (() => void)[] = [];
+  /** By payload, in hex. */
+  private readonly pings = new Map<string, () => void>();
   private readonly socket: Socket;
   private readonly writer: FrameWriter;
   private readonly frames = new FrameReader(DEFAULT_MAX_FRAME, (head, payload) =>
@@ -87,9 +90,11 @@ export class OwnSession implements Session {
     return stream;
   }
 
+  /** Random, so that only a peer that reads can acknowledge it. */
   ping(onAck: () => void): void {
-    this.pings.push(onAck);
-    this.writer.ping(Buffer.alloc(8), 0);
+    const payload = randomBytes(PING_BYTES);
+    this.pings.set(payload.toString('hex'), onAck);
+    this.writer.ping(payload);
   }
 
   destroy(cause?: Error): void {
@@ -243,8 +248,16 @@ export class OwnSession implements Session {
   }
 
   private handlePing({ flags }: FrameHead, payload: Buffer): void {
-    if ((flags & Flag.ack) === 0) this.writer.ping(Buffer.from(payload), Flag.ack);
-    else this.pings.shift()?.();
+    if (payload.length !== PING_BYTES)
+      throw new ProtocolError('a ping has the wrong size', ErrorCode.frameSize);
+    if ((flags & Flag.ack) === 0) this.writer.ackPing(payload);
+    else this.handlePingAck(payload.toString('hex'));
+  }
+
+  private handlePingAck(payload: string): void {
+    const onAck = this.pings.get(payload);
+    this.pings.delete(payload);
+    onAck?.();
   }
 
   /** The peer will not process streams above the last id it names. */
