@@ -16,6 +16,7 @@ import { Outbox } from './chat/outbox.js';
 import { Page } from './page/page.js';
 import { PageContext, type PageSettings } from './page/page-context.js';
 import { takeDeviceKey } from './settings/identity/device-link.js';
+import { ErrorBoundary, LoadFailure, reload } from './ui/error-boundary.js';
 
 applyTheme(readTheme());
 followContrast();
@@ -51,7 +52,7 @@ async function open(
 ): Promise<OpenedPage> {
   const [signer, settings] = await Promise.all([openBrowserSigner(), loadPageSettings()]);
   if (signer.isLocked) await unlock(signer);
-  const matrix = await loadMatrixSession(settings.matrixBaseUrl);
+  const matrix = await loadMatrixSession(settings.matrixBaseUrl, signer.did);
   const client = createOracleClient({ url: getOracleUrl(), signer, ...(matrix && { matrix }) });
   const card = await client.card();
   const accessError = await checkAccess(client, invitation);
@@ -94,11 +95,19 @@ export function Start() {
   return (
     <OracleProvider client={client}>
       <PageContext value={rest}>
-        <Page key={language} />
+        <ErrorBoundary fallback={failedPage}>
+          <Page key={language} />
+        </ErrorBoundary>
       </PageContext>
     </OracleProvider>
   );
 }
+
+const failedPage = (
+  <main className="blank">
+    <LoadFailure />
+  </main>
+);
 
 function AccessDenied({ error, did }: { readonly error: AccessError; readonly did: string }) {
   return (
@@ -125,7 +134,7 @@ function Blank({ role, title, children }: BlankProps) {
         <h1 className="title-1">{title}</h1>
         {children}
       </div>
-      <button type="button" className="btn btn-primary" onClick={() => location.reload()}>
+      <button type="button" className="btn btn-primary" onClick={reload}>
         {t('chat.tryAgain')}
       </button>
     </main>
@@ -185,9 +194,9 @@ const ACCESS_CODES: ReadonlySet<string> = new Set([
 ]);
 
 /** Only some oracles have a homeserver. */
-async function loadMatrixSession(homeServer: string | undefined) {
+async function loadMatrixSession(homeServer: string | undefined, did: string) {
   if (!homeServer) return undefined;
-  return (await import('./panels/matrix-panel.js')).readMatrixSession(homeServer);
+  return (await import('./panels/matrix-panel.js')).readMatrixSession(homeServer, did);
 }
 
 /** The oracle serves this page one folder below its own address. */

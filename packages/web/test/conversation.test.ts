@@ -190,6 +190,38 @@ describe('files', () => {
     await page.getByRole('button', { name: 'Remove notes.txt' }).click();
     expect(await page.getByText('Larger than 50 MB').count()).toBe(0);
   });
+
+  it('of a draft are there again after an edit; an upload ends with its composer', async () => {
+    const { page } = await arrive();
+    await converse(page, 'One', 'First');
+    const files = page.getByLabel('Files', { exact: true });
+    await files.setInputFiles([notes]);
+    const attached = page.getByRole('button', { name: 'Remove notes.txt' });
+    await attached.waitFor();
+    const box = page.getByLabel('Your message');
+    // A message can be edited once its turn has ended, shortly after the answer was shown.
+    const edit = async () => {
+      await box.press('ArrowUp');
+      return box.inputValue();
+    };
+    await expect.poll(edit).toBe('One');
+    expect(await attached.count()).toBe(0);
+    await box.press('Escape');
+    await attached.waitFor();
+    expect(await box.inputValue()).toBe('');
+
+    await page.route('**/files*', () => undefined);
+    await files.setInputFiles([image]);
+    await page.getByRole('progressbar', { name: 'field.png' }).waitFor();
+    const failed = page.waitForEvent('requestfailed', (request) =>
+      request.url().includes('/files'),
+    );
+    await page.getByRole('link', { name: 'New conversation' }).click();
+    expect((await failed).failure()?.errorText).toContain('ABORTED');
+    await page.locator('.conv a').click();
+    await attached.waitFor();
+    expect(await page.getByText('field.png').count()).toBe(0);
+  });
 });
 
 /** Drops or pastes a text file. */
@@ -246,6 +278,93 @@ describe('the list of conversations', () => {
     await expect.poll(() => page.locator('.conv').count()).toBe(1);
     await page.locator('.conv a').click();
     await expectText(page, 'Noted down');
+  });
+
+  it('deletes again later what could not be deleted, and holds up nothing else', async () => {
+    const { page } = await arrive();
+    await converse(page, 'One', 'First');
+    await page.getByRole('link', { name: 'New conversation' }).click();
+    await converse(page, 'Two', 'Second');
+    await expect.poll(() => page.locator('.conv').count()).toBe(2);
+    const deleted: string[] = [];
+    await page.route('**/sessions/*', (route) => {
+      if (route.request().method() !== 'DELETE') return route.fallback();
+      deleted.push(route.request().url());
+      return deleted.length === 1 ? route.abort() : route.continue();
+    });
+    for (const left of [1, 0]) {
+      await page
+        .getByRole('button', { name: /^More about/ })
+        .first()
+        .click();
+      await page.getByRole('menuitem', { name: 'Delete' }).click();
+      await expect.poll(() => page.locator('.conv').count()).toBe(left);
+    }
+    /** The deletions that are due later happen now. */
+    const hurry = async () => {
+      await page.evaluate(() => {
+        const later = JSON.parse(localStorage.getItem('sibyl-deletions') ?? '[]');
+        const now = later.map((each: object) => ({ ...each, at: 0 }));
+        localStorage.setItem('sibyl-deletions', JSON.stringify(now));
+      });
+      await page.reload();
+    };
+    const countWaiting = () =>
+      page.evaluate(() => JSON.parse(localStorage.getItem('sibyl-deletions') ?? '').length);
+    await hurry();
+    await expect.poll(() => new Set(deleted).size).toBe(2);
+    await expect.poll(countWaiting).toBe(1);
+    await expectText(page, 'No conversations yet');
+    await hurry();
+    await expect.poll(countWaiting).toBe(0);
+    expect(deleted[2]).toBe(deleted[0]);
+    await expectText(page, 'No conversations yet');
+  });
+
+  it('is loaded again with Try again', async () => {
+    const { page } = await arrive();
+    await converse(page, 'One', 'First');
+    await page.route('**/sessions?*', (route) => route.abort());
+    // Its events would load the list, too.
+    await page.route('**/sessions/events', (route) => route.abort());
+    await page.reload();
+    const again = page.locator('.side').getByRole('button', { name: 'Try again' });
+    await again.waitFor();
+    expect(await page.getByText('No conversations yet').count()).toBe(0);
+    await page.unroute('**/sessions?*');
+    await again.click();
+    await expect.poll(() => page.locator('.conv').count()).toBe(1);
+    expect(await again.count()).toBe(0);
+  });
+});
+
+describe('code that cannot be loaded', () => {
+  it('leaves the rest of the page as it is, and is loaded by Try again', async () => {
+    const { page } = await arrive();
+    const box = page.getByLabel('Your message');
+    await page.route(/\/assets\/(palette|settings-screen|approval-card)-/, (route) =>
+      route.abort(),
+    );
+    for (let i = 0; i < 2; i += 1) {
+      await page.keyboard.press('Control+k');
+      await page.locator('.toast').getByRole('button', { name: 'Try again' }).waitFor();
+      expect(await box.isVisible()).toBe(true);
+      await page.locator('.toast').getByRole('button', { name: 'Close' }).click();
+    }
+    await page.getByRole('link', { name: 'Approvals' }).click();
+    const alert = page.locator('main').getByRole('alert');
+    await expect.poll(() => alert.textContent()).toContain('This screen could not be loaded.');
+    await page.getByRole('link', { name: 'New conversation' }).click();
+    await write(page, 'Remember that I like tea');
+    (await oracle.model.next()).call({ name: 'remember', input: { fact: 'Likes tea' } });
+    await expect.poll(() => alert.textContent()).toContain('This screen could not be loaded.');
+    await box.fill('A draft');
+    await page.unrouteAll();
+    await alert.getByRole('button', { name: 'Try again' }).click();
+    await page.getByRole('article', { name: 'Remember' }).waitFor();
+    expect(await box.inputValue()).toBe('A draft');
+    await page.keyboard.press('Control+k');
+    await page.getByRole('combobox').waitFor();
   });
 });
 

@@ -7,7 +7,7 @@ import decodeQR from 'qr/decode.js';
 import { describe, expect, it } from 'vitest';
 import { select } from '../../../scripts/test-scale.ts';
 import { sibyl, useFolder } from '../../cli/test/support/sibyl.js';
-import { expectText, SCREENSHOTS } from './support/browser.js';
+import { expectText, openTab, SCREENSHOTS } from './support/browser.js';
 import {
   download,
   findOverflow,
@@ -243,6 +243,58 @@ describe('key screen', () => {
       await open(page, 'key');
       await expect.poll(list).toEqual(both);
     }
+  });
+
+  it('a switch takes nothing along, and another tab keeps its identity', async () => {
+    const { page, context, consoleErrors } = await arrive();
+    await context.route('**/settings.json', (route) =>
+      route.fulfill({ json: { matrixBaseUrl: 'https://matrix.example' } }),
+    );
+    await page.reload();
+    await converse(page, 'Good morning', 'Good morning to you');
+    await open(page, 'matrix');
+    await page.getByLabel('Access token').fill('secret');
+    await Promise.all([page.waitForEvent('load'), button(page, 'Connect').click()]);
+    await expectText(page, 'Connected until you close this tab');
+    await button(page, /^More about/).click();
+    await page.getByRole('menuitem', { name: 'Delete' }).click();
+    await expect.poll(() => page.locator('.conv').count()).toBe(0);
+    // The deletion is due when the page starts again.
+    await page.evaluate(() => {
+      const list = localStorage.getItem('sibyl-deletions') ?? '';
+      localStorage.setItem('sibyl-deletions', list.replace(/"at":\d+/, '"at":0'));
+    });
+    await open(page, 'key');
+    await page.getByRole('button', { name: 'Add', exact: true }).click();
+    await page
+      .getByRole('dialog')
+      .getByRole('radio', { name: /New identity/ })
+      .check();
+    await page.getByRole('dialog').getByLabel(/^Name/).fill('Field office');
+    await page.getByRole('dialog').getByRole('button', { name: 'Add to this browser' }).click();
+    await Promise.all([page.waitForEvent('load'), button(page, 'Switch to it now').click()]);
+    await expectText(page, 'No conversations yet');
+    await open(page, 'matrix');
+    await page.getByLabel('Access token').waitFor();
+
+    const other = await openTab(context, consoleErrors);
+    await other.goto(`${oracle.url}/app#/settings/key`);
+    await expect.poll(() => other.locator('.me').textContent()).toContain('Field office');
+    await open(page, 'key');
+    await Promise.all([page.waitForEvent('load'), button(page, 'Switch').click()]);
+    const countDeletions = () =>
+      page.evaluate(() => JSON.parse(localStorage.getItem('sibyl-deletions') ?? '').length);
+    await expect.poll(countDeletions).toBe(0);
+    await expectText(page, 'No conversations yet');
+    await open(page, 'key');
+    await button(page, 'More for You').click();
+    await page.getByRole('menuitem', { name: 'Rename' }).click();
+    await page.getByLabel('Name').fill('Home');
+    await page.keyboard.press('Enter');
+    await expectText(other, 'Home');
+    expect(await other.locator('.me').textContent()).toContain('Field office');
+    const own = other.locator('.rows > li', { hasText: 'In use' });
+    expect(await own.innerText()).toContain('Field office');
   });
 
   it('its words are the same identity in sibyl key, and the other way round', async () => {

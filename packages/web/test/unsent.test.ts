@@ -136,6 +136,55 @@ describe('messages that could not be sent', () => {
     await converse(page, 'Next', 'Fine');
   });
 
+  it('start one conversation, also if the user opens another one meanwhile', async () => {
+    const { page } = await arrive();
+    await converse(page, 'Hello', 'Good day');
+    await page.getByRole('link', { name: 'New conversation' }).click();
+    let posts = 0;
+    const { promise: released, resolve: release } = Promise.withResolvers<void>();
+    await page.route('**/sessions', async (route) => {
+      if (route.request().method() !== 'POST') return route.fallback();
+      posts += 1;
+      await released;
+      await route.continue();
+    });
+    await write(page, 'Something else');
+    await expect.poll(() => posts).toBe(1);
+    await page.locator('.conv a').click();
+    await expectText(page, 'Good day');
+    release();
+    (await oracle.model.next()).answer('On another topic');
+    await expect.poll(() => page.locator('.conv').count()).toBe(2);
+    expect(posts).toBe(1);
+    expect(oracle.model.arrived).toBe(0);
+  });
+
+  it('that replace another message still do after Edit', async () => {
+    const { page } = await arrive();
+    await converse(page, 'One', 'First');
+    await converse(page, 'Two', 'Second');
+    const body = { code: 'validation_failed', message: 'message: too long', error: 'Bad Request' };
+    const restore = await rejectMessages(page, 400, body);
+    await questions(page).first().hover();
+    await page.getByRole('button', { name: 'Edit' }).first().click();
+    await write(page, 'One, edited');
+    await expectText(page, /Not sent: message: too long/);
+    // The message says so itself.
+    expect(await page.locator('.banner[role]').count()).toBe(0);
+    await restore();
+    await page.getByRole('button', { name: 'Edit' }).last().click();
+    await expectText(page, 'Editing your message. The first version is kept.');
+    expect(await box(page).inputValue()).toBe('One, edited');
+    await write(page, 'One, edited again');
+    const turn = await oracle.model.next();
+    expect(JSON.stringify(turn.body.messages)).not.toContain('Two');
+    turn.answer('Another first');
+    await expectText(page, 'Another first');
+    expect(await questions(page).allInnerTexts()).toEqual([
+      expect.stringContaining('One, edited again'),
+    ]);
+  });
+
   it('are never sent once they were discarded or edited, even while an attempt is running', async () => {
     const { page, context } = await arrive();
     await converse(page, 'Hello', 'Good day');
@@ -208,6 +257,24 @@ describe('drafts', () => {
     await page.getByRole('link', { name: 'New conversation' }).click();
     expect(await box(page).inputValue()).toBe('A draft of a new one');
   });
+
+  it('stay in a tab while another one sends its own', async () => {
+    const { page, context, consoleErrors } = await arrive();
+    const other = await openTab(context, consoleErrors);
+    await other.goto(`${oracle.url}/app`);
+    await box(other).waitFor();
+    await box(page).fill('Not finished yet');
+    await converse(other, 'Hello', 'Good day');
+    await page.reload();
+    await expect.poll(() => box(page).inputValue()).toBe('Not finished yet');
+    // What was only shown in a tab has been sent by the other one.
+    await other.getByRole('link', { name: 'New conversation' }).click();
+    expect(await box(other).inputValue()).toBe('Not finished yet');
+    await converse(other, 'Finished', 'Well done');
+    await page.reload();
+    await box(page).waitFor();
+    expect(await box(page).inputValue()).toBe('');
+  });
 });
 
 describe('versions of messages', () => {
@@ -276,6 +343,51 @@ describe('versions of messages', () => {
     await expectText(page, 'Thinking and done');
     await converse(page, 'Third', 'Third answer');
     expect(await questions(page).allInnerTexts()).toEqual(['First', 'Third']);
+  });
+
+  it('a refused Regenerate, Stop or Edit of a queued message says why', async () => {
+    const { page } = await arrive();
+    await converse(page, 'One', 'First answer');
+    // The end of a turn, shortly after its answer was shown, clears errors.
+    await page.reload();
+    await expectText(page, 'First answer');
+    const refuse = (pattern: string, message: string) =>
+      page.route(pattern, (route) =>
+        ['POST', 'DELETE'].includes(route.request().method())
+          ? route.fulfill({ status: 409, json: { statusCode: 409, code: 'conflict', message } })
+          : route.fallback(),
+      );
+    const alert = page.locator('.banner[role="alert"]');
+    await refuse('**/messages/*', 'Another answer is not possible');
+    await page.getByRole('button', { name: 'Regenerate' }).click();
+    await expect.poll(() => alert.textContent()).toBe('Another answer is not possible');
+    await expectText(page, 'First answer');
+    await alert.getByRole('button', { name: 'Close' }).click();
+    expect(await alert.count()).toBe(0);
+    await page.unroute('**/messages/*');
+
+    await write(page, 'Two');
+    const turn = await oracle.model.next();
+    turn.say('Thinking');
+    await expectText(page, 'Thinking');
+    await write(page, 'Three');
+    const edit = page.getByRole('button', { name: 'Edit queued message' });
+    await edit.waitFor();
+    await refuse('**/runs/*', 'It runs already');
+    await edit.click();
+    await expect.poll(() => alert.textContent()).toBe('It runs already');
+    expect(await box(page).inputValue()).toBe('');
+    await page.unroute('**/runs/*');
+    await edit.click();
+    await expect.poll(() => box(page).inputValue()).toBe('Three');
+    await expect.poll(() => page.locator('.queue').count()).toBe(0);
+    expect(await alert.count()).toBe(0);
+
+    await box(page).fill('');
+    await refuse('**/messages/abort', 'It cannot be stopped');
+    await page.getByRole('button', { name: 'Stop' }).click();
+    await expect.poll(() => alert.textContent()).toBe('It cannot be stopped');
+    turn.finish();
   });
 });
 

@@ -5,8 +5,7 @@ import { formatBytes } from '../i18n/format.js';
 import { formatNumber, t } from '../i18n/i18n.js';
 import { usePage } from '../page/page-context.js';
 import { Icon, IconButton } from '../ui/icon.js';
-import { showToast } from '../ui/toasts.js';
-import { openFile } from './citations.js';
+import { openFile } from './save-file.js';
 
 /** Chooses files to upload. */
 export function AttachButton({ onFiles }: { readonly onFiles: (files: readonly File[]) => void }) {
@@ -113,8 +112,6 @@ const isImage = ({ mimetype = '' }: AttachedFile) => /^image\/(png|jpeg|gif|webp
 export function AttachmentList({ files }: { readonly files: readonly AttachedFile[] }) {
   const client = useOracle();
   if (files.length === 0) return null;
-  const open = (fileId: string) =>
-    openFile(client.files, fileId).catch(() => showToast({ text: t('chat.file.gone') }));
   return (
     <ul className="sources" aria-label={t('chat.attachments')}>
       {files.map((file) => (
@@ -124,7 +121,7 @@ export function AttachmentList({ files }: { readonly files: readonly AttachedFil
             className="source"
             disabled={!file.fileId}
             title={t('chat.file.save')}
-            onClick={() => file.fileId && void open(file.fileId)}
+            onClick={() => file.fileId && void openFile(client, file.fileId)}
           >
             {isImage(file) && file.fileId ? <Picture file={file} /> : <Icon name="file" />}
             <bdi>{file.filename}</bdi>
@@ -205,22 +202,32 @@ export function useUploads(attached: number, onDone: (file: Attachment) => void)
   useEffect(() => {
     done.current = onDone;
   });
+  useEffect(() => {
+    const { current: running } = cancels;
+    // The draft belongs to the next composer then.
+    return () => {
+      for (const cancel of running.values()) cancel.abort();
+    };
+  }, []);
   const change = (id: string, changed: Partial<Upload>) =>
     setUploads((all) => all.map((each) => (each.id === id ? { ...each, ...changed } : each)));
   const drop = (id: string) => setUploads((all) => all.filter((each) => each.id !== id));
 
   const upload = async ({ id, file }: Upload) => {
     const cancel = new AbortController();
+    const { signal } = cancel;
     cancels.current.set(id, cancel);
     try {
       const onProgress = (progress: number) => change(id, { progress });
+      const homeServer = settings.matrixBaseUrl;
       const stored =
-        (await uploadToMatrix(settings.matrixBaseUrl, file)) ??
-        (await uploadTo(client, file, { signal: cancel.signal, onProgress }));
+        (await uploadToMatrix(client, file, { signal, homeServer })) ??
+        (await uploadTo(client, file, { signal, onProgress }));
+      if (signal.aborted) return;
       done.current(stored);
       drop(id);
     } catch (error) {
-      if (!cancel.signal.aborted) change(id, { error: (error as Error).message });
+      if (!signal.aborted) change(id, { error: (error as Error).message });
     } finally {
       cancels.current.delete(id);
     }
@@ -246,13 +253,15 @@ export function useUploads(attached: number, onDone: (file: Attachment) => void)
 
 /** Undefined without a homeserver on which the user is signed in. */
 async function uploadToMatrix(
-  homeServer: string | undefined,
+  client: OracleClient,
   file: File,
+  options: { readonly signal: AbortSignal; readonly homeServer: string | undefined },
 ): Promise<Attachment | undefined> {
+  const { signal, homeServer } = options;
   if (!homeServer) return undefined;
   const { readMatrixSession, uploadFile } = await import('../panels/matrix-panel.js');
-  const matrix = readMatrixSession(homeServer);
-  return matrix && uploadFile(matrix, file);
+  const matrix = readMatrixSession(homeServer, client.did);
+  return matrix && uploadFile(matrix, file, signal);
 }
 
 async function uploadTo(

@@ -3,7 +3,7 @@ import { useOracle } from '@sibyl/client/react';
 import { createContext, use } from 'react';
 import { t } from '../i18n/i18n.js';
 import { Icon } from '../ui/icon.js';
-import { showToast } from '../ui/toasts.js';
+import { openFile } from './save-file.js';
 
 /** The sources of the answer that is displayed. */
 export const CitationsContext = createContext<readonly Citation[]>([]);
@@ -67,10 +67,9 @@ function SourceLink({ citation, className, hasIcon }: SourceLinkProps) {
   );
   const title = quote && { title: quote };
   if (fileId) {
-    const open = () =>
-      openFile(client.files, fileId).catch(() => showToast({ text: t('chat.file.gone') }));
+    const open = () => void openFile(client, fileId);
     return (
-      <button type="button" className={className} {...title} onClick={() => void open()}>
+      <button type="button" className={className} {...title} onClick={open}>
         {content}
       </button>
     );
@@ -93,23 +92,4 @@ function SourceLink({ citation, className, hasIcon }: SourceLinkProps) {
       {content}
     </a>
   );
-}
-
-type Files = ReturnType<typeof useOracle>['files'];
-
-/** Saves a file of the user, which only a signed request can read. */
-export async function openFile(files: Files, fileId: string): Promise<void> {
-  const [{ name }, response] = await Promise.all([files.get(fileId), files.download(fileId)]);
-  saveAs(await response.blob(), name);
-}
-
-/** Saves bytes as a file on the user's device. */
-export function saveAs(content: Blob, name: string): void {
-  const url = URL.createObjectURL(content);
-  const link = document.createElement('a');
-  link.href = url;
-  link.download = name;
-  link.click();
-  // The browser has taken over by then.
-  setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }

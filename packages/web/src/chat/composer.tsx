@@ -12,7 +12,7 @@ import { t } from '../i18n/i18n.js';
 import { Icon } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
 import { AttachButton, DraftFiles, useUploads } from './attachments.js';
-import type { DraftState } from './drafts.js';
+import { type DraftState, endEdit } from './drafts.js';
 import type { OutgoingMessage } from './outbox.js';
 
 type DraftFile = DraftState['draft']['files'][number];
@@ -39,7 +39,7 @@ export function Composer(props: ComposerProps) {
   const uploads = useUploads(files.length, addFile);
   const isOver = useDrop(uploads.add);
   const canSend = text.trim() !== '' && !uploads.isUploading;
-  const cancelEdit = () => change({ text: edit?.previous ?? '', files: [], edit: undefined });
+  const cancelEdit = () => change(endEdit(draft));
   const send = () => {
     if (!canSend) return;
     cancelEdit();

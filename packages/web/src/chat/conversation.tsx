@@ -12,11 +12,12 @@ import {
 } from '../page/page-context.js';
 import { forgetMessage, go } from '../page/router.js';
 import { Dialog } from '../ui/dialog.js';
+import { ErrorBoundary, LoadFailure } from '../ui/error-boundary.js';
 import { Icon, IconButton } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
 import { showToast } from '../ui/toasts.js';
 import { Composer } from './composer.js';
-import { type DraftState, focusBox, mergeDraft, useDraft } from './drafts.js';
+import { type DraftState, focusBox, mergeDraft, startEdit, useDraft } from './drafts.js';
 import { MessageList } from './message-list.js';
 import { useNotification } from './notify.js';
 import type { OutgoingMessage, UnsentMessage } from './outbox.js';
@@ -45,8 +46,7 @@ export function Conversation({ sessionId, title = '', messageId }: ConversationP
   const approvals = useSessionApprovals(sessionId, chat);
   const actions = useActions(sessionId, chat, draft);
   useNotification(title, isBusy, chat);
-  const editUnsent = ({ message: { message = '', attachments } }: UnsentMessage) =>
-    draft.change(mergeDraft(draft.draft, message, attachments));
+  const editUnsent = ({ message }: UnsentMessage) => draft.change(mergeDraft(draft.draft, message));
   const editLast = () => {
     const last = chat.messages.findLast(({ type, messageId }) => type === 'human' && messageId);
     if (last) actions.edit(last);
@@ -100,9 +100,11 @@ type Approvals = ReturnType<typeof useSessionApprovals>;
 
 function ApprovalCards({ onDecided, ...all }: Approvals & { readonly onDecided: () => void }) {
   return all.approvals.map((approval) => (
-    <Suspense key={approval.id}>
-      <ApprovalCard {...all} approval={approval} onDecided={onDecided} />
-    </Suspense>
+    <ErrorBoundary key={approval.id} fallback={<LoadFailure />}>
+      <Suspense>
+        <ApprovalCard {...all} approval={approval} onDecided={onDecided} />
+      </Suspense>
+    </ErrorBoundary>
   ));
 }
 
@@ -157,9 +159,11 @@ function ConversationMenu({ sessionId, title }: { readonly sessionId: string; ti
       {isOpen && (
         <Dialog title={t('chat.events')} onClose={() => setOpen(false)}>
           <div className="card-pad dialog-body">
-            <Suspense fallback={t('chat.loading')}>
-              <EventsPanel sessionId={sessionId} />
-            </Suspense>
+            <ErrorBoundary fallback={<LoadFailure />}>
+              <Suspense fallback={t('chat.loading')}>
+                <EventsPanel sessionId={sessionId} />
+              </Suspense>
+            </ErrorBoundary>
           </div>
         </Dialog>
       )}
@@ -175,8 +179,12 @@ function useActions(sessionId: string, chat: UseChat, draft: DraftState): Messag
   return useMemo(
     () => ({
       fork: async ({ messageId = '' }: ChatMessage) => {
-        const forked = await sessions.fork(sessionId, messageId);
-        go({ name: 'conversation', sessionId: forked.sessionId });
+        try {
+          const forked = await sessions.fork(sessionId, messageId);
+          go({ name: 'conversation', sessionId: forked.sessionId });
+        } catch (error) {
+          showToast({ text: (error as Error).message });
+        }
       },
       regenerate: ({ messageId }: ChatMessage) => void (messageId && regenerate(messageId)),
       show: (messageId: string) => void show(messageId),
@@ -187,11 +195,7 @@ function useActions(sessionId: string, chat: UseChat, draft: DraftState): Messag
         await refresh();
       },
       edit: ({ content, attachments, parentId }: ChatMessage) =>
-        change({
-          text: content,
-          files: attachments,
-          edit: { parentId: parentId ?? null, previous: current.edit?.previous ?? current.text },
-        }),
+        change({ text: content, files: attachments, edit: startEdit(current, parentId ?? null) }),
     }),
     [sessions, messages, sessionId, regenerate, show, refresh, change, current],
   );
@@ -202,25 +206,23 @@ function Queue({ chat, draft }: { readonly chat: UseChat; readonly draft: DraftS
   const waiting = chat.messages.filter(
     ({ type, status }) => type === 'human' && status === 'waiting',
   );
-  return waiting.map(({ requestId, content, attachments }) => (
-    <div key={requestId} className="queue" role="status">
+  const edit = async ({ requestId, content, attachments }: ChatMessage) => {
+    if (!(await chat.withdraw(requestId))) return;
+    const message = { message: content, attachments: [...attachments] };
+    draft.change(mergeDraft(draft.latest(), message));
+    focusBox();
+  };
+  return waiting.map((message) => (
+    <div key={message.requestId} className="queue" role="status">
       <span className="quiet">{t('chat.queue.next')}</span>
       <span className="grow clip" dir="auto">
-        {content}
+        {message.content}
       </span>
-      <IconButton
-        icon="edit"
-        label={t('chat.queue.edit')}
-        onClick={() => {
-          void chat.withdraw(requestId);
-          draft.change(mergeDraft(draft.draft, content, [...attachments]));
-          focusBox();
-        }}
-      />
+      <IconButton icon="edit" label={t('chat.queue.edit')} onClick={() => void edit(message)} />
       <button
         type="button"
         className="btn btn-quiet btn-s"
-        onClick={() => void chat.withdraw(requestId)}
+        onClick={() => void chat.withdraw(message.requestId)}
       >
         {t('chat.queue.withdraw')}
       </button>
@@ -231,24 +233,39 @@ function Queue({ chat, draft }: { readonly chat: UseChat; readonly draft: DraftS
 /** Long enough that a short interruption stays silent. */
 const BANNER_DELAY_MS = 3_000;
 
-/** Says when the connection is gone. */
+/** Says when the connection is gone, and why the last request was refused. */
 function Banner({ chat }: { readonly chat: UseChat }) {
   const isOnline = useOnline();
   const isLost = chat.status === 'rejoining' || chat.connection === 'disconnected';
   const isShown = useDelayed(isLost, BANNER_DELAY_MS);
-  const error = chat.status === 'failed' ? chat.error : undefined;
+  const { error, close } = useShownError(chat, isLost);
   // The page says so itself.
   if (!isOnline) return null;
   if (!isShown && !error) return null;
   return (
-    <div className="banner" role="status">
+    <div className="banner" role={error ? 'alert' : 'status'}>
       {error ? <Icon name="alert" /> : <span className="spin" />}
       <span className="grow">{error ? error.message : t('chat.reconnecting')}</span>
-      <button type="button" className="btn btn-s" onClick={() => void chat.refresh()}>
-        {t('chat.tryNow')}
-      </button>
+      {error && chat.status !== 'failed' ? (
+        <IconButton icon="x" label={t('chat.close')} onClick={close} />
+      ) : (
+        <button type="button" className="btn btn-s" onClick={() => void chat.refresh()}>
+          {t('chat.tryNow')}
+        </button>
+      )}
     </div>
   );
+}
+
+/** The error of the last request, until the user closes it; a message that was not sent shows its own. */
+function useShownError({ status, error, messages }: UseChat, isLost: boolean) {
+  const [closed, setClosed] = useState<UseChat['error']>();
+  const isNetwork = error?.code === 'network_error' || error?.code === 'connection_lost';
+  const isLong = useDelayed(isNetwork, BANNER_DELAY_MS);
+  const isOfMessage = messages.some(({ sendError }) => sendError && sendError === error);
+  const isSaid = isOfMessage || (isNetwork && (isLost || !isLong));
+  const isShown = status === 'failed' || (error !== closed && !isSaid);
+  return { error: isShown ? error : undefined, close: () => setClosed(error) };
 }
 
 /** True once a condition has been true for a while. */

@@ -13,6 +13,7 @@ interface Draft {
         readonly parentId: string | null;
         /** What was in the box before. */
         readonly previous: string;
+        readonly previousFiles?: readonly Attachment[] | undefined;
       }
     | undefined;
 }
@@ -31,7 +32,7 @@ function read(key: string): Draft {
 
 function store(key: string, draft: Draft): void {
   try {
-    if (!draft.text && draft.files.length === 0) localStorage.removeItem(key);
+    if (!draft.text && draft.files.length === 0 && !draft.edit) localStorage.removeItem(key);
     else localStorage.setItem(key, JSON.stringify(draft));
   } catch {
     // The browser's storage is full or disabled: the text lasts as long as the page.
@@ -65,22 +66,48 @@ export function useDraft(did: string, sessionId: string | undefined): DraftState
     [key],
   );
   useEffect(() => pruneDrafts(), []);
+  useEffect(() => {
+    const { current: initial } = latest;
+    const keep = () => {
+      // Another tab has sent its message, but not what was typed here.
+      const isGone = localStorage.getItem(key) === null;
+      if (isGone && latest.current !== initial) store(key, latest.current);
+    };
+    window.addEventListener('pagehide', keep);
+    return () => {
+      window.removeEventListener('pagehide', keep);
+      keep();
+    };
+  }, [key]);
   return { draft, change, latest: () => latest.current };
 }
 
-/** Puts a message back into the box, before what is already there. */
-export function mergeDraft(
-  { text, files }: Draft,
-  message: string,
-  attachments: OutgoingMessage['attachments'] = [],
-): Partial<Draft> {
-  const returned = attachments.map(({ filename = '', mimetype = '', ...file }) => ({
+/** Puts a message that was not sent back into the box: as an edit if it was one, otherwise before what is already there. */
+export function mergeDraft(draft: Draft, message: OutgoingMessage): Partial<Draft> {
+  const { message: text = '', attachments = [], parentId } = message;
+  const files = attachments.map(({ filename = '', mimetype = '', ...file }) => ({
     ...file,
     filename,
     mimetype,
   }));
-  return { text: [message, text].filter(Boolean).join('\n\n'), files: [...returned, ...files] };
+  if (parentId !== undefined) return { text, files, edit: startEdit(draft, parentId) };
+  return {
+    text: [text, draft.text].filter(Boolean).join('\n\n'),
+    files: [...files, ...draft.files],
+  };
 }
+
+/** Keeps what is in the box until the edit ends. */
+export function startEdit({ text, files, edit }: Draft, parentId: string | null): Draft['edit'] {
+  return { previous: text, previousFiles: files, ...edit, parentId };
+}
+
+/** What is in the box after an edit, or after a message was sent. */
+export const endEdit = ({ edit }: Draft): Draft => ({
+  text: edit?.previous ?? '',
+  files: edit?.previousFiles ?? [],
+  edit: undefined,
+});
 
 /** Moves focus to the box, after a message was put back into it. */
 export const focusBox = (): void =>

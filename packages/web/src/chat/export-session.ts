@@ -1,7 +1,7 @@
 import type { Message, OracleClient } from '@sibyl/client';
 import { formatDateTime } from '../i18n/format.js';
 import { t } from '../i18n/i18n.js';
-import { saveAs } from './citations.js';
+import { saveAs } from './save-file.js';
 
 interface NamedSession {
   readonly sessionId: string;

@@ -1,8 +1,9 @@
 import type { AnswerPart, ChatMessage, ErrorFrame } from '@sibyl/client';
-import { Component, lazy, memo, type ReactNode, Suspense, useState } from 'react';
+import { lazy, memo, type ReactNode, Suspense, useState } from 'react';
 import { type TextKey, t } from '../i18n/i18n.js';
 import { useMessageActions } from '../page/page-context.js';
 import { CopyButton } from '../ui/copy-button.js';
+import { ErrorBoundary } from '../ui/error-boundary.js';
 import { Icon, IconButton } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
 import { showToast } from '../ui/toasts.js';
@@ -291,23 +292,4 @@ function Branches({ message: { messageId, siblings = [] }, kind }: BranchesProps
       />
     </span>
   );
-}
-
-interface ErrorBoundaryProps {
-  /** Rendered if the children throw. */
-  readonly fallback: ReactNode;
-  readonly children: ReactNode;
-}
-
-/** Without a boundary, React unmounts the whole page when a component throws. */
-class ErrorBoundary extends Component<ErrorBoundaryProps, { readonly hasError: boolean }> {
-  override readonly state = { hasError: false };
-
-  static getDerivedStateFromError() {
-    return { hasError: true };
-  }
-
-  override render(): ReactNode {
-    return this.state.hasError ? this.props.fallback : this.props.children;
-  }
 }

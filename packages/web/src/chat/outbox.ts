@@ -131,9 +131,10 @@ export class Outbox {
 
   /** Names the conversation that sends its own messages; the outbox sends all others. */
   openSession(sessionId: string | undefined): void {
-    // A conversation that is closed has stopped sending.
+    const { openSessionId: closed } = this;
+    // A conversation that is closed has stopped sending; the outbox itself has not.
     for (const each of this.list)
-      if (each.sessionId === this.openSessionId) this.sending.delete(each.requestId);
+      if (closed !== undefined && each.sessionId === closed) this.sending.delete(each.requestId);
     this.openSessionId = sessionId;
     this.schedule();
   }
@@ -196,8 +197,9 @@ export class Outbox {
   private async startSession(unsent: UnsentMessage): Promise<void> {
     const { requestId } = unsent;
     const { sessionId } = await this.client.sessions.create();
-    // Unless the user has discarded it in the meantime.
-    if (!this.sending.delete(requestId)) return;
+    const current = this.list.find((each) => each.requestId === requestId);
+    // Unless the user has discarded it in the meantime, or another tab has started its conversation.
+    if (!this.sending.delete(requestId) || current?.sessionId !== undefined) return;
     // Before the outbox would send the message itself.
     if (this.onSession) this.openSessionId = sessionId;
     this.change(requestId, (each) => ({ ...each, sessionId }));

@@ -26,8 +26,7 @@ export function Welcome() {
   const send = (message: OutgoingMessage) => {
     outbox.add(message);
   };
-  const edit = ({ message: { message = '', attachments } }: UnsentMessage) =>
-    draft.change(mergeDraft(draft.draft, message, attachments));
+  const edit = ({ message }: UnsentMessage) => draft.change(mergeDraft(draft.draft, message));
   return (
     <>
       <Head title={t('chat.newConversation')} />

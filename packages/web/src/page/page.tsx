@@ -6,8 +6,9 @@ import { Welcome } from '../chat/welcome.js';
 import { t } from '../i18n/i18n.js';
 import { BackupReminder } from '../settings/identity-status.js';
 import { screens } from '../settings/screens.js';
+import { ErrorBoundary, LoadFailure, reload } from '../ui/error-boundary.js';
 import { Icon } from '../ui/icon.js';
-import { Toasts } from '../ui/toasts.js';
+import { showToast, Toasts } from '../ui/toasts.js';
 import { listCommands, useGlobalKeys } from './commands.js';
 import { Head, SidebarContext } from './head.js';
 import { SessionChangesContext, useCreateSessionChanges, usePage } from './page-context.js';
@@ -42,6 +43,8 @@ export function Page() {
   const sessions = useSessions({ pageSize: 30, onChange: changes.notify });
   const { isDrawerOpen, setDrawerOpen, isHidden, toggle } = useSidebar(route);
   const sessionId = route.name === 'conversation' ? route.sessionId : undefined;
+  // A screen does not inherit the error of the one before.
+  const screenKey = route.name === 'settings' ? route.screen : sessionId;
   const session = sessions.sessions.find((each) => each.sessionId === sessionId);
   const title = session && nameSession(session);
   useDocumentTitle(route, title);
@@ -69,11 +72,13 @@ export function Page() {
             <main className="main" inert={isDrawerOpen}>
               <BackupReminder />
               <OfflineBanner />
-              <Screen route={route} title={title} />
+              <ErrorBoundary key={screenKey} fallback={<FailedScreen title={title} />}>
+                <Screen route={route} title={title} />
+              </ErrorBoundary>
               <Toasts />
             </main>
           </div>
-          <Suspense>{overlays.element}</Suspense>
+          {overlays.element}
         </div>
       </SessionChangesContext>
     </SidebarContext>
@@ -120,19 +125,43 @@ function useOverlays({ sessions }: UseSessions, onToggleSidebar: () => void) {
     help: openHelp,
   });
   const element = (
-    <>
-      {open === 'search' && (
-        <Palette
-          commands={listCommands({ page, onHelp: openHelp, onToggleSidebar })}
-          recent={sessions}
-          onClose={close}
-        />
-      )}
-      {open === 'help' && <Shortcuts onClose={close} />}
-    </>
+    <ErrorBoundary key={open} fallback={<FailedOverlay onClose={close} />}>
+      <Suspense>
+        {open === 'search' && (
+          <Palette
+            commands={listCommands({ page, onHelp: openHelp, onToggleSidebar })}
+            recent={sessions}
+            onClose={close}
+          />
+        )}
+        {open === 'help' && <Shortcuts onClose={close} />}
+      </Suspense>
+    </ErrorBoundary>
   );
   return { element, openSearch, openHelp };
 }
+
+/** Says so beside the screen, which still works. */
+function FailedOverlay({ onClose }: { readonly onClose: () => void }) {
+  useEffect(() => {
+    showToast({
+      text: t('chat.screenFailed'),
+      action: { label: t('chat.tryAgain'), run: reload },
+    });
+    onClose();
+  });
+  return null;
+}
+
+/** The sidebar stays within reach. */
+const FailedScreen = ({ title = '' }: { readonly title: string | undefined }) => (
+  <>
+    <Head title={title} />
+    <div className="page">
+      <LoadFailure />
+    </div>
+  </>
+);
 
 function Screen({ route, title }: { readonly route: Route; readonly title: string | undefined }) {
   switch (route.name) {

@@ -6,6 +6,7 @@ import { type TextKey, t } from '../i18n/i18n.js';
 import { Icon, IconButton } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
 import { showToast } from '../ui/toasts.js';
+import { usePage } from './page-context.js';
 import { go, toHash } from './router.js';
 import {
   deleteLater,
@@ -24,8 +25,10 @@ interface SessionListProps {
 /** The user's sessions, newest first; loads more when the end becomes visible. */
 export function SessionList({ sessions, current }: SessionListProps) {
   const { pins, togglePin } = usePins();
-  const deleted = useDeletions(sessions.remove);
+  const { did } = usePage().signer;
+  const deleted = useDeletions(did, sessions.remove);
   const shown = sessions.sessions.filter(({ sessionId }) => !deleted.has(sessionId));
+  const isLoaded = !sessions.isLoading && !sessions.error;
   const findMark = useSessionMarks(sessions.sessions, current);
   const [error, setError] = useState<string>();
   const client = useOracle();
@@ -40,7 +43,7 @@ export function SessionList({ sessions, current }: SessionListProps) {
   const remove = (session: Session) => {
     const { sessionId } = session;
     if (sessionId === current) go({ name: 'welcome' });
-    const undo = deleteLater(sessionId);
+    const undo = deleteLater(did, sessionId);
     showToast({
       text: t('chat.deleted', { title: nameSession(session) }),
       action: { label: t('chat.undo'), run: undo },
@@ -69,13 +72,32 @@ export function SessionList({ sessions, current }: SessionListProps) {
         </section>
       ))}
       <ListEnd sessions={sessions} />
-      {!sessions.isLoading && shown.length === 0 && !sessions.hasMore && <NoConversations />}
-      {(error ?? sessions.error) && (
+      {isLoaded && shown.length === 0 && !sessions.hasMore && <NoConversations />}
+      <Failures sessions={sessions} error={error} />
+    </div>
+  );
+}
+
+interface FailuresProps {
+  readonly sessions: UseSessions;
+  /** Of the last change of a session. */
+  readonly error: string | undefined;
+}
+
+function Failures({ sessions, error = sessions.error?.message }: FailuresProps) {
+  return (
+    <>
+      {error && (
         <p className="small is-fault" role="alert">
-          {error ?? sessions.error?.message}
+          {error}
         </p>
       )}
-    </div>
+      {sessions.error && (
+        <button type="button" className="btn btn-s" onClick={() => void sessions.refresh()}>
+          {t('chat.tryAgain')}
+        </button>
+      )}
+    </>
   );
 }
 

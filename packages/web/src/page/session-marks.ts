@@ -1,4 +1,4 @@
-import type { Session } from '@sibyl/client';
+import type { OracleClientError, Session } from '@sibyl/client';
 import { useEffect, useSyncExternalStore } from 'react';
 import { t } from '../i18n/i18n.js';
 import { createStoredValue } from './stored-value.js';
@@ -24,37 +24,50 @@ export function usePins() {
 
 interface Deletion {
   readonly sessionId: string;
-  /** Unix milliseconds, after which it cannot be undone. */
+  /** Whose session it is: only they can delete it. */
+  readonly did: string;
+  /** Unix milliseconds of the next attempt; before the first one, it can be undone. */
   readonly at: number;
 }
 
 const UNDO_MS = 10_000;
+const RETRY_MS = 60_000;
 const deletions = createStoredValue<readonly Deletion[]>('sibyl-deletions', []);
 
-/** Hides a session and deletes it in ten seconds; returns a function that prevents it. */
-export function deleteLater(sessionId: string): () => void {
-  deletions.set([...deletions.get(), { sessionId, at: Date.now() + UNDO_MS }]);
-  return () => forget(sessionId);
+/** Hides a session of a user and deletes it in ten seconds; returns a function that prevents it. */
+export function deleteLater(did: string, sessionId: string): () => void {
+  deletions.set([...deletions.get(), { sessionId, did, at: Date.now() + UNDO_MS }]);
+  return () => replace(sessionId);
 }
 
-const forget = (sessionId: string) =>
-  deletions.set(deletions.get().filter((each) => each.sessionId !== sessionId));
+/** Forgets a deletion, or puts another one in its place. */
+const replace = (sessionId: string, ...again: readonly Deletion[]) =>
+  deletions.set([...deletions.get().filter((each) => each.sessionId !== sessionId), ...again]);
 
-/** Deletes sessions whose time has come, also those of a page that was closed before; returns the hidden ones. */
-export function useDeletions(remove: (sessionId: string) => Promise<void>): ReadonlySet<string> {
+/** Deletes a user's sessions whose time has come, also those of a page that was closed before; returns the hidden ones. */
+export function useDeletions(
+  did: string,
+  remove: (sessionId: string) => Promise<void>,
+): ReadonlySet<string> {
   const list = useSyncExternalStore(deletions.subscribe, deletions.get);
   useEffect(() => {
-    const next = list[0];
-    if (!next) return;
-    const run = () =>
-      remove(next.sessionId).then(
-        () => forget(next.sessionId),
-        // It shows up again, with the reason beside the list.
-        () => forget(next.sessionId),
-      );
-    const timer = setTimeout(run, Math.max(0, next.at - Date.now()));
-    return () => clearTimeout(timer);
-  }, [list, remove]);
+    const run = async (deletion: Deletion) => {
+      const { sessionId } = deletion;
+      // First, so that it is not tried twice at a time, and is tried again later if it fails.
+      replace(sessionId, { ...deletion, at: Date.now() + RETRY_MS });
+      try {
+        await remove(sessionId);
+      } catch (error) {
+        const isGone = (error as OracleClientError).status === 404;
+        if (!isGone) return;
+      }
+      replace(sessionId);
+    };
+    const timers = list
+      .filter((each) => each.did === did)
+      .map((each) => setTimeout(run, Math.max(0, each.at - Date.now()), each));
+    return () => timers.forEach(clearTimeout);
+  }, [list, did, remove]);
   return new Set(list.map(({ sessionId }) => sessionId));
 }
 

@@ -16,7 +16,7 @@ import { Icon } from '../ui/icon.js';
 
 /** Matrix: the account through which files are sent, and accounts that the oracle answers as the user. */
 export function MatrixPanel() {
-  const { settings, card } = usePage();
+  const { settings, card, signer } = usePage();
   return (
     <>
       <PageHead
@@ -24,24 +24,29 @@ export function MatrixPanel() {
         lede={t('settings.matrix.lede', { name: card.name })}
       />
       <Section title={t('settings.matrix.files')}>
-        <TokenForm homeServer={settings.matrixBaseUrl} />
+        <TokenForm homeServer={settings.matrixBaseUrl} did={signer.did} />
       </Section>
       <Accounts />
     </>
   );
 }
 
-function TokenForm({ homeServer }: { readonly homeServer: string | undefined }) {
+interface TokenFormProps {
+  readonly homeServer: string | undefined;
+  readonly did: string;
+}
+
+function TokenForm({ homeServer, did }: TokenFormProps) {
   const [token, setToken] = useState('');
   const store = (accessToken: string | undefined) => {
-    storeMatrixToken(accessToken);
+    storeMatrixToken(did, accessToken);
     location.reload();
   };
   const save = (event: FormEvent) => {
     event.preventDefault();
     store(token.trim());
   };
-  if (readMatrixSession(homeServer)) {
+  if (readMatrixSession(homeServer, did)) {
     return (
       <div className="card rows">
         <div className="row row-wrap">
@@ -183,27 +188,36 @@ function AccountRow({ link, onChange }: AccountRowProps) {
   return <RevocableRow icon="chat" title={userId} dir="ltr" facts={facts} onRevoke={unlink} />;
 }
 
-const KEY = 'sibyl-matrix-token';
+/** Every identity has its own account. */
+const toKey = (did: string): string => `sibyl-matrix-token:${did}`;
 
 /** Reads the user's Matrix session, which ends with the tab. */
-export function readMatrixSession(homeServer: string | undefined): MatrixSession | undefined {
-  const accessToken = sessionStorage.getItem(KEY);
+export function readMatrixSession(
+  homeServer: string | undefined,
+  did: string,
+): MatrixSession | undefined {
+  const accessToken = sessionStorage.getItem(toKey(did));
   return homeServer && accessToken ? { homeServer, accessToken } : undefined;
 }
 
-function storeMatrixToken(accessToken: string | undefined): void {
-  if (accessToken) sessionStorage.setItem(KEY, accessToken);
-  else sessionStorage.removeItem(KEY);
+function storeMatrixToken(did: string, accessToken: string | undefined): void {
+  if (accessToken) sessionStorage.setItem(toKey(did), accessToken);
+  else sessionStorage.removeItem(toKey(did));
 }
 
 /** Uploads a file with the user's rights; the oracle reads it with the same rights. */
-export async function uploadFile(matrix: MatrixSession, file: File): Promise<Attachment> {
+export async function uploadFile(
+  matrix: MatrixSession,
+  file: File,
+  signal: AbortSignal,
+): Promise<Attachment> {
   const mimetype = file.type || 'application/octet-stream';
   const name = encodeURIComponent(file.name);
   const response = await fetch(`${matrix.homeServer}/_matrix/media/v3/upload?filename=${name}`, {
     method: 'POST',
     headers: { authorization: `Bearer ${matrix.accessToken}`, 'content-type': mimetype },
     body: file,
+    signal,
   });
   const reply = await response.json();
   if (!response.ok)

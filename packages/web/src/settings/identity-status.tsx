@@ -1,6 +1,7 @@
 import type { BrowserIdentity } from '@sibyl/client/identities';
 import { useEffect, useState } from 'react';
 import { loadArea, t } from '../i18n/i18n.js';
+import { usePage } from '../page/page-context.js';
 import { toHash, useRoute } from '../page/router.js';
 import { Icon } from '../ui/icon.js';
 
@@ -42,11 +43,21 @@ export function useIdentities(): readonly BrowserIdentity[] | undefined {
   return identities;
 }
 
+/** The same, where the one in use is that of this tab: another tab may have switched to another one. */
+export function useOwnIdentities() {
+  const { signer } = usePage();
+  const identities = useIdentities()?.map((each) => ({
+    ...each,
+    isActive: each.did === signer.did,
+  }));
+  return { identities, own: identities?.find(({ isActive }) => isActive) };
+}
+
 export function useIdentityStatus(): IdentityStatus {
-  const active = useIdentities()?.[0];
+  const { own } = useOwnIdentities();
   return {
-    name: active?.name ?? t('chat.you'),
-    needsBackup: active?.canBackUp === true && active.backedUpAt === undefined,
+    name: own?.name ?? t('chat.you'),
+    needsBackup: own?.canBackUp === true && own.backedUpAt === undefined,
   };
 }
 

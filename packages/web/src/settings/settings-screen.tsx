@@ -2,7 +2,7 @@ import { type ComponentType, useEffect, useState } from 'react';
 import { loadArea, t } from '../i18n/i18n.js';
 import { usePage } from '../page/page-context.js';
 import { toHash } from '../page/router.js';
-import { Icon } from '../ui/icon.js';
+import { LoadFailure } from '../ui/error-boundary.js';
 import { type SettingsScreen, screens } from './screens.js';
 
 const findScreen = (id: string): SettingsScreen | undefined =>
@@ -11,8 +11,7 @@ const findScreen = (id: string): SettingsScreen | undefined =>
 /** Loads a settings screen and its texts, then shows it. */
 export function SettingsView({ id }: { readonly id: string }) {
   const [loaded, setLoaded] = useState<{ readonly id: string; readonly Screen: ComponentType }>();
-  const [error, setError] = useState<Error>();
-  const [attempt, setAttempt] = useState(0);
+  const [hasFailed, setFailed] = useState(false);
   const page = usePage();
   const screen = findScreen(id);
   const isKnown = screen !== undefined && (screen.isAvailable?.(page) ?? true);
@@ -22,27 +21,13 @@ export function SettingsView({ id }: { readonly id: string }) {
       const [Screen] = await Promise.all([findScreen(id)?.load(), loadArea('settings')]);
       if (isCurrent && Screen) setLoaded({ id, Screen });
     };
-    setError(undefined);
-    load().catch((cause: Error) => isCurrent && setError(cause));
+    setFailed(false);
+    load().catch(() => isCurrent && setFailed(true));
     return () => {
       isCurrent = false;
     };
-  }, [id, attempt]);
-  if (error) {
-    return (
-      <div role="alert" className="notice is-fault">
-        <Icon name="alert" />
-        <div className="grow">
-          <p>{t('chat.screenFailed')}</p>
-          <div className="actions">
-            <button type="button" className="btn btn-s" onClick={() => setAttempt(attempt + 1)}>
-              {t('chat.tryAgain')}
-            </button>
-          </div>
-        </div>
-      </div>
-    );
-  }
+  }, [id]);
+  if (hasFailed) return <LoadFailure />;
   if (!isKnown) {
     return (
       <p>

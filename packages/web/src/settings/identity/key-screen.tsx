@@ -8,7 +8,7 @@ import { useState } from 'react';
 import { type TextKey, t } from '../../i18n/i18n.js';
 import { toHash } from '../../page/router.js';
 import { Icon } from '../../ui/icon.js';
-import { announceIdentityChange, useIdentities } from '../identity-status.js';
+import { announceIdentityChange, useOwnIdentities } from '../identity-status.js';
 import { Failure, PageHead, Section, Switch, useAction } from '../parts.js';
 import { AddIdentity } from './add-identity.js';
 import { BackupCard } from './backup-wizard.js';
@@ -17,13 +17,12 @@ import { IdentityRow } from './identity-row.js';
 
 /** Explains the user's key; backs it up, and adds, switches and protects identities. */
 export function KeyScreen() {
-  const identities = useIdentities();
+  const { identities, own } = useOwnIdentities();
   const [isAdding, setAdding] = useState(() => findDeviceKey() !== undefined);
-  const [active] = identities ?? [];
   return (
     <>
       <PageHead title={t('chat.nav.key')} lede={t('settings.key.lede')} />
-      {active && <BackupCard key={active.did} identity={active} />}
+      {own && <BackupCard key={own.did} identity={own} />}
       <Section
         title={t('settings.key.identities')}
         action={
@@ -41,7 +40,7 @@ export function KeyScreen() {
         <p className="quiet small">{t('settings.key.identities.hint')}</p>
       </Section>
       <section className="card rows">
-        {active && <PasskeyRow key={active.did} identity={active} />}
+        {own && <PasskeyRow key={own.did} identity={own} />}
         <div className="row">
           <Icon name="save" />
           <div className="grow">

@@ -1,0 +1,40 @@
+import { Component, type ReactNode } from 'react';
+import { t } from '../i18n/i18n.js';
+import { Icon } from './icon.js';
+
+interface ErrorBoundaryProps {
+  /** Rendered if the children throw. */
+  readonly fallback: ReactNode;
+  readonly children: ReactNode;
+}
+
+/** Without a boundary, React unmounts the whole page when a component throws or its code cannot be loaded. */
+export class ErrorBoundary extends Component<ErrorBoundaryProps, { readonly hasError: boolean }> {
+  override readonly state = { hasError: false };
+
+  static getDerivedStateFromError() {
+    return { hasError: true };
+  }
+
+  override render(): ReactNode {
+    return this.state.hasError ? this.props.fallback : this.props.children;
+  }
+}
+
+/** Starts the page again: it finds the code of a newer version. Drafts and unsent messages are stored. */
+export const reload = (): void => location.reload();
+
+/** Shown in place of what could not be loaded. */
+export const LoadFailure = () => (
+  <div role="alert" className="notice is-fault">
+    <Icon name="alert" />
+    <div className="grow">
+      <p>{t('chat.screenFailed')}</p>
+      <div className="actions">
+        <button type="button" className="btn btn-s" onClick={reload}>
+          {t('chat.tryAgain')}
+        </button>
+      </div>
+    </div>
+  </div>
+);
