@@ -52,6 +52,17 @@ const pollShown = (chat: Chat) => expect.poll(() => shown(chat));
 const pollStatus = (chat: Chat) => expect.poll(() => chat.getState().status);
 
 describe('openChat', () => {
+  it('keeps the error of a command when the turn that ran meanwhile ends', async () => {
+    const { chat } = await begin();
+    const sent = chat.send('hello');
+    const call = await server.model.next();
+    await chat.show('unknown');
+    expect(chat.getState().error).toMatchObject({ status: 404 });
+    call.answer('hi');
+    await sent;
+    expect(chat.getState().error).toMatchObject({ status: 404 });
+  });
+
   it('shows a question and its answer, with the same ids before and after they are stored', async () => {
     const { sessionId, chat } = await begin();
     const sent = chat.send('hello');

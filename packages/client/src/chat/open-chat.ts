@@ -290,9 +290,11 @@ class OpenChat implements Chat {
 
   /** Runs work and returns its result; stores its error for the state. */
   async #attempt<T>(what: 'loading' | 'turn', work: () => Promise<T>): Promise<T | undefined> {
+    const before = this.#errors[what];
     try {
       const result = await work();
-      delete this.#errors[what];
+      // Meanwhile another command may have failed.
+      if (this.#errors[what] === before) delete this.#errors[what];
       return result;
     } catch (error) {
       if (this.#closing.signal.aborted) return undefined;
