@@ -86,21 +86,18 @@ const MEMORY_SECTION = `
 
 \`npm run bench:soak\` sends a host 50 requests a second for 30 minutes (\`-- 2\` for two), a mix of turns as JSON and as streams,
 lists and deleted sessions, and prints its memory every ten seconds and, after the warm-up, the slopes in MB per hour. \`live\` is
-the heap after a full collection: only its slope shows a leak. Two runs of two minutes, on a machine with other load:
+the heap after a full collection: only its slope shows a leak. In 30 minutes, on a machine with other load, a host answered 77,000 requests,
+none of which failed; after ten minutes, \`live\` rose by 5 MB per hour and RSS by 12:
 
-| | minute 0.2 | 0.8 | 1.4 | 1.7 | 1.9 |
-| --- | --- | --- | --- | --- | --- |
-| resident memory (RSS), MB | 190 | 244 | 286 | 294 | 188 |
-| heap that V8 holds (heapTotal), MB | 109 | 191 | 206 | 213 | 89 |
-| heap in use (heapUsed), MB | 64 | 107 | 111 | 127 | 51 |
-| outside of the heap (external), MB | 11 | 12 | 12 | 12 | 11 |
-| RSS with \`MALLOC_ARENA_MAX=1\`, MB | 189 | 269 | 284 | 293 | 182 |
+| | minute 0.2 | 1.0 | 5.0 | 29.9 |
+| --- | --- | --- | --- | --- |
+| resident memory (RSS), MB | 222 | 248 | 260 | 264 |
+| heap that V8 holds (heapTotal), MB | 123 | 137 | 147 | 143 |
+| heap in use (heapUsed), MB | 77 | 74 | 94 | 87 |
+| outside of the heap (external), MB | 10 | 10 | 11 | 11 |
 
-RSS rises for minutes and then falls by a third at once. The memory that rises is the heap that V8 holds: while
-it has enough of it, V8 collects the young generation only and lets the old one grow; the next full collection returns the
-pages to the system. About 64 MB of RSS is program code, which is mapped from files and constant, and what Node allocates
-outside the heap stays the same, so the allocator is not the reason: with a single malloc arena the curve is the same.
-To limit the heap of a host, set \`NODE_OPTIONS=--max-old-space-size=256\` (in MB).
+While V8 has enough memory it collects the young generation only and lets the old one grow, so RSS rises in the first minutes. About 64 MB of
+it is program code, which is mapped from files and constant. To limit the heap of a host, set \`NODE_OPTIONS=--max-old-space-size=256\` (in MB).
 `;
 
 await main(process.argv.slice(2));
