@@ -66,7 +66,7 @@ Measured on ${machine}. Servers, models and load generators share its cores.
 | auth | \`npm run bench:auth\` | ucanto's own validator; a route of the host that needs no token |
 | turn | \`npm run bench:turn\` | a bare server that stores the same rows and calls the same model by fetch, without authentication, validation or a log |
 | events | \`npm run bench:events\` | Socket.IO alone, which sends the same events without authentication |
-| cluster | \`npm run bench:cluster\` | one host instead of several; one transaction for the frames of each run |
+| cluster | \`npm run bench:cluster\` | one host instead of several; one transaction for the frames of each run, as in version 0.1 |
 | gateway | \`npm run bench:gateway\` | the same function built from node:http, grpc-js and protobuf-es |
 | start | \`npm run bench:start\` | a node:http server that does nothing else |
 | surfaces | \`npm run bench:surfaces\` | the same turn by the host's own route |
