@@ -191,7 +191,7 @@ export class Receiver {
       ? await turns.deny({ owner, id })
       : await turns.answer({ owner, id, value });
     if (pending) return;
-    const run = { runId, ...(sessionId && { sessionId }) };
+    const run = { runId, sessionId };
     const message = { eventId: `answer ${id}`, ts, team, user, channel, text: '', ...run };
     await this.accept(thread ? { ...message, thread } : message);
   }

@@ -57,8 +57,7 @@ export const stopButton = (sessionId: string): Block =>
 /** What a button with an answer carries. */
 export const AnswerValue = z.object({
   id: z.string(),
-  /** Missing in buttons of earlier versions. */
-  sessionId: z.string().optional(),
+  sessionId: z.string(),
   value: z.unknown().optional(),
   /** Denies a tool call: to approve it, users need their key, which they do not have in Slack. */
   isDenial: z.boolean().optional(),
@@ -147,7 +146,7 @@ export const ModalPlace = z.object({
   channel: z.string(),
   thread: z.string().optional(),
   id: z.string(),
-  sessionId: z.string().optional(),
+  sessionId: z.string(),
   /** Whether the fields together are the answer, or the only one is. */
   isObject: z.boolean(),
   types: z.record(z.string(), z.string()),

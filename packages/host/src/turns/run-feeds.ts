@@ -7,8 +7,9 @@ import type { Run } from '../store/runs/run.js';
 const WATCH_MS = 5_000;
 const WATCH_EXPIRY_MS = 20_000;
 
-/** Frames that wait for slow readers of one feed; beyond it, readers read the store. */
+/** Frames that wait for one reader, and their characters; beyond it, the reader reads the store. */
 const MAX_WAITING = 1_000;
+const MAX_WAITING_LENGTH = 1024 * 1024;
 
 /** How long a reader that misses frames waits before it looks for them in the store, which has them after the next flush. */
 const STORE_MS = 50;
@@ -155,8 +156,8 @@ export class FeedReader {
 
   push(event: readonly Frame[] | 'changed'): void {
     if (event === 'changed') this.isChanged = true;
-    else if (this.waiting.length + event.length <= MAX_WAITING) this.waiting.push(...event);
-    else {
+    else this.waiting.push(...event);
+    if (this.waiting.length > MAX_WAITING || countLength(this.waiting) > MAX_WAITING_LENGTH) {
       this.waiting = [];
       this.isChanged = true;
     }
@@ -206,3 +207,6 @@ export class FeedReader {
     }
   }
 }
+
+const countLength = (frames: readonly Frame[]): number =>
+  frames.reduce((sum, { data }) => sum + data.length, 0);

@@ -85,6 +85,20 @@ describe.each(engines)('RunReader with a run of another process on %s', (engine)
     await reading;
   });
 
+  it('keeps at most 1 MiB of frames for a reader, which then reads the store', async () => {
+    const { run } = await startRun(test);
+    const bus = new MemoryHostBus('reader', pino({ level: 'silent' }));
+    const reader = new RunFeeds(bus).open(run);
+    const data = 'x'.repeat(400_000);
+    reader.push([{ seq: 2, event: 'message', data }]);
+    reader.push([{ seq: 3, event: 'message', data }]);
+    expect(await reader.next(1, 1, never)).toHaveLength(2);
+    for (const seq of [4, 5, 6]) reader.push([{ seq, event: 'message', data }]);
+    expect(await reader.next(3, 1, never)).toBe('changed');
+    expect(await reader.next(3, 1, never)).toBe('silent');
+    reader.close();
+  });
+
   it('sends the stored text to a client that saw more than survived a crash', async () => {
     const { key, run } = await startRun(test);
     await flushFrames(test.store.runs, key, textFrames('stored ', 'too'));

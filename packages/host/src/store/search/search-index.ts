@@ -56,7 +56,7 @@ export interface SearchIndex {
   find(request: SearchRequest): Promise<readonly SearchHit[]>;
   /** Changes when the index was lost and everything has to be indexed again; undefined if it cannot be lost alone. */
   readGeneration(): Promise<string | undefined>;
-  /** Whether there is no index yet, or it was lost; false if it cannot be lost alone. */
+  /** Whether the index has not been built yet, or was lost; false if it cannot be lost alone. */
   isMissing(): boolean;
   close(): Promise<void>;
 }
