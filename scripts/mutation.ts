@@ -1,5 +1,6 @@
 // Changes the code in small ways, one at a time, and runs the tests that reach the change: a mutant that no test notices is
 // a rule that no test checks. Prints those mutants and the score of each folder. Arguments: folders or files; by default all.
+// --sample=400 tries that many of each, spread over its files, which estimates the score in minutes rather than hours.
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
@@ -13,6 +14,7 @@ import {
 } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { dirname, matchesGlob, relative, resolve } from 'node:path';
+import { parseArgs } from 'node:util';
 import { installLocked } from './third-party.ts';
 
 const OUTPUT = 'test-output/mutation';
@@ -95,7 +97,16 @@ interface Reach {
 
 type Status = 'killed' | 'survived' | 'unreached' | 'stuck';
 
-async function main(paths: readonly string[]): Promise<number> {
+async function main(): Promise<number> {
+  const { values, positionals: paths } = parseArgs({
+    options: { sample: { type: 'string' } },
+    allowPositionals: true,
+  });
+  const sample = Number(values.sample ?? Number.POSITIVE_INFINITY);
+  if (!(sample >= 1)) {
+    console.log('--sample must be a number of mutants, such as --sample=400');
+    return 1;
+  }
   const unknown = paths.find((path) => !existsSync(path) || !findTarget(path));
   if (unknown) {
     const folders = TARGETS.map(({ folder }) => folder).join(', ');
@@ -105,26 +116,37 @@ async function main(paths: readonly string[]): Promise<number> {
   installLocked('tools/mutation');
   let code = 0;
   for (const path of paths.length > 0 ? paths : TARGETS.map(({ folder }) => folder))
-    code = Math.max(code, await testMutants(path.replace(/\/$/, '')));
+    code = Math.max(code, await testMutants(path.replace(/\/$/, ''), sample));
   return code;
 }
 
 const findTarget = (path: string) =>
   TARGETS.find(({ folder }) => `${path}/`.startsWith(`${folder}/`));
 
-async function testMutants(path: string): Promise<number> {
+async function testMutants(path: string, sample: number): Promise<number> {
   const target = findTarget(path);
   if (!target) return 1;
   const folder = `${OUTPUT}/${path.replaceAll('/', '-')}`;
   mkdirSync(folder, { recursive: true });
-  const files = await listMutants(path);
-  const plan = { ...files, folder, tests: listTests(target, path) };
+  const { mutants, sources } = await listMutants(path);
+  const tried = pickSample(mutants, sample);
+  const plan = { mutants, tried, sources, folder, tests: listTests(target, path) };
   const reach = await recordReach(plan);
   const results = readResults(plan);
-  const pending = plan.mutants.filter(({ id }) => results.get(id) !== 'killed');
+  const pending = tried.filter(({ id }) => results.get(id) !== 'killed');
   const planned = pending.flatMap((mutant) => planMutant(mutant, { plan, reach, target }));
   await runBatches(plan, planned);
   return print(path, plan);
+}
+
+/** The same mutants in every run, as long as their files do not change. */
+function pickSample(mutants: readonly Mutant[], size: number): readonly Mutant[] {
+  if (size >= mutants.length) return mutants;
+  const keyed = mutants.map((mutant) => ({ mutant, key: toKey(mutant) }));
+  const picked = keyed.toSorted((a, b) => (a.key < b.key ? -1 : 1)).slice(0, size);
+  const ids = new Set(picked.map(({ mutant }) => mutant.id));
+  // In the order of their files, so that a batch needs few tests.
+  return mutants.filter(({ id }) => ids.has(id));
 }
 
 /** Runs one process per core. */
@@ -152,6 +174,8 @@ interface Plan {
   readonly folder: string;
   readonly tests: readonly string[];
   readonly mutants: readonly Mutant[];
+  /** All of them, or a sample. */
+  readonly tried: readonly Mutant[];
   /** The code with mutants by absolute path. */
   readonly sources: Readonly<Record<string, string>>;
 }
@@ -342,8 +366,9 @@ function toKey({ fileName, mutatorName, replacement, location }: Mutant): string
 /** Prints what survived and the score; returns the exit code. */
 function print(path: string, plan: Plan): number {
   const results = readResults(plan);
-  const known = plan.mutants.filter((mutant) => isEquivalent(mutant));
-  const counted = plan.mutants.filter((mutant) => !known.includes(mutant));
+  const { mutants, tried } = plan;
+  const known = tried.filter((mutant) => isEquivalent(mutant));
+  const counted = tried.filter((mutant) => !known.includes(mutant));
   const left = counted.filter(({ id }) => !['killed', 'stuck'].includes(results.get(id) ?? ''));
   for (const mutant of left) {
     const { fileName, location, replacement } = mutant;
@@ -354,10 +379,20 @@ function print(path: string, plan: Plan): number {
     );
   }
   const score = (100 * (counted.length - left.length)) / Math.max(1, counted.length);
+  const isSample = tried.length < mutants.length;
   console.log(
-    `${path}: ${score.toFixed(1)} % of ${counted.length} mutants killed, ${left.length} left; ${known.length} are equivalent`,
+    `${path}: ${score.toFixed(1)} % of ${counted.length} mutants killed, ${left.length} left; ${known.length} are equivalent` +
+      (isSample
+        ? ` (a sample of all ${mutants.length}; ${describeMargin(score, counted.length)})`
+        : ''),
   );
   return score < MINIMUM_SCORE ? 1 : 0;
+}
+
+/** The range of 95 % of samples. */
+function describeMargin(score: number, count: number): string {
+  const margin = 1.96 * Math.sqrt((score * (100 - score)) / count);
+  return `± ${margin.toFixed(1)} %`;
 }
 
 const readLine = ({ fileName, location }: Mutant): string =>
@@ -385,4 +420,4 @@ const isEquivalent = (mutant: Mutant): boolean =>
       (replacement === undefined || replacement === mutant.replacement),
   );
 
-process.exitCode = await main(process.argv.slice(2));
+process.exitCode = await main();
