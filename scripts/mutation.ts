@@ -149,7 +149,7 @@ function pickSample(mutants: readonly Mutant[], size: number): readonly Mutant[]
   return mutants.filter(({ id }) => ids.has(id));
 }
 
-/** Runs one process per core. */
+/** More processes than cores, since tests often wait. */
 async function runBatches(plan: Plan, planned: readonly PlannedMutant[]): Promise<void> {
   let next = 0;
   const work = async (_: unknown, worker: number) => {
@@ -159,7 +159,7 @@ async function runBatches(plan: Plan, planned: readonly PlannedMutant[]): Promis
       await runBatch(plan, batch, worker);
     }
   };
-  await Promise.all(Array.from({ length: availableParallelism() }, work));
+  await Promise.all(Array.from({ length: availableParallelism() + 2 }, work));
 }
 
 /** The tests of a folder; for one file those beside it, if there are any. */

@@ -15,11 +15,10 @@ const used = (input: number, output = 0) => ({ model: 'm', input, cached: 0, out
 describe('CreditGate: turns that are paid for', () => {
   const test = usePluginTables('sqlite', credits);
 
-  async function openGate(balance: number) {
+  async function openGate(balance: number, holds = new ActiveHolds()) {
     const { reservations, ledger } = openLedger(test.database);
     const owner = newOwner();
     await grantCredits(test.database, { owner, amount: balance });
-    const holds = new ActiveHolds();
     const settings = { prices, turnMinimum: 100, answerTokens: 50 };
     const gate = new CreditGate({ reservations, holds, ...settings });
     const request = { owner, sessionId: 's', requestId: 'r', model: 'm', length: 40 };
@@ -151,6 +150,31 @@ describe('CreditGate: turns that are paid for', () => {
     expect(await statement()).toMatchObject({ reserved: 351 });
     await second.settle([]);
     expect(await statement()).toMatchObject({ balance: 1000, reserved: 0 });
+  });
+
+  it('ActiveHolds.find returns only holds of the owner, session and request', async () => {
+    const holds = new ActiveHolds();
+    const [alice, bob] = [await openGate(1000, holds), await openGate(1000, holds)];
+    await alice.admit();
+    await expect(bob.startCall(200)).rejects.toMatchObject({ code: 'gate_unavailable' });
+    await bob.admit({ sessionId: 'other' });
+    await bob.admit({ requestId: 'other' });
+    await expect(bob.startCall(200)).rejects.toMatchObject({ code: 'gate_unavailable' });
+    await bob.admit();
+    await bob.startCall(200);
+    expect(await alice.statement()).toMatchObject({ reserved: 110 });
+    expect(await bob.statement()).toMatchObject({ reserved: 251 + 2 * 110 });
+  });
+
+  it('ActiveHolds.settleEnded leaves turns alone that are running', async () => {
+    const holds = new ActiveHolds();
+    const { admit, statement } = await openGate(1000, holds);
+    const hold = await admit();
+    await hold.check?.([used(20)]);
+    await holds.settleEnded();
+    expect(await statement()).toMatchObject({ balance: 1000, reserved: 110 });
+    await hold.settle([used(20)]);
+    expect(await statement()).toMatchObject({ balance: 980, reserved: 0 });
   });
 });
 

@@ -49,6 +49,28 @@ describe.each(engines)('Reservations on %s', (engine) => {
     expect(await readStatement(owner)).toMatchObject({ balance: 800, reserved: 0 });
   });
 
+  // SQLite allows an id only once.
+  if (engine === 'postgres')
+    it('of two owners are apart even if they have the same id', async () => {
+      const { reservations } = openLedger(test.database);
+      const [owner, other] = [await userWith(1000), await userWith(1000)];
+      const key = await reservations.reserve({ owner, ...turn, amount: 300 });
+      const theirs = await reservations.reserve({ owner: other, ...turn, amount: 300 });
+      await test.database.write(async (tables) => {
+        const values = { id: key.id };
+        await tables
+          .updateTable('credits_reservations')
+          .set(values)
+          .where('id', '=', theirs.id)
+          .execute();
+      });
+      await reservations.extend(key, { amount: 500, incurred: 400 });
+      await reservations.settle(key, costing(400));
+      await reservations.settle({ owner: other, id: key.id }, costing(100));
+      expect(await readStatement(owner)).toMatchObject({ balance: 600, reserved: 0 });
+      expect(await readStatement(other)).toMatchObject({ balance: 900, reserved: 0 });
+    });
+
   it('reserve says why a line of credit is not known', async () => {
     const error = 'The service is down. Try again.';
     const lines = { get: async () => ({ amount: 0, error }), forget: () => {} };
@@ -120,6 +142,16 @@ describe.each(engines)('Reservations: turns whose process is gone on %s', (engin
     });
   });
 
+  it('are left alone until their first lease is over', async () => {
+    const owner = await userWith(1000);
+    await open().reservations.reserve({ owner, ...turn, amount: 600 });
+    now += LEASE_MS;
+    expect(await open().reservations.settleAbandoned()).toBe(0);
+    expect(await readStatement(owner)).toMatchObject({ reserved: 600 });
+    now += 1;
+    expect(await open().reservations.settleAbandoned()).toBe(1);
+  });
+
   it('are left alone while their process says that it lives', async () => {
     const { reservations } = open();
     const owner = await userWith(1000);
@@ -145,19 +177,25 @@ describe.each(engines)('Reservations: turns whose process is gone on %s', (engin
   it('renew leaves out a reservation that was stored although the reply of the database was lost', async () => {
     const { database } = test;
     const owner = await userWith(1000);
+    let isReplyLost = false;
     const { reservations } = open({
       ...database,
       write: async (unit) => {
-        await database.write(unit);
-        throw new Error('Connection terminated unexpectedly');
+        const result = await database.write(unit);
+        if (isReplyLost) throw new Error('Connection terminated unexpectedly');
+        return result;
       },
     });
+    const key = await reservations.reserve({ owner, ...turn, amount: 100 });
+    isReplyLost = true;
     await expect(reservations.reserve({ owner, ...turn, amount: 600 })).rejects.toThrow();
-    expect(await readStatement(owner)).toMatchObject({ reserved: 600 });
+    isReplyLost = false;
+    expect(await readStatement(owner)).toMatchObject({ reserved: 700 });
     now += LEASE_MS + 1;
-    await reservations.renew().catch(() => undefined);
+    await reservations.renew();
     await open().reservations.settleAbandoned();
-    expect(await readStatement(owner)).toMatchObject({ balance: 1000, reserved: 0 });
+    expect(await readStatement(owner)).toMatchObject({ balance: 1000, reserved: 100 });
+    await reservations.settle(key, costing(0));
   });
 
   it('settleAbandoned takes 200 in a round and loses none, even after days', async () => {

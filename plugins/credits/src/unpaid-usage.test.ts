@@ -120,6 +120,38 @@ describe.each(engines)('UnpaidUsage: what is left unpaid on %s', (engine) => {
     expect(await readStatement(owner)).toMatchObject({ unpaid: 300 });
   });
 
+  // SQLite allows an id only once.
+  if (engine === 'postgres')
+    it('of two owners is apart even if it has the same id', async () => {
+      const [first, second] = [await debtor(), await debtor()];
+      await test.database.write(async (tables) => {
+        await tables
+          .updateTable('credits_unpaid')
+          .set({ id: first.key.id })
+          .where('id', '=', second.key.id)
+          .execute();
+      });
+      const { unpaid } = first;
+      await grantCredits(test.database, { owner: first.owner, amount: 50 });
+      expect(await unpaid.listByOwner(first.owner)).toMatchObject([{ amount: 250 }]);
+      expect(await unpaid.listByOwner(second.owner)).toMatchObject([{ amount: 300 }]);
+      await grantCredits(test.database, { owner: first.owner, amount: 250 });
+      expect(await unpaid.listByOwner(first.owner)).toEqual([]);
+      expect(await unpaid.listByOwner(second.owner)).toMatchObject([{ amount: 300 }]);
+    });
+
+  it('is not paid by credit that running turns have set aside', async () => {
+    const lines: CreditLines = { get: async () => ({ amount: 1000 }), forget: () => {} };
+    const { reservations } = openLedger(test.database, { lines });
+    const { owner } = await debtor();
+    await reservations.reserve({ owner, ...turn, amount: 600 });
+    const entries = (await readStatement(owner)).entries.length;
+    await grantCredits(test.database, { owner, amount: 500 });
+    const statement = await readStatement(owner);
+    expect(statement).toMatchObject({ balance: 500, reserved: 600, unpaid: 300 });
+    expect(statement.entries).toHaveLength(entries + 1);
+  });
+
   it('spends a line of credit after the balance, less what is unpaid of it', async () => {
     const forgotten: string[] = [];
     const lines: CreditLines = {
