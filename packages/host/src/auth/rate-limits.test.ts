@@ -1,32 +1,306 @@
 import { pino } from 'pino';
-import { expect, it } from 'vitest';
-import { MemoryHostBus } from '../bus/host-bus.js';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { type HostBus, MemoryHostBus } from '../bus/host-bus.js';
 import { Metrics } from '../observability/metrics.js';
 import { RateLimits } from './rate-limits.js';
 
-const bus = new MemoryHostBus('own', pino({ level: 'silent' }));
 const address = '192.0.2.1';
+const elsewhere = '192.0.2.2';
+const plain = { signatures: 1, lookups: 0, characters: 0 };
 const chain = { signatures: 5, lookups: 0, characters: 0 };
+const lookup = { signatures: 1, lookups: 1, characters: 0 };
+const alice = { did: 'did:key:zAlice' };
+const bob = { did: 'did:key:zBob' };
 
-it('RateLimits.takeCaller bounds the expensive tokens of a caller beyond its limit', async () => {
-  const limits = new RateLimits({ perCaller: 10, anonymous: 10, metrics: new Metrics(), bus });
-  const did = 'did:key:zAlice';
-  const ask = async (work: typeof chain) => {
-    const { cost, settle } = limits.reserve(address, work);
-    settle(true);
-    await limits.takeCaller({ did }, address, undefined, cost);
-  };
-  let served = 0;
-  for (let i = 0; i < 50; i++) {
-    const allowed = await ask(chain).then(
-      () => true,
-      () => false,
+const createBus = () => new MemoryHostBus('own', pino({ level: 'silent' }));
+
+/** Limits of 10 per minute. */
+function openLimits({ bus = createBus(), perCaller = 10, anonymous = 10, isHeard = true } = {}) {
+  const metrics = new Metrics();
+  const limited: string[] = [];
+  const onLimited = isHeard ? (did: string) => void limited.push(did) : undefined;
+  const limits = new RateLimits({ perCaller, anonymous, metrics, bus, onLimited });
+  const countLimited = async (kind: string) => {
+    const line = (await metrics.print()).match(
+      new RegExp(`^sibyl_rate_limited_total\\{kind="${kind}"\\} (\\d+)$`, 'm'),
     );
-    if (allowed) served += 1;
+    return Number(line?.[1] ?? 0);
+  };
+  return { limits, limited, countLimited };
+}
+
+/** How often something can be done until it is refused. */
+function countAllowed(attempt: () => unknown): number {
+  for (let count = 0; ; count++)
+    try {
+      attempt();
+    } catch {
+      return count;
+    }
+}
+
+async function countServed(attempt: () => Promise<void>): Promise<number> {
+  for (let count = 0; ; count++)
+    try {
+      await attempt();
+    } catch {
+      return count;
+    }
+}
+
+// Without refilling.
+beforeEach(() => void vi.useFakeTimers({ toFake: ['performance'] }));
+afterEach(() => void vi.useRealTimers());
+
+describe('RateLimits.takeAnonymous', () => {
+  it('allows each address the limit, and says how much is left and when to retry', async () => {
+    const { limits, countLimited } = openLimits();
+    const headers = new Map<string, number>();
+    const sink = { setHeader: (name: string, value: number) => headers.set(name, value) };
+    limits.takeAnonymous(address, sink);
+    expect(Object.fromEntries(headers)).toEqual({
+      'RateLimit-Limit': 10,
+      'RateLimit-Remaining': 9,
+      'RateLimit-Reset': 6,
+    });
+    expect(countAllowed(() => limits.takeAnonymous(address))).toBe(9);
+    expect(await countLimited('anonymous')).toBe(1);
+    expect(() => limits.takeAnonymous(address, sink)).toThrow(
+      expect.objectContaining({ code: 'rate_limited', retryAfterSeconds: 6 }),
+    );
+    expect(headers.get('RateLimit-Remaining')).toBe(0);
+    expect(countAllowed(() => limits.takeAnonymous(elsewhere))).toBe(10);
+    vi.advanceTimersByTime(6_000);
+    expect(countAllowed(() => limits.takeAnonymous(address))).toBe(1);
+  });
+});
+
+describe('RateLimits.takeCaller', () => {
+  it('allows each caller the limit, and reports who reached it', async () => {
+    const { limits, limited, countLimited } = openLimits();
+    expect(await countServed(() => limits.takeCaller(alice, address))).toBe(10);
+    expect(limited).toEqual([alice.did]);
+    expect(await countLimited('caller')).toBe(1);
+    expect(await countServed(() => limits.takeCaller(bob, address))).toBe(10);
+    await expect(limits.takeCaller(alice, elsewhere)).rejects.toMatchObject({
+      code: 'rate_limited',
+    });
+  });
+
+  it('needs nobody who hears of it', async () => {
+    const { limits } = openLimits({ isHeard: false });
+    await countServed(() => limits.takeCaller(alice, address));
+    await expect(limits.takeCaller(alice, address)).rejects.toMatchObject({ code: 'rate_limited' });
+  });
+
+  it('allows an address ten times the limit of a caller', async () => {
+    const { limits, countLimited } = openLimits();
+    let callers = 0;
+    const askAsAnother = () => limits.takeCaller({ did: `did:key:z${callers++}` }, address);
+    expect(await countServed(askAsAnother)).toBe(100);
+    expect(await countLimited('address')).toBe(1);
+    await limits.takeCaller(alice, elsewhere);
+  });
+
+  it('counts by the cost, which never exceeds the limit', async () => {
+    const { limits } = openLimits();
+    await limits.takeCaller(alice, address, undefined, 7);
+    expect(await countServed(() => limits.takeCaller(alice, address))).toBe(3);
+    await limits.takeCaller(bob, elsewhere, undefined, 1_000);
+    await expect(limits.takeCaller(bob, elsewhere)).rejects.toThrow('Too many requests');
+  });
+
+  it('takes nothing from the address for a caller beyond its limit, except for expensive tokens', async () => {
+    const { limits } = openLimits();
+    await countServed(() => limits.takeCaller(alice, address));
+    for (let i = 0; i < 100; i++) await limits.takeCaller(alice, address).catch(() => undefined);
+    await limits.takeCaller(bob, address);
+    await expect(limits.takeCaller(alice, address, undefined, 5)).rejects.toThrow();
+    expect(countAllowed(() => limits.takeAnonymous(address))).toBe(6);
+  });
+
+  it('bounds the expensive tokens of a caller beyond its limit', async () => {
+    const { limits } = openLimits();
+    const ask = async () => {
+      const { cost, settle } = limits.reserve(address, chain);
+      settle(true);
+      await limits.takeCaller(alice, address, undefined, cost);
+    };
+    let served = 0;
+    for (let i = 0; i < 50; i++)
+      await ask().then(
+        () => served++,
+        () => undefined,
+      );
+    expect(served).toBe(2);
+    // The work is rejected before it begins; a plain token of another caller at the address is not.
+    expect(() => limits.reserve(address, chain)).toThrow('Too many requests');
+    expect(() => limits.reserve(address, plain)).not.toThrow();
+    await limits.takeCaller(bob, address);
+  });
+});
+
+describe('RateLimits.reserve', () => {
+  it('takes nothing in advance for a plain token', () => {
+    const { limits } = openLimits();
+    expect(limits.reserve(address, plain)).toMatchObject({ cost: 1, isPaid: false });
+    expect(limits.reserve(address, { ...plain, signatures: 0 })).toMatchObject({ cost: 1 });
+    expect(countAllowed(() => limits.takeAnonymous(address))).toBe(10);
+  });
+
+  it.each([
+    ['signatures', chain, 5],
+    ['characters', { ...plain, characters: 3 * 1024 }, 4],
+    ['more than the limit', { ...chain, signatures: 50 }, 10],
+  ])('takes %s in advance, and refunds them for a valid token', (_, work, advance) => {
+    const { limits } = openLimits();
+    const valid = limits.reserve(address, work);
+    expect(valid.isPaid).toBe(true);
+    const left = () => countAllowed(() => limits.takeAnonymous(address));
+    valid.settle(true);
+    limits.reserve(address, work).settle(false);
+    expect(left()).toBe(10 - advance);
+    expect(left()).toBe(0);
+  });
+
+  it('refuses what the address cannot pay for, and takes nothing then', async () => {
+    const { limits, countLimited } = openLimits();
+    limits.reserve(address, { ...chain, signatures: 8 });
+    expect(() => limits.reserve(address, { ...chain, signatures: 3 })).toThrow('Too many requests');
+    expect(await countLimited('anonymous')).toBe(1);
+    expect(countAllowed(() => limits.takeAnonymous(address))).toBe(2);
+    expect(() => limits.reserve(elsewhere, chain)).not.toThrow();
+  });
+
+  it('refuses work for an address whose callers have used its limit', async () => {
+    const { limits, countLimited } = openLimits({ perCaller: 1 });
+    for (let i = 0; i < 8; i++) await limits.takeCaller({ did: `did:key:z${i}` }, address);
+    expect(() => limits.reserve(address, chain)).toThrow('Too many requests');
+    expect(await countLimited('address')).toBe(1);
+    expect(() => limits.reserve(address, plain)).not.toThrow();
+  });
+
+  it('allows 300 lookups per minute that find no valid token, for each address', async () => {
+    const { limits, countLimited } = openLimits();
+    for (let i = 0; i < 500; i++) limits.reserve(address, lookup).settle(true);
+    expect(countAllowed(() => limits.reserve(address, lookup).settle(false))).toBe(300);
+    expect(await countLimited('lookups')).toBe(1);
+    expect(limits.reserve(elsewhere, lookup)).toMatchObject({ cost: 2, isPaid: false });
+    limits.reserve(address, plain);
+  });
+
+  it('allows an address 10 lookups at once', async () => {
+    const { limits, countLimited } = openLimits();
+    const open = Array.from({ length: 10 }, () => limits.reserve(address, lookup));
+    expect(() => limits.reserve(address, lookup)).toThrow(
+      expect.objectContaining({ code: 'rate_limited', retryAfterSeconds: 3 }),
+    );
+    expect(await countLimited('lookups')).toBe(1);
+    limits.reserve(address, plain);
+    limits.reserve(elsewhere, lookup);
+    open[0]?.settle(true);
+    open[1]?.settle(false);
+    limits.reserve(address, lookup);
+    limits.reserve(address, lookup);
+    expect(() => limits.reserve(address, lookup)).toThrow();
+  });
+
+  it('allows all addresses 50 lookups at once', () => {
+    const { limits } = openLimits();
+    const open = Array.from({ length: 50 }, (_, n) => limits.reserve(`192.0.2.${n}`, lookup));
+    expect(() => limits.reserve('198.51.100.1', lookup)).toThrow(
+      expect.objectContaining({ code: 'verification_busy', retryAfterSeconds: 3 }),
+    );
+    open[0]?.settle(false);
+    limits.reserve('198.51.100.1', lookup);
+    expect(() => limits.reserve('198.51.100.2', lookup)).toThrow();
+  });
+});
+
+describe('RateLimits.chargeFor', () => {
+  it('charges caller and address for all but the one that the request counts as', async () => {
+    const { limits } = openLimits();
+    const charge = limits.chargeFor(alice, address);
+    charge(plain)?.(true);
+    charge(chain)?.(true);
+    expect(await countServed(() => limits.takeCaller(alice, elsewhere))).toBe(6);
+    let callers = 0;
+    const askAsAnother = () => limits.takeCaller({ did: `did:key:z${callers++}` }, address);
+    expect(await countServed(askAsAnother)).toBe(96);
+  });
+
+  it('returns nothing if the caller or its address cannot pay, and takes nothing then', async () => {
+    const { limits } = openLimits();
+    await limits.takeCaller(alice, address, undefined, 7);
+    expect(limits.chargeFor(alice, address)(chain)).toBeUndefined();
+    expect(await countServed(() => limits.takeCaller(alice, address))).toBe(3);
+    limits.reserve(elsewhere, { ...chain, signatures: 8 });
+    expect(limits.chargeFor(bob, elsewhere)(chain)).toBeUndefined();
+    expect(await countServed(() => limits.takeCaller(bob, elsewhere))).toBe(10);
+  });
+
+  it('keeps the advance of an address if the token is invalid', () => {
+    const { limits } = openLimits();
+    limits.chargeFor(alice, address)(chain)?.(false);
+    expect(countAllowed(() => limits.takeAnonymous(address))).toBe(5);
+  });
+});
+
+describe('RateLimits of several hosts', () => {
+  /** Two hosts that hear each other. */
+  function openTwo() {
+    const buses = [createBus(), createBus()] as const;
+    const sent: unknown[] = [];
+    const connect = (own: HostBus, other: HostBus): HostBus => ({
+      hostId: own.hostId,
+      figures: own.figures,
+      on: (topic, listener) => own.on(topic, listener),
+      onMissed: () => () => {},
+      send: (_, topic, payload) => {
+        sent.push(payload);
+        return other.send(other.hostId, topic, payload);
+      },
+    });
+    const [first, second] = buses;
+    const one = openLimits({ bus: connect(first, second) });
+    const two = openLimits({ bus: connect(second, first) });
+    return { one: one.limits, two: two.limits, sent };
   }
-  expect(served).toBeGreaterThan(0);
-  // The work is rejected before it begins; a plain token of another caller at the address is not.
-  expect(() => limits.reserve(address, chain)).toThrow('Too many requests');
-  expect(() => limits.reserve(address, { ...chain, signatures: 1 })).not.toThrow();
-  await limits.takeCaller({ did: 'did:key:zBob' }, address);
+
+  it.each<[string, (limits: RateLimits) => unknown]>([
+    ['requests of addresses', (limits) => limits.takeAnonymous(address)],
+    ['requests of callers', (limits) => limits.takeCaller(alice, address)],
+    ['lookups', (limits) => limits.reserve(address, { ...lookup, lookups: 30 }).settle(false)],
+  ])('count the %s of each other', async (_, use) => {
+    const { one, two, sent } = openTwo();
+    const attempt = async (limits: RateLimits) => void (await use(limits));
+    await attempt(two);
+    expect(await countServed(() => attempt(one))).toBe(10);
+    await vi.waitUntil(() => sent.length >= 2);
+    await Promise.resolve();
+    expect(await countServed(() => attempt(two))).toBe(0);
+  });
+
+  it('give back to each other what is refunded', async () => {
+    const { one, two, sent } = openTwo();
+    const { settle } = one.reserve(address, chain);
+    await vi.waitUntil(() => sent.length === 1);
+    expect(() => two.reserve(address, { ...chain, signatures: 6 })).toThrow();
+    settle(true);
+    await vi.waitUntil(() => sent.length === 2);
+    await Promise.resolve();
+    expect(() => two.reserve(address, { ...chain, signatures: 10 })).not.toThrow();
+  });
+
+  it('send at most 200 keys at once, and nothing if nothing was counted', async () => {
+    const { one, two, sent } = openTwo();
+    for (let i = 0; i < 200; i++) one.takeAnonymous(`198.51.100.${i}`);
+    expect(sent).toHaveLength(1);
+    expect(sent[0]).toMatchObject({ anonymous: expect.objectContaining({ length: 200 }) });
+    two.reserve(address, plain);
+    one.takeAnonymous(address);
+    one.takeAnonymous(address);
+    await vi.waitUntil(() => sent.length > 1);
+    expect(sent.slice(1)).toEqual([{ anonymous: [[address, 2]] }]);
+  });
 });
