@@ -12,7 +12,7 @@ const lookup = { signatures: 1, lookups: 1, characters: 0 };
 const alice = { did: 'did:key:zAlice' };
 const bob = { did: 'did:key:zBob' };
 
-const createBus = () => new MemoryHostBus('own', pino({ level: 'silent' }));
+const createBus = (): HostBus => new MemoryHostBus('own', pino({ level: 'silent' }));
 
 /** Limits of 10 per minute. */
 function openLimits({ bus = createBus(), perCaller = 10, anonymous = 10, isHeard = true } = {}) {
