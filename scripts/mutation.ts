@@ -1,6 +1,7 @@
 // Changes the code in small ways, one at a time, and runs the tests that reach the change: a mutant that no test notices is
 // a rule that no test checks. Prints those mutants and the score of each folder. Arguments: folders or files; by default all.
 // --sample=400 tries that many of each, spread over its files, which estimates the score in minutes rather than hours.
+// --only=QueryCondition,SqlCondition tries those that remove a condition from a query, such as the owner of a row.
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
@@ -99,7 +100,7 @@ type Status = 'killed' | 'survived' | 'unreached' | 'stuck';
 
 async function main(): Promise<number> {
   const { values, positionals: paths } = parseArgs({
-    options: { sample: { type: 'string' } },
+    options: { sample: { type: 'string' }, only: { type: 'string' } },
     allowPositionals: true,
   });
   const sample = Number(values.sample ?? Number.POSITIVE_INFINITY);
@@ -113,23 +114,24 @@ async function main(): Promise<number> {
     console.log(`${unknown} is not in one of the folders with mutation tests: ${folders}`);
     return 1;
   }
+  const choice = { sample, only: values.only?.split(',') };
   installLocked('tools/mutation');
   let code = 0;
   for (const path of paths.length > 0 ? paths : TARGETS.map(({ folder }) => folder))
-    code = Math.max(code, await testMutants(path.replace(/\/$/, ''), sample));
+    code = Math.max(code, await testMutants(path.replace(/\/$/, ''), choice));
   return code;
 }
 
 const findTarget = (path: string) =>
   TARGETS.find(({ folder }) => `${path}/`.startsWith(`${folder}/`));
 
-async function testMutants(path: string, sample: number): Promise<number> {
+async function testMutants(path: string, choice: Choice): Promise<number> {
   const target = findTarget(path);
   if (!target) return 1;
   const folder = `${OUTPUT}/${path.replaceAll('/', '-')}`;
   mkdirSync(folder, { recursive: true });
   const { mutants, sources } = await listMutants(path);
-  const tried = pickSample(mutants, sample);
+  const tried = pickMutants(mutants, choice);
   const plan = { mutants, tried, sources, folder, tests: listTests(target, path) };
   const reach = await recordReach(plan);
   const results = readResults(plan);
@@ -139,11 +141,19 @@ async function testMutants(path: string, sample: number): Promise<number> {
   return print(path, plan);
 }
 
+interface Choice {
+  /** At most so many. */
+  readonly sample: number;
+  /** Names of mutators. */
+  readonly only: readonly string[] | undefined;
+}
+
 /** The same mutants in every run, as long as their files do not change. */
-function pickSample(mutants: readonly Mutant[], size: number): readonly Mutant[] {
-  if (size >= mutants.length) return mutants;
+function pickMutants(all: readonly Mutant[], { sample, only }: Choice): readonly Mutant[] {
+  const mutants = all.filter(({ mutatorName }) => only?.includes(mutatorName) ?? true);
+  if (sample >= mutants.length) return mutants;
   const keyed = mutants.map((mutant) => ({ mutant, key: toKey(mutant) }));
-  const picked = keyed.toSorted((a, b) => (a.key < b.key ? -1 : 1)).slice(0, size);
+  const picked = keyed.toSorted((a, b) => (a.key < b.key ? -1 : 1)).slice(0, sample);
   const ids = new Set(picked.map(({ mutant }) => mutant.id));
   // In the order of their files, so that a batch needs few tests.
   return mutants.filter(({ id }) => ids.has(id));
@@ -382,9 +392,7 @@ function print(path: string, plan: Plan): number {
   const isSample = tried.length < mutants.length;
   console.log(
     `${path}: ${score.toFixed(1)} % of ${counted.length} mutants killed, ${left.length} left; ${known.length} are equivalent` +
-      (isSample
-        ? ` (a sample of all ${mutants.length}; ${describeMargin(score, counted.length)})`
-        : ''),
+      (isSample ? ` (of all ${mutants.length}; ${describeMargin(score, counted.length)})` : ''),
   );
   return score < MINIMUM_SCORE ? 1 : 0;
 }
