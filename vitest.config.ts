@@ -80,6 +80,8 @@ export default defineConfig({
           name: 'fast',
           ...timeouts,
           ...shared,
+          // Every row has a twin of another owner, so that each test also shows that users are kept apart.
+          env: { SIBYL_TEST_TWINS: 'true' },
           include: [
             '{packages,plugins,examples,compat}/*/{src,test}/**/*.test.{ts,tsx}',
             'scripts/**/*.test.ts',

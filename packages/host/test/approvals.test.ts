@@ -452,7 +452,9 @@ describe('POST /approvals/:id refuses', () => {
     const { user, approval } = waiting;
     const invocation = await sign(waiting);
     const database = new DatabaseSync(`${test.host.dataDir}/sibyl.db`);
-    database.prepare('update interrupts set expires_at = 1 where id = ?').run(approval.id);
+    database
+      .prepare('update interrupts set expires_at = 1 where owner = ? and id = ?')
+      .run(user.did, approval.id);
     database.close();
     const late = await decide(user, approval.id, { decision: 'approve', invocation });
     expect([late.status, late.body.code]).toEqual([409, 'approval_closed']);

@@ -241,9 +241,9 @@ describe('DELETE /runs/:runId', () => {
     );
     const rows = database
       .prepare(
-        "select id from runs where session_id = ? and status in ('queued', 'running') order by turn",
+        "select id from runs where owner = ? and session_id = ? and status in ('queued', 'running') order by turn",
       )
-      .all(sessionId);
+      .all(test.alice.did, sessionId);
     database.close();
     return rows.map(({ id }) => String(id));
   }

@@ -15,7 +15,9 @@ describe.each(engines)('an embedding model on %s', (engine) => {
     database = await createTestDatabase(engine);
     embeddings = await startEmbeddingServer();
     model = await startControlledModel();
-    host = await startHost({ env: { ...database.env, ...model.env, ...embeddings.env } });
+    // The host embeds the files of all users.
+    const env = { ...database.env, ...model.env, ...embeddings.env };
+    host = await startHost({ hasTwins: false, env });
   });
   afterAll(async () => {
     await host?.close();

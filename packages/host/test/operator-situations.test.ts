@@ -25,6 +25,7 @@ afterEach(async () => {
 async function start(env: Record<string, string>) {
   const port = await findFreePort();
   const host = await startHost({
+    hasTwins: false,
     env: { OPERATORS: signer.did, METRICS_PORT: String(port), ...env },
   });
   cleanups.push(() => host.close());

@@ -18,7 +18,11 @@ afterEach(async () => {
 });
 
 async function start({ env, ...options }: TestHostOptions = {}) {
-  const started = await startHost({ ...options, env: { OPERATORS: signer.did, ...env } });
+  const started = await startHost({
+    hasTwins: false,
+    ...options,
+    env: { OPERATORS: signer.did, ...env },
+  });
   host = started;
   const operator = new TestUser(started, signer);
   const read = async (path: string) => (await operator.request('GET', `/operator/${path}`)).body;

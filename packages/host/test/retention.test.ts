@@ -24,7 +24,7 @@ describe.each(engines)('RETENTION_DAYS on %s', (engine) => {
 
   /** Two sessions of a user, one of them last used 40 days ago, and old activity. */
   async function prepare() {
-    host = await startHost({ env: test.env });
+    host = await startHost({ hasTwins: false, env: test.env });
     const user = new TestUser(host);
     const [old, recent] = [await openSession(user), await openSession(user)];
     for (const id of [old, recent])
@@ -68,13 +68,13 @@ describe.each(engines)('RETENTION_DAYS on %s', (engine) => {
     const preview = await showRetention(30, config);
     expect(preview).toEqual({ days: 30, sessions: 1, receipts: 0, activity: 1, pausedRuns: 0 });
     expect(await showRetention(50, config)).toMatchObject({ sessions: 0, activity: 0 });
-    host = await startHost({ env: test.env });
+    host = await startHost({ hasTwins: false, env: test.env });
     expect((await user.at(host).request('GET', `/messages/${old}`)).status).toBe(200);
   });
 
   it('deletes old sessions and activity, and keeps what they used', async () => {
     const { user, old, recent } = await prepare();
-    host = await startHost({ env: { ...test.env, RETENTION_DAYS: '30' } });
+    host = await startHost({ hasTwins: false, env: { ...test.env, RETENTION_DAYS: '30' } });
     const there = user.at(host);
     await expect.poll(async () => (await there.request('GET', '/sessions')).body.total).toBe(1);
     expect((await there.request('GET', `/messages/${old}`)).status).toBe(404);

@@ -183,7 +183,9 @@ it('a turn ends when another process has closed its run', async () => {
   turn.say('before');
   await live.untilEvent('message');
   const database = new DatabaseSync(joinPath(test.host.dataDir, 'sibyl.db'), { timeout: 5000 });
-  database.prepare("update runs set status = 'interrupted' where id = ?").run(live.runId);
+  database
+    .prepare("update runs set status = 'interrupted' where owner = ? and id = ?")
+    .run(test.alice.did, live.runId);
   database.close();
   turn.say('after');
   await turn.left;

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import pg from 'pg';
 import { afterAll, beforeAll, inject } from 'vitest';
 import { openStore, type Store, type StoreOptions } from '../../src/store/store.js';
+import { addTwins } from './twins.js';
 
 export type Engine = 'sqlite' | 'postgres';
 /** Both, except in runs that repeat the tests many times. */
@@ -45,7 +46,15 @@ export interface TestStore {
   another(options?: Partial<StoreOptions>): Promise<Store>;
 }
 
-export function useStore(engine: Engine, overrides: Partial<StoreOptions> = {}): TestStore {
+interface UseStoreOptions extends Partial<StoreOptions> {
+  /** False for what works on the rows of all owners; see `addTwins`. */
+  readonly hasTwins?: boolean;
+}
+
+export function useStore(
+  engine: Engine,
+  { hasTwins = process.env.SIBYL_TEST_TWINS === 'true', ...overrides }: UseStoreOptions = {},
+): TestStore {
   const opened: Store[] = [];
   let database: TestDatabase;
   const another = async (options: Partial<StoreOptions> = {}) => {
@@ -56,6 +65,7 @@ export function useStore(engine: Engine, overrides: Partial<StoreOptions> = {}):
   beforeAll(async () => {
     database = await createTestDatabase(engine);
     await another();
+    if (hasTwins && engine === 'sqlite') await addTwins(database.options.dataDir);
   });
   afterAll(async () => {
     for (const store of opened) await store.close();

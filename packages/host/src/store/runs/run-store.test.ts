@@ -245,34 +245,6 @@ describe.each(engines)('RunStore with several runs of a session on %s', (engine)
     expect(claims.filter((claimed) => claimed !== undefined)).toHaveLength(1);
   });
 
-  it('release makes the queued runs of a host available to the one that ends the turn before', async () => {
-    const { runs } = test.store;
-    const other = await test.another();
-    const { session, key } = await startTestRun(test.store);
-    const queued = await startTestRun(other, session);
-    await runs.release(other.runs.hostId);
-    expect((await runs.find(key))?.hostId).toBe(runs.hostId);
-    expect(await runs.hosts()).toEqual(expect.arrayContaining([undefined, runs.hostId]));
-    const ended = await finishTestRun(runs, key);
-    expect(ended?.next).toMatchObject({ id: queued.run.id, hostId: runs.hostId });
-    expect(await runs.request(queued.key)).toEqual({ message: 'hi' });
-  });
-
-  it('a host that stops leaves the next run to others', async () => {
-    const { runs } = test.store;
-    const { session, key } = await startTestRun(test.store);
-    const queued = await startTestRun(test.store, session);
-    await runs.release(runs.hostId);
-    const ended = await finishTestRun(runs, key, {}, false);
-    expect(ended?.next).toMatchObject({ id: queued.run.id, status: 'running' });
-    expect(ended?.next?.hostId).toBeUndefined();
-    const other = await test.another();
-    expect(await other.runs.claim({ ...queued.key, from: undefined })).toMatchObject({
-      hostId: other.runs.hostId,
-      startedAt: expect.any(Number),
-    });
-  });
-
   it('start decides about limits, queue and multitask', async () => {
     const { runs } = test.store;
     const { session, run } = await startTestRun(test.store);
@@ -348,10 +320,39 @@ describe.each(engines)('RunStore.pruneFrames on %s', (engine) => {
   });
 });
 
-describe.each(engines)('RunStore.close on %s', (engine) => {
-  const test = useStore(engine);
+// A host ends the runs of all owners.
+describe.each(engines)('RunStore of hosts that end on %s', (engine) => {
+  const test = useStore(engine, { hasTwins: false });
 
-  it('ends a run of a dead host with its log, once, and promotes the next', async () => {
+  it('release makes the queued runs of a host available to the one that ends the turn before', async () => {
+    const { runs } = test.store;
+    const other = await test.another();
+    const { session, key } = await startTestRun(test.store);
+    const queued = await startTestRun(other, session);
+    await runs.release(other.runs.hostId);
+    expect((await runs.find(key))?.hostId).toBe(runs.hostId);
+    expect(await runs.hosts()).toEqual(expect.arrayContaining([undefined, runs.hostId]));
+    const ended = await finishTestRun(runs, key);
+    expect(ended?.next).toMatchObject({ id: queued.run.id, hostId: runs.hostId });
+    expect(await runs.request(queued.key)).toEqual({ message: 'hi' });
+  });
+
+  it('a host that stops leaves the next run to others', async () => {
+    const { runs } = test.store;
+    const { session, key } = await startTestRun(test.store);
+    const queued = await startTestRun(test.store, session);
+    await runs.release(runs.hostId);
+    const ended = await finishTestRun(runs, key, {}, false);
+    expect(ended?.next).toMatchObject({ id: queued.run.id, status: 'running' });
+    expect(ended?.next?.hostId).toBeUndefined();
+    const other = await test.another();
+    expect(await other.runs.claim({ ...queued.key, from: undefined })).toMatchObject({
+      hostId: other.runs.hostId,
+      startedAt: expect.any(Number),
+    });
+  });
+
+  it('close ends a run of a dead host with its log, once, and promotes the next', async () => {
     const { run, key, session } = await startTestRun(test.store);
     const queued = await startTestRun(test.store, session);
     await flushFrames(test.store.runs, key, framesFrom(1, 600));
