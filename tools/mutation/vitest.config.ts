@@ -23,7 +23,7 @@ export default defineConfig({
   ssr: { resolve: { conditions: ['sibyl-source'] } },
   test: {
     include: ['tools/mutation/mutants.ts'],
-    env: { SIBYL_TEST_ENGINES: 'sqlite' },
+    env: { SIBYL_TEST_ENGINES: 'sqlite', SIBYL_TEST_TWINS: 'true' },
     pool: 'threads',
     maxWorkers: 1,
     isolate: false,
