@@ -25,6 +25,22 @@ export async function addTwins(dataDir: string): Promise<void> {
   }
 }
 
+/** Columns that no query compares: a twin has other values there, so that it does not pass for the row that was wanted. */
+const CONTENT = new Set([
+  ...['content', 'title', 'metadata', 'parts', 'error', 'parent', 'parent_id', 'original_id'],
+  ...['active_message_id', 'previous_message_id', 'report', 'request', 'usage', 'lines', 'data'],
+  ...['value', 'name', 'capabilities', 'caveats', 'ciphertext', 'rules', 'token', 'receipt'],
+  ...['answer', 'comment', 'note', 'media_type', 'progress', 'oracle_name', 'error_message'],
+]);
+
+function toTwinValue(column: string): string {
+  if (column === 'owner') return "'did:twin:' || new.owner";
+  const value = `new."${column}"`;
+  return CONTENT.has(column)
+    ? `case when typeof(${value}) = 'text' then 'twin ' || ${value} else ${value} end`
+    : value;
+}
+
 function tryBegin(database: DatabaseSync): boolean {
   try {
     database.exec('begin immediate');
@@ -47,9 +63,7 @@ function addTriggers(database: DatabaseSync, table: string): void {
   const keys = found.filter(({ pk }) => pk > 0).map(({ name }) => name);
   if (!keys.includes('owner')) return;
   const columns = found.map(({ name }) => name);
-  const values = columns.map((name) =>
-    name === 'owner' ? "'did:twin:' || new.owner" : `new."${name}"`,
-  );
+  const values = columns.map((name) => toTwinValue(name));
   const changes = columns.map((name, at) => `"${name}" = ${values[at]}`);
   const isTwinOfOld = keys
     .map((name) => `"${name}" = ${name === 'owner' ? "'did:twin:' || " : ''}old."${name}"`)
