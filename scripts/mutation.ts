@@ -46,7 +46,8 @@ const TARGETS: readonly Target[] = [
     folder: 'packages/host/src/auth',
     tests: [
       'packages/host/src/auth/*.test.ts',
-      'packages/host/test/{access-keys,authentication,callers,delegation*,rules,operators}.test.ts',
+      'packages/host/test/{access-keys,authentication,callers,delegation*,limits,rules}.test.ts',
+      'packages/host/test/{operators,schedules}.test.ts',
     ],
   },
   {

@@ -121,6 +121,18 @@ describe('an access key', () => {
     expect((await ask(bearer('nonsense'))).body.code).toBe('invalid_access_key');
   });
 
+  it('that is not registered or was revoked is refused, even if the user has others, which stay', async () => {
+    const user = new TestUser(test.host);
+    const [first, second, unknown] = [mintKey(user), mintKey(user), mintKey(user)];
+    const { id } = (await register(user, first)).body;
+    await register(user, second);
+    expect((await ask(bearer(unknown))).body.code).toBe('invalid_access_key');
+    await user.request('DELETE', `/keys/${id}`);
+    expect((await ask(bearer(first))).body.code).toBe('invalid_access_key');
+    expect((await ask(bearer(second))).status).toBe(200);
+    expect((await user.request('GET', '/keys')).body.keys).toHaveLength(1);
+  });
+
   it('is also ended by DELETE /delegations', async () => {
     const user = new TestUser(test.host);
     const key = mintKey(user);

@@ -128,6 +128,36 @@ it('OutageRevocations refuses revoked logins while the store is away, and everyt
   revocations.close();
 });
 
+it('OutageRevocations asks the store while it answers, and for 2 s not at all after it failed', async () => {
+  vi.useFakeTimers();
+  const stored = createStored();
+  let asked = 0;
+  const revocations = new OutageRevocations({
+    stored: {
+      has: (cid) => {
+        asked++;
+        return stored.answer(() => stored.dids.has(cid));
+      },
+      listExpiring: () => stored.answer(() => [...stored.dids]),
+    },
+    maxTtlSeconds: 900,
+    logger,
+  });
+  revocations.start();
+  await vi.advanceTimersByTimeAsync(1);
+  stored.dids.add('just revoked');
+  expect(await revocations.isRevoked('just revoked')).toBe(true);
+  stored.setAway(true);
+  for (let i = 0; i < 10; i++) expect(await revocations.isRevoked('a')).toBe(false);
+  expect(asked).toBe(2);
+  stored.setAway(false);
+  stored.dids.add('revoked after it');
+  await vi.advanceTimersByTimeAsync(2_000);
+  expect(await revocations.isRevoked('revoked after it')).toBe(true);
+  expect(asked).toBe(3);
+  revocations.close();
+});
+
 it('OutageRevocations does not count a list that arrived too late to be used', async () => {
   vi.useFakeTimers();
   let isAway = false;
