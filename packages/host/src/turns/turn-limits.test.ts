@@ -111,6 +111,15 @@ describe.each(engines)('ModelBudget on %s', (engine) => {
     expect(stored).toHaveLength(1);
   });
 
+  it('check counts what was stored since the total was read', async () => {
+    const clock = newMorning();
+    const budget = createBudget(10, () => clock);
+    await budget.check();
+    budget.add(use(10));
+    await budget.close();
+    await expect(budget.check()).rejects.toMatchObject({ code: 'model_budget_exhausted' });
+  });
+
   it('neither reads nor stores anything without a limit, or for calls without tokens', async () => {
     const refuse = async () => Promise.reject(new Error('used'));
     const usage = { total: vi.fn(refuse), add: vi.fn(refuse) };
