@@ -117,7 +117,7 @@ describe('OracleAuthority.mintInvocation', () => {
   });
 
   it('says why nothing was signed', async () => {
-    const wanted = { audience: 'nobody', can: 'mail/send', with: 'mailto:a@b.c' };
+    const wanted = { audience: 'no-did', can: 'mail/send', with: 'mailto:a@b.c' };
     await expect(openAuthority().mintInvocation(wanted)).rejects.toMatchObject({
       code: 'forbidden',
       message: expect.stringMatching(/^Nothing was signed: .+/),

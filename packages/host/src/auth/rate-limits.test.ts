@@ -15,10 +15,10 @@ const bob = { did: 'did:key:zBob' };
 const createBus = (): HostBus => new MemoryHostBus('own', pino({ level: 'silent' }));
 
 /** Limits of 10 per minute. */
-function openLimits({ bus = createBus(), perCaller = 10, anonymous = 10, isHeard = true } = {}) {
+function openLimits({ bus = createBus(), perCaller = 10, anonymous = 10, isReported = true } = {}) {
   const metrics = new Metrics();
   const limited: string[] = [];
-  const onLimited = isHeard ? (did: string) => void limited.push(did) : undefined;
+  const onLimited = isReported ? (did: string) => void limited.push(did) : undefined;
   const limits = new RateLimits({ perCaller, anonymous, metrics, bus, onLimited });
   const countLimited = async (kind: string) => {
     const line = (await metrics.print()).match(
@@ -87,8 +87,8 @@ describe('RateLimits.takeCaller', () => {
     });
   });
 
-  it('needs nobody who hears of it', async () => {
-    const { limits } = openLimits({ isHeard: false });
+  it('throws the same without onLimited', async () => {
+    const { limits } = openLimits({ isReported: false });
     await countServed(() => limits.takeCaller(alice, address));
     await expect(limits.takeCaller(alice, address)).rejects.toMatchObject({ code: 'rate_limited' });
   });

@@ -287,3 +287,103 @@ describe.each(engines)('DelegationStore on %s', (engine) => {
     return rows;
   }
 });
+
+describe.each(engines)('DelegationStore beside delegations of other purposes on %s', (engine) => {
+  const now = Date.now();
+  const test = useStore(engine, { clock: () => now });
+  const registerKey = (owner: string, cid: string) =>
+    test.store.accessKeys.register({
+      ...{ owner, cid, audience, capabilities, name: 'Key', caveats: {} },
+      expiresAt: Math.floor(now / 1000) + 3600,
+    });
+  const listPurposes = async (owner: string, wanted: string) =>
+    (await test.store.delegations.list(owner))
+      .filter(({ cid }) => cid === wanted)
+      .map(({ purpose }) => purpose)
+      .sort();
+
+  it('DelegationStore.put replaces the token of the same oracle and purpose alone', async () => {
+    const { delegations, grants } = test.store;
+    const owner = newOwner();
+    const purpose = 'schedule';
+    const other = 'did:key:zOther';
+    await delegations.put({ ...createDelegation(owner, 'bafyother'), audience: other });
+    await grants.put({ ...createDelegation(owner, 'bafygrant'), purpose });
+    await delegations.put(createDelegation(owner, 'bafycurrent'));
+    await delegations.recordUse(createDelegation(owner, 'bafypresented'));
+    const current = async (of: string) => {
+      const found = await delegations.get({ owner, audience: of });
+      return 'ok' in found ? found.ok.cid : found.error;
+    };
+    expect(await current(other)).toBe('bafyother');
+    expect(await current(audience)).toBe('bafycurrent');
+    expect(await current('did:key:zUnknown')).toBe('not-found');
+    expect(await grants.get({ owner, purpose, cid: 'bafygrant' })).toHaveProperty('raw', raw);
+  });
+
+  it('DelegationStore.get does not return a grant', async () => {
+    const { delegations, grants } = test.store;
+    const owner = newOwner();
+    await grants.put({ ...createDelegation(owner, 'bafygrant'), purpose: 'schedule' });
+    expect(await delegations.get({ owner, audience })).toEqual({ error: 'not-found' });
+  });
+
+  it('DelegationStore.recordUse and recordPlugins change one delegation', async () => {
+    const { accessKeys, delegations } = test.store;
+    const owner = newOwner();
+    await registerKey(owner, 'bafyused');
+    await accessKeys.use({ owner, cid: 'bafyused' });
+    await delegations.recordUse(createDelegation(owner, 'bafyunused'));
+    await delegations.recordUse(createDelegation(owner, 'bafyused'));
+    const use = { owner, cid: 'bafyused', purpose: 'services', plugin: 'notes', at: now } as const;
+    await delegations.recordPlugins([use]);
+    const uses = (await delegations.list(owner)).map((each) => [
+      each.cid,
+      each.purpose,
+      each.lastUsedBy,
+    ]);
+    expect(uses).toEqual([
+      ['bafyused', 'services', 'notes'],
+      ['bafyunused', 'services', undefined],
+      ['bafyused', 'access-key', undefined],
+    ]);
+  });
+
+  it('DelegationStore.put counts and removes no access keys', async () => {
+    const { delegations } = test.store;
+    const owner = newOwner();
+    const name = (at: number) => `${at}-${owner}`;
+    await registerKey(owner, name(-1));
+    await registerKey(owner, name(0));
+    for (let i = 0; i < DELEGATIONS_PER_OWNER; i += 1)
+      expect(await delegations.put(createDelegation(owner, name(i)))).toHaveProperty('dropped', []);
+    const { dropped } = await delegations.put(createDelegation(owner, 'bafylast'));
+    expect(dropped).toEqual([name(0)]);
+    expect(await test.store.accessKeys.list(owner)).toHaveLength(2);
+    expect(await listPurposes(owner, 'bafylast')).toEqual(['services']);
+    expect(await listPurposes(owner, name(-1))).toEqual(['access-key']);
+  });
+
+  it('DelegationStore.revokeStored leaves access keys', async () => {
+    const { delegations } = test.store;
+    const owner = newOwner();
+    await registerKey(owner, `key-${owner}`);
+    await delegations.put(createDelegation(owner, `stored-${owner}`));
+    expect(await delegations.revokeStored(owner)).toEqual([`stored-${owner}`]);
+    expect(await listPurposes(owner, `key-${owner}`)).toEqual(['access-key']);
+  });
+
+  it('DelegationStore.put takes the time from the delegations of its user', async () => {
+    const { delegations } = test.store;
+    const [owner, other] = [newOwner(), newOwner()];
+    for (const cid of ['bafyfirst', 'bafysecond', 'bafythird'])
+      await delegations.put(createDelegation(other, cid));
+    await delegations.put(createDelegation(owner));
+    expect(await delegations.list(owner)).toMatchObject([{ createdAt: now }]);
+    expect(await delegations.list(other)).toMatchObject([
+      { createdAt: now + 2 },
+      { createdAt: now + 1 },
+      { createdAt: now },
+    ]);
+  });
+});

@@ -7,9 +7,9 @@ describe.each(engines)('IdempotencyStore on %s', (engine) => {
   let now = 1_000;
   const test = useStore(engine, { clock: () => now });
 
-  async function buildRequest(owner: string, bodyHash = 'hash') {
+  async function buildRequest(owner: string, bodyHash = 'hash', key = 'key') {
     const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid: 'did:o' });
-    const idempotency = { key: 'key', bodyHash, expiresAt: now + 100 };
+    const idempotency = { key, bodyHash, expiresAt: now + 100 };
     return createRunRequest({ owner, sessionId, idempotency });
   }
 
@@ -130,6 +130,24 @@ describe.each(engines)('IdempotencyStore on %s', (engine) => {
     expect(await test.store.runs.start(await buildRequest(theirs))).toMatchObject({
       state: 'started',
     });
+  });
+
+  it('IdempotencyStore.find and RunStore.start return the run of the key', async () => {
+    const { runs, idempotency } = test.store;
+    const owner = newOwner();
+    const start = async (key: string) => runs.start(await buildRequest(owner, `of ${key}`, key));
+    const keys = ['a', 'b', 'c'];
+    const started = new Map<string, string>();
+    for (const key of keys) started.set(key, expectStarted(await start(key)).id);
+    for (const key of keys) {
+      const runId = started.get(key);
+      expect(await idempotency.find({ owner, key })).toMatchObject({
+        runId,
+        bodyHash: `of ${key}`,
+      });
+      expect(await start(key)).toEqual({ state: 'existing', runId });
+    }
+    expect(await idempotency.find({ owner, key: 'd' })).toBeUndefined();
   });
 
   it('IdempotencyStore.prune deletes only expired keys, which can be claimed again', async () => {

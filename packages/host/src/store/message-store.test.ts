@@ -1,6 +1,12 @@
 import { describe, expect, it } from 'vitest';
 import { allMessages, allPages } from '../../test/support/all-messages.js';
 import { engines, newOwner, type TestStore, useStore } from '../../test/support/test-database.js';
+import {
+  createRunRequest,
+  expectStarted,
+  finishTestRun,
+  startTestRun,
+} from '../../test/support/test-runs.js';
 import type { NewMessage } from './message-store.js';
 
 const oracleDid = 'did:key:zOracle';
@@ -283,5 +289,72 @@ describe.each(engines)('MessageStore.page on %s', (engine) => {
     const unknown = { error: 'unknown-cursor' };
     expect(await page({ before: 'nothing' })).toEqual(unknown);
     expect(await page({ after: other.ids.get('q1') ?? '' })).toEqual(unknown);
+  });
+});
+
+describe.each(engines)('MessageStore with two sessions of a user on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('MessageStore.append answers the question of the same session', async () => {
+    const { sessions, messages } = test.store;
+    const { owner, say } = await newSession(test);
+    const { id: sessionId } = await sessions.create({ owner, oracleDid });
+    await messages.append(say('human', 'the first message of the other session'));
+    await messages.append({ ...say('ai', 'welcome'), sessionId });
+    const question = await messages.append({ ...say('human', 'q'), sessionId });
+    const answer = await messages.append({ ...say('ai', 'a'), sessionId });
+    expect(answer?.parent).toBe(question?.id);
+  });
+
+  it('MessageStore.find and findQuestion return the message that was asked for', async () => {
+    const { messages } = test.store;
+    const { owner, sessionId, say } = await newSession(test);
+    const question = await messages.append(say('human', 'q1'));
+    const answer = await messages.append(say('ai', 'a1'));
+    const messageId = answer?.id ?? '';
+    expect(await messages.find({ owner, messageId })).toEqual(answer);
+    expect(await messages.find({ owner, messageId: 'unknown' })).toBeUndefined();
+    expect(await messages.findQuestion({ owner, sessionId, messageId })).toEqual(question);
+    const elsewhere = { owner, sessionId: 'another', messageId };
+    expect(await messages.findQuestion(elsewhere)).toBeUndefined();
+  });
+
+  it('MessageStore.copy fills one session and changes no other', async () => {
+    const { sessions, messages } = test.store;
+    const { owner, sessionId, say } = await newSession(test);
+    const { id: copyId } = await sessions.create({ owner, oracleDid });
+    await messages.append(say('human', 'q1'));
+    const answer = await messages.append(say('ai', 'a1'));
+    await messages.append(say('human', 'q2'));
+    const before = await sessions.find({ owner, sessionId });
+    if (answer) await messages.copy(answer, copyId);
+    expect(await sessions.find({ owner, sessionId })).toEqual(before);
+    const next = await messages.append({ ...say('human', 'next'), sessionId: copyId });
+    const copied = await allMessages(test.store, { owner, sessionId: copyId });
+    expect(copied.map(({ content, turn, seq }) => [content, turn, seq])).toEqual([
+      ['q1', 1, 1],
+      ['a1', 1, 2],
+      ['next', 2, 3],
+    ]);
+    expect(next?.parent).toBe(copied[1]?.id);
+    expect(await allMessages(test.store, { owner, sessionId })).toHaveLength(3);
+  });
+
+  it('RunStore.start changes the active branch of one session only', async () => {
+    const { sessions, runs } = test.store;
+    const other = await newSession(test);
+    const { owner } = other;
+    const { id: sessionId } = await sessions.create({ owner, oracleDid });
+    const before = await sessions.find(other);
+    const { key } = await startTestRun(test.store, { owner, sessionId });
+    await finishTestRun(runs, key);
+    const edited = createRunRequest({ owner, sessionId, origin: { parentId: null } });
+    const run = expectStarted(await runs.start(edited));
+    expect(await sessions.find({ owner, sessionId })).toMatchObject({
+      branch: 1,
+      isBranched: true,
+      activeMessageId: run.messageId,
+    });
+    expect(await sessions.find(other)).toEqual(before);
   });
 });

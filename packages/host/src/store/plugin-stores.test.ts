@@ -36,9 +36,11 @@ describe.each(engines)('SessionStateStore on %s', (engine) => {
     ];
     for (const other of elsewhere) {
       expect(await sessionState.of(other).get('key')).toBeUndefined();
+      expect(await sessionState.ofTurn(other).of(other.plugin).get('key')).toBeUndefined();
       await sessionState.of(other).set('key', undefined);
     }
     expect(await sessionState.of(scope).get('other')).toBeUndefined();
+    await sessionState.of(scope).set('other', undefined);
     expect(await sessionState.of(scope).get('key')).toBe(1);
   });
 
@@ -76,7 +78,8 @@ describe.each(engines)('SessionStateStore on %s', (engine) => {
 
   it('rejects a session of another user', async () => {
     const scope = await createScope();
-    const theirs = test.store.sessionState.of({ ...scope, owner: newOwner() });
+    const { owner } = await createScope();
+    const theirs = test.store.sessionState.of({ ...scope, owner });
     await expect(theirs.set('key', 1)).rejects.toMatchObject({ code: 'session_not_found' });
   });
 
@@ -111,9 +114,11 @@ describe.each(engines)('SecretStore on %s', (engine) => {
     expect(await secrets.get('token')).toBeUndefined();
   });
 
-  it('separates users and plugins', async () => {
+  it('separates users, plugins and names', async () => {
     const owner = newOwner();
-    await test.store.secrets.of({ owner, plugin }).set('token', 'mine');
+    const secrets = test.store.secrets.of({ owner, plugin });
+    await secrets.set('key', 'another');
+    await secrets.set('token', 'mine');
     for (const other of [
       { owner: newOwner(), plugin },
       { owner, plugin: 'other' },
@@ -122,7 +127,9 @@ describe.each(engines)('SecretStore on %s', (engine) => {
       expect(await theirs.get('token')).toBeUndefined();
       await theirs.set('token', undefined);
     }
-    expect(await test.store.secrets.of({ owner, plugin }).get('token')).toBe('mine');
+    expect(await secrets.get('token')).toBe('mine');
+    await secrets.set('key', undefined);
+    expect(await secrets.get('token')).toBe('mine');
   });
 
   it('cannot decrypt with another key', async () => {
@@ -146,9 +153,11 @@ describe.each(engines)('BlobStore on %s', (engine) => {
     expect(await blobs.get(id)).toBeUndefined();
   });
 
-  it('separates users and plugins', async () => {
+  it('separates users, plugins and ids', async () => {
     const owner = newOwner();
-    const id = await test.store.blobs.of({ owner, plugin }).put({ mediaType, data });
+    const blobs = test.store.blobs.of({ owner, plugin });
+    const another = await blobs.put({ mediaType, data: new Uint8Array([1]) });
+    const id = await blobs.put({ mediaType, data });
     for (const other of [
       { owner: newOwner(), plugin },
       { owner, plugin: 'other' },
@@ -157,11 +166,14 @@ describe.each(engines)('BlobStore on %s', (engine) => {
       expect(await theirs.get(id)).toBeUndefined();
       await theirs.delete(id);
     }
-    expect(await test.store.blobs.of({ owner, plugin }).get(id)).toBeDefined();
+    expect(await blobs.get(id)).toEqual({ mediaType, data });
+    await blobs.delete(another);
+    expect(await blobs.get(id)).toEqual({ mediaType, data });
   });
 
   it('limits the size of one blob and of all together', async () => {
-    const blobs = test.store.blobs.of({ owner: newOwner(), plugin });
+    const owner = newOwner();
+    const blobs = test.store.blobs.of({ owner, plugin });
     const large = new Uint8Array(25 * 1024 * 1024);
     const tooLarge = blobs.put({ mediaType, data: new Uint8Array(large.length + 1) });
     await expect(tooLarge).rejects.toThrow(/at most 25 MB/);
@@ -170,6 +182,8 @@ describe.each(engines)('BlobStore on %s', (engine) => {
     );
     expect(put.filter(({ status }) => status === 'fulfilled')).toHaveLength(8);
     await expect(blobs.put({ mediaType, data })).rejects.toThrow(/200 MB of files/);
+    const ofOther = test.store.blobs.of({ owner, plugin: 'other' });
+    expect(await ofOther.put({ mediaType, data })).toBeDefined();
   });
 });
 

@@ -30,6 +30,32 @@ describe.each(engines)('RevocationStore on %s', (engine) => {
   });
 });
 
+describe.each(engines)('RevocationStore for all users on %s', (engine) => {
+  const now = 1_000_000;
+  const test = useStore(engine, { clock: () => now, hasTwins: false });
+  const expiresIn = (seconds: number) => now / 1000 + seconds;
+
+  it('RevocationStore.filterRevoked returns the given ones that are revoked', async () => {
+    const { revocations } = test.store;
+    for (const cid of ['first', 'second', 'third'])
+      await revocations.add({ owner: newOwner(), cid, expiresAt: expiresIn(10_000) });
+    const revoked = await revocations.filterRevoked(['first', 'third', 'valid']);
+    expect([...revoked].sort()).toEqual(['first', 'third']);
+    expect(await revocations.filterRevoked([])).toEqual([]);
+  });
+
+  it('RevocationStore.listExpiring returns those that expire in this time, within the limit', async () => {
+    const { revocations } = test.store;
+    const lives = { expired: 0, soon: 1, last: 60, late: 61 };
+    for (const [cid, seconds] of Object.entries(lives))
+      await revocations.add({ owner: newOwner(), cid, expiresAt: expiresIn(seconds) });
+    await revocations.add({ owner: newOwner(), cid: 'endless', expiresAt: null });
+    const list = (limit: number) => revocations.listExpiring({ withinSeconds: 60, limit });
+    expect([...(await list(10))].sort()).toEqual(['last', 'soon']);
+    expect(await list(1)).toHaveLength(1);
+  });
+});
+
 describe.each(engines)('SingleUseStore on %s', (engine) => {
   const test = useStore(engine);
 
@@ -52,6 +78,14 @@ describe.each(engines)('SingleUseStore on %s', (engine) => {
     expect(await theirs.claim('bafyreleased', 100)).toBe(false);
     await mine.release('bafyreleased');
     expect(await theirs.claim('bafyreleased', 100)).toBe(true);
+  });
+
+  it('SingleUseStore.release releases one token and leaves the others', async () => {
+    const claims = test.store.singleUse.of(newOwner());
+    for (const cid of ['bafymine', 'bafyalsomine']) await claims.claim(cid, 100);
+    await claims.release('bafymine');
+    expect(await test.store.singleUse.has('bafymine')).toBe(false);
+    expect(await test.store.singleUse.has('bafyalsomine')).toBe(true);
   });
 
   it('SingleUseStore.has finds a claim of any owner, in every process, until it is released', async () => {

@@ -60,6 +60,10 @@ describe.each(engines)('RoomStateStore on %s', (engine) => {
     expect(await rooms().read({ owner: newOwner(), roomId: 'room' }, 'key')).toBeUndefined();
     expect(await rooms().read({ owner, roomId: 'other' }, 'key')).toBeUndefined();
     expect(await rooms().read({ owner, roomId: 'room' }, 'other')).toBeUndefined();
+    await rooms().update({ owner, roomId: 'other' }, 'key', add({ room: 'other' }));
+    await rooms().update({ owner, roomId: 'room' }, 'other', add({ key: 'other' }));
+    expect(await rooms().read({ owner, roomId: 'room' }, 'key')).toEqual({ mine: true });
+    expect(await rooms().read({ owner, roomId: 'other' }, 'key')).toEqual({ room: 'other' });
   });
 
   it('update loses none of 50 concurrent changes in two processes', async () => {

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
+import { finishTestRun, startTestRun } from '../../test/support/test-runs.js';
 
 const oracleDid = 'did:key:zOracle';
 
@@ -46,6 +47,17 @@ describe.each(engines)('SessionStore on %s', (engine) => {
     await sessions.nameOnce({ owner, sessionId, title: 'Named again' });
     expect(await sessions.find({ owner, sessionId })).toMatchObject({ title: 'Named' });
     expect((await sessions.list({ owner: foreign.owner, limit: 10, offset: 0 })).total).toBe(0);
+  });
+
+  it('SessionStore.nameOnce names one session and leaves the others', async () => {
+    const { sessions } = test.store;
+    const owner = newOwner();
+    const { id: other } = await sessions.create({ owner, oracleDid });
+    const { id: sessionId } = await sessions.create({ owner, oracleDid });
+    expect(await sessions.nameOnce({ owner, sessionId, title: 'Named' })).toBe(true);
+    expect(await sessions.nameOnce({ owner, sessionId, title: 'Again' })).toBe(false);
+    expect(await sessions.find({ owner, sessionId })).toHaveProperty('title', 'Named');
+    expect(await sessions.find({ owner, sessionId: other })).toHaveProperty('title', 'Untitled');
   });
 
   it('delete returns true only once', async () => {
@@ -139,5 +151,74 @@ describe.each(engines)('SessionStore.list on %s', (engine) => {
     const message = { type: 'human', content: 'hi', requestId: 'r', isComplete: true } as const;
     await messages.append({ ...message, owner, sessionId: third });
     expect((await order()).slice(0, 3)).toEqual([third, second, first]);
+  });
+});
+
+describe.each(engines)('SessionStore with unlisted sessions on %s', (engine) => {
+  let now = 1_700_000_000_000;
+  const test = useStore(engine, { clock: () => now });
+
+  async function create(owner: string, isUnlisted: boolean): Promise<string> {
+    now += 1;
+    return (await test.store.sessions.create({ owner, oracleDid, isUnlisted })).id;
+  }
+
+  const exists = async (owner: string, sessionId: string) =>
+    (await test.store.sessions.find({ owner, sessionId })) !== undefined;
+
+  it('SessionStore.list omits and does not count unlisted sessions, and isUnlisted knows them', async () => {
+    const { sessions } = test.store;
+    const owner = newOwner();
+    const listed = await create(owner, false);
+    const unlisted = await create(owner, true);
+    const list = await sessions.list({ owner, limit: 10, offset: 0 });
+    expect(list).toMatchObject({ sessions: [{ id: listed }], total: 1 });
+    expect(await sessions.isUnlisted({ owner, sessionId: listed })).toBe(false);
+    expect(await sessions.isUnlisted({ owner, sessionId: unlisted })).toBe(true);
+    expect(await sessions.isUnlisted({ owner: newOwner(), sessionId: unlisted })).toBe(false);
+  });
+
+  it('SessionStore.createWithin deletes the oldest unlisted session without a turn to make room', async () => {
+    const { sessions, runs } = test.store;
+    const owner = newOwner();
+    await create(newOwner(), true);
+    const listed = await create(owner, false);
+    const busy = await create(owner, true);
+    const oldest = await create(owner, true);
+    const newer = await create(owner, true);
+    await startTestRun(test.store, { owner, sessionId: busy });
+    const ended = await startTestRun(test.store, { owner, sessionId: oldest });
+    await finishTestRun(runs, ended.key);
+    for (const sessionId of [oldest, newer]) {
+      now += 1;
+      await sessions.rename({ owner, sessionId, title: 'Used' });
+    }
+    const last = await sessions.createWithin(4, { owner, oracleDid });
+    expect(await exists(owner, oldest)).toBe(false);
+    for (const id of [listed, busy, newer, last?.id ?? ''])
+      expect(await exists(owner, id)).toBe(true);
+    expect(await sessions.createWithin(4, { owner, oracleDid })).toBeDefined();
+    expect(await exists(owner, newer)).toBe(false);
+    expect(await sessions.createWithin(4, { owner, oracleDid })).toBeUndefined();
+    expect(await exists(owner, busy)).toBe(true);
+  });
+});
+
+describe.each(engines)('SessionStore.pruneUnlisted on %s', (engine) => {
+  let now = 1_700_000_000_000;
+  const test = useStore(engine, { clock: () => now, hasTwins: false });
+
+  it('SessionStore.pruneUnlisted deletes unlisted sessions that were not used for 30 days', async () => {
+    const { sessions } = test.store;
+    const owner = newOwner();
+    const listed = await sessions.create({ owner, oracleDid });
+    const unused = await sessions.create({ owner, oracleDid, isUnlisted: true });
+    now += 1;
+    const used = await sessions.create({ owner, oracleDid, isUnlisted: true });
+    now += 30 * 86_400_000;
+    expect(await sessions.pruneUnlisted()).toBe(1);
+    expect(await sessions.find({ owner, sessionId: unused.id })).toBeUndefined();
+    expect(await sessions.find({ owner, sessionId: used.id })).toEqual(used);
+    expect(await sessions.find({ owner, sessionId: listed.id })).toEqual(listed);
   });
 });

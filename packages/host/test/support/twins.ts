@@ -13,7 +13,7 @@ const SHARED_WORK = /^(search_queue|schedules_.*|matrix_.*|a2a_.*)$/;
 export async function addTwins(dataDir: string): Promise<void> {
   const database = new DatabaseSync(join(dataDir, 'sibyl.db'), { timeout: 0 });
   try {
-    // The host may be writing, and cannot go on while this waits without a timer.
+    // The host may be writing, in this process: a wait that blocks would never end.
     while (!tryBegin(database)) await sleep(5);
     database.exec('create table if not exists twins as select 0 as is_copying');
     const tables = database.prepare("select name from sqlite_master where type = 'table'").all();

@@ -38,80 +38,6 @@ describe.each(engines)('RunStore on %s', (engine) => {
     ]);
   });
 
-  it('frames returns pages after a number in order', async () => {
-    const { run, key } = await startTestRun(test.store);
-    const { runs } = test.store;
-    const all = [...framesFrom(1, 700), ...framesFrom(701, 3, 'x'.repeat(200_000))];
-    await flushFrames(runs, key, all.slice(0, 450));
-    await flushFrames(runs, key, all.slice(450));
-    expect(await runs.frames({ ...key, after: 698 })).toEqual(all.slice(698, 701));
-    const pages: (readonly Frame[])[] = [];
-    for await (const page of runs.framePages({ ...key, after: 0 })) pages.push(page);
-    expect(pages.flat()).toEqual(all);
-    expect(pages.map((page) => page.length)).toEqual([701, 1, 1]);
-    expect(await runs.find(key)).toMatchObject({ id: run.id, lastSeq: 703 });
-  });
-
-  it('frames keeps the numbers of frames on both sides of a gap', async () => {
-    const { key } = await startTestRun(test.store);
-    const all = [...framesFrom(1, 3), ...framesFrom(1_000_003, 2)];
-    await flushFrames(test.store.runs, key, all);
-    for (const [after, count] of [
-      [0, 5],
-      [2, 3],
-      [3, 2],
-      [1_000_003, 1],
-      [1_000_004, 0],
-    ] as const)
-      expect(await test.store.runs.frames({ ...key, after })).toEqual(all.slice(5 - count));
-  });
-
-  it('flush ignores frames and steps that are already stored, and stores the others', async () => {
-    const { key, session } = await startTestRun(test.store);
-    const { runs } = test.store;
-    const step = (n: number) => ({
-      step: n,
-      value: { type: 'retry', path: '', callId: `${n}` } as const,
-    });
-    await runs.flush([{ ...key, frames: framesFrom(1, 2), steps: [step(1)] }]);
-    await runs.flush([{ ...key, frames: framesFrom(2, 2), steps: [step(1), step(2)] }]);
-    expect(await runs.frames({ ...key, after: 0 })).toEqual(framesFrom(1, 3));
-    expect(await runs.find(key)).toMatchObject({ lastSeq: 3 });
-    expect(await runs.steps({ ...session, turn: 1 })).toEqual([step(1).value, step(2).value]);
-  });
-
-  it('flush stores several runs at once and reports lost and canceled ones', async () => {
-    const { runs } = test.store;
-    const [fine, canceled, ended, foreign] = await Promise.all(
-      Array.from({ length: 4 }, () => startTestRun(test.store)),
-    );
-    if (!fine || !canceled || !ended || !foreign) throw new Error('not started');
-    await runs.cancel(canceled.key, 'aborted');
-    await finishTestRun(runs, ended.key);
-    const writes = [fine, canceled, ended].map(({ key }) => ({
-      ...key,
-      frames: framesFrom(1, 1),
-      steps: [],
-    }));
-    const stranger = { owner: newOwner(), runId: foreign.run.id };
-    const result = await runs.flush([
-      ...writes,
-      { ...stranger, frames: framesFrom(1, 1), steps: [] },
-    ]);
-    expect(result).toEqual({
-      lost: [ended.run.id, foreign.run.id],
-      canceled: [{ runId: canceled.run.id, reason: 'aborted' }],
-    });
-    const count = async (key: typeof fine.key) => (await runs.frames({ ...key, after: 0 })).length;
-    expect(
-      await Promise.all([fine, canceled, ended, foreign].map(({ key }) => count(key))),
-    ).toEqual([1, 1, 0, 0]);
-    const other = await test.another();
-    expect(await flushFrames(other.runs, fine.key, framesFrom(2, 1))).toMatchObject({
-      lost: [fine.run.id],
-    });
-  });
-
   it('finish stores the outcome together with the answer, once', async () => {
     const { run, key, session } = await startTestRun(test.store);
     const { runs } = test.store;
@@ -244,79 +170,116 @@ describe.each(engines)('RunStore with several runs of a session on %s', (engine)
     );
     expect(claims.filter((claimed) => claimed !== undefined)).toHaveLength(1);
   });
-
-  it('start decides about limits, queue and multitask', async () => {
-    const { runs } = test.store;
-    const { session, run } = await startTestRun(test.store);
-    const start = (overrides: object) => runs.start(createRunRequest({ ...session, ...overrides }));
-    expect(await start({ multitask: 'reject' })).toEqual({ state: 'busy' });
-    expect(await start({ limits: { live: 1, waiting: 10 } })).toEqual({ state: 'too-many' });
-    expect(await start({ limits: { live: 10, waiting: 0 } })).toEqual({ state: 'queue-full' });
-    expectStarted(await start({ limits: { live: 2, waiting: 1 } }));
-    expect(await start({ limits: { live: 9, waiting: 1 } })).toEqual({ state: 'queue-full' });
-    // Nothing of a rejected message is stored.
-    expect(await allMessages(test.store, session)).toHaveLength(2);
-    const interrupting = await start({ multitask: 'interrupt', limits: { live: 2, waiting: 1 } });
-    expect(interrupting).toMatchObject({ state: 'started', run: { status: 'queued' } });
-    if (interrupting.state !== 'started') throw new Error();
-    expect(interrupting.canceled.map(({ id }) => id)).toContain(run.id);
-    expect(interrupting.canceled).toHaveLength(2);
-    const ended = await finishTestRun(
-      runs,
-      { owner: run.owner, runId: run.id },
-      { status: 'interrupted' },
-    );
-    expect(ended?.next?.id).toBe(interrupting.run.id);
-  });
-
-  it('start starts one run for 50 requests with the same key', async () => {
-    const session = await openTestSession(test.store);
-    const idempotency = { key: 'k', bodyHash: 'h', expiresAt: Date.now() + 60_000 };
-    const start = (overrides: object) =>
-      test.store.runs.start(createRunRequest({ ...session, idempotency, ...overrides }));
-    const results = await Promise.all(Array.from({ length: 50 }, () => start({})));
-    const runs = results.filter((result) => result.state === 'started');
-    expect(runs).toHaveLength(1);
-    const runId = runs[0]?.run.id;
-    expect(results.filter((result) => result.state === 'existing')).toEqual(
-      Array(49).fill({ state: 'existing', runId }),
-    );
-    expect(await allMessages(test.store, session)).toHaveLength(1);
-    const other = { ...idempotency, bodyHash: 'other' };
-    expect(await start({ idempotency: other })).toEqual({ state: 'conflict' });
-  });
-
-  it('start does not claim a key if it refuses the message', async () => {
-    const session = await openTestSession(test.store);
-    const idempotency = { key: 'k', bodyHash: 'h', expiresAt: Date.now() + 60_000 };
-    const start = (overrides: object) =>
-      test.store.runs.start(createRunRequest({ ...session, idempotency, ...overrides }));
-    expect(await start({ sessionId: 'unknown' })).toEqual({ state: 'unknown-session' });
-    expect(await start({ limits: { live: 0, waiting: 1 } })).toEqual({ state: 'too-many' });
-    expectStarted(await start({}));
-  });
 });
 
-describe.each(engines)('RunStore.pruneFrames on %s', (engine) => {
-  let now = 1_000_000;
-  const test = useStore(engine, { clock: () => now });
+describe.each(engines)('RunStore with several sessions of a user on %s', (engine) => {
+  const test = useStore(engine);
 
-  it('deletes only the logs of runs that ended long ago', async () => {
+  /** Two turns in each of two sessions of one user; the first turns run. */
+  async function startTurns() {
+    const first = await openTestSession(test.store);
+    const { owner } = first;
+    const oracleDid = 'did:key:zOracle';
+    const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid });
+    const start = (session: typeof first) => startTestRun(test.store, session);
+    const others = [await start(first), await start(first)] as const;
+    const second = { owner, sessionId };
+    return { others, turns: [await start(second), await start(second)] as const };
+  }
+
+  it('RunStore.resume continues one running run of a host, once, and countCrashes counts it', async () => {
     const { runs } = test.store;
-    const ended = await startTestRun(test.store);
-    const live = await startTestRun(test.store);
-    for (const { key } of [ended, live]) await flushFrames(runs, key, framesFrom(1, 1));
-    await finishTestRun(runs, ended.key, { content: 'x' });
-    const counts = () =>
-      Promise.all(
-        [ended, live].map(async ({ key }) => (await runs.frames({ ...key, after: 0 })).length),
-      );
-    await runs.pruneFrames({ endedBefore: now });
-    expect(await counts()).toEqual([1, 1]);
-    now += 1;
-    await runs.pruneFrames({ endedBefore: now });
-    expect(await counts()).toEqual([0, 1]);
-    expect(await allMessages(test.store, ended.session)).toHaveLength(2);
+    const { others, turns } = await startTurns();
+    const [{ run }, waiting] = turns;
+    const heir = await test.another();
+    expect(await heir.runs.resume({ ...run, hostId: heir.runs.hostId }, [])).toBeUndefined();
+    expect(await heir.runs.resume(waiting.run, [])).toBeUndefined();
+    const next = await heir.runs.resume(run, []);
+    if (!next) throw new Error('not resumed');
+    expect(next).toMatchObject({ sessionId: run.sessionId, turn: 1, attempt: 2 });
+    expect(await heir.runs.resume(run, [])).toBeUndefined();
+    expect(await runs.find(others[0].key)).toMatchObject({ status: 'running' });
+    expect(await runs.countCrashes(others[0].run)).toBe(0);
+    expect(await runs.countCrashes(waiting.run)).toBe(0);
+    expect(await runs.countCrashes(run)).toBe(1);
+    expect((await runs.latestAttempt(run))?.id).toBe(next.id);
+    expect((await runs.latestAttempt(waiting.run))?.id).toBe(waiting.run.id);
+    expect((await runs.latestAttempt(others[0].run))?.id).toBe(others[0].run.id);
+    expect(await runs.latestAttempt({ ...run, owner: newOwner() })).toBeUndefined();
+    const { turns: listed, total } = await test.store.turns.list({ owner: run.owner, limit: 10 });
+    expect(total).toBe(4);
+    expect(listed.find(({ latest }) => latest.id === next.id)?.first.id).toBe(run.id);
+    expect(listed.map(({ latest }) => latest.id)).not.toContain(run.id);
+  });
+
+  it('RunStore.countCrashes does not count an attempt that was paused', async () => {
+    const { runs } = test.store;
+    const { key, run } = await startTestRun(test.store);
+    const question = { id: 'q', kind: 'input_required', callId: 'c', path: '' } as const;
+    await runs.pause({
+      ...{ ...key, limit: 10, data: new Map(), steps: [], request: {} },
+      interrupts: [{ ...question, schema: {}, data: null, expiresInMs: 60_000 }],
+      ending: { message: { content: '', isComplete: false } },
+    });
+    const answer = { owner: key.owner, interruptId: 'q', status: 'answered' } as const;
+    expect(await runs.endInterrupt(answer)).toMatchObject({ state: 'continued' });
+    expect(await runs.countCrashes(run)).toBe(0);
+  });
+
+  it('TurnStore.list returns the first and the latest run of each turn, up to the limit', async () => {
+    const { turns, runs } = test.store;
+    const { others, turns: ofSession } = await startTurns();
+    const [{ key, run }, { run: second }] = ofSession;
+    await finishTestRun(runs, key);
+    const promoted = await runs.find({ owner: run.owner, runId: second.id });
+    const next = promoted && (await runs.resume(promoted, []));
+    const { owner } = run;
+    const all = await turns.list({ owner, limit: 10 });
+    const toIds = ({ first, latest }: (typeof all.turns)[number]) => `${first.id} ${latest.id}`;
+    const same = [...others.map((each) => each.run.id), run.id].map((id) => `${id} ${id}`);
+    expect(all.total).toBe(4);
+    expect(all.turns.map(toIds).sort()).toEqual([...same, `${second.id} ${next?.id}`].sort());
+    expect((await turns.list({ owner, limit: 3 })).turns).toHaveLength(3);
+  });
+
+  it('RunStore.current and list return runs of their session only', async () => {
+    const { runs } = test.store;
+    const { others, turns } = await startTurns();
+    const { session } = turns[0];
+    expect((await runs.current(session))?.id).toBe(turns[0].run.id);
+    expect((await runs.current(others[0].session))?.id).toBe(others[0].run.id);
+    const list = async (fromTurn: number) =>
+      (await runs.list({ ...session, fromTurn })).map(({ id }) => id);
+    expect(await list(1)).toEqual(turns.map(({ run }) => run.id));
+    expect(await list(2)).toEqual([turns[1].run.id]);
+    const limits = { live: 200, waiting: 200 };
+    for (let i = 0; i < 99; i++) await startTestRun(test.store, { ...session, limits });
+    expect(await list(1)).toHaveLength(100);
+  });
+
+  it('RunStore.claim takes one promoted run that has not started', async () => {
+    const { runs } = test.store;
+    const other = await test.another();
+    const { others, turns } = await startTurns();
+    const from = runs.hostId;
+    for (const { key } of [...others, ...turns])
+      expect(await other.runs.claim({ ...key, from })).toBeUndefined();
+    const queued = [];
+    for (const { key, session } of [others[0], turns[0]]) {
+      await runs.withdraw({
+        owner: key.owner,
+        runId: (await runs.list({ ...session, fromTurn: 2 }))[0]?.id ?? '',
+      });
+      queued.push(await startTestRun(other, session));
+      await finishTestRun(runs, key);
+    }
+    const [first, second] = queued;
+    if (!first || !second) throw new Error('not started');
+    const claimed = await runs.claim({ ...second.key, from: other.runs.hostId });
+    expect(claimed).toMatchObject({ id: second.run.id, hostId: runs.hostId });
+    const left = await runs.find(first.key);
+    expect(left).toMatchObject({ status: 'running', hostId: other.runs.hostId });
+    expect(left?.startedAt).toBeUndefined();
   });
 });
 
@@ -375,5 +338,32 @@ describe.each(engines)('RunStore of hosts that end on %s', (engine) => {
       next: { id: queued.run.id, startedAt: expect.any(Number) },
     });
     expect(await finishTestRun(test.store.runs, key)).toBeUndefined();
+  });
+
+  it('release, hosts and ofHost concern the queued and running runs of one host', async () => {
+    const { runs } = test.store;
+    const [ending, other] = [await test.another(), await test.another()];
+    const { session, key } = await startTestRun(ending);
+    const withdrawn = await startTestRun(ending, session);
+    await ending.runs.withdraw(withdrawn.key);
+    const canceled = await startTestRun(ending, session);
+    const queued = await startTestRun(ending, { ...session, multitask: 'interrupt' });
+    const foreign = await startTestRun(other, session);
+    const listIds = async (hostId: string) => (await runs.ofHost(hostId)).map(({ id }) => id);
+    const { hostId } = ending.runs;
+    expect((await listIds(hostId)).sort()).toEqual(
+      [key.runId, canceled.run.id, queued.run.id].sort(),
+    );
+    expect(await listIds(other.runs.hostId)).toEqual([foreign.run.id]);
+    await runs.release(hostId);
+    const findHost = async (runKey: typeof key) => (await runs.find(runKey))?.hostId;
+    expect(await findHost(queued.key)).toBeUndefined();
+    for (const each of [withdrawn, canceled]) expect(await findHost(each.key)).toBe(hostId);
+    expect(await findHost(foreign.key)).toBe(other.runs.hostId);
+    const hosts = await runs.hosts();
+    expect(new Set(hosts).size).toBe(hosts.length);
+    const idle = await test.another();
+    await finishTestRun(idle.runs, (await startTestRun(idle)).key);
+    expect(await runs.hosts()).not.toContain(idle.runs.hostId);
   });
 });

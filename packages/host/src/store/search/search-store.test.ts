@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it, vi } from 'vitest';
 import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
+import type { StoredRow } from '../own-data/owner-rows.js';
 import type { Store } from '../store.js';
 
 const oracleDid = 'did:key:zOracle';
@@ -23,6 +24,14 @@ async function indexAll({ search }: Store): Promise<void> {
 async function find({ search }: Store, owner: string, text: string, limit = 20, offset = 0) {
   const result = await search.findMessages({ owner, text, limit, offset });
   return (result?.found ?? []).map(({ snippet }) => snippet.text);
+}
+
+async function readRows({ ownerRows }: Store, name: string, owner: string): Promise<StoredRow[]> {
+  const table = (await ownerRows.tables()).find((each) => each.name === name);
+  if (!table) throw new Error(`no table ${name}`);
+  const rows: StoredRow[] = [];
+  for await (const page of ownerRows.pages(table, owner)) rows.push(...page);
+  return rows;
 }
 
 describe.each(engines)('SearchStore on %s', (engine) => {
@@ -148,6 +157,51 @@ describe.each(engines)('SearchStore on %s', (engine) => {
     expect(await store.search.indexPass()).toBe(false);
   });
 
+  it('findMessages returns the texts of the user, also if an import has the ids of another user', async () => {
+    const { store } = test;
+    const victim = await openSession(store, undefined, 'Secret puffin');
+    const messageId = await victim.say('a secret puffin');
+    const owner = newOwner();
+    const [session] = await readRows(store, 'sessions', victim.owner);
+    const [message] = await readRows(store, 'messages', victim.owner);
+    expect(message).toMatchObject({ id: messageId });
+    await store.imports.insert(owner, 'sessions', [{ ...session, title: 'Open heron' }]);
+    await store.imports.insert(owner, 'messages', [{ ...message, content: 'an open heron' }]);
+    await indexAll(store);
+    expect(await find(store, owner, 'puffin')).toEqual([]);
+    expect((await find(store, owner, 'heron')).sort()).toEqual(['Open heron', 'an open heron']);
+    expect(await find(store, victim.owner, 'heron')).toEqual([]);
+    expect(await find(store, victim.owner, 'puffin')).toHaveLength(2);
+  });
+
+  it('indexPass indexes some texts at a time, and none is forgotten', async () => {
+    const { store } = test;
+    await indexAll(store);
+    const { owner, say } = await openSession(store);
+    for (let i = 0; i < 140; i++) await say(`tapir ${i}`);
+    expect(await store.search.indexPass()).toBe(true);
+    const count = async () => (await find(store, owner, 'tapir', 200)).length;
+    expect(await count()).toBeLessThan(140);
+    await indexAll(store);
+    expect(await count()).toBe(140);
+  });
+
+  it('indexPass indexes a title again that changes meanwhile', async () => {
+    const { store } = test;
+    await indexAll(store);
+    const session = await openSession(store, undefined, 'Early lemur');
+    const { index } = store.search;
+    const put = index.put.bind(index);
+    const spy = vi.spyOn(index, 'put').mockImplementationOnce(async (...entries) => {
+      await store.sessions.rename({ ...session, title: 'Late quokka' });
+      return put(...entries);
+    });
+    await store.search.indexPass();
+    spy.mockRestore();
+    await indexAll(store);
+    expect(await find(store, session.owner, 'quokka')).toEqual(['Late quokka']);
+  });
+
   it('two stores may index at the same time', async () => {
     const { store } = test;
     const second = await test.another();
@@ -177,6 +231,8 @@ describe('SearchStore on SQLite', () => {
     expect(open).not.toHaveBeenCalled();
     expect(await find(second, owner, 'axolotl')).toEqual(['an axolotl']);
     expect(open).toHaveBeenCalledOnce();
+    // Nothing is indexed again.
+    expect(await second.search.indexPass()).toBe(false);
   });
 
   it('builds an index again that is damaged, at the first search', async () => {

@@ -1,0 +1,140 @@
+import { describe, expect, it } from 'vitest';
+import { engines, newOwner, useStore } from '../../test/support/test-database.js';
+import type { FileKey } from './file-store.js';
+import type { Store } from './store.js';
+
+const STALE_UPLOAD_MS = 10 * 60 * 1000;
+const maxBytes = 20_000;
+const lost = { code: 'request_timeout' };
+
+function tryBegin({ files }: Store, owner: string, size = 5_000) {
+  const name = 'a.txt';
+  return files.begin({ owner, name, size, storage: 'database', chunkBytes: 1_000, maxBytes });
+}
+
+async function begin(store: Store, owner: string, size?: number): Promise<FileKey> {
+  const key = await tryBegin(store, owner, size);
+  if (!key) throw new Error('The owner has too little space left');
+  return key;
+}
+
+function finish({ files }: Store, key: FileKey, hash: string) {
+  return files.finish({ ...key, size: 5_000, hash, mediaType: 'text/plain', textStatus: 'none' });
+}
+
+const upload = async (store: Store, owner: string, hash: string) =>
+  finish(store, await begin(store, owner), hash);
+
+describe.each(engines)('FileStore on %s', (engine) => {
+  let now = 1_700_000_000_000;
+  const test = useStore(engine, { clock: () => now });
+
+  it('FileStore.begin reserves no more bytes than the owner may have, without hidden files and dead uploads', async () => {
+    const owner = newOwner();
+    await begin(test.store, owner, 10_000);
+    const second = await begin(test.store, owner, 10_000);
+    expect(await tryBegin(test.store, owner)).toBeUndefined();
+    expect(await tryBegin(test.store, newOwner())).toBeDefined();
+    await test.store.files.hide(second, 'uploading');
+    await begin(test.store, owner, 10_000);
+    expect(await tryBegin(test.store, owner)).toBeUndefined();
+    now += STALE_UPLOAD_MS + 1;
+    expect(await tryBegin(test.store, owner, maxBytes)).toBeDefined();
+  });
+
+  it('FileStore.resize changes one upload within the limit', async () => {
+    const { files } = test.store;
+    const owner = newOwner();
+    const key = await begin(test.store, owner, 10_000);
+    const other = await begin(test.store, owner);
+    expect(await files.resize({ ...key, size: 15_001, maxBytes })).toBe(false);
+    expect(await files.resize({ ...key, size: 15_000, maxBytes })).toBe(true);
+    expect(await files.measure(owner)).toEqual({ total: 0, usedBytes: 20_000 });
+    await finish(test.store, other, 'hash');
+    await expect(files.resize({ ...other, size: 1, maxBytes })).rejects.toMatchObject(lost);
+  });
+
+  it('FileStore.finish makes one upload a file, and returns the known file with the same bytes', async () => {
+    const { files } = test.store;
+    const owner = newOwner();
+    const [first, second, same] = [
+      await begin(test.store, owner),
+      await begin(test.store, owner),
+      await begin(test.store, owner),
+    ];
+    const file = await finish(test.store, first, 'first');
+    expect(file).toMatchObject({ id: first.fileId, hash: 'first', mediaType: 'text/plain' });
+    expect(await finish(test.store, second, 'second')).toMatchObject({ id: second.fileId });
+    expect(await finish(test.store, same, 'first')).toEqual(file);
+    expect(await files.find(first)).toEqual(file);
+    expect(await files.find(second)).toMatchObject({ hash: 'second' });
+    expect(await files.find(same)).toBeUndefined();
+    await files.hide(same, 'uploading');
+    await expect(finish(test.store, same, 'third')).rejects.toMatchObject(lost);
+  });
+
+  it('FileStore.list pages through the files of one user, the newest first, without uploads', async () => {
+    const { files } = test.store;
+    const owner = newOwner();
+    await begin(test.store, owner);
+    expect(await files.hasAny(owner)).toBe(false);
+    const [first, second, third] = [
+      await upload(test.store, owner, 'first'),
+      await upload(test.store, owner, 'second'),
+      await upload(test.store, owner, 'third'),
+    ];
+    expect(await files.list({ owner, limit: 2, offset: 0 })).toEqual([third, second]);
+    expect(await files.list({ owner, limit: 2, offset: 2 })).toEqual([first]);
+    expect(await files.measure(owner)).toEqual({ total: 3, usedBytes: 20_000 });
+    expect(await files.hasAny(owner)).toBe(true);
+    expect(await files.hasAny(newOwner())).toBe(false);
+  });
+
+  it('FileStore.get treats the file of another user as unknown', async () => {
+    const { id: fileId } = await upload(test.store, newOwner(), 'hash');
+    const foreign = { owner: newOwner(), fileId };
+    await expect(test.store.files.get(foreign)).rejects.toMatchObject({ code: 'file_not_found' });
+    expect(await test.store.files.hide(foreign, 'ready')).toBeUndefined();
+  });
+
+  it('FileStore.hide hides one file with the given status, and remove forgets no file that is not hidden', async () => {
+    const { files } = test.store;
+    const owner = newOwner();
+    const file = await upload(test.store, owner, 'hash');
+    const other = await upload(test.store, owner, 'other');
+    const key = { owner, fileId: file.id };
+    expect(await files.hide(key, 'uploading')).toBeUndefined();
+    const hidden = await files.hide(key, 'ready');
+    expect(hidden).toMatchObject({ id: file.id, size: 5_000, storage: 'database' });
+    expect(await files.find(key)).toBeUndefined();
+    await files.remove(file);
+    await files.remove(other);
+    expect(await files.list({ owner, limit: 10, offset: 0 })).toEqual([other]);
+  });
+});
+
+describe.each(engines)('FileStore.findLeftovers on %s', (engine) => {
+  let now = 1_700_000_000_000;
+  const test = useStore(engine, { clock: () => now, hasTwins: false });
+  const listLeftovers = async (limit: number) =>
+    (await test.store.files.findLeftovers(limit)).map(({ id }) => id).sort();
+
+  it('returns dead uploads and files whose deletion has not ended, until they are removed', async () => {
+    const { files } = test.store;
+    const owner = newOwner();
+    const file = await upload(test.store, owner, 'hash');
+    const dead = await begin(test.store, owner);
+    const half = await begin(test.store, owner);
+    await files.hide(half, 'uploading');
+    now += STALE_UPLOAD_MS + 1;
+    const live = await begin(test.store, owner);
+    await files.hide(await begin(test.store, owner), 'uploading');
+    expect(await listLeftovers(10)).toEqual([dead.fileId, half.fileId]);
+    expect(await listLeftovers(1)).toHaveLength(1);
+    await files.remove({ ...file, id: dead.fileId });
+    await files.remove({ ...file, id: half.fileId, owner: newOwner() });
+    expect(await listLeftovers(10)).toEqual([half.fileId]);
+    expect(await files.get({ owner, fileId: file.id })).toEqual(file);
+    expect(await finish(test.store, live, 'live')).toMatchObject({ id: live.fileId });
+  });
+});

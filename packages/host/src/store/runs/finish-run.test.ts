@@ -1,0 +1,95 @@
+import { describe, expect, it } from 'vitest';
+import { allMessages } from '../../../test/support/all-messages.js';
+import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
+import { createRunRequest, finishTestRun, startTestRun } from '../../../test/support/test-runs.js';
+import type { SessionKey } from '../../bus/event-bus.js';
+import type { Store } from '../store.js';
+
+const oracleDid = 'did:key:zOracle';
+
+/** A session of another user with the same id, as an import can create it. */
+async function copySession({ imports, ownerRows }: Store, owner: string, from: SessionKey) {
+  const table = (await ownerRows.tables()).find(({ name }) => name === 'sessions');
+  if (!table) throw new Error('no sessions');
+  const untouched = { last_turn: 0, last_seq: 0, active_message_id: null };
+  for await (const page of ownerRows.pages(table, from.owner))
+    for (const row of page) await imports.insert(owner, 'sessions', [{ ...row, ...untouched }]);
+  return { owner, sessionId: from.sessionId };
+}
+
+describe.each(engines)('RunStore.finish on %s', (engine) => {
+  let now = 1_700_000_000_000;
+  const test = useStore(engine, { clock: () => now });
+
+  /** A user with a running turn in each of two sessions, the second of which has another that waits. */
+  async function startTurns() {
+    const first = await startTestRun(test.store);
+    const { owner } = first.session;
+    const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid });
+    const second = await startTestRun(test.store, { owner, sessionId });
+    const waiting = await startTestRun(test.store, { owner, sessionId });
+    return { first, second, waiting };
+  }
+
+  it('RunStore.finish deletes the steps of its turn only', async () => {
+    const { runs } = test.store;
+    const { first, second, waiting } = await startTurns();
+    for (const { key, run } of [first, second, waiting])
+      await runs.flush([{ ...key, frames: [], steps: [{ step: 1, value: run.id }] }]);
+    const listSteps = () =>
+      Promise.all(
+        [first, second, waiting].map(({ session, run }) =>
+          runs.steps({ ...session, turn: run.turn }),
+        ),
+      );
+    expect(await listSteps()).toEqual([[first.run.id], [second.run.id], [waiting.run.id]]);
+    await finishTestRun(runs, second.key);
+    expect(await listSteps()).toEqual([[first.run.id], [], [waiting.run.id]]);
+  });
+
+  it('RunStore.finish changes its own session, and promotes the next run of this one', async () => {
+    const { runs, sessions } = test.store;
+    const { first, second, waiting } = await startTurns();
+    const before = await sessions.find(first.session);
+    now += 1;
+    const ended = await finishTestRun(runs, second.key);
+    expect(ended?.next).toMatchObject({ id: waiting.run.id, status: 'running' });
+    expect(await sessions.find(second.session)).toMatchObject({ lastUpdatedAt: now });
+    expect(await sessions.find(first.session)).toEqual(before);
+    expect(await runs.find(first.key)).toMatchObject({ status: 'running' });
+  });
+
+  it('RunStore.finish does not touch the session of a run that has ended', async () => {
+    const { runs, sessions } = test.store;
+    const { key, session } = await startTestRun(test.store);
+    await finishTestRun(runs, key);
+    const before = await sessions.find(session);
+    now += 1;
+    expect(await finishTestRun(runs, key)).toBeUndefined();
+    expect(await runs.cancel(key, 'aborted')).toEqual({});
+    expect(await sessions.find(session)).toEqual(before);
+  });
+
+  it('RunStore starts, withdraws and ends turns beside those of another user in a session with the same id', async () => {
+    const { runs } = test.store;
+    const victim = await startTestRun(test.store);
+    for (const _ of [2, 3]) await startTestRun(test.store, victim.session);
+    const session = await copySession(test.store, newOwner(), victim.session);
+    const idempotency = { key: 'k', bodyHash: 'h', expiresAt: now + 60_000 };
+    const { key } = await startTestRun(test.store, { ...session, idempotency });
+    const report = { error: { code: 'host_stopping', message: 'The host stops' } };
+    await finishTestRun(runs, key, { status: 'interrupted', report });
+    const again = await runs.start(createRunRequest({ ...session, idempotency }));
+    expect(again).toMatchObject({ state: 'started', run: { turn: 1, attempt: 2 } });
+    const waiting = await startTestRun(test.store, session);
+    const withdrawn = await startTestRun(test.store, session);
+    expect(await runs.withdraw(withdrawn.key)).toMatchObject({ run: { turn: 3 } });
+    expect(await allMessages(test.store, victim.session)).toHaveLength(3);
+    if (again.state !== 'started') throw new Error();
+    const ended = await finishTestRun(runs, { owner: session.owner, runId: again.run.id });
+    expect(ended?.next?.id).toBe(waiting.run.id);
+    expect(await runs.find(victim.key)).toMatchObject({ status: 'running' });
+    const { turns } = await test.store.turns.list({ owner: session.owner, limit: 10 });
+    expect(turns.find(({ latest }) => latest.id === again.run.id)?.first.id).toBe(key.runId);
+  });
+});
