@@ -3,7 +3,8 @@ import { types as t } from '@babel/core';
 import { Instrumenter } from '@stryker-mutator/instrumenter';
 import { allMutators } from './node_modules/@stryker-mutator/instrumenter/dist/src/mutators/mutate.js';
 
-const REMOVED = new Set(['where', 'whereRef', 'having', 'limit', 'distinct', 'on', 'onRef']);
+const CONDITIONS = new Set(['where', 'whereRef', 'having', 'onRef']);
+const REMOVED = new Set([...CONDITIONS, 'limit', 'distinct', 'on']);
 
 /** Removes a condition or a limit from a chain of Kysely calls. */
 const queryCondition = {
@@ -11,8 +12,9 @@ const queryCondition = {
   *mutate({ node }) {
     if (!t.isCallExpression(node) || !t.isMemberExpression(node.callee)) return;
     const { object, property } = node.callee;
-    if (t.isIdentifier(property) && REMOVED.has(property.name) && t.isCallExpression(object))
-      yield t.cloneNode(object, true);
+    if (!t.isIdentifier(property)) return;
+    const removed = t.isCallExpression(object) ? REMOVED : CONDITIONS;
+    if (removed.has(property.name)) yield t.cloneNode(object, true);
   },
 };
 

@@ -217,7 +217,9 @@ describe('push notifications', () => {
     await add('9');
     const database = new DatabaseSync(`${test.host.dataDir}/sibyl.db`, { timeout: 10_000 });
     const countSecrets = () =>
-      database.prepare("select count(*) as count from secrets where plugin = 'a2a'").get()?.count;
+      database
+        .prepare("select count(*) as count from secrets where owner = ? and plugin = 'a2a'")
+        .get(test.alice.did)?.count;
     const before = countSecrets();
     await expect(add('10')).rejects.toThrow(/at most 10/);
     // Nothing of a refused config is kept.

@@ -20,7 +20,8 @@ describe.each(engines)('GET /usage on %s', (engine) => {
     const prices = { input: 1_000_000, output: 2_000_000 };
     const MODEL_SETTINGS = JSON.stringify({ [MODEL]: { prices } });
     const env = { ...model.env, ...test.env, MODEL_SETTINGS, OPERATORS: operator.did };
-    host = await startHost({ env });
+    // Operators see the usage of all users.
+    host = await startHost({ hasTwins: false, env });
   });
 
   afterAll(async () => {

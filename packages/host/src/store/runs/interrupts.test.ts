@@ -7,7 +7,12 @@ import type { RunKey } from './run.js';
 import type { RunStore } from './run-store.js';
 
 const createQuestion = (id: string, expiresInMs = 60_000): UnsealedInterrupt => ({
-  ...{ id, kind: 'input_required', callId: `call of ${id}`, path: '', schema: {}, data: null },
+  id,
+  kind: 'input_required',
+  callId: `call of ${id}`,
+  path: '',
+  schema: {},
+  data: null,
   expiresInMs,
 });
 
@@ -15,8 +20,13 @@ const createApproval = (id: string): UnsealedInterrupt => ({
   ...createQuestion(id),
   kind: 'confirmation',
   approval: {
-    ...{ call: id, call_id: `call of ${id}`, tool: 'pay', plugin: 'bank', args_hash: 'hash' },
-    ...{ required_by: 'tool', request: {} },
+    call: id,
+    call_id: `call of ${id}`,
+    tool: 'pay',
+    plugin: 'bank',
+    args_hash: 'hash',
+    required_by: 'tool',
+    request: {},
   },
 });
 
@@ -27,7 +37,12 @@ const pause = (
   limit = 10,
 ) =>
   runs.pause({
-    ...{ ...key, interrupts, limit, data: new Map(), steps: [], request: {} },
+    ...key,
+    interrupts,
+    limit,
+    data: new Map(),
+    steps: [],
+    request: {},
     ending: { message: { content: '', isComplete: false } },
   });
 
@@ -88,7 +103,10 @@ describe.each(engines)('RunStore.endInterrupt on %s', (engine) => {
       pending: [{ id: 'c', kind: 'input_required' }],
     });
     expect(await runs.findInterrupt({ owner, interruptId: 'c' })).toMatchObject({
-      ...{ id: 'c', runId: second.run.id, status: 'open', callId: 'call of c' },
+      id: 'c',
+      runId: second.run.id,
+      status: 'open',
+      callId: 'call of c',
     });
     expect(await answer('b')).toMatchObject({ state: 'closed', interrupt: { id: 'b' } });
     const continued = await answer('c');
@@ -194,9 +212,8 @@ describe.each(engines)('RunStore.expiredInterrupts on %s', (engine) => {
   it('RunStore.expiredInterrupts returns open questions after their time, some at once', async () => {
     const { runs } = test.store;
     const { owner, first, second } = await startRuns(test.store, 2);
-    await pause(runs, first.key, [
-      ...[createQuestion('expired', -1), createQuestion('ended', -1), createQuestion('open')],
-    ]);
+    const [expired, ended] = [createQuestion('expired', -1), createQuestion('ended', -1)];
+    await pause(runs, first.key, [expired, ended, createQuestion('open')]);
     await runs.endInterrupt({ owner, interruptId: 'ended', status: 'expired' });
     expect(await runs.expiredInterrupts()).toEqual([{ owner, interruptId: 'expired' }]);
     const many = Array.from({ length: 101 }, (_, i) => createQuestion(`${i}`, -1));
