@@ -22,6 +22,13 @@ const { oracle, arrive, open, converse } = useSettings({ APPROVALS: 'plugin:memo
 const button = (on: Page, name: string | RegExp) => on.getByRole('button', { name });
 const main = (on: Page) => on.locator('main');
 
+/** The words of the key, once they are shown. */
+async function readWords(page: Page): Promise<string[]> {
+  const words = page.locator('.words li');
+  await expect.poll(() => words.count()).toBe(24);
+  return words.allTextContents();
+}
+
 describe('every settings screen', () => {
   const windows = [
     ['light', { width: 1440, height: 900 }],
@@ -68,8 +75,7 @@ describe('key screen', () => {
     await expectText(page, 'Clearing site data deletes your key');
     await page.getByRole('radio', { name: /24 words/ }).check();
     await button(page, 'Show the words').click();
-    const words = await page.locator('.words li').allTextContents();
-    expect(words).toHaveLength(24);
+    const words = await readWords(page);
     await page.keyboard.press('Escape');
     expect(await page.locator('.words li').count()).toBe(24);
     await page.getByRole('link', { name: 'Files' }).click();
@@ -160,7 +166,7 @@ describe('key screen', () => {
     expect(await passkey.isDisabled()).toBe(true);
     await page.getByRole('radio', { name: /24 words/ }).check();
     await button(page, 'Show the words').click();
-    const words = await page.locator('.words li').allTextContents();
+    const words = await readWords(page);
     await button(page, 'I wrote them down').click();
     for (const label of await page.locator('.field', { hasText: /^Word \d+/ }).allTextContents())
       await page
@@ -302,7 +308,7 @@ describe('key screen', () => {
     const env = { SIBYL_KEY_FILE: join(home, 'key') };
     await page.getByRole('radio', { name: /24 words/ }).check();
     await button(page, 'Show the words').click();
-    const words = await page.locator('.words li').allTextContents();
+    const words = await readWords(page);
     const own = (await page.locator('.rows code').first().textContent()) ?? '';
     const imported = await sibyl(['key', 'import'], { env, input: words.join('\n') });
     expect(imported.stdout.slice(-6)).toBe(own.slice(-6));
