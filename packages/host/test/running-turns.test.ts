@@ -207,8 +207,22 @@ describe('while the disk still writes a message', () => {
     for (const finish of syncs.splice(0)) finish(null);
   });
 
-  it('the model is asked already, but the client hears nothing', async () => {
+  /** A session with a turn, after which nothing more is written: the message would have to wait for it. */
+  async function openQuietSession(): Promise<string> {
     const sessionId = await openSession(test.alice);
+    const live = await stream(test.alice, sessionId, { message: 'before' });
+    (await test.model.next()).answer('done');
+    await live.toEnd();
+    const { calls } = vi.spyOn(fs, 'fdatasync').mock;
+    for (let known = -1; known !== calls.length; ) {
+      known = calls.length;
+      await sleep(400);
+    }
+    return sessionId;
+  }
+
+  it('the model is asked already, but the client hears nothing', async () => {
+    const sessionId = await openQuietSession();
     holdDisk();
     const opening = stream(test.alice, sessionId, { message: 'quick' });
     const turn = await test.model.next();
@@ -223,7 +237,7 @@ describe('while the disk still writes a message', () => {
   });
 
   it('its failure stops the turn, and the client learns of it', async () => {
-    const sessionId = await openSession(test.alice);
+    const sessionId = await openQuietSession();
     holdDisk();
     const reply = test.alice.request('POST', `/messages/${sessionId}`, { body: { message: 'x' } });
     const turn = await test.model.next();
