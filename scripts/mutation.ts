@@ -136,8 +136,22 @@ async function testMutants(path: string, choice: Choice): Promise<number> {
   const folder = `${OUTPUT}/${path.replaceAll('/', '-')}`;
   mkdirSync(folder, { recursive: true });
   const { mutants, sources } = await listMutants(path);
-  const tried = pickMutants(mutants, choice);
-  const plan = { mutants, tried, sources, folder, tests: listTests(target, path) };
+  const wanted = mutants.filter(({ mutatorName }) => choice.only?.includes(mutatorName) ?? true);
+  if (wanted.length === 0) {
+    const names = [...new Set(mutants.map(({ mutatorName }) => mutatorName))].join(', ');
+    console.log(`${path} has no such mutants; those of --only can be: ${names}`);
+    return 1;
+  }
+  const tried = pickSample(wanted, choice.sample);
+  const sampled = tried.length < wanted.length ? wanted.length : undefined;
+  const plan = {
+    mutants,
+    tried,
+    sampled,
+    sources,
+    folder,
+    tests: listTests(target, path),
+  };
   const reach = await recordReach(plan);
   const results = readResults(plan);
   const pending = tried.filter(({ id }) => results.get(id) !== 'killed');
@@ -154,11 +168,10 @@ interface Choice {
 }
 
 /** The same mutants in every run, as long as their files do not change. */
-function pickMutants(all: readonly Mutant[], { sample, only }: Choice): readonly Mutant[] {
-  const mutants = all.filter(({ mutatorName }) => only?.includes(mutatorName) ?? true);
-  if (sample >= mutants.length) return mutants;
+function pickSample(mutants: readonly Mutant[], size: number): readonly Mutant[] {
+  if (size >= mutants.length) return mutants;
   const keyed = mutants.map((mutant) => ({ mutant, key: toKey(mutant) }));
-  const picked = keyed.toSorted((a, b) => (a.key < b.key ? -1 : 1)).slice(0, sample);
+  const picked = keyed.toSorted((a, b) => (a.key < b.key ? -1 : 1)).slice(0, size);
   const ids = new Set(picked.map(({ mutant }) => mutant.id));
   // In the order of their files, so that a batch needs few tests.
   return mutants.filter(({ id }) => ids.has(id));
@@ -191,6 +204,8 @@ interface Plan {
   readonly mutants: readonly Mutant[];
   /** All of them, or a sample. */
   readonly tried: readonly Mutant[];
+  /** How many it is a sample of. */
+  readonly sampled: number | undefined;
   /** The code with mutants by absolute path. */
   readonly sources: Readonly<Record<string, string>>;
 }
@@ -381,7 +396,7 @@ function toKey({ fileName, mutatorName, replacement, location }: Mutant): string
 /** Prints what survived and the score; returns the exit code. */
 function print(path: string, plan: Plan): number {
   const results = readResults(plan);
-  const { mutants, tried } = plan;
+  const { tried, sampled } = plan;
   const known = tried.filter((mutant) => isEquivalent(mutant));
   const counted = tried.filter((mutant) => !known.includes(mutant));
   const left = counted.filter(({ id }) => !['killed', 'stuck'].includes(results.get(id) ?? ''));
@@ -394,12 +409,11 @@ function print(path: string, plan: Plan): number {
     );
   }
   const score = (100 * (counted.length - left.length)) / Math.max(1, counted.length);
-  const isPart = tried.length < mutants.length;
   console.log(
     `${path}: ${score.toFixed(1)} % of ${counted.length} mutants killed, ${left.length} left; ${known.length} are equivalent` +
-      (isPart
-        ? ` (${mutants.length} in all; ± ${measureMargin(score, counted.length)} if these are a sample)`
-        : ''),
+      (sampled === undefined
+        ? ''
+        : ` (a sample of ${sampled}, ± ${measureMargin(score, counted.length)} %)`),
   );
   return score < MINIMUM_SCORE ? 1 : 0;
 }

@@ -134,6 +134,8 @@ export class RunFeeds {
 /** Follows a run of another host; subscribe before reading the store, so that nothing is missed in between. */
 export class FeedReader {
   private waiting: Frame[] = [];
+  /** The characters of the waiting frames. */
+  private waitingLength = 0;
   private isChanged = false;
   private wake: (() => void) | undefined;
   private hostId: string | undefined;
@@ -156,9 +158,12 @@ export class FeedReader {
 
   push(event: readonly Frame[] | 'changed'): void {
     if (event === 'changed') this.isChanged = true;
-    else this.waiting.push(...event);
-    if (this.waiting.length > MAX_WAITING || countLength(this.waiting) > MAX_WAITING_LENGTH) {
-      this.waiting = [];
+    else {
+      this.waiting.push(...event);
+      this.waitingLength += countLength(event);
+    }
+    if (this.waiting.length > MAX_WAITING || this.waitingLength > MAX_WAITING_LENGTH) {
+      this.keep([]);
       this.isChanged = true;
     }
     this.wake?.();
@@ -183,8 +188,13 @@ export class FeedReader {
     const fresh = this.waiting.filter(({ seq }) => seq > seen);
     const gap = fresh.findIndex(({ seq }, i) => seq !== seen + 1 + i);
     const count = gap === -1 ? fresh.length : gap;
-    this.waiting = fresh.slice(count);
+    this.keep(fresh.slice(count));
     return fresh.slice(0, count);
+  }
+
+  private keep(frames: Frame[]): void {
+    this.waiting = frames;
+    this.waitingLength = countLength(frames);
   }
 
   private async waitForStore(signal: AbortSignal): Promise<void> {

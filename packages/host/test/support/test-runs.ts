@@ -1,3 +1,4 @@
+import type { SessionKey } from '../../src/bus/event-bus.js';
 import type { RunEnding } from '../../src/store/runs/finish-run.js';
 import type { Frame } from '../../src/store/runs/frames.js';
 import type { Run, RunKey } from '../../src/store/runs/run.js';
@@ -28,6 +29,16 @@ export async function openTestSession({ sessions }: Pick<Store, 'sessions'>) {
   const owner = newOwner();
   const { id: sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
   return { owner, sessionId };
+}
+
+/** A session of another user with the same id, as an import can create it. */
+export async function copySession({ imports, ownerRows }: Store, owner: string, from: SessionKey) {
+  const table = (await ownerRows.tables()).find(({ name }) => name === 'sessions');
+  if (!table) throw new Error('no sessions');
+  const untouched = { last_turn: 0, last_seq: 0, active_message_id: null };
+  for await (const page of ownerRows.pages(table, from.owner))
+    for (const row of page) await imports.insert(owner, 'sessions', [{ ...row, ...untouched }]);
+  return { owner, sessionId: from.sessionId };
 }
 
 export function expectStarted(result: StartResult): Run {

@@ -4,7 +4,7 @@ import type { Migration } from 'kysely/migration';
 // biome-ignore lint/suspicious/noExplicitAny: migrations are independent of the current schema.
 type Tables = Kysely<any>;
 
-/** A row holds consecutive frames, one per line, and the number of the last one; a row with one frame is such a row. */
+/** A row holds consecutive frames, one per line, and the number of the last one. Rows with one frame stay valid. */
 export const frameChunks: Migration = {
   async up(tables: Tables) {
     await sql`update frames set data = event || ' ' || data`.execute(tables);

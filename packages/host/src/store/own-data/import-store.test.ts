@@ -1,8 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
-import { startTestRun } from '../../../test/support/test-runs.js';
-import type { SessionKey } from '../../bus/event-bus.js';
-import type { Store } from '../store.js';
+import { copySession, startTestRun } from '../../../test/support/test-runs.js';
 import type { ImportProgress } from './import-store.js';
 
 const oracleDid = 'did:key:zOracle';
@@ -13,16 +11,6 @@ const createMessage = (sessionId: string, turn: number, length = 1) => ({
   ...{ id: crypto.randomUUID(), seq: ++lastSeq, content: 'x'.repeat(length), request_id: 'r' },
   ...{ is_complete: 1, created_at: 1 },
 });
-
-/** A session of another user with the same id, as an import can create it. */
-async function copySession({ imports, ownerRows }: Store, owner: string, from: SessionKey) {
-  const table = (await ownerRows.tables()).find(({ name }) => name === 'sessions');
-  if (!table) throw new Error('no sessions');
-  const untouched = { last_turn: 0, last_seq: 0, active_message_id: null };
-  for await (const page of ownerRows.pages(table, from.owner))
-    for (const row of page) await imports.insert(owner, 'sessions', [{ ...row, ...untouched }]);
-  return { owner, sessionId: from.sessionId };
-}
 
 describe.each(engines)('ImportStore.filterFitting on %s', (engine) => {
   const test = useStore(engine);

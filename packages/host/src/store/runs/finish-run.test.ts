@@ -1,21 +1,14 @@
 import { describe, expect, it } from 'vitest';
 import { allMessages } from '../../../test/support/all-messages.js';
 import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
-import { createRunRequest, finishTestRun, startTestRun } from '../../../test/support/test-runs.js';
-import type { SessionKey } from '../../bus/event-bus.js';
-import type { Store } from '../store.js';
+import {
+  copySession,
+  createRunRequest,
+  finishTestRun,
+  startTestRun,
+} from '../../../test/support/test-runs.js';
 
 const oracleDid = 'did:key:zOracle';
-
-/** A session of another user with the same id, as an import can create it. */
-async function copySession({ imports, ownerRows }: Store, owner: string, from: SessionKey) {
-  const table = (await ownerRows.tables()).find(({ name }) => name === 'sessions');
-  if (!table) throw new Error('no sessions');
-  const untouched = { last_turn: 0, last_seq: 0, active_message_id: null };
-  for await (const page of ownerRows.pages(table, from.owner))
-    for (const row of page) await imports.insert(owner, 'sessions', [{ ...row, ...untouched }]);
-  return { owner, sessionId: from.sessionId };
-}
 
 describe.each(engines)('RunStore.finish on %s', (engine) => {
   let now = 1_700_000_000_000;
