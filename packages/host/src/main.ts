@@ -1,5 +1,7 @@
 // Modules that need a recent Node are imported only after its version is checked.
 const REQUIRED_NODE = 24;
+/** After this time everything is loaded. */
+const START_MS = 1500;
 
 if (Number(process.versions.node.split('.')[0]) < REQUIRED_NODE) {
   process.stderr.write(
@@ -7,7 +9,7 @@ if (Number(process.versions.node.split('.')[0]) < REQUIRED_NODE) {
   );
   process.exitCode = 1;
 } else {
-  await keepHeapSmall();
+  setTimeout(keepHeapSmall, START_MS).unref();
   await cacheCompiledCode();
   // First, because in the bundle the order of modules with side effects is not certain.
   await import('reflect-metadata');
@@ -17,12 +19,18 @@ if (Number(process.versions.node.split('.')[0]) < REQUIRED_NODE) {
 
 /**
  * V8 doubles its young generation up to 48 MB during a burst of requests, and keeps it; on a busy machine it also collects
- * the old one late, which lets garbage grow by as much again.
+ * the old one late, which lets garbage grow by as much again. Loading the code is a burst too, and faster with a large heap:
+ * the limits apply after it, and the heap is shrunk once.
  */
 async function keepHeapSmall(): Promise<void> {
   const { setFlagsFromString } = await import('node:v8');
+  const { runInNewContext } = await import('node:vm');
   setFlagsFromString('--semi-space-growth-factor=1');
   setFlagsFromString('--heap-growing-percent=40');
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc');
+  setFlagsFromString('--no-expose-gc');
+  collect({ type: 'major', execution: 'sync', flavor: 'last-resort' });
 }
 
 /** In a folder beside the code, where only users who can change the code can write. */
