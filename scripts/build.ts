@@ -9,7 +9,7 @@ import {
   utimesSync,
   writeFileSync,
 } from 'node:fs';
-import { delimiter, dirname, join } from 'node:path';
+import { delimiter, dirname, join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Plugin } from 'rolldown';
 
@@ -159,7 +159,7 @@ async function bundle(): Promise<void> {
     },
     platform: 'node',
     external,
-    plugins: [withoutFetch],
+    plugins: [withoutFetch, rxjsModules],
     logLevel: 'warn',
   });
   await host.write({
@@ -191,6 +191,15 @@ const withoutFetch: Plugin = {
   load: {
     filter: { id: /^\0http$/ },
     handler: () => "module.exports = process.getBuiltinModule('node:http');",
+  },
+};
+
+/** Nest requires the CommonJS files of RxJS, which take three times as long to load as its modules. */
+const rxjsModules: Plugin = {
+  name: 'rxjs-modules',
+  resolveId: {
+    filter: { id: /^rxjs(\/operators)?$/ },
+    handler: (id) => resolve('node_modules', id.replace('rxjs', 'rxjs/dist/esm'), 'index.js'),
   },
 };
 

@@ -10,7 +10,6 @@ import {
 } from '@sibyl/plugin-kit';
 import type { Attachment } from '@sibyl/protocol';
 import { listChatFiles } from './chat-files.js';
-import { detectContent, readPdf } from './file-content.js';
 import { decryptFile, downloadFile, locateFile } from './file-download.js';
 import { HomeserverDownError, type HomeserverHealth, toHost } from './health.js';
 import { findUserHomeserver, type Homeserver, type MatrixConfig } from './homeserver.js';
@@ -181,6 +180,8 @@ export class FileReader {
     bytes: Uint8Array,
     { reader, signal }: Pick<Place, 'reader' | 'signal'>,
   ) {
+    // Loaded with the first file.
+    const { detectContent, readPdf } = await import('./file-content.js');
     const content = detectContent(type, bytes);
     switch (content.kind) {
       case 'text':

@@ -6,7 +6,7 @@ import {
   sharedKey,
   type TurnContext,
 } from '@sibyl/plugin-kit';
-import { startChat } from './chat.js';
+import type { Chat, startChat } from './chat.js';
 import { listChatTools, sendChatMedia } from './chat-files.js';
 import { ChatLinks, listLinkRoutes } from './chat-links.js';
 import { FileReader } from './file-reader.js';
@@ -60,9 +60,9 @@ export const matrix = definePlugin({
 /** How often copies are tried that could not be made at once. */
 const ROUND_MS = 5_000;
 
-type Services = ReturnType<typeof createServices>;
+type Services = Awaited<ReturnType<typeof createServices>>;
 
-function createServices(context: SetupContext<MatrixConfig>) {
+async function createServices(context: SetupContext<MatrixConfig>) {
   const { config, database, oracle, logger, storedRooms: stored } = context;
   const health = new HomeserverHealth(context.fetch);
   const { fetch } = health;
@@ -70,18 +70,25 @@ function createServices(context: SetupContext<MatrixConfig>) {
   const rooms = homeserver && new RoomDirectory({ database, oracle, fetch, homeserver });
   if (config.MATRIX_CHAT && !homeserver)
     throw new Error('MATRIX_CHAT needs MATRIX_BASE_URL and MATRIX_ACCESS_TOKEN');
-  const chat = config.MATRIX_CHAT && homeserver && startChat(context, { homeserver, health });
+  const chat =
+    homeserver && config.MATRIX_CHAT ? await openChat(context, { homeserver, health }) : undefined;
   const deps = { stored, database, fetch, logger, clock: Date.now };
   const roomState = rooms && new MatrixRoomState({ ...deps, homeserver, rooms });
   return {
     health,
     reader: new FileReader({ health, config }),
     rooms,
-    chat: chat || undefined,
-    links: chat ? chat.links : createIdleLinks(context),
+    chat,
+    links: chat?.links ?? createIdleLinks(context),
     roomState,
     rounds: roomState && repeat(() => roomState.copyDue(), { everyMs: ROUND_MS, logger }),
   };
+}
+
+/** Loaded only with MATRIX_CHAT, because it slows the start. */
+async function openChat(...args: Parameters<typeof startChat>): Promise<Chat> {
+  const { startChat } = await import('./chat.js');
+  return startChat(...args);
 }
 
 /** Without the chat, accounts can be listed and removed, but not linked. */

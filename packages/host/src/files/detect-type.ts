@@ -1,5 +1,4 @@
 import { extname } from 'node:path';
-import { fileTypeFromBuffer } from 'file-type';
 
 const BINARY = 'application/octet-stream';
 const WORD = 'application/vnd.openxmlformats-officedocument.wordprocessingml.document';
@@ -31,6 +30,8 @@ export async function detectType(start: Uint8Array, name: string): Promise<strin
 }
 
 async function findMagic(start: Uint8Array): Promise<string | undefined> {
+  // Loaded with the first file.
+  const { fileTypeFromBuffer } = await import('file-type');
   try {
     return (await fileTypeFromBuffer(start))?.mime;
   } catch {

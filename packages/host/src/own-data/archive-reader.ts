@@ -4,7 +4,7 @@ import type { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 import { OracleError } from '@sibyl/protocol';
-import yauzl, { type Entry, type ZipFile } from 'yauzl';
+import type { Entry, Options, ZipFile } from 'yauzl';
 
 const MAX_ENTRIES = 200_000;
 /** A manifest lists every file. */
@@ -38,7 +38,9 @@ export class ArchiveReader {
   }
 
   static async open(path: string, options: ArchiveOptions): Promise<ArchiveReader> {
-    const open = promisify<string, yauzl.Options, ZipFile>(yauzl.open);
+    // Loaded with the first archive.
+    const { default: yauzl } = await import('yauzl');
+    const open = promisify<string, Options, ZipFile>(yauzl.open);
     const zip = await open(path, { lazyEntries: true, autoClose: false }).catch((error) => {
       throw rejectArchive('The file is not a complete zip archive', error);
     });

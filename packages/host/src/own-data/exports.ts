@@ -3,7 +3,7 @@ import { addAbortSignal, Readable } from 'node:stream';
 import { finished } from 'node:stream/promises';
 import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import { OracleError } from '@sibyl/protocol';
-import { ZipFile } from 'yazl';
+import type { ZipFile } from 'yazl';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { FileService } from '../files/file-service.js';
 import { DERIVED_TABLES, OMITTED_COLUMNS } from '../store/own-data/own-data-rules.js';
@@ -50,7 +50,7 @@ export class Exports {
   }
 
   private async *write(owner: string): AsyncGenerator<Buffer> {
-    const archive = new ArchiveWriter();
+    const archive = await ArchiveWriter.create();
     const writing = this.fill(archive, owner).catch((error) => archive.fail(error));
     try {
       yield* archive.output;
@@ -163,11 +163,16 @@ type Chunks = Iterable<Uint8Array | string> | AsyncIterable<Uint8Array | string>
 /** Writes one entry after the other, each as fast as the output is read. */
 class ArchiveWriter {
   readonly files: ManifestFile[] = [];
-  private readonly zip = new ZipFile();
   private readonly closing = new AbortController();
 
-  constructor() {
-    this.zip.on('error', (error) => this.fail(error));
+  private constructor(private readonly zip: ZipFile) {
+    zip.on('error', (error) => this.fail(error));
+  }
+
+  static async create(): Promise<ArchiveWriter> {
+    // Loaded with the first export.
+    const { ZipFile } = await import('yazl');
+    return new ArchiveWriter(new ZipFile());
   }
 
   get output(): Readable {
