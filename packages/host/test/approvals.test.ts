@@ -14,6 +14,7 @@ import { useControlledHost } from './support/controlled-host.js';
 import { testPlugin } from './support/plugin.js';
 import { joinSession } from './support/session-socket.js';
 import { join, openSession, stream } from './support/stream.js';
+import { forAllUsers } from './support/twins.js';
 import { TestUser } from './support/user.js';
 
 const ran: unknown[] = [];
@@ -324,6 +325,18 @@ describe('a tool that needs approval', () => {
   });
 });
 
+/** Lets only the approval of this user expire, if it has a twin. */
+function expire(owner: string, id: string): void {
+  const database = new DatabaseSync(`${test.host.dataDir}/sibyl.db`);
+  const keep = "update interrupts set expires_at = 1e15 where owner like 'did:copy:%'";
+  database.exec('begin immediate');
+  database
+    .prepare('update interrupts set expires_at = 1 where owner = ? and id = ?')
+    .run(owner, id);
+  database.exec(`${keep}; commit`);
+  database.close();
+}
+
 describe('POST /approvals/:id refuses', () => {
   it.each<[string, Signing]>([
     ['forged: signed by another key', { signer: generateSigner() }],
@@ -451,11 +464,7 @@ describe('POST /approvals/:id refuses', () => {
     const waiting = await wait();
     const { user, approval } = waiting;
     const invocation = await sign(waiting);
-    const database = new DatabaseSync(`${test.host.dataDir}/sibyl.db`);
-    database
-      .prepare('update interrupts set expires_at = 1 where owner = ? and id = ?')
-      .run(user.did, approval.id);
-    database.close();
+    await forAllUsers(test.host.dataDir, () => expire(user.did, approval.id));
     const late = await decide(user, approval.id, { decision: 'approve', invocation });
     expect([late.status, late.body.code]).toEqual([409, 'approval_closed']);
     // Once the host notices, the turn continues without the tool.

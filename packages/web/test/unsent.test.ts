@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import { expectText, openTab } from './support/browser.js';
@@ -398,6 +399,13 @@ describe('scrolling', () => {
       .getByRole('log')
       .evaluate((log) => Math.round(log.scrollHeight - log.scrollTop - log.clientHeight));
 
+  /** The wheel scrolls smoothly: its first event is not its last. */
+  const hasStopped = async (page: Page) => {
+    const before = await distance(page);
+    await sleep(100);
+    return (await distance(page)) === before;
+  };
+
   it('follows only at the very bottom: one tick of the wheel stops it', async () => {
     const { page } = await arrive();
     await write(page, 'Write a lot');
@@ -437,6 +445,7 @@ describe('scrolling', () => {
     await page.getByRole('log').hover();
     await page.mouse.wheel(0, -2000);
     await expectText(page, 'Jump to latest');
+    await expect.poll(() => hasStopped(page)).toBe(true);
     await write(page, 'The next question');
     await expect.poll(() => distance(page)).toBeLessThanOrEqual(4);
     (await oracle.model.next()).answer('Fine');

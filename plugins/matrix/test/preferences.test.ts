@@ -9,6 +9,7 @@ import {
   startControlledModel,
 } from '../../../packages/host/test/support/controlled-model.js';
 import { startHost, type TestHost } from '../../../packages/host/test/support/host.js';
+import { forAllUsers } from '../../../packages/host/test/support/twins.js';
 import { TestUser } from '../../../packages/host/test/support/user.js';
 import { scale } from '../../../scripts/test-scale.ts';
 import { startHomeserver, type TestHomeserver, withOracle } from './support/homeserver.js';
@@ -109,7 +110,7 @@ describe('GET /user-preferences with Matrix', () => {
     await save(alice, { language: 'Swahili' });
     await expect.poll(() => copied().length).toBe(1);
     await host.close();
-    forgetLocalState();
+    await forgetLocalState();
     host = await start();
     const again = alice.at(host);
     expect((await read(again)).body).toMatchObject({ language: 'Swahili' });
@@ -124,7 +125,7 @@ describe('GET /user-preferences with Matrix', () => {
     await save(alice, { language: 'Swahili' });
     await expect.poll(() => copied().length).toBe(1);
     await host.close();
-    forgetLocalState('matrix_rooms');
+    await forgetLocalState('matrix_rooms');
     host = await start();
     const again = alice.at(host);
     await save(again, { tone: 'calm' });
@@ -176,9 +177,11 @@ describe('a homeserver that hangs', () => {
 });
 
 /** Removes room state from the host's store, as an earlier version, which had it in Matrix only, would leave it. */
-function forgetLocalState(...tables: readonly string[]): void {
-  const database = new DatabaseSync(join(dataDir, 'sibyl.db'));
-  for (const table of ['room_state', 'matrix_state', ...tables])
-    database.exec(`delete from ${table}`);
-  database.close();
+function forgetLocalState(...tables: readonly string[]): Promise<void> {
+  return forAllUsers(dataDir, () => {
+    const database = new DatabaseSync(join(dataDir, 'sibyl.db'));
+    for (const table of ['room_state', 'matrix_state', ...tables])
+      database.exec(`delete from ${table}`);
+    database.close();
+  });
 }

@@ -235,7 +235,7 @@ describe.each(engines)('DelegationStore on %s', (engine) => {
       await delegations.put({ ...use(owner, 'bafycurrent', 10), raw });
       await delegations.recordUse({ ...use(owner, 'bafyendless'), expiresAt: null });
       now += 10_000;
-      await delegations.prune();
+      await store.forAllUsers(() => delegations.prune());
       expect(await listCids(owner)).toEqual(['bafyendless', 'bafycurrent']);
     });
 
@@ -251,10 +251,10 @@ describe.each(engines)('DelegationStore on %s', (engine) => {
       for (const name of ['replaced', 'current']) await delegations.recordUse(endless(name));
       now += UNUSED_PRESENTED_MS - 1;
       await delegations.recordUse(endless('used'));
-      await delegations.prune();
+      await store.forAllUsers(() => delegations.prune());
       expect(await listCids(owner)).toHaveLength(5);
       now += 1;
-      await delegations.prune();
+      await store.forAllUsers(() => delegations.prune());
       const left = ['current', 'replaced', 'used'].map((name) => `${name}-${owner}`);
       expect([...(await listCids(owner))].sort()).toEqual(left);
       expect(await revocations.has(`idle-${owner}`)).toBe(false);

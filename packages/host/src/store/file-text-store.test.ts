@@ -156,7 +156,7 @@ describe.each(engines)('FileTextStore on %s', (engine) => {
     expect(await passageVectors.search({ owner, model: 'model', vector, limit: 10 })).toMatchObject(
       [{ fileId: other.fileId, n: 0 }],
     );
-    const twin = { ...key, owner: `did:twin:${owner}` };
+    const twin = { ...key, owner: `did:copy:${owner}` };
     const kept = await fileTexts.read(twin, { from: 0, limit: 1_000 });
     expect(kept).toHaveLength(engine === 'sqlite' ? 100 : 0);
   });
@@ -167,7 +167,7 @@ describe.each(engines)('FileTextStore on %s', (engine) => {
     const handle = new DatabaseSync(join(test.options.dataDir, 'sibyl.db'), { timeout: 5_000 });
     handle.exec(
       `insert into file_passages (owner, file_id, n, place, position, scope, text)
-        select 'did:twin:' || owner, file_id, n + ${shift}, place, position, scope, 'twin ' || text
+        select 'did:copy:' || owner, file_id, n + ${shift}, place, position, scope, 'twin ' || text
         from file_passages where owner = '${owner}'`,
     );
     handle.close();

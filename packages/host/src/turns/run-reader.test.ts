@@ -127,7 +127,7 @@ describe.each(engines)('RunReader with a run of another process on %s', (engine)
     const message = { content: 'a long answer', isComplete: true };
     await finishTestRun(test.store.runs, key, { status: 'finished', message, frames });
     now += 1000;
-    await test.store.runs.pruneFrames({ endedBefore: now });
+    await test.forAllUsers(() => test.store.runs.pruneFrames({ endedBefore: now }));
     for (const after of [0, 1]) {
       expect(await readAll(run, after)).toMatchObject([
         { seq: after + 1, event: 'run', data: { resumed: true, partialLength: 0 } },

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import pg from 'pg';
 import { afterAll, beforeAll, inject } from 'vitest';
 import { openStore, type Store, type StoreOptions } from '../../src/store/store.js';
-import { addTwins } from './twins.js';
+import { addTwins, forAllUsers } from './twins.js';
 
 export type Engine = 'sqlite' | 'postgres';
 /** Both, except in runs that repeat the tests many times. */
@@ -44,6 +44,8 @@ export interface TestStore {
   readonly store: Store;
   readonly options: StoreOptions;
   another(options?: Partial<StoreOptions>): Promise<Store>;
+  /** Runs what works on the rows of all users on purpose. */
+  forAllUsers<T>(work: () => Promise<T>): Promise<T>;
 }
 
 interface UseStoreOptions extends Partial<StoreOptions> {
@@ -79,6 +81,7 @@ export function useStore(
       return database.options;
     },
     another,
+    forAllUsers: (work) => forAllUsers(database.options.dataDir, work),
   };
 }
 

@@ -133,10 +133,10 @@ describe.each(engines)('RunStore.pruneFrames on %s', (engine) => {
       Promise.all(
         [ended, live].map(async ({ key }) => (await runs.frames({ ...key, after: 0 })).length),
       );
-    await runs.pruneFrames({ endedBefore: now });
+    await test.forAllUsers(() => runs.pruneFrames({ endedBefore: now }));
     expect(await counts()).toEqual([1, 1]);
     now += 1;
-    await runs.pruneFrames({ endedBefore: now });
+    await test.forAllUsers(() => runs.pruneFrames({ endedBefore: now }));
     expect(await counts()).toEqual([0, 1]);
     expect(await allMessages(test.store, ended.session)).toHaveLength(2);
   });
@@ -149,7 +149,7 @@ describe.each(engines)('RunStore.pruneFrames on %s', (engine) => {
     await runs.flush([{ ...live.key, frames: [], steps: [{ step: 1, value: 'kept' }] }]);
     await finishTestRun(runs, ended.key);
     now += 1;
-    await runs.pruneFrames({ endedBefore: now });
+    await test.forAllUsers(() => runs.pruneFrames({ endedBefore: now }));
     expect(await runs.frames({ ...ended.key, after: 0 })).toEqual([]);
     expect(await runs.frames({ ...live.key, after: 0 })).toEqual(framesFrom(1, 1));
     expect(await runs.steps({ ...live.session, turn: 2 })).toEqual(['kept']);
