@@ -23,7 +23,7 @@ async function close(works: Record<keyof typeof SHARES, () => Promise<unknown>>)
       });
     return performance.now() - start;
   })();
-  await vi.runAllTimersAsync();
+  await vi.advanceTimersByTimeAsync(100);
   return { given, took: await closed, late: error.mock.calls.map(([{ stage }]) => stage), closing };
 }
 
