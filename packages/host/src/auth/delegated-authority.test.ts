@@ -13,9 +13,9 @@ import {
   readToken,
 } from '@sibyl/ucan';
 import { pino } from 'pino';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { startUcantoService, type UcantoService } from '../../test/support/ucanto-service.js';
-import { MemoryHostBus } from '../bus/host-bus.js';
+import { type HostBus, MemoryHostBus } from '../bus/host-bus.js';
 import { openStore, type Store } from '../store/store.js';
 import type { Caller } from './caller.js';
 import { DelegatedAuthority, PresentedDelegations } from './delegated-authority.js';
@@ -39,16 +39,31 @@ afterAll(async () => {
   await rm(dataDir, { recursive: true });
 });
 beforeEach(() => {
+  authority = openAuthority();
+});
+afterEach(() => {
+  vi.useRealTimers();
+  vi.restoreAllMocks();
+});
+
+interface Choice {
+  readonly bus?: HostBus;
+  readonly onRejection?: () => void;
+  readonly log?: (line: string) => void;
+}
+
+function openAuthority({ bus = createBus(), onRejection = () => {}, log = () => {} }: Choice = {}) {
   const fetch = createSafeFetch({ allow: ['127.0.0.0/8'] });
   const resolver = createDidResolver({
     methods: { key: createDidKeyResolver(), web: createDidWebResolver({ fetch, allowHttp: true }) },
   });
-  authority = new DelegatedAuthority({
+  return new DelegatedAuthority({
     oracleDid: oracle.did,
     verifier: createVerifier({
       audience: oracle.did,
       resolver,
       revocations: { isRevoked: (cid) => store.revocations.has(cid) },
+      onRejection,
     }),
     minter: createMinter({ signer: oracle }),
     resolver,
@@ -61,10 +76,12 @@ beforeEach(() => {
       loginMaxDays: undefined,
     }),
     revocations: store.revocations,
-    bus: new MemoryHostBus('own', logger),
-    logger,
+    bus,
+    logger: pino({ level: 'info' }, { write: log }),
   });
-});
+}
+
+const createBus = () => new MemoryHostBus('own', logger);
 
 function createUser() {
   const signer = generateSigner();
@@ -238,4 +255,214 @@ it('DelegatedAuthority.turnUcan mints nothing from a delegation that is about to
   const alice = createUser();
   const ucan = openUcan(alice.callWith(alice.delegate({ ttl: 3 }).token));
   await expect(ucan.mintInvocation(add(alice.did))).rejects.toThrow(/Nothing was signed/);
+});
+
+describe('DelegatedAuthority.turnUcan', () => {
+  it('reports the UCANs behind what it signs, and nothing if it signs nothing', async () => {
+    const alice = createUser();
+    const { token, cid } = alice.delegate();
+    const used: (readonly string[])[] = [];
+    const onUse = (cids: readonly string[]) => void used.push(cids);
+    const ucan = authority.turnUcan({ caller: alice.callWith(token), plugin: 'notes', onUse });
+    expect(ucan.hasSigningKey()).toBe(true);
+    const wanted = { audience: service.did, can: 'upload/add', with: alice.did };
+    await expect(ucan.mintInvocation(wanted)).rejects.toMatchObject({ code: 'forbidden' });
+    expect(used).toEqual([]);
+    await ucan.mintInvocation(add(alice.did));
+    expect(used).toEqual([[cid]]);
+  });
+
+  it('charges the caller for verifying a delegation, once', async () => {
+    const alice = createUser();
+    const charge = vi.fn(() => () => undefined);
+    const ucan = openUcan({ ...alice.callWith(alice.delegate().token), charge });
+    await ucan.mintInvocation(add(alice.did));
+    await ucan.mintInvocation(add(alice.did));
+    expect(charge).toHaveBeenCalledTimes(1);
+  });
+
+  it('uses no delegation that the caller cannot pay for', async () => {
+    const alice = createUser();
+    const caller = { ...alice.callWith(alice.delegate().token), charge: () => undefined };
+    expect(await openUcan(caller).hasCapability({ can: 'store/add', with: alice.did })).toBe(false);
+  });
+
+  it('counts no rejected token for a caller without a delegation', async () => {
+    const onRejection = vi.fn();
+    const alice = createUser();
+    const has = (token?: string) =>
+      openAuthority({ onRejection })
+        .turnUcan({ caller: alice.callWith(token), plugin: 'notes' })
+        .hasCapability({ can: 'store/add', with: alice.did });
+    expect(await has()).toBe(false);
+    expect(onRejection).not.toHaveBeenCalled();
+    expect(await has('garbage')).toBe(false);
+    expect(onRejection).toHaveBeenCalledTimes(1);
+  });
+
+  it('finds no DID for what is not an address', async () => {
+    const resolving = openUcan(createUser().callWith()).resolveServiceDid('no address');
+    await expect(resolving).rejects.toMatchObject({ code: 'forbidden' });
+  });
+});
+
+describe('the log of DelegatedAuthority', () => {
+  const WARN = 40;
+
+  /** What is logged while the delegation of a caller is looked for in vain. */
+  async function readLog(caller: Caller) {
+    const lines: unknown[] = [];
+    const logging = openAuthority({ log: (line) => void lines.push(JSON.parse(line)) });
+    expect(await logging.findDelegation(caller)).toBeUndefined();
+    return lines;
+  }
+
+  it('has nothing of a caller without a delegation', async () => {
+    expect(await readLog(createUser().callWith())).toEqual([]);
+  });
+
+  it('names the delegation that was not used, and why', async () => {
+    const [alice, eve] = [createUser(), createUser()];
+    const { token, cid } = alice.delegate();
+    const foreign = await readLog(eve.callWith(token));
+    expect(foreign).toMatchObject([
+      { did: eve.did, cid, reason: expect.stringContaining('other') },
+    ]);
+    const old = alice.delegate({ ttl: -60 });
+    const expired = await readLog(alice.callWith(old.token));
+    expect(expired).toMatchObject([{ did: alice.did, cid: old.cid, reason: 'expired' }]);
+  });
+
+  it('warns of a stored delegation that cannot be decrypted', async () => {
+    const alice = createUser();
+    const unreadable = { error: 'unreadable', reason: 'another key' } as const;
+    vi.spyOn(store.delegations, 'get').mockResolvedValueOnce(unreadable);
+    expect(await readLog(alice.callWith())).toMatchObject([
+      { level: WARN, did: alice.did, reason: 'another key' },
+    ]);
+  });
+});
+
+describe('a revocation', () => {
+  it('is sent to all other hosts, unless nothing was revoked', () => {
+    const bus = createBus();
+    const send = vi.spyOn(bus, 'send');
+    const revoking = openAuthority({ bus });
+    revoking.forget([]);
+    expect(send).not.toHaveBeenCalled();
+    revoking.forget(['one', 'two']);
+    expect(send.mock.calls).toEqual([['others', 'revoked', { cids: ['one', 'two'] }]]);
+  });
+
+  it.each<[string, (own: DelegatedAuthority, bus: HostBus, cids: readonly string[]) => void]>([
+    ['of this host', (own, _, cids) => own.forget(cids)],
+    ['of another host', (_, bus, cids) => void bus.send(bus.hostId, 'revoked', { cids })],
+  ])('%s ends what depends on it, and nothing else', async (_, revoke) => {
+    const bus = createBus();
+    const own = openAuthority({ bus });
+    const ended: string[] = [];
+    own.onRevoked(['one', 'two'], () => ended.push('login'));
+    own.onRevoked(['three'], () => ended.push('another login'));
+    own.onRevoked(['two'], () => ended.push('closed socket'))();
+    own.onRevocation((cid) => ended.push(cid));
+    own.onRevocation(() => ended.push('stopped listener'))();
+    revoke(own, bus, ['two', 'four']);
+    await Promise.resolve();
+    expect(ended).toEqual(['login', 'two', 'four']);
+  });
+
+  it('that no message reported is found in the store', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    const alice = createUser();
+    const { cid, expiration } = alice.delegate();
+    const ended: string[] = [];
+    authority.onRevoked([cid], () => ended.push('login'));
+    authority.onRevocation((revoked) => ended.push(revoked));
+    expect(await authority.hasRevoked(['other', cid])).toBe(false);
+    await store.revocations.add({ owner: alice.did, cid, expiresAt: expiration });
+    expect(await authority.hasRevoked(['other', cid])).toBe(true);
+    expect(await authority.hasRevoked(['other'])).toBe(false);
+    expect(ended).toEqual([]);
+    vi.advanceTimersByTime(3_000);
+    await expect.poll(() => ended).toEqual(['login', cid]);
+  });
+
+  it('drops what was verified and minted with the delegation, not what was with others', async () => {
+    const alice = createUser();
+    const { token, cid } = alice.delegate();
+    const charge = vi.fn(() => () => undefined);
+    const ucan = openUcan({ ...alice.callWith(token), charge });
+    const minted = await ucan.mintInvocation(add(alice.did));
+    authority.forget(['another']);
+    expect(await ucan.mintInvocation(add(alice.did))).toBe(minted);
+    expect(charge).toHaveBeenCalledTimes(1);
+    authority.forget([cid]);
+    expect(await ucan.mintInvocation(add(alice.did))).not.toBe(minted);
+    expect(charge).toHaveBeenCalledTimes(2);
+  });
+});
+
+describe('DelegatedAuthority.recordUse', () => {
+  const use = {
+    owner: 'did:key:zAlice',
+    cid: 'one',
+    purpose: 'services',
+    plugin: 'notes',
+  } as const;
+  const spyOnSaved = () => vi.spyOn(store.delegations, 'recordPlugins').mockResolvedValue();
+
+  it('stores the last use of each delegation and purpose a minute after the first', () => {
+    vi.useFakeTimers({ now: 5_000, toFake: ['Date', 'setTimeout', 'clearTimeout'] });
+    const saved = spyOnSaved();
+    authority.recordUse(use);
+    vi.advanceTimersByTime(59_000);
+    const uses = [
+      { ...use, plugin: 'maps' },
+      { ...use, purpose: 'schedule' as const },
+      { ...use, cid: 'two' },
+    ];
+    for (const each of uses) authority.recordUse(each);
+    vi.advanceTimersByTime(999);
+    expect(saved).not.toHaveBeenCalled();
+    vi.advanceTimersByTime(1);
+    expect(saved.mock.calls).toEqual([[uses.map((each) => ({ ...each, at: 64_000 }))]]);
+    vi.advanceTimersByTime(120_000);
+    expect(saved).toHaveBeenCalledTimes(1);
+  });
+
+  it('stores a use after saveUses a minute later, not with the timer of an earlier one', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    const saved = spyOnSaved();
+    authority.recordUse(use);
+    vi.advanceTimersByTime(30_000);
+    await authority.saveUses();
+    authority.recordUse({ ...use, cid: 'two' });
+    vi.advanceTimersByTime(59_999);
+    expect(saved).toHaveBeenCalledTimes(1);
+    vi.advanceTimersByTime(1);
+    expect(saved.mock.calls.map(([uses]) => uses.map(({ cid }) => cid))).toEqual([
+      ['one'],
+      ['two'],
+    ]);
+  });
+
+  it('stores a thousand uses at once', () => {
+    const saved = spyOnSaved();
+    for (let n = 0; n < 999; n++) authority.recordUse({ ...use, cid: `${n}` });
+    authority.recordUse({ ...use, cid: '0' });
+    expect(saved).not.toHaveBeenCalled();
+    authority.recordUse({ ...use, cid: '999' });
+    expect(saved.mock.calls.map(([uses]) => uses.length)).toEqual([1_000]);
+  });
+
+  it('loses the uses, and no more, while the store accepts no writes', async () => {
+    const lines: unknown[] = [];
+    const own = openAuthority({ log: (line) => void lines.push(JSON.parse(line)) });
+    const saved = spyOnSaved().mockRejectedValueOnce(new Error('disk full'));
+    own.recordUse(use);
+    await own.saveUses();
+    expect(lines).toMatchObject([{ err: { message: 'disk full' } }]);
+    await own.saveUses();
+    expect(saved.mock.calls.map(([uses]) => uses.length)).toEqual([1, 0]);
+  });
 });

@@ -29,6 +29,12 @@ function openLimits({ bus = createBus(), perCaller = 10, anonymous = 10, isRepor
   return { limits, limited, countLimited };
 }
 
+function createSink() {
+  const headers = new Map<string, number>();
+  const sink = { setHeader: (name: string, value: number) => headers.set(name, value) };
+  return { sink, read: () => Object.fromEntries(headers) };
+}
+
 /** How often something can be done until it is refused. */
 function countAllowed(attempt: () => unknown): number {
   for (let count = 0; ; count++)
@@ -102,6 +108,37 @@ describe('RateLimits.takeCaller', () => {
     await limits.takeCaller(alice, elsewhere);
   });
 
+  it('sets the headers of the caller, not those of its address', async () => {
+    const { limits } = openLimits();
+    const { sink, read } = createSink();
+    await limits.takeCaller(alice, address, sink, 4);
+    expect(read()).toMatchObject({ 'RateLimit-Limit': 10, 'RateLimit-Remaining': 6 });
+    await expect(limits.takeCaller(alice, address, sink, 7)).rejects.toMatchObject({
+      code: 'rate_limited',
+      retryAfterSeconds: 6,
+    });
+    expect(read()).toEqual({
+      'RateLimit-Limit': 10,
+      'RateLimit-Remaining': 6,
+      'RateLimit-Reset': 6,
+    });
+  });
+
+  it('takes nothing from a caller whose address has reached its limit', async () => {
+    const { limits, limited } = openLimits({ perCaller: 2 });
+    for (let i = 0; i < 20; i++) await limits.takeCaller({ did: `did:key:z${i}` }, address);
+    await expect(limits.takeCaller(alice, address)).rejects.toMatchObject({ code: 'rate_limited' });
+    expect(limited).toEqual([]);
+    expect(await countServed(() => limits.takeCaller(alice, elsewhere))).toBe(2);
+  });
+
+  it('takes a very expensive token of a caller beyond its limit from the whole address', async () => {
+    const { limits } = openLimits();
+    await countServed(() => limits.takeCaller(alice, address));
+    await expect(limits.takeCaller(alice, address, undefined, 1_000)).rejects.toThrow();
+    expect(countAllowed(() => limits.takeAnonymous(address))).toBe(0);
+  });
+
   it('counts by the cost, which never exceeds the limit', async () => {
     const { limits } = openLimits();
     await limits.takeCaller(alice, address, undefined, 7);
@@ -137,6 +174,31 @@ describe('RateLimits.takeCaller', () => {
     expect(() => limits.reserve(address, chain)).toThrow('Too many requests');
     expect(() => limits.reserve(address, plain)).not.toThrow();
     await limits.takeCaller(bob, address);
+  });
+});
+
+describe('RateLimits.checkAffordable', () => {
+  it('takes nothing and sets no headers for work that the address can pay for', () => {
+    const { limits } = openLimits();
+    const { sink, read } = createSink();
+    for (let i = 0; i < 20; i++)
+      limits.checkAffordable(address, { signatures: 10, lookups: 300, characters: 0 }, sink);
+    expect(read()).toEqual({});
+    expect(countAllowed(() => limits.takeAnonymous(address))).toBe(10);
+  });
+
+  it('throws and sets headers for work that it cannot pay for', async () => {
+    const { limits, countLimited } = openLimits();
+    const { sink, read } = createSink();
+    limits.reserve(address, { ...chain, signatures: 7 });
+    limits.checkAffordable(address, { ...chain, signatures: 3 }, sink);
+    expect(() => limits.checkAffordable(address, { ...chain, signatures: 4 }, sink)).toThrow(
+      expect.objectContaining({ code: 'rate_limited', retryAfterSeconds: 6 }),
+    );
+    expect(read()).toMatchObject({ 'RateLimit-Limit': 10, 'RateLimit-Remaining': 3 });
+    expect(() => limits.checkAffordable(elsewhere, { ...lookup, lookups: 301 }, sink)).toThrow();
+    expect(read()).toMatchObject({ 'RateLimit-Limit': 300, 'RateLimit-Remaining': 300 });
+    expect([await countLimited('anonymous'), await countLimited('lookups')]).toEqual([1, 1]);
   });
 });
 
@@ -205,6 +267,21 @@ describe('RateLimits.reserve', () => {
     expect(() => limits.reserve(address, lookup)).toThrow();
   });
 
+  it('allows an address 10 lookups at once after others have ended', () => {
+    const { limits } = openLimits();
+    for (let i = 0; i < 3; i++) limits.reserve(address, lookup).settle(true);
+    expect(countAllowed(() => limits.reserve(address, lookup))).toBe(10);
+  });
+
+  it('takes nothing for a lookup that is refused because of others in progress', () => {
+    const { limits } = openLimits();
+    const expensive = { ...chain, lookups: 1 };
+    const open = Array.from({ length: 10 }, () => limits.reserve(address, lookup));
+    expect(() => limits.reserve(address, expensive)).toThrow();
+    for (const { settle } of open) settle(true);
+    expect(countAllowed(() => limits.takeAnonymous(address))).toBe(10);
+  });
+
   it('allows all addresses 50 lookups at once', () => {
     const { limits } = openLimits();
     const open = Array.from({ length: 50 }, (_, n) => limits.reserve(`192.0.2.${n}`, lookup));
@@ -237,6 +314,30 @@ describe('RateLimits.chargeFor', () => {
     limits.reserve(elsewhere, { ...chain, signatures: 8 });
     expect(limits.chargeFor(bob, elsewhere)(chain)).toBeUndefined();
     expect(await countServed(() => limits.takeCaller(bob, elsewhere))).toBe(10);
+  });
+
+  it('counts a charge that is refused, by the limit that was reached', async () => {
+    const { limits, countLimited } = openLimits();
+    await limits.takeCaller(alice, address, undefined, 10);
+    limits.chargeFor(alice, address)(chain);
+    expect([await countLimited('caller'), await countLimited('anonymous')]).toEqual([1, 0]);
+    limits.reserve(elsewhere, { ...chain, signatures: 8 });
+    limits.chargeFor(bob, elsewhere)(chain);
+    expect([await countLimited('caller'), await countLimited('anonymous')]).toEqual([1, 1]);
+  });
+
+  it('charges a token beyond the limit of a caller as much as the limit', async () => {
+    const { limits } = openLimits();
+    const charge = limits.chargeFor(alice, address);
+    expect(charge({ ...chain, signatures: 50 })).toBeDefined();
+    expect(await countServed(() => limits.takeCaller(alice, address))).toBe(0);
+  });
+
+  it('refuses lookups beyond those in progress, and takes nothing from the caller then', async () => {
+    const { limits } = openLimits();
+    for (let i = 0; i < 10; i++) limits.reserve(address, lookup);
+    expect(limits.chargeFor(alice, address)(lookup)).toBeUndefined();
+    expect(await countServed(() => limits.takeCaller(alice, address))).toBe(10);
   });
 
   it('keeps the advance of an address if the token is invalid', () => {
@@ -279,6 +380,22 @@ describe('RateLimits of several hosts', () => {
     await vi.waitUntil(() => sent.length >= 2);
     await Promise.resolve();
     expect(await countServed(() => attempt(two))).toBe(0);
+  });
+
+  it('send what they have counted by kind of limit', async () => {
+    const { one, sent } = openTwo();
+    await one.takeCaller(alice, address, undefined, 3);
+    one.takeAnonymous(elsewhere);
+    one.reserve(address, lookup);
+    await vi.waitUntil(() => sent.length > 0);
+    expect(sent).toEqual([
+      {
+        address: [[address, 3]],
+        caller: [[alice.did, 3]],
+        anonymous: [[elsewhere, 1]],
+        lookups: [[address, 1]],
+      },
+    ]);
   });
 
   it('give back to each other what is refunded', async () => {

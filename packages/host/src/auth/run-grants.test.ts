@@ -3,6 +3,7 @@ import {
   createDidKeyResolver,
   createRevocationSet,
   createVerifier,
+  type DidResolver,
   generateSigner,
   mintDelegation,
   type Signer,
@@ -17,13 +18,24 @@ const resource = 'sibyl:schedules';
 const inSeconds = (seconds: number) => systemClock() + seconds;
 
 describe('RunGrants', () => {
-  const test = useStore('sqlite');
+  const test = useStore('sqlite', { clock: () => Date.now() });
   afterEach(() => void vi.useRealTimers());
 
-  function open() {
+  interface Choice {
+    readonly audience?: string;
+    readonly resolver?: DidResolver;
+    readonly isStoreAway?: boolean;
+  }
+
+  function open(choice: Choice = {}) {
+    const { audience = oracle.did, resolver = createDidKeyResolver(), isStoreAway } = choice;
     const revocations = createRevocationSet({ clock: systemClock });
-    const resolver = createDidKeyResolver();
-    const verifier = createVerifier({ audience: oracle.did, resolver, revocations });
+    const away = { isRevoked: () => Promise.reject(new Error('connect ECONNREFUSED')) };
+    const verifier = createVerifier({
+      audience,
+      resolver,
+      revocations: isStoreAway ? away : revocations,
+    });
     const excluded = new Set<string>();
     const allowList = {
       findExclusion: async (did: string) =>
@@ -112,6 +124,101 @@ describe('RunGrants', () => {
     expect(await runGrants.find(wanted)).toBeUndefined();
   });
 
+  it('store records until when and for what the delegation is', async () => {
+    const { runGrants, owner, user, stored } = await grant();
+    const { cid } = await runGrants.store({
+      owner,
+      token: mint(user, { expiration: null }),
+      resource,
+    });
+    const facts = {
+      owner,
+      purpose: 'schedule',
+      audience: oracle.did,
+      capabilities: [{ can: RUN_ABILITY, with: resource }],
+    };
+    const records = await test.store.delegations.list(owner);
+    expect(records.toSorted((a, b) => Number(a.cid === cid) - Number(b.cid === cid))).toMatchObject(
+      [
+        { ...facts, cid: stored.cid, expiresAt: stored.expiration },
+        { ...facts, cid, expiresAt: null },
+      ],
+    );
+  });
+
+  it('store refuses a revoked delegation, and one whose expiry is in milliseconds', async () => {
+    const { runGrants, user, owner, token, stored, revoke } = await grant();
+    const refuse = (other: string, message: RegExp) =>
+      expect(runGrants.store({ owner, token: other, resource })).rejects.toMatchObject({
+        code: 'invalid_delegation',
+        message: expect.stringMatching(message),
+      });
+    revoke(stored.cid);
+    await refuse(token, /was revoked: sign a new one/);
+    await refuse(mint(user, { expiration: 4_000_000_000_000 }), /after the year 9999/);
+  });
+
+  it('store refuses the delegation of another user before it looks up who that is', async () => {
+    const asked: string[] = [];
+    const resolve = async (did: string) => {
+      asked.push(did);
+      return createDidKeyResolver().resolve(did);
+    };
+    const { runGrants } = open({ resolver: { resolve } });
+    const [user, stranger] = [generateSigner(), generateSigner()];
+    const foreign = { owner: user.did, token: mint(stranger), resource };
+    await expect(runGrants.store(foreign)).rejects.toMatchObject({ code: 'foreign_delegation' });
+    expect(asked).toEqual([]);
+    await runGrants.store({ owner: user.did, token: mint(user), resource });
+    expect(asked).toEqual([user.did]);
+  });
+
+  it('store refuses more than 200 delegations of one user', async () => {
+    const { runGrants, grants, owner, user } = await grant();
+    const facts = { owner, audience: oracle.did, expiresAt: null, capabilities: [] };
+    for (let n = 1; n < 200; n++)
+      await grants.put({ ...facts, purpose: 'schedule', cid: `${n}`, raw: 'token' });
+    await expect(runGrants.store({ owner, token: mint(user), resource })).rejects.toMatchObject({
+      code: 'invalid_delegation',
+      message: expect.stringContaining('too many'),
+    });
+    expect(await grants.list({ owner, purpose: 'schedule' })).toHaveLength(200);
+  });
+
+  it('store and assertValid say that they cannot know while the store is away', async () => {
+    const { owner, token, stored } = await grant();
+    const { runGrants } = open({ isStoreAway: true });
+    const unknown = { code: 'store_unavailable' };
+    await expect(runGrants.store({ owner, token, resource })).rejects.toMatchObject(unknown);
+    const permission = { owner, cid: stored.cid, resource };
+    await expect(runGrants.assertValid(permission)).rejects.toMatchObject(unknown);
+    await expect(runGrants.hold(permission, () => {})).rejects.toMatchObject(unknown);
+  });
+
+  it('assertValid refuses delegations that have expired, or are for a former DID of the oracle', async () => {
+    const { runGrants, owner, stored } = await grant();
+    const permission = { owner, cid: stored.cid, resource };
+    const moved = open({ audience: generateSigner().did }).runGrants;
+    const ended = (message: RegExp) => ({
+      code: 'delegation_ended',
+      message: expect.stringMatching(message),
+    });
+    await expect(moved.assertValid(permission)).rejects.toMatchObject(ended(/cannot be verified/));
+    vi.useFakeTimers({ now: Date.now() + 3_601_000, toFake: ['Date'] });
+    await expect(runGrants.assertValid(permission)).rejects.toMatchObject(ended(/has expired/));
+    expect(await runGrants.find({ owner, resource })).toBeUndefined();
+  });
+
+  it('find returns the newest of several', async () => {
+    vi.useFakeTimers({ toFake: ['Date'] });
+    const { runGrants, user, owner, stored } = await grant();
+    vi.advanceTimersByTime(1_000);
+    const newest = await runGrants.store({ owner, token: mint(user), resource });
+    expect(await runGrants.find({ owner, resource })).toEqual(newest);
+    await runGrants.remove({ owner, cid: newest.cid });
+    expect(await runGrants.find({ owner, resource })).toEqual(stored);
+  });
+
   it('store refuses what is not a token', async () => {
     const wanted = { owner: oracle.did, token: 'none', resource };
     await expect(open().runGrants.store(wanted)).rejects.toMatchObject({
@@ -176,14 +283,34 @@ describe('RunGrants', () => {
     expect(ended).toEqual(['delegation_ended: The delegation has expired']);
   });
 
-  it('hold never calls back for a delegation that lasts longer than a timer', async () => {
-    vi.useFakeTimers({ toFake: ['Date', 'setTimeout', 'clearTimeout'] });
-    const { runGrants, owner, stored } = await grant({ expiration: inSeconds(100 * 86_400) });
-    let isEnded = false;
-    await runGrants.hold({ owner, cid: stored.cid, resource }, () => {
-      isEnded = true;
-    });
-    vi.advanceTimersByTime(1_000);
-    expect(isEnded).toBe(false);
+  const LONGEST_MS = 2 ** 31 - 1;
+
+  /** Holds a delegation that expires in so many milliseconds. */
+  async function holdFor(leftMs: number) {
+    // Expiries are whole seconds.
+    const expiration = inSeconds(Math.ceil(leftMs / 1000));
+    const now = expiration * 1000 - leftMs;
+    vi.useFakeTimers({ now, toFake: ['Date', 'setTimeout', 'clearTimeout'] });
+    const { runGrants, owner, stored } = await grant({ expiration });
+    const onExpired = vi.fn();
+    await runGrants.hold({ owner, cid: stored.cid, resource }, onExpired);
+    return onExpired;
+  }
+
+  it('hold calls back after the longest time of a timer', async () => {
+    const onExpired = await holdFor(LONGEST_MS);
+    vi.advanceTimersByTime(LONGEST_MS - 1);
+    expect(onExpired).not.toHaveBeenCalled();
+    vi.advanceTimersByTime(1);
+    expect(onExpired).toHaveBeenCalledTimes(1);
   });
+
+  it.each([LONGEST_MS + 1, 100 * 86_400_000])(
+    'hold never calls back for a delegation that lasts %i ms, longer than a timer',
+    async (leftMs) => {
+      const onExpired = await holdFor(leftMs);
+      vi.advanceTimersByTime(1_000);
+      expect(onExpired).not.toHaveBeenCalled();
+    },
+  );
 });
