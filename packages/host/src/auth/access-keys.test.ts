@@ -101,6 +101,7 @@ describe('AccessKeys', () => {
 
   it.each<[string, Fields, RegExp]>([
     ['has expired', { expiration: systemClock() - 60 }, /has expired/],
+    ['begins later', { notBefore: systemClock() + 600 }, /is not valid yet/],
     ['never expires', { expiration: null }, /within 366 days/],
     ['expires late', { expiration: inDays(367) }, /within 366 days/],
     ['is for another oracle', { audience: generateSigner().did }, new RegExp(`is ${oracle.did}$`)],

@@ -115,6 +115,8 @@ function explainRefusal({ code, detail }: UcanError, oracleDid: string): string 
   switch (code) {
     case 'expired':
       return 'has expired; sign a new one';
+    case 'not_yet_valid':
+      return 'is not valid yet; sign one that is';
     case 'expiry_missing':
     case 'expiry_too_far':
       return `must expire within ${ACCESS_KEY_MAX_DAYS} days`;

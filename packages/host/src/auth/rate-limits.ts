@@ -140,7 +140,7 @@ export class RateLimits {
     return (work) => {
       try {
         // The request itself has been counted as one.
-        const extra = Math.min(measureCost(work) - 1, caller);
+        const extra = Math.min(measureCost(work), caller) - 1;
         this.refuse('caller', this.callers.peek(did, extra), noHeaders);
         const { settle } = this.reserve(address, work);
         this.callers.take(did, extra);

@@ -72,6 +72,8 @@ describe.each(engines)('GrantStore on %s', (engine) => {
       expect(await grants.put(createGrant(owner, `long${i}`))).toBe(true);
     now += 9_000;
     expect(await grants.put(createGrant(owner, 'last'))).toBe(false);
+    // One that is stored already needs no room.
+    expect(await grants.put(createGrant(owner, 'long1'))).toBe(true);
     expect(await grants.put(createGrant(owner, 'another', { purpose: 'rules' }))).toBe(true);
     expect(await grants.put(createGrant(newOwner(), 'last'))).toBe(true);
     now += 1_000;

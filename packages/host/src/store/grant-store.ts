@@ -51,7 +51,7 @@ export class GrantStore {
     };
     return this.context.database.writeFor(owner, async (tables) => {
       await deleteExpired(tables, key, Math.floor(now / 1000));
-      if ((await this.count(tables, key)) >= GRANTS_PER_OWNER) return false;
+      if ((await this.countOthers(tables, key)) >= GRANTS_PER_OWNER) return false;
       await tables
         .insertInto('delegations')
         .values(row)
@@ -88,12 +88,16 @@ export class GrantStore {
     );
   }
 
-  private async count(tables: Kysely<Schema>, { owner, purpose }: Grants): Promise<number> {
+  private async countOthers(
+    tables: Kysely<Schema>,
+    { owner, purpose, cid }: GrantKey,
+  ): Promise<number> {
     const { count } = await tables
       .selectFrom('delegations')
       .select((e) => e.fn.countAll<number>().as('count'))
       .where('owner', '=', owner)
       .where('purpose', '=', purpose)
+      .where('cid', '<>', cid)
       .executeTakeFirstOrThrow();
     return Number(count);
   }
