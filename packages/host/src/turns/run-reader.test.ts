@@ -2,14 +2,14 @@ import { pino } from 'pino';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { engines, newOwner, type TestStore, useStore } from '../../test/support/test-database.js';
 import { finishTestRun, flushFrames, startTestRun } from '../../test/support/test-runs.js';
-import { BEFORE_ALL, endOfTurn, formatPosition, type Position } from '../bus/event-bus.js';
 import { MemoryHostBus } from '../bus/host-bus.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
 import type { Store } from '../store/store.js';
 import { endInterrupted } from './closing-runs.js';
 import { RunFeeds } from './run-feeds.js';
-import { MissedEvents, RunReader } from './run-reader.js';
+import { LiveRun } from './run-log.js';
+import { RunReader } from './run-reader.js';
 import type { Turns } from './turns.js';
 
 /** Turns of a process that does not execute these runs. */
@@ -158,70 +158,266 @@ describe.each(engines)('RunReader with a run of another process on %s', (engine)
   });
 });
 
-const frame = (seq: number, event: string, data: object) => ({
-  seq,
-  event,
-  data: JSON.stringify(data),
-});
+const never = new AbortController().signal;
 
-describe.each(engines)('MissedEvents on %s', (engine) => {
-  const now = Date.now();
-  const test = useStore(engine, { clock: () => now });
+/** Turns of a process that executes this run. */
+const executing = (live: LiveRun) =>
+  ({
+    findLive: ({ owner, runId }) =>
+      owner === live.run.owner && runId === live.run.id ? live : undefined,
+  }) as Pick<Turns, 'findLive'> as Turns;
 
-  async function openSession() {
-    const owner = newOwner();
-    const { id } = await test.store.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
-    return { owner, sessionId: id };
+const createBus = () => new MemoryHostBus('reader', pino({ level: 'silent' }));
+
+const nextTick = () => new Promise<void>((resolve) => setImmediate(resolve));
+
+async function collect(batches: AsyncIterable<readonly Frame[]>): Promise<Frame[]> {
+  const frames: Frame[] = [];
+  for await (const batch of batches) frames.push(...batch);
+  return frames;
+}
+
+describe('RunReader with a run of this process', () => {
+  const test = useStore('sqlite');
+
+  async function startLive() {
+    const { run, key } = await startRun(test);
+    const live = new LiveRun(run);
+    const reader = new RunReader(executing(live), test.store, new RunFeeds(createBus()));
+    return { live, reader, run, key };
   }
 
-  /** A run with a text and a routing step in its log. */
-  async function startRun(session: { owner: string; sessionId: string }, step: string) {
-    const { key } = await startTestRun(test.store, session);
-    const payload = { sessionId: session.sessionId, requestId: 'r', step };
-    const frames = [frame(1, 'message', { content: 'x' }), frame(2, 'router_update', payload)];
-    await flushFrames(test.store.runs, key, frames);
-    return key;
-  }
-
-  async function missed(session: { owner: string; sessionId: string }, seen: Position) {
-    const events: string[] = [];
-    for await (const { event, payload, position } of new MissedEvents(
-      elsewhere,
-      test.store.runs,
-    ).after(session, seen))
-      events.push(
-        `${position && formatPosition(position)} ${'step' in payload ? payload.step : event}`,
-      );
-    return events;
-  }
-
-  it('yields the events after a position, over all turns since', async () => {
-    const session = await openSession();
-    const turns = 120;
-    for (let turn = 1; turn <= turns; turn++) {
-      const key = await startRun(session, `${turn}`);
-      const done = frame(3, 'done', {});
-      await finishTestRun(test.store.runs, key, { status: 'finished', frames: [done] });
-    }
-    const all = Array.from({ length: turns }, (_, i) => `${i + 1}.2 ${i + 1}`);
-    expect(await missed(session, BEFORE_ALL)).toEqual(all);
-    expect(await missed(session, { turn: 5, seq: 1 })).toEqual(all.slice(4));
-    expect(await missed(session, { turn: 5, seq: 2 })).toEqual(all.slice(5));
-    expect(await missed(session, endOfTurn(turns))).toEqual([]);
-    expect(await missed({ ...session, owner: newOwner() }, BEFORE_ALL)).toEqual([]);
-    const latest = new MissedEvents(elsewhere, test.store.runs).latest(session);
-    expect(await latest).toEqual(endOfTurn(turns));
+  it('reads its frames from memory, after the position of the reader', async () => {
+    const { live, reader, run } = await startLive();
+    live.log.add('message', '{}');
+    live.log.add('done', '{"status":"finished"}');
+    live.log.close();
+    expect((await collect(reader.read(run, 0, never))).map(({ seq }) => seq)).toEqual([1, 2]);
+    expect((await collect(reader.read(run, 1, never))).map(({ seq }) => seq)).toEqual([2]);
   });
 
-  it('yields one cache invalidation after a crash', async () => {
-    const session = await openSession();
-    const key = await startRun(session, 'a');
-    const heir = await test.another();
-    await heir.runs.close((await heir.runs.find(key)) as Run, endInterrupted);
-    const changed = '1.1000003 message_cache_invalidation';
-    expect(await missed(session, BEFORE_ALL)).toEqual(['1.2 a', changed]);
-    for (const seq of [2, 3, 4, 99, 1_000_002])
-      expect(await missed(session, { turn: 1, seq })).toEqual([changed]);
-    expect(await missed(session, endOfTurn(1))).toEqual([]);
+  it('finds the run as it is in memory, and only for its owner', async () => {
+    const { reader, run, key } = await startLive();
+    expect(await reader.find(key)).toBe(run);
+    await expect(reader.find({ ...key, owner: newOwner() })).rejects.toMatchObject({
+      code: 'run_not_found',
+    });
+  });
+
+  it('waits for its outcome, unless the client leaves', async () => {
+    const { live, reader, run } = await startLive();
+    const leave = new AbortController();
+    const left = reader.outcome(run, leave.signal);
+    const waiting = reader.outcome(run, never);
+    leave.abort();
+    expect(await left).toBeUndefined();
+    const outcome = { status: 'finished', messageId: 'm', text: 'hi', warnings: [] } as const;
+    live.settle(outcome);
+    expect(await waiting).toBe(outcome);
+  });
+
+  /** When each batch of frames arrived, in milliseconds after the run ended. */
+  async function timeEnd(status: string, signal = never, change: Partial<Run> = {}) {
+    const { live, reader, run } = await startLive();
+    live.log.add('message', '{}');
+    live.log.add('done', JSON.stringify({ status }));
+    live.log.close();
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
+    const events: string[] = [];
+    const reading = (async () => {
+      for await (const batch of reader.read({ ...run, ...change }, 0, signal))
+        events.push(batch.map(({ event }) => event).join());
+    })();
+    return { events, reading };
+  }
+
+  it('shows the end of an aborted run later than what precedes it, to those who read it', async () => {
+    const { events, reading } = await timeEnd('aborted');
+    await nextTick();
+    expect(events).toEqual(['message']);
+    await reading;
+    expect(events).toEqual(['message', 'done']);
+  });
+
+  it('does not delay the end of a run that was not aborted, or was when the reader came', async () => {
+    const finished = await timeEnd('finished');
+    await finished.reading;
+    expect(finished.events).toEqual(['message,done']);
+    vi.useRealTimers();
+    const ended = await timeEnd('aborted', never, { status: 'aborted' });
+    await ended.reading;
+    expect(ended.events).toEqual(['message,done']);
+  });
+});
+
+describe('RunReader with a run that has stopped', () => {
+  const test = useStore('sqlite');
+  const usage = { input: 3, output: 2, cached: 1 };
+  const pending = [{ id: 'question', kind: 'confirmation' }] as const;
+
+  const pauseRun = ({ key }: { key: { owner: string; runId: string } }) =>
+    test.store.runs.pause({
+      ...key,
+      interrupts: [],
+      data: new Map(),
+      steps: [],
+      request: {},
+      limit: 10,
+      ending: {
+        usage,
+        report: { pending, cost: 0.5 },
+        message: { content: 'so', isComplete: false },
+      },
+    });
+
+  const read = async (run: Run, after: number) =>
+    (await collect(createReader(test.store).read(run, after, never))).map(
+      ({ seq, event, data }) => ({ seq, event, data: JSON.parse(data) }),
+    );
+
+  it('returns what it cost, what it waits for and why it stopped', async () => {
+    const paused = await startRun(test);
+    await pauseRun(paused);
+    const stored = await createReader(test.store).find(paused.key);
+    expect(await createReader(test.store).outcome(stored, never)).toEqual({
+      status: 'interrupted',
+      messageId: paused.run.messageId,
+      text: 'so',
+      warnings: [],
+      usage: expect.objectContaining({ ...usage, cost: 0.5 }),
+      error: undefined,
+      pending,
+    });
+    const failed = await startRun(test);
+    const warnings = [{ code: 'w', message: 'left out' }];
+    const report = { warnings, error: { code: 'turn_too_long', message: 'long' } };
+    await finishTestRun(test.store.runs, failed.key, { status: 'failed', report });
+    const reader = createReader(test.store);
+    expect(await reader.outcome(await reader.find(failed.key), never)).toMatchObject({
+      status: 'failed',
+      warnings,
+      error: { code: 'turn_too_long', message: 'long' },
+    });
+  });
+
+  it('sends only `done` to a client that has seen all of a paused run', async () => {
+    const { run, key } = await startRun(test);
+    await flushFrames(test.store.runs, key, textFrames('s', 'o'));
+    await pauseRun({ key });
+    const data = {
+      runId: run.id,
+      messageId: run.messageId,
+      status: 'interrupted',
+      interrupted: true,
+      partialText: 'so',
+      pending,
+      usage: { inputTokens: 3, outputTokens: 2, cachedTokens: 1, cost: 0.5 },
+    };
+    expect(await read(run, 2)).toEqual([{ seq: 2, event: 'done', data }]);
+  });
+
+  it('tells a client that saw more than is stored which text it keeps', async () => {
+    const { run, key } = await startRun(test);
+    await flushFrames(test.store.runs, key, textFrames('s', 'o'));
+    await pauseRun({ key });
+    expect(await read(run, 9)).toMatchObject([
+      { seq: 10, event: 'run', data: { resumed: true, attempt: 1, partialLength: 2 } },
+      { seq: 11, event: 'done', data: { status: 'interrupted' } },
+    ]);
+  });
+
+  it.each(['aborted', 'failed', 'interrupted'] as const)(
+    'says that a run without frames was %s',
+    async (status) => {
+      const { run, key } = await startRun(test);
+      await finishTestRun(test.store.runs, key, { status });
+      expect(await read(run, 0)).toMatchObject([
+        { seq: 1, event: 'run', data: { resumed: true, partialLength: 0 } },
+        { seq: 2, event: 'done', data: { status, [status]: true, partialText: '' } },
+      ]);
+    },
+  );
+});
+
+describe('RunReader with a run of another host', () => {
+  const test = useStore('sqlite');
+
+  /** A reader of a run; the bus also plays the host of the run. */
+  async function follow() {
+    const { run, key } = await startRun(test);
+    const bus = new MemoryHostBus(test.store.runs.hostId, pino({ level: 'silent' }));
+    const watched: string[] = [];
+    bus.on('run-watch', ({ runId }) => watched.push(runId));
+    const feeds = new RunFeeds(bus);
+    const send = (seq: number, event: string) =>
+      bus.send(bus.hostId, 'run-frames', { runId: run.id, frames: [[seq, event, '{}']] });
+    const reads = vi.spyOn(test.store.runs, 'framePages');
+    onTestFinished(() => reads.mockRestore());
+    const reader = new RunReader(elsewhere, test.store, feeds);
+    return { run, key, feeds, watched, send, reads, reader };
+  }
+
+  it('asks that host for its frames, and ends with `done` before it is stored', async () => {
+    const { run, watched, send, reader, reads } = await follow();
+    const seen: string[] = [];
+    const reading = (async () => {
+      for await (const batch of reader.read(run, 0, never))
+        seen.push(...batch.map(({ seq, event }) => `${seq} ${event}`));
+    })();
+    await expect.poll(() => watched).toEqual([run.id]);
+    await expect.poll(() => reads.mock.results.length).toBe(1);
+    send(1, 'message');
+    await expect.poll(() => seen).toEqual(['1 message']);
+    send(2, 'done');
+    await reading;
+    expect(seen).toEqual(['1 message', '2 done']);
+    expect(reads).toHaveBeenCalledTimes(1);
+  });
+
+  it('asks no host for a run that has stopped', async () => {
+    const { run, key, watched, reader } = await follow();
+    await finishTestRun(test.store.runs, key);
+    await collect(reader.read(run, 0, never));
+    expect(watched).toEqual([]);
+  });
+
+  it('looks again after 200 ms if the store is about to change, otherwise after 1 s', async () => {
+    const { run, feeds, reads, reader } = await follow();
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
+    const leave = new AbortController();
+    const reading = collect(reader.read(run, 0, leave.signal));
+    // Waits without timers, until the reader has one again.
+    const expectReads = async (count: number) => {
+      await nextTick();
+      for (let i = 0; i < 1_000 && vi.getTimerCount() !== 1; i++) await nextTick();
+      expect([reads.mock.calls.length, vi.getTimerCount()]).toEqual([count, 1]);
+    };
+    await expectReads(1);
+    feeds.announce(run.id);
+    await expectReads(2);
+    await vi.advanceTimersByTimeAsync(199);
+    await expectReads(2);
+    await vi.advanceTimersByTimeAsync(1);
+    await expectReads(3);
+    await vi.advanceTimersByTimeAsync(999);
+    await expectReads(3);
+    await vi.advanceTimersByTimeAsync(1);
+    await expectReads(4);
+    leave.abort();
+    await reading;
+  });
+
+  it('leaves no reader behind when the client leaves', async () => {
+    const { run, feeds, send, reader } = await follow();
+    const opened = vi.spyOn(feeds, 'open');
+    const leave = new AbortController();
+    const reading = collect(reader.read(run, 0, leave.signal));
+    const [feed] = opened.mock.results.map(({ value }) => value);
+    leave.abort();
+    await reading;
+    send(1, 'message');
+    await expect(feed.next(0, 1, never)).resolves.toBe('silent');
   });
 });

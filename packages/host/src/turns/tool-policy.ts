@@ -165,7 +165,10 @@ export class ToolPolicy {
     const argsHash = await hashArgs(args);
     const { inputSchema } = tool;
     const approval = { ...pickNames(facts), args, argsHash, inputSchema, requiredBy };
-    call.interrupt({ kind: 'confirmation', schema: {}, approval });
+    // Returns if an earlier attempt has asked exactly this.
+    const answer = call.interrupt({ kind: 'confirmation', schema: {}, approval }) as ApprovalAnswer;
+    if (answer.decision !== 'approve') throw new Error(describeDenial(answer));
+    if (answer.args) throw new Error(REPLACED);
   }
 
   /** Runs the tool until it ends, or until a change of the rules no longer covers it. */
@@ -209,6 +212,7 @@ const pickNames = ({ tool, plugin }: ToolFacts) => ({ tool, plugin });
 const BLOCKED = 'Not run: the rules of the user block this tool.';
 const NO_LONGER_ALLOWED =
   'Stopped: the user has changed the rules, and they no longer allow this call. It may or may not have had its effect.';
+const REPLACED = 'Not run: the user approved this call only with another input.';
 const EDITED = 'The user changed the input before approving the call.';
 
 function describeDenial({ reason }: ApprovalAnswer): string {

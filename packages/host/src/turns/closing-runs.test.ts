@@ -1,0 +1,310 @@
+import { OracleError } from '@sibyl/protocol';
+import { describe, expect, it } from 'vitest';
+import { useStore } from '../../test/support/test-database.js';
+import { startTestRun } from '../../test/support/test-runs.js';
+import type { AgentStep } from '../agent/steps.js';
+import type { RunEnding } from '../store/runs/finish-run.js';
+import type { Frame } from '../store/runs/frames.js';
+import type { UnsealedInterrupt } from '../store/runs/interrupts.js';
+import type { Run } from '../store/runs/run.js';
+import {
+  buildFirstFrame,
+  buildHandover,
+  endInterrupted,
+  endUnanswered,
+  readProgress,
+  readSteps,
+} from './closing-runs.js';
+
+const timestamp = '2030-01-01T00:00:00.000Z';
+const ids = { sessionId: 'session', requestId: 'request' };
+const call = { id: 'c1', name: 'add', args: { a: 1 }, status: 'done', output: '"2"' } as const;
+
+const run: Run = {
+  ...ids,
+  id: 'run',
+  owner: 'did:key:zAlice',
+  turn: 3,
+  branch: 0,
+  attempt: 2,
+  status: 'running',
+  hostId: 'dead',
+  cancelReason: undefined,
+  createdAt: 0,
+  startedAt: 0,
+  updatedAt: 0,
+  lastSeq: 7,
+  messageId: 'message',
+  traceparent: undefined,
+  usage: { input: 0, output: 0, cached: 0 },
+  report: {},
+};
+
+const parse = (frames: RunEnding['frames'] = []) =>
+  frames.map(({ seq, event, data }) => ({ seq, event, data: JSON.parse(data) }));
+
+const toFrames = (...parts: readonly (readonly [event: string, data: object])[]): Frame[] =>
+  parts.map(([event, data], i) => ({ seq: i + 1, event, data: JSON.stringify(data) }));
+
+const text = (content: string) => ['message', { content, timestamp }] as const;
+
+const modelStep = (
+  message: Omit<Extract<AgentStep, { type: 'model' }>['message'], 'role'>,
+  path = '',
+): AgentStep => ({ type: 'model', path, message: { role: 'assistant', ...message } });
+
+describe('buildHandover', () => {
+  it('continues far beyond what readers can have seen, and says what they keep', () => {
+    const partial = 'so far';
+    expect(parse(buildHandover(run, partial))).toEqual([
+      {
+        seq: 1_000_007,
+        event: 'run',
+        data: { runId: 'run', ...ids, resumed: true, attempt: 2, partialLength: 6 },
+      },
+      {
+        seq: 1_000_008,
+        event: 'done',
+        data: {
+          runId: 'run',
+          messageId: 'message',
+          status: 'interrupted',
+          interrupted: true,
+          partialText: partial,
+        },
+      },
+    ]);
+  });
+});
+
+describe('endUnanswered', () => {
+  it('ends a run that never began as failed, with the reason for all who ask', () => {
+    const error = new OracleError('insufficient_credit', { message: 'No credit' });
+    const { frames, ...ending } = endUnanswered(run, error);
+    const reason = { code: 'insufficient_credit', message: 'No credit' };
+    expect(ending).toEqual({
+      status: 'failed',
+      message: {
+        content: '',
+        isComplete: false,
+        error: { status: 'failed', ...reason, kind: 'server' },
+      },
+      error: { kind: 'server', message: 'No credit' },
+      report: { error: reason },
+      trace: { cause: 'insufficient_credit' },
+    });
+    expect(parse(frames)).toEqual([
+      {
+        seq: 8,
+        event: 'error',
+        data: {
+          error: 'No credit',
+          kind: 'server',
+          code: 'insufficient_credit',
+          retryable: false,
+          ...ids,
+          timestamp: expect.any(String),
+        },
+      },
+      {
+        seq: 9,
+        event: 'done',
+        data: {
+          runId: 'run',
+          messageId: 'message',
+          status: 'failed',
+          failed: true,
+          partialText: '',
+        },
+      },
+    ]);
+  });
+
+  it.each([
+    ['too_many_turns', true],
+    ['store_unavailable', true],
+    ['internal_error', false],
+    ['validation_failed', false],
+  ] as const)('says whether sending again may help: after %s %s', (code, retryable) => {
+    const [first] = parse(endUnanswered(run, new OracleError(code)).frames);
+    expect(first?.data).toMatchObject({ code, retryable });
+  });
+});
+
+describe('endInterrupted', () => {
+  it('keeps the part of the answer that the log contains, and continues beyond what was shown', () => {
+    const frames = toFrames(['run', { runId: 'run', ...ids }], text('half '), text('an answer'));
+    const { frames: last, ...ending } = endInterrupted(run, frames);
+    expect(ending).toEqual({
+      status: 'interrupted',
+      message: {
+        content: 'half an answer',
+        isComplete: false,
+        error: {
+          status: 'interrupted',
+          code: 'host_stopping',
+          message: 'The host stopped before the answer was complete.',
+        },
+      },
+      report: {
+        error: {
+          code: 'host_stopping',
+          message: new OracleError('host_stopping').message,
+          retryAfterSeconds: 5,
+        },
+      },
+      trace: { cause: 'host_lost' },
+    });
+    expect(parse(last)).toMatchObject([
+      { seq: 1_000_007, event: 'run', data: { resumed: true, attempt: 2, partialLength: 14 } },
+      {
+        seq: 1_000_008,
+        event: 'message_cache_invalidation',
+        data: { ...ids, messageIds: ['message'], status: 'done' },
+      },
+      {
+        seq: 1_000_009,
+        event: 'done',
+        data: {
+          messageId: 'message',
+          status: 'interrupted',
+          interrupted: true,
+          partialText: 'half an answer',
+        },
+      },
+    ]);
+  });
+
+  it('ends a run that the user had aborted as aborted, which is no error of the host', () => {
+    const ending = endInterrupted({ ...run, cancelReason: 'aborted' }, toFrames(text('half')));
+    expect(ending).toMatchObject({
+      status: 'aborted',
+      message: { content: 'half', isComplete: false, error: { status: 'aborted' } },
+    });
+    expect(ending.report).toEqual({});
+    expect(ending.trace).toBeUndefined();
+    expect(parse(ending.frames).at(-1)?.data).toMatchObject({ status: 'aborted', aborted: true });
+  });
+
+  it('keeps the warnings, and skips frames of other versions', () => {
+    const warning = { code: 'w', message: 'left out' };
+    const frames = toFrames(
+      ['warning', { ...warning, ...ids, timestamp }],
+      ['warning', { code: 7 }],
+      ['message', { content: 7 }],
+      ['later_version', { code: 'other', message: 'no warning', ...ids, timestamp }],
+      text('half'),
+    );
+    const { report, message } = endInterrupted(run, frames);
+    expect(report?.warnings).toEqual([warning]);
+    expect(message.content).toBe('half');
+  });
+});
+
+describe('readSteps', () => {
+  it('collects the answer of earlier attempts: texts as paragraphs, reasoning and calls', () => {
+    const toolCalls = [
+      { id: 'c1', name: 'add', input: '{"a":1}' },
+      { id: 'c2', name: 'wait', input: '{}' },
+    ];
+    const message = readSteps([
+      modelStep({ text: 'I look.', reasoning: 'hm', toolCalls }),
+      { type: 'result', path: '', call },
+      { type: 'retry', path: '', callId: 'c2' },
+      modelStep({ text: 'It is 2.' }),
+    ]).toMessage();
+    expect(message).toEqual({
+      content: 'I look.\n\nIt is 2.',
+      parts: [
+        { type: 'reasoning', text: 'hm' },
+        { type: 'text', text: 'I look.' },
+        { type: 'tool-call', call },
+        {
+          type: 'tool-call',
+          call: expect.objectContaining({ id: 'c2', name: 'wait', args: {}, status: 'error' }),
+        },
+        { type: 'text', text: '\n\nIt is 2.' },
+      ],
+    });
+  });
+
+  it('adds no paragraph for a step without text', () => {
+    const toolCalls = [{ id: 'c1', name: 'add', input: '{"a":1}' }];
+    const steps = [modelStep({ text: 'a' }), modelStep({ text: '', toolCalls })];
+    expect(readSteps(steps).content).toBe('a');
+  });
+
+  it('leaves out what sub-agents did', () => {
+    const steps: AgentStep[] = [
+      modelStep({ text: 'main' }),
+      modelStep({ text: 'sub' }, 'c1'),
+      { type: 'result', path: 'c1', call },
+    ];
+    expect(readSteps(steps).toMessage()).toEqual({ content: 'main' });
+  });
+});
+
+describe('readProgress', () => {
+  const test = useStore('sqlite');
+
+  const createQuestion = (path: string): UnsealedInterrupt => ({
+    id: crypto.randomUUID(),
+    kind: 'input_required',
+    schema: {},
+    callId: path,
+    path,
+    data: null,
+    expiresInMs: 60_000,
+  });
+
+  it('is undefined for the first attempt of a turn, even if it has stored steps', async () => {
+    const { run: first, key } = await startTestRun(test.store);
+    const steps = [{ step: 1, value: modelStep({ text: 'a' }) }];
+    await test.store.runs.flush([{ ...key, frames: [], steps }]);
+    expect(await readProgress(test.store.runs, first)).toBeUndefined();
+    expect(buildFirstFrame(first, undefined)).toEqual({
+      event: 'run',
+      data: { runId: first.id, sessionId: first.sessionId, requestId: first.requestId },
+    });
+  });
+
+  it('contains the steps and the answers of earlier attempts', async () => {
+    const { runs } = test.store;
+    const { key } = await startTestRun(test.store);
+    const [answered, expired] = [createQuestion('answered'), createQuestion('expired')];
+    await runs.pause({
+      ...key,
+      interrupts: [answered, expired],
+      limit: 10,
+      data: new Map(),
+      steps: [{ step: 1, value: modelStep({ text: 'so far' }) }],
+      request: {},
+      ending: { message: { content: 'so far', isComplete: false } },
+    });
+    const { owner } = key;
+    const end = { owner, interruptId: answered.id, status: 'answered', value: { ok: 1 } } as const;
+    await runs.endInterrupt(end);
+    // Seen while one is still open.
+    const open = await readProgress(runs, { ...((await runs.find(key)) as Run), attempt: 2 });
+    expect([...(open?.answers ?? [])]).toEqual([
+      ['answered', { status: 'answered', value: { ok: 1 } }],
+    ]);
+    await runs.endInterrupt({ owner, interruptId: expired.id, status: 'expired' });
+    const next = (await runs.latestAttempt((await runs.find(key)) as Run)) as Run;
+    expect(next.attempt).toBe(2);
+    const progress = await readProgress(runs, next);
+    expect(progress?.steps).toEqual([modelStep({ text: 'so far' })]);
+    expect(new Map(progress?.answers)).toEqual(
+      new Map<string, unknown>([
+        ['answered', { status: 'answered', value: { ok: 1 } }],
+        ['expired', { status: 'expired' }],
+      ]),
+    );
+    expect(buildFirstFrame(next, progress).data).toMatchObject({
+      runId: next.id,
+      resumed: true,
+      attempt: 2,
+      partialLength: 6,
+    });
+  });
+});
