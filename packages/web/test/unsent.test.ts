@@ -440,7 +440,9 @@ describe('scrolling', () => {
 
   it('sending scrolls to the message that was sent', async () => {
     const { page } = await arrive();
-    await converse(page, 'Write a lot', LINES);
+    await write(page, 'Write a lot');
+    (await oracle.model.next()).answer(LINES);
+    await expectText(page, 'Line 59');
     await expect.poll(() => distance(page)).toBeLessThanOrEqual(4);
     await page.getByRole('log').hover();
     await page.mouse.wheel(0, -2000);

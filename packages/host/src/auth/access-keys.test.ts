@@ -140,7 +140,7 @@ describe('AccessKeys', () => {
     expect(registered.expiration).toBe(expiration);
   });
 
-  it('register refuses what is no token, is revoked, has proofs or is of another user', async () => {
+  it('register refuses what is not a token, is revoked, has proofs or is of another user', async () => {
     const { keys, revoked } = open();
     const [alice, eve] = [createUser(), createUser()];
     const refuse = (token: string, error: object) =>

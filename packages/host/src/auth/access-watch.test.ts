@@ -102,7 +102,7 @@ it('one query serves all who watch at the same time', async () => {
   expect(asked).toHaveLength(1);
 });
 
-it('the store is not asked about ids that nobody watches any more', async () => {
+it('the store is not asked about ids that have no listener any more', async () => {
   const { watch, asked } = open();
   const stop = watch.watch(['a', 'b'], () => undefined);
   const stopOther = watch.watch(['b'], () => undefined);
@@ -118,7 +118,7 @@ it('the store is not asked about ids that nobody watches any more', async () => 
   expect(asked).toEqual([['b'], ['c']]);
 });
 
-it('no timer runs while nobody watches', () => {
+it('no timer runs without a listener', () => {
   const { watch } = open();
   watch.watch([], () => undefined);
   expect(vi.getTimerCount()).toBe(0);
@@ -150,7 +150,7 @@ it('after messages may have been missed the store is asked at once, and then 3 s
   expect(vi.getTimerCount()).toBe(1);
 });
 
-it('missed messages that nobody waits for ask nothing and start no timer', async () => {
+it('missed messages without a listener ask nothing and start no timer', async () => {
   const { asked, reconnect } = open();
   reconnect();
   await pass(60_000);
@@ -158,7 +158,7 @@ it('missed messages that nobody waits for ask nothing and start no timer', async
   expect(vi.getTimerCount()).toBe(0);
 });
 
-it('nobody loses access while the store is away, and what ended is found when it is back', async () => {
+it('no caller loses access while the store is away, and what ended is found when it is back', async () => {
   const { watch, ended, reported, state } = open();
   const onEnded = vi.fn();
   watch.watch(['a'], onEnded);

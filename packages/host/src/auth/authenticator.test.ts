@@ -190,7 +190,7 @@ describe('authentication', () => {
       ['invocation', () => ({ invocation: mintLogin(undefined, -1).token }), 'invalid_invocation'],
       ['access_key', () => ({ accessKey: 'garbage' }), 'invalid_access_key'],
       ['access_key', () => ({ accessKey: '' }), 'invalid_access_key'],
-    ])('an invalid %s is final, whatever is beside it', async (means, create, code) => {
+    ])('an invalid %s is final, also beside a valid one', async (means, create, code) => {
       const { authenticator, count } = open();
       const others = { delegation: delegate(generateSigner()).token };
       const credentials = { ...others, ...(means === 'invocation' && { accessKey: KEY }) };

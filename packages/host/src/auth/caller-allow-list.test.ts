@@ -201,7 +201,7 @@ describe('CallerAllowList', () => {
     expect(await here.setBlocked(listed, false)).toBe(false);
   });
 
-  it('while the store is away nobody is admitted who may be blocked, and a caller is told when to retry', async () => {
+  it('while the store is away, no caller who may be blocked is admitted, and the error says when to retry', async () => {
     const { here } = openHosts(test.store);
     vi.spyOn(test.store.blockedUsers, 'list').mockRejectedValue(new Error('away'));
     await expect(here.assertAllowed(listed)).rejects.toMatchObject({

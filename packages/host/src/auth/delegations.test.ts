@@ -81,7 +81,7 @@ describe('DelegationService', () => {
       revocations,
       bus: new MemoryHostBus('own', logger),
     });
-    /** What hosts and plugins were told of. */
+    /** What hosts and plugins have received. */
     const forgotten: string[] = [];
     authority.onRevocation((cid) => forgotten.push(cid));
     const store = { delegations, revocations, disk };

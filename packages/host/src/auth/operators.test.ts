@@ -45,7 +45,7 @@ describe('Operators', () => {
     return did;
   }
 
-  it('operators are those that are listed or were added, and nobody else', async () => {
+  it('operators are those that are listed or were added, and only those', async () => {
     const { check } = open();
     const added = await addOperator();
     await check(listed);
@@ -80,7 +80,7 @@ describe('Operators', () => {
     await expect(check(await addOperator(), login)).rejects.toMatchObject({ code: 'forbidden' });
   });
 
-  it('an operator who is blocked is told so; anyone else learns nothing', async () => {
+  it('an operator who is blocked learns that; others learn nothing', async () => {
     const { check, blocked } = open();
     const added = await addOperator();
     const stranger = newOwner();

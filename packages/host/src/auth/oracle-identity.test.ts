@@ -107,7 +107,7 @@ describe('the identity of the oracle', () => {
     });
   });
 
-  /** What an operator is told to correct. */
+  /** What an operator is asked to correct. */
   const readIssues = (loading: Promise<unknown>) =>
     loading.then(
       () => [],

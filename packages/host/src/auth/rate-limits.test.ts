@@ -328,7 +328,7 @@ describe('RateLimits.chargeFor', () => {
 
   it('charges a token beyond the limit of a caller as much as the limit', async () => {
     const { limits } = openLimits();
-    limits.takeCaller(alice, address);
+    await limits.takeCaller(alice, address);
     const charge = limits.chargeFor(alice, address);
     expect(charge({ ...chain, signatures: 50 })).toBeDefined();
     expect(await countServed(() => limits.takeCaller(alice, address))).toBe(0);

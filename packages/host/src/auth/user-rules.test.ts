@@ -170,7 +170,7 @@ it('LiveRules watches the rules it has read, and nothing once it is closed', asy
   expect(watched).toEqual([]);
 });
 
-it('LiveRules that is closed while it reads does not watch and calls nobody', async () => {
+it('LiveRules that is closed while it reads does not watch and calls no listener', async () => {
   const { rules, watched, load } = openSlowRules();
   const onChange = vi.fn();
   rules.onChange(onChange);
@@ -337,7 +337,7 @@ describe('UserRules', () => {
     expect((await userRules.get(bob.did)).rules).toEqual(ASK);
   });
 
-  it('tells all other hosts which rules have changed, and nothing if none have', async () => {
+  it('sends all other hosts the rules that have changed, and nothing if none have', async () => {
     const { userRules, send } = open();
     const alice = createUser();
     await userRules.delete(alice.caller);
@@ -359,7 +359,7 @@ describe('UserRules', () => {
     });
 
   it('open returns rules that follow those of the user, from none to none', async () => {
-    // Without the check of the store that finds changes which nobody reported.
+    // Without the check of the store that finds changes that were not reported.
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     const { userRules } = open();
     const [alice, bob] = [createUser(), createUser()];

@@ -201,7 +201,7 @@ describe('Approvals', () => {
       /Unicode/,
     ],
     [
-      'what is no invocation',
+      'what is not an invocation',
       { decision: 'approve', invocation: 'x' },
       'invalid_decision',
       /exactly this decision/,

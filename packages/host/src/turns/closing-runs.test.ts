@@ -55,7 +55,7 @@ const modelStep = (
 
 describe('buildHandover', () => {
   it('continues far beyond what readers can have seen, and says what they keep', () => {
-    const partial = 'so far';
+    const partial = 'until now';
     expect(parse(buildHandover(run, partial))).toEqual([
       {
         seq: 1_000_007,
@@ -175,7 +175,7 @@ describe('endInterrupted', () => {
     ]);
   });
 
-  it('ends a run that the user had aborted as aborted, which is no error of the host', () => {
+  it('ends a run that the user had aborted as aborted, which is not an error of the host', () => {
     const ending = endInterrupted({ ...run, cancelReason: 'aborted' }, toFrames(text('half')));
     expect(ending).toMatchObject({
       status: 'aborted',
@@ -277,9 +277,9 @@ describe('readProgress', () => {
       interrupts: [answered, expired],
       limit: 10,
       data: new Map(),
-      steps: [{ step: 1, value: modelStep({ text: 'so far' }) }],
+      steps: [{ step: 1, value: modelStep({ text: 'until now' }) }],
       request: {},
-      ending: { message: { content: 'so far', isComplete: false } },
+      ending: { message: { content: 'until now', isComplete: false } },
     });
     const { owner } = key;
     const end = { owner, interruptId: answered.id, status: 'answered', value: { ok: 1 } } as const;
@@ -293,7 +293,7 @@ describe('readProgress', () => {
     const next = (await runs.latestAttempt((await runs.find(key)) as Run)) as Run;
     expect(next.attempt).toBe(2);
     const progress = await readProgress(runs, next);
-    expect(progress?.steps).toEqual([modelStep({ text: 'so far' })]);
+    expect(progress?.steps).toEqual([modelStep({ text: 'until now' })]);
     expect(new Map(progress?.answers)).toEqual(
       new Map<string, unknown>([
         ['answered', { status: 'answered', value: { ok: 1 } }],

@@ -215,13 +215,13 @@ describe('FlushLoop with a clock', () => {
     expect(run.take().frames).toHaveLength(1);
   });
 
-  it('tells exactly the runs concerned that they were lost or canceled', async () => {
+  it('reports to exactly the runs concerned that they were lost or canceled', async () => {
     const { loop, store } = createLoop();
-    const told: string[] = [];
+    const received: string[] = [];
     const runs = ['a', 'b', 'c', 'd'].map((runId) => ({
       ...createRun(runId).run,
-      onLost: () => void told.push(`${runId} lost`),
-      onCanceled: (reason: string) => void told.push(`${runId} ${reason}`),
+      onLost: () => void received.push(`${runId} lost`),
+      onCanceled: (reason: string) => void received.push(`${runId} ${reason}`),
     }));
     store.result = {
       lost: ['b', 'unknown'],
@@ -233,7 +233,7 @@ describe('FlushLoop with a clock', () => {
     };
     for (const run of runs) loop.add(run);
     await vi.advanceTimersByTimeAsync(150);
-    expect(told).toEqual(['b lost', 'c aborted', 'd interrupted']);
+    expect(received).toEqual(['b lost', 'c aborted', 'd interrupted']);
   });
 
   it('waits longer after each failure, up to 2 s, and warns once in each outage', async () => {
@@ -254,7 +254,7 @@ describe('FlushLoop with a clock', () => {
     store.error = undefined;
     await vi.advanceTimersByTimeAsync(2_000);
     expect(flushed).toHaveBeenCalledTimes(1);
-    // The next outage begins anew.
+    // The next outage begins again.
     store.error = new Error('Connection terminated');
     write(2);
     loop.add(run);

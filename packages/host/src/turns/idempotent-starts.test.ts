@@ -105,7 +105,7 @@ describe('IdempotentStarts', () => {
     expect(claims).toHaveLength(1);
   });
 
-  it('run tells apart where in the conversation a message begins', async () => {
+  it('run distinguishes where in the conversation a message begins', async () => {
     const { send } = await open();
     await send({ origin: { parentId: 'm1' } });
     const elsewhere = send({ origin: { parentId: 'm2' } });

@@ -183,7 +183,7 @@ describe('LiveRun', () => {
     expect([live.cancelReason, live.error]).toEqual(['interrupted', error]);
   });
 
-  it('tells its work why it is canceled', () => {
+  it('passes its work the reason why it is canceled', () => {
     const live = new LiveRun(storedRun());
     live.cancel('aborted');
     expect(live.signal.reason).toEqual(new Error('The turn was aborted'));

@@ -317,7 +317,7 @@ describe('RunReader with a run that has stopped', () => {
     expect(await read(run, 2)).toEqual([{ seq: 2, event: 'done', data }]);
   });
 
-  it('tells a client that saw more than is stored which text it keeps', async () => {
+  it('says to a client that saw more than is stored which text it keeps', async () => {
     const { run, key } = await startRun(test);
     await flushFrames(test.store.runs, key, textFrames('s', 'o'));
     await pauseRun({ key });

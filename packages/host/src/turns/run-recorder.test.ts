@@ -148,7 +148,7 @@ describe('RunRecorder.write', () => {
     expect(onFull).toHaveBeenCalledTimes(1);
   });
 
-  it('tells its turn that the run was canceled or lost', async () => {
+  it('reports to its turn that the run was canceled or lost', async () => {
     const onCanceled = vi.fn();
     const onLost = vi.fn();
     const { run, key, recorder } = await record(test, { onCanceled, onLost });
@@ -418,7 +418,7 @@ describe('RunRecorder.pause', () => {
     expect(await log.read(3, new AbortController().signal).next()).toMatchObject({ done: true });
   });
 
-  it('does not pause a run that was canceled, which then goes on to its end', async () => {
+  it('does not pause a run that was canceled, which then continues to its end', async () => {
     const onCanceled = vi.fn();
     const { run, key, recorder, seen, stored } = await record(test, { onCanceled });
     recorder.write(text('half'));

@@ -20,7 +20,7 @@ interface LogLine {
 const WARN = 40;
 const ERROR = 50;
 
-/** The turns of this host: remembers what it is told to do. */
+/** The turns of this host: remembers what it is asked to do. */
 function createTurns() {
   const state = { live: [] as Run[], executing: new Set<string>(), hasRoom: true };
   const done: string[] = [];
@@ -228,7 +228,7 @@ describe('Takeover.start with RESUME_TURNS', () => {
     const { runs } = test.store;
     const deadHost = await test.another();
     const { run, key } = await startTestRun(deadHost, { isResumable: true });
-    const message = { role: 'assistant', text: 'so far' };
+    const message = { role: 'assistant', text: 'until now' };
     const steps = [{ step: 1, value: { type: 'model', path: '', message } }];
     await deadHost.runs.flush([{ ...key, frames: [], steps }]);
     const host = resumeFrom(deadHost.runs.hostId);
@@ -242,7 +242,7 @@ describe('Takeover.start with RESUME_TURNS', () => {
     const frames = await runs.frames({ ...key, after: 0 });
     expect(frames.map(({ event, data }) => [event, JSON.parse(data)])).toMatchObject([
       ['run', { resumed: true, partialLength: 6 }],
-      ['done', { status: 'interrupted', partialText: 'so far' }],
+      ['done', { status: 'interrupted', partialText: 'until now' }],
     ]);
     await finishTestRun(runs, { owner: run.owner, runId: next.id });
   });
@@ -285,7 +285,7 @@ describe('Takeover.start with RESUME_TURNS', () => {
 describe('Takeover.watch', () => {
   const test = useStore('sqlite', { hasTwins: false });
 
-  /** A run that the end of another host's run has promoted, and that nobody has started. */
+  /** A run that the end of another host's run has promoted, and that no host has started. */
   async function promote(isReleased: boolean) {
     const { runs } = test.store;
     const other = await test.another();
@@ -298,7 +298,7 @@ describe('Takeover.watch', () => {
     return { ...waiting, run: stored };
   }
 
-  it('claims promoted runs that nobody has started', async () => {
+  it('claims promoted runs that no host has started', async () => {
     const free = await promote(true);
     const own = await promote(false);
     expect([own.run.hostId, free.run.hostId]).toEqual([test.store.runs.hostId, undefined]);
@@ -316,7 +316,7 @@ describe('Takeover.watch', () => {
     }
   });
 
-  it('tells its turns what they missed: cancels, and starts whose reply was lost', async () => {
+  it('reports to its turns what they missed: cancels, and starts whose reply was lost', async () => {
     const { runs } = test.store;
     const executing = await startTestRun(test.store);
     const unknown = await startTestRun(test.store);

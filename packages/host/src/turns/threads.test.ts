@@ -140,7 +140,7 @@ describe('readThread', () => {
     });
   });
 
-  it('joins the run of a message that is only repeated, whatever its spaces', async () => {
+  it('joins the run of a message that is only repeated, with any spaces', async () => {
     const { read, start } = await open();
     const { run, finish } = await start('u1');
     const join = { type: 'join', run: { id: run.id } };

@@ -115,7 +115,7 @@ const deny = (more: Partial<ApprovalAnswer> = {}) => answered({ decision: 'deny'
 
 describe('ToolPolicy.guard asks', () => {
   it.each<[string, PolicyOptions & Pick<ToolFacts, 'needsApproval'>, string | undefined]>([
-    ['nobody', {}, undefined],
+    ['no rule', {}, undefined],
     ['a rule', { rules: [ask('transfer')] }, 'rules'],
     ['the operator', { operator: ['other', 'plugin:bank'] }, 'operator'],
     ['the operator and a rule', { operator: ['transfer'], rules: [ask('*')] }, 'operator'],
@@ -250,7 +250,7 @@ describe('ToolPolicy.guard after a decision', () => {
     expect(inputs).toEqual([]);
   });
 
-  it('runs with edited arguments, as the schema completes them, and tells the model', async () => {
+  it('runs with edited arguments, as the schema completes them, and says so to the model', async () => {
     const { policy } = await createPolicy();
     const args = { to: 'carol', amount: 20 };
     const earlier = await decided(approve({ args }));

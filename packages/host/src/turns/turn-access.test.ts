@@ -53,7 +53,10 @@ function open() {
   return { access, revoke, exclude, cidWatches, didWatches, taken };
 }
 
-function requestOf(caveats?: { readonly session?: string; readonly model?: string }): TurnRequest {
+function buildRequest(caveats?: {
+  readonly session?: string;
+  readonly model?: string;
+}): TurnRequest {
   return {
     caller: caveats ? { ...ALICE, accessKey: { cid: 'key', caveats } } : ALICE,
     sessionId: 's1',
@@ -73,7 +76,7 @@ describe('TurnAccess.admit', () => {
     ['with a key for its session and model', { session: 's1', model: 'small' }],
   ])('counts a turn %s', async (_, caveats) => {
     const { access, taken } = open();
-    await access.admit(requestOf(caveats));
+    await access.admit(buildRequest(caveats));
     expect(taken).toEqual([`taken by ${ALICE.did}`]);
   });
 
@@ -84,21 +87,21 @@ describe('TurnAccess.admit', () => {
     ['its model, but another session', { session: 's2', model: 'small' }],
   ])('refuses a key for %s, and counts nothing', async (_, caveats) => {
     const { access, taken } = open();
-    const admitted = access.admit(requestOf(caveats));
+    const admitted = access.admit(buildRequest(caveats));
     await expect(admitted).rejects.toMatchObject({ code: 'access_key_too_narrow' });
     expect(taken).toEqual([]);
   });
 
   it('refuses the default model for a key that names one', async () => {
     const { access } = open();
-    const { message, ...request } = requestOf({ model: 'small' });
+    const { message, ...request } = buildRequest({ model: 'small' });
     const admitted = access.admit({ ...request, message: { ...message, model: undefined } });
     await expect(admitted).rejects.toMatchObject({ code: 'access_key_too_narrow' });
   });
 
   it('release returns the turn to the key', async () => {
     const { access, taken } = open();
-    await access.release(requestOf({}));
+    await access.release(buildRequest({}));
     expect(taken).toEqual([`returned by ${ALICE.did}`]);
   });
 });

@@ -104,7 +104,7 @@ describe('TurnWriter.write', () => {
     expect(await findMessage()).toMatchObject({ content: 'Hello you' });
   });
 
-  it('ends reasoning once, before whatever follows it', async () => {
+  it('ends reasoning once, before what follows it', async () => {
     const { writer, ids, frames, findMessage } = await createWriter();
     writer.write({ type: 'reasoning', text: 'Let me ' });
     writer.write({ type: 'reasoning', text: 'see' });
@@ -276,7 +276,7 @@ describe('TurnWriter.end', () => {
     expect((await findRun())?.error).toBeUndefined();
   });
 
-  it('tells the caller that the turn failed if its end could not be stored in time', async () => {
+  it('reports to the caller that the turn failed if its end could not be stored in time', async () => {
     const unstored = Promise.withResolvers<void>();
     const runs = Object.create(test.store.runs) as RunStore;
     runs.finish = async (request) => {
