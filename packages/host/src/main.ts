@@ -1,6 +1,6 @@
 // Modules that need a recent Node are imported only after its version is checked.
 const REQUIRED_NODE = 24;
-/** After this time everything is loaded. */
+/** By then, most machines have loaded everything. */
 const START_MS = 1500;
 
 if (Number(process.versions.node.split('.')[0]) < REQUIRED_NODE) {

@@ -50,7 +50,14 @@ export class Exports {
   }
 
   private async *write(owner: string): AsyncGenerator<Buffer> {
-    const archive = await ArchiveWriter.create();
+    try {
+      yield* this.stream(await ArchiveWriter.create(), owner);
+    } finally {
+      this.running.delete(owner);
+    }
+  }
+
+  private async *stream(archive: ArchiveWriter, owner: string): AsyncGenerator<Buffer> {
     const writing = this.fill(archive, owner).catch((error) => archive.fail(error));
     try {
       yield* archive.output;
@@ -58,7 +65,6 @@ export class Exports {
       // The client may have left.
       archive.fail(new Error('The export was abandoned'));
       await writing;
-      this.running.delete(owner);
     }
   }
 

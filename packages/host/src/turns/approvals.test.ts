@@ -12,11 +12,11 @@ import {
 import { pino } from 'pino';
 import { describe, expect, it, vi } from 'vitest';
 import { useStore } from '../../test/support/test-database.js';
+import { createApproval } from '../../test/support/test-interrupts.js';
 import { startTestRun } from '../../test/support/test-runs.js';
 import type { Caller } from '../auth/caller.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import { Metrics } from '../observability/metrics.js';
-import type { UnsealedInterrupt } from '../store/runs/interrupts.js';
 import type { Run } from '../store/runs/run.js';
 import { Approvals } from './approvals.js';
 import { hostStopping } from './turn-limits.js';
@@ -26,24 +26,7 @@ const oracle = new OracleIdentity('test', undefined, generateSigner());
 const ARGS = { to: 'bob', amount: 50 };
 const SCHEMA = { type: 'object', properties: { amount: { type: 'number', maximum: 100 } } };
 
-const askFor = (id: string, expiresInMs = 60_000): UnsealedInterrupt => ({
-  id,
-  kind: 'confirmation',
-  callId: `call of ${id}`,
-  path: '',
-  schema: {},
-  data: null,
-  expiresInMs,
-  approval: {
-    call: id,
-    call_id: `call of ${id}`,
-    tool: 'pay',
-    plugin: 'bank',
-    args_hash: 'hash',
-    required_by: 'tool',
-    request: { args: ARGS, inputSchema: SCHEMA },
-  },
-});
+const REQUEST = { args: ARGS, inputSchema: SCHEMA };
 
 interface Signing {
   readonly signer?: Signer;
@@ -80,7 +63,7 @@ describe('Approvals', () => {
   }
 
   /** A turn of a new user that waits for approvals with these ids. */
-  async function pause(ids: readonly string[] = ['a'], expiresInMs?: number) {
+  async function pause(ids: readonly string[] = ['a'], expiresInMs = 60_000) {
     const user = generateSigner();
     const { sessions, runs } = test.store;
     const owner = user.did;
@@ -88,7 +71,7 @@ describe('Approvals', () => {
     const { key } = await startTestRun(test.store, { owner, sessionId });
     const paused = await runs.pause({
       ...key,
-      interrupts: ids.map((id) => askFor(id, expiresInMs)),
+      interrupts: ids.map((id) => createApproval(id, { expiresInMs, request: REQUEST })),
       limit: 10,
       data: new Map(),
       steps: [],

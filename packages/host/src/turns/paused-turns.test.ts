@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { useStore } from '../../test/support/test-database.js';
+import { createApproval, createQuestion } from '../../test/support/test-interrupts.js';
 import { startTestRun } from '../../test/support/test-runs.js';
 import type { UnsealedInterrupt } from '../store/runs/interrupts.js';
 import type { Run } from '../store/runs/run.js';
@@ -13,30 +14,8 @@ const SCHEMA = {
   required: ['ok'],
 };
 
-const question = (id: string, more: Partial<UnsealedInterrupt> = {}): UnsealedInterrupt => ({
-  id,
-  kind: 'input_required',
-  callId: `call of ${id}`,
-  path: '',
-  schema: SCHEMA,
-  data: null,
-  expiresInMs: 60_000,
-  ...more,
-});
-
-const approval = (id: string): UnsealedInterrupt =>
-  question(id, {
-    kind: 'confirmation',
-    approval: {
-      call: id,
-      call_id: `call of ${id}`,
-      tool: 'pay',
-      plugin: 'bank',
-      args_hash: 'hash',
-      required_by: 'tool',
-      request: { args: {}, inputSchema: {} },
-    },
-  });
+const question = (id: string, more: Partial<UnsealedInterrupt> = {}) =>
+  createQuestion(id, { schema: SCHEMA, ...more });
 
 // `expire` works on the rows of all owners.
 describe('PausedTurns', () => {
@@ -75,8 +54,8 @@ describe('PausedTurns', () => {
 
   it('pending lists the open questions of a paused turn, and which are approvals', async () => {
     const { paused } = open();
-    const { owner, session } = await pause(question('a'), question('b'), approval('c'));
-    await pause(approval('b'));
+    const { owner, session } = await pause(question('a'), question('b'), createApproval('c'));
+    await pause(createApproval('b'));
     await paused.answer({ owner, interruptId: 'a', value: { ok: true } });
     const pending = await paused.pending(session);
     const listed = pending.map(({ id, isApproval, status }) => [id, isApproval, status]);
@@ -160,7 +139,7 @@ describe('PausedTurns', () => {
 
   it('answer does not decide an approval', async () => {
     const { paused, adopted } = open();
-    const { owner } = await pause(approval('a'));
+    const { owner } = await pause(createApproval('a'));
     const answer = paused.answer({ owner, interruptId: 'a', value: { ok: true } });
     await expect(answer).rejects.toMatchObject({ code: 'decision_unsigned' });
     expect(await findInterrupt(owner, 'a')).toMatchObject({ status: 'open' });

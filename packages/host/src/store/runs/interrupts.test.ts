@@ -1,34 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
+import { createApproval, createQuestion } from '../../../test/support/test-interrupts.js';
 import { startTestRun } from '../../../test/support/test-runs.js';
 import type { Store } from '../store.js';
 import type { UnsealedInterrupt } from './interrupts.js';
 import type { RunKey } from './run.js';
 import type { RunStore } from './run-store.js';
-
-const createQuestion = (id: string, expiresInMs = 60_000): UnsealedInterrupt => ({
-  id,
-  kind: 'input_required',
-  callId: `call of ${id}`,
-  path: '',
-  schema: {},
-  data: null,
-  expiresInMs,
-});
-
-const createApproval = (id: string): UnsealedInterrupt => ({
-  ...createQuestion(id),
-  kind: 'confirmation',
-  approval: {
-    call: id,
-    call_id: `call of ${id}`,
-    tool: 'pay',
-    plugin: 'bank',
-    args_hash: 'hash',
-    required_by: 'tool',
-    request: {},
-  },
-});
 
 const pause = (
   runs: RunStore,
@@ -142,7 +119,7 @@ describe.each(engines)('RunStore.endInterrupt on %s', (engine) => {
   it('RunStore.endInterrupt accepts no late answer and does not continue a run that has ended', async () => {
     const { runs } = test.store;
     const { owner, first, second } = await startRuns(test.store, 2);
-    await pause(runs, first.key, [createQuestion('late', -1)]);
+    await pause(runs, first.key, [createQuestion('late', { expiresInMs: -1 })]);
     await pause(runs, second.key, [createQuestion('ended')]);
     const paused = await runs.find(second.key);
     if (!paused) throw new Error('not found');
@@ -212,11 +189,14 @@ describe.each(engines)('RunStore.expiredInterrupts on %s', (engine) => {
   it('RunStore.expiredInterrupts returns open questions after their time, some at once', async () => {
     const { runs } = test.store;
     const { owner, first, second } = await startRuns(test.store, 2);
-    const [expired, ended] = [createQuestion('expired', -1), createQuestion('ended', -1)];
+    const [expired, ended] = [
+      createQuestion('expired', { expiresInMs: -1 }),
+      createQuestion('ended', { expiresInMs: -1 }),
+    ];
     await pause(runs, first.key, [expired, ended, createQuestion('open')]);
     await runs.endInterrupt({ owner, interruptId: 'ended', status: 'expired' });
     expect(await runs.expiredInterrupts()).toEqual([{ owner, interruptId: 'expired' }]);
-    const many = Array.from({ length: 101 }, (_, i) => createQuestion(`${i}`, -1));
+    const many = Array.from({ length: 101 }, (_, i) => createQuestion(`${i}`, { expiresInMs: -1 }));
     await pause(runs, second.key, many);
     expect(await runs.expiredInterrupts()).toHaveLength(100);
   });

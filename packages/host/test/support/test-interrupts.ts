@@ -1,0 +1,34 @@
+import type { UnsealedInterrupt } from '../../src/store/runs/interrupts.js';
+
+type Changes = Partial<UnsealedInterrupt>;
+
+/** A question of a tool. */
+export const createQuestion = (id: string, changes: Changes = {}): UnsealedInterrupt => ({
+  id,
+  kind: 'input_required',
+  callId: `call of ${id}`,
+  path: '',
+  schema: {},
+  data: null,
+  expiresInMs: 60_000,
+  ...changes,
+});
+
+/** A call that waits for approval. */
+export const createApproval = (
+  id: string,
+  { request = {}, ...changes }: Changes & { readonly request?: object } = {},
+): UnsealedInterrupt =>
+  createQuestion(id, {
+    kind: 'confirmation',
+    approval: {
+      call: id,
+      call_id: `call of ${id}`,
+      tool: 'pay',
+      plugin: 'bank',
+      args_hash: 'hash',
+      required_by: 'tool',
+      request,
+    },
+    ...changes,
+  });
