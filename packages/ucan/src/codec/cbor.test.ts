@@ -92,8 +92,9 @@ describe('canonical CBOR', () => {
   });
 
   test('a lie about the length of a map costs nothing', () => {
-    const start = performance.now();
+    const start = process.cpuUsage();
     expect(decodeCbor(hex('ba ff ff ff ff'))).toEqual({ error: 'truncated' });
-    expect(performance.now() - start).toBeLessThan(50);
+    const { user, system } = process.cpuUsage(start);
+    expect(user + system).toBeLessThan(500_000);
   });
 });
