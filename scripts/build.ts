@@ -23,7 +23,6 @@ export const MAIN = `${BUNDLE}/main.js`;
 /** Not bundled: optional dependencies, and those that load on first use. */
 const external = [
   /^@nestjs\/(websockets|microservices|platform-socket)/,
-  /^@fastify\//,
   /^class-(transformer|validator)/,
   /^pg-native/,
   /^(bufferutil|utf-8-validate)$/,
@@ -159,7 +158,7 @@ async function bundle(): Promise<void> {
     },
     platform: 'node',
     external,
-    plugins: [withoutFetch, rxjsModules],
+    plugins: [withoutFetch, withoutTls, withoutTables, rxjsModules],
     logLevel: 'warn',
   });
   await host.write({
@@ -191,6 +190,47 @@ const withoutFetch: Plugin = {
   load: {
     filter: { id: /^\0http$/ },
     handler: () => "module.exports = process.getBuiltinModule('node:http');",
+  },
+};
+
+/** Many modules import TLS, which reads 150 certificates: it is loaded on first use. */
+const withoutTls: Plugin = {
+  name: 'without-tls',
+  resolveId: {
+    filter: { id: /^(node:)?(https|tls)$/ },
+    handler: (id) => `\0lazy-${id.replace('node:', '')}`,
+  },
+  load: {
+    filter: { id: /^\0lazy-/ },
+    handler: (id) => {
+      const name = `node:${id.slice('\0lazy-'.length)}`;
+      const getters = Object.keys(process.getBuiltinModule(name) ?? {}).map(
+        (key) => `get ${key}() { return process.getBuiltinModule('${name}').${key}; },`,
+      );
+      return `module.exports = { ${getters.join(' ')} };`;
+    },
+  },
+};
+
+/**
+ * Express brings the tables of East Asian charsets, which no request needs unless its form has one, and two versions of the
+ * list of media types.
+ */
+const withoutTables: Plugin = {
+  name: 'without-tables',
+  resolveId: {
+    filter: { id: /^mime-db$/ },
+    handler: () => resolve('node_modules/mime-db/index.js'),
+  },
+  load: {
+    filter: { id: /iconv-lite\/encodings\/tables\// },
+    handler: (id) => {
+      const table = id.slice(id.lastIndexOf('iconv-lite/'));
+      return {
+        code: `module.exports = require('node:module').createRequire(import.meta.filename)('${table}');`,
+        moduleType: 'js',
+      };
+    },
   },
 };
 

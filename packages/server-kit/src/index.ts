@@ -22,6 +22,7 @@ export {
 export {
   abortable,
   abortableIterable,
+  createAbortReason,
   settlesWithin,
   type TimeLimit,
   TimeoutError,

@@ -119,3 +119,11 @@ class AbortableIterator<T> implements AsyncIterator<T> {
     this.source.return?.().catch(() => undefined);
   }
 }
+
+/**
+ * The reason of many aborts, created once: by default each would create an error with its stack, which costs more than all
+ * that listens to it. Without a stack, since that would keep the code of a whole module in memory.
+ */
+export function createAbortReason(message: string): Error {
+  return Object.assign(new Error(message), { stack: `Error: ${message}` });
+}

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { STATUS_CODES } from 'node:http';
 import type { RouteReply } from '@sibyl/plugin-kit';
 import type { OracleError } from '@sibyl/protocol';
+import { createAbortReason } from '@sibyl/server-kit';
 import type { Response } from 'express';
 import type { Frame } from '../store/runs/frames.js';
 import { toErrorBody } from './error-filter.js';
@@ -107,8 +108,7 @@ function* toChunks(frames: readonly Frame[]): Generator<string> {
   if (chunk) yield chunk;
 }
 
-/** Shared: by default an abort creates an error with its stack, for every request. */
-const DISCONNECTED = new Error('The client has disconnected');
+const DISCONNECTED = createAbortReason('The client has disconnected');
 
 /** The signal fires when the connection of the response closes. */
 export function createCloseSignal(response: Response): AbortSignal {

@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { Busboy, type BusboyHeaders } from '@fastify/busboy';
+import type { BusboyHeaders } from '@fastify/busboy';
 import { OracleError } from '@sibyl/protocol';
 import { TimeoutError, withTimeout } from '@sibyl/server-kit';
 import type { Request } from 'express';
@@ -45,7 +45,7 @@ async function openForm(
   request: Request,
   name: string | undefined,
 ): Promise<Pick<UploadBody, 'name' | 'body'>> {
-  const { form, file } = parseForm(request);
+  const { form, file } = await parseForm(request);
   const ended = pipeline(request, form);
   // Reported to the caller that waits for the file or the end.
   ended.catch(() => {});
@@ -66,7 +66,9 @@ async function* readForm(stream: Readable, ended: Promise<void>): AsyncGenerator
   });
 }
 
-function parseForm(request: Request) {
+async function parseForm(request: Request) {
+  // Loaded with the first form.
+  const { Busboy } = await import('@fastify/busboy');
   const { promise: file, resolve, reject } = Promise.withResolvers<FormFile>();
   file.catch(() => {});
   try {

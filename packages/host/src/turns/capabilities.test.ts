@@ -153,6 +153,32 @@ describe('Capabilities', () => {
     expect(await load(...names)).toMatchObject({ loaded: [], unknown: names });
   });
 
+  it('the model learns where the names of capabilities are, and what loading them adds', async () => {
+    const { capabilities } = await open();
+    const [list, load] = capabilities.tools;
+    expect(list?.description).toContain('the tools of each capability');
+    expect(load?.description).toMatch(/list_capabilities.*tools/);
+    expect(load?.inputSchema).toMatchObject({
+      properties: { names: { description: expect.stringContaining('list_capabilities') } },
+    });
+    expect(await list?.check({})).toEqual({ ok: {} });
+  });
+
+  it('load_capability loads a capability once that is named twice', async () => {
+    const { load, state } = await open();
+    expect(await load('maps', 'maps', 'gone', 'gone')).toMatchObject({
+      loaded: [{ name: 'maps' }],
+      unknown: ['gone'],
+    });
+    expect(state.stored).toEqual(['maps']);
+  });
+
+  it('a capability that cannot be loaded is not described, although it is stored as loaded', async () => {
+    const { capabilities, names } = await open(['gone']);
+    expect(capabilities.described.map(({ manifest }) => manifest.title)).toEqual(['basics']);
+    expect(names()).toEqual([...CORE, 'greet', 'compass', 'whisper']);
+  });
+
   it('list_capabilities lists the plugins with tools on demand, and which are loaded', async () => {
     const { run } = await open(['maps']);
     const { capabilities } = z

@@ -5,7 +5,7 @@ import {
   type PendingAnswer,
   type ReplyWarning,
 } from '@sibyl/protocol';
-import { textBytes } from '@sibyl/server-kit';
+import { createAbortReason, textBytes } from '@sibyl/server-kit';
 import type { Frame } from '../store/runs/frames.js';
 import type {
   CancelReason,
@@ -154,8 +154,7 @@ export class LiveRun {
   }
 }
 
-/** Created once: a stack costs more than all that listens to it. */
-const TURN_OVER = new Error('The turn is over');
+const TURN_OVER = createAbortReason('The turn is over');
 
 /** The most warnings in a reply; the stream contains all of them. */
 export const MAX_WARNINGS = 50;

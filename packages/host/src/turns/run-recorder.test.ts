@@ -246,6 +246,7 @@ describe('RunRecorder.end with its readers', () => {
     const attempts: string[] = [];
     runs.finish = async (request) => {
       attempts.push(request.ending.status);
+      await new Promise<void>((resolve) => setImmediate(resolve));
       if (isBroken) throw error;
       return test.store.runs.finish(request);
     };

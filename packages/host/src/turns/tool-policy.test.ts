@@ -165,6 +165,14 @@ describe('ToolPolicy.guard asks', () => {
     expect((await runCall(policy, { needsApproval })).asked).toHaveLength(count);
   });
 
+  it('the tool no more once the user has decided', async () => {
+    const { policy } = await createPolicy();
+    const needsApproval = vi.fn(() => true);
+    const { inputs } = await runCall(policy, { needsApproval, earlier: await decided(approve()) });
+    expect(inputs).toEqual([INPUT]);
+    expect(needsApproval).not.toHaveBeenCalled();
+  });
+
   it('needsApproval with the input and the context of the call', async () => {
     const { policy } = await createPolicy();
     const seen: unknown[] = [];
@@ -307,6 +315,40 @@ describe('ToolPolicy.guard after a decision', () => {
     const { error, inputs } = await runCall(policy, { earlier });
     expect(error).toMatch(/does not fit: amount.*; currency/);
     expect(inputs).toEqual([]);
+  });
+});
+
+describe('ToolPolicy.guard after several decisions about a call', () => {
+  const CHANGED = { ...INPUT, amount: 51 };
+
+  /** Runs a call with the first input after the user has approved the second one. */
+  async function runFirst(first: InterruptAnswer) {
+    const { policy } = await createPolicy();
+    const { tool, inputs } = createTool();
+    const earlier = [await decided(first), await decided(approve(), CHANGED)];
+    const answers = earlier.map(
+      ({ answer }, n) => [buildInterruptKey('', 'c1', n), answer] as const,
+    );
+    const journal = new MemoryJournal([], new Map(answers));
+    const asked = earlier.map((each) => each.request);
+    const interrupts = new CallInterrupts({ journal, path: '', callId: 'c1', asked });
+    const guarded = policy.guard(tool, FACTS, same);
+    const call = interrupts.createCall('c1', new AbortController().signal);
+    return { run: () => guarded.run(INPUT, call), inputs, interrupts };
+  }
+
+  it('runs what was approved before, once', async () => {
+    const { run, inputs, interrupts } = await runFirst(approve());
+    expect(await run()).toEqual({ transferred: 50 });
+    await expect(run()).rejects.toThrow();
+    expect(inputs).toEqual([INPUT]);
+    expect(interrupts.pending).toMatchObject([{ approval: { args: INPUT, requiredBy: 'tool' } }]);
+  });
+
+  it('does not run what was denied before', async () => {
+    const { run, inputs, interrupts } = await runFirst(deny({ reason: 'too little' }));
+    await expect(run()).rejects.toThrow('denied this call. Reason: too little');
+    expect([inputs, interrupts.pending]).toEqual([[], []]);
   });
 });
 

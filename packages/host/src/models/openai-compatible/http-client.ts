@@ -7,7 +7,8 @@ import { ChatStream } from './chat-stream.js';
 // Connections are reused: a turn with tools calls the same server several times.
 const options = { keepAlive: true, maxFreeSockets: 64, timeout: 60_000 };
 const http = { agent: new HttpAgent(options), request: httpRequest };
-const https = { agent: new HttpsAgent(options), request: httpsRequest };
+/** Created on first use: TLS reads all certificates when it is loaded. */
+let https: { readonly agent: HttpsAgent; readonly request: typeof httpsRequest } | undefined;
 
 export interface JsonRequest {
   readonly url: URL;
@@ -44,12 +45,17 @@ export async function fetchJson(
   }
 }
 
+function useHttps() {
+  https ??= { agent: new HttpsAgent(options), request: httpsRequest };
+  return https;
+}
+
 function send(
   method: 'GET' | 'POST',
   sending: JsonRequest & { readonly body?: string },
 ): Promise<IncomingMessage> {
   const { url, headers, body, signal } = sending;
-  const { agent, request } = url.protocol === 'https:' ? https : http;
+  const { agent, request } = url.protocol === 'https:' ? useHttps() : http;
   return new Promise((resolve, reject) => {
     let hasReply = false;
     const sent = request(url, { method, agent, headers, signal }, (reply) => {

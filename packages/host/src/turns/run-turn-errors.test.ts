@@ -1,0 +1,156 @@
+import { OracleError } from '@sibyl/protocol';
+import { pino } from 'pino';
+import { describe, expect, it } from 'vitest';
+import { ScriptedModel } from '../../test/support/agent/scripted-model.js';
+import { useStore } from '../../test/support/test-database.js';
+import { startTestRun } from '../../test/support/test-runs.js';
+import { MemoryEventBus } from '../bus/event-bus.js';
+import { ModelError } from '../models/model.js';
+import { Metrics } from '../observability/metrics.js';
+import { StoreError } from '../store/store-errors.js';
+import { FlushLoop } from './flush-loop.js';
+import { TurnAccount } from './gates.js';
+import { LiveRun } from './run-log.js';
+import { RunRecorder } from './run-recorder.js';
+import { TurnRunner } from './run-turn.js';
+import { Titles } from './titles.js';
+import { type TurnJob, TurnSetup } from './turn-setup.js';
+
+const test = useStore('sqlite');
+const silent = pino({ level: 'silent' });
+
+/** Runs a turn on a real store that ends with an error before it says anything. */
+async function runFailing(prepare: TurnSetup['prepare']) {
+  const { runs, sessions, usage } = test.store;
+  const { run, session: key } = await startTestRun(test.store);
+  const log: Record<string, unknown>[] = [];
+  const metrics = new Metrics();
+  const events = new MemoryEventBus();
+  const setup: TurnSetup = Object.assign(Object.create(TurnSetup.prototype), { prepare });
+  const model = new ScriptedModel();
+  const runner = new TurnRunner({
+    ...{ setup, events, metrics, usage },
+    titles: new Titles({ sessions, changes: { publish: () => {} }, model, logger: silent }),
+    grants: { hold: async () => () => {} },
+    logger: pino({ base: null }, { write: (line) => void log.push(JSON.parse(line)) }),
+    ...{ hostId: 'host-1', agentName: 'Sibyl', mainModel: 'vendor/main' },
+    limits: { ms: 60_000, paused: 10 },
+  });
+  const live = new LiveRun(run);
+  const outcome = await runner.run(createJob(live, await sessions.get(key), events));
+  const frames = live.log.since(0).map(({ event, data }) => ({ event, data: JSON.parse(data) }));
+  return {
+    ...{ outcome, run, log, frames },
+    shown: frames.flatMap(({ event, data }) => (event === 'error' ? [data] : [])),
+    stored: await runs.find({ owner: run.owner, runId: run.id }),
+    readMetric: async (name: string) =>
+      (await metrics.print())
+        .split('\n')
+        .filter((line) => line.startsWith(`${name}{`))
+        .map((line) => line.slice(name.length)),
+  };
+}
+
+function createJob(live: LiveRun, session: TurnJob['session'], events: MemoryEventBus): TurnJob {
+  const { run, log } = live;
+  const { owner, sessionId, requestId } = run;
+  const { runs } = test.store;
+  const ignore = () => {};
+  const recorder = new RunRecorder({
+    ...{ run, log, runs, events, logger: silent, storeWaitMs: 10_000 },
+    flushes: new FlushLoop(runs, silent),
+    isResumable: false,
+    isStoreLost: () => false,
+    shutdown: new AbortController().signal,
+    takesNext: () => true,
+    ...{ onLost: ignore, onCanceled: ignore, onUnstored: ignore },
+    ...{ onFull: ignore, onPromoted: ignore },
+  });
+  const done = async () => undefined;
+  const account = new TurnAccount({ check: done, add: ignore, settle: done });
+  const request = {
+    caller: { did: owner, expiration: 10, presentedDelegation: undefined },
+    message: { message: 'What is soil?', multitask: 'enqueue' },
+    ...{ sessionId, requestId, user: {}, client: 'api' },
+  } as const;
+  return { live, recorder, request, session, account };
+}
+
+const runFailingWith = (error: unknown) => runFailing(() => Promise.reject(error));
+
+describe('a turn that fails', () => {
+  it.each([
+    ['access_revoked', 'auth', false],
+    ['insufficient_credit', 'billing', false],
+    ['forbidden', 'auth', false],
+    ['response_schema_mismatch', 'server', false],
+    ['rate_limited', 'rate_limit', true],
+    ['plugin_failed', 'server', true],
+    ['validation_failed', 'unknown', false],
+    ['queue_full', 'unknown', false],
+  ] as const)('with %s has the kind %s; retryable: %s', async (code, kind, retryable) => {
+    const error = new OracleError(code);
+    const { outcome, run, shown, stored, log, readMetric } = await runFailingWith(error);
+    expect(outcome).toMatchObject({ status: 'failed', error });
+    expect(shown).toMatchObject([{ code, kind, retryable, error: error.message }]);
+    expect(stored).toMatchObject({ status: 'failed', error: { kind, message: error.message } });
+    expect(log).toMatchObject([{ level: 40, did: run.owner, kind, cause: code }]);
+    expect(await readMetric('sibyl_turns_total')).toEqual([`{status="failed",kind="${kind}"} 1`]);
+    expect(await readMetric('sibyl_turn_failures_total')).toEqual([`{cause="${code}"} 1`]);
+  });
+
+  it.each([
+    ['may answer after the time of its provider', { retryAfterSeconds: 30 }, 30, 'provider_error'],
+    ['may answer soon', {}, 5, 'provider_error'],
+    [
+      'would fail again',
+      { kind: 'auth', retryable: false, retryAfterSeconds: 30 },
+      undefined,
+      'wrong_key',
+    ],
+  ] as const)('because of a model that %s', async (_, options, retryAfterSeconds, cause) => {
+    const message = 'The model is away.';
+    const failure = new ModelError(message, { kind: 'server', retryable: true, ...options });
+    const { outcome, shown, readMetric } = await runFailingWith(failure);
+    expect(outcome.error).toMatchObject({ code: 'model_unavailable', message });
+    expect(outcome.error?.retryAfterSeconds).toBe(retryAfterSeconds);
+    const { kind, retryable } = failure;
+    const code = 'model_unavailable';
+    expect(shown).toMatchObject([{ kind, retryable, code, error: message }]);
+    expect(await readMetric('sibyl_turn_failures_total')).toEqual([`{cause="${cause}"} 1`]);
+  });
+
+  it.each([
+    ['cannot be reached', new StoreError('away'), 'store_unavailable'],
+    ['is full', Object.assign(new Error('full'), { code: 'ENOSPC' }), 'disk_full'],
+  ])('because the store %s may be repeated', async (_, thrown, cause) => {
+    const { outcome, shown, readMetric } = await runFailingWith(thrown);
+    expect(outcome.error).toMatchObject({ code: 'store_unavailable', retryAfterSeconds: 5 });
+    expect(shown).toMatchObject([{ kind: 'server', retryable: true }]);
+    expect(await readMetric('sibyl_turn_failures_total')).toEqual([`{cause="${cause}"} 1`]);
+  });
+
+  it('because of a bug hides its details, and logs them', async () => {
+    const { outcome, run, shown, frames, log, readMetric } = await runFailingWith(
+      new Error('secret detail'),
+    );
+    const { status, error } = outcome;
+    const message = 'The turn failed within the host';
+    expect([status, error?.code, error?.message]).toEqual(['failed', 'internal_error', message]);
+    const shownFields = { code: 'internal_error', kind: 'unknown', retryable: true };
+    expect(shown).toMatchObject([{ ...shownFields, error: message }]);
+    expect(JSON.stringify(frames)).not.toContain('secret detail');
+    const err = expect.objectContaining({ message: 'secret detail' });
+    expect(log).toEqual([expect.objectContaining({ level: 50, did: run.owner, err })]);
+    expect(await readMetric('sibyl_turn_failures_total')).toEqual(['{cause="internal_error"} 1']);
+  });
+
+  it('because the host stopped it reports that, rather than what broke then', async () => {
+    const limit = new OracleError('turn_too_long');
+    const { outcome } = await runFailing(async ({ live }) => {
+      live.fail(limit);
+      throw new Error('broken by the end');
+    });
+    expect(outcome).toMatchObject({ status: 'failed', error: limit });
+  });
+});

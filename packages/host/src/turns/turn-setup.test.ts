@@ -1,0 +1,383 @@
+import { randomUUID } from 'node:crypto';
+import {
+  defineTool,
+  type Middleware,
+  PluginManifest,
+  type SharedState,
+  type TurnContext,
+  type TurnUcan,
+} from '@sibyl/plugin-kit';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import type { ReplyPart } from '@sibyl/protocol';
+import { pino } from 'pino';
+import { describe, expect, it, vi } from 'vitest';
+import { z } from 'zod';
+import { listFinishedCalls, runToEnd } from '../../test/support/agent/agent-requests.js';
+import { callTools, ScriptedModel, say } from '../../test/support/agent/scripted-model.js';
+import { testPlugin } from '../../test/support/plugin.js';
+import { useStore } from '../../test/support/test-database.js';
+import { createQuestion } from '../../test/support/test-interrupts.js';
+import { finishTestRun, openTestSession, startTestRun } from '../../test/support/test-runs.js';
+import { PausedError } from '../agent/steps.js';
+import type { DelegatedAuthority } from '../auth/delegated-authority.js';
+import type { OracleIdentity } from '../auth/oracle-identity.js';
+import { LiveRules, type UserRules } from '../auth/user-rules.js';
+import { MemoryEventBus, type SessionKey } from '../bus/event-bus.js';
+import { PendingClientCalls } from '../bus/pending-client-calls.js';
+import type { Config } from '../config/config.js';
+import type { Models } from '../models/models.js';
+import type { Metrics } from '../observability/metrics.js';
+import type { Run } from '../store/runs/run.js';
+import { FlushLoop } from './flush-loop.js';
+import { TurnAccount } from './gates.js';
+import { Hooks } from './hooks.js';
+import { LiveRun } from './run-log.js';
+import { RunRecorder } from './run-recorder.js';
+import type { TurnAccess } from './turn-access.js';
+import type { TurnRequest } from './turn-request.js';
+import { type TurnJob, TurnSetup } from './turn-setup.js';
+
+const test = useStore('sqlite');
+
+type SetupDeps = ConstructorParameters<typeof TurnSetup>[0];
+type Delegation = Awaited<ReturnType<DelegatedAuthority['findDelegation']>>;
+
+interface Options {
+  readonly run?: Run;
+  readonly plugins?: readonly LoadedPlugin[];
+  readonly settings?: Partial<Config['turns']>;
+  readonly request?: Partial<Omit<TurnRequest, 'message'>>;
+  readonly message?: Partial<TurnRequest['message']>;
+  readonly progress?: TurnJob['progress'];
+  readonly findDelegation?: () => Promise<Pick<NonNullable<Delegation>, 'cid' | 'expiration'>>;
+  /** The scripts of the models. */
+  readonly main?: ConstructorParameters<typeof ScriptedModel>;
+  readonly small?: ConstructorParameters<typeof ScriptedModel>;
+}
+
+const SETTINGS: Config['turns'] = {
+  ...{ instructions: undefined, maxSteps: 7, contextTokens: 10_000, maxPerUser: 1, maxPaused: 1 },
+  ...{ approvals: [], resumesTurns: false, max: 1, maxCharacters: 10_000, maxMs: 60_000 },
+  ...{ tokensPerDay: 1, hookTimeoutMs: 1000, streamsPerUser: 1, streamStallMs: 1000 },
+  ...{ storeWaitMs: 1000, logMs: 1000 },
+};
+
+const createModel = (id: string, script: ConstructorParameters<typeof ScriptedModel> = []) =>
+  Object.assign(new ScriptedModel(...script), { id });
+
+function createRecorder(live: LiveRun): RunRecorder {
+  const { runs } = test.store;
+  const logger = pino({ level: 'silent' });
+  const ignore = () => {};
+  return new RunRecorder({
+    ...{ run: live.run, log: live.log, runs, logger, events: new MemoryEventBus() },
+    flushes: new FlushLoop(runs, logger),
+    storeWaitMs: 1000,
+    isResumable: false,
+    isStoreLost: () => false,
+    shutdown: new AbortController().signal,
+    takesNext: () => true,
+    ...{ onLost: ignore, onCanceled: ignore, onUnstored: ignore, onFull: ignore },
+    onPromoted: ignore,
+  });
+}
+
+/** Delegations, rules and metrics of a test, and what was asked of them. */
+function createHost({ findDelegation }: Pick<Options, 'findDelegation'>) {
+  const onUse = () => {};
+  const closedRules = vi.fn();
+  const delegations = vi.fn(findDelegation ?? (async () => undefined));
+  const ucans = vi.fn(() => ({ hasSigningKey: () => true }) as Partial<TurnUcan> as TurnUcan);
+  const openedRules = vi.fn(async (_owner: string) => {
+    const logger = pino({ level: 'silent' });
+    const rules = new LiveRules({ load: async () => undefined, watch: () => closedRules, logger });
+    await rules.reload();
+    return rules;
+  });
+  const observeTool = vi.fn();
+  const authority = { findDelegation: delegations, turnUcan: ucans };
+  const access = { watchUses: () => onUse };
+  return {
+    ...{ onUse, closedRules, delegations, ucans, openedRules, observeTool },
+    deps: {
+      authority: authority as object as DelegatedAuthority,
+      access: access as Pick<TurnAccess, 'watchUses'> as TurnAccess,
+      rules: { open: openedRules } as Pick<UserRules, 'open'> as UserRules,
+      metrics: { observeTool } as Pick<Metrics, 'observeTool'> as Metrics,
+      oracle: { name: 'Pythia' } as Pick<OracleIdentity, 'name'> as OracleIdentity,
+    },
+  };
+}
+
+/** A turn to prepare: `prepare` returns what its agent receives. */
+async function begin(options: Options = {}) {
+  const run = options.run ?? (await startTestRun(test.store)).run;
+  const lines: Record<string, unknown>[] = [];
+  const logger = pino({ base: null }, { write: (line) => void lines.push(JSON.parse(line)) });
+  const live = new LiveRun(run);
+  const recorder = createRecorder(live);
+  const models = {
+    main: createModel('main', options.main),
+    small: createModel('small', options.small),
+    large: createModel('large'),
+  };
+  const listed: Pick<Models, 'get' | 'find'> = {
+    get: (role) => (role === 'utility' ? models.small : models.main),
+    find: (id) => (id === 'large' ? models.large : undefined),
+  };
+  const pendingCalls = new PendingClientCalls({ timeoutMs: 60_000 });
+  const { deps, ...host } = createHost(options);
+  const setupDeps: SetupDeps = {
+    ...{ ...deps, store: test.store, models: listed as Models, plugins: options.plugins ?? [] },
+    ...{ hooks: new Hooks(logger, 1000), pendingCalls, checksEvents: true, logger },
+    settings: { ...SETTINGS, ...options.settings },
+  };
+  const setup = new TurnSetup(setupDeps);
+  const warnings: [string, string][] = [];
+  const events: ReplyPart[] = [];
+  const account = new TurnAccount({ check: async () => {}, add: () => {}, settle: async () => {} });
+  const request = buildRequest(run, options);
+  const write = (part: ReplyPart) => {
+    events.push(part);
+    return undefined;
+  };
+  const session = await test.store.sessions.get(run);
+  const job = { live, recorder, request, session, account, progress: options.progress };
+  const prepare = () =>
+    setup.prepare({ ...job, events: { write } }, (...each) => void warnings.push(each));
+  return { prepare, ...job, ...host, models, warnings, events, lines, pendingCalls, run };
+}
+
+function buildRequest({ owner, sessionId }: SessionKey, options: Options): TurnRequest {
+  return {
+    caller: {
+      did: owner,
+      expiration: Number.POSITIVE_INFINITY,
+      presentedDelegation: undefined,
+      loginCids: [],
+    },
+    sessionId,
+    requestId: 'request',
+    message: { message: 'hi', multitask: 'enqueue', ...options.message },
+    user: {},
+    client: 'api',
+    ...options.request,
+  };
+}
+
+interface Contribution {
+  readonly probe?: (turn: TurnContext) => unknown;
+  readonly shared?: SharedState;
+  readonly middlewares?: readonly Middleware[];
+  readonly visibility?: 'always' | 'on-demand';
+}
+
+/** A plugin whose tool `probe` does what a test wants. */
+function loadPlugin(name: string, contribution: Contribution = {}): LoadedPlugin {
+  const { probe = () => 'ok', shared = {}, middlewares = [], visibility } = contribution;
+  const plugin = testPlugin(name, {});
+  const inputSchema = z.object({});
+  const run = (_: object, turn: TurnContext) => probe(turn);
+  return {
+    ...{ plugin, name, config: {}, services: undefined, shared, middlewares },
+    manifest: PluginManifest.parse({ ...plugin.manifest, ...(visibility && { visibility }) }),
+    tools: [defineTool({ name: 'probe', description: 'Looks at its turn', inputSchema, run })],
+    ...{ subAgents: [], gate: undefined, nestModules: [], openRoutes: [], surfaceRoutes: [] },
+  };
+}
+
+const PROBE = [callTools(['c1', 'probe', {}]), say('done')] as const;
+
+/** Prepares a turn whose agent calls a tool with the turn's context, and runs it. */
+async function probeTurn(probe: (turn: TurnContext) => unknown, options: Options = {}) {
+  const plugins = [loadPlugin('shop', { probe })];
+  const turn = await begin({ plugins, main: [...PROBE], ...options });
+  const ended = await runToEnd(await turn.prepare());
+  return { ...turn, ...ended, calls: listFinishedCalls(ended.parts) };
+}
+
+/** What a model sees of a conversation. */
+const listTexts = (messages: readonly { role: string; content?: unknown; text?: unknown }[]) =>
+  messages.map(({ role, content, text }) => `${role}: ${content ?? text}`);
+
+describe('TurnSetup.prepare: the conversation', () => {
+  it('has the messages of the branch up to the one to answer, without partial answers of failed turns', async () => {
+    const session = await openTestSession(test.store);
+    const { runs } = test.store;
+    const ask = async (content: string) =>
+      startTestRun(test.store, { ...session, message: { content } });
+    const message = (content: string, status: 'failed' | 'interrupted') => ({
+      content,
+      isComplete: false,
+      error: { status, code: 'x', message: 'x' },
+    });
+    await finishTestRun(runs, (await ask('one')).key, { content: 'first' });
+    const failed = { status: 'failed', message: message('half', 'failed') } as const;
+    await finishTestRun(runs, (await ask('two')).key, failed);
+    const stopped = { status: 'interrupted', message: message('rest', 'interrupted') } as const;
+    await finishTestRun(runs, (await ask('three')).key, stopped);
+    const { run } = await ask('four');
+    await ask('later');
+    const { prepare, warnings } = await begin({ run });
+    expect(listTexts((await prepare()).messages)).toEqual([
+      ...['user: one', 'assistant: first', 'user: two', 'user: three', 'assistant: rest'],
+      'user: four',
+    ]);
+    expect(warnings).toEqual([]);
+  });
+
+  it('does not repeat what an earlier attempt of the turn has said: its steps contain it', async () => {
+    const { key } = await startTestRun(test.store);
+    const interruptId = randomUUID();
+    await test.store.runs.pause({
+      ...{ ...key, interrupts: [createQuestion(interruptId)], limit: 10, data: new Map() },
+      ...{ steps: [], request: {} },
+      ending: { message: { content: 'half', isComplete: false } },
+    });
+    const end = { owner: key.owner, interruptId, status: 'answered', value: 1 } as const;
+    const result = await test.store.runs.endInterrupt(end);
+    if (result.state !== 'continued') throw new Error(result.state);
+    const { prepare } = await begin({ run: result.run });
+    expect(listTexts((await prepare()).messages)).toEqual(['user: hi']);
+  });
+
+  it('leaves out the oldest messages of a very long one, with a warning', async () => {
+    const session = await openTestSession(test.store);
+    const content = 'x'.repeat(100);
+    for (const _ of [1, 2, 3]) {
+      const { key } = await startTestRun(test.store, { ...session, message: { content } });
+      await finishTestRun(test.store.runs, key, { content });
+    }
+    const { run } = await startTestRun(test.store, session);
+    const short = await begin({ run, settings: { contextTokens: 1 } });
+    expect((await short.prepare()).messages.length).toBeLessThan(7);
+    expect(short.warnings).toEqual([['history_shortened', expect.any(String)]]);
+    // 16 bytes per token are read.
+    const whole = await begin({ run, settings: { contextTokens: 100 } });
+    expect((await whole.prepare()).messages).toHaveLength(7);
+    expect(whole.warnings).toEqual([]);
+  });
+
+  it('begins with the history that the client keeps itself', async () => {
+    const call = { id: 'e1', name: 'look', args: {}, status: 'done', output: 'seen' } as const;
+    const history = [
+      { role: 'user', text: 'before' },
+      { role: 'assistant', text: 'yes', toolCalls: [call] },
+      { role: 'assistant', text: 'plain' },
+    ] as const;
+    const request = { surface: { plugin: 'shop', history } };
+    const { models, calls, thrown } = await probeTurn(
+      ({ history }) => history.map(({ id, type, parts }) => [id, type, parts?.length]),
+      { request },
+    );
+    expect(thrown).toBeUndefined();
+    expect(JSON.parse(calls[0]?.output ?? '')).toEqual([
+      ['earlier-0', 'human', null],
+      ['earlier-1', 'ai', 2],
+      ['earlier-2', 'ai', null],
+    ]);
+    const seen = models.main.calls[0]?.messages ?? [];
+    expect(seen.map(({ role }) => role)).toEqual([
+      'user',
+      'assistant',
+      'tool',
+      'assistant',
+      'user',
+    ]);
+    expect(seen[0]).toMatchObject({ content: 'before' });
+  });
+
+  it('has a note with the time zone of the user and the services that are not available', async () => {
+    const away = (turn: TurnContext) => turn.degrade('maps', 'ways');
+    const plugins = [loadPlugin('shop', { shared: { away } })];
+    const request = { user: { timezone: 'Africa/Nairobi' } };
+    const { prepare } = await begin({ plugins, request });
+    const [asked] = (await prepare()).messages;
+    const note = asked?.role === 'user' ? asked.note : '';
+    expect(note).toContain('+03:00');
+    expect(note).toContain('[Not available now: maps: ways]');
+  });
+});
+
+describe('TurnSetup.prepare: the request', () => {
+  it('has the limits, the account and the signal of the turn', async () => {
+    const { prepare, account, live } = await begin({ settings: { maxSteps: 3 } });
+    const request = await prepare();
+    expect([request.limits.steps.limit, request.limits.contextTokens]).toEqual([3, 10_000]);
+    expect(request.meter).toBe(account);
+    expect(request.signal).toBe(live.signal);
+    expect([request.journal?.earlier, request.journal?.answers.size]).toEqual([[], 0]);
+    expect(request.hooks).toBeUndefined();
+    // Summaries are shared by turns.
+    expect((await prepare()).summaries).toBe(request.summaries);
+  });
+
+  it('continues with the steps and answers of earlier attempts', async () => {
+    const message = { role: 'assistant', text: 'earlier' } as const;
+    const steps = [{ type: 'model', path: '', message }] as const;
+    const answers = new Map([['c1', { status: 'answered', value: 1 } as const]]);
+    const { prepare } = await begin({ progress: { steps, answers } });
+    const { journal } = await prepare();
+    expect([journal?.earlier, journal?.answers]).toEqual([steps, answers]);
+  });
+
+  it.each([
+    [undefined, 'main'],
+    ['large', 'large'],
+    ['unknown', 'main'],
+  ])('for the model %s uses the model %s, and the small one for summaries', async (model, used) => {
+    const schema = { type: 'object' };
+    const message = { model, reasoningEffort: 'high', responseSchema: schema } as const;
+    const { prepare } = await begin({ message });
+    const request = await prepare();
+    expect([request.model.id, request.smallModel.id]).toEqual([used, 'small']);
+    expect([request.reasoning, request.responseSchema]).toEqual(['high', schema]);
+  });
+
+  it('has a prompt with the oracle, its operator, the client and what the user prefers', async () => {
+    const shared = { userPreferences: { language: 'Swahili' } };
+    const { prepare } = await begin({
+      plugins: [loadPlugin('shop', { shared })],
+      settings: { instructions: 'Sell nothing.' },
+      request: { surface: { plugin: 'other', instructions: 'Be brief.' } },
+    });
+    const { system, tools } = await prepare();
+    for (const text of ['Pythia', 'The plugin shop', 'Sell nothing.', 'Be brief.', 'Swahili'])
+      expect(system).toContain(text);
+    expect(tools().map(({ name }) => name)).toEqual(['probe']);
+  });
+
+  it('keeps loaded capabilities in the session, apart from the state of plugins', async () => {
+    const plugins = [loadPlugin('shop', { visibility: 'on-demand' })];
+    const load = [callTools(['c1', 'load_capability', { names: ['shop'] }]), say('done')];
+    const first = await begin({ plugins, main: load });
+    await runToEnd(await first.prepare());
+    const { owner, sessionId } = first.run;
+    const states = test.store.sessionState.ofTurn({ owner, sessionId });
+    expect(await states.of('(host)').get('capabilities')).toEqual(['shop']);
+    const next = await begin({ plugins, run: first.run });
+    expect((await next.prepare()).tools().map(({ name }) => name)).toContain('probe');
+  });
+
+  it('calls the model through middlewares, as the main agent', async () => {
+    const wrapModel = vi.fn<NonNullable<Middleware['wrapModel']>>((request, next) => next(request));
+    const middlewares = [{ name: 'watch', wrapModel }];
+    const { prepare } = await begin({
+      plugins: [loadPlugin('shop', { middlewares })],
+      main: [say('hello')],
+    });
+    const { thrown } = await runToEnd(await prepare());
+    expect(thrown).toBeUndefined();
+    expect(wrapModel.mock.calls[0]?.[0]).toMatchObject({ agent: 'main', model: 'main' });
+  });
+
+  it('fails the turn when its models together have written too much', async () => {
+    const settings = { maxCharacters: 600 };
+    const { live, thrown } = await probeTurn(
+      ({ llm }) => llm.get('utility').generate({ prompt: 'Why?' }),
+      { settings, small: [say('x'.repeat(200))] },
+    );
+    expect(thrown).toMatchObject({ code: 'turn_too_long' });
+    await vi.waitFor(() => expect(live.error?.code).toBe('turn_too_long'));
+  });
+});
