@@ -158,7 +158,7 @@ async function bundle(): Promise<void> {
     },
     platform: 'node',
     external,
-    plugins: [withoutFetch, withoutTls, withoutTables, rxjsModules],
+    plugins: [lazyExports, withoutTls, withoutTables, rxjsModules],
     logLevel: 'warn',
   });
   await host.write({
@@ -178,18 +178,19 @@ async function bundle(): Promise<void> {
 }
 
 /**
- * `import 'node:http'` loads all of fetch, because of one export; through `getBuiltinModule`, fetch is
- * loaded on first use.
+ * `import` reads every export of a built-in module, and some load much that is rarely used, such as fetch and WebCrypto;
+ * through `getBuiltinModule`, that is loaded on first use.
  */
-const withoutFetch: Plugin = {
-  name: 'without-fetch',
+const lazyExports: Plugin = {
+  name: 'lazy-exports',
   resolveId: {
-    filter: { id: /^(node:)?http$/ },
-    handler: () => '\0http',
+    filter: { id: /^(node:)?(crypto|fs|http|util)$/ },
+    handler: (id) => `\0builtin-${id.replace('node:', '')}`,
   },
   load: {
-    filter: { id: /^\0http$/ },
-    handler: () => "module.exports = process.getBuiltinModule('node:http');",
+    filter: { id: /^\0builtin-/ },
+    handler: (id) =>
+      `module.exports = process.getBuiltinModule('${id.replace('\0builtin-', 'node:')}');`,
   },
 };
 
@@ -203,7 +204,7 @@ const withoutTls: Plugin = {
   load: {
     filter: { id: /^\0lazy-/ },
     handler: (id) => {
-      const name = `node:${id.slice('\0lazy-'.length)}`;
+      const name = id.replace('\0lazy-', 'node:');
       const getters = Object.keys(process.getBuiltinModule(name) ?? {}).map(
         (key) => `get ${key}() { return process.getBuiltinModule('${name}').${key}; },`,
       );
