@@ -7,7 +7,7 @@ import { buffer } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ImportJob } from '@sibyl/protocol';
 import { generateSigner } from '@sibyl/ucan';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { ZipFile } from 'yazl';
 import { MANIFEST, SIGNATURE, signManifest } from '../src/own-data/archive-format.js';
 import { ArchiveReader, readLines } from '../src/own-data/archive-reader.js';
@@ -192,6 +192,21 @@ describe.each(engines)('own data on %s', (engine) => {
     const [path, data] = [...files].find(([name]) => name.startsWith('files/blobs/')) ?? ['', ''];
     expect(String(data)).toMatch(/^[0-9a-f-]{36}$/);
     expect(String(files.get('tables/blobs/000001.jsonl'))).toContain(path);
+  });
+
+  it('HEAD /me/export, and clients that disconnect early, take no place of others', async () => {
+    const user = new TestUser(host);
+    const url = `${host.url}/me/export`;
+    for (let i = 0; i < 5; i++) {
+      const { status } = await fetch(url, { method: 'HEAD', headers: user.headers });
+      expect(status).toBe(200);
+      const left = new AbortController();
+      const request = fetch(url, { headers: new TestUser(host).headers, signal: left.signal });
+      setImmediate(() => left.abort());
+      await request.catch(() => undefined);
+    }
+    // The host notices a little later that a client has left.
+    await vi.waitFor(() => downloadExport(user), { timeout: 10_000 });
   });
 
   it('POST /me/import restores an export at another oracle, once', async () => {

@@ -41,15 +41,14 @@ export class Exports {
 
   constructor(private readonly deps: ExportsDeps) {}
 
-  /** Throws before the first byte if the user's last export is still running, or too many others are. */
-  open(owner: string): AsyncGenerator<Buffer> {
+  /**
+   * Throws before the first byte if the user's last export is still running, or too many others are. Takes its place with
+   * the first read: a generator that is never read does not end either.
+   */
+  async *open(owner: string): AsyncGenerator<Buffer> {
     if (this.running.has(owner) || this.running.size >= MAX_RUNNING)
       throw new OracleError('too_many_exports', { retryAfterSeconds: RETRY_SECONDS });
     this.running.add(owner);
-    return this.write(owner);
-  }
-
-  private async *write(owner: string): AsyncGenerator<Buffer> {
     try {
       yield* this.stream(await ArchiveWriter.create(), owner);
     } finally {
