@@ -1,4 +1,5 @@
-import { defineRoute } from '@sibyl/plugin-kit';
+import { Agent, type IncomingMessage, request } from 'node:http';
+import { defineRoute, RouteReply } from '@sibyl/plugin-kit';
 import { afterEach, expect, it } from 'vitest';
 import { z } from 'zod';
 import { startHost, type TestHost } from './support/host.js';
@@ -35,4 +36,44 @@ it('defineRoute: a public route with a wildcard is a startup error', async () =>
   await expect(startHost({ bundled: [], plugins: [plugin] })).rejects.toThrow(
     'a public route cannot have a wildcard',
   );
+});
+
+it('defineRoute: HEAD of a stream ends at once, and so does its source', async () => {
+  let isOpen = false;
+  const ended = Promise.withResolvers<void>();
+  const endless = async function* () {
+    isOpen = true;
+    try {
+      yield 'data: first\n\n';
+      await ended.promise;
+    } finally {
+      isOpen = false;
+    }
+  };
+  const stream = defineRoute({
+    method: 'GET',
+    path: '/parts',
+    auth: 'public',
+    summary: 'Never ends',
+    reply: Reply,
+    handler: () =>
+      new RouteReply({ headers: { 'Content-Type': 'text/event-stream' }, stream: endless() }),
+  });
+  host = await startHost({ bundled: [], plugins: [testPlugin('parts', { routes: [stream] })] });
+  // One connection, on which the second request waits for the end of the first.
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  const { url } = host;
+  const head = () =>
+    new Promise<IncomingMessage>((resolve, reject) => {
+      request(`${url}/parts`, { method: 'HEAD', agent }, (reply) => resolve(reply.resume()))
+        .on('error', reject)
+        .end();
+    });
+  for (let i = 0; i < 2; i++) {
+    const { statusCode, headers } = await head();
+    expect([statusCode, headers['content-type']]).toEqual([200, 'text/event-stream']);
+  }
+  await expect.poll(() => isOpen).toBe(false);
+  ended.resolve();
+  agent.destroy();
 });

@@ -62,6 +62,10 @@ export async function sendRouteReply(
   let next = await chunks?.next();
   exposeHeaders(response, Object.keys(headers));
   response.writeHead(status, headers);
+  if (response.req.method === 'HEAD') {
+    await chunks?.return?.();
+    return void response.end();
+  }
   const heartbeat = setInterval(() => beat(response), HEARTBEAT_MS);
   try {
     for (; chunks && next && !next.done; next = await chunks.next())

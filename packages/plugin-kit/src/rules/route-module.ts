@@ -107,8 +107,10 @@ function createMatcher(route: AuthExcludedRoute) {
   const { path, method = RequestMethod.ALL } = typeof route === 'string' ? { path: route } : route;
   const wanted = `/${path.replace(/^\/+|\/+$/g, '')}`;
   const prefix = WILDCARD.test(wanted) ? wanted.replace(WILDCARD, '/') : undefined;
+  // Routes for GET answer HEAD too.
+  const methods = method === RequestMethod.GET ? ['GET', 'HEAD'] : [RequestMethod[method]];
   return (sentMethod: string, pattern: string): boolean => {
-    if (method !== RequestMethod.ALL && RequestMethod[method] !== sentMethod) return false;
+    if (method !== RequestMethod.ALL && !methods.includes(sentMethod)) return false;
     return prefix === undefined ? pattern === wanted : pattern.startsWith(prefix);
   };
 }
