@@ -158,7 +158,7 @@ async function bundle(): Promise<void> {
     },
     platform: 'node',
     external,
-    plugins: [lazyExports, withoutTls, withoutTables, rxjsModules],
+    plugins: [lazyExports, withoutTls, withoutTables, withoutFormats, rxjsModules],
     logLevel: 'warn',
   });
   await host.write({
@@ -232,6 +232,19 @@ const withoutTables: Plugin = {
         moduleType: 'js',
       };
     },
+  },
+};
+
+/** The loggers of Nest, which the host does not use, format times: the rules of all languages take 15 ms to load. */
+const withoutFormats: Plugin = {
+  name: 'without-formats',
+  transform: {
+    filter: { id: /@nestjs\/common\/services\/(console-)?logger\.service\.js$/ },
+    handler: (code) =>
+      code.replace(
+        /new Intl\.DateTimeFormat\((undefined, \{[^}]*\})\)/,
+        '{ format: (time) => new Intl.DateTimeFormat($1).format(time) }',
+      ),
   },
 };
 

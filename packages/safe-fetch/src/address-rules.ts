@@ -30,15 +30,23 @@ const REFUSED_V6 = [
   '3fff::/20', // documentation
 ];
 
-const refusedV4 = cidrList(REFUSED_V4);
-const refusedV6 = cidrList(REFUSED_V6);
-const globalV6 = cidrList(GLOBAL_UNICAST_V6);
+/** Read on first use: most programs that load this module fetch nothing as they start. */
+let ranges: Record<'refusedV4' | 'refusedV6' | 'globalV6', BlockList> | undefined;
+
+function getRanges() {
+  ranges ??= {
+    refusedV4: cidrList(REFUSED_V4),
+    refusedV6: cidrList(REFUSED_V6),
+    globalV6: cidrList(GLOBAL_UNICAST_V6),
+  };
+  return ranges;
+}
 
 /** Whether an IP address belongs to one host on the public internet. */
 export function isPublicAddress(address: string): boolean {
   switch (isIP(address)) {
     case 4:
-      return !refusedV4.check(address, 'ipv4');
+      return !getRanges().refusedV4.check(address, 'ipv4');
     case 6:
       return isPublicV6(address);
     default:
@@ -49,6 +57,7 @@ export function isPublicAddress(address: string): boolean {
 function isPublicV6(address: string): boolean {
   // A zone index names a local interface.
   if (address.includes('%')) return false;
+  const { globalV6, refusedV6 } = getRanges();
   return globalV6.check(address, 'ipv6') && !refusedV6.check(address, 'ipv6');
 }
 

@@ -7,8 +7,9 @@ import { basename, dirname, join } from 'node:path';
  * start together exactly one writes, and all return the same key.
  */
 export async function readOrCreateKeyFile(path: string, makeKey: () => string): Promise<string> {
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-  if ((await readKeyFile(path)) === undefined) await writeOnce(path, makeKey());
+  const folder = dirname(path);
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  if (!(await readdir(folder)).includes(basename(path))) await writeOnce(path, makeKey());
   const { mode } = await stat(path);
   if ((mode & 0o077) !== 0) await chmod(path, 0o600);
   await removeDrafts(path);

@@ -239,18 +239,21 @@ describe('a change of a model call', () => {
 
   it.each<[string, object]>([
     ['another role', { role: 'robot', content: 'Hi' }],
-    ['content that is no text', { role: 'user', content: 7 }],
+    ['content that is not a text', { role: 'user', content: 7 }],
     ['an unknown part', { role: 'user', content: [{ type: 'video', text: 'x' }] }],
     ['a part without text', { role: 'user', content: [{ type: 'text' }] }],
-    ['a file that is no bytes', { role: 'user', content: [{ ...image, data: 'AQ==' }] }],
+    ['a file that is not bytes', { role: 'user', content: [{ ...image, data: 'AQ==' }] }],
     ['a file without type', { role: 'user', content: [{ ...image, mediaType: 7 }] }],
-    ['a note that is no text', { ...question, note: 7 }],
+    ['a note that is not a text', { ...question, note: 7 }],
     ['an answer without text', { role: 'assistant' }],
-    ['reasoning that is no text', { role: 'assistant', text: 'Hi', reasoning: 7 }],
+    ['reasoning that is not a text', { role: 'assistant', text: 'Hi', reasoning: 7 }],
     ['a call without id', { ...asking, toolCalls: [{ name: 'look', input: '{}' }] }],
     ['a call without name', { ...asking, toolCalls: [{ id: 'c1', input: '{}' }] }],
-    ['a call whose input is no text', { ...asking, toolCalls: [{ ...calls[0], input: {} }] }],
-    ['data of the provider that is no object', { role: 'assistant', text: '', providerData: 'x' }],
+    ['a call whose input is not a text', { ...asking, toolCalls: [{ ...calls[0], input: {} }] }],
+    [
+      'data of the provider that is not an object',
+      { role: 'assistant', text: '', providerData: 'x' },
+    ],
     ['no results', { role: 'tool' }],
     ['a result without id', { role: 'tool', results: [{ ...result, id: undefined }] }],
     ['a result without name', { role: 'tool', results: [{ ...result, name: undefined }] }],
@@ -263,7 +266,7 @@ describe('a change of a model call', () => {
   });
 
   it.each<[string, unknown]>([
-    ['a system prompt that is no text', { system: 7 }],
+    ['a system prompt that is not a text', { system: 7 }],
     ['messages that are no array', { messages: question }],
     ['tools that are no array', { tools: look }],
     ['a tool without name', { tools: [{ ...look, name: undefined }] }],
@@ -445,7 +448,7 @@ describe('the time limit of a middleware', () => {
   });
 });
 
-describe('a middleware whose turn is aborted', () => {
+describe('a middleware of an aborted turn', () => {
   it('does not make the turn wait for a call in progress', async () => {
     const turn = new AbortController();
     const reason = new Error('aborted');

@@ -124,6 +124,18 @@ describe('RunReader with a client that leaves', () => {
     expect(await waiting).toBeUndefined();
   });
 
+  it('returns the outcome of a run that has ended even then, without its frames', async () => {
+    const { key } = await startTestRun(test.store);
+    await finishTestRun(test.store.runs, key, { content: 'answer', frames: [frame(1, 'done')] });
+    const reads = spyOnReads();
+    const reader = createReader(test.store);
+    const ended = await reader.find(key);
+    const outcome = await reader.outcome(ended, AbortSignal.abort());
+    expect(outcome).toMatchObject({ status: 'finished', text: 'answer' });
+    expect(await reader.outcome(ended, never)).toEqual(outcome);
+    expect(reads).not.toHaveBeenCalled();
+  });
+
   it('reads nothing for one that has left before', async () => {
     const { run, key } = await startTestRun(test.store);
     await flushFrames(test.store.runs, key, [frame(1, 'message')]);

@@ -260,6 +260,19 @@ describe('the time limit of a turn', () => {
     vi.advanceTimersByTime(120_000);
     expect(live.error).toBeUndefined();
   });
+
+  it('does not spoil an answer that is complete', async () => {
+    const { start } = await openTurn({
+      prepare: ({ live }) =>
+        requestTo(
+          new ScriptedModel(() => {
+            live.fail(new OracleError('turn_too_long'));
+            return say('Hello.');
+          }),
+        ),
+    });
+    expect(await start()).toMatchObject({ status: 'finished', text: 'Hello.', error: undefined });
+  });
 });
 
 describe('a turn that was canceled', () => {
@@ -420,7 +433,7 @@ describe('the title of a session', () => {
 
   it.each<[string, TurnOptions]>([
     ['that has one', { title: 'My title' }],
-    ['whose turn failed', { prepare: () => Promise.reject(new OracleError('forbidden')) }],
+    ['without an answer', { prepare: () => Promise.reject(new OracleError('forbidden')) }],
   ])('is not generated for a session %s', async (_, options) => {
     const { start, findTitle, settled, naming } = await openTurn(options);
     await start();

@@ -65,7 +65,7 @@ describe('Titles names a session', () => {
     ['by the first words when only quotes are left', '"."', QUESTION],
     ['with as many characters as fit', 'x'.repeat(60), 'x'.repeat(60)],
     ['within bounds', 'x'.repeat(61), `${'x'.repeat(59)}…`],
-    ['without cutting a character in two', '🌱'.repeat(60), '🌱'.repeat(60)],
+    ['without half a character', '🌱'.repeat(60), '🌱'.repeat(60)],
   ])('%s', async (_, said, expected) => {
     expect(await titleFrom(said, QUESTION)).toBe(expected);
   });

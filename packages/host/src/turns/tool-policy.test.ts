@@ -242,6 +242,7 @@ describe('ToolPolicy.guard after a decision', () => {
     ['denied', deny(), 'denied this call without a reason'],
     ['denied with a reason', deny({ reason: 'too much' }), 'denied this call. Reason: too much'],
     ['denied with other arguments', deny({ args: { amount: 1 } }), 'denied this call'],
+    ['denied with invalid arguments', deny({ args: { amount: 'x' } }), 'denied this call'],
     ['expired', { status: 'expired' }, 'expired without an answer'],
     ['cancelled', { status: 'cancelled' }, 'another message'],
   ])('does not run a call that was %s, even if no rule asks any more', async (_, answer, text) => {

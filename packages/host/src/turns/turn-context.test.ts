@@ -415,7 +415,7 @@ describe('buildTurnFacts', () => {
       { matrixHomeServer: 'home', matrixAccessToken: 'token' },
       { homeServer: 'home', accessToken: 'token' },
     ],
-  ])('has only what the transport knows of Matrix: %j', (user, matrix) => {
+  ])('has only the fields of Matrix that the transport sent: %j', (user, matrix) => {
     expect(facts(buildRequest({ user })).user.matrix).toEqual(matrix);
   });
 

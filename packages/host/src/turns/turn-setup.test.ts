@@ -13,7 +13,12 @@ import { pino } from 'pino';
 import { describe, expect, it, vi } from 'vitest';
 import { z } from 'zod';
 import { listFinishedCalls, runToEnd } from '../../test/support/agent/agent-requests.js';
-import { callTools, ScriptedModel, say } from '../../test/support/agent/scripted-model.js';
+import {
+  callTools,
+  ScriptedModel,
+  type ScriptedStep,
+  say,
+} from '../../test/support/agent/scripted-model.js';
 import { testPlugin } from '../../test/support/plugin.js';
 import { useStore } from '../../test/support/test-database.js';
 import { createQuestion } from '../../test/support/test-interrupts.js';
@@ -39,7 +44,6 @@ import { type TurnJob, TurnSetup } from './turn-setup.js';
 
 const test = useStore('sqlite');
 
-type SetupDeps = ConstructorParameters<typeof TurnSetup>[0];
 type Delegation = Awaited<ReturnType<DelegatedAuthority['findDelegation']>>;
 
 interface Options {
@@ -49,10 +53,10 @@ interface Options {
   readonly request?: Partial<Omit<TurnRequest, 'message'>>;
   readonly message?: Partial<TurnRequest['message']>;
   readonly progress?: TurnJob['progress'];
-  readonly findDelegation?: () => Promise<Pick<NonNullable<Delegation>, 'cid' | 'expiration'>>;
+  readonly findDelegation?: (() => Promise<Delegation>) | undefined;
   /** The scripts of the models. */
-  readonly main?: ConstructorParameters<typeof ScriptedModel>;
-  readonly small?: ConstructorParameters<typeof ScriptedModel>;
+  readonly main?: readonly ScriptedStep[];
+  readonly small?: readonly ScriptedStep[];
 }
 
 const SETTINGS: Config['turns'] = {
@@ -62,7 +66,7 @@ const SETTINGS: Config['turns'] = {
   ...{ storeWaitMs: 1000, logMs: 1000 },
 };
 
-const createModel = (id: string, script: ConstructorParameters<typeof ScriptedModel> = []) =>
+const createModel = (id: string, script: readonly ScriptedStep[] = []) =>
   Object.assign(new ScriptedModel(...script), { id });
 
 function createRecorder(live: LiveRun): RunRecorder {
@@ -86,8 +90,12 @@ function createRecorder(live: LiveRun): RunRecorder {
 function createHost({ findDelegation }: Pick<Options, 'findDelegation'>) {
   const onUse = () => {};
   const closedRules = vi.fn();
-  const delegations = vi.fn(findDelegation ?? (async () => undefined));
-  const ucans = vi.fn(() => ({ hasSigningKey: () => true }) as Partial<TurnUcan> as TurnUcan);
+  const delegations = vi.fn<DelegatedAuthority['findDelegation']>(
+    findDelegation ?? (async () => undefined),
+  );
+  const ucans = vi.fn<DelegatedAuthority['turnUcan']>(
+    () => ({ hasSigningKey: () => true }) as Partial<TurnUcan> as TurnUcan,
+  );
   const openedRules = vi.fn(async (_owner: string) => {
     const logger = pino({ level: 'silent' });
     const rules = new LiveRules({ load: async () => undefined, watch: () => closedRules, logger });
@@ -95,12 +103,15 @@ function createHost({ findDelegation }: Pick<Options, 'findDelegation'>) {
     return rules;
   });
   const observeTool = vi.fn();
-  const authority = { findDelegation: delegations, turnUcan: ucans };
+  const authority: Pick<DelegatedAuthority, 'findDelegation' | 'turnUcan'> = {
+    findDelegation: delegations,
+    turnUcan: ucans,
+  };
   const access = { watchUses: () => onUse };
   return {
     ...{ onUse, closedRules, delegations, ucans, openedRules, observeTool },
     deps: {
-      authority: authority as object as DelegatedAuthority,
+      authority: authority as DelegatedAuthority,
       access: access as Pick<TurnAccess, 'watchUses'> as TurnAccess,
       rules: { open: openedRules } as Pick<UserRules, 'open'> as UserRules,
       metrics: { observeTool } as Pick<Metrics, 'observeTool'> as Metrics,
@@ -127,12 +138,11 @@ async function begin(options: Options = {}) {
   };
   const pendingCalls = new PendingClientCalls({ timeoutMs: 60_000 });
   const { deps, ...host } = createHost(options);
-  const setupDeps: SetupDeps = {
+  const setup = new TurnSetup({
     ...{ ...deps, store: test.store, models: listed as Models, plugins: options.plugins ?? [] },
     ...{ hooks: new Hooks(logger, 1000), pendingCalls, checksEvents: true, logger },
     settings: { ...SETTINGS, ...options.settings },
-  };
-  const setup = new TurnSetup(setupDeps);
+  });
   const warnings: [string, string][] = [];
   const events: ReplyPart[] = [];
   const account = new TurnAccount({ check: async () => {}, add: () => {}, settle: async () => {} });
@@ -219,7 +229,9 @@ describe('TurnSetup.prepare: the conversation', () => {
     const { run } = await ask('four');
     await ask('later');
     const { prepare, warnings } = await begin({ run });
-    expect(listTexts((await prepare()).messages)).toEqual([
+    // Notes about interrupted answers are left out.
+    const texts = listTexts((await prepare()).messages).map((text) => text.replace(/\n.*/s, ''));
+    expect(texts).toEqual([
       ...['user: one', 'assistant: first', 'user: two', 'user: three', 'assistant: rest'],
       'user: four',
     ]);
@@ -368,7 +380,7 @@ describe('TurnSetup.prepare: the request', () => {
     });
     const { thrown } = await runToEnd(await prepare());
     expect(thrown).toBeUndefined();
-    expect(wrapModel.mock.calls[0]?.[0]).toMatchObject({ agent: 'main', model: 'main' });
+    expect(wrapModel.mock.calls[0]?.[0]).toMatchObject({ agent: 'main', model: { id: 'main' } });
   });
 
   it('fails the turn when its models together have written too much', async () => {
@@ -379,5 +391,105 @@ describe('TurnSetup.prepare: the request', () => {
     );
     expect(thrown).toMatchObject({ code: 'turn_too_long' });
     await vi.waitFor(() => expect(live.error?.code).toBe('turn_too_long'));
+  });
+});
+
+describe('TurnSetup.prepare: what plugins can do', () => {
+  it('shortens their warnings, and makes them text', async () => {
+    const { warnings } = await probeTurn(({ warn }) => {
+      warn('c'.repeat(1500), 'm'.repeat(1500));
+      warn(7 as never, null as never);
+    });
+    expect(warnings).toEqual([
+      ['c'.repeat(1000), 'm'.repeat(1000)],
+      ['7', 'null'],
+    ]);
+  });
+
+  it('sends their valid events with the turn, and drops others', async () => {
+    const { events, run, lines } = await probeTurn(({ emit, logger }) => {
+      emit.router({ step: 'a' });
+      emit.router({ step: 7 as never });
+      logger.info({}, 'looked');
+    });
+    const { sessionId, requestId } = run;
+    const data = { step: 'a', sessionId, requestId };
+    expect(events).toEqual([{ event: 'router_update', data }]);
+    expect(lines).toMatchObject([{ event: 'router_update' }, { plugin: 'shop', msg: 'looked' }]);
+  });
+
+  it('sends their calls to the pages of the session', async () => {
+    const probe = ({ client, signal }: TurnContext) => {
+      const call = { toolCallId: 'p1', toolName: 'scroll', args: {}, signal };
+      return client.call({ event: 'action_call', ...call });
+    };
+    const turn = await begin({ main: [...PROBE], plugins: [loadPlugin('shop', { probe })] });
+    const ended = runToEnd(await turn.prepare());
+    const answer = { event: 'action_call', toolCallId: 'p1', result: { at: 2 } } as const;
+    await vi.waitFor(() => expect(turn.pendingCalls.answer(turn.run, answer)).toBe(true));
+    const [call] = listFinishedCalls((await ended).parts);
+    expect(call).toMatchObject({ status: 'done', output: expect.stringContaining('"at":2') });
+    expect(turn.live.log.since(0).map(({ event }) => event)).toContain('action_call');
+  });
+
+  it('signs for the caller in the name of the plugin, and watches what it used', async () => {
+    const { ucans, request, onUse, calls } = await probeTurn(({ ucan }) => ucan.hasSigningKey());
+    expect(ucans).toHaveBeenCalledWith({ caller: request.caller, plugin: 'shop', onUse });
+    expect(calls[0]).toMatchObject({ status: 'done', output: 'true' });
+  });
+
+  it('records and measures the calls of tools', async () => {
+    const turn = await begin({ plugins: [loadPlugin('shop')], main: [...PROBE] });
+    const recordCall = vi.spyOn(turn.recorder, 'recordCall');
+    await runToEnd(await turn.prepare());
+    expect(recordCall.mock.calls).toEqual([[{ callId: 'c1', tool: 'probe', outcome: 'done' }]]);
+    expect(turn.observeTool.mock.calls).toEqual([['probe', 'done', expect.any(Number)]]);
+  });
+
+  it('asks for the approval of tools for which the operator requires it', async () => {
+    const { thrown } = await probeTurn(() => 'ran', { settings: { approvals: ['probe'] } });
+    expect(thrown).toBeInstanceOf(PausedError);
+  });
+
+  it('follows the rules of the user until the turn has ended', async () => {
+    const { prepare, openedRules, closedRules, live, run } = await begin();
+    await prepare();
+    expect(openedRules.mock.calls).toEqual([[run.owner]]);
+    expect(closedRules).not.toHaveBeenCalled();
+    live.settle({ status: 'finished', messageId: undefined, text: '', warnings: [] });
+    await vi.waitFor(() => expect(closedRules).toHaveBeenCalledTimes(1));
+  });
+});
+
+describe('TurnSetup.prepare: the delegation of the user', () => {
+  const delegate = (expiration: number) => async () => {
+    const found: Pick<NonNullable<Delegation>, 'cid' | 'expiration'> = { cid: 'cid', expiration };
+    return found as Delegation;
+  };
+  const read = async (findDelegation?: Options['findDelegation']) => {
+    const seen: unknown[] = [];
+    const turn = await probeTurn(({ user }) => seen.push(user.delegation), { findDelegation });
+    expect(turn.delegations.mock.calls).toEqual([[turn.request.caller]]);
+    return { seen, lines: turn.lines, run: turn.run };
+  };
+
+  it('is known to plugins, with its expiration if it has one', async () => {
+    expect((await read(delegate(7))).seen).toEqual([{ cid: 'cid', expiration: 7 }]);
+    expect((await read(delegate(Number.POSITIVE_INFINITY))).seen).toEqual([{ cid: 'cid' }]);
+    expect((await read()).seen).toEqual([undefined]);
+  });
+
+  it('is missing if it cannot be read; the turn continues', async () => {
+    const { seen, lines, run } = await read(async () => {
+      throw new Error('away');
+    });
+    expect(seen).toEqual([undefined]);
+    expect(lines).toMatchObject([{ level: 40, did: run.owner }]);
+  });
+
+  it('is not read if no plugin can use it', async () => {
+    const { prepare, delegations } = await begin();
+    await prepare();
+    expect(delegations).not.toHaveBeenCalled();
   });
 });

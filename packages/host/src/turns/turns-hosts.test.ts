@@ -270,6 +270,15 @@ describe('Turns.adopt', () => {
     await closeAll(host);
   });
 
+  it('leaves a turn that another host has ended meanwhile', async () => {
+    const { run, key } = await startTestRun(test.store);
+    await finishTestRun(test.store.runs, key, { content: 'theirs' });
+    const host = createTurns();
+    await host.turns.adopt(run);
+    expect((await find(key))?.status).toBe('finished');
+    expect([host.turns.listLive(), host.lines]).toEqual([[], []]);
+  });
+
   it('drops a turn whose session was deleted meanwhile', async () => {
     const { run } = await claimHere();
     const host = createTurns();
@@ -456,4 +465,14 @@ describe('Turns.withdraw', () => {
     expect(host.turns.count()).toEqual({ running: 1, queued: 0 });
     await closeAll(host);
   });
+});
+
+it('Turns.abort changes nothing for a turn that ends at the same time', async () => {
+  const runs = wrapRuns();
+  runs.cancel = async () => ({});
+  const host = await startTwo({ runs });
+  host.changes.splice(0);
+  expect(await host.turns.abort(host.session)).toBe(true);
+  expect(host.changes).toEqual([]);
+  await closeAll(host);
 });

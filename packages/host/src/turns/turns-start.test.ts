@@ -1,7 +1,7 @@
 import type { GateRequest } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
 import { pino } from 'pino';
-import { describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { ScriptedModel } from '../../test/support/agent/scripted-model.js';
 import { useStore } from '../../test/support/test-database.js';
 import { createQuestion } from '../../test/support/test-interrupts.js';
@@ -256,6 +256,37 @@ describe('Turns.start refuses', () => {
 });
 
 describe('Turns.start', () => {
+  it('fails if the steps of earlier attempts cannot be read', async () => {
+    const session = await open();
+    const runs = wrapRuns();
+    runs.steps = async () => {
+      throw new Error('unreadable');
+    };
+    const start = async (request: Parameters<RunStore['start']>[0]) => {
+      const { onCommit, ...rest } = request;
+      const result = await test.store.runs.start(rest);
+      if (result.state === 'started') onCommit?.({ ...result, run: { ...result.run, attempt: 2 } });
+      return result;
+    };
+    runs.start = start;
+    const host = createTurns({ runs, max: 1 });
+    await expect(host.turns.start(ask(session))).rejects.toThrow('unreadable');
+    expect(host.counts).toEqual({ settled: 1, taken: 1, returned: 1 });
+    // Also if the disk fails after that: the caller receives one error, and none is unhandled.
+    const unhandled = vi.fn();
+    process.on('unhandledRejection', unhandled);
+    onTestFinished(() => void process.off('unhandledRejection', unhandled));
+    runs.start = async (request) => {
+      await start(request);
+      await new Promise(setImmediate);
+      throw new Error('not on disk');
+    };
+    await expect(host.turns.start(ask(await open()))).rejects.toThrow('not on disk');
+    expect(unhandled).not.toHaveBeenCalled();
+    delete (runs as Partial<RunStore>).start;
+    await expectRoom(host);
+  });
+
   it('asks gates about the user, the session, the length and the model of the message', async () => {
     const { owner, sessionId } = await open();
     const host = createTurns();
