@@ -214,8 +214,8 @@ const withoutTls: Plugin = {
 };
 
 /**
- * Express brings the tables of East Asian charsets, which no request needs unless its form has one, and two versions of the
- * list of media types.
+ * Express depends on the tables of East Asian charsets, which are loaded if a request has one, and on several versions of the
+ * list of media types, of which one is enough.
  */
 const withoutTables: Plugin = {
   name: 'without-tables',

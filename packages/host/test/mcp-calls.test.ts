@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { request as sendRequest } from 'node:http';
 import type { Client } from '@modelcontextprotocol/client';
 import { MCP_SERVER } from '@sibyl/plugin-mcp-server';
-import { describe, expect, it, vi } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { createKey } from './support/access-key.js';
 import {
   connectMcp,
@@ -90,7 +90,7 @@ describe('the stream of a call of 2025-11-25', () => {
     expect(first).toEqual([{ id: expect.any(String), message: undefined }]);
     const resumed = await client.open(first[0]?.id);
     expect(resumed.status).toBe(200);
-    await vi.waitFor(() => expect(waiting).toHaveLength(1));
+    await expect.poll(() => waiting).toHaveLength(1);
     waiting.pop()?.();
     const rest = await collect(resumed);
     expect(rest.map(({ message }) => said(message.result))).toEqual(['waited']);
@@ -114,10 +114,8 @@ describe('the stream of a call of 2025-11-25', () => {
     lost.abort();
     await events.return(undefined).catch(() => undefined);
     step.answer('Two.');
-    await vi.waitFor(async () => {
-      const { run } = (await test.alice.request('GET', `/sessions/${session_id}/run`)).body;
-      expect(run.status).toBe('finished');
-    });
+    const readRun = () => test.alice.request('GET', `/sessions/${session_id}/run`);
+    await expect.poll(async () => (await readRun()).body.run.status).toBe('finished');
     // As after a restart: no host has the events.
     const forgotten = (last?.id ?? '').replace(/\.[0-9a-f-]{36}\./, `.${randomUUID()}.`);
     for (const id of [last?.id, forgotten]) {
@@ -140,7 +138,7 @@ describe('the stream of a call of 2025-11-25', () => {
     for (let i = 1; i <= 32; i++)
       expect((await client.call(i, 'wait', {}, lost.signal)).status).toBe(200);
     lost.abort();
-    await vi.waitFor(() => expect(waiting).toHaveLength(32));
+    await expect.poll(() => waiting).toHaveLength(32);
     const refused = await client.call(33, 'wait');
     expect([refused.status, await refused.json()]).toMatchObject([
       429,
@@ -148,10 +146,8 @@ describe('the stream of a call of 2025-11-25', () => {
     ]);
     await client.post({ method: 'notifications/cancelled', params: { requestId: 5 } });
     for (const end of waiting.splice(0)) end();
-    await vi.waitFor(async () => {
-      const reply = await client.post({ id: 34, method: 'tools/list' });
-      expect(reply.status).toBe(200);
-    });
+    const list = () => client.post({ id: 34, method: 'tools/list' });
+    await expect.poll(async () => (await list()).status).toBe(200);
   });
 });
 
@@ -179,16 +175,17 @@ describe.each([MODERN, LEGACY])('a client of %s that has subscribed', (version) 
     const unsubscribe = await subscribe(client, version, uris);
     const stranger = await connect(version);
     // The stream opens a little after the client has connected.
-    await vi.waitFor(async () => {
+    const change = async () => {
       await stranger.callTool({ name: 'change' });
       await client.callTool({ name: 'change' });
-      expect(updated).toContain('notes://mine');
-    });
+      return updated;
+    };
+    await expect.poll(change).toContain('notes://mine');
     expect(updated).not.toContain(uri);
     const asked = client.callTool({ name: 'ask', arguments: { message: 'Hi', session_id } });
     (await test.model.next()).answer('Hello.');
     await asked;
-    await vi.waitFor(() => expect(updated).toContain(uri));
+    await expect.poll(() => updated).toContain(uri);
     const { contents } = await client.readResource({ uri });
     expect(JSON.stringify(contents)).toContain('Hello.');
     await expect(stranger.readResource({ uri })).rejects.toThrow();
@@ -199,7 +196,7 @@ describe.each([MODERN, LEGACY])('a client of %s that has subscribed', (version) 
     await client.callTool({ name: 'change' });
     await user.request('PATCH', `/sessions/${session_id}`, { body: { title: 'Renamed' } });
     // A client of 2026-07-28 ends its stream.
-    if (version === LEGACY) await vi.waitFor(() => expect(updated).toContain(uri));
+    if (version === LEGACY) await expect.poll(() => updated).toContain(uri);
     expect(updated).not.toContain('notes://mine');
     for (const each of [client, stranger]) await each.close();
   });

@@ -42,8 +42,8 @@ export class Exports {
   constructor(private readonly deps: ExportsDeps) {}
 
   /**
-   * Throws before the first byte if the user's last export is still running, or too many others are. Takes its place with
-   * the first read: a generator that is never read does not end either.
+   * Throws before the first byte if the user's last export is still running, or too many others are. It counts from the
+   * first read on: a generator that is never read does not end either.
    */
   async *open(owner: string): AsyncGenerator<Buffer> {
     if (this.running.has(owner) || this.running.size >= MAX_RUNNING)

@@ -67,7 +67,10 @@ export function selectPlugins(request: SelectRequest): Selection {
 
 function prepare(plugin: OraclePlugin, { env, manifestOverrides }: SelectRequest) {
   const { name, configSchema } = plugin;
-  const manifest = PluginManifest.safeParse({ ...plugin.manifest, ...manifestOverrides[name] });
+  const manifest = PluginManifest.safeParse(
+    { ...plugin.manifest, ...manifestOverrides[name] },
+    { jitless: true },
+  );
   const remedy = `Correct it, or ${switchOff(name)}`;
   const read = configSchema
     ? readVariables(env, { name: `plugin ${name}`, schema: configSchema, remedy })

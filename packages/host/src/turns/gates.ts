@@ -98,13 +98,17 @@ export class Gates {
       return admission;
     });
     const hold = await asked.catch((refusal) => {
-      // A hold that arrives later belongs to no turn.
-      void admission?.then((late) => late?.settle([])).catch(() => undefined);
+      admission?.then((late) => this.release(plugin, late)).catch(() => undefined);
       throw refusal;
     });
     if (hold === undefined) return [];
     if (typeof hold?.settle === 'function') return [{ plugin, hold }];
     throw this.deps.hooks.refuse(call, new Error('admit gave no hold'));
+  }
+
+  /** Settles a hold that arrived too late and belongs to no turn. */
+  private async release(plugin: string, hold: TurnHold | undefined): Promise<void> {
+    if (hold !== undefined) await this.openAccount([{ plugin, hold }]).settle();
   }
 
   private async check(holds: readonly PluginHold[], used: readonly ModelUse[]): Promise<void> {

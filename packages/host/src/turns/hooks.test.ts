@@ -228,7 +228,7 @@ describe('the limits of a hook', () => {
     for (const settle of ['resolve', 'reject'] as const) {
       const answer = Promise.withResolvers<void>();
       const asked = hooks.callOptional(call, () => answer.promise);
-      await vi.waitFor(() => expect(counts()).toEqual([1, 1]));
+      await expect.poll(() => counts()).toEqual([1, 1]);
       answer[settle]();
       await asked;
       expect(counts()).toEqual([0, 0]);

@@ -87,7 +87,7 @@ describe('RunReader with a run that was aborted while it is read', () => {
     const { run, reader } = await abortLive();
     const leave = new AbortController();
     const reading = collect(reader.read(run, 0, leave.signal));
-    await vi.waitFor(() => expect(delays).toEqual([300]));
+    await expect.poll(() => delays).toEqual([300]);
     leave.abort();
     expect(await reading).toEqual([['1 message', '2 message'], ['3 done']]);
   });
@@ -119,7 +119,7 @@ describe('RunReader with a client that leaves', () => {
     const reads = spyOnReads();
     const leave = new AbortController();
     const waiting = createReader(test.store).outcome(run, leave.signal);
-    await vi.waitFor(() => expect(reads).toHaveBeenCalledTimes(1));
+    await expect.poll(() => reads).toHaveBeenCalledTimes(1);
     leave.abort();
     expect(await waiting).toBeUndefined();
   });

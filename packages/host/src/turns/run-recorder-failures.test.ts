@@ -154,7 +154,7 @@ describe.each([
       ...{ runs, shutdown: shutdown.signal },
     });
     const stopping = stop(recorder, run);
-    await vi.waitFor(() => expect(delays).toEqual([200]));
+    await expect.poll(() => delays).toEqual([200]);
     shutdown.abort();
     await expect(stopping).rejects.toBe(error);
     expect(seen()).toEqual(['message_cache_invalidation', 'done']);
@@ -227,7 +227,7 @@ describe('RunRecorder.end with an end that cannot be stored', () => {
     const { runs, repair } = breakStore(test.store, fullDisk());
     const { run, recorder, log, onUnstored } = await record(test.store, { runs });
     const ending = finish(recorder, run);
-    await vi.waitFor(() => expect(onUnstored).toHaveBeenCalledTimes(1));
+    await expect.poll(() => onUnstored).toHaveBeenCalledTimes(1);
     const signal = AbortSignal.timeout(5_000);
     const batches = [];
     for await (const batch of log.read(0, signal)) batches.push(batch.map(({ event }) => event));
@@ -243,7 +243,7 @@ describe('RunRecorder.end with an end that cannot be stored', () => {
     const { runs, repair } = breakStore(test.store, fullDisk());
     const { run, recorder, seen, onUnstored } = await record(test.store, { runs });
     const ending = finish(recorder, run);
-    await vi.waitFor(() => expect(onUnstored).toHaveBeenCalledTimes(1));
+    await expect.poll(() => onUnstored).toHaveBeenCalledTimes(1);
     await endElsewhere(test.store, run);
     repair();
     await expect(ending).rejects.toThrow('ended elsewhere');
@@ -321,9 +321,9 @@ describe('RunRecorder.end and the steps of the turn', () => {
     const call = { id: 'c', name: 'add', args: {}, status: 'done', output: '1' } as const;
     const result = { type: 'result', path: '', call } as const;
     journal.add(result);
-    await vi.waitFor(async () => {
-      expect(await test.store.runs.steps(run)).toEqual([step, result]);
-    });
+    // Not `expect.poll`, which moves fake timers.
+    while ((await test.store.runs.steps(run)).length < 2) await nextTick();
+    expect(await test.store.runs.steps(run)).toEqual([step, result]);
     expect(flush).toHaveBeenCalledTimes(1);
   });
 

@@ -1,7 +1,8 @@
 import { OracleError } from '@sibyl/protocol';
 import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
-import { ScriptedModel } from '../../test/support/agent/scripted-model.js';
+import { requestTo } from '../../test/support/agent/agent-requests.js';
+import { ScriptedModel, say } from '../../test/support/agent/scripted-model.js';
 import { useStore } from '../../test/support/test-database.js';
 import { startTestRun } from '../../test/support/test-runs.js';
 import { MemoryEventBus } from '../bus/event-bus.js';
@@ -19,8 +20,8 @@ import { type TurnJob, TurnSetup } from './turn-setup.js';
 const test = useStore('sqlite');
 const silent = pino({ level: 'silent' });
 
-/** Runs a turn on a real store that ends with an error before it says anything. */
-async function runFailing(prepare: TurnSetup['prepare']) {
+/** Runs a turn on a real store whose agent is set up like this. */
+async function runTurn(prepare: TurnSetup['prepare']) {
   const { runs, sessions, usage } = test.store;
   const { run, session: key } = await startTestRun(test.store);
   const log: Record<string, unknown>[] = [];
@@ -76,7 +77,7 @@ function createJob(live: LiveRun, session: TurnJob['session'], events: MemoryEve
   return { live, recorder, request, session, account };
 }
 
-const runFailingWith = (error: unknown) => runFailing(() => Promise.reject(error));
+const runFailingWith = (error: unknown) => runTurn(() => Promise.reject(error));
 
 describe('a turn that fails', () => {
   it.each([
@@ -147,10 +148,22 @@ describe('a turn that fails', () => {
 
   it('because the host stopped it reports that, rather than what broke then', async () => {
     const limit = new OracleError('turn_too_long');
-    const { outcome } = await runFailing(async ({ live }) => {
+    const { outcome } = await runTurn(async ({ live }) => {
       live.fail(limit);
       throw new Error('broken by the end');
     });
     expect(outcome).toMatchObject({ status: 'failed', error: limit });
   });
+});
+
+it('a limit that is reached after the answer is complete does not fail the turn', async () => {
+  const { outcome, shown } = await runTurn(async ({ live }) => {
+    const model = new ScriptedModel(() => {
+      live.fail(new OracleError('turn_too_long'));
+      return say('Hello.');
+    });
+    return requestTo(model);
+  });
+  expect(outcome).toMatchObject({ status: 'finished', text: 'Hello.', error: undefined });
+  expect(shown).toEqual([]);
 });

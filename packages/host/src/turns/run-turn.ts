@@ -109,7 +109,7 @@ export class TurnRunner {
     const shown = status === 'failed' ? failure : undefined;
     const error = status === 'finished' ? undefined : (shown?.error ?? live.error);
     const cause = shown?.cause ?? findCause(status, live.error);
-    this.measure(job, trace, { status, kind: failure?.kind ?? '', cause });
+    this.measure(job, trace, { status, kind: shown?.kind ?? '', cause });
     const { firstTextMs } = trace;
     const ended = { cause, firstTextMs, spans: trace.toJson() };
     return writer.end({ status, usage: account.total, failure: shown, error, trace: ended });
@@ -147,8 +147,10 @@ export class TurnRunner {
       limit: limits.paused,
       usage: account.total,
     });
-    this.deps.metrics.count('sibyl_turns_total', { status: 'paused', kind: '' });
-    if (outcome) return { outcome };
+    if (outcome) {
+      this.deps.metrics.count('sibyl_turns_total', { status: 'paused', kind: '' });
+      return { outcome };
+    }
     const error = new OracleError('too_many_paused', { retryAfterSeconds: RETRY_SECONDS });
     return { failure: this.reportError(error, live) };
   }

@@ -157,8 +157,8 @@ function createCall(changes: Partial<AgentCall> = {}): AgentCall {
   return {
     ...{ id: 'c1', signal: new AbortController().signal, nested: {}, decision: undefined },
     interrupt: () => undefined,
-    pause: (paused) => {
-      throw paused;
+    pause: () => {
+      throw new Error('waits');
     },
     throwIfPaused: () => {},
     ...changes,
@@ -372,7 +372,8 @@ describe('a tool of the client', () => {
   };
 
   it('belongs to the plugin that serves the client, and is always visible', async () => {
-    const plugins = [{ name: 'page', visibility: 'on-demand' }, { name: 'shop' }] as const;
+    const shop = { name: 'shop', getRequestTools: () => [] };
+    const plugins = [shop, { name: 'page', visibility: 'on-demand' }] as const;
     const { found, warnings } = await gather(plugins, { surface });
     expect(found).toMatchObject([
       { plugin: { name: 'page' }, visibility: 'always', tool: { description: 'Paints' } },

@@ -339,6 +339,25 @@ describe('a sub-agent of a plugin', () => {
     expect(interrupts).toMatchObject([{ key: 'm1/c1' }]);
   });
 
+  it('shows middlewares which agent calls a tool', async () => {
+    const callers: string[] = [];
+    const watch: Middleware = {
+      name: 'watch',
+      wrapTool: (call, next) => {
+        callers.push(`${call.agent}: ${call.name}`);
+        return next(call);
+      },
+    };
+    const contribution = { subAgents: [clerkWith([createBank(false).pay])], middlewares: [watch] };
+    const scripts = [
+      [callClerk, say('Done.')],
+      [PAY, say('Paid.')],
+    ] as const;
+    const { ended } = await attempt(new MemoryJournal(), contribution, ...scripts);
+    expect(ended).toMatchObject([{ id: 'm1', output: '"Paid."' }]);
+    expect(callers).toEqual(['main: call_clerk_agent', 'clerk: pay']);
+  });
+
   it('continues after a crash with the results it had', async () => {
     const runs: string[] = [];
     const journal = new MemoryJournal();

@@ -1,7 +1,5 @@
 import { OracleError } from '@sibyl/protocol';
-import { pino } from 'pino';
 import { describe, expect, it, vi } from 'vitest';
-import { ScriptedModel } from '../../test/support/agent/scripted-model.js';
 import { useStore } from '../../test/support/test-database.js';
 import {
   finishTestRun,
@@ -9,135 +7,32 @@ import {
   openTestSession,
   startTestRun,
 } from '../../test/support/test-runs.js';
-import { MemoryEventBus, type ServerEvent, type SessionKey } from '../bus/event-bus.js';
-import { MemoryHostBus, SoleHost } from '../bus/host-bus.js';
-import type { SessionChanges } from '../bus/session-changes.js';
-import type { Models } from '../models/models.js';
+import {
+  createTestTurns,
+  createTurnRequest,
+  type RequestChanges,
+  type TestTurnsOptions,
+  wrapRuns,
+} from '../../test/support/test-turns.js';
+import { type ServerEvent } from '../bus/event-bus.js';
 import type { RunKey } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
-import { type Gates, TurnAccount } from './gates.js';
-import type { RunOutcome } from './run-log.js';
-import { buildDoneFrame } from './run-recorder.js';
-import type { TurnRunner } from './run-turn.js';
-import type { TurnAccess } from './turn-access.js';
-import { type TurnRequest, toStoredRequest } from './turn-request.js';
-import type { TurnJob } from './turn-setup.js';
-import { Turns } from './turns.js';
+import { toStoredRequest } from './turn-request.js';
 
 const test = useStore('sqlite');
 
-type Settings = ConstructorParameters<typeof Turns>[0]['settings'];
-
-interface Options extends Partial<Settings> {
-  readonly runs?: RunStore;
-  readonly onFlush?: (runs: number, seconds: number) => void;
-}
-
-/** A run store whose methods a test may replace. */
-const wrapRuns = () => Object.create(test.store.runs) as RunStore;
-
-/** Stores the end of a turn as the runner does. */
-async function storeEnd({ live, recorder }: TurnJob): Promise<RunOutcome> {
-  const { id: runId, messageId } = live.run;
-  const status = live.cancelReason ?? (live.error ? 'failed' : 'finished');
-  const text = 'Hello';
-  const message = { content: text, isComplete: status === 'finished' };
-  await recorder.end({ status, message }, buildDoneFrame({ runId, messageId, status, text }));
-  return { status, messageId, text, warnings: [], error: live.error };
-}
-
-/** Runs turns until they are canceled or a test finishes them. */
-function createRunner() {
-  const jobs = new Map<string, TurnJob>();
-  const ends = new Map<string, () => void>();
-  const state: { error?: Error } = {};
-  const run = async (job: TurnJob) => {
-    const { signal, run: stored } = job.live;
-    const ended = Promise.withResolvers<void>();
-    jobs.set(stored.id, job);
-    ends.set(stored.id, ended.resolve);
-    signal.addEventListener('abort', () => ended.resolve());
-    if (!signal.aborted) await ended.promise;
-    if (state.error) throw state.error;
-    return storeEnd(job);
-  };
-  const runner = { run } as Pick<TurnRunner, 'run'> as TurnRunner;
-  return { runner, jobs, finish: (runId: string) => ends.get(runId)?.(), state };
-}
-
-/** Gates and access that admit turns until a test says otherwise. */
-function createAdmission() {
-  const counts = { settled: 0 };
-  const refusals: { gate?: Error; access?: Error } = {};
-  const watches: ((error: OracleError) => void)[] = [];
-  const settle = async () => {
-    counts.settled += 1;
-  };
-  const gates: Pick<Gates, 'admit'> = {
-    admit: async () => {
-      if (refusals.gate) throw refusals.gate;
-      return new TurnAccount({ check: async () => {}, add: () => {}, settle });
-    },
-  };
-  const access: Pick<TurnAccess, 'admit' | 'release' | 'watch' | 'assertKept'> = {
-    admit: async () => {},
-    release: async () => {},
-    watch: (_caller, _live, onEnded) => void watches.push(onEnded),
-    assertKept: async () => {
-      if (refusals.access) throw refusals.access;
-    },
-  };
-  return { counts, refusals, watches, gates: gates as Gates, access: access as TurnAccess };
-}
-
-function createTurns({ runs = test.store.runs, onFlush, ...settings }: Options = {}) {
-  const { hostId } = runs;
-  const lines: { level: number; runId?: string; did?: string }[] = [];
-  const logger = pino({ base: null }, { write: (line) => lines.push(JSON.parse(line)) });
-  const bus = new MemoryHostBus(hostId, logger);
-  const sent = vi.spyOn(bus, 'send');
-  const events = new MemoryEventBus();
-  const changes: string[] = [];
-  const publish: SessionChanges['publish'] = (_, change) => void changes.push(change);
-  const { runner, ...running } = createRunner();
-  const { gates, access, ...admission } = createAdmission();
-  const model = new ScriptedModel();
-  const turns = new Turns({
-    store: { ...test.store, runs },
-    cluster: { hostId, bus, liveness: new SoleHost(hostId), close: async () => {} },
-    ...{ gates, access, runner, events, logger, onFlush },
-    models: { get: () => model } as Pick<Models, 'get'> as Models,
-    changes: { publish } as Pick<SessionChanges, 'publish'> as SessionChanges,
-    settings: { maxPerUser: 10, max: 10, storeWaitMs: 60_000, resumesTurns: false, ...settings },
-  });
-  return { turns, bus, sent, events, changes, lines, ...running, ...admission };
-}
-
-function ask({ owner, sessionId }: SessionKey, more: Partial<TurnRequest> = {}): TurnRequest {
-  return {
-    caller: {
-      did: owner,
-      expiration: Number.POSITIVE_INFINITY,
-      presentedDelegation: undefined,
-      loginCids: [],
-    },
-    sessionId,
-    requestId: 'request',
-    message: { message: 'hi', multitask: 'enqueue' },
-    user: {},
-    client: 'api',
-    ...more,
-  };
-}
-
+const createTurns = (options: TestTurnsOptions = {}) => createTestTurns(test.store, options);
 const open = () => openTestSession(test.store);
 
 /** A running turn of this host and one that waits for it. */
-async function startTwo(options: Options = {}) {
+async function startTwo(options: TestTurnsOptions = {}) {
   const session = await open();
   const host = createTurns(options);
-  const first = { owner: session.owner, runId: await host.turns.start(ask(session)) };
-  const second = { owner: session.owner, runId: await host.turns.start(ask(session)) };
+  const first = { owner: session.owner, runId: await host.turns.start(createTurnRequest(session)) };
+  const second = {
+    owner: session.owner,
+    runId: await host.turns.start(createTurnRequest(session)),
+  };
   const live = host.turns.findLive(second);
   if (!live) throw new Error('The second turn is not queued.');
   return { ...host, session, first, second, waiting: live };
@@ -147,11 +42,11 @@ const closeAll = ({ turns }: Pick<ReturnType<typeof createTurns>, 'turns'>) =>
   turns.close(0, 60_000);
 
 /** A turn that was accepted by another host, waited there, and was promoted while that host stopped. */
-async function promoteElsewhere(more: Partial<TurnRequest> = {}) {
+async function promoteElsewhere(more: RequestChanges = {}) {
   const another = await test.another();
   const session = await open();
   const before = await startTestRun(another, session);
-  const request = toStoredRequest(ask(session, more));
+  const request = toStoredRequest(createTurnRequest(session, more));
   const { run, key } = await startTestRun(another, { ...session, request, isResumable: true });
   const promote = async () => {
     const ended = await finishTestRun(another.runs, before.key, {}, false);
@@ -178,8 +73,28 @@ describe('Turns.claim', () => {
     host.finish(key.runId);
     expect(await job?.live.outcome).toMatchObject({ status: 'finished' });
     expect(job?.live.log.since(0).map(({ event }) => event)).toEqual(['run', 'done']);
-    await vi.waitFor(() => expect(host.turns.hasRoom).toBe(true));
+    await expect.poll(() => host.turns.hasRoom).toBe(true);
     expect(host.changes).toEqual(['turn_started', 'turn_ended']);
+  });
+
+  it('of a host that then stops: the turn may finish', async () => {
+    const { promote, key } = await promoteElsewhere();
+    const runs = wrapRuns(test.store);
+    const answered = Promise.withResolvers<void>();
+    runs.claim = async (request) => {
+      const claimed = await test.store.runs.claim(request);
+      await answered.promise;
+      return claimed;
+    };
+    const host = createTurns({ runs });
+    const claiming = host.turns.claim(await promote());
+    await expect.poll(async () => (await find(key))?.startedAt).toEqual(expect.any(Number));
+    const closed = host.turns.close(60_000, 60_000);
+    answered.resolve();
+    await claiming;
+    host.finish(key.runId);
+    expect(await closed).toBe(true);
+    expect(await find(key)).toMatchObject({ status: 'finished' });
   });
 
   it('does nothing if another host was faster', async () => {
@@ -196,7 +111,7 @@ describe('Turns.adopt', () => {
   const step = { type: 'model', path: '', message: { role: 'assistant', text: 'earlier' } };
 
   /** Claims the turn of another host for this one. */
-  async function claimHere(more: Partial<TurnRequest> = {}) {
+  async function claimHere(more: RequestChanges = {}) {
     const { promote, key, ...accepted } = await promoteElsewhere(more);
     const { hostId: from } = await promote();
     const run = await test.store.runs.claim({ ...key, from });
@@ -217,7 +132,7 @@ describe('Turns.adopt', () => {
   it('continues a later attempt with the steps of earlier ones, and warns of old credentials', async () => {
     const { run, key, another } = await promoteElsewhere();
     const started = await startTestRun(another, {
-      request: toStoredRequest(ask(run, { user: { matrixAccessToken: 'token' } })),
+      request: toStoredRequest(createTurnRequest(run, { user: { matrixAccessToken: 'token' } })),
       isResumable: true,
     });
     await another.runs.flush([{ ...started.key, frames: [], steps: [{ step: 1, value: step }] }]);
@@ -249,13 +164,13 @@ describe('Turns.adopt', () => {
   ] as const)('ends a turn that is not admitted any more: %s, %s', async (who, error, code) => {
     const { run, key, session } = await claimHere();
     const host = createTurns();
-    const waiting = await host.turns.start(ask(session));
+    const waiting = await host.turns.start(createTurnRequest(session));
     host.refusals[who] = error;
     await host.turns.adopt(run);
     expect(await find(key)).toMatchObject({ status: 'failed', report: { error: { code } } });
     expect(host.jobs.has(run.id)).toBe(false);
     // The next turn of the session begins here.
-    await vi.waitFor(() => expect(host.jobs.has(waiting)).toBe(true));
+    await expect.poll(() => host.jobs.has(waiting)).toBe(true);
     expect(host.turns.isExecuting(run.id)).toBe(false);
     await closeAll(host);
   });
@@ -288,7 +203,7 @@ describe('Turns.adopt', () => {
 
   it('reports a turn that could not be read, which is tried again later', async () => {
     const { run } = await claimHere();
-    const runs = wrapRuns();
+    const runs = wrapRuns(test.store);
     runs.request = async () => {
       throw new Error('away');
     };
@@ -304,7 +219,7 @@ describe('Turns.adopt', () => {
 
   it('reads a turn once if it is asked twice, and executes it once', async () => {
     const { run } = await claimHere();
-    const runs = wrapRuns();
+    const runs = wrapRuns(test.store);
     const request = vi.spyOn(runs, 'request');
     const host = createTurns({ runs });
     const first = host.turns.adopt(run);
@@ -344,7 +259,7 @@ describe('Turns.startOrForward', () => {
   it('begins the queued turn of this host when the one before it ends', async () => {
     const host = await startTwo();
     host.finish(host.first.runId);
-    await vi.waitFor(() => expect(host.jobs.has(host.second.runId)).toBe(true));
+    await expect.poll(() => host.jobs.has(host.second.runId)).toBe(true);
     expect(host.sent).not.toHaveBeenCalled();
     await closeAll(host);
   });
@@ -352,12 +267,12 @@ describe('Turns.startOrForward', () => {
 
 describe('Turns.startStored', () => {
   /** A queued turn of this host that another host has promoted. */
-  async function promoteFor(options: Options = {}) {
+  async function promoteFor(options: TestTurnsOptions = {}) {
     const another = await test.another();
     const session = await open();
     const before = await startTestRun(another, session);
     const host = createTurns(options);
-    const runId = await host.turns.start(ask(session));
+    const runId = await host.turns.start(createTurnRequest(session));
     const promote = () => finishTestRun(another.runs, before.key);
     return { ...host, key: { owner: session.owner, runId }, promote };
   }
@@ -366,7 +281,7 @@ describe('Turns.startStored', () => {
     const { key, promote, bus, turns, jobs } = await promoteFor();
     await promote();
     bus.send(bus.hostId, 'run-promoted', key);
-    await vi.waitFor(() => expect(jobs.has(key.runId)).toBe(true));
+    await expect.poll(() => jobs.has(key.runId)).toBe(true);
     expect((await find(key))?.startedAt).toEqual(expect.any(Number));
     await closeAll({ turns });
   });
@@ -387,7 +302,7 @@ describe('Turns.startStored', () => {
   });
 
   it.each(['find', 'claim'] as const)('survives a store that fails: %s', async (method) => {
-    const runs = wrapRuns();
+    const runs = wrapRuns(test.store);
     const { key, promote, turns } = await promoteFor({ runs });
     await promote();
     runs[method] = async () => {
@@ -468,7 +383,7 @@ describe('Turns.withdraw', () => {
 });
 
 it('Turns.abort changes nothing for a turn that ends at the same time', async () => {
-  const runs = wrapRuns();
+  const runs = wrapRuns(test.store);
   runs.cancel = async () => ({});
   const host = await startTwo({ runs });
   host.changes.splice(0);

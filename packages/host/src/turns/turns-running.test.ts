@@ -1,168 +1,33 @@
 import { OracleError } from '@sibyl/protocol';
-import { pino } from 'pino';
 import { describe, expect, it, vi } from 'vitest';
-import { ScriptedModel } from '../../test/support/agent/scripted-model.js';
 import { useStore } from '../../test/support/test-database.js';
 import { createQuestion } from '../../test/support/test-interrupts.js';
 import { openTestSession, startTestRun } from '../../test/support/test-runs.js';
-import { MemoryEventBus, type SessionKey } from '../bus/event-bus.js';
-import { type HostLiveness, MemoryHostBus } from '../bus/host-bus.js';
-import type { SessionChanges } from '../bus/session-changes.js';
-import type { Models } from '../models/models.js';
+import {
+  createTestTurns,
+  createTurnRequest,
+  type TestTurnsOptions,
+  wrapRuns,
+} from '../../test/support/test-turns.js';
 import type { RunKey } from '../store/runs/run.js';
-import type { RunStore } from '../store/runs/run-store.js';
 import { endInterrupted } from './closing-runs.js';
-import { type Gates, TurnAccount } from './gates.js';
-import type { RunOutcome } from './run-log.js';
-import { buildDoneFrame } from './run-recorder.js';
-import type { TurnRunner } from './run-turn.js';
-import type { TurnAccess } from './turn-access.js';
 import { hostStopping } from './turn-limits.js';
-import { type TurnRequest } from './turn-request.js';
-import type { TurnJob } from './turn-setup.js';
-import { Turns } from './turns.js';
 
 const test = useStore('sqlite');
 const TIME = '2030-01-01T00:00:00.000Z';
 
-type Settings = ConstructorParameters<typeof Turns>[0]['settings'];
-
-interface Options extends Partial<Settings> {
-  readonly runs?: RunStore;
-  readonly onFlush?: (runs: number, seconds: number) => void;
-}
-
-/** A run store whose methods a test may replace. */
-const wrapRuns = () => Object.create(test.store.runs) as RunStore;
-
-/** Stores the end of a turn as the runner does. */
-async function storeEnd({ live, recorder }: TurnJob): Promise<RunOutcome> {
-  const { id: runId, messageId } = live.run;
-  const status = live.cancelReason ?? (live.error ? 'failed' : 'finished');
-  const text = 'Hello';
-  const message = { content: text, isComplete: status === 'finished' };
-  await recorder.end({ status, message }, buildDoneFrame({ runId, messageId, status, text }));
-  return { status, messageId, text, warnings: [], error: live.error };
-}
-
-/** Runs turns until they are canceled or a test finishes them. */
-function createRunner() {
-  const jobs = new Map<string, TurnJob>();
-  const ends = new Map<string, () => void>();
-  const state: { error?: Error } = {};
-  const run = async (job: TurnJob) => {
-    const { signal, run: stored } = job.live;
-    const ended = Promise.withResolvers<void>();
-    jobs.set(stored.id, job);
-    ends.set(stored.id, ended.resolve);
-    signal.addEventListener('abort', () => ended.resolve());
-    if (!signal.aborted) await ended.promise;
-    if (state.error) throw state.error;
-    return storeEnd(job);
-  };
-  const runner = { run } as Pick<TurnRunner, 'run'> as TurnRunner;
-  return { runner, jobs, finish: (runId: string) => ends.get(runId)?.(), state };
-}
-
-/** Gates and access that admit turns until a test says otherwise. */
-function createAdmission() {
-  const counts = { settled: 0 };
-  const refusals: { gate?: Error; access?: Error } = {};
-  const watches: ((error: OracleError) => void)[] = [];
-  const settle = async () => {
-    counts.settled += 1;
-  };
-  const gates: Pick<Gates, 'admit'> = {
-    admit: async () => {
-      if (refusals.gate) throw refusals.gate;
-      return new TurnAccount({ check: async () => {}, add: () => {}, settle });
-    },
-  };
-  const access: Pick<TurnAccess, 'admit' | 'release' | 'watch' | 'assertKept'> = {
-    admit: async () => {},
-    release: async () => {},
-    watch: (_caller, _live, onEnded) => void watches.push(onEnded),
-    assertKept: async () => {
-      if (refusals.access) throw refusals.access;
-    },
-  };
-  return { counts, refusals, watches, gates: gates as Gates, access: access as TurnAccess };
-}
-
-/** The database of a host, which a test can take away. */
-function createLiveness(hostId: string) {
-  const onLost: (() => void)[] = [];
-  const liveness: HostLiveness = {
-    hostId,
-    isAlive: true,
-    // Its turns stop one millisecond after it notices.
-    get lastSeen() {
-      return performance.now() - 9_999;
-    },
-    hostCount: 1,
-    findDeadHosts: async () => [],
-    onHostLost: () => () => {},
-    onLost: (listener) => {
-      onLost.push(listener);
-      return () => {};
-    },
-    onRegained: () => () => {},
-  };
-  const disconnect = () => {
-    for (const listener of onLost) listener();
-  };
-  return { liveness, disconnect };
-}
-
-function createTurns({ runs = test.store.runs, onFlush, ...settings }: Options = {}) {
-  const { hostId } = runs;
-  const lines: { level: number; runId?: string; did?: string }[] = [];
-  const logger = pino({ base: null }, { write: (line) => lines.push(JSON.parse(line)) });
-  const bus = new MemoryHostBus(hostId, logger);
-  const sent = vi.spyOn(bus, 'send');
-  const events = new MemoryEventBus();
-  const changes: string[] = [];
-  const publish: SessionChanges['publish'] = (_, change) => void changes.push(change);
-  const { runner, ...running } = createRunner();
-  const { gates, access, ...admission } = createAdmission();
-  const { liveness, disconnect } = createLiveness(hostId);
-  const model = new ScriptedModel();
-  const turns = new Turns({
-    store: { ...test.store, runs },
-    cluster: { hostId, bus, liveness, close: async () => {} },
-    ...{ gates, access, runner, events, logger, onFlush },
-    models: { get: () => model } as Pick<Models, 'get'> as Models,
-    changes: { publish } as Pick<SessionChanges, 'publish'> as SessionChanges,
-    settings: { maxPerUser: 10, max: 10, storeWaitMs: 60_000, resumesTurns: false, ...settings },
-  });
-  return { turns, bus, sent, events, changes, lines, disconnect, ...running, ...admission };
-}
-
-function ask({ owner, sessionId }: SessionKey, more: Partial<TurnRequest> = {}): TurnRequest {
-  return {
-    caller: {
-      did: owner,
-      expiration: Number.POSITIVE_INFINITY,
-      presentedDelegation: undefined,
-      loginCids: [],
-    },
-    sessionId,
-    requestId: 'request',
-    message: { message: 'hi', multitask: 'enqueue' },
-    user: {},
-    client: 'api',
-    ...more,
-  };
-}
-
+const createTurns = (options: TestTurnsOptions = {}) => createTestTurns(test.store, options);
 const open = () => openTestSession(test.store);
 
 /** A running turn of this host and one that waits for it. */
-async function startTwo(options: Options = {}) {
+async function startTwo(options: TestTurnsOptions = {}) {
   const session = await open();
   const host = createTurns(options);
-  const first = { owner: session.owner, runId: await host.turns.start(ask(session)) };
-  const second = { owner: session.owner, runId: await host.turns.start(ask(session)) };
+  const first = { owner: session.owner, runId: await host.turns.start(createTurnRequest(session)) };
+  const second = {
+    owner: session.owner,
+    runId: await host.turns.start(createTurnRequest(session)),
+  };
   const live = host.turns.findLive(second);
   if (!live) throw new Error('The second turn is not queued.');
   return { ...host, session, first, second, waiting: live };
@@ -184,14 +49,14 @@ describe('a turn of this host', () => {
     expect(turns.listLive().map(({ id }) => id)).toEqual([first.runId, second.runId]);
     expect(turns.isExecuting(second.runId)).toBe(false);
     finish(first.runId);
-    await vi.waitFor(() => expect(turns.findLive(first)).toBeUndefined());
+    await expect.poll(() => turns.findLive(first)).toBeUndefined();
     await closeAll({ turns });
   });
 
   it('whose end the runner could not store fails, and frees its slot', async () => {
     const session = await open();
     const host = createTurns({ max: 1 });
-    const runId = await host.turns.start(ask(session));
+    const runId = await host.turns.start(createTurnRequest(session));
     const live = host.turns.findLive({ owner: session.owner, runId });
     host.state.error = new Error('not stored');
     host.finish(runId);
@@ -199,7 +64,7 @@ describe('a turn of this host', () => {
       ...{ status: 'failed', messageId: undefined, text: '', warnings: [] },
       error: STORE_AWAY,
     });
-    await vi.waitFor(() => expect(host.turns.hasRoom).toBe(true));
+    await expect.poll(() => host.turns.hasRoom).toBe(true);
     expect(host.turns.listLive()).toEqual([]);
     expect(host.changes).toEqual(['turn_started', 'turn_ended']);
     expect(host.lines).toMatchObject([{ level: 50, runId }]);
@@ -207,13 +72,13 @@ describe('a turn of this host', () => {
 
   it('sends its frames to a host that watches it, but not to one that asked too early', async () => {
     const session = await open();
-    const runs = wrapRuns();
+    const runs = wrapRuns(test.store);
     const runId = crypto.randomUUID();
     runs.newId = () => runId;
     const { bus, sent, turns, jobs, finish } = createTurns({ runs });
     bus.send(bus.hostId, 'run-watch', { runId });
     await Promise.resolve();
-    await turns.start(ask(session));
+    await turns.start(createTurnRequest(session));
     const { recorder, live } = jobs.get(runId) ?? {};
     const write = (content: string) =>
       recorder?.write({ event: 'message', data: { content, timestamp: TIME } });
@@ -226,7 +91,7 @@ describe('a turn of this host', () => {
     await live?.outcome;
     const frames = () =>
       sent.mock.calls.flatMap(([, topic, payload]) => (topic === 'run-frames' ? [payload] : []));
-    await vi.waitFor(() => expect(frames()).toHaveLength(2));
+    await expect.poll(() => frames()).toHaveLength(2);
     expect(frames()).toMatchObject([
       { runId, frames: [[3, 'message', expect.stringContaining('watched')]] },
       { runId, frames: [[4, 'done', expect.any(String)]] },
@@ -236,7 +101,7 @@ describe('a turn of this host', () => {
   it('fails when its log is full', async () => {
     const session = await open();
     const host = createTurns();
-    const runId = await host.turns.start(ask(session));
+    const runId = await host.turns.start(createTurnRequest(session));
     const { live, recorder } = host.jobs.get(runId) ?? {};
     live?.log.load([{ seq: 2, event: 'message', data: 'x'.repeat(64 * 1024 * 1024) }]);
     recorder?.write({ event: 'message', data: { content: 'more', timestamp: TIME } });
@@ -251,7 +116,7 @@ describe('a turn of this host', () => {
     const { turns, first, session } = await startTwo({ onFlush });
     const live = turns.findLive(first);
     const other = await open();
-    const taken = { owner: other.owner, runId: await turns.start(ask(other)) };
+    const taken = { owner: other.owner, runId: await turns.start(createTurnRequest(other)) };
     const lost = turns.findLive(taken);
     await test.store.runs.cancel(first, 'interrupted');
     const run = await find(taken);
@@ -274,24 +139,24 @@ describe('a turn of this host', () => {
     for (const onEnded of watches) onEnded(error);
     expect(await running?.outcome).toMatchObject({ status: 'aborted', error });
     expect(await waiting.outcome).toMatchObject({ status: 'aborted', error });
-    await vi.waitFor(() => expect(turns.listLive()).toEqual([]));
+    await expect.poll(() => turns.listLive()).toEqual([]);
   });
 
   it('shows that its end is not stored after the time that readers wait', async () => {
     const session = await open();
-    const runs = wrapRuns();
+    const runs = wrapRuns(test.store);
     const mayStore = Promise.withResolvers<void>();
     runs.finish = async (request) => {
       await mayStore.promise;
       return test.store.runs.finish(request);
     };
     const { turns, finish } = createTurns({ runs, storeWaitMs: 1 });
-    const runId = await turns.start(ask(session));
+    const runId = await turns.start(createTurnRequest(session));
     const live = turns.findLive({ owner: session.owner, runId });
     finish(runId);
     expect(await live?.outcome).toMatchObject({ status: 'failed', error: STORE_AWAY });
     mayStore.resolve();
-    await vi.waitFor(() => expect(turns.listLive()).toEqual([]));
+    await expect.poll(() => turns.listLive()).toEqual([]);
   });
 });
 
@@ -307,18 +172,18 @@ describe('a host that has lost its database', () => {
     const readers = waiting.log.read(1, new AbortController().signal);
     await expect(readers.next()).rejects.toMatchObject(STORE_AWAY);
     expect(await running?.outcome).toMatchObject({ status: 'interrupted', error: STORE_AWAY });
-    await vi.waitFor(() => expect(turns.count()).toEqual({ running: 0, queued: 0 }));
+    await expect.poll(() => turns.count()).toEqual({ running: 0, queued: 0 });
     expect([turns.hasRoom, counts.settled]).toEqual([true, 1]);
   });
 
   it('shows readers at once that an end is not stored', async () => {
     const session = await open();
-    const runs = wrapRuns();
+    const runs = wrapRuns(test.store);
     runs.finish = async () => {
       throw new Error('away');
     };
     const { turns, disconnect } = createTurns({ runs });
-    const runId = await turns.start(ask(session));
+    const runId = await turns.start(createTurnRequest(session));
     const live = turns.findLive({ owner: session.owner, runId });
     disconnect();
     expect(await live?.outcome).toMatchObject({ status: 'failed', error: STORE_AWAY });
@@ -341,9 +206,9 @@ describe('Turns.abort', () => {
     expect(await turns.abort({ ...session, runId: first.runId })).toBe(true);
     const outcome = await live?.outcome;
     expect([outcome?.status, outcome?.error]).toEqual(['aborted', undefined]);
-    await vi.waitFor(() => expect(jobs.has(second.runId)).toBe(true));
+    await expect.poll(() => jobs.has(second.runId)).toBe(true);
     expect(await turns.abort(session)).toBe(true);
-    await vi.waitFor(() => expect(turns.listLive()).toEqual([]));
+    await expect.poll(() => turns.listLive()).toEqual([]);
     expect(await turns.abort(session)).toBe(false);
     expect(sent).not.toHaveBeenCalled();
   });
@@ -379,10 +244,10 @@ describe('Turns.abort', () => {
       ending: { message: { content: '', isComplete: false } },
     });
     const { turns, jobs, changes, sent } = createTurns();
-    const waiting = await turns.start(ask(session, { waitsForPaused: true }));
+    const waiting = await turns.start(createTurnRequest(session, { waitsForPaused: true }));
     expect(await turns.abort(session)).toBe(true);
     expect((await find(key))?.status).toBe('aborted');
-    await vi.waitFor(() => expect(jobs.has(waiting)).toBe(true));
+    await expect.poll(() => jobs.has(waiting)).toBe(true);
     expect([changes, sent.mock.calls]).toEqual([['turn_ended', 'turn_started'], []]);
     await closeAll({ turns });
   });
@@ -402,7 +267,7 @@ describe('Turns.interruptAll', () => {
     const { turns, session, sent, first, waiting } = await startTwo();
     const { run } = await startTestRun(another, session);
     const other = await open();
-    const untouched = await turns.start(ask(other));
+    const untouched = await turns.start(createTurnRequest(other));
     const live = turns.findLive(first);
     let ended = 0;
     for (const { outcome } of live ? [live, waiting] : []) void outcome.then(() => ended++);
@@ -417,7 +282,7 @@ describe('Turns.interruptAll', () => {
       'run-canceled',
       { runId: run.id, reason: 'interrupted' },
     ]);
-    await vi.waitFor(() => expect(turns.listLive().map(({ id }) => id)).toEqual([untouched]));
+    await expect.poll(() => turns.listLive().map(({ id }) => id)).toEqual([untouched]);
     await closeAll({ turns });
   });
 });
@@ -425,7 +290,7 @@ describe('Turns.interruptAll', () => {
 describe('Turns.close', () => {
   it('lets running turns finish within the grace period, and takes no next one', async () => {
     const another = await test.another();
-    const runs = wrapRuns();
+    const runs = wrapRuns(test.store);
     // Those of all users.
     runs.release = (hostId) => test.forAllUsers(() => test.store.runs.release(hostId));
     const { turns, finish, first, session, second, waiting, sent } = await startTwo({ runs });
@@ -447,7 +312,7 @@ describe('Turns.close', () => {
   it('interrupts the rest after the grace period, with the reason', async () => {
     const session = await open();
     const { turns, sent } = createTurns();
-    const runId = await turns.start(ask(session));
+    const runId = await turns.start(createTurnRequest(session));
     const live = turns.findLive({ owner: session.owner, runId });
     expect(await turns.close(0, 60_000)).toBe(true);
     expect(await live?.outcome).toMatchObject({
@@ -459,7 +324,7 @@ describe('Turns.close', () => {
   });
 
   it('drops queued turns also if they cannot be released', async () => {
-    const runs = wrapRuns();
+    const runs = wrapRuns(test.store);
     runs.release = async () => {
       throw new Error('away');
     };
@@ -469,16 +334,30 @@ describe('Turns.close', () => {
     expect(lines).toMatchObject([{ level: 40 }]);
   });
 
+  it('leaves a turn that it could not release to other hosts, which can still start it', async () => {
+    const runs = wrapRuns(test.store);
+    runs.release = async () => {
+      throw new Error('away');
+    };
+    const { turns, first, second, waiting, finish, jobs } = await startTwo({ runs });
+    const closed = turns.close(60_000, 60_000);
+    await waiting.outcome;
+    finish(first.runId);
+    expect(await closed).toBe(true);
+    expect(jobs.has(second.runId)).toBe(false);
+    expect(await find(second)).toMatchObject({ status: 'running', startedAt: undefined });
+  });
+
   it('does not wait for a store that does not answer', async () => {
     const session = await open();
-    const runs = wrapRuns();
+    const runs = wrapRuns(test.store);
     const attempts: unknown[] = [];
     runs.finish = async ({ runId }) => {
       attempts.push(runId);
       throw new Error('away');
     };
     const { turns } = createTurns({ runs });
-    const runId = await turns.start(ask(session));
+    const runId = await turns.start(createTurnRequest(session));
     expect(await turns.close(0, 60_000)).toBe(true);
     expect(attempts).toEqual([runId]);
   });
@@ -486,12 +365,12 @@ describe('Turns.close', () => {
   it('returns false, and reports the turns, if some have not ended in time', async () => {
     const session = await open();
     const { turns, finish, lines } = createTurns();
-    const runId = await turns.start(ask(session));
+    const runId = await turns.start(createTurnRequest(session));
     const live = turns.findLive({ owner: session.owner, runId });
     expect(await turns.close(60_000, 1)).toBe(false);
     expect(lines).toMatchObject([{ level: 50, runs: [runId] }]);
     expect(live?.cancelReason).toBeUndefined();
     finish(runId);
-    await vi.waitFor(() => expect(turns.listLive()).toEqual([]));
+    await expect.poll(() => turns.listLive()).toEqual([]);
   });
 });

@@ -60,6 +60,7 @@ export class Turns {
   private readonly liveTurns = new Map<string, LiveTurn>();
   /** Runs whose start is not confirmed yet, and whether the end of another one has promoted them meanwhile. */
   private readonly starting = new Map<string, boolean>();
+  private claims = 0;
   private readonly idempotent: IdempotentStarts;
   private readonly slots: TurnSlots;
   private readonly flushes: FlushLoop;
@@ -159,10 +160,10 @@ export class Turns {
   }
 
   /** Executes a run that is assigned to this host, also if it does not know it: its own host has died. */
-  async adopt(run: Run): Promise<void> {
+  async adopt(run: Run, { isClaimed = false } = {}): Promise<void> {
     const known = this.liveTurns.get(run.id);
     if (known) return this.execute(known);
-    if (this.isClosing) return;
+    if (this.isClosing && !isClaimed) return;
     if (this.starting.has(run.id)) return void this.starting.set(run.id, true);
     this.starting.set(run.id, false);
     try {
@@ -190,11 +191,13 @@ export class Turns {
       await this.startAssigned(run);
   }
 
-  /** Claims a promoted run that no host has started, and executes it. */
-  async claim(run: Run): Promise<void> {
-    const { id: runId, owner, hostId: from } = run;
-    const claimed = await this.deps.store.runs.claim({ owner, runId, from });
-    if (claimed) await this.adopt(claimed);
+  /** Claims a promoted run that no host has started, and executes it; a host that is closing leaves it to others. */
+  async claim({ id: runId, owner, hostId: from }: Run): Promise<void> {
+    if (this.isClosing) return;
+    this.claims += 1;
+    const claimed = this.deps.store.runs.claim({ owner, runId, from });
+    const adopted = claimed.then((run) => run && this.adopt(run, { isClaimed: true }));
+    await adopted.finally(() => (this.claims -= 1));
   }
 
   /**
@@ -215,7 +218,7 @@ export class Turns {
   }
 
   private async finishAll(): Promise<void> {
-    while (this.starting.size + this.liveTurns.size > 0) {
+    while (this.claims + this.starting.size + this.liveTurns.size > 0) {
       await this.handOver();
       await Promise.all([...this.liveTurns.values()].map(({ live }) => live.outcome));
       // Not immediately: a run that is not stored yet has an outcome but is still live.
@@ -263,11 +266,8 @@ export class Turns {
   }
 
   /** Drops a queued run. */
-  private forget(
-    { live, account, slot }: LiveTurn,
-    error: OracleError,
-    status: 'interrupted' | 'aborted',
-  ): void {
+  private forget(turn: LiveTurn, error: OracleError, status: CancelReason): void {
+    const { live, account, slot } = turn;
     this.liveTurns.delete(live.run.id);
     this.feeds.forget(live.run.id);
     live.settle({ status, messageId: undefined, text: '', warnings: [], error });
@@ -344,6 +344,7 @@ export class Turns {
         adding.catch(() => undefined);
       },
     }).catch((error) => {
+      this.starting.delete(runId);
       this.lose(runId);
       throw error;
     });
@@ -365,6 +366,8 @@ export class Turns {
   private async add({ run, canceled, next }: StartedRun, turn: NewTurn): Promise<void> {
     for (const { id, hostId } of canceled) this.sendCancel(hostId, id, 'interrupted');
     const progress = await readProgress(this.deps.store.runs, run);
+    // The start has failed meanwhile.
+    if (!this.starting.has(run.id)) return;
     const added = this.createLiveTurn(run, { ...turn, progress });
     added.recorder.write(buildFirstFrame(run, progress));
     if (run.status === 'running' || this.starting.get(run.id)) this.execute(added);
@@ -410,7 +413,7 @@ export class Turns {
     if (!session) return undefined;
     if (!request) return this.refuse(run, createNotStoredError());
     const admitted = await this.admitAgain(request).catch((error) => ({ error }));
-    if ('error' in admitted) return this.refuse(run, toOracleError(admitted.error));
+    if ('error' in admitted) return this.refuse(run, admitted.error);
     const progress = await readProgress(store.runs, run);
     const frames: Frame[] = [];
     for await (const page of store.runs.framePages({ ...key, after: 0 })) frames.push(...page);
@@ -434,10 +437,10 @@ export class Turns {
   }
 
   /** Ends a run that another host accepted and that cannot be executed. */
-  private async refuse(run: Run, error: OracleError): Promise<undefined> {
-    const key = { owner: run.owner, runId: run.id };
-    const ending = endUnanswered(run, error);
-    const ended = await this.deps.store.runs.finish({ ...key, ending, takesNext: true });
+  private async refuse(run: Run, error: unknown): Promise<undefined> {
+    const reason = error instanceof OracleError ? error : createNotStoredError();
+    const ending = { owner: run.owner, runId: run.id, ending: endUnanswered(run, reason) };
+    const ended = await this.deps.store.runs.finish({ ...ending, takesNext: true });
     if (ended?.next) this.startOrForward(ended.next);
   }
 
@@ -495,6 +498,3 @@ export class Turns {
     );
   }
 }
-
-const toOracleError = (error: unknown): OracleError =>
-  error instanceof OracleError ? error : createNotStoredError();

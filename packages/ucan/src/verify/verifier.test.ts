@@ -98,7 +98,7 @@ describe('the verdict cache', () => {
     });
     const verifier = verifierWith({ resolver });
     const running = verifier.verifyInvocation(ixoToken);
-    await vi.waitFor(() => expect(resolver.resolve).toHaveBeenCalled());
+    await expect.poll(() => resolver.resolve).toHaveBeenCalled();
     expect(verifier.forget(({ did }) => did === ixoAlice.did)).toBe(0);
     resolve();
     expect(await running).toHaveProperty('ok');

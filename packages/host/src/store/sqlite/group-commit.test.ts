@@ -60,7 +60,8 @@ describe('while the disk is slow', () => {
     for (const { finish } of wanted.splice(0)) finish(null);
   });
 
-  const nextSync = () => vi.waitFor(() => wanted[0] ?? Promise.reject(new Error('no sync')));
+  const nextSync = () =>
+    vi.waitFor(() => wanted[0] ?? Promise.reject(new Error('no sync')), { timeout: 60_000 });
 
   it('GroupCommit resolves once the log is on disk, and then commits what was submitted meanwhile', async () => {
     const settled: string[] = [];
