@@ -24,10 +24,13 @@ export class DisconnectedTurns {
   private startTimer(): void {
     clearTimeout(this.timer);
     const awayMs = performance.now() - this.liveness.lastSeen;
-    this.timer = setTimeout(() => {
-      this.hasStopped = true;
-      this.stopAll();
-    }, CONTINUE_MS - awayMs).unref();
+    this.timer = setTimeout(
+      () => {
+        this.hasStopped = true;
+        this.stopAll();
+      },
+      Math.max(0, CONTINUE_MS - awayMs),
+    ).unref();
   }
 
   private reset(): void {

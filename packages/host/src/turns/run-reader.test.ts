@@ -375,6 +375,15 @@ describe('RunReader with a run of another host', () => {
     expect(reads).toHaveBeenCalledTimes(1);
   });
 
+  it('reports an end that was shown but not stored', async () => {
+    const { run, watched, send, reader } = await follow();
+    const outcome = reader.outcome(run, never);
+    await expect.poll(() => watched).toEqual([run.id]);
+    send(1, 'done');
+    const error = { code: 'store_unavailable' };
+    expect(await outcome).toMatchObject({ status: 'failed', text: '', error });
+  });
+
   it('asks no host for a run that has stopped', async () => {
     const { run, key, watched, reader } = await follow();
     await finishTestRun(test.store.runs, key);

@@ -147,7 +147,8 @@ export function createTestTurns(store: Store, options: TestTurnsOptions = {}) {
   return { turns, bus, sent, events, changes, lines, disconnect, ...running, ...admission };
 }
 
-export type RequestChanges = Partial<Omit<TurnRequest, 'message'>> & Partial<TurnRequest['message']>;
+export type RequestChanges = Partial<Omit<TurnRequest, 'message'>> &
+  Partial<TurnRequest['message']>;
 
 /** A message of the owner of a session. */
 export function createTurnRequest(
