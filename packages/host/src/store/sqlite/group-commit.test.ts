@@ -260,8 +260,9 @@ it('Database.tables and Database.write let other events be handled between queri
       turns += 1;
     }, 1);
     const query = async (on: Database['tables']) => {
-      const until = performance.now() + 200;
-      while (performance.now() < until) await on.selectFrom('rooms').select('id').execute();
+      const until = performance.now() + 60_000;
+      while (turns < 3 && performance.now() < until)
+        await on.selectFrom('rooms').select('id').execute();
     };
     await (tables ? query(tables) : database.write(query));
     clearInterval(timer);
