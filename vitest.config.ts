@@ -50,18 +50,19 @@ const project = {
   ssr: { resolve: { conditions: ['sibyl-source'] } },
 };
 
-/** Tests wait for conditions; these only limit how long a busy machine may take to meet one. */
-const timeouts = {
+/**
+ * Tests wait for conditions; these only limit how long a busy machine may take to meet one. In CI, where it may stand still
+ * for seconds, a test runs once more: a defect fails twice, and the report shows retries.
+ */
+const patience = {
   testTimeout: 120_000,
   hookTimeout: 240_000,
   expect: { poll: { timeout: 60_000 } },
+  retry: process.env.CI ? 1 : 0,
 };
 
 /** Files share workers and loaded modules, which saves most of the time of small files. */
 const shared = { isolate: false, setupFiles: ['scripts/vitest-setup.ts'] };
-
-/** Once more on a shared machine, where a browser or a host may starve; a defect fails twice, and the report shows retries. */
-const retry = process.env.CI ? 1 : 0;
 
 export default defineConfig({
   test: {
@@ -78,7 +79,7 @@ export default defineConfig({
         ...project,
         test: {
           name: 'fast',
-          ...timeouts,
+          ...patience,
           ...shared,
           // Every row has a twin of another owner, so that each test also shows that users are kept apart.
           env: { SIBYL_TEST_TWINS: 'true' },
@@ -93,16 +94,15 @@ export default defineConfig({
         ...project,
         test: {
           name: 'slow',
-          ...timeouts,
+          ...patience,
           ...shared,
           include: SLOW,
           exclude: [...configDefaults.exclude, ...ISOLATED],
-          retry,
         },
       },
       {
         ...project,
-        test: { name: 'isolated', ...timeouts, include: ISOLATED, retry },
+        test: { name: 'isolated', ...patience, include: ISOLATED },
       },
     ],
   },
