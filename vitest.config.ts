@@ -54,7 +54,7 @@ const project = {
  * Tests wait for conditions; these only limit how long a busy machine may take to meet one. In CI, where it may stand still
  * for seconds, a test runs once more: a defect fails twice, and the report shows retries.
  */
-const patience = {
+const limits = {
   testTimeout: 120_000,
   hookTimeout: 240_000,
   expect: { poll: { timeout: 60_000 } },
@@ -79,7 +79,7 @@ export default defineConfig({
         ...project,
         test: {
           name: 'fast',
-          ...patience,
+          ...limits,
           ...shared,
           // Every row has a twin of another owner, so that each test also shows that users are kept apart.
           env: { SIBYL_TEST_TWINS: 'true' },
@@ -94,7 +94,7 @@ export default defineConfig({
         ...project,
         test: {
           name: 'slow',
-          ...patience,
+          ...limits,
           ...shared,
           include: SLOW,
           exclude: [...configDefaults.exclude, ...ISOLATED],
@@ -102,7 +102,7 @@ export default defineConfig({
       },
       {
         ...project,
-        test: { name: 'isolated', ...patience, include: ISOLATED },
+        test: { name: 'isolated', ...limits, include: ISOLATED },
       },
     ],
   },
