@@ -275,6 +275,7 @@ describe('a turn that was canceled', () => {
       expect(await start()).toMatchObject({ status: reason, error: undefined });
       expect([frames('error'), log, live.error]).toEqual([[], [], undefined]);
       expect(findTrace()).toMatchObject({ cause: undefined });
+      expect(await readMetric('sibyl_turns_total')).toEqual([`{status="${reason}",kind=""} 1`]);
       expect(await readMetric('sibyl_turn_failures_total')).toEqual([]);
     },
   );
