@@ -23,6 +23,7 @@ export const MAIN = `${BUNDLE}/main.js`;
 /** Not bundled: optional dependencies, and those that load on first use. */
 const external = [
   /^@nestjs\/(websockets|microservices|platform-socket)/,
+  /^@fastify\/static/,
   /^class-(transformer|validator)/,
   /^pg-native/,
   /^(bufferutil|utf-8-validate)$/,
@@ -37,7 +38,8 @@ async function build(): Promise<number> {
   const { status } = spawnSync('tsc', ['-b'], { stdio: 'inherit' });
   if (status !== 0) return status ?? 1;
   await buildPage();
-  await bundle();
+  const warnings = await bundle();
+  if (warnings.length > 0) return 1;
   recordBuild(startedAt);
   return 0;
 }
@@ -87,7 +89,7 @@ const HOST: Step = {
   ],
 };
 
-async function runStep(title: string, step: Step, run: () => Promise<void>): Promise<void> {
+async function runStep(title: string, step: Step, run: () => Promise<unknown>): Promise<void> {
   const isCurrent = step.sources.every((path) => readMtime(path) < readMtime(step.output));
   console.log(isCurrent ? `${title}: nothing has changed` : title);
   if (!isCurrent) await run();
@@ -146,7 +148,9 @@ async function buildPage(): Promise<void> {
   await buildWithVite({ root: 'packages/web', logLevel: 'warn' });
 }
 
-async function bundle(): Promise<void> {
+/** Prints and returns what the bundler warns about. */
+async function bundle(): Promise<readonly string[]> {
+  const warnings: string[] = [];
   // Loaded here, since most starts do not build.
   const { rolldown } = await import('rolldown');
   rmSync(BUNDLE, { recursive: true, force: true });
@@ -160,6 +164,10 @@ async function bundle(): Promise<void> {
     external,
     plugins: [lazyExports, withoutTls, withoutTables, withoutFormats, rxjsModules],
     logLevel: 'warn',
+    onLog: (_, { message }) => {
+      warnings.push(message);
+      console.error(message);
+    },
   });
   await host.write({
     dir: BUNDLE,
@@ -175,6 +183,7 @@ async function bundle(): Promise<void> {
     },
     comments: { jsdoc: false, annotation: false },
   });
+  return warnings;
 }
 
 /**
@@ -240,11 +249,14 @@ const withoutFormats: Plugin = {
   name: 'without-formats',
   transform: {
     filter: { id: /@nestjs\/common\/services\/(console-)?logger\.service\.js$/ },
-    handler: (code) =>
-      code.replace(
+    handler: (code) => ({
+      code: code.replace(
         /new Intl\.DateTimeFormat\((undefined, \{[^}]*\})\)/,
         '{ format: (time) => new Intl.DateTimeFormat($1).format(time) }',
       ),
+      // Its lines stay where they are.
+      map: null,
+    }),
   },
 };
 

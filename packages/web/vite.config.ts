@@ -20,6 +20,7 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     // Markdown with its highlighter, which loads with the first answer.
-    chunkSizeWarningLimit: 600,
+    // In kB: the layout of large diagrams, which loads with the first of them.
+    chunkSizeWarningLimit: 1600,
   },
 });

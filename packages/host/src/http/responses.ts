@@ -63,8 +63,8 @@ export async function sendRouteReply(
   exposeHeaders(response, Object.keys(headers));
   response.writeHead(status, headers);
   if (response.req.method === 'HEAD') {
-    await chunks?.return?.();
-    return void response.end();
+    response.end();
+    return void (await chunks?.return?.());
   }
   const heartbeat = setInterval(() => beat(response), HEARTBEAT_MS);
   try {

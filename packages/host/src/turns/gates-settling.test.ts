@@ -1,10 +1,9 @@
-import { syncBuiltinESMExports } from 'node:module';
-import timers from 'node:timers/promises';
 import type { MessageGate, ModelUse, TurnHold } from '@sibyl/plugin-kit';
 import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import { OracleError } from '@sibyl/protocol';
 import { pino } from 'pino';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { replaceSleep, waitForAbort } from '../../test/support/replaced-sleep.js';
 import { type Meter, unmetered } from '../agent/agent.js';
 import { Metrics } from '../observability/metrics.js';
 import { Gates } from './gates.js';
@@ -43,27 +42,6 @@ function holding(more: Partial<TurnHold> = {}) {
   const admit = vi.fn<Admit>(async () => ({ settle, ...more }));
   return { settled, admit };
 }
-
-/** Replaces waiting between attempts by `wait`; returns the delays that were asked for. */
-function replaceSleep(wait: (signal: AbortSignal | undefined) => Promise<void>): unknown[] {
-  const delays: unknown[] = [];
-  const sleep = vi.spyOn(timers, 'setTimeout').mockImplementation(async (ms, value, options) => {
-    delays.push(ms);
-    await wait(options?.signal);
-    return value as never;
-  });
-  syncBuiltinESMExports();
-  onTestFinished(() => {
-    sleep.mockRestore();
-    syncBuiltinESMExports();
-  });
-  return delays;
-}
-
-const waitForAbort = (signal: AbortSignal | undefined) =>
-  new Promise<void>((_, reject) => {
-    signal?.addEventListener('abort', () => reject(signal.reason), { once: true });
-  });
 
 /** Whether all accounts are settled. */
 async function isSettled(gates: Gates, log: readonly unknown[]): Promise<boolean> {

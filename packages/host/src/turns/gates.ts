@@ -108,7 +108,7 @@ export class Gates {
 
   /** Settles a hold that arrived too late and belongs to no turn. */
   private async release(plugin: string, hold: TurnHold | undefined): Promise<void> {
-    if (hold !== undefined) await this.openAccount([{ plugin, hold }]).settle();
+    if (typeof hold?.settle === 'function') await this.openAccount([{ plugin, hold }]).settle();
   }
 
   private async check(holds: readonly PluginHold[], used: readonly ModelUse[]): Promise<void> {

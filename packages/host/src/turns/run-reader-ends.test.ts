@@ -1,7 +1,6 @@
-import { syncBuiltinESMExports } from 'node:module';
-import timers from 'node:timers/promises';
 import { pino } from 'pino';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { replaceSleep } from '../../test/support/replaced-sleep.js';
 import { useStore } from '../../test/support/test-database.js';
 import { finishTestRun, flushFrames, startTestRun } from '../../test/support/test-runs.js';
 import { MemoryHostBus } from '../bus/host-bus.js';
@@ -34,22 +33,6 @@ const frame = (seq: number, event: string, data: object = {}): Frame => ({
 
 describe('RunReader with a run that was aborted while it is read', () => {
   const test = useStore('sqlite');
-
-  /** Replaces waiting by `wait`; returns the delays that were asked for. */
-  function replaceSleep(wait: (signal: AbortSignal | undefined) => Promise<void>): unknown[] {
-    const delays: unknown[] = [];
-    const sleep = vi.spyOn(timers, 'setTimeout').mockImplementation(async (ms, value, options) => {
-      delays.push(ms);
-      await wait(options?.signal);
-      return value as never;
-    });
-    syncBuiltinESMExports();
-    onTestFinished(() => {
-      sleep.mockRestore();
-      syncBuiltinESMExports();
-    });
-    return delays;
-  }
 
   async function abortLive() {
     const { run } = await startTestRun(test.store);

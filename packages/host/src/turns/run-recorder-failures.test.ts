@@ -1,7 +1,6 @@
-import { syncBuiltinESMExports } from 'node:module';
-import timers from 'node:timers/promises';
 import { pino } from 'pino';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { replaceSleep, waitForAbort } from '../../test/support/replaced-sleep.js';
 import { useStore } from '../../test/support/test-database.js';
 import { startTestRun } from '../../test/support/test-runs.js';
 import { MemoryEventBus } from '../bus/event-bus.js';
@@ -93,28 +92,6 @@ function breakStore({ runs: working }: Store, error: unknown, failures = Number.
   };
   return { runs, endings, repair };
 }
-
-/** Replaces waiting between attempts by `wait`; returns the delays that were asked for. */
-function replaceSleep(wait: (signal: AbortSignal | undefined) => Promise<void>): unknown[] {
-  const delays: unknown[] = [];
-  const sleep = vi.spyOn(timers, 'setTimeout').mockImplementation(async (ms, value, options) => {
-    delays.push(ms);
-    await wait(options?.signal);
-    return value as never;
-  });
-  syncBuiltinESMExports();
-  onTestFinished(() => {
-    sleep.mockRestore();
-    syncBuiltinESMExports();
-  });
-  return delays;
-}
-
-/** Never ends by itself. */
-const waitForAbort = (signal: AbortSignal | undefined) =>
-  new Promise<void>((_, reject) => {
-    signal?.addEventListener('abort', () => reject(signal.reason), { once: true });
-  });
 
 const connectionError = () => new Error('Connection terminated unexpectedly');
 const fullDisk = () => Object.assign(new Error('disk full'), { code: 'ENOSPC' });

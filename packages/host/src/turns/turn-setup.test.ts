@@ -23,6 +23,7 @@ import { testPlugin } from '../../test/support/plugin.js';
 import { useStore } from '../../test/support/test-database.js';
 import { createQuestion } from '../../test/support/test-interrupts.js';
 import { finishTestRun, openTestSession, startTestRun } from '../../test/support/test-runs.js';
+import { createTurnRequest } from '../../test/support/test-turns.js';
 import { PausedError } from '../agent/steps.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
@@ -158,21 +159,9 @@ async function begin(options: Options = {}) {
   return { prepare, ...job, ...host, models, warnings, events, lines, pendingCalls, run };
 }
 
-function buildRequest({ owner, sessionId }: SessionKey, options: Options): TurnRequest {
-  return {
-    caller: {
-      did: owner,
-      expiration: Number.POSITIVE_INFINITY,
-      presentedDelegation: undefined,
-      loginCids: [],
-    },
-    sessionId,
-    requestId: 'request',
-    message: { message: 'hi', multitask: 'enqueue', ...options.message },
-    user: {},
-    client: 'api',
-    ...options.request,
-  };
+function buildRequest(session: SessionKey, options: Options): TurnRequest {
+  const { message, ...request } = createTurnRequest(session);
+  return { ...request, message: { ...message, ...options.message }, ...options.request };
 }
 
 interface Contribution {

@@ -8,9 +8,11 @@ import {
   startTestRun,
 } from '../../test/support/test-runs.js';
 import {
+  closeTurns,
   createTestTurns,
   createTurnRequest,
   type RequestChanges,
+  startTwoTurns,
   type TestTurnsOptions,
   wrapRuns,
 } from '../../test/support/test-turns.js';
@@ -24,22 +26,7 @@ const test = useStore('sqlite');
 const createTurns = (options: TestTurnsOptions = {}) => createTestTurns(test.store, options);
 const open = () => openTestSession(test.store);
 
-/** A running turn of this host and one that waits for it. */
-async function startTwo(options: TestTurnsOptions = {}) {
-  const session = await open();
-  const host = createTurns(options);
-  const first = { owner: session.owner, runId: await host.turns.start(createTurnRequest(session)) };
-  const second = {
-    owner: session.owner,
-    runId: await host.turns.start(createTurnRequest(session)),
-  };
-  const live = host.turns.findLive(second);
-  if (!live) throw new Error('The second turn is not queued.');
-  return { ...host, session, first, second, waiting: live };
-}
-
-const closeAll = ({ turns }: Pick<ReturnType<typeof createTurns>, 'turns'>) =>
-  turns.close(0, 60_000);
+const startTwo = (options: TestTurnsOptions = {}) => startTwoTurns(test.store, options);
 
 /** A turn that was accepted by another host, waited there, and was promoted while that host stopped. */
 async function promoteElsewhere(more: RequestChanges = {}) {
@@ -126,7 +113,7 @@ describe('Turns.adopt', () => {
     const host = createTurns();
     await host.turns.claim(await promote());
     expect(host.turns.findLive(key)?.log.since(0)).toEqual([{ seq: 1, event: 'run', data }]);
-    await closeAll(host);
+    await closeTurns(host);
   });
 
   it('continues a later attempt with the steps of earlier ones, and warns of old credentials', async () => {
@@ -146,7 +133,7 @@ describe('Turns.adopt', () => {
     const [first] = job?.live.log.since(0) ?? [];
     expect(JSON.parse(first?.data ?? '')).toMatchObject({ attempt: 2, partialLength: 7 });
     expect(host.turns.findLive(key)).toBeUndefined();
-    await closeAll(host);
+    await closeTurns(host);
   });
 
   it('does not warn of credentials in the first attempt', async () => {
@@ -154,7 +141,7 @@ describe('Turns.adopt', () => {
     const host = createTurns();
     await host.turns.adopt(run);
     expect(host.jobs.get(run.id)?.request.warnings).toBeUndefined();
-    await closeAll(host);
+    await closeTurns(host);
   });
 
   it.each([
@@ -172,7 +159,7 @@ describe('Turns.adopt', () => {
     // The next turn of the session begins here.
     await expect.poll(() => host.jobs.has(waiting)).toBe(true);
     expect(host.turns.isExecuting(run.id)).toBe(false);
-    await closeAll(host);
+    await closeTurns(host);
   });
 
   it('ends a turn whose request is not stored', async () => {
@@ -182,7 +169,7 @@ describe('Turns.adopt', () => {
     const error = { code: 'store_unavailable' };
     expect(await find(key)).toMatchObject({ status: 'failed', report: { error } });
     expect(host.turns.listLive()).toEqual([]);
-    await closeAll(host);
+    await closeTurns(host);
   });
 
   it('leaves a turn that another host has ended meanwhile', async () => {
@@ -214,7 +201,7 @@ describe('Turns.adopt', () => {
     delete (runs as Partial<RunStore>).request;
     await host.turns.adopt(run);
     expect(host.turns.isExecuting(run.id)).toBe(true);
-    await closeAll(host);
+    await closeTurns(host);
   });
 
   it('reads a turn once if it is asked twice, and executes it once', async () => {
@@ -228,13 +215,13 @@ describe('Turns.adopt', () => {
     await host.turns.adopt(run);
     expect(request).toHaveBeenCalledTimes(1);
     expect(host.changes).toEqual(['turn_started']);
-    await closeAll(host);
+    await closeTurns(host);
   });
 
   it('begins nothing on a host that stops', async () => {
     const { run, key } = await claimHere();
     const host = createTurns();
-    await closeAll(host);
+    await closeTurns(host);
     await host.turns.adopt(run);
     expect([host.turns.listLive(), (await find(key))?.status]).toEqual([[], 'running']);
   });
@@ -261,7 +248,7 @@ describe('Turns.startOrForward', () => {
     host.finish(host.first.runId);
     await expect.poll(() => host.jobs.has(host.second.runId)).toBe(true);
     expect(host.sent).not.toHaveBeenCalled();
-    await closeAll(host);
+    await closeTurns(host);
   });
 });
 
@@ -283,14 +270,14 @@ describe('Turns.startStored', () => {
     bus.send(bus.hostId, 'run-promoted', key);
     await expect.poll(() => jobs.has(key.runId)).toBe(true);
     expect((await find(key))?.startedAt).toEqual(expect.any(Number));
-    await closeAll({ turns });
+    await closeTurns({ turns });
   });
 
   it('does not begin a turn that still waits', async () => {
     const { key, turns } = await promoteFor();
     await turns.startStored(key);
     expect(turns.count()).toEqual({ running: 0, queued: 1 });
-    await closeAll({ turns });
+    await closeTurns({ turns });
   });
 
   it('does not begin the turn of another host', async () => {
@@ -313,7 +300,7 @@ describe('Turns.startStored', () => {
     delete (runs as Partial<RunStore>)[method];
     await turns.startStored(key);
     expect(turns.count()).toEqual({ running: 1, queued: 0 });
-    await closeAll({ turns });
+    await closeTurns({ turns });
   });
 });
 
@@ -348,7 +335,7 @@ describe('Turns.withdraw', () => {
     expect([host.changes, host.counts.settled]).toEqual([['switched'], 1]);
     expect([host.turns.hasRoom, host.turns.count()]).toEqual([true, { running: 1, queued: 0 }]);
     expect(host.sent).not.toHaveBeenCalled();
-    await closeAll(host);
+    await closeTurns(host);
   });
 
   it('refuses a turn that has begun, and one that is unknown or belongs to another user', async () => {
@@ -358,7 +345,7 @@ describe('Turns.withdraw', () => {
     const foreign = host.turns.withdraw({ ...host.second, owner });
     await expect(foreign).rejects.toMatchObject({ code: 'run_not_found' });
     expect(host.turns.count()).toEqual({ running: 1, queued: 1 });
-    await closeAll(host);
+    await closeTurns(host);
   });
 
   it('reports to the host that has queued the turn, which drops it', async () => {
@@ -378,7 +365,7 @@ describe('Turns.withdraw', () => {
     host.bus.send(host.bus.hostId, 'run-withdrawn', host.second);
     expect(await host.waiting.outcome).toMatchObject({ status: 'aborted' });
     expect(host.turns.count()).toEqual({ running: 1, queued: 0 });
-    await closeAll(host);
+    await closeTurns(host);
   });
 });
 
@@ -389,5 +376,5 @@ it('Turns.abort changes nothing for a turn that ends at the same time', async ()
   host.changes.splice(0);
   expect(await host.turns.abort(host.session)).toBe(true);
   expect(host.changes).toEqual([]);
-  await closeAll(host);
+  await closeTurns(host);
 });

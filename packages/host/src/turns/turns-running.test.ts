@@ -4,8 +4,10 @@ import { useStore } from '../../test/support/test-database.js';
 import { createQuestion } from '../../test/support/test-interrupts.js';
 import { openTestSession, startTestRun } from '../../test/support/test-runs.js';
 import {
+  closeTurns,
   createTestTurns,
   createTurnRequest,
+  startTwoTurns,
   type TestTurnsOptions,
   wrapRuns,
 } from '../../test/support/test-turns.js';
@@ -19,22 +21,7 @@ const TIME = '2030-01-01T00:00:00.000Z';
 const createTurns = (options: TestTurnsOptions = {}) => createTestTurns(test.store, options);
 const open = () => openTestSession(test.store);
 
-/** A running turn of this host and one that waits for it. */
-async function startTwo(options: TestTurnsOptions = {}) {
-  const session = await open();
-  const host = createTurns(options);
-  const first = { owner: session.owner, runId: await host.turns.start(createTurnRequest(session)) };
-  const second = {
-    owner: session.owner,
-    runId: await host.turns.start(createTurnRequest(session)),
-  };
-  const live = host.turns.findLive(second);
-  if (!live) throw new Error('The second turn is not queued.');
-  return { ...host, session, first, second, waiting: live };
-}
-
-const closeAll = ({ turns }: Pick<ReturnType<typeof createTurns>, 'turns'>) =>
-  turns.close(0, 60_000);
+const startTwo = (options: TestTurnsOptions = {}) => startTwoTurns(test.store, options);
 
 const find = (key: RunKey) => test.store.runs.find(key);
 
@@ -50,7 +37,7 @@ describe('a turn of this host', () => {
     expect(turns.isExecuting(second.runId)).toBe(false);
     finish(first.runId);
     await expect.poll(() => turns.findLive(first)).toBeUndefined();
-    await closeAll({ turns });
+    await closeTurns({ turns });
   });
 
   it('whose end the runner could not store fails, and frees its slot', async () => {
@@ -129,7 +116,7 @@ describe('a turn of this host', () => {
     expect(lost?.cancelReason).toBe('interrupted');
     expect(onFlush).toHaveBeenCalledWith(expect.any(Number), expect.any(Number));
     await turns.interruptAll(session);
-    await closeAll({ turns });
+    await closeTurns({ turns });
   });
 
   it('is aborted when its user loses access, and one that waits ends at once', async () => {
@@ -219,7 +206,7 @@ describe('Turns.abort', () => {
     expect(await turns.abort(other)).toBe(false);
     expect(await turns.abort({ ...session, owner: other.owner })).toBe(false);
     expect(turns.count()).toEqual({ running: 1, queued: 1 });
-    await closeAll({ turns });
+    await closeTurns({ turns });
   });
 
   it('sends the abort of a turn of another host there', async () => {
@@ -249,7 +236,7 @@ describe('Turns.abort', () => {
     expect((await find(key))?.status).toBe('aborted');
     await expect.poll(() => jobs.has(waiting)).toBe(true);
     expect([changes, sent.mock.calls]).toEqual([['turn_ended', 'turn_started'], []]);
-    await closeAll({ turns });
+    await closeTurns({ turns });
   });
 
   it('aborts a turn of this host when another host sends it', async () => {
@@ -257,7 +244,7 @@ describe('Turns.abort', () => {
     const live = turns.findLive(first);
     bus.send(bus.hostId, 'run-canceled', { runId: first.runId, reason: 'aborted' });
     expect(await live?.outcome).toMatchObject({ status: 'aborted', error: undefined });
-    await closeAll({ turns });
+    await closeTurns({ turns });
   });
 });
 
@@ -283,7 +270,7 @@ describe('Turns.interruptAll', () => {
       { runId: run.id, reason: 'interrupted' },
     ]);
     await expect.poll(() => turns.listLive().map(({ id }) => id)).toEqual([untouched]);
-    await closeAll({ turns });
+    await closeTurns({ turns });
   });
 });
 

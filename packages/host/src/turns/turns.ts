@@ -60,7 +60,7 @@ export class Turns {
   private readonly liveTurns = new Map<string, LiveTurn>();
   /** Runs whose start is not confirmed yet, and whether the end of another one has promoted them meanwhile. */
   private readonly starting = new Map<string, boolean>();
-  private claims = 0;
+  private pendingClaims = 0;
   private readonly idempotent: IdempotentStarts;
   private readonly slots: TurnSlots;
   private readonly flushes: FlushLoop;
@@ -194,10 +194,10 @@ export class Turns {
   /** Claims a promoted run that no host has started, and executes it; a host that is closing leaves it to others. */
   async claim({ id: runId, owner, hostId: from }: Run): Promise<void> {
     if (this.isClosing) return;
-    this.claims += 1;
+    this.pendingClaims += 1;
     const claimed = this.deps.store.runs.claim({ owner, runId, from });
     const adopted = claimed.then((run) => run && this.adopt(run, { isClaimed: true }));
-    await adopted.finally(() => (this.claims -= 1));
+    await adopted.finally(() => (this.pendingClaims -= 1));
   }
 
   /**
@@ -218,7 +218,7 @@ export class Turns {
   }
 
   private async finishAll(): Promise<void> {
-    while (this.claims + this.starting.size + this.liveTurns.size > 0) {
+    while (this.pendingClaims + this.starting.size + this.liveTurns.size > 0) {
       await this.handOver();
       await Promise.all([...this.liveTurns.values()].map(({ live }) => live.outcome));
       // Not immediately: a run that is not stored yet has an outcome but is still live.

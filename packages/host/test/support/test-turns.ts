@@ -17,6 +17,7 @@ import type { TurnRequest } from '../../src/turns/turn-request.js';
 import type { TurnJob } from '../../src/turns/turn-setup.js';
 import { Turns } from '../../src/turns/turns.js';
 import { ScriptedModel } from './agent/scripted-model.js';
+import { openTestSession } from './test-runs.js';
 
 type Settings = ConstructorParameters<typeof Turns>[0]['settings'];
 
@@ -171,3 +172,18 @@ export function createTurnRequest(
     ...more,
   };
 }
+
+/** A running turn of a host and one that waits for it. */
+export async function startTwoTurns(store: Store, options: TestTurnsOptions = {}) {
+  const session = await openTestSession(store);
+  const host = createTestTurns(store, options);
+  const { owner } = session;
+  const start = () => host.turns.start(createTurnRequest(session));
+  const first = { owner, runId: await start() };
+  const second = { owner, runId: await start() };
+  const waiting = host.turns.findLive(second);
+  if (!waiting) throw new Error('The second turn is not queued.');
+  return { ...host, session, first, second, waiting };
+}
+
+export const closeTurns = ({ turns }: { readonly turns: Turns }) => turns.close(0, 60_000);
