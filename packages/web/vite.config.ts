@@ -19,7 +19,6 @@ export default defineConfig({
     // The content security policy allows no data: scripts or styles.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
-    // Markdown with its highlighter, which loads with the first answer.
     // In kB: the layout of large diagrams, which loads with the first of them.
     chunkSizeWarningLimit: 1600,
   },
