@@ -53,7 +53,7 @@ describe('an answer', () => {
     await expect.poll(() => isPressed(page, 'Bad answer')).toBe('true');
     await button(page, 'Good answer').click();
     const comment = answer(page).getByLabel('What was good about this answer?');
-    expect(await comment.inputValue()).toBe('Where?');
+    await expect.poll(() => comment.inputValue()).toBe('Where?');
     await expect.poll(() => isPressed(page, 'Good answer')).toBe('true');
     expect(await isPressed(page, 'Bad answer')).toBe('false');
 
@@ -109,7 +109,7 @@ describe('the list of conversations marks', () => {
     const other = await openTab(context, consoleErrors);
     await other.goto(`${oracle.url}/app`);
     await other.locator('.conv').waitFor();
-    expect(await dots(other).count()).toBe(0);
+    await expect.poll(() => dots(other).count()).toBe(0);
 
     await write(page, 'Second');
     const turn = await oracle.model.next();
@@ -118,12 +118,12 @@ describe('the list of conversations marks', () => {
     turn.answer('Two');
     await expect.poll(() => dots(other).count()).toBe(1);
     await expect.poll(() => dots(page).count()).toBe(1);
-    expect(await spinners(other).count()).toBe(0);
+    await expect.poll(() => spinners(other).count()).toBe(0);
 
     await other.locator('.conv a').click();
     await expectText(other, 'Two');
     await expect.poll(() => dots(page).count()).toBe(0);
-    expect(await dots(other).count()).toBe(0);
+    await expect.poll(() => dots(other).count()).toBe(0);
   });
 
   it('what needs the user, in all tabs', async () => {
@@ -150,7 +150,7 @@ describe('a found message', () => {
     await find(page, 'quokka');
     await expectText(page, 'The quokka of Rottnest');
     await expect.poll(() => page.locator('[data-found]').innerText()).toContain('quokka');
-    expect(await page.getByText('The wombat of Tasmania').count()).toBe(0);
+    await expect.poll(() => page.getByText('The wombat of Tasmania').count()).toBe(0);
     expect(await isInView(page, 'The quokka of Rottnest')).toBe(true);
     await expect.poll(() => page.url()).toMatch(/#\/s\/[\w-]+$/);
     // The other one, from within the same conversation.
@@ -211,7 +211,7 @@ describe('the page', () => {
     second.say('Almost ');
     await expectText(page, 'Almost');
     await page.clock.runFor(30_000);
-    expect(await page.getByRole('button', { name: 'Notify me' }).count()).toBe(0);
+    await expect.poll(() => page.getByRole('button', { name: 'Notify me' }).count()).toBe(0);
     second.say('there');
     second.finish();
     await expectText(page, 'Almost there');

@@ -55,7 +55,7 @@ describe('an answer', () => {
     await converse(page, 'Show everything', MARKDOWN);
     await page.locator('math').first().waitFor();
     await page.getByRole('img', { name: /^Diagram: graph TD/ }).waitFor();
-    expect(await page.getByLabel('Plant maize').isChecked()).toBe(true);
+    await expect.poll(() => page.getByLabel('Plant maize').isChecked()).toBe(true);
     await expectText(page, '1 row');
     await page.getByRole('button', { name: 'Copy as CSV' }).click();
     await expectText(page, 'Table copied');
@@ -70,7 +70,7 @@ describe('an answer', () => {
       .poll(() => page.evaluate(() => navigator.clipboard.readText()))
       .toBe('print("rain")');
     await page.getByRole('button', { name: 'Wrap lines' }).click();
-    expect(await page.locator('.is-wrapped pre').count()).toBe(1);
+    await expect.poll(() => page.locator('.is-wrapped pre').count()).toBe(1);
     await page.screenshot({ path: `${SCREENSHOTS}/markdown.png` });
   });
 });
@@ -136,7 +136,7 @@ describe('an approval', () => {
     await expectText(page, 'Green tea it is.');
     await expect.poll(() => answer(page).innerText()).toMatch(/I will remember it\.[\s\S]*Used/);
     await expect.poll(() => page.getByText('Answer stopped').count()).toBe(0);
-    expect(await card.count()).toBe(0);
+    await expect.poll(() => card.count()).toBe(0);
   });
 
   it('is denied with a reason', async () => {
@@ -188,7 +188,7 @@ describe('files', () => {
     await page.getByLabel('Files', { exact: true }).setInputFiles([notes]);
     await expectText(page, 'Larger than 50 MB');
     await page.getByRole('button', { name: 'Remove notes.txt' }).click();
-    expect(await page.getByText('Larger than 50 MB').count()).toBe(0);
+    await expect.poll(() => page.getByText('Larger than 50 MB').count()).toBe(0);
   });
 
   it('of a draft are there again after an edit; an upload ends with its composer', async () => {
@@ -205,10 +205,10 @@ describe('files', () => {
       return box.inputValue();
     };
     await expect.poll(edit).toBe('One');
-    expect(await attached.count()).toBe(0);
+    await expect.poll(() => attached.count()).toBe(0);
     await box.press('Escape');
     await attached.waitFor();
-    expect(await box.inputValue()).toBe('');
+    await expect.poll(() => box.inputValue()).toBe('');
 
     await page.route('**/files*', () => undefined);
     await files.setInputFiles([image]);
@@ -220,7 +220,7 @@ describe('files', () => {
     expect((await failed).failure()?.errorText).toContain('ABORTED');
     await page.locator('.conv a').click();
     await attached.waitFor();
-    expect(await page.getByText('field.png').count()).toBe(0);
+    await expect.poll(() => page.getByText('field.png').count()).toBe(0);
   });
 });
 
@@ -330,11 +330,11 @@ describe('the list of conversations', () => {
     await page.reload();
     const again = page.locator('.side').getByRole('button', { name: 'Try again' });
     await again.waitFor();
-    expect(await page.getByText('No conversations yet').count()).toBe(0);
+    await expect.poll(() => page.getByText('No conversations yet').count()).toBe(0);
     await page.unroute('**/sessions?*');
     await again.click();
     await expect.poll(() => page.locator('.conv').count()).toBe(1);
-    expect(await again.count()).toBe(0);
+    await expect.poll(() => again.count()).toBe(0);
   });
 });
 
@@ -348,7 +348,7 @@ describe('code that cannot be loaded', () => {
     for (let i = 0; i < 2; i += 1) {
       await page.keyboard.press('Control+k');
       await page.locator('.toast').getByRole('button', { name: 'Try again' }).waitFor();
-      expect(await box.isVisible()).toBe(true);
+      await expect.poll(() => box.isVisible()).toBe(true);
       await page.locator('.toast').getByRole('button', { name: 'Close' }).click();
     }
     await page.getByRole('link', { name: 'Approvals' }).click();
@@ -362,7 +362,7 @@ describe('code that cannot be loaded', () => {
     await page.unrouteAll();
     await alert.getByRole('button', { name: 'Try again' }).click();
     await page.getByRole('article', { name: 'Remember' }).waitFor();
-    expect(await box.inputValue()).toBe('A draft');
+    await expect.poll(() => box.inputValue()).toBe('A draft');
     await page.keyboard.press('Control+k');
     await page.getByRole('combobox').waitFor();
   });
@@ -423,20 +423,22 @@ describe('the search', () => {
 describe('languages', () => {
   it('follows the browser and writes from right to left', async () => {
     const { page } = await arrive({ locale: 'ar' }, 'رسالتك');
-    expect(await page.locator('html').getAttribute('dir')).toBe('rtl');
+    await expect.poll(() => page.locator('html').getAttribute('dir')).toBe('rtl');
     await expectText(page, 'محادثة جديدة');
     // The placeholder begins where a text would.
     const box = page.getByLabel('رسالتك');
-    expect(await box.evaluate((field) => getComputedStyle(field).direction)).toBe('rtl');
+    await expect.poll(() => box.evaluate((field) => getComputedStyle(field).direction)).toBe('rtl');
     await box.fill('Hello');
-    expect(await box.evaluate((field) => getComputedStyle(field).direction)).toBe('ltr');
+    await expect.poll(() => box.evaluate((field) => getComputedStyle(field).direction)).toBe('ltr');
     await page.keyboard.press('Enter');
     const turn = await oracle.model.next();
     turn.say('Half an ans');
     await expectText(page, 'Half an ans');
     turn.fail({ message: 'The provider is overloaded' });
     const title = page.locator('.conv a');
-    expect(await title.evaluate((link) => getComputedStyle(link).textAlign)).toBe('right');
+    await expect
+      .poll(() => title.evaluate((link) => getComputedStyle(link).textAlign))
+      .toBe('right');
     // Why there is no answer is said in the language of the user, too.
     await expectText(page, 'يواجه مزوّد النموذج خطأ في الوقت الحالي.');
     await page.screenshot({ path: `${SCREENSHOTS}/welcome-ar.png` });

@@ -97,7 +97,7 @@ it(
       .toBe(true);
     // Who floods the host, without looking for it.
     const limited = page.getByRole('region', { name: 'Users who reached a limit' });
-    expect(await limited.getByText(mallory.did.slice(-6)).isVisible()).toBe(true);
+    await expect.poll(() => limited.getByText(mallory.did.slice(-6)).isVisible()).toBe(true);
     expect(await findViolations(page)).toEqual([]);
     await takePictures(page, 'overview');
 
@@ -112,8 +112,8 @@ it(
     const row = page.getByRole('row', { name: new RegExp(alice.did.slice(-6)) });
     await expect.poll(() => row.isVisible()).toBe(true);
     // Turns, failed, tokens, cost, sockets.
-    expect(await row.getByRole('cell').nth(1).innerText()).toBe('1');
-    expect(await row.getByRole('cell').nth(5).innerText()).toBe('1');
+    await expect.poll(() => row.getByRole('cell').nth(1).innerText()).toBe('1');
+    await expect.poll(() => row.getByRole('cell').nth(5).innerText()).toBe('1');
     await expectText(page, /Reached a limit \d+ times/);
     await row.getByRole('button', { name: 'Block' }).click();
     await expectText(page, 'Blocked');
@@ -154,7 +154,7 @@ it(
       expect(await findViolations(page)).toEqual([]);
       await page.screenshot({ path: `${SCREENSHOTS}/operator-${language}.png` });
     }
-    expect(await page.evaluate(() => document.documentElement.dir)).toBe('rtl');
+    await expect.poll(() => page.evaluate(() => document.documentElement.dir)).toBe('rtl');
   },
 );
 

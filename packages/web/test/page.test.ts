@@ -122,7 +122,7 @@ describe('chat page', () => {
     after.say('Dark it is');
     after.finish();
     await expectText(page, 'Dark it is');
-    expect(await page.locator('html').getAttribute('data-theme')).toBe('dark');
+    await expect.poll(() => page.locator('html').getAttribute('data-theme')).toBe('dark');
   });
 
   it('shows the chart, table and form of actions', async () => {

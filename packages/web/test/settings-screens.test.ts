@@ -61,7 +61,7 @@ describe('every settings screen', () => {
       expect(await findOverflow(page), screen).toEqual([]);
       await page.screenshot({ path: `${SCREENSHOTS}/settings-${screen}-rtl.png` });
     }
-    expect(await page.locator('h1').last().textContent()).toBe('بياناتك');
+    await expect.poll(() => page.locator('h1').last().textContent()).toBe('بياناتك');
   });
 });
 
@@ -77,12 +77,12 @@ describe('key screen', () => {
     await button(page, 'Show the words').click();
     const words = await readWords(page);
     await page.keyboard.press('Escape');
-    expect(await page.locator('.words li').count()).toBe(24);
+    await expect.poll(() => page.locator('.words li').count()).toBe(24);
     await page.getByRole('link', { name: 'Files' }).click();
     await expectText(page, 'Your backup isn’t finished');
     await page.keyboard.press('Escape');
     expect(page.url()).toContain('#/settings/key');
-    expect(await page.locator('.words li').count()).toBe(24);
+    await expect.poll(() => page.locator('.words li').count()).toBe(24);
 
     await button(page, 'I wrote them down').click();
     const labels = await page.locator('.field', { hasText: /^Word \d+/ }).allTextContents();
@@ -163,7 +163,7 @@ describe('key screen', () => {
     });
     const passkey = page.getByRole('switch', { name: 'Protect with a passkey' });
     await passkey.waitFor();
-    expect(await passkey.isDisabled()).toBe(true);
+    await expect.poll(() => passkey.isDisabled()).toBe(true);
     await page.getByRole('radio', { name: /24 words/ }).check();
     await button(page, 'Show the words').click();
     const words = await readWords(page);
@@ -210,7 +210,7 @@ describe('key screen', () => {
     await page.locator('main.main').waitFor();
     await open(page, 'key');
     await expect.poll(() => page.locator('.rows .avatar').count()).toBe(1);
-    expect(await page.getByText('protected by a passkey').count()).toBe(0);
+    await expect.poll(() => page.getByText('protected by a passkey').count()).toBe(0);
   });
 
   it('adds a private key as text; Escape keeps what was typed; switching loses nothing', async () => {
@@ -229,7 +229,7 @@ describe('key screen', () => {
     const field = page.getByLabel(/Your 24 words/);
     await field.fill('M not a key');
     await page.keyboard.press('Escape');
-    expect(await field.inputValue()).toBe('M not a key');
+    await expect.poll(() => field.inputValue()).toBe('M not a key');
     await field.fill('Mnotakey');
     await button(page, 'Add to this browser').click();
     await expectText(page, 'This is not a key or a backup of one');
@@ -298,9 +298,9 @@ describe('key screen', () => {
     await page.getByLabel('Name').fill('Home');
     await page.keyboard.press('Enter');
     await expectText(other, 'Home');
-    expect(await other.locator('.me').textContent()).toContain('Field office');
+    await expect.poll(() => other.locator('.me').textContent()).toContain('Field office');
     const own = other.locator('.rows > li', { hasText: 'In use' });
-    expect(await own.innerText()).toContain('Field office');
+    await expect.poll(() => own.innerText()).toContain('Field office');
   });
 
   it('its words are the same identity in sibyl key, and the other way round', async () => {
@@ -340,9 +340,9 @@ describe('key screen', () => {
     });
     void page.reload().catch(() => undefined);
     expect(await asked).toBe('beforeunload');
-    expect(await page.getByRole('textbox', { name: /^Passphrase/ }).inputValue()).toBe(
-      'orbit canvas maple',
-    );
+    await expect
+      .poll(() => page.getByRole('textbox', { name: /^Passphrase/ }).inputValue())
+      .toBe('orbit canvas maple');
   });
 });
 
@@ -369,7 +369,7 @@ describe('other settings screens', () => {
     const { page } = await arrive('permissions');
     const memory = page.getByRole('group', { name: 'Rule for Memory' });
     await memory.waitFor();
-    expect(await memory.getByLabel('Allow').isDisabled()).toBe(true);
+    await expect.poll(() => memory.getByLabel('Allow').isDisabled()).toBe(true);
     await expectText(page, 'The operator requires your approval');
     await page
       .getByRole('group', { name: 'Rule for Post office' })
@@ -389,7 +389,7 @@ describe('other settings screens', () => {
     await page.getByLabel('Action', { exact: true }).fill('*');
     await expectText(page, 'That would allow everything');
     const allow = page.locator('form').getByRole('button', { name: 'Allow for 7 days' });
-    expect(await allow.isDisabled()).toBe(true);
+    await expect.poll(() => allow.isDisabled()).toBe(true);
   });
 
   it('an access key is shown once, listed, and revoked', async () => {
@@ -400,7 +400,7 @@ describe('other settings screens', () => {
     const key = await page.getByTestId('shown-once').textContent();
     expect(key?.length).toBeGreaterThan(200);
     await button(page, 'I stored it').click();
-    expect(await page.getByTestId('shown-once').count()).toBe(0);
+    await expect.poll(() => page.getByTestId('shown-once').count()).toBe(0);
     await expectText(page, 'Dashboard');
     await button(page, 'Revoke: Dashboard').click();
     await expect.poll(() => main(page).getByText('Dashboard').count()).toBe(0);
@@ -466,7 +466,7 @@ describe('other settings screens', () => {
     expect(readFileSync(path).subarray(0, 2).toString()).toBe('PK');
     await button(page, 'Erase…').click();
     const erase = button(page, 'Erase everything');
-    expect(await erase.isDisabled()).toBe(true);
+    await expect.poll(() => erase.isDisabled()).toBe(true);
     await page.getByLabel('Type “erase” to confirm').fill('erase');
     await erase.click();
     await expectText(page, /records were erased/);

@@ -101,7 +101,7 @@ describe('settings screens with data', () => {
     await open(page, 'usage');
     const chart = page.locator('.chart svg');
     await chart.waitFor();
-    expect(await chart.evaluate((svg) => getComputedStyle(svg).direction)).toBe('ltr');
+    await expect.poll(() => chart.evaluate((svg) => getComputedStyle(svg).direction)).toBe('ltr');
   });
 
   it('say that the permission of a schedule ends before it runs again, and renew it', async () => {
@@ -124,10 +124,12 @@ describe('settings screens offline', () => {
       await open(page, screen);
       const alert = page.locator('main [role="alert"]').first();
       await alert.waitFor();
-      expect(await alert.innerText(), screen).toContain('Can’t reach the server');
-      expect(await page.locator('.banner[role="status"]').innerText(), screen).toContain(
-        'You’re offline.',
-      );
+      await expect
+        .poll(() => alert.innerText(), { message: screen })
+        .toContain('Can’t reach the server');
+      await expect
+        .poll(() => page.locator('.banner[role="status"]').innerText(), { message: screen })
+        .toContain('You’re offline.');
       expect(await findViolations(page), screen).toEqual([]);
       await page.screenshot({ path: `${SCREENSHOTS}/offline-${screen}.png` });
     }

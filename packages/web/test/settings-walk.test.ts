@@ -46,7 +46,7 @@ describe('settings of the page', () => {
     await reminder.waitFor();
     const backup = await backUp(laptop);
     await expect.poll(() => laptop.getByText('Key not backed up').count()).toBe(0);
-    expect(await reminder.count()).toBe(0);
+    await expect.poll(() => reminder.count()).toBe(0);
 
     const { page: phone } = await arrive(undefined, { width: 390, height: 844 });
     await addFromFile(phone, backup);
@@ -61,7 +61,7 @@ describe('settings of the page', () => {
     await expectText(phone, /Until .* · Never used/);
     // Narrow: one action, never everything.
     await phone.getByText('Technical details').first().click();
-    expect(await phone.locator('.perm dt').allTextContents()).toEqual(['letter/send']);
+    await expect.poll(() => phone.locator('.perm dt').allTextContents()).toEqual(['letter/send']);
 
     await laptop.goto(`${oracle.url}/app`);
     await write(laptop, 'Send a letter to Bob');

@@ -37,7 +37,9 @@ describe('messages that could not be sent', () => {
     second.answer('Still here');
     await expectText(page, 'Still here');
     await expect.poll(() => unsent(page).count()).toBe(0);
-    expect(await questions(page).allInnerTexts()).toEqual(['Hello', 'Are you there?', 'And now?']);
+    await expect
+      .poll(() => questions(page).allInnerTexts())
+      .toEqual(['Hello', 'Are you there?', 'And now?']);
     expect(oracle.model.arrived).toBe(0);
   });
 
@@ -62,16 +64,16 @@ describe('messages that could not be sent', () => {
     await expectText(page, 'You’ve used your credit. Your message is saved.');
     await page.reload();
     await expectText(page, 'You’ve used your credit. Your message is saved.');
-    expect(await unsent(page).allInnerTexts()).toEqual(['Write the report']);
-    expect(await page.getByRole('link', { name: 'Usage' }).count()).toBe(1);
+    await expect.poll(() => unsent(page).allInnerTexts()).toEqual(['Write the report']);
+    await expect.poll(() => page.getByRole('link', { name: 'Usage' }).count()).toBe(1);
     await restore();
     await page.getByRole('button', { name: 'Retry' }).click();
     (await oracle.model.next()).answer('The report');
     await expectText(page, 'The report');
-    expect(await unsent(page).count()).toBe(0);
+    await expect.poll(() => unsent(page).count()).toBe(0);
     await page.reload();
     await expectText(page, 'The report');
-    expect(await questions(page).allInnerTexts()).toEqual(['Hello', 'Write the report']);
+    await expect.poll(() => questions(page).allInnerTexts()).toEqual(['Hello', 'Write the report']);
   });
 
   it('wait for a server that was killed, and are sent once after a reload', async () => {
@@ -86,7 +88,9 @@ describe('messages that could not be sent', () => {
     await expectText(page, 'I am back');
     await page.reload();
     await expectText(page, 'I am back');
-    expect(await questions(page).allInnerTexts()).toEqual(['Hello', 'While you were away']);
+    await expect
+      .poll(() => questions(page).allInnerTexts())
+      .toEqual(['Hello', 'While you were away']);
     expect(oracle.model.arrived).toBe(0);
   });
 
@@ -99,11 +103,11 @@ describe('messages that could not be sent', () => {
     await oracle.restart();
     await page.reload();
     await page.getByRole('button', { name: 'Retry' }).waitFor();
-    expect(await questions(page).allInnerTexts()).toEqual(['A long story']);
+    await expect.poll(() => questions(page).allInnerTexts()).toEqual(['A long story']);
     await page.getByRole('button', { name: 'Retry' }).click();
     (await oracle.model.next()).answer('The end');
     await expectText(page, 'The end');
-    expect(await questions(page).allInnerTexts()).toEqual(['A long story']);
+    await expect.poll(() => questions(page).allInnerTexts()).toEqual(['A long story']);
   });
 
   it('are sent once if the page is reloaded at once', async () => {
@@ -115,7 +119,7 @@ describe('messages that could not be sent', () => {
     await expectText(page, 'Quicker');
     await page.reload();
     await expectText(page, 'Quicker');
-    expect(await questions(page).allInnerTexts()).toEqual(['Hello', 'Quick']);
+    await expect.poll(() => questions(page).allInnerTexts()).toEqual(['Hello', 'Quick']);
     expect(oracle.model.arrived).toBe(0);
   });
 
@@ -127,12 +131,12 @@ describe('messages that could not be sent', () => {
     await write(page, 'A mistake');
     await expectText(page, /Not sent: message: too long/);
     await page.getByRole('button', { name: 'Edit' }).last().click();
-    expect(await box(page).inputValue()).toBe('A mistake');
-    expect(await unsent(page).count()).toBe(0);
+    await expect.poll(() => box(page).inputValue()).toBe('A mistake');
+    await expect.poll(() => unsent(page).count()).toBe(0);
     await page.keyboard.press('Enter');
     await expectText(page, /Not sent: message: too long/);
     await page.getByRole('button', { name: 'Discard' }).click();
-    expect(await unsent(page).count()).toBe(0);
+    await expect.poll(() => unsent(page).count()).toBe(0);
     await restore();
     await converse(page, 'Next', 'Fine');
   });
@@ -171,19 +175,19 @@ describe('messages that could not be sent', () => {
     await write(page, 'One, edited');
     await expectText(page, /Not sent: message: too long/);
     // The message says so itself.
-    expect(await page.locator('.banner[role]').count()).toBe(0);
+    await expect.poll(() => page.locator('.banner[role]').count()).toBe(0);
     await restore();
     await page.getByRole('button', { name: 'Edit' }).last().click();
     await expectText(page, 'Editing your message. The first version is kept.');
-    expect(await box(page).inputValue()).toBe('One, edited');
+    await expect.poll(() => box(page).inputValue()).toBe('One, edited');
     await write(page, 'One, edited again');
     const turn = await oracle.model.next();
     expect(JSON.stringify(turn.body.messages)).not.toContain('Two');
     turn.answer('Another first');
     await expectText(page, 'Another first');
-    expect(await questions(page).allInnerTexts()).toEqual([
-      expect.stringContaining('One, edited again'),
-    ]);
+    await expect
+      .poll(() => questions(page).allInnerTexts())
+      .toEqual([expect.stringContaining('One, edited again')]);
   });
 
   it('are never sent once they were discarded or edited, even while an attempt is running', async () => {
@@ -196,7 +200,7 @@ describe('messages that could not be sent', () => {
     await write(page, 'Nor thus');
     await page.getByRole('button', { name: 'Edit' }).last().click();
     await box(page).fill('But this');
-    expect(await page.getByRole('button', { name: 'Stop' }).count()).toBe(0);
+    await expect.poll(() => page.getByRole('button', { name: 'Stop' }).count()).toBe(0);
     await page.keyboard.press('Enter');
     await expectText(page, 'Not sent yet. Waiting for a connection.');
     await context.setOffline(false);
@@ -205,7 +209,7 @@ describe('messages that could not be sent', () => {
     await expect.poll(() => questions(page).allInnerTexts()).toEqual(['Hello', 'But this']);
     await page.reload();
     await expectText(page, 'Agreed');
-    expect(await questions(page).allInnerTexts()).toEqual(['Hello', 'But this']);
+    await expect.poll(() => questions(page).allInnerTexts()).toEqual(['Hello', 'But this']);
     expect(oracle.model.arrived).toBe(0);
   });
 
@@ -237,7 +241,7 @@ describe('messages that could not be sent', () => {
     (await oracle.model.next()).answer('Got it');
     await other.goto(address);
     await expectText(other, 'Got it');
-    expect(await questions(other).allInnerTexts()).toEqual(['Hello', 'Before I close']);
+    await expect.poll(() => questions(other).allInnerTexts()).toEqual(['Hello', 'Before I close']);
   });
 });
 
@@ -248,15 +252,15 @@ describe('drafts', () => {
     const first = page.url();
     await box(page).fill('A draft of the first');
     await page.getByRole('link', { name: 'New conversation' }).click();
-    expect(await box(page).inputValue()).toBe('');
+    await expect.poll(() => box(page).inputValue()).toBe('');
     await box(page).fill('A draft of a new one');
     await page.goto(first);
-    expect(await box(page).inputValue()).toBe('A draft of the first');
+    await expect.poll(() => box(page).inputValue()).toBe('A draft of the first');
     await page.reload();
     await expectText(page, 'First');
-    expect(await box(page).inputValue()).toBe('A draft of the first');
+    await expect.poll(() => box(page).inputValue()).toBe('A draft of the first');
     await page.getByRole('link', { name: 'New conversation' }).click();
-    expect(await box(page).inputValue()).toBe('A draft of a new one');
+    await expect.poll(() => box(page).inputValue()).toBe('A draft of a new one');
   });
 
   it('stay in a tab while another one sends its own', async () => {
@@ -270,11 +274,11 @@ describe('drafts', () => {
     await expect.poll(() => box(page).inputValue()).toBe('Not finished yet');
     // What was only shown in a tab has been sent by the other one.
     await other.getByRole('link', { name: 'New conversation' }).click();
-    expect(await box(other).inputValue()).toBe('Not finished yet');
+    await expect.poll(() => box(other).inputValue()).toBe('Not finished yet');
     await converse(other, 'Finished', 'Well done');
     await page.reload();
     await box(page).waitFor();
-    expect(await box(page).inputValue()).toBe('');
+    await expect.poll(() => box(page).inputValue()).toBe('');
   });
 });
 
@@ -309,10 +313,10 @@ describe('versions of messages', () => {
 
     await questions(page).first().hover();
     await page.getByRole('button', { name: 'Edit' }).first().click();
-    expect(await box(page).inputValue()).toBe('One');
+    await expect.poll(() => box(page).inputValue()).toBe('One');
     await page.reload();
     await expectText(page, 'Editing your message. The first version is kept.');
-    expect(await box(page).inputValue()).toBe('One');
+    await expect.poll(() => box(page).inputValue()).toBe('One');
     await box(page).fill('One, edited');
     await page.keyboard.press('Enter');
     (await oracle.model.next()).answer('Answer to the edit');
@@ -343,7 +347,7 @@ describe('versions of messages', () => {
     turn.finish();
     await expectText(page, 'Thinking and done');
     await converse(page, 'Third', 'Third answer');
-    expect(await questions(page).allInnerTexts()).toEqual(['First', 'Third']);
+    await expect.poll(() => questions(page).allInnerTexts()).toEqual(['First', 'Third']);
   });
 
   it('a refused Regenerate, Stop or Edit of a queued message says why', async () => {
@@ -364,7 +368,7 @@ describe('versions of messages', () => {
     await expect.poll(() => alert.textContent()).toBe('Another answer is not possible');
     await expectText(page, 'First answer');
     await alert.getByRole('button', { name: 'Close' }).click();
-    expect(await alert.count()).toBe(0);
+    await expect.poll(() => alert.count()).toBe(0);
     await page.unroute('**/messages/*');
 
     await write(page, 'Two');
@@ -377,12 +381,12 @@ describe('versions of messages', () => {
     await refuse('**/runs/*', 'It runs already');
     await edit.click();
     await expect.poll(() => alert.textContent()).toBe('It runs already');
-    expect(await box(page).inputValue()).toBe('');
+    await expect.poll(() => box(page).inputValue()).toBe('');
     await page.unroute('**/runs/*');
     await edit.click();
     await expect.poll(() => box(page).inputValue()).toBe('Three');
     await expect.poll(() => page.locator('.queue').count()).toBe(0);
-    expect(await alert.count()).toBe(0);
+    await expect.poll(() => alert.count()).toBe(0);
 
     await box(page).fill('');
     await refuse('**/messages/abort', 'It cannot be stopped');
@@ -421,7 +425,7 @@ describe('scrolling', () => {
     ] as const) {
       await page.setViewportSize({ width, height });
       await expect.poll(() => distance(page)).toBeLessThanOrEqual(4);
-      expect(await page.getByRole('button', { name: 'Jump to latest' }).count()).toBe(0);
+      await expect.poll(() => page.getByRole('button', { name: 'Jump to latest' }).count()).toBe(0);
     }
     await page.getByRole('log').hover();
     await page.mouse.wheel(0, -40);
