@@ -10,7 +10,7 @@ import { TestUser } from './support/user.js';
 
 const HOSTS = 3;
 const CHATS = 6;
-const KILLS = scale(60, 2);
+const KILLS = scale(240, 2);
 /** Shorter and longer than the time after which a host gives PostgreSQL up. */
 const STALLS_MS = [200, 1_000, 3_000, 12_000];
 const END = { timeout: 180_000 };

@@ -41,7 +41,7 @@ export function readCredentials(headers: IncomingHttpHeaders): Credentials {
   const delegation = readHeader(headers['x-ucan-delegation']);
   const invocation = isUcan(headers['x-auth-type']) ? readBearer(headers.authorization) : undefined;
   // Credentials of another scheme may be for a proxy, so a delegation takes precedence over them.
-  const isForeign = invocation === '' && !isBearer(headers.authorization);
+  const isForeign = !isBearer(headers.authorization);
   return { invocation: isForeign && delegation ? undefined : invocation, delegation };
 }
 

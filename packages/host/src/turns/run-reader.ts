@@ -17,7 +17,7 @@ import type { RunStore } from '../store/runs/run-store.js';
 import type { Store } from '../store/store.js';
 import type { FeedReader, RunFeeds } from './run-feeds.js';
 import { type RunOutcome, readError } from './run-log.js';
-import { buildDoneFrame, buildResumedFrame, createNotStoredError } from './run-recorder.js';
+import { buildDoneFrame, buildResumedFrame, createUnstoredOutcome } from './run-recorder.js';
 import type { Turns } from './turns.js';
 
 /** How long a reader of another host's run waits for frames before it reads the store. */
@@ -61,7 +61,7 @@ export class RunReader {
     if (!isOver) return undefined;
     const ended = await this.find(key);
     // Its host shows the end although it could not be stored.
-    return hasStopped(ended) ? this.buildOutcome(ended) : createUnstored();
+    return hasStopped(ended) ? this.buildOutcome(ended) : createUnstoredOutcome();
   }
 
   private async buildOutcome(run: Run): Promise<RunOutcome> {
@@ -135,15 +135,6 @@ export class RunReader {
     return (await this.store.messages.find({ owner, messageId }))?.content ?? '';
   }
 }
-
-/** As the host of a run reports that its end could not be stored. */
-const createUnstored = (): RunOutcome => ({
-  status: 'failed',
-  messageId: undefined,
-  text: '',
-  warnings: [],
-  error: createNotStoredError(),
-});
 
 /** How clients see that a run stopped: a paused one is interrupted, and so is one that another attempt continues. */
 function toEnding({ status }: Run): Ending {

@@ -403,6 +403,15 @@ const NOT_STORED = 'The answer could not be stored. Try again.';
 export const createNotStoredError = (): OracleError =>
   new OracleError('store_unavailable', { message: NOT_STORED, retryAfterSeconds: 5 });
 
+/** What a JSON caller receives then. */
+export const createUnstoredOutcome = (): RunOutcome => ({
+  status: 'failed',
+  messageId: undefined,
+  text: '',
+  warnings: [],
+  error: createNotStoredError(),
+});
+
 const toFrame = ({ event, data }: ReplyPart, seq: number): Frame => ({
   seq,
   event,

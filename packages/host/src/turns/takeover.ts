@@ -2,9 +2,8 @@ import type { Logger } from 'pino';
 import type { AgentStep } from '../agent/steps.js';
 import type { Cluster } from '../bus/cluster.js';
 import { type EventBus, endOfTurn } from '../bus/event-bus.js';
-import { hasStopped, type Run } from '../store/runs/run.js';
+import type { Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
-import { WITHDRAWN } from '../store/runs/start-run.js';
 import { buildHandover, endInterrupted, readSteps } from './closing-runs.js';
 import type { PausedTurns } from './paused-turns.js';
 import { buildCacheInvalidation } from './run-recorder.js';
@@ -170,15 +169,9 @@ export class Takeover {
         await turns.startStored({ owner: run.owner, runId: run.id });
     }
     const stored = new Set(own.map(({ id }) => id));
-    for (const run of known) if (!stored.has(run.id)) await this.dropLost(run);
-  }
-
-  /** Stops a turn of this host that others have taken over or withdrawn: while a run writes nothing, no flush finds out. */
-  private async dropLost({ owner, id: runId }: Run): Promise<void> {
-    const { turns, runs, cluster } = this.deps;
-    const stored = await runs.find({ owner, runId });
-    if (stored?.report.error?.code === WITHDRAWN) turns.forgetWithdrawn({ owner, runId });
-    else if (!stored || hasStopped(stored) || stored.hostId !== cluster.hostId) turns.lose(runId);
+    // While a run writes nothing, no flush finds out that it was lost.
+    for (const { owner, id: runId } of known)
+      if (!stored.has(runId)) await turns.dropLost({ owner, runId });
   }
 
   private publish(run: Run): void {

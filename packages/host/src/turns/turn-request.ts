@@ -130,6 +130,11 @@ export function withExpiryWarning(request: TurnRequest): TurnRequest {
   return { ...request, warnings: [...warnings, CREDENTIALS_WARNING] };
 }
 
+export function assertModelExists(models: Models, id: string | undefined): void {
+  if (id === undefined || models.find(id)) return;
+  throw new OracleError('validation_failed', { message: ['model: unknown; see /models'] });
+}
+
 /** What gates learn about a message. */
 export function toGateRequest(
   { caller, sessionId, requestId, message }: TurnRequest,

@@ -17,8 +17,10 @@ import {
   wrapRuns,
 } from '../../test/support/test-turns.js';
 import { type ServerEvent } from '../bus/event-bus.js';
+import type { Frame } from '../store/runs/frames.js';
 import type { RunKey } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
+import type { LiveRun } from './run-log.js';
 import { toStoredRequest } from './turn-request.js';
 
 const test = useStore('sqlite');
@@ -44,6 +46,13 @@ async function promoteElsewhere(more: RequestChanges = {}) {
 }
 
 const find = (key: RunKey) => test.store.runs.find(key);
+
+/** Reads a stream of a turn to its end. */
+async function readAll({ log }: LiveRun): Promise<Frame[]> {
+  const frames: Frame[] = [];
+  for await (const page of log.read(0, new AbortController().signal)) frames.push(...page);
+  return frames;
+}
 
 describe('Turns.claim', () => {
   it('executes a turn of another host that has not started it, with its stored request', async () => {
@@ -355,26 +364,65 @@ describe('Turns.withdraw', () => {
     expect(host.sent.mock.calls).toEqual([[another.runs.hostId, 'run-withdrawn', key]]);
     expect(await find(key)).toMatchObject({ status: 'aborted', sessionId: session.sessionId });
   });
+});
 
-  it('drops a queued turn of the same user when another host has withdrawn it', async () => {
+describe('Turns.dropLost', () => {
+  const runs = () => test.store.runs;
+
+  it('ends a queued turn as withdrawn if another host has withdrawn it', async () => {
     const host = await startTwo();
-    const { owner } = await open();
-    host.turns.forgetWithdrawn({ ...host.second, owner });
-    host.turns.forgetWithdrawn(host.first);
-    expect(host.turns.count()).toEqual({ running: 1, queued: 1 });
+    await runs().withdraw(host.second);
     host.bus.send(host.bus.hostId, 'run-withdrawn', host.second);
-    expect(await host.waiting.outcome).toMatchObject({ status: 'aborted' });
+    expect(await host.waiting.outcome).toMatchObject({
+      status: 'aborted',
+      error: { code: 'message_withdrawn' },
+    });
     expect(host.turns.count()).toEqual({ running: 1, queued: 0 });
     await closeTurns(host);
   });
-});
 
-it('Turns.abort changes nothing for a turn that ends at the same time', async () => {
-  const runs = wrapRuns(test.store);
-  runs.cancel = async () => ({});
-  const host = await startTwo({ runs });
-  host.changes.splice(0);
-  expect(await host.turns.abort(host.session)).toBe(true);
-  expect(host.changes).toEqual([]);
-  await closeTurns(host);
+  it('ends the stream of a queued turn as withdrawn if a flush finds out before the other host reports it', async () => {
+    const host = await startTwo();
+    const reading = readAll(host.waiting);
+    // Before its first frame is stored.
+    await runs().withdraw(host.second);
+    expect((await reading).map(({ event }) => event)).toEqual(['run', 'done']);
+    expect(await host.waiting.outcome).toMatchObject({ status: 'aborted' });
+    await closeTurns(host);
+  });
+
+  it('cuts the streams of a queued turn that another host has or that is deleted: their clients reconnect', async () => {
+    const host = await startTwo();
+    const reading = readAll(host.waiting);
+    const [first, second] = await Promise.all([host.first, host.second].map(find));
+    const away = vi.spyOn(runs(), 'find').mockResolvedValue(second && { ...second, hostId: 'b' });
+    await host.turns.dropLost(host.second);
+    await expect(reading).rejects.toMatchObject({ code: 'store_unavailable' });
+    expect(host.turns.count()).toEqual({ running: 1, queued: 0 });
+    away.mockResolvedValue(undefined);
+    const live = host.turns.findLive(host.first);
+    await host.turns.dropLost(host.first);
+    expect(await live?.outcome).toMatchObject({ status: 'interrupted' });
+    expect(first?.status).toBe('running');
+    away.mockRestore();
+    await closeTurns(host);
+  });
+
+  it('keeps a turn that this host has, one of another user, and all of them while the store is away', async () => {
+    const host = await startTwo();
+    const { owner } = await open();
+    await host.turns.dropLost(host.first);
+    await host.turns.dropLost(host.second);
+    const away = vi.spyOn(runs(), 'find').mockRejectedValue(new Error('away'));
+    await host.turns.dropLost(host.second);
+    away.mockRestore();
+    await runs().withdraw(host.second);
+    const stored = await find(host.second);
+    const foreign = vi.spyOn(runs(), 'find').mockResolvedValue(stored);
+    await host.turns.dropLost({ ...host.second, owner });
+    foreign.mockRestore();
+    await host.turns.dropLost({ ...host.first, owner });
+    expect(host.turns.count()).toEqual({ running: 1, queued: 1 });
+    await closeTurns(host);
+  });
 });

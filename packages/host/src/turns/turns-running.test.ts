@@ -177,9 +177,9 @@ describe('a host that has lost its database', () => {
     await turns.close(0, 60_000);
   });
 
-  it('has nothing to do for a run that it does not have', () => {
+  it('has nothing to do for a run that it does not have', async () => {
     const { turns, sent, changes } = createTurns();
-    turns.lose('unknown');
+    await turns.dropLost({ owner: 'did:key:owner', runId: 'unknown' });
     turns.cancel('unknown', 'aborted');
     expect([sent.mock.calls, changes]).toEqual([[], []]);
   });

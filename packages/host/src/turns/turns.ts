@@ -7,8 +7,13 @@ import type { EventBus, SessionKey } from '../bus/event-bus.js';
 import type { SessionChanges } from '../bus/session-changes.js';
 import type { Config } from '../config/config.js';
 import type { Models } from '../models/models.js';
-import type { Frame } from '../store/runs/frames.js';
-import type { ActiveRunKey, CancelReason, Run, RunKey } from '../store/runs/run.js';
+import {
+  type ActiveRunKey,
+  type CancelReason,
+  hasStopped,
+  type Run,
+  type RunKey,
+} from '../store/runs/run.js';
 import { type StartedRun, WITHDRAWN } from '../store/runs/start-run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
@@ -17,18 +22,21 @@ import { DisconnectedTurns } from './disconnected-turns.js';
 import { FlushLoop } from './flush-loop.js';
 import type { Gates, TurnAccount } from './gates.js';
 import { type IdempotencyClaim, IdempotentStarts, storeStart } from './idempotent-starts.js';
+import { LiveTurns } from './live-turns.js';
 import { FeedSender } from './run-feeds.js';
 import { LiveRun } from './run-log.js';
 import {
   buildCacheInvalidation,
   buildDoneFrame,
   createNotStoredError,
+  createUnstoredOutcome,
   RunRecorder,
 } from './run-recorder.js';
 import type { TurnRunner } from './run-turn.js';
 import type { TurnAccess } from './turn-access.js';
 import { hostStopping, startErrors, type TurnSlot, TurnSlots } from './turn-limits.js';
 import {
+  assertModelExists,
   fromStoredRequest,
   readQuestion,
   type TurnRequest,
@@ -57,7 +65,7 @@ interface TurnsDeps {
  * class executes the runs that are assigned to this host.
  */
 export class Turns {
-  private readonly liveTurns = new Map<string, LiveTurn>();
+  private readonly liveTurns = new LiveTurns();
   /** Runs whose start is not confirmed yet, and whether the end of another one has promoted them meanwhile. */
   private readonly starting = new Map<string, boolean>();
   private pendingClaims = 0;
@@ -79,14 +87,13 @@ export class Turns {
       for (const runId of this.liveTurns.keys()) this.lose(runId);
     });
     bus.on('run-promoted', (key) => void this.startStored(key));
-    bus.on('run-withdrawn', (key) => this.forgetWithdrawn(key));
+    bus.on('run-withdrawn', (key) => void this.dropLost(key));
     bus.on('run-canceled', ({ runId, reason }) => this.cancel(runId, reason));
   }
 
   /** Returns the run with this id if this host executes or has queued it for this owner. */
-  findLive({ owner, runId }: RunKey): LiveRun | undefined {
-    const live = this.liveTurns.get(runId)?.live;
-    return live?.run.owner === owner ? live : undefined;
+  findLive(key: RunKey): LiveRun | undefined {
+    return this.liveTurns.find(key)?.live;
   }
 
   /** Whether this host may take over further turns. */
@@ -102,7 +109,7 @@ export class Turns {
   /** Stores the message and the run that will answer it, and returns the run's id. */
   async start(request: TurnRequest): Promise<string> {
     const { caller, sessionId, message } = request;
-    this.assertModelExists(message.model);
+    assertModelExists(this.deps.models, message.model);
     // A session of another user must look unknown before its gates are asked.
     const session = await this.deps.store.sessions.get({ owner: caller.did, sessionId });
     return this.idempotent.run(request, async (claim) =>
@@ -126,9 +133,9 @@ export class Turns {
   }
 
   /** Drops a queued turn whose message was withdrawn. */
-  forgetWithdrawn({ owner, runId }: RunKey): void {
-    const turn = this.liveTurns.get(runId);
-    if (turn?.live.run.owner !== owner || turn.isExecuting) return;
+  private forgetWithdrawn({ owner, runId }: RunKey): void {
+    const turn = this.liveTurns.find({ owner, runId });
+    if (!turn || turn.isExecuting) return;
     const done = buildDoneFrame({ runId, messageId: undefined, status: 'aborted', text: '' });
     turn.live.log.add(done.event, JSON.stringify(done.data));
     turn.live.log.close();
@@ -138,7 +145,7 @@ export class Turns {
   /** Cancels the running or paused turn of a session, on any host; false if there is none, or not with this run. */
   async abort(key: ActiveRunKey): Promise<boolean> {
     const { runs } = this.deps.store;
-    const local = this.findExecuting(key)?.live;
+    const local = this.liveTurns.findExecuting(key)?.live;
     const { id: runId, status } = local?.run ?? (await runs.current(key)) ?? {};
     const isActive = local || status === 'running' || status === 'paused';
     if (runId === undefined || !isActive || (key.runId ?? runId) !== runId) return false;
@@ -154,7 +161,7 @@ export class Turns {
   /** Cancels every turn of a session, and waits until those of this host have ended. */
   async interruptAll(session: SessionKey): Promise<void> {
     const open = await this.deps.store.runs.open(session);
-    const turns = this.ofSession(session);
+    const turns = this.liveTurns.ofSession(session);
     for (const { id, hostId } of open) this.sendCancel(hostId, id, 'interrupted');
     await Promise.all(turns.map(({ live }) => live.outcome));
   }
@@ -220,7 +227,7 @@ export class Turns {
   private async finishAll(): Promise<void> {
     while (this.pendingClaims + this.starting.size + this.liveTurns.size > 0) {
       await this.handOver();
-      await Promise.all([...this.liveTurns.values()].map(({ live }) => live.outcome));
+      await Promise.all(this.liveTurns.list().map(({ live }) => live.outcome));
       // Not immediately: a run that is not stored yet has an outcome but is still live.
       await sleep(10);
     }
@@ -228,7 +235,7 @@ export class Turns {
 
   /** Makes the queued runs of this host available to other hosts, or to this one after a restart. */
   private async handOver(): Promise<void> {
-    const queued = [...this.liveTurns.values()].filter(({ isExecuting }) => !isExecuting);
+    const queued = this.liveTurns.queued();
     if (queued.length === 0) return;
     const { store, cluster, logger } = this.deps;
     await store.runs.release(cluster.hostId).catch((error) => {
@@ -242,18 +249,26 @@ export class Turns {
 
   /** How many turns this host executes and has queued. */
   count(): { readonly running: number; readonly queued: number } {
-    const turns = [...this.liveTurns.values()];
-    const running = turns.filter(({ isExecuting }) => isExecuting).length;
-    return { running, queued: turns.length - running };
+    const queued = this.liveTurns.queued().length;
+    return { running: this.liveTurns.size - queued, queued };
   }
 
   /** The runs that this host executes or has queued. */
   listLive(): readonly Run[] {
-    return [...this.liveTurns.values()].map(({ live }) => live.run);
+    return this.liveTurns.list().map(({ live }) => live.run);
+  }
+
+  /** Stops a turn that others have taken over, ended or, while it was queued, withdrawn; the next pass over all turns repeats this. */
+  async dropLost(key: RunKey): Promise<void> {
+    const { store, cluster } = this.deps;
+    const run = await store.runs.find(key).catch(() => 'unread' as const);
+    if (run === 'unread' || !this.liveTurns.find(key)) return;
+    if (run?.report.error?.code === WITHDRAWN) this.forgetWithdrawn(key);
+    else if (!run || hasStopped(run) || run.hostId !== cluster.hostId) this.lose(key.runId);
   }
 
   /** Stops a turn that another host has taken over or may take over. */
-  lose(runId: string): void {
+  private lose(runId: string): void {
     const turn = this.liveTurns.get(runId);
     if (turn?.isExecuting) turn.live.cancel('interrupted', createNotStoredError());
     else if (turn) this.giveAway(turn, createNotStoredError());
@@ -278,11 +293,6 @@ export class Turns {
   /** Throws while the host stops. */
   assertOpen(): void {
     if (this.isClosing) throw hostStopping();
-  }
-
-  private assertModelExists(id: string | undefined): void {
-    if (id === undefined || this.deps.models.find(id)) return;
-    throw new OracleError('validation_failed', { message: [`model: unknown; see /models`] });
   }
 
   private async startNew(
@@ -321,7 +331,8 @@ export class Turns {
 
   /** A message that interrupts a turn of this host replaces it. */
   private acquireSlot({ message }: TurnRequest, { owner, id: sessionId }: Session): TurnSlot {
-    const replaces = message.multitask === 'interrupt' && this.findExecuting({ owner, sessionId });
+    const replaces =
+      message.multitask === 'interrupt' && this.liveTurns.findExecuting({ owner, sessionId });
     return replaces ? this.slots.take(owner) : this.slots.acquire(owner);
   }
 
@@ -377,6 +388,7 @@ export class Turns {
   private createLiveTurn(run: Run, turn: NewTurn): LiveTurn {
     const { store, access, events, logger, settings } = this.deps;
     const live = new LiveRun(run, (frame) => this.feeds.send(run.id, frame));
+    const key = { owner: run.owner, runId: run.id };
     const recorder = new RunRecorder({
       run,
       log: live.log,
@@ -389,7 +401,7 @@ export class Turns {
       isStoreLost: () => this.disconnected.areStopped,
       shutdown: this.shutdown.signal,
       takesNext: () => !this.isClosing,
-      onLost: () => this.lose(run.id),
+      onLost: () => (created.isExecuting ? this.lose(run.id) : void this.dropLost(key)),
       onCanceled: (reason) => this.cancel(run.id, reason),
       onUnstored: (outcome) => live.settle(outcome),
       onFull: (error) => live.fail(error),
@@ -415,8 +427,7 @@ export class Turns {
     const admitted = await this.admitAgain(request).catch((error) => ({ error }));
     if ('error' in admitted) return this.refuse(run, admitted.error);
     const progress = await readProgress(store.runs, run);
-    const frames: Frame[] = [];
-    for await (const page of store.runs.framePages({ ...key, after: 0 })) frames.push(...page);
+    const frames = await store.runs.allFrames(key);
     const turn = this.createLiveTurn(run, {
       request: run.attempt > 1 ? withExpiryWarning(request) : request,
       session,
@@ -464,8 +475,7 @@ export class Turns {
       live.settle(await this.deps.runner.run(turn));
     } catch (err) {
       this.deps.logger.error({ err, runId: live.run.id }, 'run ended without being stored');
-      const outcome = { status: 'failed', messageId: undefined, text: '', warnings: [] } as const;
-      live.settle({ ...outcome, error: createNotStoredError() });
+      live.settle(createUnstoredOutcome());
     } finally {
       this.liveTurns.delete(live.run.id);
       this.feeds.forget(live.run.id);
@@ -486,15 +496,5 @@ export class Turns {
   private sendCancel(hostId: string | null | undefined, runId: string, reason: CancelReason): void {
     if (this.liveTurns.has(runId)) this.cancel(runId, reason);
     else if (hostId) this.deps.cluster.bus.send(hostId, 'run-canceled', { runId, reason });
-  }
-
-  private findExecuting(key: SessionKey): LiveTurn | undefined {
-    return this.ofSession(key).find(({ isExecuting }) => isExecuting);
-  }
-
-  private ofSession({ owner, sessionId }: SessionKey): LiveTurn[] {
-    return [...this.liveTurns.values()].filter(
-      ({ live: { run } }) => run.sessionId === sessionId && run.owner === owner,
-    );
   }
 }

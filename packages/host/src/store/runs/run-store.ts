@@ -264,9 +264,7 @@ export class RunStore {
   /** Ends a run of a dead host; undefined if it ended meanwhile or another host was faster. */
   async close(run: Run, end: EndAbandoned): Promise<EndedRun | undefined> {
     const key = { owner: run.owner, runId: run.id };
-    const frames: Frame[] = [];
-    for await (const page of this.framePages({ ...key, after: 0 })) frames.push(...page);
-    const ending = end(run, frames);
+    const ending = end(run, await this.allFrames(key));
     const host = { hostId: run.hostId ?? null, next: this.hostId };
     return this.context.database.write((tables) =>
       finishRun(tables, { ...key, ending, host }, this.context),
@@ -387,6 +385,12 @@ export class RunStore {
   /** A page of the stored frames with a number above `after`; empty if there is none. */
   frames(request: RunKey & { readonly after: number }): Promise<readonly Frame[]> {
     return readFramePage(this.context.database.tables, request);
+  }
+
+  async allFrames(key: RunKey): Promise<readonly Frame[]> {
+    const frames: Frame[] = [];
+    for await (const page of this.framePages({ ...key, after: 0 })) frames.push(...page);
+    return frames;
   }
 
   /** All stored frames with a number above `after`, in pages. */
