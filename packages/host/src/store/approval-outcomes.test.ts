@@ -1,3 +1,5 @@
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { describe, expect, it } from 'vitest';
 import { newOwner, useStore } from '../../test/support/test-database.js';
 import { openTestSession, startTestRun } from '../../test/support/test-runs.js';
@@ -121,6 +123,22 @@ describe('the outcome of an approval', () => {
     expect(await listEnds(owner)).toEqual(before);
     expect(await decide('b', { decision: 'deny' }, { cid })).toMatchObject({ state: 'continued' });
     expect(await singleUse.has(cid)).toBe(true);
+  });
+
+  it('a decision that cannot be stored is not taken for a repeated one, and uses up nothing', async () => {
+    const { owner, decide, find } = await request(['a']);
+    const cid = `failed-${owner}`;
+    const file = new DatabaseSync(join(test.options.dataDir, 'sibyl.db'), { timeout: 5_000 });
+    file.exec(`create trigger refuse before update on approvals when new.owner = '${owner}'
+      begin select raise(abort, 'refused'); end`);
+    await expect(decide('a', { decision: 'approve' }, { cid })).rejects.toThrow(/refused/);
+    file.exec('drop trigger refuse');
+    file.close();
+    expect(await test.store.singleUse.has(cid)).toBe(false);
+    expect(await find('a')).toMatchObject({ status: 'pending' });
+    expect(await decide('a', { decision: 'approve' }, { cid })).toMatchObject({
+      state: 'continued',
+    });
   });
 
   it('a used invocation is remembered for a minute after its expiry', async () => {

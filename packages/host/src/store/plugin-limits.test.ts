@@ -62,7 +62,9 @@ describe('the limits of what a plugin stores', () => {
     });
     const id = await blobs.put({ mediaType, data: new Uint8Array(3) });
     expect(await blobs.get(id)).toEqual({ mediaType, data: new Uint8Array(3) });
-    await expect(blobs.put({ mediaType, data: new Uint8Array(1) })).rejects.toThrow(/200 MB/);
+    await expect(blobs.put({ mediaType, data: new Uint8Array(1) })).rejects.toThrow(
+      /^200 MB of files/,
+    );
   });
 });
 
