@@ -113,6 +113,100 @@ describe.each(engines)('FileStore on %s', (engine) => {
   });
 });
 
+describe.each(engines)('what FileStore stores on %s', (engine) => {
+  let now = 1_700_000_000_000;
+  const test = useStore(engine, { clock: () => now });
+
+  it('FileStore.finish keeps what is known of the file', async () => {
+    const { files } = test.store;
+    const owner = newOwner();
+    const key = await begin(test.store, owner, 9_000);
+    const known = { size: 7_000, hash: 'hash', mediaType: 'image/png' };
+    const stored = await files.finish({ ...key, ...known, textStatus: 'pending' });
+    expect(stored).toEqual({
+      ...known,
+      id: key.fileId,
+      owner,
+      name: 'a.txt',
+      storage: 'database',
+      chunkBytes: 1_000,
+      text: { status: 'pending' },
+      createdAt: now,
+    });
+    expect(await files.get(key)).toEqual(stored);
+    expect(await files.measure(owner)).toEqual({ total: 1, usedBytes: 7_000 });
+    expect(await files.measure(newOwner())).toEqual({ total: 0, usedBytes: 0 });
+  });
+
+  it('FileStore.finish does not end the upload of another user, or one that ended', async () => {
+    const owner = newOwner();
+    const key = await begin(test.store, owner);
+    const foreign = { ...key, owner: newOwner() };
+    await expect(finish(test.store, foreign, 'hash')).rejects.toMatchObject(lost);
+    await finish(test.store, key, 'hash');
+    await expect(finish(test.store, key, 'other')).rejects.toMatchObject(lost);
+    expect(await test.store.files.get(key)).toMatchObject({ hash: 'hash' });
+  });
+
+  it('users may have files with the same bytes', async () => {
+    const [mine, theirs] = [newOwner(), newOwner()];
+    const first = await upload(test.store, mine, 'same');
+    const second = await upload(test.store, theirs, 'same');
+    expect(second.id).not.toBe(first.id);
+    expect(second.owner).toBe(theirs);
+  });
+
+  it('FileStore.begin charges at least 4096 bytes for a file', async () => {
+    const { files } = test.store;
+    const owner = newOwner();
+    for (let i = 0; i < 4; i += 1) await begin(test.store, owner, 1);
+    expect(await files.measure(owner)).toEqual({ total: 0, usedBytes: 4 * 4_096 });
+    expect(await tryBegin(test.store, owner, 1)).toBeUndefined();
+    const other = newOwner();
+    await begin(test.store, other, 4_097);
+    expect(await files.measure(other)).toEqual({ total: 0, usedBytes: 4_097 });
+    const small = await begin(test.store, other, 10_000);
+    expect(await files.resize({ ...small, size: 1, maxBytes: 8_193 })).toBe(true);
+    expect(await files.resize({ ...small, size: 1, maxBytes: 8_192 })).toBe(false);
+  });
+
+  it('an upload counts until it has shown no progress for ten minutes, a file always', async () => {
+    const { files } = test.store;
+    const owner = newOwner();
+    await upload(test.store, owner, 'hash');
+    const slow = await begin(test.store, owner);
+    now += STALE_UPLOAD_MS;
+    expect(await files.measure(owner)).toEqual({ total: 1, usedBytes: 10_000 });
+    expect(await files.resize({ ...slow, size: 6_000, maxBytes })).toBe(true);
+    now += STALE_UPLOAD_MS;
+    expect(await files.measure(owner)).toEqual({ total: 1, usedBytes: 11_000 });
+    now += 1;
+    expect(await files.measure(owner)).toEqual({ total: 1, usedBytes: 5_000 });
+  });
+
+  it('FileStore.resize does not change the upload of another user', async () => {
+    const { files } = test.store;
+    const key = await begin(test.store, newOwner());
+    const foreign = { ...key, owner: newOwner(), size: 6_000, maxBytes };
+    await expect(files.resize(foreign)).rejects.toMatchObject(lost);
+    expect(await files.measure(key.owner)).toEqual({ total: 0, usedBytes: 5_000 });
+  });
+
+  it('FileStore.hide lets the same bytes be uploaded again, and the text is not read any more', async () => {
+    const { files, fileTexts } = test.store;
+    const owner = newOwner();
+    const key = await begin(test.store, owner);
+    const known = { size: 5_000, hash: 'hash', mediaType: 'text/plain' };
+    await files.finish({ ...key, ...known, textStatus: 'pending' });
+    const bytes = { size: 5_000, storage: 'database', chunkBytes: 1_000 };
+    expect(await files.hide(key, 'ready')).toEqual({ owner, id: key.fileId, ...bytes });
+    expect(await files.hide(key, 'ready')).toBeUndefined();
+    expect(await fileTexts.claimNext(owner)).toBeUndefined();
+    expect((await upload(test.store, owner, 'hash')).id).not.toBe(key.fileId);
+    expect(await files.hasAny(owner)).toBe(true);
+  });
+});
+
 describe.each(engines)('FileStore.findLeftovers on %s', (engine) => {
   let now = 1_700_000_000_000;
   const test = useStore(engine, { clock: () => now, hasTwins: false });
@@ -136,5 +230,15 @@ describe.each(engines)('FileStore.findLeftovers on %s', (engine) => {
     expect(await listLeftovers(10)).toEqual([half.fileId]);
     expect(await files.get({ owner, fileId: file.id })).toEqual(file);
     expect(await finish(test.store, live, 'live')).toMatchObject({ id: live.fileId });
+  });
+
+  it('does not return an upload that has shown progress ten minutes ago', async () => {
+    const owner = newOwner();
+    const slow = await begin(test.store, owner);
+    now += STALE_UPLOAD_MS;
+    expect(await listLeftovers(10)).not.toContain(slow.fileId);
+    now += 1;
+    expect(await listLeftovers(10)).toContain(slow.fileId);
+    await expect(finish(test.store, slow, 'late')).rejects.toMatchObject(lost);
   });
 });

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { engines, useStore } from '../../test/support/test-database.js';
 import { finishTestRun, openTestSession, startTestRun } from '../../test/support/test-runs.js';
 import type { TurnOrigin } from './branches.js';
+import { findFirstRecentTurn, splitIntoSpans } from './message-page.js';
 
 describe.each(engines)('pages of messages on %s', (engine) => {
   const test = useStore(engine);
@@ -70,5 +71,145 @@ describe.each(engines)('pages of messages on %s', (engine) => {
       await store.messages.append({ ...message, content: 'x'.repeat(size) });
     const request = { ...session, branch: 0, throughTurn: 3, bytes: 1000 };
     expect(await store.messages.recent(request)).toHaveLength(3);
+  });
+});
+
+describe.each(engines)('pages of one branch on %s', (engine) => {
+  const test = useStore(engine);
+
+  interface Said {
+    readonly type: 'human' | 'ai';
+    readonly content: string;
+    readonly turn?: number;
+  }
+
+  /** A session with these messages; returns a function that reads a page around one of them, by its content. */
+  async function open(said: readonly Said[]) {
+    const session = await openTestSession(test.store);
+    const ids = new Map<string, string>();
+    for (const each of said) {
+      const message = { ...session, ...each, requestId: 'request', isComplete: true };
+      ids.set(each.content, (await test.store.messages.append(message))?.id ?? '');
+    }
+    return async (cursor: { before?: string; after?: string } = {}, limit = 10) => {
+      const result = await test.store.messages.page({
+        ...session,
+        branch: 0,
+        limit,
+        before: cursor.before && ids.get(cursor.before),
+        after: cursor.after && ids.get(cursor.after),
+      });
+      if ('error' in result) throw new Error(result.error);
+      const { messages, hasOlder, hasNewer } = result.ok;
+      return { said: messages.map(({ content }) => content), hasOlder, hasNewer };
+    };
+  }
+
+  it('MessageStore.page of an empty session is empty', async () => {
+    const read = await open([]);
+    expect(await read()).toEqual({ said: [], hasOlder: false, hasNewer: false });
+  });
+
+  it('MessageStore.page after a message contains the turn of an answer that was stored later', async () => {
+    const read = await open([
+      { type: 'human', content: 'q1' },
+      { type: 'human', content: 'q2' },
+      { type: 'human', content: 'q3' },
+      { type: 'ai', content: 'a2', turn: 2 },
+      { type: 'ai', content: 'a3', turn: 3 },
+    ]);
+    const last = { said: ['q2', 'a2', 'q3', 'a3'], hasOlder: true, hasNewer: false };
+    expect(await read({ after: 'q3' })).toEqual(last);
+    expect(await read({ after: 'q3' }, 1)).toEqual({
+      said: ['q2', 'a2'],
+      hasOlder: true,
+      hasNewer: true,
+    });
+    expect(await read({ after: 'a2' })).toMatchObject({ said: ['q3', 'a3'] });
+    expect(await read({ after: 'a3' })).toEqual({ said: [], hasOlder: true, hasNewer: false });
+  });
+
+  it('MessageStore.page may begin with an answer that has no question', async () => {
+    const read = await open([
+      { type: 'ai', content: 'welcome' },
+      { type: 'human', content: 'q1' },
+      { type: 'ai', content: 'a1' },
+    ]);
+    expect(await read({}, 1)).toEqual({ said: ['q1', 'a1'], hasOlder: true, hasNewer: false });
+    expect(await read({ before: 'q1' }, 1)).toEqual({
+      said: ['welcome'],
+      hasOlder: false,
+      hasNewer: true,
+    });
+    expect(await read({}, 2)).toMatchObject({ said: ['welcome', 'q1', 'a1'], hasOlder: false });
+    expect(await read({ after: 'welcome' }, 1)).toMatchObject({ said: ['q1', 'a1'] });
+    expect(await read({ before: 'welcome' })).toMatchObject({ said: [], hasOlder: false });
+  });
+
+  it('MessageStore.page may have exactly 512 KiB, with all that belongs to its turns', async () => {
+    const half = (label: string, more = 0) => label.padEnd(256 * 1024 + more, 'x');
+    const turns = ['1', '2', '3'].map((label): Said => ({ type: 'human', content: half(label) }));
+    const read = await open(turns);
+    const first = (page: { readonly said: readonly string[] }) =>
+      page.said.map((content) => content[0]).join('');
+    expect(first(await read())).toBe('23');
+    expect(first(await read({ after: half('1') }))).toBe('23');
+    const larger = await open([
+      ...turns.slice(0, 2),
+      { type: 'ai', content: 'a', turn: 2 },
+      ...turns.slice(2),
+    ]);
+    expect(first(await larger())).toBe('3');
+    expect(first(await larger({ before: half('3') }))).toBe('2a');
+    expect(first(await larger({ after: half('1') }))).toBe('2a');
+  });
+});
+
+describe('the size of turns', () => {
+  const list = (sizes: readonly number[]) => sizes.map((bytes, i) => ({ turn: i + 1, bytes }));
+
+  it('findFirstRecentTurn leaves out as many as the requested size allows, in whole steps of it', () => {
+    const ten = list(Array(10).fill(10));
+    expect(findFirstRecentTurn(ten, 30)).toBe(7);
+    expect(findFirstRecentTurn(ten.slice(0, 9), 30)).toBe(7);
+    expect(findFirstRecentTurn(ten.slice(0, 8), 30)).toBe(4);
+    expect(findFirstRecentTurn(ten.slice(0, 5), 30)).toBe(1);
+    expect(findFirstRecentTurn(ten, 1_000)).toBe(1);
+    expect(findFirstRecentTurn([], 30)).toBe(0);
+  });
+
+  it('findFirstRecentTurn reads at least the requested size, and less than twice as much and one turn', () => {
+    const sizes = list([5, 40, 3, 17, 29, 1, 12, 8, 33, 2]);
+    for (let bytes = 1; bytes <= 80; bytes += 1) {
+      const first = findFirstRecentTurn(sizes, bytes);
+      const read = sizes.filter(({ turn }) => turn >= first);
+      const sum = read.reduce((total, each) => total + each.bytes, 0);
+      expect(sum).toBeGreaterThanOrEqual(bytes);
+      expect(sum - (read[0]?.bytes ?? 0)).toBeLessThan(2 * bytes);
+    }
+  });
+
+  it('splitIntoSpans has all turns once, and spans of at most the size unless a turn is larger', () => {
+    const end = Number.MAX_SAFE_INTEGER;
+    expect(splitIntoSpans(list([10, 10, 10, 50, 10]), 20)).toEqual([
+      { first: 1, last: 2 },
+      { first: 3, last: 3 },
+      { first: 4, last: 4 },
+      { first: 5, last: end },
+    ]);
+    expect(splitIntoSpans(list([50, 10]), 20)).toEqual([
+      { first: 1, last: 1 },
+      { first: 2, last: end },
+    ]);
+    expect(splitIntoSpans(list([0, 50]), 20)).toEqual([{ first: 1, last: end }]);
+    expect(splitIntoSpans([], 20)).toEqual([{ first: 0, last: end }]);
+    const gap = [
+      { turn: 3, bytes: 20 },
+      { turn: 7, bytes: 20 },
+    ];
+    expect(splitIntoSpans(gap, 20)).toEqual([
+      { first: 3, last: 6 },
+      { first: 7, last: end },
+    ]);
   });
 });

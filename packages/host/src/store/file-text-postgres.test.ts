@@ -1,0 +1,83 @@
+import {
+  type CompiledQuery,
+  DummyDriver,
+  Kysely,
+  PostgresAdapter,
+  PostgresIntrospector,
+  PostgresQueryCompiler,
+} from 'kysely';
+import { expect, it } from 'vitest';
+import type { Database, Schema } from './database.js';
+import { FileTextStore } from './file-text-store.js';
+
+/** Answers each statement with one passage of PostgreSQL. */
+class PassageDriver extends DummyDriver {
+  readonly statements: CompiledQuery[] = [];
+
+  override async acquireConnection() {
+    const { streamQuery } = await super.acquireConnection();
+    const row = { n: 0, place: 1, position: 'page 1', text: 'a zebra', fileId: 'f', file: 'a' };
+    const executeQuery = async <R>(query: CompiledQuery) => {
+      this.statements.push(query);
+      return { rows: [row as R] };
+    };
+    return { streamQuery, executeQuery };
+  }
+}
+
+/** Files on PostgreSQL without a server. */
+function openTexts() {
+  const driver = new PassageDriver();
+  const tables = new Kysely<Schema>({
+    dialect: {
+      createAdapter: () => new PostgresAdapter(),
+      createDriver: () => driver,
+      createIntrospector: (db) => new PostgresIntrospector(db),
+      createQueryCompiler: () => new PostgresQueryCompiler(),
+    },
+  });
+  const nothing = async () => undefined;
+  const database: Database = {
+    engine: 'postgres',
+    tables,
+    write: (unit) => unit(tables),
+    writeFor: (_owner, unit) => unit(tables),
+    read: (unit) => unit(tables),
+    migrate: nothing,
+    reclaim: nothing,
+    close: nothing,
+  };
+  const texts = new FileTextStore({ database, clock: () => 0, newId: () => 'id' });
+  const search = async (owner: string, query: string, fileId?: string) => {
+    const found = await texts.search({ owner, query, fileId, limit: 10 });
+    const statements = driver.statements.splice(0);
+    const match = ({ parameters }: CompiledQuery) => String(parameters[1]).split(' & ');
+    return { found, statements, matches: statements.map(match) };
+  };
+  return search;
+}
+
+it('FileTextStore.search on PostgreSQL looks for words of the text among those of the owner', async () => {
+  const search = openTexts();
+  const { found, statements, matches } = await search('did:a', 'Zebra lion');
+  expect(found).toMatchObject([{ fileId: 'f', text: 'a zebra' }]);
+  expect(statements[0]?.sql).toMatch(/p\.words @@ to_tsquery\('simple', \$2\)/);
+  expect(statements.every(({ parameters }) => parameters[0] === 'did:a')).toBe(true);
+  const [owner = ''] = matches[0] ?? [];
+  expect(owner).toMatch(/^o[0-9a-f]{24}:A$/);
+  expect(matches).toEqual([
+    [owner, 'zebra:D', 'lion:D'],
+    [owner, 'zebra:D'],
+    [owner, 'lion:D'],
+  ]);
+});
+
+it('FileTextStore.search on PostgreSQL keeps owners and files apart', async () => {
+  const search = openTexts();
+  const [all] = (await search('did:a', 'zebra')).matches;
+  const [ofFile] = (await search('did:a', 'zebra', 'f1')).matches;
+  const [ofOther] = (await search('did:b', 'zebra', 'f1')).matches;
+  expect(ofFile).toEqual([all?.[0], expect.stringMatching(/^f[0-9a-f]{24}:A$/), 'zebra:D']);
+  expect(ofOther?.[0]).not.toBe(ofFile?.[0]);
+  expect(ofOther?.[1]).not.toBe(ofFile?.[1]);
+});
