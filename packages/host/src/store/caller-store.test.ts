@@ -83,6 +83,9 @@ describe('what CallerStore stores', () => {
     const { callers, singleUse } = test.store;
     const did = newOwner();
     await callers.redeem(did, invitation('used'));
+    const stored = newOwner();
+    await callers.redeem(stored, invitation('other'));
+    expect(await callers.redeem(stored, invitation('used'))).toBe('used');
     expect(await callers.remove(did)).toBe(true);
     expect(await callers.redeem(did, invitation('used'))).toBe('used');
     await test.forAllUsers(() => singleUse.prune(2_060));

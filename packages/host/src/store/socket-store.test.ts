@@ -3,7 +3,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { newOwner } from '../../test/support/test-database.js';
-import { finishTestRun, openTestSession, startTestRun } from '../../test/support/test-runs.js';
+import {
+  copySession,
+  finishTestRun,
+  openTestSession,
+  startTestRun,
+} from '../../test/support/test-runs.js';
 import type { CallEvent, SessionKey } from '../bus/event-bus.js';
 import type { Database } from './database.js';
 import { createIdSource } from './id-source.js';
@@ -171,22 +176,35 @@ describe('calls to pages in SocketStore', () => {
   });
 
   it('calls of other sessions and users with the same id are neither listed, answered nor removed', async () => {
-    const { ids, a, b } = openHosts();
+    const { ids, a, b, c } = openHosts();
     const key = newSession();
     const others = [{ ...key, owner: newOwner() }, newSession(key.owner)];
     for (const each of [key, ...others]) await a.addCall(each, createCall('call', { ...each }));
     await a.addCall(key, createCall('other call'));
+    await b.setCounts([key, ...others].map((each) => ({ ...each, sockets: 1 })));
     await b.markDelivered(key, 'call');
+    expect((await c.listCalls(key)).map(({ isDelivered }) => isDelivered).sort()).toEqual([
+      false,
+      true,
+    ]);
     await b.answerCall(key, ids.a, createAnswer('call', 'yes'));
+    for (const each of others)
+      expect(await c.listCalls(each)).toEqual([
+        { call: createCall('call', { ...each }), hostId: ids.a, isDelivered: false },
+      ]);
     for (const each of others) {
-      expect(await b.listCalls(each)).toMatchObject([{ call: createCall('call', { ...each }) }]);
       expect(await a.findAnswer(each, 'call')).toBeUndefined();
+      await b.answerCall(each, ids.a, createAnswer('call', { ...each }));
     }
+    for (const each of others)
+      expect(await a.findAnswer(each, 'call')).toEqual(createAnswer('call', { ...each }));
+    expect(await a.findAnswer(key, 'call')).toEqual(createAnswer('call', 'yes'));
     expect(await a.findAnswer(key, 'other call')).toBeUndefined();
     await a.removeCall(key, 'call');
     expect(await a.findAnswer(key, 'call')).toBeUndefined();
     expect(await b.listCalls(key)).toMatchObject([{ call: createCall('other call') }]);
-    for (const each of others) expect(await b.listCalls(each)).toHaveLength(1);
+    for (const each of others)
+      expect(await a.findAnswer(each, 'call')).toEqual(createAnswer('call', { ...each }));
   });
 
   it('a call is delivered while the other host whose page received it holds a socket of the session', async () => {
@@ -242,7 +260,10 @@ describe('SocketStore.findSessionsWithTurnsElsewhere', () => {
     expect(await own.findSessionsWithTurnsElsewhere()).toEqual([]);
     await startTestRun(host, await openSession(own));
     await startTestRun(other, await openSession(openSockets('elsewhere')));
-    await startTestRun(other, await openTestSession(host));
+    const { owner } = session;
+    const { id: sessionId } = await host.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+    await startTestRun(other, { owner, sessionId });
+    await startTestRun(other, await copySession(host, newOwner(), session));
     expect(await own.findSessionsWithTurnsElsewhere()).toEqual([]);
     const { key } = await startTestRun(other, session);
     const second = await startTestRun(other, session);
