@@ -277,6 +277,26 @@ describe('TurnStore.list', () => {
     });
     expect(latest).toMatchObject({ turn: 3, attempt: 3 });
   });
+
+  it('the first attempts of turns with the same number in two sessions of a user are kept apart', async () => {
+    const { runs, turns } = test.store;
+    const { first, second } = await createTurns();
+    const { owner } = first;
+    const other = { owner, sessionId: second };
+    await finishTestRun(runs, (await startTestRun(test.store, other)).key);
+    await startTestRun(test.store, other);
+    const expected: string[] = [];
+    for (const session of [first, other]) {
+      const run = await runs.current(session);
+      const next = run && (await runs.resume(run, []));
+      expect(next).toMatchObject({ turn: 3, attempt: 2 });
+      expected.push(`${run?.id} ${next?.id}`);
+    }
+    const { turns: listed } = await turns.list({ owner, limit: 10, statuses: ['running'] });
+    expect(listed.map((turn) => `${turn.first.id} ${turn.latest.id}`).sort()).toEqual(
+      expected.sort(),
+    );
+  });
 });
 
 describe('hasEnded and hasStopped', () => {
