@@ -42,3 +42,46 @@ describe.each(engines)('ActivityStore.list on %s', (engine) => {
     ]);
   });
 });
+
+describe('what ActivityStore.list returns of an entry', () => {
+  const test = useStore('sqlite');
+
+  it('each value that was stored, and none that is unknown', async () => {
+    const { runs, activity } = test.store;
+    const { key, session } = await startTestRun(test.store);
+    const { owner } = key;
+    const entry = { owner, created_at: Date.UTC(2026, 0, 2) };
+    const full = {
+      session_id: session.sessionId,
+      run_id: key.runId,
+      approval_id: 'a',
+      call_id: 'c',
+      tool: 'pay',
+      outcome: 'approved',
+      decided_by: 'signature',
+    } as const;
+    await finishTestRun(runs, key, {
+      activity: [
+        toActivityRow({ ...entry, id: '1', kind: 'approval_decided', ...full }),
+        toActivityRow({ ...entry, id: '2', kind: 'rules_changed' }),
+      ],
+    });
+    const at = '2026-01-02T00:00:00.000Z';
+    expect(await activity.list({ owner, limit: 10 })).toEqual([
+      { id: '2', kind: 'rules_changed', at },
+      {
+        ...{ id: '1', kind: 'approval_decided', at, sessionId: session.sessionId },
+        ...{ runId: key.runId, approvalId: 'a', toolCallId: 'c', tool: 'pay' },
+        ...{ outcome: 'approved', decidedBy: 'signature' },
+      },
+    ]);
+  });
+
+  it('a row has null for what is not given', () => {
+    const row = { owner: 'o', id: '1', kind: 'tool_call', created_at: 1 } as const;
+    const unknown = { session_id: null, run_id: null, approval_id: null, call_id: null };
+    expect(toActivityRow({ ...row, tool: 'pay' })).toEqual({
+      ...{ ...row, ...unknown, tool: 'pay', outcome: null, decided_by: null },
+    });
+  });
+});

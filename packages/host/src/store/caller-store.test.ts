@@ -60,3 +60,37 @@ describe.each(engines)('CallerStore on %s', (engine) => {
     expect(await callers.has(second)).toBe(true);
   });
 });
+
+describe('what CallerStore stores', () => {
+  let now = 1_000_000;
+  const test = useStore('sqlite', { clock: () => now });
+  const invitation = (cid: string) => ({ cid, expiration: 2_000 });
+
+  it('list returns all callers with their invitations, newest first, then by their DID', async () => {
+    const { callers } = test.store;
+    await callers.redeem('did:key:zM', invitation('m'));
+    now += 1;
+    for (const name of ['C', 'A', 'B']) await callers.redeem(`did:key:z${name}`, invitation(name));
+    expect(await callers.list()).toEqual([
+      { did: 'did:key:zA', cid: 'A', createdAt: 1_000_001 },
+      { did: 'did:key:zB', cid: 'B', createdAt: 1_000_001 },
+      { did: 'did:key:zC', cid: 'C', createdAt: 1_000_001 },
+      { did: 'did:key:zM', cid: 'm', createdAt: 1_000_000 },
+    ]);
+  });
+
+  it('a used invitation stays used after its caller was removed, until a minute after its expiry', async () => {
+    const { callers, singleUse } = test.store;
+    const did = newOwner();
+    await callers.redeem(did, invitation('used'));
+    const stored = newOwner();
+    await callers.redeem(stored, invitation('other'));
+    expect(await callers.redeem(stored, invitation('used'))).toBe('used');
+    expect(await callers.remove(did)).toBe(true);
+    expect(await callers.redeem(did, invitation('used'))).toBe('used');
+    await test.forAllUsers(() => singleUse.prune(2_060));
+    expect(await callers.redeem(did, invitation('used'))).toBe('used');
+    await test.forAllUsers(() => singleUse.prune(2_061));
+    expect(await callers.redeem(did, invitation('used'))).toBe('redeemed');
+  });
+});
