@@ -18,7 +18,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { sql } from 'kysely';
-import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { Database } from '../database.js';
 import { StoreError } from '../store-errors.js';
 import { openSqlite, probeSqlite, toSqlitePath } from './sqlite.js';
@@ -75,6 +75,21 @@ function listOpenFiles(): string[] {
       return [];
     }
   });
+}
+
+const createFull = () =>
+  Object.assign(new Error('database or disk is full'), { code: 'ERR_SQLITE_ERROR', errcode: 13 });
+
+/** Statements that match fail until the returned function is called. */
+function failAt(statements: RegExp, error: Error): () => void {
+  const { exec } = DatabaseSync.prototype;
+  const spy = vi.spyOn(DatabaseSync.prototype, 'exec');
+  spy.mockImplementation(function (this: DatabaseSync, statement: string) {
+    if (statements.test(statement)) throw error;
+    exec.call(this, statement);
+  });
+  onTestFinished(() => spy.mockRestore());
+  return () => spy.mockRestore();
 }
 
 const addRoom = (id: string) => (tables: Database['tables']) =>
@@ -200,6 +215,44 @@ describe('openSqlite', () => {
     const error = await catchError(openSqlite(dataDir));
     expect(error).not.toBeInstanceOf(StoreError);
     expect(error.message).toMatch(/already exists/);
+  });
+});
+
+describe('a full disk', () => {
+  it('is what openSqlite and probeSqlite name, rather than DATA_DIR', async () => {
+    await createFile();
+    failAt(/journal_mode|begin immediate/, createFull());
+    for (const use of [openSqlite, probeSqlite])
+      await expect(use(dataDir)).rejects.toThrow(
+        `Cannot open the SQLite file ${path}: database or disk is full; free some space on its disk, then start again`,
+      );
+  });
+
+  const readAutoVacuum = () => {
+    const handle = new DatabaseSync(path, { readOnly: true });
+    const row = handle.prepare('pragma auto_vacuum').get();
+    handle.close();
+    return row?.auto_vacuum;
+  };
+
+  it('does not prevent that a file of an older version is opened; a later start converts it', async () => {
+    change('create table old (v); drop table old');
+    const end = failAt(/incremental; vacuum/, createFull());
+    await createFile();
+    expect(readAutoVacuum()).toBe(0);
+    end();
+    await createFile();
+    expect(readAutoVacuum()).toBe(2);
+  });
+
+  it('is not the reason of every error: bugs are thrown', async () => {
+    change('create table old (v); drop table old');
+    const end = failAt(/incremental; vacuum/, new Error('a bug'));
+    await expect(openSqlite(dataDir)).rejects.toThrow('a bug');
+    end();
+    const database = await open();
+    failAt(/wal_checkpoint/, new Error('another bug'));
+    await expect(database.reclaim()).rejects.toThrow('another bug');
   });
 });
 
