@@ -1,7 +1,11 @@
-import { describe, expect, it } from 'vitest';
+import { DatabaseSync } from 'node:sqlite';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
 import { copySession, startTestRun } from '../../../test/support/test-runs.js';
+import { toSqlitePath } from '../sqlite/sqlite.js';
+import type { Store } from '../store.js';
 import type { ImportProgress } from './import-store.js';
+import type { StoredRow } from './owner-rows.js';
 
 const oracleDid = 'did:key:zOracle';
 
@@ -28,6 +32,34 @@ describe.each(engines)('ImportStore.filterFitting on %s', (engine) => {
     const ofOther = createMessage(other.id, 1, 6 * MB);
     const later = [message(1, 6 * MB), message(2, 6 * MB), message(3, 6 * MB), ofOther];
     expect(await test.store.imports.filterFitting(owner, later)).toEqual(later.slice(1));
+  });
+
+  it('counts bytes of text and parts, and 1 KB for each message, up to 16 MB', async () => {
+    const { imports, sessions } = test.store;
+    const owner = newOwner();
+    const { id } = await sessions.create({ owner, oracleDid });
+    const largest = createMessage(id, 1, 16 * MB - 1024);
+    const tooLarge = createMessage(id, 2, 16 * MB - 1023);
+    expect(await imports.filterFitting(owner, [largest, tooLarge])).toEqual([largest]);
+    const characters = { ...createMessage(id, 3), content: 'é'.repeat(8 * MB - 511) };
+    expect(await imports.filterFitting(owner, [characters])).toEqual([]);
+    const parts = 'x'.repeat(16 * MB - 1025);
+    const [fits, doesNot] = [createMessage(id, 4, 1), createMessage(id, 5, 2)];
+    const withParts = [fits, doesNot].map((message) => ({ ...message, parts }));
+    expect(await imports.filterFitting(owner, withParts)).toEqual(withParts.slice(0, 1));
+  });
+
+  it('counts the texts and parts that are stored, but not those of others', async () => {
+    const { imports, sessions } = test.store;
+    const owner = newOwner();
+    const { id } = await sessions.create({ owner, oracleDid });
+    const other = await copySession(test.store, newOwner(), { owner, sessionId: id });
+    const stored = { ...createMessage(id, 1, 5), parts: 'x'.repeat(6 * MB) };
+    for (const each of [owner, other.owner])
+      await imports.insert(each, 'messages', [{ ...stored, id: crypto.randomUUID() }]);
+    const rest = 10 * MB - 5 - 2048;
+    const [fits, doesNot] = [createMessage(id, 1, rest), createMessage(id, 1, rest + 1)];
+    expect(await imports.filterFitting(owner, [doesNot, fits])).toEqual([fits]);
   });
 });
 
@@ -65,6 +97,24 @@ describe.each(engines)('ImportStore on %s', (engine) => {
     await imports.updateJob(owner, id, createProgress(4));
     expect(await imports.findJob(owner, id)).toMatchObject({ bytes: 4 });
     expect(await imports.findJob(owner, other.id)).toEqual(other);
+  });
+
+  it('ImportStore.createJob and updateJob say when the job began and last changed', async () => {
+    let now = Date.UTC(2026, 0, 1);
+    const { imports } = await test.another({ clock: () => now });
+    const owner = newOwner();
+    const job = await imports.createJob(owner, createProgress(1));
+    const created = '2026-01-01T00:00:00.000Z';
+    expect(job).toEqual({
+      ...{ ...createProgress(1), id: expect.any(String) },
+      ...{ createdAt: created, updatedAt: created },
+    });
+    now += 5_000;
+    await imports.updateJob(owner, job.id, { ...createProgress(9), status: 'finished' });
+    expect(await imports.findJob(owner, job.id)).toEqual({
+      ...{ ...createProgress(9), status: 'finished', id: job.id },
+      ...{ createdAt: created, updatedAt: '2026-01-01T00:00:05.000Z' },
+    });
   });
 
   it('ImportStore.findSession and countSessions know the sessions of the user only', async () => {
@@ -120,5 +170,137 @@ describe.each(engines)('ImportStore on %s', (engine) => {
     await imports.completeSession(session.owner, sessionId);
     expect(await sessions.find(session)).toMatchObject({ activeMessageId: own.id });
     expect((await startTestRun(test.store, session)).run.turn).toBe(3);
+  });
+
+  it('ImportStore.completeSession continues after the last message, also if only one of its numbers is ahead', async () => {
+    const { imports, sessions } = test.store;
+    const owner = newOwner();
+    const complete = async (numbers: { last_seq: number; last_turn: number }) => {
+      const from = { owner, sessionId: (await sessions.create({ owner, oracleDid })).id };
+      const session = await copySession(test.store, newOwner(), from);
+      const table = await readRows(test.store, 'sessions', session.owner);
+      const copy = { ...table[0], ...numbers, id: crypto.randomUUID() };
+      await imports.insert(session.owner, 'sessions', [copy]);
+      const message = { ...createMessage(copy.id, 4), seq: 50 };
+      await imports.insert(session.owner, 'messages', [message]);
+      await imports.completeSession(session.owner, copy.id);
+      const stored = await readRows(test.store, 'sessions', session.owner);
+      const { last_seq, last_turn } = stored.find(({ id }) => id === copy.id) ?? {};
+      return { last_seq, last_turn };
+    };
+    expect(await complete({ last_seq: 0, last_turn: 4 })).toEqual({ last_seq: 50, last_turn: 4 });
+    expect(await complete({ last_seq: 50, last_turn: 0 })).toEqual({ last_seq: 50, last_turn: 4 });
+    expect(await complete({ last_seq: 50, last_turn: 4 })).toEqual({ last_seq: 50, last_turn: 4 });
+    expect(await complete({ last_seq: 90, last_turn: 9 })).toEqual({ last_seq: 90, last_turn: 9 });
+  });
+
+  it('ImportStore.completeSession shows the last turn, and in it the last message', async () => {
+    const { imports, sessions } = test.store;
+    const owner = newOwner();
+    const { id: sessionId } = await sessions.create({ owner, oracleDid });
+    const add = async (turn: number, seq: number) => {
+      const message = { ...createMessage(sessionId, turn), seq };
+      await imports.insert(owner, 'messages', [message]);
+      return message.id;
+    };
+    await add(2, 1);
+    const last = await add(2, 2);
+    await add(1, 9);
+    await imports.completeSession(owner, sessionId);
+    expect(await sessions.find({ owner, sessionId })).toMatchObject({ activeMessageId: last });
+    await add(3, 10);
+    await imports.completeSession(owner, sessionId);
+    expect(await sessions.find({ owner, sessionId })).toMatchObject({ activeMessageId: last });
+  });
+});
+
+async function readRows({ ownerRows }: Store, name: string, owner: string): Promise<StoredRow[]> {
+  const table = (await ownerRows.tables()).find((each) => each.name === name);
+  if (!table) throw new Error(`no table ${name}`);
+  const rows: StoredRow[] = [];
+  for await (const page of ownerRows.pages(table, owner)) rows.push(...page);
+  return rows;
+}
+
+describe('ImportStore.insert on sqlite', () => {
+  const test = useStore('sqlite');
+  const activity = (id: string): StoredRow => ({ id, kind: 'tool', created_at: 1 });
+
+  it('gives all rows to the user who imports them', async () => {
+    const { imports } = test.store;
+    const [owner, victim] = [newOwner(), newOwner()];
+    expect(await imports.insert(owner, 'activity', [{ ...activity('a'), owner: victim }])).toBe(1);
+    expect(await readRows(test.store, 'activity', owner)).toMatchObject([{ id: 'a' }]);
+    expect(await imports.insert(owner, 'callers', [{ did: victim, cid: 'c', created_at: 1 }])).toBe(
+      1,
+    );
+    expect(await readRows(test.store, 'callers', owner)).toMatchObject([{ cid: 'c' }]);
+    for (const table of ['activity', 'callers'])
+      expect(await readRows(test.store, table, victim)).toEqual([]);
+  });
+
+  it('does not change existing rows, and counts the new ones', async () => {
+    const { imports } = test.store;
+    const owner = newOwner();
+    await imports.insert(owner, 'activity', [{ ...activity('a'), tool: 'first' }]);
+    const again = [{ ...activity('a'), tool: 'second' }, activity('b'), activity('c')];
+    expect(await imports.insert(owner, 'activity', again)).toBe(2);
+    expect(await imports.insert(owner, 'activity', again)).toBe(0);
+    expect(await readRows(test.store, 'activity', owner)).toMatchObject([
+      { id: 'a', tool: 'first' },
+      { id: 'b', tool: null },
+      { id: 'c', tool: null },
+    ]);
+  });
+
+  it('stores nothing in tables that belong to no user, or that do not exist', async () => {
+    const { imports } = test.store;
+    const usage = { day: '2026-01-01', tokens: -5 };
+    expect(await imports.insert(newOwner(), 'model_usage', [usage])).toBe(0);
+    expect(await imports.insert(newOwner(), 'no_table', [activity('a')])).toBe(0);
+    const handle = new DatabaseSync(toSqlitePath(test.options.dataDir), { readOnly: true });
+    onTestFinished(() => handle.close());
+    expect(handle.prepare('select * from model_usage').all()).toEqual([]);
+  });
+
+  it('ignores columns that the table lacks', async () => {
+    const { imports } = test.store;
+    const owner = newOwner();
+    const row = { ...activity('a'), colour: 'blue', toString: 'x' };
+    expect(await imports.insert(owner, 'activity', [row])).toBe(1);
+    expect(await readRows(test.store, 'activity', owner)).toMatchObject([activity('a')]);
+  });
+
+  it('leaves out rows with a value of another type, and stores the others', async () => {
+    const { imports } = test.store;
+    const owner = newOwner();
+    const rows = [
+      { ...activity('text'), tool: 5 },
+      { ...activity('number'), created_at: '5' },
+      { ...activity('not finite'), created_at: Number.POSITIVE_INFINITY },
+      { ...activity('bytes'), tool: new Uint8Array([1]) },
+      { ...activity('fits'), tool: null },
+    ];
+    expect(await imports.insert(owner, 'activity', rows)).toBe(1);
+    expect(await readRows(test.store, 'activity', owner)).toMatchObject([{ id: 'fits' }]);
+  });
+
+  it('stores bytes only in binary columns, and nothing in computed ones', async () => {
+    const { imports } = test.store;
+    const handle = new DatabaseSync(toSqlitePath(test.options.dataDir));
+    handle.exec(`create table notes_files
+      (owner text, id text, data blob, words tsvector, primary key (owner, id))`);
+    handle.close();
+    const owner = newOwner();
+    const rows: readonly StoredRow[] = [
+      { id: 'bytes', data: new Uint8Array([1, 2]) },
+      { id: 'none', data: null, words: null },
+      { id: 'text', data: 'text' },
+      { id: 'number', data: 5 },
+      { id: 'computed', words: 'text' },
+    ];
+    expect(await imports.insert(owner, 'notes_files', rows)).toBe(2);
+    const stored = await readRows(test.store, 'notes_files', owner);
+    expect(stored.map(({ id }) => id)).toEqual(['bytes', 'none']);
   });
 });
