@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { CallEvent } from './event-bus.js';
 import { type ClientCall, PendingClientCalls } from './pending-client-calls.js';
+import type { SharedCalls } from './shared-calls.js';
 
 const key = { owner: 'did:key:alice', sessionId: 's1' };
 const page = () => ({ connected: true });
@@ -44,6 +45,23 @@ describe('PendingClientCalls.call', () => {
     expect(pending.answer(key, answerTo('a', 'first'))).toBe(true);
     expect(pending.answer(key, answerTo('a', 'second'))).toBe(false);
     expect(await call).toBe('first');
+  });
+
+  it('is removed for other hosts only once it is stored for them', async () => {
+    const done: string[] = [];
+    const stored = Promise.withResolvers<void>();
+    const shared: Pick<SharedCalls, 'add' | 'remove' | 'onAnswered'> = {
+      add: () => stored.promise,
+      remove: (_key, id) => void done.push(`removed ${id}`),
+      onAnswered: () => {},
+    };
+    const pending = new PendingClientCalls({ timeoutMs: 60_000, shared: shared as SharedCalls });
+    const call = pending.call(key, createCall('a'));
+    pending.answer(key, answerTo('a'));
+    await call;
+    done.push('stored');
+    stored.resolve();
+    await expect.poll(() => done).toEqual(['stored', 'removed a']);
   });
 
   it('rejects with the error of the page', async () => {

@@ -93,14 +93,16 @@ export class PendingClientCalls {
     });
     this.add(name, id, entry);
     const stopWatching = this.watch({ key, id, call, entry, reject: outcome.reject });
+    let sharing: Promise<void> | undefined;
     try {
       entry.sent = call.send(id);
-      this.shared?.add(key, entry.sent);
+      sharing = this.shared?.add(key, entry.sent);
       return await outcome.promise;
     } finally {
       stopWatching();
       this.delete(name, id);
-      this.shared?.remove(key, id);
+      // Not before it is stored: otherwise it would stay open.
+      void sharing?.then(() => this.shared?.remove(key, id));
     }
   }
 

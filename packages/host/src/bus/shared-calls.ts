@@ -21,16 +21,17 @@ export class SharedCalls {
     return this.deps.bus.hostId;
   }
 
-  add(key: SessionKey, call: CallEvent): void {
-    this.attempt(this.deps.directory.addCall(key, call));
+  /** Resolves once the call is stored, or cannot be. */
+  add(key: SessionKey, call: CallEvent): Promise<void> {
+    return this.attempt(this.deps.directory.addCall(key, call));
   }
 
   remove(key: SessionKey, callId: string): void {
-    this.attempt(this.deps.directory.removeCall(key, callId));
+    void this.attempt(this.deps.directory.removeCall(key, callId));
   }
 
   markDelivered(key: SessionKey, callId: string): void {
-    this.attempt(this.deps.directory.markDelivered(key, callId));
+    void this.attempt(this.deps.directory.markDelivered(key, callId));
   }
 
   list(key: SessionKey): Promise<readonly SharedCall[]> {
@@ -51,7 +52,7 @@ export class SharedCalls {
       const { toolCallId } = answer;
       if (isFirst) bus.send(hostId, 'page-answered', { owner, sessionId, toolCallId });
     });
-    this.attempt(storing);
+    void this.attempt(storing);
   }
 
   /** Calls back when a page at another host may have answered. */
@@ -65,7 +66,7 @@ export class SharedCalls {
     return this.deps.directory.findAnswer(key, callId).catch(() => undefined);
   }
 
-  private attempt(writing: Promise<unknown>): void {
-    writing.catch((err) => this.deps.logger.warn({ err }, 'cannot share a call to a page'));
+  private async attempt(writing: Promise<unknown>): Promise<void> {
+    await writing.catch((err) => this.deps.logger.warn({ err }, 'cannot share a call to a page'));
   }
 }

@@ -221,4 +221,13 @@ describe.each(engines)('SessionStore.pruneUnlisted on %s', (engine) => {
     expect(await sessions.find({ owner, sessionId: used.id })).toEqual(used);
     expect(await sessions.find({ owner, sessionId: listed.id })).toEqual(listed);
   });
+
+  it('deletes more than fit into a batch', async () => {
+    const { sessions } = test.store;
+    const owner = newOwner();
+    for (let i = 0; i < 201; i++) await sessions.create({ owner, oracleDid, isUnlisted: true });
+    now += 31 * 86_400_000;
+    expect(await sessions.pruneUnlisted()).toBeGreaterThanOrEqual(201);
+    expect(await sessions.pruneUnlisted()).toBe(0);
+  });
 });

@@ -179,29 +179,19 @@ export class SessionStore {
   }
 
   /** Also deletes messages, runs and their frames; false if the owner has no such session. */
-  delete({ owner, sessionId }: SessionKey): Promise<boolean> {
-    return this.context.database.write(async (tables) => {
-      await keepUsage(tables, { owner, sessionId });
-      const { numDeletedRows } = await tables
-        .deleteFrom('sessions')
-        .where('owner', '=', owner)
-        .where('id', '=', sessionId)
-        .executeTakeFirstOrThrow();
-      return numDeletedRows > 0n;
-    });
+  delete(key: SessionKey): Promise<boolean> {
+    return this.context.database.write((tables) => deleteSession(tables, key));
   }
 
   /** Deletes unlisted sessions that have not been used for long; returns how many. */
-  pruneUnlisted(): Promise<number> {
-    const unusedSince = this.context.clock() - UNLISTED_MS;
-    return this.context.database.write(async (tables) => {
-      const { numDeletedRows } = await tables
-        .deleteFrom('sessions')
-        .where('unlisted', '=', 1)
-        .where('last_updated_at', '<', unusedSince)
-        .executeTakeFirstOrThrow();
-      return Number(numDeletedRows);
-    });
+  async pruneUnlisted(): Promise<number> {
+    const { clock, database } = this.context;
+    const unusedSince = clock() - UNLISTED_MS;
+    let total = 0;
+    // In batches, so that other writers do not wait long.
+    for (let deleted = UNLISTED_PER_BATCH; deleted === UNLISTED_PER_BATCH; total += deleted)
+      deleted = await database.write((tables) => deleteUnlisted(tables, unusedSince));
+    return total;
   }
 
   private async insert(tables: Kysely<Schema>, request: NewSession): Promise<Session> {
@@ -234,6 +224,34 @@ export class SessionStore {
 
 /** How long an unlisted session is kept after its last use. */
 const UNLISTED_MS = 30 * 86_400_000;
+const UNLISTED_PER_BATCH = 100;
+
+/** Deletes some of the unlisted sessions that were last used before a time, inside a unit of work; returns how many. */
+async function deleteUnlisted(tables: Kysely<Schema>, before: number): Promise<number> {
+  const unused = await tables
+    .selectFrom('sessions')
+    .select(['owner', 'id'])
+    .where('unlisted', '=', 1)
+    .where('last_updated_at', '<', before)
+    .limit(UNLISTED_PER_BATCH)
+    .execute();
+  for (const { owner, id } of unused) await deleteSession(tables, { owner, sessionId: id });
+  return unused.length;
+}
+
+/** Deletes a session and all that belongs to it, except how much it has used, inside a unit of work. */
+async function deleteSession(
+  tables: Kysely<Schema>,
+  { owner, sessionId }: SessionKey,
+): Promise<boolean> {
+  await keepUsage(tables, { owner, sessionId });
+  const { numDeletedRows } = await tables
+    .deleteFrom('sessions')
+    .where('owner', '=', owner)
+    .where('id', '=', sessionId)
+    .executeTakeFirstOrThrow();
+  return numDeletedRows > 0n;
+}
 
 /** Makes room for another session; false if every unlisted session has a turn that has not ended. */
 async function deleteOldestUnlisted(tables: Kysely<Schema>, owner: string): Promise<boolean> {
@@ -256,13 +274,7 @@ async function deleteOldestUnlisted(tables: Kysely<Schema>, owner: string): Prom
     .orderBy('last_updated_at')
     .limit(1)
     .executeTakeFirst();
-  if (!oldest) return false;
-  await tables
-    .deleteFrom('sessions')
-    .where('owner', '=', owner)
-    .where('id', '=', oldest.id)
-    .execute();
-  return true;
+  return oldest ? deleteSession(tables, { owner, sessionId: oldest.id }) : false;
 }
 
 /** The title of a session without a title. */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { useStore } from '../../test/support/test-database.js';
+import { newOwner, useStore } from '../../test/support/test-database.js';
 import { finishTestRun, openTestSession, startTestRun } from '../../test/support/test-runs.js';
 import type { SessionKey } from '../bus/event-bus.js';
 import { createIdSource } from './id-source.js';
@@ -113,6 +113,32 @@ describe('UsageStore.read in detail', () => {
 });
 
 // Operators see the runs of all users.
+describe('SessionStore and usage', () => {
+  let now = Date.UTC(2026, 0, 1);
+  const test = useStore('sqlite', { clock: () => now, hasTwins: false });
+
+  it('keeps what unlisted sessions have used, however they are deleted', async () => {
+    const { sessions } = test.store;
+    const models = [{ model: 'm', input: 1, output: 2, cached: 0 }];
+    const owner = newOwner();
+    const create = async () => {
+      const unlisted = { owner, oracleDid: 'did:key:zOracle', isUnlisted: true };
+      const { id: sessionId } = (await sessions.createWithin(1, unlisted)) ?? {};
+      if (sessionId === undefined) throw new Error('not created');
+      const { key } = await startTestRun(test.store, { owner, sessionId });
+      await finishTestRun(test.store.runs, key, { usage: { ...none, models } });
+    };
+    await create();
+    await create();
+    now += 31 * 86_400_000;
+    expect(await sessions.pruneUnlisted()).toBe(1);
+    expect(await sessions.list({ owner, limit: 10, offset: 0 })).toMatchObject({ total: 0 });
+    const used = await test.store.usage.read(owner, 0);
+    const tokens = used.filter(({ model }) => model === 'm').map((entry) => entry.input_tokens);
+    expect(tokens).toEqual([1, 1]);
+  });
+});
+
 describe('UsageStore.replace for operators', () => {
   const test = useStore('sqlite', { hasTwins: false });
 

@@ -164,6 +164,8 @@ describe('ExpiredRows.delete', () => {
     await insert('runs', createRun(ALICE, 'a', { status: 'running' }));
     await insert('runs', createRun(BOB, 'a', { status: 'paused' }));
     expect(await expired.delete('sessions', { owner: ALICE, id: 'a' }, BEFORE)).toBe(false);
+    // Its usage is counted from its turns, not a second time.
+    expect(await database.tables.selectFrom('usage_days').selectAll().execute()).toEqual([]);
     expect(await expired.delete('sessions', { owner: BOB, id: 'a' }, BEFORE)).toBe(true);
     expect(await listIds('sessions')).toEqual([`${ALICE} a`]);
   });
@@ -252,6 +254,25 @@ describe('ExpiredRows.alone', () => {
     expect(await canRun()).toBe(true);
     stuck.resolve();
     await dead;
+  });
+
+  it('a task that ends after another host has taken over leaves that one its claim', async () => {
+    const ended = Promise.withResolvers<void>();
+    let late: Promise<void> | undefined;
+    const slow = expired.alone(async () => {
+      now += HOUR_MS + 1;
+      const begun = Promise.withResolvers<void>();
+      late = expired.alone(async () => {
+        begun.resolve();
+        await ended.promise;
+      });
+      await begun.promise;
+    });
+    await slow;
+    expect(await canRun()).toBe(false);
+    ended.resolve();
+    await late;
+    expect(await canRun()).toBe(true);
   });
 
   it('a task that takes over claims another hour, and leaves other facts about the database', async () => {

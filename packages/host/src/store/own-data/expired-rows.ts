@@ -69,38 +69,56 @@ export class ExpiredRows {
   }
 
   /** Deletes a row that is still expired; returns whether it was. */
-  delete(kind: Expiring, { owner, id }: RowKey, before: number): Promise<boolean> {
+  async delete(kind: Expiring, { owner, id }: RowKey, before: number): Promise<boolean> {
     const { table, time, only } = RULES[kind];
-    return this.context.database.writeFor(owner, async (tables) => {
-      if (kind === 'sessions') await keepUsage(tables, { owner, sessionId: id });
-      const { numAffectedRows } = await sql`delete from ${sql.table(table)}
-        where owner = ${owner} and id = ${id} and ${sql.ref(time)} < ${before} and ${only}`.execute(
-        tables,
-      );
-      return Number(numAffectedRows ?? 0) > 0;
-    });
+    try {
+      await this.context.database.writeFor(owner, async (tables) => {
+        if (kind === 'sessions') await keepUsage(tables, { owner, sessionId: id });
+        const { numAffectedRows } = await sql`delete from ${sql.table(table)}
+          where owner = ${owner} and id = ${id} and ${sql.ref(time)} < ${before} and ${only}`.execute(
+          tables,
+        );
+        if (Number(numAffectedRows ?? 0) === 0) throw new NotExpiredError();
+      });
+      return true;
+    } catch (error) {
+      if (error instanceof NotExpiredError) return false;
+      throw error;
+    }
   }
 
   /** Runs a task unless another host is running one; that of a host that died ends by itself. */
   async alone(task: () => Promise<void>): Promise<void> {
     const { database, clock } = this.context;
-    if (!(await database.write((tables) => claim(tables, clock())))) return;
+    const claimed = await database.write((tables) => claim(tables, clock()));
+    if (!claimed) return;
     try {
       await task();
     } finally {
+      // Unless it took so long that another host has claimed it.
       await database.write((tables) =>
-        tables.deleteFrom('database_info').where('key', '=', CLAIM).execute(),
+        tables
+          .deleteFrom('database_info')
+          .where('key', '=', CLAIM)
+          .where('value', '=', claimed.value)
+          .execute(),
       );
     }
   }
 }
 
+/** Rolls back the unit of work, and with it the usage that it keeps of a session. */
+class NotExpiredError extends Error {}
+
 const CLAIM = 'retention';
 const CLAIM_MS = 60 * 60 * 1000;
 
-async function claim(tables: Kysely<Schema>, now: number): Promise<boolean> {
+async function claim(
+  tables: Kysely<Schema>,
+  now: number,
+): Promise<{ readonly value: string } | undefined> {
   const value = String(now + CLAIM_MS);
-  const row = await tables
+  return tables
     .insertInto('database_info')
     .values({ key: CLAIM, value })
     .onConflict((c) =>
@@ -109,7 +127,6 @@ async function claim(tables: Kysely<Schema>, now: number): Promise<boolean> {
         .doUpdateSet({ value })
         .where(sql<boolean>`cast(database_info.value as bigint) < ${now}`),
     )
-    .returning('key')
+    .returning('value')
     .executeTakeFirst();
-  return row !== undefined;
 }

@@ -227,6 +227,17 @@ describe('OwnerRows.pages', () => {
     expect(await readPages('notes_lines')).toEqual([[line, line]]);
   });
 
+  it('reads all rows of a table of a plugin without a key, in pages', async () => {
+    await execute('create table notes_lines (owner text, line text, data blob)');
+    const lines = range(1_100).map((i) => toId(i % 700));
+    const data = new Uint8Array([5]);
+    await insert('notes_lines', ...lines.map((line) => ({ owner: OWNER, line, data })));
+    const pages = await readPages('notes_lines');
+    expect(pages.map((page) => page.length)).toEqual([500, 500, 100]);
+    expect(pages.flat().map(({ line }) => line)).toEqual(lines.toSorted());
+    expect(pages[0]?.[0]).toEqual({ owner: OWNER, line: toId(0) });
+  });
+
   it('reads all rows of a table that SQLite does not keep in the order of its key', async () => {
     const ids = range(600).map(toId);
     const used = ids.toReversed().map((cid) => ({ cid, owner: OWNER, expires_at: 1 }));

@@ -3,7 +3,7 @@ import { type Kysely, type RawBuilder, sql } from 'kysely';
 import type { Schema, StoreContext } from '../database.js';
 import type { Vault } from '../encryption.js';
 import { ERASE_EXCEPTIONS, OMITTED_COLUMNS, SEALED_COLUMNS } from './own-data-rules.js';
-import { readCatalog, type StoredTable } from './table-catalog.js';
+import { readCatalog, type StoredColumn, type StoredTable } from './table-catalog.js';
 
 /** Rows that one statement deletes: other users must not wait long. */
 const ROWS_PER_DELETE = 500;
@@ -80,15 +80,17 @@ export class OwnerRows {
   ): AsyncGenerator<readonly StoredRow[]> {
     const order = table.key.filter((name) => name !== table.ownerColumn);
     const selected = [...new Set([...columns, ...order])];
-    for (let after: StoredRow | undefined; ; ) {
-      const page = { table, owner, order, after };
+    let page: Position = { table, owner, order };
+    for (;;) {
       // Sizes first: the next page may be a thousand times as large as this one.
       const limit = countFitting(await this.measure({ ...page, columns }));
       if (limit === 0) return;
       const rows = await selectPage(this.context.database.tables, { ...page, selected, limit });
       yield rows;
-      if (rows.length === 0 || order.length === 0) return;
-      after = rows.at(-1);
+      const after = rows.at(-1);
+      if (!after) return;
+      if (order.length > 0) page = { ...page, after };
+      else page = { ...page, offset: (page.offset ?? 0) + rows.length };
     }
   }
 
@@ -103,7 +105,7 @@ export class OwnerRows {
     const sizes = large.map(({ name }) => sql`coalesce(octet_length(${sql.ref(name)}), 0)`);
     const bytes = sql`${sql.join([sql.lit(0), ...sizes], sql` + `)} as bytes`;
     const { rows } = await sql<{ bytes: number }>`select ${bytes} ${fromPage(page)}
-      limit ${PAGE_ROWS}`.execute(this.context.database.tables);
+      limit ${PAGE_ROWS} offset ${page.offset ?? 0}`.execute(this.context.database.tables);
     return rows.map((row) => Number(row.bytes));
   }
 
@@ -157,6 +159,9 @@ const isOwned = (table: StoredTable): table is OwnedTable => table.ownerColumn !
 
 const isReadable = (kind: string) => kind === 'text' || kind === 'number';
 
+const isSortable = ({ kind }: StoredColumn) => kind !== 'other';
+const toName = ({ name }: StoredColumn) => name;
+
 const isOmitted = (table: string, column: string) =>
   OMITTED_COLUMNS.some((omitted) => omitted.table === table && omitted.column === column);
 
@@ -174,7 +179,9 @@ interface Position {
   readonly table: OwnedTable;
   readonly owner: string;
   readonly order: readonly string[];
-  readonly after: StoredRow | undefined;
+  readonly after?: StoredRow | undefined;
+  /** Rows before it, in a table without a key that orders them. */
+  readonly offset?: number | undefined;
 }
 
 async function selectPage(
@@ -182,18 +189,18 @@ async function selectPage(
   { selected, limit, ...page }: Position & { selected: readonly string[]; limit: number },
 ): Promise<readonly StoredRow[]> {
   const { rows } = await sql<StoredRow>`select ${names(selected)} ${fromPage(page)}
-    limit ${limit}`.execute(tables);
+    limit ${limit} offset ${page.offset ?? 0}`.execute(tables);
   return rows;
 }
 
-/** The rows of an owner after a position, in the order of their key. */
+/** The rows of an owner after a position, in the order of their key; without one, in that of all values. */
 function fromPage({ table, owner, order, after }: Position): RawBuilder<unknown> {
   const isAfter = after
     ? sql`and (${names(order)}) > (${sql.join(order.map((name) => after[name]))})`
     : sql``;
-  const sorting = order.length > 0 ? sql`order by ${names(order)}` : sql``;
+  const sorting = order.length > 0 ? order : table.columns.filter(isSortable).map(toName);
   return sql`from ${sql.table(table.name)}
-    where ${sql.ref(table.ownerColumn)} = ${owner} ${isAfter} ${sorting}`;
+    where ${sql.ref(table.ownerColumn)} = ${owner} ${isAfter} order by ${names(sorting)}`;
 }
 
 const names = (columns: readonly string[]): RawBuilder<unknown> =>

@@ -236,10 +236,11 @@ describe('SearchStore on SQLite', () => {
   });
 
   it('builds an index again that is damaged, at the first search', async () => {
-    const { owner, say } = await openSession(test.store, undefined, 'A title');
+    const first = await test.another();
+    const { owner, say } = await openSession(first, undefined, 'A title');
     await say('an ibex');
-    await indexAll(test.store);
-    await test.store.search.close();
+    await indexAll(first);
+    await first.search.close();
     const path = join(test.options.dataDir, 'search.db');
     for (const end of ['-wal', '-shm']) rmSync(path + end, { force: true });
     writeFileSync(path, 'not a database');
@@ -251,10 +252,11 @@ describe('SearchStore on SQLite', () => {
   });
 
   it('builds an index again that was lost', async () => {
-    const { owner, say } = await openSession(test.store, undefined, 'A title');
+    const first = await test.another();
+    const { owner, say } = await openSession(first, undefined, 'A title');
     await say('an axolotl');
-    await indexAll(test.store);
-    await test.store.search.close();
+    await indexAll(first);
+    await first.search.close();
     const { dataDir } = test.options;
     for (const name of readdirSync(dataDir))
       if (name.startsWith('search.db')) rmSync(join(dataDir, name));

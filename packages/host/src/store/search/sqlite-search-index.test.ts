@@ -244,6 +244,18 @@ describe('the file of a SqliteSearchIndex', () => {
     await index.close();
   });
 
+  it('is not opened again after the index was closed, also by a request that waits for it to open', async () => {
+    const { index, list, path } = open();
+    await index.readGeneration();
+    await index.close();
+    rmSync(path);
+    await expect(list(ann, 'zebra')).rejects.toThrow('The search index is closed');
+    expect(index.isMissing()).toBe(true);
+    const other = open();
+    const waiting = other.list(ann, 'zebra');
+    await Promise.all([expect(waiting).rejects.toThrow(StoreError), other.index.close()]);
+  });
+
   it('can be opened by another index once the first is closed', async () => {
     const folder = createFolder();
     const first = open(folder);
@@ -282,10 +294,9 @@ describe('the worker of a SqliteSearchIndex', () => {
 
   it('has at most 1000 requests that wait', async () => {
     const { index } = open();
-    await index.readGeneration();
     const request = { owner: ann, sources: ['message'], query: parseQuery('zebra'), limit: 1 };
+    // Also while it opens.
     const waiting = Array.from({ length: 1_000 }, () => index.find(request));
-    await Promise.resolve();
     await expect(index.find(request)).rejects.toMatchObject({
       code: 'host_busy',
       retryAfterSeconds: 5,

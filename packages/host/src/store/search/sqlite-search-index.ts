@@ -112,6 +112,9 @@ export class SqliteSearchIndex implements SearchIndex {
   private readonly waiting = new Map<number, Waiting>();
   private lastId = 0;
   private opening: Promise<Worker> | undefined;
+  /** Requests that wait for the worker to open, or for its answer. */
+  private unanswered = 0;
+  private isClosed = false;
 
   constructor(dataDir: string) {
     this.path = join(dataDir, 'search.db');
@@ -175,20 +178,31 @@ export class SqliteSearchIndex implements SearchIndex {
   }
 
   async close(): Promise<void> {
+    this.isClosed = true;
     const worker = await this.opening?.catch(() => undefined);
-    this.opening = Promise.reject(new StoreError('The search index is closed'));
-    this.opening.catch(() => undefined);
     await worker?.terminate();
   }
 
   private async run(request: WorkerRequest): Promise<readonly unknown[]> {
-    if (this.waiting.size >= MAX_WAITING)
+    if (this.unanswered >= MAX_WAITING)
       throw new OracleError('host_busy', { retryAfterSeconds: 5 });
-    this.opening ??= this.openOrReplace();
+    this.unanswered += 1;
+    try {
+      const worker = await this.openOnce();
+      this.lastId += 1;
+      const id = this.lastId;
+      const message = JSON.stringify({ id, ...request });
+      return await this.request(worker, id, () => worker.postMessage(message));
+    } finally {
+      this.unanswered -= 1;
+    }
+  }
+
+  private async openOnce(): Promise<Worker> {
+    if (!this.isClosed) this.opening ??= this.openOrReplace();
     const worker = await this.opening;
-    this.lastId += 1;
-    const id = this.lastId;
-    return this.request(worker, id, () => worker.postMessage(JSON.stringify({ id, ...request })));
+    if (this.isClosed || !worker) throw new StoreError('The search index is closed');
+    return worker;
   }
 
   private request(worker: Worker, id: number, send: () => void): Promise<readonly unknown[]> {

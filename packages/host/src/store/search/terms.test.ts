@@ -104,6 +104,8 @@ describe('parseQuery', () => {
     expect(parseQuery('京 ')).toEqual([{ terms: ['京'], isPrefix: true }]);
     expect(parseQuery('"京"')).toEqual([{ terms: ['京'], isPrefix: true }]);
     expect(parseQuery('𠮷 ')).toEqual([{ terms: ['𠮷'], isPrefix: true }]);
+    expect(parseQuery('и ')).toEqual([{ terms: ['и'], isPrefix: false }]);
+    expect(parseQuery('"é"')).toEqual([{ terms: ['e'], isPrefix: false }]);
     expect(parseQuery('"京 a" b ')).toEqual([
       { terms: ['京', 'a'], isPrefix: false },
       { terms: ['b'], isPrefix: false },

@@ -85,7 +85,8 @@ export function parseQuery(text: string): SearchQuery {
     // A space after it ends the word.
     const isLast = index + all.length === text.length;
     const isPrefix =
-      (isLast && quoted === undefined) || (isSingleCharacter(terms) && !ASCII.test(source));
+      (isLast && quoted === undefined) ||
+      (isSingleCharacter(terms) && source.search(UNSPACED) !== -1);
     phrases.push({ terms: terms.map((term) => term.text), isPrefix });
   }
   return phrases;

@@ -226,6 +226,7 @@ describe('a full disk', () => {
       await expect(use(dataDir)).rejects.toThrow(
         `Cannot open the SQLite file ${path}: database or disk is full; free some space on its disk, then start again`,
       );
+    expect(listOpenFiles()).toEqual([]);
   });
 
   const readAutoVacuum = () => {

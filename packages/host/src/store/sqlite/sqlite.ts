@@ -55,12 +55,15 @@ async function openReader(path: string): Promise<Kysely<Schema>> {
 }
 
 async function openWriter(dataDir: string, path: string): Promise<DatabaseSync> {
+  let handle: DatabaseSync | undefined;
   try {
     createPrivateFile(dataDir, path);
-    const handle = new DatabaseSync(path, { timeout: 0, enableForeignKeyConstraints: true });
-    await retryWhileBusy(() => handle.exec(SETTINGS));
-    return handle;
+    const opened = new DatabaseSync(path, { timeout: 0, enableForeignKeyConstraints: true });
+    handle = opened;
+    await retryWhileBusy(() => opened.exec(SETTINGS));
+    return opened;
   } catch (error) {
+    handle?.close();
     throw toOpenError(path, error);
   }
 }
