@@ -202,6 +202,20 @@ describe.each(engines)('SessionStore with unlisted sessions on %s', (engine) => 
     expect(await sessions.createWithin(4, { owner, oracleDid })).toBeUndefined();
     expect(await exists(owner, busy)).toBe(true);
   });
+
+  it('SessionStore.createWithin deletes a session also if another user has a turn in one with the same id', async () => {
+    const { sessions, ownerRows, imports } = test.store;
+    const [owner, other] = [newOwner(), newOwner()];
+    const sessionId = await create(owner, true);
+    const table = (await ownerRows.tables()).find(({ name }) => name === 'sessions');
+    if (!table) throw new Error('no sessions');
+    for await (const rows of ownerRows.pages(table, owner))
+      await imports.insert(other, 'sessions', rows);
+    await startTestRun(test.store, { owner: other, sessionId });
+    expect(await sessions.createWithin(1, { owner, oracleDid })).toBeDefined();
+    expect(await exists(owner, sessionId)).toBe(false);
+    expect(await exists(other, sessionId)).toBe(true);
+  });
 });
 
 describe.each(engines)('SessionStore.pruneUnlisted on %s', (engine) => {
