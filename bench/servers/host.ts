@@ -8,8 +8,8 @@ import { z } from 'zod';
 import { sendPulse } from '../events/pulse.ts';
 
 // As the program of the host does.
-setFlagsFromString('--semi-space-growth-factor=1');
-setFlagsFromString('--heap-growing-percent=40');
+setFlagsFromString(process.env.SEMI ?? '--semi-space-growth-factor=1');
+setFlagsFromString(`--heap-growing-percent=${process.env.GROW ?? 40}`);
 setFlagsFromString('--expose-gc');
 const collectGarbage = runInNewContext('gc') as () => void;
 
