@@ -8,8 +8,8 @@ import { z } from 'zod';
 import { sendPulse } from '../events/pulse.ts';
 
 // As the program of the host does.
-setFlagsFromString(process.env.SEMI ?? '--semi-space-growth-factor=1');
-setFlagsFromString(`--heap-growing-percent=${process.env.GROW ?? 40}`);
+setFlagsFromString('--semi-space-growth-factor=1');
+setFlagsFromString('--heap-growing-percent=100');
 setFlagsFromString('--expose-gc');
 const collectGarbage = runInNewContext('gc') as () => void;
 
