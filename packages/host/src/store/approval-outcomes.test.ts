@@ -180,11 +180,11 @@ describe('the outcome of an approval', () => {
   it('pending approvals are in the order in which they were requested', async () => {
     const first = await request(['z', 'y']);
     const { owner } = first;
-    now += 1;
+    now += 10;
     const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid: 'did:o' });
     await request(['a'], { owner, sessionId });
     const ids = (await test.store.approvals.pending(owner)).map(({ id }) => id);
-    expect(ids).toEqual(['y', 'z', 'a']);
+    expect(ids).toEqual(['z', 'y', 'a']);
   });
 
   it('what was encrypted with another key is left out', async () => {

@@ -92,12 +92,12 @@ describe('what RunStore.pause stores', () => {
     };
     expect(await runs.findInterrupt({ owner, interruptId: 'b' })).toEqual(question);
     const listed = await runs.interrupts({ ...session, turn: 1 });
-    expect(listed.map(({ id }) => id)).toEqual(['a', 'b']);
-    expect(listed[0]?.data).toBeUndefined();
-    expect(listed[1]).toEqual(question);
+    expect(listed.map(({ id }) => id)).toEqual(['b', 'a']);
+    expect(listed[0]).toEqual(question);
+    expect(listed[1]?.data).toBeUndefined();
   });
 
-  it('questions of a turn are listed by their time, then by their id', async () => {
+  it('questions of a turn are listed in the order in which they were asked', async () => {
     const { runs } = test.store;
     const { key, session } = await startTestRun(test.store);
     const { owner } = key;
@@ -108,7 +108,7 @@ describe('what RunStore.pause stores', () => {
     const next = { owner, runId: end.run.id };
     await pause(runs, next, { interrupts: [createQuestion('y'), createQuestion('x')] });
     const listed = await runs.interrupts({ ...session, turn: 1 });
-    expect(listed.map(({ id }) => id)).toEqual(['z', 'x', 'y']);
+    expect(listed.map(({ id }) => id)).toEqual(['z', 'y', 'x']);
   });
 
   it('the limit of paused runs counts those of one user that still wait', async () => {

@@ -120,8 +120,9 @@ export async function pauseRun(
   }));
   for (const step of steps) await insertSteps(tables, [step]);
   const time = await readTime(tables, database.engine, now);
-  for (const { approval, ...interrupt } of pause.interrupts) {
-    const stored = toInterruptRow(row, interrupt, { now, time });
+  for (const [i, { approval, ...interrupt }] of pause.interrupts.entries()) {
+    // Each a millisecond later than the one before, so that lists show them in this order.
+    const stored = toInterruptRow(row, interrupt, { now: now + i, time });
     await insertInterrupt(tables, stored);
     const { id, created_at, expires_at } = stored;
     if (approval)
