@@ -145,7 +145,7 @@ describe('without messages between the hosts', () => {
     }
   });
 
-  it('sockets of other hosts stay connected, and the history is complete', async () => {
+  it('sockets of other hosts are not refused, and the history is complete', async () => {
     const alice = newUser(hosts[0]?.url);
     const there = alice.at(hosts[1] as ClusterHost);
     const sessionId = await openSession(alice);
@@ -156,7 +156,10 @@ describe('without messages between the hosts', () => {
       await live.toEnd();
       // However late, a client must learn that there are new messages.
       expect((await there.request('GET', `/messages/${sessionId}`)).body.messages).toHaveLength(2);
-      expect(socket.all('(disconnect)')).toEqual([]);
+      // A host that has heard nothing for a while makes its sockets connect again and read what they may have missed.
+      expect(socket.all('(disconnect)').filter((reason) => reason !== 'transport close')).toEqual(
+        [],
+      );
     } finally {
       direct.unmute();
     }
