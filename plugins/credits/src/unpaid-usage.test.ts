@@ -132,6 +132,12 @@ describe.each(engines)('UnpaidUsage: what is left unpaid on %s', (engine) => {
           .execute();
       });
       const { unpaid } = first;
+      await unpaid.take(first.key);
+      const listed = async () => (await unpaid.list()).filter(({ id }) => id === first.key.id);
+      expect((await listed()).map(({ owner }) => owner)).toEqual([second.owner]);
+      await unpaid.take({ ...first.key, owner: second.owner });
+      await unpaid.release(first.key);
+      expect((await listed()).map(({ owner }) => owner)).toEqual([first.owner]);
       await grantCredits(test.database, { owner: first.owner, amount: 50 });
       expect(await unpaid.listByOwner(first.owner)).toMatchObject([{ amount: 250 }]);
       expect(await unpaid.listByOwner(second.owner)).toMatchObject([{ amount: 300 }]);
