@@ -164,6 +164,20 @@ describe('documents', () => {
     ['methods that are no list', { id: DID, verificationMethod: {}, authentication: ['#1'] }],
     ['methods that are no objects', { id: DID, verificationMethod: ['#1'] }],
     ['relationships that are no list', { id: DID, authentication: 'x' }],
+    [
+      'one relationship that is no list',
+      {
+        ...signing({ publicKeyHex: HEX }),
+        assertionMethod: 'x',
+      },
+    ],
+    [
+      'a relationship to a number',
+      {
+        ...signing({ publicKeyHex: HEX }),
+        assertionMethod: [7],
+      },
+    ],
     ['relationships to numbers', { id: DID, authentication: [1] }],
     ['relationships to lists', { id: DID, authentication: [[`${DID}#1`]] }],
     ['very many relationships', { id: DID, authentication: new Array(150_000).fill('#1') }],

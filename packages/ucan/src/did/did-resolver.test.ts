@@ -56,3 +56,23 @@ describe('createDidResolver', () => {
     expect((await resolver.resolve(`did:ixo:${'a'.repeat(504)}`)).ok).toEqual([KEY]);
   });
 });
+
+describe('needsLookup', () => {
+  const lookups = (needsLookup?: (did: string) => boolean) => {
+    const source: DidResolver = { ...found, ...(needsLookup && { needsLookup }) };
+    const resolver = createDidResolver({ methods: { key, ixo: source, web: source } });
+    const dids = [didFromPublicKey(KEY), 'did:ixo:a', 'did:web:example.org', 'did:plc:a', 'no DID'];
+    return dids.filter((did) => resolver.needsLookup?.(did));
+  };
+
+  it('is assumed for methods that use the network, unless their resolver knows better', () => {
+    expect(lookups()).toEqual(['did:ixo:a', 'did:web:example.org']);
+    expect(lookups((did) => did === 'did:ixo:a')).toEqual(['did:ixo:a']);
+  });
+
+  it('is false for a method that is not configured', () => {
+    const resolver = createDidResolver({ methods: { key } });
+    expect(resolver.needsLookup?.('did:ixo:a')).toBe(false);
+    expect(resolver.needsLookup?.('did:web:example.org')).toBe(false);
+  });
+});

@@ -7,7 +7,7 @@ import {
   slowAnswers,
 } from '../../test/support/document-server.js';
 import { encodeBase58 } from '../codec/bytes.js';
-import { createDidWebResolver, didWebUrl } from './did-web.js';
+import { createDidWebResolver, didWebUrl, toDidWeb } from './did-web.js';
 
 const KEY = Uint8Array.from({ length: 32 }, (_, i) => i + 1);
 const publicKeyMultibase = `z${encodeBase58(Uint8Array.from([0xed, 0x01, ...KEY]))}`;
@@ -133,5 +133,27 @@ describe('createDidWebResolver', () => {
   it('sends no request for anything but a did:web', async () => {
     const resolver = createDidWebResolver({ fetch });
     expect((await resolver.resolve('did:web:0x7f.1')).error?.code).toBe('did_invalid');
+  });
+});
+
+describe('toDidWeb', () => {
+  it.each([
+    ['https://example.org', 'did:web:example.org'],
+    ['https://example.org/', 'did:web:example.org'],
+    ['https://example.org:8443/svc/a/', 'did:web:example.org%3A8443:svc:a'],
+    ['http://localhost:3000', 'did:web:localhost%3A3000'],
+  ])('%s proves to be %s', (address, did) => {
+    expect(toDidWeb(address)).toEqual({ ok: did });
+  });
+
+  it.each([
+    'example.org',
+    'ftp://example.org',
+    'httpsx://example.org',
+    'https://user@example.org',
+    'https://example.org/?a=b',
+  ])('refuses %s', (address) => {
+    const detail = 'a service address is http(s)://host/path';
+    expect(toDidWeb(address)).toEqual({ error: { code: 'did_invalid', detail } });
   });
 });
