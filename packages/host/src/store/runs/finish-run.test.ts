@@ -40,6 +40,21 @@ describe.each(engines)('RunStore.finish on %s', (engine) => {
     expect(await listSteps()).toEqual([[first.run.id], [], [waiting.run.id]]);
   });
 
+  it('RunStore.finish keeps the steps of a later turn whose run has the id of one of another user', async () => {
+    const { runs } = test.store;
+    const first = await startTestRun(test.store);
+    const waiting = await startTestRun(test.store, first.session);
+    const session = await copySession(test.store, newOwner(), first.session);
+    const foreign = await startTestRun(test.store, { ...session, id: waiting.run.id });
+    expect([first, waiting, foreign].map(({ run }) => run.turn)).toEqual([1, 2, 1]);
+    for (const [n, { key }] of [first, waiting, foreign].entries())
+      await runs.flush([{ ...key, frames: [], steps: [{ step: 1, value: n }] }]);
+    await finishTestRun(runs, first.key);
+    expect(await runs.steps({ ...first.session, turn: 1 })).toEqual([]);
+    expect(await runs.steps({ ...first.session, turn: 2 })).toEqual([1]);
+    expect(await runs.steps({ ...session, turn: 1 })).toEqual([2]);
+  });
+
   it('RunStore.finish changes its own session, and promotes the next run of this one', async () => {
     const { runs, sessions } = test.store;
     const { first, second, waiting } = await startTurns();

@@ -154,4 +154,18 @@ describe.each(engines)('RunStore.pruneFrames on %s', (engine) => {
     expect(await runs.frames({ ...live.key, after: 0 })).toEqual(framesFrom(1, 1));
     expect(await runs.steps({ ...live.session, turn: 2 })).toEqual(['kept']);
   });
+
+  it('RunStore.pruneFrames keeps the logs of a run of another user with the same id', async () => {
+    const { runs } = test.store;
+    const ended = await startTestRun(test.store);
+    const live = await startTestRun(test.store, { id: ended.run.id });
+    for (const { key } of [ended, live])
+      await runs.flush([{ ...key, frames: framesFrom(1, 1), steps: [{ step: 1, value: 'kept' }] }]);
+    await finishTestRun(runs, ended.key);
+    now += 1;
+    await test.forAllUsers(() => runs.pruneFrames({ endedBefore: now }));
+    expect(await runs.frames({ ...ended.key, after: 0 })).toEqual([]);
+    expect(await runs.frames({ ...live.key, after: 0 })).toEqual(framesFrom(1, 1));
+    expect(await runs.steps({ ...live.session, turn: 1 })).toEqual(['kept']);
+  });
 });
