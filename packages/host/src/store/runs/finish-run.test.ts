@@ -55,6 +55,22 @@ describe.each(engines)('RunStore.finish on %s', (engine) => {
     expect(await runs.steps({ ...session, turn: 1 })).toEqual([2]);
   });
 
+  it.each(['first', 'last'])(
+    'RunStore.finish ends the run that was started %s in its own session, beside one of another user with the same id',
+    async (order) => {
+      const { runs, sessions } = test.store;
+      const first = await startTestRun(test.store);
+      const last = await startTestRun(test.store, { id: first.run.id });
+      const [ending, other] = order === 'first' ? [first, last] : [last, first];
+      const before = await sessions.find(other.session);
+      now += 1;
+      expect((await finishTestRun(runs, ending.key))?.message).toMatchObject(ending.session);
+      expect(await sessions.find(ending.session)).toMatchObject({ lastUpdatedAt: now });
+      expect(await sessions.find(other.session)).toEqual(before);
+      expect(await runs.find(other.key)).toMatchObject({ status: 'running' });
+    },
+  );
+
   it('RunStore.finish changes its own session, and promotes the next run of this one', async () => {
     const { runs, sessions } = test.store;
     const { first, second, waiting } = await startTurns();
