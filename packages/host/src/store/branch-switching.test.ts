@@ -8,9 +8,20 @@ import {
   openTestSession,
 } from '../../test/support/test-runs.js';
 import type { TurnOrigin } from './branches.js';
+import type { StoredRow } from './own-data/owner-rows.js';
 import type { Run } from './runs/run.js';
 
 const test = useStore('sqlite');
+
+/** The rows of a user in a table, as an export contains them. */
+async function readRows(owner: string, name: string): Promise<StoredRow[]> {
+  const { ownerRows } = test.store;
+  const table = (await ownerRows.tables()).find((known) => known.name === name);
+  if (!table) throw new Error(`no table ${name}`);
+  const rows: StoredRow[] = [];
+  for await (const page of ownerRows.pages(table, owner)) rows.push(...page);
+  return rows;
+}
 
 /** A session with functions for its turns. */
 async function openConversation(known?: { owner: string; sessionId: string }) {
@@ -256,5 +267,92 @@ describe('a turn that is withdrawn', () => {
     expect(messages.map(({ content }) => content)).toEqual(['1', 're 1', '2', 're', '3b', 're']);
     expect(messages[4]?.siblings).toBeUndefined();
     expect(messages[2]?.parent).toBe(first.answerId);
+  });
+});
+
+describe('sessions of two users with the same id', () => {
+  async function openBoth() {
+    const mine = await openConversation();
+    const theirs = await openConversation(await copySession(test.store, newOwner(), mine));
+    return { mine, theirs };
+  }
+
+  it('a turn continues the last answer of its user, however much the other has said', async () => {
+    const { mine, theirs } = await openBoth();
+    for (const content of ['a', 'b', 'c']) await theirs.ask(content);
+    const { answerId } = await mine.ask('1');
+    await mine.ask('2', { parentId: answerId });
+    expect(await mine.find()).toMatchObject({ branch: 0, isBranched: false });
+    expect(await mine.read()).toBe('1, re 1, 2, re 2');
+  });
+
+  it('the first turn begins no branch, also if the other has begun the session again', async () => {
+    const { mine, theirs } = await openBoth();
+    for (const content of ['a', 'b']) await theirs.ask(content, { parentId: null });
+    expect(await theirs.find()).toMatchObject({ branch: 1, isBranched: true });
+    await mine.ask('1', { parentId: null });
+    expect(await mine.find()).toMatchObject({ branch: 0, isBranched: false });
+  });
+
+  it('an answer that the other waits for is no sibling of one in the same turn', async () => {
+    const { mine, theirs } = await openBoth();
+    const question = { type: 'human', content: 'left', requestId: 'r', isComplete: true } as const;
+    const { owner, sessionId } = mine;
+    const left = await test.store.messages.append({ ...question, owner, sessionId });
+    expect((await theirs.begin('a')).turn).toBe(left?.turn);
+    await mine.ask('', { questionId: left?.id ?? '' }, 'at last');
+    const messages = await mine.list();
+    expect(messages.map(({ content }) => content)).toEqual(['left', 'at last']);
+    expect(messages[1]?.siblings).toBeUndefined();
+  });
+
+  it('a turn that is withdrawn leaves the copies of its session as they are', async () => {
+    const { mine, theirs } = await openBoth();
+    const { sessions, imports } = test.store;
+    const { owner } = mine;
+    const copy = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+    const running = await mine.begin('1');
+    const withdrawn = await mine.begin('2');
+    await mine.begin('3');
+    await mine.begin('3b', { parentId: withdrawn.messageId });
+    await mine.begin('2b', { parentId: running.messageId });
+    for (const name of ['messages', 'branches']) {
+      const rows = await readRows(owner, name);
+      expect(await imports.insert(theirs.owner, name, rows)).toBe(rows.length);
+      const copied = rows.map((row) => ({ ...row, id: `copy ${row.id}`, session_id: copy.id }));
+      expect(await imports.insert(owner, name, copied)).toBe(rows.length);
+    }
+    const readCopies = async () => {
+      const names = ['messages', 'branches'];
+      const foreign = await Promise.all(names.map((name) => readRows(theirs.owner, name)));
+      const own = (await Promise.all(names.map((name) => readRows(owner, name)))).flat();
+      return { foreign, own: own.filter(({ session_id }) => session_id === copy.id) };
+    };
+    const before = await readCopies();
+    expect(before.own).toHaveLength(5 + 2);
+    expect(await mine.withdraw(withdrawn)).toMatchObject({ state: 'withdrawn' });
+    expect(await readCopies()).toEqual(before);
+    const changed = await readRows(owner, 'branches');
+    expect(changed.filter((row) => row.session_id === mine.sessionId)).toMatchObject([
+      { branch: 1, parent_id: running.messageId },
+      { branch: 2, parent_id: running.messageId, original_id: null },
+    ]);
+  });
+
+  it('a turn that is withdrawn returns to what its own session has, not to that of a copy', async () => {
+    const mine = await openConversation();
+    const { owner } = mine;
+    const { imports } = test.store;
+    const first = await mine.ask('1');
+    const running = await mine.begin('2');
+    const withdrawn = await mine.begin('2b', { parentId: first.answerId });
+    // Before the session itself in the order of ids.
+    for (const row of await readRows(owner, 'sessions'))
+      await imports.insert(owner, 'sessions', [{ ...row, id: '0' }]);
+    const changes = { session_id: '0', original_id: 'unknown' };
+    for (const row of await readRows(owner, 'branches'))
+      expect(await imports.insert(owner, 'branches', [{ ...row, ...changes }])).toBe(1);
+    await mine.withdraw(withdrawn);
+    expect(await mine.find()).toMatchObject({ branch: 0, activeMessageId: running.messageId });
   });
 });

@@ -40,6 +40,37 @@ describe.each(engines)('RunStore.finish on %s', (engine) => {
     expect(await listSteps()).toEqual([[first.run.id], [], [waiting.run.id]]);
   });
 
+  it('RunStore.finish keeps the steps of a later turn whose run has the id of one of another user', async () => {
+    const { runs } = test.store;
+    const first = await startTestRun(test.store);
+    const waiting = await startTestRun(test.store, first.session);
+    const session = await copySession(test.store, newOwner(), first.session);
+    const foreign = await startTestRun(test.store, { ...session, id: waiting.run.id });
+    expect([first, waiting, foreign].map(({ run }) => run.turn)).toEqual([1, 2, 1]);
+    for (const [n, { key }] of [first, waiting, foreign].entries())
+      await runs.flush([{ ...key, frames: [], steps: [{ step: 1, value: n }] }]);
+    await finishTestRun(runs, first.key);
+    expect(await runs.steps({ ...first.session, turn: 1 })).toEqual([]);
+    expect(await runs.steps({ ...first.session, turn: 2 })).toEqual([1]);
+    expect(await runs.steps({ ...session, turn: 1 })).toEqual([2]);
+  });
+
+  it.each(['first', 'last'])(
+    'RunStore.finish ends the run that was started %s in its own session, beside one of another user with the same id',
+    async (order) => {
+      const { runs, sessions } = test.store;
+      const first = await startTestRun(test.store);
+      const last = await startTestRun(test.store, { id: first.run.id });
+      const [ending, other] = order === 'first' ? [first, last] : [last, first];
+      const before = await sessions.find(other.session);
+      now += 1;
+      expect((await finishTestRun(runs, ending.key))?.message).toMatchObject(ending.session);
+      expect(await sessions.find(ending.session)).toMatchObject({ lastUpdatedAt: now });
+      expect(await sessions.find(other.session)).toEqual(before);
+      expect(await runs.find(other.key)).toMatchObject({ status: 'running' });
+    },
+  );
+
   it('RunStore.finish changes its own session, and promotes the next run of this one', async () => {
     const { runs, sessions } = test.store;
     const { first, second, waiting } = await startTurns();

@@ -102,6 +102,20 @@ describe.each(engines)('RunStore.frames on %s', (engine) => {
       expect(await runs.find(untouched.key)).toMatchObject({ lastSeq: 0 });
   });
 
+  it('RunStore.flush stores nothing of an ended run beside one of another user with the same id', async () => {
+    const { runs } = test.store;
+    const ended = await startTestRun(test.store);
+    const live = await startTestRun(test.store, { id: ended.run.id });
+    await finishTestRun(runs, ended.key);
+    const write = { frames: framesFrom(1, 2), steps: [{ step: 1, value: 'step' }] };
+    await runs.flush([ended, live].map(({ key }) => ({ ...key, ...write })));
+    expect(await runs.frames({ ...ended.key, after: 0 })).toEqual([]);
+    expect(await runs.steps({ ...ended.session, turn: 1 })).toEqual([]);
+    expect(await runs.find(ended.key)).toMatchObject({ status: 'finished', lastSeq: 0 });
+    expect(await runs.frames({ ...live.key, after: 0 })).toEqual(write.frames);
+    expect(await runs.steps({ ...live.session, turn: 1 })).toEqual(['step']);
+  });
+
   it('RunStore.frames reads one run in pages of limited rows and bytes', async () => {
     const { runs } = test.store;
     const { key, session } = await startTestRun(test.store);
@@ -153,5 +167,19 @@ describe.each(engines)('RunStore.pruneFrames on %s', (engine) => {
     expect(await runs.frames({ ...ended.key, after: 0 })).toEqual([]);
     expect(await runs.frames({ ...live.key, after: 0 })).toEqual(framesFrom(1, 1));
     expect(await runs.steps({ ...live.session, turn: 2 })).toEqual(['kept']);
+  });
+
+  it('RunStore.pruneFrames keeps the logs of a run of another user with the same id', async () => {
+    const { runs } = test.store;
+    const ended = await startTestRun(test.store);
+    const live = await startTestRun(test.store, { id: ended.run.id });
+    for (const { key } of [ended, live])
+      await runs.flush([{ ...key, frames: framesFrom(1, 1), steps: [{ step: 1, value: 'kept' }] }]);
+    await finishTestRun(runs, ended.key);
+    now += 1;
+    await test.forAllUsers(() => runs.pruneFrames({ endedBefore: now }));
+    expect(await runs.frames({ ...ended.key, after: 0 })).toEqual([]);
+    expect(await runs.frames({ ...live.key, after: 0 })).toEqual(framesFrom(1, 1));
+    expect(await runs.steps({ ...live.session, turn: 1 })).toEqual(['kept']);
   });
 });
