@@ -1,3 +1,5 @@
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 
@@ -92,5 +94,19 @@ describe('what CallerStore stores', () => {
     expect(await callers.redeem(did, invitation('used'))).toBe('used');
     await test.forAllUsers(() => singleUse.prune(2_061));
     expect(await callers.redeem(did, invitation('used'))).toBe('redeemed');
+  });
+
+  it('redeem stores no caller whose invitation another one uses meanwhile, and leaves the others', async () => {
+    const { callers } = test.store;
+    const earlier = newOwner();
+    await callers.redeem(earlier, invitation('earlier'));
+    const handle = new DatabaseSync(join(test.options.dataDir, 'sibyl.db'), { timeout: 5_000 });
+    // SQLite has one writer at a time, so the other use happens inside the write.
+    handle.exec(`create trigger use_meanwhile after insert on callers when new.cid = 'contested'
+      begin insert into single_use (cid, owner, expires_at) values (new.cid, 'did:key:zFaster', 3000); end`);
+    handle.close();
+    const late = newOwner();
+    expect(await callers.redeem(late, invitation('contested'))).toBe('used');
+    expect(await callers.filterStored([earlier, late])).toEqual([earlier]);
   });
 });

@@ -28,10 +28,13 @@ describe.each(engines)('FileChunkStore on %s', (engine) => {
     for (const n of chunks) await fileChunks.put({ owner, fileId: 'a', n }, new Uint8Array([n]));
     await fileChunks.put({ owner, fileId: 'b', n: 0 }, new Uint8Array([1]));
     const file = { owner, id: 'a', size: 20, storage: 'database', chunkBytes: 1 } as const;
+    const other = newOwner();
+    await fileChunks.put({ owner: other, fileId: 'a', n: 19 }, new Uint8Array([7]));
     await fileChunks.deleteAll({ ...file, owner: newOwner(), id: 'b' });
     await fileChunks.deleteAll(file);
     const left = await Promise.all(chunks.map((n) => read(owner, 'a', n)));
     expect(left).toEqual(chunks.map(() => undefined));
     expect(await read(owner, 'b', 0)).toEqual([1]);
+    expect(await read(other, 'a', 19)).toEqual([7]);
   });
 });

@@ -23,6 +23,23 @@ async function addFile(
   return key;
 }
 
+/** A file of another user with the same id, which is as much read as the first one. */
+async function copyFile(
+  { imports, ownerRows }: Store,
+  { owner, fileId }: FileKey,
+): Promise<FileKey> {
+  const copy = { owner: newOwner(), fileId };
+  const table = (await ownerRows.tables()).find(({ name }) => name === 'files');
+  if (!table) throw new Error('no files');
+  for await (const rows of ownerRows.pages(table, owner))
+    await imports.insert(
+      copy.owner,
+      'files',
+      rows.filter(({ id }) => id === fileId),
+    );
+  return copy;
+}
+
 const createPassage = (n: number, text = `passage ${n}`): Passage => ({
   n,
   place: n + 1,
@@ -62,6 +79,25 @@ describe.each(engines)('FileTextStore on %s', (engine) => {
     expect(await files.get(broken)).toHaveProperty('text.status', 'failed');
     await fileTexts.release({ owner, fileId });
     expect(await fileTexts.claimNext(owner)).toMatchObject({ id: fileId });
+  });
+
+  it('FileTextStore.release takes one from the attempts of the file of one user', async () => {
+    const { fileTexts } = test.store;
+    const often = await addFile(test.store, newOwner());
+    const once = await copyFile(test.store, often);
+    for (const key of [often, often, often, once]) {
+      expect(await fileTexts.claimNext(key.owner)).toMatchObject({ id: key.fileId });
+      now += LEASE_MS + 1;
+    }
+    for (const key of [often, once]) await fileTexts.release(key);
+    /** How often its host may still die. */
+    const countClaims = async ({ owner }: FileKey) => {
+      let count = 0;
+      for (; await fileTexts.claimNext(owner); count += 1) now += LEASE_MS + 1;
+      return count;
+    };
+    expect(await countClaims(often)).toBe(1);
+    expect(await countClaims(once)).toBe(3);
   });
 
   it('FileTextStore.finish and fail end the reading of one file, once', async () => {

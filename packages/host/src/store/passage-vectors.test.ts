@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { toVector } from '@sibyl/plugin-kit';
 import pg from 'pg';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 import type { FileKey } from './file-store.js';
 import type { Passage } from './file-text-store.js';
@@ -29,6 +29,23 @@ async function addUnread({ files }: Store, owner: string, name = 'a.txt'): Promi
   const upload = { ...key, size: 10, hash: key.fileId, mediaType: 'text/plain' };
   await files.finish({ ...upload, textStatus: 'pending' });
   return key;
+}
+
+/** A file of another user with the same id, which is as much read as the first one. */
+async function copyFile(
+  { imports, ownerRows }: Store,
+  { owner, fileId }: FileKey,
+): Promise<FileKey> {
+  const copy = { owner: newOwner(), fileId };
+  const table = (await ownerRows.tables()).find(({ name }) => name === 'files');
+  if (!table) throw new Error('no files');
+  for await (const rows of ownerRows.pages(table, owner))
+    await imports.insert(
+      copy.owner,
+      'files',
+      rows.filter(({ id }) => id === fileId),
+    );
+  return copy;
 }
 
 /** Stores a file with text, but without vectors. */
@@ -92,6 +109,21 @@ describe.each(engines)('PassageVectorStore on %s', (engine) => {
       [second.fileId, 1],
     ]);
     expect(await passageVectors.search({ ...search, owner: newOwner() })).toEqual([]);
+  });
+
+  it('PassageVectorStore.search returns the passages of one user, also if another has a file with the same id', async () => {
+    const { fileTexts, passageVectors } = test.store;
+    const first = await addUnread(test.store, newOwner());
+    const keys = [first, await copyFile(test.store, first)];
+    for (const key of keys) {
+      await fileTexts.add(key, [{ ...createPassage(0), text: `of ${key.owner}` }]);
+      await fileTexts.finish(key, outcome);
+      await addVectors(key);
+    }
+    for (const { owner } of keys)
+      expect(await passageVectors.search({ owner, model, vector: near, limit: 10 })).toMatchObject([
+        { fileId: first.fileId, text: `of ${owner}` },
+      ]);
   });
 
   it('PassageVectorStore.search compares all of more than 500 vectors', async () => {
@@ -175,4 +207,39 @@ describe.each(engines)('PassageVectorStore.claimNext on %s', (engine) => {
     expect(await passageVectors.claimNext()).toBeDefined();
     expect(await fileTexts.claimNext(reading)).toMatchObject({ owner: reading });
   });
+
+  it('takes files of two users with the same id one after the other', async () => {
+    const { passageVectors } = test.store;
+    await claimAll();
+    const first = await addFile(test.store, newOwner());
+    const second = await copyFile(test.store, first);
+    const claimed = [await passageVectors.claimNext(), await passageVectors.claimNext()];
+    expect(claimed).toHaveLength(2);
+    expect(claimed).toEqual(expect.arrayContaining([first, second]));
+    expect(await passageVectors.claimNext()).toBeUndefined();
+  });
+
+  it('takes the file of each user equally often, also if one has many more', async () => {
+    const { passageVectors } = test.store;
+    await claimAll();
+    const [many, one] = [newOwner(), newOwner()];
+    for (let i = 0; i < 9; i += 1) await addFile(test.store, many);
+    await addFile(test.store, one);
+    const random = vi.spyOn(Math, 'random');
+    onTestFinished(() => random.mockRestore());
+    const owners: (string | undefined)[] = [];
+    for (const value of [0, 0.25, 0.5, 0.75]) {
+      random.mockReturnValue(value);
+      const key = await passageVectors.claimNext();
+      owners.push(key?.owner);
+      if (key) await passageVectors.release(key);
+    }
+    expect(owners.filter((owner) => owner === one)).toHaveLength(2);
+    expect(owners.filter((owner) => owner === many)).toHaveLength(2);
+  });
+
+  /** Leaves nothing of other tests to claim. */
+  async function claimAll(): Promise<void> {
+    while (await test.store.passageVectors.claimNext());
+  }
 });

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
-import { finishTestRun, startTestRun } from '../../test/support/test-runs.js';
+import { copySession, finishTestRun, startTestRun } from '../../test/support/test-runs.js';
 
 const oracleDid = 'did:key:zOracle';
 
@@ -71,6 +71,31 @@ describe.each(engines)('ThreadStore on %s', (engine) => {
     expect(ofSecond.get('m1')).toHaveProperty('id', inSecond.questionId);
     expect((await threads.messages({ ...first, owner: newOwner() }, ids)).size).toBe(0);
     expect((await threads.messages(first, [])).size).toBe(0);
+  });
+
+  it('ThreadStore.messages finds the messages of one user, also if another has the same ids of a session and of messages', async () => {
+    const { imports, ownerRows, threads } = test.store;
+    const session = await openThread(newOwner(), 'chat', 'one');
+    const copied = await copySession(test.store, newOwner(), session);
+    const asked = await ask(session, 'm1');
+    const askedByOther = await ask(copied, 'm1');
+    const table = (await ownerRows.tables()).find(({ name }) => name === 'messages');
+    if (!table) throw new Error('no messages');
+    for await (const rows of ownerRows.pages(table, session.owner)) {
+      const answers = rows.filter(({ id }) => id === asked.answerId);
+      const changed = { content: 'answer to another user', turn: 2 };
+      await imports.insert(
+        copied.owner,
+        'messages',
+        answers.map((row) => ({ ...row, ...changed })),
+      );
+    }
+    const read = async (key: typeof session) => {
+      const found = await threads.messages(key, ['m1', asked.answerId]);
+      return [found.get('m1')?.id, found.get(asked.answerId)?.content];
+    };
+    expect(await read(session)).toEqual([asked.questionId, 'answer']);
+    expect(await read(copied)).toEqual([askedByOther.questionId, 'answer to another user']);
   });
 
   it('ThreadStore.findAnswer returns the newest answer to one question', async () => {

@@ -135,6 +135,23 @@ describe('what SearchStore indexes', () => {
     expect(await find(search, other.owner, 'puffin')).toEqual(['a puffin']);
     expect(await search.indexPass()).toBe(false);
   });
+
+  it('a deleted session leaves the index, and no text of other sessions and users is indexed again', async () => {
+    const { search, sessions } = await test.another();
+    const deleted = await openSession('Old ibis');
+    const foreign = await copySession(test.store, newOwner(), deleted);
+    const kept = await openSession('New ibis', deleted.owner);
+    for (const session of [deleted, kept, foreign]) await say(test.store, session, 'an ibis');
+    await indexAll(search);
+    await sessions.delete(deleted);
+    const put = vi.spyOn(search.index, 'put');
+    await indexAll(search);
+    const indexed = put.mock.calls.flatMap(([, entries]) => entries);
+    for (const { owner, id } of indexed)
+      expect({ owner, id }).toEqual({ owner: deleted.owner, id: deleted.sessionId });
+    expect(await find(search, deleted.owner, 'ibis')).toEqual(['New ibis', 'an ibis']);
+    expect(await find(search, foreign.owner, 'ibis')).toEqual(['Old ibis', 'an ibis']);
+  });
 });
 
 describe('a source of a plugin in SearchStore', () => {
@@ -222,6 +239,10 @@ describe('a source of a plugin in SearchStore', () => {
 
   it('is queued as a whole when the index is new', async () => {
     texts.set(`${ann} n1`, 'zebra').set(`${bob} n2`, 'zebra');
+    // Not the generation of the index.
+    await database.write((tables) =>
+      tables.insertInto('database_info').values({ key: 'a fact', value: 'other' }).execute(),
+    );
     const search = openSearch();
     expect(await search.indexPass()).toBe(false);
     expect(search.index.isMissing()).toBe(true);
