@@ -152,7 +152,7 @@ describe('the outcome of an approval', () => {
     expect(await singleUse.has(cid)).toBe(false);
   });
 
-  it('an approval that expires or whose turn is canceled cannot be decided', async () => {
+  it('an approval that expires, or that waits in a canceled turn, cannot be decided', async () => {
     const { runs, approvals } = test.store;
     const expired = await request(['a']);
     await runs.endInterrupt({ owner: expired.owner, interruptId: 'a', status: 'expired' });

@@ -255,7 +255,7 @@ describe('a turn that is withdrawn', () => {
     expect(messages[2]?.siblings?.[1]).toBe(messages[2]?.id);
   });
 
-  it('is no sibling of what was asked instead of it', async () => {
+  it('is not a sibling of what was asked instead of it', async () => {
     const { ask, begin, end, withdraw, list } = await openConversation();
     const first = await ask('1');
     const running = await begin('2');
@@ -294,7 +294,7 @@ describe('sessions of two users with the same id', () => {
     expect(await mine.find()).toMatchObject({ branch: 0, isBranched: false });
   });
 
-  it('an answer that the other waits for is no sibling of one in the same turn', async () => {
+  it('an answer that the other waits for is not a sibling of one in the same turn', async () => {
     const { mine, theirs } = await openBoth();
     const question = { type: 'human', content: 'left', requestId: 'r', isComplete: true } as const;
     const { owner, sessionId } = mine;

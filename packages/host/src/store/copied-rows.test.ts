@@ -156,10 +156,10 @@ it('copyDatabase ignores tables and columns that only the target has', async () 
   await insert(source, 'rooms', [createRoom(ALICE, 'room')]);
   await execute(target, 'create table notes_pages (owner text primary key)');
   await execute(target, "insert into notes_pages values ('did:key:zAlice')");
-  await execute(target, "alter table rooms add column colour text not null default 'blue'");
+  await execute(target, "alter table rooms add column color text not null default 'blue'");
   await copyDatabase(source, target);
   expect(await readRows(target, 'rooms')).toEqual([
-    { ...createRoom(ALICE, 'room'), colour: 'blue' },
+    { ...createRoom(ALICE, 'room'), color: 'blue' },
   ]);
 });
 
@@ -174,7 +174,7 @@ it('copyDatabase queues every session for search, and does not queue one twice',
   ]);
 });
 
-it('copyDatabase numbers the passages of files anew, so that they can be searched', async () => {
+it('copyDatabase numbers the passages of files again, so that they can be searched', async () => {
   const passage = { owner: ALICE, file_id: 'f', place: 1, position: '{}', scope: 'a' };
   await insert(source, 'file_passages', [
     { ...passage, n: 1, text: 'wheat', seq: 40 },

@@ -60,7 +60,7 @@ describe('StoreOutage', () => {
     expect(outage.current).toEqual({ since: new Date(NOW + 1_000), failures: 2, reason: 'second' });
   });
 
-  it('cuts a long reason, and uses the first of several errors', () => {
+  it('shortens a long reason, and uses the first of several errors', () => {
     const { outage } = newOutage();
     const fail = (error: Error) => {
       outage.failed(error);

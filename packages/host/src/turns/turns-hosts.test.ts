@@ -391,7 +391,7 @@ describe('Turns.dropLost', () => {
     await closeTurns(host);
   });
 
-  it('cuts the streams of a queued turn that another host has or that is deleted: their clients reconnect', async () => {
+  it('ends the streams of a queued turn that another host has or that is deleted: their clients reconnect', async () => {
     const host = await startTwo();
     const reading = readAll(host.waiting);
     const [first, second] = await Promise.all([host.first, host.second].map(find));

@@ -165,7 +165,7 @@ describe('documents', () => {
     ['methods that are no objects', { id: DID, verificationMethod: ['#1'] }],
     ['relationships that are no list', { id: DID, authentication: 'x' }],
     [
-      'one relationship that is no list',
+      'one relationship that is a text',
       {
         ...signing({ publicKeyHex: HEX }),
         assertionMethod: 'x',

@@ -195,7 +195,7 @@ describe('OwnerRows.erase', () => {
     expect(await count('usage_days', OWNER)).toBe(0);
   });
 
-  it('gives up on a user whose rows are always written again', async () => {
+  it('stops at a user whose rows are always written again', async () => {
     await execute(`create trigger charge after delete on rooms begin
       insert into usage_days values (old.owner, 'day', 's', 'm', 1, 1, 1, 1, null); end`);
     await execute(`create trigger refund after delete on usage_days begin

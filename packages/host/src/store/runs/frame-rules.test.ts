@@ -17,7 +17,7 @@ describe('what RunStore.flush stores', () => {
   let now = 1_000_000;
   const test = useStore('sqlite', { clock: () => now });
 
-  it('tool calls of its own runs, and none of a run that it has lost', async () => {
+  it('tool calls of the runs it has, and none of a run that it has lost', async () => {
     const { runs, activity } = test.store;
     const [kept, lost] = [await startTestRun(test.store), await startTestRun(test.store)];
     await finishTestRun(runs, lost.key);

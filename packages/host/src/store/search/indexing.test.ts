@@ -110,7 +110,7 @@ describe('what SearchStore indexes', () => {
     const request = { sources: ['note'], query, limit: 10 };
     expect(await search.index.find({ ...request, owner })).toMatchObject([{ id: 'n1', part: 0 }]);
     expect(await search.index.find({ ...request, owner: newOwner() })).toEqual([]);
-    // It is no message.
+    // It is not a message.
     expect(await find(search, owner, 'zebra')).toEqual([]);
   });
 

@@ -27,7 +27,7 @@ import { parseQuery } from './terms.js';
 
 const [ann, bob] = ['did:key:zAnn', 'did:key:zBob'];
 
-/** The index has a file of its own and does not use these. */
+/** The index has a separate file and does not use these. */
 const tables = new Kysely<Schema>({
   dialect: {
     createAdapter: () => new SqliteAdapter(),
@@ -137,7 +137,7 @@ describe('SqliteSearchIndex.find', () => {
     expect(await page(2, 2)).toEqual(['m1']);
   });
 
-  it('fails for what is no query, and works afterwards', async () => {
+  it('fails for what is not a query, and works afterwards', async () => {
     const { index, put, list } = open();
     await put(ann, 'm1', { parts: ['zebra'] });
     const query = [{ terms: ['"'], isPrefix: false }];

@@ -35,7 +35,7 @@ describe('readTerms', () => {
       ['b', 71, 72],
     ]);
     expect(locate('É'.repeat(70))).toEqual([['e'.repeat(64), 0, 70]]);
-    // The cut is inside a character that takes two units.
+    // The end is inside a character that takes two units.
     expect(read(`${'é'.repeat(63)}𐐀`)).toEqual([`${'e'.repeat(63)}\ufffd`]);
   });
 
@@ -132,7 +132,7 @@ describe('parseQuery', () => {
 });
 
 /** The snippet, and the highlighted words of it. */
-function cut(text: string, query: string) {
+function shorten(text: string, query: string) {
   const { text: snippet, highlights } = buildSnippet(text, parseQuery(query));
   return { snippet, words: highlights.map(([start, end]) => snippet.slice(start, end)) };
 }
@@ -142,7 +142,7 @@ const fill = (count: number) => 'fill '.repeat(count);
 
 describe('buildSnippet', () => {
   it('is the whole of a short text, with all words of the query highlighted', () => {
-    expect(cut('Soil of carbon, CARBON and Sôil', 'soil carbon ')).toEqual({
+    expect(shorten('Soil of carbon, CARBON and Sôil', 'soil carbon ')).toEqual({
       snippet: 'Soil of carbon, CARBON and Sôil',
       words: ['Soil', 'carbon', 'CARBON', 'Sôil'],
     });
@@ -150,77 +150,77 @@ describe('buildSnippet', () => {
   });
 
   it('highlights longer words than the last one, but not than the others', () => {
-    expect(cut('footprint carbons foot', 'carbon foot').words).toEqual(['footprint', 'foot']);
-    expect(cut('footprint foot', 'foot ').words).toEqual(['foot']);
-    expect(cut('lowest carbs', 'low-carb').words).toEqual(['carbs']);
+    expect(shorten('footprint carbons foot', 'carbon foot').words).toEqual(['footprint', 'foot']);
+    expect(shorten('footprint foot', 'foot ').words).toEqual(['foot']);
+    expect(shorten('lowest carbs', 'low-carb').words).toEqual(['carbs']);
   });
 
   it('is the beginning of a text without the words, up to the end of a word', () => {
-    const { snippet, words } = cut(`${fill(46)}abcdefgh ${fill(20)}`, 'zebra');
+    const { snippet, words } = shorten(`${fill(46)}abcdefgh ${fill(20)}`, 'zebra');
     // Without the word that the limit of 240 characters is in.
     expect(snippet).toBe(`${fill(46)}abcdefgh…`);
     expect(words).toEqual([]);
-    expect(cut('short', 'zebra').snippet).toBe('short');
-    expect(cut('x'.repeat(240), 'zebra').snippet).toBe('x'.repeat(240));
-    expect(cut('x'.repeat(241), 'zebra').snippet).toBe(`${'x'.repeat(240)}…`);
+    expect(shorten('short', 'zebra').snippet).toBe('short');
+    expect(shorten('x'.repeat(240), 'zebra').snippet).toBe('x'.repeat(240));
+    expect(shorten('x'.repeat(241), 'zebra').snippet).toBe(`${'x'.repeat(240)}…`);
   });
 
   it('begins at a word shortly before the first match, and ends at the end of a word', () => {
     const text = `${fill(20)}zebra ${fill(80)}`;
-    const { snippet, words } = cut(text, 'zebra');
+    const { snippet, words } = shorten(text, 'zebra');
     expect(snippet).toBe(`…${fill(11)}zebra ${fill(35).trimEnd()}…`);
     expect(words).toEqual(['zebra']);
     // Near the beginning, nothing is left out before it.
-    expect(cut(`${fill(12)}zebra`, 'zebra').snippet).toBe(`${fill(12)}zebra`);
+    expect(shorten(`${fill(12)}zebra`, 'zebra').snippet).toBe(`${fill(12)}zebra`);
   });
 
-  it('is cut inside of text without spaces', () => {
+  it('ends inside of text without spaces', () => {
     const text = `${'-'.repeat(100)}zebra${'-'.repeat(300)}`;
-    const { snippet, words } = cut(text, 'zebra');
+    const { snippet, words } = shorten(text, 'zebra');
     expect(snippet).toBe(`…${'-'.repeat(60)}zebra${'-'.repeat(175)}…`);
     expect(words).toEqual(['zebra']);
-    // A space that is far from the cut does not move it.
+    // A space that is far from the end does not move it.
     const dashes = (count: number) => '-'.repeat(count);
     const before = (space: number) =>
-      cut(`${dashes(space)} ${dashes(99 - space)}zebra`, 'zebra').snippet;
+      shorten(`${dashes(space)} ${dashes(99 - space)}zebra`, 'zebra').snippet;
     expect(before(70)).toBe(`…${dashes(30)} ${dashes(29)}zebra`);
     expect(before(69)).toBe(`…${dashes(30)}zebra`);
-    const behind = (space: number) => cut(`${dashes(space)} ${dashes(100)}`, 'zebra').snippet;
+    const behind = (space: number) => shorten(`${dashes(space)} ${dashes(100)}`, 'zebra').snippet;
     expect(behind(209)).toBe(`${dashes(209)} ${dashes(30)}…`);
     expect(behind(210)).toBe(`${dashes(210)}…`);
-    expect(cut('😀'.repeat(200), 'zebra').snippet.isWellFormed()).toBe(true);
-    expect(cut(`x${'😀'.repeat(200)}`, 'zebra').snippet).toBe(`x${'😀'.repeat(119)}\ufffd…`);
+    expect(shorten('😀'.repeat(200), 'zebra').snippet.isWellFormed()).toBe(true);
+    expect(shorten(`x${'😀'.repeat(200)}`, 'zebra').snippet).toBe(`x${'😀'.repeat(119)}\ufffd…`);
   });
 
   it('shows the place with the most different words, the first of equal ones', () => {
     const both = `zebra zebra zebra ${fill(80)}lion and zebra ${fill(80)}`;
-    expect(cut(both, 'zebra lion ').words).toEqual(['lion', 'zebra']);
+    expect(shorten(both, 'zebra lion ').words).toEqual(['lion', 'zebra']);
     const equal = `zebra one ${fill(80)}zebra two ${fill(80)}`;
-    expect(cut(equal, 'zebra').snippet).toMatch(/^zebra one/);
+    expect(shorten(equal, 'zebra').snippet).toMatch(/^zebra one/);
     // Words that do not fit behind the first one do not count.
     const apart = `zebra first ${fill(60)}lion ${fill(60)}`;
-    expect(cut(apart, 'zebra lion ').snippet).toMatch(/^zebra first/);
+    expect(shorten(apart, 'zebra lion ').snippet).toMatch(/^zebra first/);
   });
 
   it('counts words up to 180 characters behind the first', () => {
     const place = (gap: number) => `lion ${fill(100)}zebra${'-'.repeat(gap)}lion ${fill(100)}`;
-    expect(cut(place(171), 'zebra lion ').words).toEqual(['zebra', 'lion']);
-    expect(cut(place(172), 'zebra lion ').words).toEqual(['lion']);
+    expect(shorten(place(171), 'zebra lion ').words).toEqual(['zebra', 'lion']);
+    expect(shorten(place(172), 'zebra lion ').words).toEqual(['lion']);
   });
 
   it('looks for a better place only near the first word', () => {
     const place = (distance: number) => `zebra${'-'.repeat(distance - 5)}lion zebra ${fill(60)}`;
-    expect(cut(place(3_990), 'zebra lion ').words).toEqual(['lion', 'zebra']);
-    expect(cut(place(4_001), 'zebra lion ').words).toEqual(['zebra']);
+    expect(shorten(place(3_990), 'zebra lion ').words).toEqual(['lion', 'zebra']);
+    expect(shorten(place(4_001), 'zebra lion ').words).toEqual(['zebra']);
   });
 
   it('highlights only what is inside of the snippet', () => {
     const text = `zebra ${fill(40)}lion zebra ${fill(60)}zebra`;
-    const { snippet, words } = cut(text, 'zebra lion ');
+    const { snippet, words } = shorten(text, 'zebra lion ');
     expect(words).toEqual(['lion', 'zebra']);
     expect(snippet).toMatch(/^…fill .*lion zebra .*fill…$/);
     // A word across the end is not highlighted.
     const long = `zebra ${'-'.repeat(229)} ${'zebra'.padEnd(30, 's')}`;
-    expect(cut(long, 'zebra').words).toEqual(['zebra']);
+    expect(shorten(long, 'zebra').words).toEqual(['zebra']);
   });
 });

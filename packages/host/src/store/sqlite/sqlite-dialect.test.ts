@@ -72,8 +72,8 @@ describe('SqliteDialect', () => {
     const select = () => sql`select * from items`.execute(tables);
     expect((await select()).rows).toEqual([]);
     await addItem(tables, 1);
-    handle.exec("alter table items add column colour text default 'blue'");
-    expect((await select()).rows).toEqual([{ id: 1, name: null, colour: 'blue' }]);
+    handle.exec("alter table items add column color text default 'blue'");
+    expect((await select()).rows).toEqual([{ id: 1, name: null, color: 'blue' }]);
   });
 
   it('replaces NUL characters in values', async () => {
@@ -294,14 +294,14 @@ describe('retryWhileBusy', () => {
     ['another error of SQLite', createError(6)],
     ['an error with a code that only contains that of a lock', createError(13)],
     ['an error without a code', new Error('a bug')],
-    ['what is no error', { errcode: 5 }],
+    ['what is not an error', { errcode: 5 }],
   ])('does not try again after %s', async (_, error) => {
     const attempt = failWith(error);
     await expect(retryWhileBusy(attempt)).rejects.toBe(error);
     expect(attempt).toHaveBeenCalledTimes(1);
   });
 
-  it('gives up after 20 seconds, and says what to do', async () => {
+  it('stops after 20 seconds, and says what to do', async () => {
     vi.useFakeTimers({ toFake: ['performance'] });
     const error = createError(5);
     const waits = [0, 19_999, 1, 1];
