@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { readRows } from '../../test/support/stored-rows.js';
 import { newOwner, useStore } from '../../test/support/test-database.js';
 import {
   copySession,
@@ -8,20 +9,9 @@ import {
   openTestSession,
 } from '../../test/support/test-runs.js';
 import type { TurnOrigin } from './branches.js';
-import type { StoredRow } from './own-data/owner-rows.js';
 import type { Run } from './runs/run.js';
 
 const test = useStore('sqlite');
-
-/** The rows of a user in a table, as an export contains them. */
-async function readRows(owner: string, name: string): Promise<StoredRow[]> {
-  const { ownerRows } = test.store;
-  const table = (await ownerRows.tables()).find((known) => known.name === name);
-  if (!table) throw new Error(`no table ${name}`);
-  const rows: StoredRow[] = [];
-  for await (const page of ownerRows.pages(table, owner)) rows.push(...page);
-  return rows;
-}
 
 /** A session with functions for its turns. */
 async function openConversation(known?: { owner: string; sessionId: string }) {
@@ -317,22 +307,26 @@ describe('sessions of two users with the same id', () => {
     await mine.begin('3b', { parentId: withdrawn.messageId });
     await mine.begin('2b', { parentId: running.messageId });
     for (const name of ['messages', 'branches']) {
-      const rows = await readRows(owner, name);
+      const rows = await readRows(test.store, name, owner);
       expect(await imports.insert(theirs.owner, name, rows)).toBe(rows.length);
       const copied = rows.map((row) => ({ ...row, id: `copy ${row.id}`, session_id: copy.id }));
       expect(await imports.insert(owner, name, copied)).toBe(rows.length);
     }
     const readCopies = async () => {
       const names = ['messages', 'branches'];
-      const foreign = await Promise.all(names.map((name) => readRows(theirs.owner, name)));
-      const own = (await Promise.all(names.map((name) => readRows(owner, name)))).flat();
+      const foreign = await Promise.all(
+        names.map((name) => readRows(test.store, name, theirs.owner)),
+      );
+      const own = (
+        await Promise.all(names.map((name) => readRows(test.store, name, owner)))
+      ).flat();
       return { foreign, own: own.filter(({ session_id }) => session_id === copy.id) };
     };
     const before = await readCopies();
     expect(before.own).toHaveLength(5 + 2);
     expect(await mine.withdraw(withdrawn)).toMatchObject({ state: 'withdrawn' });
     expect(await readCopies()).toEqual(before);
-    const changed = await readRows(owner, 'branches');
+    const changed = await readRows(test.store, 'branches', owner);
     expect(changed.filter((row) => row.session_id === mine.sessionId)).toMatchObject([
       { branch: 1, parent_id: running.messageId },
       { branch: 2, parent_id: running.messageId, original_id: null },
@@ -347,10 +341,10 @@ describe('sessions of two users with the same id', () => {
     const running = await mine.begin('2');
     const withdrawn = await mine.begin('2b', { parentId: first.answerId });
     // Before the session itself in the order of ids.
-    for (const row of await readRows(owner, 'sessions'))
+    for (const row of await readRows(test.store, 'sessions', owner))
       await imports.insert(owner, 'sessions', [{ ...row, id: '0' }]);
     const changes = { session_id: '0', original_id: 'unknown' };
-    for (const row of await readRows(owner, 'branches'))
+    for (const row of await readRows(test.store, 'branches', owner))
       expect(await imports.insert(owner, 'branches', [{ ...row, ...changes }])).toBe(1);
     await mine.withdraw(withdrawn);
     expect(await mine.find()).toMatchObject({ branch: 0, activeMessageId: running.messageId });

@@ -1,56 +1,16 @@
-import {
-  type CompiledQuery,
-  DummyDriver,
-  Kysely,
-  PostgresAdapter,
-  PostgresIntrospector,
-  PostgresQueryCompiler,
-} from 'kysely';
+import type { CompiledQuery } from 'kysely';
 import { expect, it } from 'vitest';
-import type { Database, Schema } from './database.js';
+import { openRecordedPostgres } from '../../test/support/recorded-postgres.js';
 import { FileTextStore } from './file-text-store.js';
-
-/** Answers each statement with one passage of PostgreSQL. */
-class PassageDriver extends DummyDriver {
-  readonly statements: CompiledQuery[] = [];
-
-  override async acquireConnection() {
-    const { streamQuery } = await super.acquireConnection();
-    const row = { n: 0, place: 1, position: 'page 1', text: 'a zebra', fileId: 'f', file: 'a' };
-    const executeQuery = async <R>(query: CompiledQuery) => {
-      this.statements.push(query);
-      return { rows: [row as R] };
-    };
-    return { streamQuery, executeQuery };
-  }
-}
 
 /** Files on PostgreSQL without a server. */
 function openTexts() {
-  const driver = new PassageDriver();
-  const tables = new Kysely<Schema>({
-    dialect: {
-      createAdapter: () => new PostgresAdapter(),
-      createDriver: () => driver,
-      createIntrospector: (db) => new PostgresIntrospector(db),
-      createQueryCompiler: () => new PostgresQueryCompiler(),
-    },
-  });
-  const nothing = async () => undefined;
-  const database: Database = {
-    engine: 'postgres',
-    tables,
-    write: (unit) => unit(tables),
-    writeFor: (_owner, unit) => unit(tables),
-    read: (unit) => unit(tables),
-    migrate: nothing,
-    reclaim: nothing,
-    close: nothing,
-  };
-  const texts = new FileTextStore({ database, clock: () => 0, newId: () => 'id' });
+  const row = { n: 0, place: 1, position: 'page 1', text: 'a zebra', fileId: 'f', file: 'a' };
+  const { context, statements: sent } = openRecordedPostgres([row]);
+  const texts = new FileTextStore(context);
   const search = async (owner: string, query: string, fileId?: string) => {
     const found = await texts.search({ owner, query, fileId, limit: 10 });
-    const statements = driver.statements.splice(0);
+    const statements = sent.splice(0);
     const match = ({ parameters }: CompiledQuery) => String(parameters[1]).split(' & ');
     return { found, statements, matches: statements.map(match) };
   };

@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, expect, it } from 'vitest';
+import { copyFile } from '../../test/support/stored-rows.js';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 import type { FileKey, StoredFile } from './file-store.js';
 import type { Passage } from './file-text-store.js';
@@ -21,23 +22,6 @@ async function addFile(
   const hash = key.fileId;
   await files.finish({ ...key, size: 10, hash, mediaType: 'text/plain', textStatus });
   return key;
-}
-
-/** A file of another user with the same id, which is as much read as the first one. */
-async function copyFile(
-  { imports, ownerRows }: Store,
-  { owner, fileId }: FileKey,
-): Promise<FileKey> {
-  const copy = { owner: newOwner(), fileId };
-  const table = (await ownerRows.tables()).find(({ name }) => name === 'files');
-  if (!table) throw new Error('no files');
-  for await (const rows of ownerRows.pages(table, owner))
-    await imports.insert(
-      copy.owner,
-      'files',
-      rows.filter(({ id }) => id === fileId),
-    );
-  return copy;
 }
 
 const createPassage = (n: number, text = `passage ${n}`): Passage => ({

@@ -3,6 +3,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { toVector } from '@sibyl/plugin-kit';
 import pg from 'pg';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { copyFile } from '../../test/support/stored-rows.js';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 import type { FileKey } from './file-store.js';
 import type { Passage } from './file-text-store.js';
@@ -29,23 +30,6 @@ async function addUnread({ files }: Store, owner: string, name = 'a.txt'): Promi
   const upload = { ...key, size: 10, hash: key.fileId, mediaType: 'text/plain' };
   await files.finish({ ...upload, textStatus: 'pending' });
   return key;
-}
-
-/** A file of another user with the same id, which is as much read as the first one. */
-async function copyFile(
-  { imports, ownerRows }: Store,
-  { owner, fileId }: FileKey,
-): Promise<FileKey> {
-  const copy = { owner: newOwner(), fileId };
-  const table = (await ownerRows.tables()).find(({ name }) => name === 'files');
-  if (!table) throw new Error('no files');
-  for await (const rows of ownerRows.pages(table, owner))
-    await imports.insert(
-      copy.owner,
-      'files',
-      rows.filter(({ id }) => id === fileId),
-    );
-  return copy;
 }
 
 /** Stores a file with text, but without vectors. */

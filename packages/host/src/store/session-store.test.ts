@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
-import { finishTestRun, startTestRun } from '../../test/support/test-runs.js';
+import { copySession, finishTestRun, startTestRun } from '../../test/support/test-runs.js';
 
 const oracleDid = 'did:key:zOracle';
 
@@ -204,13 +204,10 @@ describe.each(engines)('SessionStore with unlisted sessions on %s', (engine) => 
   });
 
   it('SessionStore.createWithin deletes a session also if another user has a turn in one with the same id', async () => {
-    const { sessions, ownerRows, imports } = test.store;
+    const { sessions } = test.store;
     const [owner, other] = [newOwner(), newOwner()];
     const sessionId = await create(owner, true);
-    const table = (await ownerRows.tables()).find(({ name }) => name === 'sessions');
-    if (!table) throw new Error('no sessions');
-    for await (const rows of ownerRows.pages(table, owner))
-      await imports.insert(other, 'sessions', rows);
+    await copySession(test.store, other, { owner, sessionId });
     await startTestRun(test.store, { owner: other, sessionId });
     expect(await sessions.createWithin(1, { owner, oracleDid })).toBeDefined();
     expect(await exists(owner, sessionId)).toBe(false);

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { readRows } from '../../test/support/stored-rows.js';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 import { copySession, finishTestRun, startTestRun } from '../../test/support/test-runs.js';
 
@@ -74,22 +75,19 @@ describe.each(engines)('ThreadStore on %s', (engine) => {
   });
 
   it('ThreadStore.messages finds the messages of one user, also if another has the same ids of a session and of messages', async () => {
-    const { imports, ownerRows, threads } = test.store;
+    const { imports, threads } = test.store;
     const session = await openThread(newOwner(), 'chat', 'one');
     const copied = await copySession(test.store, newOwner(), session);
     const asked = await ask(session, 'm1');
     const askedByOther = await ask(copied, 'm1');
-    const table = (await ownerRows.tables()).find(({ name }) => name === 'messages');
-    if (!table) throw new Error('no messages');
-    for await (const rows of ownerRows.pages(table, session.owner)) {
-      const answers = rows.filter(({ id }) => id === asked.answerId);
-      const changed = { content: 'answer to another user', turn: 2 };
-      await imports.insert(
-        copied.owner,
-        'messages',
-        answers.map((row) => ({ ...row, ...changed })),
-      );
-    }
+    const rows = await readRows(test.store, 'messages', session.owner);
+    const answers = rows.filter(({ id }) => id === asked.answerId);
+    const changed = { content: 'answer to another user', turn: 2 };
+    await imports.insert(
+      copied.owner,
+      'messages',
+      answers.map((row) => ({ ...row, ...changed })),
+    );
     const read = async (key: typeof session) => {
       const found = await threads.messages(key, ['m1', asked.answerId]);
       return [found.get('m1')?.id, found.get(asked.answerId)?.content];

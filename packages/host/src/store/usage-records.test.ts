@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { readRows } from '../../test/support/stored-rows.js';
 import { newOwner, useStore } from '../../test/support/test-database.js';
 import { finishTestRun, openTestSession, startTestRun } from '../../test/support/test-runs.js';
 import type { SessionKey } from '../bus/event-bus.js';
@@ -102,13 +103,8 @@ describe('UsageStore.read in detail', () => {
 
   /** The stored row of a new session of the user. */
   async function readRow(owner: string) {
-    const { sessions, ownerRows } = test.store;
-    const { id } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
-    const table = (await ownerRows.tables()).find(({ name }) => name === 'sessions');
-    if (!table) throw new Error('no sessions');
-    for await (const page of ownerRows.pages(table, owner))
-      for (const row of page) if (row.id === id) return row;
-    throw new Error('no such session');
+    const { id } = await test.store.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+    return (await readRows(test.store, 'sessions', owner)).find((row) => row.id === id);
   }
 });
 

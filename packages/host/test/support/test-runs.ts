@@ -5,6 +5,7 @@ import type { Run, RunKey } from '../../src/store/runs/run.js';
 import type { RunStore } from '../../src/store/runs/run-store.js';
 import type { StartResult } from '../../src/store/runs/start-run.js';
 import type { Store } from '../../src/store/store.js';
+import { readRows } from './stored-rows.js';
 import { newOwner } from './test-database.js';
 
 export type RunRequest = Parameters<RunStore['start']>[0];
@@ -32,12 +33,14 @@ export async function openTestSession({ sessions }: Pick<Store, 'sessions'>) {
 }
 
 /** A session of another user with the same id, as an import can create it. */
-export async function copySession({ imports, ownerRows }: Store, owner: string, from: SessionKey) {
-  const table = (await ownerRows.tables()).find(({ name }) => name === 'sessions');
-  if (!table) throw new Error('no sessions');
+export async function copySession(store: Store, owner: string, from: SessionKey) {
   const untouched = { last_turn: 0, last_seq: 0, active_message_id: null };
-  for await (const page of ownerRows.pages(table, from.owner))
-    for (const row of page) await imports.insert(owner, 'sessions', [{ ...row, ...untouched }]);
+  const rows = await readRows(store, 'sessions', from.owner);
+  await store.imports.insert(
+    owner,
+    'sessions',
+    rows.map((row) => ({ ...row, ...untouched })),
+  );
   return { owner, sessionId: from.sessionId };
 }
 

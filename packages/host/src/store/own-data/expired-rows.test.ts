@@ -1,5 +1,5 @@
-import { sql } from 'kysely';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { insertRows } from '../../../test/support/stored-rows.js';
 import { createTestDatabase } from '../../../test/support/test-database.js';
 import type { Database } from '../database.js';
 import { openDatabase } from '../open-database.js';
@@ -27,15 +27,8 @@ beforeEach(async () => {
   });
 });
 
-async function insert(table: string, ...added: readonly StoredRow[]): Promise<void> {
-  await database.write(async (tables) => {
-    for (const row of added) {
-      const columns = Object.keys(row);
-      await sql`insert into ${sql.table(table)} (${sql.join(columns.map((name) => sql.ref(name)))})
-        values (${sql.join(columns.map((name) => row[name]))})`.execute(tables);
-    }
-  });
-}
+const insert = (table: string, ...rows: readonly StoredRow[]) =>
+  insertRows(database, table, ...rows);
 
 const createSession = (owner: string, id: string, updatedAt: number): StoredRow => ({
   ...{ owner, id, title: 't', created_at: 1, last_updated_at: updatedAt, last_turn: 1 },

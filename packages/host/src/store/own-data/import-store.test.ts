@@ -1,9 +1,9 @@
 import { DatabaseSync } from 'node:sqlite';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { readRows } from '../../../test/support/stored-rows.js';
 import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
 import { copySession, startTestRun } from '../../../test/support/test-runs.js';
 import { toSqlitePath } from '../sqlite/sqlite.js';
-import type { Store } from '../store.js';
 import type { ImportProgress } from './import-store.js';
 import type { StoredRow } from './owner-rows.js';
 
@@ -213,14 +213,6 @@ describe.each(engines)('ImportStore on %s', (engine) => {
     expect(await sessions.find({ owner, sessionId })).toMatchObject({ activeMessageId: last });
   });
 });
-
-async function readRows({ ownerRows }: Store, name: string, owner: string): Promise<StoredRow[]> {
-  const table = (await ownerRows.tables()).find((each) => each.name === name);
-  if (!table) throw new Error(`no table ${name}`);
-  const rows: StoredRow[] = [];
-  for await (const page of ownerRows.pages(table, owner)) rows.push(...page);
-  return rows;
-}
 
 describe('ImportStore.insert on sqlite', () => {
   const test = useStore('sqlite');

@@ -1,5 +1,6 @@
 import { type KyselyPlugin, sql } from 'kysely';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { insertRows } from '../../../test/support/stored-rows.js';
 import { createTestDatabase } from '../../../test/support/test-database.js';
 import type { Database } from '../database.js';
 import { createVault } from '../encryption.js';
@@ -31,15 +32,8 @@ const createRows = (used: Database) =>
 const execute = (statement: string) =>
   database.write((tables) => sql.raw(statement).execute(tables));
 
-async function insert(table: string, ...added: readonly StoredRow[]): Promise<void> {
-  await database.write(async (tables) => {
-    for (const row of added) {
-      const columns = Object.keys(row);
-      await sql`insert into ${sql.table(table)} (${sql.join(columns.map((name) => sql.ref(name)))})
-        values (${sql.join(columns.map((name) => row[name]))})`.execute(tables);
-    }
-  });
-}
+const insert = (table: string, ...rows: readonly StoredRow[]) =>
+  insertRows(database, table, ...rows);
 
 async function count(table: string, owner: string, column = 'owner'): Promise<number> {
   const found = await sql`select 1 from ${sql.table(table)}

@@ -1,13 +1,5 @@
-import {
-  type CompiledQuery,
-  DummyDriver,
-  Kysely,
-  PostgresAdapter,
-  PostgresIntrospector,
-  PostgresQueryCompiler,
-} from 'kysely';
 import { describe, expect, it } from 'vitest';
-import type { Database, Schema } from '../database.js';
+import { openRecordedPostgres } from '../../../test/support/recorded-postgres.js';
 import {
   convertParts,
   PostgresSearchIndex,
@@ -25,46 +17,10 @@ const createEntry = (parts: readonly string[], more: Partial<SearchEntry> = {}):
   ...more,
 });
 
-/** Collects the statements that PostgreSQL would receive. */
-class RecordingDriver extends DummyDriver {
-  readonly statements: CompiledQuery[] = [];
-
-  override async acquireConnection() {
-    const connection = await super.acquireConnection();
-    return {
-      ...connection,
-      streamQuery: connection.streamQuery,
-      executeQuery: async (query: CompiledQuery) => {
-        this.statements.push(query);
-        return { rows: [] };
-      },
-    };
-  }
-}
-
 /** An index on PostgreSQL without a server. */
 function openIndex() {
-  const driver = new RecordingDriver();
-  const tables = new Kysely<Schema>({
-    dialect: {
-      createAdapter: () => new PostgresAdapter(),
-      createDriver: () => driver,
-      createIntrospector: (db) => new PostgresIntrospector(db),
-      createQueryCompiler: () => new PostgresQueryCompiler(),
-    },
-  });
-  const database: Database = {
-    engine: 'postgres',
-    tables,
-    write: (unit) => unit(tables),
-    writeFor: (_owner, unit) => unit(tables),
-    read: (unit) => unit(tables),
-    migrate: async () => undefined,
-    reclaim: async () => undefined,
-    close: async () => undefined,
-  };
-  const context = { database, clock: () => 0, newId: () => 'id' };
-  return { index: new PostgresSearchIndex(context), tables, statements: driver.statements };
+  const { context, tables, statements } = openRecordedPostgres();
+  return { index: new PostgresSearchIndex(context), tables, statements };
 }
 
 interface Document {

@@ -2,8 +2,8 @@ import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it, vi } from 'vitest';
+import { readRows } from '../../../test/support/stored-rows.js';
 import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
-import type { StoredRow } from '../own-data/owner-rows.js';
 import type { Store } from '../store.js';
 
 const oracleDid = 'did:key:zOracle';
@@ -24,14 +24,6 @@ async function indexAll({ search }: Store): Promise<void> {
 async function find({ search }: Store, owner: string, text: string, limit = 20, offset = 0) {
   const result = await search.findMessages({ owner, text, limit, offset });
   return (result?.found ?? []).map(({ snippet }) => snippet.text);
-}
-
-async function readRows({ ownerRows }: Store, name: string, owner: string): Promise<StoredRow[]> {
-  const table = (await ownerRows.tables()).find((each) => each.name === name);
-  if (!table) throw new Error(`no table ${name}`);
-  const rows: StoredRow[] = [];
-  for await (const page of ownerRows.pages(table, owner)) rows.push(...page);
-  return rows;
 }
 
 describe.each(engines)('SearchStore on %s', (engine) => {
