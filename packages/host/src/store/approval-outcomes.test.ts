@@ -2,31 +2,14 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, expect, it } from 'vitest';
 import { newOwner, useStore } from '../../test/support/test-database.js';
+import { createMailApproval } from '../../test/support/test-interrupts.js';
 import { openTestSession, startTestRun } from '../../test/support/test-runs.js';
 import type { ApprovalAnswer } from './approval-store.js';
-import type { UnsealedInterrupt } from './runs/interrupts.js';
 
 const ONE_HOUR_MS = 3_600_000;
 const inputSchema = { type: 'object' };
 
-const createInterrupt = (id: string): UnsealedInterrupt => ({
-  id,
-  kind: 'confirmation',
-  callId: `call-${id}`,
-  path: '',
-  schema: {},
-  data: null,
-  expiresInMs: ONE_HOUR_MS,
-  approval: {
-    call: '1',
-    call_id: `call-${id}`,
-    tool: 'send',
-    plugin: 'mail',
-    args_hash: 'hash',
-    required_by: 'tool',
-    request: { args: { to: id }, inputSchema },
-  },
-});
+const createInterrupt = (id: string) => createMailApproval(id, inputSchema);
 
 describe('the outcome of an approval', () => {
   let now = 1_700_000_000_000;

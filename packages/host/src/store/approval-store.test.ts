@@ -1,30 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
+import { createMailApproval } from '../../test/support/test-interrupts.js';
 import { startTestRun } from '../../test/support/test-runs.js';
-import type { UnsealedInterrupt } from './runs/interrupts.js';
-
-const ONE_HOUR_MS = 3_600_000;
-
-function createInterrupt(id: string): UnsealedInterrupt {
-  return {
-    id,
-    kind: 'confirmation',
-    callId: `call-${id}`,
-    path: '',
-    schema: {},
-    data: null,
-    expiresInMs: ONE_HOUR_MS,
-    approval: {
-      call: '1',
-      call_id: `call-${id}`,
-      tool: 'send',
-      plugin: 'mail',
-      args_hash: 'hash',
-      required_by: 'tool',
-      request: { args: { to: id }, inputSchema: {} },
-    },
-  };
-}
 
 describe.each(engines)('ApprovalStore on %s', (engine) => {
   const test = useStore(engine);
@@ -36,7 +13,7 @@ describe.each(engines)('ApprovalStore on %s', (engine) => {
     const { key } = await startTestRun(test.store, { owner, sessionId });
     const paused = await runs.pause({
       ...key,
-      interrupts: ids.map((id) => createInterrupt(id)),
+      interrupts: ids.map((id) => createMailApproval(id)),
       data: new Map(),
       steps: [],
       request: {},

@@ -32,3 +32,20 @@ export const createApproval = (
     },
     ...changes,
   });
+
+/** A mail that waits an hour for the approval to be sent. */
+export const createMailApproval = (id: string, inputSchema = {}): UnsealedInterrupt =>
+  createQuestion(id, {
+    kind: 'confirmation',
+    callId: `call-${id}`,
+    expiresInMs: 3_600_000,
+    approval: {
+      call: '1',
+      call_id: `call-${id}`,
+      tool: 'send',
+      plugin: 'mail',
+      args_hash: 'hash',
+      required_by: 'tool',
+      request: { args: { to: id }, inputSchema },
+    },
+  });
