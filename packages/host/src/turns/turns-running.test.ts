@@ -123,9 +123,11 @@ describe('a turn of this host', () => {
     const { turns, watches, first, waiting } = await startTwo();
     const running = turns.findLive(first);
     const error = new OracleError('access_revoked');
-    for (const onEnded of watches) onEnded(error);
-    expect(await running?.outcome).toMatchObject({ status: 'aborted', error });
+    watches[1]?.(error);
     expect(await waiting.outcome).toMatchObject({ status: 'aborted', error });
+    expect(running?.signal.aborted).toBe(false);
+    watches[0]?.(error);
+    expect(await running?.outcome).toMatchObject({ status: 'aborted', error });
     await expect.poll(() => turns.listLive()).toEqual([]);
   });
 
