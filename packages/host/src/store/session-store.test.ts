@@ -233,7 +233,7 @@ describe.each(engines)('SessionStore.pruneUnlisted on %s', (engine) => {
     expect(await sessions.find({ owner, sessionId: listed.id })).toEqual(listed);
   });
 
-  it('deletes more than fit into a batch', async () => {
+  it('deletes more than fit into a page', async () => {
     const { sessions } = test.store;
     const owner = newOwner();
     for (let i = 0; i < 201; i++) await sessions.create({ owner, oracleDid, isUnlisted: true });

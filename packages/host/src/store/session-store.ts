@@ -186,12 +186,16 @@ export class SessionStore {
   /** Deletes unlisted sessions that have not been used for long; returns how many. */
   async pruneUnlisted(): Promise<number> {
     const { clock, database } = this.context;
-    const unusedSince = clock() - UNLISTED_MS;
+    const before = clock() - UNLISTED_MS;
     let total = 0;
-    // In batches, so that other writers do not wait long.
-    for (let deleted = UNLISTED_PER_BATCH; deleted === UNLISTED_PER_BATCH; total += deleted)
-      deleted = await database.write((tables) => deleteUnlisted(tables, unusedSince));
-    return total;
+    for (;;) {
+      const unused = await selectUnused(database.tables, before).execute();
+      for (const { owner, id } of unused) {
+        const key = { owner, sessionId: id };
+        if (await database.write((tables) => deleteUnused(tables, key, before))) total += 1;
+      }
+      if (unused.length < UNLISTED_PER_PAGE) return total;
+    }
   }
 
   private async insert(tables: Kysely<Schema>, request: NewSession): Promise<Session> {
@@ -224,19 +228,34 @@ export class SessionStore {
 
 /** How long an unlisted session is kept after its last use. */
 const UNLISTED_MS = 30 * 86_400_000;
-const UNLISTED_PER_BATCH = 100;
+const UNLISTED_PER_PAGE = 100;
 
-/** Deletes some of the unlisted sessions that were last used before a time, inside a unit of work; returns how many. */
-async function deleteUnlisted(tables: Kysely<Schema>, before: number): Promise<number> {
-  const unused = await tables
+/** Some of the unlisted sessions that were last used before a time. */
+const selectUnused = (tables: Kysely<Schema>, before: number) =>
+  tables
     .selectFrom('sessions')
     .select(['owner', 'id'])
     .where('unlisted', '=', 1)
     .where('last_updated_at', '<', before)
-    .limit(UNLISTED_PER_BATCH)
-    .execute();
-  for (const { owner, id } of unused) await deleteSession(tables, { owner, sessionId: id });
-  return unused.length;
+    .limit(UNLISTED_PER_PAGE);
+
+/** Deletes an unlisted session inside a unit of work, unless it was used since it was found. */
+async function deleteUnused(
+  tables: Kysely<Schema>,
+  { owner, sessionId }: SessionKey,
+  before: number,
+): Promise<boolean> {
+  // An update, because it locks the row on PostgreSQL: no turn begins between this check and the deletion.
+  const unused = await tables
+    .updateTable('sessions')
+    .set({ unlisted: 1 })
+    .where('owner', '=', owner)
+    .where('id', '=', sessionId)
+    .where('unlisted', '=', 1)
+    .where('last_updated_at', '<', before)
+    .returning('id')
+    .executeTakeFirst();
+  return unused !== undefined && deleteSession(tables, { owner, sessionId });
 }
 
 /** Deletes a session and all that belongs to it, except how much it has used, inside a unit of work. */

@@ -20,7 +20,7 @@ interface HostOptions {
   /** The variables of all hosts, such as DATABASE_URL. */
   readonly env: Readonly<Record<string, string>>;
   /** The program, if it is not the host itself. */
-  readonly main?: string;
+  readonly main?: string | undefined;
   readonly nodeArgs?: readonly string[];
 }
 
@@ -35,7 +35,7 @@ export class ClusterHost {
   private constructor(
     private readonly port: number,
     private readonly dataDir: string,
-    private readonly options: HostOptions,
+    private options: HostOptions,
   ) {
     this.url = `http://127.0.0.1:${port}`;
   }
@@ -63,6 +63,14 @@ export class ClusterHost {
     await untilListening(this.process);
     const card = await (await fetch(`${this.url}/.well-known/oracle.json`)).json();
     this.did = (card as { did: string }).did;
+  }
+
+  /** Lets the process end, as an init system does, and starts a program in its place; by default the host itself. */
+  async replace(main?: string): Promise<void> {
+    this.running.child.kill('SIGTERM');
+    await this.running.ended;
+    this.options = { ...this.options, main };
+    await this.start();
   }
 
   /** Ends the process without any cleanup. */

@@ -3,7 +3,7 @@ import { type Kysely, type RawBuilder, sql } from 'kysely';
 import type { Schema, StoreContext } from '../database.js';
 import type { Vault } from '../encryption.js';
 import { ERASE_EXCEPTIONS, OMITTED_COLUMNS, SEALED_COLUMNS } from './own-data-rules.js';
-import { readCatalog, type StoredColumn, type StoredTable } from './table-catalog.js';
+import { readCatalog, type StoredTable } from './table-catalog.js';
 
 /** Rows that one statement deletes: other users must not wait long. */
 const ROWS_PER_DELETE = 500;
@@ -159,9 +159,6 @@ const isOwned = (table: StoredTable): table is OwnedTable => table.ownerColumn !
 
 const isReadable = (kind: string) => kind === 'text' || kind === 'number';
 
-const isSortable = ({ kind }: StoredColumn) => kind !== 'other';
-const toName = ({ name }: StoredColumn) => name;
-
 const isOmitted = (table: string, column: string) =>
   OMITTED_COLUMNS.some((omitted) => omitted.table === table && omitted.column === column);
 
@@ -198,7 +195,8 @@ function fromPage({ table, owner, order, after }: Position): RawBuilder<unknown>
   const isAfter = after
     ? sql`and (${names(order)}) > (${sql.join(order.map((name) => after[name]))})`
     : sql``;
-  const sorting = order.length > 0 ? order : table.columns.filter(isSortable).map(toName);
+  const values = table.columns.filter(({ kind }) => kind !== 'other').map(({ name }) => name);
+  const sorting = order.length > 0 ? order : [table.ownerColumn, ...values];
   return sql`from ${sql.table(table.name)}
     where ${sql.ref(table.ownerColumn)} = ${owner} ${isAfter} order by ${names(sorting)}`;
 }
