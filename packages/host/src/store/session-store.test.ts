@@ -1,3 +1,5 @@
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 import { copySession, finishTestRun, startTestRun } from '../../test/support/test-runs.js';
@@ -239,6 +241,26 @@ describe.each(engines)('SessionStore.pruneUnlisted on %s', (engine) => {
     for (let i = 0; i < 201; i++) await sessions.create({ owner, oracleDid, isUnlisted: true });
     now += 31 * 86_400_000;
     expect(await sessions.pruneUnlisted()).toBeGreaterThanOrEqual(201);
+    expect(await sessions.pruneUnlisted()).toBe(0);
+  });
+});
+
+describe('SessionStore.pruneUnlisted on SQLite', () => {
+  let now = 1_700_000_000_000;
+  const test = useStore('sqlite', { clock: () => now, hasTwins: false });
+
+  it('keeps a session that is used after it was found', async () => {
+    const { sessions } = test.store;
+    const owner = newOwner();
+    for (const title of ['first', 'second'])
+      await sessions.create({ owner, oracleDid, title, isUnlisted: true });
+    now += 31 * 86_400_000;
+    const handle = new DatabaseSync(join(test.options.dataDir, 'sibyl.db'), { timeout: 5_000 });
+    // The deletion of one counts as a use of the other.
+    handle.exec(`create trigger use_meanwhile after delete on sessions
+      begin update sessions set last_updated_at = ${now}; end`);
+    handle.close();
+    expect(await sessions.pruneUnlisted()).toBe(1);
     expect(await sessions.pruneUnlisted()).toBe(0);
   });
 });
