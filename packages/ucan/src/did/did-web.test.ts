@@ -18,6 +18,12 @@ const buildDocument = (did: string) => ({
   assertionMethod: [`${did}#key`],
 });
 
+/** The document with a note that makes its JSON this long. */
+function pad(document: object, bytes: number): object {
+  const { length } = JSON.stringify({ ...document, note: '' });
+  return { ...document, note: 'x'.repeat(bytes - length) };
+}
+
 /** A resolver and a DID of the server, which is known only once it listens. */
 const withServer = async (answer: (did: string) => Answer, path = '', limits = {}) => {
   const server = await serveDocuments((response, request) => answer(did)(response, request));
@@ -83,6 +89,17 @@ describe('createDidWebResolver', () => {
   it('refuses the document of another DID', async () => {
     const { did, resolver } = await withServer(() => json(buildDocument('did:web:example.org')));
     expect((await resolver.resolve(did)).error?.code).toBe('did_invalid');
+  });
+
+  it('reads a document as large as the limit, and no larger one', async () => {
+    const maxBytes = 2_000;
+    const resolve = async (bytes: number) => {
+      const answer = (did: string) => json(pad(buildDocument(did), bytes));
+      const { did, resolver } = await withServer(answer, '', { maxBytes });
+      return resolver.resolve(did);
+    };
+    expect((await resolve(maxBytes)).ok).toEqual([KEY]);
+    expect((await resolve(maxBytes + 1)).ok).toBeUndefined();
   });
 
   it('refuses a document that is not UTF-8', async () => {

@@ -169,6 +169,8 @@ describe('what a verifier keeps', () => {
     expect(measure({ a: 'x'.repeat(5000) }) - empty).toBeGreaterThan(5000);
     expect(measure({ a: facts(18) }) - empty).toBeGreaterThan(18 * 11 * 100);
     expect(measure({ a: new Link(new Uint8Array(36)) }) - empty).toBeGreaterThan(200);
+    expect(measure({ a: new Link(new Uint8Array(5000)) }) - empty).toBeGreaterThan(5000);
+    expect(measure({ a: new Uint8Array(5000) }) - empty).toBeGreaterThan(5000);
   });
 });
 
