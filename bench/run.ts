@@ -64,7 +64,7 @@ Measured on ${machine}. Servers, models and load generators share its cores.
 | Benchmark | Command | Compared with |
 | --- | --- | --- |
 | auth | \`npm run bench:auth\` | ucanto's own validator; a route of the host that needs no token |
-| turn | \`npm run bench:turn\` | a bare server that stores the same rows and calls the same model by fetch, without authentication, validation or a log |
+| turn | \`npm run bench:turn\` | a bare server that stores messages and runs in two plain tables and calls the same model by fetch, without authentication, validation or a log; and one on node:http that stores a durable turn in the tables of the host |
 | events | \`npm run bench:events\` | Socket.IO alone, which sends the same events without authentication |
 | cluster | \`npm run bench:cluster\` | one host instead of several; one transaction for the frames of each run, as in version 0.1 |
 | gateway | \`npm run bench:gateway\` | the same function built from node:http, grpc-js and protobuf-es |

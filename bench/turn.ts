@@ -54,8 +54,9 @@ function buildThroughputRun(rounds: number) {
   const { tokens } = SHORT;
   const base = { kind: 'json', turnsPerSession: TURNS_PER_SESSION, tokens } as const;
   return async (servers: Servers) => {
-    const { floor, leanFloor, host } = servers;
-    await warmUp([floor, leanFloor, host], { ...base, concurrency: 64, sessionsPerClient: 2 });
+    const { floor, leanFloor, durableFloor, host } = servers;
+    const load = { ...base, concurrency: 64, sessionsPerClient: 2 };
+    await warmUp([floor, leanFloor, durableFloor, host], load);
     const loads = SHORT_LOADS.map((load) => ({ ...base, ...load }));
     return measureThroughput(servers, loads, rounds);
   };

@@ -1,16 +1,15 @@
-// The floor in its own process: arguments are the model's URL, the folder for its data, its HTTP client, and whether it has a tool.
+// The floor in its own process: arguments are the model's URL, its database, its HTTP client, whether it has a tool, and the
+// host's database if it stores the rows of the host.
 
-import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { Agent, createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { join } from 'node:path';
-import { DatabaseSync } from 'node:sqlite';
 import { text } from 'node:stream/consumers';
+import { type ChatMessage, type FloorRows, openDurableRows, openFloorRows } from './floor-rows.ts';
 
 interface FloorOptions {
   readonly modelUrl: string;
-  readonly dataDir: string;
+  readonly rows: FloorRows;
   readonly client: 'fetch' | 'http';
   readonly hasTool: boolean;
 }
@@ -34,24 +33,23 @@ async function startFloorServer(options: FloorOptions): Promise<string> {
 
 class Floor {
   private readonly options: FloorOptions;
-  private readonly rows: ReturnType<typeof openFloorRows>;
 
   constructor(options: FloorOptions) {
     this.options = options;
-    this.rows = openFloorRows(options.dataDir);
   }
 
   async answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const sessionId = request.url?.split('/')[2] ?? '';
     const { message, stream } = JSON.parse(await text(request));
-    const runId = this.rows.begin(sessionId, message);
+    const { rows } = this.options;
+    const runId = rows.begin(sessionId, message);
     if (stream) response.writeHead(200, { 'content-type': 'text/event-stream' });
     let content = '';
-    await this.runModel(this.rows.history(sessionId), (text) => {
+    await this.runModel(rows.history(sessionId), (text) => {
       content += text;
       if (stream) response.write(`data: ${JSON.stringify({ content: text })}\n\n`);
     });
-    const id = this.rows.end(sessionId, runId, content);
+    const id = rows.end(sessionId, runId, content);
     if (stream) return void response.end('data: [DONE]\n\n');
     const body = JSON.stringify({ message: { type: 'ai', content, id }, sessionId });
     response.writeHead(200, {
@@ -139,60 +137,6 @@ function parseDelta(line: string): Delta | undefined {
   return JSON.parse(line.slice(6)).choices[0]?.delta;
 }
 
-interface ChatMessage {
-  readonly role: string;
-  readonly content: string | null;
-  readonly tool_calls?: readonly object[];
-  readonly tool_call_id?: string;
-}
-
-const SCHEMA = `
-  pragma journal_mode = wal;
-  pragma synchronous = full;
-  create table messages (
-    id text primary key, session_id text not null, role text not null, content text not null, created_at integer not null
-  );
-  create index messages_by_session on messages (session_id, created_at);
-  create table runs (
-    id text primary key, session_id text not null, status text not null, started_at integer not null, ended_at integer
-  );
-`;
-
-/** Writes the rows of a turn in two commits, one before the model call and one after. */
-function openFloorRows(dataDir: string) {
-  const db = new DatabaseSync(join(dataDir, `floor-${process.pid}.db`));
-  db.exec(SCHEMA);
-  const message = db.prepare('insert into messages values (?, ?, ?, ?, ?)');
-  const run = db.prepare("insert into runs values (?, ?, 'running', ?, null)");
-  const ended = db.prepare("update runs set status = 'finished', ended_at = ? where id = ?");
-  const history = db.prepare(
-    'select role, content from messages where session_id = ? order by created_at, rowid',
-  );
-  return {
-    /** Stores the user's message and the run. */
-    begin(sessionId: string, text: string): string {
-      const runId = randomUUID();
-      const now = Date.now();
-      db.exec('begin immediate');
-      message.run(randomUUID(), sessionId, 'user', text, now);
-      run.run(runId, sessionId, now);
-      db.exec('commit');
-      return runId;
-    },
-    history: (sessionId: string) => history.all(sessionId) as unknown as ChatMessage[],
-    /** Stores the answer and the end of its run. */
-    end(sessionId: string, runId: string, text: string): string {
-      const id = randomUUID();
-      const now = Date.now();
-      db.exec('begin immediate');
-      message.run(id, sessionId, 'assistant', text, now);
-      ended.run(now, runId);
-      db.exec('commit');
-      return id;
-    },
-  };
-}
-
 /** Posts to the model and yields its reply as it arrives. */
 type ModelStream = (url: string, body: string) => AsyncIterable<string>;
 
@@ -227,10 +171,10 @@ function postByHttp(url: string, body: string): Promise<IncomingMessage> {
   });
 }
 
-const [modelUrl = '', dataDir = '', client, tool] = process.argv.slice(2);
+const [modelUrl = '', database = '', client, tool, hostDatabase] = process.argv.slice(2);
 const url = await startFloorServer({
   modelUrl,
-  dataDir,
+  rows: hostDatabase ? openDurableRows(database, hostDatabase) : openFloorRows(database),
   client: client === 'http' ? 'http' : 'fetch',
   hasTool: tool === 'clock',
 });

@@ -9,6 +9,7 @@ export interface Throughput {
   /** Ratio of turns per second to each floor in the same round. */
   readonly toFloor: number;
   readonly toLeanFloor: number;
+  readonly toDurableFloor: number;
   readonly cpuMs: number;
   readonly cpuToFloor: number;
   readonly cpuToLeanFloor: number;
@@ -17,20 +18,20 @@ export interface Throughput {
   readonly megabytes: number;
 }
 
-/** Turns per second and processor time of a turn, of both floors and of the host. */
+/** Turns per second and processor time of a turn, of the floors and of the host. */
 export async function measureThroughput(
-  { floor, leanFloor, host }: Servers,
+  { floor, leanFloor, durableFloor, host }: Servers,
   loads: readonly LoadOptions[],
   rounds: number,
 ): Promise<Throughput[]> {
-  const all = await measureAll([floor, leanFloor, host], loads, rounds);
-  return all.map((series) => summarizeThroughput(series, all, { floor, leanFloor }));
+  const all = await measureAll([floor, leanFloor, durableFloor, host], loads, rounds);
+  return all.map((series) => summarizeThroughput(series, all, { floor, leanFloor, durableFloor }));
 }
 
 function summarizeThroughput(
   { target, load, rounds }: Series,
   all: readonly Series[],
-  { floor, leanFloor }: Pick<Servers, 'floor' | 'leanFloor'>,
+  { floor, leanFloor, durableFloor }: Pick<Servers, 'floor' | 'leanFloor' | 'durableFloor'>,
 ): Throughput {
   const compare = (other: Target, figure: (load: Load) => number) => {
     const others = findSeries(all, other, load).rounds;
@@ -43,6 +44,7 @@ function summarizeThroughput(
     turnsPerSecond: over(getRate),
     toFloor: compare(floor, getRate),
     toLeanFloor: compare(leanFloor, getRate),
+    toDurableFloor: compare(durableFloor, getRate),
     cpuMs: over(getCpu),
     cpuToFloor: compare(floor, getCpu),
     cpuToLeanFloor: compare(leanFloor, getCpu),

@@ -28,6 +28,7 @@ export function printThroughput(title: string, figures: readonly Throughput[]): 
     'turns/s',
     '× floor (fetch)',
     '× floor (http)',
+    '× floor (durable)',
     'target',
     'CPU per turn',
     '× floor (fetch)',
@@ -41,6 +42,7 @@ export function printThroughput(title: string, figures: readonly Throughput[]): 
       figure.turnsPerSecond.toFixed(0),
       figure.toFloor.toFixed(2),
       figure.toLeanFloor.toFixed(2),
+      figure.toDurableFloor.toFixed(2),
       formatRateVerdict(figure),
       `${figure.cpuMs.toFixed(2)} ms`,
       figure.cpuToFloor.toFixed(1),
@@ -117,9 +119,10 @@ export function toThroughputFigures(
   return all
     .filter(({ name }) => name === 'host')
     .flatMap((host) => {
-      const floor = all.find(({ name, concurrency }) => {
-        return name === 'floor on fetch' && concurrency === host.concurrency;
-      });
+      const find = (wanted: string) =>
+        all.find(({ name, concurrency }) => name === wanted && concurrency === host.concurrency);
+      const floor = find('floor on fetch');
+      const durableFloor = find('floor with durable turns');
       const where = `${title}, ${host.concurrency} at once`;
       const hasCpuTarget = host.concurrency === 1 && mostCpuMs !== undefined;
       return [
@@ -129,6 +132,12 @@ export function toThroughputFigures(
           beside: `${floor?.name}: ${floor?.turnsPerSecond.toFixed(0)}/s`,
           ratio: host.toFloor,
           ...(host.concurrency > 1 && { target: atLeast(LEAST_RATE, host.toFloor) }),
+        },
+        {
+          name: `${where}: turns`,
+          ours: `${host.turnsPerSecond.toFixed(0)}/s`,
+          beside: `${durableFloor?.name}: ${durableFloor?.turnsPerSecond.toFixed(0)}/s`,
+          ratio: host.toDurableFloor,
         },
         {
           name: `${where}: processor per turn`,

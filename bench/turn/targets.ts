@@ -21,6 +21,8 @@ export interface Servers {
   readonly floor: Target;
   /** The same on node:http, which the host uses too. */
   readonly leanFloor: Target;
+  /** The same, which stores what a durable turn needs: the most that a host on these tables could reach. */
+  readonly durableFloor: Target;
   readonly host: Target;
 }
 
@@ -51,13 +53,17 @@ async function startServers(
   };
   const tool = options.toolCall ? 'clock' : 'none';
   const stub = await start('stub', [JSON.stringify(options)]);
-  const floor = await start('floor', [stub.url, dataDir, 'fetch', tool]);
-  const leanFloor = await start('floor', [stub.url, dataDir, 'http', tool]);
+  const startFloor = (client: string, name: string, ...rest: string[]) =>
+    start('floor', [stub.url, join(dataDir, `${name}.db`), client, tool, ...rest]);
+  const floor = await startFloor('fetch', 'floor');
+  const leanFloor = await startFloor('http', 'lean-floor');
   const host = await start('host', [tool], buildHostEnv(stub, dataDir));
+  const durableFloor = await startFloor('http', 'durable-floor', join(dataDir, 'sibyl.db'));
   return {
     stub: stubTarget(stub),
     floor: floorTarget(floor, 'floor on fetch'),
     leanFloor: floorTarget(leanFloor, 'floor on node:http'),
+    durableFloor: floorTarget(durableFloor, 'floor with durable turns'),
     host: hostTarget(host, mintTokens(USERS, host.did ?? '')),
   };
 }
