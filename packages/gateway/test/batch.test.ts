@@ -15,8 +15,10 @@ afterAll(async () => {
   await node.close();
 });
 
-const post = (body: unknown, headers: Record<string, string> = {}) =>
-  ask(`${gateway.url}/batch`, {
+const STATUS = 'cosmos.base.node.v1beta1.Service/Status';
+
+const post = (body: unknown, headers: Record<string, string> = {}, search = '') =>
+  ask(`${gateway.url}/batch${search}`, {
     method: 'POST',
     headers,
     body: typeof body === 'string' ? body : JSON.stringify(body),
@@ -56,6 +58,54 @@ it('POST /batch uses the given height', async () => {
   expect(conflict.json.results[0]).toMatchObject({ status: 400, body: { code: 3 } });
   const future = await post({ height: 9999, queries: ['/ixo/entity/params'] });
   expect(future.json.results[0]).toMatchObject({ status: 400, body: { code: 3 } });
+});
+
+it.each(['x-cosmos-block-height', 'grpc-metadata-x-cosmos-block-height', '?height='])(
+  'POST /batch uses the height of %s',
+  async (name) => {
+    const queries = ['/ixo/entity/params'];
+    const send = (body: object) =>
+      name === '?height=' ? post(body, {}, '?height=60') : post(body, { [name]: '60' });
+    const { json } = await send({ queries });
+    expect(json).toMatchObject({ height: '60', results: [{ status: 200 }] });
+    const conflict = await send({ height: 61, queries });
+    expect(conflict).toMatchObject({ status: 400, json: { code: 3 } });
+    expect(conflict.json.message).toContain('conflicting heights');
+  },
+);
+
+it('POST /batch waits for X-Min-Block-Height, and answers from that height on', async () => {
+  const { latest } = node.blocks;
+  const before = node.countCalls(STATUS);
+  const waiting = post(
+    { queries: ['/ixo/entity/params'] },
+    { 'x-min-block-height': String(latest + 1) },
+  );
+  await expect.poll(() => node.countCalls(STATUS)).toBeGreaterThan(before + 2);
+  node.blocks.latest = latest + 1;
+  const { json } = await waiting;
+  expect(json).toMatchObject({ height: String(latest + 1), results: [{ status: 200 }] });
+});
+
+it('POST /batch answers 504 if the block does not arrive in time', async () => {
+  const { latest } = node.blocks;
+  const headers = { 'x-min-block-height': String(latest + 1), 'grpc-timeout': '100m' };
+  const late = await post({ queries: ['/ixo/entity/params'] }, headers);
+  expect(late).toMatchObject({ status: 504, json: { code: 4 } });
+});
+
+it('POST /batch uses one height with GATEWAY_COMPAT=node too', async () => {
+  const compat = await startGateway([node], { GATEWAY_COMPAT: 'node' });
+  try {
+    const { json } = await ask(`${compat.url}/batch`, {
+      method: 'POST',
+      headers: { 'grpc-metadata-x-cosmos-block-height': '60' },
+      body: JSON.stringify({ queries: ['/cosmos/base/node/v1beta1/status'] }),
+    });
+    expect(json).toMatchObject({ height: '60', results: [{ body: { height: '60' } }] });
+  } finally {
+    await compat.close();
+  }
 });
 
 it.each([

@@ -5,7 +5,15 @@ import { checkPermission } from '../auth/admission.js';
 import { type Caller } from '../auth/gate.js';
 import { hasMoreValues } from '../binding/json-node.js';
 import { badRequest, QueryError, toQueryError } from '../query/query-error.js';
-import { extraCost, type QueryRequest } from '../query/query-parser.js';
+import {
+  extraCost,
+  HEIGHT_HEADER,
+  MIN_HEIGHT_HEADER,
+  type QueryRequest,
+  readMinHeight,
+  readRequestedHeight,
+  readTimeout,
+} from '../query/query-parser.js';
 import { HEIGHT_METADATA, parseHeight } from '../upstream/upstream.js';
 import type { GatewayDeps } from './gateway-deps.js';
 import { formatError, holdBytes, type RequestContext, readBody } from './request-context.js';
@@ -32,8 +40,10 @@ export async function serveBatch(
   deps.admission.spend(caller, 1);
   const { queries, height: wanted } = await readBatch(context, deps);
   deps.admission.spend(caller, queries.length - 1);
+  const requested = readBatchHeight(wanted, context);
+  await waitForMinHeight(context, caller, deps);
   await deps.blocks.confirm();
-  const height = resolveHeight(wanted, deps.pool.latest);
+  const height = requested ?? expectLatest(deps.pool.latest);
   const targets = queries.map((query) => (typeof query === 'string' ? query : query.path));
   const request = targets.map((target) => toQueryRequest(target, height, context));
   const memory = deps.outgoing.open(context.callerKey);
@@ -105,22 +115,42 @@ function parse(text: string): unknown {
   }
 }
 
-function resolveHeight(wanted: string | undefined, latest: number): number {
-  const height = wanted === undefined ? latest : parseHeight(wanted);
-  if (height === undefined) throw badRequest(`${wanted?.slice(0, 40)} is not a block height`);
-  if (height > 0) return height;
+/** The height in the body, the query or the headers; throws if they conflict. */
+function readBatchHeight(
+  inBody: string | undefined,
+  { request, query }: RequestContext,
+): number | undefined {
+  const given = [...query.getAll('height'), ...(inBody === undefined ? [] : [inBody])];
+  return readRequestedHeight(request.headers, given);
+}
+
+/** Before the height of the batch is chosen: it must not be an older one. */
+async function waitForMinHeight(
+  { request: { headers }, response }: RequestContext,
+  caller: Caller,
+  { config, queryService }: GatewayDeps,
+): Promise<void> {
+  const minHeight = readMinHeight(headers);
+  if (minHeight === undefined) return;
+  const timeoutMs = readTimeout(headers, config.nodes.timeoutMs);
+  const onGone = (leave: () => void) => void response.on('close', leave);
+  await queryService.waitForBlock({ minHeight, timeoutMs, caller, onGone });
+}
+
+function expectLatest(latest: number): number {
   if (latest > 0) return latest;
   throw new QueryError(GrpcCode.unavailable, 'no node has reported its height yet; see /health');
 }
 
-/** The headers of the batch apply to each query; the height is the batch's. */
+/** The headers of the batch apply to each query; the height is the batch's, and was waited for. */
 function toQueryRequest(target: string, height: number, { request }: RequestContext): QueryRequest {
   const mark = target.indexOf('?');
+  const { [HEIGHT_HEADER]: _, [MIN_HEIGHT_HEADER]: __, ...headers } = request.headers;
   return {
     method: 'GET',
     path: mark < 0 ? target : target.slice(0, mark),
     query: new URLSearchParams(mark < 0 ? '' : target.slice(mark + 1)),
-    headers: { ...request.headers, [HEIGHT_METADATA]: String(height) },
+    headers: { ...headers, [HEIGHT_METADATA]: String(height) },
   };
 }
 

@@ -85,7 +85,7 @@ export class BlockWaiters {
   }
 }
 
-interface MinHeightOptions {
+export interface MinHeightOptions {
   readonly minHeight: number;
   readonly timeoutMs: number;
   readonly caller: QueryCaller;

@@ -242,7 +242,7 @@ function rankMatch(match: Match): number {
 }
 
 const METADATA_PREFIX = 'grpc-metadata-';
-const HEIGHT_HEADER = METADATA_PREFIX + HEIGHT_METADATA;
+export const HEIGHT_HEADER = METADATA_PREFIX + HEIGHT_METADATA;
 
 /** The longest value of one forwarded header. */
 const MAX_VALUE_CHARACTERS = 1024;
@@ -318,9 +318,9 @@ function readNodeHeight(headers: IncomingHttpHeaders): number | undefined {
 }
 
 /** The header with the height that the chain must have reached. */
-const MIN_HEIGHT_HEADER = 'x-min-block-height';
+export const MIN_HEIGHT_HEADER = 'x-min-block-height';
 
-function readMinHeight(headers: IncomingHttpHeaders): number | undefined {
+export function readMinHeight(headers: IncomingHttpHeaders): number | undefined {
   const text = headers[MIN_HEIGHT_HEADER];
   return text === undefined ? undefined : parseHeightOrThrow(text);
 }

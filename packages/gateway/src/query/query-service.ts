@@ -6,7 +6,12 @@ import type { NodePool } from '../nodes/node-pool.js';
 import type { Metrics } from '../observe/metrics.js';
 import { type Route, UnknownTypeError } from '../schema/schema.js';
 import type { SchemaGroup } from '../schema/schema-registry.js';
-import { BlockWaiters, MinHeightRequest, type OnGone } from './block-waiters.js';
+import {
+  BlockWaiters,
+  type MinHeightOptions,
+  MinHeightRequest,
+  type OnGone,
+} from './block-waiters.js';
 import type { QueryCaller } from './caller-slots.js';
 import { badRequest, QueryError } from './query-error.js';
 import { computeEtag, Reply, ReplyCache, type SharedResult, SingleFlight } from './reply-cache.js';
@@ -63,6 +68,16 @@ export class QueryService {
       const still = this.find(query, newKey);
       return still ? this.hit(still) : this.ask(query, newKey, onGone);
     });
+  }
+
+  /** Waits until the chain has reached a height; throws 504 if it has not in time. */
+  async waitForBlock(options: MinHeightOptions): Promise<void> {
+    const request = new MinHeightRequest(this.waiters, options);
+    try {
+      await request.waitForBlock();
+    } finally {
+      request.end();
+    }
   }
 
   /** Answers once the chain has reached a height, from that height on. */
