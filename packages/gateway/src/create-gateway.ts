@@ -126,7 +126,7 @@ async function createDeps(config: Config, logger: Logger) {
   logStates(blocks, logger);
   const schemaRegistry = new SchemaRegistry({ nodes, config, logger });
   const typeLookup = new TypeLookup(logger);
-  const queryParser = new QueryParser({ schemaRegistry, typeLookup, config });
+  const queryParser = new QueryParser({ pool, schemaRegistry, typeLookup, config });
   const queryService = new QueryService({
     pool,
     blocks,

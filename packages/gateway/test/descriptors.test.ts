@@ -13,6 +13,7 @@ import {
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import { afterEach, expect, it } from 'vitest';
 import { readCompiledProtos } from '../../demo-chain/src/chain-schema.js';
+import { ManualBlocks } from '../../demo-chain/test/support/manual-blocks.js';
 import {
   startTestNode,
   type TestNode,
@@ -213,9 +214,17 @@ it('starts while its node is down and serves once it is up', async () => {
 });
 
 /** A node that runs a version with other routes. */
-function upgrade(node: TestNode, name: string, version: string): void {
-  const files = smallDescriptors([{ name: `${name}.Query/Note`, http: 'get', path: `/${name}` }]);
-  node.interrupt(({ method, height = 100 }) => {
+function upgrade(
+  node: TestNode,
+  name: string,
+  version: string,
+  others: readonly string[] = [],
+): void {
+  const files = smallDescriptors(
+    [name, ...others].map((one) => ({ name: `${one}.Query/Note`, http: 'get', path: `/${one}` })),
+  );
+  node.interrupt(({ method, height: requested }) => {
+    const height = requested || node.blocks.latest;
     if (method === FILE_DESCRIPTORS) return { message: files, height };
     if (method === NODE_INFO) return { message: nodeInfo(version), height };
     return method === `${name}.Query/Note` ? { message: buildNote(version), height } : undefined;
@@ -280,6 +289,41 @@ it('serves nodes of different versions side by side, each by its own schema', as
   ]);
   const wanted = `/docs/openapi.json?schema=${schemas[1].fingerprint}`;
   expect(Object.keys((await gateway.get(wanted)).json.paths)).toEqual(['/new']);
+});
+
+/** A node that was not upgraded and stays at its last block, before one of a new version. */
+async function withHaltedNode() {
+  const nodes = [
+    await withNode({ over: 'rpc+http', blocks: new ManualBlocks(50) }),
+    await withNode({ over: 'rpc+http', blocks: new ManualBlocks(50) }),
+  ] as const;
+  for (const [i, node] of nodes.entries()) {
+    upgrade(node, 'note', `v${i + 1}`, i === 0 ? [] : ['added']);
+  }
+  return nodes;
+}
+
+it('reads the latest state and new heights from a node of another version if the first lags', async () => {
+  const [halted, ahead] = await withHaltedNode();
+  ahead.blocks.latest = 100;
+  const gateway = await withGateway([halted, ahead]);
+  const latest = await gateway.get('/note');
+  expect(latest.headers.get('x-block-height')).toBe('100');
+  expect(latest.text).toBe('{"text":"v2"}');
+  expect((await gateway.get('/note?height=80')).text).toBe('{"text":"v2"}');
+  expect((await gateway.get('/note?height=40')).text).toBe('{"text":"v1"}');
+  await ahead.close();
+  await expect.poll(async () => (await gateway.get('/note')).text).toBe('{"text":"v1"}');
+});
+
+it('ends a ?watch when the nodes of its schema lag behind those of another version', async () => {
+  const [halted, ahead] = await withHaltedNode();
+  const gateway = await withGateway([halted, ahead]);
+  const response = await fetch(`${gateway.url}/note?watch`);
+  const text = response.text();
+  await expect.poll(() => halted.countCalls('note.Query/Note')).toBe(1);
+  ahead.blocks.latest = 100;
+  expect(await text).toContain('data: {"text":"v1"}');
 });
 
 it('fails over only between nodes with the same schema', async () => {

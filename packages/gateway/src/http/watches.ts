@@ -8,7 +8,7 @@ import { CallerSlots } from '../query/caller-slots.js';
 import { QueryError, toQueryError } from '../query/query-error.js';
 import type { Query, QueryService } from '../query/query-service.js';
 import type { Reply } from '../query/reply-cache.js';
-import type { SchemaRegistry } from '../schema/schema-registry.js';
+import type { SchemaGroup, SchemaRegistry } from '../schema/schema-registry.js';
 import { formatError, type RequestContext } from './request-context.js';
 
 const HEARTBEAT_MS = 15_000;
@@ -135,12 +135,12 @@ class Watch {
   }
 
   private async sendChange(): Promise<void> {
-    const { queryService, schemaRegistry, pool } = this.options;
+    const { queryService, pool } = this.options;
     const { query, caller, expiresAt } = this.deps;
     // The expiry timer does not notice changes of the wall clock.
     if (expiresAt !== undefined && expiresAt <= Date.now()) return this.end();
-    // Other nodes may serve the schema by now. If none does, the client reconnects and gets the new one.
-    const group = schemaRegistry.groups.find(({ schema }) => schema === query.group.schema);
+    // Without a group, the client reconnects and gets the new schema.
+    const group = this.findGroup();
     if (!group) return this.end();
     try {
       this.sendReply(await queryService.answer({ ...query, group }, caller));
@@ -151,6 +151,19 @@ class Watch {
       const data = formatError(queryError);
       this.send('error', { tag: data, data: Buffer.from(data), height: undefined });
     }
+  }
+
+  /** Undefined if no node serves the schema, or if only nodes of another one have the latest block. */
+  private findGroup(): SchemaGroup | undefined {
+    const { schemaRegistry, pool } = this.options;
+    const { groups } = schemaRegistry;
+    const { group, route } = this.deps.query;
+    const own = groups.find(({ schema }) => schema === group.schema);
+    const hasLatest = ({ nodes }: SchemaGroup) =>
+      nodes.some((node) => pool.isUsable(node, undefined));
+    if (!own || hasLatest(own)) return own;
+    const isServed = ({ schema }: SchemaGroup) => schema.findRoute(route.grpcMethod)?.isServed;
+    return groups.some((other) => hasLatest(other) && isServed(other)) ? undefined : own;
   }
 
   private sendReply({ body, etag, height }: Reply): void {

@@ -43,6 +43,13 @@ export class NodePool {
     return node.isCatchingUp || node.height + this.maxLag < this.latest;
   }
 
+  /** Whether a node is available and may have the state at a height, or that of the latest block. */
+  isUsable(node: ChainNode, height: number | undefined): boolean {
+    if (!node.isUp) return false;
+    if (height === undefined) return !this.isLagging(node);
+    return height <= node.height && node.mayHave(height);
+  }
+
   /** Calls the best node, and on failure the next one: queries are safe to retry. */
   async call(
     nodes: readonly ChainNode[],

@@ -3,7 +3,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { GrpcCode } from '@sibyl/grpc-client';
 import { GoQuery, type QueryValues } from '../binding/go-url.js';
 import type { Config } from '../config/config.js';
-import type { ChainNode } from '../nodes/chain-node.js';
+import type { NodePool } from '../nodes/node-pool.js';
 import { type Match, type Route, UnknownTypeBindError } from '../schema/schema.js';
 import type { SchemaGroup, SchemaRegistry } from '../schema/schema-registry.js';
 import { integerField, messageAt } from '../upstream/abci-upstream.js';
@@ -30,6 +30,7 @@ const FORM = 'application/x-www-form-urlencoded';
 const MAX_LOOKUPS = 20;
 
 interface QueryParserOptions {
+  readonly pool: NodePool;
   readonly schemaRegistry: SchemaRegistry;
   readonly typeLookup: TypeLookup;
   readonly config: Config;
@@ -55,8 +56,7 @@ export class QueryParser {
     checkPermission: PermissionCheck,
   ): ParsedQuery | Promise<ParsedQuery> {
     const { method, path } = request;
-    const height = this.guessHeight(request);
-    const found = findRoute(this.options.schemaRegistry.groups, { method, path, height });
+    const found = this.findRoute({ method, path, height: this.guessHeight(request) });
     if (!found) throw notReady();
     const { group } = found;
     const match = this.expectRoute(found.match, request);
@@ -64,6 +64,28 @@ export class QueryParser {
     if (match.route.httpMethod === 'GET' || !request.body)
       return this.bind(request, { group, match });
     return request.body().then((body) => this.bindBody(request, { group, match }, body));
+  }
+
+  /** Finds the route of a path; prefers the best match, then schemas of nodes that have the state. */
+  private findRoute({ method, path, height }: RoutePlace): Found | undefined {
+    const { groups } = this.options.schemaRegistry;
+    let best: Found | undefined;
+    let bestRank = Number.POSITIVE_INFINITY;
+    for (const group of groups) {
+      const match = group.schema.match(method, path);
+      const rank = rankMatch(match) + (groups.length === 1 ? 0 : this.rankNodes(group, height));
+      if (rank < bestRank) {
+        best = { group, match };
+        bestRank = rank;
+      }
+    }
+    return best;
+  }
+
+  /** Below 1. A node that was not upgraded stays at its last block, so that its schema comes after that of the others. */
+  private rankNodes({ nodes }: SchemaGroup, height: number | undefined): number {
+    if (nodes.some((node) => this.options.pool.isUsable(node, height))) return 0;
+    return nodes.some(({ isUp }) => isUp) ? 0.25 : 0.5;
   }
 
   /** Looks up types that the body names and the schema lacks. */
@@ -106,11 +128,7 @@ export class QueryParser {
   /** The methods of a path, for OPTIONS; throws if there is no such path. */
   allowed(request: QueryRequest): readonly string[] {
     const { method, path } = request;
-    const found = findRoute(this.options.schemaRegistry.groups, {
-      method,
-      path,
-      height: undefined,
-    });
+    const found = this.findRoute({ method, path, height: undefined });
     if (!found) throw notReady();
     if (found.match.kind === 'method_not_allowed') return listMethods(found.match.allow);
     return [this.expectRoute(found.match, request).route.httpMethod];
@@ -119,10 +137,9 @@ export class QueryParser {
   /** Whether a node reads the parameters of a GET route from the form that the request posts. */
   isForm({ method, path, headers }: QueryRequest): boolean {
     if (method !== 'POST' || headers['content-type'] !== FORM) return false;
-    const { groups } = this.options.schemaRegistry;
-    const posted = findRoute(groups, { method, path, height: undefined });
+    const posted = this.findRoute({ method, path, height: undefined });
     if (posted?.match.kind !== 'method_not_allowed') return false;
-    const found = findRoute(groups, { method: 'GET', path, height: undefined });
+    const found = this.findRoute({ method: 'GET', path, height: undefined });
     return found?.match.kind === 'route' && !found.match.route.grpcMethod.startsWith(UNEXPOSED);
   }
 
@@ -212,28 +229,15 @@ const notReady = () =>
     headers: { 'Retry-After': '1' },
   });
 
-export interface Found {
-  readonly group: SchemaGroup;
-  readonly match: Match;
+interface RoutePlace {
+  readonly method: string;
+  readonly path: string;
+  readonly height: number | undefined;
 }
 
-/** Finds the route of a path; prefers schemas of nodes that have the height, and the best match. */
-export function findRoute(
-  groups: readonly SchemaGroup[],
-  { method, path, height }: { method: string; path: string; height: number | undefined },
-): Found | undefined {
-  const able = (node: ChainNode) => node.isUp && (height === undefined || node.mayHave(height));
-  let best: Found | undefined;
-  let bestRank = Number.POSITIVE_INFINITY;
-  for (const group of groups) {
-    const match = group.schema.match(method, path);
-    const rank = rankMatch(match) + (groups.length === 1 || group.nodes.some(able) ? 0 : 0.5);
-    if (rank < bestRank) {
-      best = { group, match };
-      bestRank = rank;
-    }
-  }
-  return best;
+interface Found {
+  readonly group: SchemaGroup;
+  readonly match: Match;
 }
 
 function rankMatch(match: Match): number {
