@@ -338,14 +338,30 @@ it('fails over only between nodes with the same schema', async () => {
   expect((await gateway.get('/same')).status).toBe(200);
 });
 
+/** A node that reports another chain, with the same software. */
+function joinChain(node: TestNode, network: string): void {
+  const name = Buffer.from(network);
+  const info = Buffer.concat([Buffer.from([0x0a, name.length + 2, 0x22, name.length]), name]);
+  node.interrupt(({ method }) => (method === NODE_INFO ? { message: info, height: 1 } : undefined));
+}
+
+it('follows the address of a node from another chain to this one and back', async () => {
+  const [ours, other] = [await withNode(), await withNode()];
+  joinChain(other, 'other-1');
+  const gateway = await withGateway([ours, other]);
+  const readState = async () => (await gateway.health()).json.details.nodes[1].state;
+  expect(await readState()).toBe('down');
+  joinChain(other, 'sibyl-demo-1');
+  await expect.poll(readState).toBe('up');
+  joinChain(other, 'other-2');
+  await expect.poll(readState).toBe('down');
+});
+
 it('sets a node of another chain aside', async () => {
   const ours = await withNode();
   const foreign = await withNode({ over: 'rpc+http' });
   foreign.blocks.latest = 999_999;
-  const network = Buffer.concat([Buffer.from([0x0a, 9, 0x22, 7]), Buffer.from('other-1')]);
-  foreign.interrupt(({ method }) =>
-    method === NODE_INFO ? { message: network, height: 1 } : undefined,
-  );
+  joinChain(foreign, 'other-1');
   const gateway = await withGateway([ours, foreign]);
   await expect
     .poll(async () => (await gateway.health()).json.details.nodes[1])

@@ -62,16 +62,24 @@ export class SchemaRegistry {
   private async load(node: ChainNode): Promise<void> {
     const version = await readNodeVersion(node.upstream);
     const before = this.known.get(node);
-    if (before && version && before.version?.build === version.build) return;
+    if (before && version && before.version?.build === version.build) {
+      // Its address may lead to a node of another chain, or back to one of this chain.
+      if (before.version.network !== version.network) this.store(node, { ...before, version });
+      return;
+    }
     const descriptors = await fetchDescriptors(
       node.upstream,
       this.options.config.schema.descriptorsFile,
     );
     const schema = this.compile(descriptors);
-    this.known.set(node, { schema, source: descriptors.source, version });
+    this.store(node, { schema, source: descriptors.source, version });
+    if (before?.schema !== schema) this.logSchema(node, schema);
+  }
+
+  private store(node: ChainNode, schema: NodeSchema): void {
+    this.known.set(node, schema);
     this.excludeOtherChains();
     this.regroup();
-    if (before?.schema !== schema) this.logSchema(node, schema);
   }
 
   /** Excludes nodes of another chain than the first one's. */
