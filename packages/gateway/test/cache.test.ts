@@ -2,7 +2,7 @@ import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { startTestNode, type TestNode } from '../../demo-chain/test/support/test-node.js';
 import { ENTITY_PARAMS, entityParams, largeEntityParams } from './support/entity-params.js';
-import { type RunningGateway, startGateway } from './support/running-gateway.js';
+import { ask, type RunningGateway, startGateway } from './support/running-gateway.js';
 
 const PARAMS = '/ixo/entity/params';
 const SECRET = 'a secret of the operator';
@@ -100,13 +100,22 @@ it('ignores unknown Grpc-Metadata-* headers: they neither reach a node nor make 
 });
 
 it('forwards the Grpc-Metadata-* headers that GATEWAY_FORWARD_METADATA names, past the cache', async () => {
-  await start({ GATEWAY_FORWARD_METADATA: 'x-tenant' });
+  await start({ GATEWAY_FORWARD_METADATA: 'x-tenant', GATEWAY_CORS_ORIGIN: '*' });
   for (const tenant of ['a', 'a', 'b']) {
     expect((await gateway.get(PARAMS, { 'grpc-metadata-x-tenant': tenant })).status).toBe(200);
   }
   expect(calls()).toBe(3);
+  const fixed = await gateway.get(`${PARAMS}?height=60`, { 'grpc-metadata-x-tenant': 'a' });
+  expect(fixed.headers.get('cache-control')).toBe('private, no-cache');
+  expect(fixed.headers.get('vary')).toContain('grpc-metadata-x-tenant');
   const { text } = await gateway.get('/metrics');
   expect(text).toMatch(/^sibyl_gateway_cache_entries 0$/m);
+  const preflight = await ask(gateway.url + PARAMS, {
+    method: 'OPTIONS',
+    headers: { origin: 'https://app.example', 'access-control-request-method': 'GET' },
+  });
+  const allowed = preflight.headers.get('access-control-allow-headers');
+  expect(allowed).toContain('grpc-metadata-x-tenant');
   const long = await gateway.get(PARAMS, { 'grpc-metadata-x-tenant': 'a'.repeat(1025) });
   expect(long).toMatchObject({ status: 400, json: { code: 3 } });
 });

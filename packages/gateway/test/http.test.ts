@@ -76,6 +76,16 @@ describe('paths', () => {
     expect((await gateway.get(CLAIMS)).headers.has('deprecation')).toBe(false);
   });
 
+  it('names the successor of a legacy path in errors and watches too', async () => {
+    const unknown = await gateway.get('/ixo/claim/unknown');
+    expect(unknown.status).toBe(404);
+    expect(unknown.headers.get('link')).toContain('</ixo/claims/claim/unknown>');
+    const watch = await fetch(`${gateway.url}/ixo/claim?watch`);
+    await watch.body?.cancel();
+    expect(watch.headers.get('deprecation')).toBeTruthy();
+    expect(watch.headers.get('link')).toContain('</ixo/claims/claims>');
+  });
+
   it('answers 400 with the name of an invalid field', async () => {
     const { status, json } = await gateway.get(`${CLAIMS}?pagination.limit=many`);
     expect(status).toBe(400);

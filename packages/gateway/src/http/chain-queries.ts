@@ -5,7 +5,7 @@ import type { Caller } from '../auth/gate.js';
 import { GoQuery } from '../binding/go-url.js';
 import type { Config } from '../config/config.js';
 import { badRequest } from '../query/query-error.js';
-import { bodyCost, extraCost, type QueryRequest } from '../query/query-parser.js';
+import { bodyCost, extraCost, type QueryRequest, toMetadataHeader } from '../query/query-parser.js';
 import type { ParsedQuery } from '../query/query-service.js';
 import type { Encoding, Reply } from '../query/reply-cache.js';
 import type { GatewayDeps } from './gateway-deps.js';
@@ -74,6 +74,11 @@ export class ChainQueries {
     parsed: ParsedQuery,
   ): void | Promise<void> {
     context.height = parsed.height;
+    const { successor } = parsed;
+    if (successor !== undefined) {
+      context.headers.Deprecation = 'true';
+      context.headers.Link = `<${successor}>; rel="successor-version"`;
+    }
     this.deps.admission.spendExtra(caller, () => extraCost(parsed));
     if (this.isWatch(context, parsed)) return this.watch(context, caller, parsed);
     const onGone = (leave: () => void) => void context.response.on('close', leave);
@@ -101,22 +106,24 @@ export class ChainQueries {
 const COMPRESSED_FROM_BYTES = 1024;
 /** One year, the usual maximum. */
 const FINAL = 'max-age=31536000, immutable';
-const VARY = 'Accept-Encoding, X-Cosmos-Block-Height, Grpc-Metadata-X-Cosmos-Block-Height';
+const VARY = ['Accept-Encoding', 'X-Cosmos-Block-Height', 'Grpc-Metadata-X-Cosmos-Block-Height'];
 
 /** Sends replies in the encoding the client accepts. */
 export class ReplySender {
   private readonly lasting: string;
   private readonly passing: string;
+  private readonly vary: string;
   private readonly isPlain: boolean;
 
   constructor(
-    { compat, gating }: Pick<Config, 'compat' | 'gating'>,
+    { compat, gating, nodes }: Pick<Config, 'compat' | 'gating' | 'nodes'>,
     private readonly outgoing: ByteBudget,
   ) {
     // Shared caches must not serve one caller's replies to others.
     const sharing = gating.auth === 'none' ? 'public' : 'private';
     this.lasting = `${sharing}, ${FINAL}`;
     this.passing = `${sharing}, no-cache`;
+    this.vary = [...VARY, ...nodes.forwardedMetadata.map(toMetadataHeader)].join(', ');
     this.isPlain = compat === 'node';
   }
 
@@ -142,22 +149,20 @@ export class ReplySender {
   private describe(
     head: OutgoingHttpHeaders,
     { etag, height }: Reply,
-    { successor, route, height: requested }: ParsedQuery,
+    { route, height: requested, metadata }: ParsedQuery,
   ): void {
-    if (successor !== undefined) {
-      head.Deprecation = 'true';
-      head.Link = `<${successor}>; rel="successor-version"`;
-    }
     if (height !== undefined) head['Grpc-Metadata-X-Cosmos-Block-Height'] = height;
     if (this.isPlain) {
       head['Grpc-Metadata-Content-Type'] = 'application/grpc';
       return;
     }
-    head.Vary = head.Vary === undefined ? VARY : `${head.Vary}, ${VARY}`;
+    head.Vary = head.Vary === undefined ? this.vary : `${head.Vary}, ${this.vary}`;
     head.ETag = etag;
     // State at a requested height never changes.
     const isFinal = requested !== undefined && route.isState;
-    head['Cache-Control'] = isFinal ? this.lasting : this.passing;
+    const usual = isFinal ? this.lasting : this.passing;
+    // Metadata may change the reply.
+    head['Cache-Control'] = metadata ? 'private, no-cache' : usual;
     if (height !== undefined) head['X-Block-Height'] = height;
   }
 

@@ -4,7 +4,9 @@ import { GrpcCode } from '@sibyl/grpc-client';
 import { toAddressKey } from '@sibyl/server-kit';
 import type { Caller } from '../auth/gate.js';
 import { findRedirect } from '../binding/go-url.js';
+import type { Config } from '../config/config.js';
 import { QueryError, toQueryError } from '../query/query-error.js';
+import { toMetadataHeader } from '../query/query-parser.js';
 import { serveBatch } from './batch.js';
 import { ChainQueries } from './chain-queries.js';
 import { serveDocsPage } from './docs-page.js';
@@ -25,7 +27,7 @@ export class Handler {
   private readonly callers = new WeakMap<IncomingMessage['socket'], Caller>();
 
   constructor(private readonly deps: GatewayDeps) {
-    this.cors = new Cors(deps.config.corsOrigins);
+    this.cors = new Cors(deps.config);
     this.chain = new ChainQueries(deps);
   }
 
@@ -189,7 +191,7 @@ const REQUEST_HEADERS = [
   'X-Cosmos-Block-Height',
   'X-Min-Block-Height',
   'X-Request-Id',
-].join(', ');
+];
 const EXPOSED_HEADERS = [
   'Deprecation',
   'ETag',
@@ -204,9 +206,12 @@ const PREFLIGHT_SECONDS = '600';
 /** CORS for the configured origins; without any, no headers are sent. */
 export class Cors {
   private readonly origins: ReadonlySet<string>;
+  private readonly requestHeaders: string;
 
-  constructor(origins: readonly string[]) {
-    this.origins = new Set(origins);
+  constructor({ corsOrigins, nodes }: Pick<Config, 'corsOrigins' | 'nodes'>) {
+    this.origins = new Set(corsOrigins);
+    const forwarded = nodes.forwardedMetadata.map(toMetadataHeader);
+    this.requestHeaders = [...REQUEST_HEADERS, ...forwarded].join(', ');
   }
 
   /** Sets the headers for the origin of the request. */
@@ -227,7 +232,7 @@ export class Cors {
     if (!isPreflight || !(ALLOW_ORIGIN in headers)) return false;
     context.send(204, {
       'Access-Control-Allow-Methods': METHODS,
-      'Access-Control-Allow-Headers': REQUEST_HEADERS,
+      'Access-Control-Allow-Headers': this.requestHeaders,
       'Access-Control-Max-Age': PREFLIGHT_SECONDS,
     });
     return true;

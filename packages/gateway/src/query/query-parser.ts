@@ -248,6 +248,9 @@ function rankMatch(match: Match): number {
 const METADATA_PREFIX = 'grpc-metadata-';
 export const HEIGHT_HEADER = METADATA_PREFIX + HEIGHT_METADATA;
 
+/** The header with the value of a metadata name. */
+export const toMetadataHeader = (name: string) => METADATA_PREFIX + name;
+
 /** The longest value of one forwarded header. */
 const MAX_VALUE_CHARACTERS = 1024;
 
@@ -261,7 +264,7 @@ export function readMetadata(
 ): Record<string, string> | undefined {
   let metadata: Record<string, string> | undefined;
   for (const name of forwarded) {
-    const value = headers[METADATA_PREFIX + name];
+    const value = headers[toMetadataHeader(name)];
     if (typeof value !== 'string') continue;
     if (value.length > MAX_VALUE_CHARACTERS) {
       throw badRequest(`Grpc-Metadata-${name} has more than ${MAX_VALUE_CHARACTERS} characters`);
