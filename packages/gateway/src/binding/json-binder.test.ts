@@ -168,6 +168,7 @@ describe('the body of a POST', () => {
     ['/test/send', '{"events":"a"}', 'events: "\\"a\\"" is not a list'],
     ['/test/send', '{"sequences":[1,"x"]}', 'sequences[1]: "x" is not a valid number'],
     ['/test/send', '{"labels":{"a":1}}', 'labels.a: "1" is not a string'],
+    ['/test/send', '{"share":1e39}', 'share: "1e39" is not a number'],
     ['/test/send', '{"at":5}', 'at: "5" is not a string'],
     [
       '/test/send',

@@ -54,10 +54,11 @@ function readInteger(text: string, sign: RegExp): bigint | undefined {
   return text.startsWith('-') ? -value : value;
 }
 
-export function parseFloatText(text: string): number {
+export function parseFloatText(text: string, bits: 32 | 64): number {
   const notFinite = NOT_FINITE.get(text.toLowerCase());
   if (notFinite !== undefined) return notFinite;
-  const value = DECIMAL_NUMBER.test(text) ? Number(text) : Number.NaN;
+  const parsed = DECIMAL_NUMBER.test(text) ? Number(text) : Number.NaN;
+  const value = bits === 32 ? Math.fround(parsed) : parsed;
   if (!Number.isFinite(value)) throw new ValueError(`${quote(text)} is not a number`);
   return value;
 }

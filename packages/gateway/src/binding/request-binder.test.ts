@@ -62,6 +62,8 @@ describe('a query', () => {
     ['statuses=STATUS_CLOSED&statuses=1', wire().packed(21, [2, 1])],
     ['zig=-1&fixed=7', wire().varint(22, 1).fixed32(23, 7)],
     ['share=0.5', wire().float(24, 0.5)],
+    ['share=inf', wire().float(24, Number.POSITIVE_INFINITY)],
+    ['share=3.4028235e38', wire().float(24, 3.4028234663852886e38)],
     ['maybe_text=', wire().text(25, '')],
     ['unknown=1&packet_id.unknown=2&events.x=3', wire()],
   ];
@@ -116,6 +118,7 @@ describe('a query', () => {
     ['data=a*b', 'data: "a*b" is not base64'],
     ['data=a', 'data: "a" is not base64'],
     ['ratio=1e999', 'ratio: "1e999" is not a number'],
+    ['share=1e39', 'share: "1e39" is not a number'],
     ['at=yesterday', 'at: "yesterday" is not a time such as'],
     ['at=2020-02-30T00:00:00Z', 'is not a time'],
     ['lasts=5', 'lasts: "5" is not a duration such as'],

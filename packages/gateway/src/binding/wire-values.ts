@@ -55,7 +55,7 @@ export function scalarFromText(type: ScalarType, text: string, base64: Base64Rea
       return bytesValue(parseBase64(text, base64));
     case ScalarType.FLOAT:
     case ScalarType.DOUBLE:
-      return floatValue(type, parseFloatText(text));
+      return floatValue(type, parseFloatText(text, type === ScalarType.FLOAT ? 32 : 64));
     default:
       return textValue(text);
   }
