@@ -199,6 +199,38 @@ it('JsonRpc fails only the call of a request that fails, times out or is too lar
   expect(sizes).toEqual([4, 1, 1, 1, 1]);
 });
 
+it('JsonRpc keeps the limit of a reply in a request with other calls', async () => {
+  const { upstream, sizes } = await withBatches((calls) =>
+    calls.map(({ id }) => reply(id, 'x'.repeat(id === 1 ? 3000 : 10))),
+  );
+  const outcomes = await Promise.allSettled([0, 1, 2].map(() => call(upstream)));
+  expect(outcomes).toMatchObject([
+    { status: 'fulfilled' },
+    { status: 'rejected', reason: { code: GrpcCode.resourceExhausted } },
+    { status: 'fulfilled' },
+  ]);
+  expect(sizes).toEqual([3]);
+});
+
+it('JsonRpc sends calls together again after a proxy was busy', async () => {
+  const sizes: number[] = [];
+  let isBusy = true;
+  const upstream = await withServer((request, response) => {
+    void json(request).then((body) => {
+      const calls = body as { id: number }[];
+      sizes.push(calls.length);
+      if (isBusy) response.writeHead(503).end('<html>busy</html>');
+      else response.end(JSON.stringify(calls.map(({ id }) => reply(id, 'x'))));
+    });
+  });
+  const callThree = () => Promise.allSettled([0, 1, 2].map(() => call(upstream)));
+  const refused = { status: 'rejected', reason: { code: GrpcCode.unavailable } };
+  expect(await callThree()).toMatchObject([refused, refused, refused]);
+  isBusy = false;
+  expect((await callThree()).map(({ status }) => status)).not.toContain('rejected');
+  expect(sizes).toEqual([3, 3]);
+});
+
 it('keeps to deadline and size', async () => {
   const silent = await withServer(() => {});
   await expect(call(silent, 50)).rejects.toMatchObject({ code: GrpcCode.deadlineExceeded });

@@ -167,10 +167,10 @@ export class AbciUpstream implements Upstream {
     const { response } = read(QueryResult, result);
     const { code, codespace, log } = response;
     if (code) throw toGrpcError({ code, codespace: codespace ?? '', log: log ?? '' });
-    return {
-      message: Buffer.from(response.value ?? '', 'base64'),
-      height: Number(response.height ?? 0) || undefined,
-    };
+    const reply = Buffer.from(response.value ?? '', 'base64');
+    // Calls that share a request also share its limit.
+    if (reply.length > maxReplyBytes) throw tooLarge(reply.length, maxReplyBytes);
+    return { message: reply, height: Number(response.height ?? 0) || undefined };
   }
 
   /** The latest block of the status may not have been executed yet, so the height is that of the state. */
@@ -202,6 +202,11 @@ export class AbciUpstream implements Upstream {
   close(): void {
     this.rpc.close();
   }
+}
+
+function tooLarge(bytes: number, maxBytes: number): GrpcError {
+  const text = `the reply has ${bytes} bytes; the limit is ${maxBytes}`;
+  return new GrpcError(GrpcCode.resourceExhausted, text);
 }
 
 export interface RpcAddress {

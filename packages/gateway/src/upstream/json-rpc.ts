@@ -88,6 +88,8 @@ export class JsonRpc {
     else if (Array.isArray(answer)) {
       const byId = new Map((answer as RpcResponse[]).map((one) => [one?.id, one]));
       for (const [id, call] of calls.entries()) call.settle(byId.get(id), status);
+    } else if (!answer && isPassing(status)) {
+      for (const call of calls) call.settle(undefined, status);
     } else {
       // Some nodes and proxies do not accept several calls in one request.
       this.maxBatch = 1;
@@ -125,6 +127,9 @@ export class JsonRpc {
     return code === 'ECONNRESET' || code === 'EPIPE' ? error : this.backoff.failed(error);
   }
 }
+
+/** Whether a proxy cannot reach the node right now, or is busy. */
+const isPassing = (status: number) => status === 429 || status > 500;
 
 function formatBody(calls: readonly PendingCall[]): string {
   const bodies = calls.map(({ request: { method, params } }, id) => {
