@@ -200,6 +200,9 @@ it('SingleFlight keeps the call while other callers wait', async () => {
   expect((await waiting).status).toBe(200);
 });
 
+const inFlight = async () =>
+  /^sibyl_gateway_node_calls\{.*\} (\d+)$/m.exec((await gateway.get('/metrics')).text)?.[1];
+
 it('SingleFlight cancels the call when the last caller leaves', async () => {
   await start();
   node.interrupt(({ method }) => (method === ENTITY_PARAMS ? new Promise(() => {}) : undefined));
@@ -210,9 +213,23 @@ it('SingleFlight cancels the call when the last caller leaves', async () => {
   await expect.poll(calls).toBe(1);
   leaving[0]?.abort();
   expect(await waiting[0]).toBe('left');
-  const inFlight = async () =>
-    /^sibyl_gateway_node_calls\{.*\} (\d+)$/m.exec((await gateway.get('/metrics')).text)?.[1];
   expect(await inFlight()).toBe('1');
   leaving[1]?.abort();
   await expect.poll(inFlight).toBe('0');
+});
+
+it.each<[string, string, RequestInit]>([
+  ['batch', '/batch', { method: 'POST', body: JSON.stringify({ queries: [PARAMS] }) }],
+  ['watch', `${PARAMS}?watch`, {}],
+])('cancels the calls of a %s when its client leaves', async (_, path, init) => {
+  await start();
+  node.interrupt(({ method }) => (method === ENTITY_PARAMS ? new Promise(() => {}) : undefined));
+  const leaving = new AbortController();
+  const { signal } = leaving;
+  const waiting = ask(gateway.url + path, { ...init, signal }).catch(() => 'left');
+  await expect.poll(calls).toBe(1);
+  expect(await inFlight()).toBe('1');
+  leaving.abort();
+  expect(await waiting).toBe('left');
+  await expect.poll(inFlight, { timeout: 10_000 }).toBe('0');
 });

@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { checkPermission } from '../auth/admission.js';
 import { type Caller } from '../auth/gate.js';
 import { hasMoreValues } from '../binding/json-node.js';
+import type { OnGone } from '../query/block-waiters.js';
 import { badRequest, QueryError, toQueryError } from '../query/query-error.js';
 import {
   extraCost,
@@ -47,10 +48,14 @@ export async function serveBatch(
   const targets = queries.map((query) => (typeof query === 'string' ? query : query.path));
   const request = targets.map((target) => toQueryRequest(target, height, context));
   const memory = deps.outgoing.open(context.callerKey);
+  const running = new Set<() => void>();
+  context.response.once('close', () => {
+    for (const leave of running) leave();
+  });
   try {
     const results = await answerAll(request, memory, (one) => {
       if (context.response.destroyed) throw clientLeft();
-      return answerOne(one, caller, deps);
+      return answerOne(one, caller, deps, (leave) => void running.add(leave));
     });
     if (context.response.destroyed) throw clientLeft();
     context.response.on('close', () => memory.release());
@@ -163,12 +168,13 @@ async function answerOne(
   request: QueryRequest,
   caller: Caller,
   deps: GatewayDeps,
+  onGone: OnGone,
 ): Promise<Result> {
   const height = parseHeight(request.headers[HEIGHT_METADATA]);
   try {
     const query = await deps.queryParser.read(request, (route) => checkPermission(caller, route));
     deps.admission.spendExtra(caller, () => extraCost(query));
-    const { body } = await deps.queryService.answer(query, caller);
+    const { body } = await deps.queryService.answer(query, caller, onGone);
     return { status: 200, body };
   } catch (error) {
     const queryError = toQueryError(error, { pool: deps.pool, height, compat: deps.config.compat });

@@ -95,6 +95,8 @@ class Watch {
   private isOutdated = false;
   private stall: NodeJS.Timeout | undefined;
   private release = () => {};
+  /** Leaves the query in progress. */
+  private leave = () => {};
 
   constructor(
     private readonly deps: WatchTarget,
@@ -114,6 +116,7 @@ class Watch {
     clearInterval(this.heartbeat);
     clearTimeout(this.stall);
     this.release();
+    this.leave();
     this.options.blocks.off('block', this.onBlock);
   }
 
@@ -143,7 +146,10 @@ class Watch {
     const group = this.findGroup();
     if (!group) return this.end();
     try {
-      this.sendReply(await queryService.answer({ ...query, group }, caller));
+      const onGone = (leave: () => void) => {
+        this.leave = leave;
+      };
+      this.sendReply(await queryService.answer({ ...query, group }, caller, onGone));
     } catch (error) {
       const context = { pool, height: undefined, compat: undefined };
       const queryError =
