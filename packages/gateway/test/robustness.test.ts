@@ -67,6 +67,17 @@ it('closes connections whose body never arrives', async () => {
   expect(heard).toMatch(/^HTTP\/1.1 4\d\d /);
 });
 
+it.each([
+  ['', PARAMS, '"nftContractAddress"'],
+  ['with a query', `${PARAMS}?height=60`, 'X-Block-Height: 60'],
+  ['without a path', '', '"docs":"/docs"'],
+])('accepts a whole URL in the request line %s', async (_, path, expected) => {
+  const head = `GET ${gateway.url}${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`;
+  const answer = await sayRaw(head);
+  expect(answer).toMatch(/^HTTP\/1.1 200 /);
+  expect(answer).toContain(expected);
+});
+
 it('refuses an address of a megabyte', async () => {
   const heard = await sayRaw(`GET /${'a'.repeat(1024 * 1024)} HTTP/1.1\r\nHost: x\r\n\r\n`);
   // What is left unread may make the other side close before the answer was read.

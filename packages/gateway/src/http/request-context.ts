@@ -35,7 +35,7 @@ export class RequestContext {
     readonly request: IncomingMessage,
     readonly response: ServerResponse,
   ) {
-    const target = request.url ?? '/';
+    const target = readTarget(request.url ?? '/');
     const mark = target.indexOf('?');
     this.path = mark < 0 ? target : target.slice(0, mark);
     this.search = mark < 0 ? '' : target.slice(mark + 1);
@@ -93,6 +93,15 @@ export class RequestContext {
     }
     this.response.writeHead(status, this.headers);
   }
+}
+
+const ORIGIN = /^https?:\/\/[^/?#]*/i;
+
+/** The path and query; clients that expect a proxy send a whole URL. */
+function readTarget(url: string): string {
+  if (url.startsWith('/')) return url;
+  const target = url.replace(ORIGIN, '');
+  return target === '' || target.startsWith('?') ? `/${target}` : target;
 }
 
 const MAX_BYTES = 1024 * 1024;
