@@ -94,6 +94,41 @@ describe('the OpenAPI document', () => {
   });
 });
 
+describe('the OpenAPI document of unusual bindings', () => {
+  const method = { request: 'odd.Request', response: 'odd.Request' };
+  const facts: Facts = {
+    messages: {
+      'odd.Request': [
+        { no: 1, name: 'id', type: 'string' },
+        { no: 2, name: 'part', type: 'odd.Part' },
+      ],
+      'odd.Part': [{ no: 1, name: 'text', type: 'string' }],
+    },
+    services: {
+      'odd.Query': {
+        Twice: { ...method, path: '/odd/{id}', otherPath: '/odd/other/{id}' },
+        Part: { ...method, path: '/odd/part/{id}', verb: 'post', body: 'part' },
+        Bare: { ...method, path: '/odd/bare/{id}', verb: 'post' },
+      },
+    },
+  };
+  const schema = loadSchema(descriptorSet(facts));
+  const odd = buildOpenApi(schema, INFO) as { paths: Paths };
+
+  it('has an operation for each path of a method', () => {
+    expect(schema.match('GET', '/odd/other/a')).toMatchObject({ kind: 'route' });
+    expect(odd.paths['/odd/{id}']?.get?.operationId).toBe('odd.Query.Twice');
+    expect(odd.paths['/odd/other/{id}']?.get?.operationId).toBe('odd.Query.Twice.2');
+  });
+
+  it('describes the field that is the body, and no body where there is none', () => {
+    expect(odd.paths['/odd/part/{id}']?.post?.requestBody?.content).toEqual({
+      'application/json': { schema: { $ref: '#/components/schemas/odd.Part.input' } },
+    });
+    expect(odd.paths['/odd/bare/{id}']?.post).not.toHaveProperty('requestBody');
+  });
+});
+
 describe('the schema of a reply', () => {
   const types = Object.keys(SHAPES.messages).filter((type) => type.startsWith('shapes.'));
   const facts: Facts = {

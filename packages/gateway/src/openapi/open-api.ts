@@ -1,5 +1,5 @@
 import type { DescField, DescMessage } from '@bufbuild/protobuf';
-import { findFieldPath } from '../binding/message-draft.js';
+import { findField, findFieldPath } from '../binding/message-draft.js';
 import type { Route } from '../routes/route.js';
 import { getMessageForm } from '../schema/options.js';
 import { JsonSchemas } from './json-schemas.js';
@@ -34,11 +34,15 @@ const HEIGHT_HEADER = {
 export function openApiDocument(routes: readonly Route[], info: ApiInfo): Record<string, unknown> {
   const schemas = new JsonSchemas();
   const paths: Record<string, Record<string, unknown>> = {};
+  const ids = new OperationIds();
   for (const route of routes.filter((route) => route.isServed && !route.isWrite)) {
     const path = route.template.replace(/\{([^{}=]+)=[^{}]+\}/g, '{$1}');
     paths[path] ??= {};
     // Of two routes with the same path, the first one is served.
-    paths[path][route.httpMethod.toLowerCase()] ??= buildOperation(route, schemas);
+    paths[path][route.httpMethod.toLowerCase()] ??= {
+      operationId: ids.create(route),
+      ...buildOperation(route, schemas),
+    };
   }
   return {
     openapi: '3.1.0',
@@ -52,9 +56,9 @@ export function openApiDocument(routes: readonly Route[], info: ApiInfo): Record
 }
 
 function buildOperation(route: Route, schemas: JsonSchemas): Record<string, unknown> {
-  const [, service = '', method = ''] = route.grpcMethod.split('/');
+  const [, service = ''] = route.grpcMethod.split('/');
+  const body = bodySchema(route, schemas);
   return {
-    operationId: `${service}.${method}`,
     tags: [service.split('.').slice(0, -1).join('.')],
     summary: route.summary,
     description: `gRPC: \`${route.grpcMethod}\``,
@@ -64,9 +68,7 @@ function buildOperation(route: Route, schemas: JsonSchemas): Record<string, unkn
       ...queryParameters(route, schemas),
       { $ref: '#/components/parameters/height' },
     ],
-    ...(route.httpMethod !== 'GET' && {
-      requestBody: jsonContent(schemas.message(route.request, 'input')),
-    }),
+    ...(body && { requestBody: jsonContent(body) }),
     responses: {
       200: {
         description: 'The reply of the chain.',
@@ -78,6 +80,25 @@ function buildOperation(route: Route, schemas: JsonSchemas): Record<string, unkn
       },
     },
   };
+}
+
+/** Ids are unique, although a method may have several paths. */
+class OperationIds {
+  private readonly counts = new Map<string, number>();
+
+  create({ grpcMethod }: Route): string {
+    const id = grpcMethod.slice(1).replace('/', '.');
+    const count = (this.counts.get(id) ?? 0) + 1;
+    this.counts.set(id, count);
+    return count === 1 ? id : `${id}.${count}`;
+  }
+}
+
+/** The schema of the body: the whole request or one of its fields; undefined without a body. */
+function bodySchema({ body, request }: Route, schemas: JsonSchemas) {
+  if (body === '*') return schemas.message(request, 'input');
+  const field = body === '' ? undefined : findField(request, body);
+  return field && buildSchema(field, schemas);
 }
 
 function jsonContent(schema: unknown) {

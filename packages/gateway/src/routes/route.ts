@@ -22,6 +22,8 @@ interface RouteOptions {
   readonly httpMethod: HttpMethod;
   readonly path: PathTemplate;
   readonly template: string;
+  /** `*` for the whole request, the name of a field, or empty for none. */
+  readonly body: string;
   readonly isServed: boolean;
   readonly binder: RequestBinder;
   readonly writer: ReplyWriter;
@@ -41,6 +43,8 @@ export class Route {
   readonly template: string;
   /** The path as the chain declares it. */
   readonly path: PathTemplate;
+  /** `*` for the whole request, the name of a field, or empty for none. */
+  readonly body: string;
   /** False if the node declares the service but does not serve it. */
   readonly isServed: boolean;
   /** Whether it broadcasts or signs a transaction, which the gateway refuses. */
@@ -65,6 +69,7 @@ export class Route {
     this.httpMethod = deps.httpMethod;
     this.template = deps.template;
     this.path = deps.path;
+    this.body = deps.body;
     this.isServed = deps.isServed;
     this.isWrite = this.grpcMethod === BROADCAST || method.parent.name === 'Msg';
     this.isDeprecated = method.deprecated || method.parent.deprecated;
@@ -158,6 +163,7 @@ function buildRoute(
   return new Route(method, {
     httpMethod,
     path,
+    body,
     template: prefix.show(template),
     isServed: served === undefined || served.has(method.parent.typeName),
     binder: new RequestBinder({ type: method.input, variables: path.variables, body }, rules),

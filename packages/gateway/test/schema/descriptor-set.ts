@@ -171,9 +171,10 @@ function buildService(type: string, methods: Readonly<Record<string, MethodFact>
   });
 }
 
-function methodOptions({ path, verb = 'get', body }: MethodFact) {
+function methodOptions({ path, verb = 'get', body, otherPath }: MethodFact) {
   const rule = wire().text(VERB_FIELDS[verb], path);
   if (body) rule.text(7, body);
+  if (otherPath) rule.message(11, wire().text(VERB_FIELDS.get, otherPath));
   const options = create(MethodOptionsSchema);
   options.$unknown = unknownFields(wire().message(HTTP_RULE, rule));
   return options;

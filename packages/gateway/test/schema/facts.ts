@@ -29,6 +29,8 @@ export interface MethodFact {
   /** GET by default. */
   readonly verb?: 'get' | 'post' | 'put' | 'patch' | 'delete';
   readonly body?: string;
+  /** The path of an additional binding, for GET. */
+  readonly otherPath?: string;
   readonly streams?: boolean;
 }
 
