@@ -113,6 +113,9 @@ it.each([
   ['GATEWAY_DID', 'gateway'],
   ['GATEWAY_CACHE_SIZE', 'much'],
   ['GATEWAY_TIMEOUT_SECONDS', '0'],
+  ['GATEWAY_TIMEOUT_SECONDS', '2592000'],
+  ['GATEWAY_WATCH_STALL_SECONDS', '2592000'],
+  ['GATEWAY_REQUEST_TIMEOUT_SECONDS', '2592000'],
   ['GATEWAY_BLOCK_POLL_MS', '1'],
 ])('refuses %s=%s', (name, value) => {
   expect(readError({ [name]: value })).toContain(name);

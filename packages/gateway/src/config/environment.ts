@@ -6,6 +6,11 @@ const whole = z
   .regex(/^\d{1,9}$/, { error: 'must be a whole number' })
   .transform(Number);
 const positive = whole.refine((value) => value > 0, { error: 'must be at least 1' });
+/** Timers hold less than 25 days. */
+const MAX_SECONDS = 86_400;
+const seconds = positive.refine((value) => value <= MAX_SECONDS, {
+  error: `must be at most ${MAX_SECONDS}, which is a day`,
+});
 const port = whole.refine((value) => value <= 65_535, { error: 'must be a port, at most 65535' });
 const did = z.string().regex(/^did:[a-z0-9]+:\S+$/, { error: 'must be a DID, such as did:web:…' });
 
@@ -214,7 +219,7 @@ export const Environment = z.object({
     .min(16, { error: 'must have at least 16 characters' })
     .optional()
     .describe('Value of X-Cache-Bypass that bypasses the cache; unset: no bypass'),
-  GATEWAY_TIMEOUT_SECONDS: positive
+  GATEWAY_TIMEOUT_SECONDS: seconds
     .prefault('15')
     .describe('Timeout of a query, including all attempts'),
   GATEWAY_FORWARD_METADATA: metadataNames
@@ -229,7 +234,7 @@ export const Environment = z.object({
   GATEWAY_WATCHERS_PER_CALLER: positive
     .prefault('20')
     .describe('Maximum concurrent watches for each key, DID or address'),
-  GATEWAY_WATCH_STALL_SECONDS: positive
+  GATEWAY_WATCH_STALL_SECONDS: seconds
     .prefault('60')
     .describe('How long a watching client may receive nothing before it is disconnected'),
   GATEWAY_BLOCK_POLL_MS: whole
@@ -239,7 +244,7 @@ export const Environment = z.object({
   GATEWAY_MAX_LAG: whole
     .prefault('3')
     .describe('Blocks a node may be behind the others and still serve the latest state'),
-  GATEWAY_REQUEST_TIMEOUT_SECONDS: positive
+  GATEWAY_REQUEST_TIMEOUT_SECONDS: seconds
     .prefault('15')
     .describe('Maximum time to receive a request'),
   DATA_DIR: z.string().prefault('./data').describe('Folder for the key, if GATEWAY_DID is unset'),
