@@ -296,6 +296,11 @@ const DIFFERENCES: Readonly<Record<string, () => Promise<void>>> = {
   'An invalid escape in a path, such as `%zz`': async () => {
     expect(await send('/ixo/entity/%zz')).toMatchObject({ status: 400, code: 3 });
   },
+  'A URL with characters that are neither ASCII nor escaped': async () => {
+    const refused = await send('/ixo/entity/\u00c3\u00a9');
+    expect(refused).toMatchObject({ status: 400, code: 3 });
+    expect(refused.text).toContain('percent-encoded');
+  },
   'A URL of more than 8,192 characters': async () => {
     expect(await send(`/ixo/entity/${'a'.repeat(9000)}`)).toMatchObject({ status: 414, code: 3 });
   },

@@ -79,6 +79,7 @@ export async function listen(server: Server, port: number, host: string): Promis
 
 const ERRORS: Readonly<Record<string, readonly [number, string]>> = {
   HPE_HEADER_OVERFLOW: [431, `the URL and headers have more than ${MAX_HEADER_BYTES} bytes`],
+  HPE_INVALID_URL: [400, 'the URL has characters that must be percent-encoded'],
   ERR_HTTP_REQUEST_TIMEOUT: [408, 'the request took too long to arrive'],
 };
 
