@@ -201,6 +201,15 @@ describe('BlockWatch', () => {
     await expect.poll(() => readHeight(gateway)).toBe('105');
   });
 
+  it('receives blocks from an RPC whose address has a query, such as a token', async () => {
+    const node = await startTestNode({ over: 'rpc+http' });
+    cleanups.push(() => node.close());
+    const url = `${node.url}/?token=abc`;
+    const gateway = await startGateway([{ url }], { GATEWAY_BLOCK_POLL_MS: '60000' });
+    cleanups.push(() => gateway.close());
+    await expect.poll(() => node.blocks.listeners.size).toBe(1);
+  });
+
   it('subscribes again when the connection is lost', async () => {
     const { node, gateway } = await start({ over: 'rpc+http' });
     await expect.poll(() => node.blocks.listeners.size).toBe(1);

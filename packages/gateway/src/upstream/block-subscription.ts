@@ -53,7 +53,8 @@ export class BlockSubscription {
 
   private connect(): void {
     const { url, authorization, ca } = this.options;
-    const address = new URL(`${url.href.replace(/\/$/, '')}/websocket`);
+    const address = new URL(url);
+    address.pathname = `${url.pathname.replace(/\/$/, '')}/websocket`;
     address.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
     const socket = new WebSocket(address, {
       handshakeTimeout: HANDSHAKE_MS,
