@@ -6,6 +6,9 @@ const TIMEOUT_MS = 20_000;
 const MAX_ANSWER_BYTES = 32 * 1024;
 const MAX_ERROR_LENGTH = 1000;
 
+/** The one that a gateway sends in every mode. */
+const HEIGHT_HEADER = 'grpc-metadata-x-cosmos-block-height';
+
 /** The gateway's error body. */
 const ErrorBody = z.object({ message: z.string() });
 
@@ -45,7 +48,7 @@ export class Gateway {
     const text = await response.text().catch((error) => this.rethrow(error, maxBytes));
     if (!response.ok)
       throw new Error(`The gateway answered ${response.status}: ${readError(text)}`);
-    const height = Number(response.headers.get('x-block-height')) || undefined;
+    const height = Number(response.headers.get(HEIGHT_HEADER)) || undefined;
     return { height, answer: parseAnswer(text) };
   }
 

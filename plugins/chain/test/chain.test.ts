@@ -162,6 +162,19 @@ describe('query_chain', () => {
   });
 });
 
+it('names the block of an answer of a gateway that behaves like a node too', async () => {
+  const config = { GATEWAY_UPSTREAMS: node.url, GATEWAY_PORT: '0', LOG_LEVEL: 'silent' };
+  const like = createGateway({ config: loadConfig({ ...config, GATEWAY_COMPAT: 'node' }) });
+  const other = await startWith(await like.listen());
+  try {
+    const { output } = await use(new TestUser(other), 'query_chain', { path: '/ixo/token/params' });
+    expect(output.height).toBe(node.blocks.latest);
+  } finally {
+    await other.close();
+    await like.close();
+  }
+});
+
 it('gives the key to no other address', async () => {
   const asked: string[] = [];
   const elsewhere = createServer((request, response) => {
