@@ -242,6 +242,22 @@ describe('heights', () => {
   });
 });
 
+it.each([
+  ['0S', 200],
+  ['+100000000000n', 200],
+  ['-1S', 504],
+  ['5', 400],
+])('answers a Grpc-Timeout of %s with %i', async (timeout, status) => {
+  // Another query for each, so that none is cached.
+  const path = `${CLAIMS}?pagination.offset=${7000 + timeout.length}`;
+  const reply = { message: new Uint8Array(), height: 100 };
+  node.interrupt(({ method }) => {
+    if (method !== CLAIM_LIST) return undefined;
+    return status === 200 ? reply : new Promise(() => {});
+  });
+  expect((await send(path, { headers: { 'grpc-timeout': timeout } })).status).toBe(status);
+});
+
 it('sends only the body and the height', async () => {
   const { status, headers } = await gateway.get(CLAIMS, { 'accept-encoding': 'gzip' });
   expect(status).toBe(200);

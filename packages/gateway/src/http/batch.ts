@@ -137,7 +137,7 @@ async function waitForMinHeight(
 ): Promise<void> {
   const minHeight = readMinHeight(headers);
   if (minHeight === undefined) return;
-  const timeoutMs = readTimeout(headers, config.nodes.timeoutMs);
+  const timeoutMs = readTimeout(headers, config.nodes.timeoutMs, config.compat);
   const onGone = (leave: () => void) => void response.on('close', leave);
   await queryService.waitForBlock({ minHeight, timeoutMs, caller, onGone });
 }

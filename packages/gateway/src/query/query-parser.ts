@@ -119,7 +119,7 @@ export class QueryParser {
       height: this.getHeight(request, route),
       minHeight: readMinHeight(headers),
       metadata: readMetadata(headers, config.nodes.forwardedMetadata),
-      timeoutMs: readTimeout(headers, config.nodes.timeoutMs),
+      timeoutMs: readTimeout(headers, config.nodes.timeoutMs, config.compat),
       isFresh: isCacheBypass(headers, config.cache.bypassSecret),
       successor,
     };
@@ -275,15 +275,24 @@ export function readMetadata(
 }
 
 const TIMEOUT = /^(\d{1,8})([HMSmun])$/;
+/** A node reads any 64-bit number. */
+const NODE_TIMEOUT = /^([+-]?\d{1,18})([HMSmun])$/;
 const UNIT_MS = { H: 3_600_000, M: 60_000, S: 1000, m: 1, u: 0.001, n: 0.000_001 } as const;
 
 /** The client's `Grpc-Timeout`, limited by the gateway's own timeout. */
-export function readTimeout(headers: IncomingHttpHeaders, longestMs: number): number {
+export function readTimeout(
+  headers: IncomingHttpHeaders,
+  longestMs: number,
+  compat?: 'node',
+): number {
   const header = headers['grpc-timeout'];
   if (header === undefined) return longestMs;
-  const [, digits, unit] = TIMEOUT.exec(String(header)) ?? [];
+  const [, digits, unit] = (compat ? NODE_TIMEOUT : TIMEOUT).exec(String(header)) ?? [];
   if (!digits || !unit) throw badRequest('Grpc-Timeout must be a number and a unit, such as 500m');
-  return Math.min(longestMs, Number(digits) * UNIT_MS[unit as keyof typeof UNIT_MS]);
+  const ms = Number(digits) * UNIT_MS[unit as keyof typeof UNIT_MS];
+  // A node does not limit the time for 0.
+  if (compat && ms === 0) return longestMs;
+  return Math.min(longestMs, Math.max(0, ms));
 }
 
 /** The height in the headers or the query parameters; throws if they conflict. */
