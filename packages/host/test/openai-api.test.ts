@@ -12,10 +12,14 @@ beforeAll(async () => {
   key = (await createKey(test.alice)).key;
 });
 
-const request = (path: string, body?: object, { as = key, method = 'POST', signal }: Choice = {}) =>
+const request = (
+  path: string,
+  body?: object,
+  { as = key, method = 'POST', headers = {}, signal }: Choice = {},
+) =>
   fetch(`${test.host.url}/v1${path}`, {
     method: body ? 'POST' : method,
-    headers: { authorization: `Bearer ${as}`, 'content-type': 'application/json' },
+    headers: { authorization: `Bearer ${as}`, 'content-type': 'application/json', ...headers },
     ...(body && { body: JSON.stringify(body) }),
     ...(signal && { signal }),
   });
@@ -23,6 +27,7 @@ const request = (path: string, body?: object, { as = key, method = 'POST', signa
 interface Choice {
   readonly as?: string;
   readonly method?: string;
+  readonly headers?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
 }
 
@@ -352,6 +357,32 @@ describe('/v1/responses', () => {
     expect((await get(`/responses/${one.id}`)).status).toBe(404);
   });
 
+  it('continues after the response that previous_response_id names, also if it has a later one', async () => {
+    const ask = async (input: string, previous_response_id?: string) => {
+      const headers = { 'idempotency-key': `branch ${input}` };
+      const reply = readJson(
+        request('/responses', { model: MODEL, input, previous_response_id }, { headers }),
+      );
+      const turn = await test.model.next();
+      turn.answer(`Answer ${input}`);
+      const seen = turn.body.messages.slice(1).map(({ content }: { content: string }) => content);
+      return { id: (await reply).id, seen };
+    };
+    const one = await ask('1');
+    const two = await ask('2', one.id);
+    expect((await ask('3', one.id)).seen).toEqual(['1', 'Answer 1', '3']);
+    expect((await ask('4', two.id)).seen).toEqual(['1', 'Answer 1', '2', 'Answer 2', '4']);
+    // A repeated request finds its response, although that is the latest now.
+    const repeated = { model: MODEL, input: '2', previous_response_id: one.id };
+    const headers = { 'idempotency-key': 'branch 2' };
+    expect((await readJson(request('/responses', repeated, { headers }))).id).toBe(two.id);
+    const canceled = await readJson(create({ input: '5', background: true }));
+    const running = await test.model.next();
+    await readJson(request(`/responses/${canceled.id}/cancel`, {}));
+    await running.left;
+    expect((await ask('6', canceled.id)).seen.at(-1)).toBe('6');
+  });
+
   it('streams events that a client can continue after any of them', async () => {
     const reply = create({ input: 'Hello', stream: true });
     const turn = await test.model.next();
@@ -409,6 +440,8 @@ describe('/v1/responses', () => {
     expect((await second).output).toMatchObject([
       { type: 'message', content: [{ text: 'Warm.' }] },
     ]);
+    // The first response still has its call.
+    expect(await readJson(get(`/responses/${one.id}`))).toEqual(one);
   });
 });
 

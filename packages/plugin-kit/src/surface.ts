@@ -61,6 +61,8 @@ export interface SurfaceTurn {
   readonly multitask?: Multitask;
   /** A repeated request with this key joins the run of the first one. */
   readonly idempotencyKey?: string;
+  /** The `messageId` of the answer that the message follows; after one that is not the latest it begins a branch. */
+  readonly after?: string;
 }
 
 /** A file that comes with a message. */
@@ -79,7 +81,7 @@ export interface ClientMessage {
 
 /** A conversation that a client sends, as a whole or in part. */
 export interface ThreadTurn
-  extends Omit<SurfaceTurn, 'sessionId' | 'message' | 'history' | 'idempotencyKey'> {
+  extends Omit<SurfaceTurn, 'sessionId' | 'message' | 'history' | 'idempotencyKey' | 'after'> {
   /** Chosen by the client, or the id of a session; see `openThread`. */
   readonly threadId: string;
   /** Oldest first. */
@@ -193,6 +195,8 @@ export interface CallerTurns {
   cancel(runId: string): Promise<boolean>;
   /** What the paused turn of a session waits for. */
   pending(sessionId: string): Promise<readonly PendingQuestion[]>;
+  /** What a run paused with, also what has been answered since. */
+  asked(runId: string): Promise<readonly PendingQuestion[]>;
   /** Denies a call that waits for approval; approving it needs the user's signature. */
   deny(denial: {
     readonly id: string;

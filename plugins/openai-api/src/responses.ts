@@ -109,7 +109,10 @@ export class Responses {
     const sessionId = known ?? (await turns.openSession(isUnlisted ? UNLISTED : {})).sessionId;
     const own = known === undefined ? conversation : { ...conversation, history: [] };
     const key = known === undefined ? undefined : idempotencyKey;
-    const run = await startTurn(turns, sessionId, own, readChoices(body, model, key));
+    // A response can have several next ones.
+    const answered = previous && (await turns.findRun(previous.id));
+    const choices = { ...readChoices(body, model, key), after: answered?.messageId };
+    const run = await startTurn(turns, sessionId, own, choices);
     return { run, isUnlisted };
   }
 

@@ -30,6 +30,8 @@ export interface TurnChoices {
   readonly responseSchema: JsonObject | undefined;
   readonly effort: Effort;
   readonly idempotencyKey: string | undefined;
+  /** The answer that the message follows; the latest one by default. */
+  readonly after?: string | undefined;
 }
 
 const OUTPUTS_ABOVE = 'Continue with the results of the tools above.';
@@ -42,7 +44,7 @@ export function startTurn(
   choices: TurnChoices,
 ): Promise<SurfaceRun> {
   const { instructions, history, message } = conversation;
-  const { model, tools, responseSchema, effort, idempotencyKey } = choices;
+  const { model, tools, responseSchema, effort, idempotencyKey, after } = choices;
   return turns.start({
     sessionId,
     message: message || OUTPUTS_ABOVE,
@@ -53,6 +55,7 @@ export function startTurn(
     ...(responseSchema && { responseSchema }),
     ...(effort && { reasoningEffort: REASONING[effort] }),
     ...(idempotencyKey !== undefined && { idempotencyKey }),
+    ...(after !== undefined && { after }),
   });
 }
 
@@ -139,7 +142,7 @@ async function* end(
   { status, usage, pending = [] }: DoneFrame,
   error: OracleError | undefined,
 ): AsyncGenerator<RunEvent> {
-  const asked = pending.length > 0 ? await turns.pending(run.sessionId) : [];
+  const asked = pending.length > 0 ? await turns.asked(run.runId) : [];
   // In the order of the calls.
   const calls = pending.flatMap(({ id, kind }) => {
     const question = asked.find((each) => each.id === id);

@@ -5,6 +5,7 @@ import type {
   CallerSessions,
   CallerTurns,
   NumberedPart,
+  PendingQuestion,
   Surface,
   SurfaceFile,
   SurfacePlugin,
@@ -207,8 +208,9 @@ class SurfaceTurns implements CallerTurns {
     return attachments;
   }
 
-  async start(turn: SurfaceTurn): Promise<SurfaceRun> {
-    return this.#start(this.#toTurnRequest(turn));
+  async start({ after, ...turn }: SurfaceTurn): Promise<SurfaceRun> {
+    const origin = after === undefined ? undefined : { parentId: after };
+    return this.#start({ ...this.#toTurnRequest(turn), origin });
   }
 
   async #start(request: TurnRequest): Promise<SurfaceRun> {
@@ -283,9 +285,12 @@ class SurfaceTurns implements CallerTurns {
   async pending(sessionId: string) {
     if (!this.#permits(sessionId)) return [];
     const questions = await (await this.#deps.ready).paused.pending(this.#key(sessionId));
-    return questions.map(({ id, kind, schema, data, expiresAt, isApproval }) => {
-      return { id, kind, schema, data, expiresAt, isApproval };
-    });
+    return questions.map(toQuestion);
+  }
+
+  async asked(runId: string) {
+    const run = await this.#find(runId);
+    return run ? (await (await this.#deps.ready).paused.asked(run)).map(toQuestion) : [];
   }
 
   async deny({ id, reason }: { readonly id: string; readonly reason?: string }) {
@@ -376,6 +381,15 @@ class SurfaceTurns implements CallerTurns {
     };
   }
 }
+
+const toQuestion = ({
+  id,
+  kind,
+  schema,
+  data,
+  expiresAt,
+  isApproval,
+}: PendingQuestion): PendingQuestion => ({ id, kind, schema, data, expiresAt, isApproval });
 
 function* toParts(frames: readonly Frame[]): Generator<NumberedPart> {
   for (const { seq, event, data } of frames)

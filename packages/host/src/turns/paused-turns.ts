@@ -2,6 +2,7 @@ import { canonicalJson, type JsonObject, OracleError, type PendingAnswer } from 
 import { checkAnswer } from '../agent/json-schema.js';
 import type { SessionKey } from '../bus/event-bus.js';
 import type { Interrupt } from '../store/runs/interrupts.js';
+import type { Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import type { Store } from '../store/store.js';
 import type { Turns } from './turns.js';
@@ -13,8 +14,8 @@ interface InterruptReply {
   readonly value: unknown;
 }
 
-/** A question that waits for its answer; one for an approval is answered by a decision only. */
-interface PendingInterrupt extends Interrupt {
+/** A question of a turn; one for an approval is answered by a decision only. */
+interface TurnQuestion extends Interrupt {
   readonly isApproval: boolean;
 }
 
@@ -36,7 +37,7 @@ export class PausedTurns {
   }
 
   /** The questions that the paused turn of a session asks. */
-  async pending({ owner, sessionId }: SessionKey): Promise<readonly PendingInterrupt[]> {
+  async pending({ owner, sessionId }: SessionKey): Promise<readonly TurnQuestion[]> {
     const run = await this.runs.current({ owner, sessionId });
     if (run?.status !== 'paused') return [];
     const interrupts = await this.runs.interrupts({ owner, sessionId, turn: run.turn });
@@ -45,6 +46,17 @@ export class PausedTurns {
     return interrupts
       .filter(({ status }) => status === 'open')
       .map((interrupt) => ({ ...interrupt, isApproval: ids.has(interrupt.id) }));
+  }
+
+  /** The questions that a run paused with, also those that have been answered since. */
+  async asked({ owner, sessionId, turn, id }: Run): Promise<readonly TurnQuestion[]> {
+    const interrupts = await this.runs.interrupts({ owner, sessionId, turn });
+    const questions: TurnQuestion[] = [];
+    for (const interrupt of interrupts.filter(({ runId }) => runId === id)) {
+      const approval = await this.store.approvals.find({ owner, id: interrupt.id });
+      questions.push({ ...interrupt, isApproval: approval !== undefined });
+    }
+    return questions;
   }
 
   /** Continues a paused turn with an answer; the same answer again returns the same run. */
