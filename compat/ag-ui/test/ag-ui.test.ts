@@ -36,6 +36,15 @@ const outcome = (events: readonly { type: string }[]) =>
 const list = async (sessionId: string) =>
   (await test.alice.request('GET', `/messages/${sessionId}`)).body.messages;
 
+/** The events of a stream with their numbers. */
+async function readNumbered(reply: Response) {
+  const events = (await reply.text()).split('\n\n').filter((event) => event.startsWith('id: '));
+  return events.map((event): { number: number; type: string; [field: string]: unknown } => {
+    const [id = '', data = ''] = event.split('\n');
+    return { number: Number(id.slice('id: '.length)), ...JSON.parse(data.slice('data: '.length)) };
+  });
+}
+
 /** The ids of the host's run. */
 function sessionIn([started]: readonly { [field: string]: unknown }[]) {
   const { run } = (started?.metadata ?? {}) as { run: { sessionId: string; runId: string } };
@@ -214,6 +223,55 @@ describe('HttpAgent and POST /v2/agent/run', () => {
     const bob = new TestUser(test.host);
     const other = (await createKey(bob)).key;
     expect((await fetch(url, { headers: headers(other) })).status).toBe(404);
+  });
+
+  it('GET /v2/runs/:runId has the same events under the same numbers after the turn has continued', async () => {
+    const tools = [{ name: 'paint', description: 'Paints', parameters: { type: 'object' } }];
+    const threadId = 'numbered';
+    const start = (messages: readonly object[]) =>
+      fetch(`${test.host.url}/v2/agent/run`, {
+        method: 'POST',
+        headers: { ...headers(), 'content-type': 'application/json' },
+        body: JSON.stringify({ threadId, runId: 'r', protocolVersion: '1.0', messages, tools }),
+      });
+    const join = (reply: Response, after: number) =>
+      fetch(`${test.host.url}/v2/runs/${reply.headers.get('x-run-id')}?after=${after}`, {
+        headers: headers(),
+      });
+    const asked = { id: 'n1', role: 'user', content: 'Blue' };
+    const first = await start([asked]);
+    (await test.model.next()).call({ name: 'paint', input: {} });
+    const paused = await readNumbered(first);
+    const call = { id: 'call_0', type: 'function', function: { name: 'paint', arguments: '{}' } };
+    const second = await start([
+      asked,
+      { id: 'n2', role: 'assistant', toolCalls: [call] },
+      { id: 'n3', role: 'tool', toolCallId: 'call_0', content: 'painted' },
+    ]);
+    (await test.model.next()).answer('It is blue.');
+    const continued = await readNumbered(second);
+    const ids = { threadId, runId: expect.any(String) };
+    for (const [reply, events] of [
+      [first, paused],
+      [second, continued],
+    ] as const) {
+      const [seen, ...rest] = events.slice(1);
+      const expected = rest.map((event) => ('runId' in event ? { ...event, ...ids } : event));
+      expect(await readNumbered(await join(reply, seen?.number ?? 0))).toEqual(expected);
+    }
+  });
+
+  it('POST /v2/agent/run shows calls whose ids the model has used in an earlier turn', async () => {
+    const agent = createAgent();
+    for (const n of [1, 2]) {
+      say(agent, `again-${n}`, 'Add');
+      const adding = run(agent);
+      (await test.model.next()).call({ name: 'add', input: { a: n, b: n } });
+      (await test.model.next()).answer('Added.');
+      await adding.ended;
+      const types = adding.events.map(({ type }) => type);
+      expect(types).toEqual(expect.arrayContaining(['TOOL_CALL_START', 'TOOL_CALL_RESULT']));
+    }
   });
 
   it('the same request again joins the run of the first one', async () => {

@@ -10,19 +10,12 @@ import { findClientToolCall } from '@sibyl/plugin-kit';
 import type { DoneFrame, ErrorFrame } from '@sibyl/protocol';
 import { z } from 'zod';
 
-/** What the client already has; it must not receive it twice. */
-export interface KnownCalls {
-  readonly started: ReadonlySet<string>;
-  readonly answered: ReadonlySet<string>;
-}
-
 export interface RunView {
   readonly turns: CallerTurns;
   readonly run: SurfaceRun;
   /** As the client calls them. */
   readonly threadId: string;
   readonly runId: string;
-  readonly known: KnownCalls;
   /** Clients before 1.0 refuse outcomes and fields of outcomes that they do not know. */
   readonly isBefore1?: boolean;
   readonly publicUrl: string;
@@ -36,12 +29,12 @@ export async function* toEvents(
   const mapping = new RunMapping(view);
   for await (const part of parts)
     yield* part.event === 'done'
-      ? mapping.end(part.data, await listPending(view, part.data))
+      ? mapping.end(part.data, await listAsked(view, part.data))
       : mapping.map(part);
 }
 
-const listPending = ({ turns, run }: RunView, { pending = [] }: DoneFrame) =>
-  pending.length > 0 ? turns.pending(run.sessionId) : [];
+const listAsked = ({ turns, run }: RunView, { pending = [] }: DoneFrame) =>
+  pending.length > 0 ? turns.asked(run.runId) : [];
 
 /** A tool or action in a frame. */
 interface CallFrame {
@@ -54,8 +47,7 @@ interface CallFrame {
 }
 
 class RunMapping {
-  private readonly view: RunView;
-  private readonly started: Set<string>;
+  private readonly started = new Set<string>();
   /** What is being streamed, and its id. */
   private open: { readonly type: 'text' | 'reasoning'; readonly id: string } | undefined;
   private attempt = 1;
@@ -63,10 +55,7 @@ class RunMapping {
   private parentId: string | undefined;
   private failure: ErrorFrame | undefined;
 
-  constructor(view: RunView) {
-    this.view = view;
-    this.started = new Set(view.known.started);
-  }
+  constructor(private readonly view: RunView) {}
 
   *map(part: NumberedPart): Generator<AGUIEvent> {
     switch (part.event) {
@@ -171,7 +160,6 @@ class RunMapping {
     if (status === 'isRunning') return;
     // The next text is another message, after the result.
     this.parentId = undefined;
-    if (this.view.known.answered.has(toolCallId)) return;
     const content = call.output ?? call.error ?? '';
     const messageId = `${toolCallId}-result`;
     yield { type: EventType.TOOL_CALL_RESULT, messageId, toolCallId, content };

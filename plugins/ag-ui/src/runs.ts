@@ -1,3 +1,4 @@
+import { type AGUIEvent, EventType } from '@ag-ui/core';
 import type {
   Caller,
   CallerTurns,
@@ -9,7 +10,7 @@ import type {
 import { findClientToolCall, RouteReply } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
 import { z } from 'zod';
-import { type KnownCalls, type RunView, toEvents } from './events.js';
+import { type RunView, toEvents } from './events.js';
 
 const Text = z.string().max(100_000);
 const Id = z.string().min(1).max(200);
@@ -71,16 +72,16 @@ export class Runs {
     const run = (await answerQuestions(turns, input)) ?? (await continueThread(turns, input));
     const { threadId, runId } = input;
     const isBefore1 = input.protocolVersion === undefined;
-    const view = { turns, run, threadId, runId, isBefore1, known: listKnown(input) };
-    return this.stream(view, { signal });
+    const view = { turns, run, threadId, runId, isBefore1 };
+    return this.stream(view, { signal, known: listKnown(input) });
   }
 
   /** The events of a run after number `after`. */
   async join(call: RunCall, runId: string, after: number): Promise<RouteReply> {
     const turns = this.deps.surface.for(call.caller);
     const run = await requireRun(turns, runId);
-    const known = { started: new Set<string>(), answered: new Set<string>() };
-    const view = { turns, run, threadId: run.sessionId, runId, known };
+    const threadId = (await turns.findThreadId(run.sessionId)) ?? run.sessionId;
+    const view = { turns, run, threadId, runId };
     return this.stream(view, { signal: call.signal, after });
   }
 
@@ -92,12 +93,12 @@ export class Runs {
 
   private stream(
     view: Omit<RunView, 'publicUrl'>,
-    { signal, after = 0 }: { readonly signal: AbortSignal; readonly after?: number },
+    { signal, ...had }: Had & { readonly signal: AbortSignal },
   ): RouteReply {
     const parts = view.turns.read(view.run.runId, { signal });
     const events = toEvents({ ...view, publicUrl: this.deps.publicUrl }, parts);
     const headers = { ...SSE_HEADERS, 'X-Run-Id': view.run.runId };
-    return new RouteReply({ headers, stream: numberEvents(events, after) });
+    return new RouteReply({ headers, stream: numberEvents(events, had) });
   }
 }
 
@@ -107,11 +108,38 @@ const SSE_HEADERS = {
   'X-Accel-Buffering': 'no',
 };
 
-async function* numberEvents(events: AsyncIterable<object>, after: number) {
+/** What the client already has; it must not receive it twice. */
+interface Had {
+  /** The number of an event. */
+  readonly after?: number;
+  readonly known?: KnownCalls;
+}
+
+interface KnownCalls {
+  readonly started: ReadonlySet<string>;
+  readonly answered: ReadonlySet<string>;
+}
+
+/** Events that are left out have a number too, so that it is the same for every reader. */
+async function* numberEvents(events: AsyncIterable<AGUIEvent>, { after = 0, known }: Had) {
   let number = 0;
   for await (const event of events) {
     number += 1;
-    if (number > after) yield `id: ${number}\ndata: ${JSON.stringify(event)}\n\n`;
+    if (number > after && !(known && isKnown(event, known)))
+      yield `id: ${number}\ndata: ${JSON.stringify(event)}\n\n`;
+  }
+}
+
+function isKnown(event: AGUIEvent, { started, answered }: KnownCalls): boolean {
+  switch (event.type) {
+    case EventType.TOOL_CALL_START:
+    case EventType.TOOL_CALL_ARGS:
+    case EventType.TOOL_CALL_END:
+      return started.has(event.toolCallId);
+    case EventType.TOOL_CALL_RESULT:
+      return answered.has(event.toolCallId);
+    default:
+      return false;
   }
 }
 
@@ -121,11 +149,14 @@ async function requireRun(turns: CallerTurns, runId: string): Promise<SurfaceRun
   return run;
 }
 
-/** Tool calls and results that the client has: a turn that continues would repeat them. */
-const listKnown = ({ messages }: RunAgentInput): KnownCalls => ({
-  started: new Set(messages.flatMap(({ toolCalls }) => (toolCalls ?? []).map(({ id }) => id))),
-  answered: new Set(messages.flatMap(({ toolCallId }) => toolCallId ?? [])),
-});
+/** Tool calls and results of the turn that the client has: a turn that continues would repeat them. Models may use an id again in another turn. */
+function listKnown({ messages }: RunAgentInput): KnownCalls {
+  const turn = messages.slice(messages.findLastIndex(({ role }) => role === 'user') + 1);
+  return {
+    started: new Set(turn.flatMap(({ toolCalls }) => (toolCalls ?? []).map(({ id }) => id))),
+    answered: new Set(turn.flatMap(({ toolCallId }) => toolCallId ?? [])),
+  };
+}
 
 /** Adds the new messages of the user, which cancels open questions, or joins the run that answers them. */
 async function continueThread(turns: CallerTurns, input: RunAgentInput): Promise<SurfaceRun> {
