@@ -66,6 +66,18 @@ export class ThreadStore {
     );
   }
 
+  /** The ids that a client gave a message. */
+  async clientIds({ owner, sessionId }: SessionKey, messageId: string): Promise<string[]> {
+    const rows = await this.context.database.tables
+      .selectFrom('client_ids')
+      .select('client_id')
+      .where('owner', '=', owner)
+      .where('session_id', '=', sessionId)
+      .where('message_id', '=', messageId)
+      .execute();
+    return rows.map((row) => row.client_id);
+  }
+
   /** The newest answer to a question. */
   async findAnswer({
     owner,

@@ -118,6 +118,23 @@ describe('readThread', () => {
     expect(await read([user(first), user('u4')])).toMatchObject({ clientIds: ['u4'], origin });
   });
 
+  it('knows messages that it has joined, whether the client repeats all of them or one', async () => {
+    const { read, key } = await open();
+    const message = { content: 'text of u1\n\ntext of u2' };
+    const started = await startTestRun(test.store, { ...key, message, clientIds: ['u1', 'u2'] });
+    await finishTestRun(test.store.runs, started.key, { content: 'An answer' });
+    for (const repeated of [[user('u1'), user('u2')], [user('u2')], [user('u1')]]) {
+      expect(await read(repeated)).toMatchObject({ type: 'join' });
+      expect(await read(repeated, true)).toMatchObject({ type: 'again' });
+    }
+    expect(await read([user('u1'), user('u2', 'edited')])).toMatchObject({
+      text: 'text of u1\n\nedited',
+      clientIds: ['u1', 'u2'],
+      origin: { parentId: null },
+    });
+    expect(await read([user('u2', 'edited')])).toMatchObject({ text: 'edited' });
+  });
+
   it('replaces a message that was edited', async () => {
     const { read, ask } = await open();
     const { answerId } = await ask('u1');

@@ -47,15 +47,18 @@ export async function readThread(
   const question = recent[last];
   if (!question) throw new OracleError('bad_request', { message: NO_QUESTION });
   const stored = known.get(question.id);
-  if (stored?.type === 'human')
-    return readKnown(store, key, { question, stored, regenerates: regenerates === true });
+  if (stored?.type === 'human') {
+    const said = recent.filter(({ id, role }) => role === 'user' && known.get(id) === stored);
+    return readKnown(store, key, { said, stored, regenerates: regenerates === true });
+  }
   return readNew(store, session, { messages: recent.slice(0, last + 1), known });
 }
 
 const NO_QUESTION = 'There is no message of the user';
 
 interface KnownQuestion {
-  readonly question: ClientMessage;
+  /** Messages of the client that are one in the session. */
+  readonly said: readonly ClientMessage[];
   readonly stored: KnownMessage;
   readonly regenerates: boolean;
 }
@@ -64,14 +67,29 @@ interface KnownQuestion {
 async function readKnown(
   store: ThreadsStore,
   key: SessionKey,
-  { question: { id, text }, stored, regenerates }: KnownQuestion,
+  { said, stored, regenerates }: KnownQuestion,
 ): Promise<ThreadRequest> {
-  if (text.trim() !== stored.content.trim()) {
+  const text = joinTexts(said);
+  if (text.trim() !== stored.content.trim() && !(await isPart(store, key, { said, stored }))) {
     const origin = { parentId: stored.parent };
-    return { type: 'message', text, clientIds: [id], origin, key: [id, stored.id] };
+    const clientIds = said.map(({ id }) => id);
+    return { type: 'message', text, clientIds, origin, key: [...clientIds, stored.id] };
   }
   const run = regenerates ? undefined : await findRun(store, key, stored);
   return run ? { type: 'join', run } : { type: 'again', questionId: stored.id };
+}
+
+const joinTexts = (messages: readonly ClientMessage[]) =>
+  messages.map(({ text }) => text).join('\n\n');
+
+/** Whether the client sends only some of the messages that are one in the session: a missing message is not an edit. */
+async function isPart(
+  { threads }: ThreadsStore,
+  key: SessionKey,
+  { said, stored }: Pick<KnownQuestion, 'said' | 'stored'>,
+): Promise<boolean> {
+  const ids = await threads.clientIds(key, stored.id);
+  return ids.length > said.length && said.every(({ text }) => stored.content.includes(text.trim()));
 }
 
 /** The run that answers a message; undefined if it failed or was canceled. */
@@ -107,7 +125,7 @@ async function readNew(
     .slice(Math.max(before, answered) + 1)
     .filter(({ role }) => role === 'user');
   const clientIds = added.map(({ id }) => id);
-  const text = added.map((message) => message.text).join('\n\n');
+  const text = joinTexts(added);
   return { type: 'message', text, clientIds, origin, key: [clientIds, origin?.parentId ?? null] };
 }
 
