@@ -1,6 +1,8 @@
+import { OracleError } from '@sibyl/protocol';
 import { afterEach, expect, it } from 'vitest';
 import { startHost, type TestHost } from './support/host.js';
 import { testPlugin } from './support/plugin.js';
+import { TestGate } from './support/test-gate.js';
 import { TestUser } from './support/user.js';
 
 let host: TestHost;
@@ -30,6 +32,22 @@ it('SESSIONS_PER_USER does not limit users of plugins, who cannot delete session
   });
   host = await startHost({ env: { SESSIONS_PER_USER: '1' }, plugins: [chat] });
   expect(new Set(opened).size).toBe(3);
+});
+
+it('POST /v1/responses that is refused takes no place from earlier responses', async () => {
+  const gate = new TestGate();
+  const plugins = [testPlugin('gate', { getMessageGate: () => gate })];
+  host = await startHost({ env: { SESSIONS_PER_USER: '2' }, plugins });
+  const alice = new TestUser(host);
+  const create = () =>
+    alice.request('POST', '/v1/responses', { body: { model: 'default', input: 'Hello' } });
+  const { status, body } = await create();
+  expect(status).toBe(200);
+  gate.decide = () => {
+    throw new OracleError('insufficient_credit', { message: 'No credit' });
+  };
+  for (let i = 0; i < 3; i++) expect((await create()).status).toBe(402);
+  expect((await alice.request('GET', `/v1/responses/${body.id}`)).status).toBe(200);
 });
 
 it('SESSIONS_PER_USER=0 sets no limit', async () => {

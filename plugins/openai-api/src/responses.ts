@@ -112,7 +112,10 @@ export class Responses {
     // A response can have several next ones.
     const answered = previous && (await turns.findRun(previous.id));
     const choices = { ...readChoices(body, model, key), after: answered?.messageId };
-    const run = await startTurn(turns, sessionId, own, choices);
+    const run = await startTurn(turns, sessionId, own, choices).catch(async (error) => {
+      if (known === undefined) await turns.deleteUnlisted(sessionId);
+      throw error;
+    });
     return { run, isUnlisted };
   }
 
@@ -127,7 +130,7 @@ export class Responses {
     let end: RunEnd | undefined;
     for await (const event of readRun({ turns, run, publicUrl: this.deps.publicUrl, signal })) {
       if (event.type === 'text') text += event.text;
-      else end = event.end;
+      if (event.type === 'end') end = event.end;
     }
     return toResponse(run, stored.facts, { text, end });
   }
