@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { Agent, request } from 'node:http';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { createKey } from './support/access-key.js';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { startHost, type TestHost } from './support/host.js';
 import { join, openSession, stream } from './support/stream.js';
@@ -67,6 +68,36 @@ it('STREAMS_PER_USER bounds JSON callers, streams and GET /runs/:runId together,
   turn.answer('done');
   await Promise.all([joined.toEnd(), streamed.toEnd()]);
   await expect.poll(async () => (await post(alice, sessionId, headers)).status).toBe(200);
+});
+
+it('STREAMS_PER_USER refuses clients of surfaces with 429 before a turn starts', async () => {
+  const alice = await start(1);
+  const { key } = await createKey(alice);
+  const send = (path: string, body?: object) =>
+    fetch(host.url + path, {
+      method: body ? 'POST' : 'GET',
+      headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+      ...(body && { body: JSON.stringify(body) }),
+    });
+  const question = { model: 'default', stream: true };
+  const said = { id: 'u1', role: 'user', content: 'Hi', parts: [{ type: 'text', text: 'Hi' }] };
+  const running = await send('/v1/responses', { ...question, input: 'Hi' });
+  const turn = await model.next();
+  for (const refused of [
+    await send('/v1/chat/completions', { ...question, messages: [said] }),
+    await send('/v1/chat/completions', { model: 'default', messages: [said] }),
+    await send('/v1/responses', { ...question, input: 'Hi' }),
+    await send('/v1/responses', { model: 'default', input: 'Hi' }),
+    await send('/ui/chat', { id: 'chat', messages: [said] }),
+    await send('/v2/agent/run', { threadId: 'thread', runId: 'run', messages: [said] }),
+  ]) {
+    expect(refused.status).toBe(429);
+    expect(refused.headers.get('retry-after')).toBe('5');
+    await refused.text();
+  }
+  expect(model.arrived).toBe(0);
+  turn.answer('Hello.');
+  expect(await running.text()).toContain('response.completed');
 });
 
 it('POST /messages keeps no body of the retries that wait for one turn', {

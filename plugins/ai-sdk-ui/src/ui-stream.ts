@@ -18,9 +18,14 @@ export async function* toChunks(
 ): AsyncGenerator<Chunk> {
   const { runId, sessionId, messageId } = deps.run;
   const writer = new ChunkWriter(deps);
-  yield { type: 'start', messageId, messageMetadata: { sessionId, runId } };
-  yield { type: 'start-step' };
+  let hasBegun = false;
   for await (const frame of frames) {
+    // Not before: until then, an error is a response of its own.
+    if (!hasBegun) {
+      yield { type: 'start', messageId, messageMetadata: { sessionId, runId } };
+      yield { type: 'start-step' };
+    }
+    hasBegun = true;
     if (frame.event !== 'done') yield* writer.translate(frame);
     else yield* writer.end(frame.data, frame.data.pending ? await deps.pending() : []);
   }

@@ -124,7 +124,7 @@ async function collect(head: Head, events: Events) {
   let end: RunEnd | undefined;
   for await (const event of events) {
     if (event.type === 'text') content += event.text;
-    else end = event.end;
+    if (event.type === 'end') end = event.end;
   }
   const failure = end && findFailure(end, content);
   if (failure) throw failure;
@@ -143,34 +143,28 @@ async function* streamChunks(
   head: Head,
   events: Events,
   { stream_options }: ChatRequest,
-): AsyncGenerator<string> {
+): AsyncGenerator<string, void> {
   const send = (data: object) => `data: ${JSON.stringify(data)}\n\n`;
   const chunk = (delta: object, finish_reason: string | null = null) => {
     const choices = [{ index: 0, delta, logprobs: null, finish_reason }];
     return send({ ...head, object: 'chat.completion.chunk', choices });
   };
-  yield chunk({ role: 'assistant', content: '' });
   for await (const event of events) {
-    if (event.type === 'text') {
-      yield chunk({ content: event.text });
-      continue;
-    }
+    if (event.type === 'begin') yield chunk({ role: 'assistant', content: '' });
+    if (event.type === 'text') yield chunk({ content: event.text });
+    if (event.type !== 'end') continue;
     const { end } = event;
     const failure = findFailure(end, '');
-    if (failure) {
-      yield send(formatError(failure));
-      return;
-    }
-    for (const [index, call] of end.calls.entries())
-      yield chunk({ tool_calls: [{ index, ...toToolCall(call) }] });
+    if (failure) return yield send(formatError(failure));
+    yield* end.calls.map((call, index) => chunk({ tool_calls: [{ index, ...toToolCall(call) }] }));
     yield chunk({}, toFinishReason(end));
-    if (stream_options?.include_usage)
-      yield send({
-        ...head,
-        object: 'chat.completion.chunk',
-        choices: [],
-        usage: toChatUsage(end),
-      });
+    const usage = {
+      ...head,
+      object: 'chat.completion.chunk',
+      choices: [],
+      usage: toChatUsage(end),
+    };
+    if (stream_options?.include_usage) yield send(usage);
     yield 'data: [DONE]\n\n';
   }
 }

@@ -100,26 +100,21 @@ export async function* streamResponse(
   events: ReturnType<typeof readRun>,
 ): AsyncGenerator<ResponseEvent> {
   let text = '';
-  const started = toResponse({ ...run, status: 'running' }, facts, { text, end: undefined });
-  yield { type: 'response.created', response: started };
-  yield { type: 'response.in_progress', response: started };
   for await (const event of events) {
-    if (event.type === 'text') {
-      if (!text) yield* openMessage(run);
-      text += event.text;
-      yield {
-        type: 'response.output_text.delta',
-        ...toPlace(run),
-        delta: event.text,
-        logprobs: [],
-      };
-      continue;
+    switch (event.type) {
+      case 'begin':
+        yield* begin(toResponse({ ...run, status: 'running' }, facts, { text, end: undefined }));
+        break;
+      case 'text':
+        if (!text) yield* openMessage(run);
+        text += event.text;
+        yield toDelta(run, event.text);
+        break;
+      default:
+        if (text) yield* closeMessage(run, text);
+        yield* sendCalls(event.end.calls, text ? 1 : 0);
+        yield* finish(toResponse(run, facts, { text, end: event.end }));
     }
-    if (text) yield* closeMessage(run, text);
-    const offset = text ? 1 : 0;
-    for (const [i, call] of event.end.calls.entries()) yield* sendCall(call, offset + i);
-    const response = toResponse(run, facts, { text, end: event.end });
-    yield { type: toFinalType(response.status), response };
   }
 }
 
@@ -128,9 +123,22 @@ interface ResponseEvent {
   readonly [field: string]: unknown;
 }
 
+type OpenAiResponse = ReturnType<typeof toResponse>;
+
+function* begin(response: OpenAiResponse): Generator<ResponseEvent> {
+  yield { type: 'response.created', response };
+  yield { type: 'response.in_progress', response };
+}
+
 /** Clients know no event for a canceled response. */
-const toFinalType = (status: string) =>
-  status === 'cancelled' ? 'response.incomplete' : `response.${status}`;
+function* finish(response: OpenAiResponse): Generator<ResponseEvent> {
+  const { status } = response;
+  yield { type: status === 'cancelled' ? 'response.incomplete' : `response.${status}`, response };
+}
+
+const toDelta = (run: SurfaceRun, delta: string): ResponseEvent => {
+  return { type: 'response.output_text.delta', ...toPlace(run), delta, logprobs: [] };
+};
 
 const toPlace = (run: SurfaceRun) => ({
   item_id: toMessageItem(run, '', 'in_progress').id,
@@ -152,6 +160,10 @@ function* closeMessage(run: SurfaceRun, text: string): Generator<ResponseEvent> 
   yield { type: 'response.output_item.done', output_index: 0, item };
 }
 
+function* sendCalls(calls: readonly FunctionCall[], offset: number): Generator<ResponseEvent> {
+  for (const [i, call] of calls.entries()) yield* sendCall(call, offset + i);
+}
+
 function* sendCall(call: FunctionCall, output_index: number): Generator<ResponseEvent> {
   const added = toCallItem(call, 'in_progress');
   const place = { item_id: added.id, output_index };
@@ -163,7 +175,7 @@ function* sendCall(call: FunctionCall, output_index: number): Generator<Response
   yield { type: 'response.output_item.done', output_index, item };
 }
 
-/** Numbers the events and leaves out those that the client has; an error after the first one becomes an event. */
+/** Numbers the events and leaves out those that the client has. */
 export async function* toSse(
   events: AsyncIterable<ResponseEvent>,
   after: number,

@@ -116,6 +116,8 @@ export interface RunEnd {
 }
 
 export type RunEvent =
+  /** The caller may read it: until then, an error is a response of its own. */
+  | { readonly type: 'begin' }
   | { readonly type: 'text'; readonly text: string }
   | { readonly type: 'end'; readonly end: RunEnd };
 
@@ -126,11 +128,14 @@ interface ReadDeps {
   readonly signal: AbortSignal;
 }
 
-/** The text of a run, then how it ended; ends early if the client disconnects. */
+/** That a run can be read, its text, then how it ended; ends early if the client disconnects. */
 export async function* readRun(deps: ReadDeps): AsyncGenerator<RunEvent> {
   const { turns, run, signal } = deps;
   let error: OracleError | undefined;
+  let hasBegun = false;
   for await (const part of turns.read(run.runId, { signal })) {
+    if (!hasBegun) yield { type: 'begin' };
+    hasBegun = true;
     if (part.event === 'message') yield { type: 'text', text: part.data.content };
     if (part.event === 'error') error = toOracleError(part.data);
     if (part.event === 'done') yield* end(deps, part.data, error);

@@ -215,6 +215,7 @@ class SurfaceTurns implements CallerTurns {
 
   async #start(request: TurnRequest): Promise<SurfaceRun> {
     const { turns, reader } = await this.#deps.ready;
+    await this.#assertReadable();
     const runId = await turns.start(request);
     return toSurfaceRun(await reader.find({ owner: this.#caller.did, runId }));
   }
@@ -295,6 +296,7 @@ class SurfaceTurns implements CallerTurns {
 
   async deny({ id, reason }: { readonly id: string; readonly reason?: string }) {
     await this.#getInterrupt(id);
+    await this.#assertReadable();
     const { approvals } = await this.#deps.ready;
     const { runId, pending } = await approvals.deny({ owner: this.#caller.did, id, reason });
     return { runId, ...(pending && { pending }) };
@@ -304,8 +306,15 @@ class SurfaceTurns implements CallerTurns {
     const { kind } = await this.#getInterrupt(id);
     if (kind === 'confirmation' && this.#caller.accessKey)
       throw new OracleError('access_key_too_narrow', { message: 'An access key confirms nothing' });
+    await this.#assertReadable();
     const { paused } = await this.#deps.ready;
     return paused.answer({ owner: this.#caller.did, interruptId: id, value });
+  }
+
+  /** Throws if the caller could not read the run: a client that repeats the request would start another one. */
+  async #assertReadable(): Promise<void> {
+    const release = (await this.#deps.ready).slots.take(this.#caller.did);
+    release();
   }
 
   async #getInterrupt(id: string) {
