@@ -142,6 +142,29 @@ describe('HttpAgent and POST /v2/agent/run', () => {
     expect(agent.messages.filter(({ role }) => role === 'tool')).toHaveLength(1);
   });
 
+  it('POST /v2/agent/run keeps results of tools that a new message follows', async () => {
+    const agent = createAgent();
+    say(agent, 'k1', 'Make it blue');
+    const tools = [{ name: 'paint', description: 'Paints', parameters: { type: 'object' } }];
+    const first = run(agent, { tools });
+    (await test.model.next()).call({ name: 'paint', input: {} });
+    await first.ended;
+    const toolCallId = first.events.find(({ type }) => type === 'TOOL_CALL_START')?.toolCallId;
+    agent.addMessage({
+      id: 'k2',
+      role: 'tool',
+      toolCallId: toolCallId as string,
+      content: 'painted',
+    });
+    say(agent, 'k3', 'And now red');
+    const second = run(agent, { tools });
+    const next = await test.model.next();
+    const [result] = next.body.messages.filter(({ role }: { role: string }) => role === 'tool');
+    expect(result.content).toBe('"painted"');
+    next.answer('It is red.');
+    await second.ended;
+  });
+
   it('questions interrupt the run, and resume continues it', async () => {
     const agent = createAgent();
     say(agent, 'q1', 'Where?');

@@ -159,6 +159,23 @@ describe('POST /ui/chat', () => {
     expect(join(await read(post({ id: 'client', messages, tools })))).toBe('Warm');
   });
 
+  it('keeps results of tools that a new message follows', async () => {
+    const asked = user('u1', 'Weather?');
+    const first = post({ id: 'kept', messages: [asked], tools });
+    (await test.model.next()).call({ name: 'get_weather', input: {} });
+    const [{ messageId }, ...chunks] = await read(first);
+    const { toolCallId, input } = find(chunks, 'tool-input-available');
+    const state = 'output-available';
+    const done = { type: 'tool-get_weather', toolCallId, input, state, output: { degrees: 20 } };
+    const messages = [asked, assistant(messageId, done), user('u2', 'In Rome?')];
+    const second = post({ id: 'kept', messages, tools });
+    const turn = await test.model.next();
+    const [result] = turn.body.messages.filter(({ role }: { role: string }) => role === 'tool');
+    expect(result.content).toBe('{"degrees":20}');
+    turn.answer('Warm');
+    expect(join(await read(second))).toBe('Warm');
+  });
+
   it('asks for approval, lets the client deny, and never approve', async () => {
     const asked = user('u1', 'Pay Bob');
     const first = post({ id: 'approve', messages: [asked] });

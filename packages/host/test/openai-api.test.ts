@@ -443,6 +443,26 @@ describe('/v1/responses', () => {
     // The first response still has its call.
     expect(await readJson(get(`/responses/${one.id}`))).toEqual(one);
   });
+
+  it('keeps outputs of functions that a message of the user follows', async () => {
+    const tools = [{ type: 'function', ...weather.function }];
+    const first = readJson(create({ input: 'Weather?', tools }));
+    const call = { name: 'get_weather', input: {} };
+    (await test.model.next()).call(call, call);
+    const { id, output } = await first;
+    const [{ call_id }] = output;
+    const input = [{ type: 'function_call_output', call_id, output: '20 degrees' }, user('Rome?')];
+    const second = readJson(create({ input, previous_response_id: id, tools }));
+    const next = await test.model.next();
+    const results = next.body.messages.filter(({ role }: { role: string }) => role === 'tool');
+    expect(results).toMatchObject([
+      { content: '"20 degrees"' },
+      { content: expect.stringContaining('did not run') },
+    ]);
+    expect(next.body.messages.at(-1)).toMatchObject(user('Rome?'));
+    next.answer('Warm.');
+    expect((await second).status).toBe('completed');
+  });
 });
 
 describe('GET /v1/models', () => {

@@ -197,6 +197,8 @@ export interface CallerTurns {
   pending(sessionId: string): Promise<readonly PendingQuestion[]>;
   /** What a run paused with, also what has been answered since. */
   asked(runId: string): Promise<readonly PendingQuestion[]>;
+  /** As `answer` with the result of a client tool, for a turn that does not continue: a message of the user follows the result. */
+  keepResult(result: { readonly id: string; readonly value: unknown }): Promise<void>;
   /** Denies a call that waits for approval; approving it needs the user's signature. */
   deny(denial: {
     readonly id: string;

@@ -214,9 +214,9 @@ async function answerQuestions(
   turns: CallerTurns,
   input: RunAgentInput,
 ): Promise<SurfaceRun | undefined> {
-  if (leavesQuestions(input)) return undefined;
   const sessionId = await turns.findThread(input.threadId);
   const pending = sessionId === undefined ? [] : await turns.pending(sessionId);
+  if (leavesQuestions(input)) return keepResults(turns, pending, input);
   let runId: string | undefined;
   let missing: readonly { readonly id: string }[] = pending;
   for (const question of pending) {
@@ -241,9 +241,8 @@ async function answerQuestion(
 ) {
   const { id, kind, isApproval } = question;
   if (kind === 'tool_call') {
-    const { toolCallId } = findClientToolCall(question) ?? {};
-    const result = messages.findLast((message) => message.toolCallId === toolCallId);
-    return result && turns.answer({ id, value: result.error ?? readText(result) });
+    const result = findResult(question, messages);
+    return result && turns.answer({ id, ...result });
   }
   const entry = resume.find(({ interruptId }) => interruptId === id);
   if (!entry) return undefined;
@@ -251,6 +250,30 @@ async function answerQuestion(
   // Without a new message the question stays open.
   if (entry.status === 'cancelled') return undefined;
   return turns.answer({ id, value: entry.payload });
+}
+
+function findResult(question: PendingQuestion, messages: readonly Message[]) {
+  const call = findClientToolCall(question);
+  const result = call && messages.findLast(({ toolCallId }) => toolCallId === call.toolCallId);
+  return result && { value: result.error ?? readText(result) };
+}
+
+/** A message that follows results of tools ends the turn that waits for them. */
+async function keepResults(
+  turns: CallerTurns,
+  pending: readonly PendingQuestion[],
+  { messages }: RunAgentInput,
+): Promise<undefined> {
+  for (const question of pending) {
+    const result = findResult(question, listCurrent(messages));
+    if (result) await turns.keepResult({ id: question.id, ...result });
+  }
+}
+
+/** What follows the last but one message of the user: models may use the id of a call again. */
+function listCurrent(messages: readonly Message[]): readonly Message[] {
+  const earlier = messages.slice(0, -1);
+  return earlier.slice(earlier.findLastIndex(({ role }) => role === 'user') + 1);
 }
 
 const Approval = z.looseObject({ approved: z.literal(false), reason: Text.optional() });

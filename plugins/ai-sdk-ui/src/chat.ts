@@ -27,6 +27,7 @@ export async function answerChat(
   publicUrl: string,
 ): Promise<OpenedChat> {
   const last = body.messages.at(-1);
+  if (last?.role === 'user') await keepResults(turns, body);
   const calls = last?.role === 'assistant' ? last.parts.filter(isSettled) : [];
   const run =
     (calls.length > 0 ? await continueTurn(turns, body.id, { calls, publicUrl }) : undefined) ??
@@ -69,6 +70,18 @@ async function continueTurn(
   return turns.findRun(runId);
 }
 
+/** A message that follows results of tools ends the turn that waits for them. */
+async function keepResults(turns: CallerTurns, { id, messages }: ChatRequest): Promise<void> {
+  const before = messages.at(-2);
+  const calls = before?.role === 'assistant' ? before.parts.filter(isSettled) : [];
+  const sessionId = calls.length === 0 ? undefined : await turns.findThread(id);
+  const questions = sessionId === undefined ? [] : await turns.pending(sessionId);
+  for (const question of questions.filter(({ isApproval }) => !isApproval)) {
+    const outcome = findOutcome(question, calls);
+    if (outcome) await turns.keepResult({ id: question.id, value: toValue(outcome) });
+  }
+}
+
 const findOutcome = (question: PendingQuestion, calls: readonly Part[]) =>
   calls.find(({ toolCallId, approval, state }) =>
     question.isApproval
@@ -88,13 +101,15 @@ interface Answer {
 }
 
 function answer(turns: CallerTurns, { question: { id, isApproval }, outcome, publicUrl }: Answer) {
-  const { approval, state, output, errorText } = outcome;
-  if (!isApproval)
-    return turns.answer({ id, value: state === 'output-error' ? { error: errorText } : output });
+  const { approval } = outcome;
+  if (!isApproval) return turns.answer({ id, value: toValue(outcome) });
   if (approval?.approved) throw new OracleError('decision_unsigned', { message: sign(publicUrl) });
   const { reason } = approval ?? {};
   return turns.deny({ id, ...(reason !== undefined && { reason }) });
 }
+
+const toValue = ({ state, output, errorText }: Part) =>
+  state === 'output-error' ? { error: errorText } : output;
 
 const sign = (publicUrl: string) =>
   `An approval needs your signature: open ${publicUrl} to approve, or deny the call here`;

@@ -16,6 +16,7 @@ export interface Conversation {
   readonly history: readonly EarlierMessage[];
   /** Empty if the newest messages are results of tools. */
   readonly message: string;
+  /** What is before the message, or the newest. */
   readonly outputs: readonly ToolOutput[];
 }
 
@@ -81,14 +82,20 @@ function readEntries(entries: readonly Entry[]): Conversation {
     .join('\n\n');
   const said = entries.filter(({ type }) => type !== 'instructions');
   const last = said.at(-1);
-  if (last?.type === 'user' && last.text.trim())
-    return { instructions, history: toHistory(said.slice(0, -1)), message: last.text, outputs: [] };
+  if (last?.type === 'user' && last.text.trim()) {
+    const earlier = said.slice(0, -1);
+    const history = toHistory(earlier);
+    return { instructions, history, message: last.text, outputs: listNewest(earlier) };
+  }
   if (last?.type !== 'output')
     throw invalid('The last message must be a text of the user, or the result of a tool');
-  const first = said.findLastIndex(({ type }) => type !== 'output') + 1;
-  const outputs = said.slice(first).filter((entry) => entry.type === 'output');
-  return { instructions, history: toHistory(said), message: '', outputs };
+  return { instructions, history: toHistory(said), message: '', outputs: listNewest(said) };
 }
+
+const listNewest = (entries: readonly Entry[]): ToolOutput[] =>
+  entries
+    .slice(entries.findLastIndex(({ type }) => type !== 'output') + 1)
+    .filter((entry) => entry.type === 'output');
 
 function toHistory(entries: readonly Entry[]): EarlierMessage[] {
   const outputs = new Map(

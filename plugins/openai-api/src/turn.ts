@@ -71,13 +71,14 @@ const REASONING = {
 /** Continues the turn that waits for these results; undefined if none does any more. */
 export async function continueTurn(
   turns: CallerTurns,
-  { outputs }: Conversation,
+  { outputs, message }: Conversation,
 ): Promise<SurfaceRun | undefined> {
+  if (message) return keepResults(turns, outputs);
   let runId: string | undefined;
   let missing: readonly { readonly id: string }[] = [];
   for (const { callId, output } of outputs) {
     const answered = await turns
-      .answer({ id: callId.replace(CALL_PREFIX, ''), value: output })
+      .answer({ id: toQuestionId(callId), value: output })
       .catch(ignoreClosed);
     if (!answered) continue;
     runId = answered.runId;
@@ -89,7 +90,18 @@ export async function continueTurn(
   return turns.findRun(runId);
 }
 
+/** The message ends the turn that waits for them. */
+async function keepResults(
+  turns: CallerTurns,
+  outputs: Conversation['outputs'],
+): Promise<undefined> {
+  for (const { callId, output } of outputs)
+    await turns.keepResult({ id: toQuestionId(callId), value: output }).catch(ignoreClosed);
+}
+
 const CALL_PREFIX = 'call_';
+
+const toQuestionId = (callId: string) => callId.replace(CALL_PREFIX, '');
 
 const CLOSED: readonly ErrorCode[] = ['interrupt_not_found', 'interrupt_closed'];
 

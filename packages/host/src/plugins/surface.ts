@@ -311,6 +311,12 @@ class SurfaceTurns implements CallerTurns {
     return paused.answer({ owner: this.#caller.did, interruptId: id, value });
   }
 
+  async keepResult({ id, value }: { readonly id: string; readonly value: unknown }) {
+    await this.#getInterrupt(id);
+    const { paused } = await this.#deps.ready;
+    await paused.keepResult({ owner: this.#caller.did, interruptId: id, value });
+  }
+
   /** Throws if the caller could not read the run: a client that repeats the request would start another one. */
   async #assertReadable(): Promise<void> {
     const release = (await this.#deps.ready).slots.take(this.#caller.did);

@@ -1,3 +1,4 @@
+import type { MessagePart } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
 import { type Fork, findFork, insertBranch, type PathKey, type TurnOrigin } from './branches.js';
@@ -69,6 +70,31 @@ export class MessageStore {
     return message.parent === undefined
       ? undefined
       : this.findQuestion({ owner, sessionId, messageId: message.parent });
+  }
+
+  /** Replaces the outputs of calls in an answer that is not complete. */
+  setOutputs({ owner, messageId, outputs }: CallOutputs): Promise<void> {
+    return this.context.database.write(async (tables) => {
+      const row = await tables
+        .selectFrom('messages')
+        .select('parts')
+        .where('owner', '=', owner)
+        .where('id', '=', messageId)
+        .where('is_complete', '=', 0)
+        .executeTakeFirst();
+      if (row?.parts == null) return;
+      const parts = (JSON.parse(row.parts) as MessagePart[]).map((part): MessagePart => {
+        const output = part.type === 'tool-call' ? outputs.get(part.call.id) : undefined;
+        if (part.type !== 'tool-call' || output === undefined) return part;
+        return { ...part, call: { ...part.call, status: 'done', output } };
+      });
+      await tables
+        .updateTable('messages')
+        .set({ parts: JSON.stringify(parts) })
+        .where('owner', '=', owner)
+        .where('id', '=', messageId)
+        .execute();
+    });
   }
 
   /** All messages of a path, oldest first, in pages: together they may not fit into memory. */
@@ -165,6 +191,13 @@ async function appendMessage(
     parent: parent ?? (opens ? (previous ?? undefined) : undefined),
   };
   return opens || parent ? insertMessage(tables, stored) : saveAnswer(tables, stored);
+}
+
+interface CallOutputs {
+  readonly owner: string;
+  readonly messageId: string;
+  /** JSON, by the id of the call. */
+  readonly outputs: ReadonlyMap<string, string>;
 }
 
 interface TakenNumbers {

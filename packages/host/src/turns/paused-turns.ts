@@ -1,5 +1,6 @@
 import { canonicalJson, type JsonObject, OracleError, type PendingAnswer } from '@sibyl/protocol';
 import { checkAnswer } from '../agent/json-schema.js';
+import { buildInterruptKey } from '../agent/steps.js';
 import type { SessionKey } from '../bus/event-bus.js';
 import type { Interrupt } from '../store/runs/interrupts.js';
 import type { Run } from '../store/runs/run.js';
@@ -30,7 +31,7 @@ export class PausedTurns {
   private readonly runs: RunStore;
 
   constructor(
-    private readonly store: Pick<Store, 'runs' | 'approvals'>,
+    private readonly store: Pick<Store, 'runs' | 'approvals' | 'messages'>,
     private readonly turns: Turns,
   ) {
     this.runs = store.runs;
@@ -78,6 +79,18 @@ export class PausedTurns {
       default:
         return this.repeat({ owner, interruptId, value });
     }
+  }
+
+  /** Adds the result of a client tool to an answer that will not continue, because another message follows. */
+  async keepResult({ owner, interruptId, value }: InterruptReply): Promise<void> {
+    const interrupt = await this.runs.findInterrupt({ owner, interruptId });
+    if (interrupt?.status !== 'open' || interrupt.kind !== 'tool_call') return;
+    const { callId, runId, path } = interrupt;
+    // A call of a sub-agent is not part of the answer.
+    if (path !== buildInterruptKey('', callId, 0)) return;
+    const { messageId } = (await this.runs.find({ owner, runId })) ?? {};
+    const outputs = new Map([[callId, JSON.stringify(value ?? null)]]);
+    if (messageId) await this.store.messages.setOutputs({ owner, messageId, outputs });
   }
 
   /** Continues turns whose questions have expired. */
