@@ -132,7 +132,9 @@ describe('POST /ui/chat', () => {
   it('pauses for tools of the client and continues with their results', async () => {
     const asked = user('u1', 'Weather?');
     const first = post({ id: 'client', messages: [asked], tools });
-    (await test.model.next()).call({ name: 'get_weather', input: { city: 'Bern' } });
+    const step = await test.model.next();
+    step.say('I look.');
+    step.call({ name: 'get_weather', input: { city: 'Bern' } });
     const chunks = await read(first);
     const call = find(chunks, 'tool-input-available');
     expect(call).toEqual({

@@ -100,8 +100,11 @@ class ChunkWriter {
       };
   }
 
-  private *write(kind: 'text' | 'reasoning', delta: string): Generator<Chunk> {
+  private *write(kind: 'text' | 'reasoning', text: string): Generator<Chunk> {
     yield* this.showHeld();
+    // The host separates the texts of a turn by empty lines; here they are parts.
+    const delta = this.open?.kind === kind ? text : text.replace(/^\n+/, '');
+    if (!delta) return;
     if (this.open?.kind !== kind) {
       yield* this.close();
       this.parts += 1;

@@ -83,6 +83,8 @@ const InputItem = z.looseObject({
 });
 export type InputItem = z.infer<typeof InputItem>;
 
+const absent = (error: string) => z.null({ error }).optional();
+
 /** Body of `POST /v1/responses`; parameters of sampling are accepted and ignored. */
 export const ResponseRequest = z
   .looseObject({
@@ -90,6 +92,8 @@ export const ResponseRequest = z
     input: z.union([Text.min(1), z.array(InputItem).min(1).max(MAX_MESSAGES)]),
     instructions: Text.nullish(),
     previous_response_id: z.string().max(200).nullish(),
+    conversation: absent('conversations are not supported; send previous_response_id'),
+    prompt: absent('stored prompts are not supported; send instructions'),
     stream: z.boolean().nullish(),
     background: z.boolean().nullish(),
     store: z.boolean().nullish(),

@@ -37,13 +37,14 @@ export interface TurnChoices {
 const OUTPUTS_ABOVE = 'Continue with the results of the tools above.';
 
 /** Starts a turn; `history` is left out where the session contains it. */
-export function startTurn(
+export async function startTurn(
   turns: CallerTurns,
   sessionId: string,
   conversation: Conversation,
   choices: TurnChoices,
 ): Promise<SurfaceRun> {
   const { instructions, history, message } = conversation;
+  if (!message) assertCalls(conversation);
   const { model, tools, responseSchema, effort, idempotencyKey, after } = choices;
   return turns.start({
     sessionId,
@@ -57,6 +58,13 @@ export function startTurn(
     ...(idempotencyKey !== undefined && { idempotencyKey }),
     ...(after !== undefined && { after }),
   });
+}
+
+/** Results of tools without their calls would be lost. */
+function assertCalls({ history, outputs }: Conversation): void {
+  const calls = history.flatMap(({ toolCalls = [] }) => toolCalls.map(({ id }) => id));
+  const unknown = outputs.find(({ callId }) => !calls.includes(callId));
+  if (unknown) throw invalid(`No function call waits for the output of ${unknown.callId}`);
 }
 
 const REASONING = {
@@ -145,12 +153,24 @@ export async function* readRun(deps: ReadDeps): AsyncGenerator<RunEvent> {
   const { turns, run, signal } = deps;
   let error: OracleError | undefined;
   let hasBegun = false;
+  let begin = '';
   for await (const part of turns.read(run.runId, { signal })) {
     if (!hasBegun) yield { type: 'begin' };
     hasBegun = true;
-    if (part.event === 'message') yield { type: 'text', text: part.data.content };
-    if (part.event === 'error') error = toOracleError(part.data);
-    if (part.event === 'done') yield* end(deps, part.data, error);
+    switch (part.event) {
+      case 'message': {
+        // The host separates the texts of a turn by empty lines; here a turn that continues is another answer.
+        const text = begin ? part.data.content : part.data.content.replace(/^\n+/, '');
+        begin ||= text;
+        if (text) yield { type: 'text', text };
+        break;
+      }
+      case 'error':
+        error = toOracleError(part.data);
+        break;
+      case 'done':
+        yield* end(deps, part.data, error);
+    }
   }
 }
 
