@@ -61,6 +61,30 @@ describe('the JSON reply of a turn that was', () => {
     },
   );
 
+  it.each([true, false])(
+    'aborted has the finish_reason length in POST /v1/chat/completions (stream: %s)',
+    async (isStream) => {
+      const session_id = await openSession(test.alice);
+      const messages = [{ role: 'user', content: 'hello' }];
+      const reply = fetch(`${test.host.url}/v1/chat/completions`, {
+        method: 'POST',
+        headers: { ...test.alice.headers, 'content-type': 'application/json' },
+        body: JSON.stringify({
+          model: 'default',
+          messages,
+          metadata: { session_id },
+          stream: isStream,
+        }),
+      });
+      (await test.model.next()).say('half an ans');
+      await untilText(test.alice, session_id);
+      await test.alice.request('POST', '/messages/abort', { body: { sessionId: session_id } });
+      const text = await (await reply).text();
+      expect(text).toContain('half an ans');
+      expect(text).toContain('"finish_reason":"length"');
+    },
+  );
+
   it('interrupted by another message is 200 with the text it has, and 409 without any', async () => {
     for (const said of ['half an ans', '']) {
       const sessionId = await openSession(test.alice);

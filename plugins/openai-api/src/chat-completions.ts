@@ -181,8 +181,11 @@ const toToolCall = ({ id, ...call }: RunEnd['calls'][number]) => {
   return { id, type: 'function', function: call };
 };
 
-const toFinishReason = (end: RunEnd | undefined) =>
-  end && end.calls.length > 0 ? 'tool_calls' : 'stop';
+/** To clients, `stop` means that the answer is complete. */
+function toFinishReason(end: RunEnd | undefined): string {
+  if (end && end.calls.length > 0) return 'tool_calls';
+  return end?.isWaiting || end?.status === 'finished' ? 'stop' : 'length';
+}
 
 function toChatUsage(end: RunEnd | undefined) {
   const { inputTokens, outputTokens, cachedTokens, total } = toUsage(end?.usage);
