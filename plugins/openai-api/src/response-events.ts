@@ -1,6 +1,17 @@
-import type { SurfaceRun } from '@sibyl/plugin-kit';
+import { type CallerTurns, findClientToolCall, type SurfaceRun } from '@sibyl/plugin-kit';
+import type { InputItem } from './schemas.js';
 import type { ResponseFacts } from './stored-responses.js';
-import { type FunctionCall, type RunEnd, type readRun, toUsage } from './turn.js';
+import {
+  CALL_PREFIX,
+  type FunctionCall,
+  type RunEnd,
+  type readRun,
+  toFunctionCall,
+  toUsage,
+} from './turn.js';
+
+const MESSAGE_PREFIX = 'msg_';
+const ITEM_PREFIX = 'fc_';
 
 /** What a response shows of a run. */
 interface Progress {
@@ -59,7 +70,9 @@ function toStatus({ status, isWaiting }: RunEnd): string {
 
 function listOutput(run: SurfaceRun, { text, end }: Progress) {
   const message = text ? [toMessageItem(run, text, 'completed')] : [];
-  return end ? [...message, ...end.calls.map((call) => toCallItem(call, 'completed'))] : message;
+  return end
+    ? [...message, ...end.calls.map((call) => toCallItem(run, call, 'completed'))]
+    : message;
 }
 
 const toPart = (text: string) => ({ type: 'output_text', text, annotations: [], logprobs: [] });
@@ -67,20 +80,42 @@ const toPart = (text: string) => ({ type: 'output_text', text, annotations: [], 
 const toMessageItem = ({ messageId, runId }: SurfaceRun, text: string, status: string) => ({
   type: 'message',
   // Attempts of one turn share the id of the message.
-  id: `msg_${messageId}_${runId}`,
+  id: `${MESSAGE_PREFIX}${messageId}_${runId}`,
   status,
   role: 'assistant',
   content: status === 'completed' ? [toPart(text)] : [],
 });
 
-const toCallItem = ({ id, name, arguments: args }: FunctionCall, status: string) => ({
+const toCallItem = (
+  { runId }: SurfaceRun,
+  { id, name, arguments: args }: FunctionCall,
+  status: string,
+) => ({
   type: 'function_call',
-  id: id.replace('call_', 'fc_'),
+  id: `${id.replace(CALL_PREFIX, ITEM_PREFIX)}_${runId}`,
   call_id: id,
   name,
   arguments: status === 'completed' ? args : '',
   status,
 });
+
+/** The item of an answer with this id, as the client would send it whole; undefined if the caller has none. */
+export async function findItem(turns: CallerTurns, itemId: string): Promise<InputItem | undefined> {
+  const [id = '', runId = ''] = itemId.split(/_(?=[^_]*$)/);
+  const run = await turns.findRun(runId);
+  if (!run) return undefined;
+  if (id === MESSAGE_PREFIX + run.messageId) {
+    let text = '';
+    for await (const part of turns.readStored(runId))
+      if (part.event === 'message') text += part.data.content;
+    return { role: 'assistant', content: text.trimStart() };
+  }
+  const question = (await turns.asked(runId)).find((asked) => ITEM_PREFIX + asked.id === id);
+  const call = question && findClientToolCall(question);
+  if (!call) return undefined;
+  const { id: call_id, ...fields } = toFunctionCall(question.id, call);
+  return { type: 'function_call', call_id, ...fields };
+}
 
 function toResponseUsage(end: RunEnd) {
   const { inputTokens, outputTokens, cachedTokens, total } = toUsage(end.usage);
@@ -112,7 +147,7 @@ export async function* streamResponse(
         break;
       default:
         if (text) yield* closeMessage(run, text);
-        yield* sendCalls(event.end.calls, text ? 1 : 0);
+        yield* sendCalls(run, event.end.calls, text ? 1 : 0);
         yield* finish(toResponse(run, facts, { text, end: event.end }));
     }
   }
@@ -160,18 +195,26 @@ function* closeMessage(run: SurfaceRun, text: string): Generator<ResponseEvent> 
   yield { type: 'response.output_item.done', output_index: 0, item };
 }
 
-function* sendCalls(calls: readonly FunctionCall[], offset: number): Generator<ResponseEvent> {
-  for (const [i, call] of calls.entries()) yield* sendCall(call, offset + i);
+function* sendCalls(
+  run: SurfaceRun,
+  calls: readonly FunctionCall[],
+  offset: number,
+): Generator<ResponseEvent> {
+  for (const [i, call] of calls.entries()) yield* sendCall(run, call, offset + i);
 }
 
-function* sendCall(call: FunctionCall, output_index: number): Generator<ResponseEvent> {
-  const added = toCallItem(call, 'in_progress');
+function* sendCall(
+  run: SurfaceRun,
+  call: FunctionCall,
+  output_index: number,
+): Generator<ResponseEvent> {
+  const added = toCallItem(run, call, 'in_progress');
   const place = { item_id: added.id, output_index };
   const { name, arguments: args } = call;
   yield { type: 'response.output_item.added', output_index, item: added };
   yield { type: 'response.function_call_arguments.delta', ...place, delta: args };
   yield { type: 'response.function_call_arguments.done', ...place, name, arguments: args };
-  const item = toCallItem(call, 'completed');
+  const item = toCallItem(run, call, 'completed');
   yield { type: 'response.output_item.done', output_index, item };
 }
 

@@ -6,9 +6,16 @@ import {
   type SurfaceRun,
 } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
-import { type Conversation, readInputItems } from './conversation.js';
-import { streamResponse, toResponse, toResponseId, toRunId, toSse } from './response-events.js';
-import type { OpenAiObject, ResponseRequest } from './schemas.js';
+import { type Conversation, invalid, readInputItems } from './conversation.js';
+import {
+  findItem,
+  streamResponse,
+  toResponse,
+  toResponseId,
+  toRunId,
+  toSse,
+} from './response-events.js';
+import type { InputItem, OpenAiObject, ResponseRequest } from './schemas.js';
 import type { ResponseFacts, ResponseStore, StoredResponse } from './stored-responses.js';
 import {
   assertModel,
@@ -55,7 +62,7 @@ export class Responses {
     assertModel(this.deps.surface, model);
     const turns = this.deps.surface.for(caller);
     const previous = await this.findPrevious(caller, body);
-    const conversation = readInputItems(body.input);
+    const conversation = readInputItems(await resolveReferences(turns, body.input));
     const instructions = [body.instructions ?? '', conversation.instructions].filter(Boolean);
     const given = { ...conversation, instructions: instructions.join('\n\n') };
     const facts = readFacts(body, model);
@@ -155,6 +162,35 @@ interface StartOptions {
   readonly call: CreateCall;
   readonly previous: StoredResponse | undefined;
   readonly model: string;
+}
+
+/** Characters of the items that a request refers to, together. */
+const MAX_REFERENCED = 4_000_000;
+
+/** Clients may send the id of an item of an earlier response instead of the item. */
+async function resolveReferences(
+  turns: CallerTurns,
+  input: ResponseRequest['input'],
+): Promise<ResponseRequest['input']> {
+  if (typeof input === 'string') return input;
+  const found = new Map<string, InputItem>();
+  let characters = 0;
+  for (const { type, id } of input) {
+    if (type !== 'item_reference' || found.has(id ?? '')) continue;
+    const item = await requireItem(turns, id ?? '');
+    found.set(id ?? '', item);
+    characters += JSON.stringify(item).length;
+    if (characters > MAX_REFERENCED) throw invalid('The items that are referred to are too long');
+  }
+  return input.map((item) =>
+    item.type === 'item_reference' ? (found.get(item.id ?? '') ?? item) : item,
+  );
+}
+
+async function requireItem(turns: CallerTurns, id: string): Promise<InputItem> {
+  const item = await findItem(turns, id);
+  if (item) return item;
+  throw new OracleError('not_found', { message: `Item with id '${id}' not found.` });
 }
 
 function notFound(id: string): never {

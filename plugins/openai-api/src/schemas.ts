@@ -74,6 +74,7 @@ export type ChatRequest = z.infer<typeof ChatRequest>;
 
 const InputItem = z.looseObject({
   type: z.string().optional(),
+  id: z.string().max(200).nullish(),
   role: z.enum(['system', 'developer', 'user', 'assistant']).optional(),
   content: Content,
   call_id: z.string().max(200).optional(),

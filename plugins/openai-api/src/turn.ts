@@ -107,7 +107,7 @@ async function keepResults(
     await turns.keepResult({ id: toQuestionId(callId), value: output }).catch(ignoreClosed);
 }
 
-const CALL_PREFIX = 'call_';
+export const CALL_PREFIX = 'call_';
 
 const toQuestionId = (callId: string) => callId.replace(CALL_PREFIX, '');
 
@@ -192,7 +192,7 @@ async function* end(
   yield { type: 'end', end: { status, calls, isWaiting, usage, error } };
 }
 
-const toFunctionCall = (id: string, { toolName, args }: ClientToolCall): FunctionCall => ({
+export const toFunctionCall = (id: string, { toolName, args }: ClientToolCall): FunctionCall => ({
   id: `${CALL_PREFIX}${id}`,
   name: toolName,
   arguments: JSON.stringify(args),

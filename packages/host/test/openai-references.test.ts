@@ -1,0 +1,52 @@
+import { expect, it } from 'vitest';
+import { createKey } from './support/access-key.js';
+import { bearer, useSurfaceHost } from './support/surface-host.js';
+import { TestUser } from './support/user.js';
+
+const test = useSurfaceHost();
+
+const create = (fields: object, key = test.key) =>
+  fetch(`${test.host.url}/v1/responses`, {
+    method: 'POST',
+    headers: { ...bearer(key), 'content-type': 'application/json' },
+    body: JSON.stringify({ model: 'default', ...fields }),
+  });
+
+// biome-ignore lint/suspicious/noExplicitAny: a test states by its assertions what it expects.
+const readJson = async (reply: Promise<Response>): Promise<any> => (await reply).json();
+
+const user = (content: string) => ({ role: 'user', content });
+const refer = ({ id }: { readonly id: string }) => ({ type: 'item_reference', id });
+
+it('POST /v1/responses finds the items of earlier responses that an item_reference names', async () => {
+  const tools = [{ type: 'function', name: 'get_weather', parameters: { type: 'object' } }];
+  const first = readJson(create({ input: 'Weather?', tools }));
+  const turn = await test.model.next();
+  turn.say('I look.');
+  turn.call({ name: 'get_weather', input: { city: 'Bern' } });
+  const [said, call] = (await first).output;
+  const output = { type: 'function_call_output', call_id: call.call_id, output: '20 degrees' };
+  const asked = [user('Weather?'), refer(said), refer(call), output];
+  const second = readJson(create({ input: asked, tools }));
+  (await test.model.next()).answer('Warm.');
+  const [answer] = (await second).output;
+  const input = [...asked, refer(answer), user('Thanks')];
+  const third = readJson(create({ input }));
+  const next = await test.model.next();
+  expect(next.body.messages.slice(1)).toMatchObject([
+    user('Weather?'),
+    { role: 'assistant', content: 'I look.', tool_calls: [{ function: { name: 'get_weather' } }] },
+    { role: 'tool', content: '"20 degrees"' },
+    { role: 'assistant', content: 'Warm.' },
+    user('Thanks'),
+  ]);
+  next.answer('Gladly.');
+  await third;
+  const { key } = await createKey(new TestUser(test.host));
+  for (const refused of [
+    await create({ input }, key),
+    await create({ input: [refer({ id: 'msg_unknown' }), user('Hi')] }),
+    await create({ input: [{ type: 'item_reference' }, user('Hi')] }),
+  ])
+    expect([refused.status, (await refused.json()).error.code]).toEqual([404, 'not_found']);
+});
