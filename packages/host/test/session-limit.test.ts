@@ -1,5 +1,6 @@
 import { OracleError } from '@sibyl/protocol';
 import { afterEach, expect, it } from 'vitest';
+import { createKey } from './support/access-key.js';
 import { startHost, type TestHost } from './support/host.js';
 import { testPlugin } from './support/plugin.js';
 import { TestGate } from './support/test-gate.js';
@@ -48,6 +49,42 @@ it('POST /v1/responses that is refused takes no place from earlier responses', a
   };
   for (let i = 0; i < 3; i++) expect((await create()).status).toBe(402);
   expect((await alice.request('GET', `/v1/responses/${body.id}`)).status).toBe(200);
+});
+
+it('a turn that a surface refuses leaves no session: a key that is used up cannot fill the list', async () => {
+  host = await startHost({ env: { PUBLIC_URL: 'http://127.0.0.1:3000' } });
+  const alice = new TestUser(host);
+  const { key } = await createKey(alice, { turnsPerDay: 1 });
+  const send = (path: string, body: object) =>
+    fetch(host.url + path, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${key}`,
+        'content-type': 'application/json',
+        accept: 'application/json, text/event-stream',
+        'a2a-version': '1.0',
+      },
+      body: JSON.stringify(body),
+    }).then((reply) => reply.text());
+  const said = { id: 'u', role: 'user', content: 'Hi', parts: [{ type: 'text', text: 'Hi' }] };
+  const refused = async () => [
+    await send('/v1/chat/completions', { model: 'default', messages: [said], store: true }),
+    await send('/v1/responses', { model: 'default', input: 'Hi', store: true }),
+    await send('/ui/chat', { id: 'chat', messages: [said] }),
+    await send('/v2/agent/run', { threadId: 'thread', runId: 'run', messages: [said] }),
+    await send('/a2a/message:send', {
+      message: { messageId: 'message', role: 'ROLE_USER', parts: [{ text: 'Hi' }] },
+    }),
+    await send('/mcp', {
+      jsonrpc: '2.0',
+      id: 1,
+      method: 'tools/call',
+      params: { name: 'ask', arguments: { message: 'Hi' } },
+    }),
+  ];
+  await send('/v1/chat/completions', { model: 'default', messages: [said] });
+  for (const reply of await refused()) expect(reply).toMatch(/turns/);
+  expect((await alice.request('GET', '/sessions')).body.total).toBe(0);
 });
 
 it('SESSIONS_PER_USER=0 sets no limit', async () => {

@@ -9,6 +9,7 @@ import { OracleError } from '@sibyl/protocol';
 import { type Conversation, readChatMessages } from './conversation.js';
 import type { ChatRequest, OpenAiObject } from './schemas.js';
 import {
+  assertCalls,
   assertModel,
   continueTurn,
   formatError,
@@ -66,14 +67,12 @@ async function openTurn(turns: CallerTurns, call: ChatCall): Promise<ChatTurn> {
   const isTemporary = wanted === undefined && !body.store;
   const continued = await continueTurn(turns, conversation);
   if (continued) return { turns, run: continued, isTemporary };
-  const sessionId = wanted ?? (await turns.openSession(isTemporary ? UNLISTED : {})).sessionId;
   const own: Conversation = wanted === undefined ? conversation : { ...conversation, history: [] };
+  assertCalls(own);
+  const sessionId = wanted ?? (await turns.openSession(isTemporary ? UNLISTED : {})).sessionId;
   // A repeated stateless request has another session, so its key cannot find the first one.
   const choices = readChoices(body, wanted === undefined ? undefined : idempotencyKey);
-  const run = await startTurn(turns, sessionId, own, choices).catch(async (error) => {
-    if (isTemporary) await turns.deleteUnlisted(sessionId);
-    throw error;
-  });
+  const run = await startTurn(turns, sessionId, own, choices);
   return { turns, run, isTemporary };
 }
 

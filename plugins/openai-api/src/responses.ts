@@ -18,6 +18,7 @@ import {
 import type { InputItem, OpenAiObject, ResponseRequest } from './schemas.js';
 import type { ResponseFacts, ResponseStore, StoredResponse } from './stored-responses.js';
 import {
+  assertCalls,
   assertModel,
   continueTurn,
   DEFAULT_MODEL,
@@ -113,16 +114,14 @@ export class Responses {
     const isUnlisted = previous?.isUnlisted ?? (known === undefined && body.store !== true);
     const continued = await continueTurn(turns, conversation);
     if (continued) return { run: continued, isUnlisted };
-    const sessionId = known ?? (await turns.openSession(isUnlisted ? UNLISTED : {})).sessionId;
     const own = known === undefined ? conversation : { ...conversation, history: [] };
+    assertCalls(own);
+    const sessionId = known ?? (await turns.openSession(isUnlisted ? UNLISTED : {})).sessionId;
     const key = known === undefined ? undefined : idempotencyKey;
     // A response can have several next ones.
     const answered = previous && (await turns.findRun(previous.id));
     const choices = { ...readChoices(body, model, key), after: answered?.messageId };
-    const run = await startTurn(turns, sessionId, own, choices).catch(async (error) => {
-      if (known === undefined) await turns.deleteUnlisted(sessionId);
-      throw error;
-    });
+    const run = await startTurn(turns, sessionId, own, choices);
     return { run, isUnlisted };
   }
 

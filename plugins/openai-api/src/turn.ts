@@ -44,7 +44,6 @@ export async function startTurn(
   choices: TurnChoices,
 ): Promise<SurfaceRun> {
   const { instructions, history, message } = conversation;
-  if (!message) assertCalls(conversation);
   const { model, tools, responseSchema, effort, idempotencyKey, after } = choices;
   return turns.start({
     sessionId,
@@ -60,8 +59,9 @@ export async function startTurn(
   });
 }
 
-/** Results of tools without their calls would be lost. */
-function assertCalls({ history, outputs }: Conversation): void {
+/** Throws if results of tools would be lost, because their calls are unknown. */
+export function assertCalls({ message, history, outputs }: Conversation): void {
+  if (message) return;
   const calls = history.flatMap(({ toolCalls = [] }) => toolCalls.map(({ id }) => id));
   const unknown = outputs.find(({ callId }) => !calls.includes(callId));
   if (unknown) throw invalid(`No function call waits for the output of ${unknown.callId}`);

@@ -108,6 +108,7 @@ class SurfaceTurns implements CallerTurns {
   // Plugins hold this object.
   readonly #deps: SurfaceDeps;
   readonly #caller: Caller;
+  readonly #opened = new Set<string>();
 
   constructor(deps: SurfaceDeps, caller: Caller) {
     this.#deps = deps;
@@ -132,6 +133,7 @@ class SurfaceTurns implements CallerTurns {
     if (this.onlySession !== undefined) throw new OracleError('access_key_too_narrow');
     const { sessions } = await this.#deps.ready;
     const { id } = await sessions.open({ owner: this.#caller.did, title, isUnlisted });
+    this.#opened.add(id);
     return { sessionId: id };
   }
 
@@ -171,6 +173,7 @@ class SurfaceTurns implements CallerTurns {
     const { sessions } = await this.#deps.ready;
     const thread = { surface: this.#deps.plugin, threadId };
     const { id } = await sessions.open({ owner: this.#caller.did, thread });
+    this.#opened.add(id);
     return { sessionId: id };
   }
 
@@ -184,14 +187,16 @@ class SurfaceTurns implements CallerTurns {
     if (messages.some(({ id }) => id.length > MAX_CLIENT_ID))
       throw new OracleError('bad_request', { message: TOO_LONG });
     const { sessionId } = await this.openThread(threadId);
-    const { store } = this.#deps;
-    const session = await store.sessions.get(this.#key(sessionId));
-    const wanted = await readThread(store, session, { messages, regenerates });
-    if (wanted.type === 'join') return toSurfaceRun(wanted.run);
-    const request = this.#toThreadRequest({ ...turn, sessionId }, wanted);
-    if (files.length === 0 || wanted.type === 'again') return this.#start(request);
-    const attachments = await this.#attach(files);
-    return this.#start({ ...request, message: { ...request.message, attachments } });
+    return this.#startIn(sessionId, async () => {
+      const { store } = this.#deps;
+      const session = await store.sessions.get(this.#key(sessionId));
+      const wanted = await readThread(store, session, { messages, regenerates });
+      if (wanted.type === 'join') return toSurfaceRun(wanted.run);
+      const request = this.#toThreadRequest({ ...turn, sessionId }, wanted);
+      if (files.length === 0 || wanted.type === 'again') return this.#start(request);
+      const attachments = await this.#attach(files);
+      return this.#start({ ...request, message: { ...request.message, attachments } });
+    });
   }
 
   /** A file with the same bytes is stored once. */
@@ -210,7 +215,18 @@ class SurfaceTurns implements CallerTurns {
 
   async start({ after, ...turn }: SurfaceTurn): Promise<SurfaceRun> {
     const origin = after === undefined ? undefined : { parentId: after };
-    return this.#start({ ...this.#toTurnRequest(turn), origin });
+    const start = async () => this.#start({ ...this.#toTurnRequest(turn), origin });
+    return this.#startIn(turn.sessionId, start);
+  }
+
+  /** A turn that is refused leaves no session that was opened for it. */
+  async #startIn(sessionId: string, start: () => Promise<SurfaceRun>): Promise<SurfaceRun> {
+    return start().catch(async (error) => {
+      const { sessions } = await this.#deps.ready;
+      const key = this.#key(sessionId);
+      if (this.#opened.has(sessionId)) await sessions.removeEmpty(key).catch(() => undefined);
+      throw error;
+    });
   }
 
   async #start(request: TurnRequest): Promise<SurfaceRun> {
@@ -319,8 +335,7 @@ class SurfaceTurns implements CallerTurns {
 
   /** Throws if the caller could not read the run: a client that repeats the request would start another one. */
   async #assertReadable(): Promise<void> {
-    const release = (await this.#deps.ready).slots.take(this.#caller.did);
-    release();
+    (await this.#deps.ready).slots.take(this.#caller.did)();
   }
 
   async #getInterrupt(id: string) {
@@ -397,14 +412,9 @@ class SurfaceTurns implements CallerTurns {
   }
 }
 
-const toQuestion = ({
-  id,
-  kind,
-  schema,
-  data,
-  expiresAt,
-  isApproval,
-}: PendingQuestion): PendingQuestion => ({ id, kind, schema, data, expiresAt, isApproval });
+function toQuestion({ id, kind, schema, data, expiresAt, isApproval }: PendingQuestion) {
+  return { id, kind, schema, data, expiresAt, isApproval };
+}
 
 function* toParts(frames: readonly Frame[]): Generator<NumberedPart> {
   for (const { seq, event, data } of frames)

@@ -71,6 +71,21 @@ describe.each(engines)('SessionStore on %s', (engine) => {
     expect(await sessions.find({ owner, sessionId })).toBeUndefined();
   });
 
+  it('SessionStore.deleteEmpty deletes a session without turns, and no other', async () => {
+    const { sessions } = test.store;
+    const owner = newOwner();
+    const [empty, used] = [
+      await sessions.create({ owner, oracleDid }),
+      await sessions.create({ owner, oracleDid }),
+    ];
+    await startTestRun(test.store, { owner, sessionId: used.id });
+    expect(await sessions.deleteEmpty({ owner: newOwner(), sessionId: empty.id })).toBe(false);
+    expect(await sessions.deleteEmpty({ owner, sessionId: empty.id })).toBe(true);
+    expect(await sessions.deleteEmpty({ owner, sessionId: used.id })).toBe(false);
+    expect(await sessions.find({ owner, sessionId: empty.id })).toBeUndefined();
+    expect(await sessions.find({ owner, sessionId: used.id })).toBeDefined();
+  });
+
   it('createWithin creates no more sessions than the limit, and another one after a deletion', async () => {
     const { sessions } = test.store;
     const wanted = { owner: newOwner(), oracleDid };

@@ -183,6 +183,22 @@ export class SessionStore {
     return this.context.database.write((tables) => deleteSession(tables, key));
   }
 
+  /** Deletes a session in which no turn has begun; returns whether it did. */
+  deleteEmpty({ owner, sessionId }: SessionKey): Promise<boolean> {
+    return this.context.database.write(async (tables) => {
+      // An update, because it locks the row on PostgreSQL: no turn begins between this check and the deletion.
+      const empty = await tables
+        .updateTable('sessions')
+        .set({ last_turn: 0 })
+        .where('owner', '=', owner)
+        .where('id', '=', sessionId)
+        .where('last_turn', '=', 0)
+        .returning('id')
+        .executeTakeFirst();
+      return empty !== undefined && deleteSession(tables, { owner, sessionId });
+    });
+  }
+
   /** Deletes unlisted sessions that have not been used for long; returns how many. */
   async pruneUnlisted(): Promise<number> {
     const { clock, database } = this.context;

@@ -86,6 +86,11 @@ export class SessionsService {
     changes.publish(key, 'deleted');
   }
 
+  /** Deletes a session in which no turn has begun. */
+  async removeEmpty(key: SessionKey): Promise<void> {
+    if (await this.deps.sessions.deleteEmpty(key)) this.deps.changes.publish(key, 'deleted');
+  }
+
   private async create(wanted: NewSession): Promise<Session> {
     const { sessions, maxPerUser, disk } = this.deps;
     await disk?.assertRoom();
