@@ -20,7 +20,7 @@ export async function* toChunks(
   const writer = new ChunkWriter(deps);
   let hasBegun = false;
   for await (const frame of frames) {
-    // Not before: until then, an error is a response of its own.
+    // Not before: until then, an error is a response with its own status.
     if (!hasBegun) {
       yield { type: 'start', messageId, messageMetadata: { sessionId, runId } };
       yield { type: 'start-step' };

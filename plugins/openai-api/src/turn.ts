@@ -136,7 +136,7 @@ export interface RunEnd {
 }
 
 export type RunEvent =
-  /** The caller may read it: until then, an error is a response of its own. */
+  /** The caller may read it: until then, an error is a response with its own status. */
   | { readonly type: 'begin' }
   | { readonly type: 'text'; readonly text: string }
   | { readonly type: 'end'; readonly end: RunEnd };
