@@ -1,3 +1,5 @@
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { useControlledHost } from './support/controlled-host.js';
 import { resultsIn } from './support/page-tools.js';
@@ -100,4 +102,63 @@ it('unknown socket events count against the rate limit', async () => {
   const { socket } = await join();
   for (let i = 0; i < 3000; i++) socket.socket.emit('nonsense', i);
   expect(await socket.until('closing')).toMatchObject({ reason: 'rate_limited' });
+});
+
+describe('a connection without a session that reads nothing', () => {
+  /** Opens a WebSocket by hand; returns both ends of its connection. */
+  async function openWire() {
+    const accepted = once(test.host.app.nest.getHttpServer(), 'connection');
+    const { hostname, port } = new URL(test.host.url);
+    const wire = connect(Number(port), hostname).on('error', () => undefined);
+    const lines = [
+      'GET /socket.io/?EIO=4&transport=websocket HTTP/1.1',
+      'Host: x',
+      'Connection: Upgrade',
+      'Upgrade: websocket',
+      'Sec-WebSocket-Version: 13',
+      `Sec-WebSocket-Key: ${Buffer.alloc(16).toString('base64')}`,
+    ];
+    wire.write([...lines, '', ''].join('\r\n'));
+    const [served] = (await accepted) as [Socket];
+    await once(wire, 'readable');
+    return { wire, served };
+  }
+
+  /** A WebSocket frame with at most 125 bytes. */
+  const frame = (first: number, content: string) =>
+    Buffer.concat([
+      Buffer.from([first, 0x80 | content.length, 0, 0, 0, 0]),
+      Buffer.from(content, 'latin1'),
+    ]);
+
+  /** Sends for as long as the host reads, at most 100 MB. */
+  function flood(wire: Socket, part: Buffer): void {
+    const chunk = Buffer.concat(Array<Buffer>(1000).fill(part));
+    const send = () => {
+      let hasRoom = !wire.destroyed && wire.bytesWritten < 100e6;
+      while (hasRoom) hasRoom = wire.write(chunk) && wire.bytesWritten < 100e6;
+    };
+    wire.on('drain', send);
+    send();
+  }
+
+  it('is not read either, so that pings cost no memory, and is answered once it reads', async () => {
+    const { wire, served } = await openWire();
+    flood(wire, frame(0x89, 'x'.repeat(125)));
+    await expect.poll(() => served.isPaused(), { timeout: 20_000 }).toBe(true);
+    expect(served.writableLength).toBeLessThan(1e6);
+    wire.removeAllListeners('drain');
+    const before = wire.bytesRead;
+    wire.on('data', () => undefined).resume();
+    await expect.poll(() => wire.writableLength, { timeout: 20_000 }).toBe(0);
+    expect(wire.bytesRead).toBeGreaterThan(before);
+    wire.destroy();
+  });
+
+  it('is disconnected if it sends many handshakes for other namespaces', async () => {
+    const { wire, served } = await openWire();
+    flood(wire, frame(0x81, '40/other,'));
+    await expect.poll(() => served.destroyed, { timeout: 20_000 }).toBe(true);
+    expect(served.bytesRead).toBeLessThan(10e6);
+  });
 });

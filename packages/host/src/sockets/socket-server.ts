@@ -5,6 +5,7 @@ import {
   ServerResponse,
   STATUS_CODES,
 } from 'node:http';
+import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { OracleError } from '@sibyl/protocol';
 import { toAddressKey } from '@sibyl/server-kit';
@@ -21,7 +22,7 @@ import type { SessionStore } from '../store/session-store.js';
 import { type Connection, ConnectionRegistry, onceClosed, terminate } from './connections.js';
 import { HandshakeVerifier, type SocketContext } from './handshake.js';
 import { SessionSocket, type SessionSocketDeps } from './session-socket.js';
-import { SocketBacklog } from './write-limit.js';
+import { pauseWhileUnread, SocketBacklog } from './write-limit.js';
 
 /** How long a connection may take to send its handshake. */
 const CONNECT_MS = 10_000;
@@ -29,6 +30,8 @@ const CONNECT_MS = 10_000;
 const CLOSE_MS = 2000;
 /** How long before its deadline the host closes connections that are still open. */
 const FORCED_CLOSE_MARGIN_MS = 100;
+/** Handshakes on one connection: all but one are for namespaces that do not exist, and each is answered. */
+const MAX_HANDSHAKES = 10;
 
 interface SocketServerDeps extends Omit<SessionSocketDeps, 'registry' | 'backlog'> {
   readonly sessions: SessionStore;
@@ -64,6 +67,7 @@ export class SocketServer {
       httpCompression: false,
       serveClient: false,
     });
+    server.on('upgrade', (_request, wire: Duplex) => pauseWhileUnread(wire));
     deps.cluster.bus.on('user-erased', ({ did }) => this.closeSockets(did));
     const { corsOrigins } = config;
     const isClosing = () => this.isClosing;
@@ -71,6 +75,7 @@ export class SocketServer {
     io.engine.on('connection', (connection: Connection) => {
       this.connections.add(connection);
       onceClosed(connection, () => this.connections.delete(connection));
+      limitHandshakes(connection);
       try {
         onceClosed(connection, registry.addConnection(readAddress(connection.request)));
       } catch {
@@ -155,6 +160,19 @@ function toConnectError({ message, status, code, retryAfterSeconds }: OracleErro
   };
   return Object.assign(new Error(message), { data });
 }
+
+/** Disconnects a client that sends many handshakes: no other limit counts those for other namespaces. */
+function limitHandshakes(connection: Connection): void {
+  let handshakes = 0;
+  connection.on('data', (packet: string | Buffer) => {
+    if (typeof packet !== 'string' || !packet.startsWith(CONNECT)) return;
+    handshakes += 1;
+    if (handshakes > MAX_HANDSHAKES) terminate(connection);
+  });
+}
+
+/** The first character of a handshake, in the protocol of Socket.IO. */
+const CONNECT = '0';
 
 interface ConnectionCheckDeps {
   readonly registry: ConnectionRegistry;
