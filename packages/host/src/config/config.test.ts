@@ -62,6 +62,14 @@ it('loadConfig reports all issues together, with owner and remedy', () => {
     expect(load).toThrow(new RegExp(`${variable} \\(host\\): .+\\n +→ .+`));
 });
 
+it.each(['0.0.0.0/0', '::/0', '10.0.0.0/33', 'fc00::/129', '10.0.0.0/', '10.0.0.0/8/8'])(
+  'loadConfig refuses TRUST_PROXY=%s, which is not a range of proxies',
+  (range) => {
+    const load = () => loadConfig({ TRUST_PROXY: `loopback,${range}` });
+    expect(load).toThrow(/TRUST_PROXY \(host\): must be a number of hops/);
+  },
+);
+
 it('loadConfig selects the built-in model without a key', () => {
   const { models } = loadConfig({});
   expect(models).toMatchObject({ main: 'offline', small: 'offline', choices: ['offline'] });

@@ -36,7 +36,10 @@ const proxies = z
 function isProxy(text: string): boolean {
   const [address = '', bits, ...rest] = text.split('/');
   if (['loopback', 'linklocal', 'uniquelocal'].includes(text)) return true;
-  const isRange = bits === undefined || /^\d{1,3}$/.test(bits);
+  const maxBits = isIP(address) === 6 ? 128 : 32;
+  // All addresses, which is what no bits mean, are not proxies.
+  const isRange =
+    bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) >= 1 && Number(bits) <= maxBits);
   return isIP(address) !== 0 && isRange && rest.length === 0;
 }
 
