@@ -32,8 +32,15 @@ async function serve(): Promise<number> {
     response.write('first part');
     setTimeout(() => response.end(), 2_500);
   });
-  adapter.get('/large', (_: unknown, response: Response) => {
-    adapter.reply(response, { text: 'x'.repeat(20_000_000) }, 200);
+  const large = 'x'.repeat(20_000_000);
+  adapter.get('/reply', (_: unknown, response: Response) => {
+    adapter.reply(response, { text: large }, 200);
+  });
+  adapter.get('/json', (_: unknown, response: Response) => void response.json({ text: large }));
+  adapter.get('/end', (_: unknown, response: Response) => void response.end(large));
+  adapter.get('/parts', (_: unknown, response: Response) => {
+    response.write('first part');
+    response.end(large);
   });
   server = adapter.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -106,18 +113,34 @@ it('HttpAdapter allows a response to take longer than every timeout', async () =
   expect(answer).toMatch(/\r\n0\r\n\r\n$/);
 });
 
-it('HttpAdapter disconnects a client that does not read its reply', async () => {
+it.each(['reply', 'json', 'end', 'parts'])(
+  'HttpAdapter disconnects a client that does not read its response: %s',
+  async (path) => {
+    const port = await serve();
+    const socket = connect({ port, host: '127.0.0.1' });
+    socket.on('error', () => undefined);
+    socket.write(`GET /${path} HTTP/1.1\r\nHost: x\r\n\r\n`);
+    await once(socket, 'readable');
+    // Nothing more is read.
+    const count = () =>
+      new Promise<number>((resolve) => server?.getConnections((_, open) => resolve(open)));
+    expect(await count()).toBe(1);
+    await expect.poll(count, { timeout: 10_000 }).toBe(0);
+    socket.destroy();
+  },
+);
+
+it('HttpAdapter keeps a client that reads its response slowly', async () => {
   const port = await serve();
   const socket = connect({ port, host: '127.0.0.1' });
-  socket.on('error', () => undefined);
-  socket.write('GET /large HTTP/1.1\r\nHost: x\r\n\r\n');
-  await once(socket, 'readable');
-  // Nothing more is read.
-  const count = () =>
-    new Promise<number>((resolve) => server?.getConnections((_, open) => resolve(open)));
-  expect(await count()).toBe(1);
-  await expect.poll(count, { timeout: 10_000 }).toBe(0);
-  socket.destroy();
+  socket.write('GET /json HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n');
+  let length = 0;
+  for await (const part of socket) {
+    length += part.length;
+    // Takes longer than the limit in total.
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  expect(length).toBeGreaterThan(20_000_000);
 });
 
 it('HttpAdapter accepts a limited number of connections', async () => {

@@ -1,4 +1,4 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { ExpressAdapter } from '@nestjs/platform-express';
 import { RouteReply } from '@sibyl/plugin-kit';
@@ -64,6 +64,7 @@ export class HttpAdapter extends ExpressAdapter {
         connectionsCheckingInterval: this.timeouts.checkInterval,
         // Longer than the idle time of common proxies, so that they close first.
         keepAliveTimeout: 75_000,
+        ServerResponse: createResponseClass(this.streams.stallMs),
       },
       this.getInstance(),
     );
@@ -77,8 +78,6 @@ export class HttpAdapter extends ExpressAdapter {
   /** Also sends what a route of a plugin returns instead of JSON. */
   override reply(response: Response, body: unknown, statusCode?: number) {
     if (body instanceof RouteReply) return sendRouteReply(response, body, this.streams);
-    // Otherwise the bytes of a client that never reads them stay in memory for ever.
-    response.setTimeout(this.streams.stallMs, () => response.destroy());
     return super.reply(response, body, statusCode);
   }
 
@@ -91,6 +90,18 @@ export class HttpAdapter extends ExpressAdapter {
       callback,
     );
   }
+}
+
+/** Responses that disconnect a client that does not read their end: its bytes would stay in memory for ever. */
+function createResponseClass(stallMs: number): typeof ServerResponse {
+  return class<T extends IncomingMessage> extends ServerResponse<T> {
+    constructor(...args: ConstructorParameters<typeof ServerResponse<T>>) {
+      super(...args);
+      this.once('prefinish', () => this.setTimeout(stallMs, () => this.destroy()));
+      // The next response on the connection may take longer.
+      this.once('finish', () => this.setTimeout(0));
+    }
+  };
 }
 
 /** Answers requests that are malformed or too slow, then closes their connection. */
