@@ -1,10 +1,13 @@
 import { once } from 'node:events';
+import { request } from 'node:http';
 import { connect, type Socket } from 'node:net';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { useControlledHost } from './support/controlled-host.js';
+import { startHost } from './support/host.js';
 import { resultsIn } from './support/page-tools.js';
 import { joinSession, openRejectedSocket, type SessionSocket } from './support/session-socket.js';
 import { openSession, stream } from './support/stream.js';
+import { TestUser } from './support/user.js';
 
 const test = useControlledHost({ env: { RATE_LIMIT_PER_MINUTE: '2000' } });
 
@@ -17,7 +20,8 @@ const join = async () => {
 };
 
 /** Sends a packet as no client would write it. */
-const sendRaw = ({ socket }: SessionSocket, packet: string) => void socket.io.engine.write(packet);
+const sendRaw = ({ socket }: SessionSocket, packet: string | Buffer) =>
+  void socket.io.engine.write(packet);
 
 describe('a socket packet with', () => {
   it.each([
@@ -104,44 +108,44 @@ it('unknown socket events count against the rate limit', async () => {
   expect(await socket.until('closing')).toMatchObject({ reason: 'rate_limited' });
 });
 
+/** Opens a WebSocket by hand; returns both ends of its connection. */
+async function openWire(host = test.host) {
+  const accepted = once(host.app.nest.getHttpServer(), 'connection');
+  const { hostname, port } = new URL(host.url);
+  const wire = connect(Number(port), hostname).on('error', () => undefined);
+  const lines = [
+    'GET /socket.io/?EIO=4&transport=websocket HTTP/1.1',
+    'Host: x',
+    'Connection: Upgrade',
+    'Upgrade: websocket',
+    'Sec-WebSocket-Version: 13',
+    `Sec-WebSocket-Key: ${Buffer.alloc(16).toString('base64')}`,
+  ];
+  wire.write([...lines, '', ''].join('\r\n'));
+  const [served] = (await accepted) as [Socket];
+  await once(wire, 'readable');
+  return { wire, served };
+}
+
+/** A WebSocket frame with at most 125 bytes. */
+const frame = (first: number, content: string) =>
+  Buffer.concat([
+    Buffer.from([first, 0x80 | content.length, 0, 0, 0, 0]),
+    Buffer.from(content, 'latin1'),
+  ]);
+
+/** Sends for as long as the host reads, at most 100 MB. */
+function flood(wire: Socket, part: Buffer): void {
+  const chunk = Buffer.concat(Array<Buffer>(1000).fill(part));
+  const send = () => {
+    let hasRoom = !wire.destroyed && wire.bytesWritten < 100e6;
+    while (hasRoom) hasRoom = wire.write(chunk) && wire.bytesWritten < 100e6;
+  };
+  wire.on('drain', send);
+  send();
+}
+
 describe('a connection without a session that reads nothing', () => {
-  /** Opens a WebSocket by hand; returns both ends of its connection. */
-  async function openWire() {
-    const accepted = once(test.host.app.nest.getHttpServer(), 'connection');
-    const { hostname, port } = new URL(test.host.url);
-    const wire = connect(Number(port), hostname).on('error', () => undefined);
-    const lines = [
-      'GET /socket.io/?EIO=4&transport=websocket HTTP/1.1',
-      'Host: x',
-      'Connection: Upgrade',
-      'Upgrade: websocket',
-      'Sec-WebSocket-Version: 13',
-      `Sec-WebSocket-Key: ${Buffer.alloc(16).toString('base64')}`,
-    ];
-    wire.write([...lines, '', ''].join('\r\n'));
-    const [served] = (await accepted) as [Socket];
-    await once(wire, 'readable');
-    return { wire, served };
-  }
-
-  /** A WebSocket frame with at most 125 bytes. */
-  const frame = (first: number, content: string) =>
-    Buffer.concat([
-      Buffer.from([first, 0x80 | content.length, 0, 0, 0, 0]),
-      Buffer.from(content, 'latin1'),
-    ]);
-
-  /** Sends for as long as the host reads, at most 100 MB. */
-  function flood(wire: Socket, part: Buffer): void {
-    const chunk = Buffer.concat(Array<Buffer>(1000).fill(part));
-    const send = () => {
-      let hasRoom = !wire.destroyed && wire.bytesWritten < 100e6;
-      while (hasRoom) hasRoom = wire.write(chunk) && wire.bytesWritten < 100e6;
-    };
-    wire.on('drain', send);
-    send();
-  }
-
   it('is not read either, so that pings cost no memory, and is answered once it reads', async () => {
     const { wire, served } = await openWire();
     flood(wire, frame(0x89, 'x'.repeat(125)));
@@ -160,5 +164,56 @@ describe('a connection without a session that reads nothing', () => {
     flood(wire, frame(0x81, '40/other,'));
     await expect.poll(() => served.destroyed, { timeout: 20_000 }).toBe(true);
     expect(served.bytesRead).toBeLessThan(10e6);
+  });
+});
+
+describe('messages that do not end', () => {
+  // An address may send two of them at a time.
+  const env = { SOCKET_MESSAGE_LIMIT: '64kb', BODY_LIMIT: '16kb', BODIES_LIMIT: '64kb' };
+  const length = 0xfc00;
+  const part = Buffer.alloc(60_000, 'x');
+  const head = Buffer.from([0x81, 0x80 | 126, length >> 8, length & 0xff, 0, 0, 0, 0]);
+
+  it('are limited in sum, by WebSocket, before authentication', async () => {
+    const host = await startHost({ env });
+    onTestFinished(host.close);
+    const wires = [await openWire(host), await openWire(host), await openWire(host)];
+    const countLost = () => wires.filter(({ served }) => served.destroyed).length;
+    for (const { wire } of wires) wire.write(Buffer.concat([head, part]));
+    await expect.poll(countLost).toBe(1);
+    for (const { wire } of wires) wire.destroy();
+    await expect.poll(countLost).toBe(3);
+    // What was received is released, also of messages that were complete.
+    const alice = new TestUser(host);
+    const socket = await joinSession(alice, await openSession(alice), { reconnection: false });
+    for (let i = 0; i < 5; i++)
+      socket.socket.emit('tool_result', { toolCallId: 'x', result: String(part) });
+    expect(await socket.ask('ping', 'pong')).toBeDefined();
+  });
+
+  it('are limited in sum, also if they wait for their last attachment', async () => {
+    const host = await startHost({ env });
+    onTestFinished(host.close);
+    const alice = new TestUser(host);
+    const socket = await joinSession(alice, await openSession(alice), { reconnection: false });
+    sendRaw(socket, '54-["x",{"_placeholder":true,"num":0}]');
+    for (let i = 0; i < 3; i++) sendRaw(socket, part);
+    await socket.until('(disconnect)');
+  });
+
+  it('are limited in sum, by polling', async () => {
+    const host = await startHost({ env });
+    onTestFinished(host.close);
+    const url = `${host.url}/socket.io/?EIO=4&transport=polling`;
+    const begin = async () => {
+      const { sid } = JSON.parse((await (await fetch(url)).text()).slice(1));
+      const options = { method: 'POST', headers: { 'content-length': length } };
+      const sent = request(`${url}&sid=${sid}`, options).on('error', () => undefined);
+      sent.write(part);
+      return sent;
+    };
+    const begun = [await begin(), await begin(), await begin()];
+    await expect.poll(() => begun.filter(({ destroyed }) => destroyed).length).toBe(1);
+    for (const sent of begun) sent.destroy();
   });
 });

@@ -200,7 +200,7 @@ export const Environment = z.object({
   BODIES_LIMIT: size
     .prefault('64mb')
     .describe(
-      'Maximum size of all request bodies that are being read, such as 64mb; one address may use a quarter of it',
+      'Maximum size of all request bodies that are being read, such as 64mb, and the same for messages of sockets; one address may use a quarter of it',
     ),
   TRUST_PROXY: proxies
     .optional()

@@ -8,7 +8,7 @@ import {
 import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { OracleError } from '@sibyl/protocol';
-import { toAddressKey } from '@sibyl/server-kit';
+import { ByteBudget, type ByteReservation, toAddressKey } from '@sibyl/server-kit';
 import { Server, type Socket } from 'socket.io';
 import type { PresentedDelegations } from '../auth/delegated-authority.js';
 import type { Cluster } from '../bus/cluster.js';
@@ -22,7 +22,8 @@ import type { SessionStore } from '../store/session-store.js';
 import { type Connection, ConnectionRegistry, onceClosed, terminate } from './connections.js';
 import { HandshakeVerifier, type SocketContext } from './handshake.js';
 import { SessionSocket, type SessionSocketDeps } from './session-socket.js';
-import { pauseWhileUnread, SocketBacklog } from './write-limit.js';
+import { limitReceived, limitWire } from './wire-limits.js';
+import { SocketBacklog } from './write-limit.js';
 
 /** How long a connection may take to send its handshake. */
 const CONNECT_MS = 10_000;
@@ -40,7 +41,7 @@ interface SocketServerDeps extends Omit<SessionSocketDeps, 'registry' | 'backlog
   readonly presence: SocketPresence;
   readonly metrics: Metrics;
   readonly cluster: Pick<Cluster, 'bus'>;
-  readonly config: Pick<Config, 'corsOrigins' | 'sockets'>;
+  readonly config: Pick<Config, 'corsOrigins' | 'sockets' | 'bodiesLimit'>;
   readonly cors: object;
   /** The address of the client behind trusted proxies. */
   readonly readClientAddress: (request: IncomingMessage) => string | undefined;
@@ -67,7 +68,16 @@ export class SocketServer {
       httpCompression: false,
       serveClient: false,
     });
-    server.on('upgrade', (_request, wire: Duplex) => pauseWhileUnread(wire));
+    const incoming = createIncomingBudget(config);
+    const reserve = (request: IncomingMessage) => incoming.open(readAddress(request));
+    // After Engine.IO has accepted it.
+    server.on('upgrade', (request: IncomingMessage, wire: Duplex) =>
+      limitWire(request, wire, reserve(request)),
+    );
+    io.engine.use((request: IncomingMessage, _response: unknown, next: Next) => {
+      if (request.method === 'POST') limitReceived(request, reserve(request));
+      next();
+    });
     deps.cluster.bus.on('user-erased', ({ did }) => this.closeSockets(did));
     const { corsOrigins } = config;
     const isClosing = () => this.isClosing;
@@ -75,7 +85,7 @@ export class SocketServer {
     io.engine.on('connection', (connection: Connection) => {
       this.connections.add(connection);
       onceClosed(connection, () => this.connections.delete(connection));
-      limitHandshakes(connection);
+      limitPackets(connection, reserve(connection.request));
       try {
         onceClosed(connection, registry.addConnection(readAddress(connection.request)));
       } catch {
@@ -161,14 +171,35 @@ function toConnectError({ message, status, code, retryAfterSeconds }: OracleErro
   return Object.assign(new Error(message), { data });
 }
 
-/** Disconnects a client that sends many handshakes: no other limit counts those for other namespaces. */
-function limitHandshakes(connection: Connection): void {
+/** For what arrives of messages until they are complete: as much as for the bodies of other requests. */
+function createIncomingBudget({
+  bodiesLimit,
+  sockets: { messageLimit },
+}: Pick<Config, 'bodiesLimit' | 'sockets'>): ByteBudget {
+  const maxBytes = Math.max(bodiesLimit, 4 * (messageLimit + CHUNK_BYTES));
+  return new ByteBudget({ maxBytes, maxBytesPerKey: maxBytes / 4 });
+}
+
+/** Arrives at once, and may contain many complete messages. */
+const CHUNK_BYTES = 64 * 1024;
+
+/**
+ * Disconnects a client that sends many handshakes, since no other limit counts those for other namespaces, or too many
+ * bytes of attachments, which are kept until the last one has arrived.
+ */
+function limitPackets(connection: Connection, attachments: ByteReservation): void {
   let handshakes = 0;
   connection.on('data', (packet: string | Buffer) => {
-    if (typeof packet !== 'string' || !packet.startsWith(CONNECT)) return;
-    handshakes += 1;
+    if (typeof packet !== 'string') {
+      const bytes = attachments.bytes + packet.length;
+      if (attachments.resize(bytes) !== undefined) terminate(connection);
+      return;
+    }
+    attachments.release();
+    if (packet.startsWith(CONNECT)) handshakes += 1;
     if (handshakes > MAX_HANDSHAKES) terminate(connection);
   });
+  onceClosed(connection, () => attachments.release());
 }
 
 /** The first character of a handshake, in the protocol of Socket.IO. */

@@ -1,4 +1,3 @@
-import type { Duplex } from 'node:stream';
 import type { Connection } from './connections.js';
 
 /** Maximum bytes of unread data of one connection. */
@@ -105,15 +104,4 @@ export class SocketBacklog {
     entry.close();
     drop();
   }
-}
-
-/**
- * Reads nothing more from a client that reads nothing. WebSocket pings and probes are answered without packets, so no other
- * limit counts the answers.
- */
-export function pauseWhileUnread(wire: Duplex): void {
-  wire.on('data', () => {
-    if (wire.writableNeedDrain) wire.pause();
-  });
-  wire.on('drain', () => wire.resume());
 }
