@@ -50,6 +50,8 @@ export class ChatLinks {
       if (cause instanceof OracleError) throw cause;
       throw new OracleError('plugin_failed', { message: UNREACHABLE, cause });
     });
+    // Before the delegation is stored for it; `store` decides.
+    assertRoom(await readLinks(this.deps.database.tables, owner), key.userId);
     const { cid, expiration } = await delegatedTurns.authorize({ owner, token, resource });
     const code = createCode();
     const expiresAt = Date.now() + CODE_MS;
@@ -133,17 +135,8 @@ export class ChatLinks {
 
   /** Returns what was stored before. */
   private store({ owner, userId, cid }: Link, code: string, expiresAt: number) {
-    return this.deps.database.write(async (tables) => {
-      const rows = await tables
-        .selectFrom('matrix_links')
-        .select(['user_id', 'cid', 'linked_at'])
-        .where('owner', '=', owner)
-        .execute();
-      const before = rows.find((row) => row.user_id === userId);
-      if (!before && rows.length >= MAX_LINKS)
-        throw new OracleError('validation_failed', {
-          message: [`userId: you have ${MAX_LINKS} links already; remove one first`],
-        });
+    return this.deps.database.writeFor(owner, async (tables) => {
+      const before = assertRoom(await readLinks(tables, owner), userId);
       const pending = { code_hash: hashCode(code), code_expires_at: expiresAt };
       const changes = { cid, ...(before?.linked_at == null && pending) };
       await tables
@@ -154,6 +147,24 @@ export class ChatLinks {
       return before && { cid: before.cid, isLinked: before.linked_at !== null };
     });
   }
+}
+
+type Links = PluginDatabase<MatrixTables>['tables'];
+
+const readLinks = (tables: Links, owner: string) =>
+  tables
+    .selectFrom('matrix_links')
+    .select(['user_id', 'cid', 'linked_at'])
+    .where('owner', '=', owner)
+    .execute();
+
+/** Returns the link of an account; throws if there is none and no room for one. */
+function assertRoom(links: Awaited<ReturnType<typeof readLinks>>, userId: string) {
+  const found = links.find((link) => link.user_id === userId);
+  if (found || links.length < MAX_LINKS) return found;
+  throw new OracleError('validation_failed', {
+    message: [`userId: you have ${MAX_LINKS} links already; remove one first`],
+  });
 }
 
 const UNREACHABLE = 'The homeserver of the oracle cannot be reached; try again';
