@@ -67,6 +67,7 @@ describe('HTTP headers', () => {
     ['two lengths', 400, () => [GOOD(), UCAN, 'Content-Length: 1', 'Content-Length: 2']],
     ['a length and chunks', 400, () => [GOOD(), 'Content-Length: 5', 'Transfer-Encoding: chunked']],
     ['an expectation', 200, () => [GOOD(), UCAN, 'Expect: the-unexpected']],
+    ['another protocol', 200, () => [GOOD(), UCAN, 'Connection: Upgrade', 'Upgrade: h2c']],
     ['another method', 200, () => [GOOD(), UCAN, 'X-HTTP-Method-Override: DELETE']],
   ])('%s: %i', async (_, status, lines) => {
     const answer = await send('GET /sessions HTTP/1.1', lines());

@@ -109,12 +109,14 @@ it('unknown socket events count against the rate limit', async () => {
 });
 
 /** Opens a WebSocket by hand; returns both ends of its connection. */
-async function openWire(host = test.host) {
+async function openWire(host = test.host, path = '/socket.io/?EIO=4&transport=websocket') {
   const accepted = once(host.app.nest.getHttpServer(), 'connection');
-  const { hostname, port } = new URL(host.url);
-  const wire = connect(Number(port), hostname).on('error', () => undefined);
+  const { hostname: address, port } = new URL(host.url);
+  // Keeps its own side open, as a client does that wants to hold the connection.
+  const wire = connect({ port: Number(port), host: address, allowHalfOpen: true });
+  wire.on('error', () => undefined);
   const lines = [
-    'GET /socket.io/?EIO=4&transport=websocket HTTP/1.1',
+    `GET ${path} HTTP/1.1`,
     'Host: x',
     'Connection: Upgrade',
     'Upgrade: websocket',
@@ -215,5 +217,20 @@ describe('messages that do not end', () => {
     const begun = [await begin(), await begin(), await begin()];
     await expect.poll(() => begun.filter(({ destroyed }) => destroyed).length).toBe(1);
     for (const sent of begun) sent.destroy();
+  });
+});
+
+describe('an upgrade request that is not accepted', () => {
+  it.each([
+    ['an unknown path', '/unknown', {}],
+    ['an unknown connection', '/socket.io/?EIO=4&transport=websocket&sid=x', {}],
+    ['too many sockets', '/socket.io/?EIO=4&transport=websocket', { SOCKETS_PER_ADDRESS: '1' }],
+  ])('holds no connection: %s', async (_, path, env) => {
+    const host = await startHost({ env });
+    onTestFinished(host.close);
+    const first = await openWire(host);
+    const { wire, served } = await openWire(host, path);
+    await expect.poll(() => served.destroyed).toBe(true);
+    for (const each of [first.wire, wire]) each.destroy();
   });
 });

@@ -65,6 +65,8 @@ export class HttpAdapter extends ExpressAdapter {
         // Longer than the idle time of common proxies, so that they close first.
         keepAliveTimeout: 75_000,
         ServerResponse: createResponseClass(this.streams.stallMs),
+        // A client that offers another protocol, such as HTTP/2, is answered in this one.
+        shouldUpgradeCallback: ({ headers }) => /^websocket$/i.test(headers.upgrade ?? ''),
       },
       this.getInstance(),
     );

@@ -15,6 +15,8 @@ export function limitWire(
   pauseWhileUnread(wire);
   limitReceived(wire, reservation);
   request.websocket?.on('message', () => reservation.release());
+  // A client that was refused could keep its side of the connection open for ever.
+  if (!request.websocket) wire.once('finish', () => wire.destroy());
 }
 
 /**
