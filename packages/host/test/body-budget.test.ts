@@ -1,7 +1,8 @@
 import { once } from 'node:events';
+import { request } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { startHost, type TestHost } from './support/host.js';
 import { openSession } from './support/stream.js';
 import { TestUser } from './support/user.js';
@@ -116,3 +117,27 @@ it('a body of GET /sessions is not read', async () => {
   );
   expect(await text(socket)).toMatch(/^HTTP\/1\.1 200 /);
 });
+
+it.each(['/me/import', '/files?name=a.txt'])(
+  'POST %s ends a body that arrives too slowly: it would occupy the place of others',
+  async (path) => {
+    const passed = performance.now.bind(performance);
+    let skippedMs = 0;
+    const clock = vi.spyOn(performance, 'now').mockImplementation(() => passed() + skippedMs);
+    onTestFinished(() => clock.mockRestore());
+    const headers = { ...alice.headers, 'content-type': 'application/octet-stream' };
+    let status: number | undefined;
+    const sent = request(host.url + path, { method: 'POST', headers });
+    sent.on('error', () => undefined);
+    sent.on('response', (response) => {
+      status = response.resume().statusCode;
+    });
+    const sendSlowly = () => {
+      skippedMs += 20_000;
+      sent.write('x');
+      return status;
+    };
+    await expect.poll(sendSlowly).toBe(408);
+    sent.destroy();
+  },
+);

@@ -23,9 +23,7 @@ import { allowLongBody } from './http-adapter.js';
 import { ReplySender } from './reply-sender.js';
 import { StreamedBody } from './request-body.js';
 import type { ProvenRequest } from './ucan-guard.js';
-
-/** How long a client may send nothing of an archive. */
-const UPLOAD_STALL_MS = 30_000;
+import { limitTime } from './uploads.js';
 
 /** Everything that is stored about the caller. */
 @Controller('me')
@@ -80,15 +78,15 @@ export class MeController {
     @Res({ passthrough: true }) response: Response,
   ): Promise<ImportJob> {
     const end = allowLongBody(request);
-    request.setTimeout(UPLOAD_STALL_MS, () => request.destroy());
+    // The connection stays open, for the response to a rejected body.
+    const body = limitTime(request.iterator({ destroyOnReturn: false }));
     try {
-      return await this.imports.start(request.caller.did, request);
+      return await this.imports.start(request.caller.did, body);
     } catch (error) {
       // The rest of the body is not read, so this connection cannot be used again.
       response.setHeader('Connection', 'close');
       throw error;
     } finally {
-      request.setTimeout(0);
       end();
     }
   }

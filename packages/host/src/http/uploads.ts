@@ -92,7 +92,7 @@ async function parseForm(request: Request) {
 const createUploadError = (cause?: unknown) => new OracleError('invalid_upload', { cause });
 
 /** Ends an upload whose client sends nothing, or too slowly. */
-async function* limitTime(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+export async function* limitTime(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   const startedAt = performance.now();
   const pieces = stream[Symbol.asyncIterator]();
   const limit = { ms: STALL_MS, message: 'the client sends nothing' };

@@ -1,7 +1,6 @@
 import { createReadStream, createWriteStream } from 'node:fs';
 import { mkdir, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { type ImportJob, OracleError } from '@sibyl/protocol';
 import type { Logger } from 'pino';
@@ -72,7 +71,7 @@ export class Imports {
   constructor(private readonly deps: ImportsDeps) {}
 
   /** Receives an archive and starts to import it. */
-  async start(owner: string, body: Readable): Promise<ImportJob> {
+  async start(owner: string, body: AsyncIterable<Uint8Array>): Promise<ImportJob> {
     if (this.running.has(owner)) throw new OracleError('import_running');
     if (this.running.size >= MAX_RUNNING || this.closing.signal.aborted)
       throw new OracleError('imports_busy', { retryAfterSeconds: RETRY_SECONDS });
@@ -108,14 +107,14 @@ export class Imports {
     await Promise.all(this.ends);
   }
 
-  private async receive(owner: string, body: Readable) {
+  private async receive(owner: string, body: AsyncIterable<Uint8Array>) {
     const { disk, dataDir, maxBytes, createWriter } = this.deps;
     await disk?.assertRoom();
     const folder = join(dataDir, 'imports');
     await mkdir(folder, { recursive: true, mode: 0o700 });
     const path = join(folder, crypto.randomUUID());
     let bytes = 0;
-    const limit = async function* (chunks: AsyncIterable<Buffer>) {
+    const limit = async function* (chunks: AsyncIterable<Uint8Array>) {
       for await (const chunk of chunks) {
         bytes += chunk.length;
         if (bytes > maxBytes) throw new OracleError('body_too_large', { message: TOO_LARGE });
@@ -124,10 +123,7 @@ export class Imports {
     };
     try {
       const file = createWriteStream(path, { mode: 0o600, flags: 'wx' });
-      // The connection stays open for the reply to a body that is too large.
-      await pipeline(limit(body.iterator({ destroyOnReturn: false })), file, {
-        signal: this.closing.signal,
-      });
+      await pipeline(limit(body), file, { signal: this.closing.signal });
       if (bytes === 0) throw rejectArchive('The body is empty: send the archive as it is');
     } catch (error) {
       await rm(path, { force: true });
