@@ -116,7 +116,7 @@ export class ReplySender {
     answer: Omit<BytesAnswer, 'stallMs' | 'onError'>,
   ): Promise<void> {
     const { streamStallMs: stallMs, logger } = this.deps;
-    const onError = (err: unknown) => logger.error({ err }, 'sending a file failed');
+    const onError = (err: unknown) => logStreamError(logger, err, {});
     await sendBytes(response, { ...answer, stallMs, onError });
   }
 

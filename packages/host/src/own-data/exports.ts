@@ -26,12 +26,29 @@ const RETRY_SECONDS = 30;
 /** Characters after which the rows of a table continue in another file. */
 const PART_LENGTH = 64 * 1024 * 1024;
 const BUFFER_BYTES = 64 * 1024;
+/** Bytes per second that a client reads at least, after its first minute: a slower one would occupy a place for days. */
+const MIN_RATE = 8 * 1024;
+const GRACE_MS = 60_000;
 
 interface ExportsDeps {
   readonly rows: OwnerRows;
   readonly oracle: OracleIdentity;
   readonly plugins: readonly LoadedPlugin[];
   readonly files: Pick<FileService, 'exportAll'>;
+}
+
+/** Ends an export whose client reads too slowly. Only the time of the client counts, not that of the store. */
+async function* limitTime(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  let waitedMs = 0;
+  let bytes = 0;
+  for await (const chunk of chunks) {
+    const sentAt = performance.now();
+    yield chunk;
+    bytes += chunk.length;
+    waitedMs += performance.now() - sentAt;
+    if (waitedMs > GRACE_MS && bytes < (waitedMs / 1000) * MIN_RATE)
+      throw new OracleError('request_timeout');
+  }
 }
 
 /** Writes everything that is stored about a user as a zip archive, while it is being read. */
@@ -50,7 +67,7 @@ export class Exports {
       throw new OracleError('too_many_exports', { retryAfterSeconds: RETRY_SECONDS });
     this.running.add(owner);
     try {
-      yield* this.stream(await ArchiveWriter.create(), owner);
+      yield* limitTime(this.stream(await ArchiveWriter.create(), owner));
     } finally {
       this.running.delete(owner);
     }
