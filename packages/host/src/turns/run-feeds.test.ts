@@ -334,6 +334,18 @@ describe('FeedReader.watch', () => {
     expect(sent).toEqual([watchMessage('b'), watchMessage('b')]);
   });
 
+  it('asks again while frames arrive without a break, so that the host of the run continues to send', async () => {
+    const { bus, sent, receive } = createBus();
+    const reader = new RunFeeds(bus).open(run);
+    reader.watch('there');
+    for (let seq = 1; seq <= 21; seq++) {
+      receive('run', wire(seq));
+      expect(await reader.next(seq - 1, 1_000, never)).toEqual([frame(seq)]);
+      vi.advanceTimersByTime(500);
+    }
+    expect(sent).toEqual(Array.from({ length: 3 }, () => watchMessage('there')));
+  });
+
   it('asks another host at once, and none while the run has no host', () => {
     const { bus, sent } = createBus();
     const reader = new RunFeeds(bus).open(run);

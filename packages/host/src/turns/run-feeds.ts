@@ -172,6 +172,8 @@ export class FeedReader {
   /** The next frames after `seen`, without a gap; otherwise why the store has to be read. */
   async next(seen: number, silenceMs: number, signal: AbortSignal): Promise<FeedEvent> {
     for (;;) {
+      // A run that never pauses for long is not read from the store.
+      this.watch(this.hostId);
       const frames = this.takeAfter(seen);
       if (frames.length > 0) return frames;
       if (this.waiting.length > 0) await this.waitForStore(signal);
