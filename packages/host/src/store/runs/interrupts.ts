@@ -18,6 +18,7 @@ import {
   type CancelReason,
   findRun,
   insertRun,
+  isActive,
   isOpen,
   type Run,
   type RunKey,
@@ -93,7 +94,8 @@ export async function pauseRun(
   const reason = rows[0]?.abort_requested;
   if (reason && rows[0]?.host_id === hostId) return { state: 'canceled', reason };
   const { rows: paused } = await selectPaused(tables, { owner });
-  if (paused.length >= pause.limit) return { state: 'too-many' };
+  // Without this run: the reply to an attempt that paused it may have been lost.
+  if (paused.filter(({ id }) => id !== runId).length >= pause.limit) return { state: 'too-many' };
   const { frames = [], usage, report } = ending;
   const [row] = (
     await markPaused(tables, {
@@ -247,7 +249,7 @@ export async function cancelRun(
     .set((e) => ({ abort_requested: e.fn.coalesce('abort_requested', e.val(reason)) }))
     .where('owner', '=', owner)
     .where('id', '=', runId)
-    .where(sql<boolean>`status in ('running', 'paused')`)
+    .where(isActive)
     .returningAll()
     .executeTakeFirst();
   if (row === undefined) return {};

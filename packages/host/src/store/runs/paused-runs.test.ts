@@ -4,14 +4,14 @@ import { startTestRun } from '../../../test/support/test-runs.js';
 import type { RunKey } from './run.js';
 import type { RunStore } from './run-store.js';
 
-const pauseTestRun = (runs: RunStore, key: RunKey) =>
+const pauseTestRun = (runs: RunStore, key: RunKey, limit = 10) =>
   runs.pause({
     ...key,
     interrupts: [],
     data: new Map(),
     steps: [],
     request: {},
-    limit: 10,
+    limit,
     ending: { message: { content: '', isComplete: false } },
   });
 
@@ -34,6 +34,17 @@ describe.each(engines)('paused runs on %s', (engine) => {
     expect(await pauseTestRun(runs, key)).toEqual({ state: 'canceled', reason: 'aborted' });
   });
 
+  it('RunStore.pause of a run that is paused already, because the reply was lost, does not exceed the limit', async () => {
+    const { runs } = test.store;
+    const { key } = await startTestRun(test.store);
+    expect(await pauseTestRun(runs, key, 1)).toMatchObject({ state: 'paused' });
+    expect(await pauseTestRun(runs, key, 1)).toEqual({ state: 'lost' });
+    const { owner } = key;
+    const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid: 'did:key:z' });
+    const other = await startTestRun(test.store, { owner, sessionId });
+    expect(await pauseTestRun(runs, other.key, 1)).toEqual({ state: 'too-many' });
+  });
+
   it('RunStore.start promotes the run that waits for the paused one that it cancels', async () => {
     const { runs } = test.store;
     const { key, session } = await startTestRun(test.store);
@@ -53,6 +64,8 @@ describe.each(engines)('paused runs on %s', (engine) => {
     const last = await startTestRun(test.store, { ...session, multitask: 'interrupt' });
     expect(await runs.find(waiting.key)).toMatchObject({ cancelReason: 'interrupted' });
     expect(await runs.find(last.key)).toMatchObject({ status: 'running' });
+    // Also while the canceled one still waits for its host.
+    expect(await runs.current(session)).toMatchObject({ id: last.run.id });
   });
 
   it('RunStore.cancel ends a paused run and promotes the next one', async () => {

@@ -35,6 +35,7 @@ import {
   claimRun,
   findRun,
   insertRun,
+  isActive,
   isOpen,
   type Run,
   type RunKey,
@@ -350,9 +351,12 @@ export class RunStore {
       .where('owner', '=', key.owner)
       .where('session_id', '=', key.sessionId)
       .limit(1);
+    const first = await runs.where(isOpen).orderBy('turn', 'asc').executeTakeFirst();
+    // One that was canceled in the queue may still wait for its host while a later one runs.
+    const isPassed = first?.status === 'queued' && first.abort_requested !== null;
     const row =
-      (await runs.where(isOpen).orderBy('turn', 'asc').executeTakeFirst()) ??
-      (await runs.orderBy('turn', 'desc').orderBy('attempt', 'desc').executeTakeFirst());
+      (isPassed && (await runs.where(isActive).executeTakeFirst())) ||
+      (first ?? (await runs.orderBy('turn', 'desc').orderBy('attempt', 'desc').executeTakeFirst()));
     return row && toRun(row);
   }
 

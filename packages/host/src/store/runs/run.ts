@@ -16,6 +16,8 @@ export const ENDED = [
 /** Literally as in the indexes, so that the engines use them. */
 export const isOpen = sql<boolean>`status in ('queued', 'running', 'paused')`;
 
+export const isActive = sql<boolean>`status in ('running', 'paused')`;
+
 /** How a turn can end; a `continued` run has another attempt. */
 export type Ending = Exclude<(typeof ENDED)[number], 'continued'>;
 
