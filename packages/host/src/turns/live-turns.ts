@@ -2,6 +2,12 @@ import type { SessionKey } from '../bus/event-bus.js';
 import type { RunKey } from '../store/runs/run.js';
 import type { LiveTurn } from './turn-setup.js';
 
+/** How many turns a host executes and has queued. */
+export interface TurnCounts {
+  readonly running: number;
+  readonly queued: number;
+}
+
 /** The turns that this host executes or has queued, by run. */
 export class LiveTurns extends Map<string, LiveTurn> {
   find({ owner, runId }: RunKey): LiveTurn | undefined {
@@ -15,6 +21,11 @@ export class LiveTurns extends Map<string, LiveTurn> {
 
   queued(): LiveTurn[] {
     return this.list().filter(({ isExecuting }) => !isExecuting);
+  }
+
+  count(): TurnCounts {
+    const queued = this.queued().length;
+    return { running: this.size - queued, queued };
   }
 
   ofSession({ owner, sessionId }: SessionKey): LiveTurn[] {

@@ -18,7 +18,7 @@ import {
 } from '../../test/support/test-turns.js';
 import { type ServerEvent } from '../bus/event-bus.js';
 import type { Frame } from '../store/runs/frames.js';
-import type { RunKey } from '../store/runs/run.js';
+import type { Run, RunKey } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import type { LiveRun } from './run-log.js';
 import { toStoredRequest } from './turn-request.js';
@@ -227,12 +227,45 @@ describe('Turns.adopt', () => {
     await closeTurns(host);
   });
 
-  it('begins nothing on a host that stops', async () => {
-    const { run, key } = await claimHere();
+  it('begins nothing on a host that stops: the turn is left to others', async () => {
+    const { run, key, another } = await claimHere();
     const host = createTurns();
     await closeTurns(host);
     await host.turns.adopt(run);
     expect([host.turns.listLive(), (await find(key))?.status]).toEqual([[], 'running']);
+    expect(host.sent.mock.calls).toEqual([['others', 'run-available', null]]);
+    const claimed = await another.runs.claim({ ...key, from: undefined });
+    expect(claimed).toMatchObject({ hostId: another.runs.hostId, startedAt: expect.any(Number) });
+    // It has another host now.
+    await host.turns.adopt(run);
+    expect(await find(key)).toMatchObject({ hostId: another.runs.hostId });
+    expect(host.sent).toHaveBeenCalledTimes(1);
+  });
+});
+
+describe('Turns.abort at a host that stops', () => {
+  it('leaves the turn that waited for the paused one to others', async () => {
+    const host = createTurns();
+    const long = await host.turns.start(createTurnRequest(await open()));
+    const { key, session } = await startTestRun(test.store);
+    await test.store.runs.pause({
+      ...key,
+      ...{ interrupts: [], data: new Map(), steps: [], request: {}, limit: 10 },
+      ending: { message: { content: '', isComplete: false } },
+    });
+    const request = createTurnRequest(session, { waitsForPaused: true });
+    const waiting = { owner: key.owner, runId: await host.turns.start(request) };
+    const closed = host.turns.close(60_000, 60_000);
+    await expect.poll(() => host.turns.count()).toEqual({ running: 1, queued: 0 });
+    expect(await host.turns.abort(session)).toBe(true);
+    const promoted = { status: 'running', hostId: undefined, startedAt: undefined };
+    await expect.poll(() => find(waiting)).toMatchObject(promoted);
+    host.finish(long);
+    expect(await closed).toBe(true);
+    const next = createTurns({ runs: (await test.another()).runs });
+    await next.turns.claim((await find(waiting)) as Run);
+    await expect.poll(() => next.jobs.has(waiting.runId)).toBe(true);
+    await closeTurns(next);
   });
 });
 

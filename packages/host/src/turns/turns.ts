@@ -22,7 +22,7 @@ import { DisconnectedTurns } from './disconnected-turns.js';
 import { FlushLoop } from './flush-loop.js';
 import type { Gates, TurnAccount } from './gates.js';
 import { type IdempotencyClaim, IdempotentStarts, storeStart } from './idempotent-starts.js';
-import { LiveTurns } from './live-turns.js';
+import { LiveTurns, type TurnCounts } from './live-turns.js';
 import { FeedSender } from './run-feeds.js';
 import { LiveRun } from './run-log.js';
 import {
@@ -166,14 +166,17 @@ export class Turns {
     await Promise.all(turns.map(({ live }) => live.outcome));
   }
 
-  /** Executes a run that is assigned to this host, also if it does not know it: its own host has died. */
+  /** Executes a run that is assigned to this host, also if it does not know it; one that is closing leaves it to others. */
   async adopt(run: Run, { isClaimed = false } = {}): Promise<void> {
     const known = this.liveTurns.get(run.id);
     if (known) return this.execute(known);
-    if (this.isClosing && !isClaimed) return;
     if (this.starting.has(run.id)) return void this.starting.set(run.id, true);
     this.starting.set(run.id, false);
     try {
+      if (this.isClosing && !isClaimed) {
+        const given = await this.deps.store.runs.giveBack({ owner: run.owner, runId: run.id });
+        return given && this.startOrForward(given);
+      }
       const turn = await this.restore(run);
       if (turn) this.execute(turn);
     } catch (err) {
@@ -247,10 +250,8 @@ export class Turns {
     cluster.bus.send('others', 'run-available', null);
   }
 
-  /** How many turns this host executes and has queued. */
-  count(): { readonly running: number; readonly queued: number } {
-    const queued = this.liveTurns.queued().length;
-    return { running: this.liveTurns.size - queued, queued };
+  count(): TurnCounts {
+    return this.liveTurns.count();
   }
 
   /** The runs that this host executes or has queued. */
@@ -305,10 +306,9 @@ export class Turns {
     const runId = this.deps.store.runs.newId();
     this.starting.set(runId, false);
     try {
-      const account = await this.admit(request);
-      const turn = { request, session, account, slot };
+      const turn = { request, session, slot, account: await this.admit(request) };
       return await this.store(runId, turn, idempotency).catch(async (error) => {
-        void account.settle();
+        void turn.account.settle();
         await this.deps.access.release(request);
         throw error;
       });

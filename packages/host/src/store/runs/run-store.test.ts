@@ -287,6 +287,24 @@ describe.each(engines)('RunStore with several sessions of a user on %s', (engine
 describe.each(engines)('RunStore of hosts that end on %s', (engine) => {
   const test = useStore(engine, { hasTwins: false });
 
+  it('giveBack makes a run available that has written nothing but its first frame', async () => {
+    const { runs } = test.store;
+    const start = async () => (await startTestRun(test.store)).key;
+    const [begun, written, acted] = [await start(), await start(), await start()];
+    await flushFrames(runs, begun, framesFrom(1, 1));
+    await flushFrames(runs, written, framesFrom(1, 2));
+    await runs.flush([{ ...acted, frames: [], steps: [{ step: 1, value: {} }] }]);
+    const other = await test.another();
+    expect(await other.runs.giveBack(begun)).toBeUndefined();
+    const given = await runs.giveBack(begun);
+    expect(given).toMatchObject({ id: begun.runId, hostId: undefined, startedAt: undefined });
+    expect(await other.runs.claim({ ...begun, from: undefined })).toBeDefined();
+    for (const key of [written, acted]) {
+      expect(await runs.giveBack(key)).toBeUndefined();
+      expect(await runs.find(key)).toMatchObject({ hostId: runs.hostId, status: 'running' });
+    }
+  });
+
   it('release makes the queued runs of a host available to the one that ends the turn before', async () => {
     const { runs } = test.store;
     const other = await test.another();

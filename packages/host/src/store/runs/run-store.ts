@@ -40,6 +40,7 @@ import {
   type Run,
   type RunKey,
   toRun,
+  unstartRun,
 } from './run.js';
 import {
   type NewRun,
@@ -221,6 +222,14 @@ export class RunStore {
         hostId: this.hostId,
         now: this.context.clock(),
       });
+      return rows[0] && toRun(rows[0]);
+    });
+  }
+
+  /** Makes a run that this host has not begun available to all others, although it is marked as started. */
+  giveBack({ owner, runId }: RunKey): Promise<Run | undefined> {
+    return this.context.database.write(async (tables) => {
+      const { rows } = await unstartRun(tables, { owner, runId, hostId: this.hostId });
       return rows[0] && toRun(rows[0]);
     });
   }

@@ -185,6 +185,30 @@ export const claimRun = prepareQuery((tables, { owner, runId, from, hostId, now 
     .returningAll(),
 );
 
+/** Only a run that has written nothing but its first frame: a tool that has run must not run again. */
+export const unstartRun = prepareQuery(
+  (tables, { owner, runId, hostId }: RunKey & { readonly hostId: string }) =>
+    tables
+      .updateTable('runs')
+      .set({ host_id: null, started_at: null })
+      .where('owner', '=', owner)
+      .where('id', '=', runId)
+      .where('host_id', '=', hostId)
+      .where('status', '=', 'running')
+      .where('last_seq', '<=', 1)
+      .where(({ not, exists, selectFrom }) =>
+        not(
+          exists(
+            selectFrom('run_steps')
+              .select('step')
+              .where('run_steps.owner', '=', owner)
+              .where('run_steps.run_id', '=', runId),
+          ),
+        ),
+      )
+      .returningAll(),
+);
+
 /** A turn of a user: its first run, and the latest one. */
 interface StoredTurn {
   readonly first: Run;
