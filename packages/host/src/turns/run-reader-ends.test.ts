@@ -2,10 +2,12 @@ import { pino } from 'pino';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { replaceSleep } from '../../test/support/replaced-sleep.js';
 import { useStore } from '../../test/support/test-database.js';
+import { createQuestion } from '../../test/support/test-interrupts.js';
 import { finishTestRun, flushFrames, startTestRun } from '../../test/support/test-runs.js';
 import { MemoryHostBus } from '../bus/host-bus.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Store } from '../store/store.js';
+import { buildHandover } from './closing-runs.js';
 import { RunFeeds } from './run-feeds.js';
 import { LiveRun } from './run-log.js';
 import { RunReader } from './run-reader.js';
@@ -84,6 +86,37 @@ describe('RunReader with a run that was aborted while it is read', () => {
     const reader = createReader(test.store, live);
     expect(await collect(reader.read(run, 0, never))).toEqual([['1 message']]);
     expect(delays).toEqual([]);
+  });
+});
+
+describe('RunReader.outcome of a turn with several attempts', () => {
+  const test = useStore('sqlite');
+
+  it('waits for the attempt that continues the turn after a crash', async () => {
+    const { run, key } = await startTestRun(test.store);
+    const waiting = createReader(test.store).outcome(run, never);
+    const heir = await test.another();
+    const next = await heir.runs.resume(run, buildHandover(run, ''));
+    if (!next) throw new Error('The turn was not continued.');
+    await finishTestRun(heir.runs, { ...key, runId: next.id }, { content: 'answer' });
+    expect(await waiting).toMatchObject({ status: 'finished', text: 'answer' });
+  });
+
+  it('is the pause of an attempt that waited for an answer, also once there is one', async () => {
+    const { runs } = test.store;
+    const { key } = await startTestRun(test.store);
+    const question = createQuestion('question');
+    const pending = [{ id: question.id, kind: question.kind }];
+    const message = { content: 'half', isComplete: false };
+    await runs.pause({
+      ...{ ...key, interrupts: [question], data: new Map(), steps: [], request: {}, limit: 10 },
+      ending: { message, report: { pending } },
+    });
+    const { owner } = key;
+    await runs.endInterrupt({ owner, interruptId: question.id, status: 'answered', value: 1 });
+    const reader = createReader(test.store);
+    const outcome = await reader.outcome(await reader.find(key), never);
+    expect(outcome).toMatchObject({ status: 'interrupted', text: 'half', pending });
   });
 });
 

@@ -49,7 +49,10 @@ export class RunReader {
     return hasStopped(run) ? frames : delayAborted(frames, signal);
   }
 
-  /** Waits for the end or pause of a run; returns undefined as soon as `gone` is aborted. */
+  /**
+   * Waits for the end or pause of a run, also if another host continues its turn after a crash; returns undefined as
+   * soon as `gone` is aborted.
+   */
   async outcome(run: Run, gone: AbortSignal): Promise<RunOutcome | undefined> {
     const key = { owner: run.owner, runId: run.id };
     const live = this.turns.findLive(key);
@@ -60,6 +63,9 @@ export class RunReader {
         isOver ||= frames.at(-1)?.event === 'done';
     if (!isOver) return undefined;
     const ended = await this.find(key);
+    const hasCrashed = ended.status === 'continued' && !ended.report.pending;
+    const latest = hasCrashed ? await this.store.runs.latestAttempt(ended) : undefined;
+    if (latest && latest.id !== ended.id) return this.outcome(latest, gone);
     // Its host shows the end although it could not be stored.
     return hasStopped(ended) ? this.buildOutcome(ended) : createUnstoredOutcome();
   }
