@@ -260,6 +260,70 @@ describe('a turn that is withdrawn', () => {
   });
 });
 
+describe('a turn that is withdrawn while others depend on it', () => {
+  const toContents = (messages: readonly { readonly content: string }[]) =>
+    messages.map(({ content }) => content);
+
+  it('leaves its question to the turn that answers it again', async () => {
+    const { ask, begin, end, withdraw, list, show } = await openConversation();
+    await ask('1');
+    const running = await begin('2');
+    const withdrawn = await begin('3');
+    const question = (await list()).at(-1);
+    const again = await begin('3', { questionId: question?.id ?? '' });
+    expect(await show(withdrawn.messageId)).toBe('1, re 1, 2, 3');
+    expect(await withdraw(withdrawn)).toMatchObject({ state: 'withdrawn' });
+    await end(running, 're 2');
+    await end(again, 're 3');
+    const messages = await list();
+    expect(toContents(messages)).toEqual(['1', 're 1', '2', 're 2', '3', 're 3']);
+    expect(messages[5]).toMatchObject({ id: again.messageId, parent: question?.id });
+    expect(messages.map(({ siblings }) => siblings)).toEqual(Array(6).fill(undefined));
+  });
+
+  it('of two turns that answer a question, the last one that is withdrawn takes it along', async () => {
+    const { ask, begin, withdraw, list, read } = await openConversation();
+    await ask('1');
+    await begin('2');
+    const first = await begin('3');
+    const again = await begin('3', { questionId: (await list()).at(-1)?.id ?? '' });
+    await withdraw(again);
+    expect(await read()).toBe('1, re 1, 2, 3');
+    await withdraw(first);
+    expect(await read()).toBe('1, re 1, 2');
+  });
+
+  it('what follows an answer that is not given again continues from its question', async () => {
+    const { ask, begin, end, withdraw, list } = await openConversation();
+    const first = await ask('1');
+    const running = await begin('2');
+    const withdrawn = await begin('', { questionId: first.questionId });
+    const next = await begin('3');
+    await withdraw(withdrawn);
+    await end(running, 're 2');
+    await end(next, 're 3');
+    const messages = await list();
+    expect(toContents(messages)).toEqual(['1', '3', 're 3']);
+    expect(messages[1]?.parent).toBe(first.questionId);
+    expect(messages[1]?.siblings).toEqual([first.answerId, messages[1]?.id]);
+  });
+
+  it('what follows its question continues from what was before it', async () => {
+    const { ask, begin, end, withdraw, list } = await openConversation();
+    await ask('1');
+    const running = await begin('2');
+    const withdrawn = await begin('3');
+    const parentId = (await list()).at(-1)?.id ?? '';
+    const next = await begin('4', { parentId });
+    await withdraw(withdrawn);
+    await end(running, 're 2');
+    await end(next, 're 4');
+    const messages = await list();
+    expect(toContents(messages)).toEqual(['1', 're 1', '2', 're 2', '4', 're 4']);
+    expect(messages[4]?.parent).toBe(running.messageId);
+  });
+});
+
 describe('sessions of two users with the same id', () => {
   async function openBoth() {
     const mine = await openConversation();

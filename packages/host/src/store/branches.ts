@@ -349,32 +349,31 @@ export interface WithdrawnTurn extends PathKey {
   readonly turn: number;
   /** The id that its answer would have had. */
   readonly answerId: string;
-  /** Undefined if another turn asked the question. */
-  readonly question?: { readonly id: string; readonly parent: string | null } | undefined;
+  /** Undefined if it stays, because another turn asked or answers it. */
+  readonly question?: { readonly id: string } | undefined;
+  /** The message before it; null if there is none. */
+  readonly parent: string | null;
 }
 
 /** Closes the gap that a withdrawn turn leaves, inside a unit of work: what follows it continues from what was before it. */
 export async function closeGap(tables: Kysely<Schema>, withdrawn: WithdrawnTurn): Promise<void> {
-  const { owner, sessionId, answerId, question } = withdrawn;
-  const parent = question?.parent ?? null;
+  const { owner, sessionId, answerId, question, parent } = withdrawn;
+  const ids = [answerId, question?.id ?? answerId];
   await tables
     .updateTable('messages')
     .set({ parent })
     .where('owner', '=', owner)
     .where('session_id', '=', sessionId)
     .where('turn', '>', withdrawn.turn)
-    .where('parent', '=', answerId)
+    .where('parent', 'in', ids)
     .execute();
   const branches = () =>
     tables.updateTable('branches').where('owner', '=', owner).where('session_id', '=', sessionId);
   await branches()
     .set({ parent_id: parent ?? '' })
-    .where('parent_id', '=', answerId)
+    .where('parent_id', 'in', ids)
     .execute();
-  await branches()
-    .set({ original_id: null })
-    .where('original_id', 'in', [answerId, question?.id ?? answerId])
-    .execute();
+  await branches().set({ original_id: null }).where('original_id', 'in', ids).execute();
   const removed = await removeEmptyBranch(tables, withdrawn);
   const { active_message_id: active } = await tables
     .selectFrom('sessions')

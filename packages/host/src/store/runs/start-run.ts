@@ -1,7 +1,7 @@
 import { errorCatalog, type Multitask } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
-import { closeGap, type TurnOrigin } from '../branches.js';
+import { closeGap, type PathKey, type TurnOrigin } from '../branches.js';
 import type { RunRow, Schema, StoreContext } from '../database.js';
 import { claimKey } from '../idempotency-store.js';
 import type { MessageBody } from '../message.js';
@@ -10,7 +10,7 @@ import { prepareQuery } from '../prepared-query.js';
 import { insertClientIds } from '../thread-store.js';
 import { lockSession, promoteNext } from './finish-run.js';
 import { cancelPausedRun, toNextAttempt } from './interrupts.js';
-import { findLatestAttempt, insertRun, type Run, type RunKey, toRun } from './run.js';
+import { findLatestAttempt, insertRun, isOpen, type Run, type RunKey, toRun } from './run.js';
 
 /** Runs of a user that were canceled but have not ended yet may exceed the limit by this factor. */
 const CANCELED_FACTOR = 2;
@@ -284,7 +284,7 @@ export type WithdrawResult =
   /** Its turn has begun or ended. */
   | { readonly state: 'begun' };
 
-/** Takes back a queued run with its question, inside a unit of work. */
+/** Takes back a queued run with its question, unless another one answers that too, inside a unit of work. */
 export async function withdrawRun(
   tables: Kysely<Schema>,
   { owner, runId }: RunKey,
@@ -306,22 +306,51 @@ export async function withdrawRun(
     .executeTakeFirst();
   if (row === undefined)
     return { state: (await hasRun(tables, owner, runId)) ? 'begun' : 'unknown' };
-  const { session_id: sessionId, branch, turn } = row;
-  const question =
-    row.question_id === null
-      ? await tables
-          .deleteFrom('messages')
-          .where('owner', '=', owner)
-          .where('session_id', '=', sessionId)
-          .where('branch', '=', branch)
-          .where('turn', '=', turn)
-          .returning(['id', 'parent'])
-          .executeTakeFirst()
-      : undefined;
-  const answerId = row.message_id ?? '';
-  await closeGap(tables, { owner, sessionId, branch, turn, answerId, question });
+  const { session_id: sessionId, branch, turn, question_id: questionId } = row;
+  const withdrawn = { owner, sessionId, branch, turn, answerId: row.message_id ?? '' };
+  const keptId = questionId ?? (await findQuestionToKeep(tables, withdrawn));
+  const question = keptId === undefined ? await deleteQuestion(tables, withdrawn) : undefined;
+  await closeGap(tables, { ...withdrawn, question, parent: keptId ?? question?.parent ?? null });
   return { state: 'withdrawn', run: toRun(row) };
 }
+
+/** The question of a turn if another open one answers it again. */
+async function findQuestionToKeep(
+  tables: Kysely<Schema>,
+  { owner, sessionId, branch, turn }: PathKey & { readonly turn: number },
+): Promise<string | undefined> {
+  const row = await tables
+    .selectFrom('messages')
+    .select('id')
+    .where('owner', '=', owner)
+    .where('session_id', '=', sessionId)
+    .where('branch', '=', branch)
+    .where('turn', '=', turn)
+    .where('id', 'in', (e) =>
+      e
+        .selectFrom('runs')
+        .select(sql<string>`question_id`.as('id'))
+        .where('owner', '=', owner)
+        .where('session_id', '=', sessionId)
+        .where(isOpen)
+        .where('question_id', 'is not', null),
+    )
+    .executeTakeFirst();
+  return row?.id;
+}
+
+const deleteQuestion = (
+  tables: Kysely<Schema>,
+  { owner, sessionId, branch, turn }: PathKey & { readonly turn: number },
+) =>
+  tables
+    .deleteFrom('messages')
+    .where('owner', '=', owner)
+    .where('session_id', '=', sessionId)
+    .where('branch', '=', branch)
+    .where('turn', '=', turn)
+    .returning(['id', 'parent'])
+    .executeTakeFirst();
 
 async function hasRun(tables: Kysely<Schema>, owner: string, id: string): Promise<boolean> {
   const runs = tables.selectFrom('runs').select('id').where('owner', '=', owner);
