@@ -276,4 +276,18 @@ describe('SocketStore.findSessionsWithTurnsElsewhere', () => {
     now += 1;
     expect(await own.findSessionsWithTurnsElsewhere()).toEqual([]);
   });
+
+  it('returns a session with a turn that has paused at another host meanwhile', async () => {
+    const own = openSockets('own');
+    const session = await openSession(own);
+    const { key } = await startTestRun(other, session);
+    await other.runs.pause({
+      ...{ ...key, interrupts: [], data: new Map(), steps: [], request: {}, limit: 10 },
+      ending: { message: { content: '', isComplete: false } },
+    });
+    now += 59_999;
+    expect(await own.findSessionsWithTurnsElsewhere()).toEqual([session]);
+    now += 1;
+    expect(await own.findSessionsWithTurnsElsewhere()).toEqual([]);
+  });
 });

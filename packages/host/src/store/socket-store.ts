@@ -80,19 +80,22 @@ export class SocketStore implements SocketDirectory {
 
   async findSessionsWithTurnsElsewhere(): Promise<readonly SessionKey[]> {
     const { database, clock } = this.context;
-    return database.tables
-      .selectFrom('socket_hosts as h')
-      .innerJoin('runs as r', (join) =>
-        join.onRef('r.owner', '=', 'h.owner').onRef('r.session_id', '=', 'h.session_id'),
-      )
-      .select(['h.owner', 'h.session_id as sessionId'])
-      .distinct()
-      .where('h.host_id', '=', this.hostId)
-      .where('r.host_id', '!=', this.hostId)
-      .where((e) =>
-        e.or([e('r.status', '=', 'running'), e('r.updated_at', '>', clock() - RECENT_TURN_MS)]),
-      )
-      .execute();
+    return (
+      database.tables
+        .selectFrom('socket_hosts as h')
+        .innerJoin('runs as r', (join) =>
+          join.onRef('r.owner', '=', 'h.owner').onRef('r.session_id', '=', 'h.session_id'),
+        )
+        .select(['h.owner', 'h.session_id as sessionId'])
+        .distinct()
+        .where('h.host_id', '=', this.hostId)
+        // A paused run has no host any more.
+        .where((e) => e.or([e('r.host_id', 'is', null), e('r.host_id', '!=', this.hostId)]))
+        .where((e) =>
+          e.or([e('r.status', '=', 'running'), e('r.updated_at', '>', clock() - RECENT_TURN_MS)]),
+        )
+        .execute()
+    );
   }
 
   async listHosts(): Promise<readonly string[]> {
