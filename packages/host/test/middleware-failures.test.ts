@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { ask, call, filterFrames, say } from './support/ask.js';
+import { joinSession } from './support/session-socket.js';
 import { openSession } from './support/stream.js';
 import { type Hooks, useWrappedHost } from './support/wrapped-host.js';
 
@@ -103,6 +104,24 @@ it('POST /messages with the same key is answered after a middleware failed, and 
   const { messages } = (await test.alice.request('GET', `/messages/${sessionId}`)).body;
   const contents = messages.map(({ content }: { content: string }) => content);
   expect(contents).toEqual(['hello', 'Hi']);
+});
+
+it('a socket that opens after a middleware failed receives the events of the next attempt', async () => {
+  outer.beforeModel = () => Promise.reject(new Error('broken'));
+  const sessionId = await openSession(test.alice);
+  const send = () =>
+    test.alice.request('POST', `/messages/${sessionId}`, {
+      body: { message: 'hello' },
+      headers: { 'idempotency-key': 'once-more' },
+    });
+  expect((await send()).status).toBe(503);
+  delete outer.beforeModel;
+  const socket = await joinSession(test.alice, sessionId);
+  const repeated = send();
+  (await test.model.next()).call({ name: 'echo', input: { text: 'heard' } });
+  (await test.model.next()).answer('Hi');
+  expect((await repeated).status).toBe(200);
+  await socket.until('tool_call', ({ payload }) => payload.status === 'done');
 });
 
 describe.each<[string, () => unknown]>([

@@ -145,8 +145,9 @@ export const seqIn = (
 /** Before the first event of a session. */
 export const BEFORE_ALL: Position = { turn: 0, seq: 0 };
 
-/** After all events of a turn. */
-export const endOfTurn = (turn: number): Position => ({ turn, seq: 10 ** 12 });
+/** After all events of a run, and before those of the next attempt of its turn. */
+export const endOfRun = (run: { readonly turn: number; readonly attempt: number }): Position =>
+  toPosition(run, ATTEMPT_STEP - 1);
 
 export const formatPosition = ({ turn, seq }: Position): string => `${turn}.${seq}`;
 

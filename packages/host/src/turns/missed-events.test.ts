@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 import { finishTestRun, flushFrames, startTestRun } from '../../test/support/test-runs.js';
-import { BEFORE_ALL, endOfTurn, formatPosition, type Position } from '../bus/event-bus.js';
+import { BEFORE_ALL, endOfRun, formatPosition, type Position } from '../bus/event-bus.js';
 import type { Run } from '../store/runs/run.js';
 import { endInterrupted } from './closing-runs.js';
 import { LiveRun } from './run-log.js';
@@ -67,10 +67,10 @@ describe.each(engines)('MissedEvents on %s', (engine) => {
     expect(await missed(session, BEFORE_ALL)).toEqual(all);
     expect(await missed(session, { turn: 5, seq: 1 })).toEqual(all.slice(4));
     expect(await missed(session, { turn: 5, seq: 2 })).toEqual(all.slice(5));
-    expect(await missed(session, endOfTurn(turns))).toEqual([]);
+    expect(await missed(session, endOfRun({ turn: turns, attempt: 1 }))).toEqual([]);
     expect(await missed({ ...session, owner: newOwner() }, BEFORE_ALL)).toEqual([]);
     const latest = new MissedEvents(elsewhere, test.store.runs).latest(session);
-    expect(await latest).toEqual(endOfTurn(turns));
+    expect(await latest).toEqual(endOfRun({ turn: turns, attempt: 1 }));
   });
 
   it('yields one cache invalidation after a crash', async () => {
@@ -82,7 +82,19 @@ describe.each(engines)('MissedEvents on %s', (engine) => {
     expect(await missed(session, BEFORE_ALL)).toEqual(['1.2 a', changed]);
     for (const seq of [2, 3, 4, 99, 1_000_002])
       expect(await missed(session, { turn: 1, seq })).toEqual([changed]);
-    expect(await missed(session, endOfTurn(1))).toEqual([]);
+    expect(await missed(session, endOfRun({ turn: 1, attempt: 1 }))).toEqual([]);
+  });
+
+  it('yields the events of a later attempt after the end of the first', async () => {
+    const session = await openSession();
+    const key = await startRun(session, 'a');
+    const next = await test.store.runs.resume((await test.store.runs.find(key)) as Run, []);
+    const payload = { sessionId: session.sessionId, requestId: 'r', step: 'b' };
+    const again = { owner: session.owner, runId: next?.id ?? '' };
+    await flushFrames(test.store.runs, again, [frame(1, 'router_update', payload)]);
+    const events = ['1.1000000001 b'];
+    expect(await missed(session, endOfRun({ turn: 1, attempt: 1 }))).toEqual(events);
+    expect(await missed(session, endOfRun({ turn: 1, attempt: 2 }))).toEqual([]);
   });
 });
 

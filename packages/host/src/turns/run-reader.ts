@@ -3,7 +3,7 @@ import { type DoneFrame, OracleError, type ReplyPart } from '@sibyl/protocol';
 import { abortable } from '@sibyl/server-kit';
 import {
   BEFORE_ALL,
-  endOfTurn,
+  endOfRun,
   type Position,
   type ServerEvent,
   type SessionKey,
@@ -215,7 +215,7 @@ export class MissedEvents {
     if (!run) return BEFORE_ALL;
     const live = this.turns.findLive({ owner: run.owner, runId: run.id });
     if (live) return toPosition(run, live.log.lastSeq);
-    return hasEnded(run) ? endOfTurn(run.turn) : toPosition(run, run.lastSeq);
+    return hasEnded(run) ? endOfRun(run) : toPosition(run, run.lastSeq);
   }
 
   /** Yields the events after a position, oldest first. */

@@ -2,7 +2,7 @@ import { pino } from 'pino';
 import { describe, expect, it, vi } from 'vitest';
 import { engines, type TestStore, useStore } from '../../test/support/test-database.js';
 import { startTestRun } from '../../test/support/test-runs.js';
-import { endOfTurn, MemoryEventBus, type ServerEvent } from '../bus/event-bus.js';
+import { endOfRun, MemoryEventBus, type ServerEvent } from '../bus/event-bus.js';
 import type { Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import type { Store } from '../store/store.js';
@@ -326,7 +326,7 @@ describe('RunRecorder.end with its readers', () => {
       {
         event: 'message_cache_invalidation',
         payload: { sessionId, messageIds: [messageId], status: 'done' },
-        position: endOfTurn(run.turn),
+        position: endOfRun(run),
       },
     ]);
     expect(onUnstored).toHaveBeenCalledTimes(1);

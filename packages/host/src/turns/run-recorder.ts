@@ -4,7 +4,7 @@ import type { Logger } from 'pino';
 import type { AgentStep, InterruptAnswer, StepJournal } from '../agent/steps.js';
 import {
   type EventBus,
-  endOfTurn,
+  endOfRun,
   type ServerEvent,
   toPosition,
   toServerEvent,
@@ -356,7 +356,7 @@ export class RunRecorder implements UnsavedRun {
   private publishChange(stored: Run): void {
     const { run, events } = this.deps;
     const { event, data: payload } = buildCacheInvalidation(run, stored.messageId);
-    events.publish(run, { event, payload, position: endOfTurn(run.turn) });
+    events.publish(run, { event, payload, position: endOfRun(run) });
   }
 
   /** The stored run differs from what readers saw: makes them reload it. */

@@ -9,7 +9,7 @@ import { useStore } from '../../test/support/test-database.js';
 import { startTestRun } from '../../test/support/test-runs.js';
 import type { AgentRequest, AgentTool } from '../agent/agent.js';
 import { PausedError } from '../agent/steps.js';
-import { endOfTurn, MemoryEventBus, type ServerEvent, toPosition } from '../bus/event-bus.js';
+import { endOfRun, MemoryEventBus, type ServerEvent, toPosition } from '../bus/event-bus.js';
 import { Metrics } from '../observability/metrics.js';
 import { findScope, type Scope, type SpanExporter } from '../observability/spans.js';
 import type { Run } from '../store/runs/run.js';
@@ -455,7 +455,7 @@ describe('a turn under a delegation', () => {
     const payload = { sessionId, requestId, status: 'done' };
     const [first, ...others] = published.filter((each) => each.event === event);
     expect(first).toEqual({ event, payload, position: toPosition(run, 0) });
-    expect(others).toContainEqual({ event, payload, position: endOfTurn(run.turn) });
+    expect(others).toContainEqual({ event, payload, position: endOfRun(run) });
     expect(published.indexOf(first as ServerEvent)).toBe(0);
   });
 

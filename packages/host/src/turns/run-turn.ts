@@ -4,7 +4,7 @@ import type { Logger } from 'pino';
 import { PausedError } from '../agent/steps.js';
 import { answerMessage } from '../agent/structured-answer.js';
 import type { RunGrants } from '../auth/run-grants.js';
-import { type EventBus, endOfTurn, toPosition } from '../bus/event-bus.js';
+import { type EventBus, endOfRun, toPosition } from '../bus/event-bus.js';
 import { toModelCause } from '../models/failure-cause.js';
 import { ModelError } from '../models/model.js';
 import type { Metrics } from '../observability/metrics.js';
@@ -93,7 +93,7 @@ export class TurnRunner {
   private announce({ live: { run }, request }: TurnJob, stored: 'question' | 'answer'): void {
     if (!request.permission) return;
     const { event, data: payload } = buildCacheInvalidation(run);
-    const position = stored === 'question' ? toPosition(run, 0) : endOfTurn(run.turn);
+    const position = stored === 'question' ? toPosition(run, 0) : endOfRun(run);
     this.deps.events.publish(run, { event, payload, position });
   }
 

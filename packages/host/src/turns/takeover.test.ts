@@ -2,7 +2,7 @@ import { pino } from 'pino';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { useStore } from '../../test/support/test-database.js';
 import { finishTestRun, flushFrames, startTestRun } from '../../test/support/test-runs.js';
-import { endOfTurn, MemoryEventBus, type ServerEvent } from '../bus/event-bus.js';
+import { endOfRun, MemoryEventBus, type ServerEvent } from '../bus/event-bus.js';
 import { type HostLiveness, MemoryHostBus } from '../bus/host-bus.js';
 import type { Run, RunKey } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
@@ -139,7 +139,7 @@ describe('Takeover.start', () => {
       {
         event: 'message_cache_invalidation',
         payload: { sessionId: run.sessionId, messageIds: [run.messageId] },
-        position: endOfTurn(run.turn),
+        position: endOfRun(run),
       },
     ]);
     await finishTestRun(runs, waiting.key);

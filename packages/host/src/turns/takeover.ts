@@ -1,7 +1,7 @@
 import type { Logger } from 'pino';
 import type { AgentStep } from '../agent/steps.js';
 import type { Cluster } from '../bus/cluster.js';
-import { type EventBus, endOfTurn } from '../bus/event-bus.js';
+import { type EventBus, endOfRun } from '../bus/event-bus.js';
 import type { Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import { buildHandover, endInterrupted, readSteps } from './closing-runs.js';
@@ -176,6 +176,6 @@ export class Takeover {
 
   private publish(run: Run): void {
     const { event, data: payload } = buildCacheInvalidation(run, run.messageId);
-    this.deps.events.publish(run, { event, payload, position: endOfTurn(run.turn) });
+    this.deps.events.publish(run, { event, payload, position: endOfRun(run) });
   }
 }
