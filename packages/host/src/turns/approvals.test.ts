@@ -18,6 +18,8 @@ import type { Caller } from '../auth/caller.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import { Metrics } from '../observability/metrics.js';
 import type { Run } from '../store/runs/run.js';
+import type { Store } from '../store/store.js';
+import { StoreError } from '../store/store-errors.js';
 import { Approvals } from './approvals.js';
 import { hostStopping } from './turn-limits.js';
 
@@ -39,7 +41,7 @@ describe('Approvals', () => {
   const test = useStore('sqlite');
 
   /** The service of a host, with the runs that it continues and what it counts. */
-  function open({ isRevoked }: Partial<Revocations> = {}) {
+  function open({ isRevoked, store = test.store }: Partial<Revocations> & { store?: Store } = {}) {
     const adopted: Run[] = [];
     const state = { isStopping: false };
     const turns = {
@@ -56,7 +58,6 @@ describe('Approvals', () => {
     });
     const metrics = new Metrics();
     const count = vi.spyOn(metrics, 'count');
-    const { store } = test;
     const approvals = new Approvals({ store, turns, verifier, oracle, metrics, logger });
     const counted = () => count.mock.calls.map(([name, labels]) => [name, labels?.outcome]);
     return { approvals, adopted, state, counted };
@@ -103,6 +104,35 @@ describe('Approvals', () => {
 
   const findStatus = async ({ owner }: Paused): Promise<Approval['status'] | undefined> =>
     (await test.store.approvals.find({ owner, id: 'a' }))?.status;
+
+  it('decide succeeds if the decision is stored although the reply of the database is lost', async () => {
+    const stored: Store['approvals'] = Object.create(test.store.approvals);
+    stored.decide = async (decided) => {
+      await test.store.approvals.decide(decided);
+      throw new StoreError('Connection terminated unexpectedly');
+    };
+    const { approvals, adopted } = open({ store: { ...test.store, approvals: stored } });
+    const paused = await pause(['a', 'b']);
+    const first = await approvals.decide(paused.caller, 'b', { decision: 'deny' });
+    const pending = [{ id: 'a', kind: 'confirmation' }];
+    expect(first).toEqual({ id: 'b', status: 'denied', runId: paused.runId, pending });
+    const { body } = await sign(paused, { decision: 'approve' });
+    const decided = await approvals.decide(paused.caller, 'a', body);
+    expect(decided).toEqual({ id: 'a', status: 'approved', runId: adopted[0]?.id });
+    expect(adopted).toMatchObject([{ attempt: 2, status: 'running' }]);
+  });
+
+  it('decide fails if the database fails before the decision is stored', async () => {
+    const stored: Store['approvals'] = Object.create(test.store.approvals);
+    stored.decide = async () => {
+      throw new StoreError('away');
+    };
+    const { approvals, adopted } = open({ store: { ...test.store, approvals: stored } });
+    const paused = await pause();
+    const { body } = await sign(paused, { decision: 'approve' });
+    await expect(approvals.decide(paused.caller, 'a', body)).rejects.toThrow('away');
+    expect([adopted, await findStatus(paused)]).toEqual([[], 'pending']);
+  });
 
   it('decide continues the turn with a signed approval, and countersigns it', async () => {
     const { approvals, adopted, counted } = open();

@@ -27,6 +27,7 @@ import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { Metrics } from '../observability/metrics.js';
 import type { StoredDecision } from '../store/approval-store.js';
 import type { Store } from '../store/store.js';
+import { confirmWrite } from './idempotent-starts.js';
 import type { Turns } from './turns.js';
 
 interface ApprovalsDeps {
@@ -102,12 +103,15 @@ export class Approvals {
 
   private async store(approval: Approval, decided: StoredDecision): Promise<ApprovalDecided> {
     const { id, answer } = decided;
-    const result = await this.deps.store.approvals.decide(decided);
+    const result = await this.deps.store.approvals
+      .decide(decided)
+      .catch((error) => confirmWrite(error, () => this.findDecided(decided)));
     const status = answer.decision === 'approve' ? 'approved' : 'denied';
     switch (result.state) {
       case 'continued':
         this.count(status);
-        void this.deps.turns.adopt(result.run);
+        // A decision that was confirmed late may have been continued, and even have paused again.
+        if (result.run.status === 'running') void this.deps.turns.adopt(result.run);
         return { id, status, runId: result.run.id };
       case 'waiting':
         this.count(status);
@@ -120,6 +124,20 @@ export class Approvals {
       default:
         return result satisfies never;
     }
+  }
+
+  /** How far the turn has got with exactly this decision; undefined if it is not stored. */
+  private async findDecided({ owner, id, decidedAt }: StoredDecision) {
+    const { approvals, runs } = this.deps.store;
+    const approval = await approvals.find({ owner, id });
+    if (approval?.decidedAt !== new Date(decidedAt).toISOString()) return undefined;
+    const interrupt = await runs.findInterrupt({ owner, interruptId: id });
+    const runId = interrupt?.nextRunId;
+    const run = runId === undefined ? undefined : await runs.find({ owner, runId });
+    if (run) return { state: 'continued', run } as const;
+    const asked = interrupt ? await runs.interrupts(interrupt) : [];
+    const pending = asked.filter(({ status }) => status === 'open');
+    return { state: 'waiting', pending: pending.map(({ id, kind }) => ({ id, kind })) } as const;
   }
 
   private count(outcome: 'approved' | 'denied' | 'refused'): void {

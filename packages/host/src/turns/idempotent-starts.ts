@@ -69,7 +69,7 @@ function hashRequest({ sessionId, message, origin }: TurnRequest): string {
 /** Turns of one session that may wait behind the running one. */
 const MAX_WAITING = 10;
 
-/** How long to look for a run whose start was not confirmed, and how often. */
+/** How long to look for what was written but not confirmed, and how often. */
 const UNCONFIRMED_MS = 1_500;
 const UNCONFIRMED_POLL_MS = 250;
 
@@ -113,13 +113,23 @@ function findTraceparent(): string | undefined {
   return scope && (scope.traceparent ?? createTraceparent(scope));
 }
 
-/** The database may have committed a run although its reply was lost. */
 async function findUnconfirmed(runs: RunStore, key: RunKey, error: unknown): Promise<StartResult> {
+  return confirmWrite(error, async () => {
+    const run = await runs.find(key);
+    return run && { state: 'started', run, canceled: [] };
+  });
+}
+
+/** The database may have committed a write although its reply was lost: throws the error unless its result is found. */
+export async function confirmWrite<T>(
+  error: unknown,
+  find: () => Promise<T | undefined>,
+): Promise<T> {
   if (!isStoreError(error) || error instanceof UnsyncedError) throw error;
   for (const deadline = performance.now() + UNCONFIRMED_MS; performance.now() < deadline; ) {
     await sleep(UNCONFIRMED_POLL_MS);
-    const run = await runs.find(key).catch(() => undefined);
-    if (run) return { state: 'started', run, canceled: [] };
+    const found = await find().catch(() => undefined);
+    if (found !== undefined) return found;
   }
   throw error;
 }
