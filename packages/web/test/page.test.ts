@@ -34,6 +34,12 @@ describe('chat page', () => {
     expect(consoleErrors).toEqual([]);
   });
 
+  it('shows the lines of a message as they were typed', async () => {
+    const { page } = await arrive();
+    await converse(page, 'for x in list:\n    print(x)\n\nWhy?', 'Because');
+    expect(await page.locator('.bubble').innerText()).toBe('for x in list:\n    print(x)\n\nWhy?');
+  });
+
   it('continues the answer after a reload', async () => {
     const { page } = await arrive();
     await write(page, 'Write a story');
