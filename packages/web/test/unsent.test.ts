@@ -227,6 +227,28 @@ describe('messages that could not be sent', () => {
     await expectText(page, 'Slowly');
   });
 
+  it('of two tabs are both kept, even if one does not notice the changes of the other in time', async () => {
+    const { page, context, consoleErrors } = await arrive();
+    await converse(page, 'Hello', 'Good day');
+    const late = await openTab(context, consoleErrors);
+    await late.addInitScript(() =>
+      addEventListener('storage', (event) => event.stopImmediatePropagation(), true),
+    );
+    await late.goto(page.url());
+    await expectText(late, 'Good day');
+    await context.setOffline(true);
+    await write(page, 'From the first tab');
+    await expect.poll(() => unsent(page).count()).toBe(1);
+    await write(late, 'From the second tab');
+    await expect.poll(() => unsent(page).count()).toBe(2);
+    await context.setOffline(false);
+    for (let i = 0; i < 2; i += 1) (await oracle.model.next()).answer('Received');
+    const all = ['Hello', 'From the first tab', 'From the second tab'];
+    await expect
+      .poll(async () => (await questions(page).allInnerTexts()).sort())
+      .toEqual(all.sort());
+  });
+
   it('are sent by another tab after the first one was closed', async () => {
     const { page, context, consoleErrors } = await arrive();
     await converse(page, 'Hello', 'Good day');

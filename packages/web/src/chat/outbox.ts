@@ -76,7 +76,7 @@ export class Outbox {
       attempts: 0,
       ...(sessionId !== undefined && { sessionId }),
     };
-    this.stored.set([...this.list, unsent]);
+    this.stored.update((list) => [...list, unsent]);
     return unsent;
   }
 
@@ -84,7 +84,7 @@ export class Outbox {
   remove(requestId: string): void {
     this.sending.delete(requestId);
     if (this.list.some((each) => each.requestId === requestId))
-      this.stored.set(this.list.filter((each) => each.requestId !== requestId));
+      this.stored.update((list) => list.filter((each) => each.requestId !== requestId));
   }
 
   /** Tries again at once. */
@@ -94,8 +94,8 @@ export class Outbox {
 
   /** Tries again with everything that does not wait for the user. */
   retryAll(): void {
-    this.stored.set(
-      this.list.map((unsent) => {
+    this.stored.update((list) =>
+      list.map((unsent) => {
         const { failure, ...rest } = unsent;
         return failure?.retryAt === undefined ? unsent : rest;
       }),
@@ -140,7 +140,9 @@ export class Outbox {
   }
 
   private change(requestId: string, change: (unsent: UnsentMessage) => UnsentMessage): void {
-    this.stored.set(this.list.map((each) => (each.requestId === requestId ? change(each) : each)));
+    this.stored.update((list) =>
+      list.map((each) => (each.requestId === requestId ? change(each) : each)),
+    );
   }
 
   private schedule(): void {
@@ -165,16 +167,16 @@ export class Outbox {
     const open = new Set(held.map(({ name }) => name));
     const isOrphan = ({ tab }: UnsentMessage) => tab !== this.tab && !open.has(toLockName(tab));
     if (this.list.some(isOrphan))
-      this.stored.set(
-        this.list.map((each) => (isOrphan(each) ? { ...each, tab: this.tab } : each)),
+      this.stored.update((list) =>
+        list.map((each) => (isOrphan(each) ? { ...each, tab: this.tab } : each)),
       );
     else this.schedule();
   }
 
   private retryDue(): void {
     const now = Date.now();
-    this.stored.set(
-      this.list.map((unsent) => {
+    this.stored.update((list) =>
+      list.map((unsent) => {
         const { failure, ...rest } = unsent;
         return failure?.retryAt !== undefined && failure.retryAt <= now ? rest : unsent;
       }),

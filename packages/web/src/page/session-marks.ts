@@ -16,8 +16,8 @@ const pins = createStoredValue<readonly string[]>('sibyl-pins', []);
 export function usePins() {
   const list = useSyncExternalStore(pins.subscribe, pins.get);
   const togglePin = (sessionId: string) =>
-    pins.set(
-      list.includes(sessionId) ? list.filter((each) => each !== sessionId) : [...list, sessionId],
+    pins.update((now) =>
+      now.includes(sessionId) ? now.filter((each) => each !== sessionId) : [...now, sessionId],
     );
   return { pins: new Set(list), togglePin };
 }
@@ -36,13 +36,13 @@ const deletions = createStoredValue<readonly Deletion[]>('sibyl-deletions', []);
 
 /** Hides a session of a user and deletes it in ten seconds; returns a function that prevents it. */
 export function deleteLater(did: string, sessionId: string): () => void {
-  deletions.set([...deletions.get(), { sessionId, did, at: Date.now() + UNDO_MS }]);
+  deletions.update((all) => [...all, { sessionId, did, at: Date.now() + UNDO_MS }]);
   return () => replace(sessionId);
 }
 
 /** Forgets a deletion, or puts another one in its place. */
 const replace = (sessionId: string, ...again: readonly Deletion[]) =>
-  deletions.set([...deletions.get().filter((each) => each.sessionId !== sessionId), ...again]);
+  deletions.update((all) => [...all.filter((each) => each.sessionId !== sessionId), ...again]);
 
 /** Deletes a user's sessions whose time has come, also those of a page that was closed before; returns the hidden ones. */
 export function useDeletions(
@@ -112,14 +112,17 @@ function isUnseen(
 
 /** An answer that is still being written is not seen yet. */
 function markSeen(sessions: readonly Session[]): void {
-  const { since, answers } = seen.get() ?? { since: new Date().toISOString(), answers: {} };
   const now = sessions.flatMap(({ sessionId, activeMessageId, turnStatus }) =>
     activeMessageId && !turnStatus ? [[sessionId, activeMessageId] as const] : [],
   );
-  if (seen.get() && now.every(([id, answer]) => answers[id] === answer)) return;
+  const known = seen.get()?.answers;
+  if (known && now.every(([id, answer]) => known[id] === answer)) return;
   const ids = new Set(now.map(([id]) => id));
-  const others = Object.entries(answers).filter(([id]) => !ids.has(id));
-  seen.set({ since, answers: Object.fromEntries([...others, ...now].slice(-MAX_SEEN)) });
+  seen.update((stored) => {
+    const { since, answers } = stored ?? { since: new Date().toISOString(), answers: {} };
+    const others = Object.entries(answers).filter(([id]) => !ids.has(id));
+    return { since, answers: Object.fromEntries([...others, ...now].slice(-MAX_SEEN)) };
+  });
 }
 
 const subscribeVisible = (listener: () => void) => {

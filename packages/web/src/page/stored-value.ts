@@ -1,7 +1,8 @@
 /** A value that survives a reload and is the same in all tabs. */
 export interface StoredValue<T> {
   get(): T;
-  set(value: T): void;
+  /** Changes the newest value, also one that another tab has stored a moment ago. */
+  update(change: (value: T) => T): void;
   subscribe(listener: () => void): () => void;
 }
 
@@ -28,11 +29,14 @@ export function createStoredValue<T>(key: string, initial: T): StoredValue<T> {
   });
   return {
     get: () => value,
-    set: (next) => {
-      value = next;
-      text = JSON.stringify(next);
+    update: (change) => {
+      // The event of another tab's change may not have arrived yet.
+      read();
+      value = change(value);
+      const next = JSON.stringify(value);
       try {
-        localStorage.setItem(key, text);
+        localStorage.setItem(key, next);
+        text = next;
       } catch {
         // The browser's storage is full or disabled.
       }
