@@ -60,6 +60,9 @@ it.each([
   ['inline \\(x^2\\) too', 'inline $$x^2$$ too'],
   ['a block \\[x\\] here', 'a block \n$$\nx\n$$\n here'],
   ['already $$y$$ fine', 'already $$y$$ fine'],
+  ['alone:\n$$ x_1 = \\text{\\$5} $$\nThen', 'alone:\n$$\nx_1 = \\text{\\$5}\n$$\nThen'],
+  ['1. Item\n   $$y$$', '1. Item\n   $$\n   y\n   $$'],
+  ['$$a$$ and $$b$$', '$$a$$ and $$b$$'],
 ])('normalizeMath recognizes %j', (text, math) => {
   expect(normalizeMath(text)).toBe(math);
 });

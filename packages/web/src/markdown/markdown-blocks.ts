@@ -57,15 +57,18 @@ function isCode(block: string): boolean {
 
 /** Code and what is escaped is left as it is; then the ways in which models write math. */
 const MATH =
-  /(```[\s\S]*?(?:```|$)|~~~[\s\S]*?(?:~~~|$)|`[^`\n]*`)|\\\[([\s\S]+?)\\\]|\\\(([^\n]+?)\\\)|(?<![\\$\w])\$(?=[^\s$])([^$\n]*?[^\s$\\])\$(?![\w$])/g;
+  /(```[\s\S]*?(?:```|$)|~~~[\s\S]*?(?:~~~|$)|`[^`\n]*`)|\\\[([\s\S]+?)\\\]|\\\(([^\n]+?)\\\)|(?<![^\n])([ \t]*)\$\$(?!\$)((?:(?!\$\$)[^\n])+)\$\$[ \t]*(?![^\n])|(?<![\\$\w])\$(?=[^\s$])([^$\n]*?[^\s$\\])\$(?![\w$])/g;
 
 /** Writes all math with two dollar signs: a single one next to a number is more often a price. */
 export function normalizeMath(text: string): string {
   if (!text.includes('$') && !text.includes('\\')) return text;
   return text.replace(MATH, (whole, ...groups: (string | undefined)[]) => {
-    const [code, block, inline, dollars] = groups;
+    const [code, block, inline, indent, line, dollars] = groups;
     if (code !== undefined) return whole;
     if (block !== undefined) return `\n$$\n${block.trim()}\n$$\n`;
+    // A formula on a line by itself; its indentation keeps it in its list.
+    if (line !== undefined)
+      return [`${indent}$$`, `${indent}${line.trim()}`, `${indent}$$`].join('\n');
     return `$$${inline ?? dollars}$$`;
   });
 }
