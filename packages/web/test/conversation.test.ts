@@ -368,6 +368,16 @@ describe('code that cannot be loaded', () => {
   });
 });
 
+it('the details of an answer that cannot be loaded leave the answer as it is', async () => {
+  const { page } = await arrive();
+  await converse(page, 'Hello', 'Good day');
+  await page.route(/\/assets\/answer-details-/, (route) => route.abort());
+  await page.getByRole('button', { name: 'More about this answer' }).click();
+  await page.getByRole('menuitem', { name: 'Time, model and cost' }).click();
+  await expectText(page, 'This screen could not be loaded.');
+  await page.getByRole('button', { name: 'Copy answer' }).waitFor();
+});
+
 describe('the search', () => {
   it('finds messages and commands by keys, and returns focus', async () => {
     const { page } = await arrive();

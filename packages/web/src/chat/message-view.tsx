@@ -3,7 +3,7 @@ import { lazy, memo, type ReactNode, Suspense, useState } from 'react';
 import { type TextKey, t } from '../i18n/i18n.js';
 import { useMessageActions } from '../page/page-context.js';
 import { CopyButton } from '../ui/copy-button.js';
-import { ErrorBoundary } from '../ui/error-boundary.js';
+import { ErrorBoundary, LoadFailure } from '../ui/error-boundary.js';
 import { Icon, IconButton } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
 import { showToast } from '../ui/toasts.js';
@@ -116,6 +116,13 @@ const loadDetails = () => import('./answer-details.js');
 const AnswerFacts = lazy(async () => ({ default: (await loadDetails()).AnswerFacts }));
 const FeedbackForm = lazy(async () => ({ default: (await loadDetails()).FeedbackForm }));
 
+/** What is loaded when the user asks for it; a failure leaves the answer as it is. */
+const OnDemand = ({ children }: { readonly children: ReactNode }) => (
+  <ErrorBoundary fallback={<LoadFailure />}>
+    <Suspense>{children}</Suspense>
+  </ErrorBoundary>
+);
+
 interface AnswerBarProps {
   readonly message: ChatMessage;
   /** More buttons. */
@@ -149,9 +156,9 @@ function AnswerBar({ message, children }: AnswerBarProps) {
             <Icon name="more" />
           </Menu>
         )}
-        <Suspense>{isFactsShown && <AnswerFacts message={message} />}</Suspense>
+        <OnDemand>{isFactsShown && <AnswerFacts message={message} />}</OnDemand>
       </div>
-      <Suspense>
+      <OnDemand>
         {isRating && message.feedback && (
           <FeedbackForm
             message={message}
@@ -159,7 +166,7 @@ function AnswerBar({ message, children }: AnswerBarProps) {
             onClose={() => setRating(false)}
           />
         )}
-      </Suspense>
+      </OnDemand>
     </>
   );
 }
