@@ -419,6 +419,11 @@ describe('the search', () => {
     await expect.poll(() => page.getByLabel('Your message').inputValue()).toBe('');
     await page.keyboard.press('Control+b');
     await expect.poll(() => page.locator('.side').isVisible()).toBe(false);
+    // Also for those who pressed the keys by mistake.
+    await page.getByRole('button', { name: 'Show conversations' }).click();
+    await expect.poll(() => page.locator('.side a:focus').count()).toBe(1);
+    await page.keyboard.press('Control+b');
+    await expect.poll(() => page.locator('.open-side:focus').count()).toBe(1);
     await page.keyboard.press('Control+b');
     await expect.poll(() => page.locator('.side').isVisible()).toBe(true);
     await page.getByRole('log').focus();

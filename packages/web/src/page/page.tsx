@@ -1,5 +1,6 @@
 import { type UseSessions, useSessions } from '@sibyl/client/react';
-import { lazy, Suspense, useEffect, useMemo, useState } from 'react';
+import { lazy, Suspense, useCallback, useEffect, useState } from 'react';
+import { flushSync } from 'react-dom';
 import { PageActions } from '../actions/page-actions.js';
 import { useOnline } from '../chat/unsent-view.js';
 import { Welcome } from '../chat/welcome.js';
@@ -41,18 +42,17 @@ export function Page() {
   }, []);
   const changes = useCreateSessionChanges();
   const sessions = useSessions({ pageSize: 30, onChange: changes.notify });
-  const { isDrawerOpen, setDrawerOpen, isHidden, toggle } = useSidebar(route);
+  const { isDrawerOpen, setDrawerOpen, isHidden, toggle, open } = useSidebar(route);
   const sessionId = route.name === 'conversation' ? route.sessionId : undefined;
   // A screen does not inherit the error of the one before.
   const screenKey = route.name === 'settings' ? route.screen : sessionId;
   const session = sessions.sessions.find((each) => each.sessionId === sessionId);
   const title = session && nameSession(session);
   useDocumentTitle(route, title);
-  const sidebar = useMemo(() => ({ open: () => setDrawerOpen(true) }), [setDrawerOpen]);
   const overlays = useOverlays(sessions, toggle);
 
   return (
-    <SidebarContext value={sidebar.open}>
+    <SidebarContext value={open}>
       <SessionChangesContext value={changes}>
         <div className="frame">
           <div className={isHidden ? 'app is-solo' : 'app'}>
@@ -98,17 +98,27 @@ function OfflineBanner() {
   );
 }
 
+const isNarrow = () => matchMedia('(max-width: 52rem)').matches;
+
 /** Where the window is narrow, the sidebar is a drawer; elsewhere it can be hidden. */
 function useSidebar(route: Route) {
   const [isDrawerOpen, setDrawerOpen] = useState(false);
   const [isHidden, setHidden] = useState(false);
   // A choice in the drawer closes it.
   useEffect(() => setDrawerOpen(false), [route]);
+  const hide = useCallback((hidden: boolean) => {
+    const { activeElement: focused } = document;
+    const isFocusHidden = focused?.closest(hidden ? '.side' : '.open-side');
+    flushSync(() => setHidden(hidden));
+    if (isFocusHidden)
+      document.querySelector<HTMLElement>(hidden ? '.open-side' : '.side-link')?.focus();
+  }, []);
   const toggle = () => {
-    if (matchMedia('(max-width: 52rem)').matches) setDrawerOpen((isOpen) => !isOpen);
-    else setHidden((wasHidden) => !wasHidden);
+    if (isNarrow()) setDrawerOpen((isOpen) => !isOpen);
+    else hide(!isHidden);
   };
-  return { isDrawerOpen, setDrawerOpen, isHidden, toggle };
+  const open = useCallback(() => (isNarrow() ? setDrawerOpen(true) : hide(false)), [hide]);
+  return { isDrawerOpen, setDrawerOpen, isHidden, toggle, open };
 }
 
 /** The search and the help sheet, and the keys that open them. */
