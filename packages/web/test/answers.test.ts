@@ -139,6 +139,44 @@ describe('the list of conversations marks', () => {
   });
 });
 
+it('the list of conversations shows old ones that are pinned or open, with their title', async () => {
+  const { page } = await arrive();
+  const request = page.waitForRequest(
+    (each) => each.method() === 'POST' && each.url().endsWith('/sessions'),
+  );
+  await converse(page, 'An old question', 'An old answer');
+  const address = page.url();
+  const { authorization = '' } = await (await request).allHeaders();
+  const headers = { authorization, 'x-auth-type': 'ucan', 'content-type': 'application/json' };
+  for (let i = 0; i < 31; i += 1)
+    await fetch(`${oracle.url}/sessions`, {
+      method: 'POST',
+      headers,
+      body: `{"title":"New ${i}"}`,
+    });
+  await page.goto('about:blank');
+  await page.goto(address);
+  await expect.poll(() => page.title()).toContain('An old question');
+  const row = page.locator('.conv', { hasText: 'An old question' });
+  await row.hover();
+  await row.getByRole('button').click();
+  await page.getByRole('menuitem', { name: 'Pin' }).click();
+  await page.getByRole('link', { name: 'New conversation' }).click();
+  await page.reload();
+  const pinned = page.getByRole('region', { name: 'Pinned' });
+  await expect.poll(() => pinned.locator('.conv').innerText()).toContain('An old question');
+  await fetch(`${oracle.url}/sessions/${address.split('/').at(-1)}`, {
+    method: 'PATCH',
+    headers,
+    body: '{"title":"Renamed elsewhere"}',
+  });
+  await expect.poll(() => pinned.locator('.conv').innerText()).toContain('Renamed elsewhere');
+  await pinned.locator('.conv').hover();
+  await pinned.getByRole('button').click();
+  await page.getByRole('menuitem', { name: 'Delete' }).click();
+  await expect.poll(() => pinned.count()).toBe(0);
+});
+
 describe('a found message', () => {
   it('is shown and highlighted, also on another branch', async () => {
     const { page } = await arrive();

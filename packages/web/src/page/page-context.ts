@@ -37,7 +37,7 @@ export const SendContext = createContext<((message: MessageToSend) => void) | un
 type Listener = (event: SessionsChangedEvent) => void;
 
 /** Passes changes of the user's sessions, by any client, to the parts of the page. */
-interface SessionChanges {
+export interface SessionChanges {
   notify: Listener;
   subscribe(listener: Listener): () => void;
 }

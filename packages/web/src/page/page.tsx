@@ -14,7 +14,7 @@ import { listCommands, useGlobalKeys } from './commands.js';
 import { Head, SidebarContext } from './head.js';
 import { SessionChangesContext, useCreateSessionChanges, usePage } from './page-context.js';
 import { go, type Route, useRoute } from './router.js';
-import { nameSession } from './session-marks.js';
+import { nameSession, useShownSessions } from './session-marks.js';
 import { Sidebar } from './sidebar.js';
 
 const findScreen = (id: string) => screens.find((each) => each.id === id);
@@ -41,9 +41,10 @@ export function Page() {
     return () => clearTimeout(timer);
   }, []);
   const changes = useCreateSessionChanges();
-  const sessions = useSessions({ pageSize: 30, onChange: changes.notify });
+  const newest = useSessions({ pageSize: 30, onChange: changes.notify });
   const { isDrawerOpen, setDrawerOpen, isHidden, toggle, open } = useSidebar(route);
   const sessionId = route.name === 'conversation' ? route.sessionId : undefined;
+  const sessions = { ...newest, sessions: useShownSessions(newest, sessionId, changes) };
   // A screen does not inherit the error of the one before.
   const screenKey = route.name === 'settings' ? route.screen : sessionId;
   const session = sessions.sessions.find((each) => each.sessionId === sessionId);

@@ -1,6 +1,8 @@
-import type { OracleClientError, Session } from '@sibyl/client';
-import { useEffect, useSyncExternalStore } from 'react';
+import type { OracleClient, OracleClientError, Session } from '@sibyl/client';
+import { type UseSessions, useOracle } from '@sibyl/client/react';
+import { useEffect, useMemo, useState, useSyncExternalStore } from 'react';
 import { t } from '../i18n/i18n.js';
+import type { SessionChanges } from './page-context.js';
 import { createStoredValue } from './stored-value.js';
 
 /** What the server calls a session until it has a title. */
@@ -20,6 +22,64 @@ export function usePins() {
       now.includes(sessionId) ? now.filter((each) => each !== sessionId) : [...now, sessionId],
     );
   return { pins: new Set(list), togglePin };
+}
+
+/** The loaded sessions with those that the page also shows: the current one and the pinned ones, however old they are. */
+export function useShownSessions(
+  { sessions, hasMore }: UseSessions,
+  current: string | undefined,
+  changes: SessionChanges,
+): readonly Session[] {
+  const client = useOracle();
+  const pinned = useSyncExternalStore(pins.subscribe, pins.get);
+  const [found, setFound] = useState<readonly Session[]>([]);
+  const [round, setRound] = useState(0);
+  const missing = useMemo(() => {
+    const loaded = new Set(sessions.map(({ sessionId }) => sessionId));
+    const shown = hasMore ? [...pinned, ...(current ? [current] : [])] : [];
+    return [...new Set(shown)].filter((each) => !loaded.has(each)).join(' ');
+  }, [sessions, hasMore, pinned, current]);
+  useEffect(() => {
+    if (!missing) return;
+    const stop = new AbortController();
+    // Without them, the list is shown as it is.
+    findOlder(client, missing.split(' '), stop.signal).then(setFound, () => undefined);
+    return () => stop.abort();
+  }, [client, missing, round]);
+  useEffect(
+    () =>
+      changes.subscribe(({ change, sessionId }) => {
+        if (change === 'deleted')
+          setFound((all) => all.filter((each) => each.sessionId !== sessionId));
+        if (change === 'renamed' || change === 'reload') setRound((now) => now + 1);
+      }),
+    [changes],
+  );
+  return useMemo(() => {
+    const ids = new Set(missing.split(' '));
+    const older = found.filter(({ sessionId }) => ids.has(sessionId));
+    return older.length > 0 ? [...sessions, ...older] : sessions;
+  }, [sessions, found, missing]);
+}
+
+/** The server's limit of a page, and how many of them are read. */
+const PAGE_SIZE = 100;
+const MAX_PAGES = 20;
+
+/** Looks for sessions page by page, as long as some are missing. */
+async function findOlder(
+  client: OracleClient,
+  ids: readonly string[],
+  signal: AbortSignal,
+): Promise<readonly Session[]> {
+  const found = new Map<string, Session>();
+  for (let page = 0; page < MAX_PAGES && found.size < ids.length; page += 1) {
+    const offset = page * PAGE_SIZE;
+    const { sessions, total } = await client.sessions.list({ limit: PAGE_SIZE, offset, signal });
+    for (const each of sessions) if (ids.includes(each.sessionId)) found.set(each.sessionId, each);
+    if (offset + PAGE_SIZE >= total) break;
+  }
+  return [...found.values()];
 }
 
 interface Deletion {
