@@ -234,6 +234,23 @@ describe('createOracleClient on a page of another origin', () => {
     });
   });
 
+  it('sends no file whose upload was cancelled before it began', async () => {
+    host = await startHost();
+    const upload = (page: Page, url: string) =>
+      page.evaluate(async (oracle) => {
+        const client = sibyl.createOracleClient({
+          url: oracle,
+          signer: await sibyl.openBrowserSigner(),
+        });
+        const signal = AbortSignal.abort(new Error('cancelled'));
+        const file = new File(['text'], 'a.txt');
+        const stored = client.files.upload(file, { signal, onProgress: () => undefined });
+        const reason = await stored.catch(({ message }) => message);
+        return { reason, files: (await client.files.list()).files };
+      }, url);
+    expect(await upload(await web.open(), host.url)).toEqual({ reason: 'cancelled', files: [] });
+  });
+
   it('fails if CORS_ORIGIN allows only other origins', async () => {
     host = await startHost({ env: { CORS_ORIGIN: 'https://elsewhere.example' } });
     await expect(converse(await web.open(), host.url)).rejects.toThrow(/Cannot reach/);

@@ -189,6 +189,28 @@ describe('OracleClientError', () => {
     expect((await failing(stream.next())).message).toBe('cancelled');
   });
 
+  it('has the code network_error if a reply breaks off; a message is then asked for again', async () => {
+    let onReply: (() => void) | undefined;
+    const client = createTestClient(host, {
+      fetch: async (url, request) => {
+        const response = await fetch(url, request);
+        const before = onReply;
+        onReply = undefined;
+        return before ? breakOff(response, before) : response;
+      },
+    });
+    const { sessionId } = await client.sessions.create();
+    onReply = () => undefined;
+    expect(await failing(client.sessions.list())).toMatchObject({ code: 'network_error' });
+    onReply = () => undefined;
+    expect(await client.messages.send(sessionId, 'hello')).toMatchObject({ status: 'finished' });
+    expect(await client.messages.list(sessionId)).toHaveLength(2);
+    const stop = new AbortController();
+    onReply = () => stop.abort(new Error('cancelled'));
+    const aborted = client.sessions.list({ signal: stop.signal });
+    expect((await failing(aborted)).message).toBe('cancelled');
+  });
+
   it('has the code signing_failed if the signer rejects', async () => {
     const sign = () => Promise.reject(new Error('the user said no'));
     const { did } = generateSigner();
@@ -199,3 +221,16 @@ describe('OracleClientError', () => {
     });
   });
 });
+
+/** The reply as it arrives if the connection breaks in the middle; calls `onBreak` before. */
+async function breakOff(response: Response, onBreak: () => void): Promise<Response> {
+  const bytes = new Uint8Array(await response.arrayBuffer());
+  const body = new ReadableStream({
+    pull: (controller) => {
+      onBreak();
+      controller.error(new TypeError('terminated'));
+    },
+    start: (controller) => controller.enqueue(bytes.slice(0, 10)),
+  });
+  return new Response(body, { status: response.status });
+}

@@ -43,20 +43,21 @@ export class HttpClient {
   async getPublic<T>({ path, signal }: Pick<HttpRequest, 'path' | 'signal'>): Promise<T> {
     const { fetch, url } = this.options;
     const response = await sendRequest(fetch, url + path, { headers: {}, signal });
-    return readJson(await requireOk(response));
+    return readJson(await requireOk(response, signal), signal);
   }
 
   async requestJson<T>(request: HttpRequest): Promise<T> {
-    return readJson(await this.request(request));
+    return readJson(await this.request(request), request.signal);
   }
 
   /** Sends a request, with a new token if the first is rejected; throws on an error status. */
   async request(request: HttpRequest): Promise<Response> {
     const token = await this.tokens.get();
     const response = await this.send(request, token);
-    if (response.status !== 401) return requireOk(response);
+    const { signal } = request;
+    if (response.status !== 401) return requireOk(response, signal);
     await response.body?.cancel();
-    return requireOk(await this.send(request, await this.tokens.replace(token)));
+    return requireOk(await this.send(request, await this.tokens.replace(token)), signal);
   }
 
   private send(
@@ -82,9 +83,11 @@ export class HttpClient {
   }
 }
 
-async function requireOk(response: Response): Promise<Response> {
+async function requireOk(response: Response, signal: AbortSignal | undefined): Promise<Response> {
   if (response.ok) return response;
-  throw await readError(response);
+  const error = await readError(response);
+  signal?.throwIfAborted();
+  throw error;
 }
 
 function buildQuery(query: HttpRequest['query'] = {}): string {
@@ -120,6 +123,7 @@ const fetchWithProgress =
   (onProgress: (share: number) => void): typeof globalThis.fetch =>
   (url, { method = 'GET', headers, body, signal } = {}) =>
     new Promise((resolve, reject) => {
+      if (signal?.aborted) return reject(signal.reason);
       const request = new XMLHttpRequest();
       request.open(method, String(url));
       for (const [name, value] of Object.entries(headers ?? {}))
@@ -138,9 +142,15 @@ const fetchWithProgress =
       request.send(body as XMLHttpRequestBodyInit);
     });
 
-async function readJson<T>(response: Response): Promise<T> {
+/** The connection may also break, or the caller abort, while the body arrives. */
+async function readJson<T>(response: Response, signal: AbortSignal | undefined): Promise<T> {
+  const text = await response.text().catch((cause) => {
+    signal?.throwIfAborted();
+    const message = 'The connection broke before the reply was complete';
+    throw new OracleClientError('network_error', message, { cause });
+  });
   try {
-    return await response.json();
+    return JSON.parse(text);
   } catch (cause) {
     throw new OracleClientError('invalid_reply', `${response.url} did not return JSON`, {
       cause,
