@@ -37,6 +37,9 @@ export function Dialog({ title, onClose, isTitleHidden, isLocked, ...props }: Di
         event.preventDefault();
         if (!isLocked) onClose();
       }}
+      // Browsers ask with `cancel` only once or twice, and then close it.
+      onKeyDown={(event) => isLocked && event.key === 'Escape' && event.preventDefault()}
+      onClose={() => (isLocked ? dialog.current?.showModal() : onClose())}
       onClick={({ target }) => target === dialog.current && !isLocked && onClose()}
     >
       {isTitleHidden ? (
