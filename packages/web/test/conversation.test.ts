@@ -422,8 +422,11 @@ describe('the search', () => {
     // Also for those who pressed the keys by mistake.
     await page.getByRole('button', { name: 'Show conversations' }).click();
     await expect.poll(() => page.locator('.side a:focus').count()).toBe(1);
+    await page.getByRole('link', { name: 'Files' }).click();
     await page.keyboard.press('Control+b');
     await expect.poll(() => page.locator('.open-side:focus').count()).toBe(1);
+    await page.goBack();
+    await page.getByLabel('Your message').waitFor();
     await page.keyboard.press('Control+b');
     await expect.poll(() => page.locator('.side').isVisible()).toBe(true);
     await page.getByRole('log').focus();

@@ -74,6 +74,27 @@ describe('accessibility of the page', () => {
   );
 });
 
+it('everything is within reach in a short window, such as at a zoom of 400 %', async () => {
+  const { page } = await arrive({ width: 320, height: 256 });
+  await write(page, 'How much carbon is in the soil?');
+  (await oracle.model.next()).answer('Between 30 and 150 tonnes');
+  await expectText(page, 'tonnes');
+  const find = (selector: string) => page.locator(selector).boundingBox();
+  await expect.poll(async () => (await find('.scroll'))?.height).toBeGreaterThan(90);
+  for (const [selector, by] of [
+    ['.dock', 1000],
+    ['.banner', -1000],
+  ] as const) {
+    await page.mouse.move(160, by > 0 ? 20 : 240);
+    const isVisible = async () => {
+      await page.mouse.wheel(0, by);
+      const { y = -1, height = 0 } = (await find(selector)) ?? {};
+      return y >= 0 && y + height <= 256;
+    };
+    await expect.poll(isVisible).toBe(true);
+  }
+});
+
 const ANSWER = `Between **30 and 150** tonnes per hectare in the first metre:
 
 | Soil | t C/ha |
