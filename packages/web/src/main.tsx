@@ -20,6 +20,7 @@ import { ErrorBoundary, LoadFailure, reload } from './ui/error-boundary.js';
 
 applyTheme(readTheme());
 followContrast();
+followLinks();
 const root = createRoot(document.getElementById('page') as HTMLElement);
 applyLanguage(readLanguage()).then(
   () => root.render(<Start />),
@@ -154,6 +155,13 @@ function takeInvitation(): string | undefined {
   history.replaceState(history.state, '', `${location.pathname}${location.search}`);
   // Some programs decode %2B in links, and a plus sign in a query means a space.
   return invitation.replaceAll(' ', '+');
+}
+
+/** A link with an invitation or a key is also followed in a tab that shows the page already. */
+function followLinks(): void {
+  window.addEventListener('hashchange', () => {
+    if (/^#(invite|key)=/.test(location.hash)) reload();
+  });
 }
 
 /**

@@ -20,6 +20,10 @@ it('the page asks a user without access for an invitation', async () => {
   await page.goto(`${oracle.url}/app`);
   await expectText(page, REFUSAL);
   await expectText(page, /did:key:z6Mk/);
+  // Opened in the same tab.
+  await page.goto(await invite());
+  await page.getByLabel('Your message').waitFor();
+  expect(page.url()).not.toContain('invite');
 });
 
 it('a link with #invite= gives permanent access and disappears from the address bar', async () => {
