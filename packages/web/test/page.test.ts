@@ -1,4 +1,4 @@
-import type { Page } from 'playwright-core';
+import type { Locator, Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import { expectText, openTab, SCREENSHOTS } from './support/browser.js';
 import { usePage } from './support/use-page.js';
@@ -38,6 +38,47 @@ describe('chat page', () => {
     const { page } = await arrive();
     await converse(page, 'for x in list:\n    print(x)\n\nWhy?', 'Because');
     expect(await page.locator('.bubble').innerText()).toBe('for x in list:\n    print(x)\n\nWhy?');
+  });
+
+  it('never loses focus', async () => {
+    const { page, context } = await arrive();
+    await converse(page, 'Hello', 'Good day');
+    const press = async (target: Locator, ...keys: string[]) => {
+      await target.focus();
+      for (const key of keys) await page.keyboard.press(key);
+    };
+    const button = (name: string) => page.getByRole('button', { name }).last();
+    const focused = page.locator(':focus');
+    const expectFocus = (place: string) =>
+      expect
+        .poll(() =>
+          focused.evaluateAll((all, selector) => all.some((e) => e.closest(selector)), place),
+        )
+        .toBe(true);
+    await press(page.locator('.conv a'), 'F2', 'x', 'Enter');
+    await expectFocus('.conv a');
+    await press(button('Good answer'), 'Enter');
+    await expectFocus('form.card');
+    await page.keyboard.press('Escape');
+    await expectFocus('.msg-bar');
+    await press(button('Regenerate'), 'Enter');
+    await expectFocus('.scroll');
+    (await oracle.model.next()).answer('Good evening');
+    await expectText(page, 'Good evening');
+    await press(button('Previous answer'), 'Enter');
+    await expectText(page, 'Good day');
+    await expectFocus('.scroll');
+    await context.setOffline(true);
+    await page.getByLabel('Your message').fill('Lost');
+    await press(button('Send'), 'Enter');
+    await expectFocus('.composer');
+    await press(button('Discard'), 'Enter');
+    await expectFocus('.scroll');
+    await context.setOffline(false);
+    await page.getByLabel('Your message').press('Control+k');
+    await page.getByRole('combobox').fill('memory');
+    await page.keyboard.press('Enter');
+    await expectFocus('.app');
   });
 
   it('continues the answer after a reload', async () => {

@@ -44,6 +44,8 @@ export function Composer(props: ComposerProps) {
     if (!canSend) return;
     cancelEdit();
     onSend(buildMessage(draft));
+    // Not on the button, which is disabled now.
+    field.current?.focus();
   };
   const stop = () => {
     if (edit) cancelEdit();

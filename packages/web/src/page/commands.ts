@@ -1,23 +1,4 @@
 import { useEffect, useRef } from 'react';
-import { t } from '../i18n/i18n.js';
-import { screens } from '../settings/screens.js';
-import type { IconName } from '../ui/icon.js';
-import type { PageValues } from './page-context.js';
-import { go } from './router.js';
-
-/** Something to do from the palette or by keys. */
-export interface Command {
-  readonly label: string;
-  readonly icon: IconName;
-  readonly keys?: string;
-  readonly run: () => void;
-}
-
-interface CommandDeps {
-  readonly page: PageValues;
-  onHelp(): void;
-  onToggleSidebar(): void;
-}
 
 export const isMac = /Mac|iPhone|iPad/.test(navigator.platform);
 /** How the key is written on this keyboard. */
@@ -30,27 +11,6 @@ export const keyNames = {
   sidebar: `${MOD}B`,
   help: '?',
 } as const;
-
-export function listCommands({ page, onHelp, onToggleSidebar }: CommandDeps): Command[] {
-  const newConversation = () => go({ name: 'welcome' });
-  return [
-    {
-      label: t('chat.newConversation'),
-      icon: 'plus',
-      keys: keyNames.newConversation,
-      run: newConversation,
-    },
-    ...screens
-      .filter(({ isAvailable }) => isAvailable?.(page) ?? true)
-      .map(({ id, label, icon }) => ({
-        label: t(label),
-        icon,
-        run: () => go({ name: 'settings', screen: id }),
-      })),
-    { label: t('chat.sidebar.toggle'), icon: 'menu', keys: keyNames.sidebar, run: onToggleSidebar },
-    { label: t('chat.shortcuts'), icon: 'words', keys: keyNames.help, run: onHelp },
-  ];
-}
 
 interface KeyActions {
   search(): void;

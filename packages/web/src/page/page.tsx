@@ -10,7 +10,7 @@ import { screens } from '../settings/screens.js';
 import { ErrorBoundary, LoadFailure, reload } from '../ui/error-boundary.js';
 import { Icon } from '../ui/icon.js';
 import { showToast, Toasts } from '../ui/toasts.js';
-import { listCommands, useGlobalKeys } from './commands.js';
+import { useGlobalKeys } from './commands.js';
 import { Head, SidebarContext } from './head.js';
 import { SessionChangesContext, useCreateSessionChanges, usePage } from './page-context.js';
 import { go, type Route, useRoute } from './router.js';
@@ -27,6 +27,10 @@ const loadConversation = async () => ({
   default: (await import('../chat/conversation.js')).Conversation,
 });
 const Conversation = lazy(loadConversation);
+const preload = async () => {
+  const [{ keepFocus }] = await Promise.all([import('../ui/keep-focus.js'), loadConversation()]);
+  keepFocus();
+};
 /** Shorter than anyone types; the page answers to input in between. */
 const PRELOAD_MS = 200;
 const Palette = lazy(async () => ({ default: (await import('./palette.js')).Palette }));
@@ -37,7 +41,7 @@ export function Page() {
   const route = useRoute();
   // The page is visible by now; the first message must not wait, even without a connection.
   useEffect(() => {
-    const timer = setTimeout(() => void loadConversation().catch(() => undefined), PRELOAD_MS);
+    const timer = setTimeout(() => void preload().catch(() => undefined), PRELOAD_MS);
     return () => clearTimeout(timer);
   }, []);
   const changes = useCreateSessionChanges();
@@ -124,7 +128,6 @@ function useSidebar(route: Route) {
 
 /** The search and the help sheet, and the keys that open them. */
 function useOverlays({ sessions }: UseSessions, onToggleSidebar: () => void) {
-  const page = usePage();
   const [open, setOpen] = useState<'search' | 'help'>();
   const openSearch = () => setOpen((now) => (now === 'search' ? undefined : 'search'));
   const openHelp = () => setOpen('help');
@@ -140,7 +143,8 @@ function useOverlays({ sessions }: UseSessions, onToggleSidebar: () => void) {
       <Suspense>
         {open === 'search' && (
           <Palette
-            commands={listCommands({ page, onHelp: openHelp, onToggleSidebar })}
+            onHelp={openHelp}
+            onToggleSidebar={onToggleSidebar}
             recent={sessions}
             onClose={close}
           />

@@ -1,9 +1,11 @@
 import { useSearch } from '@sibyl/client/react';
 import { type KeyboardEvent, useDeferredValue, useId, useMemo, useRef, useState } from 'react';
 import { type TextKey, t } from '../i18n/i18n.js';
+import { screens } from '../settings/screens.js';
 import { Dialog } from '../ui/dialog.js';
 import { Icon, type IconName } from '../ui/icon.js';
-import { type Command, isMac } from './commands.js';
+import { isMac, keyNames } from './commands.js';
+import { type PageValues, usePage } from './page-context.js';
 import { go } from './router.js';
 import { nameSession } from './session-marks.js';
 
@@ -19,8 +21,20 @@ interface Found {
   readonly run: () => void;
 }
 
-interface PaletteProps {
-  readonly commands: readonly Command[];
+/** Something to do. */
+interface Command {
+  readonly label: string;
+  readonly icon: IconName;
+  readonly keys?: string;
+  readonly run: () => void;
+}
+
+interface CommandActions {
+  onHelp(): void;
+  onToggleSidebar(): void;
+}
+
+interface PaletteProps extends CommandActions {
   readonly recent: readonly { readonly sessionId: string; readonly title: string }[];
   readonly onClose: () => void;
 }
@@ -28,7 +42,8 @@ interface PaletteProps {
 const MAX_RECENT = 6;
 
 /** Searches conversations and commands. */
-export function Palette({ commands, recent, onClose }: PaletteProps) {
+export function Palette({ recent, onClose, ...actions }: PaletteProps) {
+  const commands = listCommands(usePage(), actions);
   const [text, setText] = useState('');
   const [index, setIndex] = useState(0);
   const listId = useId();
@@ -133,11 +148,7 @@ function SearchInput({ text, listId, selectedId, onChange, keys }: SearchInputPr
 }
 
 /** Conversations first, then commands. */
-function useFound(
-  text: string,
-  commands: PaletteProps['commands'],
-  recent: PaletteProps['recent'],
-) {
+function useFound(text: string, commands: readonly Command[], recent: PaletteProps['recent']) {
   const deferred = useDeferredValue(text);
   const { results, isLoading } = useSearch(deferred, { limit: 12 });
   const items = useMemo(() => {
@@ -164,6 +175,27 @@ function useFound(
     return [...conversations, ...matching];
   }, [text, results, commands, recent]);
   return { items, isLoading };
+}
+
+function listCommands(page: PageValues, { onHelp, onToggleSidebar }: CommandActions): Command[] {
+  const newConversation = () => go({ name: 'welcome' });
+  return [
+    {
+      label: t('chat.newConversation'),
+      icon: 'plus',
+      keys: keyNames.newConversation,
+      run: newConversation,
+    },
+    ...screens
+      .filter(({ isAvailable }) => isAvailable?.(page) ?? true)
+      .map(({ id, label, icon }) => ({
+        label: t(label),
+        icon,
+        run: () => go({ name: 'settings', screen: id }),
+      })),
+    { label: t('chat.sidebar.toggle'), icon: 'menu', keys: keyNames.sidebar, run: onToggleSidebar },
+    { label: t('chat.shortcuts'), icon: 'words', keys: keyNames.help, run: onHelp },
+  ];
 }
 
 interface RowProps {

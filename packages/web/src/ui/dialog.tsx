@@ -28,7 +28,6 @@ export function Dialog({ title, onClose, isTitleHidden, isLocked, ...props }: Di
     };
   }, []);
   return (
-    // biome-ignore lint/a11y/useKeyWithClickEvents: Escape closes it, as the browser reports with `cancel`.
     <dialog
       ref={dialog}
       className={`dialog ${className}`.trim()}

@@ -3,10 +3,12 @@ import { useEffect, useState } from 'react';
 import { t } from '../../i18n/i18n.js';
 import { Failure, useAction } from '../parts.js';
 import type { BackupProps } from './backup-file.js';
-import { chooseNumber, drawQrCode, formatDeviceLink, formatNumberPairs } from './device-link.js';
+import { PARAMETER } from './device-link.js';
 
 /** The code disappears, since anyone who sees the screen could photograph it. */
 const SHOWN_SECONDS = 90;
+/** Of the number for the other device. */
+const DIGITS = 6;
 
 interface ShownCode {
   readonly path: string;
@@ -106,3 +108,34 @@ function Code({ code, onExpired }: { readonly code: ShownCode; readonly onExpire
     </div>
   );
 }
+
+/** The address for the QR code. What follows `#` is not sent to any server. */
+function formatDeviceLink(packed: Uint8Array): string {
+  const page = location.href.split('#')[0];
+  return `${page}#${PARAMETER}=${formatBase64Url(packed)}`;
+}
+
+/** A number for the other device, without which the QR code is useless. */
+function chooseNumber(): string {
+  const digits = crypto.getRandomValues(new Uint32Array(DIGITS));
+  return Array.from(digits, (random) => random % 10).join('');
+}
+
+/** In pairs, as people read it out. */
+const formatNumberPairs = (number: string): string => number.match(/../g)?.join(' ') ?? number;
+
+/** A QR code as an SVG path; each module is one unit. */
+async function drawQrCode(text: string): Promise<{ readonly path: string; readonly size: number }> {
+  const { default: encodeQR } = await import('qr');
+  const rows = encodeQR(text, 'raw', { border: 1, ecc: 'medium' });
+  const path = rows
+    .flatMap((row, y) => row.flatMap((isDark, x) => (isDark ? [`M${x} ${y}h1v1h-1z`] : [])))
+    .join('');
+  return { path, size: rows.length };
+}
+
+const formatBase64Url = (bytes: Uint8Array): string =>
+  btoa(String.fromCharCode(...bytes))
+    .replaceAll('+', '-')
+    .replaceAll('/', '_')
+    .replaceAll('=', '');
