@@ -1,4 +1,5 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, openAsBlob, readFileSync } from 'node:fs';
+import { access, constants, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
 import { createOracleClient, type OracleClient, type OracleSigner } from '@sibyl/client';
@@ -105,5 +106,21 @@ export async function openOracle(given: string | undefined, output: Output): Pro
       `No oracle answers at ${url}: start one with "sibyl start", or say where it is`,
       { cause },
     );
+  }
+}
+
+/** A file to send, which is read as it is sent. */
+export async function openFile(path: string): Promise<Blob> {
+  const { isFile } = await inspect(path);
+  if (!isFile) throw new CommandError(`Cannot read ${path}: it is not a file`);
+  return openAsBlob(path);
+}
+
+async function inspect(path: string): Promise<{ readonly isFile: boolean }> {
+  try {
+    await access(path, constants.R_OK);
+    return { isFile: (await stat(path)).isFile() };
+  } catch (cause) {
+    throw new CommandError(`Cannot read ${path}: ${(cause as Error).message}`, { cause });
   }
 }

@@ -79,6 +79,8 @@ it('runs /help, /model, /attach, /retry and /new of a conversation', async () =>
   const id = /\* (\S+)/.exec(run.stdout)?.[1] ?? '';
   enter(`/model ${id}`);
   await shows(`${id} answers from now on`);
+  enter('/attach missing.txt');
+  await shows('Cannot read missing.txt: ENOENT');
   enter(`/attach ${path}`);
   await shows('harvest.txt goes with the next message');
   enter('//How much?');
@@ -108,6 +110,12 @@ it('--attach and --model apply to --message', async () => {
   const wrong = startSibyl([...args, '--model', 'none'], { env, input: '' });
   expect(await wrong.ended).toBe(1);
   expect(wrong.stderr).toContain('There is no model "none"');
+  const empty = startSibyl(['chat', oracle.url, '-m', ' '], { env, input: '' });
+  expect(await empty.ended).toBe(2);
+  // A mistake leaves no empty session behind.
+  const list = startSibyl(['sessions', oracle.url], { env, input: '' });
+  expect(await list.ended).toBe(0);
+  expect(list.stdout.split('\n')[0]).toContain('How much rain?');
 });
 
 it('shows Markdown while it arrives', async () => {

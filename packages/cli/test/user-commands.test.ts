@@ -150,6 +150,21 @@ it('sibyl files uploads, lists, downloads and deletes', async () => {
   expect(await call('files', 'download', fileId)).toMatchObject({ code: 1, stdout: '' });
 });
 
+it.each([
+  ['files upload', 'missing.txt', /Cannot read .*missing\.txt: ENOENT/],
+  ['files upload', '.', /Cannot read .*: it is not a file/],
+  ['import', 'missing.zip', /Cannot read .*missing\.zip: ENOENT/],
+  ['import', '.', /Cannot read .*: it is not a file/],
+  ['export', 'missing/mine.zip', /ENOENT.* open .*mine\.zip/],
+])(
+  'sibyl %s %s says what is wrong with the file, without a stack',
+  async (command, path, reason) => {
+    const { code, stderr } = await callAsProcess(...command.split(' '), join(home, path));
+    expect([code, stderr.split('\n').length]).toEqual([1, 1]);
+    expect(stderr).toMatch(reason);
+  },
+);
+
 it('sibyl memory adds, searches, changes, lists and forgets', async () => {
   const { id } = await callJson('memory', 'add', 'I grow barley');
   expect((await callAsProcess('memory', 'search', 'barley')).stdout).toContain(id);

@@ -1,4 +1,3 @@
-import { openAsBlob } from 'node:fs';
 import { basename } from 'node:path';
 import { createInterface, type Interface } from 'node:readline/promises';
 import {
@@ -7,8 +6,8 @@ import {
   type OracleClient,
   OracleClientError,
 } from '@sibyl/client';
-import { type Call, type Command, CommandError, suggest } from '../command.js';
-import { type OpenOracle, openOracle } from '../environment.js';
+import { type Call, type Command, CommandError, suggest, UsageError } from '../command.js';
+import { type OpenOracle, openFile, openOracle } from '../environment.js';
 import { ReplyPrinter } from '../reply-printer.js';
 import { plainText, table } from '../terminal.js';
 
@@ -33,9 +32,10 @@ export const chat: Command = {
   },
   async run(call) {
     const { args, options } = call;
+    if (String(options.message ?? '-').trim() === '')
+      throw new UsageError('Give a message that is not empty');
     const oracle = await openOracle(args[0], call.output);
-    const sessionId = String(options.session ?? (await oracle.client.sessions.create()).sessionId);
-    const conversation = new Conversation(oracle, sessionId, call);
+    const conversation = new Conversation(oracle, String(options.session ?? ''), call);
     try {
       await conversation.prepare();
       if (typeof options.message === 'string') return await sendOne(conversation, options.message);
@@ -150,10 +150,13 @@ class Conversation {
     const { model, attach } = this.call.options;
     if (model !== undefined) await this.findModel(String(model));
     for (const path of [attach ?? []].flat()) await this.attach(String(path));
+    // Last, so that a mistake in an option leaves no empty session behind.
+    this.sessionId ||= (await this.client.sessions.create()).sessionId;
   }
 
   /** Sends a line, or does what it says; reports errors, so that the conversation can continue. */
   async enter(line: string): Promise<void> {
+    const { attachments } = this;
     try {
       const [, name, rest = ''] = COMMAND.exec(line) ?? [];
       if (name === undefined) await this.answer(this.toMessage(line.replace(/^\/\//, '/')));
@@ -161,6 +164,8 @@ class Conversation {
     } catch (error) {
       const isExpected = error instanceof OracleClientError || error instanceof CommandError;
       if (!isExpected) throw error;
+      // They go with the next message instead.
+      this.attachments = attachments;
       this.call.output.note(plainText(error.message));
     }
   }
@@ -236,9 +241,7 @@ class Conversation {
 
   private async attach(path: string): Promise<void> {
     if (!path) throw new CommandError('Name the file: /attach <path>');
-    const content = await openAsBlob(path).catch((cause) => {
-      throw new CommandError(`Cannot read ${path}: ${cause.message}`, { cause });
-    });
+    const content = await openFile(path);
     const { output } = this.call;
     const sending = this.client.files.upload(content, { name: basename(path) });
     const { fileId, name, mediaType } = await output.progress('Uploading', sending);

@@ -1,9 +1,10 @@
-import { createWriteStream, openAsBlob } from 'node:fs';
+import { createWriteStream } from 'node:fs';
+import { rm } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { type Call, type Command, CommandError, findAction, UsageError } from '../command.js';
-import { type OpenOracle, openOracle } from '../environment.js';
+import { type OpenOracle, openFile, openOracle } from '../environment.js';
 import { plainText, table } from '../terminal.js';
 
 const LISTED = 100;
@@ -39,9 +40,7 @@ export const files: Command = {
 };
 
 async function upload({ client }: OpenOracle, { output }: Call, path: string): Promise<number> {
-  const content = await openAsBlob(path).catch((cause) => {
-    throw new CommandError(`Cannot read ${path}: ${cause.message}`, { cause });
-  });
+  const content = await openFile(path);
   const sending = client.files.upload(content, { name: basename(path) });
   const file = await output.progress('Uploading', sending);
   output.result(file, plainText(`${file.fileId}  ${file.name}`));
@@ -80,12 +79,13 @@ async function download(
   }
   // An oracle must not replace files here by choosing a name.
   const target = createWriteStream(path, { flags: options.output ? 'w' : 'wx' });
-  await pipeline(bytes, target).catch((cause) => {
-    const isTaken = cause.code === 'EEXIST';
-    throw new CommandError(
-      isTaken ? `${path} exists: name another file with --output` : cause.message,
-      { cause },
-    );
+  await pipeline(bytes, target).catch(async (cause) => {
+    if (cause.code === 'EEXIST')
+      throw new CommandError(`${path} exists: name another file with --output`);
+    if (cause.syscall === 'open') throw cause;
+    await rm(path, { force: true });
+    if (cause.syscall) throw cause;
+    throw new CommandError('The download ended before it was complete: try again', { cause });
   });
   output.result({ fileId, path }, plainText(`Written to ${path}`));
   return 0;

@@ -1,4 +1,4 @@
-import { createWriteStream, openAsBlob } from 'node:fs';
+import { createWriteStream } from 'node:fs';
 import { rm, stat } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -12,7 +12,7 @@ import {
   isAddress,
   UsageError,
 } from '../command.js';
-import { loadHost, type OpenOracle, openOracle } from '../environment.js';
+import { loadHost, type OpenOracle, openFile, openOracle } from '../environment.js';
 import { plainText, table } from '../terminal.js';
 
 const POLL_MS = 500;
@@ -33,9 +33,11 @@ export const exportData: Command = {
       const body = Readable.fromWeb(response.body as Parameters<typeof Readable.fromWeb>[0]);
       await output.progress(`Writing ${path}`, pipeline(body, file));
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === 'EEXIST')
-        throw new CommandError(`${path} exists already: name another file`);
+      const { code, syscall } = error as NodeJS.ErrnoException;
+      if (code === 'EEXIST') throw new CommandError(`${path} exists already: name another file`);
+      if (syscall === 'open') throw error;
       await rm(path, { force: true });
+      if (syscall) throw error;
       throw new CommandError('The export ended before it was complete: try again', {
         cause: error,
       });
@@ -56,7 +58,7 @@ export const importData: Command = {
   async run({ args: [path, url], output }) {
     if (path === undefined) throw new UsageError('Name the file to import');
     const { client } = await openOracle(url, output);
-    const archive = await openAsBlob(path);
+    const archive = await openFile(path);
     let job = await output.progress('Sending the archive', client.me.import(archive));
     while (job.status === 'running') {
       await sleep(POLL_MS);
