@@ -27,10 +27,6 @@ const loadConversation = async () => ({
   default: (await import('../chat/conversation.js')).Conversation,
 });
 const Conversation = lazy(loadConversation);
-const preload = async () => {
-  const [{ keepFocus }] = await Promise.all([import('../ui/keep-focus.js'), loadConversation()]);
-  keepFocus();
-};
 /** Shorter than anyone types; the page answers to input in between. */
 const PRELOAD_MS = 200;
 const Palette = lazy(async () => ({ default: (await import('./palette.js')).Palette }));
@@ -39,11 +35,7 @@ const Shortcuts = lazy(async () => ({ default: (await import('./palette.js')).Sh
 /** The sidebar and the screen that the address names. */
 export function Page() {
   const route = useRoute();
-  // The page is visible by now; the first message must not wait, even without a connection.
-  useEffect(() => {
-    const timer = setTimeout(() => void preload().catch(() => undefined), PRELOAD_MS);
-    return () => clearTimeout(timer);
-  }, []);
+  usePreload();
   const changes = useCreateSessionChanges();
   const newest = useSessions({ pageSize: 30, onChange: changes.notify });
   const { isDrawerOpen, setDrawerOpen, isHidden, toggle, open } = useSidebar(route);
@@ -88,6 +80,21 @@ export function Page() {
       </SessionChangesContext>
     </SidebarContext>
   );
+}
+
+/** Once the page is visible: the first message must not wait, even without a connection. */
+function usePreload(): void {
+  useEffect(() => {
+    const load = async () => {
+      const [{ keepFocus }] = await Promise.all([
+        import('../ui/keep-focus.js'),
+        loadConversation(),
+      ]);
+      keepFocus();
+    };
+    const timer = setTimeout(() => void load().catch(() => undefined), PRELOAD_MS);
+    return () => clearTimeout(timer);
+  }, []);
 }
 
 /** On every screen: what fails without a connection, and that nothing is lost. */
