@@ -44,7 +44,6 @@ export function Composer(props: ComposerProps) {
     if (!canSend) return;
     cancelEdit();
     onSend(buildMessage(draft));
-    // Not on the button, which is disabled now.
     field.current?.focus();
   };
   const stop = () => {
