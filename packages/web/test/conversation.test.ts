@@ -378,6 +378,21 @@ it('the details of an answer that cannot be loaded leave the answer as it is', a
   await page.getByRole('button', { name: 'Copy answer' }).waitFor();
 });
 
+it('a conversation that does not exist, or that another tab has deleted, says so', async () => {
+  const { page, context, consoleErrors } = await arrive();
+  await converse(page, 'Hello', 'Good day');
+  const gone = 'This conversation has been deleted, or belongs to another identity.';
+  const other = await openTab(context, consoleErrors);
+  await other.goto(`${oracle.url}/app#/s/unknown`);
+  await expectText(other, gone);
+  await other.locator('.conv').hover();
+  await other.locator('.conv').getByRole('button').click();
+  await other.getByRole('menuitem', { name: 'Delete' }).click();
+  await expect.poll(() => page.getByText(gone).isVisible(), { timeout: 60_000 }).toBe(true);
+  await page.getByRole('main').getByRole('link', { name: 'New conversation' }).click();
+  await expectText(page, 'Welcome. What can I help with?');
+});
+
 describe('the search', () => {
   it('finds messages and commands by keys, and returns focus', async () => {
     const { page } = await arrive();

@@ -10,7 +10,7 @@ import {
   usePage,
   useSessionChanges,
 } from '../page/page-context.js';
-import { forgetMessage, go } from '../page/router.js';
+import { forgetMessage, go, toHash } from '../page/router.js';
 import { Dialog } from '../ui/dialog.js';
 import { ErrorBoundary, LoadFailure } from '../ui/error-boundary.js';
 import { Icon, IconButton } from '../ui/icon.js';
@@ -241,6 +241,7 @@ function Banner({ chat }: { readonly chat: UseChat }) {
   const { error, close } = useShownError(chat, isLost);
   // The page says so itself.
   if (!isOnline) return null;
+  if (chat.error?.code === 'session_not_found') return <GoneBanner />;
   if (!isShown && !error) return null;
   return (
     <div className="banner" role={error ? 'alert' : 'status'}>
@@ -256,6 +257,16 @@ function Banner({ chat }: { readonly chat: UseChat }) {
     </div>
   );
 }
+
+const GoneBanner = () => (
+  <div className="banner" role="alert">
+    <Icon name="alert" />
+    <span className="grow">{t('chat.gone')}</span>
+    <a className="btn btn-s" href={toHash({ name: 'welcome' })}>
+      {t('chat.newConversation')}
+    </a>
+  </div>
+);
 
 /** The error of the last request, until the user closes it; a message that was not sent shows its own. */
 function useShownError({ status, error, messages }: UseChat, isLost: boolean) {

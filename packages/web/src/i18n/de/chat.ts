@@ -211,4 +211,5 @@ export const chat = {
   answering: 'Antwortet gerade',
   unseen: 'Neue Antwort',
   'search.gone': 'Diese Nachricht gibt es nicht mehr.',
+  gone: 'Diese Unterhaltung gibt es nicht mehr, oder sie gehört einer anderen Identität.',
 } as const;

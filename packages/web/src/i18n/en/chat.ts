@@ -206,4 +206,5 @@ export const chat = {
   answering: 'Answering now',
   unseen: 'New answer',
   'search.gone': 'This message has been deleted.',
+  gone: 'This conversation has been deleted, or belongs to another identity.',
 } as const;

@@ -209,4 +209,5 @@ export const chat = {
   answering: 'Respondiendo ahora',
   unseen: 'Respuesta nueva',
   'search.gone': 'Este mensaje ya no existe.',
+  gone: 'Esta conversación ya no existe o pertenece a otra identidad.',
 } as const;

@@ -208,4 +208,5 @@ export const chat = {
   answering: 'Répond en ce moment',
   unseen: 'Nouvelle réponse',
   'search.gone': 'Ce message n’existe plus.',
+  gone: 'Cette conversation n’existe plus ou appartient à une autre identité.',
 } as const;

@@ -209,4 +209,5 @@ export const chat = {
   answering: 'Respondendo agora',
   unseen: 'Resposta nova',
   'search.gone': 'Esta mensagem não existe mais.',
+  gone: 'Esta conversa não existe mais ou pertence a outra identidade.',
 } as const;

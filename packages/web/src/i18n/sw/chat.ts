@@ -207,4 +207,5 @@ export const chat = {
   answering: 'Inajibu sasa',
   unseen: 'Jibu jipya',
   'search.gone': 'Ujumbe huu haupo tena.',
+  gone: 'Mazungumzo haya hayapo tena, au ni ya kitambulisho kingine.',
 } as const;
