@@ -339,6 +339,40 @@ describe.each(engines)('own data on %s', (engine) => {
     expect((await user.request('POST', '/messages/good', sent)).status).toBe(200);
   });
 
+  it('POST /me/import refuses branches that lead back to themselves, and numbers that cannot be', async () => {
+    const user = new TestUser(host);
+    const branch = (number: unknown, base: unknown, sessionId = 'loop') => ({
+      ...{ session_id: sessionId, branch: number, base_branch: base, base_turn: 1, base_seq: 1 },
+      ...{ parent_id: 'm1', original_id: null, first_id: 'm2' },
+    });
+    const archive = await signedArchive({
+      sessions: [
+        session('loop', { active_branch: 2, last_branch: 0 }),
+        session('lost', { active_branch: 7, last_branch: null, unlisted: 5e12 }),
+        session('huge', { last_turn: Number.MAX_SAFE_INTEGER }),
+      ],
+      messages: [
+        message('m1', 'loop'),
+        message('m2', 'loop', { branch: 1, turn: 2, seq: 2, parent: 'm1' }),
+        message('m3', 'lost'),
+        ...[null, 0.5, -1, 1e300].map((number, i) => message(`b${i}`, 'lost', { branch: number })),
+      ],
+      branches: [branch(1, 0), branch(2, 2), branch(3, 4), branch(4, 3), branch(1.5, 0)],
+    });
+    const job = await importInto(user, archive);
+    expect(job).toMatchObject({ status: 'finished', refused: 1 + 4 + 3 });
+    expect(job.stored).toMatchObject({ sessions: 2, messages: 3, branches: 2 });
+    for (const [id, shown] of [
+      ['loop', 'm1'],
+      ['lost', 'm3'],
+    ]) {
+      const { body } = await user.request('GET', `/messages/${id}`);
+      expect(body.messages).toMatchObject([{ id: shown }]);
+      const edit = { body: { message: 'another way', parentId: null } };
+      expect((await user.request('POST', `/messages/${id}`, edit)).status).toBe(200);
+    }
+  });
+
   it('POST /me/import stops at SESSIONS_PER_USER', async () => {
     const user = new TestUser(host);
     const sessions = Array.from({ length: 60 }, (_, i) => session(`s${i}`));

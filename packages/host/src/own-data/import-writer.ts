@@ -30,7 +30,10 @@ const MAX_TEXT = 4 * 1024 * 1024;
 
 const LATEST_TIME = 253_402_300_799_999;
 const Time = z.int().min(0).max(LATEST_TIME);
-const Count = z.int().min(0);
+/** Room to count on. */
+const Count = z.int().min(0).max(1_000_000_000_000);
+/** More than anyone makes in a session; each one of a path is a lookup. */
+const Branch = Count.max(10_000);
 
 /** JSON as text; null if it is missing or invalid. */
 const json = (schema: z.ZodType) =>
@@ -57,6 +60,11 @@ const SessionRow = z.looseObject({
   room_id: z.string().max(512),
   last_seq: Count,
   last_turn: Count,
+  active_branch: Branch.catch(0),
+  last_branch: Branch.catch(0),
+  active_message_id: Id.nullable().catch(null),
+  previous_message_id: Id.nullable().catch(null),
+  unlisted: z.union([z.literal(0), z.literal(1)]).catch(0),
 });
 
 const MessageRow = z.looseObject({
@@ -64,6 +72,7 @@ const MessageRow = z.looseObject({
   session_id: Id,
   turn: Count,
   seq: Count,
+  branch: Branch.default(0),
   parent: Id.nullable().catch(null),
   type: z.enum(['human', 'ai']),
   content: z.string().max(MAX_TEXT),
@@ -76,16 +85,19 @@ const MessageRow = z.looseObject({
   created_at: Time,
 });
 
-const BranchRow = z.looseObject({
-  session_id: Id,
-  branch: Count.min(1),
-  base_branch: Count.nullable(),
-  base_turn: Count,
-  base_seq: Count,
-  parent_id: z.union([Id, z.literal('')]),
-  original_id: Id.nullable(),
-  first_id: Id,
-});
+const BranchRow = z
+  .looseObject({
+    session_id: Id,
+    branch: Branch.min(1),
+    base_branch: Branch.nullable(),
+    base_turn: Count,
+    base_seq: Count,
+    parent_id: z.union([Id, z.literal('')]),
+    original_id: Id.nullable(),
+    first_id: Id,
+  })
+  // Otherwise a path would lead back to itself.
+  .refine(({ branch, base_branch }) => base_branch === null || base_branch < branch);
 
 const FeedbackRow = z.looseObject({
   session_id: Id,

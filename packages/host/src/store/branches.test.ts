@@ -258,4 +258,17 @@ describe.each(engines)('branches of a session on %s', (engine) => {
       expected.slice(-6),
     );
   });
+
+  it('a path ends, also if its branches were forged to lead back to each other', async () => {
+    const { owner, sessionId, ask, activate } = await openConversation();
+    const { answer } = await ask('first');
+    const forged = [1, 2].map((branch) => ({
+      ...{ session_id: sessionId, branch, base_branch: 3 - branch, base_turn: 9, base_seq: 9 },
+      ...{ parent_id: '', original_id: null, first_id: `first-${branch}` },
+    }));
+    expect(await test.store.imports.insert(owner, 'branches', forged)).toBe(2);
+    expect(await activate(answer?.id)).toBe(true);
+    const path = { owner, sessionId, branch: 1, limit: 3 };
+    expect(await test.store.messages.page(path)).toMatchObject({ ok: { messages: [] } });
+  });
 });

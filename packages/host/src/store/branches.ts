@@ -70,7 +70,8 @@ export function selectPath(
             ])
             .where('b.owner', '=', owner)
             .where('b.session_id', '=', sessionId)
-            .where('b.base_branch', 'is not', null),
+            // Always so, except in forged archives of old versions: a path must end.
+            .whereRef('b.base_branch', '<', 'b.branch'),
         ),
     )
     // In this order also on SQLite: a lookup for each branch.

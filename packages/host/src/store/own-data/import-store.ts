@@ -143,9 +143,10 @@ export class ImportStore {
     return Number(bytes ?? 0);
   }
 
-  /** Continues the numbers of imported sessions after their last message. */
+  /** Continues the numbers of imported sessions after their last message and branch, and shows a branch that exists. */
   async completeSession(owner: string, sessionId: string): Promise<void> {
     await this.context.database.write(async (tables) => {
+      await completeBranches(tables, owner, sessionId);
       const last = (column: 'seq' | 'turn') =>
         tables
           .selectFrom('messages')
@@ -178,6 +179,28 @@ export class ImportStore {
         .execute();
     });
   }
+}
+
+async function completeBranches(
+  tables: Kysely<Schema>,
+  owner: string,
+  sessionId: string,
+): Promise<void> {
+  const branches = tables
+    .selectFrom('branches')
+    .where('owner', '=', owner)
+    .where('session_id', '=', sessionId);
+  const sessions = tables
+    .updateTable('sessions')
+    .where('owner', '=', owner)
+    .where('id', '=', sessionId);
+  const last = branches.select((e) => e.fn.coalesce(e.fn.max('branch'), sql.lit(0)).as('last'));
+  await sessions.set({ last_branch: last }).where('last_branch', '<', last).execute();
+  await sessions
+    .set({ active_branch: 0, active_message_id: null })
+    .where('active_branch', '<>', 0)
+    .where('active_branch', 'not in', branches.select('branch'))
+    .execute();
 }
 
 function toJob({
