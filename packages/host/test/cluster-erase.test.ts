@@ -1,3 +1,7 @@
+import { once } from 'node:events';
+import { readdir } from 'node:fs/promises';
+import { request as httpRequest } from 'node:http';
+import { join } from 'node:path';
 import { ERASE_ABILITY, toOracleResource } from '@sibyl/protocol/decisions';
 import { afterAll, afterEach, expect, it } from 'vitest';
 import { openDatabase } from '../src/store/open-database.js';
@@ -15,6 +19,25 @@ const hosts = useHostPair(async () => {
 });
 afterAll(() => model.close());
 afterEach(() => hosts.busProxy.unmute());
+
+it('DELETE /me ends an import at another host', async () => {
+  const there = new TestUser(hosts.b);
+  const headers = { ...there.headers, 'content-type': 'application/json' };
+  const request = httpRequest(`${hosts.b.url}/me/import`, { method: 'POST', headers });
+  const reply = once(request, 'response');
+  request.write('[');
+  await expect
+    .poll(() => readdir(join(hosts.b.dataDir, 'imports')).catch(() => []))
+    .toHaveLength(1);
+  const capability = { can: ERASE_ABILITY, with: toOracleResource(hosts.a.did) };
+  const invocation = there.delegate({ capabilities: [capability], ttlSeconds: 300 });
+  const erased = await there.at(hosts.a).request('DELETE', '/me', { body: { invocation } });
+  expect(erased.status).toBe(200);
+  const [response] = await reply;
+  expect(response.statusCode).toBe(400);
+  request.destroy();
+  expect(await readdir(join(hosts.b.dataDir, 'imports'))).toEqual([]);
+});
 
 it.each([
   ['ends the turns and sockets of another host, which leave nothing behind', true],

@@ -1,3 +1,7 @@
+import { once } from 'node:events';
+import { readdir } from 'node:fs/promises';
+import { request as httpRequest } from 'node:http';
+import { join } from 'node:path';
 import { ERASE_ABILITY, toOracleResource } from '@sibyl/protocol/decisions';
 import { sql } from 'kysely';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -122,6 +126,37 @@ describe.each(engines)('DELETE /me on %s', (engine) => {
     expect(await findText(database, user.did)).toEqual([]);
     expect((await user.request('GET', '/sessions')).body).toEqual({ sessions: [], total: 0 });
   });
+
+  it.each([
+    ['upload', '/files?name=long.bin', 'application/octet-stream'],
+    ['import', '/me/import', 'application/json'],
+  ])(
+    'DELETE /me ends an %s that has not arrived, and it leaves nothing behind',
+    async (_, path, type) => {
+      const user = new TestUser(host);
+      const title = 'x'.repeat(1_000_000);
+      const conversation = { title, create_time: 1, conversation_id: 'c', mapping: {} };
+      const bytes = Buffer.from(JSON.stringify([conversation, conversation]));
+      const headers = { ...user.headers, 'content-type': type, 'content-length': bytes.length };
+      const request = httpRequest(`${host.url}${path}`, { method: 'POST', headers });
+      const reply = once(request, 'response').catch(() => undefined);
+      const half = bytes.length / 2;
+      request.write(bytes.subarray(0, half));
+      const findBegun = async () =>
+        type === 'application/json'
+          ? await readdir(join(host.dataDir, 'imports')).catch(() => [])
+          : (await findText(database, user.did)).filter((place) => place.startsWith('file_chunks'));
+      await expect.poll(findBegun).toHaveLength(1);
+      expect((await user.request('DELETE', '/me', confirm(user))).status).toBe(200);
+      request.end(bytes.subarray(half));
+      // An import may be refused before the rest of it is sent.
+      const [response] = (await reply) ?? [];
+      expect(response?.statusCode ?? 400).toBeGreaterThanOrEqual(400);
+      response?.resume();
+      expect(await findText(database, user.did)).toEqual([]);
+      expect((await user.request('GET', '/sessions')).body.total).toBe(0);
+    },
+  );
 
   it('DELETE /me accepts an invocation once, of the caller, for this oracle and this purpose', async () => {
     const [user, other] = [new TestUser(host), new TestUser(host)];

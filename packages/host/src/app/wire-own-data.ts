@@ -52,20 +52,22 @@ export function wireOwnData(needs: OwnDataNeeds): OwnDataServices {
       maxSessions: config.sessionsPerUser,
       importers,
     });
+  const imports = new Imports({
+    changes: needs.changes,
+    store: store.imports,
+    files: needs.files,
+    createWriter,
+    disk: store.disk,
+    dataDir: config.dataDir,
+    maxBytes: config.importLimit,
+    logger,
+  });
+  cluster.bus.on('user-erased', ({ did }) => void imports.cancel(did));
   return {
     exports: new Exports({ rows: store.ownerRows, oracle, plugins, files: needs.files }),
-    imports: new Imports({
-      changes: needs.changes,
-      store: store.imports,
-      files: needs.files,
-      createWriter,
-      disk: store.disk,
-      dataDir: config.dataDir,
-      maxBytes: config.importLimit,
-      logger,
-    }),
+    imports,
     retention: new Retention({ ...needs, expired: store.expired, days: config.retentionDays }),
-    erasure: new Erasure({ ...needs, plugins, oracleDid: oracle.did, bus: cluster.bus }),
+    erasure: new Erasure({ ...needs, plugins, imports, oracleDid: oracle.did, bus: cluster.bus }),
   };
 }
 

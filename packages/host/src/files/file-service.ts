@@ -3,16 +3,21 @@ import { OracleError } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { DiskSpace } from '../store/disk-space.js';
 import type { ChunkStorage } from '../store/file-chunk-store.js';
-import type { FileBytes, FileKey, FileStore, StoredFile } from '../store/file-store.js';
+import {
+  createLostError,
+  type FileBytes,
+  type FileKey,
+  type FileStore,
+  type StoredFile,
+} from '../store/file-store.js';
 import type { FileTextStore } from '../store/file-text-store.js';
 import { cleanName, detectType, findDocumentKind } from './detect-type.js';
-
-export interface FileLimits {
-  /** Bytes of one file. */
-  readonly maxBytes: number;
-  /** Bytes of all files of one user. */
-  readonly maxBytesPerUser: number;
-}
+import {
+  createQuotaError,
+  createTooLargeError,
+  type FileLimits,
+  Reservation,
+} from './reservation.js';
 
 export interface FileServiceDeps {
   readonly files: FileStore;
@@ -43,10 +48,6 @@ const MAX_UPLOADS = 64;
 const MAX_UPLOADS_PER_USER = 4;
 /** Anyone can have many identities, but few addresses. */
 const MAX_UPLOADS_PER_ADDRESS = 16;
-/** What an upload of unknown length reserves at a time, at most. */
-const MAX_STEP_BYTES = 8 * 1024 * 1024;
-/** How often an upload reports that it is alive. */
-const PROGRESS_MS = 60_000;
 const RETRY_SECONDS = 5;
 
 /** Stores, reads and deletes the files of users. */
@@ -100,11 +101,14 @@ export class FileService {
   async *exportAll(
     owner: string,
   ): AsyncGenerator<{ readonly file: StoredFile; readonly bytes: AsyncIterable<Uint8Array> }> {
-    for (let offset = 0; ; ) {
-      const page = await this.deps.files.list({ owner, limit: 100, offset });
-      for (const file of page) yield { file, bytes: this.read(file) };
-      if (page.length === 0) return;
-      offset += page.length;
+    const { files } = this.deps;
+    for (let before: string | undefined; ; ) {
+      const page = await files.list({ owner, limit: 100, before });
+      // Unless it was deleted while others were read.
+      for (const file of page)
+        if (await files.find({ owner, fileId: file.id })) yield { file, bytes: this.read(file) };
+      before = page.at(-1)?.id;
+      if (before === undefined) return;
     }
   }
 
@@ -116,12 +120,15 @@ export class FileService {
     return true;
   }
 
-  /** Deletes all files of a user. */
+  /** Deletes all files of a user, and what uploads have stored; throws if the storage does not answer. */
   async deleteAll(owner: string): Promise<void> {
+    const { files } = this.deps;
     for (;;) {
-      const page = await this.deps.files.list({ owner, limit: 100, offset: 0 });
-      if (page.length === 0) return;
-      for (const { id } of page) await this.delete({ owner, fileId: id });
+      const page = await files.list({ owner, limit: 100 });
+      for (const { id } of page) await files.hide({ owner, fileId: id }, 'ready');
+      const hidden = await files.findLeftovers(100, owner);
+      for (const file of hidden) await this.purge(file);
+      if (hidden.length === 0) return;
     }
   }
 
@@ -171,7 +178,7 @@ export class FileService {
   }
 
   private async storeBytes(
-    { name, body }: Upload & { readonly name: string },
+    upload: Upload & { readonly name: string },
     key: FileKey,
     reserved: number,
   ) {
@@ -181,15 +188,27 @@ export class FileService {
     let size = 0;
     let n = 0;
     let start: Uint8Array = new Uint8Array();
-    for await (const chunk of toChunks(body, storage.chunkBytes)) {
+    for await (const chunk of toChunks(upload.body, storage.chunkBytes)) {
       size += chunk.length;
       await reservation.cover(size);
       hash.update(chunk);
       if (n === 0) start = chunk;
       await storage.put({ ...key, n }, chunk);
+      if (!(await this.deps.files.find(key, 'uploading'))) {
+        // What deleted the upload may have missed this chunk.
+        const { name, chunkBytes } = storage;
+        await storage.deleteAll({
+          owner: key.owner,
+          id: key.fileId,
+          size,
+          storage: name,
+          chunkBytes,
+        });
+        throw createLostError();
+      }
       n += 1;
     }
-    const mediaType = await detectType(start, name);
+    const mediaType = await detectType(start, upload.name);
     const textStatus = findDocumentKind(mediaType) ? ('pending' as const) : ('none' as const);
     return { size, hash: hash.digest('hex'), mediaType, textStatus };
   }
@@ -230,31 +249,6 @@ export class FileService {
   }
 }
 
-/** The space that an upload has reserved; grows with it if its length is unknown. */
-class Reservation {
-  private reportedAt = performance.now();
-
-  constructor(
-    private readonly deps: Pick<FileServiceDeps, 'files' | 'limits'>,
-    private readonly key: FileKey,
-    private reserved: number,
-  ) {}
-
-  /** Throws if the file becomes larger than allowed, or its user has no space left. */
-  async cover(size: number): Promise<void> {
-    const { maxBytes, maxBytesPerUser } = this.deps.limits;
-    if (size > maxBytes) throw createTooLargeError(maxBytes);
-    const isAlive = performance.now() - this.reportedAt < PROGRESS_MS;
-    if (size <= this.reserved && isAlive) return;
-    const wanted = Math.min(size * 2, size + MAX_STEP_BYTES, maxBytes);
-    const next = size <= this.reserved ? this.reserved : wanted;
-    const resized = { ...this.key, size: next, maxBytes: maxBytesPerUser };
-    if (!(await this.deps.files.resize(resized))) throw createQuotaError(maxBytesPerUser);
-    this.reserved = next;
-    this.reportedAt = performance.now();
-  }
-}
-
 /** Splits a stream into pieces of one size; the last may be shorter. */
 async function* toChunks(
   body: AsyncIterable<Uint8Array>,
@@ -276,15 +270,3 @@ async function* toChunks(
   }
   if (filled > 0) yield buffer.subarray(0, filled);
 }
-
-const toMegabytes = (bytes: number) => `${Math.floor(bytes / 1024 ** 2)} MB`;
-
-const createTooLargeError = (maxBytes: number) =>
-  new OracleError('file_too_large', {
-    message: `A file may have at most ${toMegabytes(maxBytes)}`,
-  });
-
-const createQuotaError = (maxBytes: number) =>
-  new OracleError('file_space_exhausted', {
-    message: `Your files may have at most ${toMegabytes(maxBytes)} together; delete some, then upload again`,
-  });

@@ -12,6 +12,7 @@ import type { FileService } from '../files/file-service.js';
 import { ERASE_EXCEPTIONS } from '../store/own-data/own-data-rules.js';
 import type { Store } from '../store/store.js';
 import type { Turns } from '../turns/turns.js';
+import type { Imports } from './imports.js';
 
 /** How long turns of the user may take to end, here and on other hosts. Later, they find their rows deleted and end. */
 const TURNS_END_MS = 10_000;
@@ -26,6 +27,7 @@ interface ErasureDeps {
   readonly bus: HostBus;
   readonly plugins: readonly LoadedPlugin[];
   readonly files: Pick<FileService, 'deleteAll'>;
+  readonly imports: Pick<Imports, 'cancel'>;
   readonly logger: Logger;
 }
 
@@ -67,6 +69,7 @@ export class Erasure {
     await this.waitForTurns(did);
     bus.send(bus.hostId, 'user-erased', { did });
     bus.send('others', 'user-erased', { did });
+    await this.deps.imports.cancel(did);
   }
 
   private async waitForTurns(owner: string): Promise<void> {

@@ -3,6 +3,7 @@ import { mkdir, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { type ImportJob, OracleError } from '@sibyl/protocol';
+import { abortableIterable } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { SessionChanges } from '../bus/session-changes.js';
 import type { FileService } from '../files/file-service.js';
@@ -52,8 +53,15 @@ interface ImportsDeps {
   readonly logger: Logger;
 }
 
+interface ActiveImport {
+  readonly cancel: AbortController;
+  /** Settles once nothing is left to do for it. */
+  readonly ended: Promise<void>;
+}
+
 interface RunningImport {
   readonly owner: string;
+  readonly signal: AbortSignal;
   readonly id: string;
   readonly path: string;
   readonly writer: ImportWriter;
@@ -64,8 +72,8 @@ interface RunningImport {
 export class Imports {
   /** The users whose import is running; few, because their number is limited. */
   private readonly running = new Set<string>();
-  /** Settle once nothing is left to do for an import, at most one more than `running` for each user. */
-  private readonly ends = new Set<Promise<void>>();
+  /** At most one more than `running` for each user. */
+  private readonly active = new Map<ActiveImport, string>();
   private readonly closing = new AbortController();
 
   constructor(private readonly deps: ImportsDeps) {}
@@ -76,16 +84,18 @@ export class Imports {
     if (this.running.size >= MAX_RUNNING || this.closing.signal.aborted)
       throw new OracleError('imports_busy', { retryAfterSeconds: RETRY_SECONDS });
     const ended = Promise.withResolvers<void>();
+    const active = { cancel: new AbortController(), ended: ended.promise };
+    const signal = AbortSignal.any([this.closing.signal, active.cancel.signal]);
     this.running.add(owner);
-    this.ends.add(ended.promise);
+    this.active.set(active, owner);
     const end = () => {
-      this.ends.delete(ended.promise);
+      this.active.delete(active);
       ended.resolve();
     };
     try {
-      const running = await this.receive(owner, body);
+      const running = await this.receive(owner, body, signal);
       const job = await this.deps.store.createJob(owner, running.progress);
-      void this.run({ ...running, owner, id: job.id }).finally(end);
+      void this.run({ ...running, owner, id: job.id, signal }, active.cancel).finally(end);
       return job;
     } catch (error) {
       this.running.delete(owner);
@@ -103,11 +113,19 @@ export class Imports {
 
   /** Cancels running imports: sent again, they continue where they were. */
   async close(): Promise<void> {
-    this.closing.abort(new Error(STOPPED));
-    await Promise.all(this.ends);
+    const stopped = { message: STOPPED, retryAfterSeconds: RETRY_SECONDS };
+    this.closing.abort(new OracleError('imports_busy', stopped));
+    await Promise.all([...this.active.keys()].map(({ ended }) => ended));
   }
 
-  private async receive(owner: string, body: AsyncIterable<Uint8Array>) {
+  /** Ends the imports of a user on this host; resolves once they write nothing more. */
+  async cancel(owner: string): Promise<void> {
+    const own = [...this.active].flatMap(([active, user]) => (user === owner ? active : []));
+    for (const { cancel } of own) cancel.abort(createErasedError());
+    await Promise.all(own.map(({ ended }) => ended));
+  }
+
+  private async receive(owner: string, body: AsyncIterable<Uint8Array>, signal: AbortSignal) {
     const { disk, dataDir, maxBytes, createWriter } = this.deps;
     await disk?.assertRoom();
     const folder = join(dataDir, 'imports');
@@ -123,10 +141,11 @@ export class Imports {
     };
     try {
       const file = createWriteStream(path, { mode: 0o600, flags: 'wx' });
-      await pipeline(limit(body), file, { signal: this.closing.signal });
+      await pipeline(limit(abortableIterable(body, signal)), file, { signal });
       if (bytes === 0) throw rejectArchive('The body is empty: send the archive as it is');
     } catch (error) {
       await rm(path, { force: true });
+      signal.throwIfAborted();
       throw error;
     }
     const progress: RunningImport['progress'] = {
@@ -141,10 +160,14 @@ export class Imports {
     return { path, progress, writer: createWriter(owner) };
   }
 
-  private async run(running: RunningImport): Promise<void> {
+  private async run(running: RunningImport, cancel: AbortController): Promise<void> {
     const { store, logger } = this.deps;
     const { owner, id, path, progress } = running;
-    const report = () => store.updateJob(owner, id, this.describe(running));
+    const report = async () => {
+      // At another host, in case its notification did not arrive.
+      if (!(await store.updateJob(owner, id, this.describe(running))))
+        cancel.abort(createErasedError());
+    };
     const timer = setInterval(() => void report().catch(() => undefined), PROGRESS_MS);
     try {
       await this.read(running);
@@ -166,8 +189,8 @@ export class Imports {
     return { ...progress, ...writer.counts };
   }
 
-  private explain(error: unknown, { owner, id }: RunningImport): string {
-    if (this.closing.signal.aborted) return STOPPED;
+  private explain(error: unknown, { owner, id, signal }: RunningImport): string {
+    if (signal.aborted) return signal.reason.message;
     if (error instanceof OracleError) return error.message;
     this.deps.logger.error({ err: error, did: owner, importId: id }, 'import failed');
     if (isStoreError(error)) return 'The store is not available. Send the archive again.';
@@ -177,8 +200,7 @@ export class Imports {
   private async read(running: RunningImport): Promise<void> {
     if (!(await isZip(running.path))) return this.readConversations(running);
     const { maxBytes } = this.deps;
-    const { signal } = this.closing;
-    const options = { maxBytes: maxBytes * PASSES, signal };
+    const options = { maxBytes: maxBytes * PASSES, signal: running.signal };
     const archive = await ArchiveReader.open(running.path, options);
     try {
       if (archive.paths.includes(MANIFEST)) await this.readExport(archive, running);
@@ -219,15 +241,17 @@ export class Imports {
   private async storeFiles(
     archive: ArchiveReader,
     files: Manifest['files'],
-    { owner, progress, writer }: RunningImport,
+    { owner, progress, writer, signal }: RunningImport,
   ): Promise<void> {
     for (const { path, bytes } of files) {
+      signal.throwIfAborted();
       const { id, name } = parseUploadPath(path) ?? { id: '', name: path };
       const body = countBytes(archive.chunks(path), progress);
       const upload = { owner, name, declaredBytes: bytes, isForm: false, body };
       try {
         writer.addFile(id, (await this.deps.files.upload(upload)).id);
       } catch (error) {
+        signal.throwIfAborted();
         // Too large, or the user has too little space left; the rest can still be imported.
         if (!(error instanceof OracleError) || error.status >= 500) throw error;
         writer.counts.refused += 1;
@@ -259,16 +283,17 @@ export class Imports {
 
   /** The conversations of ChatGPT without the archive around them. */
   private async readConversations(running: RunningImport): Promise<void> {
-    const file = createReadStream(running.path, { signal: this.closing.signal });
+    const file = createReadStream(running.path, { signal: running.signal });
     await this.storeConversations(file, running);
   }
 
   private async storeConversations(
     chunks: AsyncIterable<Buffer>,
-    { progress, writer }: RunningImport,
+    { progress, writer, signal }: RunningImport,
   ): Promise<void> {
     let count = 0;
     for await (const text of readArrayItems(countBytes(chunks, progress))) {
+      signal.throwIfAborted();
       const conversation = convertConversation(parseJson(text));
       if (conversation) await writer.addConversation(conversation);
       else writer.counts.refused += 1;
@@ -282,6 +307,8 @@ export class Imports {
 
 const STOPPED =
   'The host stopped before the import had ended. Send the archive again: what is stored stays, and the rest is added.';
+
+const createErasedError = () => rejectArchive('The user was erased');
 
 async function isZip(path: string): Promise<boolean> {
   const file = await open(path);

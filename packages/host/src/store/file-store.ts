@@ -1,5 +1,5 @@
 import { OracleError } from '@sibyl/protocol';
-import { type Kysely, sql } from 'kysely';
+import { type ExpressionBuilder, type Kysely, sql } from 'kysely';
 import type { Schema, StoreContext } from './database.js';
 import { prepareQuery } from './prepared-query.js';
 import type { FileRow } from './rows.js';
@@ -61,6 +61,13 @@ interface NewUpload {
   readonly chunkBytes: number;
   /** Bytes that all files of the owner may have. */
   readonly maxBytes: number;
+}
+
+interface FilePage {
+  readonly owner: string;
+  readonly limit: number;
+  readonly offset?: number;
+  readonly before?: string | undefined;
 }
 
 /** What is known of a file once all its bytes are stored. */
@@ -126,7 +133,7 @@ export class FileStore {
   finish(upload: FinishedUpload): Promise<StoredFile> {
     const { owner, fileId, size, hash, mediaType, textStatus } = upload;
     return this.context.database.writeFor(owner, async (tables) => {
-      const known = await selectReady(tables, owner).where('hash', '=', hash).executeTakeFirst();
+      const known = await selectFiles(tables, owner).where('hash', '=', hash).executeTakeFirst();
       if (known) return toFile(known);
       const row = await tables
         .updateTable('files')
@@ -141,8 +148,11 @@ export class FileStore {
     });
   }
 
-  async find({ owner, fileId }: FileKey): Promise<StoredFile | undefined> {
-    const row = await selectReady(this.context.database.tables, owner)
+  async find(
+    { owner, fileId }: FileKey,
+    status: FileRow['status'] = 'ready',
+  ): Promise<StoredFile | undefined> {
+    const row = await selectFiles(this.context.database.tables, owner, status)
       .where('id', '=', fileId)
       .executeTakeFirst();
     return row && toFile(row);
@@ -155,16 +165,13 @@ export class FileStore {
     return file;
   }
 
-  /** Newest first. */
-  async list(page: {
-    readonly owner: string;
-    readonly limit: number;
-    readonly offset: number;
-  }): Promise<StoredFile[]> {
-    const rows = await selectReady(this.context.database.tables, page.owner)
+  /** Newest first; `before` is the id of a file. */
+  async list({ owner, limit, offset = 0, before }: FilePage): Promise<StoredFile[]> {
+    const rows = await selectFiles(this.context.database.tables, owner)
+      .$if(before !== undefined, (query) => query.where('id', '<', before ?? ''))
       .orderBy('id', 'desc')
-      .limit(page.limit)
-      .offset(page.offset)
+      .limit(limit)
+      .offset(offset)
       .execute();
     return rows.map(toFile);
   }
@@ -215,23 +222,20 @@ export class FileStore {
     );
   }
 
-  /** Hides uploads that died with their host; returns some files whose deletion has not ended. */
-  async findLeftovers(limit: number): Promise<FileBytes[]> {
+  /** Hides uploads that died with their host, or all of an owner; returns some files whose deletion has not ended. */
+  async findLeftovers(limit: number, owner?: string): Promise<FileBytes[]> {
     const before = this.context.clock() - STALE_UPLOAD_MS;
+    const isOver = (e: ExpressionBuilder<Schema, 'files'>) =>
+      owner === undefined ? e('updated_at', '<', before) : e('owner', '=', owner);
     const rows = await this.context.database.write(async (tables) => {
       await tables
         .updateTable('files')
         .set({ status: 'deleting' })
         .where('status', '=', 'uploading')
-        .where('updated_at', '<', before)
+        .where(isOver)
         .execute();
-      return tables
-        .selectFrom('files')
-        .selectAll()
-        .where('status', '=', 'deleting')
-        .where('updated_at', '<', before)
-        .limit(limit)
-        .execute();
+      const hidden = tables.selectFrom('files').selectAll().where('status', '=', 'deleting');
+      return hidden.where(isOver).limit(limit).execute();
     });
     return rows.map(toBytes);
   }
@@ -262,11 +266,11 @@ export class FileStore {
 
 const toCharge = (size: number) => Math.max(size, MIN_CHARGE_BYTES);
 
-/** Another host took it for dead. */
-const createLostError = () => new OracleError('request_timeout');
+/** Another host took it for dead, or its owner is being erased. */
+export const createLostError = () => new OracleError('request_timeout');
 
-const selectReady = (tables: Kysely<Schema>, owner: string) =>
-  tables.selectFrom('files').selectAll().where('owner', '=', owner).where('status', '=', 'ready');
+const selectFiles = (tables: Kysely<Schema>, owner: string, status: FileRow['status'] = 'ready') =>
+  tables.selectFrom('files').selectAll().where('owner', '=', owner).where('status', '=', status);
 
 const toBytes = ({ owner, id, size, storage, chunk_bytes }: FileRow): FileBytes => ({
   owner,

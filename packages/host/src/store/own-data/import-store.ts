@@ -53,16 +53,18 @@ export class ImportStore {
     return toJob({ ...row, created_at: now, updated_at: now });
   }
 
-  async updateJob(owner: string, id: string, progress: ImportProgress): Promise<void> {
+  /** False if there is no such job any more. */
+  async updateJob(owner: string, id: string, progress: ImportProgress): Promise<boolean> {
     const { database, clock } = this.context;
-    await database.write((tables) =>
+    const { numUpdatedRows } = await database.write((tables) =>
       tables
         .updateTable('import_jobs')
         .set({ progress: JSON.stringify(progress), updated_at: clock() })
         .where('owner', '=', owner)
         .where('id', '=', id)
-        .execute(),
+        .executeTakeFirstOrThrow(),
     );
+    return numUpdatedRows > 0n;
   }
 
   async findJob(owner: string, id: string): Promise<ImportJob | undefined> {

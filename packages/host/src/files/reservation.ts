@@ -1,0 +1,51 @@
+import { OracleError } from '@sibyl/protocol';
+import type { FileKey, FileStore } from '../store/file-store.js';
+
+export interface FileLimits {
+  /** Bytes of one file. */
+  readonly maxBytes: number;
+  /** Bytes of all files of one user. */
+  readonly maxBytesPerUser: number;
+}
+
+/** What an upload of unknown length reserves at a time, at most. */
+const MAX_STEP_BYTES = 8 * 1024 * 1024;
+/** How often an upload reports that it is alive. */
+const PROGRESS_MS = 60_000;
+
+/** The space that an upload has reserved; grows with it if its length is unknown. */
+export class Reservation {
+  private reportedAt = performance.now();
+
+  constructor(
+    private readonly deps: { readonly files: FileStore; readonly limits: FileLimits },
+    private readonly key: FileKey,
+    private reserved: number,
+  ) {}
+
+  /** Throws if the file becomes larger than allowed, or its user has no space left. */
+  async cover(size: number): Promise<void> {
+    const { maxBytes, maxBytesPerUser } = this.deps.limits;
+    if (size > maxBytes) throw createTooLargeError(maxBytes);
+    const isAlive = performance.now() - this.reportedAt < PROGRESS_MS;
+    if (size <= this.reserved && isAlive) return;
+    const wanted = Math.min(size * 2, size + MAX_STEP_BYTES, maxBytes);
+    const next = size <= this.reserved ? this.reserved : wanted;
+    const resized = { ...this.key, size: next, maxBytes: maxBytesPerUser };
+    if (!(await this.deps.files.resize(resized))) throw createQuotaError(maxBytesPerUser);
+    this.reserved = next;
+    this.reportedAt = performance.now();
+  }
+}
+
+const toMegabytes = (bytes: number) => `${Math.floor(bytes / 1024 ** 2)} MB`;
+
+export const createTooLargeError = (maxBytes: number) =>
+  new OracleError('file_too_large', {
+    message: `A file may have at most ${toMegabytes(maxBytes)}`,
+  });
+
+export const createQuotaError = (maxBytes: number) =>
+  new OracleError('file_space_exhausted', {
+    message: `Your files may have at most ${toMegabytes(maxBytes)} together; delete some, then upload again`,
+  });

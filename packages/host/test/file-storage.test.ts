@@ -1,0 +1,100 @@
+import { once } from 'node:events';
+import { writeFile } from 'node:fs/promises';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { ERASE_ABILITY, toOracleResource } from '@sibyl/protocol/decisions';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { MANIFEST, type Manifest, parseUploadPath } from '../src/own-data/archive-format.js';
+import { ArchiveReader } from '../src/own-data/archive-reader.js';
+import { startHost, type TestHost } from './support/host.js';
+import { upload } from './support/upload.js';
+import { TestUser } from './support/user.js';
+
+/** Keeps objects as an S3-compatible service does. */
+const objects = new Map<string, Buffer>();
+let isAway = false;
+/** Settles when objects may be read, for which some requests are waiting. */
+let reading: Promise<void> = Promise.resolve();
+let waiting = 0;
+let server: Server;
+let host: TestHost;
+
+beforeAll(async () => {
+  server = createServer(async (request, response) => {
+    const path = request.url ?? '';
+    const body = await buffer(request);
+    if (isAway) return response.writeHead(503).end();
+    if (request.method === 'PUT') objects.set(path, body);
+    if (request.method === 'DELETE') objects.delete(path);
+    if (request.method !== 'GET') return response.end();
+    waiting += 1;
+    await reading;
+    waiting -= 1;
+    const data = objects.get(path);
+    return data ? response.end(data) : response.writeHead(404).end();
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const { port } = server.address() as AddressInfo;
+  host = await startHost({ env: { FILES_URL: `http://key:secret@127.0.0.1:${port}/bucket` } });
+});
+
+afterAll(async () => {
+  await host?.close();
+  server?.close();
+});
+
+const erase = (user: TestUser) => {
+  const capability = { can: ERASE_ABILITY, with: toOracleResource(host.did) };
+  const invocation = user.delegate({ capabilities: [capability], ttlSeconds: 300 });
+  return user.request('DELETE', '/me', { body: { invocation } });
+};
+
+it('DELETE /me does not forget files that their storage has not deleted', async () => {
+  const user = new TestUser(host);
+  await upload(user, 'mine.txt', 'my file');
+  await upload(user, 'deleted.txt', 'a file that is deleted before');
+  expect(objects.size).toBe(2);
+  isAway = true;
+  const { files } = (await user.request('GET', '/files')).body;
+  expect((await user.request('DELETE', `/files/${files[0].fileId}`)).status).toBe(200);
+  const refused = await erase(user);
+  expect(refused).toMatchObject({ status: 503, body: { code: 'store_unavailable' } });
+  isAway = false;
+  expect(objects.size).toBe(2);
+  expect((await erase(user)).status).toBe(200);
+  expect(objects.size).toBe(0);
+});
+
+/** The names of the files in an export, as its manifest lists them. */
+async function listUploads(archive: Buffer): Promise<string[]> {
+  const path = join(host.dataDir, 'export.zip');
+  await writeFile(path, archive);
+  const { signal } = new AbortController();
+  const reader = await ArchiveReader.open(path, { maxBytes: 1e9, signal });
+  const { files } = JSON.parse(String(await reader.readSmall(MANIFEST))) as Manifest;
+  reader.close();
+  return files.flatMap((file) => parseUploadPath(file.path)?.name ?? []);
+}
+
+it('GET /me/export leaves out files that are deleted meanwhile, and contains all others once', async () => {
+  const user = new TestUser(host);
+  const names = Array.from({ length: 105 }, (_, i) => `file-${i}`);
+  const ids = new Map<string, string>();
+  // Without text, which would be read too.
+  for (const [i, name] of names.entries())
+    ids.set(name, (await upload(user, name, Buffer.from([0, 1, 2, i]))).fileId);
+  const release = Promise.withResolvers<void>();
+  reading = release.promise;
+  const response = await fetch(`${host.url}/me/export`, { headers: user.headers });
+  const archive = response.arrayBuffer();
+  await expect.poll(() => waiting).toBe(1);
+  await upload(user, 'uploaded meanwhile', Buffer.from([0, 1, 2, 3, 4]));
+  const deleted = ['file-50', 'file-2'];
+  for (const name of deleted)
+    expect((await user.request('DELETE', `/files/${ids.get(name)}`)).status).toBe(200);
+  release.resolve();
+  const expected = names.filter((name) => !deleted.includes(name)).toReversed();
+  expect(await listUploads(Buffer.from(await archive))).toEqual(expected);
+});
