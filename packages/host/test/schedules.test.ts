@@ -152,6 +152,18 @@ describe('POST /schedules', () => {
     });
   });
 
+  it('a refused schedule leaves no session behind', async () => {
+    const alice = newUser();
+    const body = { id: 'every-day', name: 'x', message: 'x', trigger: inMs(3_600_000) };
+    expect((await alice.request('POST', '/schedules', { body })).status).toBe(201);
+    const again = await alice.request('POST', '/schedules', { body });
+    expect(again).toMatchObject({
+      status: 400,
+      body: { message: ['id: you have such a schedule'] },
+    });
+    expect((await alice.request('GET', '/sessions')).body.total).toBe(1);
+  });
+
   it('keeps a limit per user, also with concurrent requests', async () => {
     const alice = newUser();
     const body = { name: 'x', message: 'x', trigger: inMs(3_600_000) };

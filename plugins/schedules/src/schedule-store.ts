@@ -42,9 +42,7 @@ export class ScheduleStore {
         .where('owner', '=', owner)
         .execute();
       const id = wanted.id ?? randomUUID();
-      if (existing.some((other) => other.id === id))
-        throw new OracleError('validation_failed', { message: ['id: you have such a schedule'] });
-      if (existing.length >= limit) throw new OracleError('too_many_schedules');
+      assertFits(existing, id, limit);
       const now = await readTime(tables, this.database.engine);
       const row = toRow({ ...wanted, owner, id }, now);
       await tables.insertInto('schedules_schedules').values(row).execute();
@@ -202,6 +200,17 @@ export class ScheduleStore {
       .where('id', '=', id);
     return (this.database.engine === 'postgres' ? query.forUpdate() : query).executeTakeFirst();
   }
+}
+
+/** Throws if a user with these schedules cannot have one more with this id. */
+export function assertFits(
+  existing: readonly { readonly id: string }[],
+  id: string,
+  limit: number,
+): void {
+  if (existing.some((other) => other.id === id))
+    throw new OracleError('validation_failed', { message: ['id: you have such a schedule'] });
+  if (existing.length >= limit) throw new OracleError('too_many_schedules');
 }
 
 /** The time of the database, which all hosts share; with SQLite there is one host. */

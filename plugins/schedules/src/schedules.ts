@@ -9,6 +9,7 @@ import type {
 import { z } from 'zod';
 import type { ScheduleRuns } from './run-store.js';
 import {
+  assertFits,
   readTrigger,
   type ScheduleChange,
   type ScheduleKey,
@@ -87,7 +88,7 @@ export class Schedules {
     this.assertTrigger(wanted.trigger, await store.now());
     assertOneResult(wanted);
     await this.assertResultTo(wanted.resultTo);
-    await this.assertRoom(owner);
+    await this.assertRoom({ owner, id });
     const delegation = await this.findDelegation({ owner, id }, token);
     const { sessionId } = await turns.openSession({ owner, title: wanted.name });
     const secret = wanted.trigger.type === 'webhook' ? createSecret() : undefined;
@@ -183,10 +184,9 @@ export class Schedules {
   }
 
   /** Before a session is opened for it; `create` decides. */
-  private async assertRoom(owner: string): Promise<void> {
+  private async assertRoom({ owner, id }: ScheduleKey): Promise<void> {
     const { store, config } = this.deps;
-    if ((await store.list(owner)).length >= config.SCHEDULES_PER_USER)
-      throw new OracleError('too_many_schedules');
+    assertFits(await store.list(owner), id, config.SCHEDULES_PER_USER);
   }
 
   private findDelegation({ owner, id }: ScheduleKey, token: string | undefined) {
