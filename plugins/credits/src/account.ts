@@ -45,6 +45,21 @@ export class LockedAccount {
     return new LockedAccount(tables, row);
   }
 
+  /** As `lock`, but undefined if there is no account. */
+  static async lockExisting(
+    tables: Tables,
+    owner: string,
+    now: number,
+  ): Promise<LockedAccount | undefined> {
+    const row = await tables
+      .updateTable('credits_accounts')
+      .set({ updated_at: now })
+      .where('owner', '=', owner)
+      .returningAll()
+      .executeTakeFirst();
+    return row && new LockedAccount(tables, row);
+  }
+
   get balance(): number {
     return this.row.balance;
   }

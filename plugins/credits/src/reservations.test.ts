@@ -49,6 +49,19 @@ describe.each(engines)('Reservations on %s', (engine) => {
     expect(await readStatement(owner)).toMatchObject({ balance: 800, reserved: 0 });
   });
 
+  it('of a user who was erased are settled without an account', async () => {
+    const { reservations } = openLedger(test.database);
+    const owner = await userWith(1000);
+    const key = await reservations.reserve({ owner, ...turn, amount: 300 });
+    await test.database.write(async (tables) => {
+      for (const table of ['credits_reservations', 'credits_entries', 'credits_accounts'] as const)
+        await tables.deleteFrom(table).where('owner', '=', owner).execute();
+    });
+    await reservations.settle(key, costing(200));
+    const accounts = test.database.tables.selectFrom('credits_accounts').selectAll();
+    expect(await accounts.where('owner', '=', owner).execute()).toEqual([]);
+  });
+
   // SQLite allows an id only once.
   if (engine === 'postgres')
     it('of two owners are apart even if they have the same id', async () => {

@@ -82,8 +82,11 @@ export class Reservations {
     key: ReservationKey,
     { cost, usage }: { cost: number; usage: string },
   ): Promise<void> {
-    await this.change(key.owner, async (account, tables) => {
-      const row = await find(tables, key);
+    const { database, clock } = this.deps;
+    await database.write(async (tables) => {
+      // A user who was erased meanwhile has none.
+      const account = await LockedAccount.lockExisting(tables, key.owner, clock());
+      const row = account && (await find(tables, key));
       if (!row) return;
       await chargeRest(account, row, { cost, usage });
       await tables
@@ -91,6 +94,7 @@ export class Reservations {
         .where('owner', '=', key.owner)
         .where('id', '=', key.id)
         .execute();
+      await account.save();
     });
     this.held.delete(key.id);
   }
