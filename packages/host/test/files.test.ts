@@ -147,6 +147,13 @@ describe.each(engines)('/files on %s', (engine) => {
     expect((await postFile(user, 'again.bin', randomBytes(2.5 * 1024 ** 2))).status).toBe(200);
   });
 
+  it('POST /files fills the space of a user completely, also with a file of unknown length', async () => {
+    const user = new TestUser(host);
+    for (const size of [2.5, 2]) await upload(user, 'a.bin', randomBytes(size * 1024 ** 2));
+    const rest = new Blob([randomBytes(1.5 * 1024 ** 2)]);
+    expect(await postFile(user, 'rest.bin', rest.stream())).toMatchObject({ status: 200 });
+  });
+
   it('POST /files limits the uploads of one user and of one address at the same time', async () => {
     const open = (user: TestUser) => {
       const sending = request(`${host.url}/files?name=open.txt`, {

@@ -30,11 +30,21 @@ export class Reservation {
     const isAlive = performance.now() - this.reportedAt < PROGRESS_MS;
     if (size <= this.reserved && isAlive) return;
     const wanted = Math.min(size * 2, size + MAX_STEP_BYTES, maxBytes);
-    const next = size <= this.reserved ? this.reserved : wanted;
-    const resized = { ...this.key, size: next, maxBytes: maxBytesPerUser };
-    if (!(await this.deps.files.resize(resized))) throw createQuotaError(maxBytesPerUser);
-    this.reserved = next;
+    // Near the limit, no more than is needed.
+    const isResized =
+      size <= this.reserved
+        ? await this.resize(this.reserved)
+        : (await this.resize(wanted)) || (await this.resize(size));
+    if (!isResized) throw createQuotaError(maxBytesPerUser);
     this.reportedAt = performance.now();
+  }
+
+  private async resize(size: number): Promise<boolean> {
+    const { files, limits } = this.deps;
+    const resized = { ...this.key, size, maxBytes: limits.maxBytesPerUser };
+    if (!(await files.resize(resized))) return false;
+    this.reserved = size;
+    return true;
   }
 }
 
