@@ -77,6 +77,7 @@ export type {
 export type {
   ExportedFile,
   GateRequest,
+  ImportedCounts,
   ImportedRows,
   MessageGate,
   TurnHold,

@@ -125,14 +125,20 @@ export interface OraclePlugin<ConfigSchema extends z.ZodObject = z.ZodObject, Se
   /** The tables whose rows `importRows` accepts. */
   readonly importedTables?: readonly string[];
   /**
-   * Stores rows of its tables from the export of a user, who may have changed them; returns how many are new. Rows
-   * that exist stay as they are.
+   * Stores rows of its tables from the export of a user, who may have changed them; returns how many are new, and how
+   * many are invalid or exceed a limit. Rows that exist stay as they are.
    */
-  importRows?(request: ImportedRows, services: Services): Awaitable<number>;
+  importRows?(request: ImportedRows, services: Services): Awaitable<number | ImportedCounts>;
   /** What it stores about a user outside of the database. Rows of its tables are exported without it. */
   exportUser?(owner: string, services: Services): AsyncIterable<ExportedFile>;
   /** Deletes what it stores about a user outside of the database; if it fails, the user can try again. */
   eraseUser?(owner: string, services: Services): Awaitable<void>;
+}
+
+/** What became of imported rows; the others exist already. */
+export interface ImportedCounts {
+  readonly stored: number;
+  readonly refused: number;
 }
 
 /** Rows of an export, as `GET /me/export` writes them. */

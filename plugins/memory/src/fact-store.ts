@@ -1,5 +1,10 @@
 import { randomUUID } from 'node:crypto';
-import { mergeRankings, OracleError, type PluginDatabase } from '@sibyl/plugin-kit';
+import {
+  type ImportedCounts,
+  mergeRankings,
+  OracleError,
+  type PluginDatabase,
+} from '@sibyl/plugin-kit';
 import { type Fact, type FactPage, wholeNumber } from '@sibyl/protocol';
 import { CompiledQuery, type Kysely, type Selectable, sql } from 'kysely';
 import { z } from 'zod';
@@ -88,19 +93,20 @@ export class FactStore {
     });
   }
 
-  /** Stores facts of an export that are not there yet, as far as there is room; returns how many. */
-  importAll(owner: string, facts: readonly unknown[]): Promise<number> {
+  /** Stores facts of an export that are not there yet, as far as there is room. */
+  importAll(owner: string, facts: readonly unknown[]): Promise<ImportedCounts> {
     return this.write(owner, async (tables) => {
-      let left = FACTS_PER_USER - (await countFacts(tables, owner));
-      let added = 0;
+      const room = FACTS_PER_USER - (await countFacts(tables, owner));
+      let [stored, refused] = [0, 0];
       for (const fact of facts) {
         const { data } = ExportedFact.safeParse(fact);
-        if (!data || left <= 0 || (await isKnown(tables, owner, data))) continue;
-        await insertFact(tables, { ...data, owner });
-        left -= 1;
-        added += 1;
+        if (data && (await isKnown(tables, owner, data))) continue;
+        const fits = data !== undefined && stored < room;
+        if (fits) await insertFact(tables, { ...data, owner });
+        stored += Number(fits);
+        refused += Number(!fits);
       }
-      return added;
+      return { stored, refused };
     });
   }
 

@@ -48,14 +48,27 @@ describe.each(engines)('FactStore.importAll on %s', (engine) => {
     const query = test.database.tables.selectFrom('memory_facts').selectAll();
     const exported = await query.where('owner', '=', owner).execute();
     const rows = exported.map((row) => ({ ...row, created_at: Number(row.created_at) }));
-    expect(await facts.importAll(other, rows)).toBe(1);
-    expect(await facts.importAll(other, rows)).toBe(0);
+    expect(await facts.importAll(other, rows)).toEqual({ stored: 1, refused: 0 });
+    expect(await facts.importAll(other, rows)).toEqual({ stored: 0, refused: 0 });
     await facts.change({ owner: other, id, text: 'Sails a large ketch' });
     const find = (who: string) => facts.find({ owner: who, query: 'sails', limit: 10 });
     expect(await find(other)).toMatchObject([{ id, text: 'Sails a large ketch' }]);
     await facts.remove({ owner: other, id });
     expect(await find(other)).toEqual([]);
     expect(await find(owner)).toMatchObject([{ id, text: 'Sails a small boat' }]);
+  });
+
+  it('counts facts that are invalid or beyond the limit as refused, not as known', async () => {
+    const facts = new FactStore(test.database);
+    const owner = newOwner();
+    const rows = Array.from({ length: 1002 }, (_, i) => ({
+      ...{ id: `fact-${i}`, text: `Fact number ${i}`, created_at: i, updated_at: null },
+      session_id: null,
+    }));
+    const invalid = { ...rows[0], id: 'long', text: 'x'.repeat(2000) };
+    const counts = await facts.importAll(owner, [invalid, ...rows]);
+    expect(counts).toEqual({ stored: 1000, refused: 3 });
+    expect(await facts.importAll(owner, rows)).toEqual({ stored: 0, refused: 2 });
   });
 });
 

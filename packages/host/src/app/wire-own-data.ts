@@ -75,6 +75,9 @@ export function wireOwnData(needs: OwnDataNeeds): OwnDataServices {
 function listImporters({ plugin, services }: LoadedPlugin): [string, RowImporter][] {
   return (plugin.importedTables ?? []).map((table) => [
     table,
-    async (owner, rows) => (await plugin.importRows?.({ owner, table, rows }, services)) ?? 0,
+    async (owner, rows) => {
+      const counts = (await plugin.importRows?.({ owner, table, rows }, services)) ?? 0;
+      return typeof counts === 'number' ? { stored: counts, refused: 0 } : counts;
+    },
   ]);
 }

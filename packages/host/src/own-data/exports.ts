@@ -174,6 +174,8 @@ const describe = (name: string) =>
     '',
     'tables/  one folder per table, one JSON object per line; your conversations are in sessions and messages',
     'files/   the files that the tables name',
+    'uploads/ the files that you uploaded',
+    'plugins/ what plugins store elsewhere',
     `${MANIFEST}  the size and SHA-256 of each file; ${SIGNATURE} is the oracle's signature of it`,
     '',
     'Import it into any oracle with "sibyl import <file>".',

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import type { ImportedCounts } from '@sibyl/plugin-kit';
 import { Id, MessagePart, RequestId } from '@sibyl/protocol';
 import { z } from 'zod';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
@@ -127,8 +128,8 @@ const RoomStateRow = z.looseObject({
   updated_at: Time,
 });
 
-/** Stores the rows of a table for a user; returns how many are new. */
-export type RowImporter = (owner: string, rows: readonly StoredRow[]) => Promise<number>;
+/** Stores the rows of a table for a user. */
+export type RowImporter = (owner: string, rows: readonly StoredRow[]) => Promise<ImportedCounts>;
 
 interface ImportWriterDeps {
   readonly owner: string;
@@ -253,8 +254,9 @@ export class ImportWriter {
         return this.insert('room_state', states.flat(), rows.length);
       }
       default: {
-        const stored = (await importers.get(table)?.(owner, rows)) ?? 0;
-        this.count(table, { stored, valid: rows.length, given: rows.length });
+        const counts = await importers.get(table)?.(owner, rows);
+        const { stored, refused } = counts ?? { stored: 0, refused: rows.length };
+        this.count(table, { stored, valid: rows.length - refused, given: rows.length });
       }
     }
   }

@@ -80,7 +80,7 @@ export const OMITTED_COLUMNS: readonly {
   { table: 'delegations', column: 'ciphertext' },
   { table: 'secrets', column: 'ciphertext' },
   { table: 'runs', column: 'request' },
-  { table: 'file_chunks', column: 'data', reason: 'the files are in plugins/files, as a whole' },
+  { table: 'file_chunks', column: 'data', reason: 'the files are in uploads, as a whole' },
 ];
 
 /** The encrypted columns that an export contains in plain text, and the kind each was encrypted as. */
