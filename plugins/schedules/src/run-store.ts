@@ -1,6 +1,7 @@
 import type { JobSummary, PluginDatabase } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/plugin-kit';
 import {
+  pruneRuns,
   type RunRow,
   readTime,
   readTrigger,
@@ -248,6 +249,8 @@ export class ScheduleRuns {
         : undefined;
     const run = newRun(row, { dueAt, cause, message: row.message, now });
     const inserted = await insertRun(tables, why === undefined ? run : skip(run, why, now));
+    // Nothing else ends while an earlier run waits for its user.
+    if (why !== undefined) await pruneRuns(tables, row);
     return inserted && why === undefined ? [inserted] : [];
   }
 

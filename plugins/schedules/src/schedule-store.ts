@@ -176,20 +176,8 @@ export class ScheduleStore {
       .execute();
   }
 
-  /** Deletes all but the newest runs that have ended. */
-  async pruneRuns({ owner, id }: ScheduleKey): Promise<void> {
-    const kept = await this.listRuns({ owner, id, limit: KEPT_RUNS });
-    const oldest = kept.length < KEPT_RUNS ? undefined : kept.at(-1)?.due_at;
-    if (oldest === undefined) return;
-    await this.database.write((tables) =>
-      tables
-        .deleteFrom('schedules_runs')
-        .where('owner', '=', owner)
-        .where('schedule_id', '=', id)
-        .where('due_at', '<', oldest)
-        .where('check_at', 'is', null)
-        .execute(),
-    );
+  async pruneRuns(key: ScheduleKey): Promise<void> {
+    await this.database.write((tables) => pruneRuns(tables, key));
   }
 
   private lockRow(tables: Tables, { owner, id }: ScheduleKey): Promise<ScheduleRow | undefined> {
@@ -200,6 +188,28 @@ export class ScheduleStore {
       .where('id', '=', id);
     return (this.database.engine === 'postgres' ? query.forUpdate() : query).executeTakeFirst();
   }
+}
+
+/** Deletes all but the newest runs that have ended and whose results are delivered. */
+export async function pruneRuns(tables: Tables, { owner, id }: ScheduleKey): Promise<void> {
+  const oldest = await tables
+    .selectFrom('schedules_runs')
+    .select('due_at')
+    .where('owner', '=', owner)
+    .where('schedule_id', '=', id)
+    .orderBy('due_at', 'desc')
+    .offset(KEPT_RUNS - 1)
+    .limit(1)
+    .executeTakeFirst();
+  if (!oldest) return;
+  await tables
+    .deleteFrom('schedules_runs')
+    .where('owner', '=', owner)
+    .where('schedule_id', '=', id)
+    .where('due_at', '<', oldest.due_at)
+    .where('check_at', 'is', null)
+    .where('deliver_at', 'is', null)
+    .execute();
 }
 
 /** Throws if a user with these schedules cannot have one more with this id. */

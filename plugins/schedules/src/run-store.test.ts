@@ -1,0 +1,49 @@
+import { describe, expect, it } from 'vitest';
+import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
+import { engines, newOwner } from '../../../packages/host/test/support/test-database.js';
+import { schedules } from './index.js';
+import { ScheduleRuns } from './run-store.js';
+import { type RunRow, ScheduleStore } from './schedule-store.js';
+
+const MINUTE_MS = 60_000;
+
+describe.each(engines)('ScheduleRuns on %s', (engine) => {
+  const test = usePluginTables(engine, schedules);
+
+  /** A schedule that is due every minute, with runs of the last minutes. */
+  async function createSchedule(runs: readonly Partial<RunRow>[]) {
+    const store = new ScheduleStore(test.database);
+    const owner = newOwner();
+    const trigger = { type: 'cron', cron: '* * * * *', timezone: 'UTC' } as const;
+    const delegation = { cid: 'bafy' };
+    const wanted = { name: 'x', message: 'x', trigger, catchUp: 'once', delegation } as const;
+    const { id } = await store.create({ ...wanted, owner, sessionId: 'session' }, 1);
+    const now = Math.floor((await store.now()) / MINUTE_MS) * MINUTE_MS;
+    await store.change({ owner, id }, () => ({ next_due_at: now }));
+    const rows = runs.map((run, i) => ({
+      ...{ owner, schedule_id: id, due_at: now - (i + 1) * MINUTE_MS, cause: 'time' as const },
+      ...{ status: 'skipped' as const, message: null, session_id: 'session', run_id: null },
+      ...{ attempts: 0, error: null, check_at: null, ended_at: 1, delivery: null },
+      ...{ delivery_attempts: 0, delivery_error: null, deliver_at: null },
+      ...run,
+    }));
+    await test.database.write(async (tables) => {
+      for (const row of rows) await tables.insertInto('schedules_runs').values(row).execute();
+    });
+    const list = () => store.listRuns({ owner, id, limit: 1000 });
+    return { store, owner, id, list };
+  }
+
+  it('keeps 100 runs of a schedule whose times are all skipped, and those that are open or not delivered', async () => {
+    const open = { status: 'paused', check_at: 9e12, ended_at: null } as const;
+    const pending = { status: 'finished', delivery: 'pending', deliver_at: 9e12 } as const;
+    const skipped = Array.from({ length: 120 }, () => ({}));
+    const { list, owner } = await createSchedule([...skipped, open, open, pending]);
+    const claimed = await new ScheduleRuns(test.database).claimDue();
+    expect(claimed.filter((run) => run.owner === owner)).toEqual([]);
+    const runs = await list();
+    expect(runs).toHaveLength(103);
+    expect(runs[0]).toMatchObject({ status: 'skipped', error: 'Earlier runs have not ended' });
+    expect(runs.slice(-3).map(({ status }) => status)).toEqual(['paused', 'paused', 'finished']);
+  });
+});
