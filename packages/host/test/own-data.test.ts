@@ -280,6 +280,22 @@ describe.each(engines)('own data on %s', (engine) => {
     ]);
   });
 
+  it('POST /me/import stores a session apart that was continued differently here', async () => {
+    const user = new TestUser(host);
+    const sessionId = await talk(user, ['mine']);
+    const before = await readContent(user);
+    const created_at = Date.parse(before.sessions[0]?.createdAt);
+    const archive = await signedArchive({
+      sessions: [session(sessionId, { created_at })],
+      messages: [message('m1', sessionId), message('m2', sessionId, { turn: 2, seq: 9 })],
+    });
+    expect((await importInto(user, archive)).stored).toMatchObject({ sessions: 1, messages: 2 });
+    expect((await importInto(user, archive)).stored).toMatchObject({ sessions: 0, messages: 0 });
+    const { sessions } = await readContent(user);
+    expect(sessions).toHaveLength(2);
+    expect(sessions).toContainEqual(before.sessions[0]);
+  });
+
   it('POST /me/import rejects what was changed, is damaged or too large, and stores nothing of it', async () => {
     const user = new TestUser(host);
     await talk(user, ['my name is Ada']);

@@ -161,6 +161,8 @@ export class ImportWriter {
   private readonly sessions = new Map<string, string>();
   /** The ids of files that have another id here. */
   private readonly files = new Map<string, string>();
+  /** The sessions of the archive that were continued differently here. */
+  private readonly diverged = new Set<string>();
   private sessionsLeft: number | undefined;
 
   constructor(private readonly deps: ImportWriterDeps) {}
@@ -180,6 +182,16 @@ export class ImportWriter {
   /** Stores rows of a table; `ownRoom` is the user's room at the oracle of the archive. */
   async add(table: string, rows: AsyncIterable<StoredRow>, ownRoom?: string): Promise<void> {
     for await (const batch of toBatches(rows)) await this.addBatch(table, batch, ownRoom);
+  }
+
+  /** Finds the sessions that have other messages here in the place of those of the archive: they are stored apart. */
+  async compare(messages: AsyncIterable<StoredRow>): Promise<void> {
+    const { owner, store } = this.deps;
+    for await (const row of messages) {
+      const { data } = MessageRow.safeParse(row);
+      if (!data || this.diverged.has(data.session_id)) continue;
+      if (await store.isTaken(owner, data)) this.diverged.add(data.session_id);
+    }
   }
 
   /** Messages that name this file will name the one that was stored. */
@@ -304,7 +316,7 @@ export class ImportWriter {
   private async findTarget(id: string, createdAt: number): Promise<string | undefined> {
     const { owner, store, maxSessions } = this.deps;
     const existing = await store.findSession(owner, id);
-    if (existing?.createdAt === createdAt) return id;
+    if (existing?.createdAt === createdAt && !this.diverged.has(id)) return id;
     const target = existing ? deriveId(createdAt, [owner, id]) : id;
     if (existing && (await store.findSession(owner, target))) return target;
     this.sessionsLeft ??= maxSessions - (await store.countSessions(owner));

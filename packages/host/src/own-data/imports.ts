@@ -35,8 +35,8 @@ const RETRY_SECONDS = 60;
 const PROGRESS_MS = 1000;
 /** A job that was not updated for so long has lost its host. */
 const LOST_MS = 120_000;
-/** Both passes over an archive: checking its hashes, and storing its content. */
-const PASSES = 2;
+/** The passes over an archive: checking its hashes, comparing its messages with the stored ones, storing its content. */
+const PASSES = 3;
 /** The name of the conversations in an export of ChatGPT. */
 const CONVERSATIONS = /^(?:[^/]+\/)?conversations(?:-\d+)?\.json$/;
 
@@ -232,6 +232,10 @@ export class Imports {
       if ((await archive.hash(path)) !== sha256) throw rejectArchive(`${path} was changed`);
     const read = (table: string) => this.readRows(archive, parts.get(table) ?? [], running);
     await this.storeFiles(archive, uploads, running);
+    // Counted when they are stored.
+    const uncounted = { progress: { ...progress }, writer: this.deps.createWriter(running.owner) };
+    const compared = { ...running, ...uncounted };
+    await writer.compare(this.readRows(archive, parts.get('messages') ?? [], compared));
     const ownRoom = await findOwnRoom(manifest, read('rooms'));
     for (const table of writer.tables) await writer.add(table, read(table), ownRoom);
     await writer.complete();

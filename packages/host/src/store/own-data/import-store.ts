@@ -1,6 +1,6 @@
 import type { ImportJob } from '@sibyl/protocol';
 import { type Insertable, type Kysely, sql } from 'kysely';
-import type { Schema, StoreContext } from '../database.js';
+import type { MessageRow, Schema, StoreContext } from '../database.js';
 import type { OwnedTable, OwnerRows, StoredRow, StoredValue } from './owner-rows.js';
 
 /** Jobs that are kept for one user. */
@@ -18,6 +18,8 @@ export type MessageToStore = StoredRow & {
   readonly content: string;
   readonly parts: string | null;
 };
+
+type MessagePlace = Pick<MessageRow, 'id' | 'session_id' | 'branch' | 'turn' | 'seq'>;
 
 /** What the progress of an import is stored as. */
 export type ImportProgress = Omit<ImportJob, 'id' | 'createdAt' | 'updatedAt'>;
@@ -95,6 +97,20 @@ export class ImportStore {
       .where('owner', '=', owner)
       .executeTakeFirstOrThrow();
     return Number(total);
+  }
+
+  /** Whether another message is in the place of this one. */
+  async isTaken(owner: string, { id, session_id, branch, turn, seq }: MessagePlace) {
+    const row = await this.context.database.tables
+      .selectFrom('messages')
+      .select('id')
+      .where('owner', '=', owner)
+      .where('session_id', '=', session_id)
+      .where('branch', '=', branch)
+      .where('turn', '=', turn)
+      .where('seq', '=', seq)
+      .executeTakeFirst();
+    return row !== undefined && row.id !== id;
   }
 
   /** Inserts rows that fit a table; an existing row with the same key stays as it is. Returns how many are new. */
