@@ -231,10 +231,25 @@ describe('a gate that cannot settle', () => {
   });
 });
 
+/** Records the timers of this file's gates; returns those of a duration that were not cleared. */
+function watchTimers() {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const set = vi.spyOn(globalThis, 'setTimeout');
+  const cleared = vi.spyOn(globalThis, 'clearTimeout');
+  onTestFinished(() => {
+    vi.restoreAllMocks();
+    vi.useRealTimers();
+  });
+  return (ms: number) => {
+    const timers = set.mock.results.filter((_, i) => set.mock.calls[i]?.[1] === ms);
+    expect(timers).not.toEqual([]);
+    return timers.filter(({ value }) => !cleared.mock.calls.some(([timer]) => timer === value));
+  };
+}
+
 describe('Gates.close', () => {
   it('gives attempts their time before it ends them', async () => {
-    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
-    onTestFinished(() => void vi.useRealTimers());
+    const listOpen = watchTimers();
     const delays = replaceSleep(waitForAbort);
     const settle = vi.fn(() => Promise.reject(new Error('away')));
     const { gates } = setUp({ admits: [holding({ settle }).admit] });
@@ -242,21 +257,20 @@ describe('Gates.close', () => {
     // Not `expect.poll`, which moves fake timers.
     while (delays.length === 0) await new Promise(setImmediate);
     expect(delays).toEqual([200]);
-    const closing = gates.close(300, 5_000);
+    const closing = gates.close(300, 5_003);
     await vi.advanceTimersByTimeAsync(299);
     expect(settle).toHaveBeenCalledTimes(1);
     await vi.advanceTimersByTimeAsync(1);
     await closing;
     expect(settle).toHaveBeenCalledTimes(2);
-    expect(vi.getTimerCount()).toBe(0);
+    expect(listOpen(5_003)).toEqual([]);
   });
 
   it('does not end attempts later if all turns were settled in time', async () => {
-    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
-    onTestFinished(() => void vi.useRealTimers());
+    const listOpen = watchTimers();
     const { gates } = setUp();
-    await gates.close(60_000, 5_000);
-    expect(vi.getTimerCount()).toBe(0);
+    await gates.close(60_003, 5_000);
+    expect(listOpen(60_003)).toEqual([]);
   });
 
   it('waits for turns that end meanwhile, also those admitted after it began', async () => {
