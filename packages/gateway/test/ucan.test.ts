@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { connect } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import {
   type Capability,
   generateSigner,
@@ -10,6 +10,7 @@ import {
 import { afterEach, expect, it } from 'vitest';
 import { loadChainSchema } from '../../demo-chain/src/chain-schema.js';
 import { startTestNode } from '../../demo-chain/test/support/test-node.js';
+import { ENTITY_PARAMS, largeEntityParams } from './support/entity-params.js';
 import { ask, type RunningGateway, startGateway } from './support/running-gateway.js';
 
 const PARAMS = '/ixo/entity/params';
@@ -136,6 +137,48 @@ it('ends a watch when the UCAN expires', async () => {
   expect((await gateway.get(PARAMS, headers)).status).toBe(401);
 });
 
+/** Watches a large reply with a UCAN that expires soon. */
+async function watchBriefly() {
+  const node = await startTestNode();
+  cleanups.push(() => node.close());
+  node.interrupt(({ method, height = 100 }) =>
+    method === ENTITY_PARAMS ? { message: largeEntityParams(10_000_000), height } : undefined,
+  );
+  const gateway = await startGateway([node], {
+    GATEWAY_AUTH: 'ucan',
+    GATEWAY_METRICS_PORT: '0',
+    GATEWAY_WATCH_STALL_SECONDS: '3',
+  });
+  cleanups.push(() => gateway.close());
+  const socket = openWatch(gateway, bearer(mint(gateway, { ttlSeconds: 3 })));
+  cleanups.push(() => socket.destroy());
+  const watchers = async () => {
+    const { text } = await ask(`${gateway.gateway.metricsUrl}/metrics`);
+    return /^sibyl_gateway_watchers (\d+)$/m.exec(text)?.[1];
+  };
+  return { socket, watchers };
+}
+
+function openWatch({ url }: RunningGateway, headers: Record<string, string>): Socket {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname);
+  const fields = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
+  socket.write(`GET ${PARAMS}?watch HTTP/1.1\r\nHost: x\r\n${fields.join('')}\r\n`);
+  return socket;
+}
+
+it('closes the connection of a watch that it ends: it would stay open without a time limit', async () => {
+  const { socket } = await watchBriefly();
+  await once(socket.resume(), 'close');
+});
+
+it('frees the slot of a watch that it ends even if the client does not read', async () => {
+  const { socket, watchers } = await watchBriefly();
+  socket.pause();
+  await expect.poll(watchers).toBe('1');
+  await expect.poll(watchers, { timeout: 20_000 }).toBe('0');
+});
+
 it('limits each DID by itself', async () => {
   const gateway = await startGated({ GATEWAY_RATE_LIMIT_PER_MINUTE: '1' });
   const ann = generateSigner();
@@ -219,10 +262,7 @@ it('keeps no ?watch slot for a client that left while its UCAN was checked', asy
     return { message: findDocument(did, key.did.slice('did:key:'.length)), height };
   });
   const headers = bearer(mint(gateway, { signer: signer.ok }));
-  const { hostname, port } = new URL(gateway.url);
-  const socket = connect(Number(port), hostname);
-  const fields = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
-  socket.write(`GET ${PARAMS}?watch HTTP/1.1\r\nHost: x\r\n${fields.join('')}\r\n`);
+  const socket = openWatch(gateway, headers);
   await expect.poll(() => lookups).toBe(1);
   const left = once(socket, 'close');
   socket.destroy();

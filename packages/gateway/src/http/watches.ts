@@ -57,8 +57,9 @@ export class Watches {
       'Content-Type': 'text/event-stream',
       'Cache-Control': 'no-cache, no-transform',
       'X-Accel-Buffering': 'no',
+      Connection: 'close',
     });
-    // The watch has its own limit for stalled clients.
+    // The watch has its own limit for stalled clients. Afterwards the connection would have none, so it is closed.
     request.socket.setTimeout(0);
     response.flushHeaders();
     const watch = new Watch({ response, query, caller, expiresAt }, this.options);
@@ -120,9 +121,18 @@ class Watch {
     this.options.blocks.off('block', this.onBlock);
   }
 
+  /** Sends nothing more; a client that does not read the rest is disconnected. */
   end(): void {
-    this.stop();
+    clearInterval(this.heartbeat);
+    this.leave();
+    this.options.blocks.off('block', this.onBlock);
     this.response.end();
+    this.limitStall();
+  }
+
+  private limitStall(): void {
+    clearTimeout(this.stall);
+    this.stall = setTimeout(() => this.response.destroy(), this.options.stallMs);
   }
 
   /** Sends the current reply if it differs from the last one sent; a slow client misses the ones in between. */
@@ -185,8 +195,7 @@ class Watch {
     response.write(`event: ${event}\n${id}data: `);
     response.write(inOneEvent(data));
     const isTaken = response.write('\n\n', this.release);
-    if (isTaken) return;
-    this.stall = setTimeout(() => response.destroy(), this.options.stallMs);
+    if (!isTaken) this.limitStall();
   }
 
   /** A client whose updates exceed the memory limit is disconnected; it may reconnect. */
@@ -203,7 +212,9 @@ class Watch {
 
   /** A client with unread data needs no heartbeat. */
   private beat(): void {
-    if (!this.isSlow()) this.response.write(': heartbeat\n\n');
+    if (this.isSlow()) return;
+    const isTaken = this.response.write(': heartbeat\n\n');
+    if (!isTaken) this.limitStall();
   }
 }
 
