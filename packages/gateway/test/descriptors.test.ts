@@ -316,6 +316,31 @@ it('reads the latest state and new heights from a node of another version if the
   await expect.poll(async () => (await gateway.get('/note')).text).toBe('{"text":"v1"}');
 });
 
+it('reads the latest state from a node of another version if the first is few blocks behind', async () => {
+  const [halted, ahead] = await withHaltedNode();
+  ahead.blocks.latest = 51;
+  const gateway = await withGateway([halted, ahead]);
+  const headers = { 'x-min-block-height': '51', 'grpc-timeout': '3S' };
+  for (const reply of [
+    await gateway.get('/note'),
+    await gateway.get('/note?height=0'),
+    await gateway.get('/note', headers),
+  ]) {
+    expect(reply.text).toBe('{"text":"v2"}');
+  }
+  expect((await gateway.get('/note?height=50')).text).toBe('{"text":"v1"}');
+});
+
+it('chooses the version by the height with GATEWAY_COMPAT=node too', async () => {
+  const [halted, ahead] = await withHaltedNode();
+  ahead.blocks.latest = 100;
+  const gateway = await withGateway([halted, ahead], { GATEWAY_COMPAT: 'node' });
+  const getAt = (height: string) => gateway.get('/note', { 'x-cosmos-block-height': height });
+  expect((await getAt('80')).text).toBe('{"text":"v2"}');
+  expect((await getAt('40')).text).toBe('{"text":"v1"}');
+  expect(await getAt('abc')).toMatchObject({ status: 500, json: { code: 2 } });
+});
+
 it('ends a ?watch when the nodes of its schema lag behind those of another version', async () => {
   const [halted, ahead] = await withHaltedNode();
   const gateway = await withGateway([halted, ahead]);

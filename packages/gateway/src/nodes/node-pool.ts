@@ -43,6 +43,11 @@ export class NodePool {
     return node.isCatchingUp || node.height + this.maxLag < this.latest;
   }
 
+  /** Whether a node is available and at the latest height. */
+  hasLatest(node: ChainNode): boolean {
+    return node.isUp && !node.isCatchingUp && node.height >= this.latest;
+  }
+
   /** Whether a node is available and may have the state at a height, or that of the latest block. */
   isUsable(node: ChainNode, height: number | undefined): boolean {
     if (!node.isUp) return false;

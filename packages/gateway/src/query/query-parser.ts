@@ -84,7 +84,9 @@ export class QueryParser {
 
   /** Below 1. A node that was not upgraded stays at its last block, so that its schema comes after that of the others. */
   private rankNodes({ nodes }: SchemaGroup, height: number | undefined): number {
-    if (nodes.some((node) => this.options.pool.isUsable(node, height))) return 0;
+    const { pool } = this.options;
+    if (height === undefined && nodes.some((node) => pool.hasLatest(node))) return 0;
+    if (nodes.some((node) => pool.isUsable(node, height))) return 0.125;
     return nodes.some(({ isUp }) => isUp) ? 0.25 : 0.5;
   }
 
@@ -146,9 +148,10 @@ export class QueryParser {
   /** The height as far as it matters for the choice of a schema. */
   private guessHeight({ headers, query }: QueryRequest): number | undefined {
     // A node reads the height last, so that an error in it does not precede others.
-    if (this.options.config.compat) return undefined;
+    if (this.options.config.compat)
+      return parseHeight(headers[HEIGHT_METADATA] ?? headers[HEIGHT_HEADER]) || undefined;
     const inQuery = query.size > 0 ? parseHeight(query.get('height')) : undefined;
-    return inQuery ?? readRequestedHeight(headers, NONE);
+    return inQuery || readRequestedHeight(headers, NONE);
   }
 
   /** A request field with that name takes precedence. */
