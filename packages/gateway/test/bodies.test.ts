@@ -32,7 +32,8 @@ afterAll(async () => {
   rmSync(folder, { recursive: true });
 });
 
-const post = (path: string, body: string) => ask(gateway.url + path, { method: 'POST', body });
+const post = (path: string, body: string, headers: Record<string, string> = {}) =>
+  ask(gateway.url + path, { method: 'POST', body, headers });
 
 it('refuses POST /cosmos/tx/v1beta1/txs and names an alternative', async () => {
   const { status, json } = await post('/tx/txs', '{"text":"signed"}');
@@ -55,4 +56,13 @@ it('refuses a body that is not JSON or too large', async () => {
 it('is reached by POST alone', async () => {
   const { status, headers } = await gateway.get('/a/check');
   expect({ status, allow: headers.get('allow') }).toEqual({ status: 405, allow: 'POST, OPTIONS' });
+});
+
+it('answers a POST in full if the client has the same reply already', async () => {
+  const first = await post('/a/check', '{"text":"hi"}');
+  const headers = { 'if-none-match': first.headers.get('etag') ?? '*' };
+  expect(await post('/a/check', '{"text":"hi"}', headers)).toMatchObject({
+    status: 200,
+    text: first.text,
+  });
 });

@@ -130,7 +130,9 @@ export class ReplySender {
   send(context: RequestContext, reply: Reply, parsed: ParsedQuery): void | Promise<void> {
     const { headers, request } = context;
     if (this.isPlain) return this.sendBody(context, reply, parsed);
-    if (isKnown(request.headers['if-none-match'], reply.etag)) {
+    // For other methods, 304 has no meaning.
+    const isRead = context.method === 'GET' || context.method === 'HEAD';
+    if (isRead && isKnown(request.headers['if-none-match'], reply.etag)) {
       this.describe(headers, reply, parsed);
       return context.send(304);
     }
