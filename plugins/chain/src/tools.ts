@@ -1,6 +1,6 @@
 import { defineTool } from '@sibyl/plugin-kit';
 import { z } from 'zod';
-import type { Gateway } from './gateway.js';
+import type { Gateway, GatewayRequest } from './gateway.js';
 
 const Height = z
   .int()
@@ -66,7 +66,7 @@ export const QueryPath = z
   })
   .refine((path) => !DOTS.test(path), { error: 'must have no . or .. segments' });
 
-/** Claims per page, and pages that are read before the agent has to continue with nextOffset. */
+/** Claims per page if the gateway allows as many, and pages that are read before the agent has to continue with nextOffset. */
 const PAGE = 100;
 const MAX_PAGES = 10;
 const MAX_PAGE_BYTES = 1024 ** 2;
@@ -107,7 +107,10 @@ const Claim = z
   }));
 type Claim = z.output<typeof Claim>;
 
-const ClaimPage = z.object({ claims: z.array(Claim) });
+const ClaimPage = z.object({
+  claims: z.array(Claim),
+  pagination: z.object({ next_key: z.string().nullish() }).nullish(),
+});
 
 interface FoundClaims {
   readonly height: number | undefined;
@@ -124,20 +127,36 @@ export async function listClaims(
 ): Promise<FoundClaims> {
   const claims: Claim[] = [];
   let { offset, height } = filter;
+  let size = PAGE;
   for (let page = 0; page < MAX_PAGES; page++) {
-    const query = { 'pagination.offset': String(offset), 'pagination.limit': String(PAGE) };
+    const query = { 'pagination.offset': String(offset) };
     const request = { path: '/ixo/claims/claims', query, height, signal, maxBytes: MAX_PAGE_BYTES };
-    const reply = await gateway.get(request);
+    const reply = await getPage(gateway, request, size);
+    size = reply.size;
     height ??= reply.height;
-    const listed = ClaimPage.parse(reply.answer).claims;
-    for (const claim of listed) {
+    const listed = ClaimPage.parse(reply.answer);
+    for (const claim of listed.claims) {
       if (claims.length === filter.limit) return { height, claims, nextOffset: offset };
       if (matches(claim, filter)) claims.push(claim);
       offset++;
     }
-    if (listed.length < PAGE) return { height, claims, nextOffset: null };
+    if (!listed.pagination?.next_key) return { height, claims, nextOffset: null };
   }
   return { height, claims, nextOffset: offset };
+}
+
+/** Gets a page of the largest size that the gateway allows. */
+async function getPage(gateway: Gateway, request: GatewayRequest, size: number) {
+  for (let limit = size; ; limit = Math.floor(limit / 2)) {
+    const query = { ...request.query, 'pagination.limit': String(limit) };
+    try {
+      return { ...(await gateway.get({ ...request, query })), size: limit };
+    } catch (error) {
+      // Errors about the size of a page name what to change.
+      const isTooLarge = error instanceof Error && error.message.includes('pagination.limit');
+      if (!isTooLarge || limit === 1) throw error;
+    }
+  }
 }
 
 function matches(claim: Claim, { collection, status }: ClaimFilter): boolean {

@@ -162,17 +162,31 @@ describe('query_chain', () => {
   });
 });
 
-it('names the block of an answer of a gateway that behaves like a node too', async () => {
+/** Uses a tool of a host behind another gateway. */
+async function useBehind(env: Record<string, string>, name: string, input: object) {
   const config = { GATEWAY_UPSTREAMS: node.url, GATEWAY_PORT: '0', LOG_LEVEL: 'silent' };
-  const like = createGateway({ config: loadConfig({ ...config, GATEWAY_COMPAT: 'node' }) });
-  const other = await startWith(await like.listen());
+  const behind = createGateway({ config: loadConfig({ ...config, ...env }) });
+  const other = await startWith(await behind.listen());
   try {
-    const { output } = await use(new TestUser(other), 'query_chain', { path: '/ixo/token/params' });
-    expect(output.height).toBe(node.blocks.latest);
+    return await use(new TestUser(other), name, input);
   } finally {
     await other.close();
-    await like.close();
+    await behind.close();
   }
+}
+
+it('names the block of an answer of a gateway that behaves like a node too', async () => {
+  const query = { path: '/ixo/token/params' };
+  const { output } = await useBehind({ GATEWAY_COMPAT: 'node' }, 'query_chain', query);
+  expect(output.height).toBe(node.blocks.latest);
+});
+
+it('lists claims from a gateway that allows small pages alone', async () => {
+  const filter = { limit: 20, height: node.blocks.latest };
+  const expected = await use(alice, 'list_claims', filter);
+  const { output } = await useBehind({ GATEWAY_PAGE_LIMIT: '7' }, 'list_claims', filter);
+  expect(output).toEqual(expected.output);
+  expect(output.claims).toHaveLength(20);
 });
 
 it('gives the key to no other address', async () => {
