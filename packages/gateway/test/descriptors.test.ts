@@ -19,6 +19,8 @@ import {
   type TestNode,
   type TestNodeOptions,
 } from '../../demo-chain/test/support/test-node.js';
+import { fetchDescriptors } from '../src/schema/descriptor-source.js';
+import { GrpcUpstream } from '../src/upstream/grpc-upstream.js';
 import { type RunningGateway, startGateway } from './support/running-gateway.js';
 import { buildNote, smallDescriptors } from './support/small-descriptors.js';
 
@@ -45,8 +47,12 @@ async function withGateway(nodes: readonly TestNode[], env: Record<string, strin
 
 /** A node without some methods. */
 function withhold(node: TestNode, ...methods: readonly string[]): void {
+  refuse(node, methods, new GrpcError(GrpcCode.unimplemented, 'unknown service'));
+}
+
+function refuse(node: TestNode, methods: readonly string[], error: GrpcError): void {
   node.interrupt(({ method }) => {
-    if (methods.includes(method)) throw new GrpcError(GrpcCode.unimplemented, 'unknown service');
+    if (methods.includes(method)) throw error;
     return undefined;
   });
 }
@@ -160,6 +166,46 @@ it('reads them from the server where the chain has none', async () => {
   withhold(node, FILE_DESCRIPTORS);
   const gateway = await withGateway([node]);
   expect(await readSchemas(gateway)).toMatchObject([{ source: 'server reflection' }]);
+  expect((await gateway.get(PARAMS)).status).toBe(200);
+});
+
+it('reads them from the server where the chain refuses them, and warns of it', async () => {
+  const node = await withNode();
+  const error = new GrpcError(GrpcCode.permissionDenied, 'blocked here');
+  refuse(node, [FILE_DESCRIPTORS, NODE_INFO], error);
+  const gateway = await withGateway([node]);
+  expect(await readSchemas(gateway)).toMatchObject([{ source: 'server reflection' }]);
+  expect((await gateway.get(PARAMS)).status).toBe(200);
+  const warning = gateway.log.find(({ msg }) => msg === 'the schema is incomplete');
+  expect(warning).toMatchObject({ warnings: ['reflection is refused: blocked here'] });
+});
+
+it('reads them from the chain where the server refuses them', async () => {
+  const { url } = await withNode();
+  const upstream = new GrpcUpstream({ url: new URL(url), maxReplyBytes: 1024 });
+  cleanups.push(() => upstream.close());
+  upstream.open = () => Promise.reject(new GrpcError(GrpcCode.permissionDenied, 'HTTP 403'));
+  const { source, refusals } = await fetchDescriptors(upstream, undefined);
+  expect({ source, refusals }).toEqual({
+    source: 'chain reflection',
+    refusals: ['reflection is refused: HTTP 403'],
+  });
+});
+
+it('reads them again until both sources answer, if one is not available', async () => {
+  const node = await withNode();
+  refuse(node, [FILE_DESCRIPTORS], new GrpcError(GrpcCode.unavailable, 'later'));
+  const gateway = await withGateway([node]);
+  expect(await readSchemas(gateway)).toEqual([]);
+  node.interrupt();
+  const sources = async () =>
+    (await readSchemas(gateway)).map(({ source }: { source: string }) => source);
+  await expect.poll(sources).toEqual(['server and chain reflection']);
+});
+
+it('reads descriptors that are larger than replies may be', async () => {
+  const gateway = await withGateway([await withNode()], { GATEWAY_MAX_REPLY_SIZE: '1kb' });
+  expect(await readSchemas(gateway)).toMatchObject([{ source: 'server and chain reflection' }]);
   expect((await gateway.get(PARAMS)).status).toBe(200);
 });
 

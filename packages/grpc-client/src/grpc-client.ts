@@ -41,12 +41,14 @@ export interface CallOptions {
   readonly maxReplyBytes?: number | undefined;
 }
 
+type StreamOptions = Pick<CallOptions, 'timeoutMs' | 'maxReplyBytes'>;
+
 /** Calls the methods of one server over one connection, which it opens on demand. Every failure is a `GrpcError`. */
 export interface GrpcClient {
   /** Calls a unary method, such as `/package.Service/Method`. */
   call(method: string, message: Uint8Array, options: CallOptions): Promise<GrpcReply>;
   /** Opens a bidirectional method; the timeout limits the stream as a whole. */
-  open(method: string, options: { readonly timeoutMs: number }): Promise<MessageStream>;
+  open(method: string, options: StreamOptions): Promise<MessageStream>;
   close(): void;
 }
 
@@ -116,14 +118,17 @@ class ConnectedClient implements GrpcClient {
     };
   }
 
-  async open(method: string, { timeoutMs }: { timeoutMs: number }): Promise<MessageStream> {
+  async open(
+    method: string,
+    { timeoutMs, maxReplyBytes = this.options.maxReplyBytes }: StreamOptions,
+  ): Promise<MessageStream> {
     const endsAt = performance.now() + timeoutMs;
     const session = await this.connection.openWithin(timeoutMs);
     const headers = this.buildHeaders(method, timeoutMs, undefined);
     return new BidirectionalCall(session, {
       headers,
       timeoutMs: leftUntil(endsAt),
-      maxReplyBytes: this.options.maxReplyBytes,
+      maxReplyBytes,
     });
   }
 

@@ -9,7 +9,7 @@ import {
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import { messageAt } from '../upstream/abci-upstream.js';
 import type { Upstream } from '../upstream/upstream.js';
-import { ServerReflection } from './reflection.js';
+import { MAX_DESCRIPTOR_BYTES, ServerReflection } from './reflection.js';
 
 /**
  * Chain reflection, the only source over RPC, reports the files of a library that can be of a version no node was
@@ -69,7 +69,6 @@ function httpGet(path: string): UnknownField {
 
 const FILE_DESCRIPTORS = '/cosmos.reflection.v1.ReflectionService/FileDescriptors';
 const DESCRIPTORS_TIMEOUT_MS = 10_000;
-const MAX_BYTES = 64 * 1024 * 1024;
 
 type DescriptorBytes = Uint8Array | readonly Uint8Array[];
 
@@ -86,6 +85,8 @@ export interface ChainDescriptors {
   readonly others?: Uint8Array | undefined;
   /** The services the node serves, if it reports them. */
   readonly served: ReadonlySet<string> | undefined;
+  /** Log messages about sources that the node refuses to be read. */
+  readonly refusals?: readonly string[];
 }
 
 /**
@@ -102,14 +103,51 @@ export async function fetchDescriptors(
     );
     return { source: 'file', files: await readFile(file), served };
   }
-  const [server, chain] = await Promise.all([readServer(upstream), callChainReflection(upstream)]);
-  if (server) {
-    const source = chain ? 'server and chain reflection' : 'server reflection';
-    return { source, ...server, others: chain };
+  const [server, chain] = await Promise.all([
+    attempt(readServer(upstream)),
+    attempt(callChainReflection(upstream)),
+  ]);
+  const errors = [server.refusal, chain.refusal].filter((error) => error !== undefined);
+  const refusals = errors.map(({ message }) => `reflection is refused: ${message}`);
+  if (server.found) {
+    const source = chain.found ? 'server and chain reflection' : 'server reflection';
+    return { source, ...server.found, others: chain.found, refusals };
   }
-  if (chain) return { source: 'chain reflection', files: chain, served: undefined };
+  if (chain.found)
+    return { source: 'chain reflection', files: chain.found, served: undefined, refusals };
   const text = 'the node has no reflection: set GATEWAY_DESCRIPTORS to a file with its descriptors';
-  throw new GrpcError(GrpcCode.unimplemented, text);
+  throw errors[0] ?? new GrpcError(GrpcCode.unimplemented, text);
+}
+
+/** Failures that may pass, of a node that answers. */
+const PASSING: ReadonlySet<GrpcCode> = new Set([
+  GrpcCode.cancelled,
+  GrpcCode.deadlineExceeded,
+  GrpcCode.unavailable,
+]);
+/** How a proxy refuses a method. */
+const REFUSING: ReadonlySet<GrpcCode> = new Set([
+  GrpcCode.permissionDenied,
+  GrpcCode.unauthenticated,
+  GrpcCode.unimplemented,
+]);
+
+const isRefusal = ({ code, origin }: GrpcError) =>
+  origin === 'node' ? !PASSING.has(code) : REFUSING.has(code);
+
+interface Attempt<T> {
+  readonly found?: T | undefined;
+  readonly refusal?: GrpcError;
+}
+
+/** Reads from one of several sources; the others are enough if it is refused. */
+async function attempt<T>(reading: Promise<T | undefined>): Promise<Attempt<T>> {
+  try {
+    return { found: await reading };
+  } catch (error) {
+    if (!(error instanceof GrpcError && isRefusal(error))) throw error;
+    return error.code === GrpcCode.unimplemented ? {} : { refusal: error };
+  }
 }
 
 /** The services the node serves, and the files that declare them. */
@@ -121,14 +159,9 @@ function readServer(upstream: Upstream) {
 }
 
 /** One call for the whole schema; its reply has the layout of a FileDescriptorSet. */
-async function callChainReflection(upstream: Upstream): Promise<Uint8Array | undefined> {
-  try {
-    const call = { timeoutMs: DESCRIPTORS_TIMEOUT_MS, maxReplyBytes: MAX_BYTES };
-    return (await upstream.call(FILE_DESCRIPTORS, new Uint8Array(), call)).message;
-  } catch (error) {
-    if (error instanceof GrpcError && error.code === GrpcCode.unimplemented) return undefined;
-    throw error;
-  }
+async function callChainReflection(upstream: Upstream): Promise<Uint8Array> {
+  const call = { timeoutMs: DESCRIPTORS_TIMEOUT_MS, maxReplyBytes: MAX_DESCRIPTOR_BYTES };
+  return (await upstream.call(FILE_DESCRIPTORS, new Uint8Array(), call)).message;
 }
 
 const NODE_INFO = '/cosmos.base.tendermint.v1beta1.Service/GetNodeInfo';
@@ -144,16 +177,12 @@ export interface NodeVersion {
 
 /** Reads the version of a node; undefined if the node does not report it. */
 export async function readNodeVersion(upstream: Upstream): Promise<NodeVersion | undefined> {
-  try {
-    const { message } = await upstream.call(NODE_INFO, new Uint8Array(), {
-      timeoutMs: VERSION_TIMEOUT_MS,
-    });
-    const textAt = (path: readonly number[]) => Buffer.from(messageAt(message, path)).toString();
-    // GetNodeInfoResponse: 1 default_node_info (4 network), 2 application_version (3 version).
-    const build = Buffer.from(messageAt(message, [2])).toString('base64');
-    return { network: textAt([1, 4]), version: textAt([2, 3]), build };
-  } catch (error) {
-    if (error instanceof GrpcError && error.code === GrpcCode.unimplemented) return undefined;
-    throw error;
-  }
+  const call = { timeoutMs: VERSION_TIMEOUT_MS, maxReplyBytes: MAX_DESCRIPTOR_BYTES };
+  const { found } = await attempt(upstream.call(NODE_INFO, new Uint8Array(), call));
+  if (!found) return undefined;
+  const { message } = found;
+  const textAt = (path: readonly number[]) => Buffer.from(messageAt(message, path)).toString();
+  // GetNodeInfoResponse: 1 default_node_info (4 network), 2 application_version (3 version).
+  const build = Buffer.from(messageAt(message, [2])).toString('base64');
+  return { network: textAt([1, 4]), version: textAt([2, 3]), build };
 }

@@ -55,6 +55,21 @@ describe('descriptors', () => {
     expect(() => readDescriptors([uses as Uint8Array])).toThrow(/incomplete: .*z\.Base/);
   });
 
+  it('readDescriptors leaves out a file that refers to a missing type, and warns of it', () => {
+    const [, uses] = files.map(toBytes);
+    const [other] = descriptorFiles({ messages: { 'o.Other': [] } }).map(toBytes);
+    const { files: read, warnings } = readDescriptors([uses as Uint8Array, other as Uint8Array]);
+    expect(listNames(read)).toEqual(['o/all']);
+    expect(warnings).toEqual(['a/all.proto is not used: z.Base is not declared']);
+  });
+
+  it('readDescriptors takes missing imports from the other source', () => {
+    const [, uses] = files.map(toBytes);
+    const { exact, warnings } = readDescriptors([uses as Uint8Array], descriptorSet(facts));
+    expect(exact.getMessage('a.Uses')?.fields[0]?.message?.typeName).toBe('z.Base');
+    expect(warnings).toEqual([]);
+  });
+
   it.each([
     ['nothing', [], 'contain no file'],
     ['no descriptors', Uint8Array.of(10, 99, 1), 'Cannot parse'],

@@ -31,6 +31,8 @@ export interface Descriptors {
   readonly files: readonly DescFile[];
   /** Log messages about missing imports. */
   readonly notices: readonly string[];
+  /** Log messages about files that cannot be used. */
+  readonly warnings: readonly string[];
   readonly fingerprint: string;
 }
 
@@ -56,20 +58,41 @@ export function readDescriptors(bytes: DescriptorBytes, others?: Uint8Array): De
   const given = parse(bytes);
   correctVersions(given);
   if (given.length === 0) throw new DescriptorError('The descriptors contain no file');
-  const files = new Map<string, FileDescriptorProto>();
-  for (const file of [...given, ...STANDARD_FILES])
-    if (!files.has(file.name)) files.set(file.name, file);
-  const { fitting, notices: unfitting } = others
-    ? selectFitting([...files.values()], parse(others))
-    : { fitting: [], notices: [] };
+  const further = others ? parse(others) : [];
+  const { files, warnings } = selectComplete(given, further);
+  const { fitting, notices: unfitting } = selectFitting([...files.values()], further);
   const all = new Map([...files, ...fitting.map((file) => [file.name, file] as const)]);
-  const notices = [...unfitting, ...dropMissingImports(all)];
+  const notices = [...unfitting, ...dropMissingImports(files), ...dropMissingImports(all)];
   const exact = register(sortByImports(files));
   const registry = extend(exact, sortByImports(all));
   const names = new Set([...given, ...fitting].map((file) => file.name));
   const inOrder = [...names].flatMap((name) => registry.getFile(name) ?? []);
   const fingerprint = computeFingerprint([bytes, others]);
-  return { registry, exact, files: inOrder, notices, fingerprint };
+  return { registry, exact, files: inOrder, notices, warnings, fingerprint };
+}
+
+/** The given files with the standard ones and what else they import, without those that refer to undeclared types. */
+function selectComplete(
+  given: readonly FileDescriptorProto[],
+  others: readonly FileDescriptorProto[],
+) {
+  const files = new Map<string, FileDescriptorProto>();
+  for (const file of [...given, ...STANDARD_FILES])
+    if (!files.has(file.name)) files.set(file.name, file);
+  const { fitting } = selectFitting([...files.values()], others);
+  const found = new Map(fitting.map((file) => [file.name, file]));
+  // Grows while it is iterated over.
+  for (const { dependency } of files.values()) {
+    for (const name of dependency) {
+      const imported = files.get(name) ?? found.get(name);
+      if (imported) files.set(name, imported);
+    }
+  }
+  const { fitting: complete, notices: warnings } = selectFitting([], [...files.values()]);
+  const kept = new Set(complete);
+  if (!given.some((file) => kept.has(file)))
+    throw new DescriptorError(`The descriptors are incomplete: ${warnings.join('; ')}`);
+  return { files: new Map(complete.map((file) => [file.name, file])), warnings };
 }
 
 function parse(bytes: DescriptorBytes): FileDescriptorProto[] {
@@ -91,7 +114,7 @@ export function computeFingerprint(all: readonly (DescriptorBytes | undefined)[]
   return hash.digest('hex');
 }
 
-/** Drops missing imports: most only define options, which are read without them; a missing type fails later. */
+/** Drops missing imports: they only define options, which are read without them. */
 function dropMissingImports(files: ReadonlyMap<string, FileDescriptorProto>): string[] {
   const notices: string[] = [];
   for (const file of files.values()) {

@@ -11,6 +11,8 @@ import type { Upstream } from '../upstream/upstream.js';
 
 const VERSIONS = ['v1alpha', 'v1'];
 const TIMEOUT_MS = 10_000;
+/** The limit on replies of a node is for those that clients receive. */
+export const MAX_DESCRIPTOR_BYTES = 64 * 1024 * 1024;
 /** More than any chain has. */
 const MAX_FILES = 5000;
 
@@ -36,7 +38,8 @@ export class ServerReflection {
     for (const version of VERSIONS) {
       const method = `/grpc.reflection.${version}.ServerReflection/ServerReflectionInfo`;
       const reflection = new ServerReflection(async () => {
-        const stream = await upstream.open?.(method, TIMEOUT_MS);
+        const call = { timeoutMs: TIMEOUT_MS, maxReplyBytes: MAX_DESCRIPTOR_BYTES };
+        const stream = await upstream.open?.(method, call);
         if (!stream) throw new GrpcError(GrpcCode.unimplemented, 'the node has no streams');
         return stream;
       });

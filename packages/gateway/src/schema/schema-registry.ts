@@ -73,7 +73,11 @@ export class SchemaRegistry {
     );
     const schema = this.compile(descriptors);
     this.store(node, { schema, source: descriptors.source, version });
-    if (before?.schema !== schema) this.logSchema(node, schema);
+    if (before?.schema === schema) return;
+    this.logSchema(node, schema);
+    const warnings = [...(descriptors.refusals ?? []), ...schema.warnings];
+    const about = { node: node.name, warnings };
+    if (warnings.length > 0) this.options.logger.warn(about, 'the schema is incomplete');
   }
 
   private store(node: ChainNode, schema: NodeSchema): void {

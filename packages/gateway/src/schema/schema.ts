@@ -37,6 +37,8 @@ export interface Schema {
   readonly fingerprint: string;
   /** Log messages about declarations that cannot be served. */
   readonly notices: readonly string[];
+  /** Log messages about files that cannot be used, since they refer to what is not declared. */
+  readonly warnings: readonly string[];
   /** The types of messages; those inside an Any may be added. */
   readonly types: TypeRegistry;
   /**
@@ -65,6 +67,7 @@ export function loadSchema(bytes: DescriptorBytes, options: SchemaOptions = {}):
     routes,
     fingerprint: computeFingerprint(descriptors.fingerprint, options),
     notices: [...descriptors.notices, ...notices],
+    warnings: descriptors.warnings,
     types,
     match: (httpMethod, path) => table.match(httpMethod, path),
     findRoute: (grpcMethod) => byGrpcMethod.get(grpcMethod),

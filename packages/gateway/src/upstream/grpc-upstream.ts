@@ -78,8 +78,11 @@ export class GrpcUpstream implements Upstream {
     return () => subscription.close();
   }
 
-  open(method: string, timeoutMs: number): Promise<MessageStream> {
-    return this.client.open(method, { timeoutMs });
+  open(
+    method: string,
+    call: Pick<UpstreamCall, 'timeoutMs' | 'maxReplyBytes'>,
+  ): Promise<MessageStream> {
+    return this.client.open(method, call);
   }
 
   close(): void {

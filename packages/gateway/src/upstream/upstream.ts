@@ -57,7 +57,10 @@ export interface Upstream {
   /** Called when a new connection may lead to another node. */
   onConnected?: (() => void) | undefined;
   /** Opens a bidirectional method; only gRPC has them. */
-  open?(method: string, timeoutMs: number): Promise<MessageStream>;
+  open?(
+    method: string,
+    call: Pick<UpstreamCall, 'timeoutMs' | 'maxReplyBytes'>,
+  ): Promise<MessageStream>;
   close(): void;
 }
 
