@@ -108,6 +108,31 @@ it('POST /batch uses one height with GATEWAY_COMPAT=node too', async () => {
   }
 });
 
+it('POST /batch returns 504 for queries that are left when it has taken four times as long as one', async () => {
+  const limited = await startGateway([node], {
+    GATEWAY_BATCH_LIMIT: '100',
+    GATEWAY_TIMEOUT_SECONDS: '1',
+  });
+  let asked = 0;
+  node.interrupt(({ method }) => {
+    if (!method.endsWith('Query/Claim')) return undefined;
+    asked += 1;
+    return new Promise(() => {});
+  });
+  try {
+    const queries = Array.from({ length: 100 }, (_, i) => `/ixo/claims/claim/${i}`);
+    const body = JSON.stringify({ queries });
+    const { json } = await ask(`${limited.url}/batch`, { method: 'POST', body });
+    const statuses = json.results.map(({ status }: { status: number }) => status);
+    expect(statuses).toEqual(Array(100).fill(504));
+    expect(asked).toBeLessThan(100);
+    expect(json.results[99].body.message).toContain('send fewer queries');
+  } finally {
+    node.interrupt();
+    await limited.close();
+  }
+});
+
 it.each([
   ['no JSON', 'queries'],
   ['no queries', {}],

@@ -23,6 +23,9 @@ import { formatError, holdBytes, type RequestContext, readBody } from './request
 const MAX_REPLY_BYTES = 32 * 1024 * 1024;
 const CONCURRENT_QUERIES = 10;
 const MAX_MESSAGE_CHARACTERS = 1000;
+/** A batch may take as long as this many queries, but not so long that its connection counts as idle. */
+const LONGEST_QUERIES = 4;
+const MAX_EXTRA_MS = 45_000;
 
 const Target = z.string().regex(/^\/[^\s#]{0,8000}$/, { error: 'must be a path, such as /ixo/…' });
 
@@ -41,6 +44,7 @@ export async function serveBatch(
   deps.admission.spend(caller, 1);
   const { queries, height: wanted } = await readBatch(context, deps);
   deps.admission.spend(caller, queries.length - 1);
+  const endsAt = performance.now() + getLongestMs(deps.config.nodes.timeoutMs);
   const requested = readBatchHeight(wanted, context);
   await waitForMinHeight(context, caller, deps);
   await deps.blocks.confirm();
@@ -55,7 +59,8 @@ export async function serveBatch(
   try {
     const results = await answerAll(request, memory, (one) => {
       if (context.response.destroyed) throw clientLeft();
-      return answerOne(one, caller, deps, (leave) => void running.add(leave));
+      const onGone = (leave: () => void) => void running.add(leave);
+      return answerOne(one, { caller, endsAt, onGone }, deps);
     });
     if (context.response.destroyed) throw clientLeft();
     context.response.on('close', () => memory.release());
@@ -65,6 +70,9 @@ export async function serveBatch(
     throw error;
   }
 }
+
+const getLongestMs = (timeoutMs: number) =>
+  Math.min(LONGEST_QUERIES * timeoutMs, timeoutMs + MAX_EXTRA_MS);
 
 /** Runs a few queries at a time; stops when the results exceed the size limit, or the memory of the caller. */
 async function answerAll(
@@ -164,17 +172,26 @@ interface Result {
   readonly body: Buffer;
 }
 
+interface BatchCall {
+  readonly caller: Caller;
+  /** When the batch ends, in milliseconds of `performance.now()`. */
+  readonly endsAt: number;
+  readonly onGone: OnGone;
+}
+
 async function answerOne(
   request: QueryRequest,
-  caller: Caller,
+  { caller, endsAt, onGone }: BatchCall,
   deps: GatewayDeps,
-  onGone: OnGone,
 ): Promise<Result> {
   const height = parseHeight(request.headers[HEIGHT_METADATA]);
   try {
     const query = await deps.queryParser.read(request, (route) => checkPermission(caller, route));
     deps.admission.spendExtra(caller, () => extraCost(query));
-    const { body } = await deps.queryService.answer(query, caller, onGone);
+    const leftMs = endsAt - performance.now();
+    if (leftMs <= 0) throw tookTooLong();
+    const timeoutMs = Math.min(query.timeoutMs, leftMs);
+    const { body } = await deps.queryService.answer({ ...query, timeoutMs }, caller, onGone);
     return { status: 200, body };
   } catch (error) {
     const queryError = toQueryError(error, { pool: deps.pool, height, compat: deps.config.compat });
@@ -205,6 +222,9 @@ function sendResults(context: RequestContext, height: number, results: readonly 
 }
 
 const clientLeft = () => new QueryError(GrpcCode.cancelled, 'the client has disconnected');
+
+const tookTooLong = () =>
+  new QueryError(GrpcCode.deadlineExceeded, 'the batch took too long; send fewer queries');
 
 function tooLarge(): QueryError {
   const text = `the results have more than ${MAX_REPLY_BYTES} bytes in total; send fewer queries`;
