@@ -54,6 +54,9 @@ it.each([
   ['grpc://a:9090?from=now', '?from='],
   ['a:9090', 'must start with one of'],
   ['//a', 'must be URLs'],
+  ['rpc+http://a/#b', 'must have no #'],
+  ['grpc://a:9090?rpc=http%3A%2F%2Fb%2F%23c', 'must have no #'],
+  ['grpc://me:50%more@a:9090', 'written as %25'],
 ])('refuses the address %s', (url, reason) => {
   expect(readError({ GATEWAY_UPSTREAMS: url })).toContain(reason);
 });

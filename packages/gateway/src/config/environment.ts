@@ -136,8 +136,24 @@ function findProblem(url: URL, from: string | null, rpc: string | null): string 
   if (!url.hostname) return 'must name a host';
   if (url.protocol.startsWith('grpc') && !url.port) return `needs the port of ${url.host}`;
   if (from !== null && !/^[1-9]\d{0,14}$/.test(from)) return 'has an invalid ?from=';
-  if (rpc === null || (URL.canParse(rpc) && /^https?:/.test(rpc))) return undefined;
+  if (rpc === null) return findUnusable(url);
+  if (URL.canParse(rpc) && /^https?:/.test(rpc)) return findUnusable(url, new URL(rpc));
   return 'has an invalid ?rpc=, which must be a URL such as http://127.0.0.1:26657';
+}
+
+/** Parts that no connection can use. */
+function findUnusable(...urls: readonly URL[]): string | undefined {
+  if (urls.some(({ hash }) => hash)) return 'must have no #; write %23 in a user or password';
+  if (urls.every((url) => isEscaped(url.username) && isEscaped(url.password))) return undefined;
+  return 'has a % in its user or password that must be written as %25';
+}
+
+function isEscaped(text: string): boolean {
+  try {
+    return decodeURIComponent(text) !== undefined;
+  } catch {
+    return false;
+  }
 }
 
 const names = () => PROTOCOLS.map((protocol) => `${protocol}//`).join(', ');
