@@ -168,8 +168,8 @@ function logStates(blocks: BlockWatch, logger: Logger): void {
   blocks.on('up', ({ number, name }) => {
     logger.info({ number, node: name }, `node ${number} (${name}) is up`);
   });
-  blocks.on('down', ({ number, name, lastError }) => {
-    logger.warn({ number, node: name, reason: lastError }, `node ${number} (${name}) is down`);
+  blocks.on('down', ({ number, name, lastError, excludedReason: reason = lastError }) => {
+    logger.warn({ number, node: name, reason }, `node ${number} (${name}) is down`);
   });
 }
 

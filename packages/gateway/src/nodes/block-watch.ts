@@ -103,7 +103,8 @@ interface Check {
 /** Reports new blocks: nodes push them, are polled when one is due, or show them in a reply. */
 export class BlockWatch extends EventEmitter<BlockWatchEvents> {
   private readonly timers = new Map<ChainNode, NodeJS.Timeout>();
-  private readonly reportedUp = new Set<ChainNode>();
+  /** Whether a node was up at the last report. */
+  private readonly reported = new Map<ChainNode, boolean>();
   private readonly clock = new BlockClock();
   private readonly subscriptions: (() => void)[] = [];
   private reportedHeight = 0;
@@ -218,9 +219,8 @@ export class BlockWatch extends EventEmitter<BlockWatchEvents> {
 
   /** Compares with the last report, since a failed query may have changed the state. */
   private reportState(node: ChainNode): void {
-    if (node.isUp === this.reportedUp.has(node)) return;
-    if (node.isUp) this.reportedUp.add(node);
-    else this.reportedUp.delete(node);
+    if (node.isUp === this.reported.get(node)) return;
+    this.reported.set(node, node.isUp);
     this.emit(node.isUp ? 'up' : 'down', node);
   }
 
