@@ -15,12 +15,14 @@ import { afterEach, expect, it } from 'vitest';
 import { readCompiledProtos } from '../../demo-chain/src/chain-schema.js';
 import { ManualBlocks } from '../../demo-chain/test/support/manual-blocks.js';
 import {
+  type Interruption,
   startTestNode,
   type TestNode,
   type TestNodeOptions,
 } from '../../demo-chain/test/support/test-node.js';
 import { fetchDescriptors } from '../src/schema/descriptor-source.js';
 import { GrpcUpstream } from '../src/upstream/grpc-upstream.js';
+import { ENTITY_PARAMS, entityParams } from './support/entity-params.js';
 import { type RunningGateway, startGateway } from './support/running-gateway.js';
 import { buildNote, smallDescriptors } from './support/small-descriptors.js';
 
@@ -251,6 +253,8 @@ it('starts while its node is down and serves once it is up', async () => {
   const [node] = json.details.nodes;
   expect(node).toMatchObject({ url: gone.url, state: 'down', height: '0' });
   expect(node.reason).toContain('cannot be reached');
+  const down = gateway.log.filter(({ msg }) => msg === `node 1 (${gone.url}) is down`);
+  expect(down).toMatchObject([{ reason: expect.stringContaining('cannot be reached') }]);
   const early = await gateway.get(PARAMS);
   expect(early).toMatchObject({ status: 503, json: { code: 14 } });
   expect(early.headers.get('retry-after')).toBe('1');
@@ -410,10 +414,12 @@ it('fails over only between nodes with the same schema', async () => {
 });
 
 /** A node that reports another chain, with the same software. */
-function joinChain(node: TestNode, network: string): void {
+function joinChain(node: TestNode, network: string, others?: Interruption): void {
   const name = Buffer.from(network);
   const info = Buffer.concat([Buffer.from([0x0a, name.length + 2, 0x22, name.length]), name]);
-  node.interrupt(({ method }) => (method === NODE_INFO ? { message: info, height: 1 } : undefined));
+  node.interrupt((query) =>
+    query.method === NODE_INFO ? { message: info, height: 1 } : others?.(query),
+  );
 }
 
 it('follows the address of a node from another chain to this one and back', async () => {
@@ -426,6 +432,24 @@ it('follows the address of a node from another chain to this one and back', asyn
   await expect.poll(readState).toBe('up');
   joinChain(other, 'other-2');
   await expect.poll(readState).toBe('down');
+});
+
+it('forgets replies of a node of another chain that was used while the first was down', async () => {
+  const gone = await startTestNode();
+  await gone.close();
+  const foreign = await withNode();
+  joinChain(foreign, 'other-1', ({ method, height = 100 }) =>
+    method === ENTITY_PARAMS ? { message: entityParams(7), height } : undefined,
+  );
+  const gateway = await withGateway([gone, foreign]);
+  const read = async () => (await gateway.get(`${PARAMS}?height=60`)).json.params.createSequence;
+  expect(await read()).toBe('7');
+  await withNode({ port: gone.port });
+  const readState = async () => (await gateway.health()).json.details.nodes[1].state;
+  await expect.poll(readState).toBe('down');
+  expect(await read()).not.toBe('7');
+  const isDown = ({ msg }: Record<string, unknown>) => msg === `node 2 (${foreign.url}) is down`;
+  await expect.poll(() => String(gateway.log.find(isDown)?.reason)).toContain('other-1');
 });
 
 it('sets a node of another chain aside', async () => {

@@ -92,8 +92,11 @@ export class SchemaRegistry {
     const ours = versions.find((version) => version !== undefined)?.network;
     for (const [i, node] of this.options.nodes.entries()) {
       const network = versions[i]?.network ?? ours;
+      const wasUsed = node.excludedReason === undefined;
       node.excludedReason =
         network === ours ? undefined : `the node belongs to ${network}, not to ${ours}`;
+      // Its replies may be cached.
+      if (wasUsed && node.excludedReason !== undefined) node.onReset?.();
     }
   }
 
