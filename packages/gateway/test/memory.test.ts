@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
+import { generateSigner, mintDelegation } from '@sibyl/ucan';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { startTestNode, type TestNode } from '../../demo-chain/test/support/test-node.js';
 import { ENTITY_PARAMS, largeEntityParams } from './support/entity-params.js';
@@ -63,6 +64,25 @@ describe('the memory of replies that a client does not read', { timeout: 180_000
     for (const socket of sockets.splice(0)) socket.destroy();
     const again = () => stalledStatus(`GET ${PARAMS}?height=60 HTTP/1.1`);
     await expect.poll(again, { timeout: 20_000 }).toBe(200);
+  });
+
+  it('is limited for each address, however many DIDs it uses', async () => {
+    await gateway.close();
+    gateway = await startGateway([node], { GATEWAY_CACHE_SIZE: '0', GATEWAY_AUTH: 'ucan' });
+    const statuses: number[] = [];
+    for (let height = 1; height <= FITTING + 2; height += 1) {
+      const { ok, error } = mintDelegation({
+        signer: generateSigner(),
+        audience: gateway.gateway.did ?? '',
+        capabilities: [{ can: 'chain/query', with: 'ixo:chain' }],
+        expiration: Math.floor(Date.now() / 1000) + 300,
+      });
+      if (error) throw new Error(error.detail);
+      const credentials = `Authorization: Bearer ${ok.token}\r\nX-Auth-Type: ucan`;
+      const head = `GET ${PARAMS}?height=${height} HTTP/1.1\r\n${credentials}`;
+      statuses.push(await stalledStatus(head));
+    }
+    expect(statuses).toEqual([...Array(FITTING).fill(200), 429, 429]);
   });
 
   it('counts a reply once that many clients are sent', async () => {

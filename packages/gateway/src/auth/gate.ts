@@ -18,6 +18,9 @@ export interface Caller {
   mayQuery(template: string): boolean;
 }
 
+/** The key for limits on memory: callers whose names are free to create share that of their address. */
+export const getMemoryKey = ({ name, address }: Caller) => address ?? name;
+
 /** The credentials of a request. */
 export interface Credentials {
   readonly headers: IncomingHttpHeaders;

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { isIP } from 'node:net';
 import { GrpcCode } from '@sibyl/grpc-client';
 import { toAddressKey } from '@sibyl/server-kit';
-import type { Caller } from '../auth/gate.js';
+import { type Caller, getMemoryKey } from '../auth/gate.js';
 import { findRedirect } from '../binding/go-url.js';
 import type { Config } from '../config/config.js';
 import { QueryError, toQueryError } from '../query/query-error.js';
@@ -78,7 +78,7 @@ export class Handler {
     const { path, response } = context;
     // The client may have disconnected during authentication.
     if (response.destroyed) return;
-    context.callerKey = caller.name;
+    context.callerKey = getMemoryKey(caller);
     if (ownRoutes.has(path)) return this.serveOwn(context);
     if (path !== BATCH) return this.chain.serve(context, caller);
     context.subject = BATCH;

@@ -23,7 +23,7 @@ export class RequestContext {
   requestId: string | undefined;
   /** Headers of every response; sent in one call, which is fastest. */
   readonly headers: OutgoingHttpHeaders;
-  /** The rate limit key of the caller, once known. */
+  /** The key of the caller in the limits on memory, once known. */
   callerKey = '';
   /** The gRPC method or path, for metrics. */
   subject = 'unmatched';

@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import { GrpcCode } from '@sibyl/grpc-client';
 import type { ByteBudget } from '@sibyl/server-kit';
-import type { Caller } from '../auth/gate.js';
+import { type Caller, getMemoryKey } from '../auth/gate.js';
 import type { BlockWatch } from '../nodes/block-watch.js';
 import type { NodePool } from '../nodes/node-pool.js';
 import { CallerSlots } from '../query/caller-slots.js';
@@ -201,7 +201,8 @@ class Watch {
   /** A client whose updates exceed the memory limit is disconnected; it may reconnect. */
   private reserve(data: Buffer): boolean {
     this.release();
-    const { ok: release } = this.options.outgoing.reserveShared(this.deps.caller.name, data);
+    const key = getMemoryKey(this.deps.caller);
+    const { ok: release } = this.options.outgoing.reserveShared(key, data);
     this.release = release ?? (() => {});
     return release !== undefined;
   }
