@@ -122,16 +122,14 @@ const isClientError = (status = 0) =>
 
 /** Tries streamable HTTP first; servers from before it only have server-sent events. */
 async function connectHttp(
-  target: HttpTarget,
+  given: HttpTarget,
   events: ClientEvents,
   connect: Connect,
 ): Promise<Client> {
   const { StreamableHTTPClientTransport, SSEClientTransport } = await loadSdk();
+  const target = { ...given, fetch: withHeaders(given) };
   const url = new URL(target.server.url);
-  const options = {
-    requestInit: { headers: target.server.headers },
-    ...(target.auth && { authProvider: target.auth }),
-  };
+  const options = target.auth ? { authProvider: target.auth } : {};
   const openStreamable = (mode: Attempt['mode']) => {
     const fetch = createHttpFetch(target);
     return connect({
@@ -236,6 +234,18 @@ const isEventStream = (headers: Headers, name: string) =>
 /** Whether a request opens a stream for messages that belong to no call. */
 const opensStream = (init: RequestInit) =>
   (init.method ?? 'GET') === 'GET' && isEventStream(new Headers(init.headers), 'accept');
+
+/** The configured headers may be secrets: they go to the server, not to an authorization server that it names. */
+function withHeaders({ fetch, server }: HttpTarget): PluginContext['fetch'] {
+  const { origin } = new URL(server.url);
+  const origins = [origin, origin.replace(/^http:/, 'https:')];
+  return (url, init = {}) => {
+    if (!origins.includes(new URL(url).origin)) return fetch(url, init);
+    const headers = new Headers(server.headers);
+    for (const [name, value] of new Headers(init.headers)) headers.set(name, value);
+    return fetch(url, { ...init, headers });
+  };
+}
 
 type FetchTarget = Pick<HttpTarget, 'fetch' | 'server' | 'isOwned'>;
 

@@ -169,6 +169,40 @@ describe.each(engines)('servers of users on %s', (engine) => {
     await user.request('POST', `${SERVERS}/vault/sign-in/confirm`, { body: { code } });
     expect((await talk(user)).tools).toContain(buildToolName('vault', 'add.numbers'));
   });
+
+  it('headers of a server are not sent to the authorization server that it names', async () => {
+    const seen: (string | undefined)[] = [];
+    const other = await startHttpServer({
+      intercept: ({ headers: sent, url = '' }, response) => {
+        seen.push(sent['x-api-key']?.toString());
+        const { origin } = new URL(other.url);
+        const endpoints = { authorization_endpoint: `${origin}/a`, token_endpoint: `${origin}/t` };
+        const metadata = url.startsWith('/resource')
+          ? { resource: guarded.url, authorization_servers: [origin] }
+          : { issuer: origin, response_types_supported: ['code'], ...endpoints };
+        response.writeHead(200, { 'content-type': 'application/json' });
+        response.end(JSON.stringify(metadata));
+        return true;
+      },
+    });
+    const guarded = await startHttpServer({
+      intercept: (request, response) => {
+        headers.push(request.headers['x-api-key']?.toString());
+        const challenge = `Bearer resource_metadata="${new URL('/resource', other.url)}"`;
+        response.writeHead(401, { 'www-authenticate': challenge }).end();
+        return true;
+      },
+    });
+    open.push(other, guarded);
+    const user = new TestUser(host);
+    const server = { name: 'guarded', url: guarded.url, headers: { 'x-api-key': 'secret' } };
+    expect((await addServer(user, server)).body.state).toBe('sign_in_required');
+    headers.splice(0);
+    await user.request('POST', `${SERVERS}/guarded/sign-in`);
+    expect(headers).toContain('secret');
+    expect(seen.length).toBeGreaterThan(1);
+    expect(seen).not.toContain('secret');
+  });
 });
 
 describe('MCP_USER_SERVERS', () => {
