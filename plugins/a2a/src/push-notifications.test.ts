@@ -4,24 +4,54 @@ import { engines, newOwner } from '../../../packages/host/test/support/test-data
 import { a2a } from './index.js';
 import { PushConfigStore } from './push-notifications.js';
 
-describe.each(engines)('PushConfigStore.add on %s', (engine) => {
+const url = 'https://example.com';
+const task = { task_id: 'task', session_id: 's', context_id: 'c', message_id: 'm', access: null };
+
+describe.each(engines)('PushConfigStore on %s', (engine) => {
   const test = usePluginTables(engine, a2a);
 
   it('keeps 10 configs of a task and no more, also when many are added at once', async () => {
     const owner = newOwner();
     const stores = [new PushConfigStore(test.database), new PushConfigStore(await test.another())];
-    const task = {
-      task_id: 'task',
-      session_id: 's',
-      context_id: 'c',
-      message_id: 'm',
-      access: null,
-    };
     const adding = Array.from({ length: 20 }, (_, i) =>
-      stores[i % 2]?.add({ owner, ...task, id: `${i}`, url: 'https://example.com' }),
+      stores[i % 2]?.add({ owner, ...task, id: `${i}`, url }),
     );
     const outcomes = await Promise.allSettled(adding);
     expect(outcomes.filter(({ status }) => status === 'fulfilled')).toHaveLength(10);
     expect(await stores[0]?.list({ owner, taskId: 'task' })).toHaveLength(10);
+  });
+
+  it('leaves a config as it is that was replaced while the earlier one was in use', async () => {
+    const owner = newOwner();
+    const store = new PushConfigStore(test.database);
+    await store.add({ owner, ...task, id: 'a', url: 'https://example.com/old' });
+    const row = (await store.takeDue(30_000)).find((each) => each.owner === owner);
+    if (!row) throw new Error('It is due');
+    await store.add({ owner, ...task, id: 'a', url });
+    await store.recordDelivery(row, 'run finished', true);
+    expect(await store.drop(row)).toBe(false);
+    const [left] = await store.list({ owner, taskId: 'task' });
+    expect(left).toMatchObject({ url, delivered: null, due_at: expect.any(Number) });
+  });
+
+  it('at the limit of a user, the oldest config of a task that has ended makes room', async () => {
+    const owner = newOwner();
+    const store = new PushConfigStore(test.database);
+    const rows = Array.from({ length: 1000 }, (_, i) => ({
+      ...{ owner, ...task, task_id: `task ${i}`, id: 'a', url, delivered: null, attempts: 0 },
+      ...{ created_at: Date.now() + i, due_at: [5, 7].includes(i) ? null : Date.now() + 600_000 },
+    }));
+    await test.database.write(async (tables) => {
+      for (let i = 0; i < rows.length; i += 100)
+        await tables
+          .insertInto('a2a_push_configs')
+          .values(rows.slice(i, i + 100))
+          .execute();
+    });
+    const add = (id: string) => store.add({ owner, ...task, id, url });
+    expect(await add('1')).toEqual([{ owner, taskId: 'task 5', id: 'a' }]);
+    expect(await add('2')).toEqual([{ owner, taskId: 'task 7', id: 'a' }]);
+    await expect(add('3')).rejects.toThrow(/1000/);
+    await expect(add('2')).resolves.toEqual([]);
   });
 });

@@ -121,6 +121,12 @@ export class PushNotifications {
     await this.deps.secrets(key.owner).set(toSecretName(key), undefined);
   }
 
+  private async drop(row: ConfigRow): Promise<void> {
+    const key = toConfigKey(row);
+    if (await this.deps.store.drop(row))
+      await this.deps.secrets(key.owner).set(toSecretName(key), undefined);
+  }
+
   /** Looks at a task soon: its client has just changed it. */
   async wake(task: TaskRef): Promise<void> {
     await this.deps.store.wake(task);
@@ -142,13 +148,12 @@ export class PushNotifications {
   /** Posts the task if its state is news. */
   private async check(row: ConfigRow): Promise<void> {
     const { store, turns, surface, logger } = this.deps;
-    const key = toConfigKey(row);
     const { data: access } = Access.safeParse(JSON.parse(row.access ?? 'null'));
     // What its client may not read any more is not sent to it either.
-    if (access && !(await surface.keepsAccess(access))) return this.remove(key);
+    if (access && !(await surface.keepsAccess(access))) return this.drop(row);
     const outcome = await turns.outcome({ owner: row.owner, runId: row.task_id });
     // Its session was deleted, or its message withdrawn.
-    if (!outcome) return this.remove(key);
+    if (!outcome) return this.drop(row);
     const { status, runId } = outcome;
     const state = `${runId} ${status}`;
     if (['queued', 'running'].includes(status) || state === row.delivered)
@@ -294,7 +299,10 @@ const MINUTE_MS = 60_000;
 export class PushConfigStore {
   constructor(private readonly database: PluginDatabase<Tables>) {}
 
-  /** Adds or replaces a config, within the limits of the task and of the user; returns those that were dropped because of their age. */
+  /**
+   * Adds or replaces a config, within the limits of the task and of the user; returns those that were dropped because
+   * of their age, or since nothing is posted to them any more.
+   */
   add(
     config: Pick<
       ConfigRow,
@@ -312,12 +320,19 @@ export class PushConfigStore {
         .execute();
       const others = await tables
         .selectFrom('a2a_push_configs')
-        .select('task_id')
+        .selectAll()
         .where('owner', '=', owner)
+        .orderBy('created_at')
         .execute();
       const ofTask = others.filter((other) => other.task_id === task_id);
-      if (ofTask.length >= MAX_PER_TASK || others.length >= MAX_PER_USER)
+      const done = others.find(({ due_at }) => due_at === null);
+      const isFull = others.length >= MAX_PER_USER;
+      if (ofTask.length >= MAX_PER_TASK || (isFull && !done))
         throw new OracleError('bad_request', { message: TOO_MANY });
+      if (isFull && done) {
+        await deleteRow(tables, done);
+        dropped.push(done);
+      }
       const state = { delivered: null, attempts: 0, due_at: now, created_at: now };
       await tables
         .insertInto('a2a_push_configs')
@@ -350,6 +365,12 @@ export class PushConfigStore {
     );
   }
 
+  /** Removes a config unless it was replaced; returns whether it did. */
+  async drop(row: ConfigRow): Promise<boolean> {
+    const { numDeletedRows } = await this.database.write((tables) => deleteRow(tables, row));
+    return numDeletedRows > 0n;
+  }
+
   /** Makes the configs of a task due that still expect something. */
   async wake({ owner, taskId }: TaskRef): Promise<void> {
     const configs = await this.list({ owner, taskId });
@@ -372,7 +393,7 @@ export class PushConfigStore {
     return this.database.write(async (locked) => {
       const query = due(locked);
       const rows = await (engine === 'postgres' ? query.forUpdate().skipLocked() : query).execute();
-      for (const row of rows) await whereRow(locked, row, { due_at: now + pauseMs });
+      for (const row of rows) await updateRow(locked, row, { due_at: now + pauseMs });
       return rows;
     });
   }
@@ -404,12 +425,12 @@ export class PushConfigStore {
     await this.database.write(async (tables) => {
       const now = await readTime(tables, this.database.engine);
       const due_at = dueInMs === undefined ? null : now + dueInMs;
-      await whereRow(tables, row, { ...values, due_at });
+      await updateRow(tables, row, { ...values, due_at });
     });
   }
 }
 
-const TOO_MANY = `A task has at most ${MAX_PER_TASK} push notification configs, and a user ${MAX_PER_USER}; delete some`;
+const TOO_MANY = `A task has at most ${MAX_PER_TASK} push notification configs, and a user ${MAX_PER_USER} of tasks that have not ended; delete some`;
 
 const toConfigKey = ({
   owner,
@@ -421,14 +442,27 @@ const toConfigKey = ({
   id,
 });
 
-const whereRow = (tables: Kysely<Tables>, row: ConfigRow, values: Partial<ConfigRow>) =>
+/** The client may have replaced the config since it was read: the new one is left as it is. */
+const toSame = ({ owner, task_id, id, url, created_at }: ConfigRow) => ({
+  owner,
+  task_id,
+  id,
+  url,
+  created_at,
+});
+
+const updateRow = (tables: Kysely<Tables>, row: ConfigRow, values: Partial<ConfigRow>) =>
   tables
     .updateTable('a2a_push_configs')
     .set(values)
-    .where('owner', '=', row.owner)
-    .where('task_id', '=', row.task_id)
-    .where('id', '=', row.id)
+    .where((e) => e.and(toSame(row)))
     .execute();
+
+const deleteRow = (tables: Kysely<Tables>, row: ConfigRow) =>
+  tables
+    .deleteFrom('a2a_push_configs')
+    .where((e) => e.and(toSame(row)))
+    .executeTakeFirstOrThrow();
 
 /** The time of the database, which all hosts share; with SQLite there is one host. */
 async function readTime(tables: Kysely<Tables>, engine: DatabaseEngine): Promise<number> {
