@@ -100,6 +100,26 @@ it('STREAMS_PER_USER refuses clients of surfaces with 429 before a turn starts',
   expect(await running.text()).toContain('response.completed');
 });
 
+it('STREAMS_PER_USER ends a further stream of A2A with an error that says so', async () => {
+  const alice = await start(1);
+  const headers = { ...alice.headers, 'content-type': 'application/json', 'a2a-version': '1.0' };
+  const send = (path: string, body: object) =>
+    fetch(host.url + path, { method: 'POST', headers, body: JSON.stringify(body) });
+  const message = { messageId: 'm1', role: 'ROLE_USER', parts: [{ text: 'Hi' }] };
+  const running = await send('/a2a/message:stream', { message });
+  const turn = await model.next();
+  const { body } = await alice.request('GET', '/a2a/tasks', { headers: { 'a2a-version': '1.0' } });
+  const { id } = body.tasks[0];
+  const subscribe = { jsonrpc: '2.0', id: 1, method: 'SubscribeToTask', params: { id } };
+  for (const refused of [
+    await send(`/a2a/tasks/${id}:subscribe`, {}),
+    await send('/a2a', subscribe),
+  ])
+    expect(await refused.text()).toMatch(/"error":.*waiting for answers/);
+  turn.answer('Hello.');
+  expect(await running.text()).toContain('TASK_STATE_COMPLETED');
+});
+
 it('POST /messages keeps no body of the retries that wait for one turn', {
   timeout: 60_000,
 }, async () => {

@@ -81,7 +81,8 @@ export class A2aEndpoint {
         if (requests.failure) throw requests.failure;
         return toJsonReply(200, reply, 'application/json');
       }
-      const format = (error: unknown) => `data: ${JSON.stringify(toError(error))}\n\n`;
+      const format = (error: OracleError | A2AError) =>
+        `data: ${JSON.stringify({ jsonrpc: '2.0', id, error: toJsonRpcError(error) })}\n\n`;
       return await toEventReply(call, reply, format);
     } catch (error) {
       return toJsonReply(200, toError(error), 'application/json');
@@ -103,8 +104,10 @@ export class A2aEndpoint {
         request.method === 'stream'
           ? this.requests.sendMessageStream(SendMessageRequest.fromJSON(request.body), call)
           : this.requests.resubscribe({ tenant: '', id: request.taskId }, call);
-      const format = (error: unknown) =>
-        `event: error\ndata: ${JSON.stringify(toError(error).body)}\n\n`;
+      const format = (error: OracleError | A2AError) => {
+        const status = error instanceof OracleError ? error.status : restStatusFor(error);
+        return `event: error\ndata: ${JSON.stringify(toRestErrorBody(error, status))}\n\n`;
+      };
       return await toEventReply(call, mapEvents(events), format);
     } catch (error) {
       const { status, body } = toError(error);
@@ -226,11 +229,23 @@ async function* mapEvents(events: AsyncIterable<StreamResponse>): AsyncGenerator
   for await (const event of events) yield StreamResponse.toJSON(event);
 }
 
+type FormatError = (error: OracleError | A2AError) => string;
+
+/** In a stream, HTTP has no status any more for the errors that the protocol leaves to it. */
+function toStreamError(error: unknown): OracleError | A2AError {
+  try {
+    return toA2aError(error);
+  } catch (left) {
+    if (left instanceof OracleError) return left;
+    throw left;
+  }
+}
+
 /** Server-sent events with their positions. An error before the first event is thrown. */
 async function toEventReply(
   call: A2aCall,
   events: AsyncGenerator<unknown>,
-  formatError: (error: unknown) => string,
+  formatError: FormatError,
 ): Promise<RouteReply> {
   const first = await events.next();
   return new RouteReply({
@@ -247,7 +262,7 @@ async function* writeEvents(
   call: A2aCall,
   first: IteratorResult<unknown>,
   events: AsyncGenerator<unknown>,
-  formatError: (error: unknown) => string,
+  formatError: FormatError,
 ): AsyncGenerator<string> {
   try {
     for (let next = first; !next.done; next = await events.next()) {
@@ -255,7 +270,7 @@ async function* writeEvents(
       yield `${id}data: ${JSON.stringify(next.value)}\n\n`;
     }
   } catch (error) {
-    yield formatError(error);
+    yield formatError(toStreamError(error));
   } finally {
     await events.return(undefined);
   }
