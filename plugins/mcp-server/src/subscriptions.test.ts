@@ -25,4 +25,27 @@ describe.each(engines)('Subscriptions.subscribe on %s', (engine) => {
     const outcomes = await Promise.allSettled(adding);
     expect(outcomes.filter(({ status }) => status === 'fulfilled')).toHaveLength(5);
   });
+
+  it('at the limit, the oldest one of another session makes room, which may have ended', async () => {
+    const owner = newOwner();
+    const { database } = test;
+    const rows = Array.from({ length: 200 }, (_, i) => {
+      const session = i < 2 ? 'current' : 'earlier';
+      return { owner, session, uri: `known:${i}`, expires_at: Date.now() + 60_000 + i };
+    });
+    await database.write((tables) =>
+      tables.insertInto('mcp_server_subscriptions').values(rows).execute(),
+    );
+    const subscriptions = new Subscriptions({ database, hosts, logger });
+    const current = { owner, session: 'current' };
+    await subscriptions.subscribe(current, 'new');
+    await subscriptions.subscribe(current, 'new');
+    const left = await database.tables
+      .selectFrom('mcp_server_subscriptions')
+      .select('uri')
+      .where('owner', '=', owner)
+      .execute();
+    const expected = [...rows.map(({ uri }) => uri).filter((uri) => uri !== 'known:2'), 'new'];
+    expect(left.map(({ uri }) => uri).sort()).toEqual(expected.sort());
+  });
 });

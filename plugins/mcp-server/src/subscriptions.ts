@@ -101,37 +101,34 @@ export class Subscriptions {
   async subscribe({ owner, session }: SessionKey, uri: string): Promise<void> {
     if (uri.length > MAX_URI_LENGTH) throw new OracleError('bad_request', { message: TOO_LONG });
     const now = Date.now();
-    await this.deps.database.writeFor(owner, async (tables) => {
+    const replaced = await this.deps.database.writeFor(owner, async (tables) => {
       await tables
         .deleteFrom('mcp_server_subscriptions')
         .where('owner', '=', owner)
         .where('expires_at', '<', now)
         .execute();
-      const { count } = await tables
+      const known = await tables
         .selectFrom('mcp_server_subscriptions')
-        .select((e) => e.fn.countAll().as('count'))
+        .selectAll()
         .where('owner', '=', owner)
-        .executeTakeFirstOrThrow();
-      if (Number(count) >= MAX_PER_USER)
-        throw new OracleError('bad_request', { message: TOO_MANY });
+        .orderBy('expires_at')
+        .execute();
+      const dropped = chooseDropped(known, { session, uri });
+      if (dropped) await deleteRow(tables, dropped);
+      const expires_at = now + KEEP_MS;
       await tables
         .insertInto('mcp_server_subscriptions')
-        .values({ owner, session, uri, expires_at: now + KEEP_MS })
-        .onConflict((c) => c.columns(['owner', 'session', 'uri']).doNothing())
+        .values({ owner, session, uri, expires_at })
+        .onConflict((c) => c.columns(['owner', 'session', 'uri']).doUpdateSet({ expires_at }))
         .execute();
+      return dropped;
     });
     this.announce({ owner, session });
+    if (replaced) this.announce(replaced);
   }
 
   async unsubscribe({ owner, session }: SessionKey, uri: string): Promise<void> {
-    await this.deps.database.write((tables) =>
-      tables
-        .deleteFrom('mcp_server_subscriptions')
-        .where('owner', '=', owner)
-        .where('session', '=', session)
-        .where('uri', '=', uri)
-        .execute(),
-    );
+    await this.deps.database.write((tables) => deleteRow(tables, { owner, session, uri }));
     this.announce({ owner, session });
   }
 
@@ -223,9 +220,9 @@ export class Subscriptions {
     );
   }
 
-  private announce(key: SessionKey): void {
-    this.reload(key);
-    this.deps.hosts.send('others', { type: 'subscribed', ...key });
+  private announce({ owner, session }: SessionKey): void {
+    this.reload({ owner, session });
+    this.deps.hosts.send('others', { type: 'subscribed', owner, session });
   }
 
   private reload({ owner, session }: SessionKey): void {
@@ -236,3 +233,29 @@ export class Subscriptions {
     for (const { onUpdate } of this.watchers.get(owner) ?? []) onUpdate(uri);
   }
 }
+
+/**
+ * The subscription that makes room for a new one, if there are too many: the oldest of another session, which may have
+ * ended without a word. Throws if all are of this session.
+ */
+function chooseDropped(
+  known: readonly SubscriptionRow[],
+  { session, uri }: Pick<SubscriptionRow, 'session' | 'uri'>,
+): SubscriptionRow | undefined {
+  const isKnown = known.some((each) => each.session === session && each.uri === uri);
+  if (isKnown || known.length < MAX_PER_USER) return undefined;
+  const dropped = known.find((each) => each.session !== session);
+  if (!dropped) throw new OracleError('bad_request', { message: TOO_MANY });
+  return dropped;
+}
+
+const deleteRow = (
+  tables: PluginDatabase<Tables>['tables'],
+  { owner, session, uri }: Omit<SubscriptionRow, 'expires_at'>,
+) =>
+  tables
+    .deleteFrom('mcp_server_subscriptions')
+    .where('owner', '=', owner)
+    .where('session', '=', session)
+    .where('uri', '=', uri)
+    .execute();
