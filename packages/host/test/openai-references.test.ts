@@ -1,3 +1,4 @@
+import { DatabaseSync } from 'node:sqlite';
 import { expect, it } from 'vitest';
 import { createKey } from './support/access-key.js';
 import { bearer, useSurfaceHost } from './support/surface-host.js';
@@ -49,4 +50,54 @@ it('POST /v1/responses finds the items of earlier responses that an item_referen
     await create({ input: [{ type: 'item_reference' }, user('Hi')] }),
   ])
     expect([refused.status, (await refused.json()).error.code]).toEqual([404, 'not_found']);
+});
+
+it('POST /v1/responses with store: false keeps nothing once the answer is complete', async () => {
+  const tools = [{ type: 'function', name: 'get_weather', parameters: { type: 'object' } }];
+  const once = { store: false, tools };
+  const countRows = (table: string) => {
+    const database = new DatabaseSync(`${test.host.dataDir}/sibyl.db`, { timeout: 10_000 });
+    const { count } = database.prepare(`select count(*) as count from ${table}`).get() ?? {};
+    database.close();
+    return count;
+  };
+  const count = () => [countRows('openai_api_responses'), countRows('sessions')];
+  const before = count();
+  const first = readJson(create({ input: 'Weather?', ...once }));
+  (await test.model.next()).call({ name: 'get_weather', input: {} });
+  const [call] = (await first).output;
+  const output = { type: 'function_call_output', call_id: call.call_id, output: '20 degrees' };
+  const second = readJson(create({ input: [user('Weather?'), call, output], ...once }));
+  (await test.model.next()).answer('Warm.');
+  const { id, store } = await second;
+  expect(store).toBe(false);
+  await expect.poll(count).toEqual(before);
+  const gone = await fetch(`${test.host.url}/v1/responses/${id}`, { headers: bearer(test.key) });
+  expect(gone.status).toBe(404);
+  expect((await create({ input: 'And then?', previous_response_id: id })).status).toBe(404);
+  expect((await create({ input: 'Hi', background: true, store: false })).status).toBe(400);
+  const stored = readJson(create({ input: 'Hello' }));
+  (await test.model.next()).answer('Hi.');
+  const previous_response_id = (await stored).id;
+  const streamed = create({ input: 'Again', previous_response_id, store: false, stream: true });
+  (await test.model.next()).answer('Hi again.');
+  expect(await (await streamed).text()).toContain('response.completed');
+  const next = readJson(create({ input: 'More', previous_response_id }));
+  (await test.model.next()).answer('Yes?');
+  expect((await next).status).toBe('completed');
+});
+
+it('POST /v1/responses with store: false cancels the turn of a client that disconnects', async () => {
+  const leave = new AbortController();
+  const body = { model: 'default', input: 'Hello', store: false, stream: true };
+  const reply = await fetch(`${test.host.url}/v1/responses`, {
+    method: 'POST',
+    headers: { ...bearer(test.key), 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+    signal: leave.signal,
+  });
+  const turn = await test.model.next();
+  reply.text().catch(() => undefined);
+  leave.abort();
+  await turn.left;
 });

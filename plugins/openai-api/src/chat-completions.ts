@@ -14,6 +14,7 @@ import {
   continueTurn,
   formatError,
   type RunEnd,
+  readOnce,
   readRun,
   SSE_HEADERS,
   startTurn,
@@ -50,7 +51,10 @@ export async function completeChat(
   const { body, signal } = call;
   assertModel(deps.surface, body.model);
   const turn = await openTurn(deps.surface.for(call.caller), call);
-  const events = readToEnd(turn, readRun({ ...turn, publicUrl: deps.publicUrl, signal }));
+  const reading = readRun({ ...turn, publicUrl: deps.publicUrl, signal });
+  const events = readOnce(turn, reading, async () => {
+    if (turn.isTemporary) await turn.turns.deleteUnlisted(turn.run.sessionId);
+  });
   const head = {
     id: `chatcmpl-${turn.run.runId}`,
     created: Math.floor(turn.run.createdAt / 1000),
@@ -92,25 +96,6 @@ function readChoices(body: ChatRequest, idempotencyKey: string | undefined): Tur
 }
 
 type Events = ReturnType<typeof readRun>;
-
-/** Cancels the turn of a client that disconnects, and deletes a session that nothing waits for. */
-async function* readToEnd({ turns, run, isTemporary }: ChatTurn, events: Events): Events {
-  let end: RunEnd | undefined;
-  try {
-    for await (const event of events) {
-      if (event.type === 'end') end = event.end;
-      yield event;
-    }
-  } finally {
-    if (!end) await turns.cancel(run.runId);
-    if (isTemporary && !end?.isWaiting) await turns.deleteUnlisted(run.sessionId).catch(ignoreGone);
-  }
-}
-
-/** Another request has deleted it meanwhile. */
-function ignoreGone(error: unknown): void {
-  if (!(error instanceof OracleError && error.code === 'session_not_found')) throw error;
-}
 
 interface Head {
   readonly id: string;

@@ -23,6 +23,7 @@ import {
   continueTurn,
   DEFAULT_MODEL,
   type RunEnd,
+  readOnce,
   readRun,
   SSE_HEADERS,
   startTurn,
@@ -53,6 +54,8 @@ interface OpenResponse {
   readonly stored: StoredResponse;
 }
 
+type Events = ReturnType<typeof readRun>;
+
 /** OpenAI's responses: each is a run, and a chain of them a session. */
 export class Responses {
   constructor(private readonly deps: ResponsesDeps) {}
@@ -70,11 +73,12 @@ export class Responses {
     const { run, isUnlisted } = await this.start(turns, given, { call, previous, model });
     const { runId: id, sessionId } = run;
     const stored = { owner: caller.did, id, sessionId, isUnlisted, facts };
-    await this.deps.store.add(stored);
     const open = { turns, run, stored };
-    if (body.stream) return this.stream(open, signal, -1);
+    if (!facts.isStored) return this.answerOnce(open, call);
+    await this.deps.store.add(stored);
+    if (body.stream) return this.stream(open, this.read(open, signal), -1);
     if (facts.isBackground) return toResponse(run, facts, { text: '', end: undefined });
-    return this.collect(open, signal);
+    return this.collect(open, this.read(open, signal));
   }
 
   async retrieve(
@@ -83,25 +87,36 @@ export class Responses {
     query: { readonly stream?: string | undefined; readonly starting_after?: number | undefined },
   ): Promise<OpenAiObject | RouteReply> {
     const open = await this.open(caller, id);
-    if (query.stream === 'true') return this.stream(open, signal, query.starting_after ?? -1);
+    if (query.stream === 'true')
+      return this.stream(open, this.read(open, signal), query.starting_after ?? -1);
     const { status } = open.run;
     if (status === 'queued' || status === 'running')
       return toResponse(open.run, open.stored.facts, { text: '', end: undefined });
-    return this.collect(open, signal);
+    return this.collect(open, this.read(open, signal));
   }
 
   async cancel({ caller, signal }: ResponseCall, id: string): Promise<OpenAiObject | RouteReply> {
     const open = await this.open(caller, id);
     await open.turns.cancel(open.run.runId);
-    return this.collect(open, signal);
+    return this.collect(open, this.read(open, signal));
   }
 
   async delete({ caller }: ResponseCall, id: string): Promise<OpenAiObject | RouteReply> {
-    const { turns, run, stored } = await this.open(caller, id);
-    await turns.cancel(run.runId);
+    const open = await this.open(caller, id);
+    await open.turns.cancel(open.run.runId);
+    await this.forget(open);
+    return { id, object: 'response', deleted: true };
+  }
+
+  /** With `store: false`, nothing can read the response later. */
+  private answerOnce(open: OpenResponse, { body, signal }: CreateCall) {
+    const events = readOnce(open, this.read(open, signal), () => this.forget(open));
+    return body.stream ? this.stream(open, events, -1) : this.collect(open, events);
+  }
+
+  private async forget({ turns, run, stored }: OpenResponse): Promise<void> {
     const isLast = await this.deps.store.delete(stored);
     if (isLast && stored.isUnlisted) await turns.deleteUnlisted(run.sessionId);
-    return { id, object: 'response', deleted: true };
   }
 
   private async start(
@@ -125,16 +140,19 @@ export class Responses {
     return { run, isUnlisted };
   }
 
-  private stream({ turns, run, stored }: OpenResponse, signal: AbortSignal, after: number) {
-    const events = readRun({ turns, run, publicUrl: this.deps.publicUrl, signal });
+  private read({ turns, run }: OpenResponse, signal: AbortSignal): Events {
+    return readRun({ turns, run, publicUrl: this.deps.publicUrl, signal });
+  }
+
+  private stream({ run, stored }: OpenResponse, events: Events, after: number) {
     const stream = toSse(streamResponse(run, stored.facts, events), after);
     return new RouteReply({ headers: SSE_HEADERS, stream });
   }
 
-  private async collect({ turns, run, stored }: OpenResponse, signal: AbortSignal) {
+  private async collect({ run, stored }: OpenResponse, events: Events) {
     let text = '';
     let end: RunEnd | undefined;
-    for await (const event of readRun({ turns, run, publicUrl: this.deps.publicUrl, signal })) {
+    for await (const event of events) {
       if (event.type === 'text') text += event.text;
       if (event.type === 'end') end = event.end;
     }
@@ -198,6 +216,8 @@ function notFound(id: string): never {
 
 function readFacts(body: ResponseRequest, model: string): ResponseFacts {
   const { instructions, previous_response_id, tools, metadata, background, store } = body;
+  if (background && store === false)
+    throw invalid('background needs a response that is stored: leave store out');
   const previousId = previous_response_id ? toResponseId(toRunId(previous_response_id)) : null;
   return {
     model,

@@ -174,6 +174,29 @@ export async function* readRun(deps: ReadDeps): AsyncGenerator<RunEvent> {
   }
 }
 
+/** For a run that nothing can read later: it is cancelled if its client disconnects, and forgotten unless it waits for its client. */
+export async function* readOnce(
+  { turns, run }: Pick<ReadDeps, 'turns' | 'run'>,
+  events: AsyncGenerator<RunEvent>,
+  forget: () => Promise<void>,
+): AsyncGenerator<RunEvent> {
+  let end: RunEnd | undefined;
+  try {
+    for await (const event of events) {
+      if (event.type === 'end') end = event.end;
+      yield event;
+    }
+  } finally {
+    if (!end) await turns.cancel(run.runId);
+    if (!end?.isWaiting) await forget().catch(ignoreGone);
+  }
+}
+
+/** Another request has deleted it meanwhile. */
+function ignoreGone(error: unknown): void {
+  if (!(error instanceof OracleError && error.code === 'session_not_found')) throw error;
+}
+
 async function* end(
   { turns, run, publicUrl }: ReadDeps,
   { status, usage, pending = [] }: DoneFrame,
