@@ -1,5 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { Readable } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
 import type {
   AuthProvider,
   Client,
@@ -16,6 +17,7 @@ import type { HttpServer, McpServer } from './config.js';
 const MAX_REPLY_BYTES = 4 * 1024 ** 2;
 /** A stream that has carried this much is opened again. */
 const MAX_STREAM_BYTES = 64 * 1024 ** 2;
+const FIRST_EVENT_MS = 1500;
 
 /** A server, and what connects to it. */
 export interface ClientTarget {
@@ -111,7 +113,24 @@ async function connectTransport(
   );
   await client.connect(transport, { timeout: server.timeoutMs });
   client.onclose = () => onLost(new Error('The connection was closed'));
+  void keepListening(client, onToolsChanged);
   return client;
+}
+
+const LISTEN_AGAIN_MS = 500;
+const MAX_LISTEN_AGAIN_MS = 30_000;
+
+/** Servers of 2026-07-28 report changes on a stream, which the SDK does not open again when it ends. */
+async function keepListening(client: Client, onToolsChanged: () => void): Promise<void> {
+  let subscription = client.autoOpenedSubscription;
+  if (!subscription) return;
+  for (let wait = LISTEN_AGAIN_MS; ; wait = Math.min(2 * wait, MAX_LISTEN_AGAIN_MS)) {
+    if ((await subscription?.closed) === 'local') return;
+    await delay(wait, undefined, { ref: false });
+    if (!client.transport) return;
+    subscription = await client.listen({ toolsListChanged: true }).catch(() => undefined);
+    if (subscription) onToolsChanged();
+  }
 }
 
 type HttpTarget = ClientTarget & { readonly server: HttpServer };
@@ -247,17 +266,22 @@ function withHeaders({ fetch, server }: HttpTarget): PluginContext['fetch'] {
   };
 }
 
+/** Whether a request opens a stream of changes, as 2026-07-28 defines it. */
+const listens = (init: RequestInit) =>
+  new Headers(init.headers).get('mcp-method') === 'subscriptions/listen';
+
+const opensNewStream = (init: RequestInit) =>
+  listens(init) || (opensStream(init) && !new Headers(init.headers).has('last-event-id'));
+
 type FetchTarget = Pick<HttpTarget, 'fetch' | 'server' | 'isOwned'>;
 
 /** Sends requests through safe-fetch, and bounds their replies in time and size. */
 function createHttpFetch({ fetch, server, isOwned }: FetchTarget): FetchLike {
   return async (url, init = {}) => {
-    if (opensStream(init)) {
-      const isNew = !new Headers(init.headers).has('last-event-id');
-      // To the client this means that the server has no such stream.
-      if (isOwned && isNew) return new Response(null, { status: 405 });
-      return fetchStream(fetch, url, init);
-    }
+    // To the client this means that the server has no such stream.
+    if (isOwned && opensNewStream(init)) return new Response(null, { status: 405 });
+    if (opensStream(init)) return fetchStream(fetch, url, init);
+    if (listens(init)) return fetchChanges(fetch, url, init);
     const response = await fetch(url, {
       ...init,
       maxBytes: MAX_REPLY_BYTES,
@@ -307,16 +331,40 @@ class UnknownSessionError extends Error {
   }
 }
 
+/** Connecting waits for the first event of this stream, so it must come soon. */
+async function fetchChanges(
+  fetch: PluginContext['fetch'],
+  url: string | URL,
+  init: RequestInit,
+): Promise<Response> {
+  const silent = new AbortController();
+  const timer = setTimeout(() => silent.abort(new Error('It sends nothing')), FIRST_EVENT_MS);
+  const signal = AbortSignal.any([silent.signal, ...(init.signal ? [init.signal] : [])]);
+  const stop = () => clearTimeout(timer);
+  try {
+    return await fetchStream(fetch, url, { ...init, signal, onData: stop, onEnd: stop });
+  } catch (error) {
+    stop();
+    throw error;
+  }
+}
+
+interface StreamInit extends RequestInit {
+  readonly onData?: () => void;
+  readonly onEnd?: () => void;
+}
+
 async function fetchStream(
   fetch: PluginContext['fetch'],
   url: string | URL,
-  { onEnd = () => undefined, ...init }: RequestInit & { readonly onEnd?: () => void },
+  { onData, onEnd = () => undefined, ...init }: StreamInit,
 ): Promise<Response> {
   const limits = { maxBytes: MAX_STREAM_BYTES, timeoutMs: Number.POSITIVE_INFINITY };
   const response = await fetch(url, { ...init, ...limits });
   if (!response.body || !response.ok) return response;
   let eventBytes = 0;
   const onChunk = (chunk: Buffer) => {
+    onData?.();
     const end = Math.max(chunk.lastIndexOf('\n\n'), chunk.lastIndexOf('\r\n\r\n'));
     eventBytes = end < 0 ? eventBytes + chunk.length : chunk.length - end;
     if (eventBytes > MAX_REPLY_BYTES) throw new Error('An event of the stream is too large');
