@@ -161,6 +161,15 @@ describe('TRUST_PROXY', () => {
     expect(await from('203.0.113.1')).toBe(429);
     expect(await from('203.0.113.2')).toBe(200);
   });
+
+  it('limits an address whatever port the proxy writes with it', async () => {
+    const env = { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1', TRUST_PROXY: '1' };
+    host = await startHost({ env });
+    await from('203.0.113.1:1001');
+    expect(await from('203.0.113.1:1002')).toBe(429);
+    await from('[2001:db8::1]:1001');
+    expect(await from('[2001:db8::2]:1002')).toBe(429);
+  });
 });
 
 /** Sends one request from a given loopback address. */

@@ -17,6 +17,7 @@ export {
   RateLimiter,
   type RateLimiterOptions,
   type RateVerdict,
+  readForwardedAddress,
   toAddressKey,
 } from './rate-limiter.js';
 export {

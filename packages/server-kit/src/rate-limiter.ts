@@ -1,4 +1,4 @@
-import { isIPv6 } from 'node:net';
+import { isIP, isIPv6 } from 'node:net';
 import { LruMap, textBytes } from './lru-map.js';
 
 /** Whether a request is allowed, and the figures of the `RateLimit-*` headers. */
@@ -91,13 +91,28 @@ function verdict({ tokens, perMinute, cost, allowed }: Standing): RateVerdict {
   };
 }
 
-/** The key an address is limited by: one IPv6 customer holds a whole /64. */
-export function toAddressKey(address: string | undefined): string {
+/** `1.2.3.4:5678` and `[2001:db8::1]:5678`, as some proxies write addresses. */
+const WITH_PORT = /^(?:\[([^\]]+)\]|(\d+\.\d+\.\d+\.\d+))(?::\d+)?$/;
+
+/** The address that a proxy wrote, without a port; undefined if it is none. */
+export function readForwardedAddress(text: string): string | undefined {
+  const [, bracketed, dotted] = WITH_PORT.exec(text) ?? [];
+  const address = bracketed ?? dotted ?? text;
+  return isIP(address) ? address : undefined;
+}
+
+/**
+ * The key an address is limited by: one IPv6 customer holds a whole /64. Ports are left out, and everything that is not an
+ * address has one key: clients must not choose theirs.
+ */
+export function toAddressKey(text: string | undefined): string {
+  const address = readForwardedAddress(text ?? '');
   if (!address) return 'unknown';
   const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address)?.[1];
   if (mapped) return mapped;
   if (!isIPv6(address)) return address;
-  return `${expand(address).slice(0, 4).join(':')}::/64`;
+  const network = expand(address).slice(0, 4);
+  return `${network.map((part) => Number.parseInt(part, 16).toString(16)).join(':')}::/64`;
 }
 
 function expand(address: string): string[] {

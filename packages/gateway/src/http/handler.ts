@@ -1,7 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { isIP } from 'node:net';
 import { GrpcCode } from '@sibyl/grpc-client';
-import { toAddressKey } from '@sibyl/server-kit';
+import { readForwardedAddress, toAddressKey } from '@sibyl/server-kit';
 import { type Caller, getMemoryKey } from '../auth/gate.js';
 import { findRedirect } from '../binding/go-url.js';
 import type { Config } from '../config/config.js';
@@ -156,9 +155,6 @@ function tooLong(): QueryError {
   return new QueryError(GrpcCode.invalidArgument, text, { status: 414 });
 }
 
-/** `1.2.3.4:5678` and `[2001:db8::1]:5678`, as some proxies write addresses. */
-const WITH_PORT = /^(?:\[([^\]]+)\]|(\d+\.\d+\.\d+\.\d+))(?::\d+)?$/;
-
 /**
  * The rate limit key for the sender of a request: of the forwarded addresses, the one
  * that the outermost trusted proxy saw. An IPv6 address counts as its /64.
@@ -171,10 +167,7 @@ export function readAddressKey({ socket, headers }: IncomingMessage, proxies: nu
     .map((address) => address.trim())
     .filter(Boolean);
   const claimed = forwarded.at(-proxies) ?? forwarded[0] ?? '';
-  const [, bracketed, dotted] = WITH_PORT.exec(claimed) ?? [];
-  const address = bracketed ?? dotted ?? claimed;
-  // Anything else is not an address: clients must not choose their key.
-  return toAddressKey(isIP(address) ? address : peer);
+  return toAddressKey(readForwardedAddress(claimed) ?? peer);
 }
 
 const ALLOW_ORIGIN = 'Access-Control-Allow-Origin';
