@@ -126,7 +126,10 @@ export function readAnswer({ schema }: Pick<PendingQuestion, 'schema'>, text: st
   if (values) return values.find((value) => isSame(String(value), text)) ?? text;
   if (!properties) return convert(text, type);
   const fields = text.split('\n').flatMap((line) => {
-    const [, name = '', value = ''] = /^\s*([^:]+?)\s*:\s*(.*)$/.exec(line) ?? [];
+    // Not a pattern: one for this takes hours for a long line of spaces.
+    const colon = line.indexOf(':');
+    const name = line.slice(0, Math.max(0, colon));
+    const value = line.slice(colon + 1);
     const known = Object.keys(properties).find((key) => isSame(key, name));
     return known ? [[known, convert(value, parseSchema(properties[known]).type)] as const] : [];
   });

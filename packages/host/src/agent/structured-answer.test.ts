@@ -33,6 +33,16 @@ it('answerMessage returns JSON that fits the schema, and asks the model for it',
   });
 });
 
+it('answerMessage checks a long answer of line ends in no time', async () => {
+  const lines = '\n'.repeat(400_000);
+  const model = new ScriptedModel(
+    say(`\`\`\`${lines}x`),
+    say('```json\n\n{"capital":"Nairobi"}```'),
+  );
+  const { text } = await answer(requestTo(model, { responseSchema }));
+  expect(JSON.parse(text)).toEqual({ capital: 'Nairobi' });
+});
+
 it('answerMessage asks once for an answer that fits, and says what is wrong', async () => {
   const model = new ScriptedModel(say('It is Nairobi.'), say('{"capital":"Nairobi"}'));
   const { text } = await answer(requestTo(model, { responseSchema }));

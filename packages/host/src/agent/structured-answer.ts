@@ -72,7 +72,8 @@ async function* collectAnswer(parts: AsyncIterable<AgentPart>): AsyncGenerator<A
   return text.trim();
 }
 
-const FENCED = /^```(?:json)?\s*\n([\s\S]*?)\n?```$/i;
+/** Only one way to match each line end: answers may be long. */
+const FENCED = /^```(?:json)?[^\S\n]*\n([\s\S]*?)\n?```$/i;
 
 function checkAnswer(text: string, { check }: ResponseSchema): Result<unknown, readonly string[]> {
   try {

@@ -1,0 +1,21 @@
+import { expect, it } from 'vitest';
+import { readAnswer } from './chat-render.js';
+
+const schema = {
+  type: 'object',
+  properties: { name: { type: 'string' }, seats: { type: 'integer' }, site: { type: 'string' } },
+};
+
+it('readAnswer reads a line for each field', () => {
+  const text = ' Name : Ada\nseats:2\nsite: https://ixo.world\nother: 1\nname';
+  expect(readAnswer({ schema }, text)).toEqual({
+    name: 'Ada',
+    seats: 2,
+    site: 'https://ixo.world',
+  });
+});
+
+it('readAnswer reads long lines of spaces in no time', () => {
+  const spaces = ' '.repeat(20_000);
+  expect(readAnswer({ schema }, `x\n${spaces}\nname: Ada`)).toEqual({ name: 'Ada' });
+});
