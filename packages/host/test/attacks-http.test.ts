@@ -208,4 +208,24 @@ describe('an HTTP body', () => {
     expect([status, JSON.parse(body).message.at(-1)]).toEqual([400, 'and 59980 more']);
     expect(body.length).toBeLessThan(10_000);
   });
+
+  const entries = (count: number) => `[${Array(count).fill('{}').join(',')}]`;
+  const some = `[${Array(300)
+    .fill(`{"id": "a", "role": "user", "content": ${entries(300)}, "parts": ${entries(300)}}`)
+    .join(',')}]`;
+
+  it.each([
+    ['/v2/agent/run', `"messages": ${some}`],
+    ['/v2/agent/run', `"messages": ${entries(9_000)}`],
+    ['/v2/agent/run', `"messages": ${entries(300_000)}`],
+    ['/v2/agent/run', `"tools": ${entries(900)}`],
+    ['/ui/chat', `"messages": ${some}`],
+    ['/ui/chat', `"messages": ${entries(300_000)}`],
+    ['/v1/chat/completions', `"messages": ${some}`],
+    ['/v1/responses', `"model": "x", "input": ${some}`],
+  ])('with very many invalid entries is checked up to the first ones: %s', async (path, field) => {
+    const { status, body } = await post('POST', path, `{${field}}`);
+    expect(status).toBe(400);
+    expect(Number(/and (\d+) more/.exec(body)?.[1] ?? 0)).toBeLessThan(2_000);
+  });
 });

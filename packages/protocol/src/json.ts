@@ -97,3 +97,28 @@ export const JsonObject = z
   })
   .meta({ propertyNames: { maxLength: MAX_KEY_LENGTH } });
 export type JsonObject = z.infer<typeof JsonObject>;
+
+/** As many as are described to the caller. */
+const MAX_INVALID_ENTRIES = 20;
+
+/**
+ * A list in a request. Its length is checked first, and entries after the first invalid ones are ignored: describing every invalid
+ * entry of a large body would take seconds.
+ */
+export const limitedList = <T extends z.ZodType>(
+  entry: T,
+  { min = 0, max }: { readonly min?: number; readonly max: number },
+) =>
+  z.preprocess(
+    (sent) => (Array.isArray(sent) && sent.length <= max ? trimInvalid(entry, sent) : sent),
+    z.array(entry).min(min).max(max),
+  );
+
+function trimInvalid(entry: z.ZodType, sent: readonly unknown[]): readonly unknown[] {
+  let invalid = 0;
+  const end = sent.findIndex((each) => {
+    if (!entry.safeParse(each).success) invalid += 1;
+    return invalid === MAX_INVALID_ENTRIES;
+  });
+  return end < 0 ? sent : sent.slice(0, end + 1);
+}

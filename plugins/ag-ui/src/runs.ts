@@ -8,13 +8,18 @@ import type {
   SurfaceRun,
 } from '@sibyl/plugin-kit';
 import { findClientToolCall, RouteReply } from '@sibyl/plugin-kit';
-import { OracleError } from '@sibyl/protocol';
+import { limitedList, OracleError } from '@sibyl/protocol';
 import { z } from 'zod';
 import { type RunView, toEvents } from './events.js';
 
 const Text = z.string().max(100_000);
 const Id = z.string().min(1).max(200);
-const Content = z.union([z.string(), z.array(z.looseObject({ type: z.string() }))]);
+/** Of messages; other lists are shorter. */
+const MAX_MESSAGES = 10_000;
+const MAX_ENTRIES = 1_000;
+const list = <T extends z.ZodType>(entry: T) => limitedList(entry, { max: MAX_ENTRIES });
+
+const Content = z.union([z.string(), list(z.looseObject({ type: z.string() }))]);
 
 const Message = z.looseObject({
   id: Id,
@@ -22,7 +27,7 @@ const Message = z.looseObject({
   content: Content.nullish(),
   toolCallId: Id.optional(),
   error: z.string().optional(),
-  toolCalls: z.array(z.looseObject({ id: Id })).nullish(),
+  toolCalls: list(z.looseObject({ id: Id })).nullish(),
 });
 type Message = z.infer<typeof Message>;
 
@@ -32,23 +37,19 @@ export const RunAgentInput = z
     threadId: Id,
     runId: Id,
     protocolVersion: z.string().optional(),
-    messages: z.array(Message),
-    tools: z
-      .array(
-        z.looseObject({ name: z.string(), description: Text, parameters: z.unknown().optional() }),
-      )
-      .default([]),
-    context: z.array(z.looseObject({ description: Text, value: Text })).default([]),
+    messages: limitedList(Message, { max: MAX_MESSAGES }),
+    tools: list(
+      z.looseObject({ name: z.string(), description: Text, parameters: z.unknown().optional() }),
+    ).default([]),
+    context: list(z.looseObject({ description: Text, value: Text })).default([]),
     forwardedProps: z.unknown().optional(),
-    resume: z
-      .array(
-        z.looseObject({
-          interruptId: Id,
-          status: z.enum(['resolved', 'cancelled']),
-          payload: z.unknown().optional(),
-        }),
-      )
-      .default([]),
+    resume: list(
+      z.looseObject({
+        interruptId: Id,
+        status: z.enum(['resolved', 'cancelled']),
+        payload: z.unknown().optional(),
+      }),
+    ).default([]),
   })
   .meta({ id: 'RunAgentInput' });
 export type RunAgentInput = z.infer<typeof RunAgentInput>;

@@ -1,4 +1,4 @@
-import { JsonObject } from '@sibyl/protocol';
+import { JsonObject, limitedList } from '@sibyl/protocol';
 import { z } from 'zod';
 
 const Approval = z.looseObject({
@@ -22,7 +22,7 @@ export type Part = z.infer<typeof Part>;
 const Message = z.looseObject({
   id: z.string(),
   role: z.enum(['system', 'user', 'assistant']),
-  parts: z.array(Part),
+  parts: limitedList(Part, { max: 10_000 }),
 });
 export type Message = z.infer<typeof Message>;
 
@@ -36,7 +36,7 @@ const ClientToolSchema = z.looseObject({
 export const ChatRequest = z
   .looseObject({
     id: z.string().min(1).max(200).describe('The chat; it becomes a session on first use'),
-    messages: z.array(Message).min(1),
+    messages: limitedList(Message, { min: 1, max: 10_000 }),
     trigger: z.enum(['submit-message', 'regenerate-message']).optional(),
     messageId: z.string().nullish(),
     model: z.string().optional().describe('An id from `/models`'),

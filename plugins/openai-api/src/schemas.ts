@@ -1,3 +1,4 @@
+import { limitedList } from '@sibyl/protocol';
 import { z } from 'zod';
 
 /** Limits of a conversation that a client sends whole. */
@@ -6,7 +7,7 @@ const MAX_TEXT = 1_000_000;
 
 const Text = z.string().max(MAX_TEXT);
 const Part = z.looseObject({ type: z.string(), text: Text.optional() });
-const Content = z.union([Text, z.array(Part).max(1_000)]).nullish();
+const Content = z.union([Text, limitedList(Part, { max: 1_000 })]).nullish();
 const JsonSchema = z.record(z.string(), z.unknown());
 const Metadata = z.record(z.string().max(64), z.string().max(512)).nullish();
 const Effort = z.enum(['none', 'minimal', 'low', 'medium', 'high', 'xhigh']).nullish();
@@ -22,7 +23,7 @@ const ChatToolCall = z.looseObject({
 const ChatMessage = z.looseObject({
   role: z.enum(['system', 'developer', 'user', 'assistant', 'tool']),
   content: Content,
-  tool_calls: z.array(ChatToolCall).max(128).nullish(),
+  tool_calls: limitedList(ChatToolCall, { max: 128 }).nullish(),
   tool_call_id: z.string().max(200).optional(),
 });
 export type ChatMessage = z.infer<typeof ChatMessage>;
@@ -46,7 +47,7 @@ const ToolChoice = z
 export const ChatRequest = z
   .looseObject({
     model: z.string().max(200),
-    messages: z.array(ChatMessage).min(1).max(MAX_MESSAGES),
+    messages: limitedList(ChatMessage, { min: 1, max: MAX_MESSAGES }),
     stream: z.boolean().nullish(),
     stream_options: z.looseObject({ include_usage: z.boolean().optional() }).nullish(),
     tools: z
@@ -80,7 +81,7 @@ const InputItem = z.looseObject({
   call_id: z.string().max(200).optional(),
   name: z.string().max(200).optional(),
   arguments: Text.optional(),
-  output: z.union([Text, z.array(Part).max(1_000)]).optional(),
+  output: z.union([Text, limitedList(Part, { max: 1_000 })]).optional(),
 });
 export type InputItem = z.infer<typeof InputItem>;
 
@@ -90,7 +91,7 @@ const absent = (error: string) => z.null({ error }).optional();
 export const ResponseRequest = z
   .looseObject({
     model: z.string().max(200).optional(),
-    input: z.union([Text.min(1), z.array(InputItem).min(1).max(MAX_MESSAGES)]),
+    input: z.union([Text.min(1), limitedList(InputItem, { min: 1, max: MAX_MESSAGES })]),
     instructions: Text.nullish(),
     previous_response_id: z.string().max(200).nullish(),
     conversation: absent('conversations are not supported; send previous_response_id'),
