@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { readAnswer } from './chat-render.js';
+import { readAnswer, renderText } from './chat-render.js';
 
 const schema = {
   type: 'object',
@@ -18,4 +18,15 @@ it('readAnswer reads a line for each field', () => {
 it('readAnswer reads long lines of spaces in no time', () => {
   const spaces = ' '.repeat(20_000);
   expect(readAnswer({ schema }, `x\n${spaces}\nname: Ada`)).toEqual({ name: 'Ada' });
+});
+
+it.each(['>', '1. ', '> - '])('renderText shows a text of very many %s as it is', (mark) => {
+  const text = mark.repeat(5000).trim();
+  const contents = renderText(text);
+  expect(
+    contents
+      .map(({ body }) => body)
+      .join('')
+      .replaceAll('\n', ''),
+  ).toBe(text);
 });

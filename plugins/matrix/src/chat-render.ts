@@ -26,13 +26,20 @@ export const renderText = (markdown: string): EventContent[] =>
   splitText(markdown, MAX_BODY_BYTES).map((body) => {
     // `m.notice` marks what a program wrote, so that other programs do not answer it.
     const plain = { msgtype: 'm.notice', body };
-    const html = {
-      format: 'org.matrix.custom.html',
-      formatted_body: marked.parse(body, { async: false }).trim(),
-    };
-    const size = Buffer.byteLength(JSON.stringify({ ...plain, ...html }));
-    return size <= MAX_CONTENT_BYTES ? { ...plain, ...html } : plain;
+    const formatted = { ...plain, ...renderHtml(body) };
+    const size = Buffer.byteLength(JSON.stringify(formatted));
+    return size <= MAX_CONTENT_BYTES ? formatted : plain;
   });
+
+/** Nothing if quotes or lists nest too deeply to be rendered. */
+function renderHtml(markdown: string): EventContent {
+  try {
+    const html = marked.parse(markdown, { async: false }).trim();
+    return { format: 'org.matrix.custom.html', formatted_body: html };
+  } catch {
+    return {};
+  }
+}
 
 const FENCE = /^\s*(```|~~~)/;
 
