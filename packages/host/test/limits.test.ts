@@ -162,7 +162,7 @@ describe('TRUST_PROXY', () => {
     expect(await from('203.0.113.2')).toBe(200);
   });
 
-  it('limits an address whatever port the proxy writes with it', async () => {
+  it('limits an address with any port that the proxy writes', async () => {
     const env = { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1', TRUST_PROXY: '1' };
     host = await startHost({ env });
     await from('203.0.113.1:1001');

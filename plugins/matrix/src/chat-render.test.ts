@@ -3,14 +3,14 @@ import { readAnswer, renderText } from './chat-render.js';
 
 const schema = {
   type: 'object',
-  properties: { name: { type: 'string' }, seats: { type: 'integer' }, site: { type: 'string' } },
+  properties: { name: { type: 'string' }, places: { type: 'integer' }, site: { type: 'string' } },
 };
 
 it('readAnswer reads a line for each field', () => {
-  const text = ' Name : Ada\nseats:2\nsite: https://ixo.world\nother: 1\nname';
+  const text = ' Name : Ada\nplaces:2\nsite: https://ixo.world\nother: 1\nname';
   expect(readAnswer({ schema }, text)).toEqual({
     name: 'Ada',
-    seats: 2,
+    places: 2,
     site: 'https://ixo.world',
   });
 });
