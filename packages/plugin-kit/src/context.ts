@@ -181,7 +181,10 @@ export interface Logger {
 
 export type DatabaseEngine = 'sqlite' | 'postgres';
 
-/** Work in a transaction; it awaits only queries of the handle that it receives. */
+/**
+ * Work in a transaction; it awaits only queries of the handle that it receives. It runs again if the database rolls it back
+ * because of a deadlock, so it must change nothing else.
+ */
 // biome-ignore lint/suspicious/noExplicitAny: each plugin names its own tables.
 export type Unit<T, Tables = any> = (tables: Kysely<Tables>) => Promise<T>;
 

@@ -24,7 +24,7 @@ import type {
   SocketHostRow,
 } from './rows.js';
 
-/** A unit of work; it awaits only queries on the given tables. */
+/** A unit of work; it awaits only queries on the given tables, and may run again if the database rolls it back. */
 export type Unit<T> = (tables: Kysely<Schema>) => Promise<T>;
 
 /** One engine, opened and migrated. */

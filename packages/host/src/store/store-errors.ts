@@ -27,6 +27,10 @@ const FULL_ERRORS = /^(53100|ENOSPC|EDQUOT)$/;
  */
 const POSTGRES_ERRORS = /^(08|53|57|58|28|3D|25006$|25P0[34]$|40001$|40P01$|55P03$)/;
 
+/** A deadlock or a serialization failure: PostgreSQL has rolled the transaction back in favor of another one. */
+const ROLLED_BACK = /^40(P01|001)$/;
+const MAX_ATTEMPTS = 5;
+
 const POSTGRES_CORRUPTION = /^XX00[12]$/;
 
 /** Errors without a code, of pg's pool and client and of a closed driver. */
@@ -48,6 +52,18 @@ export function classifyStoreError(error: unknown): StoreErrorKind | undefined {
 }
 
 export const isStoreError = (error: unknown): boolean => classifyStoreError(error) !== undefined;
+
+/** Runs a transaction again if the database rolled it back because of another one. */
+export async function repeatRolledBack<T>(transact: () => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await transact();
+    } catch (error) {
+      const { code } = error as { readonly code?: unknown };
+      if (attempt === MAX_ATTEMPTS || !ROLLED_BACK.test(String(code))) throw error;
+    }
+  }
+}
 
 /** Describes the error without details, which only the operator may see. */
 export function describeStoreError(kind: StoreErrorKind): string {

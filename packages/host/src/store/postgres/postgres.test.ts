@@ -121,6 +121,31 @@ describe('the statements of openPostgres', () => {
   });
 });
 
+it('writes that lock the same rows in another order both succeed', async () => {
+  const database = await createTestDatabase('postgres');
+  const store = await openDatabase(database.options);
+  const newId = createIdSource(Date.now);
+  const sessions = new SessionStore({ database: store, clock: Date.now, newId });
+  const ids = [(await sessions.create(session)).id, (await sessions.create(session)).id] as const;
+  const hasFirst = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
+  const rename = (own: 0 | 1, id: string, title: string) =>
+    store.write(async (tables) => {
+      const update = (each: string) =>
+        tables.updateTable('sessions').set({ title }).where('id', '=', each).execute();
+      await update(id);
+      hasFirst[own].resolve();
+      await hasFirst[own === 0 ? 1 : 0].promise;
+      await update(id === ids[0] ? ids[1] : ids[0]);
+      return title;
+    });
+  const writes = [rename(0, ids[0], 'first'), rename(1, ids[1], 'second')];
+  expect(await Promise.all(writes)).toEqual(['first', 'second']);
+  const { sessions: listed } = await sessions.list({ owner: 'did:a', limit: 2, offset: 0 });
+  expect(new Set(listed.map(({ title }) => title)).size).toBe(1);
+  await store.close();
+  await database.drop();
+});
+
 /** A proxy between the store and the server that can interrupt the connections. */
 async function startProxy(target: string) {
   const { hostname, port } = new URL(target);

@@ -11,7 +11,7 @@ import {
   type Unit,
 } from '../database.js';
 import { hostSchema, isBehind, migrate, TableNames } from '../migrations/migrate.js';
-import { StoreError } from '../store-errors.js';
+import { repeatRolledBack, StoreError } from '../store-errors.js';
 import { isOwnerLock, OwnerQueue } from './owner-queue.js';
 
 /** Each connection keeps about 20 kB on the server for every statement. */
@@ -88,7 +88,7 @@ function asDatabase(
 ): Database {
   const pending = new Set<Promise<unknown>>();
   const write = <T>(unit: Unit<T>): Promise<T> => {
-    const writing = tables.transaction().execute(unit);
+    const writing = repeatRolledBack(() => tables.transaction().execute(unit));
     const forget = () => pending.delete(writing);
     pending.add(writing);
     writing.then(forget, forget);
