@@ -3,6 +3,7 @@ import type { SessionKey } from '../bus/event-bus.js';
 import type { StoreContext } from './database.js';
 import type { Message } from './message.js';
 import type { RunReport, TokenUsage } from './runs/run.js';
+import { holdSession } from './session-store.js';
 
 /** What belongs to an answer besides its parts. */
 export interface AnswerDetails {
@@ -29,13 +30,15 @@ export class AnswerDetailsStore {
     const now = this.context.clock();
     const values = { rating, comment: comment ?? null, updated_at: now };
     const key = { owner, session_id: sessionId, message_id: messageId };
-    await this.context.database.write((tables) =>
-      tables
+    const { database } = this.context;
+    await database.write(async (tables) => {
+      await holdSession(tables, database.engine, { owner, sessionId });
+      await tables
         .insertInto('feedback')
         .values({ ...key, ...values, created_at: now })
         .onConflict((c) => c.columns(['owner', 'session_id', 'message_id']).doUpdateSet(values))
-        .execute(),
-    );
+        .execute();
+    });
   }
 
   /** False if there was none. */

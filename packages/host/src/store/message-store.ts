@@ -21,6 +21,7 @@ import {
   splitIntoSpans,
 } from './message-page.js';
 import { prepareQuery } from './prepared-query.js';
+import { holdSession } from './session-store.js';
 
 export interface RecentRequest extends PathKey {
   /** Excludes later turns, because a turn must not see messages queued behind it. */
@@ -142,7 +143,9 @@ export class MessageStore {
   ): Promise<void> {
     const last = copies.at(-1);
     if (!last) return;
-    await this.context.database.write(async (tables) => {
+    const { database } = this.context;
+    await database.write(async (tables) => {
+      await holdSession(tables, database.engine, { owner, sessionId });
       for (const message of copies) await insertMessage(tables, message);
       await tables
         .updateTable('sessions')

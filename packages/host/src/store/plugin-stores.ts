@@ -14,6 +14,7 @@ import type { Database, Schema, StoreContext } from './database.js';
 import type { Vault } from './encryption.js';
 import type { MigrationPlan } from './migrations/migrate.js';
 import { prepareQuery } from './prepared-query.js';
+import { holdSession } from './session-store.js';
 
 const MB = 1024 * 1024;
 const MAX_BYTES = 25 * MB;
@@ -279,14 +280,9 @@ export class SessionStateStore {
   }
 
   #put({ owner, sessionId, plugin }: StateScope, key: string, value: string): Promise<void> {
-    return this.#context.database.write(async (tables) => {
-      const session = await tables
-        .selectFrom('sessions')
-        .select('id')
-        .where('owner', '=', owner)
-        .where('id', '=', sessionId)
-        .executeTakeFirst();
-      if (!session) throw new OracleError('session_not_found');
+    const { database } = this.#context;
+    return database.write(async (tables) => {
+      await holdSession(tables, database.engine, { owner, sessionId });
       await tables
         .insertInto('session_state')
         .values({ session_id: sessionId, owner, plugin, key, value })

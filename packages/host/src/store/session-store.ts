@@ -1,3 +1,4 @@
+import type { DatabaseEngine } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
@@ -240,6 +241,21 @@ export class SessionStore {
     if (request.thread) await insertThread(tables, { owner, ...request.thread }, row.id);
     return toSession(row);
   }
+}
+
+/** Keeps a session from being deleted until the unit of work is committed; throws if the owner has none. */
+export async function holdSession(
+  tables: Kysely<Schema>,
+  engine: DatabaseEngine,
+  { owner, sessionId }: SessionKey,
+): Promise<void> {
+  const session = tables
+    .selectFrom('sessions')
+    .select('last_turn')
+    .where('owner', '=', owner)
+    .where('id', '=', sessionId);
+  const held = engine === 'postgres' ? session.forKeyShare() : session;
+  if (!(await held.executeTakeFirst())) throw new OracleError('session_not_found');
 }
 
 /** How long an unlisted session is kept after its last use. */

@@ -3,7 +3,13 @@ import { connect, createServer, type Socket } from 'node:net';
 import { sql } from 'kysely';
 import pg from 'pg';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { createTestDatabase } from '../../../test/support/test-database.js';
+import { createTestDatabase, useStore } from '../../../test/support/test-database.js';
+import {
+  createRunRequest,
+  finishTestRun,
+  openTestSession,
+  startTestRun,
+} from '../../../test/support/test-runs.js';
 import { createIdSource } from '../id-source.js';
 import { MessageStore } from '../message-store.js';
 import { type DatabaseOptions, openDatabase } from '../open-database.js';
@@ -144,6 +150,65 @@ it('writes that lock the same rows in another order both succeed', async () => {
   expect(new Set(listed.map(({ title }) => title)).size).toBe(1);
   await store.close();
   await database.drop();
+});
+
+describe('a write for a session that is deleted at the same moment', () => {
+  const test = useStore('postgres');
+  const idempotency = { key: 'k', bodyHash: 'h', expiresAt: Date.now() + 60_000 };
+
+  /** A session with a run that may be tried again. */
+  async function openFailed() {
+    const started = await startTestRun(test.store, { idempotency });
+    const error = { code: 'model_unavailable', message: 'Later', retryAfterSeconds: 5 };
+    await finishTestRun(test.store.runs, started.key, { status: 'failed', report: { error } });
+    return started.session;
+  }
+
+  /** Deletes the session once the write waits for it. */
+  async function deleteDuring<T>(
+    { sessionId }: { readonly sessionId: string },
+    write: () => Promise<T>,
+  ): Promise<T> {
+    const admin = new pg.Client({ connectionString: test.options.databaseUrl });
+    await admin.connect();
+    onTestFinished(() => admin.end());
+    await admin.query('begin');
+    await admin.query('delete from sessions where id = $1', [sessionId]);
+    const writing = write();
+    writing.catch(() => undefined);
+    const waits = async () => {
+      const { rows } = await admin.query(
+        'select 1 from pg_stat_activity where pg_backend_pid() = any(pg_blocking_pids(pid))',
+      );
+      return rows.length;
+    };
+    await expect.poll(waits).toBe(1);
+    await admin.query('commit');
+    return writing;
+  }
+
+  it('is refused: the state of a plugin', async () => {
+    const key = await openTestSession(test.store);
+    const state = test.store.sessionState.of({ ...key, plugin: 'notes' });
+    const writing = deleteDuring(key, () => state.set('key', 1));
+    await expect(writing).rejects.toMatchObject({ code: 'session_not_found' });
+  });
+
+  it('is refused: feedback', async () => {
+    const key = await openTestSession(test.store);
+    const answer = { ...key, messageId: 'answer' };
+    const writing = deleteDuring(key, () =>
+      test.store.answerDetails.setFeedback(answer, { rating: 'up' }),
+    );
+    await expect(writing).rejects.toMatchObject({ code: 'session_not_found' });
+  });
+
+  it('is refused: the repetition of a message', async () => {
+    const key = await openFailed();
+    const request = createRunRequest({ ...key, idempotency });
+    const repeated = await deleteDuring(key, () => test.store.runs.start(request));
+    expect(repeated).toEqual({ state: 'unknown-session' });
+  });
 });
 
 /** A proxy between the store and the server that can interrupt the connections. */

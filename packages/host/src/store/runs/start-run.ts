@@ -161,9 +161,10 @@ async function repeatStart(
   const latest = await findLatestAttempt(tables, { owner, runId: firstRunId });
   if (!latest || !toRun(latest).report.isUnanswered)
     return { state: 'existing', runId: latest?.id ?? firstRunId };
-  const { rows } = await selectLastTurn(tables, { owner, sessionId });
+  const { rows } = await lockLastTurn(tables, { owner, sessionId });
+  if (rows[0] === undefined) throw new RefusedStart('unknown-session');
   // Turns are executed in order.
-  if (rows[0]?.lastTurn !== latest.turn) return { state: 'superseded' };
+  if (rows[0].lastTurn !== latest.turn) return { state: 'superseded' };
   assertAdmitted(request, (await selectOpen(tables, { owner })).rows);
   const next = toNextAttempt(latest, { id, hostId, now: clock() });
   const row = { ...next, request: request.isResumable ? request.seal() : null };
@@ -171,12 +172,14 @@ async function repeatStart(
   return { state: 'started', run: toRun(row), canceled: [] };
 }
 
-const selectLastTurn = prepareQuery((tables, { owner, sessionId }: SessionKey) =>
+/** An update, because it locks the row on PostgreSQL: the session is not deleted before the run is stored. */
+const lockLastTurn = prepareQuery((tables, { owner, sessionId }: SessionKey) =>
   tables
-    .selectFrom('sessions')
-    .select('last_turn as lastTurn')
+    .updateTable('sessions')
+    .set((e) => ({ last_turn: e.ref('last_turn') }))
     .where('owner', '=', owner)
-    .where('id', '=', sessionId),
+    .where('id', '=', sessionId)
+    .returning('last_turn as lastTurn'),
 );
 
 const isLive = ({ status }: OpenRun) => status !== 'paused';
