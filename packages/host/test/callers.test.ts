@@ -1,7 +1,9 @@
 import { createInvitations, loadConfig } from '@sibyl/host';
 import { mintDelegation, type Signer, signerFromMnemonic } from '@sibyl/ucan';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { CallerStore } from '../src/store/caller-store.js';
 import { openStore } from '../src/store/store.js';
+import { StoreError } from '../src/store/store-errors.js';
 import { startHost, type TestHost } from './support/host.js';
 import { joinSession, openRejectedSocket } from './support/session-socket.js';
 import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
@@ -144,6 +146,20 @@ describe.each(engines)('CALLERS_ALLOW on %s', (engine) => {
     expect(await redeem(eve, invitation)).toEqual([409, 'invitation_used']);
     expect(await redeem(alice, invitation)).toEqual([409, 'invitation_used']);
     expect([await fetchStatus(alice), await fetchStatus(eve)]).toEqual([200, 403]);
+  });
+
+  it('POST /invitations confirms what the database stored although its reply was lost', async () => {
+    const alice = new TestUser(host);
+    const { redeem: stored } = CallerStore.prototype;
+    vi.spyOn(CallerStore.prototype, 'redeem').mockImplementationOnce(async function (
+      this: CallerStore,
+      ...redeemed
+    ) {
+      await stored.apply(this, redeemed);
+      throw new StoreError('Connection terminated unexpectedly');
+    });
+    expect(await redeem(alice, await invite())).toEqual([200, { ok: true }]);
+    expect(await fetchStatus(alice)).toBe(200);
   });
 
   it('POST /invitations admits one of many callers who come at the same time', async () => {

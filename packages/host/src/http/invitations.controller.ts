@@ -4,6 +4,7 @@ import { InvitationRedeemed, OracleError, RedeemInvitation } from '@sibyl/protoc
 import type { Caller } from '../auth/caller.js';
 import { InvitationReader } from '../auth/caller-allow-list.js';
 import { CallerStore } from '../store/caller-store.js';
+import { confirmWrite } from '../turns/idempotent-starts.js';
 import { OpenToUninvited } from './ucan-guard.js';
 
 @Controller('invitations')
@@ -28,7 +29,14 @@ export class InvitationsController {
     const { ok, error } = await this.invitations.read(invitation);
     if (error?.code === 'expired') throw new OracleError('invitation_expired');
     if (error) throw new OracleError('invalid_invitation', { cause: error });
-    if ((await this.callers.redeem(did, ok)) === 'used') throw new OracleError('invitation_used');
+    const result = await this.callers
+      .redeem(did, ok)
+      .catch((error) => confirmWrite(error, () => this.findRedeemed(did)));
+    if (result === 'used') throw new OracleError('invitation_used');
     return { ok: true };
+  }
+
+  private async findRedeemed(did: string): Promise<'redeemed' | undefined> {
+    return (await this.callers.has(did)) ? 'redeemed' : undefined;
   }
 }

@@ -4,8 +4,10 @@ import type { AgentStep, AssistantMessage, InterruptAnswer } from '../agent/step
 import type { RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Interrupt } from '../store/runs/interrupts.js';
-import type { Run } from '../store/runs/run.js';
+import type { Run, RunKey } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
+import { WITHDRAWN, type WithdrawResult } from '../store/runs/start-run.js';
+import { confirmWrite } from './idempotent-starts.js';
 import { MessageParts } from './message-parts.js';
 import { createReport } from './run-log.js';
 import {
@@ -28,6 +30,16 @@ export function buildHandover(run: Run, partial: string): Frame[] {
 
 const toFrames = (parts: readonly ReplyPart[], from: number): Frame[] =>
   parts.map(({ event, data }, i) => ({ seq: from + i, event, data: JSON.stringify(data) }));
+
+/** Takes back a message that waits, or returns why not. */
+export function storeWithdrawal(runs: RunStore, key: RunKey): Promise<WithdrawResult> {
+  return runs.withdraw(key).catch((error) =>
+    confirmWrite(error, async () => {
+      const run = await runs.find(key);
+      return run?.report.error?.code === WITHDRAWN ? { state: 'withdrawn', run } : undefined;
+    }),
+  );
+}
 
 /** Ends a run that never began, with the reason. */
 export function endUnanswered(run: Run, error: OracleError): RunEnding {

@@ -8,6 +8,7 @@ import { MemoryEventBus, type SessionKey } from '../bus/event-bus.js';
 import { MemoryHostBus } from '../bus/host-bus.js';
 import { SessionChanges } from '../bus/session-changes.js';
 import { DiskSpace } from '../store/disk-space.js';
+import { StoreError } from '../store/store-errors.js';
 import { SessionsService } from './sessions.js';
 import type { Turns } from './turns.js';
 
@@ -180,6 +181,22 @@ describe('SessionsService', () => {
     expect(seen).toMatchObject([
       { event: 'closing', payload: { reason: 'session_deleted', sessionId } },
     ]);
+  });
+
+  it('remove reports a deletion whose reply was lost', async () => {
+    const { service, key, sessionId, owner, steps } = await converse();
+    const { sessions } = test.store;
+    const deletes = sessions.delete.bind(sessions);
+    const lost = new StoreError('Connection terminated unexpectedly');
+    vi.spyOn(sessions, 'delete').mockRejectedValueOnce(lost);
+    await expect(service.remove(key)).rejects.toBe(lost);
+    vi.spyOn(sessions, 'delete').mockImplementationOnce(async () => {
+      await deletes(key);
+      throw lost;
+    });
+    await service.remove(key);
+    expect(await list(owner)).toEqual([]);
+    expect(steps.at(-1)).toBe(`deleted ${sessionId}`);
   });
 
   it.each(['unknown', 'not an id!', 'x'.repeat(1000)])('remove refuses the id %s', async (id) => {

@@ -5,6 +5,7 @@ import type { SessionChanges } from '../bus/session-changes.js';
 import type { DiskSpace } from '../store/disk-space.js';
 import type { MessageStore } from '../store/message-store.js';
 import type { NewSession, Session, SessionStore } from '../store/session-store.js';
+import { confirmWrite } from './idempotent-starts.js';
 import { buildCacheInvalidation } from './run-recorder.js';
 import type { Turns } from './turns.js';
 
@@ -77,10 +78,10 @@ export class SessionsService {
 
   /** Deletes the session with its messages and runs, and closes its sockets. */
   async remove(key: SessionKey): Promise<void> {
-    const { sessions, turns, events, changes } = this.deps;
+    const { turns, events, changes } = this.deps;
     await turns.interruptAll(key);
     // A malformed id is treated like an unknown one.
-    const isKnown = Id.safeParse(key.sessionId).success && (await sessions.delete(key));
+    const isKnown = Id.safeParse(key.sessionId).success && (await this.delete(key));
     if (!isKnown) throw new OracleError('session_not_found');
     events.publish(key, createClosingEvent('session_deleted', key.sessionId));
     changes.publish(key, 'deleted');
@@ -89,6 +90,15 @@ export class SessionsService {
   /** Deletes a session in which no turn has begun. */
   async removeEmpty(key: SessionKey): Promise<void> {
     if (await this.deps.sessions.deleteEmpty(key)) this.deps.changes.publish(key, 'deleted');
+  }
+
+  private delete(key: SessionKey): Promise<boolean> {
+    const { sessions } = this.deps;
+    return sessions
+      .delete(key)
+      .catch((error) =>
+        confirmWrite(error, async () => ((await sessions.find(key)) ? undefined : true)),
+      );
   }
 
   private async create(wanted: NewSession): Promise<Session> {

@@ -20,6 +20,7 @@ import { type ServerEvent } from '../bus/event-bus.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run, RunKey } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
+import { StoreError } from '../store/store-errors.js';
 import type { LiveRun } from './run-log.js';
 import { toStoredRequest } from './turn-request.js';
 
@@ -387,6 +388,22 @@ describe('Turns.withdraw', () => {
     const foreign = host.turns.withdraw({ ...host.second, owner });
     await expect(foreign).rejects.toMatchObject({ code: 'run_not_found' });
     expect(host.turns.count()).toEqual({ running: 1, queued: 1 });
+    await closeTurns(host);
+  });
+
+  it('confirms a withdrawal whose reply was lost', async () => {
+    const runs = wrapRuns(test.store);
+    const host = await startTwo({ runs });
+    runs.withdraw = async (key) => {
+      await test.store.runs.withdraw(key);
+      throw new StoreError('Connection terminated unexpectedly');
+    };
+    await host.turns.withdraw(host.second);
+    expect(await host.waiting.outcome).toMatchObject({ error: { code: 'message_withdrawn' } });
+    runs.withdraw = async () => {
+      throw new StoreError('away');
+    };
+    await expect(host.turns.withdraw(host.first)).rejects.toThrow('away');
     await closeTurns(host);
   });
 

@@ -17,7 +17,7 @@ import {
 import { type StartedRun, WITHDRAWN } from '../store/runs/start-run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
-import { buildFirstFrame, endUnanswered, readProgress } from './closing-runs.js';
+import { buildFirstFrame, endUnanswered, readProgress, storeWithdrawal } from './closing-runs.js';
 import { DisconnectedTurns } from './disconnected-turns.js';
 import { FlushLoop } from './flush-loop.js';
 import type { Gates, TurnAccount } from './gates.js';
@@ -120,7 +120,7 @@ export class Turns {
   /** Takes back a message that waits; throws if its turn has begun. */
   async withdraw(key: RunKey): Promise<void> {
     const { store, cluster, changes } = this.deps;
-    const result = await store.runs.withdraw(key);
+    const result = await storeWithdrawal(store.runs, key);
     if (result.state === 'unknown') throw new OracleError('run_not_found');
     if (result.state === 'begun') throw new OracleError('not_queued');
     const { run } = result;
