@@ -293,6 +293,26 @@ describe('a turn that is withdrawn while others depend on it', () => {
     expect(await read()).toBe('1, re 1, 2');
   });
 
+  it('of two turns that answer a question, the second takes it along if it is withdrawn last', async () => {
+    const { ask, begin, end, withdraw, list, read } = await openConversation();
+    await ask('1');
+    const running = await begin('2');
+    const first = await begin('3');
+    const questionId = (await list()).at(-1)?.id ?? '';
+    const again = await begin('3', { questionId });
+    const third = await begin('3', { questionId });
+    const next = await begin('4');
+    await withdraw(first);
+    await withdraw(again);
+    expect(await read()).toBe('1, re 1, 2, 3, 4');
+    await withdraw(third);
+    expect(await read()).toBe('1, re 1, 2, 4');
+    await end(running, 're 2');
+    await end(next, 're 4');
+    expect((await list())[4]?.parent).toBe(running.messageId);
+    expect(await read()).toBe('1, re 1, 2, re 2, 4, re 4');
+  });
+
   it('what follows an answer that is not given again continues from its question', async () => {
     const { ask, begin, end, withdraw, list } = await openConversation();
     const first = await ask('1');

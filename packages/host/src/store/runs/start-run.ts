@@ -10,7 +10,15 @@ import { prepareQuery } from '../prepared-query.js';
 import { insertClientIds } from '../thread-store.js';
 import { lockSession, promoteNext } from './finish-run.js';
 import { cancelPausedRun, toNextAttempt } from './interrupts.js';
-import { findLatestAttempt, insertRun, isOpen, type Run, type RunKey, toRun } from './run.js';
+import {
+  findLatestAttempt,
+  findRun,
+  insertRun,
+  isOpen,
+  type Run,
+  type RunKey,
+  toRun,
+} from './run.js';
 
 /** Runs of a user that were canceled but have not ended yet may exceed the limit by this factor. */
 const CANCELED_FACTOR = 2;
@@ -314,6 +322,7 @@ export async function withdrawRun(
   const keptId = questionId ?? (await findQuestionToKeep(tables, withdrawn));
   const question = keptId === undefined ? await deleteQuestion(tables, withdrawn) : undefined;
   await closeGap(tables, { ...withdrawn, question, parent: keptId ?? question?.parent ?? null });
+  if (questionId) await withdrawQuestion(tables, { owner, sessionId, questionId });
   return { state: 'withdrawn', run: toRun(row) };
 }
 
@@ -340,6 +349,40 @@ async function findQuestionToKeep(
     )
     .executeTakeFirst();
   return row?.id;
+}
+
+/** Takes back a question that stayed because another turn answered it again, once none does. */
+async function withdrawQuestion(
+  tables: Kysely<Schema>,
+  { owner, sessionId, questionId }: SessionKey & { readonly questionId: string },
+): Promise<void> {
+  const question = await tables
+    .selectFrom('messages')
+    .select(['branch', 'turn', 'run_id as runId'])
+    .where('owner', '=', owner)
+    .where('id', '=', questionId)
+    .where(({ not, exists, selectFrom }) =>
+      not(
+        exists(
+          selectFrom('messages as answers')
+            .select('answers.id')
+            .where('answers.owner', '=', owner)
+            .where('answers.session_id', '=', sessionId)
+            .where('answers.parent', '=', questionId)
+            .where('answers.type', '=', 'ai'),
+        ),
+      ),
+    )
+    .executeTakeFirst();
+  const [first] = question?.runId
+    ? (await findRun(tables, { owner, runId: question.runId })).rows
+    : [];
+  if (!question || !first || toRun(first).report.error?.code !== WITHDRAWN) return;
+  const { branch, turn } = question;
+  const withdrawn = { owner, sessionId, branch, turn, answerId: questionId };
+  if (await findQuestionToKeep(tables, withdrawn)) return;
+  const deleted = await deleteQuestion(tables, withdrawn);
+  await closeGap(tables, { ...withdrawn, question: deleted, parent: deleted?.parent ?? null });
 }
 
 const deleteQuestion = (
