@@ -9,6 +9,8 @@ import type { RoomStore } from '../store/room-store.js';
 
 const ROWS_PER_BATCH = 100;
 const BATCH_LENGTH = 512 * 1024;
+/** How often a session can be imported apart because it was continued differently here. */
+const MAX_COPIES = 10;
 
 export interface ImportedConversation {
   readonly id: string;
@@ -141,6 +143,19 @@ interface ImportWriterDeps {
   readonly importers: ReadonlyMap<string, RowImporter>;
 }
 
+/** What is compared with the stored sessions before an archive is stored. */
+type ComparedRows = Readonly<
+  Record<'sessions' | 'messages' | 'branches', AsyncIterable<StoredRow> | Iterable<StoredRow>>
+>;
+
+/** The ids under which a session may be stored. */
+interface Copies {
+  /** Those of sessions that contain nothing else in the place of its rows. */
+  readonly same: Set<string>;
+  /** One that no session has; undefined if there are too many copies. */
+  readonly free: string | undefined;
+}
+
 /** What was imported. */
 export interface ImportCounts {
   /** New rows by table. */
@@ -161,9 +176,8 @@ export class ImportWriter {
   private readonly sessions = new Map<string, string>();
   /** The ids of files that have another id here. */
   private readonly files = new Map<string, string>();
-  /** The sessions of the archive that were continued differently here. */
-  private readonly diverged = new Set<string>();
-  private sessionsLeft: number | undefined;
+  /** Those sessions of the archive whose ids exist here. */
+  private readonly copies = new Map<string, Copies>();
 
   constructor(private readonly deps: ImportWriterDeps) {}
 
@@ -184,13 +198,26 @@ export class ImportWriter {
     for await (const batch of toBatches(rows)) await this.addBatch(table, batch, ownRoom);
   }
 
-  /** Finds the sessions that have other messages here in the place of those of the archive: they are stored apart. */
-  async compare(messages: AsyncIterable<StoredRow>): Promise<void> {
-    const { owner, store } = this.deps;
-    for await (const row of messages) {
+  /** Finds the sessions that have other messages or branches here in the place of those of the archive: they are stored apart. */
+  async compare(archive: ComparedRows): Promise<void> {
+    const { store } = this.deps;
+    for await (const row of archive.sessions) {
+      const { data } = SessionRow.safeParse(row);
+      if (data && !this.copies.has(data.id)) await this.findCopies(data.id, data.created_at);
+    }
+    for await (const row of archive.messages) {
       const { data } = MessageRow.safeParse(row);
-      if (!data || this.diverged.has(data.session_id)) continue;
-      if (await store.isTaken(owner, data)) this.diverged.add(data.session_id);
+      if (data)
+        await this.dropCopies(data.session_id, data.id, (own) =>
+          store.isTaken({ ...data, ...own }),
+        );
+    }
+    for await (const row of archive.branches) {
+      const { data } = BranchRow.safeParse(row);
+      if (data)
+        await this.dropCopies(data.session_id, data.first_id, (own) =>
+          store.isBranchTaken({ ...data, ...own }),
+        );
     }
   }
 
@@ -214,7 +241,6 @@ export class ImportWriter {
       last_seq: 0,
       last_turn: 0,
     };
-    if (!(await this.addSession(session, ''))) return;
     let turn = 0;
     let parent: string | null = null;
     const rows: StoredRow[] = [];
@@ -224,8 +250,11 @@ export class ImportWriter {
       rows.push(toMessageRow({ ...message, id: messageId }, { id, turn, seq: index + 1, parent }));
       parent = messageId;
     }
+    await this.compare({ sessions: [session], messages: rows, branches: [] });
+    const target = await this.addSession(session, '');
+    if (target === undefined) return;
     await this.add('messages', toIterable(rows));
-    await this.deps.store.completeSession(owner, id);
+    await this.deps.store.completeSession(owner, target);
   }
 
   /** Continues the numbers of the imported sessions. */
@@ -287,16 +316,15 @@ export class ImportWriter {
     this.counts.refused += given - valid;
   }
 
-  /** False if the row is invalid or the user has too many sessions. */
-  private async addSession(row: StoredRow, ownRoom: string): Promise<boolean> {
-    const { owner, oracle } = this.deps;
+  /** The id under which it is stored; undefined if the row is invalid or the user has too many sessions. */
+  private async addSession(row: StoredRow, ownRoom: string): Promise<string | undefined> {
+    const { owner, oracle, store, maxSessions } = this.deps;
     const { data } = SessionRow.safeParse(row);
-    const target = data && (await this.findTarget(data.id, data.created_at));
-    if (!data || !target) {
+    const target = data && this.findTarget(data.id);
+    if (!data || target === undefined) {
       this.counts.refused += 1;
-      return false;
+      return undefined;
     }
-    this.sessions.set(data.id, target);
     const { id: _, ...values } = data as StoredRow;
     const own = {
       ...renameMessages(values, data.id, target),
@@ -306,21 +334,47 @@ export class ImportWriter {
       oracle_entity_did: oracle.entityDid ?? null,
       room_id: await this.findRoom(data.room_id, ownRoom),
     };
-    const stored = await this.deps.store.insert(owner, 'sessions', [own]);
-    this.sessionsLeft = (this.sessionsLeft ?? 0) - stored;
-    this.count('sessions', { stored, valid: 1, given: 1 });
-    return true;
+    const outcome = await store.insertSession(owner, own, maxSessions);
+    const [stored, valid] = [Number(outcome === 'stored'), Number(outcome !== 'refused')];
+    this.count('sessions', { stored, valid, given: 1 });
+    if (outcome === 'refused') return undefined;
+    this.sessions.set(data.id, target);
+    return target;
   }
 
-  /** The id for a session: its own, or a derived one if another session has it. Undefined if there is no room for it. */
-  private async findTarget(id: string, createdAt: number): Promise<string | undefined> {
-    const { owner, store, maxSessions } = this.deps;
-    const existing = await store.findSession(owner, id);
-    if (existing?.createdAt === createdAt && !this.diverged.has(id)) return id;
-    const target = existing ? deriveId(createdAt, [owner, id]) : id;
-    if (existing && (await store.findSession(owner, target))) return target;
-    this.sessionsLeft ??= maxSessions - (await store.countSessions(owner));
-    return this.sessionsLeft > 0 ? target : undefined;
+  /** The id for a session: its own, or a derived one if another session has it. Undefined if there are too many copies. */
+  private findTarget(id: string): string | undefined {
+    const copies = this.copies.get(id);
+    return copies ? [...copies.same, copies.free][0] : id;
+  }
+
+  private async findCopies(id: string, createdAt: number): Promise<void> {
+    const { owner, store } = this.deps;
+    const same = new Set<string>();
+    let free = id;
+    for (let n = 0; n < MAX_COPIES; n++) {
+      const existing = await store.findSession(owner, free);
+      if (!existing && n > 0) this.copies.set(id, { same, free });
+      if (!existing) return;
+      if (existing.createdAt === createdAt) same.add(free);
+      free = deriveId(createdAt, [owner, free]);
+    }
+    this.copies.set(id, { same, free: undefined });
+  }
+
+  /** A copy with something else in the place of this message, or of the branch that it begins, is another session. */
+  private async dropCopies(
+    sessionId: string,
+    messageId: string,
+    isTaken: (place: { owner: string; session_id: string; id: string }) => Promise<boolean>,
+  ): Promise<void> {
+    const { owner } = this.deps;
+    const copies = this.copies.get(sessionId);
+    if (!copies) return;
+    for (const copy of copies.same) {
+      const id = renameMessage(messageId, sessionId, copy);
+      if (await isTaken({ owner, session_id: copy, id })) copies.same.delete(copy);
+    }
   }
 
   private toOwnMessage(row: StoredRow): MessageToStore[] {
@@ -360,11 +414,16 @@ export class ImportWriter {
 }
 
 /** In a session with another id, messages need other ids too. */
+const renameMessage = (id: string, sessionId: string, target: string): string =>
+  sessionId === target ? id : deriveId(0, [target, id]);
+
 function renameMessages(row: StoredRow, sessionId: string, target: string): StoredRow {
   if (sessionId === target) return row;
   const renamed = MESSAGE_COLUMNS.flatMap((column) => {
     const id = row[column];
-    return typeof id === 'string' && id !== '' ? [[column, deriveId(0, [target, id])]] : [];
+    return typeof id === 'string' && id !== ''
+      ? [[column, renameMessage(id, sessionId, target)]]
+      : [];
   });
   return { ...row, ...Object.fromEntries(renamed) };
 }

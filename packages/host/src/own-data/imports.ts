@@ -35,7 +35,7 @@ const RETRY_SECONDS = 60;
 const PROGRESS_MS = 1000;
 /** A job that was not updated for so long has lost its host. */
 const LOST_MS = 120_000;
-/** The passes over an archive: checking its hashes, comparing its messages with the stored ones, storing its content. */
+/** The passes over an archive: checking its hashes, comparing its sessions with the stored ones, storing its content. */
 const PASSES = 3;
 /** The name of the conversations in an export of ChatGPT. */
 const CONVERSATIONS = /^(?:[^/]+\/)?conversations(?:-\d+)?\.json$/;
@@ -234,8 +234,13 @@ export class Imports {
     await this.storeFiles(archive, uploads, running);
     // Counted when they are stored.
     const uncounted = { progress: { ...progress }, writer: this.deps.createWriter(running.owner) };
-    const compared = { ...running, ...uncounted };
-    await writer.compare(this.readRows(archive, parts.get('messages') ?? [], compared));
+    const scan = (table: string) =>
+      this.readRows(archive, parts.get(table) ?? [], { ...running, ...uncounted });
+    await writer.compare({
+      sessions: scan('sessions'),
+      messages: scan('messages'),
+      branches: scan('branches'),
+    });
     const ownRoom = await findOwnRoom(manifest, read('rooms'));
     for (const table of writer.tables) await writer.add(table, read(table), ownRoom);
     await writer.complete();

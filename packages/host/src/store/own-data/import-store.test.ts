@@ -117,15 +117,36 @@ describe.each(engines)('ImportStore on %s', (engine) => {
     });
   });
 
-  it('ImportStore.findSession and countSessions know the sessions of the user only', async () => {
+  it('ImportStore.findSession knows the sessions of the user only', async () => {
     const { imports, sessions } = test.store;
     const owner = newOwner();
     const { id } = await sessions.create({ owner, oracleDid });
-    await sessions.create({ owner, oracleDid });
     expect(await imports.findSession(owner, id)).toEqual({ createdAt: expect.any(Number) });
     expect(await imports.findSession(owner, 'none')).toBeUndefined();
     expect(await imports.findSession(newOwner(), id)).toBeUndefined();
-    expect(await imports.countSessions(owner)).toBe(2);
+  });
+
+  it('ImportStore.insertSession holds the limit for imports and new sessions at the same moment', async () => {
+    const { imports, sessions } = test.store;
+    const owner = newOwner();
+    const { roomId } = await sessions.create({ owner, oracleDid });
+    const toRow = (id: string) => ({
+      ...{ id, title: 'Old', created_at: 1, last_updated_at: 1, oracle_did: oracleDid },
+      ...{ room_id: roomId, last_seq: 0, last_turn: 0 },
+    });
+    const ids = Array.from({ length: 8 }, (_, i) => `s${i}`);
+    const outcomes = await Promise.all(
+      ids.flatMap((id) => [
+        imports.insertSession(owner, toRow(id), 5),
+        sessions.createWithin(5, { owner, oracleDid }),
+      ]),
+    );
+    const isNew = (outcome: unknown) => outcome === 'stored' || typeof outcome === 'object';
+    expect(outcomes.filter(isNew)).toHaveLength(4);
+    expect((await sessions.list({ owner, limit: 20, offset: 0 })).total).toBe(5);
+    const stored = ids.filter((_, i) => outcomes[2 * i] === 'stored');
+    for (const id of stored)
+      expect(await imports.insertSession(owner, toRow(id), 5)).toBe('present');
   });
 
   it('ImportStore.completeSession continues one session after its last message', async () => {

@@ -19,7 +19,9 @@ export type MessageToStore = StoredRow & {
   readonly parts: string | null;
 };
 
-type MessagePlace = Pick<MessageRow, 'id' | 'session_id' | 'branch' | 'turn' | 'seq'>;
+type MessagePlace = Pick<MessageRow, 'owner' | 'id' | 'session_id' | 'branch' | 'turn' | 'seq'>;
+/** `id` is that of its first message. */
+type BranchPlace = Pick<MessageRow, 'owner' | 'id' | 'session_id' | 'branch'>;
 
 /** What the progress of an import is stored as. */
 export type ImportProgress = Omit<ImportJob, 'id' | 'createdAt' | 'updatedAt'>;
@@ -79,7 +81,6 @@ export class ImportStore {
     return row && toJob(row);
   }
 
-  /** The user's own room with an oracle. */
   async findSession(owner: string, id: string): Promise<{ createdAt: number } | undefined> {
     const row = await this.context.database.tables
       .selectFrom('sessions')
@@ -90,17 +91,8 @@ export class ImportStore {
     return row && { createdAt: row.created_at };
   }
 
-  async countSessions(owner: string): Promise<number> {
-    const { total } = await this.context.database.tables
-      .selectFrom('sessions')
-      .select((e) => e.fn.countAll().as('total'))
-      .where('owner', '=', owner)
-      .executeTakeFirstOrThrow();
-    return Number(total);
-  }
-
   /** Whether another message is in the place of this one. */
-  async isTaken(owner: string, { id, session_id, branch, turn, seq }: MessagePlace) {
+  async isTaken({ owner, id, session_id, branch, turn, seq }: MessagePlace): Promise<boolean> {
     const row = await this.context.database.tables
       .selectFrom('messages')
       .select('id')
@@ -113,10 +105,41 @@ export class ImportStore {
     return row !== undefined && row.id !== id;
   }
 
+  /** Whether another branch has the number of this one. */
+  async isBranchTaken({ owner, id, session_id, branch }: BranchPlace): Promise<boolean> {
+    const row = await this.context.database.tables
+      .selectFrom('branches')
+      .select('first_id')
+      .where('owner', '=', owner)
+      .where('session_id', '=', session_id)
+      .where('branch', '=', branch)
+      .executeTakeFirst();
+    return row !== undefined && row.first_id !== id;
+  }
+
+  /** Inserts a session that does not exist; refused if its user has `limit` already, also with concurrent requests. */
+  async insertSession(
+    owner: string,
+    session: StoredRow & { readonly id: string },
+    limit: number,
+  ): Promise<'stored' | 'present' | 'refused'> {
+    const [row] = await this.fit(owner, 'sessions', [session]);
+    if (!row) return 'refused';
+    return this.context.database.writeFor(owner, async (tables) => {
+      const own = tables.selectFrom('sessions').where('owner', '=', owner);
+      if (await own.select('id').where('id', '=', session.id).executeTakeFirst()) return 'present';
+      const { total } = await own
+        .select((e) => e.fn.countAll().as('total'))
+        .executeTakeFirstOrThrow();
+      if (Number(total) >= limit) return 'refused';
+      await insertOne(tables, 'sessions', row);
+      return 'stored';
+    });
+  }
+
   /** Inserts rows that fit a table; an existing row with the same key stays as it is. Returns how many are new. */
   async insert(owner: string, name: string, rows: readonly StoredRow[]): Promise<number> {
-    const table = (await this.rows.tables()).find((known) => known.name === name);
-    const fitting = table ? rows.flatMap((row) => fitRow(table, owner, row)) : [];
+    const fitting = await this.fit(owner, name, rows);
     if (fitting.length === 0) return 0;
     return this.context.database.write(async (tables) => {
       let added = 0;
@@ -124,6 +147,11 @@ export class ImportStore {
       for (const row of fitting) added += await insertOne(tables, name, row);
       return added;
     });
+  }
+
+  private async fit(owner: string, name: string, rows: readonly StoredRow[]) {
+    const table = (await this.rows.tables()).find((known) => known.name === name);
+    return table ? rows.flatMap((row) => fitRow(table, owner, row)) : [];
   }
 
   /** Those messages that fit into their turns, together with what is stored of these. */
