@@ -172,6 +172,7 @@ describe('POST /schedules', () => {
     );
     expect(replies.filter(({ status }) => status === 201)).toHaveLength(LIMIT);
     expect(replies.filter(({ status }) => status === 409)[0]?.body.code).toBe('too_many_schedules');
+    expect((await alice.request('GET', '/sessions')).body.total).toBe(LIMIT);
   });
 });
 

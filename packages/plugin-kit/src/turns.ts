@@ -128,6 +128,11 @@ export interface DelegatedTurns {
     readonly owner: string;
     readonly title: string;
   }): Promise<{ readonly sessionId: string }>;
+  /** Deletes a session in which no turn has begun. */
+  removeEmptySession(session: {
+    readonly owner: string;
+    readonly sessionId: string;
+  }): Promise<void>;
   /** Resolves once the message is stored. A turn of the session that runs or is paused makes it wait. */
   start(turn: DelegatedTurn): Promise<{ readonly runId: string }>;
   /** Ends the turn of a run if it waits for its user; returns whether it did. A running turn ends with its delegation. */

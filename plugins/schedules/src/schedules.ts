@@ -10,6 +10,7 @@ import { z } from 'zod';
 import type { ScheduleRuns } from './run-store.js';
 import {
   assertFits,
+  type NewSchedule,
   readTrigger,
   type ScheduleChange,
   type ScheduleKey,
@@ -88,15 +89,29 @@ export class Schedules {
     this.assertTrigger(wanted.trigger, await store.now());
     assertOneResult(wanted);
     await this.assertResultTo(wanted.resultTo);
-    await this.assertRoom({ owner, id });
+    // Before a session is opened for it; `create` decides.
+    assertFits(await store.list(owner), id, config.SCHEDULES_PER_USER);
     const delegation = await this.findDelegation({ owner, id }, token);
     const { sessionId } = await turns.openSession({ owner, title: wanted.name });
     const secret = wanted.trigger.type === 'webhook' ? createSecret() : undefined;
     const secretHash = secret && hashSecret(secret);
     const schedule = { ...wanted, owner, id, sessionId, delegation, secretHash };
-    const row = await store.create(schedule, config.SCHEDULES_PER_USER);
+    const row = await store.create(schedule, config.SCHEDULES_PER_USER).catch(async (error) => {
+      // After another error, it may be stored.
+      if (error instanceof OracleError && error.status < 500) await this.discard(schedule, token);
+      throw error;
+    });
     scheduler.wake();
     return { ...this.toSchedule(row), ...(secret && { webhookSecret: secret }) };
+  }
+
+  /** Removes what was stored for a schedule that another request prevented. */
+  private async discard(
+    { owner, sessionId, delegation }: NewSchedule & { readonly owner: string },
+    token: string | undefined,
+  ): Promise<void> {
+    await this.deps.turns.removeEmptySession({ owner, sessionId });
+    if (token !== undefined) await this.release({ owner, delegation_cid: delegation?.cid ?? null });
   }
 
   async update(key: ScheduleKey, { delegation: token, ...wanted }: UpdateSchedule) {
@@ -183,12 +198,6 @@ export class Schedules {
     });
   }
 
-  /** Before a session is opened for it; `create` decides. */
-  private async assertRoom({ owner, id }: ScheduleKey): Promise<void> {
-    const { store, config } = this.deps;
-    assertFits(await store.list(owner), id, config.SCHEDULES_PER_USER);
-  }
-
   private findDelegation({ owner, id }: ScheduleKey, token: string | undefined) {
     const { turns, toResource } = this.deps;
     const resource = toResource(id);
@@ -205,7 +214,8 @@ export class Schedules {
   }
 
   /** Deletes the delegation of a schedule, unless another schedule uses it. */
-  private async release({ owner, delegation_cid: cid }: ScheduleRow): Promise<void> {
+  private async release(row: Pick<ScheduleRow, 'owner' | 'delegation_cid'>): Promise<void> {
+    const { owner, delegation_cid: cid } = row;
     const others = await this.deps.store.list(owner);
     if (cid === null || others.some((other) => other.delegation_cid === cid)) return;
     await this.deps.turns.release({ owner, cid });

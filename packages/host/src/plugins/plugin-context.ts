@@ -280,6 +280,7 @@ function createDelegatedTurns(deps: DelegatedTurnsDeps): DelegatedTurns {
       const { id } = await (await ready).sessions.open(session);
       return { sessionId: id };
     },
+    removeEmptySession: async (session) => (await ready).sessions.removeEmpty(session),
     start: async (turn) => {
       const runId = await (await ready).turns.start(toDelegatedRequest(turn));
       const { owner, cid } = turn;

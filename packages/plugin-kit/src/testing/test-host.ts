@@ -313,6 +313,8 @@ export class TestDelegatedTurns implements DelegatedTurns {
     return { sessionId: randomUUID() };
   }
 
+  async removeEmptySession() {}
+
   async start(turn: DelegatedTurn) {
     this.started.push(turn);
     const runId = randomUUID();
