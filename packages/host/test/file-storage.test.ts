@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
-import { createServer, type Server } from 'node:http';
+import { createServer, request as httpRequest, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
@@ -67,6 +67,35 @@ it('DELETE /me does not forget files that their storage has not deleted', async 
   expect(objects.size).toBe(0);
 });
 
+it('POST /me/import fails if a file cannot be stored now, instead of leaving it out', async () => {
+  const [user, other] = [new TestUser(host), new TestUser(host)];
+  await upload(user, 'kept.txt', 'my file');
+  const exported = await fetch(`${host.url}/me/export`, { headers: user.headers });
+  const archive = Buffer.from(await exported.arrayBuffer());
+  const open = Array.from({ length: 4 }, () => {
+    const headers = { ...other.headers, 'content-type': 'application/octet-stream' };
+    const request = httpRequest(`${host.url}/files`, { method: 'POST', headers });
+    request.on('error', () => undefined).write('slow');
+    return request;
+  });
+  const probe = () => other.request('POST', '/files', { body: {} });
+  await expect.poll(async () => (await probe()).body.code).toBe('too_many_uploads');
+  const runImport = async () => {
+    const headers = { ...other.headers, 'content-type': 'application/zip' };
+    const sent = await fetch(`${host.url}/me/import`, { method: 'POST', headers, body: archive });
+    const { id } = (await sent.json()) as { id: string };
+    const read = async () => (await other.request('GET', `/me/import/${id}`)).body;
+    await expect.poll(async () => (await read()).status).not.toBe('running');
+    return read();
+  };
+  expect(await runImport()).toMatchObject({
+    status: 'failed',
+    error: expect.stringContaining('wait until one has ended'),
+  });
+  for (const request of open) request.destroy();
+  await expect.poll(async () => (await runImport()).stored).toMatchObject({ files: 1 });
+});
+
 /** The names of the files in an export, as its manifest lists them. */
 async function listUploads(archive: Buffer): Promise<string[]> {
   const path = join(host.dataDir, 'export.zip');
@@ -91,7 +120,8 @@ it('GET /me/export leaves out files that are deleted meanwhile, and contains all
   const archive = response.arrayBuffer();
   await expect.poll(() => waiting).toBe(1);
   await upload(user, 'uploaded meanwhile', Buffer.from([0, 1, 2, 3, 4]));
-  const deleted = ['file-50', 'file-2'];
+  // The first one is being read.
+  const deleted = ['file-104', 'file-50', 'file-2'];
   for (const name of deleted)
     expect((await user.request('DELETE', `/files/${ids.get(name)}`)).status).toBe(200);
   release.resolve();

@@ -97,7 +97,7 @@ export class FileService {
     return Buffer.concat(chunks);
   }
 
-  /** Every file of a user with its bytes, for an export. */
+  /** Every file of a user with its bytes, for an export; fewer bytes than its size if it is deleted meanwhile. */
   async *exportAll(
     owner: string,
   ): AsyncGenerator<{ readonly file: StoredFile; readonly bytes: AsyncIterable<Uint8Array> }> {
@@ -106,7 +106,8 @@ export class FileService {
       const page = await files.list({ owner, limit: 100, before });
       // Unless it was deleted while others were read.
       for (const file of page)
-        if (await files.find({ owner, fileId: file.id })) yield { file, bytes: this.read(file) };
+        if (await files.find({ owner, fileId: file.id }))
+          yield { file, bytes: this.readWhileStored(file) };
       before = page.at(-1)?.id;
       if (before === undefined) return;
     }
@@ -138,6 +139,15 @@ export class FileService {
       const leftovers = await this.deps.files.findLeftovers(100);
       for (const file of leftovers) await this.purge(file);
       if (leftovers.length === 0) return;
+    }
+  }
+
+  /** Ends early if the file is deleted meanwhile. */
+  private async *readWhileStored(file: FileBytes): AsyncGenerator<Uint8Array> {
+    try {
+      yield* this.read(file);
+    } catch (error) {
+      if (await this.deps.files.find({ owner: file.owner, fileId: file.id })) throw error;
     }
   }
 

@@ -113,7 +113,10 @@ export class Exports {
   private async addUploads(archive: ArchiveWriter, owner: string): Promise<void> {
     const { files, plugins } = this.deps;
     for await (const { file, bytes } of files.exportAll(owner))
-      await archive.add(toUploadPath(file.id, file.name), bytes, { compress: false });
+      await archive.add(toUploadPath(file.id, file.name), bytes, {
+        compress: false,
+        size: file.size,
+      });
     for (const { name, plugin, services } of plugins)
       for await (const { path, data } of plugin.exportUser?.(owner, services) ?? [])
         await archive.add(`plugins/${name}/${path}`, data);
@@ -203,8 +206,8 @@ class ArchiveWriter {
     return this.zip.outputStream as Readable;
   }
 
-  /** Resolves once the entry was read completely. */
-  async add(path: string, chunks: Chunks, { compress = true } = {}): Promise<void> {
+  /** Resolves once the entry was read completely. One that ends before its size is not part of the manifest. */
+  async add(path: string, chunks: Chunks, { compress = true, size = 0 } = {}): Promise<void> {
     const file = { path, bytes: 0, sha256: '' };
     const hash = createHash('sha256');
     const measure = async function* () {
@@ -219,7 +222,7 @@ class ArchiveWriter {
     this.zip.addReadStream(source, path, { compress, mode: 0o100600 });
     addAbortSignal(this.closing.signal, source);
     await finished(source);
-    this.files.push({ ...file, sha256: hash.digest('hex') });
+    if (file.bytes >= size) this.files.push({ ...file, sha256: hash.digest('hex') });
   }
 
   end(): void {

@@ -262,7 +262,7 @@ export class Imports {
       } catch (error) {
         signal.throwIfAborted();
         // Too large, or the user has too little space left; the rest can still be imported.
-        if (!(error instanceof OracleError) || error.status >= 500) throw error;
+        if (!(error instanceof OracleError) || error.status !== 413) throw error;
         writer.counts.refused += 1;
       }
     }

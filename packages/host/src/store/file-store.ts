@@ -267,7 +267,11 @@ export class FileStore {
 const toCharge = (size: number) => Math.max(size, MIN_CHARGE_BYTES);
 
 /** Another host took it for dead, or its owner is being erased. */
-export const createLostError = () => new OracleError('request_timeout');
+export const createLostError = () =>
+  new OracleError('request_timeout', {
+    message:
+      'The file was removed before it had arrived: it took too long, or your data was erased meanwhile; send it again if it should be stored',
+  });
 
 const selectFiles = (tables: Kysely<Schema>, owner: string, status: FileRow['status'] = 'ready') =>
   tables.selectFrom('files').selectAll().where('owner', '=', owner).where('status', '=', status);
