@@ -49,17 +49,48 @@ describe.each(engines)('Reservations on %s', (engine) => {
     expect(await readStatement(owner)).toMatchObject({ balance: 800, reserved: 0 });
   });
 
-  it('of a user who was erased are settled without an account', async () => {
-    const { reservations } = openLedger(test.database);
-    const owner = await userWith(1000);
-    const key = await reservations.reserve({ owner, ...turn, amount: 300 });
+  async function eraseAccount(owner: string) {
     await test.database.write(async (tables) => {
       for (const table of ['credits_reservations', 'credits_entries', 'credits_accounts'] as const)
         await tables.deleteFrom(table).where('owner', '=', owner).execute();
     });
+  }
+
+  const findAccounts = (owner: string) =>
+    test.database.tables
+      .selectFrom('credits_accounts')
+      .selectAll()
+      .where('owner', '=', owner)
+      .execute();
+
+  it('of a user who was erased are settled without an account', async () => {
+    const { reservations } = openLedger(test.database);
+    const owner = await userWith(1000);
+    const key = await reservations.reserve({ owner, ...turn, amount: 300 });
+    await eraseAccount(owner);
     await reservations.settle(key, costing(200));
-    const accounts = test.database.tables.selectFrom('credits_accounts').selectAll();
-    expect(await accounts.where('owner', '=', owner).execute()).toEqual([]);
+    expect(await findAccounts(owner)).toEqual([]);
+  });
+
+  it('of a user who is erased while abandoned ones are settled leave no account', async () => {
+    const owner = await userWith(1000);
+    const { reservations } = openLedger(test.database);
+    await reservations.reserve({ owner, ...turn, amount: 300 });
+    const { database } = test;
+    // Found before, settled after the erasure.
+    let erased: Promise<void> | undefined;
+    const slow: typeof database = {
+      ...database,
+      tables: database.tables,
+      write: async (unit) => {
+        erased ??= eraseAccount(owner);
+        await erased;
+        return database.write(unit);
+      },
+    };
+    const clock = () => Date.now() + 2 * LEASE_MS;
+    await openLedger(slow, { clock }).reservations.settleAbandoned();
+    expect(await findAccounts(owner)).toEqual([]);
   });
 
   // SQLite allows an id only once.

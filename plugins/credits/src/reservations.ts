@@ -131,13 +131,17 @@ export class Reservations {
   }
 
   private settleOneAbandoned(key: ReservationKey): Promise<boolean> {
-    return this.change(key.owner, async (account, tables, now) => {
-      const row = await find(tables, key);
-      // Its holder came back, or another was first.
+    const { database, clock } = this.deps;
+    return database.write(async (tables) => {
+      const now = clock();
+      const account = await LockedAccount.lockExisting(tables, key.owner, now);
+      const row = account && (await find(tables, key));
+      // Its holder came back, another was first, or its owner was erased.
       if (!row || row.lease_until >= now || row.amount === 0) return false;
       const cost = Math.max(row.incurred, row.charged);
       await chargeRest(account, row, { cost, note: 'the turn was interrupted' });
       await update(tables, key, { amount: 0, charged: cost });
+      await account.save();
       return true;
     });
   }

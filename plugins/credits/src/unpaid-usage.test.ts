@@ -56,6 +56,20 @@ describe.each(engines)('UnpaidUsage: what is left unpaid on %s', (engine) => {
     expect(await unpaid.listByOwner(owner)).toMatchObject([{ id: key.id, amount: 100 }]);
   });
 
+  it('of a user who was erased is collected without an account', async () => {
+    const { owner, unpaid, key } = await debtor();
+    await unpaid.take(key);
+    await test.database.write(async (tables) => {
+      for (const table of ['credits_unpaid', 'credits_entries', 'credits_accounts'] as const)
+        await tables.deleteFrom(table).where('owner', '=', owner).execute();
+    });
+    expect(await unpaid.take(key)).toBeUndefined();
+    await unpaid.settle(key);
+    await unpaid.release(key);
+    const accounts = test.database.tables.selectFrom('credits_accounts').selectAll();
+    expect(await accounts.where('owner', '=', owner).execute()).toEqual([]);
+  });
+
   it('is taken, paid and released one by one', async () => {
     const { reservations, unpaid } = openLedger(test.database);
     const owner = await userWith(1);

@@ -86,7 +86,9 @@ export class UnpaidUsage {
   private change<T>(key: UnpaidKey, work: (found: Found) => Promise<T>): Promise<T | undefined> {
     const { database, clock } = this.deps;
     return database.write(async (tables) => {
-      const account = await LockedAccount.lock(tables, key.owner, clock());
+      // A user who was erased meanwhile has none, but what collects the usage may be kept.
+      const account = await LockedAccount.lockExisting(tables, key.owner, clock());
+      if (!account) return undefined;
       const row = await tables
         .selectFrom('credits_unpaid')
         .selectAll()
