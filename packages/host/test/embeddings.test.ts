@@ -82,6 +82,18 @@ describe.each(engines)('an embedding model on %s', (engine) => {
     expect(await find()).not.toContain('Buys bread');
   });
 
+  it('receives no half of an emoji, which models refuse, at the end of a long query', async () => {
+    const frank = new TestUser(host);
+    const { sessionId } = (await frank.request('POST', '/sessions')).body;
+    const message = `x${'😀'.repeat(5000)}`;
+    const reply = frank.request('POST', `/messages/${sessionId}`, { body: { message } });
+    (await model.next()).answer('Nice');
+    await reply;
+    const sent = embeddings.texts.filter((text) => text.startsWith('x😀'));
+    expect(sent.length).toBeGreaterThan(0);
+    expect(sent.every((text) => text.isWellFormed())).toBe(true);
+  });
+
   it('that is down does not keep words from being found', async () => {
     const dave = new TestUser(host);
     embeddings.fail(500);

@@ -39,7 +39,7 @@ export function createEmbeddings({ config, check, onUse }: EmbeddingModelOptions
   };
   const call = async (texts: readonly string[]): Promise<readonly Vector[]> => {
     await check();
-    const input = texts.map((text) => text.slice(0, MAX_CHARACTERS));
+    const input = texts.map((text) => text.slice(0, MAX_CHARACTERS).toWellFormed());
     const body = JSON.stringify({ model: name, input, encoding_format: 'float' });
     const signal = AbortSignal.timeout(TIMEOUT_MS);
     const reply = await postJson({ url, headers, body, signal });
