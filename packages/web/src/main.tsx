@@ -11,12 +11,12 @@ import {
   openBrowserSigner,
 } from '@sibyl/client';
 import { OracleProvider } from '@sibyl/client/react';
-import { type ComponentType, type ReactNode, useEffect, useState } from 'react';
+import { type ReactNode, useEffect, useState } from 'react';
 import { Outbox } from './chat/outbox.js';
 import { Page } from './page/page.js';
 import { PageContext, type PageSettings } from './page/page-context.js';
 import { takeDeviceKey } from './settings/identity/device-link.js';
-import { ErrorBoundary, LoadFailure, reload } from './ui/error-boundary.js';
+import { Blank, ErrorBoundary, LoadFailure, reload } from './ui/error-boundary.js';
 
 applyTheme(readTheme());
 followContrast();
@@ -35,16 +35,6 @@ interface OpenedPage {
   readonly settings: PageSettings;
   readonly accessError: AccessError | undefined;
   readonly outbox: Outbox;
-}
-
-/** A key that waits for its passkey. */
-interface LockedKey {
-  readonly signer: BrowserSigner;
-  readonly onUnlocked: () => void;
-  readonly Screen: ComponentType<{
-    readonly signer: BrowserSigner;
-    readonly onUnlocked: () => void;
-  }>;
 }
 
 async function open(
@@ -67,32 +57,29 @@ takeDeviceKey();
 /** Opens or generates the user's key, connects to the oracle, then shows the page. */
 export function Start() {
   const [ready, setReady] = useState<OpenedPage>();
-  const [error, setError] = useState<string>();
-  const [locked, setLocked] = useState<LockedKey>();
+  /** Shown instead of the page. */
+  const [screen, setScreen] = useState<ReactNode>();
   const language = useLanguage();
   useEffect(() => {
     const unlock = async (signer: BrowserSigner) => {
-      const [{ UnlockScreen: Screen }] = await Promise.all([
-        import('./settings/identity/unlock-screen.js'),
-        loadArea('settings'),
-      ]);
-      await new Promise<void>((onUnlocked) => setLocked({ signer, onUnlocked, Screen }));
-      setLocked(undefined);
+      const { UnlockScreen } = await loadScreens();
+      await new Promise<void>((onUnlocked) =>
+        setScreen(<UnlockScreen signer={signer} onUnlocked={onUnlocked} />),
+      );
+      setScreen(undefined);
     };
-    open(invitation, unlock).then(setReady, (cause: Error) => setError(cause.message));
+    const start = async () => {
+      const opened = await open(invitation, unlock);
+      const { accessError: error, signer } = opened;
+      if (!error) return setReady(opened);
+      const { BlockedScreen } = await loadScreens();
+      setScreen(<BlockedScreen error={error} did={signer.did} />);
+    };
+    start().catch(async (error: Error) => setScreen(await explain(error)));
   }, []);
-  if (error) {
-    return (
-      <Blank role="alert" title={t('chat.start.failed')}>
-        <p className="quiet">{error}</p>
-        <p>{t('chat.start.failed.hint')}</p>
-      </Blank>
-    );
-  }
-  if (locked) return <locked.Screen {...locked} />;
+  if (screen) return screen;
   if (!ready) return <main className="blank" aria-busy="true" aria-label={t('chat.loading')} />;
-  const { client, accessError, ...rest } = ready;
-  if (accessError) return <AccessDenied error={accessError} did={rest.signer.did} />;
+  const { client, accessError: _, ...rest } = ready;
   return (
     <OracleProvider client={client}>
       <PageContext value={rest}>
@@ -110,35 +97,26 @@ const failedPage = (
   </main>
 );
 
-function AccessDenied({ error, did }: { readonly error: AccessError; readonly did: string }) {
+/** Few visitors see these screens. */
+async function loadScreens() {
+  const [screens] = await Promise.all([
+    import('./settings/identity/unlock-screen.js'),
+    loadArea('settings'),
+  ]);
+  return screens;
+}
+
+async function explain(error: Error): Promise<ReactNode> {
+  const screens =
+    error instanceof OracleClientError &&
+    error.code === 'unsupported_platform' &&
+    (await loadScreens().catch(() => undefined));
+  if (screens) return <screens.BlockedScreen error={error} />;
   return (
-    <Blank role="alert" title={t('chat.access.title')}>
-      <p>{error.message}</p>
-      <p>
-        {t('chat.access.did')} <code>{did}</code>
-      </p>
+    <Blank title={t('chat.start.failed')}>
+      <p className="quiet">{error.message}</p>
+      <p>{t('chat.start.failed.hint')}</p>
     </Blank>
-  );
-}
-
-interface BlankProps {
-  readonly role: 'alert';
-  readonly title: string;
-  readonly children: ReactNode;
-}
-
-/** What is shown instead of the page. */
-function Blank({ role, title, children }: BlankProps) {
-  return (
-    <main className="blank">
-      <div className="stack" role={role}>
-        <h1 className="title-1">{title}</h1>
-        {children}
-      </div>
-      <button type="button" className="btn btn-primary" onClick={reload}>
-        {t('chat.tryAgain')}
-      </button>
-    </main>
   );
 }
 

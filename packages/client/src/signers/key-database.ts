@@ -107,7 +107,7 @@ async function runTransaction<T>(
   mode: IDBTransactionMode,
   work: (keys: IDBObjectStore) => Promise<T>,
 ): Promise<T> {
-  const database = await openDatabase();
+  const database = await openDatabase().catch(rejectStorage);
   try {
     const transaction = database.transaction(STORE, mode, { durability: 'strict' });
     const written = new Promise<void>((resolve, reject) => {
@@ -122,18 +122,24 @@ async function runTransaction<T>(
       written,
     ]);
     return result;
+  } catch (cause) {
+    return rejectStorage(cause);
   } finally {
     database.close();
   }
 }
 
+/** Without IndexedDB, or with one that is blocked, full, or in a private window that does not store keys. */
+function rejectStorage(cause: unknown): never {
+  if (cause instanceof OracleClientError) throw cause;
+  throw new OracleClientError(
+    'unsupported_platform',
+    `This browser does not store keys of this page: ${cause}`,
+    { cause },
+  );
+}
+
 function openDatabase(): Promise<IDBDatabase> {
-  if (typeof indexedDB === 'undefined') {
-    throw new OracleClientError(
-      'unsupported_platform',
-      'IndexedDB is not available, so this browser cannot store a key',
-    );
-  }
   return new Promise((resolve, reject) => {
     const opening = indexedDB.open(DATABASE, 1);
     opening.onupgradeneeded = () => opening.result.createObjectStore(STORE);

@@ -9,6 +9,7 @@ import {
   useState,
 } from 'react';
 import { t } from '../i18n/i18n.js';
+import { readText, storeText } from '../page/stored-value.js';
 import { Icon } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
 import { AttachButton, DraftFiles, useUploads } from './attachments.js';
@@ -235,9 +236,6 @@ function ModelChoice() {
 const KEY = 'sibyl-model';
 
 /** Undefined means the oracle's default model. */
-const readChosenModel = (): string | undefined => localStorage.getItem(KEY) ?? undefined;
+const readChosenModel = (): string | undefined => readText(KEY) ?? undefined;
 
-function storeChosenModel(id: string | undefined): void {
-  if (id === undefined) localStorage.removeItem(KEY);
-  else localStorage.setItem(KEY, id);
-}
+const storeChosenModel = (id: string | undefined): void => storeText(KEY, id ?? null);

@@ -1,5 +1,6 @@
 import type { Attachment } from '@sibyl/client';
 import { useCallback, useEffect, useRef, useState } from 'react';
+import { readText, storeText } from '../page/stored-value.js';
 import type { OutgoingMessage } from './outbox.js';
 
 /** What the user has typed and not sent. */
@@ -24,19 +25,15 @@ const MAX_DRAFTS = 100;
 
 function read(key: string): Draft {
   try {
-    return { ...EMPTY, ...JSON.parse(localStorage.getItem(key) ?? '{}') };
+    return { ...EMPTY, ...JSON.parse(readText(key) ?? '{}') };
   } catch {
     return EMPTY;
   }
 }
 
 function store(key: string, draft: Draft): void {
-  try {
-    if (!draft.text && draft.files.length === 0 && !draft.edit) localStorage.removeItem(key);
-    else localStorage.setItem(key, JSON.stringify(draft));
-  } catch {
-    // The browser's storage is full or disabled: the text lasts as long as the page.
-  }
+  const isEmpty = !draft.text && draft.files.length === 0 && !draft.edit;
+  storeText(key, isEmpty ? null : JSON.stringify(draft));
 }
 
 /** Drops the drafts of conversations, except for the last hundred. */
@@ -70,7 +67,7 @@ export function useDraft(did: string, sessionId: string | undefined): DraftState
     const { current: initial } = latest;
     const keep = () => {
       // Another tab has sent its message, but not what was typed here.
-      const isGone = localStorage.getItem(key) === null;
+      const isGone = readText(key) === null;
       if (isGone && latest.current !== initial) store(key, latest.current);
     };
     window.addEventListener('pagehide', keep);

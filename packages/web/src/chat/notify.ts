@@ -1,6 +1,7 @@
 import type { UseChat } from '@sibyl/client/react';
 import { useEffect, useRef } from 'react';
 import { t } from '../i18n/i18n.js';
+import { readText, storeText } from '../page/stored-value.js';
 import { showToast } from '../ui/toasts.js';
 
 /** An answer that takes longer is worth a notification. */
@@ -36,8 +37,8 @@ export function useNotification(title: string, isBusy: boolean, { messages }: Us
 
 /** Asks for permission once, while the user waits for a long answer. */
 function askOnce(): void {
-  if (Notification.permission !== 'default' || localStorage.getItem(KEY)) return;
-  localStorage.setItem(KEY, 'yes');
+  if (Notification.permission !== 'default' || readText(KEY)) return;
+  storeText(KEY, 'yes');
   showToast({
     text: t('chat.notify.ask'),
     action: { label: t('chat.notify.yes'), run: () => void Notification.requestPermission() },

@@ -1,4 +1,5 @@
 import { useSyncExternalStore } from 'react';
+import { readText, storeText } from '../page/stored-value.js';
 import { chat } from './en/chat.js';
 import type { operator } from './en/operator.js';
 import type { settings } from './en/settings.js';
@@ -93,14 +94,14 @@ const KEY = 'sibyl-language';
 
 /** The language that the user has chosen, or else the first of the browser's that the page has. */
 export function readLanguage(): Language {
-  const candidates = [localStorage.getItem(KEY) ?? '', ...navigator.languages];
+  const candidates = [readText(KEY) ?? '', ...navigator.languages];
   const known = candidates.map((each) => each.split('-')[0]?.toLowerCase() ?? '');
   return (known.find((each) => each in languages) as Language | undefined) ?? 'en';
 }
 
 /** Applies and stores a language. */
 export async function chooseLanguage(language: Language): Promise<void> {
-  localStorage.setItem(KEY, language);
+  storeText(KEY, language);
   await applyLanguage(language);
 }
 

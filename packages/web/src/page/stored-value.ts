@@ -1,3 +1,26 @@
+/** What the browser has not stored, since its storage is full. */
+const unstored = new Map<string, string>();
+
+/** Reads a text that was stored; null if there is none, or if the browser blocks its storage. */
+export function readText(key: string): string | null {
+  try {
+    return unstored.get(key) ?? localStorage.getItem(key);
+  } catch {
+    return null;
+  }
+}
+
+/** Stores a text, null removes it; one that cannot be stored lasts as long as the page. */
+export function storeText(key: string, text: string | null): void {
+  unstored.delete(key);
+  try {
+    if (text === null) localStorage.removeItem(key);
+    else localStorage.setItem(key, text);
+  } catch {
+    if (text !== null) unstored.set(key, text);
+  }
+}
+
 /** A value that survives a reload and is the same in all tabs. */
 export interface StoredValue<T> {
   get(): T;
@@ -12,7 +35,7 @@ export function createStoredValue<T>(key: string, initial: T): StoredValue<T> {
   let text: string | null = null;
   let value = initial;
   const read = () => {
-    const stored = localStorage.getItem(key);
+    const stored = readText(key);
     if (stored === text) return;
     text = stored;
     value = parse(stored, initial);

@@ -1,5 +1,6 @@
 import { useEffect, useState } from 'react';
 import { type TextKey, t } from '../i18n/i18n.js';
+import { readText, storeText } from './stored-value.js';
 
 const themes = ['system', 'light', 'dark'] as const;
 export type Theme = (typeof themes)[number];
@@ -8,7 +9,7 @@ const KEY = 'sibyl-theme';
 const CHANGED = 'sibyl-theme-changed';
 
 export function readTheme(): Theme {
-  const stored = localStorage.getItem(KEY);
+  const stored = readText(KEY);
   return themes.find((theme) => theme === stored) ?? 'system';
 }
 
@@ -28,7 +29,7 @@ export function followContrast(): void {
 
 /** Applies and stores a theme. */
 export function chooseTheme(theme: Theme): void {
-  localStorage.setItem(KEY, theme);
+  storeText(KEY, theme);
   applyTheme(theme);
   window.dispatchEvent(new Event(CHANGED));
 }

@@ -3,6 +3,7 @@ import { useEffect, useState } from 'react';
 import { loadArea, t } from '../i18n/i18n.js';
 import { usePage } from '../page/page-context.js';
 import { toHash, useRoute } from '../page/router.js';
+import { readText, storeText } from '../page/stored-value.js';
 import { Icon } from '../ui/icon.js';
 
 /** What the sidebar says about the identity in use. */
@@ -68,7 +69,7 @@ const DAY_MS = 86_400_000;
 export function BackupReminder() {
   const { needsBackup } = useIdentityStatus();
   const route = useRoute();
-  const [postponed, setPostponed] = useState(() => Number(localStorage.getItem(KEY) ?? 0));
+  const [postponed, setPostponed] = useState(() => Number(readText(KEY) ?? 0));
   const [isLoaded, setLoaded] = useState(false);
   const isOnScreen = route.name === 'settings' && route.screen === 'key';
   // A visitor who has not written anything has nothing to lose yet.
@@ -83,7 +84,7 @@ export function BackupReminder() {
   if (!isShown || !isLoaded) return null;
   const postpone = () => {
     const until = Date.now() + DAY_MS;
-    localStorage.setItem(KEY, String(until));
+    storeText(KEY, String(until));
     setPostponed(until);
   };
   return (

@@ -24,6 +24,24 @@ export class ErrorBoundary extends Component<ErrorBoundaryProps, { readonly hasE
 /** Starts the page again: it finds the code of a newer version. Drafts and unsent messages are stored. */
 export const reload = (): void => location.reload();
 
+interface BlankProps {
+  readonly title: string;
+  readonly children: ReactNode;
+}
+
+/** What is shown instead of the page. */
+export const Blank = ({ title, children }: BlankProps) => (
+  <main className="blank">
+    <div className="stack" role="alert">
+      <h1 className="title-1">{title}</h1>
+      {children}
+    </div>
+    <button type="button" className="btn btn-primary" onClick={reload}>
+      {t('chat.tryAgain')}
+    </button>
+  </main>
+);
+
 /** Shown in place of what could not be loaded. */
 export const LoadFailure = () => (
   <div role="alert" className="notice is-fault">

@@ -52,6 +52,9 @@ export const settings = {
     'Passkeys brauchen einen Domainnamen, diese Seite wurde aber über eine IP-Adresse geöffnet.',
   'passkey.backup':
     'Sichern Sie zuerst Ihren Schlüssel: Mit einem verlorenen Passkey wäre auch er verloren.',
+  'unsupported.title': 'Dieser Browser kann Ihren Schlüssel nicht aufbewahren',
+  'unsupported.hint':
+    'Öffnen Sie die Seite mit https:// und erlauben Sie ihr, Daten zu speichern. In privaten Fenstern speichern manche Browser keine Schlüssel. Versuchen Sie es dann erneut.',
   'unlock.title': 'Schlüssel entsperren',
   'unlock.text':
     'Ein Passkey schützt Ihren Schlüssel in diesem Browser. Bestätigen Sie ihn mit Fingerabdruck, Gesicht oder PIN, um fortzufahren. Ihre Unterhaltungen und Entwürfe sind sicher.',

@@ -49,6 +49,9 @@ export const settings = {
   'passkey.browser': 'This browser does not support passkeys.',
   'passkey.address': 'Passkeys need a domain name, but this page was opened by an IP address.',
   'passkey.backup': 'Back up your key first: a lost passkey would take the key with it.',
+  'unsupported.title': 'This browser can’t keep your key',
+  'unsupported.hint':
+    'Open the page with https:// and allow this site to store data. Some browsers don’t store keys in private windows. Then try again.',
   'unlock.title': 'Unlock your key',
   'unlock.text':
     'A passkey protects your key in this browser. Confirm it with your fingerprint, face or PIN to continue. Your conversations and drafts are safe.',

@@ -50,6 +50,9 @@ export const settings = {
     'Las llaves de acceso necesitan un nombre de dominio, pero esta página se abrió con una dirección IP.',
   'passkey.backup':
     'Haz antes una copia de tu clave: si pierdes la llave de acceso, la perderías también.',
+  'unsupported.title': 'Este navegador no puede guardar tu clave',
+  'unsupported.hint':
+    'Abre la página con https:// y permite que este sitio guarde datos. Algunos navegadores no guardan claves en ventanas privadas. Después, inténtalo de nuevo.',
   'unlock.title': 'Desbloquea tu clave',
   'unlock.text':
     'Una llave de acceso protege tu clave en este navegador. Confírmala con tu huella, tu cara o tu PIN para continuar. Tus conversaciones y borradores están a salvo.',

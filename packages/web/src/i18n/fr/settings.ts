@@ -51,6 +51,9 @@ export const settings = {
     'Les clés d’accès demandent un nom de domaine, mais cette page a été ouverte par une adresse IP.',
   'passkey.backup':
     'Sauvegardez d’abord votre clé : une clé d’accès perdue l’emporterait avec elle.',
+  'unsupported.title': 'Ce navigateur ne peut pas conserver votre clé',
+  'unsupported.hint':
+    'Ouvrez la page avec https:// et autorisez ce site à enregistrer des données. Certains navigateurs n’enregistrent pas de clés en navigation privée. Réessayez ensuite.',
   'unlock.title': 'Déverrouillez votre clé',
   'unlock.text':
     'Une clé d’accès protège votre clé dans ce navigateur. Confirmez-la par empreinte, visage ou code PIN pour continuer. Vos conversations et vos brouillons sont en sécurité.',

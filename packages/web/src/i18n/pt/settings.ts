@@ -50,6 +50,9 @@ export const settings = {
     'Chaves de acesso precisam de um nome de domínio, mas esta página foi aberta por um endereço IP.',
   'passkey.backup':
     'Faça antes uma cópia da sua chave: perder a chave de acesso levaria a chave junto.',
+  'unsupported.title': 'Este navegador não consegue guardar sua chave',
+  'unsupported.hint':
+    'Abra a página com https:// e permita que este site armazene dados. Alguns navegadores não guardam chaves em janelas privadas. Depois, tente de novo.',
   'unlock.title': 'Desbloqueie sua chave',
   'unlock.text':
     'Uma chave de acesso protege sua chave neste navegador. Confirme com sua digital, seu rosto ou PIN para continuar. Suas conversas e rascunhos estão seguros.',

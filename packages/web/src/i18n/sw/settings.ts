@@ -48,6 +48,9 @@ export const settings = {
   'passkey.address':
     'Passkey huhitaji jina la kikoa, lakini ukurasa huu ulifunguliwa kwa anwani ya IP.',
   'passkey.backup': 'Weka nakala ya ufunguo kwanza: passkey ikipotea, ufunguo hupotea nayo.',
+  'unsupported.title': 'Kivinjari hiki hakiwezi kuhifadhi ufunguo wako',
+  'unsupported.hint':
+    'Fungua ukurasa kwa https:// na uruhusu tovuti hii ihifadhi data. Baadhi ya vivinjari havihifadhi funguo kwenye madirisha ya faragha. Kisha jaribu tena.',
   'unlock.title': 'Fungua ufunguo wako',
   'unlock.text':
     'Passkey inalinda ufunguo wako kwenye kivinjari hiki. Thibitisha kwa alama ya kidole, uso au PIN ili uendelee. Mazungumzo na rasimu zako ziko salama.',

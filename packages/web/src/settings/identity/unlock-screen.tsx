@@ -2,6 +2,7 @@ import type { BrowserSigner } from '@sibyl/client';
 import type { BrowserIdentity } from '@sibyl/client/identities';
 import { useState } from 'react';
 import { t } from '../../i18n/i18n.js';
+import { Blank } from '../../ui/error-boundary.js';
 import { Icon } from '../../ui/icon.js';
 import { useIdentities } from '../identity-status.js';
 import { Failure, Section, shortenDid, useAction } from '../parts.js';
@@ -68,6 +69,28 @@ export function UnlockScreen({ signer, onUnlocked }: UnlockScreenProps) {
     </main>
   );
 }
+
+interface BlockedScreenProps {
+  readonly error: Error;
+  /** Absent if the browser has no key, since it cannot store one. */
+  readonly did?: string;
+}
+
+/** Shown to users who may not use the oracle, and in browsers that cannot keep a key. */
+export const BlockedScreen = ({ error, did }: BlockedScreenProps) =>
+  did === undefined ? (
+    <Blank title={t('settings.unsupported.title')}>
+      <p>{t('settings.unsupported.hint')}</p>
+      <p className="quiet">{error.message}</p>
+    </Blank>
+  ) : (
+    <Blank title={t('chat.access.title')}>
+      <p>{error.message}</p>
+      <p>
+        {t('chat.access.did')} <code>{did}</code>
+      </p>
+    </Blank>
+  );
 
 function OtherIdentities({ identities }: { readonly identities: readonly BrowserIdentity[] }) {
   return (

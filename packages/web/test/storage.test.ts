@@ -1,0 +1,66 @@
+import { expect, it } from 'vitest';
+import { expectText, useBrowser } from './support/browser.js';
+import { usePage } from './support/use-page.js';
+
+const { oracle, arrive, converse } = usePage();
+const browser = useBrowser();
+
+const hints = [
+  [
+    'blocks its storage',
+    () => {
+      const refuse = () => {
+        throw new DOMException('Access is denied', 'SecurityError');
+      };
+      Object.defineProperty(window, 'localStorage', { get: refuse });
+      Object.defineProperty(window, 'sessionStorage', { get: refuse });
+      IDBFactory.prototype.open = refuse;
+    },
+  ],
+  [
+    'does not store keys in private windows',
+    () => {
+      IDBObjectStore.prototype.put = () => {
+        throw new DOMException('The object could not be cloned', 'DataCloneError');
+      };
+    },
+  ],
+  [
+    'has no WebCrypto, since the page was opened without TLS',
+    () => Object.defineProperty(crypto, 'subtle', { value: undefined }),
+  ],
+] as const;
+
+it.each(hints)('a browser that %s says what to do instead of an empty page', async (_, block) => {
+  const { page, consoleErrors } = await browser.visit();
+  await page.addInitScript(block);
+  await page.goto(`${oracle.url}/app`);
+  await expectText(page, 'This browser can’t keep your key');
+  await expectText(page, /Open the page with https:\/\/ and allow this site to store data/);
+  expect(await page.getByText('Check your connection').count()).toBe(0);
+  expect(consoleErrors).toEqual([]);
+});
+
+it('with a full storage, drafts, theme and language last as long as the page', async () => {
+  const { page, consoleErrors } = await arrive();
+  await converse(page, 'Hello', 'Good day');
+  await page.evaluate(() => {
+    Storage.prototype.setItem = () => {
+      throw new DOMException('The quota has been exceeded', 'QuotaExceededError');
+    };
+  });
+  const box = page.getByLabel('Your message');
+  await box.fill('Half a thought');
+  await page.getByRole('link', { name: 'New conversation' }).click();
+  await expect.poll(() => box.inputValue()).toBe('');
+  await page.locator('.conv a').click();
+  await expect.poll(() => box.inputValue()).toBe('Half a thought');
+  await page.getByRole('button', { name: 'You: settings and theme' }).click();
+  await page.getByText('Dark', { exact: true }).click();
+  expect(await page.getAttribute('html', 'data-theme')).toBe('dark');
+  expect(await page.getByLabel('Dark', { exact: true }).isChecked()).toBe(true);
+  await page.getByRole('menuitem', { name: 'Preferences' }).click();
+  await page.getByLabel('Language of this page').selectOption('de');
+  await expect.poll(() => page.getAttribute('html', 'lang')).toBe('de');
+  expect(consoleErrors).toEqual([]);
+});
