@@ -44,6 +44,8 @@ import { Output, table } from './terminal.js';
 export async function run(argv: readonly string[]): Promise<number> {
   const [name, ...rest] = argv;
   if (name === undefined || name === '--help' || name === '-h' || name === 'help') {
+    const topic = rest.find((word) => !word.startsWith('-'));
+    if (topic !== undefined) return run([topic, '--help']);
     process.stdout.write(`${overview(commands)}\n`);
     return 0;
   }

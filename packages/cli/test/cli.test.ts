@@ -23,10 +23,12 @@ describe('sibyl', () => {
     const help = await sibylInProcess([name, '--help']);
     expect(help).toMatchObject({ code: 0, stdout: expect.stringContaining(`sibyl ${name}`) });
     expect(help.stdout).toContain('--json');
+    expect(await sibylInProcess(['help', name])).toEqual(help);
   });
 
   it.each([
     [['fly'], 'no command "fly"'],
+    [['help', 'fly'], 'no command "fly"'],
     [['files', 'toString'], 'no action "toString"'],
     [['chat', '--loud'], "Unknown option '--loud'"],
     [['delegate'], 'grant, status, list, revoke'],
