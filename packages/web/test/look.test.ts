@@ -128,3 +128,33 @@ async function findViolations(page: Page): Promise<string[]> {
     return violations.map(({ id, nodes }) => `${id}: ${nodes[0]?.html}`);
   });
 }
+
+it('a long formula within a line scrolls on a narrow screen instead of widening the conversation', async () => {
+  const { page } = await arrive({ width: 320, height: 640 });
+  await write(page, 'Add them up');
+  const terms = Array.from({ length: 40 }, (_, i) => `a_{${i}}`).join('+');
+  (await oracle.model.next()).answer(`The sum is $${terms}$, and that is all.`);
+  await page.locator('math').waitFor();
+  const measure = () =>
+    page.locator('.scroll').evaluate((element) => element.scrollWidth - element.clientWidth);
+  await expect.poll(measure).toBe(0);
+  const { width, scrollWidth } = await page.locator('.math-inline').evaluate((element) => ({
+    width: element.clientWidth,
+    scrollWidth: element.scrollWidth,
+  }));
+  expect(scrollWidth).toBeGreaterThan(width);
+});
+
+it('a diagram is drawn again when the theme changes', async () => {
+  const { page } = await arrive();
+  await write(page, 'Draw it');
+  (await oracle.model.next()).answer('```mermaid\ngraph TD\n  A[Start] --> B[End]\n```');
+  const diagram = page.locator('.diagram img');
+  const light = await diagram.getAttribute('src');
+  await page.emulateMedia({ colorScheme: 'dark' });
+  await expect.poll(() => diagram.getAttribute('src')).not.toBe(light);
+  const dark = await diagram.getAttribute('src');
+  await page.getByRole('button', { name: 'You: settings and theme' }).click();
+  await page.getByText('Light', { exact: true }).click();
+  await expect.poll(() => diagram.getAttribute('src')).not.toBe(dark);
+});

@@ -1,4 +1,4 @@
-import { isValidElement, type ReactNode, useEffect, useState } from 'react';
+import { isValidElement, type ReactNode, useEffect, useState, useSyncExternalStore } from 'react';
 import { Fragment, jsx, jsxs } from 'react/jsx-runtime';
 import { t } from '../i18n/i18n.js';
 import { CopyButton } from '../ui/copy-button.js';
@@ -103,7 +103,7 @@ export function Formula({ tex, isBlock = false }: { readonly tex: string; isBloc
   const Element = isBlock ? 'div' : 'span';
   return (
     <Element
-      className={isBlock ? 'math' : undefined}
+      className={isBlock ? 'math' : 'math-inline'}
       dir="ltr"
       // KaTeX creates it from TeX and escapes all text.
       dangerouslySetInnerHTML={{ __html: html }}
@@ -113,7 +113,8 @@ export function Formula({ tex, isBlock = false }: { readonly tex: string; isBloc
 
 /** A diagram as an image, in which scripts cannot run; its source on demand or if it is not valid. */
 function Diagram({ code }: { readonly code: string }) {
-  const url = useLoaded(() => drawDiagram(code), [code]);
+  const isDark = useSyncExternalStore(followTheme, isDarkNow);
+  const url = useLoaded(() => drawDiagram(code, isDark), [code, isDark]);
   const [isSource, setSource] = useState(false);
   useEffect(() => () => void (url && URL.revokeObjectURL(url)), [url]);
   if (url === undefined) return <Code language="mermaid" code={code} />;
@@ -163,17 +164,32 @@ function useLoaded<T>(
   return value;
 }
 
+const prefersDark = matchMedia('(prefers-color-scheme: dark)');
+
+function isDarkNow(): boolean {
+  const { theme } = document.documentElement.dataset;
+  return theme === 'dark' || (theme !== 'light' && prefersDark.matches);
+}
+
+function followTheme(listener: () => void): () => void {
+  const observer = new MutationObserver(listener);
+  observer.observe(document.documentElement, { attributeFilter: ['data-theme'] });
+  prefersDark.addEventListener('change', listener);
+  return () => {
+    observer.disconnect();
+    prefersDark.removeEventListener('change', listener);
+  };
+}
+
 let count = 0;
 
 /** Draws a diagram and returns the address of an image; rejects if the source is not valid. */
-async function drawDiagram(code: string): Promise<string> {
+async function drawDiagram(code: string, isDark: boolean): Promise<string> {
   const { default: mermaid } = await import('mermaid');
-  const isDark = matchMedia('(prefers-color-scheme: dark)').matches;
-  const { theme } = document.documentElement.dataset;
   mermaid.initialize({
     startOnLoad: false,
     securityLevel: 'strict',
-    theme: theme === 'dark' || (theme !== 'light' && isDark) ? 'dark' : 'neutral',
+    theme: isDark ? 'dark' : 'neutral',
     fontFamily: 'sans-serif',
     suppressErrorRendering: true,
     // HTML inside an image is not displayed.
