@@ -132,11 +132,9 @@ async function runTransaction<T>(
 /** Without IndexedDB, or with one that is blocked, full, or in a private window that does not store keys. */
 function rejectStorage(cause: unknown): never {
   if (cause instanceof OracleClientError) throw cause;
-  throw new OracleClientError(
-    'unsupported_platform',
-    `This browser does not store keys of this page: ${cause}`,
-    { cause },
-  );
+  throw new OracleClientError('unsupported_platform', `This browser cannot store keys: ${cause}`, {
+    cause,
+  });
 }
 
 function openDatabase(): Promise<IDBDatabase> {
