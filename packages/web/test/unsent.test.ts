@@ -164,6 +164,19 @@ describe('messages that could not be sent', () => {
     expect(oracle.model.arrived).toBe(0);
   });
 
+  it('that follow the first one before its conversation exists stay in it, in order', async () => {
+    const { page, context } = await arrive();
+    await context.setOffline(true);
+    await write(page, 'First');
+    await write(page, 'Second');
+    await context.setOffline(false);
+    (await oracle.model.next()).answer('One');
+    (await oracle.model.next()).answer('Two');
+    await expectText(page, 'Two');
+    await expect.poll(() => questions(page).allInnerTexts()).toEqual(['First', 'Second']);
+    expect(await page.locator('.conv').count()).toBe(1);
+  });
+
   it('that replace another message still do after Edit', async () => {
     const { page } = await arrive();
     await converse(page, 'One', 'First');

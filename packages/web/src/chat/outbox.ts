@@ -18,7 +18,9 @@ export interface UnsentMessage {
   /** The tab that sends it. */
   readonly tab: string;
   /** Absent until its conversation exists. */
-  readonly sessionId?: string;
+  readonly sessionId?: string | undefined;
+  /** The same for all messages of a conversation that does not exist yet. */
+  readonly start?: string | undefined;
   readonly message: OutgoingMessage;
   readonly createdAt: string;
   readonly attempts: number;
@@ -68,13 +70,16 @@ export class Outbox {
 
   /** Stores a message; it is sent as soon as possible. */
   add(message: OutgoingMessage, sessionId?: string): UnsentMessage {
+    const requestId = crypto.randomUUID();
+    const first = this.list.find((each) => each.tab === this.tab && !each.sessionId);
     const unsent: UnsentMessage = {
-      requestId: crypto.randomUUID(),
+      requestId,
       tab: this.tab,
       message,
       createdAt: new Date().toISOString(),
       attempts: 0,
-      ...(sessionId !== undefined && { sessionId }),
+      sessionId,
+      start: first?.start ?? requestId,
     };
     this.stored.update((list) => [...list, unsent]);
     return unsent;
@@ -92,12 +97,12 @@ export class Outbox {
     this.change(requestId, ({ failure: _, ...unsent }) => unsent);
   }
 
-  /** Tries again with everything that does not wait for the user. */
-  retryAll(): void {
+  /** Tries again with everything that does not wait for the user, or only with what was due before a time. */
+  retryAll(until = Number.POSITIVE_INFINITY): void {
     this.stored.update((list) =>
       list.map((unsent) => {
         const { failure, ...rest } = unsent;
-        return failure?.retryAt === undefined ? unsent : rest;
+        return failure?.retryAt !== undefined && failure.retryAt <= until ? rest : unsent;
       }),
     );
   }
@@ -150,7 +155,7 @@ export class Outbox {
     const times = this.list.flatMap(({ failure }) => failure?.retryAt ?? []);
     if (times.length > 0) {
       const wait = Math.max(0, Math.min(...times) - Date.now());
-      this.timer = setTimeout(() => this.retryDue(), wait);
+      this.timer = setTimeout(() => this.retryAll(Date.now()), wait);
     }
     clearTimeout(this.adoption);
     if (this.list.some(({ tab }) => tab !== this.tab))
@@ -171,16 +176,6 @@ export class Outbox {
         list.map((each) => (isOrphan(each) ? { ...each, tab: this.tab } : each)),
       );
     else this.schedule();
-  }
-
-  private retryDue(): void {
-    const now = Date.now();
-    this.stored.update((list) =>
-      list.map((unsent) => {
-        const { failure, ...rest } = unsent;
-        return failure?.retryAt !== undefined && failure.retryAt <= now ? rest : unsent;
-      }),
-    );
   }
 
   /** Sends one message of a conversation; the next one follows when it has been accepted. */
@@ -204,7 +199,11 @@ export class Outbox {
     if (!this.sending.delete(requestId) || current?.sessionId !== undefined) return;
     // Before the outbox would send the message itself.
     if (this.onSession) this.openSessionId = sessionId;
-    this.change(requestId, (each) => ({ ...each, sessionId }));
+    this.stored.update((list) =>
+      list.map((each) =>
+        !each.sessionId && each.start === unsent.start ? { ...each, sessionId } : each,
+      ),
+    );
     this.onSession?.(sessionId);
   }
 

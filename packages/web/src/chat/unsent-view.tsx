@@ -115,7 +115,7 @@ function describe({ kind, message }: SendFailure, seconds: number): string {
     case 'credit':
       return t('chat.unsent.credit');
     case 'rejected':
-      return t('chat.unsent.rejected', { reason: message });
+      return t('chat.unsent.rejected', { reason: message.replace(/\.$/, '') });
   }
 }
 
