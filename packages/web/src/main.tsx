@@ -56,7 +56,7 @@ takeDeviceKey();
 
 /** Opens or generates the user's key, connects to the oracle, then shows the page. */
 export function Start() {
-  const [ready, setReady] = useState<OpenedPage>();
+  const [ready, setReady] = useState<Omit<OpenedPage, 'accessError'>>();
   /** Shown instead of the page. */
   const [screen, setScreen] = useState<ReactNode>();
   const language = useLanguage();
@@ -69,17 +69,16 @@ export function Start() {
       setScreen(undefined);
     };
     const start = async () => {
-      const opened = await open(invitation, unlock);
-      const { accessError: error, signer } = opened;
-      if (!error) return setReady(opened);
+      const { accessError, ...opened } = await open(invitation, unlock);
+      if (!accessError) return setReady(opened);
       const { BlockedScreen } = await loadScreens();
-      setScreen(<BlockedScreen error={error} did={signer.did} />);
+      setScreen(<BlockedScreen error={accessError} did={opened.signer.did} />);
     };
     start().catch(async (error: Error) => setScreen(await explain(error)));
   }, []);
   if (screen) return screen;
   if (!ready) return <main className="blank" aria-busy="true" aria-label={t('chat.loading')} />;
-  const { client, accessError: _, ...rest } = ready;
+  const { client, ...rest } = ready;
   return (
     <OracleProvider client={client}>
       <PageContext value={rest}>
@@ -99,11 +98,11 @@ const failedPage = (
 
 /** Few visitors see these screens. */
 async function loadScreens() {
-  const [screens] = await Promise.all([
+  const [{ UnlockScreen, BlockedScreen }] = await Promise.all([
     import('./settings/identity/unlock-screen.js'),
     loadArea('settings'),
   ]);
-  return screens;
+  return { UnlockScreen, BlockedScreen };
 }
 
 async function explain(error: Error): Promise<ReactNode> {

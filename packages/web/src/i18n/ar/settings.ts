@@ -1,7 +1,6 @@
 /** The same text for all plural forms; forms that differ follow it. */
 const all = (text: string) =>
   ({ zero: text, one: text, two: text, few: text, many: text, other: text }) as const;
-
 /** Texts of the settings screens. */
 export const settings = {
   failed: 'لم ينجح ذلك. لم يُفقد أي شيء.',

@@ -71,7 +71,7 @@ export function UnlockScreen({ signer, onUnlocked }: UnlockScreenProps) {
 }
 
 interface BlockedScreenProps {
-  readonly error: Error;
+  readonly error: Pick<Error, 'message'>;
   /** Absent if the browser has no key, since it cannot store one. */
   readonly did?: string;
 }
