@@ -22,3 +22,9 @@ it.each(paths)('%s has no type assertions and no WeakMap', (path) => {
   visit(source);
   expect(found).toEqual([]);
 });
+
+it.each(paths)('%s takes times that other hosts compare from the database', (path) => {
+  const lines = readFileSync(path, 'utf8').split('\n');
+  const own = /clock(?: =|:) Date\.now|(?:lease|expire|due|until)\w*:? .*Date\.now/i;
+  expect(lines.filter((line) => own.test(line))).toEqual([]);
+});

@@ -192,6 +192,11 @@ export type Unit<T, Tables = any> = (tables: Kysely<Tables>) => Promise<T>;
 // biome-ignore lint/suspicious/noExplicitAny: each plugin names its own tables.
 export interface PluginDatabase<Tables = any> {
   readonly engine: DatabaseEngine;
+  /**
+   * The current time in milliseconds, by the clock of the database: all hosts that share it agree on it. Use it for what
+   * other hosts compare, such as leases and expiry times.
+   */
+  readonly now: () => number;
   /** Single reads outside any transaction. */
   readonly tables: Kysely<Tables>;
   /** Runs a read-write transaction; resolves once it is on disk. */

@@ -68,7 +68,7 @@ export const claims = definePlugin({
 
 function createServices(context: SetupContext<ClaimsConfig>) {
   const { database, config, logger } = context;
-  const clock = Date.now;
+  const clock = database.now;
   const usage = context.shared.require(CREDITS);
   const store = new ClaimStore({ database, clock });
   const service = new ClaimsService({ context, url: config.CLAIMS_URL });

@@ -49,7 +49,7 @@ export const credits = definePlugin({
 
 function createServices(context: SetupContext<CreditsConfig>) {
   const { database, config, logger } = context;
-  const clock = Date.now;
+  const clock = database.now;
   const lines = createCreditLines(context);
   const initialGrant = config.CREDITS_INITIAL_GRANT;
   const reservations = new Reservations({ database, lines, initialGrant, clock });

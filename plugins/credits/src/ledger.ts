@@ -141,7 +141,7 @@ export async function grantCredits(
   if (!parsed.success) throw createGrantError(parsed.error);
   const { owner, amount, note, reference } = parsed.data;
   return database.write(async (tables) => {
-    const account = await LockedAccount.lock(tables, owner, Date.now());
+    const account = await LockedAccount.lock(tables, owner, database.now());
     const isNew = reference === undefined || !(await isUsed(tables, reference));
     if (isNew && account.balance + amount > Number.MAX_SAFE_INTEGER) throw createOverflowError();
     if (isNew) await account.grant(amount, { note, reference });

@@ -54,7 +54,7 @@ export class ChatLinks {
     assertRoom(await readLinks(this.deps.database.tables, owner), key.userId);
     const { cid, expiration } = await delegatedTurns.authorize({ owner, token, resource });
     const code = createCode();
-    const expiresAt = Date.now() + CODE_MS;
+    const expiresAt = this.deps.database.now() + CODE_MS;
     const before = await this.store({ ...key, cid }, code, expiresAt);
     if (before && before.cid !== cid) await delegatedTurns.release({ owner, cid: before.cid });
     const shown = { userId: key.userId, oracleUserId, resource, ...(expiration && { expiration }) };
@@ -68,10 +68,10 @@ export class ChatLinks {
     return this.deps.database.write(async (tables) => {
       const linked = await tables
         .updateTable('matrix_links')
-        .set({ linked_at: Date.now(), code_hash: null, code_expires_at: 0 })
+        .set({ linked_at: this.deps.database.now(), code_hash: null, code_expires_at: 0 })
         .where('user_id', '=', userId)
         .where('code_hash', '=', hashCode(code))
-        .where('code_expires_at', '>', Date.now())
+        .where('code_expires_at', '>', this.deps.database.now())
         .returning('owner')
         .executeTakeFirst();
       if (!linked) return undefined;

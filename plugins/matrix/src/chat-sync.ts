@@ -197,7 +197,7 @@ export class ChatSync {
   /** Where to continue, if this host is the one that syncs now. */
   private claim(account: string): Promise<{ readonly since: string | null } | undefined> {
     const { database, oracle: owner } = this.deps;
-    const now = Date.now();
+    const now = database.now();
     return database.write(async (tables) => {
       await tables
         .insertInto('matrix_sync')
@@ -224,7 +224,7 @@ export class ChatSync {
     return database.write(async (tables) => {
       const moved = await tables
         .updateTable('matrix_sync')
-        .set({ since: next, lease_until: Date.now() + LEASE_MS })
+        .set({ since: next, lease_until: database.now() + LEASE_MS })
         .where('owner', '=', owner)
         .where('account', '=', account)
         .where('holder', '=', this.holder)

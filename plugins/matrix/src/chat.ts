@@ -91,7 +91,7 @@ const createInbox = (database: SetupContext['database']): Inbox<MatrixMessage> =
   new Inbox({
     database,
     table: 'matrix_inbox',
-    clock: Date.now,
+    clock: database.now,
     parse: (message) => MatrixMessage.parse(message),
     identify: ({ kind, eventId, roomId, sender }) => {
       // That a room is encrypted is said once a day.

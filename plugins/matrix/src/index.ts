@@ -72,7 +72,7 @@ async function createServices(context: SetupContext<MatrixConfig>) {
     throw new Error('MATRIX_CHAT needs MATRIX_BASE_URL and MATRIX_ACCESS_TOKEN');
   const chat =
     homeserver && config.MATRIX_CHAT ? await openChat(context, { homeserver, health }) : undefined;
-  const deps = { stored, database, fetch, logger, clock: Date.now };
+  const deps = { stored, database, fetch, logger, clock: database.now };
   const roomState = rooms && new MatrixRoomState({ ...deps, homeserver, rooms });
   return {
     health,

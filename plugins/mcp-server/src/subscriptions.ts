@@ -100,7 +100,7 @@ export class Subscriptions {
 
   async subscribe({ owner, session }: SessionKey, uri: string): Promise<void> {
     if (uri.length > MAX_URI_LENGTH) throw new OracleError('bad_request', { message: TOO_LONG });
-    const now = Date.now();
+    const now = this.deps.database.now();
     const replaced = await this.deps.database.writeFor(owner, async (tables) => {
       await tables
         .deleteFrom('mcp_server_subscriptions')
@@ -213,7 +213,7 @@ export class Subscriptions {
     await this.deps.database.write((tables) =>
       tables
         .updateTable('mcp_server_subscriptions')
-        .set({ expires_at: Date.now() + KEEP_MS })
+        .set({ expires_at: this.deps.database.now() + KEEP_MS })
         .where('owner', '=', owner)
         .where('session', '=', session)
         .execute(),

@@ -100,10 +100,13 @@ export class SignIns {
     });
     const provider = new SignInProvider({ name, server, facts, store });
     const url = await this.discover(target, provider);
-    const expiresAt = Date.now() + SIGN_IN_MS;
+    const expiresAt = this.deps.database.now() + SIGN_IN_MS;
     await this.savePending(target, { ...store.grant, expiresAt });
     await this.deps.database.write(async (tables) => {
-      await tables.deleteFrom('mcp_sign_ins').where('expires_at', '<', Date.now()).execute();
+      await tables
+        .deleteFrom('mcp_sign_ins')
+        .where('expires_at', '<', this.deps.database.now())
+        .execute();
       const row = {
         owner,
         server: name,
@@ -165,7 +168,7 @@ export class SignIns {
       throw new OracleError('bad_request', { message: `${name} did not accept the sign-in` });
     }
     const code = createCode();
-    const expiresAt = Date.now() + SIGN_IN_MS;
+    const expiresAt = this.deps.database.now() + SIGN_IN_MS;
     await this.savePending(target, { ...store.grant, codeHash: hash(code), expiresAt });
     return { server: name, code };
   }
@@ -207,13 +210,13 @@ export class SignIns {
         .returning(['owner', 'server', 'expires_at'])
         .executeTakeFirst(),
     );
-    return row && Number(row.expires_at) > Date.now() ? row : undefined;
+    return row && Number(row.expires_at) > this.deps.database.now() ? row : undefined;
   }
 
   private async readPending(owner: string, name: string) {
     const text = await this.deps.secrets(owner).get(pendingName(name));
     const pending = text === undefined ? undefined : PendingGrant.parse(JSON.parse(text));
-    return pending && pending.expiresAt > Date.now() ? pending : undefined;
+    return pending && pending.expiresAt > this.deps.database.now() ? pending : undefined;
   }
 
   private savePending({ owner, name }: SignInTarget, pending: z.infer<typeof PendingGrant>) {

@@ -57,7 +57,7 @@ export class ResponseStore {
   constructor(private readonly database: PluginDatabase<ResponseTables>) {}
 
   async add({ owner, id, sessionId, isUnlisted, facts }: StoredResponse): Promise<void> {
-    const now = Date.now();
+    const now = this.database.now();
     const row = { owner, id, session_id: sessionId, facts: JSON.stringify(facts) };
     await this.database.write(async (tables) => {
       await tables

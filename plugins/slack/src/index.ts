@@ -113,8 +113,7 @@ const UPDATE_INTERVAL_MS = 1_000;
 async function createServices(context: SetupContext<SlackConfig>) {
   const { database, turns, config, logger, fetch, shared } = context;
   const { SLACK_BOT_TOKEN: token, SLACK_APP_TOKEN: appToken, SLACK_API_URL: url } = config;
-  const clock = Date.now;
-  const inbox = createInbox({ database, clock });
+  const inbox = createInbox({ database, clock: database.now });
   const threads = new Threads({ database, turns });
   const channel = await connectSlack({ token, url, fetch });
   const pauseMs = UPDATE_INTERVAL_MS;
@@ -135,7 +134,7 @@ async function createServices(context: SetupContext<SlackConfig>) {
     worker,
     receiver,
     results,
-    signature: new RequestSignature(config.SLACK_SIGNING_SECRET, clock),
+    signature: new RequestSignature(config.SLACK_SIGNING_SECRET, Date.now),
     rounds: repeat(() => worker.runRound(), { everyMs: ROUND_MS, logger }),
     disconnect: appToken
       ? await openSocketMode({ appToken, url, logger, receive: (sent) => receiver.receive(sent) })

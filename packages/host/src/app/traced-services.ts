@@ -8,6 +8,7 @@ export function traceDatabase(database: Database): Database {
     withSpan({ kind: 'store', name, facts: { operation: name } }, work);
   return {
     engine: database.engine,
+    now: database.now,
     tables: database.tables,
     write: (unit) => trace('write', () => database.write(unit)),
     writeFor: (owner, unit, onCommit) =>

@@ -107,7 +107,8 @@ export class Imports {
   async find(owner: string, id: string): Promise<ImportJob> {
     const job = await this.deps.store.findJob(owner, id);
     if (!job) throw new OracleError('import_not_found');
-    const isLost = job.status === 'running' && Date.now() - Date.parse(job.updatedAt) > LOST_MS;
+    const silentMs = this.deps.store.now() - Date.parse(job.updatedAt);
+    const isLost = job.status === 'running' && silentMs > LOST_MS;
     return isLost ? { ...job, status: 'failed', error: STOPPED } : job;
   }
 

@@ -30,6 +30,8 @@ export type Unit<T> = (tables: Kysely<Schema>) => Promise<T>;
 /** One engine, opened and migrated. */
 export interface Database {
   readonly engine: DatabaseEngine;
+  /** The current time in milliseconds, by the clock of the database: all hosts that share it agree on it. */
+  readonly now: () => number;
   /** Single reads outside any transaction. */
   readonly tables: Kysely<Schema>;
   /** Runs a unit of work in a transaction; settles once the outcome is on disk. */

@@ -112,7 +112,7 @@ export class PluginTables {
 
   /** Migrates the tables of a plugin and gives access to these tables only. */
   async open(request: PluginTablesRequest): Promise<PluginDatabase> {
-    const { engine, tables, write, writeFor, read, migrate } = this.#database;
+    const { engine, now, tables, write, writeFor, read, migrate } = this.#database;
     const own = new OwnTables(request.plugin, request.plugins);
     const plan = buildPlan(request, (migration) => ({
       up: (handle) => migration(handle.withPlugin(own), engine),
@@ -120,6 +120,7 @@ export class PluginTables {
     if (Object.keys(plan.steps).length > 0) await migrate(plan);
     return {
       engine,
+      now,
       tables: tables.withPlugin(own),
       write: (unit) => write((handle) => unit(handle.withPlugin(own))),
       writeFor: (owner, unit) => writeFor(owner, (handle) => unit(handle.withPlugin(own))),

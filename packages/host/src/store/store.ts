@@ -136,8 +136,8 @@ function createOwnDataStores(context: StoreContext, vault: Vault) {
 /** Opens and migrates the database. */
 export async function openStore(options: StoreOptions): Promise<Store> {
   const vault = createVault(options.secretKey);
-  const clock = options.clock ?? Date.now;
   const found = await openDatabase(options);
+  const clock = options.clock ?? found.now;
   const opened = options.observe?.(found) ?? found;
   const newId = createIdSource(clock);
   const database =

@@ -41,6 +41,7 @@ export function openRecordedPostgres(rows: readonly object[] = []) {
     engine: 'postgres',
     tables,
     write: (unit) => unit(tables),
+    now: Date.now,
     writeFor: (_owner, unit) => unit(tables),
     read: (unit) => unit(tables),
     migrate: async () => undefined,

@@ -216,6 +216,7 @@ async function openPluginTables(
     engine: 'sqlite',
     tables,
     write: (unit) => tables.transaction().execute(unit),
+    now: Date.now,
     writeFor: (_owner, unit) => tables.transaction().execute(unit),
     read: (unit) => tables.transaction().execute(unit),
   };

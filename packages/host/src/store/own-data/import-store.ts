@@ -33,6 +33,11 @@ export class ImportStore {
     private readonly rows: OwnerRows,
   ) {}
 
+  /** The time that jobs are stored with. */
+  now(): number {
+    return this.context.clock();
+  }
+
   async createJob(owner: string, progress: ImportProgress): Promise<ImportJob> {
     const { database, clock, newId } = this.context;
     const now = clock();

@@ -12,6 +12,7 @@ import {
 } from '../database.js';
 import { hostSchema, isBehind, migrate, TableNames } from '../migrations/migrate.js';
 import { repeatRolledBack, StoreError } from '../store-errors.js';
+import { DatabaseClock } from './database-clock.js';
 import { isOwnerLock, OwnerQueue } from './owner-queue.js';
 
 /** Each connection keeps about 20 kB on the server for every statement. */
@@ -74,18 +75,24 @@ export async function openPostgres({
   readonly writeWaitMs?: number | undefined;
 }): Promise<Database> {
   await reachPostgres(request, (tables) => migrate(tables, hostSchema));
-  return asDatabase(
-    connect({ ...request, max, statementTimeout: STATEMENT_TIMEOUT_MS }),
-    request,
-    writeWaitMs,
-  );
+  const tables = connect({ ...request, max, statementTimeout: STATEMENT_TIMEOUT_MS });
+  try {
+    const clock = await DatabaseClock.start(tables);
+    return asDatabase({ tables, clock, request, writeWaitMs });
+  } catch (error) {
+    await tables.destroy();
+    throw error;
+  }
 }
 
-function asDatabase(
-  tables: Kysely<Schema>,
-  request: PostgresRequest,
-  writeWaitMs: number,
-): Database {
+interface Opened {
+  readonly tables: Kysely<Schema>;
+  readonly clock: DatabaseClock;
+  readonly request: PostgresRequest;
+  readonly writeWaitMs: number;
+}
+
+function asDatabase({ tables, clock, request, writeWaitMs }: Opened): Database {
   const pending = new Set<Promise<unknown>>();
   const write = <T>(unit: Unit<T>): Promise<T> => {
     const writing = repeatRolledBack(() => tables.transaction().execute(unit));
@@ -97,6 +104,7 @@ function asDatabase(
   const owners = new OwnerQueue(write, writeWaitMs);
   return {
     engine: 'postgres',
+    now: () => clock.now(),
     tables,
     write,
     writeFor: (owner, unit) => owners.write(owner, unit),
@@ -105,6 +113,7 @@ function asDatabase(
     // Autovacuum does this.
     reclaim: async () => {},
     close: async () => {
+      clock.stop();
       await owners.settled();
       await Promise.allSettled(pending);
       await tables.destroy();

@@ -45,6 +45,7 @@ async function explainQueries(use: (context: StoreContext) => Promise<unknown>):
       engine: 'sqlite',
       tables,
       write: (unit) => tables.transaction().execute(unit),
+      now: Date.now,
       writeFor: (_owner, unit) => tables.transaction().execute(unit),
       read: (unit) => readSnapshot(tables, unit),
       migrate: (plan) => migrate(tables, plan),

@@ -85,6 +85,7 @@ interface Connections {
 function asDatabase({ handle, writer, reader, commits }: Connections): Database {
   return {
     engine: 'sqlite',
+    now: Date.now,
     tables: reader,
     write: (unit) => commits.write(unit),
     // SQLite has one writer at a time, for all owners.
