@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -9,7 +9,7 @@ import { crc32, deflateRaw } from 'node:zlib';
 import { zipSync } from 'fflate';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { scale } from '../../../scripts/test-scale.ts';
-import { createDocx, createPdf } from './support/documents.js';
+import { createDocx, createPdf, createXlsx } from './support/documents.js';
 import { type HostProcess, runHost, untilListening } from './support/process.js';
 import { postFile, upload, uploadText, waitForText } from './support/upload.js';
 import { TestUser } from './support/user.js';
@@ -112,6 +112,21 @@ describe('hostile and large files', () => {
     await mallory.request('DELETE', `/files/${file.fileId}`);
   });
 
+  it('the long name of a sheet is not stored with every passage', async () => {
+    const before = await measureFolder(dataDir);
+    const rows = Array.from({ length: 300 }, () => ['word '.repeat(240)]);
+    const workbook = createXlsx({ ['N'.repeat(2 * MB)]: rows });
+    const { text } = await uploadText(mallory, 'name.xlsx', workbook);
+    expect(text).toMatchObject({ status: 'ready', isComplete: true });
+    expect((await measureFolder(dataDir)) - before).toBeLessThan(50 * MB);
+  });
+
+  it('a large PDF with a wrong index is not held in memory by the host', async () => {
+    const junk = Buffer.alloc(190 * MB, `${'junk '.repeat(200)}\n`);
+    const parts = ['%PDF-1.7\n', junk, '\nstartxref\n5\n%%EOF\n'];
+    await expectFailure('wrong.pdf', Buffer.concat(parts.map((part) => Buffer.from(part))), /./);
+  });
+
   it('documents of the wrong type fail with a reason', async () => {
     await expectFailure('not.pdf', Buffer.from('%PDF-1.4 but nothing else'), /./);
     await expectFailure('not.docx', zipSync({ 'a.txt': Buffer.from('x') }), /cannot be read/);
@@ -146,6 +161,12 @@ describe('hostile and large files', () => {
     expect(slowest).toBeLessThan(10_000);
   });
 });
+
+async function measureFolder(path: string): Promise<number> {
+  const names = await readdir(path);
+  const sizes = await Promise.all(names.map(async (name) => (await stat(join(path, name))).size));
+  return sizes.reduce((sum, size) => sum + size, 0);
+}
 
 async function countPending(user: TestUser): Promise<number> {
   const { body } = await user.request('GET', '/files?limit=100');

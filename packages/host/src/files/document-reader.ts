@@ -40,6 +40,7 @@ export type ToReader =
 const PASSAGE_CHARACTERS = 1200;
 const BATCH_PASSAGES = 16;
 const PIECE_BYTES = 256 * 1024;
+const SHEET_NAME = 100; // Excel allows 31 characters; every passage repeats them.
 
 /** An error whose text is for the user. */
 class DocumentError extends Error {}
@@ -48,8 +49,14 @@ class DocumentError extends Error {}
 const host = {
   waiting: new Map<number | 'stored', (data: Uint8Array<ArrayBuffer>) => void>(),
 
+  /** In pieces, which the host holds in memory: of a damaged PDF, everything is needed at once. */
   async readBytes(start: number, end: number): Promise<Uint8Array<ArrayBuffer>> {
-    return this.ask(start, { type: 'bytes', start, end });
+    const bytes = new Uint8Array(end - start);
+    for (let at = start; at < end; at += PIECE_BYTES) {
+      const request = { type: 'bytes', start: at, end: Math.min(end, at + PIECE_BYTES) } as const;
+      bytes.set(await this.ask(at, request), at - start);
+    }
+    return bytes;
   },
 
   async store(passages: readonly ReadPassage[]): Promise<void> {
@@ -194,10 +201,8 @@ async function* readExcel(job: ReadJob): AsyncGenerator<ReadPassage> {
   const sheets = await readWorkbook(buffer);
   for (const [index, { sheet, data }] of sheets.entries()) {
     const lines = data.map((row) => row.map(formatCell).join(' | '));
-    const rows = joinLines(
-      lines,
-      (from, to) => `sheet ${JSON.stringify(sheet)}, ${describeRange('row', from, to)}`,
-    );
+    const name = JSON.stringify(sheet.slice(0, SHEET_NAME));
+    const rows = joinLines(lines, (from, to) => `sheet ${name}, ${describeRange('row', from, to)}`);
     for await (const piece of rows) yield { ...piece, place: index + 1 };
   }
 }
@@ -293,8 +298,5 @@ async function readZip(job: ReadJob): Promise<Buffer> {
 
 async function readAll({ size, maxBytes }: ReadJob): Promise<Uint8Array> {
   if (size > maxBytes) throw new DocumentError('it is too large to be read');
-  const bytes = new Uint8Array(size);
-  for (let at = 0; at < size; at += PIECE_BYTES)
-    bytes.set(await host.readBytes(at, Math.min(size, at + PIECE_BYTES)), at);
-  return bytes;
+  return host.readBytes(0, size);
 }
