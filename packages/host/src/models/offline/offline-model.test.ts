@@ -314,3 +314,12 @@ it.each([
     expect((await ask(said)).at(-1)).toMatchObject({ type: 'finish' });
   },
 );
+
+it('createOfflineModel writes the title of a long message in linear time', {
+  timeout: 60_000,
+}, async () => {
+  const title = { system: 'Write a short title for this conversation.', tools: [] };
+  const said = `a${'.'.repeat(900_000)}`;
+  expect(textIn(await ask(`${said}b`, title))).toBe(`${said}b`);
+  expect(textIn(await ask(said, title))).toBe('a');
+});

@@ -15,6 +15,7 @@ import {
   type OfflineRequest,
   type OfflineToolCall,
   readRequest,
+  withoutEnd,
 } from './intent.js';
 import { changePreferences, recallFacts, rememberFact, reportFacts } from './preference-intents.js';
 import { callNamedTools, reportToolResults } from './tool-intents.js';
@@ -89,11 +90,8 @@ const SPEAKER = /^(user|human|assistant|ai|oracle)\s*:\s*/i;
 const makeTitle: Intent = (request) => {
   if (!asksFor(request, 'title')) return undefined;
   const words = splitLines(request.texts[0] ?? '')[0]?.split(/\s+/) ?? [];
-  const title = words
-    .slice(0, TITLE_WORDS)
-    .join(' ')
-    .replace(/[\s.,;:!?]+$/, '');
-  return { text: title || 'Untitled' };
+  const title = words.slice(0, TITLE_WORDS).join(' ');
+  return { text: withoutEnd(title, ' .,;:!?') || 'Untitled' };
 };
 
 /** Returns the first sentence of every message when the system prompt asks for a summary. */
