@@ -111,14 +111,15 @@ async function writePassages(pieces: AsyncIterable<ReadPassage>, maxCharacters: 
   let isComplete = true;
   for await (const piece of pieces) {
     count = piece.place;
-    for (const text of splitText(piece.text)) {
+    const left = maxCharacters - characters;
+    for (const text of splitText(piece.text.slice(0, left))) {
       batch.push({ ...piece, text });
       characters += text.length;
       if (batch.length < BATCH_PASSAGES) continue;
       await host.store(batch);
       batch = [];
     }
-    isComplete = characters < maxCharacters;
+    isComplete = piece.text.length < left;
     if (!isComplete) break;
   }
   if (batch.length > 0) await host.store(batch);
