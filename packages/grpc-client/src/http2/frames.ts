@@ -24,15 +24,10 @@ export function encodeHead(head: FrameHead, length: number): Buffer {
 
 function writeHead(bytes: Buffer, at: number, head: FrameHead, length: number): void {
   const { type, flags, streamId } = head;
-  bytes[at] = length >>> 16;
-  bytes[at + 1] = length >>> 8;
-  bytes[at + 2] = length;
+  bytes.writeUIntBE(length, at, 3);
   bytes[at + 3] = type;
   bytes[at + 4] = flags;
-  bytes[at + 5] = streamId >>> 24;
-  bytes[at + 6] = streamId >>> 16;
-  bytes[at + 7] = streamId >>> 8;
-  bytes[at + 8] = streamId;
+  bytes.writeUInt32BE(streamId, at + 5);
 }
 
 /** Splits received bytes into frames. Copies only frames that arrive in parts. */
