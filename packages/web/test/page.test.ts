@@ -36,8 +36,9 @@ describe('chat page', () => {
 
   it('shows the lines of a message as they were typed', async () => {
     const { page } = await arrive();
-    await converse(page, 'for x in list:\n    print(x)\n\nWhy?', 'Because');
-    expect(await page.locator('.bubble').innerText()).toBe('for x in list:\n    print(x)\n\nWhy?');
+    const text = 'for x in list:\n    print(x)\n\nWhy?';
+    await converse(page, text, 'Because');
+    await expect.poll(() => page.locator('.bubble').innerText()).toBe(text);
   });
 
   it('never loses focus', async () => {

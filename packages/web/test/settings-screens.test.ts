@@ -230,7 +230,7 @@ describe('key screen', () => {
     await field.fill('M not a key');
     for (let i = 0; i < 4; i += 1) await page.keyboard.press('Escape');
     await expect.poll(() => field.inputValue()).toBe('M not a key');
-    expect(await field.isVisible()).toBe(true);
+    await expect.poll(() => field.isVisible()).toBe(true);
     await field.fill('Mnotakey');
     await button(page, 'Add to this browser').click();
     await expectText(page, 'This is not a key or a backup of one');

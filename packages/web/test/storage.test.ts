@@ -57,8 +57,8 @@ it('with a full storage, drafts, theme and language last as long as the page', a
   await expect.poll(() => box.inputValue()).toBe('Half a thought');
   await page.getByRole('button', { name: 'You: settings and theme' }).click();
   await page.getByText('Dark', { exact: true }).click();
-  expect(await page.getAttribute('html', 'data-theme')).toBe('dark');
-  expect(await page.getByLabel('Dark', { exact: true }).isChecked()).toBe(true);
+  await expect.poll(() => page.getAttribute('html', 'data-theme')).toBe('dark');
+  await expect.poll(() => page.getByLabel('Dark', { exact: true }).isChecked()).toBe(true);
   await page.getByRole('menuitem', { name: 'Preferences' }).click();
   await page.getByLabel('Language of this page').selectOption('de');
   await expect.poll(() => page.getAttribute('html', 'lang')).toBe('de');

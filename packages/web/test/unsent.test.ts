@@ -174,7 +174,7 @@ describe('messages that could not be sent', () => {
     (await oracle.model.next()).answer('Two');
     await expectText(page, 'Two');
     await expect.poll(() => questions(page).allInnerTexts()).toEqual(['First', 'Second']);
-    expect(await page.locator('.conv').count()).toBe(1);
+    await expect.poll(() => page.locator('.conv').count()).toBe(1);
   });
 
   it('that replace another message still do after Edit', async () => {
