@@ -3,13 +3,15 @@ import { matchesGlob, relative } from 'node:path';
 import { configDefaults, defineConfig } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
-/** Tests that define globals or measure the memory or the time of the process, so each file has a separate one. */
+/** Tests that define globals, count timers or measure the memory or the time of the process, so each file has a separate one. */
 export const ISOLATED = [
   'packages/client/test/*.test.tsx',
   'compat/*/test/*.test.{ts,tsx}',
   'packages/host/test/{limits,slow-reader,long-histories,socket-limits,declared-schemas}.test.ts',
   'packages/gateway/test/{robustness,memory}.test.ts',
   '**/{filled-caches,reply-cache,lru-map,file-memory,fuzz,verifier-cost}.test.ts',
+  'packages/host/src/**/{access-watch,flush-loop,hooks,middlewares-chain,run-agent-tools}.test.ts',
+  'packages/host/src/**/{run-feeds,run-reader,turn-access}.test.ts',
 ];
 
 /**
