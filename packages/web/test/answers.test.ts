@@ -277,9 +277,8 @@ describe('the page', () => {
         body: '<svg xmlns="http://www.w3.org/2000/svg"/>',
       }),
     );
-    await converse(
-      page,
-      'Show me',
+    await write(page, 'Show me');
+    (await oracle.model.next()).answer(
       'A ![map](https://images.example/a.png) and ![pixel](http://spy.example/p.gif)',
     );
     const load = page.getByRole('button', { name: 'Load the image from images.example' });

@@ -52,7 +52,8 @@ describe('an answer', () => {
       requested.push(route.request().url());
       return route.fulfill({ contentType: 'image/png', body: image.buffer });
     });
-    await converse(page, 'Show everything', MARKDOWN);
+    await write(page, 'Show everything');
+    (await oracle.model.next()).answer(MARKDOWN);
     await page.locator('math').first().waitFor();
     await page.getByRole('img', { name: /^Diagram: graph TD/ }).waitFor();
     await expect.poll(() => page.getByLabel('Plant maize').isChecked()).toBe(true);
