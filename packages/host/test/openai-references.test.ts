@@ -52,6 +52,17 @@ it('POST /v1/responses finds the items of earlier responses that an item_referen
     expect([refused.status, (await refused.json()).error.code]).toEqual([404, 'not_found']);
 });
 
+it('POST /v1/responses refuses references to too much text, also to the same item', async () => {
+  const first = readJson(create({ input: 'Write a lot' }));
+  (await test.model.next()).answer('word '.repeat(100_000));
+  const [said] = (await first).output;
+  const refused = await create({ input: [...Array(9).fill(refer(said)), user('Thanks')] });
+  expect([refused.status, (await refused.json()).error.message]).toEqual([
+    400,
+    'The items that are referred to are too long',
+  ]);
+});
+
 it('POST /v1/responses with store: false keeps nothing once the answer is complete', async () => {
   const tools = [{ type: 'function', name: 'get_weather', parameters: { type: 'object' } }];
   const once = { store: false, tools };

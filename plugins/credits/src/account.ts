@@ -45,7 +45,7 @@ export class LockedAccount {
     return new LockedAccount(tables, row);
   }
 
-  /** As `lock`, but undefined if there is no account. */
+  /** As `lock`, but undefined for a user without an account. */
   static async lockExisting(
     tables: Tables,
     owner: string,

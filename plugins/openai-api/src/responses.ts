@@ -191,17 +191,22 @@ async function resolveReferences(
 ): Promise<ResponseRequest['input']> {
   if (typeof input === 'string') return input;
   const found = new Map<string, InputItem>();
+  const items: InputItem[] = [];
   let characters = 0;
-  for (const { type, id } of input) {
-    if (type !== 'item_reference' || found.has(id ?? '')) continue;
-    const item = await requireItem(turns, id ?? '');
-    found.set(id ?? '', item);
+  for (const given of input) {
+    if (given.type !== 'item_reference') {
+      items.push(given);
+      continue;
+    }
+    const id = given.id ?? '';
+    const item = found.get(id) ?? (await requireItem(turns, id));
+    found.set(id, item);
+    items.push(item);
+    // Also those that are named again: a short list of references can stand for gigabytes.
     characters += JSON.stringify(item).length;
     if (characters > MAX_REFERENCED) throw invalid('The items that are referred to are too long');
   }
-  return input.map((item) =>
-    item.type === 'item_reference' ? (found.get(item.id ?? '') ?? item) : item,
-  );
+  return items;
 }
 
 async function requireItem(turns: CallerTurns, id: string): Promise<InputItem> {

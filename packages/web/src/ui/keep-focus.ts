@@ -29,7 +29,7 @@ export function keepFocus(): void {
       if (isLost() && trail[0]?.element === left && canFocus(left)) trail = [];
     });
   });
-  // On a touch screen there is no focus to lose, and a keyboard would appear.
+  // Touch screens do not need it, and focus would show a keyboard.
   document.addEventListener('pointerup', ({ pointerType }) => {
     if (pointerType === 'touch') trail = [];
   });

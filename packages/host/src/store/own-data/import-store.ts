@@ -62,7 +62,7 @@ export class ImportStore {
     return toJob({ ...row, created_at: now, updated_at: now });
   }
 
-  /** False if there is no such job any more. */
+  /** False if the job was deleted. */
   async updateJob(owner: string, id: string, progress: ImportProgress): Promise<boolean> {
     const { database, clock } = this.context;
     const { numUpdatedRows } = await database.write((tables) =>
