@@ -193,7 +193,7 @@ function wireSockets({ config, store, cluster, logger }: TurnDeps) {
       pendingCalls: new PendingClientCalls({ timeoutMs }),
     };
   const { bus, liveness } = cluster;
-  const shared = new SharedCalls({ directory, bus, logger });
+  const shared = new SharedCalls({ directory, bus, liveness, logger });
   const pendingCalls = new PendingClientCalls({ timeoutMs, shared });
   const onRemoteCall = pendingCalls.addRemote.bind(pendingCalls);
   return {

@@ -64,6 +64,23 @@ describe('PendingClientCalls.call', () => {
     await expect.poll(() => done).toEqual(['stored', 'removed a']);
   });
 
+  it('stores the call again for other hosts if the database has lost it, and takes the answer from there', async () => {
+    const stored: { isStored: boolean; answer?: ReturnType<typeof answerTo> } = { isStored: false };
+    const added: string[] = [];
+    const shared: Pick<SharedCalls, 'add' | 'find' | 'remove' | 'onAnswered'> = {
+      add: async (_key, call) => void added.push(call.payload.toolCallId),
+      find: async () => stored,
+      remove: () => {},
+      onAnswered: () => {},
+    };
+    const pending = new PendingClientCalls({ timeoutMs: 60_000, shared: shared as SharedCalls });
+    const call = pending.call(key, createCall('a'));
+    await expect.poll(() => added.length, { timeout: 30_000 }).toBeGreaterThan(1);
+    expect(new Set(added)).toEqual(new Set(['a']));
+    Object.assign(stored, { isStored: true, answer: answerTo('a', 'elsewhere') });
+    expect(await call).toBe('elsewhere');
+  });
+
   it('rejects with the error of the page', async () => {
     const pending = new PendingClientCalls({ timeoutMs: 60_000 });
     const call = pending.call(key, createCall('a'));

@@ -76,7 +76,7 @@ export class PendingClientCalls {
     this.shared = shared;
     shared?.onAnswered((key, id) => {
       // The answer to a call that has ended is not needed.
-      if (this.find(key, id)) void this.takeStoredAnswer(key, id);
+      if (this.find(key, id)) void this.compareStored(key, id);
       else shared.remove(key, id);
     });
   }
@@ -111,7 +111,9 @@ export class PendingClientCalls {
     const name = formatSessionKey(key);
     const { toolCallId } = sent.payload;
     if (this.find(key, toolCallId)) return;
-    const entry = createEntry(sent.event, (answer) => this.shared?.forward(key, hostId, answer));
+    const entry = createEntry(sent.event, (answer) => {
+      void this.shared?.forward(key, hostId, answer, this.timeoutMs);
+    });
     entry.sent = sent;
     entry.isDeliveredElsewhere = isDelivered;
     this.add(name, toolCallId, entry);
@@ -167,9 +169,14 @@ export class PendingClientCalls {
     if (entries?.size === 0) this.callsBySession.delete(name);
   }
 
-  private async takeStoredAnswer(key: SessionKey, id: string): Promise<void> {
-    const answer = await this.shared?.findAnswer(key, id);
+  /** Takes the answer of a page at another host; stores the call again if the database has lost it. */
+  private async compareStored(key: SessionKey, id: string): Promise<void> {
+    const { isStored, answer } = (await this.shared?.find(key, id)) ?? { isStored: true };
+    const { sent } = this.find(key, id) ?? {};
     if (answer) this.answer(key, answer);
+    if (isStored || !sent) return;
+    await this.shared?.add(key, sent);
+    if (!this.find(key, id)) this.shared?.remove(key, id);
   }
 
   private find(key: SessionKey, toolCallId: string): Entry | undefined {
@@ -187,7 +194,7 @@ export class PendingClientCalls {
       () => reject(new Error(describeTimeout(toolName, this.timeoutMs))),
       this.timeoutMs,
     );
-    const poll = this.shared && setInterval(() => void this.takeStoredAnswer(key, id), POLL_MS);
+    const poll = this.shared && setInterval(() => void this.compareStored(key, id), POLL_MS);
     const abort = () => reject(signal.reason);
     signal.addEventListener('abort', abort, { once: true });
     return () => {

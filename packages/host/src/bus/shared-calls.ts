@@ -1,27 +1,46 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import type { CallEvent, ClientCallResult, SessionKey } from './event-bus.js';
-import type { HostBus } from './host-bus.js';
-import type { SharedCall, SocketDirectory } from './socket-presence.js';
+import type { HostBus, HostLiveness } from './host-bus.js';
+import type { SharedCall, SocketDirectory, StoredCall } from './socket-presence.js';
+
+const RETRY_MS = 500;
 
 interface SharedCallsDeps {
   readonly directory: SocketDirectory;
   readonly bus: HostBus;
+  readonly liveness: Pick<HostLiveness, 'onRegained'>;
   readonly logger: Pick<Logger, 'warn'>;
+}
+
+interface ForwardedAnswer {
+  readonly key: SessionKey;
+  /** The host of the turn. */
+  readonly hostId: string;
+  readonly answer: ClientCallResult;
+  /** When that host no longer waits for it. */
+  readonly deadline: number;
 }
 
 /** The calls to pages that are connected to another host than the one of the turn. */
 export class SharedCalls {
   private readonly deps: SharedCallsDeps;
+  /** The answers that the hosts of their turns may not have read yet. */
+  private readonly forwarded = new Set<ForwardedAnswer>();
 
   constructor(deps: SharedCallsDeps) {
     this.deps = deps;
+    // A crash of PostgreSQL removes them.
+    deps.liveness.onRegained(() => {
+      for (const answer of this.forwarded) void this.storeAnswer(answer);
+    });
   }
 
   get hostId(): string {
     return this.deps.bus.hostId;
   }
 
-  /** Resolves once the call is stored, or cannot be. */
+  /** Resolves once the call is stored, or cannot be at the moment. */
   add(key: SessionKey, call: CallEvent): Promise<void> {
     return this.attempt(this.deps.directory.addCall(key, call));
   }
@@ -44,15 +63,33 @@ export class SharedCalls {
     return hosts.length > 0;
   }
 
-  /** Stores an answer, and informs the host of the turn. */
-  forward(key: SessionKey, hostId: string, answer: ClientCallResult): void {
-    const { directory, bus } = this.deps;
+  /** Stores an answer, and informs the host of the turn; tries again for as long as that may wait. */
+  forward(
+    key: SessionKey,
+    hostId: string,
+    answer: ClientCallResult,
+    waitMs: number,
+  ): Promise<void> {
+    const forwarded = { key, hostId, answer, deadline: performance.now() + waitMs };
+    this.forwarded.add(forwarded);
+    setTimeout(() => this.forwarded.delete(forwarded), waitMs).unref();
+    return this.storeAnswer(forwarded);
+  }
+
+  private async storeAnswer({ key, hostId, answer, deadline }: ForwardedAnswer): Promise<void> {
+    const { directory, bus, logger } = this.deps;
     const { owner, sessionId } = key;
-    const storing = directory.answerCall(key, hostId, answer).then((isFirst) => {
-      const { toolCallId } = answer;
-      if (isFirst) bus.send(hostId, 'page-answered', { owner, sessionId, toolCallId });
-    });
-    void this.attempt(storing);
+    const { toolCallId } = answer;
+    for (; ; await sleep(RETRY_MS))
+      try {
+        const isFirst = await directory.answerCall(key, hostId, answer);
+        if (isFirst) bus.send(hostId, 'page-answered', { owner, sessionId, toolCallId });
+        return;
+      } catch (err) {
+        if (performance.now() < deadline) continue;
+        logger.warn({ err }, 'the answer of a page was lost');
+        return;
+      }
   }
 
   /** Calls back when a page at another host may have answered. */
@@ -62,8 +99,9 @@ export class SharedCalls {
     );
   }
 
-  findAnswer(key: SessionKey, callId: string): Promise<ClientCallResult | undefined> {
-    return this.deps.directory.findAnswer(key, callId).catch(() => undefined);
+  /** What is stored of a call; undefined if it cannot be read. */
+  async find(key: SessionKey, callId: string): Promise<StoredCall | undefined> {
+    return this.deps.directory.findCall(key, callId).catch(() => undefined);
   }
 
   private async attempt(writing: Promise<unknown>): Promise<void> {

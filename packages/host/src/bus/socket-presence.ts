@@ -27,6 +27,12 @@ export interface SharedCall {
   readonly isDelivered: boolean;
 }
 
+/** What the database has of a call: it may lose the call in a crash. */
+export interface StoredCall {
+  readonly isStored: boolean;
+  readonly answer?: ClientCallResult | undefined;
+}
+
 /** What hosts that share a database must find out about each other's sockets and calls to pages. */
 export interface SocketDirectory {
   /** Records how many sockets of these sessions this host holds. */
@@ -50,7 +56,7 @@ export interface SocketDirectory {
   markDelivered(key: SessionKey, callId: string): Promise<void>;
   /** Stores the answer to a call of another host; false if there was one. */
   answerCall(key: SessionKey, hostId: string, answer: ClientCallResult): Promise<boolean>;
-  findAnswer(key: SessionKey, callId: string): Promise<ClientCallResult | undefined>;
+  findCall(key: SessionKey, callId: string): Promise<StoredCall>;
 }
 
 const RETRY_MS = 1_000;

@@ -5,11 +5,13 @@ import type {
   SocketCount,
   SocketDirectory,
   SocketUser,
+  StoredCall,
 } from '../bus/socket-presence.js';
 import type { StoreContext } from './database.js';
 
 /** Longer than a host is disconnected, or its messages are late, before it is considered ended. */
 const RECENT_TURN_MS = 60_000;
+const SESSIONS_PER_QUERY = 1_000;
 
 /** Which hosts hold sockets of a session, and the open calls to pages, in the database that the hosts share. */
 export class SocketStore implements SocketDirectory {
@@ -203,7 +205,10 @@ export class SocketStore implements SocketDirectory {
       .where('session_id', '=', sessionId)
       .where('call_id', '=', callId)
       .executeTakeFirst();
-    return row?.answer ? JSON.parse(row.answer) : undefined;
+    return {
+      isStored: row !== undefined,
+      answer: row?.answer ? JSON.parse(row.answer) : undefined,
+    };
   }
 
   private toRow({ owner, sessionId, sockets }: SocketCount) {
