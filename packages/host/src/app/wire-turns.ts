@@ -197,7 +197,7 @@ function wireSockets({ config, store, cluster, logger }: TurnDeps) {
   const pendingCalls = new PendingClientCalls({ timeoutMs, shared });
   const onRemoteCall = pendingCalls.addRemote.bind(pendingCalls);
   return {
-    events: new ClusterEventBus({ directory, bus, onRemoteCall, logger }),
+    events: new ClusterEventBus({ directory, bus, liveness, onRemoteCall, logger }),
     presence: new SharedPresence({ directory, bus, liveness, logger }),
     pendingCalls,
   };

@@ -2,7 +2,7 @@ import { pino } from 'pino';
 import { expect, it, onTestFinished, vi } from 'vitest';
 import { ClusterEventBus } from './cluster-event-bus.js';
 import { toServerEvent } from './event-bus.js';
-import { MemoryHostBus } from './host-bus.js';
+import { type HostMessageListener, MemoryHostBus } from './host-bus.js';
 import type { SocketDirectory } from './socket-presence.js';
 
 const logger = pino({ level: 'silent' });
@@ -18,13 +18,32 @@ function createBus(directory: Partial<SocketDirectory>) {
     missed.add(listener);
     return () => missed.delete(listener);
   });
-  const deps = { directory: directory as SocketDirectory, bus: hosts, logger };
+  const opened: HostMessageListener<'sockets-opened'>[] = [];
+  vi.spyOn(hosts, 'on').mockImplementation((topic, listener) => {
+    if (topic === 'sockets-opened') opened.push(listener as HostMessageListener<'sockets-opened'>);
+    return () => {};
+  });
+  let lose: (hostId: string) => void = () => {};
+  const onHostLost = (listener: (hostId: string) => void) => {
+    lose = listener;
+    return () => {};
+  };
+  const deps = {
+    directory: directory as SocketDirectory,
+    bus: hosts,
+    liveness: { onHostLost },
+    logger,
+  };
   const bus = new ClusterEventBus({ ...deps, onRemoteCall: () => {} });
   onTestFinished(() => bus.close());
   const miss = () => {
     for (const listener of missed) listener();
   };
-  return { bus, send, miss };
+  /** A socket of the session opens at another host. */
+  const open = (hostId: string) => {
+    for (const listener of opened) listener(key, hostId);
+  };
+  return { bus, send, miss, open, lose: (hostId: string) => lose(hostId) };
 }
 
 function createEvent(seq: number) {
@@ -56,10 +75,36 @@ it('ClusterEventBus sends the event also if no other follows', async () => {
 });
 
 it('ClusterEventBus reports a gap to every socket if it cannot find out which ones missed events', async () => {
-  const findSessionsWithTurnsElsewhere = async () => Promise.reject(outage);
-  const { bus, miss } = createBus({ findSessionsWithTurnsElsewhere });
+  const findTurnsElsewhere = async () => Promise.reject(outage);
+  const { bus, miss } = createBus({ findTurnsElsewhere });
   const onGap = vi.fn();
   bus.subscribe(key, () => {}, onGap);
   miss();
   await expect.poll(() => onGap.mock.calls.length).toBe(1);
+});
+
+it('ClusterEventBus reports a gap for turns of a host that has ended, perhaps before it sent its last events', async () => {
+  const other = { ...key, sessionId: 'other' };
+  const findTurnsElsewhere = vi.fn(async () => [key]);
+  const { bus, lose } = createBus({ findTurnsElsewhere });
+  const [onGap, onOtherGap] = [vi.fn(), vi.fn()];
+  bus.subscribe(key, () => {}, onGap);
+  bus.subscribe(other, () => {}, onOtherGap);
+  lose('ended');
+  await expect.poll(() => onGap.mock.calls.length).toBe(1);
+  expect(onOtherGap).not.toHaveBeenCalled();
+  expect(findTurnsElsewhere.mock.calls).toEqual([[[key, other], 'ended']]);
+});
+
+it('ClusterEventBus sends a host that opens a socket what it published while turns continue without the database', async () => {
+  vi.useFakeTimers({ toFake: ['performance'] });
+  onTestFinished(() => void vi.useRealTimers());
+  const { bus, send, open } = createBus({ findHosts: async () => [] });
+  const event = createEvent(1);
+  bus.publish(key, event);
+  vi.advanceTimersByTime(12_000);
+  open('other');
+  await vi.waitFor(() =>
+    expect(send.mock.calls).toEqual([['other', 'socket-event', { ...key, event, after: null }]]),
+  );
 });

@@ -9,11 +9,12 @@ import {
   type Listener,
   MemoryEventBus,
   type Position,
+  parseSessionKey,
   type ServerEvent,
   type SessionKey,
   type SocketEventMessage,
 } from './event-bus.js';
-import type { HostBus } from './host-bus.js';
+import type { HostBus, HostLiveness } from './host-bus.js';
 import type { SocketDirectory } from './socket-presence.js';
 
 /** How long the hosts of a session are remembered, in case the message about another one is lost. */
@@ -22,8 +23,8 @@ const MAX_ROUTES = 10_000;
 const RETRY_MS = 1_000;
 /** Events that wait while the hosts of their session are looked up. */
 const MAX_WAITING = 1_000;
-/** Longer than a frame takes until it is stored: a socket that opens reads older events from there. */
-const RECENT_MS = 5_000;
+/** Longer than a turn continues without its database: a socket that opens reads older events from there. */
+const RECENT_MS = 15_000;
 const RECENT_MAX_BYTES = 8 * 1024 * 1024;
 const SILENCE_CHECK_MS = 5_000;
 /** The bus is considered silent if a message takes longer. */
@@ -45,6 +46,7 @@ interface Route {
 interface ClusterEventBusDeps {
   readonly directory: SocketDirectory;
   readonly bus: HostBus;
+  readonly liveness: Pick<HostLiveness, 'onHostLost'>;
   /** Receives the calls to pages of turns on other hosts. */
   readonly onRemoteCall: (key: SessionKey, call: CallEvent, hostId: string) => void;
   readonly logger: Pick<Logger, 'warn'>;
@@ -73,9 +75,11 @@ export class ClusterEventBus implements EventBus {
 
   constructor(deps: ClusterEventBusDeps) {
     this.deps = deps;
-    const { bus } = deps;
+    const { bus, liveness } = deps;
     bus.on('socket-event', (message, from) => this.receive(message, from));
     bus.on('sockets-opened', (key, from) => this.addHost(key, from));
+    // It may have ended before it sent its last events.
+    liveness.onHostLost((hostId) => this.reportMissed(hostId));
     bus.onMissed(() => this.reportMissed());
     this.silenceCheck = setInterval(() => {
       if (this.gapListeners.size > 0 && bus.figures.lagMs > SILENT_MS) this.reportMissed();
@@ -193,8 +197,10 @@ export class ClusterEventBus implements EventBus {
     for (const onGap of [...(this.gapListeners.get(name) ?? [])]) onGap();
   }
 
-  private reportMissed(): void {
-    this.deps.directory.findSessionsWithTurnsElsewhere().then(
+  /** Events of one host, or of any, may not have arrived. */
+  private reportMissed(from?: string): void {
+    const open = [...this.gapListeners.keys()].map(parseSessionKey);
+    this.deps.directory.findTurnsElsewhere(open, from).then(
       (keys) => {
         for (const key of keys) this.reportGap(formatSessionKey(key));
       },

@@ -32,6 +32,11 @@ export interface EventBus {
 export const formatSessionKey = ({ owner, sessionId }: SessionKey): string =>
   `${sessionId} ${owner}`;
 
+export function parseSessionKey(text: string): SessionKey {
+  const [sessionId = '', owner = ''] = text.split(' ');
+  return { owner, sessionId };
+}
+
 /** Delivers events within this process. */
 export class MemoryEventBus implements EventBus {
   private readonly listeners = new Map<string, Set<Listener>>();

@@ -1,10 +1,11 @@
 import { pino } from 'pino';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { joinForTest, runStatement, terminateSessions } from '../../test/support/cluster.js';
 import { startTcpProxy } from '../../test/support/tcp-proxy.js';
 import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.js';
 import type { Cluster } from './cluster.js';
 import { MemoryHostBus } from './host-bus.js';
+import { PostgresSession } from './postgres-session.js';
 
 /** The payloads of all messages that a host receives. */
 function collect({ bus }: Pick<Cluster, 'bus'>): { from: string; text: string }[] {
@@ -96,6 +97,28 @@ describe('PostgresHostBus', () => {
     expect(send(a, 'others', 'last')).toBe(true);
     await expect.poll(() => received.length).toBe(2);
     expect(received.map(({ text }) => text === large || text)).toEqual([true, 'last']);
+    expect(a.bus.figures.dropped).toBe(1);
+  });
+
+  it('sends events of sockets again, before later ones, if PostgreSQL may not have received them', async () => {
+    const [a, b] = [await join(), await join()];
+    const received: string[] = [];
+    b.bus.on('sockets-opened', ({ sessionId }) => received.push(sessionId));
+    b.bus.on('run-changed', ({ runId }) => received.push(runId));
+    const original = PostgresSession.prototype.query;
+    const query = vi.spyOn(PostgresSession.prototype, 'query');
+    onTestFinished(() => query.mockRestore());
+    let hasFailed = false;
+    query.mockImplementation(function (this: PostgresSession, text, values = []) {
+      const run = () => original.call(this, text, values) as ReturnType<typeof original>;
+      if (hasFailed || !JSON.stringify(values).includes('first')) return run();
+      hasFailed = true;
+      a.bus.send(b.hostId, 'sockets-opened', { owner: 'did:a', sessionId: 'second' });
+      return Promise.reject(new Error('Connection terminated'));
+    });
+    a.bus.send(b.hostId, 'sockets-opened', { owner: 'did:a', sessionId: 'first' });
+    send(a, b.hostId, 'a hint');
+    await expect.poll(() => received).toEqual(['first', 'second']);
     expect(a.bus.figures.dropped).toBe(1);
   });
 

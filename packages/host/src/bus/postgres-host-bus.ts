@@ -85,6 +85,9 @@ const MAX_MESSAGE_BYTES = 1024 * 1024;
 const MAX_QUEUE_BYTES = 16 * 1024 * 1024;
 /** A statement with more takes long enough to delay the messages behind it. */
 const MAX_BATCH_BYTES = 64 * 1024;
+/** Messages that are sent again if PostgreSQL may not have received them: no host looks for socket events by itself. */
+const REPEATED: ReadonlySet<HostTopic> = new Set(['socket-event', 'sockets-opened']);
+const MAX_ATTEMPTS = 5;
 const ECHO_INTERVAL_MS = 2_000;
 /** The topic of messages to this host itself that measure the lag. */
 const ECHO = 'echo';
@@ -99,6 +102,8 @@ interface QueuedMessage {
   readonly channel: string;
   readonly text: MessageText;
   readonly bytes: number;
+  /** How often it may still be sent. */
+  readonly attempts: number;
 }
 
 interface PostgresHostBusDeps {
@@ -119,7 +124,7 @@ export class PostgresHostBus implements HostBus {
   private readonly listeners: MessageListeners;
   private readonly missed = new Set<() => void>();
   private readonly reader = new NotificationReader();
-  private readonly queue = new Set<QueuedMessage>();
+  private queue = new Set<QueuedMessage>();
   private queuedBytes = 0;
   private sending: Promise<void> | undefined;
   private readonly counts = { sent: 0, received: 0, dropped: 0, batches: 0, bytes: 0 };
@@ -154,7 +159,8 @@ export class PostgresHostBus implements HostBus {
       return true;
     }
     const channel = to === 'others' ? SHARED_CHANNEL : toChannel(to);
-    return this.enqueue(channel, JSON.stringify([topic, payload]));
+    const attempts = REPEATED.has(topic) ? MAX_ATTEMPTS : 1;
+    return this.enqueue(channel, JSON.stringify([topic, payload]), attempts);
   }
 
   on<Topic extends HostTopic>(topic: Topic, listener: HostMessageListener<Topic>): () => void {
@@ -173,8 +179,8 @@ export class PostgresHostBus implements HostBus {
     await this.sending;
   }
 
-  private enqueue(channel: string, text: MessageText): boolean {
-    const message = { channel, text, bytes: Buffer.byteLength(text) };
+  private enqueue(channel: string, text: MessageText, attempts = 1): boolean {
+    const message = { channel, text, bytes: Buffer.byteLength(text), attempts };
     if (message.bytes > MAX_MESSAGE_BYTES) {
       this.counts.dropped += 1;
       return false;
@@ -207,11 +213,23 @@ export class PostgresHostBus implements HostBus {
         this.counts.sent += batch.length;
         this.counts.batches += 1;
       } catch (err) {
-        // Not repeated: it may have been sent, and its receivers find the same in the store.
-        this.counts.dropped += batch.length;
-        this.deps.logger.warn({ err, messages: batch.length }, 'messages to other hosts were lost');
+        // It may have been sent. Most messages are not repeated: their receivers find the same in the store.
+        const messages = batch.length - this.putBack(batch);
+        this.counts.dropped += messages;
+        if (messages > 0)
+          this.deps.logger.warn({ err, messages }, 'messages to other hosts were lost');
       }
     }
+  }
+
+  /** Puts back what is sent again, before all later messages; returns how many. */
+  private putBack(batch: readonly QueuedMessage[]): number {
+    const repeated = batch
+      .filter(({ attempts }) => attempts > 1)
+      .map((message) => ({ ...message, attempts: message.attempts - 1 }));
+    this.queue = new Set([...repeated, ...this.queue]);
+    for (const { bytes } of repeated) this.queuedBytes += bytes;
+    return repeated.length;
   }
 
   private async notify(batch: readonly QueuedMessage[]): Promise<void> {

@@ -12,6 +12,8 @@ async function start() {
   onTestFinished(drop);
   const join = async () => {
     const { hostId, bus, liveness } = await joinForTest(options);
+    const opened: string[] = [];
+    bus.on('sockets-opened', (_key, from) => opened.push(from));
     const store = await openStore({ ...options, hostId });
     onTestFinished(() => store.close());
     const directory = store.sockets as SocketDirectory;
@@ -19,6 +21,7 @@ async function start() {
     return {
       hostId,
       directory,
+      opened,
       announce: () => new SharedPresence({ directory, bus, liveness, logger }),
     };
   };
@@ -65,8 +68,11 @@ it('SharedPresence announces its sockets again after it was considered ended', a
   const { join, url } = await start();
   const [a, b] = [await join(), await join()];
   await a.announce().open(key);
+  await expect.poll(() => b.opened).toEqual([a.hostId]);
   await b.directory.removeHost(a.hostId);
   expect(await b.directory.findHosts(key)).toEqual([]);
   await terminateSessions(url, a.hostId);
   await expect.poll(() => b.directory.findHosts(key)).toEqual([a.hostId]);
+  // Otherwise events until they look again would not be sent here.
+  await expect.poll(() => b.opened).toEqual([a.hostId, a.hostId]);
 });

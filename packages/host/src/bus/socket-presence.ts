@@ -41,8 +41,11 @@ export interface SocketDirectory {
   findHosts(key: SessionKey): Promise<readonly string[]>;
   /** How many sockets of a user other hosts hold. */
   countElsewhere(owner: string): Promise<number>;
-  /** The sessions with sockets at this host that had a turn at another host in the last minute. */
-  findSessionsWithTurnsElsewhere(): Promise<readonly SessionKey[]>;
+  /** Those of the sessions that had a turn at another host, or at this one of them, in the last minute. */
+  findTurnsElsewhere(
+    sessions: readonly SessionKey[],
+    hostId?: string,
+  ): Promise<readonly SessionKey[]>;
   /** All hosts that have recorded something. */
   listHosts(): Promise<readonly string[]>;
   /** Removes what a host that has ended had recorded. */
@@ -91,6 +94,8 @@ export class SharedPresence implements SocketPresence {
   private readonly counts = new Map<string, SocketCount>();
   /** Sessions whose count is not stored yet. */
   private readonly changed = new Map<string, SessionKey>();
+  /** Sessions that other hosts do not know to have sockets here. */
+  private readonly unannounced = new Map<string, SessionKey>();
   private lastWrite: Promise<void> = Promise.resolve();
   private retry: NodeJS.Timeout | undefined;
 
@@ -99,7 +104,10 @@ export class SharedPresence implements SocketPresence {
     deps.liveness.onHostLost((hostId) => this.removeHost(hostId));
     // Meanwhile another host, or a crash of the server, may have removed the rows.
     deps.liveness.onRegained(() => {
-      for (const [name, key] of this.counts) this.changed.set(name, key);
+      for (const [name, { owner, sessionId }] of this.counts) {
+        this.changed.set(name, { owner, sessionId });
+        this.unannounced.set(name, { owner, sessionId });
+      }
       this.writeLater();
     });
     this.removeDeadHosts().catch((err) =>
@@ -108,10 +116,10 @@ export class SharedPresence implements SocketPresence {
   }
 
   async open(key: SessionKey): Promise<void> {
-    this.change(key, 1);
-    await this.write();
     const { owner, sessionId } = key;
-    this.deps.bus.send('others', 'sockets-opened', { owner, sessionId });
+    this.change(key, 1);
+    this.unannounced.set(formatSessionKey(key), { owner, sessionId });
+    await this.write();
   }
 
   close(key: SessionKey): void {
@@ -141,15 +149,19 @@ export class SharedPresence implements SocketPresence {
   private async writeChanged(): Promise<void> {
     if (this.changed.size === 0) return;
     const changed = [...this.changed];
+    const unannounced = [...this.unannounced];
     this.changed.clear();
+    this.unannounced.clear();
     try {
       await this.deps.directory.setCounts(
         changed.map(([name, key]) => this.counts.get(name) ?? { ...key, sockets: 0 }),
       );
     } catch (error) {
       for (const [name, key] of changed) this.changed.set(name, key);
+      for (const [name, key] of unannounced) this.unannounced.set(name, key);
       throw error;
     }
+    for (const [, key] of unannounced) this.deps.bus.send('others', 'sockets-opened', key);
   }
 
   private writeLater(): void {

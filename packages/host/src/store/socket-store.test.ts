@@ -251,46 +251,47 @@ describe('SocketStore.findTurnsElsewhere', () => {
     await other.close();
   });
 
-  async function openSession(sockets: SocketStore): Promise<SessionKey> {
-    const session = await openTestSession(host);
-    await sockets.setCounts([{ ...session, sockets: 1 }]);
-    return session;
-  }
-
-  it('returns each session with a socket here and a turn that runs at another host', async () => {
+  it('returns each of the sessions with a turn that runs at another host, without a stored socket too', async () => {
     const own = openSockets('own');
-    const session = await openSession(own);
-    expect(await own.findSessionsWithTurnsElsewhere()).toEqual([]);
-    await startTestRun(host, await openSession(own));
-    await startTestRun(other, await openSession(openSockets('elsewhere')));
+    const session = await openTestSession(host);
+    const here = await openTestSession(host);
+    const many = Array.from({ length: 1_000 }, () => newSession());
+    const find = (hostId?: string) => own.findTurnsElsewhere([...many, here, session], hostId);
+    expect(await find()).toEqual([]);
+    await startTestRun(host, here);
+    await startTestRun(other, await openTestSession(host));
     const { owner } = session;
     const { id: sessionId } = await host.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
     await startTestRun(other, { owner, sessionId });
     await startTestRun(other, await copySession(host, newOwner(), session));
-    expect(await own.findSessionsWithTurnsElsewhere()).toEqual([]);
+    expect(await find()).toEqual([]);
     const { key } = await startTestRun(other, session);
     const second = await startTestRun(other, session);
     now += 120_000;
-    expect(await own.findSessionsWithTurnsElsewhere()).toEqual([session]);
+    expect(await find()).toEqual([session]);
+    expect(await find('elsewhere')).toEqual([session]);
+    expect(await find('another')).toEqual([]);
+    expect(await own.findTurnsElsewhere([])).toEqual([]);
     await other.runs.withdraw(second.key);
     await finishTestRun(other.runs, key);
     now += 59_999;
-    expect(await own.findSessionsWithTurnsElsewhere()).toEqual([session]);
+    expect(await find()).toEqual([session]);
     now += 1;
-    expect(await own.findSessionsWithTurnsElsewhere()).toEqual([]);
+    expect(await find()).toEqual([]);
   });
 
   it('returns a session with a turn that has paused at another host meanwhile', async () => {
-    const own = openSockets('own');
-    const session = await openSession(own);
+    const session = await openTestSession(host);
+    const find = (hostId?: string) => openSockets('own').findTurnsElsewhere([session], hostId);
     const { key } = await startTestRun(other, session);
     await other.runs.pause({
       ...{ ...key, interrupts: [], data: new Map(), steps: [], request: {}, limit: 10 },
       ending: { message: { content: '', isComplete: false } },
     });
     now += 59_999;
-    expect(await own.findSessionsWithTurnsElsewhere()).toEqual([session]);
+    expect(await find()).toEqual([session]);
+    expect(await find('elsewhere')).toEqual([session]);
     now += 1;
-    expect(await own.findSessionsWithTurnsElsewhere()).toEqual([]);
+    expect(await find()).toEqual([]);
   });
 });

@@ -80,21 +80,40 @@ export class SocketStore implements SocketDirectory {
     return Number(row?.sockets ?? 0);
   }
 
-  async findSessionsWithTurnsElsewhere(): Promise<readonly SessionKey[]> {
+  /** Does not rely on the counts of sockets, which a crash of PostgreSQL removes. */
+  async findTurnsElsewhere(
+    sessions: readonly SessionKey[],
+    hostId?: string,
+  ): Promise<readonly SessionKey[]> {
+    const found: SessionKey[] = [];
+    for (let i = 0; i < sessions.length; i += SESSIONS_PER_QUERY) {
+      const some = sessions.slice(i, i + SESSIONS_PER_QUERY);
+      found.push(...(await this.pickTurnsElsewhere(some, hostId)));
+    }
+    return found;
+  }
+
+  private pickTurnsElsewhere(
+    sessions: readonly SessionKey[],
+    hostId: string | undefined,
+  ): Promise<readonly SessionKey[]> {
     const { database, clock } = this.context;
+    const keys = sessions.map(({ owner, sessionId }) => sql`(${owner}, ${sessionId})`);
     return (
       database.tables
-        .selectFrom('socket_hosts as h')
-        .innerJoin('runs as r', (join) =>
-          join.onRef('r.owner', '=', 'h.owner').onRef('r.session_id', '=', 'h.session_id'),
-        )
-        .select(['h.owner', 'h.session_id as sessionId'])
+        .selectFrom('runs')
+        .select(['owner', 'session_id as sessionId'])
         .distinct()
-        .where('h.host_id', '=', this.hostId)
+        .where(sql<boolean>`(owner, session_id) in (values ${sql.join(keys)})`)
         // A paused run has no host any more.
-        .where((e) => e.or([e('r.host_id', 'is', null), e('r.host_id', '!=', this.hostId)]))
         .where((e) =>
-          e.or([e('r.status', '=', 'running'), e('r.updated_at', '>', clock() - RECENT_TURN_MS)]),
+          e.or([
+            e('host_id', 'is', null),
+            hostId === undefined ? e('host_id', '!=', this.hostId) : e('host_id', '=', hostId),
+          ]),
+        )
+        .where((e) =>
+          e.or([e('status', '=', 'running'), e('updated_at', '>', clock() - RECENT_TURN_MS)]),
         )
         .execute()
     );
@@ -194,10 +213,7 @@ export class SocketStore implements SocketDirectory {
     });
   }
 
-  async findAnswer(
-    { owner, sessionId }: SessionKey,
-    callId: string,
-  ): Promise<ClientCallResult | undefined> {
+  async findCall({ owner, sessionId }: SessionKey, callId: string): Promise<StoredCall> {
     const row = await this.context.database.tables
       .selectFrom('page_calls')
       .select('answer')
