@@ -78,6 +78,22 @@ it('PostgresLiveness.onHostLost reports killed processes to every other host, on
   expect(await first.liveness.findDeadHosts(ids)).toEqual(ids);
 });
 
+it('PostgresLiveness.onHostLost reports a process that hangs, whose connections stay open', async () => {
+  const a = await join();
+  await untilSettled(a);
+  const events = observe(a);
+  const { hostId, child } = await startMember({
+    databaseUrl: url,
+    dataDir: database.options.dataDir,
+  });
+  child.kill('SIGSTOP');
+  await expect.poll(() => events).toEqual([`host ${hostId}`]);
+  expect(await a.liveness.findDeadHosts([hostId])).toEqual([hostId]);
+  child.kill('SIGCONT');
+  // It connects again by itself.
+  await expect.poll(() => a.liveness.findDeadHosts([hostId])).toEqual([]);
+});
+
 const countWaits = async (databaseUrl: string) =>
   (
     await runStatement(

@@ -11,7 +11,8 @@ const RETRY_MAX_MS = 2_000;
 
 /**
  * PostgreSQL ends the session of a lost machine after seven seconds. By then that machine has noticed the loss itself: its
- * heartbeat takes five at most.
+ * heartbeat takes five at most. A process that hangs while its machine still answers sends no heartbeats; PostgreSQL
+ * ends its session after ten seconds, from version 14 on.
  */
 const SETTINGS = `
   set tcp_keepalives_idle = 3;
@@ -20,6 +21,7 @@ const SETTINGS = `
   set tcp_user_timeout = 7000;
   set statement_timeout = 0;
   set lock_timeout = 0;
+  select set_config(name, '10000', false) from pg_settings where name = 'idle_session_timeout';
 `;
 
 interface SessionEvents {
