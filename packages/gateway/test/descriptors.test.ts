@@ -12,7 +12,8 @@ import {
 } from '@bufbuild/protobuf/wkt';
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import { afterEach, expect, it } from 'vitest';
-import { readCompiledProtos } from '../../demo-chain/src/chain-schema.js';
+import { loadChainSchema, readCompiledProtos } from '../../demo-chain/src/chain-schema.js';
+import { createDemoChain } from '../../demo-chain/src/demo-chain.js';
 import { ManualBlocks } from '../../demo-chain/test/support/manual-blocks.js';
 import {
   type Interruption,
@@ -161,6 +162,23 @@ it('answers 500 for an Any of a type that no node knows, and looks it up once', 
       message: 'The reply contains an Any of unknown type "/a.Thing"',
     });
   }
+});
+
+it('answers 504 when the lookup of a type inside an Any exceeds the timeout of the query', async () => {
+  const blocks = new ManualBlocks();
+  const chain = createDemoChain({ schema: loadChainSchema(), blocks, version: 'v1.0.0' });
+  const streams = { ...chain.streams };
+  const node = await withNode({ blocks, chain: { ...chain, streams } });
+  withhold(node, FILE_DESCRIPTORS);
+  const gateway = await withGateway([node], { GATEWAY_TIMEOUT_SECONDS: '1' });
+  // From now on, reflection does not answer.
+  for (const method of Object.keys(streams)) delete streams[method];
+  const { status, json } = await gateway.get(VALIDATORS);
+  expect({ status, message: json.message }).toEqual({
+    status: 504,
+    message: 'the type cosmos.crypto.ed25519.PubKey was not found in time',
+  });
+  expect((await gateway.get(PARAMS)).status).toBe(200);
 });
 
 it('reads them from the server where the chain has none', async () => {

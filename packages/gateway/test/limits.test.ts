@@ -146,6 +146,38 @@ describe('the cost of a query', () => {
   });
 });
 
+describe('calls to nodes in progress', () => {
+  const MAX_PER_CALLER = 1024;
+
+  it('are limited for each caller with 429, while other callers are served', async () => {
+    const gateway = await start({ GATEWAY_TRUST_PROXY: '1' });
+    const release = Promise.withResolvers<void>();
+    cleanups.push(() => release.resolve());
+    let hanging = 0;
+    node.interrupt(async ({ method }) => {
+      if (method !== 'ixo.entity.v1beta1.Query/Entity') return undefined;
+      hanging += 1;
+      await release.promise;
+      return undefined;
+    });
+    const get = (id: number, address: string) =>
+      gateway.get(`/ixo/entity/${id}`, { 'x-forwarded-for': address });
+    const many = Array.from({ length: MAX_PER_CALLER }, (_, i) => get(i, '198.51.100.1'));
+    await expect.poll(() => hanging, { timeout: 30_000 }).toBe(MAX_PER_CALLER);
+    const refused = await get(MAX_PER_CALLER, '198.51.100.1');
+    expect(refused).toMatchObject({ status: 429, json: { code: 8 } });
+    expect(refused.headers.get('retry-after')).toBe('1');
+    // A reply from the cache, and one that another call in progress gets, need no call.
+    const shared = get(0, '198.51.100.1');
+    const other = gateway.get(PARAMS, { 'x-forwarded-for': '198.51.100.2' });
+    expect((await other).status).toBe(200);
+    expect((await gateway.get(PARAMS, { 'x-forwarded-for': '198.51.100.1' })).status).toBe(200);
+    release.resolve();
+    const statuses = new Set((await Promise.all([...many, shared])).map(({ status }) => status));
+    expect(statuses.has(429)).toBe(false);
+  }, 120_000);
+});
+
 describe('POST /batch', () => {
   it.each([
     ['queries', { queries: Array.from({ length: 200_000 }, () => 1) }],

@@ -96,13 +96,19 @@ export class QueryParser {
     bound: Bound,
     body: Uint8Array,
   ): Promise<ParsedQuery> {
+    const { typeLookup, config } = this.options;
+    const startedAt = performance.now();
     for (let lookups = 0; ; lookups += 1) {
       try {
-        return this.bind(request, bound, body);
+        const parsed = this.bind(request, bound, body);
+        if (lookups === 0) return parsed;
+        const leftMs = parsed.timeoutMs - (performance.now() - startedAt);
+        return { ...parsed, timeoutMs: Math.max(1, leftMs) };
       } catch (error) {
         if (!(error instanceof UnknownTypeBindError) || lookups === MAX_LOOKUPS) throw error;
-        const { typeLookup } = this.options;
-        if (!(await typeLookup.resolve(bound.group, error.typeName))) throw error;
+        const timeoutMs = readTimeout(request.headers, config.nodes.timeoutMs, config.compat);
+        const endsAt = startedAt + timeoutMs;
+        if (!(await typeLookup.resolve(bound.group, error.typeName, endsAt))) throw error;
       }
     }
   }

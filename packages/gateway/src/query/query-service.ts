@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises';
 import { type CancelSignal, GrpcCode, GrpcError, type ReplyMemory } from '@sibyl/grpc-client';
-import { TimeoutError, withTimeout } from '@sibyl/server-kit';
+import { type ExceededLimit, TimeoutError, withTimeout } from '@sibyl/server-kit';
 import type { BlockWatch } from '../nodes/block-watch.js';
 import type { NodePool } from '../nodes/node-pool.js';
 import type { Metrics } from '../observe/metrics.js';
@@ -27,7 +27,10 @@ const SHORTEST_CALL_MS = 1000;
 const MAX_LOOKUPS = 100;
 
 /** Limits on concurrent calls to nodes and the memory of their keys. */
-const SINGLE_FLIGHT_LIMITS = { maxCalls: 4096, maxKeyBytes: 32 * 1024 * 1024 };
+const SINGLE_FLIGHT_LIMITS = {
+  total: { calls: 4096, keyBytes: 32 * 1024 * 1024 },
+  perCaller: { calls: 1024, keyBytes: 8 * 1024 * 1024 },
+};
 
 interface QueryServiceOptions {
   readonly pool: NodePool;
@@ -39,6 +42,12 @@ interface QueryServiceOptions {
   readonly memory: ReplyMemory;
   /** Maximum timeout of a call to the nodes. */
   readonly longestMs: number;
+}
+
+/** Who waits for a reply. */
+interface Asker {
+  readonly caller: QueryCaller;
+  readonly onGone: OnGone | undefined;
 }
 
 /** Runs queries: from the cache while the chain has not changed, otherwise by one shared call to a node. */
@@ -60,13 +69,13 @@ export class QueryService {
       return this.answerFrom(query.minHeight, query, caller, onGone);
     const key = this.buildKey(query);
     const known = this.find(query, key);
-    if (!known) return this.ask(query, key, onGone);
+    if (!known) return this.ask(query, key, { caller, onGone });
     const check = query.height === undefined ? this.options.blocks.confirm() : undefined;
     if (!check) return this.hit(known);
     return check.then(() => {
       const newKey = this.buildKey(query);
       const still = this.find(query, newKey);
-      return still ? this.hit(still) : this.ask(query, newKey, onGone);
+      return still ? this.hit(still) : this.ask(query, newKey, { caller, onGone });
     });
   }
 
@@ -116,9 +125,9 @@ export class QueryService {
     return isFresh || metadata || key === undefined ? undefined : this.cache.get(key);
   }
 
-  private ask(query: Query, key: string | undefined, onGone?: OnGone): Promise<Reply> {
-    const { outcome, leave } = this.join(query, key);
-    onGone?.(leave);
+  private ask(query: Query, key: string | undefined, asker: Asker): Promise<Reply> {
+    const { outcome, leave } = this.join(query, asker.caller, key);
+    asker.onGone?.(leave);
     const { timeoutMs } = query;
     return timeoutMs < this.callTimeout(timeoutMs)
       ? awaitUntil(timeoutMs, { outcome, leave })
@@ -126,13 +135,18 @@ export class QueryService {
   }
 
   /** Joins the call for the same query, or starts one. */
-  private join(query: Query, key = buildKey(query, 0)): SharedResult<Reply> {
-    const { metrics } = this.options;
+  private join(
+    query: Query,
+    { name, address = name }: QueryCaller,
+    key = buildKey(query, 0),
+  ): SharedResult<Reply> {
+    const { singleFlight } = this;
     const flightKey = this.buildFlightKey(query, key);
-    const isShared = this.singleFlight.isRunning(flightKey);
-    if (!isShared && !this.singleFlight.canStart(flightKey)) throw tooBusy();
-    metrics.countCache(isShared ? 'shared' : 'miss');
-    return this.singleFlight.share(flightKey, (signal) => this.fetch(query, key, signal));
+    const isShared = singleFlight.isRunning(flightKey);
+    const exceeded = isShared ? undefined : singleFlight.findExceeded(flightKey, address);
+    if (exceeded !== undefined) throw tooBusy(exceeded);
+    this.options.metrics.countCache(isShared ? 'shared' : 'miss');
+    return singleFlight.share(flightKey, address, (signal) => this.fetch(query, key, signal));
   }
 
   private buildFlightKey({ metadata, timeoutMs }: Query, key: string): string {
@@ -159,11 +173,13 @@ export class QueryService {
   private async fetch(query: Query, key: string, signal: CancelSignal): Promise<Reply> {
     const { pool, blocks, memory } = this.options;
     const { route, group, height, metadata } = query;
-    const call = { height, timeoutMs: this.callTimeout(query.timeoutMs), signal, metadata };
+    const timeoutMs = this.callTimeout(query.timeoutMs);
+    const endsAt = performance.now() + timeoutMs;
+    const call = { height, timeoutMs, signal, metadata };
     const upstreamReply = await pool.call(group.nodes, route.grpcMethod, query.message, call);
     const { message } = upstreamReply;
     if (query.isPageCapped && route.hasNextPage(message)) throw pageTooLarge();
-    const written = this.write(query, message);
+    const written = this.write(query, message, endsAt);
     const reply = new Reply({
       body: written instanceof Promise ? await written : written,
       etag: computeEtag(message, group.schema.fingerprint),
@@ -183,25 +199,29 @@ export class QueryService {
     this.cache.set(own, reply, route.isState ? undefined : STATELESS_LIFE_MS);
   }
 
-  private write(query: Query, message: Uint8Array): Buffer | Promise<Buffer> {
-    if (message.length >= STEPS_FROM_BYTES) return this.writeLookingUp(query, message);
+  private write(query: Query, message: Uint8Array, endsAt: number): Buffer | Promise<Buffer> {
+    if (message.length >= STEPS_FROM_BYTES) return this.writeLookingUp(query, message, endsAt);
     try {
       return query.route.write(message);
     } catch (error) {
-      if (error instanceof UnknownTypeError) return this.writeLookingUp(query, message);
+      if (error instanceof UnknownTypeError) return this.writeLookingUp(query, message, endsAt);
       throw error;
     }
   }
 
   /** Looks up types that occur inside an Any and that the schema lacks. */
-  private async writeLookingUp({ route, group }: Query, message: Uint8Array): Promise<Buffer> {
+  private async writeLookingUp(
+    { route, group }: Query,
+    message: Uint8Array,
+    endsAt: number,
+  ): Promise<Buffer> {
     for (let lookups = 0; ; lookups += 1) {
       try {
         const isLong = message.length >= STEPS_FROM_BYTES;
         return isLong ? await writeInSteps(route, message) : route.write(message);
       } catch (error) {
         if (!(error instanceof UnknownTypeError) || lookups === MAX_LOOKUPS) throw error;
-        if (!(await this.options.typeLookup.resolve(group, error.typeName))) throw error;
+        if (!(await this.options.typeLookup.resolve(group, error.typeName, endsAt))) throw error;
       }
     }
   }
@@ -219,9 +239,14 @@ async function awaitUntil(ms: number, { outcome, leave }: SharedResult<Reply>): 
   }
 }
 
-function tooBusy(): QueryError {
-  const text = 'too many queries are in progress; try again in a second';
-  return new QueryError(GrpcCode.unavailable, text, { headers: { 'Retry-After': '1' } });
+/** 429 if the caller has too many calls in progress, 503 if all callers together have. */
+function tooBusy(limit: ExceededLimit): QueryError {
+  const [code, what] =
+    limit === 'key'
+      ? [GrpcCode.resourceExhausted, 'too many of your queries']
+      : [GrpcCode.unavailable, 'too many queries'];
+  const text = `${what} are in progress; try again in a second`;
+  return new QueryError(code, text, { headers: { 'Retry-After': '1' } });
 }
 
 const pageTooLarge = () =>

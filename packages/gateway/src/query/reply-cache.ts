@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
 import type { CancelSignal } from '@sibyl/grpc-client';
-import { LruMap, textBytes } from '@sibyl/server-kit';
+import { type ExceededLimit, LruMap, textBytes } from '@sibyl/server-kit';
 
 /** Overhead of an entry: objects, tag and two buffers. */
 const ENTRY_BYTES = 512;
@@ -166,6 +166,8 @@ class Cancellation implements CancelSignal {
 
 interface SharedCall<T> {
   readonly outcome: Promise<T>;
+  /** Who has started it. */
+  readonly caller: string;
   readonly cancel: Cancellation;
   waiting: number;
 }
@@ -177,16 +179,25 @@ export interface SharedResult<T> {
   leave(): void;
 }
 
-export interface SingleFlightLimits {
-  readonly maxCalls: number;
-  /** Limit for the keys of all calls together. */
-  readonly maxKeyBytes: number;
+/** Limits on calls in progress and the memory of their keys. */
+interface CallLimits {
+  readonly calls: number;
+  readonly keyBytes: number;
 }
+
+export interface SingleFlightLimits {
+  readonly total: CallLimits;
+  /** For the calls that one caller has started. */
+  readonly perCaller: CallLimits;
+}
+
+const NO_CALLS: CallLimits = { calls: 0, keyBytes: 0 };
 
 /** Shares one call between all concurrent callers with the same key. */
 export class SingleFlight<T> {
   private readonly running = new Map<string, SharedCall<T>>();
-  private keyBytes = 0;
+  private total = NO_CALLS;
+  private readonly byCaller = new Map<string, CallLimits>();
 
   constructor(private readonly limits: SingleFlightLimits) {}
 
@@ -194,14 +205,17 @@ export class SingleFlight<T> {
     return this.running.has(key);
   }
 
-  /** Whether the limits allow a new call with this key. */
-  canStart(key: string): boolean {
-    const { maxCalls, maxKeyBytes } = this.limits;
-    return this.running.size < maxCalls && this.keyBytes + textBytes(key) <= maxKeyBytes;
+  /** The limit that a new call of a caller with this key would exceed, if any. */
+  findExceeded(key: string, caller: string): ExceededLimit | undefined {
+    const isFull = (used: CallLimits, max: CallLimits) =>
+      used.calls >= max.calls || used.keyBytes + textBytes(key) > max.keyBytes;
+    if (isFull(this.byCaller.get(caller) ?? NO_CALLS, this.limits.perCaller)) return 'key';
+    return isFull(this.total, this.limits.total) ? 'total' : undefined;
   }
 
-  share(key: string, start: (signal: CancelSignal) => Promise<T>): SharedResult<T> {
-    const call = this.running.get(key) ?? this.begin(key, start);
+  /** Joins the call with this key, or starts one, which counts for the caller. */
+  share(key: string, caller: string, start: (signal: CancelSignal) => Promise<T>): SharedResult<T> {
+    const call = this.running.get(key) ?? this.begin(key, caller, start);
     call.waiting += 1;
     let isWaiting = true;
     const leave = () => {
@@ -211,13 +225,17 @@ export class SingleFlight<T> {
     return { outcome: call.outcome, leave };
   }
 
-  private begin(key: string, start: (signal: CancelSignal) => Promise<T>): SharedCall<T> {
+  private begin(
+    key: string,
+    caller: string,
+    start: (signal: CancelSignal) => Promise<T>,
+  ): SharedCall<T> {
     const cancel = new Cancellation();
-    const call = { outcome: start(cancel), cancel, waiting: 0 };
+    const call = { outcome: start(cancel), caller, cancel, waiting: 0 };
     const end = () => this.end(key, call);
     call.outcome.then(end, end);
     this.running.set(key, call);
-    this.keyBytes += textBytes(key);
+    this.count(caller, 1, textBytes(key));
     return call;
   }
 
@@ -232,6 +250,17 @@ export class SingleFlight<T> {
   private end(key: string, call: SharedCall<T>): void {
     if (this.running.get(key) !== call) return;
     this.running.delete(key);
-    this.keyBytes -= textBytes(key);
+    this.count(call.caller, -1, -textBytes(key));
+  }
+
+  private count(caller: string, calls: number, keyBytes: number): void {
+    const add = (used: CallLimits) => ({
+      calls: used.calls + calls,
+      keyBytes: used.keyBytes + keyBytes,
+    });
+    this.total = add(this.total);
+    const own = add(this.byCaller.get(caller) ?? NO_CALLS);
+    if (own.calls > 0) this.byCaller.set(caller, own);
+    else this.byCaller.delete(caller);
   }
 }
