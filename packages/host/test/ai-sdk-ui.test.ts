@@ -102,6 +102,17 @@ describe('POST /ui/chat', () => {
     expect(sessions[0].sessionId).toBe(messageMetadata.sessionId);
   });
 
+  it.each([
+    ['length', 'length'],
+    ['content_filter', 'content-filter'],
+  ])('reports that the model has ended its answer early: %s', async (given, reason) => {
+    const answer = read(post({ id: `early-${given}`, messages: [user('u1', 'Hello')] }));
+    const turn = await test.model.next();
+    turn.say('Half of');
+    turn.finish(given);
+    expect(find(await answer, 'finish')).toMatchObject({ finishReason: reason });
+  });
+
   it('answers again with the trigger regenerate-message', async () => {
     const messages = [user('u1', 'Hello')];
     for (const trigger of ['submit-message', 'regenerate-message']) {

@@ -224,7 +224,6 @@ describe('POST /v1/chat/completions', () => {
       400,
       'invalid_request_error',
     ],
-    ['a forced tool', chat({ tool_choice: 'required' }), 400, 'invalid_request_error'],
     ['an unknown session', chat({ metadata: { session_id: 'x' } }), 404, 'invalid_request_error'],
   ])('answers %s with an error in the format of OpenAI', async (_, body, status, type) => {
     const reply = await request('/chat/completions', body);

@@ -6,12 +6,14 @@ import { TestUser } from './support/user.js';
 
 const test = useSurfaceHost();
 
-const create = (fields: object, key = test.key) =>
-  fetch(`${test.host.url}/v1/responses`, {
+const post = (path: string, fields: object, key = test.key) =>
+  fetch(`${test.host.url}/v1${path}`, {
     method: 'POST',
     headers: { ...bearer(key), 'content-type': 'application/json' },
     body: JSON.stringify({ model: 'default', ...fields }),
   });
+
+const create = (fields: object, key?: string) => post('/responses', fields, key);
 
 // biome-ignore lint/suspicious/noExplicitAny: a test states by its assertions what it expects.
 const readJson = async (reply: Promise<Response>): Promise<any> => (await reply).json();
@@ -111,4 +113,41 @@ it('POST /v1/responses with store: false cancels the turn of a client that disco
   reply.text().catch(() => undefined);
   leave.abort();
   await turn.left;
+});
+
+it.each([
+  ['length', 'length', 'max_output_tokens'],
+  ['content_filter', 'content_filter', 'content_filter'],
+])(
+  'POST /v1 reports that the model has ended an answer early: %s',
+  async (given, chat, response) => {
+    const answerPart = async () => {
+      const turn = await test.model.next();
+      turn.say('Half of');
+      turn.finish(given);
+    };
+    const completion = readJson(post('/chat/completions', { messages: [user('Hello')] }));
+    await answerPart();
+    expect((await completion).choices).toMatchObject([{ finish_reason: chat }]);
+    const created = readJson(create({ input: 'Hello' }));
+    await answerPart();
+    expect(await created).toMatchObject({
+      status: 'incomplete',
+      incomplete_details: { reason: response },
+    });
+  },
+);
+
+it.each([
+  ['/chat/completions', { messages: [] }, 'messages'],
+  ['/chat/completions', { messages: [{ role: 'stranger', content: 'Hi' }] }, 'messages[0].role'],
+  ['/chat/completions', { messages: [user('Hi')], tool_choice: 'required' }, 'tool_choice'],
+  ['/responses', { input: '' }, 'input'],
+  ['/responses', { input: [{ type: 'function_call_output', call_id: 'x', output: 'y' }] }, null],
+])('POST /v1%s names the first invalid parameter: %o', async (path, fields, param) => {
+  const reply = await post(path, fields);
+  expect(reply.status).toBe(400);
+  const type = 'invalid_request_error';
+  const error = { message: expect.any(String), type, param, code: expect.any(String) };
+  expect(await reply.json()).toEqual({ error });
 });

@@ -37,6 +37,8 @@ class ChunkWriter {
   private open: { readonly kind: 'text' | 'reasoning'; readonly id: string } | undefined;
   private parts = 0;
   private hasFailed = false;
+  /** Why the model has ended its answer early. */
+  private cutBy: string | undefined;
   private readonly shown: Set<string>;
   /** Calls of which it is not known yet who runs them. */
   private readonly held = new Map<string, CallFacts>();
@@ -65,6 +67,7 @@ class ChunkWriter {
       }
       case 'warning': {
         const { code, message } = frame.data;
+        this.cutBy = CUT_REASONS[code] ?? this.cutBy;
         return yield { type: 'data-warning', data: { code, message }, transient: true };
       }
       case 'error':
@@ -95,7 +98,7 @@ class ChunkWriter {
     else if (!this.hasFailed)
       yield {
         type: 'finish',
-        finishReason: toFinishReason(status, pending),
+        finishReason: toFinishReason(status, pending) ?? this.cutBy ?? 'stop',
         ...(usage && { messageMetadata: { usage } }),
       };
   }
@@ -191,9 +194,19 @@ class ChunkWriter {
   }
 }
 
-function toFinishReason(status: DoneFrame['status'], pending: readonly PendingQuestion[]): string {
+/** By the codes of the host's warnings. */
+const CUT_REASONS: Readonly<Record<string, string>> = {
+  answer_cut: 'length',
+  answer_filtered: 'content-filter',
+};
+
+/** Undefined if the answer has ended by itself. */
+function toFinishReason(
+  status: DoneFrame['status'],
+  pending: readonly PendingQuestion[],
+): string | undefined {
   if (pending.length > 0) return 'tool-calls';
-  return status === 'finished' ? 'stop' : 'other';
+  return status === 'finished' ? undefined : 'other';
 }
 
 /** Results are JSON. */

@@ -22,14 +22,15 @@ interface Progress {
 /** A `response` object of OpenAI's API. */
 export function toResponse(run: SurfaceRun, facts: ResponseFacts, { text, end }: Progress) {
   const failure = end?.status === 'failed' ? end.error : undefined;
+  const status = end ? toStatus(end) : run.status === 'queued' ? 'queued' : 'in_progress';
   return {
     id: toResponseId(run.runId),
     object: 'response',
     created_at: Math.floor(run.createdAt / 1000),
-    status: end ? toStatus(end) : run.status === 'queued' ? 'queued' : 'in_progress',
+    status,
     background: facts.isBackground,
     error: failure ? { code: 'server_error', message: failure.message } : null,
-    incomplete_details: null,
+    incomplete_details: status === 'incomplete' ? { reason: toIncompleteReason(end) } : null,
     instructions: facts.instructions,
     max_output_tokens: null,
     model: facts.model,
@@ -54,11 +55,11 @@ export const toResponseId = (runId: string) => `resp_${runId}`;
 
 export const toRunId = (responseId: string) => responseId.replace(/^resp_/, '');
 
-function toStatus({ status, isWaiting }: RunEnd): string {
+function toStatus({ status, isWaiting, cutBy }: RunEnd): string {
   if (isWaiting) return 'completed';
   switch (status) {
     case 'finished':
-      return 'completed';
+      return cutBy ? 'incomplete' : 'completed';
     case 'aborted':
       return 'cancelled';
     case 'interrupted':
@@ -67,6 +68,10 @@ function toStatus({ status, isWaiting }: RunEnd): string {
       return status;
   }
 }
+
+/** To clients, an answer without a reason is complete. */
+const toIncompleteReason = (end: RunEnd | undefined) =>
+  end?.cutBy === 'content_filter' ? 'content_filter' : 'max_output_tokens';
 
 function listOutput(run: SurfaceRun, { text, end }: Progress) {
   const message = text ? [toMessageItem(run, text, 'completed')] : [];

@@ -133,7 +133,17 @@ export interface RunEnd {
   readonly isWaiting: boolean;
   readonly usage: DoneFrame['usage'];
   readonly error: OracleError | undefined;
+  /** Why the model has ended its answer early, as OpenAI names it. */
+  readonly cutBy: CutReason | undefined;
 }
+
+type CutReason = 'length' | 'content_filter';
+
+/** By the codes of the host's warnings. */
+const CUT_REASONS: Readonly<Record<string, CutReason>> = {
+  answer_cut: 'length',
+  answer_filtered: 'content_filter',
+};
 
 export type RunEvent =
   /** The caller may read it: until then, an error is a response with its own status. */
@@ -152,6 +162,7 @@ interface ReadDeps {
 export async function* readRun(deps: ReadDeps): AsyncGenerator<RunEvent> {
   const { turns, run, signal } = deps;
   let error: OracleError | undefined;
+  let cutBy: CutReason | undefined;
   let hasBegun = false;
   let begin = '';
   for await (const part of turns.read(run.runId, { signal })) {
@@ -168,8 +179,11 @@ export async function* readRun(deps: ReadDeps): AsyncGenerator<RunEvent> {
       case 'error':
         error = toOracleError(part.data);
         break;
+      case 'warning':
+        cutBy = CUT_REASONS[part.data.code] ?? cutBy;
+        break;
       case 'done':
-        yield* end(deps, part.data, error);
+        yield* end(deps, part.data, { error, cutBy });
     }
   }
 }
@@ -200,7 +214,7 @@ function ignoreGone(error: unknown): void {
 async function* end(
   { turns, run, publicUrl }: ReadDeps,
   { status, usage, pending = [] }: DoneFrame,
-  error: OracleError | undefined,
+  reasons: Pick<RunEnd, 'error' | 'cutBy'>,
 ): AsyncGenerator<RunEvent> {
   const asked = pending.length > 0 ? await turns.asked(run.runId) : [];
   // In the order of the calls.
@@ -212,7 +226,7 @@ async function* end(
   if (pending.some(({ kind }) => kind !== 'tool_call'))
     yield { type: 'text', text: `\n\nThis needs your decision. Open ${publicUrl} to continue.` };
   const isWaiting = pending.length > 0;
-  yield { type: 'end', end: { status, calls, isWaiting, usage, error } };
+  yield { type: 'end', end: { status, calls, isWaiting, usage, ...reasons } };
 }
 
 export const toFunctionCall = (id: string, { toolName, args }: ClientToolCall): FunctionCall => ({
@@ -243,7 +257,14 @@ export const formatError = ({
   readonly status: number;
   readonly code: string;
   readonly message: string;
-}) => ({ error: { message, type: toErrorType(status), param: null, code } });
+}) => ({ error: { message, type: toErrorType(status), param: findParam(code, message), code } });
+
+/** The first invalid field, such as `messages[0].role`. */
+function findParam(code: string, message: string): string | null {
+  if (code !== 'validation_failed') return null;
+  const [field] = /^[\w.]+(?=: )/.exec(message) ?? [];
+  return field?.replaceAll(/\.(\d+)(?=\.|$)/g, '[$1]') ?? null;
+}
 
 function toErrorType(status: number): string {
   switch (status) {

@@ -26,7 +26,8 @@ export interface ModelTurn {
   answer(text: string): void;
   /** Calls tools and ends the step. */
   call(...calls: readonly { readonly name: string; readonly input: object }[]): void;
-  finish(): void;
+  /** Ends the answer; by default with the reason `stop`. */
+  finish(reason?: string): void;
   /** Ends the answer with an error in the stream. */
   fail(error: object): void;
 }
@@ -134,7 +135,7 @@ function createTurn(sent: ChatBody, response: ServerResponse): Omit<ModelTurn, '
       send({ delta: { tool_calls } });
       finish('tool_calls');
     },
-    finish: () => finish('stop'),
+    finish: (reason = 'stop') => finish(reason),
     fail: (error) => response.end(`data: ${JSON.stringify({ error })}\n\n`),
   };
 }
