@@ -1,5 +1,6 @@
 import type { AddressInfo } from 'node:net';
 import { connect, createServer, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import { afterEach, describe, expect, it } from 'vitest';
 import { ManualBlocks } from '../../demo-chain/test/support/manual-blocks.js';
@@ -21,8 +22,11 @@ async function withNode(blocks: ManualBlocks, port = 0): Promise<TestNode> {
   return node;
 }
 
-async function withGateway(nodes: readonly { readonly url: string }[]) {
-  const gateway = await startGateway(nodes);
+async function withGateway(
+  nodes: readonly { readonly url: string }[],
+  env?: Readonly<Record<string, string>>,
+) {
+  const gateway = await startGateway(nodes, env);
   cleanups.push(() => gateway.close());
   return gateway;
 }
@@ -62,6 +66,28 @@ async function startProxy(choose: () => TestNode) {
 }
 
 describe('pruned heights', { timeout: 120_000 }, () => {
+  it('are refused within the timeout of the query, although a slow node takes longer to find the first one', async () => {
+    const node = await withNode(new ManualBlocks(1_000_000));
+    const gateway = await withGateway([node], { GATEWAY_TIMEOUT_SECONDS: '1' });
+    let probes = 0;
+    node.interrupt(async ({ method, height }) => {
+      if (height === undefined) return undefined;
+      if (method.endsWith('/Status')) {
+        probes += 1;
+        await sleep(500);
+      }
+      const text = `failed to load state at height ${height}; version does not exist: invalid request`;
+      throw new GrpcError(GrpcCode.unknown, text);
+    });
+    const { status, json } = await gateway.get(`${PARAMS}?height=5`);
+    expect({ status, message: json.message }).toEqual({
+      status: 404,
+      message: 'height 5 is no longer kept: available are a height above 5 to 1000000',
+    });
+    // A complete search takes twenty.
+    expect(probes).toBeLessThan(10);
+  });
+
   it('are served once a proxy switches from a pruned to an archive node', async () => {
     const [pruned, archive] = [
       await withNode(new ManualBlocks(300)),

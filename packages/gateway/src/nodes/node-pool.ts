@@ -1,4 +1,5 @@
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
+import { settlesWithin } from '@sibyl/server-kit';
 import type { UpstreamCall, UpstreamReply } from '../upstream/upstream.js';
 import { type ChainNode, parseHeightError } from './chain-node.js';
 
@@ -63,12 +64,13 @@ export class NodePool {
     call: UpstreamCall,
   ): Promise<UpstreamReply> {
     const [only] = nodes;
+    const endsAt = performance.now() + call.timeoutMs;
     try {
       return await (only?.isUp && nodes.length === 1
         ? this.callTwice(only, method, message, call)
         : this.callRanked(nodes, method, message, call));
     } catch (error) {
-      throw await this.withRange(error, call.height);
+      throw await this.withRange(error, call.height, endsAt);
     }
   }
 
@@ -109,10 +111,15 @@ export class NodePool {
     throw lastError ?? noNodeAvailable();
   }
 
-  /** Before an error about a pruned height is reported, finds out which heights are available. */
-  private async withRange(error: unknown, height: number | undefined): Promise<unknown> {
+  /** Before an error about a pruned height is reported, finds out which heights are available, as far as time permits. */
+  private async withRange(
+    error: unknown,
+    height: number | undefined,
+    endsAt: number,
+  ): Promise<unknown> {
     const isPruned = parseHeightError(error, height, this.latest)?.kind === 'pruned';
-    if (isPruned) await this.learnRange(height ?? 0);
+    const leftMs = Math.max(0, endsAt - performance.now());
+    if (isPruned) await settlesWithin(leftMs, this.learnRange(height ?? 0));
     return error;
   }
 
