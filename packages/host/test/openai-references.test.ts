@@ -151,3 +151,16 @@ it.each([
   const error = { message: expect.any(String), type, param, code: expect.any(String) };
   expect(await reply.json()).toEqual({ error });
 });
+
+it('POST /v1/responses describes the failure of a model as clients expect it', async () => {
+  const created = readJson(create({ input: 'Hello' }));
+  const type = 'invalid_request_error';
+  (await test.model.next()).fail({ message: 'broken', code: type, type });
+  const { status, error } = await created;
+  expect([status, Object.keys(error).sort()]).toEqual([
+    'failed',
+    ['code', 'message', 'param', 'type'],
+  ]);
+  // As `@ai-sdk/openai` reads it.
+  expect(error).toMatchObject({ code: 'server_error', type: 'server_error', param: null });
+});

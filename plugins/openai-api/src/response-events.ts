@@ -29,7 +29,7 @@ export function toResponse(run: SurfaceRun, facts: ResponseFacts, { text, end }:
     created_at: Math.floor(run.createdAt / 1000),
     status,
     background: facts.isBackground,
-    error: failure ? { code: 'server_error', message: failure.message } : null,
+    error: failure ? toResponseError(failure) : null,
     incomplete_details: status === 'incomplete' ? { reason: toIncompleteReason(end) } : null,
     instructions: facts.instructions,
     max_output_tokens: null,
@@ -50,6 +50,11 @@ export function toResponse(run: SurfaceRun, facts: ResponseFacts, { text, end }:
     metadata: facts.metadata,
   };
 }
+
+/** OpenAI's own client reads code and message; the AI SDK requires the type too. */
+const toResponseError = ({ message }: Error) => {
+  return { code: 'server_error', message, type: 'server_error', param: null };
+};
 
 export const toResponseId = (runId: string) => `resp_${runId}`;
 
