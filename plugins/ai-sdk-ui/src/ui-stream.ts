@@ -38,7 +38,7 @@ class ChunkWriter {
   private parts = 0;
   private hasFailed = false;
   /** Why the model has ended its answer early. */
-  private cutBy: string | undefined;
+  private truncatedBy: string | undefined;
   private readonly shown: Set<string>;
   /** Calls of which it is not known yet who runs them. */
   private readonly held = new Map<string, CallFacts>();
@@ -67,7 +67,7 @@ class ChunkWriter {
       }
       case 'warning': {
         const { code, message } = frame.data;
-        this.cutBy = CUT_REASONS[code] ?? this.cutBy;
+        this.truncatedBy = TRUNCATIONS.get(code) ?? this.truncatedBy;
         return yield { type: 'data-warning', data: { code, message }, transient: true };
       }
       case 'error':
@@ -98,7 +98,7 @@ class ChunkWriter {
     else if (!this.hasFailed)
       yield {
         type: 'finish',
-        finishReason: toFinishReason(status, pending) ?? this.cutBy ?? 'stop',
+        finishReason: toFinishReason(status, pending) ?? this.truncatedBy ?? 'stop',
         ...(usage && { messageMetadata: { usage } }),
       };
   }
@@ -195,10 +195,10 @@ class ChunkWriter {
 }
 
 /** By the codes of the host's warnings. */
-const CUT_REASONS: Readonly<Record<string, string>> = {
-  answer_cut: 'length',
-  answer_filtered: 'content-filter',
-};
+const TRUNCATIONS: ReadonlyMap<string, string> = new Map([
+  ['answer_cut', 'length'],
+  ['answer_filtered', 'content-filter'],
+]);
 
 /** Undefined if the answer has ended by itself. */
 function toFinishReason(

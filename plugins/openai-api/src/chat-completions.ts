@@ -168,7 +168,7 @@ const toToolCall = ({ id, ...call }: RunEnd['calls'][number]) => {
 /** To clients, `stop` means that the answer is complete. */
 function toFinishReason(end: RunEnd | undefined): string {
   if (end && end.calls.length > 0) return 'tool_calls';
-  if (end?.cutBy) return end.cutBy;
+  if (end?.truncatedBy) return end.truncatedBy;
   return end?.isWaiting || end?.status === 'finished' ? 'stop' : 'length';
 }
 

@@ -60,11 +60,11 @@ export const toResponseId = (runId: string) => `resp_${runId}`;
 
 export const toRunId = (responseId: string) => responseId.replace(/^resp_/, '');
 
-function toStatus({ status, isWaiting, cutBy }: RunEnd): string {
+function toStatus({ status, isWaiting, truncatedBy }: RunEnd): string {
   if (isWaiting) return 'completed';
   switch (status) {
     case 'finished':
-      return cutBy ? 'incomplete' : 'completed';
+      return truncatedBy ? 'incomplete' : 'completed';
     case 'aborted':
       return 'cancelled';
     case 'interrupted':
@@ -76,7 +76,7 @@ function toStatus({ status, isWaiting, cutBy }: RunEnd): string {
 
 /** To clients, an answer without a reason is complete. */
 const toIncompleteReason = (end: RunEnd | undefined) =>
-  end?.cutBy === 'content_filter' ? 'content_filter' : 'max_output_tokens';
+  end?.truncatedBy === 'content_filter' ? 'content_filter' : 'max_output_tokens';
 
 function listOutput(run: SurfaceRun, { text, end }: Progress) {
   const message = text ? [toMessageItem(run, text, 'completed')] : [];

@@ -134,16 +134,16 @@ export interface RunEnd {
   readonly usage: DoneFrame['usage'];
   readonly error: OracleError | undefined;
   /** Why the model has ended its answer early, as OpenAI names it. */
-  readonly cutBy: CutReason | undefined;
+  readonly truncatedBy: TruncationReason | undefined;
 }
 
-type CutReason = 'length' | 'content_filter';
+type TruncationReason = 'length' | 'content_filter';
 
 /** By the codes of the host's warnings. */
-const CUT_REASONS: Readonly<Record<string, CutReason>> = {
-  answer_cut: 'length',
-  answer_filtered: 'content_filter',
-};
+const TRUNCATIONS: ReadonlyMap<string, TruncationReason> = new Map([
+  ['answer_cut', 'length'],
+  ['answer_filtered', 'content_filter'],
+]);
 
 export type RunEvent =
   /** The caller may read it: until then, an error is a response with its own status. */
@@ -162,7 +162,7 @@ interface ReadDeps {
 export async function* readRun(deps: ReadDeps): AsyncGenerator<RunEvent> {
   const { turns, run, signal } = deps;
   let error: OracleError | undefined;
-  let cutBy: CutReason | undefined;
+  let truncatedBy: TruncationReason | undefined;
   let hasBegun = false;
   let begin = '';
   for await (const part of turns.read(run.runId, { signal })) {
@@ -180,10 +180,10 @@ export async function* readRun(deps: ReadDeps): AsyncGenerator<RunEvent> {
         error = toOracleError(part.data);
         break;
       case 'warning':
-        cutBy = CUT_REASONS[part.data.code] ?? cutBy;
+        truncatedBy = TRUNCATIONS.get(part.data.code) ?? truncatedBy;
         break;
       case 'done':
-        yield* end(deps, part.data, { error, cutBy });
+        yield* end(deps, part.data, { error, truncatedBy });
     }
   }
 }
@@ -214,7 +214,7 @@ function ignoreGone(error: unknown): void {
 async function* end(
   { turns, run, publicUrl }: ReadDeps,
   { status, usage, pending = [] }: DoneFrame,
-  reasons: Pick<RunEnd, 'error' | 'cutBy'>,
+  reasons: Pick<RunEnd, 'error' | 'truncatedBy'>,
 ): AsyncGenerator<RunEvent> {
   const asked = pending.length > 0 ? await turns.asked(run.runId) : [];
   // In the order of the calls.
