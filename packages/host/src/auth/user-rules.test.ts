@@ -41,6 +41,9 @@ it.each([
 it.each([
   ['itself', 'can:store/write', 'block'],
   ['all of its kind', 'can:store/*', 'block'],
+  ['the beginning of its name', 'can:store/wr*', 'block'],
+  ['the beginning of its kind', 'can:sto*', 'block'],
+  ['the beginning of other names', 'can:store/re*', 'allow'],
   ['every ability', 'can:*', 'block'],
   ['another one', 'can:store/read', 'allow'],
   ['a tool of its name', 'tool:store/write', 'allow'],
@@ -67,6 +70,15 @@ it('findEffect of an ability that includes others is the strictest of theirs', (
   expect(findEffect([...rules, rule('can:store/delete', 'block')], { can: '*' })).toBe('block');
   expect(findEffect(rules, { can: 'store/read' })).toBe('allow');
   expect(findEffect([...rules, rule('tool:store/read', 'block')], { can: 'store/*' })).toBe('ask');
+});
+
+it.each([
+  ['can:store/wr*', 'store/*'],
+  ['can:sto*', 'store/*'],
+  ['can:store/*', 'store/../pay'],
+  ['can:store/*', 'store/'],
+])('findEffect: a rule for %s restricts %s', (match, can) => {
+  expect(findEffect([rule(match, 'block')], { can })).toBe('block');
 });
 
 it('strictest is the strictest of all, and block without any', () => {

@@ -9,7 +9,7 @@ import {
   type UserRules as UserRulesView,
 } from '@sibyl/protocol';
 import { withTimeout } from '@sibyl/server-kit';
-import { covers, type UcanError, type Verifier } from '@sibyl/ucan';
+import type { UcanError, Verifier } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { HostBus } from '../bus/host-bus.js';
 import type { RulesStore, StoredRules } from '../store/rules-store.js';
@@ -242,7 +242,7 @@ export function findEffect(rules: readonly Rule[], target: RuleTarget): RuleEffe
 /** Whether a match, such as `send_*`, `plugin:mcp` or `can:store/*`, is about the target. */
 export function matches(match: string, target: RuleTarget): boolean {
   const { kind, pattern } = parseMatch(match);
-  if ('can' in target) return kind === 'can' && coversAbility(pattern, target.can);
+  if ('can' in target) return kind === 'can' && matchesText(pattern, target.can);
   if (kind === 'plugin') return matchesText(pattern, target.plugin);
   return kind === 'tool' && matchesText(pattern, target.tool);
 }
@@ -258,8 +258,5 @@ const matchesText = (pattern: string, text: string): boolean =>
 /** Whether a match is about an ability that another one includes. */
 function isIncluded(match: string, can: string): boolean {
   const { kind, pattern } = parseMatch(match);
-  return kind === 'can' && pattern !== can && coversAbility(can, pattern);
+  return kind === 'can' && pattern !== can && matchesText(can, pattern);
 }
-
-const coversAbility = (grant: string, claim: string): boolean =>
-  covers({ can: grant, with: 'any:thing' }, { can: claim, with: 'any:thing' });

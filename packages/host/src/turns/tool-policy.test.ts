@@ -479,6 +479,8 @@ describe('ToolPolicy.restrictUcan', () => {
     const refusal = 'store/write needs the approval of a tool call';
     await expect(outside.requireCapability(WRITE)).rejects.toThrow(refusal);
     await expect(outside.mintInvocation(MINT)).rejects.toThrow(refusal);
+    const all = outside.mintInvocation({ ...MINT, can: '*' });
+    await expect(all).rejects.toThrow('* needs the approval of a tool call');
     const { call } = createCall();
     await expect(policy.restrictUcan('bank', call).mintInvocation(MINT)).rejects.toThrow(refusal);
     expect(signed).toEqual([]);

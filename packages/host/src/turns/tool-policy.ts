@@ -116,8 +116,8 @@ export class ToolPolicy {
 
   private findEffect(target: RuleTarget): RuleEffect {
     const { operator, rules } = this.deps;
-    const isAsked = operator.some((match) => matches(match, target));
-    return strictest(isAsked ? 'ask' : 'allow', findEffect(rules.rules, target));
+    const required = operator.map((match) => ({ match, effect: 'ask' }) as const);
+    return strictest(findEffect(required, target), findEffect(rules.rules, target));
   }
 
   private async findRequirement(
