@@ -111,11 +111,13 @@ it('STREAMS_PER_USER ends a further stream of A2A with an error that says so', a
   const { body } = await alice.request('GET', '/a2a/tasks', { headers: { 'a2a-version': '1.0' } });
   const { id } = body.tasks[0];
   const subscribe = { jsonrpc: '2.0', id: 1, method: 'SubscribeToTask', params: { id } };
-  for (const refused of [
-    await send(`/a2a/tasks/${id}:subscribe`, {}),
-    await send('/a2a', subscribe),
-  ])
-    expect(await refused.text()).toMatch(/"error":.*waiting for answers/);
+  const refused = await Promise.all(
+    [send(`/a2a/tasks/${id}:subscribe`, {}), send('/a2a', subscribe)].map(async (reply) =>
+      (await reply).text(),
+    ),
+  );
+  for (const events of refused) expect(events).toMatch(/"error":.*waiting for answers/);
+  expect(refused[0]).toContain('"code":429,"status":"RESOURCE_EXHAUSTED"');
   turn.answer('Hello.');
   expect(await running.text()).toContain('TASK_STATE_COMPLETED');
 });

@@ -30,6 +30,7 @@ import {
   type Caller,
   type ErrorCode,
   OracleError,
+  type RouteError,
   RouteReply,
   type SurfacePlugin,
 } from '@sibyl/plugin-kit';
@@ -56,7 +57,11 @@ export type RestRequest =
 export class A2aEndpoint {
   private readonly requests: A2aRequests;
 
-  constructor(private readonly deps: RequestDeps) {
+  constructor(
+    private readonly deps: RequestDeps,
+    /** The REST body of an error that the protocol leaves to HTTP. */
+    private readonly formatHttpError: (error: RouteError) => object,
+  ) {
     this.requests = new A2aRequests(deps, () => buildCard(deps));
   }
 
@@ -105,8 +110,11 @@ export class A2aEndpoint {
           ? this.requests.sendMessageStream(SendMessageRequest.fromJSON(request.body), call)
           : this.requests.resubscribe({ tenant: '', id: request.taskId }, call);
       const format = (error: OracleError | A2AError) => {
-        const status = error instanceof OracleError ? error.status : restStatusFor(error);
-        return `event: error\ndata: ${JSON.stringify(toRestErrorBody(error, status))}\n\n`;
+        const body =
+          error instanceof OracleError
+            ? this.formatHttpError(error)
+            : toRestErrorBody(error, restStatusFor(error));
+        return `event: error\ndata: ${JSON.stringify(body)}\n\n`;
       };
       return await toEventReply(call, mapEvents(events), format);
     } catch (error) {

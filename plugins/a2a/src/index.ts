@@ -49,7 +49,7 @@ class A2aService {
     const deps = { surface, turns, push: this.push, publicUrl, name };
     this.load = async () => {
       const { A2aEndpoint } = await import('./endpoint.js');
-      return new A2aEndpoint({ ...deps, description: config.A2A_DESCRIPTION });
+      return new A2aEndpoint({ ...deps, description: config.A2A_DESCRIPTION }, formatError);
     };
   }
 
