@@ -124,11 +124,15 @@ const MAX_LISTEN_AGAIN_MS = 30_000;
 async function keepListening(client: Client, onToolsChanged: () => void): Promise<void> {
   let subscription = client.autoOpenedSubscription;
   if (!subscription) return;
+  let openedAt = performance.now();
   for (let wait = LISTEN_AGAIN_MS; ; wait = Math.min(2 * wait, MAX_LISTEN_AGAIN_MS)) {
     if ((await subscription?.closed) === 'local') return;
+    const isProven = subscription && performance.now() - openedAt > MAX_LISTEN_AGAIN_MS;
+    if (isProven) wait = LISTEN_AGAIN_MS;
     await delay(wait, undefined, { ref: false });
     if (!client.transport) return;
     subscription = await client.listen({ toolsListChanged: true }).catch(() => undefined);
+    openedAt = performance.now();
     if (subscription) onToolsChanged();
   }
 }

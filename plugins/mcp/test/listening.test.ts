@@ -2,7 +2,8 @@ import { createServer, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { createSafeFetch } from '@sibyl/safe-fetch';
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
+import { replaceSleep } from '../../../packages/host/test/support/replaced-sleep.js';
 import { McpServer } from '../src/config.js';
 import { Connection } from '../src/connection.js';
 
@@ -91,6 +92,24 @@ it('Connection sees changes of the tools, also after the stream that reports the
   tools = ['third'];
   notify(streams[1], 'tools/list_changed');
   await expect.poll(() => listNames(connection), { timeout: 20_000 }).toEqual(tools);
+});
+
+it('Connection opens the stream of changes later each time it ends early, and soon after one that lasted', async () => {
+  const delays = replaceSleep(async () => {});
+  const connection = connect();
+  await connection.tools();
+  const end = async () => {
+    tools = [`after ${streams.length}`];
+    streams.at(-1)?.response.end();
+    // It lists the tools once it listens again.
+    await expect.poll(() => listNames(connection), { timeout: 20_000 }).toEqual(tools);
+  };
+  for (let ends = 0; ends < 3; ends++) await end();
+  const now = performance.now.bind(performance);
+  const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + 60_000);
+  onTestFinished(() => clock.mockRestore());
+  await end();
+  await expect.poll(() => delays, { timeout: 20_000 }).toEqual([500, 1000, 2000, 500]);
 });
 
 it('Connection works with a server whose stream of changes sends nothing', async () => {
