@@ -140,6 +140,7 @@ describe('the stream of a call of 2025-11-25', () => {
     lost.abort();
     await expect.poll(() => waiting).toHaveLength(32);
     const refused = await client.call(33, 'wait');
+    expect(refused.headers.get('retry-after')).toBe('5');
     expect([refused.status, await refused.json()]).toMatchObject([
       429,
       { error: { data: { code: 'too_many_streams' } } },

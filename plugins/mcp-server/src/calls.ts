@@ -261,7 +261,8 @@ export class Calls {
   /** Throws if the user or the host has too many. */
   start(call: Pick<CallOptions, 'owner' | 'client' | 'requests' | 'primes'>): Call {
     const own = [...this.running.values()].filter(({ owner }) => owner === call.owner);
-    if (own.length >= MAX_CALLS_PER_USER) throw new OracleError('too_many_streams');
+    if (own.length >= MAX_CALLS_PER_USER)
+      throw new OracleError('too_many_streams', { retryAfterSeconds: 5 });
     if (this.running.size >= MAX_CALLS)
       throw new OracleError('host_busy', { retryAfterSeconds: 5 });
     const started = new Call({ ...call, hostId: this.hostId, onEnd: (each) => this.keep(each) });

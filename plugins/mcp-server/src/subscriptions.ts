@@ -144,7 +144,8 @@ export class Subscriptions {
    */
   watch({ owner, sessions, signal, ...watcher }: WatchOptions): { readonly ended: Promise<void> } {
     const watchers = this.watchers.get(owner) ?? new Set();
-    if (watchers.size >= MAX_WATCHERS_PER_USER) throw new OracleError('too_many_streams');
+    if (watchers.size >= MAX_WATCHERS_PER_USER)
+      throw new OracleError('too_many_streams', { retryAfterSeconds: 5 });
     if (this.count >= MAX_WATCHERS) throw new OracleError('host_busy', { retryAfterSeconds: 5 });
     this.watchers.set(owner, watchers.add(watcher));
     this.count += 1;

@@ -110,8 +110,8 @@ function listUserServerRoutes({
       reply: ServerStatus,
       errors: ['bad_request', 'rate_limited'],
       handler: async ({ caller: { did }, body }) => {
-        if (!additions.take(did, ADDITIONS_PER_MINUTE).allowed)
-          throw new OracleError('rate_limited', { message: 'Try again in a minute' });
+        const { allowed, resetSeconds } = additions.take(did, ADDITIONS_PER_MINUTE);
+        if (!allowed) throw new OracleError('rate_limited', { retryAfterSeconds: resetSeconds });
         if (directory.isOperatorServer(body.name)) throw nameTaken(body.name);
         const state = await probeServer(directory, did, body);
         await users.add(did, body);

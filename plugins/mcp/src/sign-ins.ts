@@ -87,9 +87,11 @@ export class SignIns {
   /** Starts a sign-in; returns the address that the user has to open. */
   async start(target: SignInTarget): Promise<{ readonly url: string; readonly expiresAt: number }> {
     const { owner, name, server } = target;
-    if (!this.starts.take(owner, SIGN_INS_PER_MINUTE).allowed)
+    const { allowed, resetSeconds } = this.starts.take(owner, SIGN_INS_PER_MINUTE);
+    if (!allowed)
       throw new OracleError('rate_limited', {
         message: 'Too many sign-ins; try again in a minute',
+        retryAfterSeconds: resetSeconds,
       });
     const { secrets, facts } = this.deps;
     // A client that was registered before is used again.

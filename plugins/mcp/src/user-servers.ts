@@ -8,6 +8,8 @@ import { z } from 'zod';
 import { HttpServer, ServerName } from './config.js';
 
 const MAX_HEADERS = 10;
+/** As JSON, which is stored as one secret. */
+const MAX_HEADERS_LENGTH = 16_000;
 
 /** Body of `POST /mcp/servers`. */
 export const AddServer = z
@@ -17,6 +19,10 @@ export const AddServer = z
     headers: z
       .record(z.string().regex(/^[\w-]{1,100}$/), z.string().regex(/^[\x20-\x7e]{0,4000}$/))
       .refine((headers) => Object.keys(headers).length <= MAX_HEADERS, `at most ${MAX_HEADERS}`)
+      .refine(
+        (headers) => JSON.stringify(headers).length <= MAX_HEADERS_LENGTH,
+        `at most ${MAX_HEADERS_LENGTH} characters together, as JSON`,
+      )
       .optional()
       .describe('Sent with each request, such as an API key; stored encrypted'),
   })
@@ -98,7 +104,13 @@ export class UserServers {
         });
     });
     const hasHeaders = Object.keys(headers).length > 0;
-    await secrets(owner).set(headersName(name), hasHeaders ? JSON.stringify(headers) : undefined);
+    await secrets(owner)
+      .set(headersName(name), hasHeaders ? JSON.stringify(headers) : undefined)
+      .catch(async (error) => {
+        // Without its headers it would be another server, and could not be added again.
+        await this.remove(owner, name);
+        throw error;
+      });
   }
 
   /** Whether there was one. */
