@@ -210,6 +210,7 @@ describe('an HTTP body', () => {
   });
 
   const entries = (count: number) => `[${Array(count).fill('{}').join(',')}]`;
+  const names = (count: number) => Array.from({ length: count }, (_, i) => `"k${i}": 0`).join();
   const some = `[${Array(300)
     .fill(`{"id": "a", "role": "user", "content": ${entries(300)}, "parts": ${entries(300)}}`)
     .join(',')}]`;
@@ -223,9 +224,15 @@ describe('an HTTP body', () => {
     ['/ui/chat', `"messages": ${entries(300_000)}`],
     ['/v1/chat/completions', `"messages": ${some}`],
     ['/v1/responses', `"model": "x", "input": ${some}`],
+    ['/messages/x', `"message": "x", "mcpInvocations": {${names(70_000)}}`],
   ])('with very many invalid entries is checked up to the first ones: %s', async (path, field) => {
     const { status, body } = await post('POST', path, `{${field}}`);
     expect(status).toBe(400);
     expect(Number(/and (\d+) more/.exec(body)?.[1] ?? 0)).toBeLessThan(2_000);
+  });
+
+  it('with very many MCP messages that are invalid is checked up to the first ones', async () => {
+    const { status, body } = await post('POST', '/mcp', `[${Array(400_000).fill('0').join(',')}]`);
+    expect([status, body]).toEqual([400, expect.stringContaining('<=1000 items')]);
   });
 });

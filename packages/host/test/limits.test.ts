@@ -145,6 +145,42 @@ describe('RATE_LIMIT_PER_MINUTE', () => {
   });
 });
 
+/** How many bodies of about a megabyte are read before one is refused. */
+async function countLargeBodies(path: string, headers: Record<string, string>): Promise<number> {
+  const body = `{"title":"x"${' '.repeat(1_000_000)}}`;
+  const sent = { ...headers, 'content-type': 'application/json' };
+  for (let count = 0; ; count++) {
+    const response = await fetch(host.url + path, { method: 'POST', headers: sent, body });
+    await response.text();
+    if (response.status !== 429) continue;
+    expect(Number(response.headers.get('retry-after'))).toBeGreaterThan(0);
+    return count;
+  }
+}
+
+describe('large bodies', () => {
+  it('count as several requests of their caller alone', async () => {
+    host = await startHost({ env: { RATE_LIMIT_PER_MINUTE: '60' } });
+    const [alice, bob] = [new TestUser(host), new TestUser(host)];
+    const count = await countLargeBodies('/sessions', alice.headers);
+    expect(count).toBeGreaterThan(0);
+    expect(count).toBeLessThan(20);
+    expect((await bob.request('POST', '/sessions', { body: {} })).status).toBe(201);
+  });
+
+  it('count as several requests of their address on public routes', async () => {
+    host = await startHost({ env: { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '60' } });
+    const count = await countLargeBodies('/schedules/hooks/did:key:x/schedule', {});
+    expect(count).toBeGreaterThan(0);
+    expect(count).toBeLessThan(20);
+  });
+
+  it('pass a low limit', async () => {
+    host = await startHost({ env: { RATE_LIMIT_PER_MINUTE: '4' } });
+    expect(await countLargeBodies('/sessions', new TestUser(host).headers)).toBeGreaterThan(1);
+  });
+});
+
 describe('TRUST_PROXY', () => {
   const from = (address: string) => fetchStatus('/', { 'x-forwarded-for': address });
 

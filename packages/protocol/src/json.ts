@@ -114,6 +114,23 @@ export const limitedList = <T extends z.ZodType>(
     z.array(entry).min(min).max(max),
   );
 
+/** A map in a request. Its size is checked before its entries. */
+export const limitedRecord = <T extends z.ZodType>(
+  name: z.ZodString,
+  value: T,
+  { max }: { readonly max: number },
+) =>
+  z
+    .preprocess(
+      (sent, { addIssue }) => {
+        if (!isContainer(sent) || Object.keys(sent).length <= max) return sent;
+        addIssue({ code: 'custom', message: `may hold at most ${max} entries` });
+        return z.NEVER;
+      },
+      z.record(name, value),
+    )
+    .meta({ maxProperties: max });
+
 function trimInvalid(entry: z.ZodType, sent: readonly unknown[]): readonly unknown[] {
   let invalid = 0;
   const end = sent.findIndex((each) => {

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { Id, RequestId, Timestamp, TimezoneName, UcanToken, wholeNumber } from './identifiers.js';
-import { JsonObject, type JsonSize, measureJson } from './json.js';
+import { JsonObject, type JsonSize, limitedRecord, measureJson } from './json.js';
 import { Citation, ErrorKind, PendingAnswer, TurnUsage } from './run-frames.js';
 
 const ToolName = z.string().min(1).max(128);
@@ -139,11 +139,7 @@ export const SendMessage = z
     tools: declarations(BrowserTool).optional(),
     agActions: declarations(AgAction).optional(),
     attachments: z.array(SentAttachment).max(10).optional(),
-    mcpInvocations: z
-      .record(z.string().min(1).max(256), UcanToken)
-      .refine((map) => Object.keys(map).length <= 32, { error: 'may hold at most 32 tokens' })
-      .meta({ maxProperties: 32 })
-      .optional(),
+    mcpInvocations: limitedRecord(z.string().min(1).max(256), UcanToken, { max: 32 }).optional(),
     timezone: TimezoneName.optional(),
     homeServer: z.string().min(1).max(255).optional(),
     metadata: JsonObject.optional(),

@@ -1,4 +1,5 @@
 import { definePlugin, defineRoute, type RouteError, sharedKey } from '@sibyl/plugin-kit';
+import { limitedList } from '@sibyl/protocol';
 import { z } from 'zod';
 import { McpEndpoint, type McpExtension } from './endpoint.js';
 import { migrations } from './subscriptions.js';
@@ -62,7 +63,7 @@ export const mcpServer = definePlugin({
 
 /** The SDK validates them, and answers in the protocol. */
 const McpMessages = z
-  .union([z.looseObject({}), z.array(z.looseObject({}))])
+  .union([z.looseObject({}), limitedList(z.looseObject({}), { max: 1_000 })])
   .meta({ id: 'McpMessages' });
 
 const formatError = ({ status, code, message }: RouteError) => ({

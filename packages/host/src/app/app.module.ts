@@ -103,7 +103,7 @@ export class AppModule {
 
 const globals = ({ logger, rateLimits, bodyLimit, bodyBudget, onError }: HostDeps) => [
   { provide: APP_FILTER, useValue: new ErrorFilter(logger, rateLimits, onError) },
-  { provide: APP_INTERCEPTOR, useValue: new BodyInterceptor(bodyLimit, bodyBudget) },
+  { provide: APP_INTERCEPTOR, useValue: new BodyInterceptor(bodyLimit, bodyBudget, rateLimits) },
   { provide: APP_PIPE, useClass: ValidationPipe },
   { provide: APP_GUARD, useClass: OriginGuard },
   { provide: APP_GUARD, useClass: UcanGuard },

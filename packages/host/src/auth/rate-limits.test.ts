@@ -58,6 +58,31 @@ async function countServed(attempt: () => Promise<void>): Promise<number> {
 beforeEach(() => void vi.useFakeTimers({ toFake: ['performance'] }));
 afterEach(() => void vi.useRealTimers());
 
+describe('RateLimits.takeBody', () => {
+  const KB = 1024;
+
+  it('counts each 64 KiB as a request, of the caller and its address', () => {
+    const { limits } = openLimits({ perCaller: 100 });
+    const { sink, read } = createSink();
+    limits.takeBody(64 * KB - 1, { caller: alice, ip: address }, sink);
+    expect(read()).toEqual({});
+    limits.takeBody(3 * 64 * KB, { caller: alice, ip: address }, sink);
+    expect(read()).toMatchObject({ 'RateLimit-Limit': 100, 'RateLimit-Remaining': 97 });
+    limits.takeBody(3 * 64 * KB, { ip: address }, sink);
+    expect(read()).toMatchObject({ 'RateLimit-Limit': 10, 'RateLimit-Remaining': 8 });
+  });
+
+  it('takes at most a quarter of the limit, and refuses a caller beyond it without cost for others', async () => {
+    const { limits, countLimited } = openLimits({ perCaller: 100 });
+    const send = (caller: typeof alice) =>
+      limits.takeBody(1024 * 1024 * KB, { caller, ip: address });
+    expect(countAllowed(() => send(alice))).toBe(4);
+    expect(await countLimited('caller')).toBe(1);
+    for (let i = 0; i < 100; i++) expect(() => send(alice)).toThrow('Too many requests');
+    expect(countAllowed(() => send(bob))).toBe(4);
+  });
+});
+
 describe('RateLimits.takeAnonymous', () => {
   it('allows each address the limit, and says how much is left and when to retry', async () => {
     const { limits, countLimited } = openLimits();

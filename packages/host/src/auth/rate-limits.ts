@@ -15,6 +15,10 @@ const LOOKUPS = { perMinute: 300, atOnce: 10 } as const;
 const LOOKUPS_AT_ONCE = 50;
 /** Reading this many characters of a token takes about as long as verifying a signature. */
 const CHARACTERS_PER_UNIT = 1024;
+/** Reading this much JSON takes about as long as a small request. */
+const BODY_BYTES_PER_REQUEST = 64 * 1024;
+/** One body costs at most this part of a limit, so that large ones pass a low limit too. */
+const BODY_SHARE = 1 / 4;
 
 interface RateLimitsOptions {
   readonly perCaller: number;
@@ -132,6 +136,24 @@ export class RateLimits {
     this.refuse('caller', callerVerdict, headers);
     this.enforce('address', this.addresses.take(key, Math.min(cost, everyone)), headers);
     this.enforce('caller', this.callers.take(did, Math.min(cost, caller)), headers);
+  }
+
+  /** Counts a large body as further requests, before it is parsed; without a caller, of its address. */
+  takeBody(
+    bytes: number,
+    { caller, ip }: { readonly caller?: Pick<Caller, 'did'>; readonly ip?: string | undefined },
+    headers = noHeaders,
+  ): void {
+    const requests = Math.floor(bytes / BODY_BYTES_PER_REQUEST);
+    if (requests === 0) return;
+    const { anonymous, caller: perCaller } = this.perMinute;
+    const limit = caller ? perCaller : anonymous;
+    const cost = Math.min(requests, Math.floor(limit * BODY_SHARE));
+    const key = toAddressKey(ip);
+    if (!caller) return void this.enforce('anonymous', this.anonymous.take(key, cost), headers);
+    this.refuse('caller', this.callers.peek(caller.did, cost), headers);
+    this.enforce('address', this.addresses.take(key, cost), headers);
+    this.enforce('caller', this.callers.take(caller.did, cost), headers);
   }
 
   /** Charges an authenticated caller for verifying further tokens. */

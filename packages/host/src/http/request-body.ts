@@ -12,6 +12,8 @@ import { OracleError } from '@sibyl/protocol';
 import { type ByteBudget, type ByteReservation, toAddressKey } from '@sibyl/server-kit';
 import type { Request, Response } from 'express';
 import type { Observable } from 'rxjs';
+import type { RateLimits } from '../auth/rate-limits.js';
+import type { OracleRequest } from './ucan-guard.js';
 
 /** Reads JSON bodies after the guard, so that only bodies of authenticated callers cost work. */
 @Injectable()
@@ -20,18 +22,21 @@ export class BodyInterceptor implements NestInterceptor {
     private readonly limit: number,
     /** By address: identities cost nothing, addresses do. */
     private readonly budget: ByteBudget,
+    private readonly limits: Pick<RateLimits, 'takeBody'>,
   ) {}
 
   async intercept(context: ExecutionContext, next: CallHandler): Promise<Observable<unknown>> {
     if (context.getType() !== 'http' || streamsBody(context)) return next.handle();
     const http = context.switchToHttp();
-    const request = http.getRequest<Request>();
+    const request = http.getRequest<OracleRequest>();
+    const response = http.getResponse<Response>();
     try {
-      if (isJson(request)) await this.read(request, parseJson);
-      else if (isAcceptedForm(request, context)) await this.read(request, () => undefined);
+      if (isJson(request)) await this.read(request, response, parseJson);
+      else if (isAcceptedForm(request, context))
+        await this.read(request, response, () => undefined);
     } catch (error) {
       // The rest of the body is not read, so this connection cannot be used again.
-      http.getResponse<Response>().setHeader('Connection', 'close');
+      response.setHeader('Connection', 'close');
       throw error;
     }
     if (request.body === undefined && hasBody(request) && acceptsBody(context))
@@ -39,10 +44,15 @@ export class BodyInterceptor implements NestInterceptor {
     return next.handle();
   }
 
-  private async read(request: Request, parse: (bytes: Buffer) => unknown): Promise<void> {
+  private async read(
+    request: OracleRequest,
+    response: Response,
+    parse: (bytes: Buffer) => unknown,
+  ): Promise<void> {
     const reservation = this.budget.open(toAddressKey(request.ip));
     try {
       const rawBody = await readBytes(request, this.limit, reservation);
+      this.limits.takeBody(rawBody.length, request, response);
       // Plugins check signatures over the raw bytes.
       if (rawBody.length > 0) Object.assign(request, { rawBody, body: parse(rawBody) });
     } finally {
