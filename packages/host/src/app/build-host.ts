@@ -398,7 +398,12 @@ function wireAuth({ config, logger, metrics, oracle, store, cluster }: AuthDeps)
     allowList,
     authority,
     verifier,
-    rules: new UserRules({ ...shared, store: store.rules, operator: config.turns.approvals }),
+    rules: new UserRules({
+      ...shared,
+      store: store.rules,
+      disk: store.disk,
+      operator: config.turns.approvals,
+    }),
     grants: new RunGrants({ verifier, grants: store.grants, allowList }),
     oracleAuthority,
     accessKeys,

@@ -1,3 +1,4 @@
+import { tmpdir } from 'node:os';
 import { RULES_ABILITY, type Rule, type RuleEffect, toOracleResource } from '@sibyl/protocol';
 import {
   createDidKeyResolver,
@@ -11,6 +12,7 @@ import { pino } from 'pino';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { useStore } from '../../test/support/test-database.js';
 import { MemoryHostBus } from '../bus/host-bus.js';
+import { DiskSpace } from '../store/disk-space.js';
 import type { StoredRules } from '../store/rules-store.js';
 import type { Caller } from './caller.js';
 import { findEffect, LiveRules, strictest, UserRules } from './user-rules.js';
@@ -210,7 +212,13 @@ describe('UserRules', () => {
   const ASK = [rule('send_mail', 'ask')];
   const BLOCK = [rule('send_mail', 'block')];
 
-  function open({ operator = [] as readonly string[] } = {}) {
+  function open({
+    operator = [],
+    disk,
+  }: {
+    readonly operator?: readonly string[];
+    readonly disk?: DiskSpace;
+  } = {}) {
     const revocations = createRevocationSet({ clock: systemClock });
     const resolver = createDidKeyResolver();
     const verifier = createVerifier({ audience: oracle.did, resolver, revocations });
@@ -221,6 +229,7 @@ describe('UserRules', () => {
       oracleDid: oracle.did,
       verifier,
       store,
+      disk,
       bus,
       logger,
       operator,
@@ -277,6 +286,15 @@ describe('UserRules', () => {
     await expect(userRules.put(poor, alice.sign(ASK).token)).rejects.toMatchObject({
       code: 'rate_limited',
     });
+    expect(await userRules.get(alice.did)).toEqual({ rules: [] });
+  });
+
+  it('put stores nothing while space is low: anyone can sign any number of rules', async () => {
+    const disk = new DiskSpace(tmpdir(), Number.MAX_SAFE_INTEGER);
+    const { userRules } = open({ disk });
+    const alice = createUser();
+    const put = userRules.put(alice.caller, alice.sign(ASK).token);
+    await expect(put).rejects.toMatchObject({ code: 'disk_full' });
     expect(await userRules.get(alice.did)).toEqual({ rules: [] });
   });
 

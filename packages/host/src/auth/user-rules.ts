@@ -12,6 +12,7 @@ import { withTimeout } from '@sibyl/server-kit';
 import type { UcanError, Verifier } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { HostBus } from '../bus/host-bus.js';
+import type { DiskSpace } from '../store/disk-space.js';
 import type { RulesStore, StoredRules } from '../store/rules-store.js';
 import { AccessWatch } from './access-watch.js';
 import { toTemporaryError } from './authenticator.js';
@@ -21,6 +22,8 @@ interface UserRulesDeps {
   readonly oracleDid: string;
   readonly verifier: Verifier;
   readonly store: RulesStore;
+  /** Undefined if the database is not on a disk of this host. */
+  readonly disk?: Pick<DiskSpace, 'assertRoom'> | undefined;
   readonly bus: HostBus;
   readonly logger: Logger;
   /** The matches of `APPROVALS`, which users see beside their own rules. */
@@ -45,7 +48,9 @@ export class UserRules {
 
   /** Stores rules that the caller has signed. */
   async put({ did, charge }: Caller, token: string): Promise<UserRulesView> {
-    const { oracleDid, verifier, store } = this.deps;
+    const { oracleDid, verifier, store, disk } = this.deps;
+    // Used tokens are remembered, and anyone can sign any number of them. No turn starts meanwhile.
+    await disk?.assertRoom();
     const statement = { can: RULES_ABILITY, with: toOracleResource(oracleDid), issuer: did };
     const { ok, error } = await verifier.verifyStatement(token, { ...statement, charge });
     if (error) throw toTemporaryError(error) ?? this.refuse(error);

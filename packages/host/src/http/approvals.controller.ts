@@ -113,7 +113,7 @@ export class RulesController {
   @Describe({
     summary: 'Replace the rules of the caller: which tools run, ask first, or are blocked',
     reply: UserRulesView,
-    errors: ['invalid_rules', 'rules_replaced'],
+    errors: ['invalid_rules', 'rules_replaced', 'disk_full'],
   })
   replace(
     @CurrentCaller() caller: Caller,
