@@ -98,14 +98,7 @@ export {
   UcanToken,
   wholeNumber,
 } from './identifiers.js';
-export {
-  type JsonLimits,
-  JsonObject,
-  type JsonSize,
-  limitedList,
-  limitedRecord,
-  measureJson,
-} from './json.js';
+export { type JsonLimits, JsonObject, type JsonSize, limitedList, measureJson } from './json.js';
 export {
   CreateMatrixLink,
   MatrixLink,

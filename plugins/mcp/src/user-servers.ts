@@ -4,7 +4,6 @@ import {
   type PluginMigrations,
   type Secrets,
 } from '@sibyl/plugin-kit';
-import { limitedRecord } from '@sibyl/protocol';
 import { z } from 'zod';
 import { HttpServer, ServerName } from './config.js';
 
@@ -17,11 +16,9 @@ export const AddServer = z
   .strictObject({
     name: ServerName,
     url: z.url({ protocol: /^https?$/ }).max(2000),
-    headers: limitedRecord(
-      z.string().regex(/^[\w-]{1,100}$/),
-      z.string().regex(/^[\x20-\x7e]{0,4000}$/),
-      { max: MAX_HEADERS },
-    )
+    headers: z
+      .record(z.string().regex(/^[\w-]{1,100}$/), z.string().regex(/^[\x20-\x7e]{0,4000}$/))
+      .refine((headers) => Object.keys(headers).length <= MAX_HEADERS, `at most ${MAX_HEADERS}`)
       .refine(
         (headers) => JSON.stringify(headers).length <= MAX_HEADERS_LENGTH,
         `at most ${MAX_HEADERS_LENGTH} characters together, as JSON`,
