@@ -108,6 +108,41 @@ describe.each(engines)('an embedding model on %s', (engine) => {
     }
   });
 
+  it('that refuses some texts is used for all others', async () => {
+    const [grace, heidi] = [new TestUser(host), new TestUser(host)];
+    embeddings.refuse('indigestible');
+    const remember = (user: TestUser, text: string) =>
+      user.request('POST', '/memory', { body: { text } });
+    for (let i = 0; i < 40; i++) await remember(grace, `An indigestible fact, number ${i}`);
+    await remember(grace, 'Likes every loaf');
+    await remember(heidi, 'Drives an old automobile');
+    const find = async (user: TestUser, word: string) =>
+      (await user.request('GET', `/memory?q=${word}`)).body.facts;
+    const first = { text: 'Likes every loaf' };
+    await expect.poll(() => find(grace, 'bakery')).toMatchObject([first]);
+    const other = { text: 'Drives an old automobile' };
+    await expect.poll(() => find(heidi, 'vehicle')).toMatchObject([other]);
+    await uploadText(grace, 'refused.txt', `Indigestible: ${'indigestible '.repeat(200)}`);
+    await uploadText(grace, 'later.txt', 'The hospital is behind the house.');
+    const search = () => callTool(grace, 'search_files', { query: 'doctor' });
+    await expect.poll(search).toContain('hospital');
+  });
+
+  it('is not asked for the old meaning of a fact whose new text it refuses', async () => {
+    const ivan = new TestUser(host);
+    embeddings.refuse('unspeakable');
+    const created = await ivan.request('POST', '/memory', { body: { text: 'Eats a loaf' } });
+    const find = async () => (await ivan.request('GET', '/memory?q=bakery')).body.facts;
+    await expect.poll(find).toMatchObject([{ text: 'Eats a loaf' }]);
+    const change = { body: { text: 'Does unspeakable things' } };
+    await ivan.request('PATCH', `/memory/${created.body.id}`, change);
+    // Embedded after it.
+    await ivan.request('POST', '/memory', { body: { text: 'Visits a physician' } });
+    const isKnown = () => embeddings.texts.includes('Visits a physician');
+    await expect.poll(isKnown).toBe(true);
+    expect(await find()).not.toMatchObject([change.body]);
+  });
+
   it('deletes the vectors of a file with it', async () => {
     const erin = new TestUser(host);
     const fileId = await uploadNotes(erin);

@@ -2,8 +2,8 @@
 export interface Embeddings {
   /** Its id: vectors of different models cannot be compared. */
   readonly model: string;
-  /** One vector for each text; throws if the model does not answer. */
-  embed(texts: readonly string[]): Promise<readonly Vector[]>;
+  /** One vector for each text, undefined for a text that the model refuses; throws if the model does not answer. */
+  embed(texts: readonly string[]): Promise<readonly (Vector | undefined)[]>;
 }
 
 /** The meaning of a text: a direction, with one signed byte for each of its dimensions. */

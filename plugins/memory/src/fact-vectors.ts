@@ -5,8 +5,9 @@ import {
   type PluginDatabase,
   type Repetition,
   repeat,
+  type Vector,
 } from '@sibyl/plugin-kit';
-import type { FactVectorRow, MemoryTables } from './tables.js';
+import type { FactRow, MemoryTables } from './tables.js';
 
 /** Facts in one call of the model. */
 const BATCH = 32;
@@ -75,10 +76,7 @@ export class FactVectors {
         .execute();
       if (facts.length === 0) return;
       const vectors = await embeddings.embed(facts.map(({ text }) => text));
-      for (const [i, fact] of facts.entries()) {
-        const vector = vectors[i];
-        if (vector) await this.store({ ...fact, vector });
-      }
+      for (const [i, fact] of facts.entries()) await this.store(fact, vectors[i]);
     }
   }
 
@@ -95,23 +93,28 @@ export class FactVectors {
     this.isReset = true;
   }
 
-  /** Unless the fact was forgotten or changed meanwhile. */
-  private async store({ text, ...row }: FactVectorRow & { readonly text: string }): Promise<void> {
+  /** Unless the fact was forgotten or changed meanwhile. One without a vector is found by its words only. */
+  private async store(
+    { owner, id, text }: Pick<FactRow, 'owner' | 'id' | 'text'>,
+    vector: Vector | undefined,
+  ): Promise<void> {
     const { database, embeddings } = this.deps;
     await database.write(async (tables) => {
       const { numUpdatedRows } = await tables
         .updateTable('memory_facts')
         .set({ vector_model: embeddings.model })
-        .where('owner', '=', row.owner)
-        .where('id', '=', row.id)
+        .where('owner', '=', owner)
+        .where('id', '=', id)
         .where('text', '=', text)
         .executeTakeFirstOrThrow();
       if (numUpdatedRows === 0n) return;
+      // That of an earlier text.
       await tables
-        .insertInto('memory_vectors')
-        .values(row)
-        .onConflict((c) => c.columns(['owner', 'id']).doUpdateSet({ vector: row.vector }))
+        .deleteFrom('memory_vectors')
+        .where('owner', '=', owner)
+        .where('id', '=', id)
         .execute();
+      if (vector) await tables.insertInto('memory_vectors').values({ owner, id, vector }).execute();
     });
   }
 }

@@ -25,7 +25,7 @@ export interface MemoryTables {
 }
 
 /** The meaning of a fact. */
-export interface FactVectorRow {
+interface FactVectorRow {
   owner: string;
   id: string;
   vector: Uint8Array;

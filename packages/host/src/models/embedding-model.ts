@@ -1,7 +1,7 @@
 import { type Embeddings, type ModelUse, toVector, type Vector } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 import type { EmbeddingConfig } from '../config/models-config.js';
-import { createModelError, toModelError } from './model.js';
+import { createModelError, ModelError, toModelError } from './model.js';
 import { readErrorReply } from './openai-compatible/chat-stream.js';
 import { postJson } from './openai-compatible/http-client.js';
 
@@ -57,12 +57,34 @@ export function createEmbeddings({ config, check, onUse }: EmbeddingModelOptions
   return {
     model,
     embed: async (texts) => {
-      const vectors: Vector[] = [];
+      const vectors: (Vector | undefined)[] = [];
       for (let at = 0; at < texts.length; at += TEXTS_PER_CALL)
-        vectors.push(...(await call(texts.slice(at, at + TEXTS_PER_CALL))));
+        vectors.push(...(await embedAccepted(call, texts.slice(at, at + TEXTS_PER_CALL))));
       return vectors;
     },
   };
+}
+
+/** A text that every model accepts. */
+const PLAIN_TEXT = 'text';
+
+/** Of refused texts, finds those that are the reason; throws if the model refuses any text. */
+async function embedAccepted(
+  call: (texts: readonly string[]) => Promise<readonly Vector[]>,
+  texts: readonly string[],
+): Promise<readonly (Vector | undefined)[]> {
+  try {
+    return await call(texts);
+  } catch (error) {
+    if (!(error instanceof ModelError) || error.kind !== 'unknown') throw error;
+    if (texts.length === 1) {
+      await call([PLAIN_TEXT]);
+      return [undefined];
+    }
+    const half = Math.ceil(texts.length / 2);
+    const first = await embedAccepted(call, texts.slice(0, half));
+    return [...first, ...(await embedAccepted(call, texts.slice(half)))];
+  }
 }
 
 async function readText(reply: AsyncIterable<string>): Promise<string> {

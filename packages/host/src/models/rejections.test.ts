@@ -35,6 +35,12 @@ const tooLong: readonly [string, number, string, object][] = [
     { limit: 8192, requested: 9001 },
   ],
   [
+    'an embedding model of llama.cpp',
+    500,
+    '{"error":{"code":500,"message":"input (9001 tokens) is too large to process. increase the physical batch size (current batch size: 8192)","type":"server_error"}}',
+    { requested: 9001 },
+  ],
+  [
     'llama.cpp',
     400,
     '{"error":{"code":400,"message":"the request exceeds the available context size. try increasing the context size or enable context shift","type":"exceed_context_size_error","n_prompt_tokens":9001,"n_ctx":8192}}',

@@ -53,6 +53,7 @@ const OVERFLOW: readonly RegExp[] = [
   // llama.cpp and its relatives, LM Studio, Ollama.
   /exceed_context_size|available context size|context (size|length|window) (has been )?exceeded|larger than the (max )?context|exceed(s|ed)? context window/i,
   /loaded with context length|greater than the context length|input length exceeds|context (window )?overflow/i,
+  /is too large to process/i,
   // LiteLLM.
   /ContextWindowExceeded/i,
   // Groq, Cerebras.

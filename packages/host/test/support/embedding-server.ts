@@ -17,16 +17,21 @@ export interface EmbeddingServer {
   readonly texts: readonly string[];
   /** Answers with this status from now on. */
   fail(status: number | undefined): void;
+  /** Refuses requests with a text that contains this word. */
+  refuse(word: string): void;
   close(): void;
 }
 
 export async function startEmbeddingServer(): Promise<EmbeddingServer> {
   const texts: string[] = [];
   let failure: number | undefined;
+  const refused = new Set<string>();
   const server = createServer(async (request, response) => {
     const { input } = (await json(request)) as { input: string[] };
     if (failure !== undefined || request.url !== '/v1/embeddings')
       return void response.writeHead(failure ?? 404).end('{"error":{"message":"no"}}');
+    if (input.some((text) => [...refused].some((word) => text.includes(word))))
+      return void response.writeHead(400).end('{"error":{"message":"input is not valid"}}');
     texts.push(...input);
     const data = input.map((text, index) => ({ index, embedding: embed(text) })).reverse();
     response.writeHead(200, { 'content-type': 'application/json' });
@@ -44,6 +49,7 @@ export async function startEmbeddingServer(): Promise<EmbeddingServer> {
     fail: (status) => {
       failure = status;
     },
+    refuse: (word) => void refused.add(word),
     close: () => {
       server.closeAllConnections();
       server.close();
