@@ -94,7 +94,9 @@ export class ReaderProcess {
         resolve(outcome);
       };
       this.stop = (error) => end({ type: 'failed', error });
-      this.child.once('exit', () => end({ type: 'failed', error: CRASHED }));
+      const crash = () => end({ type: 'failed', error: CRASHED });
+      if (this.isDead) return crash();
+      this.child.once('exit', crash);
       this.child.on('message', (message: FromReader) => {
         this.answer(message, source, end).catch(() => end({ type: 'stopped' }));
       });

@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LruMap, textBytes } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { FileKey, StoredFile } from '../store/file-store.js';
 import type { FileTextStore } from '../store/file-text-store.js';
@@ -12,6 +11,10 @@ const READERS = 2;
 const POLL_MS = 30_000;
 /** How long the files of one user are read while others may wait. */
 const TURN_MS = 5_000;
+/** A document that takes longer is slow. Only one reader reads slow documents while other users wait. */
+const SLOW_MS = 20_000;
+/** Users to remember: of this round, and of those who have slow documents. */
+const MAX_REMEMBERED = 1000;
 /** How long a process waits for the next file of its user. */
 const IDLE_MS = 10_000;
 /** After a fault of the store. */
@@ -28,6 +31,7 @@ interface TextIndexerDeps {
     range: { readonly start: number; readonly end: number },
   ) => AsyncIterable<Uint8Array>;
   readonly logger: Logger;
+  readonly slowMs?: number;
   /** Called when the text of a file is stored. */
   readonly onRead: () => void;
 }
@@ -42,11 +46,12 @@ interface IdleProcess {
 export class TextIndexer {
   private readonly active = new Set<string>();
   private readonly running = new Set<Promise<void>>();
-  /** When each user had a file read last; the one who waits longest is next. */
-  private readonly served = new LruMap<string, number>({
-    maxBytes: 1024 ** 2,
-    measure: (_, owner) => textBytes(owner) + 8,
-  });
+  /** Users who had a turn; the others are next. */
+  private readonly round = new Set<string>();
+  /** Users whose slow document gave way to others; first those are read that nothing is known about. */
+  private readonly deferred = new Set<string>();
+  /** The user whose slow document is being read. */
+  private slow: string | undefined;
   private readonly processes = new Set<ReaderProcess>();
   private readonly timer = setInterval(() => this.wake(), POLL_MS);
   /** The last process that ended its work, for the next file of the same user. */
@@ -91,18 +96,28 @@ export class TextIndexer {
 
   private async startReaders(): Promise<void> {
     if (this.active.size >= READERS) return;
-    const owners = (await this.deps.texts.listWaitingOwners())
-      .filter((owner) => !this.active.has(owner))
-      .sort((a, b) => (this.served.get(a) ?? 0) - (this.served.get(b) ?? 0));
+    const owners = await this.listNextOwners();
     for (const owner of owners.slice(0, READERS - this.active.size)) this.start(owner);
+  }
+
+  private async listNextOwners(): Promise<string[]> {
+    const { texts } = this.deps;
+    const except = this.slow === undefined ? this.active : this.active.union(this.deferred);
+    const owners = await texts.listWaitingOwners([...except.union(this.round)]);
+    if (owners.length > 0) return owners;
+    this.round.clear();
+    const again = await texts.listWaitingOwners([...except]);
+    return again.length > 0 ? again : texts.listWaitingOwners([...this.active]);
   }
 
   private start(owner: string): void {
     this.active.add(owner);
+    if (this.deferred.delete(owner)) this.slow ??= owner;
     const work = this.readOwnFiles(owner)
       .catch((err) => this.deps.logger.warn({ err, owner }, 'reading files failed'))
       .finally(() => {
-        this.served.set(owner, performance.now());
+        remember(this.round, owner);
+        if (this.slow === owner) this.slow = undefined;
         this.active.delete(owner);
         this.running.delete(work);
         this.wake();
@@ -117,11 +132,32 @@ export class TextIndexer {
       const file = await this.deps.texts.claimNext(owner);
       if (!file) return;
       const process = this.takeProcess(owner);
+      const timer = setInterval(
+        () => void this.makeWay(owner, process),
+        this.deps.slowMs ?? SLOW_MS,
+      );
       try {
         await this.readFile(file, process);
       } finally {
+        clearInterval(timer);
         this.keepProcess(owner, process);
       }
+      if (this.deferred.has(owner)) return;
+    }
+  }
+
+  /** Puts a slow document back if there is another one and further users wait. */
+  private async makeWay(owner: string, process: ReaderProcess): Promise<void> {
+    this.slow ??= owner;
+    if (this.slow === owner) return;
+    try {
+      const except = this.active.union(this.deferred);
+      const [waiting] = await this.deps.texts.listWaitingOwners([...except]);
+      if (waiting === undefined || !this.active.has(owner)) return;
+      remember(this.deferred, owner);
+      process.kill();
+    } catch (err) {
+      this.deps.logger.warn({ reason: String(err) }, 'looking for waiting users failed');
     }
   }
 
@@ -152,7 +188,8 @@ export class TextIndexer {
   private async record(key: FileKey, outcome: ReadOutcome, passages: number): Promise<void> {
     const { texts, logger, onRead } = this.deps;
     // A crash of the reader looks the same as its end.
-    if (this.isClosed || outcome.type === 'stopped') return texts.release(key);
+    const isPutBack = outcome.type !== 'done' && this.deferred.has(key.owner);
+    if (this.isClosed || isPutBack || outcome.type === 'stopped') return texts.release(key);
     if (outcome.type === 'done') {
       await texts.finish(key, outcome);
       return onRead();
@@ -192,4 +229,11 @@ export class TextIndexer {
     process.kill();
     this.processes.delete(process);
   }
+}
+
+/** Forgets the one that was added first if there are too many. */
+function remember(owners: Set<string>, owner: string): void {
+  const [first] = owners;
+  if (owners.size >= MAX_REMEMBERED && first !== undefined) owners.delete(first);
+  owners.add(owner);
 }

@@ -198,7 +198,7 @@ describe.each(engines)('FileTextStore.listWaitingOwners on %s', (engine) => {
   let now = 1_700_000_000_000;
   const test = useStore(engine, { clock: () => now, hasTwins: false });
 
-  it('returns each owner of unread files once, and at most 100', async () => {
+  it('returns each owner of unread files once, at most 100, those who wait longest', async () => {
     const { fileTexts } = test.store;
     const [waiting, claimed] = [newOwner(), newOwner()];
     await addFile(test.store, waiting);
@@ -209,7 +209,11 @@ describe.each(engines)('FileTextStore.listWaitingOwners on %s', (engine) => {
     expect(await fileTexts.listWaitingOwners()).toEqual([waiting]);
     now += LEASE_MS + 1;
     expect((await fileTexts.listWaitingOwners()).sort()).toEqual([waiting, claimed].sort());
-    for (let i = 0; i < 99; i += 1) await addFile(test.store, newOwner());
-    expect(await fileTexts.listWaitingOwners()).toHaveLength(100);
+    expect(await fileTexts.listWaitingOwners([claimed])).toEqual([waiting]);
+    const others = Array.from({ length: 99 }, newOwner);
+    for (const owner of others) await addFile(test.store, owner);
+    const first = [waiting, claimed, ...others].slice(0, 100);
+    expect(await fileTexts.listWaitingOwners()).toEqual(first);
+    expect(await fileTexts.listWaitingOwners([waiting, claimed])).toEqual(others);
   });
 });

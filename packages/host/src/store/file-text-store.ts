@@ -40,14 +40,17 @@ const DELETED_PASSAGES = 40;
 export class FileTextStore {
   constructor(private readonly context: StoreContext) {}
 
-  /** Some owners who have files to read. */
-  async listWaitingOwners(): Promise<string[]> {
+  /** Some owners who have files to read, the one with the oldest file first. */
+  async listWaitingOwners(except: readonly string[] = []): Promise<string[]> {
     const rows = await this.context.database.tables
       .selectFrom('files')
       .select('owner')
-      .distinct()
       .where('text_status', '=', 'pending')
       .where((e) => e.or([e('lease_until', 'is', null), e('lease_until', '<', this.now())]))
+      .$if(except.length > 0, (query) => query.where('owner', 'not in', except))
+      .groupBy('owner')
+      // Ids begin with the time of the upload.
+      .orderBy((e) => e.fn.min('id'))
       .limit(MAX_OWNERS)
       .execute();
     return rows.map(({ owner }) => owner);
