@@ -294,7 +294,9 @@ export const Environment = z.object({
   FILE_LIMIT: size.prefault('200mb').describe('Maximum size of a file that a user uploads'),
   FILES_PER_USER: size
     .prefault('2gb')
-    .describe('Maximum size of all files of one user; a small file counts as 4 kB'),
+    .describe(
+      'Maximum size of all files of one user; a small file counts as 4 kB. The text that is read from them may have as much again',
+    ),
   FILES_URL: filesUrl
     .optional()
     .describe(

@@ -7,6 +7,8 @@ export interface ReadJob {
   /** Bytes of the file. */
   readonly size: number;
   readonly maxCharacters: number;
+  /** Bytes of the text, encoded as UTF-8. */
+  readonly maxTextBytes: number;
   /** Bytes of a file that has to be in memory as a whole, and of what a zip file contains. */
   readonly maxBytes: number;
 }
@@ -91,7 +93,7 @@ process.on('disconnect', () => process.exit());
 async function readDocument(job: ReadJob): Promise<void> {
   try {
     const { unit, pieces } = readers[job.kind](job);
-    const written = await writePassages(pieces, job.maxCharacters);
+    const written = await writePassages(pieces, job);
     host.send({ type: 'done', unit, ...written });
   } catch (error) {
     const text =
@@ -103,28 +105,44 @@ async function readDocument(job: ReadJob): Promise<void> {
 const describe = (error: unknown) =>
   (error instanceof Error ? error.message : String(error)).split('\n', 1)[0]?.slice(0, 200);
 
+const NO_ROOM = 'your files leave no room for its text; delete it and others, then upload it again';
+
 /** Splits pieces into passages and sends them, as fast as the host stores them. */
-async function writePassages(pieces: AsyncIterable<ReadPassage>, maxCharacters: number) {
+async function writePassages(pieces: AsyncIterable<ReadPassage>, job: ReadJob) {
+  const left = { characters: job.maxCharacters, bytes: job.maxTextBytes };
   let batch: ReadPassage[] = [];
-  let characters = 0;
   let count = 0;
   let isComplete = true;
   for await (const piece of pieces) {
     count = piece.place;
-    const left = maxCharacters - characters;
-    for (const text of splitText(piece.text.slice(0, left))) {
+    const fitting = shorten(piece.text, left);
+    for (const text of splitText(fitting)) {
       batch.push({ ...piece, text });
-      characters += text.length;
+      left.characters -= text.length;
+      left.bytes -= Buffer.byteLength(text);
       if (batch.length < BATCH_PASSAGES) continue;
       await host.store(batch);
       batch = [];
     }
-    isComplete = piece.text.length < left;
+    isComplete = fitting === piece.text;
     if (!isComplete) break;
   }
   if (batch.length > 0) await host.store(batch);
-  if (characters === 0) throw new DocumentError('it contains no text');
+  if (left.characters === job.maxCharacters)
+    throw new DocumentError(isComplete ? 'it contains no text' : NO_ROOM);
   return { count, isComplete };
+}
+
+function shorten(
+  text: string,
+  max: { readonly characters: number; readonly bytes: number },
+): string {
+  const short = text.slice(0, max.characters);
+  if (Buffer.byteLength(short) <= max.bytes) return short;
+  // Without the half of a character at the end.
+  return new TextDecoder().decode(Buffer.from(short).subarray(0, Math.max(0, max.bytes)), {
+    stream: true,
+  });
 }
 
 /** Splits a text at spaces; a copy, since a slice would keep all of the text in memory. */

@@ -32,7 +32,7 @@ export function openFiles({ settings, store, logger, embeddings }: FilesDeps) {
   const readBytes: FileService['read'] = (file, range) => service.read(file, range);
   const embedder = embeddings && new PassageEmbedder({ vectors, embeddings, logger });
   const onRead = () => embedder?.wake();
-  const indexer = new TextIndexer({ texts, readBytes, logger, onRead });
+  const indexer = new TextIndexer({ ...limits, texts, readBytes, logger, onRead });
   const search = new PassageSearch({ texts, vectors, embeddings, logger });
   const plugin = createFilesPlugin({ files, texts, service, search, indexer, embedder });
   const manifest = PluginManifest.parse(plugin.manifest);

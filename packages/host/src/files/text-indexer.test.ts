@@ -1,51 +1,84 @@
 import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
-import type { StoredFile } from '../store/file-store.js';
+import type { FileKey, StoredFile } from '../store/file-store.js';
 import { TextIndexer } from './text-indexer.js';
 
 describe.each(engines)('TextIndexer on %s', (engine) => {
   const test = useStore(engine, { hasTwins: false });
-  const bytes = Buffer.from('Some words');
+  const text = Buffer.from('word'.repeat(1000));
 
-  async function addFile(owner: string) {
+  async function addFile(owner: string): Promise<FileKey> {
     const { files } = test.store;
     const room = { storage: 'database', chunkBytes: 1000, maxBytes: 1_000_000 } as const;
-    const key = await files.begin({ owner, name: 'a.txt', size: bytes.length, ...room });
+    const key = await files.begin({ owner, name: 'a.txt', size: text.length, ...room });
     if (!key) throw new Error('The owner has too little space left');
-    const stored = { size: bytes.length, hash: key.fileId, mediaType: 'text/plain' };
+    const stored = { size: text.length, hash: key.fileId, mediaType: 'text/plain' };
     await files.finish({ ...key, ...stored, textStatus: 'pending' });
     return key;
   }
 
+  const readTexts = (keys: readonly FileKey[]) =>
+    Promise.all(keys.map(async (key) => (await test.store.files.get(key)).text));
+
+  /** Reads bytes as soon as `isReady` resolves. */
+  const startIndexer = (isReady = async (_: StoredFile) => {}, maxBytesPerUser = 1_000_000) =>
+    new TextIndexer({
+      texts: test.store.fileTexts,
+      readBytes: async function* (file) {
+        await isReady(file);
+        yield text;
+      },
+      maxBytesPerUser,
+      logger: pino({ enabled: false }),
+      slowMs: 4000,
+      onRead: () => {},
+    });
+
   it('reads the files of others while the documents of several users are slow, and those in the end', async () => {
-    const { files, fileTexts: texts } = test.store;
-    const [slow, quick] = [newOwners(3), newOwners(2)];
+    const [slow, quick] = [[newOwner(), newOwner(), newOwner()], [newOwner()]];
     const free = Promise.withResolvers<void>();
-    async function* readBytes({ owner }: StoredFile) {
-      if (slow.includes(owner)) await free.promise;
-      yield bytes;
-    }
-    const keys = [];
+    const keys: FileKey[] = [];
     for (const owner of [...slow, ...quick]) keys.push(await addFile(owner));
-    const logger = pino({ enabled: false });
-    const onRead = () => {};
-    const indexer = new TextIndexer({ texts, readBytes, logger, onRead, slowMs: 4000 });
-    const readStatuses = () =>
-      Promise.all(keys.map(async (key) => (await files.get(key)).text.status));
-    const [pending, ready] = [slow.map(() => 'pending'), quick.map(() => 'ready')];
+    const readStatuses = async () => (await readTexts(keys)).map(({ status }) => status);
+    const indexer = startIndexer(async ({ owner }) => {
+      if (slow.includes(owner)) await free.promise;
+    });
     try {
-      await expect.poll(readStatuses).toEqual([...pending, ...ready]);
+      const statuses = ['pending', 'pending', 'pending', 'ready'];
+      await expect.poll(readStatuses).toEqual(statuses);
       // Both readers have slow documents again.
       keys.push(await addFile(newOwner()));
       indexer.wake();
-      await expect.poll(readStatuses).toEqual([...pending, ...ready, 'ready']);
+      await expect.poll(readStatuses).toEqual([...statuses, 'ready']);
       free.resolve();
       await expect.poll(readStatuses).toEqual(keys.map(() => 'ready'));
     } finally {
       await indexer.close();
     }
   });
-});
 
-const newOwners = (length: number) => Array.from({ length }, newOwner);
+  it('stores no more text of all files of a user than the limit, until some are deleted', async () => {
+    const owner = newOwner();
+    const keys: FileKey[] = [];
+    for (let i = 0; i < 3; i++) keys.push(await addFile(owner));
+    const indexer = startIndexer(undefined, text.length * 1.5);
+    try {
+      const failed = { status: 'failed', error: expect.stringContaining('no room for its text') };
+      await expect
+        .poll(() => readTexts(keys))
+        .toMatchObject([
+          { status: 'ready', isComplete: true },
+          { status: 'ready', isComplete: false },
+          failed,
+        ]);
+      await test.store.fileTexts.deleteAll(keys[0] as FileKey);
+      const last = await addFile(owner);
+      indexer.wake();
+      const read = async () => (await readTexts([last]))[0];
+      await expect.poll(read).toMatchObject({ status: 'ready', isComplete: true });
+    } finally {
+      await indexer.close();
+    }
+  });
+});

@@ -30,6 +30,8 @@ interface TextIndexerDeps {
     file: StoredFile,
     range: { readonly start: number; readonly end: number },
   ) => AsyncIterable<Uint8Array>;
+  /** Bytes of the text of all files of one user. */
+  readonly maxBytesPerUser: number;
   readonly logger: Logger;
   readonly slowMs?: number;
   /** Called when the text of a file is stored. */
@@ -102,11 +104,11 @@ export class TextIndexer {
 
   private async listNextOwners(): Promise<string[]> {
     const { texts } = this.deps;
-    const except = this.slow === undefined ? this.active : this.active.union(this.deferred);
-    const owners = await texts.listWaitingOwners([...except.union(this.round)]);
+    const except = [...this.active, ...(this.slow === undefined ? [] : this.deferred)];
+    const owners = await texts.listWaitingOwners([...except, ...this.round]);
     if (owners.length > 0) return owners;
     this.round.clear();
-    const again = await texts.listWaitingOwners([...except]);
+    const again = await texts.listWaitingOwners(except);
     return again.length > 0 ? again : texts.listWaitingOwners([...this.active]);
   }
 
@@ -151,8 +153,8 @@ export class TextIndexer {
     this.slow ??= owner;
     if (this.slow === owner) return;
     try {
-      const except = this.active.union(this.deferred);
-      const [waiting] = await this.deps.texts.listWaitingOwners([...except]);
+      const except = [...this.active, ...this.deferred];
+      const [waiting] = await this.deps.texts.listWaitingOwners(except);
       if (waiting === undefined || !this.active.has(owner)) return;
       remember(this.deferred, owner);
       process.kill();
@@ -162,15 +164,17 @@ export class TextIndexer {
   }
 
   private async readFile(file: StoredFile, process: ReaderProcess): Promise<void> {
-    const { texts, readBytes } = this.deps;
+    const { texts, readBytes, maxBytesPerUser } = this.deps;
     const { owner, id: fileId, mediaType, size } = file;
     const key = { owner, fileId };
     const kind = findDocumentKind(mediaType) ?? 'text';
     let n = 0;
     // What an earlier attempt has left.
     await texts.deleteAll(key);
+    const maxTextBytes = maxBytesPerUser - (await texts.measure(owner));
+    const limits = { maxCharacters: MAX_CHARACTERS, maxTextBytes, maxBytes: MAX_BYTES };
     const outcome = await process.read({
-      job: { kind, size, maxCharacters: MAX_CHARACTERS, maxBytes: MAX_BYTES },
+      job: { kind, size, ...limits },
       readBytes: async (start, end) => {
         const chunks: Uint8Array[] = [];
         for await (const chunk of readBytes(file, { start, end })) chunks.push(chunk);

@@ -98,11 +98,15 @@ export class FileTextStore {
       ...passage,
       scope: `${toOwnerWord(owner)} ${toFileWord(key)}`,
     }));
+    const bytes = passages.reduce((sum, { text }) => sum + Buffer.byteLength(text), 0);
     return this.context.database.write(async (tables) => {
       // Locks the row, so that a deletion waits and then finds these passages.
       const { numUpdatedRows } = await tables
         .updateTable('files')
-        .set({ lease_until: this.now() + LEASE_MS })
+        .set({
+          lease_until: this.now() + LEASE_MS,
+          text_bytes: sql<number>`coalesce(text_bytes, 0) + ${bytes}`,
+        })
         .where('owner', '=', owner)
         .where('id', '=', fileId)
         .where('text_status', '=', 'pending')
@@ -155,8 +159,27 @@ export class FileTextStore {
           .executeTakeFirstOrThrow();
         return numDeletedRows;
       });
-      if (deleted === 0n) return;
+      if (deleted === 0n) break;
     }
+    await this.context.database.write((tables) =>
+      tables
+        .updateTable('files')
+        .set({ text_bytes: null })
+        .where('owner', '=', owner)
+        .where('id', '=', fileId)
+        .where('text_bytes', 'is not', null)
+        .execute(),
+    );
+  }
+
+  /** Bytes of the text of all files of an owner. */
+  async measure(owner: string): Promise<number> {
+    const { total } = await this.context.database.tables
+      .selectFrom('files')
+      .select((e) => e.fn.sum<number | null>('text_bytes').as('total'))
+      .where('owner', '=', owner)
+      .executeTakeFirstOrThrow();
+    return Number(total ?? 0);
   }
 
   /** The passages from a place on, in order. */

@@ -55,6 +55,8 @@ export interface FileRow {
   lease_until: number | null;
   created_at: number;
   updated_at: number;
+  /** Bytes of its passages; null if there are none. */
+  text_bytes: number | null;
   /** The model of its vectors; null until all of its passages have one. */
   vector_model: string | null;
 }

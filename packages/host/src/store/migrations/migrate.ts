@@ -20,6 +20,7 @@ import { embeddings } from './0013-embeddings.js';
 import { feedback } from './0014-feedback.js';
 import { lookups } from './0015-lookups.js';
 import { frameChunks } from './0016-frame-chunks.js';
+import { textBytes } from './0017-text-bytes.js';
 
 /** The migrations of one schema, and the tables that record which of them are done. */
 export interface MigrationPlan {
@@ -49,6 +50,7 @@ export const hostSchema: MigrationPlan = {
     '0014-feedback': feedback,
     '0015-lookups': lookups,
     '0016-frame-chunks': frameChunks,
+    '0017-text-bytes': textBytes,
   },
   table: DEFAULT_MIGRATION_TABLE,
   lockTable: DEFAULT_MIGRATION_LOCK_TABLE,
