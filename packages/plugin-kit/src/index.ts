@@ -117,6 +117,13 @@ export {
   type RouteRequest,
 } from './routes.js';
 export type { ToolInput, ToolSchema } from './schema.js';
+export {
+  isUnspaced,
+  MAX_INDEXED_TEXT,
+  readQueryTerms,
+  readTerms,
+  type Term,
+} from './search-terms.js';
 export type {
   CallerAccess,
   CallerSessionPage,

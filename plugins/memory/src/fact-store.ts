@@ -1,15 +1,24 @@
 import { randomUUID } from 'node:crypto';
 import {
   type ImportedCounts,
+  isUnspaced,
   mergeRankings,
   OracleError,
   type PluginDatabase,
+  readQueryTerms,
 } from '@sibyl/plugin-kit';
 import { type Fact, type FactPage, wholeNumber } from '@sibyl/protocol';
 import { CompiledQuery, type Kysely, type Selectable, sql } from 'kysely';
 import { z } from 'zod';
 import type { FactVectors } from './fact-vectors.js';
-import { type FactRow, type MemoryTables, normalizeText, toScope } from './tables.js';
+import {
+  type FactRow,
+  type MemoryTables,
+  normalizeText,
+  TERMS,
+  toScope,
+  toWords,
+} from './tables.js';
 
 export const FACT_LENGTH = 1000;
 
@@ -39,7 +48,7 @@ export type FactForgotten = z.infer<typeof FactForgotten>;
 
 /** Facts that one user may have. */
 const FACTS_PER_USER = 1000;
-const WORDS_PER_QUERY = 16;
+const WORDS_PER_QUERY = 32;
 /** Every fact has some likeness with a query; only the closest may matter. */
 const CLOSEST = 10;
 /** Characters of a query that are searched: a message may contain megabytes of files. */
@@ -82,6 +91,7 @@ export class FactStore {
         .set({
           text,
           normalized_text: normalizeText(text),
+          words: toWords(text),
           updated_at: Date.now(),
           vector_model: null,
         })
@@ -242,6 +252,7 @@ async function insertFact(tables: Tables, fact: FactToInsert): Promise<FoundRow>
     vector_model: null,
     ...fact,
     normalized_text: normalizeText(fact.text),
+    words: toWords(fact.text),
     scope: toScope(fact.owner),
   };
   await tables.insertInto('memory_facts').values(row).execute();
@@ -275,10 +286,10 @@ async function assertRoom(tables: Tables, owner: string): Promise<void> {
   });
 }
 
-/** Letters and digits only, so that nothing in a query can be read as search syntax. */
+/** Letters, digits and marks only, so that nothing in a query can be read as search syntax. */
 function splitWords(query: string): string[] {
-  const words = [...new Set(query.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [])];
-  const long = words.filter(({ length }) => length > 2);
+  const words = [...new Set(readQueryTerms(query).map(({ text }) => text))];
+  const long = words.filter((word) => word.length > 2 || isUnspaced(word));
   return (long.length > 0 ? long : words).slice(0, WORDS_PER_QUERY);
 }
 
@@ -286,11 +297,15 @@ async function findInPostgres(
   tables: Tables,
   { owner, words, limit }: Search,
 ): Promise<FoundRow[]> {
-  const query = sql`to_tsquery('simple', ${words.map((word) => `${word}:*`).join(' | ')})`;
-  const vector = sql`to_tsvector('simple', text)`;
+  const anyWord = words.map((word) => `'${word}':*`).join(' | ');
+  const query = sql`${anyWord}::tsquery`;
+  // Hosts of an earlier version store and change facts without their words.
+  const inText = sql`to_tsvector('simple', text) @@ to_tsquery('simple', ${anyWord})`;
   const { rows } = await sql<FoundRow>`select * from memory_facts
-    where owner = ${owner} and ${vector} @@ ${query}
-    order by ts_rank(${vector}, ${query}) desc, created_at desc limit ${limit}`.execute(tables);
+    where owner = ${owner} and (${TERMS} @@ ${query} or ${inText})
+    order by coalesce(ts_rank(${TERMS}, ${query}), 0) desc, created_at desc limit ${limit}`.execute(
+    tables,
+  );
   return rows;
 }
 
@@ -299,7 +314,7 @@ async function findInSqlite(tables: Tables, { owner, words, limit }: Search): Pr
   const any = CompiledQuery.raw('select 1 from memory_facts where owner = ? limit 1', [owner]);
   if ((await tables.executeQuery(any)).rows.length === 0) return [];
   const anyWord = words.map((word) => `"${word}"*`).join(' OR ');
-  const query = `scope : "${toScope(owner)}" AND text : (${anyWord})`;
+  const query = `scope : "${toScope(owner)}" AND words : (${anyWord})`;
   const { rows } = await sql<FoundRow>`select memory_facts.* from memory_words
     join memory_facts on memory_facts.seq = memory_words.rowid
     where memory_words match ${query} and owner = ${owner}

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
-import type { PluginMigrations } from '@sibyl/plugin-kit';
-import { type Generated, type Kysely, sql } from 'kysely';
+import { type PluginMigrations, readTerms } from '@sibyl/plugin-kit';
+import { type Generated, type Kysely, type RawBuilder, sql } from 'kysely';
 
 export interface FactRow {
   seq: Generated<number>;
@@ -17,6 +17,8 @@ export interface FactRow {
   vector_model: string | null;
   /** Facts with the same one are the same; null if it is `lower(text)`. */
   normalized_text: string | null;
+  /** The words by which it is found; null if an earlier version stored it. */
+  words: string | null;
 }
 
 export interface MemoryTables {
@@ -37,6 +39,10 @@ export const toScope = (owner: string): string =>
 
 /** Computed here, since SQLite changes only ASCII letters to lower case. */
 export const normalizeText = (text: string): string => text.normalize('NFC').toLowerCase();
+
+/** Without accents, and in pairs of characters where words have no spaces between them, on both engines. */
+export const toWords = (text: string): string =>
+  [...readTerms(text)].map((term) => term.text).join(' ');
 
 /** The facts and their full-text index. */
 export const migrations: PluginMigrations = {
@@ -75,7 +81,7 @@ export const migrations: PluginMigrations = {
       await tables.schema.alterTable('memory_facts').addColumn(name, type).execute();
     if (engine === 'postgres') return;
     await setScopes(tables);
-    await rebuildWordTable(tables);
+    await rebuildWordTable(tables, 'text');
   },
   /** The meaning of facts, and which facts still need a vector. */
   async '0004-vectors'(tables) {
@@ -102,7 +108,13 @@ export const migrations: PluginMigrations = {
   /** The text by which a fact is recognized. */
   async '0006-normalized-text'(tables) {
     await tables.schema.alterTable('memory_facts').addColumn('normalized_text', 'text').execute();
-    await normalizeTexts(tables);
+    await updateFacts(tables, isNotAscii, (text) => ({ normalized_text: normalizeText(text) }));
+  },
+  /** The words of a fact in any language. */
+  async '0007-words'(tables, engine) {
+    await tables.schema.alterTable('memory_facts').addColumn('words', 'text').execute();
+    await updateFacts(tables, sql<boolean>`true`, (text) => ({ words: toWords(text) }));
+    await (engine === 'postgres' ? indexTerms(tables) : rebuildWordTable(tables, 'words'));
   },
 };
 
@@ -114,6 +126,13 @@ async function indexWords(tables: AnyTables): Promise<void> {
   await sql`create index memory_facts_by_word on memory_facts using gin (to_tsvector('simple', text))`.execute(
     tables,
   );
+}
+
+/** The words as PostgreSQL searches them, as they are. */
+export const TERMS = sql`array_to_tsvector(string_to_array(words, ' '))`;
+
+async function indexTerms(tables: AnyTables): Promise<void> {
+  await sql`create index memory_facts_by_term on memory_facts using gin (${TERMS})`.execute(tables);
 }
 
 async function createWordTable(tables: AnyTables): Promise<void> {
@@ -138,11 +157,13 @@ async function setScopes(tables: AnyTables): Promise<void> {
       .execute();
 }
 
-async function rebuildWordTable(tables: AnyTables): Promise<void> {
-  for (const trigger of ['memory_facts_added', 'memory_facts_removed'])
-    await sql`drop trigger ${sql.table(trigger)}`.execute(tables);
+async function rebuildWordTable(tables: AnyTables, source: 'text' | 'words'): Promise<void> {
+  for (const trigger of ['added', 'removed', 'changed'])
+    await sql`drop trigger if exists ${sql.table(`memory_facts_${trigger}`)}`.execute(tables);
   await sql`drop table memory_words`.execute(tables);
-  await sql`create virtual table memory_words using fts5(scope, text, content='memory_facts', content_rowid='seq', tokenize='unicode61 remove_diacritics 2')`.execute(
+  // Words are separated by spaces alone.
+  const tokenize = sql.lit(source === 'text' ? 'unicode61 remove_diacritics 2' : 'ascii');
+  await sql`create virtual table memory_words using fts5(scope, ${sql.ref(source)}, content='memory_facts', content_rowid='seq', tokenize=${tokenize})`.execute(
     tables,
   );
   // Deleted words disappear from the index at once, not when it is reorganized.
@@ -150,19 +171,20 @@ async function rebuildWordTable(tables: AnyTables): Promise<void> {
     tables,
   );
   await sql`insert into memory_words(memory_words) values ('rebuild')`.execute(tables);
-  await createWordTriggers(tables);
+  await createWordTriggers(tables, source);
 }
 
-async function createWordTriggers(tables: AnyTables): Promise<void> {
-  const add = sql`insert into memory_words(rowid, scope, text) values (new.seq, new.scope, new.text);`;
-  const remove = sql`insert into memory_words(memory_words, rowid, scope, text) values ('delete', old.seq, old.scope, old.text);`;
+async function createWordTriggers(tables: AnyTables, source: 'text' | 'words'): Promise<void> {
+  const [column, added, removed] = ['', 'new.', 'old.'].map((row) => sql.raw(row + source));
+  const add = sql`insert into memory_words(rowid, scope, ${column}) values (new.seq, new.scope, ${added});`;
+  const remove = sql`insert into memory_words(memory_words, rowid, scope, ${column}) values ('delete', old.seq, old.scope, ${removed});`;
   await sql`create trigger memory_facts_added after insert on memory_facts begin ${add} end`.execute(
     tables,
   );
   await sql`create trigger memory_facts_removed after delete on memory_facts begin ${remove} end`.execute(
     tables,
   );
-  await sql`create trigger memory_facts_changed after update of text on memory_facts begin ${remove} ${add} end`.execute(
+  await sql`create trigger memory_facts_changed after update of ${column} on memory_facts begin ${remove} ${add} end`.execute(
     tables,
   );
 }
@@ -198,20 +220,26 @@ async function rebuildFacts(tables: AnyTables): Promise<void> {
     .columns(['owner', 'id'])
     .where(sql<boolean>`vector_model is null`)
     .execute();
-  await createWordTriggers(tables);
+  await createWordTriggers(tables, 'text');
 }
 
 const FACTS_PER_READ = 500;
 
-/** Of texts that are not ASCII alone; for the others, `lower(text)` is the same. */
-async function normalizeTexts(tables: AnyTables): Promise<void> {
+/** For the others, `lower(text)` is the same as their normalized text. */
+const isNotAscii = sql<boolean>`octet_length(text) > length(text)`;
+
+async function updateFacts(
+  tables: AnyTables,
+  condition: RawBuilder<boolean>,
+  change: (text: string) => Readonly<Record<string, string>>,
+): Promise<void> {
   let last = { owner: '', id: '' };
   for (;;) {
     const facts = await tables
       .selectFrom('memory_facts')
       .select(['owner', 'id', 'text'])
       .where((e) => e(e.refTuple('owner', 'id'), '>', e.tuple(last.owner, last.id)))
-      .where(sql<boolean>`octet_length(text) > length(text)`)
+      .where(condition)
       .orderBy('owner')
       .orderBy('id')
       .limit(FACTS_PER_READ)
@@ -219,7 +247,7 @@ async function normalizeTexts(tables: AnyTables): Promise<void> {
     for (const { owner, id, text } of facts)
       await tables
         .updateTable('memory_facts')
-        .set({ normalized_text: normalizeText(text) })
+        .set(change(text))
         .where('owner', '=', owner)
         .where('id', '=', id)
         .execute();

@@ -123,6 +123,25 @@ describe.each(engines)('memory on %s', (engine) => {
     expect((await user.request('POST', '/memory', { body: { text: ' ' } })).status).toBe(400);
   });
 
+  it.each([
+    ['喜欢喝绿茶', '茶'],
+    ['喜欢喝绿茶', '你想喝绿茶吗'],
+    ['京都に住んでいます', '京都'],
+    ['ชอบดื่มกาแฟ', 'กาแฟ'],
+    ['हिन्दी बोलते हैं', 'हिन्दी'],
+    ['Works in a café in São Paulo', 'cafe'],
+    ['Works in a cafe in Sao Paulo', 'São'],
+    ['Μένει στην Αθήνα', 'αθηνα'],
+    ['Works for example.com', 'example'],
+    ['Works for e-mail@example.com', 'mail'],
+  ])('GET /memory finds %s by %s', async (text, query) => {
+    const user = new TestUser(host);
+    for (const each of [text, 'Something else', '完全不同的事情'])
+      await user.request('POST', '/memory', { body: { text: each } });
+    const { body } = await user.request('GET', `/memory?q=${encodeURIComponent(query)}`);
+    expect(body).toMatchObject({ facts: [{ text }], total: 1 });
+  });
+
   it.each(['"quoted" OR *', "it's -- tricky", '%_%', '天気', ':)', 'NEAR(a b)'])(
     'takes %s as words, not as search syntax',
     async (query) => {

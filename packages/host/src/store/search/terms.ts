@@ -1,64 +1,6 @@
-/** A word of a text, folded so that case and accents do not matter, and where it is. */
-export interface Term {
-  readonly text: string;
-  readonly start: number;
-  readonly end: number;
-}
+import { isUnspaced, readQueryTerms, readTerms, type Term } from '@sibyl/plugin-kit';
 
-/** Longer texts are indexed up to here. */
-export const MAX_TEXT = 100_000;
-/** Longer words, such as encoded data, are compared by their beginning. */
-const MAX_TERM = 64;
-
-const WORD = /[\p{L}\p{N}][\p{L}\p{N}\p{M}]*/gu;
-const ASCII = /^[\x20-\x7e]*$/;
-/** Scripts without spaces between words. */
-const UNSPACED =
-  /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanmar}]+/gu;
-
-/**
- * Reads the words of a text in order. Where words have no spaces between them, every two neighboring characters are a
- * word, and so is the last one: then each character begins a word and is found by its beginning.
- */
-export function* readTerms(text: string): Generator<Term> {
-  const readable = text.length > MAX_TEXT ? text.slice(0, MAX_TEXT) : text;
-  for (const { 0: word, index } of readable.matchAll(WORD)) {
-    if (ASCII.test(word)) {
-      yield { text: word.slice(0, MAX_TERM).toLowerCase(), start: index, end: index + word.length };
-      continue;
-    }
-    let at = 0;
-    for (const run of word.matchAll(UNSPACED)) {
-      yield* readWord(word.slice(at, run.index), index + at);
-      yield* readPairs(run[0], index + run.index);
-      at = run.index + run[0].length;
-    }
-    yield* readWord(word.slice(at), index + at);
-  }
-}
-
-function* readWord(word: string, start: number): Generator<Term> {
-  const text = fold(word);
-  if (text) yield { text: text.slice(0, MAX_TERM).toWellFormed(), start, end: start + word.length };
-}
-
-function* readPairs(run: string, start: number): Generator<Term> {
-  const characters = [...run];
-  let at = start;
-  for (const [i, character] of characters.entries()) {
-    const pair = character + (characters[i + 1] ?? '');
-    const text = fold(pair);
-    if (text) yield { text, start: at, end: at + pair.length };
-    at += character.length;
-  }
-}
-
-/** Without the marks of accented letters, and without what compatibility forms contain besides letters and digits. */
-const fold = (word: string): string =>
-  word
-    .normalize('NFKD')
-    .replace(/[\u0300-\u036f]|[^\p{L}\p{N}\p{M}]/gu, '')
-    .toLowerCase();
+export { MAX_INDEXED_TEXT as MAX_TEXT, readTerms } from '@sibyl/plugin-kit';
 
 /** Words that follow each other. */
 export interface Phrase {
@@ -79,25 +21,16 @@ export function parseQuery(text: string): SearchQuery {
   let left = MAX_QUERY_TERMS;
   for (const { 1: quoted, 2: word, index, 0: all } of text.matchAll(/"([^"]*)"?|([^\s"]+)/g)) {
     const source = quoted ?? word ?? '';
-    const terms = dropLastCharacter([...readTerms(source)]).slice(0, left);
+    const terms = readQueryTerms(source).slice(0, left);
     left -= terms.length;
     if (terms.length === 0) continue;
     // A space after it ends the word.
     const isLast = index + all.length === text.length;
     const isPrefix =
-      (isLast && quoted === undefined) ||
-      (isSingleCharacter(terms) && source.search(UNSPACED) !== -1);
+      (isLast && quoted === undefined) || (isSingleCharacter(terms) && isUnspaced(source));
     phrases.push({ terms: terms.map((term) => term.text), isPrefix });
   }
   return phrases;
-}
-
-/** The last character of a run is a separate word only in documents. */
-function dropLastCharacter(terms: readonly Term[]): readonly Term[] {
-  return terms.filter((term, i) => {
-    const before = terms[i - 1];
-    return before === undefined || term.end > before.end;
-  });
 }
 
 const isSingleCharacter = ([first, ...more]: readonly Term[]): boolean =>
