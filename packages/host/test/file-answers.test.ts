@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { call, filterFrames, ask as playTurn, say, useTool } from './support/ask.js';
 import { useControlledHost } from './support/controlled-host.js';
-import { createPdf } from './support/documents.js';
+import { createPdf, createXlsx } from './support/documents.js';
 import { startHost, type TestHost } from './support/host.js';
 import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
 import { upload, uploadText } from './support/upload.js';
@@ -95,6 +95,35 @@ describe('tools and attachments of files', () => {
       query: 'password xylophone',
     });
     expect(found.output).toMatchObject({ passages: [], files: [{ name: 'own.txt' }] });
+  });
+
+  it('read_file reads a long sheet, page or line to its end, and a text from any line on', async () => {
+    const { alice, model } = host;
+    const read = async (input: object) =>
+      (await useTool({ user: alice, model }, 'read_file', input)).output;
+    const rows = Array.from({ length: 400 }, (_, i) => [`row ${i} `.repeat(10)]);
+    const sheet = await uploadText(
+      alice,
+      'long.xlsx',
+      createXlsx({ Long: rows, Short: [['end']] }),
+    );
+    const texts: string[] = [];
+    for (let next: object | undefined = {}; next; ) {
+      const output = await read({ fileId: sheet.fileId, ...next });
+      texts.push(...output.passages.map(({ text }: { text: string }) => text));
+      expect(texts.length).toBeLessThan(100);
+      next = output.next && { position: output.next, ...(output.skip && { skip: output.skip }) };
+    }
+    const found = texts.join('\n').match(/^row \d+/gm);
+    expect(found).toEqual(rows.map((_, i) => `row ${i}`));
+    expect(texts.at(-1)).toBe('end');
+    const lines = Array.from({ length: 200 }, (_, i) => `This is line ${i + 1} of a text.\n`);
+    const { fileId, text } = await uploadText(alice, 'lines.txt', lines.join(''));
+    expect(text).toMatchObject({ unit: 'line', count: 200 });
+    for (const line of [1, 2, 77, 120, 200]) {
+      const { passages } = await read({ fileId, position: line });
+      expect(passages[0].text).toContain(`line ${line} of`);
+    }
   });
 
   it('a short file is part of its message, and a citation is streamed and stored', async () => {

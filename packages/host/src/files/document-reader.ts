@@ -20,6 +20,12 @@ export interface ReadPassage {
   readonly text: string;
 }
 
+/** What a document is read in: one passage, or more if it is long. */
+interface Piece extends ReadPassage {
+  /** The last page, sheet, paragraph or line in it. */
+  readonly last: number;
+}
+
 export type Unit = 'page' | 'sheet' | 'paragraph' | 'line';
 
 export type FromReader =
@@ -108,13 +114,13 @@ const describe = (error: unknown) =>
 const NO_ROOM = 'your files leave no room for its text; delete it and others, then upload it again';
 
 /** Splits pieces into passages and sends them, as fast as the host stores them. */
-async function writePassages(pieces: AsyncIterable<ReadPassage>, job: ReadJob) {
+async function writePassages(pieces: AsyncIterable<Piece>, job: ReadJob) {
   const left = { characters: job.maxCharacters, bytes: job.maxTextBytes };
   let batch: ReadPassage[] = [];
   let count = 0;
   let isComplete = true;
-  for await (const piece of pieces) {
-    count = piece.place;
+  for await (const { last, ...piece } of pieces) {
+    count = last;
     const fitting = shorten(piece.text, left);
     for (const text of splitText(fitting)) {
       batch.push({ ...piece, text });
@@ -159,7 +165,7 @@ function* splitText(text: string): Generator<string> {
 
 interface Reading {
   readonly unit: Unit;
-  readonly pieces: AsyncIterable<ReadPassage>;
+  readonly pieces: AsyncIterable<Piece>;
 }
 
 const readers: Record<ReadJob['kind'], (job: ReadJob) => Reading> = {
@@ -174,7 +180,7 @@ const readers: Record<ReadJob['kind'], (job: ReadJob) => Reading> = {
 };
 
 /** Reads a PDF page by page; only the parts of the file that its text needs. */
-async function* readPdf({ size }: ReadJob): AsyncGenerator<ReadPassage> {
+async function* readPdf({ size }: ReadJob): AsyncGenerator<Piece> {
   const { getDocument, PDFDataRangeTransport, VerbosityLevel } = await import('unpdf/pdfjs');
   class Transport extends PDFDataRangeTransport {
     override requestDataRange(start: number, end: number): void {
@@ -200,11 +206,11 @@ async function* readPdf({ size }: ReadJob): AsyncGenerator<ReadPassage> {
       .map((item) => ('str' in item ? item.str + (item.hasEOL ? '\n' : '') : ''))
       .join('');
     page.cleanup();
-    yield { place: number, position: `page ${number}`, text };
+    yield { place: number, last: number, position: `page ${number}`, text };
   }
 }
 
-async function* readWord(job: ReadJob): AsyncGenerator<ReadPassage> {
+async function* readWord(job: ReadJob): AsyncGenerator<Piece> {
   const buffer = await readZip(job);
   const { default: mammoth } = await import('mammoth');
   const { value } = await mammoth.extractRawText({ buffer });
@@ -214,7 +220,7 @@ async function* readWord(job: ReadJob): AsyncGenerator<ReadPassage> {
   );
 }
 
-async function* readExcel(job: ReadJob): AsyncGenerator<ReadPassage> {
+async function* readExcel(job: ReadJob): AsyncGenerator<Piece> {
   const buffer = await readZip(job);
   const { default: readWorkbook } = await import('read-excel-file/node');
   const sheets = await readWorkbook(buffer);
@@ -222,14 +228,14 @@ async function* readExcel(job: ReadJob): AsyncGenerator<ReadPassage> {
     const lines = data.map((row) => row.map(formatCell).join(' | '));
     const name = JSON.stringify(sheet.slice(0, SHEET_NAME));
     const rows = joinLines(lines, (from, to) => `sheet ${name}, ${describeRange('row', from, to)}`);
-    for await (const piece of rows) yield { ...piece, place: index + 1 };
+    for await (const piece of rows) yield { ...piece, place: index + 1, last: index + 1 };
   }
 }
 
 const formatCell = (cell: unknown) =>
   cell instanceof Date ? cell.toISOString() : String(cell ?? '').replaceAll(/\s+/g, ' ');
 
-async function* readHtml(job: ReadJob): AsyncGenerator<ReadPassage> {
+async function* readHtml(job: ReadJob): AsyncGenerator<Piece> {
   const bytes = await readAll(job);
   const { convert } = await import('html-to-text');
   const text = convert(createDecoder(bytes).decode(bytes), {
@@ -260,7 +266,8 @@ async function* readLines({ size }: ReadJob): AsyncGenerator<string> {
     }
     yield* lines;
   }
-  yield rest;
+  // After the last line break, there is no line.
+  if (rest) yield rest;
 }
 
 type Decoder = InstanceType<typeof TextDecoder>;
@@ -281,20 +288,20 @@ function createDecoder(start: Uint8Array): Decoder {
 async function* joinLines(
   lines: Iterable<string> | AsyncIterable<string>,
   describePlace: (from: number, to: number) => string,
-): AsyncGenerator<ReadPassage> {
+): AsyncGenerator<Piece> {
   let text = '';
   let from = 1;
   let number = 0;
   for await (const line of lines) {
     if (text.length + line.length > PASSAGE_CHARACTERS && text) {
-      yield { place: from, position: describePlace(from, number), text };
+      yield { place: from, last: number, position: describePlace(from, number), text };
       text = '';
     }
     number += 1;
     if (!text) from = number;
     text += text ? `\n${line}` : line;
   }
-  if (text) yield { place: from, position: describePlace(from, number), text };
+  if (text) yield { place: from, last: number, position: describePlace(from, number), text };
 }
 
 const describeRange = (unit: string, from: number, to: number) =>

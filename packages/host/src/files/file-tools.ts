@@ -55,12 +55,17 @@ export const createFileTools = (deps: FileToolsDeps, sources: Sources) => [
     inputSchema: z.strictObject({
       fileId: FileId.describe('As search_files or the message names it'),
       position: z.int().min(1).default(1).describe('Where to begin, such as 700 for page 700'),
+      skip: z
+        .int()
+        .min(0)
+        .default(0)
+        .describe('Passages to leave out, if an earlier call ended within a position: its `skip`'),
     }),
-    run: async ({ fileId, position }, { user }) => {
+    run: async ({ fileId, ...start }, { user }) => {
       const file = await findFile(deps, { owner: user.did, fileId });
       if (isImage(file.mediaType)) return readImage(deps, file);
       if (file.text.status !== 'ready') throw new Error(explainMissingText(file));
-      return readText(deps, file, { position, sources });
+      return readText(deps, file, { ...start, sources });
     },
   }),
 ];
@@ -95,15 +100,23 @@ async function readImage({ service }: FileToolsDeps, file: StoredFile) {
   return mediaResult({ mediaType, data: await service.readAll(file), description: name });
 }
 
+interface ReadStart {
+  readonly position: number;
+  readonly skip: number;
+}
+
 async function readText(
   { texts }: FileToolsDeps,
   { owner, id: fileId, name, text }: StoredFile,
-  { position, sources }: { readonly position: number; readonly sources: Sources },
+  { position, skip, sources }: ReadStart & { readonly sources: Sources },
 ) {
   const { unit = 'page', count = 0 } = text;
   if (position > count)
     throw new Error(`The file has no ${unit} ${position}: its last is ${count}`);
-  const passages = await texts.read({ owner, fileId }, { from: position, limit: READ_PASSAGES });
+  const key = { owner, fileId };
+  const hasSeveral = unit === 'line' || unit === 'paragraph';
+  const from = hasSeveral ? await texts.findStart(key, position) : position;
+  const passages = await texts.read(key, { from, skip, limit: READ_PASSAGES });
   const shown = takeFitting(passages);
   const next = passages[shown.length] ?? undefined;
   const found = shown.map((passage) => ({ ...passage, fileId, file: name }));
@@ -112,9 +125,20 @@ async function readText(
     unit,
     count,
     passages: await toSources(found, sources),
-    ...(next && { next: next.place }),
+    ...(next && { next: next.place, ...findSkip(shown, next, { from, skip }) }),
     note: CITE,
   };
+}
+
+/** How many passages of the next place were shown already: a long page or sheet has more than one call returns. */
+function findSkip(
+  shown: readonly Passage[],
+  next: Passage,
+  { from, skip }: { readonly from: number; readonly skip: number },
+) {
+  const before = next.place === from ? skip : 0;
+  const count = before + shown.filter(({ place }) => place === next.place).length;
+  return count > 0 && { skip: count };
 }
 
 function takeFitting(passages: readonly Passage[]): Passage[] {

@@ -182,10 +182,26 @@ export class FileTextStore {
     return Number(total ?? 0);
   }
 
-  /** The passages from a place on, in order. */
+  /** Where the passage begins that contains a place, if passages contain several places each. */
+  async findStart({ owner, fileId }: FileKey, place: number): Promise<number> {
+    const { start } = await this.context.database.tables
+      .selectFrom('file_passages')
+      .select((e) => e.fn.max<number | null>('place').as('start'))
+      .where('owner', '=', owner)
+      .where('file_id', '=', fileId)
+      .where('place', '<=', place)
+      .executeTakeFirstOrThrow();
+    return start ?? place;
+  }
+
+  /** The passages from a place on, in order, without the first `skip` of them. */
   async read(
     { owner, fileId }: FileKey,
-    { from, limit }: { readonly from: number; readonly limit: number },
+    {
+      from,
+      skip = 0,
+      limit,
+    }: { readonly from: number; readonly skip?: number; readonly limit: number },
   ): Promise<Passage[]> {
     const rows = await this.context.database.tables
       .selectFrom('file_passages')
@@ -196,6 +212,7 @@ export class FileTextStore {
       .orderBy('place')
       .orderBy('n')
       .limit(limit)
+      .offset(skip)
       .execute();
     return rows;
   }
