@@ -194,6 +194,30 @@ describe.each(engines)('FileTextStore on %s', (engine) => {
   }
 });
 
+describe.each(engines)('FileTextStore.search on %s', (engine) => {
+  const test = useStore(engine);
+
+  it.each([
+    ['本公司的退款政策如下：三十天之内。', '退款政策是什么', '退'],
+    ['京都のホテルに泊まりました。', 'ホテル', '京'],
+    ['ร้านกาแฟอยู่ใกล้บ้าน', 'กาแฟ', 'บ้าน'],
+    ['वह हिन्दी बोलते हैं', 'हिन्दी', 'बोलते'],
+  ])('finds %s by its words', async (text, ...queries) => {
+    const { fileTexts } = test.store;
+    const key = await addFile(test.store, newOwner());
+    const passages = ['Something else', '完全不同', text, 'ไม่มีอะไร'];
+    await fileTexts.add(
+      key,
+      passages.map((each, n) => createPassage(n, each)),
+    );
+    for (const query of queries) {
+      const found = await fileTexts.search({ ...key, query, limit: 1 });
+      expect([query, found]).toMatchObject([query, [{ text }]]);
+    }
+    expect(await fileTexts.search({ ...key, query: '火星', limit: 1 })).toEqual([]);
+  });
+});
+
 describe.each(engines)('FileTextStore.listWaitingOwners on %s', (engine) => {
   let now = 1_700_000_000_000;
   const test = useStore(engine, { clock: () => now, hasTwins: false });

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { isUnspaced, readQueryTerms, readTerms } from '@sibyl/plugin-kit';
 import { sql } from 'kysely';
 import type { StoreContext } from './database.js';
 import { type FileKey, type StoredFile, toFile } from './file-store.js';
@@ -96,7 +97,7 @@ export class FileTextStore {
       owner,
       file_id: fileId,
       ...passage,
-      scope: `${toOwnerWord(owner)} ${toFileWord(key)}`,
+      scope: [toOwnerWord(owner), toFileWord(key), ...new Set(readPairs(passage.text))].join(' '),
     }));
     const bytes = passages.reduce((sum, { text }) => sum + Buffer.byteLength(text), 0);
     return this.context.database.write(async (tables) => {
@@ -292,17 +293,36 @@ interface WordSearch {
 function matchInSqlite({ scope, words }: WordSearch) {
   const query = [
     ...scope.map((word) => `scope:"${word}"`),
-    ...words.map((word) => `text:"${word}"`),
+    ...words.map((word) => {
+      if (!isUnspaced(word)) return `text:"${word}"`;
+      return isCharacter(word) ? `scope:"${word}"*` : `scope:"${word}"`;
+    }),
   ].join(' AND ');
   return sql<boolean>`p.seq in (select rowid from file_words where file_words match ${query} limit ${CANDIDATES})`;
 }
 
 function matchInPostgres({ scope, words }: WordSearch) {
-  const query = [...scope.map((word) => `${word}:A`), ...words.map((word) => `${word}:D`)].join(
-    ' & ',
-  );
+  const query = [
+    ...scope.map((word) => `${word}:A`),
+    ...words.map((word) => {
+      if (!isUnspaced(word)) return `${word}:D`;
+      return isCharacter(word) ? `${word}:*A` : `${word}:A`;
+    }),
+  ].join(' & ');
   return sql<boolean>`p.words @@ to_tsquery('simple', ${query})`;
 }
+
+/**
+ * Both engines take what is written without spaces for one word. So every two neighboring characters of it are in the
+ * scope too, where no other words of users are.
+ */
+const readPairs = (text: string): readonly string[] =>
+  isUnspaced(text) ? [...readTerms(text)].map((term) => term.text).filter(isPair) : [];
+
+/** Marks alone are not words. */
+const isPair = (word: string) => isUnspaced(word) && /[\p{L}\p{N}]/u.test(word);
+
+const isCharacter = (word: string) => [...word].length === 1;
 
 /** Anyone can compute these words, so the query also compares the columns. */
 const toOwnerWord = (owner: string) => `o${hash(owner)}`;
@@ -316,14 +336,17 @@ const STOP_WORDS = new Set(
   ),
 );
 
-/** Letters and digits only, so that nothing in a query can be read as search syntax. */
+const WORD = /[\p{L}\p{N}][\p{L}\p{N}\p{M}]*/gu;
+
+/** Letters, digits and marks only, so that nothing in a query can be read as search syntax. */
 function splitWords(query: string): string[] {
-  const words =
-    query
-      .slice(0, MAX_QUERY_LENGTH)
-      .toLowerCase()
-      .match(/[\p{L}\p{N}]+/gu) ?? [];
-  const unique = [...new Set(words.filter(({ length }) => length <= 64))];
+  const words = query.slice(0, MAX_QUERY_LENGTH).toLowerCase().match(WORD) ?? [];
+  const split = words.flatMap((word) =>
+    isUnspaced(word) ? readQueryTerms(word).map(({ text }) => text) : word,
+  );
+  const unique = [
+    ...new Set(split.filter((word) => (isUnspaced(word) ? isPair(word) : word.length <= 64))),
+  ];
   const meaningful = unique.filter((word) => !STOP_WORDS.has(word));
   return (meaningful.length > 0 ? meaningful : unique)
     .toSorted((a, b) => b.length - a.length)
@@ -356,7 +379,7 @@ interface Bag {
 }
 
 function countWords(text: string): Bag {
-  const words = text.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
+  const words = [...(text.toLowerCase().match(WORD) ?? []), ...readPairs(text)];
   const counts = new Map<string, number>();
   for (const word of words) counts.set(word, (counts.get(word) ?? 0) + 1);
   return { counts, length: words.length };
