@@ -232,7 +232,7 @@ describe.each(engines)('own data on %s', (engine) => {
       const there = user.at(elsewhere);
       const job = await importInto(there, archive);
       expect(job).toMatchObject({ status: 'finished', format: 'sibyl', refused: 0 });
-      expect(job.stored).toMatchObject({ sessions: 2, messages: 8, feedback: 1 });
+      expect(job.stored).toMatchObject({ files: 1, sessions: 2, messages: 8, feedback: 1 });
       expect(job.bytes).toBe(job.totalBytes);
       expect(await readContent(there)).toEqual(content);
       const { files } = (await there.request('GET', '/files')).body;
@@ -242,7 +242,8 @@ describe.each(engines)('own data on %s', (engine) => {
       });
       expect(await file.text()).toBe('a list of boats');
       const again = await importInto(there, archive);
-      expect(again.stored).toMatchObject({ sessions: 0, messages: 0, memory_facts: 0 });
+      expect(again.stored).toMatchObject({ files: 0, sessions: 0, messages: 0, memory_facts: 0 });
+      expect(again.bytes).toBe(again.totalBytes);
       expect((await there.request('GET', '/files')).body.files).toHaveLength(1);
       expect(again.present).toBeGreaterThanOrEqual(10);
       // An imported session continues.

@@ -72,6 +72,11 @@ export class FileService {
     }
   }
 
+  /** The file of a user with these bytes, by their SHA-256. */
+  findSame(owner: string, hash: string): Promise<StoredFile | undefined> {
+    return this.deps.files.findSame(owner, hash);
+  }
+
   /** Reads some bytes of a file, one chunk at a time; `end` is exclusive. */
   async *read(file: FileBytes, { start = 0, end = file.size } = {}): AsyncGenerator<Uint8Array> {
     const storage = this.findStorage(file);

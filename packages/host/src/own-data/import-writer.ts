@@ -222,9 +222,8 @@ export class ImportWriter {
   }
 
   /** Messages that name this file will name the one that was stored. */
-  addFile(id: string, stored: string): void {
+  mapFile(id: string, stored: string): void {
     this.files.set(id, stored);
-    this.counts.stored.files = (this.counts.stored.files ?? 0) + 1;
   }
 
   /** Stores a conversation of another service. */

@@ -44,7 +44,7 @@ interface ImportsDeps {
   readonly changes: SessionChanges;
   readonly store: ImportStore;
   readonly createWriter: (owner: string) => ImportWriter;
-  readonly files: Pick<FileService, 'upload'>;
+  readonly files: Pick<FileService, 'upload' | 'findSame'>;
   readonly disk: DiskSpace | undefined;
   /** The folder for archives until they are imported. */
   readonly dataDir: string;
@@ -253,13 +253,22 @@ export class Imports {
     files: Manifest['files'],
     { owner, progress, writer, signal }: RunningImport,
   ): Promise<void> {
-    for (const { path, bytes } of files) {
+    for (const { path, bytes, sha256 } of files) {
       signal.throwIfAborted();
       const { id, name } = parseUploadPath(path) ?? { id: '', name: path };
+      const known = await this.deps.files.findSame(owner, sha256);
+      if (known) {
+        progress.bytes += bytes;
+        writer.mapFile(id, known.id);
+        writer.counts.stored.files ??= 0;
+        writer.counts.present += 1;
+        continue;
+      }
       const body = countBytes(archive.chunks(path), progress);
       const upload = { owner, name, declaredBytes: bytes, isForm: false, body };
       try {
-        writer.addFile(id, (await this.deps.files.upload(upload)).id);
+        writer.mapFile(id, (await this.deps.files.upload(upload)).id);
+        writer.counts.stored.files = (writer.counts.stored.files ?? 0) + 1;
       } catch (error) {
         signal.throwIfAborted();
         // Too large, or the user has too little space left; the rest can still be imported.

@@ -158,6 +158,13 @@ export class FileStore {
     return row && toFile(row);
   }
 
+  async findSame(owner: string, hash: string): Promise<StoredFile | undefined> {
+    const row = await selectFiles(this.context.database.tables, owner)
+      .where('hash', '=', hash)
+      .executeTakeFirst();
+    return row && toFile(row);
+  }
+
   /** As `find`, but throws `file_not_found`. */
   async get(key: FileKey): Promise<StoredFile> {
     const file = await this.find(key);
