@@ -134,6 +134,7 @@ it('GET /docs/openapi.json is a valid document, with the routes of every bundled
     const completions = paths['/v1/chat/completions']?.post;
     expect(completions?.requestBody).toMatchObject({ required: true });
     expect(completions?.responses[400]).not.toHaveProperty('content');
+    expect(completions?.responses[401]?.description).toContain('invalid_access_key');
     expect(paths['/a2a/tasks']?.get?.parameters).toContainEqual(
       expect.objectContaining({ name: 'a2a-version', required: true }),
     );
@@ -201,6 +202,18 @@ it('GET /docs/openapi.json has the summary, responses, errors and headers of eve
   }
 });
 
+it.each([
+  ['GET /sessions', 'caller_blocked', 'verification_busy'],
+  ['POST /sessions', 'disk_full'],
+  ['DELETE /delegation', 'disk_full'],
+  ['POST /messages/{sessionId}', 'disk_full', 'forbidden', 'plugin_failed'],
+  ['POST /messages/{sessionId}', 'response_schema_mismatch'],
+])('GET /docs/openapi.json lists among the errors of %s: %s', (route, ...codes) => {
+  const { operation } = operations().find(({ name }) => name === route) ?? {};
+  for (const code of codes) expect(JSON.stringify(operation?.responses)).toContain(`\`${code}\``);
+  expect(operation?.responses[503]?.headers).toHaveProperty('Retry-After');
+});
+
 it('GET /docs/openapi.json distinguishes protected and public routes', () => {
   const open = operations().filter(({ operation }) => operation.security.length === 0);
   expect(open.map(({ name }) => name)).toEqual([
@@ -241,6 +254,10 @@ it('GET /docs/openapi.json describes each event of GET /runs/:runId', () => {
       },
     },
   });
+  // Its events belong to no run.
+  const changes = document.paths['/sessions/events']?.get?.responses['200'];
+  expect(changes).toMatchObject({ content: { 'text/event-stream': {} } });
+  expect(JSON.stringify(changes)).not.toMatch(/X-Run-Id|router_update/);
 });
 
 describe('GET /docs', () => {

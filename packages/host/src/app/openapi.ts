@@ -142,7 +142,14 @@ const PROTECTED: readonly ErrorCode[] = [
   'missing_authentication',
   'invalid_invocation',
   'caller_not_allowed',
+  'caller_blocked',
   'store_unavailable',
+  'verification_busy',
+];
+
+const listAccessErrors = ({ isPublic, acceptsKeys }: RouteFacts): readonly ErrorCode[] => [
+  ...(isPublic ? [] : PROTECTED),
+  ...(acceptsKeys ? (['invalid_access_key'] as const) : []),
 ];
 
 const CALLER_HEADERS = ['x-auth-type', 'x-ucan-delegation', 'x-request-id'] as const;
@@ -155,8 +162,8 @@ function completeOperation(
   operation: Operation,
   {
     path,
-    isPublic,
-    acceptsKeys,
+    isPublic = false,
+    acceptsKeys = false,
     hasOwnErrors,
     description,
   }: RouteFacts & { readonly path: string },
@@ -177,7 +184,7 @@ function completeOperation(
     description?.errors ?? [],
     hasInput ? WITH_INPUT : [],
     operation.requestBody === undefined ? [] : WITH_BODY,
-    isPublic ? [] : PROTECTED,
+    listAccessErrors({ isPublic, acceptsKeys }),
     ALWAYS,
   ];
   const content = hasOwnErrors ? {} : ERROR_CONTENT;
@@ -296,6 +303,7 @@ function addError(
     description: known ? `${known.description}\n\n${line}` : line,
     ...content,
     ...(status === 429 && { headers: rateLimitHeaders }),
+    ...(status === 503 && { headers: { 'Retry-After': rateLimitHeaders['Retry-After'] } }),
   };
 }
 

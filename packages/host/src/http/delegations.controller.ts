@@ -46,6 +46,7 @@ export class DelegationController {
   @Describe({
     summary: 'Revoke the stored delegation, those it replaced and the one in this request',
     reply: DelegationRevoked,
+    errors: ['disk_full'],
   })
   async revoke(@CurrentCaller() caller: Caller): Promise<DelegationRevoked> {
     await this.delegations.revoke(caller);
@@ -67,6 +68,7 @@ export class DelegationController {
   @Describe({
     summary: 'Revoke every delegation that GET /delegations lists, and the one in this request',
     reply: DelegationsRevoked,
+    errors: ['disk_full'],
   })
   async revokeAll(@CurrentCaller() caller: Caller): Promise<DelegationsRevoked> {
     return { ok: true, revoked: await this.delegations.revokeAll(caller) };

@@ -52,6 +52,7 @@ const SEND_ERRORS: readonly ErrorCode[] = [
   'file_not_found',
   'insufficient_credit',
   'access_revoked',
+  'forbidden',
   'turn_running',
   'queue_full',
   'turn_interrupted',
@@ -60,11 +61,14 @@ const SEND_ERRORS: readonly ErrorCode[] = [
   'too_many_streams',
   'idempotency_conflict',
   'gate_unavailable',
+  'plugin_failed',
   'model_unavailable',
   'host_stopping',
   'host_busy',
   'model_budget_exhausted',
+  'disk_full',
   'turn_too_long',
+  'response_schema_mismatch',
 ];
 
 @Controller('messages')

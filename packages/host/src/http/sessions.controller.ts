@@ -51,7 +51,7 @@ export class SessionsController {
     summary: 'Create a session',
     reply: Session,
     status: 201,
-    errors: ['too_many_sessions'],
+    errors: ['too_many_sessions', 'disk_full'],
   })
   async create(
     @CurrentCaller() { did: owner }: Caller,
@@ -106,7 +106,7 @@ export class SessionsController {
     summary: 'Copy the messages up to one into a new session',
     reply: Session,
     status: 201,
-    errors: ['session_not_found', 'message_not_found', 'too_many_sessions'],
+    errors: ['session_not_found', 'message_not_found', 'too_many_sessions', 'disk_full'],
   })
   async fork(
     @CurrentCaller() { did: owner }: Caller,
@@ -181,7 +181,7 @@ export class SessionEventsController {
   @Describe({
     summary:
       "Changes of the caller's sessions as they happen, as `sessions_changed` events; read the list again after each connection",
-    streams: true,
+    mediaTypes: ['text/event-stream'],
     errors: ['too_many_streams', 'host_stopping'],
   })
   stream(@Req() request: ProvenRequest, @Res() response: Response): Promise<void> {
