@@ -63,6 +63,25 @@ export function addDefaultAction(
   return standard !== undefined && isMissing ? [standard, ...args] : [...args];
 }
 
+/** The first argument that no line of the usage has a place for; undefined if there is none. */
+export function findExtraArgument(
+  command: Pick<Command, 'usage'>,
+  args: readonly string[],
+): string | undefined {
+  const actions = listActions(command);
+  const [action = ''] = args;
+  // An unknown action has its own message.
+  if (actions.length > 0 && !actions.includes(action)) return undefined;
+  const places = command.usage.map(listPlaces).filter(([first]) => {
+    return actions.length === 0 || first?.replaceAll(/[[\]]/g, '') === action;
+  });
+  return args[Math.max(...places.map(({ length }) => length))];
+}
+
+/** The words, `<…>` and `[…]` of a line of the usage, without its options. */
+const listPlaces = (line: string): string[] =>
+  line.replaceAll(/\(.*?\)|\[--.*?\]|--\S+( <.*?>)?/g, '').match(/<.*?>|\[.*?\]|\S+/g) ?? [];
+
 /** Finds the action that a command line names. */
 export function findAction<T>(actions: Readonly<Record<string, T>>, name: string | undefined): T {
   if (name !== undefined && Object.hasOwn(actions, name)) return actions[name] as T;

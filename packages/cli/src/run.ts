@@ -5,6 +5,7 @@ import {
   type Call,
   type Command,
   CommandError,
+  findExtraArgument,
   type Option,
   suggest,
   UsageError,
@@ -82,17 +83,25 @@ async function runCommand(command: Command, argv: readonly string[]): Promise<nu
 }
 
 function readCall(command: Command, argv: readonly string[]): Call {
+  const { values, positionals } = parseOptions(command, argv);
+  const args = addDefaultAction(command, positionals);
+  const extra = findExtraArgument(command, args);
+  if (extra !== undefined && !values.help)
+    throw new UsageError(`Unexpected argument "${extra}". Put text with spaces in quotes.`);
+  return {
+    args,
+    options: values as Call['options'],
+    output: new Output(values.json ? 'json' : 'text', isStyled()),
+  };
+}
+
+function parseOptions(command: Command, argv: readonly string[]) {
   try {
-    const { values, positionals } = parseArgs({
+    return parseArgs({
       args: [...argv],
       options: { ...getOptions(command) },
       allowPositionals: true,
     });
-    return {
-      args: addDefaultAction(command, positionals),
-      options: values as Call['options'],
-      output: new Output(values.json ? 'json' : 'text', isStyled()),
-    };
   } catch (error) {
     throw new UsageError(describeMistake(error as Error, command));
   }

@@ -46,6 +46,8 @@ describe('sibyl', () => {
     [['credits', 'grant', 'bob', '5'], 'a DID'],
     [['new', 'Not A Name'], 'lower case'],
     [['key', 'sell'], 'show, new, import, export'],
+    [['users', 'block', 'did:key:zA', 'did:key:zB'], 'Unexpected argument "did:key:zB"'],
+    [['retention', '30'], 'Unexpected argument "30"'],
   ])('says what is wrong with %j, with exit code 2', async (args, text) => {
     const { code, stderr } = await sibylInProcess(args, { env });
     expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringContaining(text) });
