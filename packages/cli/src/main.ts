@@ -9,7 +9,7 @@ if (Number(process.versions.node.split('.')[0]) < REQUIRED_NODE) {
   );
   process.exitCode = 1;
 } else {
-  exitWhenPipeCloses();
+  exitWhenOutputFails();
   await cacheCompiledCode();
   const { run } = await import('./run.js');
   process.exitCode = await run(process.argv.slice(2));
@@ -23,11 +23,13 @@ async function cacheCompiledCode(): Promise<void> {
   enableCompileCache?.(fileURLToPath(new URL('.cache', import.meta.url)));
 }
 
-/** A reader such as `head` closes the pipe once it has enough: there is nothing left to do, and nothing to report. */
-function exitWhenPipeCloses(): void {
+/** A reader such as `head` closes the pipe once it has enough: there is nothing left to do, and nothing to report. A full disk is reported. */
+function exitWhenOutputFails(): void {
   for (const stream of [process.stdout, process.stderr])
     stream.on('error', (error: NodeJS.ErrnoException) => {
-      if (error.code !== 'EPIPE') throw error;
-      process.exit();
+      if (error.code === 'EPIPE') process.exit();
+      if (stream === process.stdout)
+        process.stderr.write(`Cannot write the result: ${error.message}\n`);
+      process.exit(1);
     });
 }

@@ -39,6 +39,23 @@ it('ends the turn with the command on Ctrl-C', async () => {
   expect(run.stdout).toContain('(aborted)');
 });
 
+it('--json ends the turn on Ctrl-C too; the exit code is 1 for a turn that did not finish', async () => {
+  const args = ['chat', oracle.url, '-m', 'Count without end', '--json'];
+  const run = startSibyl(args, { env, input: '' });
+  const turn = await oracle.model.next();
+  turn.say('On and on');
+  run.child.kill('SIGINT');
+  await turn.left;
+  expect(await run.ended).toBe(1);
+  expect(JSON.parse(run.stdout)).toMatchObject({ status: 'aborted' });
+});
+
+it('--json without --message is refused before a session is created', async () => {
+  const run = startSibyl(['chat', oracle.url, '--json'], { env, input: 'one\n' });
+  expect(await run.ended).toBe(2);
+  expect(run).toMatchObject({ stdout: '', stderr: expect.stringContaining('--message') });
+});
+
 it('answers every line of a pipe', async () => {
   const run = startSibyl(['chat', oracle.url], { env, input: 'one\ntwo\n' });
   for (const number of ['1', '2']) (await oracle.model.next()).answer(`That is ${number}.`);

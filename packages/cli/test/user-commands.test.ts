@@ -1,6 +1,6 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
@@ -111,6 +111,17 @@ it.each(closed)(
   },
   120_000,
 );
+
+it.runIf(existsSync('/dev/full'))('sibyl says that its output cannot be written', async () => {
+  const child = spawn('sh', ['-c', `"$0" "$@" >/dev/full`, process.execPath, MAIN, 'key'], {
+    env: { ...process.env, ...env },
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  const stderr = await text(child.stderr);
+  if (child.exitCode === null) await once(child, 'exit');
+  expect(child.exitCode).toBe(1);
+  expect(stderr).toMatch(/^Cannot write the result: ENOSPC[^\n]*\n$/);
+});
 
 it('sibyl rules adds, lists, removes and clears what the key signs', async () => {
   expect((await callAsProcess('rules')).stdout).toBe('No rules');

@@ -34,6 +34,8 @@ export const chat: Command = {
     const { args, options } = call;
     if (String(options.message ?? '-').trim() === '')
       throw new UsageError('Give a message that is not empty');
+    if (call.output.format === 'json' && options.message === undefined)
+      throw new UsageError('--json needs --message: a conversation is not one JSON document');
     const oracle = await openOracle(args[0], call.output);
     const conversation = new Conversation(oracle, String(options.session ?? ''), call);
     try {
@@ -49,12 +51,13 @@ export const chat: Command = {
 async function sendOne(conversation: Conversation, text: string): Promise<number> {
   const { call, oracle, sessionId } = conversation;
   const message = conversation.toMessage(text);
-  if (call.output.format === 'json') {
-    call.output.result(await oracle.client.messages.send(sessionId, message), '');
-    return 0;
-  }
   // A first Ctrl-C ends the turn, and with it the command; a second one does not wait for that.
   process.once('SIGINT', () => conversation.abort());
+  if (call.output.format === 'json') {
+    const reply = await oracle.client.messages.send(sessionId, message);
+    call.output.result(reply, '');
+    return reply.status === 'finished' ? 0 : 1;
+  }
   return (await conversation.answer(message)) === 'finished' ? 0 : 1;
 }
 
