@@ -1,4 +1,14 @@
-import { appendFileSync, existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { randomUUID } from 'node:crypto';
+import {
+  appendFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { runHost, untilListening } from '../../host/test/support/process.js';
@@ -136,5 +146,31 @@ describe('sibyl backup and sibyl restore', () => {
     });
     const { hasKey } = JSON.parse(readFileSync(join(home, 'running/manifest.json'), 'utf8'));
     expect(hasKey).toBe(true);
+  });
+
+  it.each([
+    ['oracle.key', '07'.repeat(32)],
+    ['oracle.key', 'not a key'],
+    ['oracle.key', undefined],
+    ['manifest.json', '{"createdAt": "2026'],
+    ['sibyl.db', undefined],
+  ])('refuse a backup whose %s is %j, and leave no key', async (file, content) => {
+    const backup = join(home, `changed-${randomUUID()}`);
+    cpSync(join(home, 'running'), backup, { recursive: true });
+    if (content === undefined) rmSync(join(backup, file));
+    else writeFileSync(join(backup, file), content);
+    const target = join(home, `target-${randomUUID()}`);
+    const { code, stderr } = await run(['restore', backup], { DATA_DIR: target });
+    expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringContaining('is damaged') });
+    expect(existsSync(join(target, 'oracle.key'))).toBe(false);
+  });
+
+  it('leave no key beside a database that is not empty', async () => {
+    const target = join(home, 'occupied');
+    mkdirSync(target);
+    writeFileSync(join(target, 'sibyl.db'), '');
+    const { stderr } = await run(['restore', 'running'], { DATA_DIR: target });
+    expect(stderr).toContain('Nothing was restored');
+    expect(existsSync(join(target, 'oracle.key'))).toBe(false);
   });
 });

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { createReadStream, existsSync } from 'node:fs';
-import { chmod, copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, copyFile, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { backup, DatabaseSync } from 'node:sqlite';
@@ -86,9 +86,14 @@ export async function restoreStore(folder: string, config = loadConfig()): Promi
   const manifest = await readManifest(folder);
   const lock = await DirectoryLock.acquire(config.dataDir);
   try {
-    await restoreKey(folder, manifest, config);
-    if (config.databaseUrl) await restoreToPostgres(folder, config);
-    else await restoreToSqlite(folder, config.dataDir);
+    const removeKey = await restoreKey(folder, manifest, config);
+    try {
+      if (config.databaseUrl) await restoreToPostgres(folder, config);
+      else await restoreToSqlite(folder, config.dataDir);
+    } catch (error) {
+      await removeKey();
+      throw error;
+    }
     return manifest;
   } finally {
     lock.release();
@@ -99,24 +104,52 @@ async function readManifest(folder: string): Promise<Manifest> {
   const text = await readFile(join(folder, MANIFEST), 'utf8').catch((cause) => {
     throw new StoreError(`${folder} is not a backup: it has no ${MANIFEST}`, { cause });
   });
-  const manifest = Manifest.parse(JSON.parse(text));
-  if ((await hashFile(toSqlitePath(folder))) === manifest.sha256) return manifest;
-  throw new StoreError(`The backup in ${folder} is damaged: sibyl.db is not what ${MANIFEST} says`);
+  const manifest = parseManifest(text);
+  if (!manifest) throw createDamageError(folder, `${MANIFEST} is not complete`);
+  const sha256 = await hashFile(toSqlitePath(folder)).catch(() => undefined);
+  if (sha256 === manifest.sha256) return manifest;
+  throw createDamageError(folder, `sibyl.db is not what ${MANIFEST} says`);
 }
 
-/** The key comes first: with another one, the database cannot be read. */
-async function restoreKey(folder: string, manifest: Manifest, config: Config): Promise<void> {
+function parseManifest(text: string): Manifest | undefined {
+  try {
+    return Manifest.parse(JSON.parse(text));
+  } catch {
+    return undefined;
+  }
+}
+
+const createDamageError = (folder: string, problem: string) =>
+  new StoreError(`The backup in ${folder} is damaged: ${problem}`);
+
+/** The key comes first: with another one, the database cannot be read. Returns how to remove it again. */
+async function restoreKey(
+  folder: string,
+  manifest: Manifest,
+  config: Config,
+): Promise<() => Promise<void>> {
   const own = await findOracleIdentity(config);
   if (!own && manifest.hasKey) {
-    await copyPrivately(toKeyFilePath(folder), toKeyFilePath(config.dataDir));
-    return;
+    await checkKey(folder, manifest, config);
+    const path = toKeyFilePath(config.dataDir);
+    await copyPrivately(toKeyFilePath(folder), path);
+    return () => rm(path, { force: true });
   }
-  if (own?.did === manifest.oracle) return;
+  if (own?.did === manifest.oracle) return async () => undefined;
   throw new StoreError(
     own
       ? `The backup belongs to the oracle ${manifest.oracle}, but the key here is that of ${own.did}. Use an empty DATA_DIR, or set the key of that oracle.`
       : `The backup has no key, because a variable had it: set ORACLE_MNEMONIC or ORACLE_PRIVATE_KEY to the key of ${manifest.oracle}`,
   );
+}
+
+/** Throws if the key of a backup is not that of its oracle. Only a did:key names its key. */
+async function checkKey(folder: string, { oracle }: Manifest, config: Config): Promise<void> {
+  const saved = { ...config, oracle: { ...config.oracle, did: undefined }, dataDir: folder };
+  const found = await findOracleIdentity(saved).catch(() => undefined);
+  const isKnown = found?.did === oracle || !oracle.startsWith('did:key:');
+  if (!found || !isKnown)
+    throw createDamageError(folder, `oracle.key is missing, or is not the key of ${oracle}`);
 }
 
 async function restoreToSqlite(folder: string, dataDir: string): Promise<void> {
@@ -125,7 +158,9 @@ async function restoreToSqlite(folder: string, dataDir: string): Promise<void> {
     throw new StoreError(
       `There is a database in ${dataDir} already. Nothing was restored; set DATA_DIR to an empty folder.`,
     );
-  await copyPrivately(toSqlitePath(folder), path);
+  // A copy that is interrupted must not look like a database.
+  await copyPrivately(toSqlitePath(folder), `${path}.restoring`);
+  await rename(`${path}.restoring`, path);
 }
 
 async function restoreToPostgres(folder: string, config: Config): Promise<void> {
