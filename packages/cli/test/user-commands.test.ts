@@ -123,6 +123,17 @@ it.runIf(existsSync('/dev/full'))('sibyl says that its output cannot be written'
   expect(stderr).toMatch(/^Cannot write the result: ENOSPC[^\n]*\n$/);
 });
 
+it.each([
+  [['delegate', 'grant', '--can', 'store'], '--can must be an ability'],
+  [['delegate', 'grant', '--can', 'Store/Put'], '--can must be an ability'],
+  [['delegate', 'grant', '--can', 'store/*', '--with', 'mine'], '--with must be a URI'],
+  [['delegate', 'grant', '--can', 'store/*', '--hours', '1e300'], '--hours must be'],
+  [['schedules', 'add', 'x', '--message', 'x', '--in', '1h', '--days', '1e300'], '--days must be'],
+])('sibyl %j is invalid usage', async (args, expected) => {
+  const { code, stderr } = await call(...args);
+  expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringContaining(expected) });
+});
+
 it('sibyl rules adds, lists, removes and clears what the key signs', async () => {
   expect((await callAsProcess('rules')).stdout).toBe('No rules');
   await call('rules', 'ask', 'send_*');

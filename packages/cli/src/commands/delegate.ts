@@ -5,6 +5,8 @@ import { plainText, table } from '../terminal.js';
 
 const HOUR_SECONDS = 3600;
 const DEFAULT_HOURS = 24;
+/** A hundred years. */
+const MAX_HOURS = 876_000;
 
 /** Lets an oracle act for you elsewhere. */
 export const delegate: Command = {
@@ -38,7 +40,7 @@ export const delegate: Command = {
   async run(call) {
     const [action, ...rest] = call.args;
     const run = findAction(actions, action);
-    if (action === 'grant' && !call.options.can) throw new UsageError('--can is missing');
+    if (action === 'grant') checkCapability(call.options);
     const cid = action === 'revoke' ? rest.find((arg) => !isAddress(arg)) : undefined;
     if (cid !== undefined && call.options.all)
       throw new UsageError('Give a CID or --all, not both');
@@ -50,11 +52,26 @@ export const delegate: Command = {
   },
 };
 
+/** Throws if an oracle would refuse to read the capability. */
+function checkCapability({ can, with: resource }: Call['options']): void {
+  if (!can) throw new UsageError('--can is missing');
+  if (!isAbility(String(can)))
+    throw new UsageError(
+      '--can must be an ability in lower case, such as store/put or store/*, or *',
+    );
+  if (resource !== undefined && !URL.canParse(String(resource)))
+    throw new UsageError('--with must be a URI, such as did:key:z6Mk… or mailto:me@example.org');
+}
+
+const isAbility = (can: string) =>
+  can === '*' || (can.slice(1, -1).includes('/') && can === can.toLowerCase());
+
 const isAddress = (arg: string) => /^https?:/.test(arg);
 
 async function grant({ client, signer }: OpenOracle, { options, output }: Call): Promise<number> {
   const hours = Number(options.hours ?? DEFAULT_HOURS);
-  if (!(hours > 0)) throw new UsageError('--hours must be a number above 0');
+  if (!(hours > 0 && hours <= MAX_HOURS))
+    throw new UsageError(`--hours must be a number above 0, at most ${MAX_HOURS}`);
   const expiration = Math.floor(Date.now() / 1000 + hours * HOUR_SECONDS);
   const capability = { can: String(options.can), with: String(options.with ?? signer.did) };
   const stored = await client.delegation.grant({ capabilities: [capability], expiration });

@@ -4,6 +4,8 @@ import { type OpenOracle, openOracle } from '../environment.js';
 import { plainText, table } from '../terminal.js';
 
 export const RUN_DAYS = 90;
+/** A hundred years. */
+const MAX_DAYS = 36_500;
 const DAY_SECONDS = 86_400;
 
 /** What an oracle does for the user later, or regularly. */
@@ -197,7 +199,8 @@ function readTime(at: unknown, after: unknown): Date {
 
 /** When a delegation expires. */
 export function readExpiration({ days = String(RUN_DAYS) }: Call['options']) {
-  if (!(Number(days) > 0)) throw new UsageError('--days must be a number above 0');
+  if (!(Number(days) > 0 && Number(days) <= MAX_DAYS))
+    throw new UsageError(`--days must be a number above 0, at most ${MAX_DAYS}`);
   return { expiration: Math.floor(Date.now() / 1000 + Number(days) * DAY_SECONDS) };
 }
 
