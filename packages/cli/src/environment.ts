@@ -2,7 +2,12 @@ import { existsSync, openAsBlob, readFileSync } from 'node:fs';
 import { access, constants, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
-import { createOracleClient, type OracleClient, type OracleSigner } from '@sibyl/client';
+import {
+  createOracleClient,
+  type OracleClient,
+  OracleClientError,
+  type OracleSigner,
+} from '@sibyl/client';
 import { openKeyFile } from '@sibyl/client/node';
 import { CommandError, isAddress } from './command.js';
 import type { Output } from './terminal.js';
@@ -102,6 +107,7 @@ export async function openOracle(given: string | undefined, output: Output): Pro
     const { did, name } = await output.progress('Looking for the oracle', client.card());
     return { client, signer, did, name };
   } catch (cause) {
+    if (cause instanceof OracleClientError && cause.retryAfterSeconds !== undefined) throw cause;
     throw new CommandError(
       `No oracle answers at ${url}: start one with "sibyl start", or say where it is`,
       { cause },

@@ -26,6 +26,15 @@ async function startOnce(env: Readonly<Record<string, string>>): Promise<void> {
 const filesIn = (folder: string) =>
   readdirSync(folder).map((name) => [name, readFileSync(join(folder, name))]);
 
+it('sibyl token reports the rate limit of an oracle, which does answer', async () => {
+  const host = await startHost({ env: { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1' } });
+  onTestFinished(() => host.close());
+  const env = { SIBYL_KEY_FILE: join(FOLDER, 'key') };
+  const token = () => sibylInProcess(['token', host.url, '--json'], { env });
+  await expect.poll(async () => (await token()).code).toBe(1);
+  expect(JSON.parse((await token()).stdout)).toMatchObject({ code: 'rate_limited' });
+});
+
 describe('sibyl doctor', () => {
   it('finds nothing wrong with the defaults', async () => {
     const { code, stdout } = await sibyl(['doctor', '--json'], { env: { DATA_DIR } });
