@@ -35,7 +35,7 @@ export const chat: Command = {
     if (String(options.message ?? '-').trim() === '')
       throw new UsageError('Give a message that is not empty');
     if (call.output.format === 'json' && options.message === undefined)
-      throw new UsageError('--json needs --message: a conversation is not one JSON document');
+      throw new UsageError('--json needs --message: a conversation has more than one answer');
     const oracle = await openOracle(args[0], call.output);
     const conversation = new Conversation(oracle, String(options.session ?? ''), call);
     try {
