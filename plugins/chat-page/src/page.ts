@@ -153,7 +153,10 @@ export function listPageFiles(folder: string): ReadonlyMap<string, PageFile> {
 
 function toPageFile(name: string, path: string): PageFile {
   const read = keep(async () => {
-    const bytes = await readFile(path);
+    const bytes = await readFile(path).catch((error: NodeJS.ErrnoException) => {
+      // Another version of the page has been built.
+      throw error.code === 'ENOENT' ? new OracleError('not_found') : error;
+    });
     const digest = createHash('sha256').update(bytes).digest('base64url');
     return { bytes, etag: `"${digest.slice(0, 22)}"` };
   });

@@ -1,8 +1,12 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { brotliDecompressSync } from 'node:zlib';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { startHost, type TestHost } from '../../../packages/host/test/support/host.js';
+import { listPageFiles } from '../src/page.js';
 
 let host: TestHost;
 beforeAll(async () => {
@@ -56,3 +60,13 @@ it.each(['/app/missing.js', '/app/..%2Fpackage.json', '/app/assets'])(
     expect(String(headers['cache-control'])).not.toContain('immutable');
   },
 );
+
+it('listPageFiles: a file that was removed since, such as by another build, is not_found', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'sibyl-page-'));
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  const path = join(folder, 'old.js');
+  writeFileSync(path, '1');
+  const file = listPageFiles(folder).get('old.js');
+  rmSync(path);
+  await expect(file?.read()).rejects.toMatchObject({ code: 'not_found' });
+});
