@@ -158,3 +158,18 @@ it('a diagram is drawn again when the theme changes', async () => {
   await page.getByText('Light', { exact: true }).click();
   await expect.poll(() => diagram.getAttribute('src')).not.toBe(dark);
 });
+
+it('a printed conversation has all messages, in dark ink also if the page is dark', async () => {
+  const { page } = await arrive({ colorScheme: 'dark' });
+  await write(page, 'Tell me everything');
+  const paragraphs = Array.from({ length: 120 }, (_, i) => `Paragraph ${i}.`);
+  (await oracle.model.next()).answer(paragraphs.join('\n\n'));
+  await expectText(page, 'Paragraph 119.');
+  const printed = (await page.pdf()).toString('latin1');
+  expect(printed.match(/\/Type \/Page\b/g)?.length).toBeGreaterThan(2);
+  await page.emulateMedia({ media: 'print', colorScheme: 'dark' });
+  const [ink = 255] = await page
+    .getByText('Paragraph 0.')
+    .evaluate((element) => getComputedStyle(element).color.match(/\d+/g)?.map(Number) ?? []);
+  expect(ink).toBeLessThan(64);
+});

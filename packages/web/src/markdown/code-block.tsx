@@ -134,7 +134,7 @@ function Diagram({ code }: { readonly code: string }) {
         // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard.
         <pre tabIndex={0}>{code}</pre>
       ) : (
-        <div className="diagram">
+        <div className={isDark ? 'diagram is-dark' : 'diagram'}>
           <img src={url} alt={t('chat.diagram.alt', { source: code.slice(0, 500) })} />
         </div>
       )}
