@@ -1,3 +1,4 @@
+export { OracleProvider, type OracleProviderProps, useOracle } from './oracle-provider.js';
 export {
   type Resource,
   type UseApprovals,
@@ -13,11 +14,5 @@ export {
   useSearch,
   useSessions,
 } from './resources.js';
-export {
-  OracleProvider,
-  type OracleProviderProps,
-  type UseChat,
-  useChat,
-  useOracle,
-} from './use-chat.js';
+export { type UseChat, useChat } from './use-chat.js';
 export { type ActionRenderer, useAction, useActionRenderer, useBrowserTool } from './use-tools.js';

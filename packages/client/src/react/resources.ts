@@ -17,7 +17,7 @@ import {
 } from 'react';
 import { OracleClientError } from '../errors.js';
 import type { Approvals, Delegations, DelegationTerms, Sessions } from '../oracle-client.js';
-import { useOracle } from './use-chat.js';
+import { useOracle } from './oracle-provider.js';
 
 /** The server's page limit. */
 const PAGE_LIMIT = 100;

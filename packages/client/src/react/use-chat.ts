@@ -1,37 +1,8 @@
-import {
-  createContext,
-  createElement,
-  type ReactElement,
-  type ReactNode,
-  useCallback,
-  useContext,
-  useEffect,
-  useRef,
-  useState,
-  useSyncExternalStore,
-} from 'react';
+import { useCallback, useEffect, useRef, useState, useSyncExternalStore } from 'react';
 import type { Chat, ChatState } from '../chat/chat.js';
 import { openChat } from '../chat/open-chat.js';
-import type { MessageToSend, OracleClient } from '../oracle-client.js';
-
-const OracleContext = createContext<OracleClient | undefined>(undefined);
-
-export interface OracleProviderProps {
-  readonly client: OracleClient;
-  readonly children?: ReactNode;
-}
-
-/** Provides the client to the hooks inside it. */
-export function OracleProvider({ client, children }: OracleProviderProps): ReactElement {
-  return createElement(OracleContext, { value: client }, children);
-}
-
-/** Returns the client of the surrounding OracleProvider. */
-export function useOracle(): OracleClient {
-  const client = useContext(OracleContext);
-  if (!client) throw new Error('This hook must be used inside an OracleProvider');
-  return client;
-}
+import type { MessageToSend } from '../oracle-client.js';
+import { useOracle } from './oracle-provider.js';
 
 export type UseChat = ChatState &
   Pick<

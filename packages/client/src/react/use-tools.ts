@@ -9,7 +9,7 @@ import {
 } from '../browser-tools/tool-registry.js';
 import type { OracleClient } from '../oracle-client.js';
 import type { Call } from '../turns/turn.js';
-import { useOracle } from './use-chat.js';
+import { useOracle } from './oracle-provider.js';
 
 /** Makes a browser tool available to the model while the component is mounted. */
 export function useBrowserTool<Schema extends ArgumentSchema>(tool: BrowserTool<Schema>): void {
