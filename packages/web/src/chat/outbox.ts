@@ -9,6 +9,7 @@ export interface SendFailure {
   readonly message: string;
   /** Unix milliseconds; absent if the user has to do something first. */
   readonly retryAt?: number;
+  readonly failedAt?: number;
 }
 
 /** A message that the server has not accepted yet. */
@@ -102,7 +103,7 @@ export class Outbox {
     this.stored.update((list) =>
       list.map((unsent) => {
         const { failure, ...rest } = unsent;
-        return failure?.retryAt !== undefined && failure.retryAt <= until ? rest : unsent;
+        return failure && isDue(failure, until) ? rest : unsent;
       }),
     );
   }
@@ -154,7 +155,8 @@ export class Outbox {
     clearTimeout(this.timer);
     const times = this.list.flatMap(({ failure }) => failure?.retryAt ?? []);
     if (times.length > 0) {
-      const wait = Math.max(0, Math.min(...times) - Date.now());
+      // Later times are looked at again: the clock may be set, and timers are limited.
+      const wait = Math.min(Math.max(0, Math.min(...times) - Date.now()), MAX_DELAY_MS);
       this.timer = setTimeout(() => this.retryAll(Date.now()), wait);
     }
     clearTimeout(this.adoption);
@@ -216,6 +218,10 @@ export class Outbox {
   }
 }
 
+/** A clock that shows an earlier time than that of the failure was set back. */
+const isDue = ({ retryAt, failedAt = 0 }: SendFailure, now: number): boolean =>
+  retryAt !== undefined && (retryAt <= now || failedAt > now);
+
 const toLockName = (tab: string) => `sibyl-tab:${tab}`;
 
 function toFailure(error: unknown, attempts: number): SendFailure {
@@ -223,10 +229,11 @@ function toFailure(error: unknown, attempts: number): SendFailure {
   if (!(error instanceof OracleClientError)) return { kind: 'rejected', message };
   const { code, status = 0, retryAfterSeconds } = error;
   const delay = Math.min(FIRST_DELAY_MS * 2 ** attempts, MAX_DELAY_MS);
-  const retryAt = Date.now() + Math.max(delay, (retryAfterSeconds ?? 0) * 1000);
+  const failedAt = Date.now();
+  const again = { failedAt, retryAt: failedAt + Math.max(delay, (retryAfterSeconds ?? 0) * 1000) };
   if (status === 402) return { kind: 'credit', message };
-  if (status === 429) return { kind: 'rate-limit', message, retryAt };
+  if (status === 429) return { kind: 'rate-limit', message, ...again };
   if (code === 'network_error' || status >= 500)
-    return { kind: navigator.onLine ? 'unreachable' : 'offline', message, retryAt };
+    return { kind: navigator.onLine ? 'unreachable' : 'offline', message, ...again };
   return { kind: 'rejected', message };
 }
