@@ -227,7 +227,8 @@ export function useUploads(attached: number, onDone: (file: Attachment) => void)
       done.current(stored);
       drop(id);
     } catch (error) {
-      if (!signal.aborted) change(id, { error: (error as Error).message });
+      const text = (await isReadable(file)) ? (error as Error).message : t('chat.files.unreadable');
+      if (!signal.aborted) change(id, { error: text });
     } finally {
       cancels.current.delete(id);
     }
@@ -250,6 +251,16 @@ export function useUploads(attached: number, onDone: (file: Attachment) => void)
   const isUploading = uploads.some(({ error }) => !error);
   return { uploads, isUploading, add, remove };
 }
+
+/** Folders are not, nor files that were removed or changed since; browsers fail then as without a network. */
+const isReadable = (file: File): Promise<boolean> =>
+  file
+    .slice(0, 1)
+    .arrayBuffer()
+    .then(
+      () => true,
+      () => false,
+    );
 
 /** Undefined without a homeserver on which the user is signed in. */
 async function uploadToMatrix(

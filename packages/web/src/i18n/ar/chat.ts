@@ -178,6 +178,7 @@ export const chat = {
   'files.cancel': 'إلغاء رفع {name}',
   'files.uploading': 'جارٍ الرفع، {percent} %',
   'files.tooMany': 'يمكن أن تحتوي الرسالة على {count} ملفات',
+  'files.unreadable': 'تتعذّر قراءة هذا الملف. أرفق ملفات لا مجلدات.',
   'files.drop': 'أفلت الملفات لإرفاقها',
   'file.save': 'حفظ هذا الملف',
   'file.gone': 'تعذر تحميل هذا الملف. ربما حُذف.',

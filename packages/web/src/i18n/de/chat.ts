@@ -170,6 +170,7 @@ export const chat = {
   'files.cancel': 'Hochladen von {name} abbrechen',
   'files.uploading': 'Wird hochgeladen, {percent} %',
   'files.tooMany': 'Eine Nachricht kann {count} Dateien haben',
+  'files.unreadable': 'Diese Datei ist nicht lesbar. Hängen Sie Dateien an, keine Ordner.',
   'files.drop': 'Dateien hier ablegen',
   'file.save': 'Diese Datei speichern',
   'file.gone': 'Diese Datei konnte nicht geladen werden. Vielleicht wurde sie gelöscht.',

@@ -166,6 +166,7 @@ export const chat = {
   'files.cancel': 'Cancel the upload of {name}',
   'files.uploading': 'Uploading, {percent} %',
   'files.tooMany': 'A message can have {count} files',
+  'files.unreadable': 'This file can’t be read. Attach files, not folders.',
   'files.drop': 'Drop files to attach them',
   'file.save': 'Save this file',
   'file.gone': 'This file could not be loaded. It may have been deleted.',

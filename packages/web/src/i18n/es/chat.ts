@@ -169,6 +169,7 @@ export const chat = {
   'files.cancel': 'Cancelar la subida de {name}',
   'files.uploading': 'Subiendo, {percent} %',
   'files.tooMany': 'Un mensaje puede tener {count} archivos',
+  'files.unreadable': 'No se puede leer este archivo. Adjunta archivos, no carpetas.',
   'files.drop': 'Suelta archivos para adjuntarlos',
   'file.save': 'Guardar este archivo',
   'file.gone': 'No se pudo cargar este archivo. Puede que se haya eliminado.',

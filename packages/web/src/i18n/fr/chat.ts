@@ -168,6 +168,7 @@ export const chat = {
   'files.cancel': 'Annuler l’envoi de {name}',
   'files.uploading': 'Envoi, {percent} %',
   'files.tooMany': 'Un message peut avoir {count} fichiers',
+  'files.unreadable': 'Ce fichier est illisible. Joignez des fichiers, pas des dossiers.',
   'files.drop': 'Déposez des fichiers pour les joindre',
   'file.save': 'Enregistrer ce fichier',
   'file.gone': 'Ce fichier n’a pas pu être chargé. Il a peut-être été supprimé.',

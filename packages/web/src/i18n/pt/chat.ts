@@ -169,6 +169,7 @@ export const chat = {
   'files.cancel': 'Cancelar o envio de {name}',
   'files.uploading': 'Enviando, {percent} %',
   'files.tooMany': 'Uma mensagem pode ter {count} arquivos',
+  'files.unreadable': 'Não é possível ler este arquivo. Anexe arquivos, não pastas.',
   'files.drop': 'Solte arquivos para anexá-los',
   'file.save': 'Salvar este arquivo',
   'file.gone': 'Não foi possível carregar este arquivo. Talvez tenha sido excluído.',

@@ -167,6 +167,7 @@ export const chat = {
   'files.cancel': 'Ghairi upakiaji wa {name}',
   'files.uploading': 'Inapakia, {percent} %',
   'files.tooMany': 'Ujumbe unaweza kuwa na faili {count}',
+  'files.unreadable': 'Faili hii haisomeki. Ambatisha faili, si folda.',
   'files.drop': 'Dondosha faili ili kuziambatisha',
   'file.save': 'Hifadhi faili hii',
   'file.gone': 'Faili hii haikuweza kupakiwa. Huenda imefutwa.',
