@@ -93,13 +93,16 @@ function useIsLate(createdAt: string): boolean {
 
 function FailureLine({ failure }: { readonly failure: SendFailure }) {
   const seconds = useCountdown(failure.retryAt);
+  const [first] = useState(seconds);
   const { kind } = failure;
   const isWaiting = kind === 'offline' || kind === 'rate-limit';
   const isWarning = isWaiting || kind === 'credit';
   return (
     <p className={isWarning ? 'line small is-warning' : 'line small is-fault'} role="status">
       <Icon name={isWaiting ? 'clock' : kind === 'credit' ? 'coin' : 'alert'} />
-      {describe(failure, seconds)}
+      <span aria-hidden>{describe(failure, seconds)}</span>
+      {/* Read out once, not every second. */}
+      <span className="vh">{describe(failure, first)}</span>
     </p>
   );
 }
