@@ -61,7 +61,7 @@ export function Composer(props: ComposerProps) {
           className="composer"
           aria-label={t('chat.composer')}
           action={send}
-          onPaste={(event) => pasteFiles(event, uploads.add)}
+          onPaste={(event) => pasteFiles(event, text, uploads.add)}
         >
           {edit && <EditLine onCancel={cancelEdit} />}
           <DraftFiles files={files} uploads={uploads} onRemove={removeFile} />
@@ -72,7 +72,7 @@ export function Composer(props: ComposerProps) {
             value={text}
             placeholder={t(isBusy ? 'chat.composer.next' : 'chat.composer.placeholder')}
             aria-label={t('chat.composer.label')}
-            maxLength={200_000}
+            maxLength={MAX_TEXT}
             onChange={({ target }) => change({ text: target.value })}
             onKeyDown={(event) => handleKey(event, { send, stop, editLast })}
           />
@@ -97,7 +97,8 @@ interface KeyActions {
 }
 
 function handleKey(event: KeyboardEvent, { send, stop, editLast }: KeyActions): void {
-  if (event.nativeEvent.isComposing) return;
+  // In Safari, the key that ends a composition is not part of it, except by its old code.
+  if (event.nativeEvent.isComposing || event.keyCode === 229) return;
   if (event.key === 'Escape') stop();
   if (event.key === 'ArrowUp') editLast?.();
   if (event.key !== 'Enter' || event.shiftKey) return;
@@ -105,11 +106,25 @@ function handleKey(event: KeyboardEvent, { send, stop, editLast }: KeyActions): 
   send();
 }
 
-function pasteFiles(event: ClipboardEvent, add: (files: readonly File[]) => void): void {
-  const pasted = [...event.clipboardData.files];
-  if (pasted.length === 0) return;
+/** The server's limit of a message. */
+const MAX_TEXT = 200_000;
+
+/** Attaches pasted files, and a text that is too long for the box, which would lose its end. */
+function pasteFiles(
+  event: ClipboardEvent,
+  typed: string,
+  add: (files: readonly File[]) => void,
+): void {
+  const { clipboardData: data } = event;
+  const text = data.getData('text/plain');
+  // Office programs also copy a picture of their text.
+  const isRich = text !== '' && data.types.includes('text/html');
+  const isLong = typed.length + text.length > MAX_TEXT;
+  const copied = isRich ? [] : [...data.files];
+  const files = isLong ? [new File([text], 'text.txt', { type: 'text/plain' })] : copied;
+  if (files.length === 0) return;
   event.preventDefault();
-  add(pasted);
+  add(files);
 }
 
 function StopButton({ onStop }: { readonly onStop: ComposerProps['onStop'] | undefined }) {

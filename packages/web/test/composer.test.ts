@@ -1,0 +1,119 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Page } from 'playwright-core';
+import { expect, it, onTestFinished } from 'vitest';
+import { expectText } from './support/browser.js';
+import { usePage } from './support/use-page.js';
+
+const { oracle, arrive, write } = usePage();
+
+const box = (page: Page) => page.getByLabel('Your message');
+const attached = (page: Page) => page.locator('.files').innerText();
+
+it('a pasted text that is too long for a message is attached as a file, with its end', async () => {
+  const { page } = await arrive();
+  const text = `${'word '.repeat(60_000)}the end`;
+  await page.evaluate((pasted) => navigator.clipboard.writeText(pasted), text);
+  await box(page).fill('Summarize this');
+  await page.keyboard.press('Control+v');
+  await expect.poll(() => attached(page)).toContain('text.txt');
+  expect(await box(page).inputValue()).toBe('Summarize this');
+  await page.locator('.files progress').waitFor({ state: 'detached' });
+  const saved = page.waitForEvent('download');
+  await page.keyboard.press('Enter');
+  (await oracle.model.next()).answer('Words, and the end');
+  await expectText(page, 'Words, and the end');
+  await page.locator('.source').click();
+  expect(readFileSync(await (await saved).path(), 'utf8')).toBe(text);
+});
+
+it('a text with a picture of itself, as Office programs copy it, is pasted as text', async () => {
+  const { page } = await arrive();
+  const isPrevented = (types: readonly string[]) =>
+    box(page).evaluate((element, copied) => {
+      const clipboardData = new DataTransfer();
+      for (const type of copied) clipboardData.setData(type, 'A1');
+      clipboardData.items.add(new File(['x'], 'image.png', { type: 'image/png' }));
+      const init = { clipboardData, bubbles: true, cancelable: true };
+      return !element.dispatchEvent(new ClipboardEvent('paste', init));
+    }, types);
+  expect(await isPrevented(['text/plain', 'text/html'])).toBe(false);
+  expect(await page.locator('.files').count()).toBe(0);
+  // An image of another page, and a file of a file manager.
+  expect(await isPrevented(['text/html'])).toBe(true);
+  expect(await isPrevented(['text/plain'])).toBe(true);
+  await expect.poll(() => attached(page)).toContain('image.png');
+});
+
+it('a folder that is dropped says what to do', async () => {
+  const { page, context } = await arrive();
+  const folder = mkdtempSync(join(tmpdir(), 'sibyl-folder-'));
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  const devtools = await context.newCDPSession(page);
+  const data = { items: [], files: [folder], dragOperationsMask: 1 };
+  for (const type of ['dragEnter', 'dragOver', 'drop'] as const)
+    await devtools.send('Input.dispatchDragEvent', { type, x: 600, y: 400, data });
+  await expect.poll(() => attached(page)).toContain('Attach files, not folders.');
+});
+
+it('the key that ends a composition does not send the message, also in Safari', async () => {
+  const { page } = await arrive();
+  await box(page).fill('かんじ');
+  const press = (keyCode: number) =>
+    box(page).evaluate((element, code) => {
+      const init = { key: 'Enter', keyCode: code, bubbles: true, cancelable: true };
+      element.dispatchEvent(new KeyboardEvent('keydown', init));
+    }, keyCode);
+  await press(229);
+  expect(await box(page).inputValue()).toBe('かんじ');
+  await press(13);
+  (await oracle.model.next()).answer('漢字');
+  await expectText(page, '漢字');
+});
+
+it('the seconds until the next attempt are not read out one by one', async () => {
+  const { page } = await arrive();
+  const json = { statusCode: 429, message: 'Too many', error: '', code: 'rate_limited' };
+  await page.route('**/sessions', (route) =>
+    route.fulfill({ status: 429, json, headers: { 'retry-after': '100' } }),
+  );
+  await write(page, 'hello');
+  const shown = page.locator('.msg-user [role=status] [aria-hidden=true]').last();
+  const first = await shown.innerText();
+  const spoken = page.locator('.msg-user [role=status] .vh');
+  const text = await spoken.innerText();
+  expect(text).toMatch(/\d/);
+  await expect.poll(() => shown.innerText()).not.toBe(first);
+  expect(await spoken.innerText()).toBe(text);
+});
+
+it('a message is sent again although the clock was set back', async () => {
+  const { page } = await arrive();
+  await page.route('**/sessions', (route) => route.abort());
+  await write(page, 'in time');
+  await page.locator('.bubble.is-unsent').waitFor();
+  await page.evaluate(() => {
+    const { now } = Date;
+    Date.now = () => now() - 86_400_000;
+  });
+  await page.unroute('**/sessions');
+  (await oracle.model.next()).answer('yes, in time');
+  await expectText(page, 'yes, in time');
+});
+
+it('each line and paragraph is shown in its own direction', async () => {
+  const { page } = await arrive();
+  await write(page, 'Translate:');
+  (await oracle.model.next()).answer('Here it is:\n\nمرحبا، كيف حالك؟');
+  const isAtRight = (text: string) =>
+    page.getByText(text).evaluate((element) => {
+      const range = document.createRange();
+      range.selectNodeContents(element);
+      const { right } = element.getBoundingClientRect();
+      return right - range.getBoundingClientRect().right < 20;
+    });
+  await expectText(page, 'كيف حالك');
+  await expect.poll(() => isAtRight('كيف حالك')).toBe(true);
+  expect(await isAtRight('Here it is')).toBe(false);
+});
