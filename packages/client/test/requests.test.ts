@@ -1,6 +1,7 @@
 import { createOracleClient, createSigner, OracleClientError } from '@sibyl/client';
 import { generateSigner } from '@sibyl/ucan';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { z } from 'zod';
 import { startHost, type TestHost } from '../../host/test/support/host.js';
 import { createTestClient } from './support/client.js';
 
@@ -187,6 +188,29 @@ describe('OracleClientError', () => {
     );
     const stream = createTestClient(host).stream('any', 'hello', { signal });
     expect((await failing(stream.next())).message).toBe('cancelled');
+  });
+
+  it('is not thrown on abort while the oracle does not answer the first request', async () => {
+    const silent = () => new Promise<Response>(() => undefined);
+    const abort = (request: (options: { signal: AbortSignal }) => Promise<unknown>) => {
+      const stop = new AbortController();
+      const failed = failing(request({ signal: stop.signal }));
+      stop.abort(new Error('cancelled'));
+      return failed;
+    };
+    const client = createTestClient(host, { fetch: silent });
+    const requests = [
+      abort((options) => client.sessions.list(options)),
+      abort((options) => client.messages.send('any', 'hello', options)),
+      abort((options) => client.stream('any', 'hello', options).next()),
+    ];
+    for (const { message } of await Promise.all(requests)) expect(message).toBe('cancelled');
+    // With a tool, a message waits for the socket, at most five seconds.
+    client.addTool({ name: 'look', description: 'Looks', schema: z.object({}), run: () => 1 });
+    const waiting = abort((options) => client.stream('any', 'hello', options).next());
+    const late = new Promise((resolve) => setTimeout(resolve, 4_000, 'late'));
+    expect(await Promise.race([waiting, late])).toMatchObject({ message: 'cancelled' });
+    client.close();
   });
 
   it('has the code network_error if a reply breaks off; a message is then asked for again', async () => {

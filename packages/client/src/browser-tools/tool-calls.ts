@@ -12,8 +12,8 @@ const CONNECT_TIMEOUT_MS = 5_000;
 
 /** Runs the tool calls of one turn. */
 export interface CallHandler {
-  /** Resolves when the socket is connected, rejected, or too slow. */
-  ready(): Promise<void>;
+  /** Resolves when the socket is connected, rejected, or too slow, and when the signal is aborted. */
+  ready(signal: AbortSignal | undefined): Promise<void>;
   /** Call with every part: a call that has already returned is not run. */
   observe(part: ReplyPart): void;
   close(): void;
@@ -40,7 +40,7 @@ export function handleCalls(
   };
   const unsubscribe = calls.subscribe(requestId, (incoming) => void run(incoming));
   return {
-    ready: () => waitUntilReady(CONNECT_TIMEOUT_MS, events),
+    ready: (signal) => waitUntilReady(events, signal),
     observe: (part) => {
       if (part.event !== 'action_call' && part.event !== 'tool_call') return;
       const { data } = part;
@@ -55,14 +55,17 @@ export function handleCalls(
   };
 }
 
-function waitUntilReady(ms: number, events: SessionEvents): Promise<void> {
+function waitUntilReady(events: SessionEvents, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve) => {
     const settle = () => {
       clearTimeout(timer);
+      signal?.removeEventListener('abort', settle);
       resolve();
     };
-    const timer = setTimeout(settle, ms);
+    const timer = setTimeout(settle, CONNECT_TIMEOUT_MS);
+    signal?.addEventListener('abort', settle);
     events.ready().then(settle, settle);
+    if (signal?.aborted) settle();
   });
 }
 

@@ -52,12 +52,13 @@ export class HttpClient {
 
   /** Sends a request, with a new token if the first is rejected; throws on an error status. */
   async request(request: HttpRequest): Promise<Response> {
-    const token = await this.tokens.get();
-    const response = await this.send(request, token);
     const { signal } = request;
+    const token = await abortable(this.tokens.get(), signal);
+    const response = await this.send(request, token);
     if (response.status !== 401) return requireOk(response, signal);
     await response.body?.cancel();
-    return requireOk(await this.send(request, await this.tokens.replace(token)), signal);
+    const replaced = await abortable(this.tokens.replace(token), signal);
+    return requireOk(await this.send(request, replaced), signal);
   }
 
   private send(
@@ -81,6 +82,17 @@ export class HttpClient {
       ...(content !== undefined && { body: content }),
     });
   }
+}
+
+/** Waits for what other requests wait for as well; an abort throws the caller's reason. */
+function abortable<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (!signal) return work;
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason);
+    signal.addEventListener('abort', abort);
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
+    if (signal.aborted) abort();
+  });
 }
 
 async function requireOk(response: Response, signal: AbortSignal | undefined): Promise<Response> {

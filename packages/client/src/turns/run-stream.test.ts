@@ -3,7 +3,13 @@ import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { splitAt } from '../../test/support/split-at.js';
 import { OracleClientError } from '../errors.js';
-import { followRun, type OpenStream, type Position, readFrames } from './run-stream.js';
+import {
+  followRun,
+  type OpenStream,
+  type Position,
+  readFrames,
+  watchSessions,
+} from './run-stream.js';
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
@@ -104,6 +110,15 @@ it('followRun does not reconnect after a frame that is too large', async () => {
   const { open, positions } = fakeHost(`${run}data: ${'x'.repeat(9 * 1024 * 1024)}`, done(2));
   await expect(collect(followRun(open, START))).rejects.toMatchObject({ code: 'invalid_reply' });
   expect(positions).toHaveLength(1);
+});
+
+it('watchSessions ends when it is aborted while it waits to reconnect', async () => {
+  const stop = new AbortController();
+  const request = () => Promise.reject(rejection(503));
+  const next = watchSessions({ request }, { signal: stop.signal }).next();
+  await vi.advanceTimersByTimeAsync(1);
+  stop.abort();
+  expect(await next).toEqual({ done: true, value: undefined });
 });
 
 describe('readFrames', () => {

@@ -82,8 +82,9 @@ export async function* watchSessions(
       // The token has expired, or the host is stopping.
       throw new OracleClientError('network_error', 'The connection closed');
     } catch (error) {
-      if (signal?.aborted) return;
-      await retries.waitOrThrow(error);
+      await retries.waitOrThrow(error).catch((reason) => {
+        if (!signal?.aborted) throw reason;
+      });
     } finally {
       connection.close();
     }

@@ -38,7 +38,7 @@ export class Turns {
       );
     const calls = this.handleCalls(ids);
     try {
-      await calls?.ready();
+      await calls?.ready(options?.signal);
       for await (const part of followRun(open, { runId: undefined, after: 0 }, options)) {
         calls?.observe(part);
         yield part;
@@ -53,7 +53,7 @@ export class Turns {
     const calls = this.handleCalls(ids);
     const retries = new RetryPolicy(options);
     try {
-      await calls?.ready();
+      await calls?.ready(options.signal);
       for (;;) {
         try {
           return await this.deps.http.requestJson<Reply>({ ...request, ...options });
