@@ -126,7 +126,7 @@ export function useDeletions(
     const timers = list
       .filter((each) => each.did === did)
       // No later, also if the clock was set back.
-      .map((each) => setTimeout(run, Math.min(each.at - Date.now(), RETRY_MS), each));
+      .map((each) => setTimeout(run, Math.min(Math.max(0, each.at - Date.now()), RETRY_MS), each));
     return () => timers.forEach(clearTimeout);
   }, [list, did, remove]);
   return new Set(list.map(({ sessionId }) => sessionId));
