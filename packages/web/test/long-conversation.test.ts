@@ -90,3 +90,25 @@ it(`a conversation of ${MESSAGES} messages shows few of them at a time, wherever
   await expect.poll(answer, { timeout: 60_000 }).toBe(1);
   expect(consoleErrors).toEqual([]);
 });
+
+it('a long answer is not rendered again from its start with every word', async () => {
+  const { page, context } = await arrive();
+  const devtools = await context.newCDPSession(page);
+  await devtools.send('Performance.enable', { timeDomain: 'threadTicks' });
+  const readSeconds = async () => {
+    const { metrics } = await devtools.send('Performance.getMetrics');
+    return metrics.find(({ name }) => name === 'ScriptDuration')?.value ?? 0;
+  };
+  await write(page, 'Tell me everything');
+  const turn = await oracle.model.next();
+  const before = await readSeconds();
+  const text = 'lorem ipsum dolor '.repeat(20);
+  for (let i = 0; i < 400; i += 1) {
+    turn.say(`Paragraph ${i} ${text}\n\n`);
+    await page.evaluate(() => new Promise(requestAnimationFrame));
+  }
+  turn.say('The end.');
+  turn.finish();
+  await expect.poll(() => page.locator('.prose p').last().innerText()).toBe('The end.');
+  expect((await readSeconds()) - before).toBeLessThan(10);
+});

@@ -1,6 +1,6 @@
 import type { AnswerPart, Call } from '@sibyl/client';
 import { useActionRenderer } from '@sibyl/client/react';
-import { lazy, type ReactNode, Suspense, useMemo } from 'react';
+import { lazy, type ReactNode, Suspense, useRef } from 'react';
 import { t } from '../i18n/i18n.js';
 import { CopyButton } from '../ui/copy-button.js';
 import { Icon } from '../ui/icon.js';
@@ -50,9 +50,8 @@ export function AnswerParts({ parts, isRunning, isPaused }: AnswerPartsProps) {
         return null;
     }
   };
-  const citations = useMemo(
-    () => parts.flatMap((part) => (part.type === 'citation' ? part.citation : [])),
-    [parts],
+  const citations = useUnchanged(
+    parts.flatMap((part) => (part.type === 'citation' ? part.citation : [])),
   );
   return (
     <CitationsContext value={citations}>
@@ -65,6 +64,15 @@ export function AnswerParts({ parts, isRunning, isPaused }: AnswerPartsProps) {
       <Sources citations={citations} />
     </CitationsContext>
   );
+}
+
+/** The same array as before if it has the same items: a new one would render all blocks again. */
+function useUnchanged<T>(items: readonly T[]): readonly T[] {
+  const known = useRef(items);
+  const isSame =
+    items.length === known.current.length && items.every((each, i) => each === known.current[i]);
+  if (!isSame) known.current = items;
+  return known.current;
 }
 
 function Prose({ text, isRunning }: { readonly text: string; readonly isRunning: boolean }) {

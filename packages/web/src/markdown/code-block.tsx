@@ -50,10 +50,14 @@ const names: Readonly<Record<string, string>> = {
   yaml: 'YAML',
 };
 
+/** Characters; all of the code is highlighted again whenever some is added, which takes long for more. */
+const MAX_HIGHLIGHTED = 20_000;
+
 /** Code with its language, highlighted once the highlighter is loaded. */
 function Code({ language, code }: { readonly language: string; readonly code: string }) {
   const [isWrapped, setWrapped] = useState(false);
-  const highlighted = useLoaded(() => highlight(language, code), [language, code], language !== '');
+  const isHighlighted = language !== '' && code.length <= MAX_HIGHLIGHTED;
+  const highlighted = useLoaded(() => highlight(language, code), [language, code], isHighlighted);
   return (
     <div className={isWrapped ? 'block is-wrapped' : 'block'}>
       <div className="block-head">
@@ -68,7 +72,7 @@ function Code({ language, code }: { readonly language: string; readonly code: st
       </div>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard. */}
       <pre tabIndex={0}>
-        <code>{highlighted ?? code}</code>
+        <code>{(isHighlighted && highlighted) || code}</code>
       </pre>
     </div>
   );
