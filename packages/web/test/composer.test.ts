@@ -81,11 +81,11 @@ it('the seconds until the next attempt are not read out one by one', async () =>
   await write(page, 'hello');
   const shown = page.locator('.msg-user [role=status] [aria-hidden=true]').last();
   const first = await shown.innerText();
-  const spoken = page.locator('.msg-user [role=status] .vh');
-  const text = await spoken.innerText();
+  const announced = page.locator('.msg-user [role=status] .vh');
+  const text = await announced.innerText();
   expect(text).toMatch(/\d/);
   await expect.poll(() => shown.innerText()).not.toBe(first);
-  expect(await spoken.innerText()).toBe(text);
+  expect(await announced.innerText()).toBe(text);
 });
 
 it('a message is sent again although the clock was set back', async () => {

@@ -99,7 +99,7 @@ it('a long answer is not rendered again from its start with every word', async (
     const { metrics } = await devtools.send('Performance.getMetrics');
     return metrics.find(({ name }) => name === 'ScriptDuration')?.value ?? 0;
   };
-  await write(page, 'Tell me everything');
+  await write(page, 'Describe everything');
   const turn = await oracle.model.next();
   const before = await readSeconds();
   const text = 'lorem ipsum dolor '.repeat(20);

@@ -161,7 +161,7 @@ it('a diagram is drawn again when the theme changes', async () => {
 
 it('a printed conversation has all messages, in dark ink also if the page is dark', async () => {
   const { page } = await arrive({ colorScheme: 'dark' });
-  await write(page, 'Tell me everything');
+  await write(page, 'Describe everything');
   const paragraphs = Array.from({ length: 120 }, (_, i) => `Paragraph ${i}.`);
   (await oracle.model.next()).answer(paragraphs.join('\n\n'));
   await expectText(page, 'Paragraph 119.');
