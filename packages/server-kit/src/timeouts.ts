@@ -57,7 +57,16 @@ export function abortable<T>(work: () => Promise<T>, signal: AbortSignal): Promi
     if (signal.aborted) onAbort();
     else signal.addEventListener('abort', onAbort, { once: true });
     const stopListening = () => signal.removeEventListener('abort', onAbort);
-    started.finally(stopListening).then(resolve, reject);
+    started.then(
+      (value) => {
+        stopListening();
+        resolve(value);
+      },
+      (error) => {
+        stopListening();
+        reject(error);
+      },
+    );
   });
 }
 

@@ -2,7 +2,7 @@ import { OracleError } from '@sibyl/protocol';
 import { TimeoutError } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { Metrics } from '../observability/metrics.js';
-import { withSpan } from '../observability/spans.js';
+import { startSpan, toErrorCode } from '../observability/spans.js';
 
 /** Retry-After when a plugin failed. */
 const RETRY_SECONDS = 5;
@@ -92,13 +92,17 @@ export class Hooks {
 
   private async run<T>({ plugin, hook, signal }: HookCall, work: Work<T>): Promise<T> {
     const startedAt = performance.now();
-    const span = { kind: 'hook', name: `${plugin} ${hook}`, facts: { plugin, hook } } as const;
+    const name = `${plugin} ${hook}`;
+    const span = startSpan({ kind: 'hook', name, facts: { plugin, hook } });
     const limit = new HookLimit(this.timeoutMs, signal);
+    let error: Error | undefined;
     try {
-      return await withSpan(span, () => limit.run(work));
+      return await (span ? span.run(() => limit.run(work)) : limit.run(work));
     } catch (thrown) {
-      throw toError(thrown);
+      error = toError(thrown);
+      throw error;
     } finally {
+      span?.end({ error: error && toErrorCode(error) });
       const seconds = (performance.now() - startedAt) / 1000;
       this.metrics?.observe('sibyl_hook_seconds', { plugin, hook }, seconds);
     }
@@ -154,7 +158,16 @@ class HookLimit {
         clearTimeout(timer);
         turn?.removeEventListener('abort', onAbort);
       };
-      Promise.resolve(result).finally(end).then(resolve, reject);
+      Promise.resolve(result).then(
+        (value) => {
+          end();
+          resolve(value);
+        },
+        (error) => {
+          end();
+          reject(error);
+        },
+      );
     });
   }
 }
