@@ -14,7 +14,7 @@ import { Hooks } from './hooks.js';
 import { type RanCall, type ToolFacts, ToolPolicy } from './tool-policy.js';
 
 const logger = pino({ level: 'silent' });
-const FACTS = { tool: 'transfer', plugin: 'bank', context: {} as TurnContext };
+const FACTS = { tool: 'transfer', plugin: 'bank', getContext: () => ({}) as TurnContext };
 const INPUT = { to: 'bob', amount: 50 };
 const ask = (match: string): Rule => ({ match, effect: 'ask' });
 const block = (match: string): Rule => ({ match, effect: 'block' });
@@ -181,7 +181,7 @@ describe('ToolPolicy.guard asks', () => {
       return false;
     };
     const context = { history: [] as TurnContext['history'] } as TurnContext;
-    await runCall(policy, { needsApproval, context });
+    await runCall(policy, { needsApproval, getContext: () => context });
     expect(seen).toEqual([[INPUT, 'c1', false, []]]);
   });
 

@@ -40,7 +40,7 @@ export interface ToolFacts {
   readonly tool: string;
   readonly plugin: string;
   readonly needsApproval?: Tool['needsApproval'] | undefined;
-  readonly context: TurnContext;
+  readonly getContext: () => TurnContext;
 }
 
 /** Decides which calls of a turn run: what the tools, the operator and the user require. */
@@ -131,12 +131,12 @@ export class ToolPolicy {
 
   /** A function that fails, or returns anything but false, means that approval is needed. */
   private async isNeeded({ facts, input, call }: ToolRun): Promise<boolean> {
-    const { tool, plugin, needsApproval, context } = facts;
+    const { tool, plugin, needsApproval, getContext } = facts;
     if (typeof needsApproval !== 'function') return needsApproval === true;
     const { id: toolCallId, signal } = call;
     const hook = { plugin, hook: `needsApproval of ${tool}`, signal };
     const answer = await this.deps.hooks.callOptional(hook, (limit) =>
-      needsApproval(input, withSignal({ ...context, toolCallId }, limit)),
+      needsApproval(input, withSignal({ ...getContext(), toolCallId }, limit)),
     );
     return !('ok' in answer) || answer.ok !== false;
   }

@@ -93,9 +93,12 @@ function toContribution(plugin: LoadedPlugin): Contribution {
 }
 
 async function getRequestContribution(plugin: LoadedPlugin, turn: ToolTurn): Promise<Contribution> {
+  const { getRequestTools, getRequestSubAgents } = plugin.plugin;
   const [tools, subAgents] = await Promise.all([
-    callRequestHook({ plugin, hook: 'getRequestTools', turn }, readTools),
-    callRequestHook({ plugin, hook: 'getRequestSubAgents', turn }, readSubAgents),
+    getRequestTools ? callRequestHook({ plugin, hook: 'getRequestTools', turn }, readTools) : [],
+    getRequestSubAgents
+      ? callRequestHook({ plugin, hook: 'getRequestSubAgents', turn }, readSubAgents)
+      : [],
   ]);
   const { plugin: surface, clientTools = [] } = turn.surface ?? {};
   const declared = surface === plugin.name ? clientTools.map(toClientTool) : [];
@@ -124,7 +127,6 @@ async function callRequestHook<T>(
   check: (items: readonly unknown[]) => CheckedItems<T>,
 ): Promise<readonly T[]> {
   const { plugin: hooked, name, manifest } = plugin;
-  if (!hooked[hook]) return [];
   const { hooks, contexts, warn, signal } = turn;
   const call = { plugin: name, hook, signal };
   const context = contexts.of(plugin);
@@ -180,8 +182,8 @@ function bind(
     turn.warn('tool_left_out', `The tool ${name} cannot be used: ${bound.error}`);
     return undefined;
   }
-  const context = turn.contexts.of(plugin);
-  const tool = turn.policy.guard(bound.ok.tool, { ...facts, context }, (guarded) =>
+  const getContext = () => turn.contexts.of(plugin);
+  const tool = turn.policy.guard(bound.ok.tool, { ...facts, getContext }, (guarded) =>
     turn.chain.aroundTool(agent, guarded),
   );
   return { ...bound.ok, tool };

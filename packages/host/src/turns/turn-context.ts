@@ -117,16 +117,20 @@ export class TurnContexts {
   private make({ name: plugin, config, services }: LoadedPlugin): TurnContext {
     const { facts, store, sessionState, createUcan, llm, emit, client, warn, loggerFor, signal } =
       this.deps;
-    const { did: owner } = facts.user;
+    const { user, session, history, request } = facts;
+    // Without spreading an object, which takes several times as long.
     return {
-      ...facts,
+      user,
+      session,
+      history,
+      request,
       state: this.state,
       config,
       services,
       ucan: createUcan(plugin),
       sessionState: sessionState.of(plugin),
-      secrets: store.secrets.of({ owner, plugin }),
-      blobs: store.blobs.of({ owner, plugin }),
+      secrets: store.secrets.of({ owner: user.did, plugin }),
+      blobs: store.blobs.of({ owner: user.did, plugin }),
       llm,
       emit,
       client,
