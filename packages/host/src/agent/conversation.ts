@@ -1,4 +1,4 @@
-import type { MessagePart, ToolCall } from '@sibyl/protocol';
+import type { Attachment, MessagePart, ToolCall } from '@sibyl/protocol';
 import {
   type ModelCall,
   ModelError,
@@ -32,12 +32,11 @@ const NO_TEXT = '(No text.)';
 /** Converts stored messages, oldest first, to the conversation for the model. */
 export function toModelMessages(
   messages: readonly HistoryMessage[],
-  { timezone, ...newest }: TurnNote,
+  newest: TurnNote,
 ): ModelMessage[] {
   const asked = messages.findLastIndex(({ type }) => type === 'human');
-  return messages.flatMap((message, i) =>
-    toMessages(message, i === asked ? { timezone, ...newest } : { timezone }),
-  );
+  const earlier = { timezone: newest.timezone };
+  return messages.flatMap((message, i) => toMessages(message, i === asked ? newest : earlier));
 }
 
 function toMessages(message: HistoryMessage, turn: TurnNote): ModelMessage[] {
@@ -58,17 +57,15 @@ function toUserMessage(message: HistoryMessage, turn: TurnNote): UserMessage {
   const attachments = listAttachments(message);
   return {
     role: 'user',
-    content: humanText(message),
+    content: humanText(message.content, attachments),
     note: composeNote({ sentAt, metadata, ...turn }),
     ...(attachments.length > 0 && { attachments }),
   };
 }
 
-function humanText({ content, ...message }: HistoryMessage): string {
-  const files = listAttachments(message).map(
-    ({ filename, mimetype }) => `(Attached: ${filename}, ${mimetype})`,
-  );
-  return [content.trim() ? content : '', ...files].filter(Boolean).join('\n') || NO_TEXT;
+function humanText(content: string, attachments: readonly Attachment[]): string {
+  const files = attachments.map(({ filename, mimetype }) => `(Attached: ${filename}, ${mimetype})`);
+  return [...(content.trim() ? [content] : []), ...files].join('\n') || NO_TEXT;
 }
 
 /** Texts and calls in the order they happened. An empty answer is omitted, unless it was interrupted. */

@@ -41,8 +41,11 @@ export function estimateCall({ system, messages, tools }: ModelCall): number {
 /** Whether an estimate of the call includes files, whose tokens depend on the model. */
 export const hasFiles = ({ messages }: ModelCall): boolean => messages.some(holdsFile);
 
+const isFile = ({ type }: UserPart) => type === 'file';
+
 function holdsFile(message: ModelMessage): boolean {
-  if (message.role === 'user') return listUserParts(message).some(({ type }) => type === 'file');
+  if (message.role === 'user')
+    return typeof message.content !== 'string' && message.content.some(isFile);
   return message.role === 'tool' && message.results.some(({ media }) => media?.length);
 }
 

@@ -29,28 +29,23 @@ export interface NoteOptions {
  */
 export function composeNote(options: NoteOptions): string {
   const { sentAt, timezone, metadata = {}, now = sentAt, degraded = [] } = options;
-  const lines = [
-    `Sent: ${formatTime(sentAt, timezone)}`,
-    now - sentAt >= LATE_MS ? `Current time: ${formatTime(now, timezone)}` : '',
-    ...listOpen(metadata),
-    ...degraded.map(describeDegraded),
-  ];
-  return lines
-    .filter(Boolean)
-    .map((line) => `[${line}]`)
-    .join('\n');
+  const lines = [`Sent: ${formatTime(sentAt, timezone)}`];
+  if (now - sentAt >= LATE_MS) lines.push(`Current time: ${formatTime(now, timezone)}`);
+  lines.push(...listOpen(metadata), ...degraded.map(describeDegraded));
+  return lines.map((line) => `[${line}]`).join('\n');
 }
 
+const OPEN_FIELDS = [
+  ['Open entity', 'currentEntityDid'],
+  ['Open space', 'spaceId'],
+  ['Room of the open editor', 'editorRoomId'],
+] as const;
+
 function listOpen(metadata: Readonly<Record<string, unknown>>): string[] {
-  const describe = (label: string, field: string) => {
+  return OPEN_FIELDS.flatMap(([label, field]) => {
     const value = metadata[field];
-    return typeof value === 'string' && value ? `${label}: ${quoteLine(value, LINE_LIMIT)}` : '';
-  };
-  return [
-    describe('Open entity', 'currentEntityDid'),
-    describe('Open space', 'spaceId'),
-    describe('Room of the open editor', 'editorRoomId'),
-  ];
+    return typeof value === 'string' && value ? `${label}: ${quoteLine(value, LINE_LIMIT)}` : [];
+  });
 }
 
 function describeDegraded({ name, missing }: DegradedService): string {

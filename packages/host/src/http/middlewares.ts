@@ -64,9 +64,10 @@ function readRoute(request: OracleRequest): string {
 
 /** Gives every request its correlation id: that of the caller if it is well-formed. */
 export function requestId(request: OracleRequest, response: Response, next: NextFunction): void {
-  const { data = randomUUID() } = RequestId.safeParse(request.headers['x-request-id']);
-  request.requestId = data;
-  response.setHeader('X-Request-Id', data);
+  const { 'x-request-id': given } = request.headers;
+  const id = (given && RequestId.safeParse(given).data) || randomUUID();
+  request.requestId = id;
+  response.setHeader('X-Request-Id', id);
   next();
 }
 
