@@ -35,7 +35,7 @@ function createChain(byPlugin: Readonly<Record<string, readonly Middleware[]>>) 
   const logger = pino({ base: null }, { write: (line) => void log.push(JSON.parse(line)) });
   const plugins = Object.entries(byPlugin).map(([name, each]) => loadPlugin(name, each));
   const contexts: TurnContexts = Object.assign(Object.create(TurnContexts.prototype), {
-    of: ({ name }: LoadedPlugin) => ({ config: { plugin: name } }),
+    of: ({ name }: LoadedPlugin) => ({ config: { plugin: name }, signal: turn.signal }),
   });
   const hooks = new Hooks(logger, TIMEOUT_MS);
   const chain = new MiddlewareChain({ plugins, contexts, hooks, signal: turn.signal });

@@ -123,7 +123,7 @@ export class MiddlewareChain {
             response = callNext(patchCall(call, changed));
             return response;
           };
-          await middleware.wrapModel?.(request, callOnce, { ...turn, signal });
+          await middleware.wrapModel?.(request, callOnce, turn);
           // The answer has been streamed: what the middleware returns cannot change it.
           return response ?? Promise.reject(new Error('it did not call next'));
         },

@@ -52,12 +52,10 @@ export async function gatherTools(turn: ToolTurn): Promise<readonly TurnTool[]> 
       )
       .map((plugin) => getRequestContribution(plugin, turn)),
   );
-  const contributions = [...plugins.map(toContribution), ...ofThisTurn];
   const byName = new Map<string, TurnTool>();
   let characters = 0;
   let sliceEnd = performance.now() + SLICE_MS;
-  for (const bindNext of contributions.flatMap((each) => listTools(each, turn))) {
-    const found = bindNext();
+  for (const found of bindTools([...plugins.map(toContribution), ...ofThisTurn], turn)) {
     if (found && admitTool(found, { byName, characters }, turn)) {
       byName.set(found.tool.name, found);
       characters += found.characters;
@@ -150,22 +148,20 @@ async function callRequestHook<T>(
   return answer.ok.usable;
 }
 
-/** Returns one function per tool, which reads its schema and binds it to the turn. */
-function listTools(
-  { plugin, tools, subAgents }: Contribution,
+/** Reads the schema of one tool after the other and binds it to the turn; undefined for one that is left out. */
+function* bindTools(
+  contributions: readonly Contribution[],
   turn: ToolTurn,
-): (() => TurnTool | undefined)[] {
-  const own = (visibility: Visibility | undefined) => visibility ?? plugin.manifest.visibility;
-  const bindOwn = (definition: PluginTool, visibility: Visibility | undefined) => {
-    const bound = bind({ agent: 'main', plugin }, definition, turn);
-    return bound && { plugin, visibility: own(visibility), ...bound };
-  };
-  return [
-    ...tools.map((tool) => () => bindOwn(toToolDefinition(tool, plugin, turn), tool.visibility)),
-    ...subAgents.map(
-      (agent) => () => bindOwn(toAgentDefinition(agent, plugin, turn), agent.visibility),
-    ),
-  ];
+): Generator<TurnTool | undefined> {
+  for (const { plugin, tools, subAgents } of contributions) {
+    const bindOwn = (definition: PluginTool, own: Visibility | undefined) => {
+      const bound = bind({ agent: 'main', plugin }, definition, turn);
+      return bound && { plugin, visibility: own ?? plugin.manifest.visibility, ...bound };
+    };
+    for (const tool of tools) yield bindOwn(toToolDefinition(tool, plugin, turn), tool.visibility);
+    for (const agent of subAgents)
+      yield bindOwn(toAgentDefinition(agent, plugin, turn), agent.visibility);
+  }
 }
 
 /** Leaves a tool that the user blocks out of this turn, and one with an unusable schema with a warning. */
