@@ -277,13 +277,13 @@ export function callThrough<Input, Output>(wrapping: Wrapping<Input, Output>): P
 
 class WrappedCall<Input, Output> {
   private readonly wrapping: Wrapping<Input, Output>;
-  private readonly overdue = Promise.withResolvers<never>();
   /** The outcome of the call, each time it was made. */
   private readonly made: Promise<Output>[] = [];
   /** What the call itself threw, each time it was made. */
   private readonly callErrors = new Set<unknown>();
   private inProgress = 0;
   private timer: NodeJS.Timeout | undefined;
+  private rejectOverdue: (error: Error) => void = () => undefined;
   private isOver = false;
 
   constructor(wrapping: Wrapping<Input, Output>) {
@@ -294,7 +294,10 @@ class WrappedCall<Input, Output> {
     const { wrap } = this.wrapping;
     this.startClock();
     try {
-      return await Promise.race([wrap((input) => this.next(input)), this.overdue.promise]);
+      return await new Promise<Output>((resolve, reject) => {
+        this.rejectOverdue = reject;
+        wrap((input) => this.next(input)).then(resolve, reject);
+      });
     } catch (error) {
       return await this.endFailed(error);
     } finally {
@@ -314,15 +317,23 @@ class WrappedCall<Input, Output> {
     // A middleware that timed out must not make the call a second time.
     if (this.isOver) throw new Error('This middleware failed, and its call is over');
     this.wrapping.signal.throwIfAborted();
-    this.inProgress += 1;
-    clearTimeout(this.timer);
-    const made = this.wrapping.next(input).finally(() => {
-      this.inProgress -= 1;
-      if (this.inProgress === 0 && !this.isOver) this.startClock();
-    });
-    made.catch((error) => this.callErrors.add(error));
+    const made = this.callNext(input);
     this.made.push(made);
     return made;
+  }
+
+  private async callNext(input: Input): Promise<Output> {
+    this.inProgress += 1;
+    clearTimeout(this.timer);
+    try {
+      return await this.wrapping.next(input);
+    } catch (error) {
+      this.callErrors.add(error);
+      throw error;
+    } finally {
+      this.inProgress -= 1;
+      if (this.inProgress === 0 && !this.isOver) this.startClock();
+    }
   }
 
   private async endFailed(thrown: unknown): Promise<Output> {
@@ -343,7 +354,7 @@ class WrappedCall<Input, Output> {
   private startClock(): void {
     const { timeoutMs } = this.wrapping;
     const expire = () =>
-      this.overdue.reject(new Error(`did not answer within ${timeoutMs / 1000} s`));
+      this.rejectOverdue(new Error(`did not answer within ${timeoutMs / 1000} s`));
     this.timer = setTimeout(expire, timeoutMs);
   }
 }
