@@ -22,7 +22,7 @@ const READ_TIMEOUT_MS = 12_000;
 /** A file's text, stored for later turns of the session. */
 const EarlierFile = z.object({ name: z.string(), text: z.string() });
 type EarlierFile = z.infer<typeof EarlierFile>;
-const EarlierFiles = z.array(EarlierFile).catch([]);
+const EarlierFiles = z.array(EarlierFile).default([]).catch([]);
 
 /** Images of earlier messages that a model call may show again. */
 const MAX_EARLIER_IMAGES = 8;

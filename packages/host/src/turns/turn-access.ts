@@ -57,14 +57,14 @@ export class TurnAccess {
 
   /** A signal that also ends when the caller of a request that waits or reads loses access. */
   limit(caller: Caller, signal: AbortSignal): AbortSignal {
-    const lost = new AbortController();
-    const ended = AbortSignal.any([signal, lost.signal]);
-    if (!ended.aborted)
-      this.watch(caller, { signal: ended }, (error) => {
-        const timer = setTimeout(() => lost.abort(error), LAST_FRAMES_MS).unref();
-        ended.addEventListener('abort', () => clearTimeout(timer), { once: true });
-      });
-    return ended;
+    if (signal.aborted) return signal;
+    const ended = new AbortController();
+    signal.addEventListener('abort', () => ended.abort(signal.reason), { once: true });
+    this.watch(caller, ended, (error) => {
+      const timer = setTimeout(() => ended.abort(error), LAST_FRAMES_MS).unref();
+      ended.signal.addEventListener('abort', () => clearTimeout(timer), { once: true });
+    });
+    return ended.signal;
   }
 
   /** Returns a function for the UCANs that a turn has used: it is aborted when one of them is revoked. */
