@@ -57,7 +57,7 @@ export async function sibyl(args: readonly string[], options: RunOptions = {}) {
 }
 
 /**
- * Runs a command line in this process: a process separate takes a second to load the host. Each command also runs
+ * Runs a command line in this process: a separate one takes a second to load the host. Each command also runs
  * as a process in at least one test.
  */
 export async function sibylInProcess(
