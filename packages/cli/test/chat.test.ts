@@ -56,16 +56,17 @@ it('--json without --message is refused before a session is created', async () =
   expect(run).toMatchObject({ stdout: '', stderr: expect.stringContaining('--message') });
 });
 
-it('answers every line of a pipe', async () => {
+it('answers every line of a pipe, without a prompt', async () => {
   const run = startSibyl(['chat', oracle.url], { env, input: 'one\ntwo\n' });
   for (const number of ['1', '2']) (await oracle.model.next()).answer(`That is ${number}.`);
   expect(await run.ended).toBe(0);
-  expect(run.stdout).toMatch(/That is 1\.\n.*That is 2\.\n/s);
+  expect(run.stdout).toBe('That is 1.\nThat is 2.\n');
+  expect(run.stderr).toMatch(/^Talking to .*\n$/);
 });
 
 it('stops the answer on Ctrl-C, and leaves on the next', async () => {
   const run = startSibyl(['chat', oracle.url], { env });
-  await expect.poll(() => run.stdout).toContain('> ');
+  await expect.poll(() => run.stderr).toContain('Talking to');
   run.child.stdin?.write('Count without end\n');
   const turn = await oracle.model.next();
   turn.say('On and on');

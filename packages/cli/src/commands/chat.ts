@@ -69,7 +69,10 @@ async function converse(conversation: Conversation): Promise<number> {
       `Talking to ${oracle.name} as ${oracle.signer.did}, session ${sessionId}. /help lists commands.`,
     ),
   );
-  const terminal = createInterface({ input: process.stdin, output: process.stdout });
+  const { stdin, stdout, stderr } = process;
+  // The prompt is for people: a pipe gets none, and a file the answers alone.
+  const prompts = stdin.isTTY && { output: stdout.isTTY ? stdout : stderr };
+  const terminal = createInterface({ input: stdin, ...prompts });
   const interrupts = new Interrupts(terminal);
   try {
     for await (const line of readLines(terminal)) {
