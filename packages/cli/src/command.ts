@@ -41,6 +41,11 @@ export class CommandError extends Error {
   override readonly name = 'CommandError';
 }
 
+/** Reports a fault as every command does, also with `--json`. */
+export function fail(fault: string): never {
+  throw new CommandError(fault);
+}
+
 /** The actions that the usage of a command names. */
 export function listActions({ usage }: Pick<Command, 'usage'>): string[] {
   if (!usage.some((line) => /^[a-z]/.test(line))) return [];

@@ -134,3 +134,20 @@ it.each(['start', 'gateway'])(
     expect(run.stderr).not.toMatch(/^\s+at /m);
   },
 );
+
+it.each([
+  ['start', { PORT: 'x' }, 'PORT (host): must be a whole number'],
+  ['gateway', { GATEWAY_AUTH: 'maybe' }, 'GATEWAY_AUTH'],
+])(
+  '%s --json reports a wrong variable as JSON',
+  { timeout: 120_000 },
+  async (name, env, message) => {
+    const run = start([name, '--json'], env);
+    expect(await run.ended).toBe(1);
+    expect(JSON.parse(run.stdout)).toEqual({
+      error: expect.stringContaining(message),
+      code: 'failed',
+    });
+    expect(run.stderr).toBe('');
+  },
+);

@@ -1,8 +1,10 @@
 import { ConfigError, loadConfig } from './config/config.js';
 import { createLogger } from './observe/metrics.js';
 
-/** Runs the gateway as a process; resolves to the exit code once it has stopped or could not start. */
-export async function serve(): Promise<number> {
+/** Runs the gateway as a process; resolves to the exit code once it has stopped or could not start, having reported why. */
+export async function serve(
+  report: (fault: string) => void = (fault) => process.stderr.write(`${fault}\n`),
+): Promise<number> {
   try {
     const config = loadConfig();
     // Loaded after the configuration is checked, so that errors show at once.
@@ -21,7 +23,7 @@ export async function serve(): Promise<number> {
     return 0;
   } catch (error) {
     if (!isOperatorError(error)) throw error;
-    process.stderr.write(`${error.message}\n`);
+    report(error.message);
     return 1;
   }
 }

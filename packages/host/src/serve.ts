@@ -12,8 +12,11 @@ const EXIT_TIMEOUT_MS = 3000;
 /** How long the process may take to store running turns after an uncaught exception. */
 const CRASH_TIMEOUT_MS = 20_000;
 
-/** Runs the host as a process; resolves to the exit code once it has stopped or could not start. */
-export async function serve(options: OracleAppOptions = {}): Promise<number> {
+/** Runs the host as a process; resolves to the exit code once it has stopped or could not start, having reported why. */
+export async function serve(
+  options: OracleAppOptions = {},
+  report: (fault: string) => void = (fault) => process.stderr.write(`${fault}\n`),
+): Promise<number> {
   try {
     const app = await createOracleApp(options);
     logUnhandledRejections(app.logger);
@@ -25,7 +28,7 @@ export async function serve(options: OracleAppOptions = {}): Promise<number> {
     ]);
   } catch (error) {
     if (!isForOperator(error)) throw error;
-    process.stderr.write(`${error.message}${suggestRemedy(error)}\n`);
+    report(`${error.message}${suggestRemedy(error)}`);
     return 1;
   }
 }

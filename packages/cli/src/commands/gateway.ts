@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import type { Command } from '../command.js';
+import { type Command, fail } from '../command.js';
 import { loadGateway, setVariable, variable } from '../environment.js';
 
 /** Runs the query gateway in this folder. */
@@ -27,7 +27,7 @@ export const gateway: Command = {
     process.once('disconnect', () => process.kill(process.pid, 'SIGTERM'));
     process.channel?.unref();
     const { serve } = await loadGateway();
-    return serve();
+    return serve(fail);
   },
 };
 

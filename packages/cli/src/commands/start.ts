@@ -1,4 +1,4 @@
-import type { Command } from '../command.js';
+import { type Command, fail } from '../command.js';
 import { loadHost, setVariable } from '../environment.js';
 import { startGateway } from './gateway.js';
 
@@ -26,7 +26,7 @@ export const start: Command = {
     const gateway = options['with-gateway'] ? await startGateway() : undefined;
     const { serve } = await loadHost();
     try {
-      return await serve();
+      return await serve({}, fail);
     } finally {
       await gateway?.stop();
     }
