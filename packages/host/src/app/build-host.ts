@@ -93,7 +93,7 @@ export interface HostDeps extends OwnDataServices, OperatorDeps {
   readonly store: Store;
   readonly authenticator: Authenticator;
   /** What guards have to know while the store does not answer. */
-  readonly cachedLists: readonly { start(): void; close(): void }[];
+  readonly cachedLists: readonly { start(): Promise<void>; close(): void }[];
   readonly authority: DelegatedAuthority;
   readonly allowList: CallerAllowList;
   readonly presented: PresentedDelegations;

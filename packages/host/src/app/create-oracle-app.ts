@@ -132,7 +132,7 @@ export async function createOracleApp(options: OracleAppOptions = {}): Promise<O
     logger.info(summarizePlugins(status));
     deps.takeover.watch();
     deps.hostReports.start();
-    for (const list of [...deps.cachedLists, deps.operators]) list.start();
+    await Promise.all([...deps.cachedLists, deps.operators].map((list) => list.start()));
     return createApp(nest, { ...deps, status }, config);
   } catch (error) {
     // The process may continue after a failed start, so release everything.

@@ -83,6 +83,19 @@ it('CallerAllowList unblocks at once, also while the list is being read', async 
   expect(await allowList.findExclusion('did:bob')).toBeUndefined();
 });
 
+it('CachedList.start waits for a store that is slow, so that no caller is refused after it', async () => {
+  vi.useFakeTimers();
+  const list = new CachedList({
+    read: () => new Promise((resolve) => setTimeout(() => resolve(['did:mallory']), 2_000)),
+    logger,
+  });
+  const started = list.start();
+  await vi.advanceTimersByTimeAsync(2_000);
+  await started;
+  expect([list.isRecent, await list.has('did:mallory')]).toEqual([true, true]);
+  list.close();
+});
+
 it('CachedList.start reads without requests, so that the list is recent when the store goes away', async () => {
   vi.useFakeTimers();
   const stored = createStored();
@@ -90,7 +103,7 @@ it('CachedList.start reads without requests, so that the list is recent when the
     read: async () => (await stored.list()).map(({ did }) => did),
     logger,
   });
-  list.start();
+  void list.start();
   stored.dids.add('did:operator');
   await vi.advanceTimersByTimeAsync(6_000);
   stored.setAway(true);
@@ -114,7 +127,7 @@ it('OutageRevocations refuses revoked logins while the store is away, and everyt
   await expect(revocations.isRevoked('a')).rejects.toThrow('ECONNREFUSED');
   stored.setAway(false);
   stored.dids.add('a');
-  revocations.start();
+  void revocations.start();
   await vi.advanceTimersByTimeAsync(6_000);
   stored.setAway(true);
   expect(await revocations.isRevoked('a')).toBe(true);
@@ -143,7 +156,7 @@ it('OutageRevocations asks the store while it answers, and for 2 s not at all af
     maxTtlSeconds: 900,
     logger,
   });
-  revocations.start();
+  void revocations.start();
   await vi.advanceTimersByTimeAsync(1);
   stored.dids.add('just revoked');
   expect(await revocations.isRevoked('just revoked')).toBe(true);
@@ -167,16 +180,19 @@ it('OutageRevocations does not count a list that arrived too late to be used', a
         if (isAway) throw new Error('ECONNREFUSED');
         return false;
       },
-      listExpiring: async () => {
-        await new Promise((resolve) => setTimeout(resolve, 1_200));
-        return ['a'];
-      },
+      listExpiring: vi
+        .fn()
+        .mockRejectedValueOnce(new Error('ECONNREFUSED'))
+        .mockImplementation(async () => {
+          await new Promise((resolve) => setTimeout(resolve, 1_200));
+          return ['a'];
+        }),
     },
     maxTtlSeconds: 900,
     logger,
   });
-  revocations.start();
-  await vi.advanceTimersByTimeAsync(1_300);
+  await revocations.start();
+  await vi.advanceTimersByTimeAsync(6_300);
   isAway = true;
   await expect(revocations.isRevoked('a')).rejects.toThrow('ECONNREFUSED');
   revocations.close();

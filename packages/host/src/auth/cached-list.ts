@@ -28,9 +28,10 @@ export class CachedList {
 
   constructor(private readonly deps: CachedListDeps) {}
 
-  start(): void {
-    void this.refresh();
+  /** Reads the list, and then regularly. A slow first read has time: there is no earlier list to use instead. */
+  async start(): Promise<void> {
     this.timer = setInterval(() => void this.refresh(), REFRESH_MS).unref();
+    await this.load(this.deps.read);
   }
 
   close(): void {
@@ -67,19 +68,23 @@ export class CachedList {
   private async refresh(): Promise<void> {
     // Read again if it expired while it was read.
     while (this.reading || performance.now() - this.triedAt >= FRESH_MS) {
-      this.reading ??= this.read().finally(() => {
-        this.reading = undefined;
-      });
-      await this.reading;
+      await this.load(() => withTimeout(READ_LIMIT, this.deps.read));
     }
   }
 
-  private async read(): Promise<void> {
+  private load(read: CachedListDeps['read']): Promise<void> {
+    this.reading ??= this.read(read).finally(() => {
+      this.reading = undefined;
+    });
+    return this.reading;
+  }
+
+  private async read(read: CachedListDeps['read']): Promise<void> {
     const since = performance.now();
     this.triedAt = since;
     this.reported.clear();
     try {
-      const found = await withTimeout(READ_LIMIT, this.deps.read);
+      const found = await read();
       this.entries = new Set([...found, ...this.reported]);
       this.readAt = since;
     } catch (error) {

@@ -224,7 +224,7 @@ describe('CallerAllowList', () => {
   it('start reads who is blocked without requests, until close', async () => {
     const { here } = openHosts(test.store);
     const read = vi.spyOn(test.store.blockedUsers, 'list');
-    here.start();
+    void here.start();
     await vi.advanceTimersByTimeAsync(10_000);
     await expect.poll(() => read.mock.calls.length).toBeGreaterThan(1);
     here.close();

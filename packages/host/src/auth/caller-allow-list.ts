@@ -80,8 +80,8 @@ export class CallerAllowList {
     return this.blocks.hasKnown(did);
   }
 
-  start(): void {
-    this.blocks.start();
+  start(): Promise<void> {
+    return this.blocks.start();
   }
 
   close(): void {
@@ -153,8 +153,8 @@ class BlockList {
     bus.on('caller-blocked', ({ did }) => this.apply(did));
   }
 
-  start(): void {
-    this.blocked.start();
+  start(): Promise<void> {
+    return this.blocked.start();
   }
 
   close(): void {

@@ -105,7 +105,7 @@ describe('Operators', () => {
     const { operators, check } = open();
     const added = await addOperator();
     const read = vi.spyOn(test.store.operators, 'list');
-    operators.start();
+    void operators.start();
     await expect.poll(() => read.mock.settledResults.at(-1)?.type).toBe('fulfilled');
     read.mockRejectedValue(new Error('away'));
     await vi.advanceTimersByTimeAsync(60_000);
@@ -129,7 +129,7 @@ describe('OutageRevocations', () => {
     const asked = vi.spyOn(stored, 'has');
     const read = vi.spyOn(stored, 'listExpiring');
     const start = async () => {
-      revocations.start();
+      void revocations.start();
       await expect.poll(() => read.mock.settledResults.at(-1)?.type).toBe('fulfilled');
       // Until the list is kept.
       await new Promise(setImmediate);

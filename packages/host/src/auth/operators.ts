@@ -31,8 +31,8 @@ export class Operators {
     });
   }
 
-  start(): void {
-    this.added.start();
+  start(): Promise<void> {
+    return this.added.start();
   }
 
   close(): void {
@@ -83,8 +83,8 @@ export class OutageRevocations implements Revocations {
     this.recent = new CachedList({ read: () => this.readAll(), logger: deps.logger });
   }
 
-  start(): void {
-    this.recent.start();
+  start(): Promise<void> {
+    return this.recent.start();
   }
 
   close(): void {
