@@ -236,6 +236,36 @@ it('resources/subscribe is refused beyond 200 subscriptions, and for an address 
   expect(await refusal('notes://more')).toContain('unsubscribe');
 });
 
+it('the API document lists what /mcp answers to unknown methods and streams, and to clients that accept too little', async () => {
+  const { url } = test.host;
+  const { paths } = (await (await fetch(`${url}/docs/openapi.json`)).json()) as {
+    paths: Record<string, Record<string, { responses: object }>>;
+  };
+  const client = await raw().initialize();
+  const accept = 'application/json, text/event-stream';
+  const headers = { ...client.headers, 'content-type': 'application/json', accept };
+  const send = async (method: string, more: Record<string, string>, message?: object) => {
+    const body = message ? JSON.stringify({ jsonrpc: '2.0', id: 1, ...message }) : null;
+    const init = { method, headers: { ...headers, ...more }, body };
+    const { status } = await fetch(`${url}/mcp`, init);
+    return [status, Object.keys(paths['/mcp']?.[method.toLowerCase()]?.responses ?? {})];
+  };
+  const prefix = 'io.modelcontextprotocol';
+  const _meta = {
+    [`${prefix}/protocolVersion`]: MODERN,
+    [`${prefix}/clientInfo`]: { name: 'raw', version: '1' },
+    [`${prefix}/clientCapabilities`]: {},
+  };
+  const modern = { 'mcp-protocol-version': MODERN, 'mcp-method': 'nope' };
+  const has = (status: number) => [status, expect.arrayContaining([String(status)])];
+  expect(await send('POST', modern, { method: 'nope', params: { _meta } })).toEqual(has(404));
+  expect(await send('POST', { accept: 'text/html' }, { method: 'ping' })).toEqual(has(406));
+  const stream = { 'last-event-id': `${'0'.repeat(12)}.${randomUUID()}.1` };
+  expect(await send('GET', stream)).toEqual(has(404));
+  const session = { 'mcp-session-id': client.session };
+  expect(await send('GET', { ...session, accept: 'text/html' })).toEqual(has(406));
+});
+
 describe('the origin of a request to /mcp', () => {
   async function ask(headers: Record<string, string>): Promise<number> {
     const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'ping' });

@@ -38,7 +38,11 @@ export const mcpServer = definePlugin({
       summary: 'Model Context Protocol 2026-07-28 and 2025-11-25, as streamable HTTP',
       body: McpMessages,
       mediaTypes: ['application/json', 'text/event-stream'],
-      otherReplies: { 202: { when: 'The body has no requests' } },
+      otherReplies: {
+        202: { when: 'The body has no requests' },
+        404: { when: 'The server has no such method; before 2026-07-28 the reply is 200' },
+        406: NOT_ACCEPTABLE,
+      },
       formatError,
       handler: ({ caller, body, headers, signal }) =>
         endpoint.post({ caller, body, headers, signal }),
@@ -54,12 +58,18 @@ export const mcpServer = definePlugin({
         'Mcp-Session-Id': 'As the reply to `initialize` has it',
       },
       mediaTypes: ['text/event-stream'],
-      otherReplies: { 405: { when: 'There is nothing to continue: no session, or no event' } },
+      otherReplies: {
+        404: { when: 'There is no such stream, or it is at another host' },
+        405: { when: 'There is nothing to continue: no session, or no event' },
+        406: NOT_ACCEPTABLE,
+      },
       formatError,
       handler: ({ caller, headers, signal }) => endpoint.get({ caller, headers, signal }),
     }),
   ],
 });
+
+const NOT_ACCEPTABLE = { when: '`Accept` lacks a media type that the protocol requires' };
 
 /** The SDK validates them, and answers in the protocol. */
 const McpMessages = z
