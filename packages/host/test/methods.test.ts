@@ -2,8 +2,9 @@ import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { Controller, Get, Module, Param, Post } from '@nestjs/common';
 import { ErrorBody } from '@sibyl/protocol';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { useControlledHost } from './support/controlled-host.js';
+import { startHost } from './support/host.js';
 import { testPlugin } from './support/plugin.js';
 import { openSession, stream } from './support/stream.js';
 
@@ -46,6 +47,34 @@ function routesByPath(): [path: string, methods: string[]][] {
   return [...byPath].map(([path, same]) => [path, same.flatMap(({ methods }) => methods)]);
 }
 
+/** Surfaces whose clients read errors of their own protocol. */
+const HAS_OWN_ERRORS = /^\/(v1\/|mcp$|a2a|ui\/|\.well-known\/agent-card)/;
+
+const toOpenAi = (code: string) => ({ error: expect.objectContaining({ code }) });
+const foreignErrors: readonly (readonly [path: string, toError: (code: string) => unknown])[] = [
+  ['/v1/models', toOpenAi],
+  ['/v1/chat/completions', toOpenAi],
+  ['/v1/responses', toOpenAi],
+  [
+    '/mcp',
+    (code) => ({ jsonrpc: '2.0', id: null, error: expect.objectContaining({ data: { code } }) }),
+  ],
+  [
+    '/a2a',
+    (code) => ({
+      jsonrpc: '2.0',
+      id: null,
+      error: expect.objectContaining({
+        data: [expect.objectContaining({ reason: code.toUpperCase() })],
+      }),
+    }),
+  ],
+  ['/ui/chat', () => expect.any(String)],
+];
+
+const readBody = (response: Response): Promise<unknown> =>
+  response.headers.get('content-type')?.includes('json') ? response.json() : response.text();
+
 describe('an unknown method', () => {
   it('answers 405 with Allow on every path of the host and its plugins, without credentials', async () => {
     const paths = routesByPath();
@@ -59,14 +88,28 @@ describe('an unknown method', () => {
       expect([path, response.status, allowed.includes(other)]).toEqual([path, 405, false]);
       expect(allowed).toEqual(expect.arrayContaining([...methods, 'OPTIONS']));
       expect(allowed.includes('HEAD')).toBe(allowed.includes('GET'));
-      expect(ErrorBody.parse(await response.json())).toMatchObject({
+      const body = await response.text();
+      expect(body).toContain(`${other} is not allowed here`);
+      if (HAS_OWN_ERRORS.test(path)) continue;
+      expect(ErrorBody.parse(JSON.parse(body))).toMatchObject({
         statusCode: 405,
         code: 'method_not_allowed',
-        message: expect.stringContaining(`${other} is not allowed here`),
         requestId: response.headers.get('x-request-id'),
       });
     }
   });
+
+  it.each(foreignErrors)(
+    'is refused as clients of the surface expect: %s',
+    async (path, toError) => {
+      const response = await ask('PATCH', path);
+      expect([response.status, response.headers.get('allow')]).toEqual([
+        405,
+        expect.stringContaining('OPTIONS'),
+      ]);
+      expect(await readBody(response)).toEqual(toError('method_not_allowed'));
+    },
+  );
 
   it.each([
     ['PUT', '/sessions', 'GET, HEAD, OPTIONS, POST'],
@@ -93,6 +136,17 @@ describe('an unknown method', () => {
     const { status, headers } = await ask('PUT', '/sessions', { origin: 'https://a.example' });
     expect([status, headers.get('access-control-allow-origin')]).toEqual([405, '*']);
   });
+});
+
+it('RATE_LIMIT_ANONYMOUS_PER_MINUTE refuses as clients of the surface expect', async () => {
+  const host = await startHost({ env: { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1' } });
+  onTestFinished(() => host.close());
+  await fetch(host.url);
+  for (const [path, toError] of foreignErrors) {
+    const response = await fetch(host.url + path, { method: 'POST' });
+    expect([path, response.status, response.headers.has('retry-after')]).toEqual([path, 429, true]);
+    expect(await readBody(response)).toEqual(toError('rate_limited'));
+  }
 });
 
 describe('OPTIONS', () => {

@@ -101,9 +101,12 @@ export class AppModule {
   }
 }
 
-const globals = ({ logger, rateLimits, bodyLimit, bodyBudget, onError }: HostDeps) => [
-  { provide: APP_FILTER, useValue: new ErrorFilter(logger, rateLimits, onError) },
-  { provide: APP_INTERCEPTOR, useValue: new BodyInterceptor(bodyLimit, bodyBudget, rateLimits) },
+const globals = ({ bodyLimit, bodyBudget, ...deps }: HostDeps) => [
+  { provide: APP_FILTER, useValue: new ErrorFilter(deps) },
+  {
+    provide: APP_INTERCEPTOR,
+    useValue: new BodyInterceptor(bodyLimit, bodyBudget, deps.rateLimits),
+  },
   { provide: APP_PIPE, useClass: ValidationPipe },
   { provide: APP_GUARD, useClass: OriginGuard },
   { provide: APP_GUARD, useClass: UcanGuard },

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import type { AuthExcludedRoute, Embeddings, ModelUse } from '@sibyl/plugin-kit';
-import { PublicRoutes } from '@sibyl/plugin-kit/rules';
+import { PublicRoutes, SurfaceRoutes } from '@sibyl/plugin-kit/rules';
 import { createSafeFetch, type SafeFetch } from '@sibyl/safe-fetch';
 import { ByteBudget } from '@sibyl/server-kit';
 import {
@@ -86,8 +86,7 @@ export interface HostDeps extends OwnDataServices, OperatorDeps {
   readonly facts: HostFacts;
   readonly readiness: ReadinessChecks;
   readonly publicRoutes: PublicRoutes;
-  /** Patterns of the routes that accept access keys. */
-  readonly surfaceRoutes: readonly string[];
+  readonly surfaceRoutes: SurfaceRoutes;
   readonly origins: OriginPolicy;
   readonly cluster: Cluster;
   readonly store: Store;
@@ -280,7 +279,7 @@ function wireRoutes(
       ...plugins.flatMap(({ openRoutes }) => openRoutes),
       ...authExcludedRoutes,
     ]),
-    surfaceRoutes: plugins.flatMap(({ surfaceRoutes }) => surfaceRoutes),
+    surfaceRoutes: new SurfaceRoutes(plugins.flatMap(({ surfaceRoutes }) => surfaceRoutes)),
     bodyLimit: config.bodyLimit,
     bodyBudget: new ByteBudget({
       maxBytes: config.bodiesLimit,

@@ -14,6 +14,7 @@ import type {
   PluginManifestInput,
   Tool,
 } from '@sibyl/plugin-kit';
+import type { SurfaceRoutes } from '@sibyl/plugin-kit/rules';
 import { corsExposedHeaders, corsMethods, corsRequestHeaders } from '@sibyl/protocol';
 import { ConfigError, readEnvironment } from '@sibyl/server-kit/environment';
 import type { Express, Request } from 'express';
@@ -420,16 +421,13 @@ function useMiddlewares(
  */
 function chooseCorsOptions(
   options: ReturnType<typeof corsOptions>,
-  surfaceRoutes: readonly string[],
+  surfaceRoutes: SurfaceRoutes,
 ): CorsOptionsDelegate<Request> {
-  const surfaces = surfaceRoutes.map(
-    (pattern) => new RegExp(`^${pattern.replaceAll(/:\w+/g, '[^/]+')}/?$`, 'i'),
-  );
   const { allowedHeaders: _, ...others } = options;
   const exposedHeaders = [...options.exposedHeaders, 'Retry-After', 'WWW-Authenticate'];
   const surfaceOptions = { ...others, exposedHeaders };
   return ({ path }, choose) => {
-    const isSurface = surfaces.some((pattern) => pattern.test(path));
+    const isSurface = surfaceRoutes.find(path) !== undefined;
     choose(null as never, { ...(isSurface ? surfaceOptions : options), preflightContinue: true });
   };
 }

@@ -1,5 +1,6 @@
 import { STATUS_CODES } from 'node:http';
 import { type ArgumentsHost, Catch, type ExceptionFilter } from '@nestjs/common';
+import type { SurfaceRoutes } from '@sibyl/plugin-kit/rules';
 import { type ErrorBody, OracleError } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Logger } from 'pino';
@@ -8,15 +9,18 @@ import { classifyStoreError } from '../store/store-errors.js';
 import { explainUnmatched } from './middlewares.js';
 import type { OracleRequest } from './ucan-guard.js';
 
+interface ErrorFilterDeps {
+  readonly logger: Logger;
+  readonly rateLimits: RateLimits;
+  readonly surfaceRoutes: SurfaceRoutes;
+  /** Called with every error that a caller receives. */
+  readonly onError: (code: string, status: number, did: string | undefined) => void;
+}
+
 /** Turns every error into an HTTP response. */
 @Catch()
 export class ErrorFilter implements ExceptionFilter {
-  constructor(
-    private readonly logger: Logger,
-    private readonly limits: RateLimits,
-    /** Called with every error that a caller receives. */
-    private readonly onError: (code: string, status: number, did: string | undefined) => void,
-  ) {}
+  constructor(private readonly deps: ErrorFilterDeps) {}
 
   catch(error: unknown, host: ArgumentsHost): void {
     const http = host.switchToHttp();
@@ -25,13 +29,16 @@ export class ErrorFilter implements ExceptionFilter {
     const fault = this.countUnproven(request, response) ?? explain(error, request, response);
     const answer = this.toAnswer(fault, request.requestId);
     const { statusCode: status, code, message } = answer.body;
-    this.onError(code, status, request.caller?.did);
+    this.deps.onError(code, status, request.caller?.did);
     if (response.headersSent) return void response.destroy();
     if (answer.retryAfterSeconds) response.setHeader('Retry-After', answer.retryAfterSeconds);
+    // An error before the guards has not reached a route: other methods, and limits.
+    const formatError =
+      request.formatError ?? this.deps.surfaceRoutes.find(request.path)?.formatError;
     // Clients of other protocols look for it; the host's own routes state in the body what is missing.
-    if (status === 401 && request.formatError) response.setHeader('WWW-Authenticate', 'Bearer');
+    if (status === 401 && formatError) response.setHeader('WWW-Authenticate', 'Bearer');
     const described = { status, code, message: [message].flat().join('; ') };
-    const body = request.formatError?.(described) ?? answer.body;
+    const body = formatError?.(described) ?? answer.body;
     if (typeof body === 'string') response.status(status).type('text').send(body);
     else response.status(status).json(body);
   }
@@ -41,7 +48,7 @@ export class ErrorFilter implements ExceptionFilter {
     if (request.isCounted) return undefined;
     request.isCounted = true;
     try {
-      this.limits.takeAnonymous(request.ip, response.headersSent ? undefined : response);
+      this.deps.rateLimits.takeAnonymous(request.ip, response.headersSent ? undefined : response);
       return undefined;
     } catch (refusal) {
       return refusal;
@@ -62,8 +69,8 @@ export class ErrorFilter implements ExceptionFilter {
   private report(error: unknown, known: OracleError, requestId: string): void {
     if (known.status === 503) {
       const reason = error instanceof Error ? error.message : String(error);
-      this.logger.warn({ requestId, code: known.code, reason }, known.message);
-    } else this.logger.error({ requestId, err: error }, known.message);
+      this.deps.logger.warn({ requestId, code: known.code, reason }, known.message);
+    } else this.deps.logger.error({ requestId, err: error }, known.message);
   }
 }
 

@@ -14,4 +14,4 @@ export {
   type SetupHooks,
   setUpPlugins,
 } from './plugin-setup.js';
-export { PublicRoutes, ValidationPipe } from './route-module.js';
+export { PublicRoutes, SurfaceRoutes, ValidationPipe } from './route-module.js';

@@ -6,7 +6,7 @@ import type { AuthExcludedRoute, MessageGate, OraclePlugin } from '../plugin.js'
 import type { Route } from '../routes.js';
 import type { SubAgent, Tool } from '../tool.js';
 import { hookChecks } from './hook-checks.js';
-import { buildRouteModule } from './route-module.js';
+import { buildRouteModule, type SurfaceRoute } from './route-module.js';
 
 /** A plugin that is selected to load. */
 export interface SelectedPlugin {
@@ -28,8 +28,8 @@ export interface LoadedPlugin extends SelectedPlugin {
   readonly gate: MessageGate | undefined;
   readonly nestModules: readonly (Type | DynamicModule)[];
   readonly openRoutes: readonly AuthExcludedRoute[];
-  /** Patterns of the routes for clients of other protocols. */
-  readonly surfaceRoutes: readonly string[];
+  /** The routes for clients of other protocols. */
+  readonly surfaceRoutes: readonly SurfaceRoute[];
 }
 
 /** A call of one hook while the host starts. */
@@ -224,7 +224,7 @@ async function callRouteHooks({
   return {
     nestModules: [...nestModules, ...routeModules],
     openRoutes: [...excludedRoutes, ...publicRoutes],
-    surfaceRoutes: routes.filter(isSurfaceRoute).map(({ path }) => path),
+    surfaceRoutes: routes.filter(isSurfaceRoute),
   };
 }
 

@@ -101,6 +101,26 @@ export class PublicRoutes {
   }
 }
 
+/** What the host has to know about a route for clients of another protocol. */
+export type SurfaceRoute = Pick<Route, 'path' | 'formatError'>;
+
+/** Routes for clients of other protocols, whose conventions apply on their paths. */
+export class SurfaceRoutes {
+  private readonly surfaces: readonly (SurfaceRoute & { readonly pattern: RegExp })[];
+
+  constructor(routes: readonly SurfaceRoute[]) {
+    this.surfaces = routes.map(({ path, formatError }) => {
+      const pattern = new RegExp(`^${path.replaceAll(/:\w+/g, '[^/]+')}/?$`, 'i');
+      return { path, formatError, pattern };
+    });
+  }
+
+  /** A route of this path, with any method. */
+  find(path: string): SurfaceRoute | undefined {
+    return this.surfaces.find(({ pattern }) => pattern.test(path));
+  }
+}
+
 const WILDCARD = /\/(\(\.\*\)|\*\w*)$/;
 
 function createMatcher(route: AuthExcludedRoute) {
