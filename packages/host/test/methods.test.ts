@@ -47,7 +47,7 @@ function routesByPath(): [path: string, methods: string[]][] {
   return [...byPath].map(([path, same]) => [path, same.flatMap(({ methods }) => methods)]);
 }
 
-/** Surfaces whose clients read errors of their own protocol. */
+/** Surfaces whose clients read the errors of their protocol. */
 const HAS_OWN_ERRORS = /^\/(v1\/|mcp$|a2a|ui\/|\.well-known\/agent-card)/;
 
 const toOpenAi = (code: string) => ({ error: expect.objectContaining({ code }) });
