@@ -91,7 +91,12 @@ it(`a conversation of ${MESSAGES} messages shows few of them at a time, wherever
   expect(consoleErrors).toEqual([]);
 });
 
-it('a long answer is not rendered again from its start with every word', async () => {
+const WORDS = 'lorem ipsum dolor '.repeat(20);
+
+it.each([
+  ['answer', '', (i: number) => `Paragraph ${i} ${WORDS}\n\n`, 'The end.'],
+  ['program', '```js\n', (i: number) => `print(${i}, "${WORDS}")\n`, '```\n\nThe end.'],
+])('a long %s is not rendered again from its start with every word', async (_, start, add, end) => {
   const { page, context } = await arrive();
   const devtools = await context.newCDPSession(page);
   await devtools.send('Performance.enable', { timeDomain: 'threadTicks' });
@@ -102,12 +107,12 @@ it('a long answer is not rendered again from its start with every word', async (
   await write(page, 'Describe everything');
   const turn = await oracle.model.next();
   const before = await readSeconds();
-  const text = 'lorem ipsum dolor '.repeat(20);
+  turn.say(start);
   for (let i = 0; i < 400; i += 1) {
-    turn.say(`Paragraph ${i} ${text}\n\n`);
+    turn.say(add(i));
     await page.evaluate(() => new Promise(requestAnimationFrame));
   }
-  turn.say('The end.');
+  turn.say(end);
   turn.finish();
   await expect.poll(() => page.locator('.prose p').last().innerText()).toBe('The end.');
   expect((await readSeconds()) - before).toBeLessThan(10);

@@ -3,11 +3,15 @@ import { Fragment, jsx, jsxs } from 'react/jsx-runtime';
 import { t } from '../i18n/i18n.js';
 import { CopyButton } from '../ui/copy-button.js';
 import { IconButton } from '../ui/icon.js';
+import type { FencedCode } from './markdown-blocks.js';
 
 /** What a fenced block contains: code, a formula or a diagram. */
 export function CodeBlock({ children }: { readonly children?: ReactNode }) {
-  const language = findLanguage(children);
   const code = collectText(children).replace(/\n$/, '');
+  return <Fenced language={findLanguage(children)} code={code} />;
+}
+
+export function Fenced({ language, code }: FencedCode) {
   if (language === 'math') return <Formula tex={code} isBlock />;
   if (language === 'mermaid') return <Diagram code={code} />;
   return <Code language={language} code={code} />;
@@ -54,7 +58,7 @@ const names: Readonly<Record<string, string>> = {
 const MAX_HIGHLIGHTED = 20_000;
 
 /** Code with its language, highlighted once the highlighter is loaded. */
-function Code({ language, code }: { readonly language: string; readonly code: string }) {
+function Code({ language, code }: FencedCode) {
   const [isWrapped, setWrapped] = useState(false);
   const isHighlighted = language !== '' && code.length <= MAX_HIGHLIGHTED;
   const highlighted = useLoaded(() => highlight(language, code), [language, code], isHighlighted);
@@ -100,10 +104,14 @@ async function toMathMl(tex: string, displayMode: boolean): Promise<string> {
   });
 }
 
+/** Characters; a longer formula would take seconds. */
+const MAX_TEX = 10_000;
+
 /** A formula as MathML, or its source until it can be displayed. */
 export function Formula({ tex, isBlock = false }: { readonly tex: string; isBlock?: boolean }) {
-  const html = useLoaded(() => toMathMl(tex, isBlock), [tex, isBlock]);
-  if (html === undefined) return <code dir="ltr">{tex}</code>;
+  const isShort = tex.length <= MAX_TEX;
+  const html = useLoaded(() => toMathMl(tex, isBlock), [tex, isBlock], isShort);
+  if (html === undefined || !isShort) return <code dir="ltr">{tex}</code>;
   const Element = isBlock ? 'div' : 'span';
   return (
     <Element
@@ -118,7 +126,7 @@ export function Formula({ tex, isBlock = false }: { readonly tex: string; isBloc
 /** A diagram as an image, in which scripts cannot run; its source on demand or if it is not valid. */
 function Diagram({ code }: { readonly code: string }) {
   const isDark = useSyncExternalStore(followTheme, isDarkNow);
-  const url = useLoaded(() => drawDiagram(code, isDark), [code, isDark]);
+  const url = useLoaded((isCurrent) => drawDiagram(code, isDark, isCurrent), [code, isDark]);
   const [isSource, setSource] = useState(false);
   useEffect(() => () => void (url && URL.revokeObjectURL(url)), [url]);
   if (url === undefined) return <Code language="mermaid" code={code} />;
@@ -148,7 +156,7 @@ function Diagram({ code }: { readonly code: string }) {
 
 /** The result of the newest call; undefined while it loads and if it fails. */
 function useLoaded<T>(
-  load: () => Promise<T>,
+  load: (isCurrent: () => boolean) => Promise<T>,
   inputs: readonly unknown[],
   isNeeded = true,
 ): T | undefined {
@@ -156,7 +164,7 @@ function useLoaded<T>(
   useEffect(() => {
     if (!isNeeded) return;
     let isCurrent = true;
-    load().then(
+    load(() => isCurrent).then(
       (loaded) => isCurrent && setValue(() => loaded),
       // The source is shown instead.
       () => isCurrent && setValue(undefined),
@@ -186,24 +194,57 @@ function followTheme(listener: () => void): () => void {
 }
 
 let count = 0;
+let lastDrawn: Promise<unknown> = Promise.resolve();
 
-/** Draws a diagram and returns the address of an image; rejects if the source is not valid. */
-async function drawDiagram(code: string, isDark: boolean): Promise<string> {
+/**
+ * Draws a diagram and returns the address of an image; rejects if the source is not valid. One after the other, since
+ * Mermaid's diagrams share state; without those that have changed in the meantime.
+ */
+function drawDiagram(code: string, isDark: boolean, isCurrent: () => boolean): Promise<string> {
+  const draw = async () => {
+    if (!isCurrent()) throw new Error('The diagram has changed');
+    return drawNow(code, isDark);
+  };
+  const drawn = lastDrawn.then(draw, draw);
+  lastDrawn = drawn;
+  return drawn;
+}
+
+async function drawNow(code: string, isDark: boolean): Promise<string> {
   const { default: mermaid } = await import('mermaid');
+  const { defaultConfig, getDiagramFromText } = mermaid.mermaidAPI;
   mermaid.initialize({
     startOnLoad: false,
     securityLevel: 'strict',
     theme: isDark ? 'dark' : 'neutral',
     fontFamily: 'sans-serif',
     suppressErrorRendering: true,
-    // HTML inside an image is not displayed.
+    // HTML inside an image is not displayed, but would load the images in it.
     htmlLabels: false,
     flowchart: { htmlLabels: false },
+    secure: [...(defaultConfig.secure ?? []), 'htmlLabels'],
   });
-  await mermaid.parse(code);
+  if (loadsImages(await getDiagramFromText(code))) throw new Error('The diagram loads images');
   count += 1;
   const { svg } = await mermaid.render(`diagram-${count}`, code);
   return URL.createObjectURL(new Blob([setSize(svg)], { type: 'image/svg+xml' }));
+}
+
+/** What Mermaid loads while it draws: images of nodes, and icons of participants. */
+interface ImageSources {
+  getData?(): { readonly nodes?: readonly { readonly img?: string }[] };
+  getActors?(): unknown;
+}
+
+/** Whether drawing sends requests to servers of the model's choice. */
+function loadsImages({ db }: { readonly db: ImageSources }): boolean {
+  const actors = db.getActors?.();
+  const participants: { readonly properties?: { readonly icon?: string } }[] =
+    actors instanceof Map ? [...actors.values()] : [];
+  return (
+    participants.some(({ properties }) => properties?.icon) ||
+    (db.getData?.().nodes?.some(({ img }) => img) ?? false)
+  );
 }
 
 /** An image needs its own size. */

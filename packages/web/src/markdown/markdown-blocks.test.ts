@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { isRenderable, normalizeMath, splitBlocks } from './markdown-blocks.js';
+import { isRenderable, normalizeMath, readLongCode, splitBlocks } from './markdown-blocks.js';
 
 describe('blocksOf', () => {
   it('splits paragraphs and headings', () => {
@@ -50,6 +50,7 @@ it.each([
   ['emphasis in emphasis', `${'*a('.repeat(2000)}${')a*'.repeat(2000)}`],
   ['links in links', `${'[('.repeat(2000)}${')](x)'.repeat(2000)}`],
   ['quotes after code', `\`\`\`\n\`\`\`\n${'>'.repeat(5000)}x`],
+  ['fences in a line', '```a '.repeat(30_000)],
   ['a deep list', Array.from({ length: 300 }, (_, i) => `${' '.repeat(2 * i)}- a`).join('\n')],
 ])('isRenderable rejects endless %s', (_, text) => {
   expect(isRenderable(text)).toBe(false);
@@ -59,6 +60,7 @@ it.each([
   ['the sum $a + b$ is', 'the sum $$a + b$$ is'],
   ['inline \\(x^2\\) too', 'inline $$x^2$$ too'],
   ['a block \\[x\\] here', 'a block \n$$\nx\n$$\n here'],
+  ['rows \\[a \\\\[4pt] \\sqrt b\\] here', 'rows \n$$\na \\\\[4pt] \\sqrt b\n$$\n here'],
   ['already $$y$$ fine', 'already $$y$$ fine'],
   ['alone:\n$$ x_1 = \\text{\\$5} $$\nThen', 'alone:\n$$\nx_1 = \\text{\\$5}\n$$\nThen'],
   ['1. Item\n   $$y$$', '1. Item\n   $$\n   y\n   $$'],
@@ -75,4 +77,27 @@ it.each([
   'escaped \\$5$',
 ])('normalizeMath leaves %j as it is', (text) => {
   expect(normalizeMath(text)).toBe(text);
+});
+
+it.each(['\\[ ', '\\( '])('normalizeMath is fast with many %s that are not closed', (start) => {
+  const text = start.repeat(200_000);
+  expect(normalizeMath(text)).toBe(text);
+});
+
+const LINES = Array.from({ length: 5000 }, (_, i) => `print(${i})`).join('\n');
+
+it.each([
+  ['closed', `\`\`\`python\n${LINES}\n\`\`\`\n`, 'python'],
+  ['open', `\`\`\`python title="a"\n${LINES}`, 'python'],
+  ['with other marks', `~~~~\n${LINES}\n~~~~`, ''],
+])('readLongCode reads a long fence that is %s', (_, block, language) => {
+  expect(readLongCode(block)).toEqual({ language, code: LINES });
+});
+
+it.each([
+  ['short code', '```ts\na\n```'],
+  ['text after code', `\`\`\`\n${LINES}\n\`\`\`\nand text`],
+  ['a list', `- a\n${LINES}`],
+])('readLongCode leaves %s to the parser', (_, block) => {
+  expect(readLongCode(block)).toBeUndefined();
 });

@@ -38,7 +38,8 @@ const NESTED = /(?:[>*_~[\]!`]\s?|[-+] |\d{1,9}[.)] ){100}/;
 const PAIRED = /[*_[]/g;
 const MAX_PAIRED = 1500;
 
-const FENCE_START = /^ {0,3}(```|~~~)/;
+/** An opening fence; backticks after it would be code inside a line. */
+const FENCE_START = /^ {0,3}(`{3,}(?![^`]*`)|~{3,})/;
 
 /** Whether Markdown renders quickly; other blocks are displayed as plain text. */
 export function isRenderable(block: string): boolean {
@@ -55,9 +56,23 @@ function isCode(block: string): boolean {
   return marks !== undefined && (end === -1 || end === lines.length - 1);
 }
 
-/** Code and what is escaped is left as it is; then the ways in which models write math. */
+export interface FencedCode {
+  readonly language: string;
+  readonly code: string;
+}
+
+/** The content of a long code fence, which the parser would need seconds for. */
+export function readLongCode(block: string): FencedCode | undefined {
+  if (block.length <= MAX_LENGTH || block.startsWith(' ') || !isCode(block)) return undefined;
+  const [first = '', ...lines] = block.trimEnd().split('\n');
+  const [, marks = '', language = ''] = /^(`+|~+)\s*(\S*)/.exec(first) ?? [];
+  const isClosed = lines.at(-1)?.trim().startsWith(marks);
+  return { language, code: (isClosed ? lines.slice(0, -1) : lines).join('\n') };
+}
+
+/** Code and what is escaped is left as it is; then the ways in which models write math. A formula has no start of another. */
 const MATH =
-  /(```[\s\S]*?(?:```|$)|~~~[\s\S]*?(?:~~~|$)|`[^`\n]*`)|\\\[([\s\S]+?)\\\]|\\\(([^\n]+?)\\\)|(?<![^\n])([ \t]*)\$\$(?!\$)((?:(?!\$\$)[^\n])+)\$\$[ \t]*(?![^\n])|(?<![\\$\w])\$(?=[^\s$])([^$\n]*?[^\s$\\])\$(?![\w$])/g;
+  /(```[\s\S]*?(?:```|$)|~~~[\s\S]*?(?:~~~|$)|`[^`\n]*`)|\\\[((?:\\\\|\\(?![\\[])|[^\\])+?)\\\]|\\\(((?:\\\\|\\(?![\\(])|[^\\\n])+?)\\\)|(?<![^\n])([ \t]*)\$\$(?!\$)((?:(?!\$\$)[^\n])+)\$\$[ \t]*(?![^\n])|(?<![\\$\w])\$(?=[^\s$])([^$\n]*?[^\s$\\])\$(?![\w$])/g;
 
 /** Writes all math with two dollar signs: a single one next to a number is more often a price. */
 export function normalizeMath(text: string): string {

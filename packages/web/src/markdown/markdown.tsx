@@ -4,9 +4,9 @@ import ReactMarkdown, { type Components } from 'react-markdown';
 import remarkGfm from 'remark-gfm';
 import remarkMath from 'remark-math';
 import { CitationsContext, CiteLink, findMarkers } from '../chat/citations.js';
-import { CodeBlock, Formula } from './code-block.js';
+import { CodeBlock, Fenced, Formula } from './code-block.js';
 import { AskedImage, Table, TaskItem } from './elements.js';
-import { isRenderable, normalizeMath, splitBlocks } from './markdown-blocks.js';
+import { isRenderable, normalizeMath, readLongCode, splitBlocks } from './markdown-blocks.js';
 import '../styles/markdown.css';
 
 // A single dollar sign is more often money than math; `normalizeMath` decides.
@@ -57,18 +57,19 @@ interface BlockProps {
   readonly citations: readonly Citation[];
 }
 
-const Block = memo(({ text, citations }: BlockProps) =>
-  isRenderable(text) ? (
+const Block = memo(({ text, citations }: BlockProps) => {
+  const longCode = readLongCode(text);
+  if (longCode) return <Fenced {...longCode} />;
+  if (!isRenderable(text)) return <p className="text">{text}</p>;
+  return (
     <ReactMarkdown
       remarkPlugins={[remarkGfm, [...MATH], [linkCitations, citations]]}
       components={components}
     >
       {text}
     </ReactMarkdown>
-  ) : (
-    <p className="text">{text}</p>
-  ),
-);
+  );
+});
 
 /** A link that `CiteLink` renders; the number is the index of the citation. */
 const CITE = '#cite-';
