@@ -40,6 +40,21 @@ describe('client.events', () => {
     expect(events.state).toBe('disconnected');
   });
 
+  it('ping, status and catalog reject when the connection is closed', async () => {
+    const { client, sessionId, events } = await listen();
+    const other = client.events(sessionId);
+    await other.ready();
+    const message = expect.stringContaining('The client closed the connection');
+    const expectLost = (request: Promise<unknown>) =>
+      expect(request).rejects.toMatchObject({ code: 'connection_lost', message });
+    const own = expectLost(other.ping());
+    const waiting = Promise.all([expectLost(events.status()), expectLost(events.catalog())]);
+    other.close();
+    const late = expectLost(other.ping());
+    client.close();
+    await Promise.all([own, waiting, late, expectLost(events.ping())]);
+  });
+
   it('shares one socket until the last subscriber closes', async () => {
     const { client, sessionId, events, states } = await listen();
     const other = client.events(sessionId);

@@ -34,6 +34,7 @@ export interface SessionEvents {
   ready(): Promise<void>;
   /** Sends an event; events sent while offline are sent on reconnect. */
   emit(name: ClientEventName, payload?: unknown): void;
+  /** Like `status` and `catalog`, waits while offline; rejects when the connection is closed. */
   ping(): Promise<ServerEvents['pong']>;
   status(): Promise<ServerEvents['status']>;
   /** Lists all events of the oracle. */

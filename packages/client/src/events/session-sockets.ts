@@ -87,11 +87,21 @@ function createSessionEvents(
       }),
     );
   const request = <Name extends ServerEventName>(name: ClientEventName, replyName: Name) =>
-    new Promise<ServerEvents[Name]>((resolve) => {
-      const stop = on(replyName, (payload) => {
-        stop();
-        resolve(payload);
+    new Promise<ServerEvents[Name]>((resolve, reject) => {
+      const stops = [
+        socket.events.add((event) => {
+          if (event.name !== replyName) return;
+          resolve(event.payload as never);
+          stop();
+        }),
+        socket.states.add((state) => state === 'disconnected' && stop()),
+      ];
+      const stop = track(() => {
+        for (const each of stops) each();
+        // Without effect after the reply.
+        reject(socket.toError(isOpen ? undefined : closedByClient()));
       });
+      if (!isOpen || socket.state === 'disconnected') return stop();
       socket.emit(name, undefined);
     });
   let isOpen = true;
@@ -116,6 +126,8 @@ function createSessionEvents(
     },
   };
 }
+
+const closedByClient = () => new Error('The client closed the connection');
 
 type SocketDeps = Pick<SocketOptions, 'url' | 'sessionId' | 'token'>;
 
@@ -159,7 +171,7 @@ class SessionSocket {
   close(): void {
     this.isClosed = true;
     this.socket?.close();
-    this.setState('disconnected', new Error('The client closed the connection'));
+    this.setState('disconnected', closedByClient());
   }
 
   private async open(deps: SocketDeps): Promise<void> {
@@ -189,8 +201,7 @@ class SessionSocket {
     this.states.notify(state);
   }
 
-  private toError(): OracleClientError {
-    const cause = this.failure;
+  toError(cause = this.failure): OracleClientError {
     const message = `Cannot receive live events: ${cause?.message ?? 'the oracle rejected the connection'}`;
     return new OracleClientError('connection_lost', message, { cause });
   }
