@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest';
-import { expectText, useBrowser } from './support/browser.js';
+import { expectText, openTab, useBrowser } from './support/browser.js';
 import { usePage } from './support/use-page.js';
 
-const { oracle, arrive, converse } = usePage();
+const { oracle, arrive, converse, write } = usePage();
 const browser = useBrowser();
 
 const hints = [
@@ -63,4 +63,32 @@ it('with a full storage, drafts, theme and language last as long as the page', a
   await page.getByLabel('Language of this page').selectOption('de');
   await expect.poll(() => page.getAttribute('html', 'lang')).toBe('de');
   expect(consoleErrors).toEqual([]);
+});
+
+it('with a full storage, an unsent message is kept although another tab changes the others', async () => {
+  const { page, context, consoleErrors } = await arrive();
+  const other = await openTab(context, consoleErrors);
+  await other.goto(`${oracle.url}/app`);
+  await other.getByLabel('Your message').waitFor();
+  await page.evaluate(() => {
+    Storage.prototype.setItem = () => {
+      throw new DOMException('The quota has been exceeded', 'QuotaExceededError');
+    };
+    addEventListener('storage', ({ newValue }) => {
+      if (newValue?.includes('In the storage')) document.body.dataset.heard = '';
+    });
+  });
+  await context.setOffline(true);
+  await write(page, 'Only in memory');
+  await expectText(page, 'Only in memory');
+  await write(other, 'In the storage');
+  await page.locator('body[data-heard]').waitFor();
+  await context.setOffline(false);
+  const received = [];
+  for (let i = 0; i < 2; i += 1) {
+    const turn = await oracle.model.next();
+    received.push(turn.body.messages.at(-1).content);
+    turn.answer('Good');
+  }
+  expect(received.sort()).toEqual(['In the storage', 'Only in memory']);
 });

@@ -29,16 +29,28 @@ export interface StoredValue<T> {
   subscribe(listener: () => void): () => void;
 }
 
-/** Keeps a JSON value in `localStorage`; a value that cannot be stored lasts as long as the page. */
+/** Keeps a JSON value in `localStorage`; changes that cannot be stored last as long as the page. */
 export function createStoredValue<T>(key: string, initial: T): StoredValue<T> {
   const listeners = new Set<() => void>();
   let text: string | null = null;
   let value = initial;
+  /** Changes that are not stored, since the browser's storage is full or disabled. */
+  let pending: ((value: T) => T)[] = [];
   const read = () => {
     const stored = readText(key);
     if (stored === text) return;
     text = stored;
-    value = parse(stored, initial);
+    value = pending.reduce((now, change) => change(now), parse(stored, initial));
+  };
+  const store = () => {
+    const next = JSON.stringify(value);
+    try {
+      localStorage.setItem(key, next);
+      text = next;
+      pending = [];
+    } catch {
+      // Tried again with the next change.
+    }
   };
   read();
   const notify = () => {
@@ -48,6 +60,8 @@ export function createStoredValue<T>(key: string, initial: T): StoredValue<T> {
   globalThis.addEventListener?.('storage', (event) => {
     if (event.key !== key && event.key !== null) return;
     read();
+    // The other tab may have made room.
+    if (pending.length > 0) store();
     notify();
   });
   return {
@@ -56,13 +70,8 @@ export function createStoredValue<T>(key: string, initial: T): StoredValue<T> {
       // The event of another tab's change may not have arrived yet.
       read();
       value = change(value);
-      const next = JSON.stringify(value);
-      try {
-        localStorage.setItem(key, next);
-        text = next;
-      } catch {
-        // The browser's storage is full or disabled.
-      }
+      pending.push(change);
+      store();
       notify();
     },
     subscribe: (listener) => {
