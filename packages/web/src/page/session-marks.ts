@@ -3,7 +3,7 @@ import { type UseSessions, useOracle } from '@sibyl/client/react';
 import { useEffect, useMemo, useState, useSyncExternalStore } from 'react';
 import { t } from '../i18n/i18n.js';
 import type { SessionChanges } from './page-context.js';
-import { createStoredValue } from './stored-value.js';
+import { createStoredValue, type StoredValue } from './stored-value.js';
 
 /** What the server calls a session until it has a title. */
 const UNTITLED = 'Untitled';
@@ -12,10 +12,27 @@ const UNTITLED = 'Untitled';
 export const nameSession = ({ title }: Pick<Session, 'title'>): string =>
   title === UNTITLED ? t('chat.untitled') : title;
 
-const pins = createStoredValue<readonly string[]>('sibyl-pins', []);
+type Pins = StoredValue<readonly string[]>;
+
+/** Calls a function once for each identity of this browser. */
+function forEachUser<T>(create: (did: string) => T): (did: string) => T {
+  const known = new Map<string, T>();
+  return (did) => {
+    const value = known.get(did) ?? create(did);
+    known.set(did, value);
+    return value;
+  };
+}
+
+const openPins = forEachUser((did): Pins => {
+  // All identities of a browser had the same.
+  const former: Pins = createStoredValue('sibyl-pins', []);
+  return createStoredValue(`sibyl-pins:${did}`, former.get());
+});
 
 /** The sessions that the user has pinned in this browser. */
 export function usePins() {
+  const pins = openPins(useOracle().did);
   const list = useSyncExternalStore(pins.subscribe, pins.get);
   const togglePin = (sessionId: string) =>
     pins.update((now) =>
@@ -31,6 +48,7 @@ export function useShownSessions(
   changes: SessionChanges,
 ): readonly Session[] {
   const client = useOracle();
+  const pins = openPins(client.did);
   const pinned = useSyncExternalStore(pins.subscribe, pins.get);
   const [found, setFound] = useState<readonly Session[]>([]);
   const [round, setRound] = useState(0);
@@ -49,11 +67,15 @@ export function useShownSessions(
   useEffect(
     () =>
       changes.subscribe(({ change, sessionId }) => {
-        if (change === 'deleted')
+        if (change === 'deleted') {
           setFound((all) => all.filter((each) => each.sessionId !== sessionId));
+          // Otherwise it would be searched with every visit.
+          if (pins.get().includes(sessionId ?? ''))
+            pins.update((all) => all.filter((each) => each !== sessionId));
+        }
         if (change === 'renamed' || change === 'reload') setRound((now) => now + 1);
       }),
-    [changes],
+    [changes, pins],
   );
   return useMemo(() => {
     const ids = new Set(missing.split(' '));
@@ -139,7 +161,11 @@ interface Seen {
 }
 
 const MAX_SEEN = 500;
-const seen = createStoredValue<Seen | null>('sibyl-seen', null);
+type SeenStore = StoredValue<Seen | null>;
+
+const openSeen = forEachUser(
+  (did): SeenStore => createStoredValue<Seen | null>(`sibyl-seen:${did}`, null),
+);
 
 /** What a session needs from the user, or has for the user. */
 export type SessionMark = 'paused' | 'running' | 'unseen';
@@ -149,14 +175,15 @@ export function useSessionMarks(
   sessions: readonly Session[],
   current: string | undefined,
 ): (session: Session) => SessionMark | undefined {
+  const seen = openSeen(useOracle().did);
   const stored = useSyncExternalStore(seen.subscribe, seen.get);
   const isVisible = useVisible();
   useEffect(() => {
     if (sessions.length === 0) return;
     const open = sessions.filter(({ sessionId }) => sessionId === current && isVisible);
     // What was there before is not news.
-    markSeen(seen.get() ? open : sessions);
-  }, [sessions, current, isVisible]);
+    markSeen(seen, seen.get() ? open : sessions);
+  }, [seen, sessions, current, isVisible]);
   return (session) =>
     session.turnStatus ??
     (isUnseen(session, stored) && session.sessionId !== current ? 'unseen' : undefined);
@@ -172,7 +199,7 @@ function isUnseen(
 }
 
 /** An answer that is still being written is not seen yet. */
-function markSeen(sessions: readonly Session[]): void {
+function markSeen(seen: SeenStore, sessions: readonly Session[]): void {
   const now = sessions.flatMap(({ sessionId, activeMessageId, turnStatus }) =>
     activeMessageId && !turnStatus ? [[sessionId, activeMessageId] as const] : [],
   );
