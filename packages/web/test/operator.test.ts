@@ -137,12 +137,25 @@ it(
 
     // On a phone the sections are behind the menu.
     await page.setViewportSize({ width: 390, height: 800 });
-    await page.getByRole('button', { name: 'Show sections' }).click();
-    await page.getByRole('link', { name: 'Overview' }).click();
+    const sections = page.getByRole('button', { name: 'Show sections' });
+    await sections.press('Enter');
+    const overview = page.getByRole('link', { name: 'Overview' });
+    const hasFocus = (element: HTMLElement | SVGElement) => element === document.activeElement;
+    await expect.poll(() => overview.evaluate(hasFocus)).toBe(true);
+    await page.keyboard.press('Escape');
+    await expect.poll(() => sections.evaluate(hasFocus)).toBe(true);
+    await sections.click();
+    await overview.click();
     await expectText(page, 'Healthy');
     expect(
       await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth),
     ).toBeLessThanOrEqual(0);
+
+    // An address that names no section shows the first one.
+    await page.evaluate(() => {
+      location.hash = '#toString';
+    });
+    await expectText(page, 'Healthy');
 
     for (const [language, text] of [
       ['de', 'Läuft gerade'],

@@ -196,6 +196,13 @@ describe('key screen', () => {
     await button(page, 'Unlock').click();
     await expectText(page, 'protected by a passkey');
 
+    // The page of operators asks for it in the same way.
+    await page.goto(page.url().replace(/\/app.*/, '/app/operator'));
+    await button(page, 'Unlock').click();
+    await expectText(page, 'This page is for operators');
+    await page.goBack();
+    await expectText(page, 'A passkey protects your key in this browser');
+
     // Without the passkey, the backup opens the key again; nothing else is needed.
     await session.send('WebAuthn.removeVirtualAuthenticator', { authenticatorId });
     await page.reload();

@@ -5,9 +5,10 @@ import {
   OracleClientError,
   openBrowserSigner,
 } from '@sibyl/client';
-import { useEffect, useState } from 'react';
+import { type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from 'react';
 import { createRoot } from 'react-dom/client';
 import { applyLanguage, loadArea, readLanguage, type TextKey, t } from '../i18n/i18n.js';
+import { useDrawerFocus } from '../page/head.js';
 import { applyTheme, followContrast, readTheme } from '../page/theme.js';
 import '../styles/index.css';
 import './operator.css';
@@ -20,13 +21,15 @@ import { AuditView, JobsView, PluginsView, UsersView } from './views.js';
 const oracleUrl = new URL('..', location.href.split('#')[0]).href;
 
 type Access =
+  | { readonly state: 'locked'; readonly screen: ReactNode }
   | { readonly state: 'operator'; readonly client: OracleClient; readonly name: string }
   | { readonly state: 'stranger'; readonly did: string }
   | { readonly state: 'failed'; readonly reason: string };
 
 /** Operators log in with the key of their browser, the same as for conversations. */
-async function open(): Promise<Access> {
+async function open(show: (access: Access) => void): Promise<Access> {
   const signer: BrowserSigner = await openBrowserSigner();
+  if (signer.isLocked) await unlock(signer, show);
   const client = createOracleClient({ url: oracleUrl, signer });
   try {
     await client.operator.overview();
@@ -38,13 +41,29 @@ async function open(): Promise<Access> {
   }
 }
 
+/** Some browsers ask for a passkey only after a click. */
+async function unlock(signer: BrowserSigner, show: (access: Access) => void): Promise<void> {
+  const [{ UnlockScreen }] = await Promise.all([
+    import('../settings/identity/unlock-screen.js'),
+    loadArea('settings'),
+  ]);
+  await new Promise<void>((onUnlocked) => {
+    const screen = <UnlockScreen signer={signer} onUnlocked={onUnlocked} />;
+    show({ state: 'locked', screen });
+  });
+}
+
 function Start() {
   const [access, setAccess] = useState<Access>();
   useEffect(() => {
-    open().then(setAccess, (error: Error) => setAccess({ state: 'failed', reason: error.message }));
+    open(setAccess).then(setAccess, (error: Error) =>
+      setAccess({ state: 'failed', reason: error.message }),
+    );
   }, []);
   if (!access) return <main className="blank" aria-busy="true" aria-label={t('chat.loading')} />;
   switch (access.state) {
+    case 'locked':
+      return access.screen;
     case 'operator':
       return <OperatorPage client={access.client} name={access.name} />;
     case 'stranger':
@@ -117,10 +136,17 @@ function OperatorPage({ client, name }: OperatorPageProps) {
   const [section, runId] = useHash();
   const [isDrawerOpen, setDrawerOpen] = useState(false);
   const close = () => setDrawerOpen(false);
+  const side = useRef<HTMLElement>(null);
+  useDrawerFocus(side, isDrawerOpen);
   return (
     <div className="frame">
       <div className="app">
-        <nav className={isDrawerOpen ? 'side is-open' : 'side'} aria-label={t('operator.title')}>
+        <nav
+          ref={side}
+          className={isDrawerOpen ? 'side is-open' : 'side'}
+          aria-label={t('operator.title')}
+          onKeyDown={({ key }: KeyboardEvent) => key === 'Escape' && close()}
+        >
           <div className="side-top">
             <span className="logo">
               <Icon name="eye" />
@@ -147,10 +173,10 @@ function OperatorPage({ client, name }: OperatorPageProps) {
           </a>
         </nav>
         {isDrawerOpen && (
-          // biome-ignore lint/a11y/noStaticElementInteractions lint/a11y/useKeyWithClickEvents: every link of the drawer closes it too.
+          // biome-ignore lint/a11y/noStaticElementInteractions lint/a11y/useKeyWithClickEvents: Escape and every link of the drawer close it too.
           <div className="scrim" onClick={close} />
         )}
-        <main className="main">
+        <main className="main" inert={isDrawerOpen}>
           <header className="head">
             <IconButton
               className="open-side"
@@ -205,5 +231,5 @@ function useHash(): [Section, string | undefined] {
     return () => removeEventListener('hashchange', update);
   }, []);
   const [section = '', runId] = hash.slice(1).split('/');
-  return [section in SECTIONS ? (section as Section) : 'overview', runId];
+  return [Object.hasOwn(SECTIONS, section) ? (section as Section) : 'overview', runId];
 }

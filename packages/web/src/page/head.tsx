@@ -1,4 +1,4 @@
-import { createContext, type ReactNode, use } from 'react';
+import { createContext, type ReactNode, type RefObject, use, useEffect } from 'react';
 import { t } from '../i18n/i18n.js';
 import { IconButton } from '../ui/icon.js';
 
@@ -30,4 +30,16 @@ export function Head({ title, isPage, children }: HeadProps) {
       {children}
     </header>
   );
+}
+
+/** Moves focus into the drawer when it opens, and back when it closes. */
+export function useDrawerFocus(side: RefObject<HTMLElement | null>, isOpen: boolean): void {
+  useEffect(() => {
+    if (!isOpen) return;
+    const opener = document.activeElement;
+    side.current?.querySelector<HTMLElement>('.side-link')?.focus();
+    return () => {
+      if (opener instanceof HTMLElement) queueMicrotask(() => opener.focus());
+    };
+  }, [side, isOpen]);
 }

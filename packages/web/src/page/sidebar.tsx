@@ -6,6 +6,7 @@ import { screens } from '../settings/screens.js';
 import { Icon, IconButton } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
 import { keyNames } from './commands.js';
+import { useDrawerFocus } from './head.js';
 import { type PageValues, usePage } from './page-context.js';
 import { toHash, useRoute } from './router.js';
 import { SessionList } from './session-list.js';
@@ -56,18 +57,6 @@ export function Sidebar(props: SidebarProps) {
       <Me page={page} onHelp={onHelp} />
     </nav>
   );
-}
-
-/** Moves focus into the drawer when it opens, and back when it closes. */
-function useDrawerFocus(side: React.RefObject<HTMLElement | null>, isOpen: boolean): void {
-  useEffect(() => {
-    if (!isOpen) return;
-    const opener = document.activeElement;
-    side.current?.querySelector<HTMLElement>('.side-link')?.focus();
-    return () => {
-      if (opener instanceof HTMLElement) queueMicrotask(() => opener.focus());
-    };
-  }, [side, isOpen]);
 }
 
 const findScreens = (place: 'sidebar' | 'menu', page: PageValues) =>
