@@ -70,3 +70,43 @@ it('the page survives unexpected arguments and pathological Markdown', async () 
   await page.reload();
   await expectText(page, 'Still here');
 });
+
+it('the page loads no images in diagrams from third parties', async () => {
+  const { page } = await arrive();
+  const addresses = new Set<string>();
+  page.on('request', (request) => addresses.add(request.url()));
+  const image = 'https://spy.example';
+  const html = `A["<img src=${image}/label>"] --> B`;
+  const diagrams = [
+    `%%{init: {"htmlLabels": true, "flowchart": {"htmlLabels": true}}}%%\nflowchart TD\n${html}`,
+    `---\nconfig:\n  htmlLabels: true\n---\nflowchart TD\n${html}`,
+    `flowchart TD\nA@{ img: "${image}/node", label: "x", h: 60, w: 60 }`,
+    `flowchart TD\nA@{ "\\x69mg": "${image}/escaped", label: "x", h: 60, w: 60 }`,
+    `sequenceDiagram\nparticipant A\nproperties A: {"icon": "${image}/icon"}\nA->>A: hi`,
+    'flowchart TD\nA --> Last',
+  ];
+  await write(page, 'Draw');
+  (await oracle.model.next()).answer(
+    diagrams.map((code) => `\`\`\`mermaid\n${code}\n\`\`\``).join('\n\n'),
+  );
+  // Those without images of nodes are drawn one after the other; the others stay as they are.
+  await page.getByRole('img', { name: /Last/ }).waitFor();
+  expect([...addresses].filter((address) => address.startsWith(image))).toEqual([]);
+  await expect.poll(() => page.locator('figure.block').count()).toBe(3);
+});
+
+it('links and footnotes find what they refer to, and unsafe links are text', async () => {
+  const { page } = await arrive();
+  const text = 'A [guide][g], a note[^1] and a [trap](javascript:1).';
+  await write(page, 'Hello');
+  (await oracle.model.next()).answer(
+    `${text}\n\nMore text\n\n[g]: https://a.example/g\n[^1]: The note`,
+  );
+  await expectText(page, 'The note');
+  const address = page.url();
+  const guide = page.getByRole('link', { name: 'guide' });
+  await expect.poll(() => guide.getAttribute('href')).toBe('https://a.example/g');
+  expect(await page.getByRole('link', { name: 'trap' }).count()).toBe(0);
+  await page.getByRole('link', { name: '1', exact: true }).click();
+  expect([page.url(), page.context().pages().length]).toEqual([address, 1]);
+});

@@ -237,13 +237,14 @@ interface ImageSources {
 }
 
 /** Whether drawing sends requests to servers of the model's choice. */
-function loadsImages({ db }: { readonly db: ImageSources }): boolean {
-  const actors = db.getActors?.();
+function loadsImages({ db }: { readonly db: object }): boolean {
+  const sources: ImageSources = db;
+  const actors = sources.getActors?.();
   const participants: { readonly properties?: { readonly icon?: string } }[] =
     actors instanceof Map ? [...actors.values()] : [];
   return (
     participants.some(({ properties }) => properties?.icon) ||
-    (db.getData?.().nodes?.some(({ img }) => img) ?? false)
+    (sources.getData?.().nodes?.some(({ img }) => img) ?? false)
   );
 }
 

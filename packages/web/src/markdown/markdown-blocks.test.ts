@@ -11,6 +11,10 @@ describe('blocksOf', () => {
     ['a quote', '> a\n\n> b'],
     ['a fence with blank lines', '```ts\na\n\nb\n```'],
     ['a fence inside a longer one', '````md\n```\n\n```\n\nx\n````'],
+    [
+      'text with definitions',
+      'A [link][a] and a note[^1].\n\nMore\n\n[a]: https://a.b\n[^1]: Note',
+    ],
     ['a fence that is not closed yet', '~~~\na\n\nb'],
   ])('keeps %s whole', (_, text) => {
     expect(splitBlocks(text)).toEqual([text]);

@@ -2,8 +2,12 @@ const FENCE = /^ {0,3}(`{3,}|~{3,})/;
 /** Lines that continue a block even after a blank line: lists, quotes, tables, references. */
 const CONTINUES = /^(\s+\S|[-*+] |\d+[.)] |>|\||\[[^\]]+\]:)/;
 
+/** What a link or a footnote anywhere in the text may refer to. */
+const DEFINITION = /^ {0,3}\[[^\]\n]+\]:/m;
+
 /** Splits Markdown where a block certainly ends, so that streaming text renders block by block. */
 export function splitBlocks(text: string): string[] {
+  if (DEFINITION.test(text) && isRenderable(text)) return [text];
   const blocks: string[] = [];
   let current: string[] = [];
   let fence: string | undefined;

@@ -1,5 +1,5 @@
 import type { Citation } from '@sibyl/client';
-import { memo, type ReactNode, use } from 'react';
+import { type MouseEvent, memo, type ReactNode, use } from 'react';
 import ReactMarkdown, { type Components } from 'react-markdown';
 import remarkGfm from 'remark-gfm';
 import remarkMath from 'remark-math';
@@ -22,14 +22,17 @@ const components: Components = {
         {children}
       </code>
     ),
-  a: ({ href = '', children }) =>
-    href.startsWith(CITE) ? (
-      <CiteLink index={Number(href.slice(CITE.length))} />
-    ) : (
+  a: ({ href = '', id, children }) => {
+    if (href.startsWith(CITE)) return <CiteLink index={Number(href.slice(CITE.length))} />;
+    if (href.startsWith(NOTE)) return <NoteLink {...{ href, id, children }} />;
+    // An address that is not safe.
+    if (!href) return <>{children}</>;
+    return (
       <a href={href} target="_blank" rel="noreferrer noopener nofollow">
         {children}
       </a>
-    ),
+    );
+  },
   img: ({ src, alt }) => <AskedImage src={String(src ?? '')} alt={alt ?? ''} />,
   table: ({ children }) => <Table>{children}</Table>,
   li: ({ className, children }) =>
@@ -64,12 +67,38 @@ const Block = memo(({ text, citations }: BlockProps) => {
   return (
     <ReactMarkdown
       remarkPlugins={[remarkGfm, [...MATH], [linkCitations, citations]]}
+      remarkRehypeOptions={NOTES}
       components={components}
     >
       {text}
     </ReactMarkdown>
   );
 });
+
+/** A link between a footnote and its place in the text. */
+const NOTE = '#user-content-fn';
+
+const NOTES = { footnoteLabelProperties: { className: ['vh'] } };
+
+interface NoteLinkProps {
+  readonly href: string;
+  readonly id: string | undefined;
+  readonly children: ReactNode;
+}
+
+/** Scrolls within the answer: the address of the page names the conversation, and other answers have the same numbers. */
+function NoteLink({ href, id, children }: NoteLinkProps) {
+  const show = (event: MouseEvent<HTMLAnchorElement>) => {
+    event.preventDefault();
+    const answer = event.currentTarget.closest('.markdown');
+    answer?.querySelector(`#${CSS.escape(href.slice(1))}`)?.scrollIntoView({ block: 'center' });
+  };
+  return (
+    <a href={href} id={id} onClick={show}>
+      {children}
+    </a>
+  );
+}
 
 /** A link that `CiteLink` renders; the number is the index of the citation. */
 const CITE = '#cite-';
