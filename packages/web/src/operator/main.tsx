@@ -154,18 +154,7 @@ function OperatorPage({ client, name }: OperatorPageProps) {
             <span className="grow clip">{name}</span>
             <span className="badge is-accent">{t('operator.title')}</span>
           </div>
-          {Object.entries(SECTIONS).map(([id, [title, icon]]) => (
-            <a
-              key={id}
-              className="side-link"
-              href={`#${id}`}
-              aria-current={id === section ? 'page' : undefined}
-              onClick={close}
-            >
-              <Icon name={icon} />
-              {t(title)}
-            </a>
-          ))}
+          <SectionLinks section={section} onChosen={close} />
           <span className="grow" />
           <a className="side-link" href="./">
             <Icon name="left" flip />
@@ -196,6 +185,25 @@ function OperatorPage({ client, name }: OperatorPageProps) {
     </div>
   );
 }
+
+interface SectionLinksProps {
+  readonly section: Section;
+  readonly onChosen: () => void;
+}
+
+const SectionLinks = ({ section, onChosen }: SectionLinksProps) =>
+  Object.entries(SECTIONS).map(([id, [title, icon]]) => (
+    <a
+      key={id}
+      className="side-link"
+      href={`#${id}`}
+      aria-current={id === section ? 'page' : undefined}
+      onClick={onChosen}
+    >
+      <Icon name={icon} />
+      {t(title)}
+    </a>
+  ));
 
 interface ViewProps {
   readonly section: Section;
