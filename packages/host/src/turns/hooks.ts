@@ -113,7 +113,7 @@ export class Hooks {
  * How long a hook may take: until its time limit, or until its turn ends. A turn calls many hooks, and most return at once
  * and ignore the signal: timer and signal are created only for the others.
  */
-class HookLimit {
+export class HookLimit {
   private controller: AbortController | undefined;
 
   constructor(
@@ -172,13 +172,25 @@ class HookLimit {
   }
 }
 
-/** The context of a hook: its signal is created when it is used. */
-export const withSignal = <C extends object>(context: C, limit: HookLimit) => ({
-  ...context,
-  get signal() {
-    return limit.signal;
+const LIMIT = Symbol('limit');
+
+/** The same for all contexts: V8 stores an object with another getter than others as a dictionary, which takes 2 KB. */
+const LAZY_SIGNAL = {
+  enumerable: true,
+  configurable: true,
+  get(this: { readonly [LIMIT]: HookLimit }) {
+    return this[LIMIT].signal;
   },
-});
+};
+
+/** The context of a hook: its signal is created when it is used. */
+export function withSignal<C extends object>(
+  context: C,
+  limit: HookLimit,
+): C & { readonly signal: AbortSignal } {
+  const limited: object = { ...context, [LIMIT]: limit };
+  return Object.defineProperty(limited, 'signal', LAZY_SIGNAL) as ReturnType<typeof withSignal<C>>;
+}
 
 export const isPromise = <T>(value: T | Promise<T>): value is Promise<T> =>
   typeof (value as Partial<Promise<T>> | undefined)?.then === 'function';

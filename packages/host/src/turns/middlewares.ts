@@ -43,6 +43,7 @@ type CallModel = (call: ModelCall) => Promise<ModelResponse>;
 /** The plugins' middlewares around the calls of one turn, the first of them outermost. */
 export class MiddlewareChain {
   private readonly links: readonly Link[];
+  private readonly toolLinks: readonly Link[];
   private readonly hooks: Hooks;
   private readonly signal: AbortSignal;
 
@@ -54,6 +55,7 @@ export class MiddlewareChain {
         return { middleware, turn: contexts.of(plugin), plugin: plugin.name };
       }),
     );
+    this.toolLinks = this.links.filter(({ middleware }) => middleware.wrapTool);
   }
 
   /** Wraps the model calls of an agent; undefined if no middleware does. */
@@ -64,13 +66,12 @@ export class MiddlewareChain {
 
   /** The tool as an agent calls it: through every middleware that wraps tool calls. */
   aroundTool(agent: string, tool: AgentTool): AgentTool {
-    const run = this.links
-      .filter(({ middleware }) => middleware.wrapTool)
-      .reduceRight<Run>(
-        (next, link) => this.wrapTool(link, { agent, name: tool.name }, next),
-        tool.run,
-      );
-    return run === tool.run ? tool : { ...tool, run };
+    if (this.toolLinks.length === 0) return tool;
+    const run = this.toolLinks.reduceRight<Run>(
+      (next, link) => this.wrapTool(link, { agent, name: tool.name }, next),
+      tool.run,
+    );
+    return { ...tool, run };
   }
 
   /** Runs the middlewares up to the model call; they continue when it is finished or failed. */

@@ -127,18 +127,19 @@ async function callRequestHook<T>(
   const { plugin: hooked, name, manifest } = plugin;
   const { hooks, contexts, warn, signal } = turn;
   const call = { plugin: name, hook, signal };
-  const context = contexts.of(plugin);
   const read = (items: unknown) => {
     if (Array.isArray(items)) return check(items);
     throw new TypeError('returned no array');
   };
   const answer = await hooks.callOptional(call, (limit) => {
-    const items = hooked[hook]?.(withSignal(context, limit));
+    const items = hooked[hook]?.(contexts.forHook(plugin, limit));
     return isPromise<unknown>(items) ? items.then(read) : read(items);
   });
   if ('fault' in answer) {
     warn('plugin_failed', `${manifest.title} is not fully available in this turn.`);
-    context.degrade(manifest.title, 'it failed to set up; some of its tools are missing');
+    contexts
+      .of(plugin)
+      .degrade(manifest.title, 'it failed to set up; some of its tools are missing');
     return [];
   }
   for (const fault of answer.ok.faults) {

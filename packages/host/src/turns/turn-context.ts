@@ -22,10 +22,13 @@ import type { SessionStates } from '../store/plugin-stores.js';
 import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
-import { type Hooks, withSignal } from './hooks.js';
+import { type HookLimit, type Hooks, withSignal } from './hooks.js';
 import { toMessageView } from './message-view.js';
 import type { RunRecorder } from './run-recorder.js';
 import type { TurnRequest } from './turn-request.js';
+
+/** A context without a signal: that of the turn or of a hook is added. */
+type HookContext = Omit<TurnContext, 'signal'>;
 
 type SharedFunction = (turn: TurnContext) => unknown;
 
@@ -50,6 +53,7 @@ export class TurnContexts {
   readonly degraded: DegradedService[] = [];
   private readonly deps: TurnContextsDeps;
   private readonly contexts = new Map<string, TurnContext>();
+  private readonly hookContexts = new Map<string, HookContext>();
   private values: Readonly<Record<string, unknown>> = {};
   private shared = createShared(this.values);
   private turnState: TurnState;
@@ -81,8 +85,21 @@ export class TurnContexts {
   of(plugin: LoadedPlugin): TurnContext {
     const known = this.contexts.get(plugin.name);
     if (known) return known;
-    const context = this.make(plugin);
+    const context = { ...this.makeOnce(plugin), signal: this.deps.signal };
     this.contexts.set(plugin.name, context);
+    return context;
+  }
+
+  /** For a hook, with its own signal. */
+  forHook(plugin: LoadedPlugin, limit: HookLimit): TurnContext {
+    return withSignal(this.makeOnce(plugin), limit);
+  }
+
+  private makeOnce(plugin: LoadedPlugin): HookContext {
+    const known = this.hookContexts.get(plugin.name);
+    if (known) return known;
+    const context = this.make(plugin);
+    this.hookContexts.set(plugin.name, context);
     return context;
   }
 
@@ -116,8 +133,8 @@ export class TurnContexts {
     return values.flat();
   }
 
-  private make({ name: plugin, config, services }: LoadedPlugin): TurnContext {
-    const { facts, store, sessionState, createUcan, llm, emit, client, warn, loggerFor, signal } =
+  private make({ name: plugin, config, services }: LoadedPlugin): HookContext {
+    const { facts, store, sessionState, createUcan, llm, emit, client, warn, loggerFor } =
       this.deps;
     const { user, session, history, request } = facts;
     // Without copying an object, which takes several times as long.
@@ -141,7 +158,6 @@ export class TurnContexts {
       warn,
       degrade: (name, missing) =>
         void this.degraded.push({ name: `${name}`, missing: `${missing}` }),
-      signal,
       toolCallId: '',
     };
   }
