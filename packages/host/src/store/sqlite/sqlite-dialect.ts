@@ -137,7 +137,11 @@ interface Prepared {
   readonly statement: StatementSync;
   /** Of its columns; none if it returns no rows. */
   names: readonly string[];
+  /** A row without values. V8 copies it with all columns at once, instead of growing an object with each of them. */
+  emptyRow: Row;
 }
+
+type Row = Record<string, SQLOutputValue | undefined>;
 
 /** Runs compiled queries on one SQLite handle; caches prepared statements. */
 class SqliteConnection implements DatabaseConnection {
@@ -156,15 +160,23 @@ class SqliteConnection implements DatabaseConnection {
     return this.handle.isTransaction;
   }
 
-  async executeQuery<R>({ sql, parameters }: StatementWithValues): Promise<QueryResult<R>> {
+  /** Not async: a turn has dozens of queries, and that would take as much memory as their values. */
+  executeQuery<R>(query: StatementWithValues): Promise<QueryResult<R>> {
+    try {
+      const result = this.execute<R>(query);
+      return eventLoop.isBlocked() ? nextTurn(result) : Promise.resolve(result);
+    } catch (error) {
+      return Promise.reject(error);
+    }
+  }
+
+  private execute<R>({ sql, parameters }: StatementWithValues): QueryResult<R> {
     const prepared = this.prepare(sql);
-    const values = parameters.map(storable) as SQLInputValue[];
-    const result =
-      prepared.names.length > 0
-        ? { rows: readRows(prepared, values) as R[] }
-        : { rows: [], numAffectedRows: BigInt(prepared.statement.run(...values).changes) };
-    if (eventLoop.isBlocked()) await nextTurn();
-    return result;
+    const isStorable = parameters.every((value) => storable(value) === value);
+    const values = (isStorable ? parameters : parameters.map(storable)) as SQLInputValue[];
+    if (prepared.names.length > 0) return { rows: readRows(prepared, values) as R[] };
+    const { changes } = prepared.statement.run(...values);
+    return { rows: [], numAffectedRows: BigInt(changes) };
   }
 
   /** Runs a statement without values and rows. */
@@ -188,23 +200,26 @@ class SqliteConnection implements DatabaseConnection {
   private compile(sql: string): Prepared {
     const statement = this.handle.prepare(sql);
     statement.setReturnArrays(true);
-    return { statement, names: listNames(statement) };
+    return { statement, ...describeRow(statement) };
   }
 }
 
-const listNames = (statement: StatementSync) => statement.columns().map(({ name }) => name);
+function describeRow(statement: StatementSync): Pick<Prepared, 'names' | 'emptyRow'> {
+  const names = statement.columns().map(({ name }) => name);
+  return { names, emptyRow: Object.fromEntries(names.map((name) => [name, undefined])) };
+}
 
 /** Creates the rows here: the objects that `node:sqlite` creates take twice as long to create and read. */
 function readRows(prepared: Prepared, values: readonly SQLInputValue[]): object[] {
   const rows = prepared.statement.all(...values) as unknown as SQLOutputValue[][];
   // A migration may have added a column.
   if (rows[0] && rows[0].length !== prepared.names.length)
-    prepared.names = listNames(prepared.statement);
-  return rows.map((row) => toObject(prepared.names, row));
+    Object.assign(prepared, describeRow(prepared.statement));
+  return rows.map((row) => toObject(prepared, row));
 }
 
-function toObject(names: readonly string[], values: readonly SQLOutputValue[]): object {
-  const row: Record<string, SQLOutputValue | undefined> = {};
+function toObject({ names, emptyRow }: Prepared, values: readonly SQLOutputValue[]): object {
+  const row: Row = { ...emptyRow };
   for (let i = 0; i < names.length; i++) row[names[i] as string] = values[i];
   return row;
 }
