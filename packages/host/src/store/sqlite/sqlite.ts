@@ -27,6 +27,12 @@ const SETTINGS = `
   pragma journal_size_limit = ${LOG_BYTES};
 `;
 
+/**
+ * What undoes one unit of a transaction alone. SQLite would write it to a temporary file if it exceeds 64 KB, as most
+ * commits of turns do; migrations may exceed the memory.
+ */
+const SETTINGS_AFTER_MIGRATION = 'pragma temp_store = memory';
+
 /** Opens `sibyl.db` in `dataDir`, creating both if needed, readable only by this user. */
 export async function openSqlite(dataDir: string): Promise<Database> {
   const path = toSqlitePath(dataDir);
@@ -36,6 +42,7 @@ export async function openSqlite(dataDir: string): Promise<Database> {
   try {
     await migrate(writer, hostSchema);
     enableReclaim(handle);
+    handle.exec(SETTINGS_AFTER_MIGRATION);
     const log = new LogFile(`${path}-wal`);
     await log.sync();
     const reader = await openReader(path);
