@@ -117,6 +117,21 @@ it('no query of a request scans a table or sorts', async () => {
   expect(plans).toContain('SEARCH runs USING INDEX runs_open_by_owner (owner=?)');
 });
 
+it('a turn starts and ends without reading the earlier runs of its session', async () => {
+  const plans = await explainQueries(async (context) => {
+    const runs = new RunStore(context, createVault(new Uint8Array(32)), { hostId: 'host' });
+    const { id: sessionId } = await new SessionStore(context).create({ owner, oracleDid: 'did:o' });
+    const { id: runId } = expectStarted(await runs.start(createRunRequest({ owner, sessionId })));
+    await finishTestRun(runs, { owner, runId }, { content: 'hello' });
+  });
+  const ofRuns = plans.filter((plan) => plan.startsWith('SEARCH runs '));
+  const [start, finish, next] = ofRuns;
+  expect(start).toBe('SEARCH runs USING INDEX runs_open_by_owner (owner=?)');
+  expect(finish).toBe('SEARCH runs USING INDEX sqlite_autoindex_runs_1 (owner=? AND id=?)');
+  expect(next).toBe(start);
+  expect(ofRuns).toHaveLength(3);
+});
+
 it('queries for a branch look up the rows of its path only', async () => {
   const plans = await explainQueries(async (context) => {
     const sessions = new SessionStore(context);
