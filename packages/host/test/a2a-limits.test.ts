@@ -198,6 +198,26 @@ describe('push notifications', () => {
     expect(new Set(attempts().map(({ headers }) => headers['webhook-id'])).size).toBe(1);
   });
 
+  it('are not sent without their credentials if the key of the oracle has changed', async () => {
+    const { client, options } = await test.connect(bearer(test.key));
+    const task = await send({ client, options }, say('Hello', {}, hook('/changed')));
+    const database = new DatabaseSync(`${test.host.dataDir}/sibyl.db`, { timeout: 10_000 });
+    const about = [test.alice.did, 'a2a'];
+    database
+      .prepare(`update secrets set ciphertext = 'v1.' where owner = ? and plugin = ?`)
+      .run(...about);
+    (await test.model.next()).answer('Hi.');
+    const config = 'select attempts, due_at from a2a_push_configs where owner = ? and task_id = ?';
+    await expect
+      .poll(() => database.prepare(config).get(test.alice.did, task.id), { timeout: 30_000 })
+      .toMatchObject({ attempts: 1 });
+    database.close();
+    expect(test.received.filter(({ body }) => body.task.id === task.id)).toEqual([]);
+    const place = { tenant: '', taskId: task.id, pageSize: 0, pageToken: '' };
+    const { configs } = await client.listTaskPushNotificationConfig(place, options);
+    expect(configs).toMatchObject([{ url: `${test.receiver}/changed`, token: '' }]);
+  });
+
   it('a task has at most 10 configs', async () => {
     const { client, options } = await test.connect(bearer(test.key));
     const task = await send({ client, options }, say('Hello', {}, { returnImmediately: true }));

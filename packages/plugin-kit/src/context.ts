@@ -309,6 +309,7 @@ export interface SessionState {
 
 /** The user's secrets with this plugin, encrypted at rest. */
 export interface Secrets {
+  /** Throws the OracleError `key_changed` if it cannot be read, because the oracle's key has changed. */
   get(name: string): Promise<string | undefined>;
   /** `undefined` removes it. */
   set(name: string, value: string | undefined): Promise<void>;

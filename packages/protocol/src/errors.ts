@@ -80,6 +80,10 @@ export const errorCatalog = {
     409,
     'This call was already decided, has expired, or no longer waits; read the approval again',
   ],
+  key_changed: [
+    409,
+    'This was encrypted with an earlier key of this oracle and cannot be read any more; store it again',
+  ],
   rules_replaced: [409, 'This token was replaced by newer rules: sign a new one'],
   import_running: [409, 'Your last import is still running; wait until it has ended'],
   idempotency_conflict: [409, 'This Idempotency-Key was used with another body'],

@@ -112,7 +112,10 @@ export class PushNotifications {
   async list(task: TaskRef): Promise<readonly TaskPushNotificationConfig[]> {
     const rows = await this.deps.store.list(task);
     return Promise.all(
-      rows.map(async (row) => toConfig(toConfigKey(row), row.url, await this.readSecret(row))),
+      rows.map(async (row) => {
+        const credentials = (await this.readSecret(row)) ?? { token: '' };
+        return toConfig(toConfigKey(row), row.url, credentials);
+      }),
     );
   }
 
@@ -189,12 +192,22 @@ export class PushNotifications {
       publicUrl,
     });
     const id = `msg_${hash([owner, taskId, row.id, outcome.runId, status]).slice(0, 32)}`;
-    const headers = toHeaders(await this.readSecret(row));
+    const credentials = await this.readSecret(row);
+    if (!credentials) return 'its credentials cannot be read: the key of the oracle has changed';
+    const headers = toHeaders(credentials);
     return postWebhook({ fetch, ucan }, { url: row.url, id, body: toPushBody(task), headers });
   }
 
-  private async readSecret(row: ConfigRow): Promise<Credentials> {
-    const secret = await this.deps.secrets(row.owner).get(toSecretName(toConfigKey(row)));
+  /** Undefined if they cannot be read, because the oracle's key has changed. */
+  private async readSecret(row: ConfigRow): Promise<Credentials | undefined> {
+    const secret = await this.deps
+      .secrets(row.owner)
+      .get(toSecretName(toConfigKey(row)))
+      .catch((error) => {
+        if (error instanceof OracleError && error.code === 'key_changed') return null;
+        throw error;
+      });
+    if (secret === null) return undefined;
     return Credentials.parse(JSON.parse(secret ?? '{"token":""}'));
   }
 }

@@ -8,7 +8,7 @@ import type {
   StoredOAuthClientInformation,
   StoredOAuthTokens,
 } from '@modelcontextprotocol/client';
-import type { Secrets } from '@sibyl/plugin-kit';
+import { OracleError, type Secrets } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 import type { HttpServer } from './config.js';
 import { SignInRequiredError } from './connection.js';
@@ -42,13 +42,23 @@ export const grantName = (server: string) => `grant:${server}`;
 export function createGrantStore(secrets: Secrets, server: string, url: string): GrantStore {
   return {
     read: async () => {
-      const text = await secrets.get(grantName(server));
+      const text = await readSecret(secrets, grantName(server));
       const grant = text === undefined ? undefined : Grant.parse(JSON.parse(text));
       return grant?.url === url ? grant : undefined;
     },
     write: (grant) => secrets.set(grantName(server), JSON.stringify(grant)),
   };
 }
+
+export const isKeyChanged = (error: unknown): error is OracleError =>
+  error instanceof OracleError && error.code === 'key_changed';
+
+/** A sign-in that cannot be read, because the oracle's key has changed, is none: the user signs in again. */
+export const readSecret = (secrets: Secrets, name: string): Promise<string | undefined> =>
+  secrets.get(name).catch((error) => {
+    if (isKeyChanged(error)) return undefined;
+    throw error;
+  });
 
 /** This host as an OAuth client. */
 export interface OAuthClientFacts {

@@ -11,7 +11,7 @@ import {
 import { z } from 'zod';
 import { needsSignIn, ServerName } from './config.js';
 import { SignInRequiredError, SLOW_MS } from './connection.js';
-import { CLIENT_METADATA_PATH, describeClient } from './grant.js';
+import { CLIENT_METADATA_PATH, describeClient, isKeyChanged } from './grant.js';
 import type { ServerAccess, ServerDirectory } from './server-directory.js';
 import type { SignIns } from './sign-ins.js';
 import { AddServer, nameTaken, toHttpServer, type UserServers } from './user-servers.js';
@@ -37,6 +37,7 @@ const ServerStatus = z
     own: z.boolean().describe('Whether the caller added it'),
     state: ServerState,
     tools: z.number().optional().describe('Number of its tools'),
+    problem: z.string().optional().describe('Why it is unavailable, if the caller can change that'),
   })
   .meta({ id: 'McpServerStatus' });
 type ServerStatus = z.infer<typeof ServerStatus>;
@@ -90,7 +91,12 @@ async function describeAccess(access: ServerAccess): Promise<ServerStatus> {
     return { ...known, state: 'ready', tools: tools.length };
   } catch (error) {
     const needsUser = error instanceof SignInRequiredError && needsSignIn(server);
-    return { ...known, state: needsUser ? 'sign_in_required' : 'unavailable' };
+    if (needsUser) return { ...known, state: 'sign_in_required' };
+    return {
+      ...known,
+      state: 'unavailable',
+      ...(isKeyChanged(error) && { problem: error.message }),
+    };
   }
 }
 
@@ -174,7 +180,7 @@ function listSignInRoutes({ directory, signIns }: RoutesDeps): Route[] {
       summary: 'Starts a sign-in at an MCP server',
       params: ByName,
       reply: SignInStarted,
-      errors: ['bad_request', 'not_found', 'rate_limited'],
+      errors: ['bad_request', 'not_found', 'key_changed', 'rate_limited'],
       handler: async ({ caller, params }) =>
         signIns.start(await findTarget(caller.did, params.name)),
     }),
@@ -185,7 +191,7 @@ function listSignInRoutes({ directory, signIns }: RoutesDeps): Route[] {
       params: ByName,
       body: SignInCode,
       reply: Done,
-      errors: ['bad_request', 'not_found'],
+      errors: ['bad_request', 'not_found', 'key_changed'],
       handler: async ({ caller, params, body }) => {
         await signIns.confirm(await findTarget(caller.did, params.name), body.code);
         directory.disconnect(caller.did, params.name);
@@ -198,7 +204,7 @@ function listSignInRoutes({ directory, signIns }: RoutesDeps): Route[] {
       summary: "Forgets the caller's sign-in at an MCP server",
       params: ByName,
       reply: Done,
-      errors: ['not_found'],
+      errors: ['not_found', 'key_changed'],
       handler: async ({ caller, params }) => {
         const { owner, name } = await findTarget(caller.did, params.name);
         await signIns.remove(owner, name);

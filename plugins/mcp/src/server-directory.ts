@@ -74,6 +74,7 @@ export class ServerDirectory {
       return server && needsSignIn(server) ? { owner, name, server, fetch } : undefined;
     }
     const own = await this.users?.find(owner, name);
+    if (own?.problem) throw own.problem;
     return own && { owner, name, server: own.server, fetch: this.userFetch };
   }
 
@@ -112,9 +113,12 @@ export class ServerDirectory {
     return { name, server, isOwn: false, connect };
   }
 
-  private toOwnAccess(owner: string, { name, server }: UserServer): ServerAccess {
+  private toOwnAccess(owner: string, { name, server, problem }: UserServer): ServerAccess {
     const target = { owner, name, server, fetch: this.userFetch };
-    const connect = async () => this.pool.take(target, () => this.createOwned(owner, target));
+    const connect = async () => {
+      if (problem) throw problem;
+      return this.pool.take(target, () => this.createOwned(owner, target));
+    };
     return { name, server, isOwn: true, connect };
   }
 

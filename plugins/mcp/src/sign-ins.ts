@@ -16,6 +16,7 @@ import {
   type GrantStore,
   grantName,
   type OAuthClientFacts,
+  readSecret,
   SignInProvider,
 } from './grant.js';
 import { loadSdk, openClient } from './open-client.js';
@@ -216,7 +217,7 @@ export class SignIns {
   }
 
   private async readPending(owner: string, name: string) {
-    const text = await this.deps.secrets(owner).get(pendingName(name));
+    const text = await readSecret(this.deps.secrets(owner), pendingName(name));
     const pending = text === undefined ? undefined : PendingGrant.parse(JSON.parse(text));
     return pending && pending.expiresAt > this.deps.database.now() ? pending : undefined;
   }

@@ -2,6 +2,7 @@ import { defineTool, type Tool, type TurnContext, withTimeout } from '@sibyl/plu
 import { z } from 'zod';
 import { needsSignIn } from './config.js';
 import { type Connection, SignInRequiredError, SLOW_MS } from './connection.js';
+import { isKeyChanged } from './grant.js';
 import { readPromptResult, readResourceResult } from './results.js';
 import type { ServerDirectory } from './server-directory.js';
 import { createElicit, type Identity, listServerTools } from './server-tools.js';
@@ -33,8 +34,8 @@ export async function listTurnTools(
     } catch (error) {
       const needsUser = error instanceof SignInRequiredError && needsSignIn(server);
       if (needsUser) signedOut.push(name);
-      const missing = needsUser ? 'the user has to sign in first' : 'its tools cannot be used now';
-      turn.degrade(`MCP server ${name}`, missing);
+      const missing = isKeyChanged(error) ? error.message : 'its tools cannot be used now';
+      turn.degrade(`MCP server ${name}`, needsUser ? 'the user has to sign in first' : missing);
       return [];
     }
   });

@@ -6,6 +6,7 @@ import {
 } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 import { HttpServer, ServerName } from './config.js';
+import { isKeyChanged } from './grant.js';
 
 const MAX_HEADERS = 10;
 /** As JSON, which is stored as one secret. */
@@ -33,6 +34,8 @@ export type AddServer = z.infer<typeof AddServer>;
 export interface UserServer {
   readonly name: string;
   readonly server: HttpServer;
+  /** Why it cannot be used. */
+  readonly problem?: OracleError;
 }
 
 interface UserServerTables {
@@ -130,8 +133,15 @@ export class UserServers {
     owner: string,
     { name, url }: { readonly name: string; readonly url: string },
   ): Promise<UserServer> {
-    const headers = await this.deps.secrets(owner).get(headersName(name));
-    return { name, server: toHttpServer({ name, url, headers: JSON.parse(headers ?? '{}') }) };
+    try {
+      const headers = await this.deps.secrets(owner).get(headersName(name));
+      return { name, server: toHttpServer({ name, url, headers: JSON.parse(headers ?? '{}') }) };
+    } catch (cause) {
+      if (!isKeyChanged(cause)) throw cause;
+      const message = `The headers of ${name} were encrypted with an earlier key of this oracle and cannot be read any more: remove the server and add it again`;
+      const problem = new OracleError('key_changed', { message, cause });
+      return { name, server: toHttpServer({ name, url }), problem };
+    }
   }
 }
 

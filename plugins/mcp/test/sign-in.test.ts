@@ -1,6 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import {
   type ControlledModel,
@@ -115,6 +116,20 @@ describe('a server with OAuth', () => {
     expect(foreign.tools).toContain('mcp_sign_in');
     expect(foreign.tools).not.toContain(ADD);
     expect(server.calls).toHaveLength(1);
+  });
+
+  it('asks for the sign-in again if the key of the oracle has changed', async () => {
+    const user = new TestUser(host);
+    await signIn(user);
+    await start(user);
+    const database = new DatabaseSync(`${host.dataDir}/sibyl.db`, { timeout: 10_000 });
+    database.prepare(`update secrets set ciphertext = 'v1.' where owner = ?`).run(user.did);
+    database.close();
+    expect(await readState(user)).toBe('sign_in_required');
+    const confirmed = await user.request('POST', `${SIGN_IN}/confirm`, { body: { code: 'ABCD' } });
+    expect([confirmed.status, confirmed.body.code]).toEqual([400, 'bad_request']);
+    await signIn(user);
+    expect(await readState(user)).toBe('ready');
   });
 
   it('is signed in at in a chat, with the tool mcp_sign_in', async () => {

@@ -59,7 +59,13 @@ export class ApprovalsController {
   @Describe({
     summary: 'Approve or deny a tool call; its turn continues',
     reply: ApprovalDecided,
-    errors: ['approval_not_found', 'approval_closed', 'invalid_decision', 'decision_unsigned'],
+    errors: [
+      'approval_not_found',
+      'approval_closed',
+      'key_changed',
+      'invalid_decision',
+      'decision_unsigned',
+    ],
   })
   decide(
     @CurrentCaller() caller: Caller,
@@ -75,7 +81,7 @@ export class ApprovalsController {
   @Describe({
     summary: 'Proof of a signed decision, to be stored byte for byte: `sibyl receipts verify`',
     reply: Receipt,
-    errors: ['approval_not_found', 'receipt_not_found'],
+    errors: ['approval_not_found', 'receipt_not_found', 'key_changed'],
   })
   receipt(@CurrentCaller() { did: owner }: Caller, @Param('id') id: string): Promise<string> {
     return this.approvals.receipt({ owner, id });

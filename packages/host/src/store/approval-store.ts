@@ -115,7 +115,10 @@ export class ApprovalStore {
 
   private toApproval(row: SelectedApproval): Approval {
     const { owner } = row;
-    const request: ApprovalRequest = JSON.parse(this.open('approval', owner, row.request) ?? '{}');
+    // Empty if it cannot be read, because the oracle's key has changed: the hash of the arguments shows that.
+    const { args = {}, inputSchema = {} }: Partial<ApprovalRequest> = JSON.parse(
+      this.open('approval', owner, row.request) ?? '{}',
+    );
     const answer: Partial<ApprovalAnswer> =
       row.answer === null ? {} : JSON.parse(this.open('answer', owner, row.answer) ?? '{}');
     return {
@@ -129,8 +132,8 @@ export class ApprovalStore {
         argsHash: row.args_hash,
       },
       toolCallId: row.call_id,
-      args: request.args,
-      inputSchema: request.inputSchema,
+      args,
+      inputSchema,
       requiredBy: row.required_by,
       status: toStatus(row),
       createdAt: new Date(row.created_at).toISOString(),

@@ -136,7 +136,10 @@ describe.each(engines)('SecretStore on %s', (engine) => {
     const scope = { owner: newOwner(), plugin };
     await test.store.secrets.of(scope).set('token', 'mine');
     const stranger = await test.another({ secretKey: new Uint8Array(32).fill(8) });
-    await expect(stranger.secrets.of(scope).get('token')).rejects.toThrow(/token cannot be read/);
+    await expect(stranger.secrets.of(scope).get('token')).rejects.toMatchObject({
+      code: 'key_changed',
+      cause: { message: expect.stringMatching(/^token: .*is the oracle's key the same\?$/) },
+    });
   });
 });
 

@@ -175,7 +175,7 @@ export class SecretStore {
     if (!row) return undefined;
     const opened = this.#vault.open(row.ciphertext, toVaultContext(owner, plugin, name));
     if ('ok' in opened) return opened.ok;
-    throw new Error(`The secret ${name} cannot be read. ${opened.error}`);
+    throw new OracleError('key_changed', { cause: new Error(`${name}: ${opened.error}`) });
   }
 
   async #put({ owner, plugin }: PluginScope, name: string, value: string): Promise<void> {

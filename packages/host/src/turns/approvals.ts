@@ -60,8 +60,10 @@ export class Approvals {
 
   /** The text of the receipt of a signed decision. */
   async receipt(key: ApprovalKey): Promise<string> {
-    await this.get(key);
+    const { isSigned } = await this.get(key);
     const receipt = await this.deps.store.approvals.receipt(key);
+    if (receipt === undefined && isSigned)
+      throw new OracleError('key_changed', { message: UNREADABLE_RECEIPT });
     if (receipt === undefined) throw new OracleError('receipt_not_found');
     return receipt;
   }
@@ -153,6 +155,11 @@ export class Approvals {
     if (invocation === undefined) return undefined;
     const { verifier, oracle } = this.deps;
     const claims = await buildClaims({ id, decision, originalArgs, args, reason });
+    if (claims.originalArgsHash !== facts.argsHash) {
+      // A denial needs no signature.
+      if (decision === 'deny') return undefined;
+      throw new OracleError('key_changed', { message: UNREADABLE_CALL });
+    }
     const { ok, error } = await verifier.verifyStatement(invocation, {
       can: APPROVE_ABILITY,
       with: toOracleResource(oracle.did),
@@ -187,6 +194,11 @@ export class Approvals {
     return new OracleError('invalid_decision', { message: explainRefusal(code) });
   }
 }
+
+const UNREADABLE_RECEIPT =
+  'The receipt was encrypted with an earlier key of this oracle and cannot be read any more';
+const UNREADABLE_CALL =
+  'The arguments were encrypted with an earlier key of this oracle and cannot be read any more; deny the call and ask again';
 
 /** As the schema of decisions allows. */
 const MAX_REASON = 400;
