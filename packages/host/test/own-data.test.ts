@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ImportJob } from '@sibyl/protocol';
+import { type ImportJob, MessageList } from '@sibyl/protocol';
 import { generateSigner } from '@sibyl/ucan';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { ZipFile } from 'yazl';
@@ -107,6 +107,8 @@ interface Spent {
   readonly usage?: object;
 }
 
+const INVALID_ERROR = JSON.stringify({ status: 'odd', code: 'odd', message: 'Odd' });
+
 /** What a user sees. */
 async function readContent(user: TestUser) {
   const { body } = await user.request('GET', '/sessions?limit=100');
@@ -139,7 +141,7 @@ const message = (id: string, sessionId: string, more: object = {}) => ({
   seq: 1,
   parent: null,
   type: 'human',
-  content: 'hello',
+  content: id,
   parts: null,
   metadata: null,
   error: null,
@@ -276,7 +278,7 @@ describe.each(engines)('own data on %s', (engine) => {
     expect(after.sessions).toContainEqual(before.sessions[0]);
     const added = after.sessions.find((each) => each.sessionId !== sessionId);
     expect(added?.messages.map((each: { content: string }) => each.content)).toEqual([
-      'hello',
+      'm1',
       'imported',
     ]);
   });
@@ -338,7 +340,7 @@ describe.each(engines)('own data on %s', (engine) => {
         message('m2', 'unknown-session'),
         message('m3', 'good', { turn: 'one' }),
         message('m4', 'good', { type: 'system' }),
-        message('m5', 'good', { seq: 9, turn: 9, owner: 'did:key:zVictim' }),
+        message('m5', 'good', { seq: 9, turn: 9, owner: 'did:key:zVictim', error: INVALID_ERROR }),
       ],
       callers: [{ did: user.did, cid: 'x', created_at: 1 }],
       delegations: [{ cid: 'x', audience: host.did, created_at: 1 }],
@@ -349,8 +351,8 @@ describe.each(engines)('own data on %s', (engine) => {
     expect(job).toMatchObject({ status: 'finished', refused: 5 });
     expect(job.stored).toMatchObject({ sessions: 1, messages: 2 });
     expect(Object.keys(job.stored)).not.toContain('callers');
-    const { messages } = (await user.request('GET', '/messages/good')).body;
-    expect(messages).toHaveLength(2);
+    const { body } = await user.request('GET', '/messages/good');
+    expect(MessageList.parse(body).messages).toMatchObject([{ content: 'm1' }, { content: 'm5' }]);
     expect((await user.request('GET', '/delegation/list')).body.delegations ?? []).toEqual([]);
     const sent = { body: { message: 'continues after the last turn' } };
     expect((await user.request('POST', '/messages/good', sent)).status).toBe(200);
@@ -384,7 +386,7 @@ describe.each(engines)('own data on %s', (engine) => {
       ['lost', 'm3'],
     ]) {
       const { body } = await user.request('GET', `/messages/${id}`);
-      expect(body.messages).toMatchObject([{ id: shown }]);
+      expect(MessageList.parse(body).messages).toMatchObject([{ content: shown }]);
       const edit = { body: { message: 'another way', parentId: null } };
       expect((await user.request('POST', `/messages/${id}`, edit)).status).toBe(200);
     }

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { ImportedCounts } from '@sibyl/plugin-kit';
-import { Id, MessagePart, RequestId } from '@sibyl/protocol';
+import { Feedback, Id, Message, MessagePart, RequestId } from '@sibyl/protocol';
 import { z } from 'zod';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { ImportStore, MessageToStore } from '../store/own-data/import-store.js';
@@ -70,6 +70,8 @@ const SessionRow = z.looseObject({
   unlisted: z.union([z.literal(0), z.literal(1)]).catch(0),
 });
 
+const MessageError = Message.shape.error.unwrap().extend({ status: Message.shape.status.unwrap() });
+
 const MessageRow = z.looseObject({
   id: Id,
   session_id: Id,
@@ -81,7 +83,7 @@ const MessageRow = z.looseObject({
   content: z.string().max(MAX_TEXT),
   parts: json(z.array(MessagePart)),
   metadata: json(z.record(z.string(), z.unknown())),
-  error: json(z.object({ status: z.string(), code: z.string(), message: z.string() })),
+  error: json(MessageError),
   request_id: RequestId,
   run_id: Id.nullable().catch(null),
   is_complete: z.union([z.literal(0), z.literal(1)]),
@@ -106,7 +108,7 @@ const FeedbackRow = z.looseObject({
   session_id: Id,
   message_id: Id,
   rating: z.enum(['up', 'down']),
-  comment: z.string().max(2000).nullable().catch(null),
+  comment: Feedback.shape.comment.nullable().catch(null),
   created_at: Time,
   updated_at: Time,
 });
@@ -412,12 +414,11 @@ export class ImportWriter {
   }
 }
 
-/** In a session with another id, messages need other ids too. */
+/** In a session with another id, messages need other ids too; and every id must be a UUID. */
 const renameMessage = (id: string, sessionId: string, target: string): string =>
-  sessionId === target ? id : deriveId(0, [target, id]);
+  sessionId === target && Message.shape.id.safeParse(id).success ? id : deriveId(0, [target, id]);
 
 function renameMessages(row: StoredRow, sessionId: string, target: string): StoredRow {
-  if (sessionId === target) return row;
   const renamed = MESSAGE_COLUMNS.flatMap((column) => {
     const id = row[column];
     return typeof id === 'string' && id !== ''
