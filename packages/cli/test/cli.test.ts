@@ -199,6 +199,17 @@ describe('sibyl keys', () => {
   });
 
   it.each([
+    [['--session', 'nope'], 'No such session'],
+    [['--model', 'nope'], 'There is no model "nope". The oracle has '],
+  ])('creates none for something unknown: %j', async (terms, text) => {
+    const create = ['keys', 'create', 'Editor', oracle.url];
+    const { code, stderr } = await sibylInProcess([...create, ...terms], { env });
+    expect([code, stderr]).toEqual([1, expect.stringContaining(text)]);
+    const listed = await sibylInProcess(['keys', 'list', oracle.url], { env });
+    expect(listed.stdout).toContain('You have no access keys');
+  });
+
+  it.each([
     [['keys', 'fly'], 'create, list, revoke'],
     [['keys', 'create'], 'Give the key a name'],
     [['keys', 'create', 'x', '--days', '0'], '--days must be'],

@@ -74,7 +74,7 @@ describe('assertTrigger', () => {
   it.each([
     ['61 * * * *', /cron: .*minute: 61/],
     ['every day', /cron: /],
-    ['* * * *', /Use five fields/],
+    ['* * * *', /required\. Use five fields/],
     ['0 0 30 2 *', /no such time comes within 10 years/],
     ['0 0 31 4,6,9,11 *', /no such time/],
     ['* * * * * *', /more often than every 60 seconds/],

@@ -54,8 +54,8 @@ function parse({ cron, timezone }: CronTrigger): Cron {
     if (/^\d{4}-/.test(cron.trim())) throw new TypeError('a date is not a pattern');
     return new Cron(cron, { timezone, mode: '5-or-6-parts', paused: true });
   } catch (error) {
-    const detail = String(error instanceof Error ? error.message : error).replace(
-      /^CronPattern: /,
+    const detail = String(error instanceof Error ? error.message : error).replaceAll(
+      /^CronPattern: |\.$/g,
       '',
     );
     throw refuse(`cron: ${detail}. Use five fields: minute hour day month weekday`);

@@ -1,4 +1,4 @@
-import { type Call, type Command, findAction, UsageError } from '../command.js';
+import { type Call, type Command, CommandError, findAction, UsageError } from '../command.js';
 import { type OpenOracle, openOracle } from '../environment.js';
 import { plainText, table } from '../terminal.js';
 
@@ -42,13 +42,27 @@ export const keys: Command = {
 
 async function create({ client }: OpenOracle, call: Call, name: string): Promise<number> {
   const { output } = call;
-  const created = await client.keys.create({ name, ...readTerms(call) });
+  const terms = readTerms(call);
+  await assertKnown(client, terms);
+  const created = await client.keys.create({ name, ...terms });
   const until = formatTime(created.expiration);
   output.result(
     created,
     `${created.key}\n\nThis key is shown only once. It expires on ${until}. Its id is ${created.id}`,
   );
   return 0;
+}
+
+/** A key that names an unknown session or model could never be used. */
+async function assertKnown(
+  client: OpenOracle['client'],
+  { session, model }: ReturnType<typeof readTerms>,
+): Promise<void> {
+  if (session !== undefined) await client.messages.page(session, { limit: 1 });
+  if (model === undefined) return;
+  const ids = (await client.models.list()).models.map(({ id }) => id);
+  if (!ids.includes(model))
+    throw new CommandError(`There is no model "${model}". The oracle has ${ids.join(', ')}.`);
 }
 
 function readTerms({ options }: Call) {

@@ -38,7 +38,7 @@ export async function fetchJson(request: JsonRequest): Promise<Result<JsonAnswer
     }
     return { ok: { status: response.status, json } };
   } catch (error) {
-    const reason = error instanceof Error ? error.message : 'unknown failure';
+    const reason = error instanceof Error ? error.message.replace(/\.$/, '') : 'unknown failure';
     return refuseDid('did_unavailable', `${host} could not be asked: ${reason}`);
   }
 }
