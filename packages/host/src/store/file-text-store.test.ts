@@ -202,6 +202,11 @@ describe.each(engines)('FileTextStore.search on %s', (engine) => {
     ['京都のホテルに泊まりました。', 'ホテル', '京'],
     ['ร้านกาแฟอยู่ใกล้บ้าน', 'กาแฟ', 'บ้าน'],
     ['वह हिन्दी बोलते हैं', 'हिन्दी', 'बोलते'],
+    ['Das Café in Zürich', 'cafe zurich', 'café', 'CAFE\u0301', 'Zürich'],
+    ['A cafe in Zurich', 'café', 'Zürich'],
+    ['Un cafe\u0301 noir', 'cafe', 'café'],
+    ['PDFファイルを開く', 'pdf', 'PDF', 'PDFファイル', 'ファイル'],
+    ['第3章とJSON形式', 'json', '第3章'],
   ])('finds %s by its words', async (text, ...queries) => {
     const { fileTexts } = test.store;
     const key = await addFile(test.store, newOwner());

@@ -97,7 +97,7 @@ export class FileTextStore {
       owner,
       file_id: fileId,
       ...passage,
-      scope: [toOwnerWord(owner), toFileWord(key), ...new Set(readPairs(passage.text))].join(' '),
+      scope: [toOwnerWord(owner), toFileWord(key), ...readHidden(passage.text)].join(' '),
     }));
     const bytes = passages.reduce((sum, { text }) => sum + Buffer.byteLength(text), 0);
     return this.context.database.write(async (tables) => {
@@ -294,7 +294,7 @@ function matchInSqlite({ scope, words }: WordSearch) {
   const query = [
     ...scope.map((word) => `scope:"${word}"`),
     ...words.map((word) => {
-      if (!isUnspaced(word)) return `text:"${word}"`;
+      if (!isUnspaced(word)) return `(text:"${word}" OR {text scope}:"${fold(word)}")`;
       return isCharacter(word) ? `scope:"${word}"*` : `scope:"${word}"`;
     }),
   ].join(' AND ');
@@ -305,7 +305,7 @@ function matchInPostgres({ scope, words }: WordSearch) {
   const query = [
     ...scope.map((word) => `${word}:A`),
     ...words.map((word) => {
-      if (!isUnspaced(word)) return `${word}:D`;
+      if (!isUnspaced(word)) return `(${word}:D | ${fold(word)}:AD)`;
       return isCharacter(word) ? `${word}:*A` : `${word}:A`;
     }),
   ].join(' & ');
@@ -313,11 +313,18 @@ function matchInPostgres({ scope, words }: WordSearch) {
 }
 
 /**
- * Both engines take what is written without spaces for one word. So every two neighboring characters of it are in the
- * scope too, where no other words of users are.
+ * Both engines compare accents, and take what is written without spaces for one word. So the scope contains words
+ * without their accents, every two neighboring characters of what has no spaces, and words directly beside it.
  */
-const readPairs = (text: string): readonly string[] =>
-  isUnspaced(text) ? [...readTerms(text)].map((term) => term.text).filter(isPair) : [];
+function readHidden(text: string): ReadonlySet<string> {
+  if (/^\p{ASCII}*$/u.test(text)) return new Set();
+  const plain = new Set(text.toLowerCase().match(WORD));
+  const words = [...readTerms(text)].map((term) => term.text);
+  return new Set(words.filter((word) => (isUnspaced(word) ? isPair(word) : !plain.has(word))));
+}
+
+/** A word of a query without its accents. */
+const fold = (word: string): string => readTerms(word).next().value?.text ?? word;
 
 /** Marks alone are not words. */
 const isPair = (word: string) => isUnspaced(word) && /[\p{L}\p{N}]/u.test(word);
@@ -354,7 +361,8 @@ function splitWords(query: string): string[] {
 }
 
 /** Ranks by BM25 within the candidates. */
-function rank(candidates: readonly FoundPassage[], words: readonly string[]): FoundPassage[] {
+function rank(candidates: readonly FoundPassage[], query: readonly string[]): FoundPassage[] {
+  const words = [...new Set(query.map((word) => (isUnspaced(word) ? word : fold(word))))];
   const bags = candidates.map(({ text }) => countWords(text));
   const average = bags.reduce((sum, { length }) => sum + length, 0) / (bags.length || 1);
   const weights = words.map((word) => {
@@ -379,8 +387,8 @@ interface Bag {
 }
 
 function countWords(text: string): Bag {
-  const words = [...(text.toLowerCase().match(WORD) ?? []), ...readPairs(text)];
+  const words = [...readTerms(text)];
   const counts = new Map<string, number>();
-  for (const word of words) counts.set(word, (counts.get(word) ?? 0) + 1);
+  for (const word of words) counts.set(word.text, (counts.get(word.text) ?? 0) + 1);
   return { counts, length: words.length };
 }
