@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
-import { createServer, request as httpRequest, type Server } from 'node:http';
+import { createServer, request as httpRequest, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
@@ -15,17 +15,27 @@ import { TestUser } from './support/user.js';
 /** Keeps objects as an S3-compatible service does. */
 const objects = new Map<string, Buffer>();
 let isAway = false;
+/** It refuses the key, or breaks off in the middle of an object. */
+let fault: 'refuses' | 'breaks off' | undefined;
+const findStatus = () => (isAway ? 503 : fault === 'refuses' ? 403 : undefined);
 /** Settles when objects may be read, for which some requests are waiting. */
 let reading: Promise<void> = Promise.resolve();
 let waiting = 0;
 let server: Server;
 let host: TestHost;
 
+function sendObject(response: ServerResponse, data: Buffer) {
+  if (fault !== 'breaks off') return response.end(data);
+  response.writeHead(200, { 'content-length': data.length });
+  return response.write(data.subarray(0, data.length / 2), () => response.destroy());
+}
+
 beforeAll(async () => {
   server = createServer(async (request, response) => {
     const path = request.url ?? '';
     const body = await buffer(request);
-    if (isAway) return response.writeHead(503).end();
+    const status = findStatus();
+    if (status) return response.writeHead(status).end('<Error/>');
     if (request.method === 'PUT') objects.set(path, body);
     if (request.method === 'DELETE') objects.delete(path);
     if (request.method !== 'GET') return response.end();
@@ -33,7 +43,7 @@ beforeAll(async () => {
     await reading;
     waiting -= 1;
     const data = objects.get(path);
-    return data ? response.end(data) : response.writeHead(404).end();
+    return data ? sendObject(response, data) : response.writeHead(404).end();
   });
   await once(server.listen(0, '127.0.0.1'), 'listening');
   const { port } = server.address() as AddressInfo;
@@ -95,6 +105,18 @@ it('POST /me/import fails if a file cannot be stored now, instead of leaving it 
   for (const request of open) request.destroy();
   await expect.poll(async () => (await runImport()).stored).toMatchObject({ files: 1 });
 });
+
+it.each(['refuses', 'breaks off'] as const)(
+  'GET /files/:fileId answers 503 if the storage %s',
+  async (kind) => {
+    const user = new TestUser(host);
+    const { fileId } = await upload(user, 'mine.txt', `a file that storage ${kind}`);
+    fault = kind;
+    const reply = await user.request('GET', `/files/${fileId}`);
+    fault = undefined;
+    expect(reply).toMatchObject({ status: 503, body: { code: 'store_unavailable' } });
+  },
+);
 
 /** The names of the files in an export, as its manifest lists them. */
 async function listUploads(archive: Buffer): Promise<string[]> {

@@ -38,7 +38,7 @@ export class S3Chunks implements ChunkStorage {
 
   async get(place: ChunkPlace): Promise<Uint8Array | undefined> {
     const response = await this.request('GET', place);
-    if (response.ok) return new Uint8Array(await response.arrayBuffer());
+    if (response.ok) return new Uint8Array(await response.arrayBuffer().catch(failUnreachable));
     await response.body?.cancel();
     if (response.status === 404) return undefined;
     throw createStorageError('reading', response);
@@ -61,23 +61,21 @@ export class S3Chunks implements ChunkStorage {
     const folder = createHash('sha256').update(owner).digest('hex').slice(0, 32);
     const signal = AbortSignal.timeout(TIMEOUT_MS);
     const request = { method, signal, ...(body && { body }) };
-    try {
-      return await this.client.fetch(`${this.base}${folder}/${fileId}/${n}`, request);
-    } catch (cause) {
-      throw new OracleError('store_unavailable', {
-        cause,
-        message: UNREACHABLE,
-        retryAfterSeconds: 5,
-      });
-    }
+    return this.client
+      .fetch(`${this.base}${folder}/${fileId}/${n}`, request)
+      .catch(failUnreachable);
   }
 }
 
 const UNREACHABLE = 'The storage of files is not available; try again';
 
+const createUnavailable = (cause: unknown) =>
+  new OracleError('store_unavailable', { cause, message: UNREACHABLE, retryAfterSeconds: 5 });
+
+/** The connection could not be opened, broke off or took too long. */
+function failUnreachable(cause: unknown): never {
+  throw createUnavailable(cause);
+}
+
 const createStorageError = (doing: string, { status }: Response) =>
-  new OracleError('store_unavailable', {
-    cause: new Error(`the storage answered ${status} while ${doing} a file`),
-    message: UNREACHABLE,
-    retryAfterSeconds: 5,
-  });
+  createUnavailable(new Error(`the storage answered ${status} while ${doing} a file`));
