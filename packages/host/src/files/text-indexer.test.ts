@@ -58,6 +58,24 @@ describe.each(engines)('TextIndexer on %s', (engine) => {
     }
   });
 
+  it('reads the other files of a user while the storage does not return one, which waits', async () => {
+    const owner = newOwner();
+    const keys = [await addFile(owner), await addFile(owner)];
+    let attempts = 0;
+    const indexer = startIndexer(async ({ id }) => {
+      if (id !== keys[0]?.fileId) return;
+      attempts += 1;
+      throw new Error('The storage is away');
+    });
+    try {
+      const readStatuses = async () => (await readTexts(keys)).map(({ status }) => status);
+      await expect.poll(readStatuses).toEqual(['pending', 'ready']);
+      expect(attempts).toBe(1);
+    } finally {
+      await indexer.close();
+    }
+  });
+
   it('stores no more text of all files of a user than the limit, until some are deleted', async () => {
     const owner = newOwner();
     const keys: FileKey[] = [];

@@ -19,6 +19,8 @@ const MAX_REMEMBERED = 1000;
 const IDLE_MS = 10_000;
 /** After a fault of the store. */
 const RETRY_MS = 5_000;
+/** Until a file is tried again whose storage did not answer. */
+const AWAY_MS = 30_000;
 /** Text of one file that is indexed. */
 const MAX_CHARACTERS = 20_000_000;
 /** A file that has to be in memory as a whole, and what it unpacks to. */
@@ -193,7 +195,9 @@ export class TextIndexer {
     const { texts, logger, onRead } = this.deps;
     // A crash of the reader looks the same as its end.
     const isPutBack = outcome.type !== 'done' && this.deferred.has(key.owner);
-    if (this.isClosed || isPutBack || outcome.type === 'stopped') return texts.release(key);
+    if (this.isClosed || isPutBack) return texts.release(key);
+    // Its bytes could not be read, or its text not be stored: the next files come first.
+    if (outcome.type === 'stopped') return texts.release(key, AWAY_MS);
     if (outcome.type === 'done') {
       await texts.finish(key, outcome);
       return onRead();

@@ -165,6 +165,12 @@ describe('the lease of a file that is being read', () => {
       await fileTexts.release(key);
     }
     expect(await claim(owner)).toBe(key.fileId);
+    await fileTexts.release(key, 1000);
+    expect(await claim(owner)).toBeUndefined();
+    now += 1001;
+    expect(await claim(owner)).toBe(key.fileId);
+    await fileTexts.release(key);
+    expect(await claim(owner)).toBe(key.fileId);
     await fileTexts.release({ ...key, owner: newOwner() });
     await fileTexts.release({ owner, fileId: 'unknown' });
     expect(await claim(owner)).toBeUndefined();

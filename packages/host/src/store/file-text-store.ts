@@ -85,9 +85,10 @@ export class FileTextStore {
     return this.claimNext(owner);
   }
 
-  /** Gives a claimed file back, for the next start of a host. */
-  async release(key: FileKey): Promise<void> {
-    await this.update(key, (attempts) => ({ lease_until: null, attempts: attempts - 1 }));
+  /** Gives a claimed file back; it can be claimed again after a pause, as if it had not been. */
+  async release(key: FileKey, pauseMs = 0): Promise<void> {
+    const lease_until = pauseMs > 0 ? this.now() + pauseMs : null;
+    await this.update(key, (attempts) => ({ lease_until, attempts: attempts - 1 }));
   }
 
   /** False if the file was deleted meanwhile. */
