@@ -250,6 +250,16 @@ describe('POST /v1/chat/completions', () => {
       else expect((await reply).status).toBeGreaterThanOrEqual(400);
     }
   });
+
+  it('answers a failure that may pass with Retry-After', async () => {
+    const reply = request('/chat/completions', chat());
+    const turn = await test.model.next();
+    turn.say('Begun');
+    turn.fail({ message: 'overloaded', type: 'server_error' });
+    const { status, headers } = await reply;
+    expect(status).toBe(503);
+    expect(Number(headers.get('retry-after'))).toBeGreaterThan(0);
+  });
 });
 
 describe('an access key on /v1', () => {

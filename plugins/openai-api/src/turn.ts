@@ -237,8 +237,14 @@ export const toFunctionCall = (id: string, { toolName, args }: ClientToolCall): 
 
 const isErrorCode = (code: string): code is ErrorCode => code in errorCatalog;
 
-function toOracleError({ error: message, code = '' }: ErrorFrame): OracleError {
-  return new OracleError(isErrorCode(code) ? code : 'model_unavailable', { message });
+/** Clients wait for it before they repeat a request that may succeed then. */
+const RETRY_SECONDS = 5;
+
+function toOracleError({ error: message, code = '', retryable }: ErrorFrame): OracleError {
+  return new OracleError(isErrorCode(code) ? code : 'model_unavailable', {
+    message,
+    ...(retryable && { retryAfterSeconds: RETRY_SECONDS }),
+  });
 }
 
 /** Throws for a model that the host does not have; clients may send `default`. */
