@@ -6,12 +6,15 @@ import {
 } from '@modelcontextprotocol/client';
 import { defineRoute } from '@sibyl/plugin-kit';
 import { MCP_SERVER } from '@sibyl/plugin-mcp-server';
-import { describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { z } from 'zod';
 import { createKey } from './support/access-key.js';
+import { runStatement } from './support/cluster.js';
+import { startHost } from './support/host.js';
 import { testPlugin } from './support/plugin.js';
 import { openSession } from './support/stream.js';
 import { bearer, useSurfaceHost } from './support/surface-host.js';
+import { createTestDatabase } from './support/test-database.js';
 import { TestUser } from './support/user.js';
 
 /** What a page of the user does. */
@@ -58,12 +61,16 @@ const test = useSurfaceHost({ plugins: [page, notes], env });
 const MODERN = '2026-07-28';
 const LEGACY = '2025-11-25';
 
-async function connect(headers: Record<string, string>, version = MODERN): Promise<Client> {
+async function connect(
+  headers: Record<string, string>,
+  version = MODERN,
+  host: { readonly url: string } = test.host,
+): Promise<Client> {
   const client = new Client(
     { name: 'test', version: '1.0.0' },
     { versionNegotiation: { mode: version === MODERN ? 'auto' : 'legacy' } },
   );
-  const url = new URL(`${test.host.url}/mcp`);
+  const url = new URL(`${host.url}/mcp`);
   await client.connect(new StreamableHTTPClientTransport(url, { requestInit: { headers } }));
   expect(client.getNegotiatedProtocolVersion()).toBe(version);
   return client;
@@ -376,4 +383,29 @@ describe('errors', () => {
     const get = await fetch(`${test.host.url}/mcp`, { headers: bearer(test.key) });
     expect([get.status, get.headers.get('allow')]).toEqual([405, expect.stringContaining('POST')]);
   });
+});
+
+it.each([MODERN, LEGACY])('what the database says reaches no MCP client of %s', async (version) => {
+  const database = await createTestDatabase('postgres');
+  const host = await startHost({ env: database.env });
+  const url = database.options.databaseUrl ?? '';
+  const alice = new TestUser(host);
+  const client = await connect(alice.headers, version, host);
+  onTestFinished(async () => {
+    await client.close();
+    await host.close();
+    await database.drop();
+  });
+  const uri = `oracle://sessions/${await openSession(alice)}`;
+  await runStatement(url, 'alter table sessions rename to moved');
+  await runStatement(url, 'alter table mcp_server_subscriptions rename to moved_too');
+  const requests = [
+    () => client.listResources(),
+    () => client.readResource({ uri }),
+    ...(version === LEGACY ? [() => client.subscribeResource({ uri })] : []),
+  ];
+  for (const request of requests) await expect(request()).rejects.toThrow('Internal server error');
+  expect(text(await call(client, 'list_sessions', {}))).toBe(
+    'Internal server error (internal_error)',
+  );
 });

@@ -23,6 +23,7 @@ import {
   type AnswerPosition,
   follow,
   formatPosition,
+  hideBugs,
   type Reading,
   registerTools,
 } from './tools.js';
@@ -181,12 +182,13 @@ export class McpEndpoint {
     { server }: McpServer,
     key: { readonly owner: string; readonly session: string },
   ): void {
+    const { logger } = this.deps;
     server.setRequestHandler('resources/subscribe', async ({ params }) => {
-      await this.subscriptions.subscribe(key, params.uri);
+      await hideBugs(logger, () => this.subscriptions.subscribe(key, params.uri));
       return {};
     });
     server.setRequestHandler('resources/unsubscribe', async ({ params }) => {
-      await this.subscriptions.unsubscribe(key, params.uri);
+      await hideBugs(logger, () => this.subscriptions.unsubscribe(key, params.uri));
       return {};
     });
   }

@@ -136,7 +136,8 @@ function registerSessionResources(
   const { ResourceTemplate } = deps;
   const mimeType = 'application/json';
   const list = async () => {
-    const { sessions: listed } = await sessions.list({ limit: 100, offset: 0 });
+    const page = { limit: 100, offset: 0 };
+    const { sessions: listed } = await hideBugs(deps.logger, () => sessions.list(page));
     const resources = listed.map(({ sessionId, title: name }) => {
       return { uri: `${SESSION_URI}${sessionId}`, name, mimeType };
     });
@@ -148,9 +149,8 @@ function registerSessionResources(
     { title: 'A conversation', description: 'The newest messages of a conversation', mimeType },
     async ({ href: uri }, { session_id }) => {
       const page = { session_id: String(session_id), limit: 50 };
-      return {
-        contents: [{ uri, mimeType, text: JSON.stringify(await readSession(sessions, page)) }],
-      };
+      const read = await hideBugs(deps.logger, () => readSession(sessions, page));
+      return { contents: [{ uri, mimeType, text: JSON.stringify(read) }] };
     },
   );
 }
@@ -212,12 +212,22 @@ async function reply(
   { logger }: ToolDeps,
   task: () => Promise<CallToolResult>,
 ): Promise<CallToolResult> {
+  return hideBugs(logger, task).catch(({ message, code }: OracleError) => {
+    return { isError: true, content: [{ type: 'text', text: `${message} (${code})` }] };
+  });
+}
+
+/** Throws errors of the catalog only: the SDK sends the text of any other one to the client, such as the address of the database. */
+export async function hideBugs<T>(
+  logger: Pick<Logger, 'error'>,
+  task: () => Promise<T>,
+): Promise<T> {
   try {
     return await task();
   } catch (error) {
-    const known = error instanceof OracleError ? error : new OracleError('internal_error');
-    if (known !== error) logger.error({ err: error }, 'a tool of an MCP client failed');
-    return { isError: true, content: [{ type: 'text', text: `${known.message} (${known.code})` }] };
+    if (error instanceof OracleError) throw error;
+    logger.error({ err: error }, 'a request of an MCP client failed');
+    throw new OracleError('internal_error');
   }
 }
 
