@@ -114,11 +114,11 @@ function createRunner(
   { config, logger, metrics, oracle, cluster, store, models, grants, exporter }: TurnDeps,
   parts: { readonly setup: TurnSetup; readonly titles: Titles; readonly events: EventBus },
 ): TurnRunner {
-  const { maxMs, maxPaused } = config.turns;
+  const { maxMs, maxPaused, storeWaitMs } = config.turns;
   return new TurnRunner({
     ...parts,
     grants,
-    limits: { ms: maxMs, paused: maxPaused },
+    limits: { ms: maxMs, paused: maxPaused, storeWaitMs },
     logger,
     metrics,
     usage: store.usage,

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished, vi } from 'vitest';
-import { classifyStoreError, StoreError } from './store-errors.js';
+import { classifyStoreError, repeatRead, StoreError } from './store-errors.js';
 import { StoreOutage } from './store-outage.js';
 
 function newFile(): string {
@@ -126,4 +126,27 @@ it('StoreOutage ignores bugs', () => {
   const { lines, outage } = newOutage();
   outage.failed(new TypeError('x is undefined'));
   expect(lines).toEqual([]);
+});
+
+describe('repeatRead', () => {
+  const away = Object.assign(new Error('starting'), { code: '57P03' });
+  const fail = (error: unknown) => vi.fn(() => Promise.reject(error));
+  const { signal } = new AbortController();
+
+  it('fails if the database stays away', async () => {
+    vi.useRealTimers();
+    const read = fail(away);
+    await expect(repeatRead(read, { waitMs: 350, signal })).rejects.toBe(away);
+    expect(read.mock.calls.length).toBeGreaterThan(1);
+  });
+
+  it('does not repeat after a bug, or once its caller has left', async () => {
+    const bug = new TypeError('x is undefined');
+    const broken = fail(bug);
+    await expect(repeatRead(broken, { waitMs: 10_000, signal })).rejects.toBe(bug);
+    const unneeded = fail(away);
+    const aborted = { waitMs: 10_000, signal: AbortSignal.abort() };
+    await expect(repeatRead(unneeded, aborted)).rejects.toBe(away);
+    for (const read of [broken, unneeded]) expect(read).toHaveBeenCalledOnce();
+  });
 });

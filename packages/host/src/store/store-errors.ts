@@ -1,3 +1,6 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { OracleError } from '@sibyl/protocol';
+
 /** `passing`: a retry may succeed soon. `lasting`: the operator must fix it first. */
 export type StoreErrorKind = 'passing' | 'full' | 'lasting';
 
@@ -64,6 +67,35 @@ export async function repeatRolledBack<T>(transact: () => Promise<T>): Promise<T
     }
   }
 }
+
+const FIRST_WAIT_MS = 100;
+const LAST_WAIT_MS = 1_000;
+
+interface Repetition {
+  /** How long failures may last. */
+  readonly waitMs: number;
+  readonly signal: AbortSignal;
+}
+
+/** Reads again while the database is away, for at most some time: a short outage must not fail work that was accepted. */
+export async function repeatRead<T>(
+  read: () => Promise<T>,
+  { waitMs, signal }: Repetition,
+): Promise<T> {
+  const deadline = performance.now() + waitMs;
+  for (let pause = FIRST_WAIT_MS; ; pause = Math.min(2 * pause, LAST_WAIT_MS)) {
+    try {
+      return await read();
+    } catch (error) {
+      if (signal.aborted || !isAway(error) || performance.now() + pause > deadline) throw error;
+      await sleep(pause);
+    }
+  }
+}
+
+const isAway = (error: unknown): boolean =>
+  classifyStoreError(error) === 'passing' ||
+  (error instanceof OracleError && error.code === 'store_unavailable');
 
 /** Describes the error without details, which only the operator may see. */
 export function describeStoreError(kind: StoreErrorKind): string {

@@ -1,6 +1,6 @@
 import { OracleError } from '@sibyl/protocol';
 import { pino } from 'pino';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { requestTo } from '../../test/support/agent/agent-requests.js';
 import { ScriptedModel, say } from '../../test/support/agent/scripted-model.js';
 import { useStore } from '../../test/support/test-database.js';
@@ -21,7 +21,10 @@ const test = useStore('sqlite');
 const silent = pino({ level: 'silent' });
 
 /** Runs a turn on a real store whose agent is set up like this. */
-async function runTurn(prepare: TurnSetup['prepare']) {
+async function runTurn(
+  prepare: TurnSetup['prepare'],
+  { hold }: { readonly hold?: () => Promise<() => void> } = {},
+) {
   const { runs, sessions, usage } = test.store;
   const { run, session: key } = await startTestRun(test.store);
   const log: Record<string, unknown>[] = [];
@@ -32,13 +35,17 @@ async function runTurn(prepare: TurnSetup['prepare']) {
   const runner = new TurnRunner({
     ...{ setup, events, metrics, usage },
     titles: new Titles({ sessions, changes: { publish: () => {} }, model, logger: silent }),
-    grants: { hold: async () => () => {} },
+    grants: { hold: hold ?? (async () => () => {}) },
     logger: pino({ base: null }, { write: (line) => void log.push(JSON.parse(line)) }),
     ...{ hostId: 'host-1', agentName: 'Sibyl', mainModel: 'vendor/main' },
-    limits: { ms: 60_000, paused: 10 },
+    limits: { ms: 60_000, paused: 10, storeWaitMs: 1_000 },
   });
   const live = new LiveRun(run);
-  const outcome = await runner.run(createJob(live, await sessions.get(key), events));
+  const job = createJob(live, await sessions.get(key), events);
+  const permission = { owner: run.owner, cid: 'bafy', resource: 'ixo:oracle:x:schedule/7' };
+  const outcome = await runner.run(
+    hold ? { ...job, request: { ...job.request, permission } } : job,
+  );
   const frames = live.log.since(0).map(({ event, data }) => ({ event, data: JSON.parse(data) }));
   return {
     ...{ outcome, run, log, frames },
@@ -119,6 +126,18 @@ describe('a turn that fails', () => {
     const code = 'model_unavailable';
     expect(shown).toMatchObject([{ kind, retryable, code, error: message }]);
     expect(await readMetric('sibyl_turn_failures_total')).toEqual([`{cause="${cause}"} 1`]);
+  });
+
+  it('does not fail because the store is away when its delegation is checked', async () => {
+    const away = Object.assign(new Error('the server is starting'), { code: '57P03' });
+    const hold = vi
+      .fn(async () => () => {})
+      .mockRejectedValueOnce(away)
+      .mockRejectedValueOnce(new OracleError('store_unavailable'));
+    const error = new OracleError('plugin_failed');
+    const { outcome } = await runTurn(() => Promise.reject(error), { hold });
+    expect(outcome).toMatchObject({ status: 'failed', error });
+    expect(hold).toHaveBeenCalledTimes(3);
   });
 
   it.each([

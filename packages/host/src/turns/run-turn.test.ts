@@ -141,7 +141,7 @@ function createRunner(
     ...{ hostId: 'host-1', agentName: 'Sibyl', mainModel: 'vendor/main' },
     usage: options.usage ?? usage,
     exporter: options.exporter,
-    limits: { ms: 60_000, paused: 10, ...options.limits },
+    limits: { ms: 60_000, paused: 10, storeWaitMs: 1_000, ...options.limits },
   });
 }
 

@@ -16,7 +16,7 @@ import {
   toErrorCode,
 } from '../observability/spans.js';
 import { UNTITLED } from '../store/session-store.js';
-import { classifyStoreError, isStoreError } from '../store/store-errors.js';
+import { classifyStoreError, isStoreError, repeatRead } from '../store/store-errors.js';
 import type { UsageStore } from '../store/usage-store.js';
 import { readSteps } from './closing-runs.js';
 import type { LiveRun, RunOutcome } from './run-log.js';
@@ -46,6 +46,8 @@ interface TurnRunnerDeps {
     readonly ms: number;
     /** Paused turns of one user. */
     readonly paused: number;
+    /** Milliseconds that a turn waits for the store before it begins. */
+    readonly storeWaitMs: number;
   };
 }
 
@@ -208,7 +210,11 @@ export class TurnRunner {
   /** Aborts the turn when the delegation that it runs under expires; throws if it is not valid. */
   private async holdPermission({ live, request: { permission } }: TurnJob): Promise<() => void> {
     if (!permission) return () => {};
-    return this.deps.grants.hold(permission, (error) => live.cancel('aborted', error));
+    const { grants, limits } = this.deps;
+    return repeatRead(() => grants.hold(permission, (error) => live.cancel('aborted', error)), {
+      waitMs: limits.storeWaitMs,
+      signal: live.signal,
+    });
   }
 
   private createTimeoutError(): OracleError {

@@ -242,6 +242,14 @@ describe('TurnSetup.prepare: the conversation', () => {
     expect(listTexts((await prepare()).messages)).toEqual(['user: hi']);
   });
 
+  it('is read again after a short outage of the store', async () => {
+    const away = Object.assign(new Error('the server is starting'), { code: '57P03' });
+    const { prepare, openedRules } = await begin();
+    vi.spyOn(test.store.messages, 'recent').mockRejectedValueOnce(away);
+    openedRules.mockRejectedValueOnce(away);
+    expect(listTexts((await prepare()).messages)).toEqual(['user: hi']);
+  });
+
   it('leaves out the oldest messages of a very long one, with a warning', async () => {
     const session = await openTestSession(test.store);
     const content = 'x'.repeat(100);

@@ -19,6 +19,7 @@ import type { Message } from '../store/message.js';
 import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
+import { repeatRead } from '../store/store-errors.js';
 import { Capabilities } from './capabilities.js';
 import type { TurnAccount } from './gates.js';
 import type { Hooks } from './hooks.js';
@@ -100,14 +101,16 @@ export class TurnSetup {
     const key = { owner: session.owner, sessionId: session.id };
     const bytes = this.deps.settings.contextTokens * HISTORY_BYTES_PER_TOKEN;
     const [recent, delegation, rules] = await Promise.all([
-      this.deps.store.messages.recent({
-        ...key,
-        branch: live.run.branch,
-        throughTurn: live.run.turn,
-        bytes,
-      }),
+      this.read(live, () =>
+        this.deps.store.messages.recent({
+          ...key,
+          branch: live.run.branch,
+          throughTurn: live.run.turn,
+          bytes,
+        }),
+      ),
       this.findDelegation(request),
-      this.openRules(live),
+      this.read(live, () => this.openRules(live)),
     ]);
     // Only the first message of a session has no parent.
     if (recent[0]?.parent !== undefined) warn('history_shortened', TOO_OLD);
@@ -117,6 +120,10 @@ export class TurnSetup {
     const models = this.selectModels(job);
     const policy = this.createPolicy(job, rules);
     return this.buildRequest({ ...job, warn, messages, facts, models, policy });
+  }
+
+  private read<T>({ signal }: LiveRun, read: () => Promise<T>): Promise<T> {
+    return repeatRead(read, { waitMs: this.deps.settings.storeWaitMs, signal });
   }
 
   /** Until the turn ends. */
@@ -166,7 +173,9 @@ export class TurnSetup {
       signal,
     });
     const state = sessionState.of(HOST);
-    const capabilities = await Capabilities.open({ plugins, tools, state, chain });
+    const capabilities = await this.read(live, () =>
+      Capabilities.open({ plugins, tools, state, chain }),
+    );
     const model = models.get('main');
     const { degraded } = contexts;
     const { timezone } = turn.facts.user;
