@@ -35,7 +35,8 @@ export const registerKey = (user: TestUser, token: string, name = 'laptop') =>
 /** A registered access key. */
 export async function createKey(user: TestUser, nb?: KeyChoice['nb']) {
   const key = mintKey(user, nb && { nb });
-  const { body } = await registerKey(user, key);
+  const { status, body } = await registerKey(user, key);
+  if (status !== 200) throw new Error(`POST /keys answered ${status}: ${JSON.stringify(body)}`);
   return { key, id: body.id as string };
 }
 
