@@ -86,9 +86,9 @@ describe('SecretStore', () => {
     for (const to of moves) move.run(to.owner, to.plugin, to.name);
     file.close();
     for (const { name, ...scope } of moves)
-      await expect(test.store.secrets.of(scope).get(name)).rejects.toThrow(
-        `The secret ${name} cannot be read.`,
-      );
+      await expect(test.store.secrets.of(scope).get(name)).rejects.toMatchObject({
+        code: 'key_changed',
+      });
     expect(await test.store.secrets.of({ owner, plugin }).get('token')).toBe('mine');
   });
 });

@@ -1,4 +1,4 @@
-import { type Approval, buildDecisionClaims, type DecideApproval } from '@sibyl/protocol';
+import { type Approval, buildDecisionClaims, type DecideApproval, hashJson } from '@sibyl/protocol';
 import {
   createDidKeyResolver,
   createRevocationSet,
@@ -70,9 +70,10 @@ describe('Approvals', () => {
     const owner = user.did;
     const { id: sessionId } = await sessions.create({ owner, oracleDid: oracle.did });
     const { key } = await startTestRun(test.store, { owner, sessionId });
+    const approval = { expiresInMs, request: REQUEST, argsHash: await hashJson(ARGS) };
     const paused = await runs.pause({
       ...key,
-      interrupts: ids.map((id) => createApproval(id, { expiresInMs, request: REQUEST })),
+      interrupts: ids.map((id) => createApproval(id, approval)),
       limit: 10,
       data: new Map(),
       steps: [],

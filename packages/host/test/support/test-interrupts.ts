@@ -17,7 +17,11 @@ export const createQuestion = (id: string, changes: Changes = {}): UnsealedInter
 /** A call that waits for approval. */
 export const createApproval = (
   id: string,
-  { request = {}, ...changes }: Changes & { readonly request?: object } = {},
+  {
+    request = {},
+    argsHash = 'hash',
+    ...changes
+  }: Changes & { readonly request?: object; readonly argsHash?: string } = {},
 ): UnsealedInterrupt =>
   createQuestion(id, {
     kind: 'confirmation',
@@ -26,7 +30,7 @@ export const createApproval = (
       call_id: `call of ${id}`,
       tool: 'pay',
       plugin: 'bank',
-      args_hash: 'hash',
+      args_hash: argsHash,
       required_by: 'tool',
       request,
     },
