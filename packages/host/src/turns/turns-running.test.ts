@@ -100,7 +100,7 @@ describe('a turn of this host', () => {
 
   it('ends when the store says that it was canceled or taken over', async () => {
     const onFlush = vi.fn();
-    const { turns, first, session } = await startTwo({ onFlush });
+    const { turns, first, session, jobs } = await startTwo({ onFlush });
     const live = turns.findLive(first);
     const other = await open();
     const taken = { owner: other.owner, runId: await turns.start(createTurnRequest(other)) };
@@ -108,7 +108,9 @@ describe('a turn of this host', () => {
     await test.store.runs.cancel(first, 'interrupted');
     const run = await find(taken);
     if (run) await test.store.runs.close(run, endInterrupted);
-    expect(live?.cancelReason).toBeUndefined();
+    // They learn it with what they store next.
+    const part = { event: 'message', data: { content: 'more', timestamp: TIME } } as const;
+    for (const { runId } of [first, taken]) jobs.get(runId)?.recorder.write(part);
     const canceled = { status: 'interrupted', error: { code: 'turn_interrupted' } };
     expect(await live?.outcome).toMatchObject(canceled);
     // Its end cannot be stored: another host has done that.
