@@ -93,7 +93,7 @@ it('runs /help, /model, /attach, /retry and /new of a conversation', async () =>
   enter('/model');
   await shows('* ');
   enter('/model none');
-  await shows('There is no model "none"');
+  await shows('The oracle does not have the model "none"');
   const id = /\* (\S+)/.exec(run.stdout)?.[1] ?? '';
   enter(`/model ${id}`);
   await shows(`${id} answers from now on`);
@@ -127,7 +127,7 @@ it('--attach and --model apply to --message', async () => {
   expect(await run.ended).toBe(0);
   const wrong = startSibyl([...args, '--model', 'none'], { env, input: '' });
   expect(await wrong.ended).toBe(1);
-  expect(wrong.stderr).toContain('There is no model "none"');
+  expect(wrong.stderr).toContain('The oracle does not have the model "none"');
   const empty = startSibyl(['chat', oracle.url, '-m', ' '], { env, input: '' });
   expect(await empty.ended).toBe(2);
   // A mistake leaves no empty session behind.

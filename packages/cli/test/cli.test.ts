@@ -200,7 +200,7 @@ describe('sibyl keys', () => {
 
   it.each([
     [['--session', 'nope'], 'No such session'],
-    [['--model', 'nope'], 'There is no model "nope". The oracle has '],
+    [['--model', 'nope'], 'The oracle does not have the model "nope". It has '],
   ])('creates none for something unknown: %j', async (terms, text) => {
     const create = ['keys', 'create', 'Editor', oracle.url];
     const { code, stderr } = await sibylInProcess([...create, ...terms], { env });

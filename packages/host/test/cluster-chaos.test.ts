@@ -38,19 +38,9 @@ async function killHosts(): Promise<void> {
     const victim = hosts[(kill * 7) % HOSTS] as ClusterHost;
     await victim.kill();
     await sleep((kill * 311) % 2_000);
-    await startAgain(victim);
+    await victim.startAgain();
     await sleep(1_000 + ((kill * 977) % 3_000));
   }
-}
-
-/** A host that starts while PostgreSQL does not answer may stop. */
-async function startAgain(host: ClusterHost): Promise<void> {
-  for (let attempt = 1; ; attempt++)
-    try {
-      return await host.start();
-    } catch (error) {
-      if (attempt === 20) throw error;
-    }
 }
 
 async function disturbPostgres(isOver: () => boolean): Promise<void> {

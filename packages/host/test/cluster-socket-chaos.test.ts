@@ -130,16 +130,6 @@ class PageChat {
   }
 }
 
-/** A host that starts while PostgreSQL does not answer may stop. */
-async function startAgain(host: ClusterHost): Promise<void> {
-  for (let attempt = 1; ; attempt++)
-    try {
-      return await host.start();
-    } catch (error) {
-      if (attempt === 20) throw error;
-    }
-}
-
 it('kills and outages of PostgreSQL lose, repeat and reorder no event of sockets, and page calls run once', {
   timeout: 300_000 + ROUNDS * 60_000,
 }, async () => {
@@ -154,7 +144,7 @@ it('kills and outages of PostgreSQL lose, repeat and reorder no event of sockets
     const victim = hosts[round % hosts.length] as ClusterHost;
     await sleep(1_000 + ((round * 311) % 1_000));
     await victim.kill();
-    await startAgain(victim);
+    await victim.startAgain();
     await sleep((round * 613) % 1_000);
     await postgres.crash();
     await sleep(500 + ((round * 977) % 2_000));

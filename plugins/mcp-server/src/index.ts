@@ -59,7 +59,7 @@ export const mcpServer = definePlugin({
       },
       mediaTypes: ['text/event-stream'],
       otherReplies: {
-        404: { when: 'There is no such stream, or it is at another host' },
+        404: { when: 'The stream does not exist, or it is at another host' },
         405: { when: 'There is nothing to continue: no session, or no event' },
         406: NOT_ACCEPTABLE,
       },

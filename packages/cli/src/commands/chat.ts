@@ -233,7 +233,9 @@ class Conversation {
   private async findModel(id: string): Promise<void> {
     const ids = (await this.client.models.list()).models.map((model) => model.id);
     if (!ids.includes(id))
-      throw new CommandError(`There is no model "${id}".${suggest(id, ids)} /model lists them.`);
+      throw new CommandError(
+        `The oracle does not have the model "${id}".${suggest(id, ids)} /model lists them.`,
+      );
     this.model = id;
   }
 

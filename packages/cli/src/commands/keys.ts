@@ -62,7 +62,9 @@ async function assertKnown(
   if (model === undefined) return;
   const ids = (await client.models.list()).models.map(({ id }) => id);
   if (!ids.includes(model))
-    throw new CommandError(`There is no model "${model}". The oracle has ${ids.join(', ')}.`);
+    throw new CommandError(
+      `The oracle does not have the model "${model}". It has ${ids.join(', ')}.`,
+    );
 }
 
 function readTerms({ options }: Call) {

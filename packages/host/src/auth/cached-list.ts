@@ -28,7 +28,7 @@ export class CachedList {
 
   constructor(private readonly deps: CachedListDeps) {}
 
-  /** Reads the list, and then regularly. A slow first read has time: there is no earlier list to use instead. */
+  /** Reads the list, and then regularly. The first read may be slow, since no earlier list could be used instead. */
   async start(): Promise<void> {
     this.timer = setInterval(() => void this.refresh(), REFRESH_MS).unref();
     await this.load(this.deps.read);

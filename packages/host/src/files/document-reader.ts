@@ -266,7 +266,7 @@ async function* readLines({ size }: ReadJob): AsyncGenerator<string> {
     }
     yield* lines;
   }
-  // After the last line break, there is no line.
+  // A line break at the end does not begin another line.
   if (rest) yield rest;
 }
 
