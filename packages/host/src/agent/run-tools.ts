@@ -49,8 +49,8 @@ export async function* runCalls(batch: CallBatch): AsyncGenerator<CallOutcome> {
       yield outcome;
     }
   } finally {
-    // Stops the remaining tools if the reader stops early.
-    left.abort();
+    // Stops the remaining tools if the reader stops early; without any, the reason of the abort would be made for nothing.
+    if (running.size > 0) left.abort();
   }
 }
 
