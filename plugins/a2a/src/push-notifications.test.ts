@@ -1,8 +1,9 @@
-import { describe, expect, it } from 'vitest';
+import { OracleError } from '@sibyl/plugin-kit';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
 import { engines, newOwner } from '../../../packages/host/test/support/test-database.js';
 import { a2a } from './index.js';
-import { PushConfigStore } from './push-notifications.js';
+import { PushConfigStore, PushNotifications } from './push-notifications.js';
 
 const url = 'https://example.com';
 const task = { task_id: 'task', session_id: 's', context_id: 'c', message_id: 'm', access: null };
@@ -49,9 +50,51 @@ describe.each(engines)('PushConfigStore on %s', (engine) => {
           .execute();
     });
     const add = (id: string) => store.add({ owner, ...task, id, url });
-    expect(await add('1')).toEqual([{ owner, taskId: 'task 5', id: 'a' }]);
-    expect(await add('2')).toEqual([{ owner, taskId: 'task 7', id: 'a' }]);
+    expect(await add('1')).toMatchObject([{ owner, task_id: 'task 5', id: 'a' }]);
+    expect(await add('2')).toMatchObject([{ owner, task_id: 'task 7', id: 'a' }]);
     await expect(add('3')).rejects.toThrow(/1000/);
-    await expect(add('2')).resolves.toEqual([]);
+    await expect(add('2')).resolves.toEqual([{ owner, task_id: 'task', id: '2', url }]);
+  });
+
+  it('keeps the credentials of an address that could not be replaced', async () => {
+    const secrets = new Map<string, string>();
+    const store = new PushConfigStore(test.database);
+    const push = new PushNotifications({
+      store,
+      secrets: () => ({
+        get: async (name) => secrets.get(name),
+        set: async (name, value) =>
+          void (value === undefined ? secrets.delete(name) : secrets.set(name, value)),
+      }),
+      turns: { outcome: async () => ({ runId: 'task', status: 'running', text: '' }) },
+      surface: { keepsAccess: async () => true },
+      questions: { pending: async () => [] },
+      fetch: () => Promise.reject(new Error('Nothing is posted')),
+      ucan: { signWebhook: () => '' },
+      publicUrl: url,
+      logger: { info: vi.fn(), warn: vi.fn(), error: vi.fn() },
+    });
+    onTestFinished(() => push.close());
+    const owner = newOwner();
+    const facts = { id: 'task', contextId: 'c', sessionId: 's', messageId: 'm' };
+    const running = { status: 'running', updatedAt: 0, text: '', questions: [] } as const;
+    const add = (address: string, token: string) =>
+      push.add(
+        { did: owner, cids: [] },
+        { ...facts, ...running, publicUrl: url },
+        { tenant: '', taskId: 'task', id: 'a', url: address, token, authentication: undefined },
+      );
+    const list = async () =>
+      (await push.list({ owner, taskId: 'task' })).map((config) => [config.url, config.token]);
+
+    await add(`${url}/1`, 'first');
+    vi.spyOn(store, 'add').mockRejectedValueOnce(new OracleError('store_unavailable'));
+    await expect(add(`${url}/2`, 'second')).rejects.toThrow('not available');
+    expect(await list()).toEqual([[`${url}/1`, 'first']]);
+
+    await add(`${url}/2`, 'second');
+    expect(await list()).toEqual([[`${url}/2`, 'second']]);
+    await push.remove({ owner, taskId: 'task', id: 'a' });
+    expect(secrets).toEqual(new Map());
   });
 });

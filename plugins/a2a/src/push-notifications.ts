@@ -91,22 +91,23 @@ export class PushNotifications {
     const { url, token, authentication, id } = parseConfig(config);
     const { id: taskId, sessionId, contextId, messageId } = task;
     const { did: owner } = access;
-    const key = { owner, taskId, id: id || randomUUID() };
-    const secret: Credentials = { token, ...(authentication && { authentication }) };
-    const secrets = this.deps.secrets(owner);
-    await secrets.set(toSecretName(key), JSON.stringify(secret));
+    const key = { owner, task_id: taskId, id: id || randomUUID(), url };
+    const credentials: Credentials = { token, ...(authentication && { authentication }) };
+    await this.writeSecret(key, credentials);
     const about = { session_id: sessionId, context_id: contextId, message_id: messageId };
-    const row = { owner, task_id: taskId, id: key.id, ...about, url };
     try {
-      const expired = await this.deps.store.add({ ...row, access: JSON.stringify(access) });
-      for (const each of expired) await secrets.set(toSecretName(each), undefined);
+      const row = { ...key, ...about, access: JSON.stringify(access) };
+      const dropped = await this.deps.store.add(row);
+      const others = dropped.filter((each) => toSecretName(each) !== toSecretName(key));
+      for (const each of others) await this.writeSecret(each, undefined);
     } catch (error) {
-      // A config that replaces another one is never too many, so this secret belongs to no other.
-      await secrets.set(toSecretName(key), undefined);
+      // A config that replaces another one is never too many. After any other error, it may have been stored.
+      if (error instanceof OracleError && error.code === 'bad_request')
+        await this.writeSecret(key, undefined);
       throw error;
     }
     this.worker.wake();
-    return toConfig(key, url, secret);
+    return toConfig(key, credentials);
   }
 
   async list(task: TaskRef): Promise<readonly TaskPushNotificationConfig[]> {
@@ -114,20 +115,17 @@ export class PushNotifications {
     return Promise.all(
       rows.map(async (row) => {
         const credentials = (await this.readSecret(row)) ?? { token: '' };
-        return toConfig(toConfigKey(row), row.url, credentials);
+        return toConfig(row, credentials);
       }),
     );
   }
 
   async remove(key: ConfigKey): Promise<void> {
-    await this.deps.store.remove(key);
-    await this.deps.secrets(key.owner).set(toSecretName(key), undefined);
+    for (const row of await this.deps.store.remove(key)) await this.writeSecret(row, undefined);
   }
 
   private async drop(row: ConfigRow): Promise<void> {
-    const key = toConfigKey(row);
-    if (await this.deps.store.drop(row))
-      await this.deps.secrets(key.owner).set(toSecretName(key), undefined);
+    if (await this.deps.store.drop(row)) await this.writeSecret(row, undefined);
   }
 
   /** Looks at a task soon: its client has just changed it. */
@@ -198,11 +196,16 @@ export class PushNotifications {
     return postWebhook({ fetch, ucan }, { url: row.url, id, body: toPushBody(task), headers });
   }
 
+  private writeSecret(config: Address, credentials: Credentials | undefined): Promise<void> {
+    const value = credentials && JSON.stringify(credentials);
+    return this.deps.secrets(config.owner).set(toSecretName(config), value);
+  }
+
   /** Undefined if they cannot be read, because the oracle's key has changed. */
   private async readSecret(row: ConfigRow): Promise<Credentials | undefined> {
     const secret = await this.deps
       .secrets(row.owner)
-      .get(toSecretName(toConfigKey(row)))
+      .get(toSecretName(row))
       .catch((error) => {
         if (error instanceof OracleError && error.code === 'key_changed') return null;
         throw error;
@@ -223,7 +226,8 @@ export function parseConfig(config: TaskPushNotificationConfig): z.infer<typeof 
 const hash = (values: readonly string[]) =>
   createHash('sha256').update(JSON.stringify(values)).digest('base64url');
 
-const toSecretName = ({ taskId, id }: ConfigKey) => `push-${hash([taskId, id])}`;
+/** Credentials belong to one address: those of a config that replaces another one must not reach the earlier address. */
+const toSecretName = ({ task_id, id, url }: Address) => `push-${hash([task_id, id, url])}`;
 
 function toHeaders({ token, authentication }: Credentials): Record<string, string> {
   return {
@@ -236,8 +240,7 @@ function toHeaders({ token, authentication }: Credentials): Record<string, strin
 }
 
 const toConfig = (
-  { taskId, id }: ConfigKey,
-  url: string,
+  { task_id: taskId, id, url }: Address,
   { token, authentication }: Credentials,
 ): TaskPushNotificationConfig => ({ tenant: '', id, taskId, url, token, authentication });
 
@@ -269,6 +272,8 @@ interface ConfigRow {
   due_at: number | null;
   created_at: number;
 }
+
+type Address = Pick<ConfigRow, 'owner' | 'task_id' | 'id' | 'url'>;
 
 interface Tables {
   a2a_push_configs: ConfigRow;
@@ -313,15 +318,15 @@ export class PushConfigStore {
   constructor(private readonly database: PluginDatabase<Tables>) {}
 
   /**
-   * Adds or replaces a config, within the limits of the task and of the user; returns those that were dropped because
-   * of their age, or since nothing is posted to them any more.
+   * Adds or replaces a config, within the limits of the task and of the user; returns the one that it replaced, and those
+   * that were dropped because of their age, or since nothing is posted to them any more.
    */
   add(
     config: Pick<
       ConfigRow,
       'owner' | 'task_id' | 'id' | 'session_id' | 'context_id' | 'message_id' | 'url' | 'access'
     >,
-  ): Promise<readonly ConfigKey[]> {
+  ): Promise<readonly Address[]> {
     const { owner, task_id, id } = config;
     return this.database.writeFor(owner, async (tables) => {
       const now = await readTime(tables, this.database.engine);
@@ -329,7 +334,7 @@ export class PushConfigStore {
         .deleteFrom('a2a_push_configs')
         .where('owner', '=', owner)
         .where((e) => e.or([e('created_at', '<', now - KEPT_MS), e.and({ task_id, id })]))
-        .returning(['owner', 'task_id', 'id'])
+        .returning(['owner', 'task_id', 'id', 'url'])
         .execute();
       const others = await tables
         .selectFrom('a2a_push_configs')
@@ -351,9 +356,7 @@ export class PushConfigStore {
         .insertInto('a2a_push_configs')
         .values({ ...config, ...state })
         .execute();
-      return dropped
-        .filter((other) => other.task_id !== task_id || other.id !== id)
-        .map((other) => toConfigKey(other));
+      return dropped;
     });
   }
 
@@ -367,13 +370,15 @@ export class PushConfigStore {
       .execute();
   }
 
-  async remove({ owner, taskId, id }: ConfigKey): Promise<void> {
-    await this.database.write((tables) =>
+  /** Returns what was removed. */
+  remove({ owner, taskId, id }: ConfigKey): Promise<readonly Address[]> {
+    return this.database.write((tables) =>
       tables
         .deleteFrom('a2a_push_configs')
         .where('owner', '=', owner)
         .where('task_id', '=', taskId)
         .where('id', '=', id)
+        .returning(['owner', 'task_id', 'id', 'url'])
         .execute(),
     );
   }
@@ -444,16 +449,6 @@ export class PushConfigStore {
 }
 
 const TOO_MANY = `A task has at most ${MAX_PER_TASK} push notification configs, and a user ${MAX_PER_USER} of tasks that have not ended; delete some`;
-
-const toConfigKey = ({
-  owner,
-  task_id: taskId,
-  id,
-}: Pick<ConfigRow, 'owner' | 'task_id' | 'id'>): ConfigKey => ({
-  owner,
-  taskId,
-  id,
-});
 
 /** The client may have replaced the config since it was read: the new one is left as it is. */
 const toSame = ({ owner, task_id, id, url, created_at }: ConfigRow) => ({
