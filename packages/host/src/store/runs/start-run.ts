@@ -237,7 +237,8 @@ const requestCancel = prepareQuery((tables, { owner, sessionId, reason, turn }: 
     .updateTable('runs')
     .set({ abort_requested: reason })
     .where('owner', '=', owner)
-    .where('session_id', '=', sessionId)
+    // An expression, so that SQLite uses the index of open runs instead of reading all runs of the session.
+    .where(sql<string>`session_id || ''`, '=', sessionId)
     .where('turn', '<', turn)
     .where(sql<boolean>`status in ('queued', 'running', 'paused')`)
     .where('abort_requested', 'is', null),

@@ -132,6 +132,21 @@ it('a turn starts and ends without reading the earlier runs of its session', asy
   expect(ofRuns).toHaveLength(3);
 });
 
+it('a turn cancels those before it without reading the earlier runs of its session', async () => {
+  const plans = await explainQueries(async (context) => {
+    const runs = new RunStore(context, createVault(new Uint8Array(32)), { hostId: 'host' });
+    const { id: sessionId } = await new SessionStore(context).create({ owner, oracleDid: 'did:o' });
+    const request = { owner, sessionId, multitask: 'interrupt' } as const;
+    expectStarted(await runs.start(createRunRequest(request)));
+    const second = await runs.start(createRunRequest(request));
+    expect(second).toMatchObject({ canceled: [{ sessionId }] });
+  });
+  const [, select, cancel, ...others] = plans.filter((plan) => plan.startsWith('SEARCH runs '));
+  expect(select).toBe('SEARCH runs USING INDEX runs_open_by_owner (owner=?)');
+  expect(cancel).toBe(select);
+  expect(others).toEqual([]);
+});
+
 it('queries for a branch look up the rows of its path only', async () => {
   const plans = await explainQueries(async (context) => {
     const sessions = new SessionStore(context);
