@@ -1,4 +1,3 @@
-import { systemClock } from '@sibyl/ucan';
 import type { Config } from '../config/config.js';
 import type { HostDeps } from './build-host.js';
 
@@ -20,11 +19,11 @@ export function startCleanup(
 ): () => Promise<void> {
   let isStopped = false;
   const steps = [
-    () => store.runs.pruneFrames({ endedBefore: Date.now() - turns.logMs }),
+    () => store.runs.pruneFrames({ endedBefore: store.now() - turns.logMs }),
     () => store.revocations.prune(),
     () => store.delegations.prune(),
     () => store.idempotency.prune(),
-    () => store.singleUse.prune(systemClock()),
+    () => store.singleUse.prune(Math.floor(store.now() / 1000)),
     () => store.modelUsage.prune(),
     () => store.sessions.pruneUnlisted(),
     () => files.sweep(),
@@ -36,7 +35,7 @@ export function startCleanup(
   };
   /** Of several hosts, one does it each hour. */
   const sweepIfDue = async () => {
-    const due = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
+    const due = Math.floor(store.now() / HOUR_MS) * HOUR_MS;
     if (await store.jobs.take('cleanup', due)) await sweep();
   };
   let sweeping: Promise<void>;

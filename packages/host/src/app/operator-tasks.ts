@@ -163,7 +163,7 @@ export async function showRetention(
 ): Promise<(RetentionPreview & { readonly days: number }) | undefined> {
   const days = wanted ?? config.retentionDays;
   if (days === undefined) return undefined;
-  const preview = await withStore(config, (store) => previewRetention(store.expired, days));
+  const preview = await withStore(config, (store) => previewRetention(store, days));
   return { days, ...preview };
 }
 

@@ -61,6 +61,7 @@ export function wireOperators(
     cluster,
     // On SQLite there is no other host.
     hosts: store.sockets && store.hosts,
+    now: store.now,
     describe: createReport(needs, counters),
     logger,
   });

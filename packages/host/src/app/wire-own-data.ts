@@ -66,7 +66,7 @@ export function wireOwnData(needs: OwnDataNeeds): OwnDataServices {
   return {
     exports: new Exports({ rows: store.ownerRows, oracle, plugins, files: needs.files }),
     imports,
-    retention: new Retention({ ...needs, expired: store.expired, days: config.retentionDays }),
+    retention: new Retention({ ...needs, days: config.retentionDays }),
     erasure: new Erasure({ ...needs, plugins, imports, oracleDid: oracle.did, bus: cluster.bus }),
   };
 }

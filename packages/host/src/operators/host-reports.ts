@@ -61,6 +61,8 @@ interface HostReportsDeps {
   readonly cluster: Pick<Cluster, 'hostId' | 'liveness'>;
   /** Undefined if no other host can use the database. */
   readonly hosts: HostStore | undefined;
+  /** By the clock of the database. */
+  readonly now: () => number;
   readonly describe: () => Promise<HostReport>;
   readonly logger: Pick<Logger, 'debug'>;
 }
@@ -103,7 +105,7 @@ export class HostReports {
         () => false,
       ),
     ]);
-    const now = Date.now();
+    const now = this.deps.now();
     return [
       {
         ...own,

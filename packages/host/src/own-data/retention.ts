@@ -1,14 +1,15 @@
 import { setImmediate as nextTick } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { createClosingEvent, type EventBus } from '../bus/event-bus.js';
-import type { ExpiredRows, Expiring } from '../store/own-data/expired-rows.js';
+import type { Expiring } from '../store/own-data/expired-rows.js';
+import type { Store } from '../store/store.js';
 import type { Turns } from '../turns/turns.js';
 
 const DAY_MS = 24 * 60 * 60 * 1000;
 const KINDS: readonly Expiring[] = ['sessions', 'receipts', 'activity'];
 
 interface RetentionDeps {
-  readonly expired: ExpiredRows;
+  readonly store: Pick<Store, 'expired' | 'now'>;
   readonly turns: Pick<Turns, 'abort'>;
   readonly events: EventBus;
   readonly logger: Logger;
@@ -21,10 +22,10 @@ export type RetentionPreview = Readonly<Record<Expiring | 'pausedRuns', number>>
 
 /** Counts what is older than a number of days; deletes nothing. */
 export async function previewRetention(
-  expired: ExpiredRows,
+  { expired, now }: RetentionDeps['store'],
   days: number,
 ): Promise<RetentionPreview> {
-  const before = Date.now() - days * DAY_MS;
+  const before = now() - days * DAY_MS;
   const counts = { sessions: 0, receipts: 0, activity: 0 };
   for (const kind of KINDS)
     for await (const rows of expired.find(kind, before)) counts[kind] += rows.length;
@@ -38,10 +39,10 @@ export class Retention {
   constructor(private readonly deps: RetentionDeps) {}
 
   async sweep(): Promise<void> {
-    const { expired, days } = this.deps;
+    const { store, days } = this.deps;
     if (days === undefined) return;
-    const before = Date.now() - days * DAY_MS;
-    await expired.alone(async () => {
+    const before = store.now() - days * DAY_MS;
+    await store.expired.alone(async () => {
       await this.endPaused(before);
       for (const kind of KINDS) await this.deleteAll(kind, before);
     });
@@ -52,12 +53,13 @@ export class Retention {
   }
 
   private async endPaused(before: number): Promise<void> {
-    const { expired, turns } = this.deps;
-    for (const session of await expired.findPaused(before)) await turns.abort(session);
+    const { store, turns } = this.deps;
+    for (const session of await store.expired.findPaused(before)) await turns.abort(session);
   }
 
   private async deleteAll(kind: Expiring, before: number): Promise<void> {
-    const { expired, logger } = this.deps;
+    const { logger } = this.deps;
+    const { expired } = this.deps.store;
     let deleted = 0;
     for await (const rows of expired.find(kind, before))
       for (const row of rows) {

@@ -89,6 +89,8 @@ export interface Store {
   readonly disk: DiskSpace | undefined;
   /** Undefined if nothing observes the store. */
   readonly outage: StoreOutage | undefined;
+  /** The current time in milliseconds, by the clock of the database. */
+  now(): number;
   /** Rejects when the database does not answer. */
   ping(): Promise<void>;
   /** Inserts and deletes a row; rejects if the database does not accept writes. */
@@ -181,6 +183,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     sockets: openSockets(context, options),
     disk,
     outage: options.outage,
+    now: clock,
     ping: async () => {
       await sql`select 1`.execute(database.tables);
     },

@@ -31,7 +31,7 @@ import { confirmWrite } from './idempotent-starts.js';
 import type { Turns } from './turns.js';
 
 interface ApprovalsDeps {
-  readonly store: Pick<Store, 'approvals' | 'activity' | 'runs'>;
+  readonly store: Pick<Store, 'approvals' | 'activity' | 'runs' | 'now'>;
   readonly turns: Pick<Turns, 'assertOpen' | 'adopt'>;
   readonly verifier: Verifier;
   readonly oracle: OracleIdentity;
@@ -83,8 +83,9 @@ export class Approvals {
     if (approval.status !== 'pending') throw new OracleError('approval_closed');
     assertPossible(approval, body);
     const { decision, reason, args } = body;
-    const decided = { owner, id, answer: { decision, reason, args }, decidedAt: Date.now() };
-    const proof = await this.prove(caller, approval, { ...body, decidedAt: decided.decidedAt });
+    const decidedAt = this.deps.store.now();
+    const decided = { owner, id, answer: { decision, reason, args }, decidedAt };
+    const proof = await this.prove(caller, approval, { ...body, decidedAt });
     return this.store(approval, proof ? { ...decided, proof } : decided);
   }
 

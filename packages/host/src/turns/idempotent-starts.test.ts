@@ -40,7 +40,7 @@ describe('IdempotentStarts', () => {
   /** Requests with the key `k` that start runs in the store. */
   async function open() {
     const place = await openTestSession(test.store);
-    const starts = new IdempotentStarts(test.store.idempotency);
+    const starts = new IdempotentStarts(test.store);
     const claims: (IdempotencyClaim | undefined)[] = [];
     const startIn = (at: Place) => async (idempotency?: IdempotencyClaim) => {
       claims.push(idempotency);

@@ -3,11 +3,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { OracleError } from '@sibyl/protocol';
 import type { Config } from '../config/config.js';
 import { createTraceparent, findScope } from '../observability/spans.js';
-import type { IdempotencyStore } from '../store/idempotency-store.js';
 import { toQuestionParts } from '../store/message.js';
 import type { RunKey } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import type { NewRun, StartResult } from '../store/runs/start-run.js';
+import type { Store } from '../store/store.js';
 import { isStoreError, UnsyncedError } from '../store/store-errors.js';
 import { type TurnRequest, toStoredRequest } from './turn-request.js';
 
@@ -25,12 +25,9 @@ const IDEMPOTENCY_TTL_MS = 24 * 60 * 60 * 1000;
 
 /** Makes requests with the same `Idempotency-Key` share one run. */
 export class IdempotentStarts {
-  private readonly store: IdempotencyStore;
   private readonly inProgress = new Map<string, Promise<string>>();
 
-  constructor(store: IdempotencyStore) {
-    this.store = store;
-  }
+  constructor(private readonly store: Pick<Store, 'idempotency' | 'now'>) {}
 
   /**
    * Returns the id of the run that the first request with this key started, or of a new run if there is no key. If a
@@ -42,7 +39,7 @@ export class IdempotentStarts {
     const claim = {
       key,
       bodyHash: hashRequest(request),
-      expiresAt: Date.now() + IDEMPOTENCY_TTL_MS,
+      expiresAt: this.store.now() + IDEMPOTENCY_TTL_MS,
     };
     // Concurrent requests share one start regardless of `multitask`.
     const flight = JSON.stringify([caller.did, key, claim.bodyHash]);
@@ -52,7 +49,7 @@ export class IdempotentStarts {
   }
 
   private async find(owner: string, claim: IdempotencyClaim, start: Start): Promise<string> {
-    const known = await this.store.find({ owner, key: claim.key });
+    const known = await this.store.idempotency.find({ owner, key: claim.key });
     if (known === undefined) return start(claim);
     if (known.bodyHash !== claim.bodyHash) throw new OracleError('idempotency_conflict');
     return known.isUnanswered ? start(claim) : known.runId;

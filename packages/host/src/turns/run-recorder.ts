@@ -158,7 +158,7 @@ export class RunRecorder implements UnsavedRun {
         call_id: callId,
         tool,
         outcome,
-        created_at: Date.now(),
+        created_at: runs.now(),
       }),
     );
     if (!this.isEnding) flushes.add(this);

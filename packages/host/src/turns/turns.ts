@@ -78,7 +78,7 @@ export class Turns {
   private isClosing = false;
 
   constructor(private readonly deps: TurnsDeps) {
-    this.idempotent = new IdempotentStarts(deps.store.idempotency);
+    this.idempotent = new IdempotentStarts(deps.store);
     this.slots = new TurnSlots(deps.settings);
     this.flushes = new FlushLoop(deps.store.runs, deps.logger, deps.onFlush);
     const { bus } = deps.cluster;

@@ -6,10 +6,15 @@ const COMPARE_MS = 60_000;
 /** Clocks of servers usually differ by less; small corrections would make time jump. */
 const TOLERANCE_MS = 250;
 
-/** The time by the clock of PostgreSQL, which may differ from that of this machine. */
+/**
+ * The time by the clock of PostgreSQL. Between comparisons it advances with the time since the start of this process,
+ * which does not jump when the clock of this machine is set.
+ */
 export class DatabaseClock {
-  /** What has to be added to the time of this machine. */
+  /** What has to be added to the time since the start of this process. */
   private offsetMs = 0;
+  /** The same for the clock of this machine. */
+  private machineMs = readMachine();
   private timer: NodeJS.Timeout | undefined;
 
   private constructor(private readonly tables: Kysely<Schema>) {}
@@ -26,7 +31,13 @@ export class DatabaseClock {
   }
 
   now(): number {
-    return Date.now() + this.offsetMs;
+    const machineMs = readMachine();
+    // It was set, or the machine was suspended: then less time has passed for this process.
+    if (Math.abs(machineMs - this.machineMs) > TOLERANCE_MS) {
+      this.machineMs = machineMs;
+      void this.compare().catch(() => undefined);
+    }
+    return Math.floor(performance.now() + this.offsetMs);
   }
 
   stop(): void {
@@ -34,14 +45,16 @@ export class DatabaseClock {
   }
 
   private async compare(): Promise<void> {
-    const before = Date.now();
+    const before = performance.now();
     const { rows } = await sql<{ now: number }>`
       select (extract(epoch from clock_timestamp()) * 1000)::bigint as now`.execute(this.tables);
-    const after = Date.now();
-    const read = rows[0]?.now ?? after;
+    const after = performance.now();
+    const read = rows[0]?.now ?? Date.now();
     // The database read its clock at some moment in between.
     const uncertainMs = (after - before) / 2;
     const offsetMs = Math.round(read - before - uncertainMs);
     if (Math.abs(offsetMs - this.offsetMs) > TOLERANCE_MS + uncertainMs) this.offsetMs = offsetMs;
   }
 }
+
+const readMachine = () => Date.now() - performance.now();

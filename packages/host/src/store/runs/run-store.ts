@@ -83,6 +83,11 @@ export class RunStore {
     return this.context.newId();
   }
 
+  /** By the clock of the database. */
+  now(): number {
+    return this.context.clock();
+  }
+
   /** Stores the user's message and the run that answers it, both or neither. */
   async start(request: Omit<NewRun, 'seal'> & { readonly request: unknown }): Promise<StartResult> {
     this.assertAlive();
