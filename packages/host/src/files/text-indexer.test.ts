@@ -1,7 +1,8 @@
 import { pino } from 'pino';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 import type { FileKey, StoredFile } from '../store/file-store.js';
+import { LEASE_MS } from '../store/file-text-store.js';
 import { TextIndexer } from './text-indexer.js';
 
 describe.each(engines)('TextIndexer on %s', (engine) => {
@@ -74,6 +75,34 @@ describe.each(engines)('TextIndexer on %s', (engine) => {
     } finally {
       await indexer.close();
     }
+  });
+
+  it('extends its claim of a file while it reads it', async () => {
+    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+    onTestFinished(() => void vi.useRealTimers());
+    const key = await addFile(newOwner());
+    const [reading, free] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const extend = vi.spyOn(test.store.fileTexts, 'extend');
+    onTestFinished(() => extend.mockRestore());
+    const indexer = startIndexer(async () => {
+      reading.resolve();
+      await free.promise;
+    });
+    try {
+      await reading.promise;
+      vi.advanceTimersByTime(LEASE_MS / 2);
+      expect(extend.mock.calls.length).toBeGreaterThan(0);
+      expect(await extend.mock.results[0]?.value).toBe(true);
+      free.resolve();
+      const isRead = async () => (await readTexts([key]))[0]?.status === 'ready';
+      // Not `expect.poll`, which moves fake timers.
+      await vi.waitUntil(isRead, { timeout: 30_000 });
+    } finally {
+      await indexer.close();
+    }
+    const count = extend.mock.calls.length;
+    vi.advanceTimersByTime(LEASE_MS);
+    expect(extend).toHaveBeenCalledTimes(count);
   });
 
   it('stores no more text of all files of a user than the limit, until some are deleted', async () => {

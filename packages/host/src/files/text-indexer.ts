@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
-import type { FileKey, StoredFile } from '../store/file-store.js';
-import type { FileTextStore } from '../store/file-text-store.js';
+import type { StoredFile } from '../store/file-store.js';
+import { type ClaimKey, type FileTextStore, LEASE_MS } from '../store/file-text-store.js';
 import { findDocumentKind } from './detect-type.js';
 import { ReaderProcess, type ReadOutcome } from './reader-process.js';
 
@@ -39,6 +39,8 @@ interface TextIndexerDeps {
   /** Called when the text of a file is stored. */
   readonly onRead: () => void;
 }
+
+type ClaimedFile = NonNullable<Awaited<ReturnType<FileTextStore['claimNext']>>>;
 
 interface IdleProcess {
   readonly owner: string;
@@ -165,10 +167,29 @@ export class TextIndexer {
     }
   }
 
-  private async readFile(file: StoredFile, process: ReaderProcess): Promise<void> {
+  private async readFile(file: ClaimedFile, process: ReaderProcess): Promise<void> {
+    const { texts, logger } = this.deps;
+    const { owner, id: fileId, attempt } = file;
+    const key = { owner, fileId, attempt };
+    const extend = () =>
+      texts.extend(key).catch((err) => {
+        logger.warn({ ...key, reason: String(err) }, 'the claim of a file was not extended');
+      });
+    const timer = setInterval(extend, LEASE_MS / 4);
+    try {
+      await this.readClaimed(file, key, process);
+    } finally {
+      clearInterval(timer);
+    }
+  }
+
+  private async readClaimed(
+    file: StoredFile,
+    key: ClaimKey,
+    process: ReaderProcess,
+  ): Promise<void> {
     const { texts, readBytes, maxBytesPerUser } = this.deps;
-    const { owner, id: fileId, mediaType, size } = file;
-    const key = { owner, fileId };
+    const { owner, mediaType, size } = file;
     const kind = findDocumentKind(mediaType) ?? 'text';
     let n = 0;
     // What an earlier attempt has left.
@@ -191,7 +212,7 @@ export class TextIndexer {
     await this.record(key, outcome, n);
   }
 
-  private async record(key: FileKey, outcome: ReadOutcome, passages: number): Promise<void> {
+  private async record(key: ClaimKey, outcome: ReadOutcome, passages: number): Promise<void> {
     const { texts, logger, onRead } = this.deps;
     // A crash of the reader looks the same as its end.
     const isPutBack = outcome.type !== 'done' && this.deferred.has(key.owner);
@@ -202,6 +223,8 @@ export class TextIndexer {
       await texts.finish(key, outcome);
       return onRead();
     }
+    // Otherwise another host reads it by now.
+    if (!(await texts.extend(key))) return;
     logger.info({ ...key, reason: outcome.error, passages }, 'the text of a file cannot be read');
     await texts.deleteAll(key);
     await texts.fail(key, outcome.error);

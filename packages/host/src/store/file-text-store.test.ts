@@ -4,10 +4,9 @@ import { describe, expect, it } from 'vitest';
 import { copyFile } from '../../test/support/stored-rows.js';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 import type { FileKey, StoredFile } from './file-store.js';
-import type { Passage } from './file-text-store.js';
+import { LEASE_MS, type Passage } from './file-text-store.js';
 import type { Store } from './store.js';
 
-const LEASE_MS = 15 * 60 * 1000;
 const outcome = { unit: 'page', count: 1, isComplete: true } as const;
 
 /** Stores a file whose text is to be read, unless another status is given. */
@@ -63,6 +62,46 @@ describe.each(engines)('FileTextStore on %s', (engine) => {
     expect(await files.get(broken)).toHaveProperty('text.status', 'failed');
     await fileTexts.release({ owner, fileId });
     expect(await fileTexts.claimNext(owner)).toMatchObject({ id: fileId });
+  });
+
+  it('a host that lost its claim to another one changes nothing', async () => {
+    const { files, fileTexts } = test.store;
+    const owner = newOwner();
+    const key = await addFile(test.store, owner);
+    const first = { ...key, attempt: (await fileTexts.claimNext(owner))?.attempt };
+    now += LEASE_MS;
+    expect(await fileTexts.extend(first)).toBe(true);
+    now += LEASE_MS;
+    expect(await fileTexts.claimNext(owner)).toBeUndefined();
+    now += 1;
+    const second = { ...key, attempt: (await fileTexts.claimNext(owner))?.attempt };
+    expect(await fileTexts.add(second, [createPassage(0)])).toBe(true);
+    expect(await fileTexts.extend(first)).toBe(false);
+    expect(await fileTexts.add(first, [createPassage(1)])).toBe(false);
+    await fileTexts.release(first);
+    await fileTexts.fail(first, 'too slow');
+    await fileTexts.finish(first, outcome);
+    expect(await fileTexts.claimNext(owner)).toBeUndefined();
+    expect(await getStatus(key)).toBe('pending');
+    await fileTexts.finish(second, outcome);
+    expect(await files.get(key)).toMatchObject({ text: { status: 'ready', ...outcome } });
+    expect(await fileTexts.read(key, { from: 0, limit: 10 })).toEqual([createPassage(0)]);
+  });
+
+  it('FileTextStore.claimNext deletes the text of a file that it fails', async () => {
+    const { fileTexts } = test.store;
+    const owner = newOwner();
+    const key = await addFile(test.store, owner);
+    for (let attempt = 1; attempt <= 3; attempt += 1) {
+      await fileTexts.claimNext(owner);
+      now += LEASE_MS + 1;
+    }
+    await fileTexts.add(key, [createPassage(0)]);
+    now += LEASE_MS + 1;
+    expect(await fileTexts.claimNext(owner)).toBeUndefined();
+    expect(await getStatus(key)).toBe('failed');
+    expect(await fileTexts.read(key, { from: 0, limit: 10 })).toEqual([]);
+    expect(await fileTexts.measure(owner)).toBe(0);
   });
 
   it('FileTextStore.release takes one from the attempts of the file of one user', async () => {

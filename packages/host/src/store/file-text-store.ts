@@ -28,14 +28,19 @@ export interface TextOutcome {
   readonly isComplete: boolean;
 }
 
-/** Longer than reading a file takes; after that its host has died. */
-const LEASE_MS = 15 * 60 * 1000;
+/** A file whose host does not extend its claim for this long can be claimed by another one. */
+export const LEASE_MS = 60_000;
 /** A file that ended its host this often is not read again. */
 const MAX_ATTEMPTS = 3;
 /** Owners to choose from for the next file. */
 const MAX_OWNERS = 100;
 /** Few, because the index of each is updated on the main thread. */
 const DELETED_PASSAGES = 40;
+
+/** A file that is being read, and how often it was claimed. A host that lost its claim can change nothing. */
+export interface ClaimKey extends FileKey {
+  readonly attempt?: number | undefined;
+}
 
 /** The text of files, in passages with a full-text index. */
 export class FileTextStore {
@@ -58,7 +63,7 @@ export class FileTextStore {
   }
 
   /** Takes the oldest unread file of an owner; undefined if there is none. */
-  async claimNext(owner: string): Promise<StoredFile | undefined> {
+  async claimNext(owner: string): Promise<(StoredFile & { readonly attempt: number }) | undefined> {
     const row = await this.context.database.writeFor(owner, async (tables) => {
       const next = await tables
         .selectFrom('files')
@@ -80,20 +85,28 @@ export class FileTextStore {
           .executeTakeFirst()
       );
     });
-    if (!row || row.attempts <= MAX_ATTEMPTS) return row && toFile(row);
-    await this.fail({ owner, fileId: row.id }, 'reading it ended unexpectedly several times');
+    if (!row) return undefined;
+    if (row.attempts <= MAX_ATTEMPTS) return { ...toFile(row), attempt: row.attempts };
+    const key = { owner, fileId: row.id, attempt: row.attempts };
+    await this.deleteAll(key);
+    await this.fail(key, 'reading it ended unexpectedly several times');
     return this.claimNext(owner);
   }
 
+  /** Extends a claim; false if it was lost. */
+  extend(key: ClaimKey): Promise<boolean> {
+    return this.update(key, () => ({ lease_until: this.now() + LEASE_MS }));
+  }
+
   /** Gives a claimed file back; it can be claimed again after a pause, as if it had not been. */
-  async release(key: FileKey, pauseMs = 0): Promise<void> {
+  async release(key: ClaimKey, pauseMs = 0): Promise<void> {
     const lease_until = pauseMs > 0 ? this.now() + pauseMs : null;
     await this.update(key, (attempts) => ({ lease_until, attempts: attempts - 1 }));
   }
 
-  /** False if the file was deleted meanwhile. */
-  add(key: FileKey, passages: readonly Passage[]): Promise<boolean> {
-    const { owner, fileId } = key;
+  /** False if the file was deleted meanwhile, or its claim was lost. */
+  add(key: ClaimKey, passages: readonly Passage[]): Promise<boolean> {
+    const { owner, fileId, attempt } = key;
     const rows = passages.map((passage) => ({
       owner,
       file_id: fileId,
@@ -112,6 +125,7 @@ export class FileTextStore {
         .where('owner', '=', owner)
         .where('id', '=', fileId)
         .where('text_status', '=', 'pending')
+        .$if(attempt !== undefined, (query) => query.where('attempts', '=', attempt ?? 0))
         .executeTakeFirstOrThrow();
       if (numUpdatedRows === 0n) return false;
       await tables.insertInto('file_passages').values(rows).execute();
@@ -119,7 +133,7 @@ export class FileTextStore {
     });
   }
 
-  async finish(key: FileKey, { unit, count, isComplete }: TextOutcome): Promise<void> {
+  async finish(key: ClaimKey, { unit, count, isComplete }: TextOutcome): Promise<void> {
     await this.update(key, () => ({
       text_status: 'ready',
       text_unit: unit,
@@ -129,7 +143,7 @@ export class FileTextStore {
     }));
   }
 
-  async fail(key: FileKey, error: string): Promise<void> {
+  async fail(key: ClaimKey, error: string): Promise<void> {
     await this.update(key, () => ({ text_status: 'failed', text_error: error, lease_until: null }));
   }
 
@@ -253,24 +267,27 @@ export class FileTextStore {
     return rows;
   }
 
-  private async update(
-    { owner, fileId }: FileKey,
+  /** Changes a file that is being read; false if it is not, or its claim was lost. */
+  private update(
+    { owner, fileId, attempt }: ClaimKey,
     change: (attempts: number) => Partial<FileRow>,
-  ): Promise<void> {
-    await this.context.database.write(async (tables) => {
+  ): Promise<boolean> {
+    return this.context.database.write(async (tables) => {
       const row = await tables
         .selectFrom('files')
         .select('attempts')
         .where('owner', '=', owner)
         .where('id', '=', fileId)
         .executeTakeFirst();
-      await tables
+      const { numUpdatedRows } = await tables
         .updateTable('files')
         .set(change(row?.attempts ?? 0))
         .where('owner', '=', owner)
         .where('id', '=', fileId)
         .where('text_status', '=', 'pending')
-        .execute();
+        .where('attempts', '=', attempt ?? row?.attempts ?? 0)
+        .executeTakeFirstOrThrow();
+      return numUpdatedRows > 0n;
     });
   }
 
