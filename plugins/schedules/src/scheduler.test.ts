@@ -4,7 +4,10 @@ import { Scheduler } from './scheduler.js';
 const SWEEP_MS = 600_000;
 
 /** A scheduler with two active schedules and nothing due; `check` is the host's check of a delegation. */
-function startScheduler(check: (grant: { readonly owner: string }) => Promise<string | undefined>) {
+function startScheduler(
+  check: (grant: { readonly owner: string }) => Promise<string | undefined>,
+  claimDue: () => Promise<unknown[]> = async () => [],
+) {
   const stopped: string[] = [];
   const warnings: object[] = [];
   const rows = ['did:web:unreachable.example', 'did:key:zRevoked'].map((owner) => ({
@@ -18,7 +21,7 @@ function startScheduler(check: (grant: { readonly owner: string }) => Promise<st
       stop: async ({ owner }: { owner: string }) => void stopped.push(owner),
     },
     runs: {
-      claimDue: async () => [],
+      claimDue,
       takeUnattended: async () => [],
       untilNext: async () => 20,
     },
@@ -29,7 +32,7 @@ function startScheduler(check: (grant: { readonly owner: string }) => Promise<st
   };
   const scheduler = new Scheduler(deps as unknown as ConstructorParameters<typeof Scheduler>[0]);
   onTestFinished(() => scheduler.close());
-  return { stopped, warnings };
+  return { scheduler, stopped, warnings };
 }
 
 it('a schedule whose permission cannot be checked does not keep others from being stopped', async () => {
@@ -42,4 +45,27 @@ it('a schedule whose permission cannot be checked does not keep others from bein
   onTestFinished(() => void vi.restoreAllMocks());
   await expect.poll(() => stopped).toEqual(['did:key:zRevoked']);
   expect(warnings).toMatchObject([{ did: 'did:web:unreachable.example' }]);
+});
+
+it('rounds that fail one after the other are logged once a minute', async () => {
+  let rounds = 0;
+  const { warnings, scheduler } = startScheduler(
+    async () => undefined,
+    async () => {
+      rounds += 1;
+      throw new Error('the database is away');
+    },
+  );
+  const runRound = () => {
+    const before = rounds;
+    scheduler.wake();
+    return expect.poll(() => rounds).toBeGreaterThan(before);
+  };
+  for (let i = 0; i < 3; i++) await runRound();
+  expect(warnings).toEqual([{ reason: 'Error: the database is away' }]);
+  const now = performance.now.bind(performance);
+  vi.spyOn(performance, 'now').mockImplementation(() => now() + 60_000);
+  onTestFinished(() => void vi.restoreAllMocks());
+  await runRound();
+  await expect.poll(() => warnings).toHaveLength(2);
 });

@@ -20,6 +20,8 @@ const FIRST_CHECK_MS = 250;
 const MAX_CHECK_MS = 10_000;
 /** How often all delegations are checked, in case the news of a revocation did not arrive. */
 const SWEEP_MS = 600_000;
+/** How often rounds that fail one after the other are logged. */
+const LOG_MS = 60_000;
 
 interface SchedulerDeps {
   readonly schedules: ScheduleStore;
@@ -37,6 +39,8 @@ export class Scheduler {
   private isWanted = false;
   private isClosed = false;
   private sweptAt = performance.now();
+  /** Undefined after a round that succeeded. */
+  private loggedAt: number | undefined;
   private readonly stopListening: () => void;
 
   constructor(private readonly deps: SchedulerDeps) {
@@ -87,12 +91,19 @@ export class Scheduler {
       try {
         await this.runRound();
         pause = await this.deps.runs.untilNext(MAX_SLEEP_MS);
+        this.loggedAt = undefined;
       } catch (err) {
-        this.deps.logger.warn({ reason: String(err) }, 'schedules not checked; trying again');
+        this.report(err);
         pause = MAX_SLEEP_MS;
       }
     }
     this.sleep(pause);
+  }
+
+  private report(err: unknown): void {
+    if (this.loggedAt !== undefined && performance.now() - this.loggedAt < LOG_MS) return;
+    this.loggedAt = performance.now();
+    this.deps.logger.warn({ reason: String(err) }, 'schedules not checked; trying again');
   }
 
   private async runRound(): Promise<void> {
