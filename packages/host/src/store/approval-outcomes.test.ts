@@ -160,6 +160,23 @@ describe('the outcome of an approval', () => {
     expect(await find('b')).toMatchObject({ status: 'cancelled' });
   });
 
+  it('the arguments of unsigned approvals are deleted with their session', async () => {
+    const { owner, sessionId, decide, find } = await request(['a', 'b', 'c']);
+    const edited = { decision: 'approve', reason: 'sure', args: { to: 'Bob' } } as const;
+    await decide('a', edited);
+    await decide('b', edited, { cid: 'bafy' });
+    const { id } = await test.store.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+    const other = await request(['d'], { owner, sessionId: id });
+    const before = await find('b');
+    await test.store.sessions.delete({ owner, sessionId });
+    expect(await find('a')).toMatchObject({ status: 'approved', args: {} });
+    expect(await find('a')).not.toHaveProperty('approvedArgs');
+    expect(await find('a')).not.toHaveProperty('reason');
+    expect(await find('c')).toMatchObject({ status: 'cancelled', args: {} });
+    expect(await find('b')).toEqual(before);
+    expect((await other.find('d'))?.args).not.toEqual({});
+  });
+
   it('pending approvals are in the order in which they were requested', async () => {
     const first = await request(['z', 'y']);
     const { owner } = first;

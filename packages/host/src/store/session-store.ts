@@ -6,6 +6,7 @@ import { activate } from './branches.js';
 import type { Schema, SessionRow, StoreContext } from './database.js';
 import { prepareQuery } from './prepared-query.js';
 import { findOrCreateRoom } from './room-store.js';
+import { forgetArguments } from './runs/pending-approvals.js';
 import { findThread, insertThread, type ThreadKey } from './thread-store.js';
 import { keepUsage } from './usage-store.js';
 
@@ -290,12 +291,13 @@ async function deleteUnused(
   return unused !== undefined && deleteSession(tables, { owner, sessionId });
 }
 
-/** Deletes a session and all that belongs to it, except how much it has used, inside a unit of work. */
+/** Deletes a session and all that belongs to it, except how much it has used and receipts, inside a unit of work. */
 async function deleteSession(
   tables: Kysely<Schema>,
   { owner, sessionId }: SessionKey,
 ): Promise<boolean> {
   await keepUsage(tables, { owner, sessionId });
+  await forgetArguments(tables, { owner, sessionId });
   const { numDeletedRows } = await tables
     .deleteFrom('sessions')
     .where('owner', '=', owner)

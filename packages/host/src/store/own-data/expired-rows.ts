@@ -1,6 +1,7 @@
 import { type Kysely, type RawBuilder, sql } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
 import type { Schema, StoreContext } from '../database.js';
+import { forgetArguments } from '../runs/pending-approvals.js';
 import { keepUsage } from '../usage-store.js';
 
 /** Rows that one query looks at: each one blocks the event loop on SQLite. */
@@ -73,7 +74,10 @@ export class ExpiredRows {
     const { table, time, only } = RULES[kind];
     try {
       await this.context.database.writeFor(owner, async (tables) => {
-        if (kind === 'sessions') await keepUsage(tables, { owner, sessionId: id });
+        if (kind === 'sessions') {
+          await keepUsage(tables, { owner, sessionId: id });
+          await forgetArguments(tables, { owner, sessionId: id });
+        }
         const { numAffectedRows } = await sql`delete from ${sql.table(table)}
           where owner = ${owner} and id = ${id} and ${sql.ref(time)} < ${before} and ${only}`.execute(
           tables,

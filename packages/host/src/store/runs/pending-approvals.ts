@@ -1,4 +1,5 @@
 import type { Kysely } from 'kysely';
+import type { SessionKey } from '../../bus/event-bus.js';
 import { insertActivity, toActivityRow } from '../activity-store.js';
 import type { ApprovalRow, RunRow, Schema, StoreContext } from '../database.js';
 
@@ -54,4 +55,24 @@ export async function recordEnd(
     tables,
     rows.map((row) => toActivityRow({ owner, id: newId(), ...row, ...end })),
   );
+}
+
+/** Forgets the arguments and reasons of unsigned approvals of a session that is being deleted; what became of them stays. */
+export async function forgetArguments(
+  tables: Kysely<Schema>,
+  { owner, sessionId }: SessionKey,
+): Promise<void> {
+  await tables
+    .updateTable('approvals')
+    .set({ request: '', answer: null })
+    .where('owner', '=', owner)
+    .where('run_id', 'in', (e) =>
+      e
+        .selectFrom('runs')
+        .select('id')
+        .where('owner', '=', owner)
+        .where('session_id', '=', sessionId),
+    )
+    .where('receipt', 'is', null)
+    .execute();
 }
