@@ -2,6 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { createKey } from './support/access-key.js';
 import { useControlledHost } from './support/controlled-host.js';
+import { startControlledModel } from './support/controlled-model.js';
+import { startHost } from './support/host.js';
 import { openSession } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
@@ -259,6 +261,24 @@ describe('POST /v1/chat/completions', () => {
     const { status, headers } = await reply;
     expect(status).toBe(503);
     expect(Number(headers.get('retry-after'))).toBeGreaterThan(0);
+  });
+
+  it('answers with 503 and Retry-After if the host ends before there is an answer', async () => {
+    const model = await startControlledModel();
+    const host = await startHost({ env: model.env });
+    const { key: as } = await createKey(new TestUser(host));
+    const reply = fetch(`${host.url}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${as}`, 'content-type': 'application/json' },
+      body: JSON.stringify(chat()),
+    });
+    await model.next();
+    const closed = host.app.close(0);
+    const { status, headers } = await reply;
+    expect(status).toBe(503);
+    expect(Number(headers.get('retry-after'))).toBeGreaterThan(0);
+    await closed;
+    model.close();
   });
 });
 

@@ -2,6 +2,7 @@ import {
   JsonObject,
   type MessagePage,
   type Multitask,
+  type OracleError,
   type PendingAnswer,
   type ReasoningEffort,
   type ReplyPart,
@@ -101,6 +102,8 @@ export interface SurfaceRun {
   readonly updatedAt: number;
   /** Of the answer; the same for all attempts of a turn. */
   readonly messageId: string;
+  /** Why it has no complete answer, if that is known. */
+  readonly error?: OracleError | undefined;
 }
 
 /** A frame of a run and its number. */

@@ -226,7 +226,8 @@ async function* end(
   if (pending.some(({ kind }) => kind !== 'tool_call'))
     yield { type: 'text', text: `\n\nThis needs your decision. Open ${publicUrl} to continue.` };
   const isWaiting = pending.length > 0;
-  yield { type: 'end', end: { status, calls, isWaiting, usage, ...reasons } };
+  const { error } = (status === 'interrupted' && (await turns.findRun(run.runId))) || reasons;
+  yield { type: 'end', end: { status, calls, isWaiting, usage, ...reasons, error } };
 }
 
 export const toFunctionCall = (id: string, { toolName, args }: ClientToolCall): FunctionCall => ({

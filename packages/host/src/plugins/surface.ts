@@ -33,6 +33,7 @@ import type { Store } from '../store/store.js';
 import type { Approvals } from '../turns/approvals.js';
 import { toMessageView } from '../turns/message-view.js';
 import type { PausedTurns } from '../turns/paused-turns.js';
+import { readError } from '../turns/run-log.js';
 import type { RunReader } from '../turns/run-reader.js';
 import type { SessionsService } from '../turns/sessions.js';
 import { readThread, type ThreadRequest } from '../turns/threads.js';
@@ -491,7 +492,7 @@ const TOO_LONG = `An id of a thread or message has 1 to ${MAX_CLIENT_ID} charact
 const hash = (values: readonly unknown[]) =>
   createHash('sha256').update(JSON.stringify(values)).digest('base64url');
 
-const toSurfaceRun = ({ id: runId, ...run }: Run): SurfaceRun => {
-  const { sessionId, status, createdAt, updatedAt, messageId } = run;
-  return { runId, sessionId, status, createdAt, updatedAt, messageId };
+const toSurfaceRun = (run: Run): SurfaceRun => {
+  const { id: runId, sessionId, status, createdAt, updatedAt, messageId } = run;
+  return { runId, sessionId, status, createdAt, updatedAt, messageId, error: readError(run) };
 };
