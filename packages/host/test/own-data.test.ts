@@ -333,8 +333,9 @@ describe.each(engines)('own data on %s', (engine) => {
 
   it('POST /me/import takes only rows that fit, and only of tables that a user may write', async () => {
     const user = new TestUser(host);
+    const sessions = ['good', 'bad id!', '.', '..'].map((id) => session(id));
     const archive = await signedArchive({
-      sessions: [session('good'), session('bad id!'), session('late', { created_at: -1 })],
+      sessions: [...sessions, session('late', { created_at: -1 })],
       messages: [
         message('m1', 'good', { parts: '{"not": "parts"}', is_complete: 1 }),
         message('m2', 'unknown-session'),
@@ -348,7 +349,7 @@ describe.each(engines)('own data on %s', (engine) => {
       credits_accounts: [{ balance: 1_000_000 }],
     });
     const job = await importInto(user, archive);
-    expect(job).toMatchObject({ status: 'finished', refused: 5 });
+    expect(job).toMatchObject({ status: 'finished', refused: 7 });
     expect(job.stored).toMatchObject({ sessions: 1, messages: 2 });
     expect(Object.keys(job.stored)).not.toContain('callers');
     const { body } = await user.request('GET', '/messages/good');

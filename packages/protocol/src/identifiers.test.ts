@@ -1,8 +1,19 @@
 import { expect, it } from 'vitest';
 import { z } from 'zod';
-import { wholeNumber } from './identifiers.js';
+import { Id, wholeNumber } from './identifiers.js';
 
 const Query = z.strictObject({ limit: wholeNumber({ min: 1, max: 100 }).default(20) });
+
+it.each(['a', '7f.b:c_d-e', '.a', '..a', 'a..'])('Id accepts %j', (id) => {
+  expect(Id.safeParse(id).success).toBe(true);
+});
+
+it.each(['', '.', '..', 'a/b', 'a b', 'ä', 'a'.repeat(129)])(
+  'Id refuses %j, which is no segment of a path',
+  (id) => {
+    expect(Id.safeParse(id).success).toBe(false);
+  },
+);
 
 it.each(['1', '100', '007'])('wholeNumber reads decimal digits: %j', (limit) => {
   expect(Query.parse({ limit })).toEqual({ limit: Number(limit) });

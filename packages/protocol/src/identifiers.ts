@@ -6,12 +6,12 @@ export const Did = z
   .max(512)
   .regex(/^did:[a-z0-9]+:[A-Za-z0-9._:%/#?=&-]+$/, { error: 'must be a DID' });
 
-/** An id this host made: URL-safe. */
+/** An id this host made: URL-safe. Clients drop the segments `.` and `..` of a path, so no route could find those. */
 export const Id = z
   .string()
   .min(1)
   .max(128)
-  .regex(/^[A-Za-z0-9._:-]+$/, { error: 'must be an id' });
+  .regex(/^\.*[A-Za-z0-9_:-][A-Za-z0-9._:-]*$/, { error: 'must be an id' });
 
 /** A correlation id that a caller may send. */
 export const RequestId = z
