@@ -4,9 +4,10 @@
 const REQUIRED_NODE = process.argv[2] === 'new' ? 20 : 24;
 
 if (Number(process.versions.node.split('.')[0]) < REQUIRED_NODE) {
-  process.stderr.write(
-    `sibyl needs Node ${REQUIRED_NODE} or later, this is ${process.version}: install it, or add the npm package "node@${REQUIRED_NODE}" to your project and run sibyl by an npm script\n`,
-  );
+  const error = `sibyl needs Node ${REQUIRED_NODE} or later, this is ${process.version}: install it, or add the npm package "node@${REQUIRED_NODE}" to your project and run sibyl by an npm script`;
+  if (process.argv.includes('--json'))
+    process.stdout.write(`${JSON.stringify({ error, code: 'failed' })}\n`);
+  else process.stderr.write(`${error}\n`);
   process.exitCode = 1;
 } else {
   exitWhenOutputFails();

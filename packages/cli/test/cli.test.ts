@@ -27,6 +27,18 @@ describe('sibyl', () => {
   });
 
   it.each([
+    [[], 'stderr'],
+    [['--json'], 'stdout'],
+  ] as const)('doctor %j reports a Node that is too old', async (options, stream) => {
+    const old = 'Object.defineProperty(process,"versions",{value:{node:"20.1.0"}})';
+    const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(old)}`;
+    const { code, ...output } = await sibyl(['doctor', ...options], { env: { NODE_OPTIONS } });
+    expect([code, output[stream]]).toEqual([1, expect.stringContaining('sibyl needs Node 24')]);
+    if (stream === 'stdout')
+      expect(JSON.parse(output.stdout)).toEqual({ error: expect.any(String), code: 'failed' });
+  });
+
+  it.each([
     [['fly'], 'no command "fly"'],
     [['help', 'fly'], 'no command "fly"'],
     [['files', 'toString'], 'no action "toString"'],
