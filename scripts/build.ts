@@ -9,7 +9,7 @@ import {
   utimesSync,
   writeFileSync,
 } from 'node:fs';
-import { delimiter, dirname, join, resolve } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Plugin } from 'rolldown';
 
@@ -19,6 +19,9 @@ const BUNDLE = 'packages/host/dist/bundle';
 
 /** The program that `npm start` runs. */
 export const MAIN = `${BUNDLE}/main.js`;
+
+/** Run it with `process.execPath`: PATH may lack it when no npm script runs, or have a Node that is too old for it. */
+export const TSC = 'node_modules/typescript/bin/tsc';
 
 /** Not bundled: optional dependencies, and those that load on first use. */
 const external = [
@@ -35,7 +38,7 @@ const external = [
 /** Resolves to the exit code. */
 async function build(): Promise<number> {
   const startedAt = new Date();
-  const { status } = spawnSync('tsc', ['-b'], { stdio: 'inherit' });
+  const { status } = spawnSync(process.execPath, [TSC, '-b'], { stdio: 'inherit' });
   if (status !== 0) return status ?? 1;
   await buildPage();
   const warnings = await bundle();
@@ -97,7 +100,7 @@ async function runStep(title: string, step: Step, run: () => Promise<unknown>): 
 
 /** Lists the packages as the compiler reaches them; it skips those that have not changed. */
 function compileQuickly(): Promise<number> {
-  const child = spawn('tsc', ['-b', '--noCheck', '--verbose'], {
+  const child = spawn(process.execPath, [TSC, '-b', '--noCheck', '--verbose'], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const lines = createInterface({ input: child.stdout });
@@ -132,12 +135,8 @@ export async function buildIfChanged(): Promise<number> {
 /** Like `buildIfChanged`, for tests that run build output: blocks until it is current, and throws if the build fails. */
 export function ensureBuilt(): void {
   if (isBuilt()) return;
-  const commands = `${join(process.cwd(), 'node_modules/.bin')}${delimiter}${process.env.PATH}`;
-  const { status, stdout, stderr } = spawnSync(
-    process.execPath,
-    ['scripts/build.ts', '--if-changed'],
-    { env: { ...process.env, PATH: commands }, encoding: 'utf8' },
-  );
+  const args = ['scripts/build.ts', '--if-changed'];
+  const { status, stdout, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8' });
   if (status !== 0) throw new Error(`The build failed:\n${stdout}${stderr}`);
 }
 

@@ -1,5 +1,6 @@
 // Compiles the gateway and runs it in this process; without GATEWAY_UPSTREAMS, with the demo chain.
 import { spawnSync } from 'node:child_process';
+import { TSC } from './build.ts';
 
 const MAIN = 'packages/gateway/dist/main.js';
 const CHECK_PARENT_MS = 500;
@@ -12,9 +13,8 @@ const watch = setInterval(() => {
   process.kill(process.pid, 'SIGTERM');
 }, CHECK_PARENT_MS).unref();
 
-const { status } = spawnSync('tsc', ['-b', 'packages/gateway', 'packages/demo-chain'], {
-  stdio: 'inherit',
-});
+const projects = ['packages/gateway', 'packages/demo-chain'];
+const { status } = spawnSync(process.execPath, [TSC, '-b', ...projects], { stdio: 'inherit' });
 if (status === 0) {
   await import('./demo-chain.ts');
   await import(`../${MAIN}`);

@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { delimiter, join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { killProcessGroup } from '../packages/cli/test/support/kill-process-group.ts';
 
@@ -28,8 +28,8 @@ afterEach(async () => {
 });
 
 function start(command: string, ...args: string[]): void {
-  const { PATH, HOME } = process.env;
-  const env = { PATH, HOME, DATA_DIR: dataDir, PORT: '0', GATEWAY_PORT: '0' };
+  const { HOME } = process.env;
+  const env = { PATH: listSystemCommands(), HOME, DATA_DIR: dataDir, PORT: '0', GATEWAY_PORT: '0' };
   output = '';
   const stdio: ['ignore', 'pipe', 'pipe'] = ['ignore', 'pipe', 'pipe'];
   const started = spawn(command, args, { env, stdio, detached: true });
@@ -40,6 +40,13 @@ function start(command: string, ...args: string[]): void {
   ended = once(started, 'close').then(([code]) => code);
   child = started;
 }
+
+/** Without the commands of this checkout, as in a shell. */
+const listSystemCommands = () =>
+  (process.env.PATH ?? '')
+    .split(delimiter)
+    .filter((folder) => !folder.includes('node_modules'))
+    .join(delimiter);
 
 async function findAddress(line: RegExp): Promise<string> {
   await expect.poll(() => output, { timeout: START_TIMEOUT_MS }).toMatch(line);
@@ -75,8 +82,12 @@ it('scripts/start.ts --no-gateway runs no gateway', { timeout: START_TIMEOUT_MS 
   expect(output).not.toMatch(GATEWAY);
 });
 
-it('npm run gateway serves it until SIGTERM', { timeout: START_TIMEOUT_MS }, async () => {
-  start('npm', 'run', 'gateway');
+it.each([
+  ['npm run gateway', 'npm', ['run', 'gateway']],
+  ['node scripts/gateway.ts', process.execPath, ['scripts/gateway.ts']],
+])('%s serves it until SIGTERM', { timeout: START_TIMEOUT_MS }, async (...call) => {
+  const [, command, args] = call;
+  start(command, ...args);
   const url = await findAddress(GATEWAY);
   expect(await fetchStatus(url)).toBe(200);
   child.kill('SIGTERM');
