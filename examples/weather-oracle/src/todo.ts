@@ -11,15 +11,25 @@ import { z } from 'zod';
 const NewTodo = z.strictObject({ text: z.string().trim().min(1).max(200) });
 const TodoList = z.object({ todos: z.array(z.string()) }).meta({ id: 'TodoList' });
 
+interface TodoTables {
+  todo_items: { owner: string; position: number; text: string };
+}
+
 class Todos {
-  constructor(
-    private readonly database: PluginDatabase<{ todo_items: { owner: string; text: string } }>,
-  ) {}
+  constructor(private readonly database: PluginDatabase<TodoTables>) {}
 
   async add(owner: string, text: string): Promise<void> {
-    await this.database.write((tables) =>
-      tables.insertInto('todo_items').values({ owner, text }).execute(),
-    );
+    await this.database.writeFor(owner, async (tables) => {
+      const last = await tables
+        .selectFrom('todo_items')
+        .select('position')
+        .where('owner', '=', owner)
+        .orderBy('position', 'desc')
+        .limit(1)
+        .executeTakeFirst();
+      const position = (last?.position ?? 0) + 1;
+      await tables.insertInto('todo_items').values({ owner, position, text }).execute();
+    });
   }
 
   async list(owner: string): Promise<string[]> {
@@ -27,6 +37,7 @@ class Todos {
       .selectFrom('todo_items')
       .select('text')
       .where('owner', '=', owner)
+      .orderBy('position')
       .execute();
     return rows.map(({ text }) => text);
   }
@@ -57,7 +68,9 @@ export const todo = definePlugin({
       await tables.schema
         .createTable('todo_items')
         .addColumn('owner', 'text', (column) => column.notNull())
+        .addColumn('position', 'integer', (column) => column.notNull())
         .addColumn('text', 'text', (column) => column.notNull())
+        .addPrimaryKeyConstraint('todo_items_key', ['owner', 'position'])
         .execute();
     },
   },
