@@ -21,6 +21,21 @@ it.each(blocks.filter((code) => FILE.test(code)).map((code) => [FILE.exec(code)?
   },
 );
 
+it('the declarations of @sibyl/client compile without the types of browsers', {
+  timeout: 240_000,
+}, () => {
+  const folder = 'test-output/node-types';
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder, { recursive: true });
+  const imports = ['client', 'client/node'].map((name) => `export * from '@sibyl/${name}';\n`);
+  writeFileSync(join(folder, 'index.ts'), imports.join(''));
+  const compilerOptions = { lib: ['ES2022'], customConditions: [], skipLibCheck: false };
+  const config = { extends: '../../tsconfig.tests.json', compilerOptions, include: ['.'] };
+  writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(config));
+  const { stdout, status } = spawnSync('tsc', ['-p', folder], { encoding: 'utf8' });
+  expect([status, stdout]).toEqual([0, '']);
+});
+
 it('the TypeScript in the docs compiles', { timeout: 240_000 }, () => {
   const snippets = blocks.filter((code) => !FILE.test(code));
   expect(snippets.length).toBeGreaterThan(0);

@@ -12,13 +12,16 @@ export interface PasskeyLock {
   readonly ciphertext: Uint8Array<ArrayBuffer>;
 }
 
+/** A `CryptoKey`: programs of Node without the types of browsers do not know that name. */
+type WebKey = Awaited<ReturnType<typeof crypto.subtle.importKey>>;
+
 /** A key in IndexedDB. */
 export interface StoredKey {
   /** Not extractable; absent while a passkey protects the key. */
-  readonly privateKey?: CryptoKey;
-  readonly publicKey: CryptoKey;
+  readonly privateKey?: WebKey;
+  readonly publicKey: WebKey;
   /** An extractable copy of the private key, for backups; absent while a passkey protects the key. */
-  readonly backup?: CryptoKey;
+  readonly backup?: WebKey;
   readonly lock?: PasskeyLock;
   /** What the user calls the identity. */
   readonly name?: string;
