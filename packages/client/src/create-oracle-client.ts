@@ -112,8 +112,14 @@ function readTimezone(): string | undefined {
 const toSessionPath = (sessionId: string) => `/sessions/${encodeURIComponent(sessionId)}`;
 
 const createSessions = (http: HttpClient): Sessions => ({
-  create: ({ title, signal } = {}) =>
-    http.requestJson({ method: 'POST', path: '/sessions', body: { title }, signal }),
+  create: ({ title, idempotencyKey, signal } = {}) =>
+    http.requestJson({
+      method: 'POST',
+      path: '/sessions',
+      body: { title },
+      ...(idempotencyKey !== undefined && { headers: { 'idempotency-key': idempotencyKey } }),
+      signal,
+    }),
   list: ({ limit, offset, signal } = {}) =>
     http.requestJson({ path: '/sessions', query: { limit, offset }, signal }),
   rename: (sessionId, title) =>

@@ -158,7 +158,10 @@ export interface OracleClient {
 }
 
 export interface Sessions {
-  create(options?: RequestOptions & { readonly title?: string }): Promise<Session>;
+  /** With the same `idempotencyKey`, a repeated call returns the session of the first one, such as after a lost reply. */
+  create(
+    options?: RequestOptions & { readonly title?: string; readonly idempotencyKey?: string },
+  ): Promise<Session>;
   /** One page, newest first; `limit` defaults to 20. */
   list(
     page?: RequestOptions & { readonly limit?: number; readonly offset?: number },

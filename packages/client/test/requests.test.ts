@@ -36,6 +36,13 @@ describe('createOracleClient', () => {
     expect((await client.sessions.list()).sessions).toHaveLength(3);
   });
 
+  it('sessions.create returns the first session if it is repeated with its idempotencyKey', async () => {
+    const client = createTestClient(host);
+    const first = await client.sessions.create({ idempotencyKey: 'one' });
+    expect(await client.sessions.create({ idempotencyKey: 'one' })).toEqual(first);
+    expect((await client.sessions.list()).total).toBe(1);
+  });
+
   it('messages: send, list and page', async () => {
     const client = createTestClient(host);
     const { sessionId } = await client.sessions.create();

@@ -1,6 +1,7 @@
 import { Session, SessionPage } from '@sibyl/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startHost, type TestHost } from './support/host.js';
+import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
 import { TestUser } from './support/user.js';
 
 let host: TestHost;
@@ -32,6 +33,56 @@ it('POST /sessions creates a session', async () => {
 
 it('POST /sessions accepts a title', async () => {
   expect((await open(new TestUser(host), { title: 'Soil carbon' })).title).toBe('Soil carbon');
+});
+
+describe.each(engines)('POST /sessions with an Idempotency-Key on %s', (engine) => {
+  let database: TestDatabase;
+  let idempotent: TestHost;
+  beforeAll(async () => {
+    database = await createTestDatabase(engine);
+    idempotent = await startHost({ env: database.env });
+  }, 120_000);
+  afterAll(async () => {
+    await idempotent?.close();
+    await database?.drop();
+  });
+
+  const create = (user: TestUser, key: string, body?: object) =>
+    user.request('POST', '/sessions', { body, headers: { 'idempotency-key': key } });
+
+  it('creates one session, also for concurrent requests', async () => {
+    const user = new TestUser(idempotent);
+    const replies = await Promise.all(Array.from({ length: 5 }, () => create(user, 'first')));
+    replies.push(await create(user, 'first'));
+    expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([201]));
+    expect(new Set(replies.map(({ body }) => body.sessionId)).size).toBe(1);
+    expect((await user.request('GET', '/sessions')).body.total).toBe(1);
+    expect((await create(user, 'second')).body.sessionId).not.toBe(replies[0]?.body.sessionId);
+    const other = (await create(new TestUser(idempotent), 'first')).body.sessionId;
+    expect(other).not.toBe(replies[0]?.body.sessionId);
+  });
+
+  it('may use the key of a message', async () => {
+    const user = new TestUser(idempotent);
+    const { sessionId } = (await create(user, 'both')).body;
+    const options = { body: { message: 'Hello' }, headers: { 'idempotency-key': 'both' } };
+    expect((await user.request('POST', `/messages/${sessionId}`, options)).status).toBe(200);
+    expect((await create(user, 'both')).body.sessionId).toBe(sessionId);
+  });
+
+  it('refuses another body and a malformed key, and replaces a deleted session', async () => {
+    const user = new TestUser(idempotent);
+    const { sessionId } = (await create(user, 'k', { title: 'One' })).body;
+    expect((await create(user, 'k', { title: 'Two' })).body).toMatchObject({
+      statusCode: 409,
+      code: 'idempotency_conflict',
+    });
+    expect((await create(user, 'not a key')).status).toBe(400);
+    await user.request('DELETE', `/sessions/${sessionId}`);
+    const again = (await create(user, 'k', { title: 'One' })).body.sessionId;
+    expect(again).not.toBe(sessionId);
+    expect((await create(user, 'k', { title: 'One' })).body.sessionId).toBe(again);
+  });
 });
 
 it('POST /sessions uses one room per user', async () => {

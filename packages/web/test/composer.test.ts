@@ -88,6 +88,22 @@ it('the seconds until the next attempt are not read out one by one', async () =>
   expect(await announced.innerText()).toBe(text);
 });
 
+it('a first message whose reply was lost starts one conversation', async () => {
+  const { page } = await arrive();
+  const created: string[] = [];
+  await page.route('**/sessions', async (route) => {
+    if (route.request().method() !== 'POST') return route.fallback();
+    const reply = await route.fetch();
+    created.push((await reply.json()).sessionId);
+    return created.length === 1 ? route.abort() : route.fulfill({ response: reply });
+  });
+  await write(page, 'Hello');
+  (await oracle.model.next()).answer('Good day');
+  await expectText(page, 'Good day');
+  expect(created).toEqual([expect.any(String), created[0]]);
+  await expect.poll(() => page.locator('.conv').count()).toBe(1);
+});
+
 it('a message is sent again although the clock was set back', async () => {
   const { page } = await arrive();
   await page.route('**/sessions', (route) => route.abort());

@@ -40,7 +40,7 @@ import { FeedbackService } from '../turns/feedback.js';
 import { toMessageViews } from '../turns/message-view.js';
 import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
 import { Turns } from '../turns/turns.js';
-import { adoptRequestId } from './middlewares.js';
+import { adoptRequestId, readIdempotencyKey } from './middlewares.js';
 import { ReplySender } from './reply-sender.js';
 import { toRunView } from './runs.controller.js';
 import type { ProvenRequest } from './ucan-guard.js';
@@ -202,17 +202,8 @@ function createTurnRequest({ sessionId, body, attachments, request }: Sent): Tur
     },
     warnings,
     client: 'api',
-    idempotencyKey: readIdempotencyKey(request.header('idempotency-key')),
+    idempotencyKey: readIdempotencyKey(request),
   };
-}
-
-function readIdempotencyKey(header: string | undefined): string | undefined {
-  if (header === undefined) return undefined;
-  const { data, error } = IdempotencyKey.safeParse(header);
-  if (!error) return data;
-  throw new OracleError('validation_failed', {
-    message: error.issues.map(({ message }) => `idempotency-key: ${message}`),
-  });
 }
 
 @Controller('sessions/:sessionId')

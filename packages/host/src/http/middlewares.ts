@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { OracleError, RequestId } from '@sibyl/protocol';
+import { IdempotencyKey, OracleError, RequestId } from '@sibyl/protocol';
 import type { NextFunction, Request, Response } from 'express';
 import type { Logger } from 'pino';
 import { readAccessKey, readCredentials } from '../auth/caller.js';
@@ -80,6 +80,17 @@ export function adoptRequestId(
   if (!id || request.header('x-request-id')) return;
   request.requestId = id;
   response.setHeader('X-Request-Id', id);
+}
+
+/** The key with which a client can repeat a request; throws if it is malformed. */
+export function readIdempotencyKey(request: OracleRequest): string | undefined {
+  const header = request.header('idempotency-key');
+  if (header === undefined) return undefined;
+  const { data, error } = IdempotencyKey.safeParse(header);
+  if (!error) return data;
+  throw new OracleError('validation_failed', {
+    message: error.issues.map(({ message }) => `idempotency-key: ${message}`),
+  });
 }
 
 const API_POLICY = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'";

@@ -16,6 +16,7 @@ import {
   ChangeSession,
   CreateSession,
   ForkSession,
+  IdempotencyKey,
   ListSessions,
   OracleError,
   SearchMessages,
@@ -33,6 +34,7 @@ import { RunStore } from '../store/runs/run-store.js';
 import { type FoundMessage, SearchStore } from '../store/search/search-store.js';
 import { SessionStore, type Session as StoredSession } from '../store/session-store.js';
 import { SessionsService } from '../turns/sessions.js';
+import { readIdempotencyKey } from './middlewares.js';
 import type { ReplySender } from './reply-sender.js';
 import type { ProvenRequest } from './ucan-guard.js';
 
@@ -51,13 +53,22 @@ export class SessionsController {
     summary: 'Create a session',
     reply: Session,
     status: 201,
-    errors: ['too_many_sessions', 'disk_full'],
+    errors: ['too_many_sessions', 'disk_full', 'idempotency_conflict'],
+    headers: {
+      'idempotency-key': {
+        meaning: 'A retry with the same key returns the session of the first request',
+        schema: IdempotencyKey,
+      },
+    },
   })
   async create(
-    @CurrentCaller() { did: owner }: Caller,
+    @Req() request: ProvenRequest,
     @Body({ schema: CreateSession }) { title }: CreateSession,
   ): Promise<Session> {
-    return toSessionView(await this.service.open({ owner, title }), this.oracle.name);
+    const { did: owner } = request.caller;
+    const idempotencyKey = readIdempotencyKey(request);
+    const session = await this.service.open({ owner, title, idempotencyKey });
+    return toSessionView(session, this.oracle.name);
   }
 
   @Get()

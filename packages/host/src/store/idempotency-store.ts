@@ -25,13 +25,7 @@ export class IdempotencyStore {
 
   async find({ owner, key }: IdempotencyKey): Promise<FirstRequest | undefined> {
     const { database, clock } = this.context;
-    const row = await database.tables
-      .selectFrom('idempotency_keys')
-      .select(['body_hash', 'run_id'])
-      .where('owner', '=', owner)
-      .where('key', '=', key)
-      .where('expires_at', '>', clock())
-      .executeTakeFirst();
+    const row = await findClaim(database.tables, { owner, key }, clock());
     if (!row) return undefined;
     const latest = await findLatestAttempt(database.tables, { owner, runId: row.run_id });
     return {
@@ -60,14 +54,38 @@ export interface KeyClaim {
   /** Of the request, to detect the same key with another body. */
   readonly bodyHash: string;
   readonly expiresAt: number;
-  /** The run this request would start. */
+  /** The run this request would start, or the session it would create. */
   readonly runId: string;
 }
+
+/** The claim of a key that has not expired. */
+export const findClaim = (tables: Kysely<Schema>, { owner, key }: IdempotencyKey, now: number) =>
+  tables
+    .selectFrom('idempotency_keys')
+    .select(['body_hash', 'run_id'])
+    .where('owner', '=', owner)
+    .where('key', '=', key)
+    .where('expires_at', '>', now)
+    .executeTakeFirst();
 
 export type ClaimResult =
   | { readonly state: 'new' }
   | { readonly state: 'existing'; readonly runId: string }
   | { readonly state: 'conflict' };
+
+/** Claims an idempotency key whose earlier claim, if there is one, counts no more. */
+export async function replaceClaim(
+  tables: Kysely<Schema>,
+  { owner, key, bodyHash, expiresAt, runId }: KeyClaim,
+  now: number,
+): Promise<void> {
+  const values = { body_hash: bodyHash, run_id: runId, created_at: now, expires_at: expiresAt };
+  await tables
+    .insertInto('idempotency_keys')
+    .values({ owner, key, ...values })
+    .onConflict((c) => c.columns(['owner', 'key']).doUpdateSet(values))
+    .execute();
+}
 
 /** Claims an idempotency key inside a unit of work: of concurrent claims, exactly one gets `new`. */
 export async function claimKey(

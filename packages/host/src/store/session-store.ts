@@ -4,6 +4,7 @@ import type { Kysely } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
 import { activate } from './branches.js';
 import type { Schema, SessionRow, StoreContext } from './database.js';
+import { findClaim, type KeyClaim, replaceClaim } from './idempotency-store.js';
 import { prepareQuery } from './prepared-query.js';
 import { findOrCreateRoom } from './room-store.js';
 import { forgetArguments } from './runs/pending-approvals.js';
@@ -19,6 +20,8 @@ export interface NewSession {
   readonly isUnlisted?: boolean | undefined;
   /** The id that a client gave it; a session that already has this id is returned instead. */
   readonly thread?: Omit<ThreadKey, 'owner'> | undefined;
+  /** The session of an earlier request with the same key and body is returned instead. */
+  readonly idempotency?: Omit<KeyClaim, 'owner' | 'runId'> | undefined;
   /** Default: the user's own room with this oracle. */
   readonly roomId?: string | undefined;
 }
@@ -100,7 +103,9 @@ export class SessionStore {
   createWithin(limit: number, request: NewSession): Promise<Session | undefined> {
     const { owner, thread } = request;
     return this.context.database.writeFor(owner, async (tables) => {
-      const known = thread && (await findThread(tables, { owner, ...thread }));
+      const known =
+        (await this.findFirst(tables, request)) ??
+        (thread && (await findThread(tables, { owner, ...thread })));
       const session = known && (await findSession(tables, { owner, sessionId: known })).rows[0];
       if (session) return toSession(session);
       const { rows } = await countSessions(tables, { owner });
@@ -216,9 +221,21 @@ export class SessionStore {
     }
   }
 
+  /** The session that an earlier request with the same idempotency key has created. */
+  private async findFirst(
+    tables: Kysely<Schema>,
+    { owner, idempotency }: NewSession,
+  ): Promise<string | undefined> {
+    if (!idempotency) return undefined;
+    const claim = await findClaim(tables, { owner, key: idempotency.key }, this.context.clock());
+    if (claim && claim.body_hash !== idempotency.bodyHash)
+      throw new OracleError('idempotency_conflict');
+    return claim?.run_id;
+  }
+
   private async insert(tables: Kysely<Schema>, request: NewSession): Promise<Session> {
     const { clock, newId } = this.context;
-    const { owner, oracleDid } = request;
+    const { owner, oracleDid, idempotency } = request;
     const now = clock();
     const row = {
       id: newId(),
@@ -240,6 +257,7 @@ export class SessionStore {
     };
     await tables.insertInto('sessions').values(row).execute();
     if (request.thread) await insertThread(tables, { owner, ...request.thread }, row.id);
+    if (idempotency) await replaceClaim(tables, { owner, ...idempotency, runId: row.id }, now);
     return toSession(row);
   }
 }

@@ -63,6 +63,15 @@ function hashRequest({ sessionId, message, origin }: TurnRequest): string {
     .digest('base64');
 }
 
+/** The claim of a request that creates a session. A space keeps it apart from the keys of messages, which have none. */
+export const claimSession = (key: string, title: string | undefined): IdempotencyClaim => ({
+  key: `session ${key}`,
+  bodyHash: createHash('sha256')
+    .update(JSON.stringify([title ?? null]))
+    .digest('base64'),
+  expiresAt: Date.now() + IDEMPOTENCY_TTL_MS,
+});
+
 /** Turns of one session that may wait behind the running one. */
 const MAX_WAITING = 10;
 

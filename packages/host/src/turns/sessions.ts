@@ -5,7 +5,7 @@ import type { SessionChanges } from '../bus/session-changes.js';
 import type { DiskSpace } from '../store/disk-space.js';
 import type { MessageStore } from '../store/message-store.js';
 import type { NewSession, Session, SessionStore } from '../store/session-store.js';
-import { confirmWrite } from './idempotent-starts.js';
+import { claimSession, confirmWrite } from './idempotent-starts.js';
 import { buildCacheInvalidation } from './run-recorder.js';
 import type { Turns } from './turns.js';
 
@@ -31,9 +31,15 @@ export class SessionsService {
     /** Whether it appears in no list and is deleted once it is not used any more. */
     readonly isUnlisted?: boolean | undefined;
     readonly thread?: NewSession['thread'];
+    /** A repeated request with this key gets the session of the first one. */
+    readonly idempotencyKey?: string | undefined;
   }): Promise<Session> {
     const { did: oracleDid, name: oracleName, entityDid: oracleEntityDid } = this.deps.oracle;
-    const session = await this.create({ ...wanted, oracleDid, oracleName, oracleEntityDid });
+    const { idempotencyKey, ...options } = wanted;
+    const idempotency =
+      idempotencyKey === undefined ? undefined : claimSession(idempotencyKey, wanted.title);
+    const oracle = { oracleDid, oracleName, oracleEntityDid };
+    const session = await this.create({ ...options, ...oracle, idempotency });
     this.deps.changes.publish(toKey(session), 'created');
     return session;
   }

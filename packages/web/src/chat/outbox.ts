@@ -194,8 +194,8 @@ export class Outbox {
   }
 
   private async startSession(unsent: UnsentMessage): Promise<void> {
-    const { requestId } = unsent;
-    const { sessionId } = await this.client.sessions.create();
+    const { requestId, start: idempotencyKey = requestId } = unsent;
+    const { sessionId } = await this.client.sessions.create({ idempotencyKey });
     const current = this.list.find((each) => each.requestId === requestId);
     // Unless the user has discarded it in the meantime, or another tab has started its conversation.
     if (!this.sending.delete(requestId) || current?.sessionId !== undefined) return;
