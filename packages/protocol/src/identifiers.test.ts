@@ -9,7 +9,7 @@ it.each(['a', '7f.b:c_d-e', '.a', '..a', 'a..'])('Id accepts %j', (id) => {
 });
 
 it.each(['', '.', '..', 'a/b', 'a b', 'ä', 'a'.repeat(129)])(
-  'Id refuses %j, which is no segment of a path',
+  'Id refuses %j, which cannot be a segment of a path',
   (id) => {
     expect(Id.safeParse(id).success).toBe(false);
   },
