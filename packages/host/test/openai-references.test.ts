@@ -54,6 +54,25 @@ it('POST /v1/responses finds the items of earlier responses that an item_referen
     expect([refused.status, (await refused.json()).error.code]).toEqual([404, 'not_found']);
 });
 
+it('POST /v1/responses keeps the order of many references, also of one that is repeated', async () => {
+  const said: { readonly id: string }[] = [];
+  for (let i = 0; i < 6; i++) {
+    const created = readJson(create({ input: `Question ${i}` }));
+    (await test.model.next()).answer(`Answer ${i}`);
+    said.push(...(await created).output);
+  }
+  const input = [...said, ...said.slice(0, 1)].flatMap((item) => [user('And?'), refer(item)]);
+  const last = readJson(create({ input: [...input, user('Is that all?')] }));
+  const next = await test.model.next();
+  const order = [0, 1, 2, 3, 4, 5, 0];
+  expect(next.body.messages.slice(1)).toMatchObject([
+    ...order.flatMap((i) => [user('And?'), { role: 'assistant', content: `Answer ${i}` }]),
+    user('Is that all?'),
+  ]);
+  next.answer('That is all.');
+  await last;
+});
+
 it('POST /v1/responses refuses references to too much text, also to the same item', async () => {
   const first = readJson(create({ input: 'Write a lot' }));
   (await test.model.next()).answer('word '.repeat(100_000));

@@ -66,7 +66,7 @@ export class Responses {
     assertModel(this.deps.surface, model);
     const turns = this.deps.surface.for(caller);
     const previous = await this.findPrevious(caller, body);
-    const conversation = readInputItems(await resolveReferences(turns, body.input));
+    const conversation = readInputItems(await resolveReferences(turns, body.input, signal));
     const instructions = [body.instructions ?? '', conversation.instructions].filter(Boolean);
     const given = { ...conversation, instructions: instructions.join('\n\n') };
     const facts = readFacts(body, model);
@@ -184,29 +184,32 @@ interface StartOptions {
 /** Characters of the items that a request refers to, together. */
 const MAX_REFERENCED = 4_000_000;
 
+/** Items that are read at the same time; more would keep the connections to the database from other users. */
+const ITEMS_AT_ONCE = 4;
+
 /** Clients may send the id of an item of an earlier response instead of the item. */
 async function resolveReferences(
   turns: CallerTurns,
   input: ResponseRequest['input'],
+  signal: AbortSignal,
 ): Promise<ResponseRequest['input']> {
   if (typeof input === 'string') return input;
+  const references = input.flatMap(({ type, id }) => (type === 'item_reference' ? [id ?? ''] : []));
   const found = new Map<string, InputItem>();
-  const items: InputItem[] = [];
   let characters = 0;
-  for (const given of input) {
-    if (given.type !== 'item_reference') {
-      items.push(given);
-      continue;
-    }
-    const id = given.id ?? '';
-    const item = found.get(id) ?? (await requireItem(turns, id));
-    found.set(id, item);
-    items.push(item);
+  for (let from = 0; from < references.length; from += ITEMS_AT_ONCE) {
+    signal.throwIfAborted();
+    const ids = references.slice(from, from + ITEMS_AT_ONCE);
+    const missing = [...new Set(ids)].filter((id) => !found.has(id));
+    const items = await Promise.all(missing.map((id) => requireItem(turns, id)));
+    for (const [i, item] of items.entries()) found.set(missing[i] ?? '', item);
     // Also those that are named again: a short list of references can stand for gigabytes.
-    characters += JSON.stringify(item).length;
+    for (const id of ids) characters += JSON.stringify(found.get(id)).length;
     if (characters > MAX_REFERENCED) throw invalid('The items that are referred to are too long');
   }
-  return items;
+  return input.map((given) =>
+    given.type === 'item_reference' ? (found.get(given.id ?? '') ?? given) : given,
+  );
 }
 
 async function requireItem(turns: CallerTurns, id: string): Promise<InputItem> {
