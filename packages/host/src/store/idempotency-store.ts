@@ -48,6 +48,9 @@ export class IdempotencyStore {
   }
 }
 
+/** How long an idempotency key is known. */
+export const KEY_LIFE_MS = 24 * 60 * 60 * 1000;
+
 export interface KeyClaim {
   readonly owner: string;
   readonly key: string;

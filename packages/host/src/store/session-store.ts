@@ -4,7 +4,7 @@ import type { Kysely } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
 import { activate } from './branches.js';
 import type { Schema, SessionRow, StoreContext } from './database.js';
-import { findClaim, type KeyClaim, replaceClaim } from './idempotency-store.js';
+import { findClaim, KEY_LIFE_MS, type KeyClaim, replaceClaim } from './idempotency-store.js';
 import { prepareQuery } from './prepared-query.js';
 import { findOrCreateRoom } from './room-store.js';
 import { forgetArguments } from './runs/pending-approvals.js';
@@ -21,7 +21,7 @@ export interface NewSession {
   /** The id that a client gave it; a session that already has this id is returned instead. */
   readonly thread?: Omit<ThreadKey, 'owner'> | undefined;
   /** The session of an earlier request with the same key and body is returned instead. */
-  readonly idempotency?: Omit<KeyClaim, 'owner' | 'runId'> | undefined;
+  readonly idempotency?: Pick<KeyClaim, 'key' | 'bodyHash'> | undefined;
   /** Default: the user's own room with this oracle. */
   readonly roomId?: string | undefined;
 }
@@ -257,7 +257,10 @@ export class SessionStore {
     };
     await tables.insertInto('sessions').values(row).execute();
     if (request.thread) await insertThread(tables, { owner, ...request.thread }, row.id);
-    if (idempotency) await replaceClaim(tables, { owner, ...idempotency, runId: row.id }, now);
+    if (idempotency) {
+      const claim = { owner, ...idempotency, runId: row.id, expiresAt: now + KEY_LIFE_MS };
+      await replaceClaim(tables, claim, now);
+    }
     return toSession(row);
   }
 }

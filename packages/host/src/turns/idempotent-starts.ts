@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { OracleError } from '@sibyl/protocol';
 import type { Config } from '../config/config.js';
 import { createTraceparent, findScope } from '../observability/spans.js';
+import { KEY_LIFE_MS } from '../store/idempotency-store.js';
 import { toQuestionParts } from '../store/message.js';
 import type { RunKey } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
@@ -21,8 +22,6 @@ export interface IdempotencyClaim {
 /** Starts a run and returns its id. */
 type Start = (claim?: IdempotencyClaim) => Promise<string>;
 
-const IDEMPOTENCY_TTL_MS = 24 * 60 * 60 * 1000;
-
 /** Makes requests with the same `Idempotency-Key` share one run. */
 export class IdempotentStarts {
   private readonly inProgress = new Map<string, Promise<string>>();
@@ -39,7 +38,7 @@ export class IdempotentStarts {
     const claim = {
       key,
       bodyHash: hashRequest(request),
-      expiresAt: this.store.now() + IDEMPOTENCY_TTL_MS,
+      expiresAt: this.store.now() + KEY_LIFE_MS,
     };
     // Concurrent requests share one start regardless of `multitask`.
     const flight = JSON.stringify([caller.did, key, claim.bodyHash]);
@@ -64,12 +63,11 @@ function hashRequest({ sessionId, message, origin }: TurnRequest): string {
 }
 
 /** The claim of a request that creates a session. A space keeps it apart from the keys of messages, which have none. */
-export const claimSession = (key: string, title: string | undefined): IdempotencyClaim => ({
+export const claimSession = (key: string, title: string | undefined) => ({
   key: `session ${key}`,
   bodyHash: createHash('sha256')
     .update(JSON.stringify([title ?? null]))
     .digest('base64'),
-  expiresAt: Date.now() + IDEMPOTENCY_TTL_MS,
 });
 
 /** Turns of one session that may wait behind the running one. */
