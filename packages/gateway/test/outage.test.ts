@@ -1,5 +1,8 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import { loadChainSchema } from '../../demo-chain/src/chain-schema.js';
+import { createDemoChain } from '../../demo-chain/src/demo-chain.js';
 import { startBlocks } from '../../demo-chain/src/queries/service.js';
+import { ManualBlocks } from '../../demo-chain/test/support/manual-blocks.js';
 import { startTestNode } from '../../demo-chain/test/support/test-node.js';
 import { ENTITY_PARAMS } from './support/entity-params.js';
 import { startNodeProcess } from './support/node-process.js';
@@ -54,6 +57,30 @@ describe('the reply cache while no node answers', () => {
     });
     expect(batch.json.results).toMatchObject([{ status: 200, body: JSON.parse(kept.text) }]);
   });
+});
+
+it('answers 503 while reflection fails, and looks up a type inside an Any again afterwards', async () => {
+  const blocks = new ManualBlocks();
+  const chain = createDemoChain({ schema: loadChainSchema(), blocks, version: 'v1.0.0' });
+  const streams = { ...chain.streams };
+  const node = await startTestNode({ blocks, chain: { ...chain, streams } });
+  cleanups.push(() => node.close());
+  const gateway = await startGateway([node]);
+  cleanups.push(() => gateway.close());
+  const reset = () => {
+    throw new Error('the stream is reset');
+  };
+  for (const method of Object.keys(streams)) streams[method] = reset;
+  // Chain reflection declares the type, too, but may do so in another version.
+  const validators = '/cosmos/base/tendermint/v1beta1/validatorsets/latest';
+  const refused = await gateway.get(validators);
+  expect(refused).toMatchObject({
+    status: 503,
+    json: { code: 14, message: expect.stringContaining('cosmos.crypto.ed25519.PubKey') },
+  });
+  expect(refused.headers.get('retry-after')).toBe('1');
+  Object.assign(streams, chain.streams);
+  expect((await gateway.get(validators)).status).toBe(200);
 });
 
 describe('a step of the wall clock', { timeout: 180_000 }, () => {

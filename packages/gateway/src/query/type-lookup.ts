@@ -1,6 +1,7 @@
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import { LruMap, TimeoutError, textBytes, withTimeout } from '@sibyl/server-kit';
 import type { Logger } from '../observe/metrics.js';
+import { isPassing } from '../schema/descriptor-source.js';
 import { ServerReflection } from '../schema/reflection.js';
 import type { SchemaGroup } from '../schema/schema-registry.js';
 import { QueryError } from './query-error.js';
@@ -46,27 +47,38 @@ export class TypeLookup {
 
   private begin(group: SchemaGroup, typeName: string, key: string): Promise<boolean> {
     if (this.running.size >= MAX_RUNNING) throw tooBusy();
-    const lookup = this.lookUp(group, typeName).then((isFound) => {
-      if (!isFound) this.unknown.set(key, performance.now() + UNKNOWN_LIFE_MS);
-      this.running.delete(key);
-      return isFound;
-    });
+    const lookup = this.lookUp(group, typeName)
+      .then((isFound) => {
+        if (!isFound) this.unknown.set(key, performance.now() + UNKNOWN_LIFE_MS);
+        return isFound;
+      })
+      .finally(() => this.running.delete(key));
     this.running.set(key, lookup);
     return lookup;
   }
 
+  /** Throws 503 while every node fails: the version of another source would be used from then on. */
   private async lookUp({ schema, nodes }: SchemaGroup, typeName: string): Promise<boolean> {
+    let isAnswered = false;
     for (const { upstream, name } of nodes.filter(({ isUp }) => isUp)) {
       try {
         const read = (server: ServerReflection) => server.readFiles([typeName]);
         schema.types.add((await ServerReflection.use(upstream, read)) ?? []);
         if (schema.types.getMessage(typeName)) return true;
+        isAnswered = true;
       } catch (error) {
+        isAnswered ||= !isPassing(error);
         this.logger.warn({ node: name, typeName, reason: String(error) }, 'cannot look up a type');
       }
     }
+    if (!isAnswered) throw notAnswered(typeName);
     return schema.types.settle(typeName);
   }
+}
+
+function notAnswered(typeName: string): GrpcError {
+  const text = `no node answered what the type ${typeName} is; try again in a second`;
+  return new GrpcError(GrpcCode.unavailable, text, 'transport');
 }
 
 function tooBusy(): QueryError {

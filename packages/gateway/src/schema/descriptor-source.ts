@@ -135,6 +135,9 @@ const REFUSING: ReadonlySet<GrpcCode> = new Set([
 const isRefusal = ({ code, origin }: GrpcError) =>
   origin === 'node' ? !PASSING.has(code) : REFUSING.has(code);
 
+/** Whether a call may succeed later. */
+export const isPassing = (error: unknown) => error instanceof GrpcError && !isRefusal(error);
+
 interface Attempt<T> {
   readonly found?: T | undefined;
   readonly refusal?: GrpcError;
@@ -145,7 +148,7 @@ async function attempt<T>(reading: Promise<T | undefined>): Promise<Attempt<T>> 
   try {
     return { found: await reading };
   } catch (error) {
-    if (!(error instanceof GrpcError && isRefusal(error))) throw error;
+    if (!(error instanceof GrpcError) || isPassing(error)) throw error;
     return error.code === GrpcCode.unimplemented ? {} : { refusal: error };
   }
 }
