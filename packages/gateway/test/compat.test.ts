@@ -97,6 +97,10 @@ describe('paths', () => {
     if (method !== 'HEAD') expect(JSON.parse(text)).toEqual(NOT_IMPLEMENTED);
   });
 
+  it('answers OPTIONS * with 200 and no body, as a node does', async () => {
+    expect(await send('*', { method: 'OPTIONS' })).toMatchObject({ status: 200, text: '' });
+  });
+
   it.each([
     [`/${PARAMS}`, PARAMS],
     ['/ixo/../ixo/entity/params', PARAMS],

@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { request } from 'node:http';
 import { buffer } from 'node:stream/consumers';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
@@ -49,6 +50,16 @@ describe('paths', () => {
     expect(status).toBe(204);
     expect(headers.get('allow')).toBe('GET, HEAD, OPTIONS');
     expect((await ask(`${gateway.url}/nope`, { method: 'OPTIONS' })).status).toBe(404);
+  });
+
+  it('answers OPTIONS * with the methods of all routes', async () => {
+    const options = { method: 'OPTIONS', path: '*' };
+    const [response] = await once(request(gateway.url, options).end(), 'response');
+    response.resume();
+    expect(response).toMatchObject({
+      statusCode: 204,
+      headers: { allow: 'GET, HEAD, POST, OPTIONS' },
+    });
   });
 
   it('answers 501 with the gRPC method that a node does not serve', async () => {

@@ -55,6 +55,7 @@ export class Handler {
     if ((context.request.url?.length ?? 0) > MAX_TARGET_CHARACTERS) throw tooLong();
     if (this.cors.answerPreflight(context)) return;
     const { path, method } = context;
+    if (method === 'OPTIONS' && path === '*') return this.describeServer(context);
     const redirect = this.deps.config.compat && findRedirect(path, context.search);
     if (redirect) return context.send(301, { Location: redirect, 'Content-Length': 0 });
     const allowed = ownMethods(path);
@@ -64,6 +65,13 @@ export class Handler {
     return caller instanceof Promise
       ? caller.then((admitted) => this.serveGated(context, admitted))
       : this.serveGated(context, caller);
+  }
+
+  /** `OPTIONS *` is about the server; a node answers it without headers of its own. */
+  private describeServer(context: RequestContext): void {
+    context.subject = 'OPTIONS *';
+    if (this.deps.config.compat) context.send(200, { 'Content-Length': 0 });
+    else context.send(204, { Allow: METHODS });
   }
 
   private async serveOpen(context: RequestContext): Promise<void> {
