@@ -1,3 +1,4 @@
+import { compileErrors, validate } from '@readme/openapi-parser';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { startTestNode, type TestNode } from '../../demo-chain/test/support/test-node.js';
 import { ask, type RunningGateway, startGateway } from './support/running-gateway.js';
@@ -151,4 +152,15 @@ it('is reached by POST alone', async () => {
   const { status, headers } = await gateway.get('/batch');
   expect(status).toBe(405);
   expect(headers.get('allow')).toBe('POST, OPTIONS');
+});
+
+it('is in the OpenAPI document, with its body and its results', async () => {
+  const { json } = await gateway.get('/docs/openapi.json');
+  const { post: operation } = json.paths['/batch'];
+  expect(operation.summary).toContain('5 queries');
+  const { schema } = operation.requestBody.content['application/json'];
+  expect(Object.keys(schema.properties)).toEqual(['height', 'queries']);
+  expect(schema.required).toEqual(['queries']);
+  const result = await validate(json);
+  expect(result.valid ? '' : compileErrors(result)).toBe('');
 });

@@ -35,6 +35,41 @@ const Batch = z.strictObject({
 });
 type Batch = z.infer<typeof Batch>;
 
+const jsonContent = (schema: object) => ({ content: { 'application/json': { schema } } });
+
+/** The operation in the OpenAPI document. */
+export function describeBatch(limit: number) {
+  const { $schema: _, ...body } = z.toJSONSchema(Batch, { io: 'input' });
+  const results = { type: 'array', items: RESULT_SCHEMA };
+  const properties = { height: { type: 'string' }, results };
+  return {
+    operationId: 'batch',
+    tags: ['gateway'],
+    summary: `Answers up to ${limit} queries at one height.`,
+    parameters: [{ $ref: '#/components/parameters/height' }],
+    requestBody: { required: true, ...jsonContent(body) },
+    responses: {
+      200: {
+        description: 'The results, in the order of the queries.',
+        ...jsonContent({ type: 'object', required: ['height', 'results'], properties }),
+      },
+      default: {
+        description: 'An error of the gateway.',
+        ...jsonContent({ $ref: '#/components/schemas/Error' }),
+      },
+    },
+  };
+}
+
+const RESULT_SCHEMA = {
+  type: 'object',
+  required: ['status', 'body'],
+  properties: {
+    status: { type: 'integer' },
+    body: { description: 'The reply of the chain or an error, as from a single query.' },
+  },
+};
+
 /** Handles several queries at one height: that of the batch, or the latest. */
 export async function serveBatch(
   context: RequestContext,

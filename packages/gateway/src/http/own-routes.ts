@@ -6,6 +6,7 @@ import { collectGauges } from '../observe/metrics.js';
 import { QueryError } from '../query/query-error.js';
 import { buildOpenApi, type Schema } from '../schema/schema.js';
 import type { SchemaGroup, SchemaRegistry } from '../schema/schema-registry.js';
+import { describeBatch } from './batch.js';
 import type { GatewayDeps } from './gateway-deps.js';
 import { RequestContext, sendError, sendJson, sendJsonText } from './request-context.js';
 
@@ -79,17 +80,23 @@ function listRoutes(groups: readonly SchemaGroup[]) {
   return { schemas };
 }
 
-function serveOpenApi(context: RequestContext, { schemaRegistry }: GatewayDeps): void {
+function serveOpenApi(context: RequestContext, { schemaRegistry, config }: GatewayDeps): void {
   const wanted = context.query.get('schema');
   const group = schemaRegistry.groups.find(
     ({ schema }) => wanted === null || schema.fingerprint === wanted,
   );
   if (!group) throw new QueryError(GrpcCode.notFound, 'unknown schema; see /routes');
   const { schema } = group;
-  const info = { title: 'Chain queries', version: schema.fingerprint.slice(0, 12) };
-  const document = documents.get(schema) ?? Buffer.from(JSON.stringify(buildOpenApi(schema, info)));
+  const document = documents.get(schema) ?? printOpenApi(schema, config.batchLimit);
   documents.set(schema, document);
   sendJsonText(context, 200, document);
+}
+
+function printOpenApi(schema: Schema, batchLimit: number): Buffer {
+  const info = { title: 'Chain queries', version: schema.fingerprint.slice(0, 12) };
+  const document = buildOpenApi(schema, info);
+  const paths = { ...document.paths, '/batch': { post: describeBatch(batchLimit) } };
+  return Buffer.from(JSON.stringify({ ...document, paths }));
 }
 
 /** Labels nodes by number, to hide their addresses. */

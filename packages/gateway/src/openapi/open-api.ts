@@ -31,7 +31,7 @@ const HEIGHT_HEADER = {
 };
 
 /** Builds an OpenAPI 3.1 document of the served routes. */
-export function openApiDocument(routes: readonly Route[], info: ApiInfo): Record<string, unknown> {
+export function openApiDocument(routes: readonly Route[], info: ApiInfo) {
   const schemas = new JsonSchemas();
   const paths: Record<string, Record<string, unknown>> = {};
   const ids = new OperationIds();

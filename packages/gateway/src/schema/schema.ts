@@ -83,6 +83,6 @@ function computeFingerprint(descriptors: string, options: SchemaOptions): string
 }
 
 /** The schema's routes as an OpenAPI 3.1 document. */
-export function buildOpenApi(schema: Schema, info: ApiInfo): Record<string, unknown> {
+export function buildOpenApi(schema: Schema, info: ApiInfo) {
   return openApiDocument(schema.routes, info);
 }
