@@ -3,6 +3,7 @@ import { call, filterFrames, ask as playTurn, say, useTool } from './support/ask
 import { useControlledHost } from './support/controlled-host.js';
 import { createPdf, createXlsx } from './support/documents.js';
 import { startHost, type TestHost } from './support/host.js';
+import { openSession, stream } from './support/stream.js';
 import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
 import { upload, uploadText } from './support/upload.js';
 import { TestUser } from './support/user.js';
@@ -68,6 +69,13 @@ describe.each(engines)('answers from files on %s', (engine) => {
     expect(citations ?? []).toEqual([]);
   });
 });
+
+const PNG = Buffer.from(
+  'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==',
+  'base64',
+);
+/** As large as models accept. */
+const LARGE_IMAGE = Buffer.concat([PNG], 8 * 1024 ** 2);
 
 describe('tools and attachments of files', () => {
   const host = useControlledHost({
@@ -151,14 +159,45 @@ describe('tools and attachments of files', () => {
 
   it('an image is shown to a model that sees', async () => {
     const { alice } = host;
-    const png = Buffer.from(
-      'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==',
-      'base64',
-    );
-    const { fileId, mediaType } = await upload(alice, 'dot.png', png);
+    const { fileId, mediaType } = await upload(alice, 'dot.png', PNG);
     expect(mediaType).toBe('image/png');
     const { turns } = await playTurn(host, [say()], { attachments: [{ fileId }] });
     const sent = JSON.stringify(turns[0]?.body.messages.at(-1));
-    expect(sent).toContain(`data:image/png;base64,${png.toString('base64')}`);
+    expect(sent).toContain(`data:image/png;base64,${PNG.toString('base64')}`);
   });
+
+  it('images of all calls of a user together have a limit, beyond which the model and the user learn why they are missing', async () => {
+    const { alice, model } = host;
+    const { fileId } = await upload(alice, 'large.png', LARGE_IMAGE);
+    const attachments = Array.from({ length: 8 }, () => ({ fileId }));
+    const first = await stream(alice, await openSession(alice), { message: 'look', attachments });
+    const held = await model.next();
+    const second = await playTurn(host, [say()], { attachments });
+    const shown = second.turns[0]?.body.messages.at(-1).content;
+    expect(shown.filter(({ type }: { type: string }) => type === 'image_url')).toHaveLength(4);
+    const missing = shown.filter(({ text }: { text?: string }) =>
+      text?.includes('too many images'),
+    );
+    expect(missing).toHaveLength(4);
+    const codes = filterFrames(second, 'warning').map(({ code }) => code);
+    expect(codes).toEqual(Array(4).fill('attachment_unreadable'));
+    held.answer('seen');
+    await first.toEnd();
+    const third = await playTurn(host, [say()], { attachments });
+    expect(JSON.stringify(third.turns[0]?.body.messages)).not.toContain('too many images');
+  }, 120_000);
+
+  it('images that read_file has shown are held until the end of the turn', async () => {
+    const { alice, model } = host;
+    const { fileId } = await upload(alice, 'large.png', LARGE_IMAGE);
+    const read = ['read_file', { fileId }] as const;
+    const { frames } = await playTurn(host, [
+      ...Array.from({ length: 13 }, (_, i) => call(['read_file', { fileId, skip: i }])),
+      say(),
+    ]);
+    const ended = filterFrames({ frames }, 'tool_call').filter(({ status }) => status === 'error');
+    expect(ended).toMatchObject([{ output: expect.stringContaining('too many images') }]);
+    const again = await useTool({ user: alice, model }, ...read);
+    expect(again.status).toBe('done');
+  }, 120_000);
 });

@@ -1,4 +1,4 @@
-import { defineTool, mediaResult } from '@sibyl/plugin-kit';
+import { type ByteBudget, defineTool, mediaResult } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 import type { FileKey, FileStore, StoredFile } from '../store/file-store.js';
 import type { FileTextStore, FoundPassage, Passage } from '../store/file-text-store.js';
@@ -18,15 +18,26 @@ export const MAX_IMAGE_BYTES = 8 * 1024 ** 2;
 const FileId = z.string().min(1).max(128);
 const CITE = 'Cite what you use by the number of its source, such as [1]';
 
+/** Why an image is not shown while the memory for images is used up. */
+export const TOO_MANY_IMAGES = 'the host shows too many images right now; try again in a minute';
+
 export interface FileToolsDeps {
+  /** Limits the memory of the images that running turns show to models, for each user and in total. */
+  readonly images: ByteBudget;
   readonly files: FileStore;
   readonly texts: FileTextStore;
   readonly service: FileService;
   readonly search: PassageSearch;
 }
 
+interface FileToolsTurn {
+  readonly sources: Sources;
+  /** Aborted when the turn ends, which holds the images that it has read until then. */
+  readonly signal: AbortSignal;
+}
+
 /** The tools with which the agent uses the files of the user. */
-export const createFileTools = (deps: FileToolsDeps, sources: Sources) => [
+export const createFileTools = (deps: FileToolsDeps, { sources, signal }: FileToolsTurn) => [
   defineTool({
     name: 'search_files',
     description: [
@@ -63,7 +74,7 @@ export const createFileTools = (deps: FileToolsDeps, sources: Sources) => [
     }),
     run: async ({ fileId, ...start }, { user }) => {
       const file = await findFile(deps, { owner: user.did, fileId });
-      if (isImage(file.mediaType)) return readImage(deps, file);
+      if (isImage(file.mediaType)) return readImage(deps, file, signal);
       if (file.text.status !== 'ready') throw new Error(explainMissingText(file));
       return readText(deps, file, { ...start, sources });
     },
@@ -94,10 +105,23 @@ async function toSources(found: readonly FoundPassage[], sources: Sources) {
   }));
 }
 
-async function readImage({ service }: FileToolsDeps, file: StoredFile) {
+async function readImage(
+  { service, images }: FileToolsDeps,
+  file: StoredFile,
+  signal: AbortSignal,
+) {
   if (file.size > MAX_IMAGE_BYTES) throw new Error('The image is too large to be shown to a model');
   const { mediaType, name } = file;
-  return mediaResult({ mediaType, data: await service.readAll(file), description: name });
+  signal.throwIfAborted();
+  const { ok: held, error } = images.reserve(file.owner, file.size);
+  if (error !== undefined) throw new Error(`The image cannot be shown: ${TOO_MANY_IMAGES}`);
+  signal.addEventListener('abort', () => held.release(), { once: true });
+  try {
+    return mediaResult({ mediaType, data: await service.readAll(file), description: name });
+  } catch (error) {
+    held.release();
+    throw error;
+  }
 }
 
 interface ReadStart {

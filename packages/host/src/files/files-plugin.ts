@@ -28,7 +28,8 @@ export const createFilesPlugin = (deps: FilesPluginDeps) =>
     // Not `getTools`: without files, their schemas would only cost tokens.
     getRequestTools: async (turn) => {
       if (!(await deps.files.hasAny(turn.user.did))) return [];
-      const tools = createFileTools(deps, turn.shared.require(SOURCES));
+      const sources = turn.shared.require(SOURCES);
+      const tools = createFileTools(deps, { sources, signal: turn.signal });
       return tools.map((tool) => ({ ...tool, visibility: 'always' as const }));
     },
     getMiddlewares: () => [

@@ -1,4 +1,4 @@
-import { type Embeddings, PluginManifest } from '@sibyl/plugin-kit';
+import { ByteBudget, type Embeddings, PluginManifest } from '@sibyl/plugin-kit';
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.js';
 import type { Store } from '../store/store.js';
@@ -8,6 +8,9 @@ import { PassageEmbedder } from './passage-embedder.js';
 import { PassageSearch } from './passage-search.js';
 import { S3Chunks } from './s3-chunks.js';
 import { TextIndexer } from './text-indexer.js';
+
+/** Memory of the images that running turns show to models; one call shows at most 64 MB. */
+const IMAGE_LIMITS = { maxBytes: 256 * 1024 ** 2, maxBytesPerKey: 100 * 1024 ** 2 };
 
 interface FilesDeps {
   readonly settings: Config['files'];
@@ -34,7 +37,8 @@ export function openFiles({ settings, store, logger, embeddings }: FilesDeps) {
   const onRead = () => embedder?.wake();
   const indexer = new TextIndexer({ ...limits, texts, readBytes, logger, onRead });
   const search = new PassageSearch({ texts, vectors, embeddings, logger });
-  const plugin = createFilesPlugin({ files, texts, service, search, indexer, embedder });
+  const images = new ByteBudget(IMAGE_LIMITS);
+  const plugin = createFilesPlugin({ files, texts, service, images, search, indexer, embedder });
   const manifest = PluginManifest.parse(plugin.manifest);
   return { service, plugin: { plugin, name: plugin.name, manifest, config: {} } };
 }
