@@ -3,6 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import { createServer, request as httpRequest, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
+import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { ERASE_ABILITY, toOracleResource } from '@sibyl/protocol/decisions';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -15,8 +16,8 @@ import { TestUser } from './support/user.js';
 /** Keeps objects as an S3-compatible service does. */
 const objects = new Map<string, Buffer>();
 let isAway = false;
-/** It refuses the key, or breaks off in the middle of an object. */
-let fault: 'refuses' | 'breaks off' | undefined;
+/** It refuses the key, breaks off in the middle of an object, or sends an object that never ends. */
+let fault: 'refuses' | 'breaks off' | 'does not end' | undefined;
 const findStatus = () => (isAway ? 503 : fault === 'refuses' ? 403 : undefined);
 /** Settles when objects may be read, for which some requests are waiting. */
 let reading: Promise<void> = Promise.resolve();
@@ -24,7 +25,12 @@ let waiting = 0;
 let server: Server;
 let host: TestHost;
 
+function* repeat(data: Buffer) {
+  for (;;) yield data;
+}
+
 function sendObject(response: ServerResponse, data: Buffer) {
+  if (fault === 'does not end') return Readable.from(repeat(data)).pipe(response);
   if (fault !== 'breaks off') return response.end(data);
   response.writeHead(200, { 'content-length': data.length });
   return response.write(data.subarray(0, data.length / 2), () => response.destroy());
@@ -106,7 +112,7 @@ it('POST /me/import fails if a file cannot be stored now, instead of leaving it 
   await expect.poll(async () => (await runImport()).stored).toMatchObject({ files: 1 });
 });
 
-it.each(['refuses', 'breaks off'] as const)(
+it.each(['refuses', 'breaks off', 'does not end'] as const)(
   'GET /files/:fileId answers 503 if the storage %s',
   async (kind) => {
     const user = new TestUser(host);

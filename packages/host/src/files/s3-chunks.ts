@@ -38,7 +38,7 @@ export class S3Chunks implements ChunkStorage {
 
   async get(place: ChunkPlace): Promise<Uint8Array | undefined> {
     const response = await this.request('GET', place);
-    if (response.ok) return new Uint8Array(await response.arrayBuffer().catch(failUnreachable));
+    if (response.ok) return readObject(response);
     await response.body?.cancel();
     if (response.status === 404) return undefined;
     throw createStorageError('reading', response);
@@ -65,6 +65,23 @@ export class S3Chunks implements ChunkStorage {
       .fetch(`${this.base}${folder}/${fileId}/${n}`, request)
       .catch(failUnreachable);
   }
+}
+
+/** No object is larger than those that this host stores. */
+async function readObject(response: Response): Promise<Uint8Array> {
+  const pieces: Uint8Array[] = [];
+  let bytes = 0;
+  try {
+    // Leaving the loop early closes the connection.
+    for await (const piece of response.body ?? []) {
+      bytes += piece.length;
+      if (bytes > OBJECT_BYTES) throw new Error('the storage answered with too large an object');
+      pieces.push(piece);
+    }
+  } catch (cause) {
+    throw createUnavailable(cause);
+  }
+  return Buffer.concat(pieces);
 }
 
 const UNREACHABLE = 'The storage of files is not available; try again';
