@@ -115,6 +115,24 @@ describe('the OpenAPI document of unusual bindings', () => {
   const schema = loadSchema(descriptorSet(facts));
   const odd = buildOpenApi(schema, INFO) as { paths: Paths };
 
+  it('lists a limited number of fields of messages that contain themselves', () => {
+    const fields = Array.from({ length: 60 }, (_, i) => ({
+      no: i + 1,
+      name: `field_${i}`,
+      type: 'self.Request',
+    }));
+    const facts: Facts = {
+      messages: { 'self.Request': fields, 'self.Reply': [] },
+      services: {
+        'self.Query': {
+          Get: { request: 'self.Request', response: 'self.Reply', path: '/self' },
+        },
+      },
+    };
+    const { paths } = buildOpenApi(loadSchema(descriptorSet(facts)), INFO) as { paths: Paths };
+    expect(paths['/self']?.get?.parameters.length).toBeLessThan(5000);
+  });
+
   it('has an operation for each path of a method', () => {
     expect(schema.match('GET', '/odd/other/a')).toMatchObject({ kind: 'route' });
     expect(odd.paths['/odd/{id}']?.get?.operationId).toBe('odd.Query.Twice');

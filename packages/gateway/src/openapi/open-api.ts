@@ -107,6 +107,8 @@ function jsonContent(schema: unknown) {
 
 /** Maximum nesting of fields in query keys. */
 const MAX_DEPTH = 4;
+/** Fields of one request that are looked at: those of messages that contain each other multiply with every level. */
+const MAX_FIELDS = 5000;
 
 export function pathParameters(route: Route, schemas: JsonSchemas) {
   return route.path.variables.map((name) => {
@@ -116,7 +118,8 @@ export function pathParameters(route: Route, schemas: JsonSchemas) {
 }
 
 export function queryParameters(route: Route, schemas: JsonSchemas) {
-  return listLeaves(route.request, '', 0)
+  return new LeafLister()
+    .list(route.request)
     .filter(({ name }) => route.takesQueryKey(name))
     .map(({ name, field }) => ({
       name,
@@ -136,16 +139,34 @@ interface Leaf {
   readonly field: DescField;
 }
 
-/** All fields that a query key can set. */
-function listLeaves(type: DescMessage, prefix: string, depth: number): Leaf[] {
-  if (depth > MAX_DEPTH) return [];
-  return type.fields.flatMap((field) => {
+/** Lists the fields that query keys can set, up to a limit. */
+class LeafLister {
+  private left = MAX_FIELDS;
+
+  list(type: DescMessage, prefix = '', depth = 0): Leaf[] {
+    if (depth > MAX_DEPTH) return [];
+    return type.fields.flatMap((field) => this.listField(field, prefix, depth));
+  }
+
+  private listField(field: DescField, prefix: string, depth: number): Leaf[] {
+    this.left -= 1;
+    if (this.left < 0) return [];
     const name = `${prefix}${field.name}`;
-    if (!field.message) return field.fieldKind === 'map' ? [] : [{ name, field }];
-    if (field.fieldKind !== 'message') return [];
-    const form = getMessageForm(field.message);
-    if (form === 'fields') return listLeaves(field.message, `${name}.`, depth + 1);
-    const isText = form === 'timestamp' || form === 'duration' || field.message.fields.length === 1;
-    return isText ? [{ name, field }] : [];
-  });
+    const nested = findNested(field);
+    if (nested) return this.list(nested, `${name}.`, depth + 1);
+    return isLeaf(field) ? [{ name, field }] : [];
+  }
+}
+
+/** The message of a field, if keys name the fields of that message. */
+function findNested({ fieldKind, message }: DescField): DescMessage | undefined {
+  const isNested = fieldKind === 'message' && getMessageForm(message) === 'fields';
+  return isNested ? message : undefined;
+}
+
+function isLeaf({ fieldKind, message }: DescField): boolean {
+  if (!message) return fieldKind !== 'map';
+  if (fieldKind !== 'message') return false;
+  const form = getMessageForm(message);
+  return form === 'timestamp' || form === 'duration' || message.fields.length === 1;
 }
