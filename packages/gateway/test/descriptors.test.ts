@@ -212,6 +212,15 @@ it('reads them from the chain where the server refuses them', async () => {
   });
 });
 
+it('reads them from the chain where the server finds no file', async () => {
+  const blocks = new ManualBlocks();
+  const chain = createDemoChain({ schema: loadChainSchema(), blocks, version: 'v1.0.0' });
+  const names = Object.keys(chain.streams ?? {});
+  const streams = Object.fromEntries(names.map((name) => [name, () => new Uint8Array()]));
+  const gateway = await withGateway([await withNode({ blocks, chain: { ...chain, streams } })]);
+  expect(await readSchemas(gateway)).toMatchObject([{ source: 'chain reflection' }]);
+});
+
 it('reads them again until both sources answer, if one is not available', async () => {
   const node = await withNode();
   refuse(node, [FILE_DESCRIPTORS], new GrpcError(GrpcCode.unavailable, 'later'));

@@ -109,12 +109,15 @@ export async function fetchDescriptors(
   ]);
   const errors = [server.refusal, chain.refusal].filter((error) => error !== undefined);
   const refusals = errors.map(({ message }) => `reflection is refused: ${message}`);
-  if (server.found) {
+  // Some servers list services, but do not find the files that declare them.
+  if (server.found && (server.found.files.length > 0 || !chain.found)) {
     const source = chain.found ? 'server and chain reflection' : 'server reflection';
     return { source, ...server.found, others: chain.found, refusals };
   }
-  if (chain.found)
-    return { source: 'chain reflection', files: chain.found, served: undefined, refusals };
+  if (chain.found) {
+    const served = server.found?.served.size ? server.found.served : undefined;
+    return { source: 'chain reflection', files: chain.found, served, refusals };
+  }
   const text = 'the node has no reflection: set GATEWAY_DESCRIPTORS to a file with its descriptors';
   throw errors[0] ?? new GrpcError(GrpcCode.unimplemented, text);
 }

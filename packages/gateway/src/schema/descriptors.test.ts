@@ -63,6 +63,19 @@ describe('descriptors', () => {
     expect(warnings).toEqual(['a/all.proto is not used: z.Base is not declared']);
   });
 
+  it('readDescriptors leaves out a long chain of files whose last type is missing', () => {
+    const length = 3000;
+    const chain = Array.from({ length }, (_, i) => ({
+      [`c${i}.Type`]: [{ no: 1, name: 'next', type: `c${i + 1}.Type` }],
+    }));
+    const messages = Object.assign({ 'o.Other': [] }, ...chain);
+    const all = descriptorFiles({ messages }).map(toBytes);
+    const { files: read, warnings } = readDescriptors(all);
+    expect(listNames(read)).toEqual(['o/all']);
+    expect(warnings).toHaveLength(length);
+    expect(warnings[0]).toBe(`c2999/all.proto is not used: c3000.Type is not declared`);
+  });
+
   it('readDescriptors takes missing imports from the other source', () => {
     const [, uses] = files.map(toBytes);
     const { exact, warnings } = readDescriptors([uses as Uint8Array], descriptorSet(facts));

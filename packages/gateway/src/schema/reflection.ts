@@ -131,22 +131,59 @@ export function selectFitting(
   const names = new Set(given.map(({ name }) => name));
   const declared = new Set(given.flatMap(listDeclared));
   const notices: string[] = [];
-  let fitting = others.filter((file) => {
+  const candidates = others.filter((file) => {
     if (names.has(file.name)) return false;
     const again = listDeclared(file).find((name) => declared.has(name));
     if (again) notices.push(`${file.name} is not used: it declares ${again} again`);
     return !again;
   });
-  for (;;) {
-    const known = new Set([...declared, ...fitting.flatMap(listDeclared)]);
-    const kept = fitting.filter((file) => {
-      const missing = listReferences(file).find((name) => !known.has(name));
-      if (missing) notices.push(`${file.name} is not used: ${missing} is not declared`);
-      return !missing;
-    });
-    if (kept.length === fitting.length) return { fitting, notices };
-    fitting = kept;
+  const unfit = findIncomplete(candidates, declared);
+  for (const [file, missing] of unfit)
+    notices.push(`${file.name} is not used: ${missing} is not declared`);
+  return { fitting: candidates.filter((file) => !unfit.has(file)), notices };
+}
+
+/** The files that refer to undeclared types, directly or through such files, with the first of these types. */
+function findIncomplete(
+  files: readonly FileDescriptorProto[],
+  declared: ReadonlySet<string>,
+): ReadonlyMap<FileDescriptorProto, string> {
+  const declarations = countNames(files.flatMap(listDeclared));
+  const users = groupByReference(files);
+  const unfit = new Map<FileDescriptorProto, string>();
+  const drop = (missing: string) => {
+    for (const file of users.get(missing) ?? []) if (!unfit.has(file)) unfit.set(file, missing);
+  };
+  for (const name of users.keys()) if (!declared.has(name) && !declarations.has(name)) drop(name);
+  // Grows while it is iterated over.
+  for (const name of declaredBy(unfit)) {
+    const left = (declarations.get(name) ?? 0) - 1;
+    declarations.set(name, left);
+    if (left === 0) drop(name);
   }
+  return unfit;
+}
+
+function countNames(names: readonly string[]): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return counts;
+}
+
+function groupByReference(files: readonly FileDescriptorProto[]) {
+  const users = new Map<string, FileDescriptorProto[]>();
+  for (const file of files) {
+    for (const name of new Set(listReferences(file))) {
+      const known = users.get(name);
+      if (known) known.push(file);
+      else users.set(name, [file]);
+    }
+  }
+  return users;
+}
+
+function* declaredBy(files: ReadonlyMap<FileDescriptorProto, unknown>): Generator<string> {
+  for (const file of files.keys()) yield* listDeclared(file);
 }
 
 /** Full names of the messages, enums and services of a file. */
