@@ -67,7 +67,7 @@ export class Handler {
       : this.serveGated(context, caller);
   }
 
-  /** `OPTIONS *` is about the server; a node answers it without headers of its own. */
+  /** `OPTIONS *` is about the server; a node answers it without a body. */
   private describeServer(context: RequestContext): void {
     context.subject = 'OPTIONS *';
     if (this.deps.config.compat) context.send(200, { 'Content-Length': 0 });
