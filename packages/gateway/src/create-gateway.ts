@@ -104,7 +104,8 @@ async function createDeps(config: Config, logger: Logger) {
   const { addresses, caFile, http2, maxReplyBytes, maxLag, pollMs } = config.nodes;
   const ca =
     caFile === undefined ? undefined : [...rootCertificates, await readFile(caFile, 'utf8')];
-  const memory = new ReplyMemory(Math.max(256 * 1024 * 1024, 16 * maxReplyBytes));
+  const memoryBytes = Math.max(256 * 1024 * 1024, 16 * maxReplyBytes);
+  const memory = new ReplyMemory(memoryBytes, memoryBytes / 4);
   const nodes = addresses.map(
     (address, i) =>
       new ChainNode(

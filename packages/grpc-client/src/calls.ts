@@ -41,6 +41,8 @@ export interface UnaryCall {
   readonly maxReplyBytes: number;
   readonly signal: CancelSignal | undefined;
   readonly memory: ReplyMemory;
+  /** Who the memory of the reply is counted for. */
+  readonly owner: string | undefined;
   /** Called when the call exceeds its timeout. */
   readonly onTimeout: () => void;
 }
@@ -75,7 +77,7 @@ class PendingUnaryCall implements StreamListener {
     private readonly call: UnaryCall,
     private readonly outcome: Outcome<GrpcReply>,
   ) {
-    this.reserved = call.memory.reserve();
+    this.reserved = call.memory.reserve(call.owner);
     this.reader = new MessageReader(call.maxReplyBytes, this.reserved);
     this.timer = setTimeout(() => this.expire(), call.timeoutMs);
     call.signal?.addEventListener('abort', this.cancel);

@@ -39,6 +39,8 @@ export interface CallOptions {
   readonly signal?: CancelSignal | undefined;
   /** Default: the limit of the client. */
   readonly maxReplyBytes?: number | undefined;
+  /** Who the memory of the reply is counted for; default: only all replies together are. */
+  readonly owner?: string | undefined;
 }
 
 type StreamOptions = Pick<CallOptions, 'timeoutMs' | 'maxReplyBytes'>;
@@ -105,15 +107,16 @@ class ConnectedClient implements GrpcClient {
   private buildCall(
     method: string,
     message: Uint8Array,
-    { timeoutMs, metadata, signal, maxReplyBytes = this.options.maxReplyBytes }: CallOptions,
+    { maxReplyBytes = this.options.maxReplyBytes, ...call }: CallOptions,
   ): UnaryCall {
     return {
-      headers: this.buildHeaders(method, timeoutMs, metadata),
+      headers: this.buildHeaders(method, call.timeoutMs, call.metadata),
       message,
-      timeoutMs,
+      timeoutMs: call.timeoutMs,
       maxReplyBytes,
-      signal,
+      signal: call.signal,
       memory: this.memory,
+      owner: call.owner,
       onTimeout: this.onTimeout,
     };
   }

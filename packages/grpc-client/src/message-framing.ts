@@ -96,17 +96,31 @@ export class ReplyMemory {
   private readonly idle = new Map<number, ArrayBuffer[]>();
   private idleBytes = 0;
   private readonly lent = new WeakSet<ArrayBufferLike>();
+  /** Bytes of large replies by who they are for; an entry lasts as long as these arrive. */
+  private readonly byOwner = new Map<string, number>();
 
-  constructor(private readonly maxBytes: number) {}
+  constructor(
+    private readonly maxBytes: number,
+    private readonly maxBytesPerOwner = maxBytes,
+  ) {}
 
-  reserve(): ReplyReservation {
-    return new ReplyReservation(this);
+  /** For a reply to one owner, which may use only a part of the memory, or to several. */
+  reserve(owner?: string): ReplyReservation {
+    return new ReplyReservation(this, owner);
   }
 
   /** Returns whether the limit is kept. */
   add(bytes: number): boolean {
     this.bytes += bytes;
     return this.bytes <= this.maxBytes;
+  }
+
+  /** Returns whether the limit of an owner is kept. */
+  addFor(owner: string, bytes: number): boolean {
+    const held = (this.byOwner.get(owner) ?? 0) + bytes;
+    if (held > 0) this.byOwner.set(owner, held);
+    else this.byOwner.delete(owner);
+    return held <= this.maxBytesPerOwner;
   }
 
   /** Returns memory that `recycle` takes back. */
@@ -133,8 +147,13 @@ export class ReplyMemory {
 /** The memory of one reply. */
 export class ReplyReservation {
   private held = 0;
+  /** Of them, those that count for the owner. */
+  private counted = 0;
 
-  constructor(private readonly memory: ReplyMemory) {}
+  constructor(
+    private readonly memory: ReplyMemory,
+    private readonly owner: string | undefined,
+  ) {}
 
   /** Reserves and returns memory for a message; throws a `GrpcError` if the limit is exceeded. */
   allocate(length: number): Buffer {
@@ -148,12 +167,21 @@ export class ReplyReservation {
   grow(bytes: number): void {
     this.held += bytes;
     const isKept = this.memory.add(bytes);
-    if (!isKept && this.held > FREE_BYTES) throw tooMuch();
+    if (this.held <= FREE_BYTES) return;
+    if (!this.countForOwner(this.held)) throw tooMuchForOwner();
+    if (!isKept) throw tooMuch();
+  }
+
+  private countForOwner(bytes: number): boolean {
+    const change = bytes - this.counted;
+    this.counted = bytes;
+    return this.owner === undefined || change === 0 || this.memory.addFor(this.owner, change);
   }
 
   /** Frees the reservation; may be called more than once. */
   release(): void {
     this.memory.add(-this.held);
+    this.countForOwner(0);
     this.held = 0;
   }
 }
@@ -161,4 +189,9 @@ export class ReplyReservation {
 function tooMuch(): GrpcError {
   const text = 'too many large replies are arriving at once; try again in a second';
   return new GrpcError(GrpcCode.unavailable, text, 'node');
+}
+
+function tooMuchForOwner(): GrpcError {
+  const text = 'too many large replies to your queries are arriving at once; try again in a second';
+  return new GrpcError(GrpcCode.resourceExhausted, text, 'node');
 }

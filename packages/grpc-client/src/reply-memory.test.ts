@@ -16,6 +16,20 @@ it('ReplyMemory refuses large replies when it is full, never small ones, and for
   memory.reserve().grow(99_000);
 });
 
+it('ReplyMemory leaves room for others when the large replies of one owner exceed its part', () => {
+  const memory = new ReplyMemory(400_000, 100_000);
+  const [first, second, small] = [memory.reserve('a'), memory.reserve('a'), memory.reserve('a')];
+  first.grow(90_000);
+  expect(() => second.grow(20_000)).toThrow(
+    expect.objectContaining({ code: GrpcCode.resourceExhausted, origin: 'node' }),
+  );
+  small.grow(10_000);
+  memory.reserve('b').grow(100_000);
+  memory.reserve().grow(150_000);
+  for (const one of [second, second, first]) one.release();
+  memory.reserve('a').grow(100_000);
+});
+
 it('ReplyMemory reuses the memory of large messages that were recycled, once', () => {
   const memory = new ReplyMemory(10_000_000);
   const reserved = memory.reserve();

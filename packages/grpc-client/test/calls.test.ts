@@ -5,7 +5,7 @@ import { LOCALHOST_TLS } from '../../demo-chain/test/support/localhost-tls.js';
 import { startTestNode, type TestNodeOptions } from '../../demo-chain/test/support/test-node.js';
 import { createGrpcClient, type GrpcClient } from '../src/grpc-client.js';
 import { GrpcCode } from '../src/grpc-error.js';
-import { encodeMessage } from '../src/message-framing.js';
+import { encodeMessage, ReplyMemory } from '../src/message-framing.js';
 
 const METHOD = '/ixo.entity.v1beta1.Query/Params';
 const HEIGHT = 'x-cosmos-block-height';
@@ -146,6 +146,26 @@ describe.each(['own', 'node'] as const)('with %s HTTP/2', (http2) => {
       reply(stream, encodeMessage(Buffer.alloc(1000)), { 'grpc-status': '0' });
     });
     expect((await call(exact)).message).toHaveLength(1000);
+  });
+
+  it('GrpcClient.call refuses large replies beyond the part of the memory for their owner', async () => {
+    const memory = new ReplyMemory(1_000_000, 100_000);
+    const { node } = await withNode();
+    node.interrupt(() => ({ message: Buffer.alloc(50_000) }));
+    const client = createGrpcClient({
+      url: new URL(node.url),
+      http2,
+      memory,
+      maxReplyBytes: 100_000,
+    });
+    cleanups.push(() => client.close());
+    const callFor = (owner: string) => client.call(METHOD, NOTHING, { timeoutMs: 5000, owner });
+    const arriving = memory.reserve('a');
+    arriving.grow(60_000);
+    await expect(callFor('a')).rejects.toMatchObject({ code: GrpcCode.resourceExhausted });
+    expect((await callFor('b')).message).toHaveLength(50_000);
+    arriving.release();
+    expect((await callFor('a')).message).toHaveLength(50_000);
   });
 
   it.each([

@@ -1,11 +1,12 @@
 import { setImmediate } from 'node:timers/promises';
-import { type CancelSignal, GrpcCode, GrpcError, type ReplyMemory } from '@sibyl/grpc-client';
+import { GrpcCode, GrpcError, type ReplyMemory } from '@sibyl/grpc-client';
 import { type ExceededLimit, TimeoutError, withTimeout } from '@sibyl/server-kit';
 import type { BlockWatch } from '../nodes/block-watch.js';
 import type { NodePool } from '../nodes/node-pool.js';
 import type { Metrics } from '../observe/metrics.js';
 import { type Route, UnknownTypeError } from '../schema/schema.js';
 import type { SchemaGroup } from '../schema/schema-registry.js';
+import type { CallOwner } from '../upstream/upstream.js';
 import {
   BlockWaiters,
   type MinHeightOptions,
@@ -137,16 +138,17 @@ export class QueryService {
   /** Joins the call for the same query, or starts one. */
   private join(
     query: Query,
-    { name, address = name }: QueryCaller,
+    { name, address: owner = name }: QueryCaller,
     key = buildKey(query, 0),
   ): SharedResult<Reply> {
-    const { singleFlight } = this;
     const flightKey = this.buildFlightKey(query, key);
-    const isShared = singleFlight.isRunning(flightKey);
-    const exceeded = isShared ? undefined : singleFlight.findExceeded(flightKey, address);
+    const isShared = this.singleFlight.isRunning(flightKey);
+    const exceeded = isShared ? undefined : this.singleFlight.findExceeded(flightKey, owner);
     if (exceeded !== undefined) throw tooBusy(exceeded);
     this.options.metrics.countCache(isShared ? 'shared' : 'miss');
-    return singleFlight.share(flightKey, address, (signal) => this.fetch(query, key, signal));
+    return this.singleFlight.share(flightKey, owner, (signal) =>
+      this.fetch(query, key, { signal, owner }),
+    );
   }
 
   private buildFlightKey({ metadata, timeoutMs }: Query, key: string): string {
@@ -170,12 +172,12 @@ export class QueryService {
     return Math.min(longestMs, SHORTEST_CALL_MS * 2 ** doublings);
   }
 
-  private async fetch(query: Query, key: string, signal: CancelSignal): Promise<Reply> {
+  private async fetch(query: Query, key: string, owner: CallOwner): Promise<Reply> {
     const { pool, blocks, memory } = this.options;
     const { route, group, height, metadata } = query;
     const timeoutMs = this.callTimeout(query.timeoutMs);
     const endsAt = performance.now() + timeoutMs;
-    const call = { height, timeoutMs, signal, metadata };
+    const call = { ...owner, height, timeoutMs, metadata };
     const upstreamReply = await pool.call(group.nodes, route.grpcMethod, query.message, call);
     const { message } = upstreamReply;
     if (query.isPageCapped && route.hasNextPage(message)) throw pageTooLarge();

@@ -46,12 +46,12 @@ export class GrpcUpstream implements Upstream {
   }
 
   async call(method: string, message: Uint8Array, call: UpstreamCall): Promise<UpstreamReply> {
-    const { height, timeoutMs, signal, maxReplyBytes } = call;
+    const { height, timeoutMs, signal, maxReplyBytes, owner } = call;
     const metadata =
       height === undefined
         ? call.metadata
         : { [HEIGHT_METADATA]: String(height), ...call.metadata };
-    const options = { metadata, timeoutMs, signal, maxReplyBytes };
+    const options = { metadata, timeoutMs, signal, maxReplyBytes, owner };
     const reply = await this.client.call(method, message, options);
     return { message: reply.message, height: parseHeight(reply.headers.get(HEIGHT_METADATA)) };
   }

@@ -27,7 +27,12 @@ export interface UpstreamCall {
   readonly signal?: CancelSignal | undefined;
   /** Default: the limit of the upstream. */
   readonly maxReplyBytes?: number;
+  /** Who the memory of the reply is counted for; replies of RPC may be for several. */
+  readonly owner?: string | undefined;
 }
+
+/** Who a call is for, and until when. */
+export type CallOwner = Pick<UpstreamCall, 'signal' | 'owner'>;
 
 export interface UpstreamReply {
   /** The encoded response message. */
