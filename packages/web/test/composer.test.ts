@@ -133,3 +133,25 @@ it('each line and paragraph is shown in its own direction', async () => {
   await expect.poll(() => isAtRight('كيف حالك')).toBe(true);
   expect(await isAtRight('Here it is')).toBe(false);
 });
+
+it('what is typed while the first conversation starts stays in the box, and typing continues at its end', async () => {
+  const { page } = await arrive();
+  const { promise: opened, resolve: open } = Promise.withResolvers<void>();
+  await page.route('**/sessions', async (route) => {
+    if (route.request().method() === 'POST') await opened;
+    await route.continue();
+  });
+  await write(page, 'Good morning');
+  await box(page).pressSequentially('And one more');
+  open();
+  (await oracle.model.next()).answer('Good morning to you');
+  await expectText(page, 'Good morning to you');
+  await expect.poll(() => box(page).inputValue()).toBe('And one more');
+  await page.keyboard.type(' thing');
+  await page.reload();
+  await expectText(page, 'Good morning to you');
+  await page.keyboard.type('!');
+  await expect.poll(() => box(page).inputValue()).toBe('And one more thing!');
+  await page.getByRole('link', { name: 'New conversation' }).click();
+  await expect.poll(() => box(page).inputValue()).toBe('');
+});

@@ -92,3 +92,31 @@ it('with a full storage, an unsent message is kept although another tab changes 
   }
   expect(received.sort()).toEqual(['In the storage', 'Only in memory']);
 });
+
+it('of more than a hundred drafts, those that were changed last are kept', async () => {
+  const { page } = await arrive();
+  await converse(page, 'Hello', 'Good day');
+  const names = await page.evaluate(() => {
+    const [prefix = ''] = Object.keys(localStorage)
+      .filter((key) => key.startsWith('sibyl-outbox:'))
+      .map((key) => key.replace('sibyl-outbox:', 'sibyl-draft:'));
+    const add = (name: string, at: number) =>
+      localStorage.setItem(`${prefix}:${name}`, JSON.stringify({ text: name, files: [], at }));
+    add('0-newest', Date.now());
+    for (let i = 0; i < 100; i += 1) add(`${100 + i}`, 1_000 + i);
+    return prefix;
+  });
+  await page.getByRole('link', { name: 'New conversation' }).click();
+  const kept = () =>
+    page.evaluate(
+      (prefix) =>
+        Object.keys(localStorage)
+          .filter((key) => key.startsWith(prefix))
+          .map((key) => key.slice(prefix.length + 1))
+          .sort(),
+      names,
+    );
+  await expect.poll(async () => (await kept()).length).toBe(100);
+  expect(await kept()).toContain('0-newest');
+  expect(await kept()).not.toContain('100');
+});

@@ -35,7 +35,12 @@ export function Composer(props: ComposerProps) {
   const { text, files, edit } = draft;
   const field = useRef<HTMLTextAreaElement>(null);
   // Also when the user starts to change a message.
-  useEffect(() => field.current?.focus(), [edit]);
+  useEffect(() => {
+    const { current: box } = field;
+    box?.focus();
+    // Browsers put it before a draft that is there again.
+    box?.setSelectionRange(box.value.length, box.value.length);
+  }, [edit]);
   const addFile = (file: DraftFile) => change({ files: [...state.latest().files, file] });
   const uploads = useUploads(files.length, addFile);
   const isOver = useDrop(uploads.add);

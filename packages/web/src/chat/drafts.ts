@@ -17,11 +17,15 @@ interface Draft {
         readonly previousFiles?: readonly Attachment[] | undefined;
       }
     | undefined;
+  /** When it was stored, in Unix milliseconds. */
+  readonly at?: number;
 }
 
 const EMPTY: Draft = { text: '', files: [] };
 const PREFIX = 'sibyl-draft:';
 const MAX_DRAFTS = 100;
+
+const toKey = (did: string, sessionId = 'new') => `${PREFIX}${did}:${sessionId}`;
 
 function read(key: string): Draft {
   try {
@@ -33,13 +37,16 @@ function read(key: string): Draft {
 
 function store(key: string, draft: Draft): void {
   const isEmpty = !draft.text && draft.files.length === 0 && !draft.edit;
-  storeText(key, isEmpty ? null : JSON.stringify(draft));
+  storeText(key, isEmpty ? null : JSON.stringify({ ...draft, at: Date.now() }));
 }
 
-/** Drops the drafts of conversations, except for the last hundred. */
+/** Drops the drafts of conversations, except for the last hundred that were changed. */
 function pruneDrafts(): void {
   const keys = Object.keys(localStorage).filter((key) => key.startsWith(PREFIX));
-  for (const key of keys.sort().slice(0, -MAX_DRAFTS)) localStorage.removeItem(key);
+  if (keys.length <= MAX_DRAFTS) return;
+  const drafts = keys.map((key) => ({ key, at: read(key).at ?? 0 }));
+  const oldest = drafts.sort((a, b) => a.at - b.at).slice(0, -MAX_DRAFTS);
+  for (const { key } of oldest) localStorage.removeItem(key);
 }
 
 export interface DraftState {
@@ -51,7 +58,7 @@ export interface DraftState {
 
 /** The draft of a conversation, or of a new one; it survives a reload. */
 export function useDraft(did: string, sessionId: string | undefined): DraftState {
-  const key = `${PREFIX}${did}:${sessionId ?? 'new'}`;
+  const key = toKey(did, sessionId);
   const [draft, setDraft] = useState(() => read(key));
   const latest = useRef(draft);
   const change = useCallback(
@@ -77,6 +84,12 @@ export function useDraft(did: string, sessionId: string | undefined): DraftState
     };
   }, [key]);
   return { draft, change, latest: () => latest.current };
+}
+
+/** Takes what was typed while a conversation was started into it. */
+export function moveDraft({ latest, change }: DraftState, did: string, sessionId: string): void {
+  store(toKey(did, sessionId), latest());
+  change(EMPTY);
 }
 
 /** Puts a message that was not sent back into the box: as an edit if it was one, otherwise before what is already there. */

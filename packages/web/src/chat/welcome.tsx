@@ -7,7 +7,7 @@ import { usePage } from '../page/page-context.js';
 import { go, toHash } from '../page/router.js';
 import { Icon } from '../ui/icon.js';
 import { Composer } from './composer.js';
-import { mergeDraft, useDraft } from './drafts.js';
+import { mergeDraft, moveDraft, useDraft } from './drafts.js';
 import type { OutgoingMessage, UnsentMessage } from './outbox.js';
 import { UnsentView, useUnsent } from './unsent-view.js';
 
@@ -18,11 +18,14 @@ export function Welcome() {
   const unsent = useUnsent(undefined);
   useEffect(() => {
     // Opens the conversation that the first message of this screen starts.
-    outbox.onSession = (sessionId) => go({ name: 'conversation', sessionId });
+    outbox.onSession = (sessionId) => {
+      moveDraft(draft, signer.did, sessionId);
+      go({ name: 'conversation', sessionId });
+    };
     return () => {
       outbox.onSession = undefined;
     };
-  }, [outbox]);
+  }, [outbox, draft, signer]);
   const send = (message: OutgoingMessage) => {
     outbox.add(message);
   };
