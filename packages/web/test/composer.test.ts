@@ -134,6 +134,30 @@ it('each line and paragraph is shown in its own direction', async () => {
   expect(await isAtRight('Here it is')).toBe(false);
 });
 
+const report = { name: 'report.txt', mimeType: 'text/plain', buffer: Buffer.from('Rain in Kitui') };
+
+it('an upload that loses the network is tried again when it is back, or when the user asks for it', async () => {
+  const { page, context } = await arrive();
+  await page.route('**/files*', (route) => route.abort('connectionreset'));
+  const files = page.getByLabel('Files', { exact: true });
+  await files.setInputFiles([report]);
+  await page.locator('.att.is-fault').waitFor();
+  await page.unroute('**/files*');
+  await page.getByRole('button', { name: 'Retry' }).click();
+  await page.getByRole('button', { name: 'Remove report.txt' }).waitFor();
+  await expect.poll(() => page.locator('.att.is-fault, .files progress').count()).toBe(0);
+
+  await context.setOffline(true);
+  await files.setInputFiles([{ ...report, name: 'second.txt' }]);
+  await expect.poll(() => attached(page)).toContain('Waiting for a connection.');
+  await context.setOffline(false);
+  await expect.poll(() => page.locator('.att.is-fault, .files progress').count()).toBe(0);
+  await expect.poll(() => page.locator('.att').count()).toBe(2);
+  await write(page, 'Compare them');
+  (await oracle.model.next()).answer('They are the same');
+  await expect.poll(() => page.locator('.msg-user .source').count()).toBe(2);
+});
+
 it('what is typed while the first conversation starts stays in the box, and typing continues at its end', async () => {
   const { page } = await arrive();
   const { promise: opened, resolve: open } = Promise.withResolvers<void>();

@@ -1,11 +1,11 @@
-import type { Attachment, OracleClient } from '@sibyl/client';
+import type { Attachment } from '@sibyl/client';
 import { useOracle } from '@sibyl/client/react';
 import { useEffect, useRef, useState } from 'react';
 import { formatBytes } from '../i18n/format.js';
 import { formatNumber, t } from '../i18n/i18n.js';
-import { usePage } from '../page/page-context.js';
 import { Icon, IconButton } from '../ui/icon.js';
 import { openFile } from './save-file.js';
+import type { Upload, Uploads } from './uploads.js';
 
 /** Chooses files to upload. */
 export function AttachButton({ onFiles }: { readonly onFiles: (files: readonly File[]) => void }) {
@@ -60,7 +60,12 @@ export function DraftFiles({ files, uploads, onRemove }: DraftFilesProps) {
         </li>
       ))}
       {uploads.uploads.map((upload) => (
-        <UploadRow key={upload.id} upload={upload} onRemove={() => uploads.remove(upload.id)} />
+        <UploadRow
+          key={upload.id}
+          upload={upload}
+          onRetry={() => uploads.retry(upload)}
+          onRemove={() => uploads.remove(upload.id)}
+        />
       ))}
     </ul>
   );
@@ -68,10 +73,12 @@ export function DraftFiles({ files, uploads, onRemove }: DraftFilesProps) {
 
 interface UploadRowProps {
   readonly upload: Upload;
+  readonly onRetry: () => void;
   readonly onRemove: () => void;
 }
 
-function UploadRow({ upload: { file, progress, error }, onRemove }: UploadRowProps) {
+function UploadRow({ upload, onRetry, onRemove }: UploadRowProps) {
+  const { file, progress, error, mayPass } = upload;
   const percent = Math.round(progress * 100);
   return (
     <li className={error ? 'att is-fault' : 'att'}>
@@ -84,7 +91,12 @@ function UploadRow({ upload: { file, progress, error }, onRemove }: UploadRowPro
         </div>
         {error ? (
           <div className="small is-fault" role="alert">
-            {error}
+            {error}{' '}
+            {mayPass && (
+              <button type="button" className="link" onClick={onRetry}>
+                {t('chat.retry')}
+              </button>
+            )}
           </div>
         ) : (
           <>
@@ -170,119 +182,4 @@ function Picture({
     };
   }, [files, fileId, size]);
   return url ? <img className="picture" src={url} alt={filename} /> : <Icon name="file" />;
-}
-
-/** The most files of one message. */
-const MAX_FILES = 10;
-
-/** A file on its way to the oracle. */
-export interface Upload {
-  readonly id: string;
-  readonly file: File;
-  /** From 0 to 1. */
-  readonly progress: number;
-  readonly error?: string;
-}
-
-export interface Uploads {
-  readonly uploads: readonly Upload[];
-  readonly isUploading: boolean;
-  add(files: readonly File[]): void;
-  /** Cancels an upload, or removes one that failed. */
-  remove(id: string): void;
-}
-
-/** Uploads files; `onDone` receives each one when the oracle has it. */
-export function useUploads(attached: number, onDone: (file: Attachment) => void): Uploads {
-  const client = useOracle();
-  const { settings } = usePage();
-  const [uploads, setUploads] = useState<readonly Upload[]>([]);
-  const cancels = useRef(new Map<string, AbortController>());
-  const done = useRef(onDone);
-  useEffect(() => {
-    done.current = onDone;
-  });
-  useEffect(() => {
-    const { current: running } = cancels;
-    // The draft belongs to the next composer then.
-    return () => {
-      for (const cancel of running.values()) cancel.abort();
-    };
-  }, []);
-  const change = (id: string, changed: Partial<Upload>) =>
-    setUploads((all) => all.map((each) => (each.id === id ? { ...each, ...changed } : each)));
-  const drop = (id: string) => setUploads((all) => all.filter((each) => each.id !== id));
-
-  const upload = async ({ id, file }: Upload) => {
-    const cancel = new AbortController();
-    const { signal } = cancel;
-    cancels.current.set(id, cancel);
-    try {
-      const onProgress = (progress: number) => change(id, { progress });
-      const homeServer = settings.matrixBaseUrl;
-      const stored =
-        (await uploadToMatrix(client, file, { signal, homeServer })) ??
-        (await uploadTo(client, file, { signal, onProgress }));
-      if (signal.aborted) return;
-      done.current(stored);
-      drop(id);
-    } catch (error) {
-      const text = (await isReadable(file)) ? (error as Error).message : t('chat.files.unreadable');
-      if (!signal.aborted) change(id, { error: text });
-    } finally {
-      cancels.current.delete(id);
-    }
-  };
-  const add = (files: readonly File[]) => {
-    const room = MAX_FILES - attached - uploads.length;
-    const added = files.map((file, index): Upload => {
-      const base = { id: crypto.randomUUID(), file, progress: 0 };
-      return index < room
-        ? base
-        : { ...base, error: t('chat.files.tooMany', { count: MAX_FILES }) };
-    });
-    setUploads((all) => [...all, ...added]);
-    for (const each of added) if (!each.error) void upload(each);
-  };
-  const remove = (id: string) => {
-    cancels.current.get(id)?.abort();
-    drop(id);
-  };
-  const isUploading = uploads.some(({ error }) => !error);
-  return { uploads, isUploading, add, remove };
-}
-
-/** Folders are not, nor files that were removed or changed since; browsers fail then as without a network. */
-const isReadable = (file: File): Promise<boolean> =>
-  file
-    .slice(0, 1)
-    .arrayBuffer()
-    .then(
-      () => true,
-      () => false,
-    );
-
-/** Undefined without a homeserver on which the user is signed in. */
-async function uploadToMatrix(
-  client: OracleClient,
-  file: File,
-  options: { readonly signal: AbortSignal; readonly homeServer: string | undefined },
-): Promise<Attachment | undefined> {
-  const { signal, homeServer } = options;
-  if (!homeServer) return undefined;
-  const { readMatrixSession, uploadFile } = await import('../panels/matrix-panel.js');
-  const matrix = readMatrixSession(homeServer, client.did);
-  return matrix && uploadFile(matrix, file, signal);
-}
-
-async function uploadTo(
-  client: OracleClient,
-  file: File,
-  options: { readonly signal: AbortSignal; readonly onProgress: (share: number) => void },
-): Promise<Attachment> {
-  const { fileId, name, mediaType, size } = await client.files.upload(file, {
-    ...options,
-    name: file.name,
-  });
-  return { fileId, filename: name, mimetype: mediaType, size };
 }

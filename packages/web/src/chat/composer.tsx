@@ -12,9 +12,10 @@ import { t } from '../i18n/i18n.js';
 import { readText, storeText } from '../page/stored-value.js';
 import { Icon } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
-import { AttachButton, DraftFiles, useUploads } from './attachments.js';
+import { AttachButton, DraftFiles } from './attachments.js';
 import { type DraftState, endEdit } from './drafts.js';
 import type { OutgoingMessage } from './outbox.js';
+import { useUploads } from './uploads.js';
 
 type DraftFile = DraftState['draft']['files'][number];
 
