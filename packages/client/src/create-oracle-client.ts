@@ -50,6 +50,7 @@ export function createOracleClient(options: OracleClientOptions): OracleClient {
     url,
     did: signer.did,
     card: () => http.discovery.card(),
+    now: () => http.discovery.now(),
     sessions: createSessions(http),
     messages: createMessages(http, turns),
     search: (q, { limit, offset, signal } = {}) =>

@@ -100,6 +100,8 @@ export interface OracleClient {
   readonly did: string;
   /** The oracle's description of itself; requested once and cached. */
   card(): Promise<OracleCard>;
+  /** Unix seconds by the oracle's clock once a request has shown that it differs; expirations are compared with it. */
+  now(): number;
 
   readonly sessions: Sessions;
   readonly messages: Messages;

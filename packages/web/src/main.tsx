@@ -1,4 +1,5 @@
 import { createRoot } from 'react-dom/client';
+import { followClock } from './i18n/format.js';
 import { applyLanguage, loadArea, readLanguage, t, useLanguage } from './i18n/i18n.js';
 import { applyTheme, followContrast, readTheme } from './page/theme.js';
 import './styles/index.css';
@@ -45,6 +46,7 @@ async function open(
   if (signer.isLocked) await unlock(signer);
   const matrix = await loadMatrixSession(settings.matrixBaseUrl, signer.did);
   const client = createOracleClient({ url: getOracleUrl(), signer, ...(matrix && { matrix }) });
+  followClock(client);
   const card = await client.card();
   const accessError = await checkAccess(client, invitation);
   return { signer, client, settings, card, accessError, outbox: new Outbox(client) };

@@ -4,6 +4,7 @@ import { expectText, SCREENSHOTS } from './support/browser.js';
 import { download, findViolations, useSettings } from './support/use-settings.js';
 
 const { oracle, arrive, open, write, ...page } = useSettings();
+const DAY_MS = 86_400_000;
 const PASSPHRASE = 'orbit canvas maple thunder';
 
 const button = (on: Page, name: string | RegExp) => on.getByRole('button', { name });
@@ -95,4 +96,27 @@ describe('settings of the page', () => {
     await expectText(phone, 'Nothing is allowed');
     expect(consoleErrors).toEqual([]);
   });
+
+  it.each([
+    ['behind', -1],
+    ['ahead', 1],
+  ])(
+    'a permission lasts as long as its button says, also if the clock of the device is a day %s',
+    async (_, days) => {
+      const { page: device } = await arrive();
+      await device.clock.setSystemTime(Date.now() + days * DAY_MS);
+      await device.reload();
+      await page.converse(device, 'Good morning', 'Good morning to you');
+      await expectText(device, 'Today');
+      await open(device, 'permissions');
+      await device.locator('.perm select').first().selectOption('1');
+      await button(device, 'Allow for 1 day').click();
+      await expectText(device, /(Ends in 2\d hours|Until .*) · Never used/);
+      const listed = device.waitForResponse(`${oracle.url}/delegations`);
+      await device.reload();
+      const { delegations } = await (await listed).json();
+      const [{ expiration }] = delegations;
+      expect(Math.abs(expiration * 1000 - Date.now() - DAY_MS)).toBeLessThan(DAY_MS / 24);
+    },
+  );
 });

@@ -4,10 +4,20 @@ const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 
+let readClock = Date.now;
+
+/** The time by the clock of the oracle, in Unix milliseconds; that of the device may be wrong. */
+export const nowMs = (): number => readClock();
+
+/** Follows the clock of the oracle. */
+export function followClock(oracle: { now(): number }): void {
+  readClock = () => oracle.now() * 1000;
+}
+
 /** Relative for less than a day, such as "3 minutes ago", then the date. */
-export function formatWhen(value: string | number | Date, now = Date.now()): string {
+export function formatWhen(value: string | number | Date): string {
   const date = new Date(value);
-  const age = now - date.getTime();
+  const age = nowMs() - date.getTime();
   const relative = new Intl.RelativeTimeFormat(getLanguage(), { numeric: 'auto' });
   const size = Math.abs(age);
   if (size < MINUTE_MS) return t('chat.time.now');
@@ -17,12 +27,15 @@ export function formatWhen(value: string | number | Date, now = Date.now()): str
 }
 
 /** Today, yesterday, then the date. */
-export function formatDay(value: string | number | Date, now = new Date()): string {
-  const midnight = new Date(now.getFullYear(), now.getMonth(), now.getDate()).getTime();
+export function formatDay(value: string | number | Date): string {
+  const midnight = findMidnight();
   const at = new Date(value).getTime();
   if (at >= midnight) return t('chat.group.today');
   return at >= midnight - DAY_MS ? t('chat.group.yesterday') : formatDate(value);
 }
+
+/** When today began, in Unix milliseconds. */
+export const findMidnight = (): number => new Date(nowMs()).setHours(0, 0, 0, 0);
 
 export const formatDate = (value: string | number | Date): string =>
   new Intl.DateTimeFormat(getLanguage(), { dateStyle: 'medium' }).format(new Date(value));

@@ -7,6 +7,7 @@ import {
 } from '@sibyl/client';
 import { type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from 'react';
 import { createRoot } from 'react-dom/client';
+import { followClock } from '../i18n/format.js';
 import { applyLanguage, loadArea, readLanguage, type TextKey, t } from '../i18n/i18n.js';
 import { useDrawerFocus } from '../page/head.js';
 import { applyTheme, followContrast, readTheme } from '../page/theme.js';
@@ -31,6 +32,7 @@ async function open(show: (access: Access) => void): Promise<Access> {
   const signer: BrowserSigner = await openBrowserSigner();
   if (signer.isLocked) await unlock(signer, show);
   const client = createOracleClient({ url: oracleUrl, signer });
+  followClock(client);
   try {
     await client.operator.overview();
     return { state: 'operator', client, name: (await client.card()).name };

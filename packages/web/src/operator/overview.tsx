@@ -8,7 +8,7 @@ import type {
   TurnFailure,
 } from '@sibyl/client';
 import { useCallback } from 'react';
-import { formatBytes, formatDateTime, formatTime, formatWhen } from '../i18n/format.js';
+import { formatBytes, formatDateTime, formatTime, formatWhen, nowMs } from '../i18n/format.js';
 import { formatNumber, t } from '../i18n/i18n.js';
 import { Icon } from '../ui/icon.js';
 import {
@@ -267,7 +267,7 @@ const HEIGHT = 120;
 /** Median and the slowest 5 % over time. */
 function SpeedChart({ speed: { points, stepMs } }: { readonly speed: OperatorSpeed }) {
   const max = Math.max(1, ...points.map(({ p95Ms }) => p95Ms));
-  const end = Date.now();
+  const end = nowMs();
   const begin = end - SPEED_HOURS * 3_600_000;
   const draw = (name: 'medianMs' | 'p95Ms') =>
     points

@@ -1,7 +1,7 @@
 import type { Session } from '@sibyl/client';
 import { type UseSessions, useOracle } from '@sibyl/client/react';
 import { type FormEvent, useEffect, useRef, useState } from 'react';
-import { formatDateTime } from '../i18n/format.js';
+import { findMidnight, formatDateTime } from '../i18n/format.js';
 import { type TextKey, t } from '../i18n/i18n.js';
 import { Icon, IconButton } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
@@ -224,12 +224,8 @@ interface SessionGroup {
 const DAY_MS = 86_400_000;
 
 /** Pinned sessions first, then by the day of their last change. */
-function groupSessions(
-  sessions: readonly Session[],
-  pins: ReadonlySet<string>,
-  now = new Date(),
-): SessionGroup[] {
-  const midnight = new Date(now.getFullYear(), now.getMonth(), now.getDate()).getTime();
+function groupSessions(sessions: readonly Session[], pins: ReadonlySet<string>): SessionGroup[] {
+  const midnight = findMidnight();
   const findLabel = ({ sessionId, lastUpdatedAt }: Session): TextKey => {
     if (pins.has(sessionId)) return 'chat.group.pinned';
     const at = Date.parse(lastUpdatedAt);

@@ -1,6 +1,7 @@
 import type { OracleClient, OracleClientError, Session } from '@sibyl/client';
 import { type UseSessions, useOracle } from '@sibyl/client/react';
 import { useEffect, useMemo, useState, useSyncExternalStore } from 'react';
+import { nowMs } from '../i18n/format.js';
 import { t } from '../i18n/i18n.js';
 import type { SessionChanges } from './page-context.js';
 import { createStoredValue, type StoredValue } from './stored-value.js';
@@ -207,7 +208,7 @@ function markSeen(seen: SeenStore, sessions: readonly Session[]): void {
   if (known && now.every(([id, answer]) => known[id] === answer)) return;
   const ids = new Set(now.map(([id]) => id));
   seen.update((stored) => {
-    const { since, answers } = stored ?? { since: new Date().toISOString(), answers: {} };
+    const { since, answers } = stored ?? { since: new Date(nowMs()).toISOString(), answers: {} };
     const others = Object.entries(answers).filter(([id]) => !ids.has(id));
     return { since, answers: Object.fromEntries([...others, ...now].slice(-MAX_SEEN)) };
   });

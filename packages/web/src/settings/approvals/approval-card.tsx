@@ -1,7 +1,7 @@
 import type { Approval, JsonObject } from '@sibyl/client';
 import type { UseApprovals } from '@sibyl/client/react';
 import { type ReactNode, useId, useState } from 'react';
-import { formatWhen } from '../../i18n/format.js';
+import { formatWhen, nowMs } from '../../i18n/format.js';
 import { type TextKey, t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
 import { toHash } from '../../page/router.js';
@@ -191,7 +191,7 @@ function ApprovalHead({ approval, titleId, sessionTitle }: ApprovalHeadProps) {
 const HOUR_MS = 3_600_000;
 
 function TimeLeft({ expiresAt }: { readonly expiresAt: string }) {
-  const leftMs = Date.parse(expiresAt) - Date.now();
+  const leftMs = Date.parse(expiresAt) - nowMs();
   return (
     <span className={leftMs < HOUR_MS ? 'badge is-warning' : 'badge'}>
       <Icon name="clock" />

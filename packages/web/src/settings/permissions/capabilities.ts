@@ -1,4 +1,5 @@
 import type { Capability, DelegationInfo, PluginInfo, Schedule } from '@sibyl/client';
+import { nowMs } from '../../i18n/format.js';
 
 /** Something that a plugin asks the user for. */
 export interface AskedPermission {
@@ -57,11 +58,11 @@ export const findCurrent = (delegations: readonly DelegationInfo[]): DelegationI
   delegations.find(({ isCurrent, expiration }) => isCurrent && !isExpired(expiration));
 
 export const isExpired = (expiration: number | undefined): boolean =>
-  expiration !== undefined && expiration * 1000 <= Date.now();
+  expiration !== undefined && expiration * 1000 <= nowMs();
 
 export const DAY_SECONDS = 86_400;
-export const inDays = (days: number): number => Math.floor(Date.now() / 1000) + days * DAY_SECONDS;
+export const inDays = (days: number): number => Math.floor(nowMs() / 1000) + days * DAY_SECONDS;
 
 /** Ends soon enough to be worth a word. */
 export const endsSoon = (expiration: number): boolean =>
-  expiration * 1000 - Date.now() < 2 * DAY_SECONDS * 1000;
+  expiration * 1000 - nowMs() < 2 * DAY_SECONDS * 1000;

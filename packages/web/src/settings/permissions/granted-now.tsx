@@ -1,7 +1,7 @@
 import type { DelegationInfo } from '@sibyl/client';
 import { useOracle } from '@sibyl/client/react';
 import { useState } from 'react';
-import { formatDate, formatWhen } from '../../i18n/format.js';
+import { formatDate, formatWhen, nowMs } from '../../i18n/format.js';
 import { t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
 import { Icon, type IconName } from '../../ui/icon.js';
@@ -208,7 +208,7 @@ function Expiry({ expiration }: { readonly expiration: number | undefined }) {
     return <span className="is-warning">{t('settings.granted.noEnd')}</span>;
   }
   const end = expiration * 1000;
-  const isToday = end - Date.now() < DAY_SECONDS * 1000;
+  const isToday = end - nowMs() < DAY_SECONDS * 1000;
   const text = isToday
     ? t('settings.granted.ends', { when: formatWhen(end) })
     : t('settings.granted.until', { date: formatDate(end) });
