@@ -110,3 +110,25 @@ it('links and footnotes find what they refer to, and unsafe links are text', asy
   await page.getByRole('link', { name: '1', exact: true }).click();
   expect([page.url(), page.context().pages().length]).toEqual([address, 1]);
 });
+
+it('characters that reorder text are visible in code, tool calls and their results', async () => {
+  const { page } = await arrive();
+  await write(page, 'Check who is an admin');
+  const hidden = 'user\u202e \u2066// admins only\u2069 \u2066';
+  (await oracle.model.next()).call({ name: 'remember', input: { fact: hidden } });
+  const code = `if (level != "${hidden}") {`;
+  (await oracle.model.next()).answer(
+    `Inline \`${code}\`\n\n\`\`\`js\n${code}\n\`\`\`\n\n\`\`\`\n${code}\n\`\`\`\n\nThat was all`,
+  );
+  await expectText(page, 'That was all');
+  const shown = 'user[U+202E] [U+2066]// admins only[U+2069] [U+2066]';
+  const blocks = page.locator('.prose code');
+  await expect.poll(() => blocks.count()).toBe(3);
+  await page.locator('.hljs-string').first().waitFor();
+  for (const text of await blocks.allTextContents()) expect(text).toContain(shown);
+  await page.locator('.tool summary').first().click();
+  await expect.poll(() => page.locator('.tool dd').nth(1).textContent()).toBe(shown);
+  // What is copied is what the model wrote.
+  await page.getByRole('button', { name: 'Copy code' }).first().click();
+  expect(await page.evaluate(() => navigator.clipboard.readText())).toBe(code);
+});

@@ -1,6 +1,7 @@
 import type { AnswerPart, Call } from '@sibyl/client';
 import { useActionRenderer } from '@sibyl/client/react';
 import { lazy, type ReactNode, Suspense, useRef } from 'react';
+import { showReordering } from '../i18n/format.js';
 import { t } from '../i18n/i18n.js';
 import { CopyButton } from '../ui/copy-button.js';
 import { Icon } from '../ui/icon.js';
@@ -158,7 +159,9 @@ function KeyValue({ label, value }: { readonly label: string; readonly value: un
   return (
     <>
       <dt>{label}</dt>
-      <dd dir="auto">{typeof value === 'string' ? value : JSON.stringify(value)}</dd>
+      <dd dir="auto">
+        {showReordering(typeof value === 'string' ? value : JSON.stringify(value))}
+      </dd>
     </>
   );
 }
@@ -176,7 +179,7 @@ function ToolResult({ text, isError }: { readonly text: string; readonly isError
           <CopyButton text={text} label={t('chat.tool.copy')} />
         </div>
         {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard. */}
-        <pre tabIndex={0}>{text}</pre>
+        <pre tabIndex={0}>{showReordering(text)}</pre>
       </div>
     </details>
   );

@@ -1,5 +1,6 @@
 import { isValidElement, type ReactNode, useEffect, useState, useSyncExternalStore } from 'react';
 import { Fragment, jsx, jsxs } from 'react/jsx-runtime';
+import { showReordering } from '../i18n/format.js';
 import { t } from '../i18n/i18n.js';
 import { CopyButton } from '../ui/copy-button.js';
 import { IconButton } from '../ui/icon.js';
@@ -61,7 +62,8 @@ const MAX_HIGHLIGHTED = 20_000;
 function Code({ language, code }: FencedCode) {
   const [isWrapped, setWrapped] = useState(false);
   const isHighlighted = language !== '' && code.length <= MAX_HIGHLIGHTED;
-  const highlighted = useLoaded(() => highlight(language, code), [language, code], isHighlighted);
+  const shown = showReordering(code);
+  const highlighted = useLoaded(() => highlight(language, shown), [language, shown], isHighlighted);
   return (
     <div className={isWrapped ? 'block is-wrapped' : 'block'}>
       <div className="block-head">
@@ -76,7 +78,7 @@ function Code({ language, code }: FencedCode) {
       </div>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard. */}
       <pre tabIndex={0}>
-        <code>{(isHighlighted && highlighted) || code}</code>
+        <code>{(isHighlighted && highlighted) || shown}</code>
       </pre>
     </div>
   );
@@ -144,7 +146,7 @@ function Diagram({ code }: { readonly code: string }) {
       </div>
       {isSource ? (
         // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard.
-        <pre tabIndex={0}>{code}</pre>
+        <pre tabIndex={0}>{showReordering(code)}</pre>
       ) : (
         <div className={isDark ? 'diagram is-dark' : 'diagram'}>
           <img src={url} alt={t('chat.diagram.alt', { source: code.slice(0, 500) })} />

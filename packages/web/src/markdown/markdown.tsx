@@ -4,6 +4,7 @@ import ReactMarkdown, { type Components } from 'react-markdown';
 import remarkGfm from 'remark-gfm';
 import remarkMath from 'remark-math';
 import { CitationsContext, CiteLink, findMarkers } from '../chat/citations.js';
+import { showReordering } from '../i18n/format.js';
 import { CodeBlock, Fenced, Formula } from './code-block.js';
 import { AskedImage, Table, TaskItem } from './elements.js';
 import { isRenderable, normalizeMath, readLongCode, splitBlocks } from './markdown-blocks.js';
@@ -19,7 +20,7 @@ const components: Components = {
       <Formula tex={String(children)} />
     ) : (
       <code className={className || undefined} dir="ltr">
-        {children}
+        {typeof children === 'string' ? showReordering(children) : children}
       </code>
     ),
   a: ({ href = '', id, children }) => {

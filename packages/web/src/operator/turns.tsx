@@ -1,6 +1,6 @@
 import type { OperatorSpan, OperatorTrace, OperatorTurn, OracleClient } from '@sibyl/client';
 import { useCallback } from 'react';
-import { formatWhen } from '../i18n/format.js';
+import { formatWhen, showReordering } from '../i18n/format.js';
 import { type TextKey, t } from '../i18n/i18n.js';
 import {
   Badge,
@@ -187,7 +187,9 @@ function Step({ span, depth, end }: StepProps) {
         <span className={`tree d${Math.min(depth, 4)}`}>
           {toStepName(span)} {span.error && <Badge tone="fault">{span.error}</Badge>}
           {span.arguments && (
-            <code className="quiet step-args">{JSON.stringify(span.arguments)}</code>
+            <code className="quiet step-args">
+              {showReordering(JSON.stringify(span.arguments))}
+            </code>
           )}
         </span>
       </td>

@@ -1,7 +1,7 @@
 import type { ServerEvent } from '@sibyl/client';
 import { useOracle } from '@sibyl/client/react';
 import { useEffect, useState } from 'react';
-import { formatTime } from '../i18n/format.js';
+import { formatTime, showReordering } from '../i18n/format.js';
 import { t } from '../i18n/i18n.js';
 
 const MAX_EVENTS = 200;
@@ -39,7 +39,7 @@ export function EventsPanel({ sessionId }: { readonly sessionId: string }) {
               <summary>
                 <time>{time}</time> <code>{event.name}</code>
               </summary>
-              <pre>{JSON.stringify(event.payload, null, 2)}</pre>
+              <pre>{showReordering(JSON.stringify(event.payload, null, 2))}</pre>
             </details>
           </li>
         ))}

@@ -1,4 +1,5 @@
 import type { JsonObject } from '@sibyl/client';
+import { showReordering } from '../../i18n/format.js';
 
 type Json = JsonObject[string];
 
@@ -65,7 +66,10 @@ export function humanize(name: string): string {
 }
 
 /** A value as a person reads it. */
-export function formatArgument(value: Json | undefined): string {
+export const formatArgument = (value: Json | undefined): string =>
+  showReordering(toReadable(value));
+
+function toReadable(value: Json | undefined): string {
   if (value === undefined || value === null) return '–';
   if (typeof value === 'string') return value;
   if (Array.isArray(value) && value.every((each) => typeof each !== 'object')) {
