@@ -145,6 +145,15 @@ it('a long formula within a line scrolls on a narrow screen instead of widening 
   expect(scrollWidth).toBeGreaterThan(width);
 });
 
+it('long formulas can be scrolled with the keyboard', async () => {
+  const { page } = await arrive({ width: 320, height: 640 });
+  await write(page, 'Add them up');
+  const terms = Array.from({ length: 40 }, (_, i) => `a_{${i}}`).join('+');
+  (await oracle.model.next()).answer(`The sum $${terms}$ in its own line:\n\n$$${terms}$$`);
+  await expect.poll(() => page.locator('math').count()).toBe(2);
+  expect(await findViolations(page)).toEqual([]);
+});
+
 it('a diagram is drawn again when the theme changes', async () => {
   const { page } = await arrive();
   await write(page, 'Draw it');

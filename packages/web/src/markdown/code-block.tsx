@@ -109,6 +109,9 @@ async function toMathMl(tex: string, displayMode: boolean): Promise<string> {
 /** Characters; a longer formula would take seconds. */
 const MAX_TEX = 10_000;
 
+/** Characters; a longer formula within a line may not fit into it, and scrolls. */
+const WIDE_TEX = 40;
+
 /** A formula as MathML, or its source until it can be displayed. */
 export function Formula({ tex, isBlock = false }: { readonly tex: string; isBlock?: boolean }) {
   const isShort = tex.length <= MAX_TEX;
@@ -119,6 +122,8 @@ export function Formula({ tex, isBlock = false }: { readonly tex: string; isBloc
     <Element
       className={isBlock ? 'math' : 'math-inline'}
       dir="ltr"
+      // A region that scrolls must be reachable by keyboard.
+      tabIndex={isBlock || tex.length > WIDE_TEX ? 0 : undefined}
       // KaTeX creates it from TeX and escapes all text.
       dangerouslySetInnerHTML={{ __html: html }}
     />
