@@ -268,3 +268,31 @@ describe('chat page', () => {
     await expect.poll(() => page.getByText('status').first().isVisible()).toBe(true);
   });
 });
+
+it('a conversation that is older than thousands of others has its title, and few requests load the long list', async () => {
+  const { page } = await arrive();
+  await converse(page, 'The oldest question', 'The oldest answer');
+  const sessionId = page.url().split('/').at(-1);
+  let requests = 0;
+  await page.route('**/sessions?*', async (route) => {
+    requests += 1;
+    const { searchParams: query } = new URL(route.request().url());
+    const [limit, offset] = [Number(query.get('limit')), Number(query.get('offset'))];
+    const ids = Array.from({ length: 3_000 }, (_, i) => `s${i}`).with(-1, sessionId ?? '');
+    const lastUpdatedAt = new Date(1_700_000_000_000).toISOString();
+    const sessions = ids
+      .slice(offset, offset + limit)
+      .map((id) => ({ sessionId: id, title: `Title of ${id}`, lastUpdatedAt }));
+    await route.fulfill({ json: { sessions, total: ids.length } });
+  });
+  await page.reload();
+  await expect.poll(() => page.title()).toContain(`Title of ${sessionId}`);
+  requests = 0;
+  const rows = page.locator('.conv');
+  const scroll = async () => {
+    await rows.last().scrollIntoViewIfNeeded();
+    return rows.count();
+  };
+  await expect.poll(scroll, { timeout: 60_000 }).toBeGreaterThan(900);
+  expect(requests).toBeLessThan(60);
+});

@@ -85,9 +85,8 @@ export function useShownSessions(
   }, [sessions, found, missing]);
 }
 
-/** The server's limit of a page, and how many of them are read. */
+/** The server's limit of a page. */
 const PAGE_SIZE = 100;
-const MAX_PAGES = 20;
 
 /** Looks for sessions page by page, as long as some are missing. */
 async function findOlder(
@@ -96,8 +95,7 @@ async function findOlder(
   signal: AbortSignal,
 ): Promise<readonly Session[]> {
   const found = new Map<string, Session>();
-  for (let page = 0; page < MAX_PAGES && found.size < ids.length; page += 1) {
-    const offset = page * PAGE_SIZE;
+  for (let offset = 0; found.size < ids.length; offset += PAGE_SIZE) {
     const { sessions, total } = await client.sessions.list({ limit: PAGE_SIZE, offset, signal });
     for (const each of sessions) if (ids.includes(each.sessionId)) found.set(each.sessionId, each);
     if (offset + PAGE_SIZE >= total) break;
