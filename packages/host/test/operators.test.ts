@@ -211,6 +211,17 @@ describe('POST /operator/block', () => {
     ]);
   });
 
+  it('keeps blocked users in GET /operator/users, also if its limit leaves others out', async () => {
+    const { alice, host, operator, read } = await start();
+    await sendMessage(alice);
+    const { did: user } = new TestUser(host);
+    await operator.request('POST', '/operator/block', { body: { user } });
+    const { users, total } = await read('users?limit=1');
+    expect(users).toMatchObject([{ user, blocked: {} }]);
+    expect(total).toBe(2);
+    expect((await read('users?limit=2')).users).toMatchObject([{ user: alice.did }, { user }]);
+  });
+
   it('does not block an operator', async () => {
     const { operator } = await start();
     const refused = await operator.request('POST', '/operator/block', {

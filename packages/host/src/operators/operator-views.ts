@@ -115,7 +115,11 @@ export class OperatorViews {
     const blocks = new Map(blocked.map((each) => [each.did, each]));
     const lists = [known, limited, blocks, sockets];
     const dids = [...new Set(lists.flatMap((list) => [...list.keys()]))];
-    const users = dids.slice(0, limit).map((user): OperatorUser => {
+    // Those whom operators have to deal with are never left out for others.
+    const urgent = dids.filter((did) => blocks.has(did) || limited.has(did));
+    const shown = new Set([...new Set([...urgent, ...dids])].slice(0, limit));
+    const listed = dids.filter((did) => shown.has(did));
+    const users = listed.map((user): OperatorUser => {
       const block = blocks.get(user);
       return {
         user,
