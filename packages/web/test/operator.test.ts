@@ -23,13 +23,17 @@ beforeAll(async () => {
 }, 120_000);
 afterAll(() => host?.close());
 
-/** As `sibyl operators add` does, from another process. */
-async function addOperator(did: string): Promise<void> {
+/** Writes to the database of the host, from another process. */
+function write(...statements: readonly string[]): void {
   const [file = ''] = globSync(join(host.dataDir, '*.db')).filter((name) => !/search/.test(name));
   const database = new DatabaseSync(file);
-  database.exec(`insert into operators (owner, created_at) values ('${did}', ${Date.now()})`);
+  for (const statement of statements) database.exec(statement);
   database.close();
 }
+
+/** As `sibyl operators add` does. */
+const addOperator = async (did: string) =>
+  write(`insert into operators (owner, created_at) values ('${did}', ${Date.now()})`);
 
 /** Opens the page, becomes an operator and waits for the first view. */
 async function enter(page: Page, url: string, add: typeof addOperator): Promise<void> {
@@ -170,6 +174,28 @@ it(
     await expect.poll(() => page.evaluate(() => document.documentElement.dir)).toBe('rtl');
   },
 );
+
+it('/app/operator shows older entries of the audit log on demand', TIMEOUT, async () => {
+  const ids = Array.from({ length: 900 }, (_, i) => `00000000-0000-7000-8000-${i + 100_000}`);
+  write(
+    ...ids.map(
+      (id, i) =>
+        `insert into operator_actions (owner, id, action, target, created_at) values ('did:key:zOld', '${id}', 'block_user', 'did:key:z${i}', ${i})`,
+    ),
+  );
+  const { page } = await browsing.visit();
+  await enter(page, host.url, addOperator);
+  await page.getByRole('link', { name: 'Audit log' }).click();
+  const rows = page.locator('tbody tr');
+  const more = page.getByRole('button', { name: 'Show more' });
+  for (const count of [100, 200, 400, 800]) {
+    await expect.poll(() => rows.count()).toBe(count);
+    await more.click();
+  }
+  await expectText(page, 'z0');
+  await expect.poll(() => more.count()).toBe(0);
+  expect(await findViolations(page)).toEqual([]);
+});
 
 it('/app/operator shows a model that is down, and PostgreSQL that is away', TIMEOUT, async () => {
   const database = await createTestDatabase('postgres');

@@ -15,11 +15,13 @@ interface DataTableProps<Row> {
   /** Shown instead of an empty table. */
   readonly empty: string;
   readonly aside?: ReactNode;
+  /** Loads more rows; undefined if there are none. */
+  readonly onMore?: (() => void) | undefined;
 }
 
 /** A card with a table that scrolls on narrow screens. */
 export function DataTable<Row>(props: DataTableProps<Row>) {
-  const { title, rows, columns, rowKey, empty, aside } = props;
+  const { title, rows, columns, rowKey, empty, aside, onMore } = props;
   return (
     <section className="card">
       <div className="card-head">
@@ -55,8 +57,24 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
           </table>
         </section>
       )}
+      {onMore && (
+        <div className="approval-foot">
+          <button type="button" className="btn btn-s" onClick={onMore}>
+            {t('operator.more')}
+          </button>
+        </div>
+      )}
     </section>
   );
+}
+
+/** How many rows to load, at most `max`; twice as many with each `more`. */
+export function useLimit(first: number, max: number) {
+  const [limit, setLimit] = useState(first);
+  const more = () => setLimit(Math.min(2 * limit, max));
+  /** `more`, if there may be more than `count` rows. */
+  const findMore = (count: number) => (count >= limit && limit < max ? more : undefined);
+  return { limit, findMore };
 }
 
 /** An identity, in full when pointed at. */

@@ -12,6 +12,7 @@ import {
   formatMs,
   Loaded,
   shortenDid,
+  useLimit,
   usePolled,
 } from './parts.js';
 
@@ -21,9 +22,16 @@ interface TurnsViewProps {
   readonly runId: string | undefined;
 }
 
+/** The server's limit. */
+const MAX_TURNS = 200;
+
 /** The latest turns of all users, and one of them in detail. */
 export function TurnsView({ client, runId }: TurnsViewProps) {
-  const read = useCallback((signal: AbortSignal) => client.operator.turns({ signal }), [client]);
+  const { limit, findMore } = useLimit(50, MAX_TURNS);
+  const read = useCallback(
+    (signal: AbortSignal) => client.operator.turns({ signal, limit }),
+    [client, limit],
+  );
   return (
     <>
       {runId && <Trace key={runId} client={client} runId={runId} />}
@@ -34,6 +42,7 @@ export function TurnsView({ client, runId }: TurnsViewProps) {
             rows={turns}
             rowKey={(turn) => turn.runId}
             empty={t('operator.turns.none')}
+            onMore={findMore(turns.length)}
             columns={[
               {
                 title: t('operator.turn'),

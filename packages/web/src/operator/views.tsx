@@ -11,6 +11,7 @@ import {
   formatCount,
   Loaded,
   shortenDid,
+  useLimit,
   usePolled,
 } from './parts.js';
 
@@ -19,12 +20,16 @@ interface ViewProps {
 }
 
 const USER_DAYS = 30;
+const PAGE_SIZE = 100;
+/** The server's limit. */
+const MAX_PAGE_SIZE = 500;
 
 /** Who uses the oracle, and how much. */
 export function UsersView({ client }: ViewProps) {
+  const { limit, findMore } = useLimit(PAGE_SIZE, MAX_PAGE_SIZE);
   const read = useCallback(
-    (signal: AbortSignal) => client.operator.users({ signal, days: USER_DAYS }),
-    [client],
+    (signal: AbortSignal) => client.operator.users({ signal, days: USER_DAYS, limit }),
+    [client, limit],
   );
   const polled = usePolled(read);
   const [error, setError] = useState<string>();
@@ -54,6 +59,7 @@ export function UsersView({ client }: ViewProps) {
             rows={users}
             rowKey={({ user }) => user}
             empty={t('operator.users.none')}
+            onMore={findMore(users.length)}
             columns={[
               ...listUserColumns(),
               {
@@ -162,17 +168,44 @@ const ACTIONS: Readonly<Record<OperatorAction['action'], TextKey>> = {
   view_arguments: 'operator.audit.arguments',
 };
 
+const MAX_ACTIONS = 20_000;
+const LONG_INTERVAL_MS = 60_000;
+
+/** Reads the newest entries of the log, page by page. */
+async function readActions(
+  client: OracleClient,
+  wanted: number,
+  signal: AbortSignal,
+): Promise<readonly OperatorAction[]> {
+  const all: OperatorAction[] = [];
+  while (all.length < wanted) {
+    const limit = Math.min(wanted - all.length, MAX_PAGE_SIZE);
+    const before = all.at(-1)?.id;
+    const { actions } = await client.operator.audit({ signal, limit, ...(before && { before }) });
+    all.push(...actions);
+    if (actions.length < limit) break;
+  }
+  return all;
+}
+
 /** What operators did. */
 export function AuditView({ client }: ViewProps) {
-  const read = useCallback((signal: AbortSignal) => client.operator.audit({ signal }), [client]);
+  const { limit, findMore } = useLimit(PAGE_SIZE, MAX_ACTIONS);
+  const read = useCallback(
+    (signal: AbortSignal) => readActions(client, limit, signal),
+    [client, limit],
+  );
+  // A long log takes several requests.
+  const polled = usePolled(read, limit > MAX_PAGE_SIZE ? LONG_INTERVAL_MS : undefined);
   return (
-    <Loaded polled={usePolled(read)}>
-      {({ actions }) => (
+    <Loaded polled={polled}>
+      {(actions) => (
         <DataTable
           title={t('operator.audit')}
           rows={actions}
           rowKey={({ id }) => id}
           empty={t('operator.audit.none')}
+          onMore={findMore(actions.length)}
           columns={[
             { title: t('operator.when'), cell: ({ at }) => formatDateTime(at) },
             {

@@ -6,6 +6,7 @@ export const operator = {
   'stranger.hint': 'إذا كنت تشغّل هذا النظام، فنفّذ هذا الأمر حيث يعمل ثم أعد تحميل الصفحة:',
   unreadable: 'تتعذّر القراءة الآن: {error}',
   unknown: 'غير معروف',
+  more: 'عرض المزيد',
   since: 'منذ {time}',
   lastDay: 'آخر 24 ساعة',
   noneLastHour: 'لا شيء خلال الساعة الماضية',

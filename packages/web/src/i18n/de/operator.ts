@@ -7,6 +7,7 @@ export const operator = {
     'Wenn Sie dieses Orakel betreiben, führen Sie dies dort aus, wo es läuft, und laden Sie die Seite neu:',
   unreadable: 'Das kann gerade nicht gelesen werden: {error}',
   unknown: 'Unbekannt',
+  more: 'Mehr anzeigen',
   since: 'Seit {time}',
   lastDay: 'letzte 24 Stunden',
   noneLastHour: 'Keine in der letzten Stunde',

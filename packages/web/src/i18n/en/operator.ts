@@ -6,6 +6,7 @@ export const operator = {
   'stranger.hint': 'If you operate this oracle, run this where it runs, then reload the page:',
   unreadable: 'Can’t read this now: {error}',
   unknown: 'Unknown',
+  more: 'Show more',
   since: 'Since {time}',
   lastDay: 'last 24 hours',
   noneLastHour: 'None in the last hour',

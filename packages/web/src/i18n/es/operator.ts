@@ -7,6 +7,7 @@ export const operator = {
     'Si usted opera este oráculo, ejecute esto donde funciona y vuelva a cargar la página:',
   unreadable: 'No se puede leer ahora: {error}',
   unknown: 'Desconocido',
+  more: 'Mostrar más',
   since: 'Desde {time}',
   lastDay: 'últimas 24 horas',
   noneLastHour: 'Ninguno en la última hora',

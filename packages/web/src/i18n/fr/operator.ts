@@ -7,6 +7,7 @@ export const operator = {
     'Si vous exploitez cet oracle, exécutez ceci là où il tourne, puis rechargez la page :',
   unreadable: 'Lecture impossible pour le moment : {error}',
   unknown: 'Inconnu',
+  more: 'Afficher plus',
   since: 'Depuis {time}',
   lastDay: 'dernières 24 heures',
   noneLastHour: 'Aucun au cours de la dernière heure',

@@ -7,6 +7,7 @@ export const operator = {
     'Se você opera este oráculo, execute isto onde ele funciona e recarregue a página:',
   unreadable: 'Não é possível ler agora: {error}',
   unknown: 'Desconhecido',
+  more: 'Mostrar mais',
   since: 'Desde {time}',
   lastDay: 'últimas 24 horas',
   noneLastHour: 'Nenhum na última hora',

@@ -7,6 +7,7 @@ export const operator = {
     'Ikiwa unasimamia oracle hii, endesha amri hii inapofanya kazi, kisha pakia ukurasa upya:',
   unreadable: 'Haiwezi kusomwa sasa: {error}',
   unknown: 'Haijulikani',
+  more: 'Onyesha zaidi',
   since: 'Tangu {time}',
   lastDay: 'saa 24 zilizopita',
   noneLastHour: 'Hakuna katika saa iliyopita',
