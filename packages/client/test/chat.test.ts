@@ -295,6 +295,23 @@ describe('paths of a chat', () => {
     ]);
   });
 
+  it('openChat shows one path in every client after two of them have edited a message at once', async () => {
+    const { sessionId, chat } = await begin();
+    await say(chat.send('one'), 'first');
+    const other = open(sessionId, createTestClient(network, { signer }));
+    await pollShown(other).toEqual(['human stored: one', 'ai stored: first']);
+    const { messageId = '' } = other.getState().messages[0] ?? {};
+    const edits = [chat.edit(messageId, 'uno')];
+    const turn = await server.model.next();
+    edits.push(other.edit(messageId, 'eins'));
+    await expect.poll(() => shown(other).join()).toMatch(/(waiting|stored): eins/);
+    turn.answer('primero');
+    (await server.model.next()).answer('erste');
+    await Promise.all(edits);
+    for (const each of [chat, other])
+      await pollShown(each).toEqual(['human stored: eins', 'ai stored: erste']);
+  });
+
   it('openChat shows the conversation again if regenerate or an edit is refused or offline', async () => {
     const refusal = { isOn: false };
     const { sessionId } = await client.sessions.create();

@@ -37,6 +37,15 @@ it('LiveTurns.dropStored keeps what is not in the history, and what has not ende
   }
 });
 
+it('LiveTurns.dropStored marks answered turns that are not in a history that was loaded after them', () => {
+  const { turns } = fill(2, 'ended');
+  const [first] = turns.list();
+  if (first) turns.put({ ...first, turn: { ...first.turn, messageId: 'answer' } });
+  expect(turns.listAnswered()).toEqual(['ended-0']);
+  turns.dropStored([], turns.listAnswered());
+  expect(turns.list().map(({ isStored }) => isStored)).toEqual([true, undefined]);
+});
+
 it('LiveTurns.discard drops a message in any phase until the server has accepted it', () => {
   for (const phase of ['open', 'rejoining', 'lost'] as const) {
     const { turns } = fill(1, phase);

@@ -35,9 +35,20 @@ export class LiveTurns {
     if (status === 'aborted' && messageId === undefined) this.turns.delete(requestId);
   }
 
-  /** Drops turns that have ended and are in the history, except for the latest. */
-  dropStored(history: readonly Message[]): void {
-    const stored = new Set(history.map(({ requestId }) => requestId));
+  /** Ended turns whose answer the server has stored. */
+  listAnswered(): readonly string[] {
+    const isAnswered = ({ phase, turn }: LiveTurn) => phase === 'ended' && turn.messageId;
+    return this.list()
+      .filter(isAnswered)
+      .map(({ requestId }) => requestId);
+  }
+
+  /**
+   * Drops turns that have ended and are in the history, except for the latest. Those of `answered` were stored before
+   * it was loaded: if they are not in it, another path is active.
+   */
+  dropStored(history: readonly Message[], answered: readonly string[] = []): void {
+    const stored = new Set([...answered, ...history.map(({ requestId }) => requestId)]);
     const ended = this.list().filter(
       ({ phase, requestId }) => phase === 'ended' && stored.has(requestId),
     );

@@ -155,12 +155,13 @@ class OpenChat implements Chat {
 
   async #load(): Promise<void> {
     const { signal } = this.#closing;
+    const answered = this.#live.listAnswered();
     const [run] = await Promise.all([
       this.#client.runs.current(this.sessionId, { signal }),
       this.#history.refresh(signal),
     ]);
     this.#loading = 'loaded';
-    this.#live.dropStored(this.#history.messages);
+    this.#live.dropStored(this.#history.messages, answered);
     this.#join(run);
   }
 
