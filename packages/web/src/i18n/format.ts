@@ -1,4 +1,4 @@
-import { getLanguage, t } from './i18n.js';
+import { getLanguage, REORDERING, t } from './i18n.js';
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
@@ -50,12 +50,9 @@ export const formatTime = (
   timeStyle: 'short' | 'medium' = 'short',
 ): string => new Intl.DateTimeFormat(getLanguage(), { timeStyle }).format(new Date(value));
 
-/** Characters that reorder what is beside them: code and arguments would look different from what they are. */
-const REORDERING = /[\u202a-\u202e\u2066-\u2069]/g;
-
 /** Text as it is stored, with names in place of the characters that would reorder it. */
 export const showReordering = (text: string): string =>
-  text.replace(REORDERING, (found) => `[U+${found.charCodeAt(0).toString(16).toUpperCase()}]`);
+  text.replaceAll(REORDERING, (found) => `[U+${found.charCodeAt(0).toString(16).toUpperCase()}]`);
 
 /** As in the settings of operators and in file managers. */
 const KIBI = 1024;

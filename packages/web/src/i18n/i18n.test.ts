@@ -1,5 +1,13 @@
 import { describe, expect, it } from 'vitest';
-import { areas, type Catalog, type Language, languages, loadCatalog, type Text } from './i18n.js';
+import {
+  areas,
+  type Catalog,
+  type Language,
+  languages,
+  loadCatalog,
+  type Text,
+  t,
+} from './i18n.js';
 
 const others = Object.keys(languages).filter((each) => each !== 'en') as Language[];
 
@@ -45,4 +53,9 @@ describe.each(areas)('catalog %s', (area) => {
       expect([key, needed.filter((rule) => !(rule in text))]).toEqual([key, []]);
     }
   });
+});
+
+it('a name cannot reorder the sentence around it', () => {
+  const title = 'Report \u202e\u2066live\u2069';
+  expect(t('chat.conversation.more', { title })).toBe('More about Report live');
 });

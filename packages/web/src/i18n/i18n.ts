@@ -42,6 +42,9 @@ let texts: Partial<Record<Area, Catalog>> = english;
 const wanted = new Set<Area>(['chat']);
 const listeners = new Set<() => void>();
 
+/** Characters that reorder what is beside them: code, arguments and sentences would look different from what they are. */
+export const REORDERING = /[\u202a-\u202e\u2066-\u2069]/g;
+
 /** Returns a text in the user's language, or in English where a catalog lacks it. */
 export function t(key: TextKey, params: TextParams = {}): string {
   const [area, name] = split(key);
@@ -49,7 +52,8 @@ export function t(key: TextKey, params: TextParams = {}): string {
   const template = typeof text === 'string' ? text : choosePlural(text, params.count);
   return template.replace(/\{(\w+)\}/g, (whole, param: string) => {
     const value = params[param];
-    return typeof value === 'number' ? formatNumber(value) : (value ?? whole);
+    if (typeof value === 'number') return formatNumber(value);
+    return value?.replaceAll(REORDERING, '') ?? whole;
   });
 }
 

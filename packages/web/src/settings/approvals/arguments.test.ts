@@ -66,5 +66,6 @@ describe('humanize', () => {
     expect(formatArgument(['a', 'b'])).toBe('a, b');
     expect(formatArgument(null)).toBe('–');
     expect(formatArgument({ a: 1 })).toBe('{\n  "a": 1\n}');
+    expect(formatArgument(['\u202ebob'])).toBe('[U+202E]bob');
   });
 });
