@@ -35,13 +35,13 @@ async function fill(): Promise<void> {
 }
 
 /** A browser that uses the key of the user. */
-async function visit(options: VisitOptions): Promise<Page> {
+async function visit(options: VisitOptions, { signer } = user): Promise<Page> {
   const { page } = await arrive('key', options);
   await page.locator('.page .rows').first().waitFor();
   await page.getByRole('button', { name: 'Add', exact: true }).click();
   const dialog = page.getByRole('dialog');
   await dialog.getByRole('radio', { name: /24 words/ }).check();
-  await dialog.getByRole('textbox').first().fill(exportPrivateKey(user.signer));
+  await dialog.getByRole('textbox').first().fill(exportPrivateKey(signer));
   await dialog.getByRole('button', { name: 'Add to this browser' }).click();
   await page.getByRole('button', { name: 'Switch to it now' }).click();
   await page.locator('.conv').first().waitFor({ state: 'attached' });
@@ -78,6 +78,22 @@ describe('settings screens with data', () => {
       }
     },
   );
+
+  it('show long words without a space completely on a narrow screen', async () => {
+    const word = 'pneumonoultramicroscopicsilicovolcanoconiosis'.repeat(2);
+    const verbose = new TestUser(oracle);
+    await verbose.request('POST', '/sessions', { body: { title: word } });
+    await verbose.request('POST', '/memory', { body: { text: word } });
+    await createSchedule(verbose, { name: word });
+    const raw = verbose.delegate({ capabilities: [{ can: `x/${word}`, with: verbose.did }] });
+    await verbose.request('POST', '/delegation', { body: { raw } });
+    const page = await visit({ width: 320, height: 640 }, verbose);
+    for (const screen of ['permissions', 'memory', 'schedules']) {
+      await open(page, screen);
+      await page.locator('.page').getByText(word).first().waitFor();
+      expect(await findOverflow(page), screen).toEqual([]);
+    }
+  });
 
   it('read from right to left in Arabic', async () => {
     const page = await visit({ width: 1024, height: 900 });
