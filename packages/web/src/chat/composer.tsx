@@ -36,12 +36,7 @@ export function Composer(props: ComposerProps) {
   const { text, files, edit } = draft;
   const field = useRef<HTMLTextAreaElement>(null);
   // Also when the user starts to change a message.
-  useEffect(() => {
-    const { current: box } = field;
-    box?.focus();
-    // Browsers put it before a draft that is there again.
-    box?.setSelectionRange(box.value.length, box.value.length);
-  }, [edit]);
+  useEffect(() => focusEnd(field.current), [edit]);
   const addFile = (file: DraftFile) => change({ files: [...state.latest().files, file] });
   const uploads = useUploads(files.length, addFile);
   const isOver = useDrop(uploads.add);
@@ -94,6 +89,12 @@ export function Composer(props: ComposerProps) {
       </div>
     </div>
   );
+}
+
+/** Browsers put the cursor before a draft that is there again. */
+function focusEnd(box: HTMLTextAreaElement | null): void {
+  box?.focus();
+  box?.setSelectionRange(box.value.length, box.value.length);
 }
 
 interface KeyActions {

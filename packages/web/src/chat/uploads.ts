@@ -38,13 +38,7 @@ export function useUploads(attached: number, onDone: (file: Attachment) => void)
   useEffect(() => {
     done.current = onDone;
   });
-  useEffect(() => {
-    const { current: running } = cancels;
-    // The draft belongs to the next composer then.
-    return () => {
-      for (const cancel of running.values()) cancel.abort();
-    };
-  }, []);
+  useCancelAtEnd(cancels.current);
   const change = (id: string, changed: Partial<Upload>) =>
     setUploads((all) => all.map((each) => (each.id === id ? { ...each, ...changed } : each)));
   const drop = (id: string) => setUploads((all) => all.filter((each) => each.id !== id));
@@ -93,6 +87,16 @@ export function useUploads(attached: number, onDone: (file: Attachment) => void)
   };
   const isUploading = uploads.some(({ error }) => !error);
   return { uploads, isUploading, add, retry, remove };
+}
+
+/** The draft belongs to the next composer then. */
+function useCancelAtEnd(running: ReadonlyMap<string, AbortController>): void {
+  useEffect(
+    () => () => {
+      for (const cancel of running.values()) cancel.abort();
+    },
+    [running],
+  );
 }
 
 /** As for messages that were not sent. */
