@@ -1,4 +1,4 @@
-import type { MessagePart } from '@sibyl/protocol';
+import { type MessagePart, OracleError } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
 import { type Fork, findFork, insertBranch, type PathKey, type TurnOrigin } from './branches.js';
@@ -117,6 +117,7 @@ export class MessageStore {
 
   /**
    * Copies the messages from the first one to `last` into an empty session, in portions, each of which is a unit of work.
+   * The last one lists the session: one that was copied in part, by a host that was killed, appears in no list.
    */
   async copy(last: Message, sessionId: string): Promise<void> {
     const { owner, sessionId: from, branch } = last;
@@ -132,14 +133,17 @@ export class MessageStore {
         const parent = message.parent && ids.get(message.parent);
         return { ...message, id, sessionId, turn, seq, branch: 0, parent, runId: undefined };
       });
-      await this.insertCopies({ owner, sessionId }, copies);
+      await this.insertCopies({ owner, sessionId }, copies, end > 0);
       if (end > 0) return;
     }
+    // It was withdrawn meanwhile.
+    throw new OracleError('message_not_found');
   }
 
   private async insertCopies(
     { owner, sessionId }: SessionKey,
     copies: readonly Message[],
+    isComplete: boolean,
   ): Promise<void> {
     const last = copies.at(-1);
     if (!last) return;
@@ -150,6 +154,7 @@ export class MessageStore {
       await tables
         .updateTable('sessions')
         .set({ last_seq: last.seq, last_turn: last.turn, active_message_id: last.id })
+        .$if(isComplete, (update) => update.set({ unlisted: 0 }))
         .where('owner', '=', owner)
         .where('id', '=', sessionId)
         .execute();

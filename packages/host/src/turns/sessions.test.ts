@@ -171,6 +171,29 @@ describe('SessionsService', () => {
     expect(steps).toEqual([]);
   });
 
+  it('fork that ends in the middle leaves no session in the list', async () => {
+    const { service, key, answerId, owner, sessionId, steps } = await converse();
+    vi.spyOn(test.store.messages, 'copy').mockReturnValue(new Promise(() => undefined));
+    void service.fork(key, { messageId: answerId });
+    await vi.waitFor(async () => expect(test.store.messages.copy).toHaveBeenCalled());
+    expect([await list(owner), steps]).toEqual([[sessionId], []]);
+    // Nor does it keep the user from opening another one.
+    const opened = await test.store.sessions.createWithin(2, { owner, oracleDid: oracle.did });
+    expect(opened).toBeDefined();
+  });
+
+  it('fork reports the limit of sessions if another one takes the place of the copy', async () => {
+    const { service, key, answerId, owner } = await converse({ maxPerUser: 2 });
+    const { copy } = test.store.messages;
+    vi.spyOn(test.store.messages, 'copy').mockImplementation(async (...args) => {
+      await service.open({ owner });
+      return copy.apply(test.store.messages, args);
+    });
+    const forking = service.fork(key, { messageId: answerId });
+    await expect(forking).rejects.toMatchObject({ code: 'too_many_sessions' });
+    expect(await list(owner)).toHaveLength(2);
+  });
+
   it('remove ends the turns of a session, deletes it, and closes its sockets', async () => {
     const { service, key, sessionId, owner, events, steps } = await converse();
     const seen: unknown[] = [];

@@ -70,12 +70,16 @@ export class SessionsService {
     const source = await sessions.get({ owner, sessionId });
     const last = await messages.find({ owner, messageId });
     if (last?.sessionId !== sessionId) throw new OracleError('message_not_found');
-    const session = await this.create({ ...source, title: title ?? source.title });
+    const wanted = { ...source, title: title ?? source.title, isUnlisted: true };
+    const session = await this.create(wanted);
     const key = toKey(session);
     try {
       await messages.copy(last, session.id);
     } catch (error) {
       await sessions.delete(key).catch(() => false);
+      // Another new session has taken the place of the unfinished one.
+      if (error instanceof OracleError && error.code === 'session_not_found')
+        throw new OracleError('too_many_sessions');
       throw error;
     }
     changes.publish(key, 'created');
