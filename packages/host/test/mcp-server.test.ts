@@ -385,27 +385,47 @@ describe('errors', () => {
   });
 });
 
-it.each([MODERN, LEGACY])('what the database says reaches no MCP client of %s', async (version) => {
-  const database = await createTestDatabase('postgres');
-  const host = await startHost({ env: database.env });
-  const url = database.options.databaseUrl ?? '';
-  const alice = new TestUser(host);
-  const client = await connect(alice.headers, version, host);
-  onTestFinished(async () => {
-    await client.close();
-    await host.close();
-    await database.drop();
+describe.each([MODERN, LEGACY])('an MCP client of %s', (version) => {
+  /** A client of a host on PostgreSQL, and requests of it that read the store. */
+  async function open() {
+    const database = await createTestDatabase('postgres');
+    const host = await startHost({ env: database.env });
+    const alice = new TestUser(host);
+    const client = await connect(alice.headers, version, host);
+    onTestFinished(async () => {
+      await client.close();
+      await host.close();
+      await database.drop();
+    });
+    const uri = `oracle://sessions/${await openSession(alice)}`;
+    const requests = [
+      () => client.listResources(),
+      () => client.readResource({ uri }),
+      ...(version === LEGACY ? [() => client.subscribeResource({ uri })] : []),
+    ];
+    const url = database.options.databaseUrl ?? '';
+    for (const table of ['sessions', 'mcp_server_subscriptions'])
+      await runStatement(url, `alter table ${table} rename to moved_${table}`);
+    return { client, requests, run: (statement: string) => runStatement(url, statement) };
+  }
+
+  it('never receives what the database says', async () => {
+    const { client, requests } = await open();
+    for (const request of requests)
+      await expect(request()).rejects.toThrow('Internal server error');
+    expect(text(await call(client, 'list_sessions', {}))).toBe(
+      'Internal server error (internal_error)',
+    );
   });
-  const uri = `oracle://sessions/${await openSession(alice)}`;
-  await runStatement(url, 'alter table sessions rename to moved');
-  await runStatement(url, 'alter table mcp_server_subscriptions rename to moved_too');
-  const requests = [
-    () => client.listResources(),
-    () => client.readResource({ uri }),
-    ...(version === LEGACY ? [() => client.subscribeResource({ uri })] : []),
-  ];
-  for (const request of requests) await expect(request()).rejects.toThrow('Internal server error');
-  expect(text(await call(client, 'list_sessions', {}))).toBe(
-    'Internal server error (internal_error)',
-  );
+
+  it('learns that the store is not available', async () => {
+    const { client, requests, run } = await open();
+    await run(`create function fail() returns boolean language plpgsql as
+      $$ begin raise exception 'starting up' using errcode = '57P03'; end $$`);
+    await run('create view sessions as select * from moved_sessions where fail()');
+    const reason = 'The store is not available; try again';
+    for (const request of requests.slice(0, 2)) await expect(request()).rejects.toThrow(reason);
+    expect(text(await call(client, 'list_sessions', {}))).toBe(`${reason} (store_unavailable)`);
+    expect(text(await call(client, 'ask', { message: 'hi' }))).toContain('store_unavailable');
+  });
 });

@@ -228,6 +228,11 @@ export interface Surface {
   keepsAccess(access: CallerAccess): Promise<boolean>;
   /** `caller` is that of a route. */
   for(caller: Caller): CallerTurns;
+  /**
+   * The error that a client may see, where a protocol reports errors inside its replies: an outage of the database is
+   * `store_unavailable`, and any other unexpected error `internal_error` without details. What a route throws is converted by the host.
+   */
+  toError(error: unknown): OracleError;
   readonly models: readonly { readonly id: string; readonly isDefault: boolean }[];
   /** What the oracle can do, as `GET /plugins` lists it. */
   listPlugins(): Promise<readonly SurfacePlugin[]>;

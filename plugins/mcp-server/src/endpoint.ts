@@ -155,7 +155,7 @@ export class McpEndpoint {
   /** The server of one request. */
   private async createServer(client: McpClient, call?: Call): Promise<McpServer> {
     const { McpServer, ResourceTemplate } = await this.loadSdk();
-    const { publicUrl, oracle, logger } = this.deps;
+    const { surface, publicUrl, oracle, logger } = this.deps;
     const { turns, caller, session } = client;
     const resources = turns.sessions && { resources: { subscribe: true, listChanged: false } };
     const server = new McpServer(
@@ -168,6 +168,7 @@ export class McpEndpoint {
     registerTools(server, {
       ResourceTemplate,
       turns,
+      surface,
       publicUrl,
       logger,
       onPosition: call && ((position) => call.stream.mark(formatPosition(position))),
@@ -182,13 +183,12 @@ export class McpEndpoint {
     { server }: McpServer,
     key: { readonly owner: string; readonly session: string },
   ): void {
-    const { logger } = this.deps;
     server.setRequestHandler('resources/subscribe', async ({ params }) => {
-      await hideBugs(logger, () => this.subscriptions.subscribe(key, params.uri));
+      await hideBugs(this.deps, () => this.subscriptions.subscribe(key, params.uri));
       return {};
     });
     server.setRequestHandler('resources/unsubscribe', async ({ params }) => {
-      await hideBugs(logger, () => this.subscriptions.unsubscribe(key, params.uri));
+      await hideBugs(this.deps, () => this.subscriptions.unsubscribe(key, params.uri));
       return {};
     });
   }
@@ -210,7 +210,7 @@ export class McpEndpoint {
     stream: EventStream,
     signal: AbortSignal,
   ): Promise<boolean> {
-    const { publicUrl, logger } = this.deps;
+    const { surface, publicUrl, logger } = this.deps;
     const { ResourceTemplate } = await this.loadSdk();
     const { runId, seq, id, token } = position;
     const run = await turns.findRun(runId);
@@ -221,7 +221,7 @@ export class McpEndpoint {
       notify: async (notification) => stream.write({ jsonrpc: '2.0', ...notification }),
     };
     const onPosition = (next: AnswerPosition) => stream.mark(formatPosition(next));
-    const deps = { ResourceTemplate, turns, publicUrl, logger, onPosition };
+    const deps = { ResourceTemplate, turns, surface, publicUrl, logger, onPosition };
     follow(deps, run, { request, signal, after: seq })
       .then((result) => stream.write({ jsonrpc: '2.0', id, result }))
       .catch((err) => logger.info({ err, runId }, 'an answer cannot be read again'))

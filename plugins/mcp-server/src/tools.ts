@@ -10,6 +10,7 @@ import type {
   Logger,
   NumberedPart,
   PendingQuestion,
+  Surface,
   SurfaceRun,
 } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
@@ -19,6 +20,7 @@ import { SESSION_URI } from './subscriptions.js';
 export interface ToolDeps {
   readonly ResourceTemplate: typeof ResourceTemplate;
   readonly turns: CallerTurns;
+  readonly surface: Pick<Surface, 'toError'>;
   readonly publicUrl: string;
   readonly logger: Logger;
   /** Receives where the answer of a call is stored, for a client that loses its connection. */
@@ -137,7 +139,7 @@ function registerSessionResources(
   const mimeType = 'application/json';
   const list = async () => {
     const page = { limit: 100, offset: 0 };
-    const { sessions: listed } = await hideBugs(deps.logger, () => sessions.list(page));
+    const { sessions: listed } = await hideBugs(deps, () => sessions.list(page));
     const resources = listed.map(({ sessionId, title: name }) => {
       return { uri: `${SESSION_URI}${sessionId}`, name, mimeType };
     });
@@ -149,7 +151,7 @@ function registerSessionResources(
     { title: 'A conversation', description: 'The newest messages of a conversation', mimeType },
     async ({ href: uri }, { session_id }) => {
       const page = { session_id: String(session_id), limit: 50 };
-      const read = await hideBugs(deps.logger, () => readSession(sessions, page));
+      const read = await hideBugs(deps, () => readSession(sessions, page));
       return { contents: [{ uri, mimeType, text: JSON.stringify(read) }] };
     },
   );
@@ -208,26 +210,24 @@ async function readSession(
 }
 
 /** An error is a result too: the model of the client reads it. */
-async function reply(
-  { logger }: ToolDeps,
-  task: () => Promise<CallToolResult>,
-): Promise<CallToolResult> {
-  return hideBugs(logger, task).catch(({ message, code }: OracleError) => {
+async function reply(deps: ToolDeps, task: () => Promise<CallToolResult>): Promise<CallToolResult> {
+  return hideBugs(deps, task).catch(({ message, code }: OracleError) => {
     return { isError: true, content: [{ type: 'text', text: `${message} (${code})` }] };
   });
 }
 
 /** Throws errors of the catalog only: the SDK sends the text of any other one to the client, such as the address of the database. */
 export async function hideBugs<T>(
-  logger: Pick<Logger, 'error'>,
+  { logger, surface }: Pick<ToolDeps, 'logger' | 'surface'>,
   task: () => Promise<T>,
 ): Promise<T> {
   try {
     return await task();
   } catch (error) {
-    if (error instanceof OracleError) throw error;
-    logger.error({ err: error }, 'a request of an MCP client failed');
-    throw new OracleError('internal_error');
+    const known = surface.toError(error);
+    if (known.code === 'internal_error')
+      logger.error({ err: error }, 'a request of an MCP client failed');
+    throw known;
   }
 }
 

@@ -5,7 +5,7 @@ import { type ErrorBody, OracleError } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Logger } from 'pino';
 import type { RateLimits } from '../auth/rate-limits.js';
-import { classifyStoreError } from '../store/store-errors.js';
+import { toOracleError } from '../store/store-errors.js';
 import { explainUnmatched } from './middlewares.js';
 import type { OracleRequest } from './ucan-guard.js';
 
@@ -77,15 +77,6 @@ export class ErrorFilter implements ExceptionFilter {
 /** Names the allowed methods if a route has this path but not this method. */
 function explain(error: unknown, request: OracleRequest, response: Response): unknown {
   return isUnknownRoute(error) ? explainUnmatched(request, response) : error;
-}
-
-/** The error of the catalog; an unexpected error becomes `internal_error` without details. */
-export function toOracleError(error: unknown): OracleError {
-  if (error instanceof OracleError) return error;
-  const fault = classifyStoreError(error);
-  if (fault === 'lasting') return new OracleError('store_unavailable');
-  if (fault) return new OracleError('store_unavailable', { retryAfterSeconds: 5 });
-  return new OracleError('internal_error');
 }
 
 /** The body of an error response, in Nest and outside of it. */

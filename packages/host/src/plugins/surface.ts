@@ -30,6 +30,7 @@ import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
+import { toOracleError } from '../store/store-errors.js';
 import type { Approvals } from '../turns/approvals.js';
 import { toMessageView } from '../turns/message-view.js';
 import type { PausedTurns } from '../turns/paused-turns.js';
@@ -69,6 +70,7 @@ export function createSurface(deps: SurfaceDeps): Surface {
   return {
     keepsAccess: (access) => keepsAccess(deps, access),
     for: (caller) => new SurfaceTurns(deps, requireProven(caller)),
+    toError: toOracleError,
     get models() {
       const { models, default: standard } = deps.models.list();
       return models.map(({ id }) => ({ id, isDefault: id === standard }));

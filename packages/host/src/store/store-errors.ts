@@ -56,6 +56,15 @@ export function classifyStoreError(error: unknown): StoreErrorKind | undefined {
 
 export const isStoreError = (error: unknown): boolean => classifyStoreError(error) !== undefined;
 
+/** The error of the catalog; an unexpected error becomes `internal_error` without details. */
+export function toOracleError(error: unknown): OracleError {
+  if (error instanceof OracleError) return error;
+  const fault = classifyStoreError(error);
+  if (fault === 'lasting') return new OracleError('store_unavailable');
+  if (fault) return new OracleError('store_unavailable', { retryAfterSeconds: 5 });
+  return new OracleError('internal_error');
+}
+
 /** Runs a transaction again if the database rolled it back because of another one. */
 export async function repeatRolledBack<T>(transact: () => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt++) {

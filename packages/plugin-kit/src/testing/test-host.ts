@@ -130,6 +130,7 @@ export class TestHost {
         message: 'There are no turns of callers in this test: use a host',
       });
     },
+    toError: (error) => (error instanceof OracleError ? error : new OracleError('internal_error')),
     models: [],
     listPlugins: async () => [],
   };
