@@ -1,9 +1,10 @@
 import { createSigner, type OracleClient } from '@sibyl/client';
 import { generateSigner } from '@sibyl/ucan';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
 import { z } from 'zod';
 import { useControlledHost } from '../../host/test/support/controlled-host.js';
 import { createTestClient } from './support/client.js';
+import { startNetwork } from './support/network.js';
 import { read } from './support/reading.js';
 
 const server = useControlledHost();
@@ -110,6 +111,27 @@ describe('addTool', () => {
     const reading = read(client.stream(sessionId, 'step'));
     expect(await callOnce('step', { to: 3 })).toContain('to: must be even');
     await reading.ended;
+  });
+
+  it('sends the result again if the connection breaks while it is sent', async () => {
+    const network = await startNetwork(server.host.url);
+    onTestFinished(() => network.close());
+    const client = createTestClient(network, { signer });
+    clients.push(client);
+    const { sessionId } = await client.sessions.create();
+    let runs = 0;
+    client.addTool({
+      ...paint,
+      run: () => {
+        runs += 1;
+        network.loseNext();
+        return 'painted';
+      },
+    });
+    const reading = read(client.stream(sessionId, 'paint'));
+    expect(await callOnce('paint', { color: 'red' })).toContain('painted');
+    await reading.ended;
+    expect(runs).toBe(1);
   });
 
   it('stops declaring a tool that was removed', async () => {

@@ -32,12 +32,22 @@ export function handleCalls(
 ): CallHandler {
   const lock = lockTurn(requestId);
   const returned = new Set<string>();
+  /** By the id of the call. */
+  const unconfirmed = new Map<string, CallResult>();
+  const send = ({ event, payload }: CallResult) => events.emit(event, payload);
   const run = async (incoming: IncomingCall) => {
+    const { toolCallId } = incoming.call;
     await lock.held;
-    if (returned.has(incoming.call.toolCallId)) return;
-    const { event, payload } = await runCall(incoming, tools);
-    events.emit(event, payload);
+    if (returned.has(toolCallId)) return;
+    const result = await runCall(incoming, tools);
+    if (returned.has(toolCallId)) return;
+    unconfirmed.set(toolCallId, result);
+    if (events.state !== 'connecting') send(result);
   };
+  // What was sent while the connection broke may be lost. The oracle ignores a result that it has.
+  events.onState((state) => {
+    if (state === 'connected') for (const result of unconfirmed.values()) send(result);
+  });
   const unsubscribe = calls.subscribe(requestId, (incoming) => void run(incoming));
   return {
     ready: (signal) => waitUntilReady(events, signal),
@@ -45,7 +55,9 @@ export function handleCalls(
       if (part.event !== 'action_call' && part.event !== 'tool_call') return;
       const { data } = part;
       if (data.status === 'isRunning') return;
-      returned.add('eventId' in data ? data.eventId : data.toolCallId);
+      const id = 'eventId' in data ? data.eventId : data.toolCallId;
+      returned.add(id);
+      unconfirmed.delete(id);
     },
     close: () => {
       unsubscribe();

@@ -9,6 +9,8 @@ export interface Network {
   /** Closes all connections and rejects new ones until `restore`. */
   goDown(): void;
   restore(): void;
+  /** Closes all connections when the client sends something, which is lost. */
+  loseNext(): void;
   /** Waits for a rejected connection attempt. */
   waitForAttempt(): Promise<void>;
   close(): void;
@@ -19,6 +21,7 @@ export async function startNetwork(hostUrl: string): Promise<Network> {
   const sockets = new Set<Socket>();
   const waiting: (() => void)[] = [];
   let isDown = false;
+  let isLosing = false;
   const server = createServer((near) => {
     if (isDown) {
       near.destroy();
@@ -37,7 +40,12 @@ export async function startNetwork(hostUrl: string): Promise<Network> {
         other.destroy();
       });
     }
-    near.pipe(far).pipe(near);
+    far.pipe(near);
+    near.on('data', (data) => {
+      if (!isLosing) return void far.write(data);
+      isLosing = false;
+      dropConnections();
+    });
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -53,6 +61,9 @@ export async function startNetwork(hostUrl: string): Promise<Network> {
     },
     restore: () => {
       isDown = false;
+    },
+    loseNext: () => {
+      isLosing = true;
     },
     waitForAttempt: () => new Promise((resolve) => waiting.push(resolve)),
     close: () => {
