@@ -108,6 +108,19 @@ describe('events of a turn', () => {
     await expect.poll(() => routedSteps(socket)).toEqual(['a', 'b', 'c', 'd']);
   });
 
+  it('reach the sockets of another host if they are too large for a message between hosts', async () => {
+    const socket = await join(atB);
+    const live = await stream(alice, sessionId, { message: 'go' });
+    (await model.next()).call({ name: 'route_and_wait', input: { length: 1_100_000 } });
+    await expect.poll(() => routedSteps(socket).map((step) => step.length)).toEqual([1_100_000]);
+    await alice.request('POST', '/messages/abort', { body: { sessionId } });
+    await live.toEnd();
+    await route(alice, 'b');
+    await expect.poll(() => routedSteps(socket).at(-1)).toBe('b');
+    expect(routedSteps(socket)).toHaveLength(2);
+    expect(socket.all('connected')).toHaveLength(2);
+  });
+
   it('reach sockets even if no notification arrives', async () => {
     const socket = await join(atB);
     hosts.busProxy.mute();

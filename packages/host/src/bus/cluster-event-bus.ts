@@ -14,7 +14,7 @@ import {
   type SessionKey,
   type SocketEventMessage,
 } from './event-bus.js';
-import type { HostBus, HostLiveness } from './host-bus.js';
+import type { HostBus, HostLiveness, HostTopics } from './host-bus.js';
 import type { SocketDirectory } from './socket-presence.js';
 
 /** How long the hosts of a session are remembered, in case the message about another one is lost. */
@@ -23,6 +23,8 @@ const MAX_ROUTES = 10_000;
 const RETRY_MS = 1_000;
 /** Events that wait while the hosts of their session are looked up. */
 const MAX_WAITING = 1_000;
+/** Longer than it takes to store an event. */
+const STORED_MS = 500;
 /** Longer than a turn continues without its database: a socket that opens reads older events from there. */
 const RECENT_MS = 15_000;
 const RECENT_MAX_BYTES = 8 * 1024 * 1024;
@@ -77,6 +79,7 @@ export class ClusterEventBus implements EventBus {
     this.deps = deps;
     const { bus, liveness } = deps;
     bus.on('socket-event', (message, from) => this.receive(message, from));
+    bus.on('socket-gap', (message, from) => this.receiveGap(message, from));
     bus.on('sockets-opened', (key, from) => this.addHost(key, from));
     // It may have ended before it sent its last events.
     liveness.onHostLost((hostId) => this.reportMissed(hostId));
@@ -159,8 +162,12 @@ export class ClusterEventBus implements EventBus {
 
   private sendTo(hostId: string, { key, sent }: Route, event: ServerEvent): void {
     const after = sent.get(hostId) ?? null;
-    if (event.position) sent.set(hostId, event.position);
-    this.deps.bus.send(hostId, 'socket-event', { ...key, event, after });
+    const { bus } = this.deps;
+    const { position } = event;
+    if (position) sent.set(hostId, position);
+    const isSent = bus.send(hostId, 'socket-event', { ...key, event, after });
+    if (isSent || !position) return;
+    setTimeout(() => bus.send(hostId, 'socket-gap', { ...key, position }), STORED_MS).unref();
   }
 
   /** A socket opened at another host: sends what it cannot find in the store yet. */
@@ -174,6 +181,16 @@ export class ClusterEventBus implements EventBus {
     // Events that wait for the hosts are sent then.
     for (const event of recent)
       if (!route.waiting.includes(event)) this.sendTo(hostId, route, event);
+  }
+
+  private receiveGap({ owner, sessionId, position }: HostTopics['socket-gap'], from: string): void {
+    const name = formatSessionKey({ owner, sessionId });
+    const link = `${from} ${name}`;
+    const last = this.arrived.get(link);
+    // The event after it has shown the gap already.
+    if (last && !isAfter(position, last)) return;
+    this.arrived.set(link, position);
+    this.reportGap(name);
   }
 
   private receive({ owner, sessionId, event, after }: SocketEventMessage, from: string): void {

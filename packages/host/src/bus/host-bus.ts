@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import type { SessionChange } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { BusFigures } from '../observability/metrics.js';
-import type { SessionKey, SocketEventMessage } from './event-bus.js';
+import type { Position, SessionKey, SocketEventMessage } from './event-bus.js';
 
 /**
  * The messages between hosts, by topic; payloads are JSON. Each message is a hint that may be lost: what it reports is
@@ -40,6 +40,8 @@ export interface HostTopics {
   /** A socket of a session has opened at the sender. */
   'sockets-opened': SessionKey;
   'socket-event': SocketEventMessage;
+  /** An event for the sockets of the receiver is too large for a message; it is in the store. */
+  'socket-gap': SessionKey & { readonly position: Position };
   /** Lists of sessions have changed at the sender. */
   'sessions-changed': readonly WireChange[];
   /** From a plugin to itself. */

@@ -86,7 +86,7 @@ const MAX_QUEUE_BYTES = 16 * 1024 * 1024;
 /** A statement with more takes long enough to delay the messages behind it. */
 const MAX_BATCH_BYTES = 64 * 1024;
 /** Messages that are sent again if PostgreSQL may not have received them: no host looks for socket events by itself. */
-const REPEATED: ReadonlySet<HostTopic> = new Set(['socket-event', 'sockets-opened']);
+const REPEATED: ReadonlySet<HostTopic> = new Set(['socket-event', 'socket-gap', 'sockets-opened']);
 const MAX_ATTEMPTS = 5;
 const ECHO_INTERVAL_MS = 2_000;
 /** The topic of messages to this host itself that measure the lag. */

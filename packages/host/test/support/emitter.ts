@@ -26,6 +26,17 @@ export const emitter = definePlugin({
       },
     }),
     defineTool({
+      name: 'route_and_wait',
+      description: 'Emits a large routing step, and ends with the turn.',
+      inputSchema: z.object({ length: z.number() }),
+      run: ({ length }, { emit, signal }) => {
+        emit.router({ from: 'emitter', step: 'x'.repeat(length) });
+        return new Promise((_, reject) => {
+          signal.addEventListener('abort', () => reject(signal.reason));
+        });
+      },
+    }),
+    defineTool({
       name: 'emit_all',
       description: 'Emits every kind of event.',
       inputSchema: z.object({}),
