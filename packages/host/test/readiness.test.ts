@@ -2,9 +2,11 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { runStatement } from './support/cluster.js';
 import { startControlledModel } from './support/controlled-model.js';
 import { startHost, type TestHost } from './support/host.js';
 import { openSession, stream } from './support/stream.js';
+import { createTestDatabase } from './support/test-database.js';
 import { TestUser } from './support/user.js';
 
 async function readiness({ url }: Pick<TestHost, 'url'>) {
@@ -31,6 +33,29 @@ describe('GET /health/ready', () => {
       },
     });
     expect(JSON.stringify(body)).not.toContain(host.dataDir);
+  });
+
+  it('answers 503 while the disk of PostgreSQL is too full for messages, though not for the probe', async () => {
+    const database = await createTestDatabase('postgres');
+    const host = await startHost({ env: database.env });
+    onTestFinished(async () => {
+      await host.close();
+      await database.drop();
+    });
+    const run = (statement: string) => runStatement(database.options.databaseUrl ?? '', statement);
+    await run(`create function fail() returns trigger language plpgsql as
+      $$ begin raise exception 'no space left' using errcode = '53100'; end $$`);
+    await run('create trigger full_disk before insert on sessions execute function fail()');
+    const alice = new TestUser(host);
+    expect((await alice.request('POST', '/sessions')).status).toBe(503);
+    const message = 'The disk of the database is full';
+    expect(await readiness(host)).toMatchObject({
+      status: 503,
+      body: { checks: { store: { status: 'failing', message } } },
+    });
+    await run('drop trigger full_disk on sessions');
+    const isReady = async () => (await readiness(host)).status;
+    await expect.poll(isReady, { timeout: 60_000 }).toBe(200);
   });
 
   it('answers 503 while running turns finish during the shutdown', async () => {

@@ -8,7 +8,7 @@ import type { StoreOutage } from '../store/store-outage.js';
 interface ReadinessDeps {
   readonly probe: WriteProbe;
   readonly disk: DiskSpace | undefined;
-  readonly outage: Pick<StoreOutage, 'current'> | undefined;
+  readonly outage: Pick<StoreOutage, 'current' | 'isFull'> | undefined;
   readonly liveness: Pick<HostLiveness, 'isAlive'>;
   readonly model: ModelHealth;
   /** How many plugins are loaded. */
@@ -35,9 +35,11 @@ export class ReadinessChecks {
   async check(): Promise<Readiness> {
     const { probe, model, plugins, outage } = this.deps;
     const [written, space] = await Promise.all([probe.check(), this.checkDisk()]);
+    // The probe is small: on a full disk it may succeed while messages do not.
+    const result = written === 'writable' && outage?.isFull ? 'full' : written;
     const disk = this.date('disk', space);
     const host = this.date('host', this.checkHost());
-    const store = this.date('store', describeProbe(written), outage?.current?.since);
+    const store = this.date('store', describeProbe(result), outage?.current?.since);
     const isReady = [host, store, disk].every(({ status }) => status !== 'failing');
     return {
       status: isReady ? 'ready' : 'not_ready',

@@ -17,7 +17,13 @@ export interface StoreOutageState {
 export class StoreOutage {
   private readonly logger: Pick<Logger, 'error' | 'info'>;
   private outage:
-    | { readonly since: number; lastFailure: number; failures: number; reason: string }
+    | {
+        readonly since: number;
+        lastFailure: number;
+        failures: number;
+        reason: string;
+        kind: StoreErrorKind;
+      }
     | undefined;
 
   private timer: NodeJS.Timeout | undefined;
@@ -42,6 +48,11 @@ export class StoreOutage {
     return { since: new Date(Date.now() - (performance.now() - since)), failures, reason };
   }
 
+  /** Whether writes fail because the disk is full; smaller ones may succeed. */
+  get isFull(): boolean {
+    return this.outage?.kind === 'full';
+  }
+
   failed(error: unknown): void {
     const kind = classifyStoreError(error);
     if (!kind) return;
@@ -50,12 +61,13 @@ export class StoreOutage {
     if (this.outage) {
       this.outage.failures += 1;
       this.outage.reason = reason;
+      this.outage.kind = kind;
       this.outage.lastFailure = performance.now();
       return;
     }
     const now = performance.now();
     if (!this.isClosed) this.timer = setInterval(() => void this.probe(), QUIET_MS).unref();
-    this.outage = { since: now, lastFailure: now, failures: 1, reason };
+    this.outage = { since: now, lastFailure: now, failures: 1, reason, kind };
     this.logger.error(
       { err: error },
       'the store is unavailable; further failures are not logged until it is available again',
