@@ -304,6 +304,17 @@ describe('DelegationService', () => {
     expect(await test.store.revocations.has(foreign.cid)).toBe(false);
   });
 
+  it('revoke stores nothing for a delegation in the request that its issuer did not sign', async () => {
+    const { service, forgotten } = open();
+    const [alice, eve] = [createUser(), generateSigner()];
+    const forger = { ...eve, did: alice.did, sign: (bytes: Uint8Array) => eve.sign(bytes) };
+    const { raw, cid } = alice.delegate({ signer: forger, expiration: null });
+    await service.revoke(alice.callWith(raw));
+    expect(await service.revokeAll(alice.callWith(raw))).toBe(0);
+    expect(await test.store.revocations.has(cid)).toBe(false);
+    expect(forgotten).toEqual([]);
+  });
+
   it('revoke stores no revocation of the one in the request while disk space is low', async () => {
     const { service, forgotten } = open({ disk: fullDisk() });
     const alice = createUser();

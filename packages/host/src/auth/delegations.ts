@@ -90,15 +90,21 @@ export class DelegationService {
   }
 
   /**
-   * Revokes the delegation in the request, if the caller issued it; returns its CID. It need not be valid now: it may
+   * Revokes the delegation in the request, if the caller signed it; returns its CID. It need not be valid now: it may
    * become so later, and its CID means exactly this delegation.
    */
-  private async revokePresented({ did, presentedDelegation }: Caller): Promise<string | undefined> {
-    const { root } = readToken(presentedDelegation).ok ?? {};
-    if (root?.issuer !== did) return undefined;
-    // Anyone can invent such delegations, in any number.
+  private async revokePresented(caller: Caller): Promise<string | undefined> {
+    const { did, presentedDelegation, charge } = caller;
+    if (readToken(presentedDelegation).ok?.root.issuer !== did) return undefined;
     await this.deps.store.disk?.assertRoom();
-    const { cid, expiration: expiresAt } = root;
+    // Without a signature it is never valid, and a thief of a login could invent any number.
+    const expectation = { issuer: did, charge };
+    const { ok, error } = await this.deps.verifier.verifyIssuer(presentedDelegation, expectation);
+    if (error?.code === 'did_unavailable') throw this.createRejection(error);
+    const temporary = error && toTemporaryError(error);
+    if (temporary) throw temporary;
+    if (!ok) return undefined;
+    const { cid, expiration: expiresAt } = ok;
     await this.deps.store.revocations.add({ owner: did, cid, expiresAt });
     this.deps.authority.forget([cid]);
     return cid;

@@ -296,6 +296,30 @@ describe('verifyAccessKey', () => {
   });
 });
 
+describe('verifyIssuer', () => {
+  const verify = (text: string, options: Parameters<typeof verifierWith>[0] = {}) =>
+    verifierWith(options).verifyIssuer(text, { issuer: alice.did });
+
+  test.each([
+    ['expired', { expiration: NOW - 1 }],
+    ['not valid yet, and valid forever', { notBefore: NOW + 900, expiration: null }],
+    ['for another audience', { audience: bob.did }],
+  ])('accepts what the issuer signed, although it is %s', async (_, payload) => {
+    const ucan = forgeUcan({ payload });
+    const { ok } = await verify(forgeToken(ucan), { revocations: { isRevoked: () => true } });
+    expect(ok?.cid).toBe(ucan.link.toString());
+  });
+
+  test('refuses what another key signed, another issuer, and what the caller cannot pay for', async () => {
+    const forged = forgeToken(forgeUcan({ signer: bob, payload: { issuer: alice.did } }));
+    expect((await verify(forged)).error?.code).toBe('signature_invalid');
+    expect((await verify(forgeToken(forgeUcan({ signer: bob })))).error?.code).toBe('wrong_issuer');
+    const expectation = { issuer: alice.did, charge: () => undefined };
+    const unpaid = await verifierWith().verifyIssuer(token, expectation);
+    expect(unpaid.error?.code).toBe('cost_refused');
+  });
+});
+
 describe('verifyStatement', () => {
   const capability = { can: 'oracle/rules', with: 'ixo:oracle' };
   const expectation = { ...capability, issuer: alice.did };

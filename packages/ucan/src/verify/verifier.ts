@@ -4,7 +4,7 @@ import { AUTH_CAPABILITY, type Clock, systemClock } from '../codec/ucan.js';
 import type { DidResolver } from '../did/did-resolver.js';
 import { refuse, type UcanError } from '../errors.js';
 import { named, readToken } from '../read/read-token.js';
-import { type Capability, LIMITS, type Token } from '../read/token.js';
+import { type Capability, LIMITS, type Token, type Ucan } from '../read/token.js';
 import { checkRevocations, type Revocations } from './revocations.js';
 import { checkDelegation, checkGrant, checkInvocation } from './rules.js';
 import { SignatureVerifier, type VerificationCost } from './signatures.js';
@@ -85,6 +85,10 @@ export interface StatementExpectation extends SingleUseExpectation {
   readonly isShortLived?: boolean | undefined;
 }
 
+interface IssuerExpectation extends VerifyOptions {
+  readonly issuer: string;
+}
+
 /** Proves tokens; every method answers with a verdict or an error and never throws. */
 export interface Verifier {
   /** Who is calling: the bearer of an auth invocation. */
@@ -123,6 +127,11 @@ export interface Verifier {
     token: unknown,
     expectation: StatementExpectation,
   ): Promise<Result<VerifiedStatement, UcanError>>;
+  /** A token that this issuer signed: for any audience and purpose, valid now or not. Its proofs are not verified. */
+  verifyIssuer(
+    token: unknown,
+    expectation: IssuerExpectation,
+  ): Promise<Result<Pick<Ucan, 'cid' | 'expiration'>, UcanError>>;
   /** Drops the cached verdicts that match and says how many; the next use is verified again. */
   forget(matches: (verdict: Verdict) => boolean): number;
 }
@@ -216,6 +225,16 @@ class CachingVerifier implements Verifier {
 
   async verifyStatement(text: unknown, expectation: StatementExpectation) {
     return this.reported('statement', await this.proveStatement(text, expectation));
+  }
+
+  async verifyIssuer(text: unknown, { issuer, ...options }: IssuerExpectation) {
+    const token = readToken(text);
+    if (token.error) return token;
+    const { root } = token.ok;
+    if (root.issuer !== issuer) return refuse('wrong_issuer', `not ${issuer}`);
+    const alone = { ...token.ok, ucans: new Map([[root.cid, root]]) };
+    const error = await this.withCharge(alone, options, () => this.signatures.verify(alone));
+    return error ? { error: named(error, root) } : { ok: root };
   }
 
   private reported<V>(purpose: TokenPurpose, result: Result<V, UcanError>): Result<V, UcanError> {
@@ -314,14 +333,26 @@ class CachingVerifier implements Verifier {
     });
   }
 
-  private async prove(token: Token, { charge }: VerifyOptions): Promise<UcanError | undefined> {
+  private prove(token: Token, options: VerifyOptions): Promise<UcanError | undefined> {
+    return this.withCharge(
+      token,
+      options,
+      async () =>
+        (await checkRevocations(token.ucans.keys(), this.options.revocations)) ??
+        (await this.signatures.verify(token)),
+    );
+  }
+
+  private async withCharge(
+    token: Token,
+    { charge }: VerifyOptions,
+    verify: () => Promise<UcanError | undefined>,
+  ): Promise<UcanError | undefined> {
     const settle = charge ? charge(this.signatures.measure(token)) : () => undefined;
     if (!settle) return refuseCost().error;
     let isProven = false;
     try {
-      const error =
-        (await checkRevocations(token.ucans.keys(), this.options.revocations)) ??
-        (await this.signatures.verify(token));
+      const error = await verify();
       isProven = error === undefined;
       return error;
     } finally {
