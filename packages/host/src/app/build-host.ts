@@ -378,8 +378,8 @@ function wireAuth({ config, logger, metrics, oracle, store, cluster }: AuthDeps)
   });
   const accessKeys = new AccessKeys({ verifier, authority, store, oracleDid });
   const login = { verifier, logger, metrics, allowDelegationLogin, presented, accessKeys };
-  const forOperators = createOperatorVerifier(tokenRules, { store, logger });
   const { operators } = config.auth;
+  const forOperators = createOperatorVerifier(tokenRules, { listed: operators, store, logger });
   const allowList = new CallerAllowList({
     listed: callersAllow && [...callersAllow, ...operators],
     callers,
@@ -413,10 +413,11 @@ function wireAuth({ config, logger, metrics, oracle, store, cluster }: AuthDeps)
 /** Operators log in also while the store does not answer. */
 function createOperatorVerifier(
   rules: ReturnType<typeof createTokenRules>,
-  { store, logger }: Pick<AuthDeps, 'store' | 'logger'>,
+  { store, ...known }: Pick<AuthDeps, 'store' | 'logger'> & { listed: readonly string[] },
 ) {
   const { maxTtlSeconds } = rules;
-  const revocations = new OutageRevocations({ stored: store.revocations, maxTtlSeconds, logger });
+  const { revocations: stored, operators: added } = store;
+  const revocations = new OutageRevocations({ ...known, stored, added, maxTtlSeconds });
   return { revocations, verifier: createVerifier({ ...rules, revocations }) };
 }
 

@@ -112,14 +112,18 @@ it('CachedList.start reads without requests, so that the list is recent when the
   list.close();
 });
 
+const toRevocation = (cid: string) => ({ cid, expiresAt: Date.now() / 1000 + 900 });
+
 it('OutageRevocations refuses revoked logins while the store is away, and everything if it knows too little', async () => {
   vi.useFakeTimers();
   const stored = createStored();
   const revocations = new OutageRevocations({
     stored: {
       has: (cid) => stored.answer(() => stored.dids.has(cid)),
-      listExpiring: () => stored.answer(() => [...stored.dids]),
+      listExpiring: () => stored.answer(() => [...stored.dids].map(toRevocation)),
     },
+    listed: ['did:operator'],
+    added: { list: async () => [] },
     maxTtlSeconds: 900,
     logger,
   });
@@ -151,8 +155,10 @@ it('OutageRevocations asks the store while it answers, and for 2 s not at all af
         asked++;
         return stored.answer(() => stored.dids.has(cid));
       },
-      listExpiring: () => stored.answer(() => [...stored.dids]),
+      listExpiring: () => stored.answer(() => [...stored.dids].map(toRevocation)),
     },
+    listed: ['did:operator'],
+    added: { list: async () => [] },
     maxTtlSeconds: 900,
     logger,
   });
@@ -185,9 +191,11 @@ it('OutageRevocations does not count a list that arrived too late to be used', a
         .mockRejectedValueOnce(new Error('ECONNREFUSED'))
         .mockImplementation(async () => {
           await new Promise((resolve) => setTimeout(resolve, 1_200));
-          return ['a'];
+          return [toRevocation('a')];
         }),
     },
+    listed: ['did:operator'],
+    added: { list: async () => [] },
     maxTtlSeconds: 900,
     logger,
   });

@@ -122,10 +122,13 @@ describe('Operators', () => {
 describe('OutageRevocations', () => {
   const test = useStore('sqlite');
 
+  const operator = newOwner();
+
   /** Logins last 900 s at most. */
   function open() {
-    const { revocations: stored } = test.store;
-    const revocations = new OutageRevocations({ stored, maxTtlSeconds: 900, logger });
+    const { revocations: stored, operators: added } = test.store;
+    const known = { stored, added, listed: [operator] };
+    const revocations = new OutageRevocations({ ...known, maxTtlSeconds: 900, logger });
     const asked = vi.spyOn(stored, 'has');
     const read = vi.spyOn(stored, 'listExpiring');
     const start = async () => {
@@ -137,10 +140,10 @@ describe('OutageRevocations', () => {
     return { revocations, asked, read, start };
   }
 
-  async function revoke(secondsLeft: number): Promise<string> {
+  async function revoke(secondsLeft: number, owner = operator): Promise<string> {
     const cid = newOwner();
     const expiresAt = systemClock() + secondsLeft;
-    await test.store.revocations.add({ owner: newOwner(), cid, expiresAt });
+    await test.store.revocations.add({ owner, cid, expiresAt });
     return cid;
   }
 
@@ -199,8 +202,9 @@ describe('OutageRevocations', () => {
     ['keeps no list of more, and then asks the store each time', 10_001, false],
   ])('%s', async (_, count, isKept) => {
     const { revocations, asked, read, start } = open();
-    const cids = Array.from({ length: count }, (_item, i) => `cid ${i}`);
-    read.mockImplementation(async ({ limit }) => cids.slice(0, limit));
+    const expiresAt = systemClock() + 60;
+    const found = Array.from({ length: count }, (_item, i) => ({ cid: `cid ${i}`, expiresAt }));
+    read.mockImplementation(async ({ limit }) => found.slice(0, limit));
     await start();
     asked.mockRejectedValue(new Error('away'));
     for (const cid of ['cid 0', 'cid 9999']) {
@@ -209,6 +213,34 @@ describe('OutageRevocations', () => {
       else await expect(answer).rejects.toThrow('away');
     }
     expect(asked).toHaveBeenCalledTimes(isKept ? 1 : 2);
+    revocations.close();
+  });
+
+  it('what other users revoke is not in the list, so they cannot fill it', async () => {
+    const [mine, foreign] = [await revoke(60), await revoke(60, newOwner())];
+    const added = newOwner();
+    await test.store.operators.add(added);
+    const ofAdded = await revoke(60, added);
+    const { revocations, asked, read, start } = open();
+    await start();
+    expect(await revocations.isRevoked(foreign)).toBe(true);
+    for (const spy of [asked, read]) spy.mockRejectedValue(new Error('away'));
+    expect(await revocations.isRevoked(mine)).toBe(true);
+    expect(await revocations.isRevoked(ofAdded)).toBe(true);
+    expect(await revocations.isRevoked(foreign)).toBe(false);
+    revocations.close();
+  });
+
+  it('knows what an operator revoked, also after they have deleted their data', async () => {
+    const revoked = await revoke(60);
+    const { revocations, asked, read, start } = open();
+    await start();
+    await test.store.ownerRows.erase(operator, 'erased');
+    await vi.advanceTimersByTimeAsync(5_000);
+    await expect.poll(() => read.mock.settledResults[1]?.type).toBe('fulfilled');
+    await new Promise(setImmediate);
+    for (const spy of [asked, read]) spy.mockRejectedValue(new Error('away'));
+    expect(await revocations.isRevoked(revoked)).toBe(true);
     revocations.close();
   });
 

@@ -1,6 +1,6 @@
 import { OracleError } from '@sibyl/protocol';
 import { withTimeout } from '@sibyl/server-kit';
-import type { Revocations } from '@sibyl/ucan';
+import { type Revocations, systemClock } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { UserList } from '../store/operators/operator-store.js';
 import type { RevocationStore } from '../store/revocation-store.js';
@@ -56,7 +56,7 @@ export class Operators {
 const READ_LIMIT = { ms: 1_000, message: 'the store does not answer' };
 /** How long the store is not asked again after it failed. */
 const RETRY_MS = 2_000;
-/** Tokens that were revoked and have not expired; more than this are not kept. */
+/** Tokens of operators that were revoked and have not expired; more than this are not kept. */
 const MAX_REVOKED = 10_000;
 /** Clocks differ, so a token may live a little longer than its time. */
 const SKEW_SECONDS = 60;
@@ -66,18 +66,24 @@ const COMPLETE = '';
 
 interface OutageRevocationsDeps {
   readonly stored: Pick<RevocationStore, 'has' | 'listExpiring'>;
+  /** OPERATORS, and those that were added: only they log in while the store does not answer. */
+  readonly listed: readonly string[];
+  readonly added: Pick<UserList, 'list'>;
   /** How long a login lasts at most. */
   readonly maxTtlSeconds: number;
   readonly logger: Logger;
 }
 
 /**
- * Revoked tokens, by the store, or by the last list of those that could still be used to log in. Nothing can be revoked
- * while the store does not answer, so only the last seconds before that are missing.
+ * Revoked tokens, by the store, or by the last list of those that could still log an operator in. Nothing can be revoked
+ * while the store does not answer, so only the last seconds before that are missing. Other users, who may revoke any
+ * number of tokens, are not in the list.
  */
 export class OutageRevocations implements Revocations {
   private readonly recent: CachedList;
   private failedAt = Number.NEGATIVE_INFINITY;
+  /** What was in the list, with its expiry: after an operator has deleted their data, the store no longer says whose it was. */
+  private readonly listed = new Map<string, number>();
 
   constructor(private readonly deps: OutageRevocationsDeps) {
     this.recent = new CachedList({ read: () => this.readAll(), logger: deps.logger });
@@ -105,9 +111,17 @@ export class OutageRevocations implements Revocations {
   }
 
   private async readAll(): Promise<readonly string[]> {
-    const { stored, maxTtlSeconds } = this.deps;
-    const until = maxTtlSeconds + SKEW_SECONDS;
-    const found = await stored.listExpiring({ withinSeconds: until, limit: MAX_REVOKED + 1 });
-    return found.length <= MAX_REVOKED ? [COMPLETE, ...found] : [];
+    const { stored, added, maxTtlSeconds } = this.deps;
+    const found = await stored.listExpiring({
+      owners: [...this.deps.listed, ...(await added.list()).map(({ did }) => did)],
+      withinSeconds: maxTtlSeconds + SKEW_SECONDS,
+      limit: MAX_REVOKED + 1,
+    });
+    const { listed } = this;
+    for (const [cid, expiresAt] of listed)
+      if (expiresAt + SKEW_SECONDS < systemClock()) listed.delete(cid);
+    for (const { cid, expiresAt } of found)
+      if (listed.size <= MAX_REVOKED) listed.set(cid, expiresAt);
+    return listed.size <= MAX_REVOKED ? [COMPLETE, ...listed.keys()] : [];
   }
 }

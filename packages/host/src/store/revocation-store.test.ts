@@ -45,15 +45,24 @@ describe.each(engines)('RevocationStore for all users on %s', (engine) => {
     expect(await revocations.filterRevoked([])).toEqual([]);
   });
 
-  it('RevocationStore.listExpiring returns those that expire in this time, within the limit', async () => {
+  it('RevocationStore.listExpiring returns those of the owners that expire in this time, within the limit', async () => {
     const { revocations } = test.store;
     const lives = { expired: 0, soon: 1, last: 60, late: 61 };
-    for (const [cid, seconds] of Object.entries(lives))
-      await revocations.add({ owner: newOwner(), cid, expiresAt: expiresIn(seconds) });
-    await revocations.add({ owner: newOwner(), cid: 'endless', expiresAt: null });
-    const list = (limit: number) => revocations.listExpiring({ withinSeconds: 60, limit });
-    expect([...(await list(10))].sort()).toEqual(['last', 'soon']);
-    expect(await list(1)).toHaveLength(1);
+    const owners = [newOwner(), newOwner()];
+    for (const [i, [cid, seconds]] of Object.entries(lives).entries())
+      await revocations.add({ owner: String(owners[i % 2]), cid, expiresAt: expiresIn(seconds) });
+    await revocations.add({ owner: String(owners[0]), cid: 'endless', expiresAt: null });
+    await revocations.add({ owner: newOwner(), cid: 'of another', expiresAt: expiresIn(60) });
+    const list = async (limit: number, ...of: string[]) => {
+      const found = await revocations.listExpiring({ owners: of, withinSeconds: 60, limit });
+      return [...found].sort((a, b) => a.expiresAt - b.expiresAt);
+    };
+    expect(await list(10, ...owners)).toEqual([
+      { cid: 'soon', expiresAt: expiresIn(1) },
+      { cid: 'last', expiresAt: expiresIn(60) },
+    ]);
+    expect(await list(1, ...owners)).toHaveLength(1);
+    expect(await list(10)).toEqual([]);
   });
 });
 

@@ -44,18 +44,21 @@ export class RevocationStore {
     return rows.map(({ cid }) => cid);
   }
 
-  /** Revoked tokens that expire within this time, in any order. */
-  async listExpiring({ withinSeconds, limit }: ExpiringSoon): Promise<readonly string[]> {
+  /** Revoked tokens of these users that expire within this time, in any order. */
+  async listExpiring(which: ExpiringSoon): Promise<readonly ExpiringRevocation[]> {
+    const { owners, withinSeconds, limit } = which;
+    if (owners.length === 0) return [];
     const { database, clock } = this.context;
     const now = Math.floor(clock() / 1000);
     const rows = await database.tables
       .selectFrom('revocations')
-      .select('cid')
+      .select(['cid', 'expires_at'])
+      .where('owner', 'in', owners)
       .where('expires_at', '>', now)
       .where('expires_at', '<=', now + withinSeconds)
       .limit(limit)
       .execute();
-    return rows.map(({ cid }) => cid);
+    return rows.map(({ cid, expires_at }) => ({ cid, expiresAt: Number(expires_at) }));
   }
 
   /** Deletes expired revocations; returns how many. */
@@ -71,7 +74,10 @@ export class RevocationStore {
   }
 }
 
+type ExpiringRevocation = Pick<Revocation, 'cid'> & { readonly expiresAt: number };
+
 interface ExpiringSoon {
+  readonly owners: readonly string[];
   readonly withinSeconds: number;
   readonly limit: number;
 }

@@ -231,10 +231,14 @@ const isSlow = (plan: string) => /\bSCAN (?!CONSTANT|\d+-ROW)|TEMP B-TREE/.test(
 it('TurnReports.find and RevocationStore.listExpiring use an index', async () => {
   const plans = await explainQueries(async (context) => {
     await new TurnReports(context).find('run');
-    await new RevocationStore(context).listExpiring({ withinSeconds: 60, limit: 10 });
+    await new RevocationStore(context).listExpiring({
+      owners: ['did:a', 'did:b'],
+      withinSeconds: 60,
+      limit: 10,
+    });
   });
   expect(plans).toEqual([
     'SEARCH runs USING INDEX runs_by_id (id=?)',
-    'SEARCH revocations USING INDEX revocations_by_expiry (expires_at>? AND expires_at<?)',
+    'SEARCH revocations USING INDEX revocations_by_owner (owner=?)',
   ]);
 });
