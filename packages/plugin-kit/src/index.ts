@@ -1,4 +1,10 @@
-export { type ErrorCode, OracleError, type OracleErrorOptions } from '@sibyl/protocol';
+export {
+  type ErrorCode,
+  HttpUrl,
+  hasShortHost,
+  OracleError,
+  type OracleErrorOptions,
+} from '@sibyl/protocol';
 export { createSafeFetch, type SafeFetch, SafeFetchError } from '@sibyl/safe-fetch';
 export {
   abortable,

@@ -87,6 +87,8 @@ export {
   corsMethods,
   corsRequestHeaders,
   Did,
+  HttpUrl,
+  hasShortHost,
   Id,
   IdempotencyKey,
   LastEventId,

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import {
   Cid,
+  HttpUrl,
   Id,
   Timestamp,
   TimeZone,
@@ -46,10 +47,7 @@ const ScheduleMessage = z
 const CatchUp = z
   .enum(['skip', 'once'])
   .describe('After downtime: skip missed times, or make up for all of them with one run');
-const ResultUrl = z
-  .url({ protocol: /^https?$/, error: 'must be an http(s) URL' })
-  .max(2048)
-  .describe('Where the result of each run is posted, signed by the oracle');
+const ResultUrl = HttpUrl.describe('Where the result of each run is posted, signed by the oracle');
 const ResultTo = z
   .string()
   .regex(/^(slack|matrix)_[\w-]{20,64}$/, {

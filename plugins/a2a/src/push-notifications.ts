@@ -17,7 +17,7 @@ import {
   type Surface,
   type TurnOutcome,
 } from '@sibyl/plugin-kit';
-import { OracleError } from '@sibyl/protocol';
+import { HttpUrl, OracleError } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
 import { z } from 'zod';
 import type { TaskFacts } from './tasks.js';
@@ -50,7 +50,7 @@ const HeaderText = z
 
 const Config = z.object({
   id: z.string().max(200),
-  url: z.url({ protocol: /^https?$/ }).max(2000),
+  url: HttpUrl,
   token: HeaderText,
   authentication: z
     .object({ scheme: z.string().regex(/^[A-Za-z0-9-]{1,50}$/), credentials: HeaderText })

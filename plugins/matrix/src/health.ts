@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { LruMap, type SafeFetch, SafeFetchError, textBytes } from '@sibyl/plugin-kit';
+import { hasShortHost, LruMap, type SafeFetch, SafeFetchError, textBytes } from '@sibyl/plugin-kit';
 
 /** Failures in a row after which a homeserver counts as down. */
 const MAX_FAILURES = 2;
@@ -171,6 +171,6 @@ export class HomeserverHealth {
 
 /** The host and port of a homeserver, given by name or URL. */
 export function toHost(homeserver: string): string {
-  const url = URL.parse(/^https?:\/\//i.test(homeserver) ? homeserver : `https://${homeserver}`);
-  return url?.host ?? homeserver;
+  const address = /^https?:\/\//i.test(homeserver) ? homeserver : `https://${homeserver}`;
+  return (hasShortHost(address) ? URL.parse(address)?.host : undefined) ?? homeserver;
 }

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import type { SafeFetch, TurnUser } from '@sibyl/plugin-kit';
+import { hasShortHost, type SafeFetch, type TurnUser } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 
 const JSON_LIMITS = { maxBytes: 1024 ** 2, timeoutMs: 10_000 };
@@ -73,7 +73,7 @@ export async function resolveBaseUrl(
 }
 
 function parseOrigin(text: string): string {
-  const url = URL.parse(text);
+  const url = hasShortHost(text) ? URL.parse(text) : undefined;
   if (!url) throw new MatrixError(0, 'the homeserver is not a valid address');
   return `${url.protocol}//${url.host}`;
 }

@@ -10,11 +10,19 @@ import type {
   OAuthClientProvider,
   Transport,
 } from '@modelcontextprotocol/client';
-import { type Logger, type PluginContext, SafeFetchError, withTimeout } from '@sibyl/plugin-kit';
+import {
+  hasShortHost,
+  type Logger,
+  type PluginContext,
+  SafeFetchError,
+  withTimeout,
+} from '@sibyl/plugin-kit';
 import type { HttpServer, McpServer } from './config.js';
 
 /** The most that one reply, or one event of a stream, may have. */
 const MAX_REPLY_BYTES = 4 * 1024 ** 2;
+/** The most that a document about signing in may have. */
+const MAX_DOCUMENT_BYTES = 128 * 1024;
 /** A stream that has carried this much is opened again. */
 const MAX_STREAM_BYTES = 64 * 1024 ** 2;
 const FIRST_EVENT_MS = 1500;
@@ -281,17 +289,16 @@ type FetchTarget = Pick<HttpTarget, 'fetch' | 'server' | 'isOwned'>;
 
 /** Sends requests through safe-fetch, and bounds their replies in time and size. */
 function createHttpFetch({ fetch, server, isOwned }: FetchTarget): FetchLike {
+  const endpoint = new URL(server.url).href;
   return async (url, init = {}) => {
     // To the client this means that the server has no such stream.
     if (isOwned && opensNewStream(init)) return new Response(null, { status: 405 });
     if (opensStream(init)) return fetchStream(fetch, url, init);
     if (listens(init)) return fetchChanges(fetch, url, init);
-    const response = await fetch(url, {
-      ...init,
-      maxBytes: MAX_REPLY_BYTES,
-      // Calls end by their own limit, which has a better error text.
-      timeoutMs: server.timeoutMs + 5000,
-    });
+    // Calls end by their own limit, which has a better error text.
+    const timeoutMs = server.timeoutMs + 5000;
+    if (new URL(url).href !== endpoint) return fetchDocument(fetch, url, { ...init, timeoutMs });
+    const response = await fetch(url, { ...init, maxBytes: MAX_REPLY_BYTES, timeoutMs });
     const call = currentCall.getStore();
     if (!call || !response.body || !isEventStream(response.headers, 'content-type'))
       return response;
@@ -304,6 +311,34 @@ function createHttpFetch({ fetch, server, isOwned }: FetchTarget): FetchLike {
     });
     return copyResponse(response, body);
   };
+}
+
+/** Fetches what is not a reply of the server itself, such as where to sign in: the client parses all addresses in it. */
+export async function fetchDocument(
+  fetch: PluginContext['fetch'],
+  url: string | URL,
+  init: Parameters<PluginContext['fetch']>[1],
+): Promise<Response> {
+  const response = await fetch(url, { ...init, maxBytes: MAX_DOCUMENT_BYTES });
+  if (!response.body) return response;
+  const text = await response.text();
+  if (hasLongHosts(text))
+    throw new Error('A document of the server has addresses that are too long');
+  const { status, statusText, headers } = response;
+  return new Response(text, { status, statusText, headers });
+}
+
+function hasLongHosts(json: string): boolean {
+  let found = false;
+  try {
+    JSON.parse(json, (_, value) => {
+      found ||= typeof value === 'string' && !hasShortHost(value);
+    });
+    return found;
+  } catch (error) {
+    // The client reads no addresses in what is not JSON.
+    return !(error instanceof SyntaxError);
+  }
 }
 
 /** The only stream of the old transport carries everything, so its end is the end of the connection. */

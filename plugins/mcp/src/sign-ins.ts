@@ -19,7 +19,7 @@ import {
   readSecret,
   SignInProvider,
 } from './grant.js';
-import { loadSdk, openClient } from './open-client.js';
+import { fetchDocument, loadSdk, openClient } from './open-client.js';
 
 /** How long the user has to open the address, and then to enter the code. */
 const SIGN_IN_MINUTES = 15;
@@ -162,7 +162,8 @@ export class SignIns {
     const { StreamableHTTPClientTransport } = await loadSdk();
     const transport = new StreamableHTTPClientTransport(new URL(target.server.url), {
       authProvider: provider,
-      fetch: (url, init) => target.fetch(url, { ...init, timeoutMs: target.server.timeoutMs }),
+      fetch: (url, init) =>
+        fetchDocument(target.fetch, url, { ...init, timeoutMs: target.server.timeoutMs }),
     });
     try {
       await transport.finishAuth(new URLSearchParams(query));

@@ -1,4 +1,5 @@
 import {
+  HttpUrl,
   OracleError,
   type PluginDatabase,
   type PluginMigrations,
@@ -16,7 +17,7 @@ const MAX_HEADERS_LENGTH = 16_000;
 export const AddServer = z
   .strictObject({
     name: ServerName,
-    url: z.url({ protocol: /^https?$/ }).max(2000),
+    url: HttpUrl,
     headers: z
       .record(z.string().regex(/^[\w-]{1,100}$/), z.string().regex(/^[\x20-\x7e]{0,4000}$/))
       .refine((headers) => Object.keys(headers).length <= MAX_HEADERS, `at most ${MAX_HEADERS}`)

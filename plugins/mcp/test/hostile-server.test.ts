@@ -5,6 +5,7 @@ import { createSafeFetch } from '@sibyl/safe-fetch';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { McpServer } from '../src/config.js';
 import { Connection, type McpTool } from '../src/connection.js';
+import { fetchDocument } from '../src/open-client.js';
 import { readCallResult } from '../src/results.js';
 
 const deep = (depth: number) => '['.repeat(depth) + ']'.repeat(depth);
@@ -100,4 +101,40 @@ it('Connection.tools keeps no more than 1 MB of a list that never ends', async (
   expect(tools.length).toBeGreaterThan(10);
   expect(JSON.stringify(tools).length).toBeLessThan(1.1 * 1024 ** 2);
   expect(pages).toBeLessThan(5);
+});
+
+describe('a document about signing in', () => {
+  const fetchText = (body: string) =>
+    fetchDocument(async () => new Response(body, { status: 404 }), 'https://mcp.example', {});
+  const letters = String.fromCodePoint(...Array.from({ length: 600 }, (_, i) => 0x4e00 + i));
+  const withServers = (...authorization_servers: unknown[]) =>
+    JSON.stringify({ resource: 'https://mcp.example', authorization_servers });
+
+  it.each([withServers('https://auth.example'), 'not found', ''])(
+    '%j is passed on',
+    async (body) => {
+      const response = await fetchText(body);
+      expect([response.status, await response.text()]).toEqual([404, body]);
+    },
+  );
+
+  it.each([
+    ['with a very long host', withServers(`https://${letters}`)],
+    [
+      'with a very long host beside deep lists',
+      `{"a": ${deep(50_000)}, "b": "https://${letters}"}`,
+    ],
+  ])('%s is refused: it would take long to parse', async (_, body) => {
+    await expect(fetchText(body)).rejects.toThrow('too long');
+  });
+
+  it('is limited in size', async () => {
+    const limits: unknown[] = [];
+    const fetch = async (_: unknown, init: object = {}) => {
+      limits.push(init);
+      return new Response('{}');
+    };
+    await fetchDocument(fetch, 'https://mcp.example', { timeoutMs: 5 });
+    expect(limits).toEqual([{ timeoutMs: 5, maxBytes: 128 * 1024 }]);
+  });
 });

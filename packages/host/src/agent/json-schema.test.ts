@@ -32,6 +32,8 @@ describe('checkJson', () => {
     [{ format: 'date' }, '2026-02-28', '2026-02-30'],
     [{ format: 'email' }, 'a@b.org', 'a'],
     [{ format: 'email' }, 'a@b.org', `${'a'.repeat(5000)}@b.org`],
+    [{ format: 'uri' }, 'https://a.org/b', `https://${'ä'.repeat(600)}`],
+    [{ format: 'uri' }, `urn:${'ä'.repeat(600)}`, 'a'],
     [{ minItems: 1, maxItems: 2 }, [1], []],
     [
       { uniqueItems: true },

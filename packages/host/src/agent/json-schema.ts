@@ -1,6 +1,7 @@
 import {
   canonicalJson,
   describeIssues,
+  hasShortHost,
   type JsonObject,
   type Result,
   type SchemaIssue,
@@ -322,7 +323,7 @@ const formats: Readonly<Record<string, z.ZodType>> = {
   email: z.email(),
   ipv4: z.ipv4(),
   ipv6: z.ipv6(),
-  uri: z.url(),
+  uri: z.string().refine(hasShortHost, { abort: true }).check(z.url()),
   uuid: z.uuid(),
 };
 

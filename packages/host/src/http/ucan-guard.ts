@@ -4,6 +4,7 @@ import { type CanActivate, type ExecutionContext, Injectable, SetMetadata } from
 import { Reflector } from '@nestjs/core';
 import {
   ACCESS_KEY_ROUTE,
+  hasShortHost,
   ORIGIN_CHECKED_ROUTE,
   OracleError,
   ROUTE_ERROR_FORMAT,
@@ -28,7 +29,7 @@ export class OriginPolicy {
   allows({ origin, host }: IncomingHttpHeaders): boolean {
     const { corsOrigins, publicUrl } = this.config;
     if (origin === undefined || corsOrigins.includes(origin)) return true;
-    const page = URL.canParse(origin) ? new URL(origin) : undefined;
+    const page = hasShortHost(origin) ? (URL.parse(origin) ?? undefined) : undefined;
     if (page?.host === host) return this.isOwnName(page?.hostname ?? '');
     return corsOrigins.includes('*') || page?.origin === new URL(publicUrl).origin;
   }

@@ -7,7 +7,7 @@ import {
 } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { OracleError } from '@sibyl/protocol';
+import { hasShortHost, OracleError } from '@sibyl/protocol';
 import { ByteBudget, type ByteReservation, toAddressKey } from '@sibyl/server-kit';
 import { Server, type Socket } from 'socket.io';
 import type { PresentedDelegations } from '../auth/delegated-authority.js';
@@ -244,7 +244,7 @@ function createConnectionCheck({
 function isAllowed({ headers }: IncomingMessage, origins: readonly string[]): boolean {
   const { origin, host } = headers;
   if (origin === undefined || origins.includes('*') || origins.includes(origin)) return true;
-  return URL.canParse(origin) && new URL(origin).host === host;
+  return hasShortHost(origin) && URL.parse(origin)?.host === host;
 }
 
 /** Whether a request belongs to an open connection. */

@@ -118,8 +118,17 @@ function readCapability(value: Ipld): Capability | undefined {
   const { can, with: resource, nb, ...others } = value;
   if (Object.keys(others).length > 0 || (nb !== undefined && !isIpldMap(nb))) return undefined;
   if (typeof can !== 'string' || !isAbility(can)) return undefined;
-  if (typeof resource !== 'string' || !URL.canParse(resource)) return undefined;
+  if (typeof resource !== 'string' || !isResource(resource)) return undefined;
   return { can, with: resource, ...(nb && { nb }) };
+}
+
+/** Host names of other letters take a parser time that grows with the square of their length. */
+const MAX_INTERNATIONAL_LENGTH = 512;
+
+function isResource(text: string): boolean {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are the characters of one byte.
+  const isFast = text.length <= MAX_INTERNATIONAL_LENGTH || /^[\x00-\x7f]*$/.test(text);
+  return isFast && URL.canParse(text);
 }
 
 // ucanto lowers the case of abilities, so one with capitals would not keep its bytes there.

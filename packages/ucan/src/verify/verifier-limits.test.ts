@@ -186,3 +186,25 @@ test('verifications in progress are limited', async () => {
   const verdicts = await Promise.all(started);
   expect(verdicts.filter(({ ok }) => ok)).toHaveLength(2000);
 });
+
+describe('a resource', () => {
+  const verify = (resource: string) => {
+    const payload = { capabilities: [{ can: 'store/add', with: resource }] };
+    return verifierWith().verifyDelegation(forgeToken(linkFrom(alice, oracle, [], { payload })));
+  };
+  const letters = (count: number) =>
+    String.fromCodePoint(...Array.from({ length: count }, (_, i) => 0x4e00 + i));
+
+  test.each([
+    `https://${letters(50)}.example/${letters(400)}`,
+    `https://example.com/${'a'.repeat(2000)}`,
+    `ixo:${'a'.repeat(2000)}`,
+  ])('may be long, or of other letters than ASCII', async (resource) => {
+    expect(await verify(resource)).toHaveProperty('ok.did', alice.did);
+  });
+
+  test('may not be long and of other letters than ASCII, which takes long to parse', async () => {
+    const { error } = await verify(`https://${letters(510)}`);
+    expect(error).toMatchObject({ code: 'ucan_malformed', detail: 'a capability' });
+  });
+});
