@@ -9,6 +9,8 @@ export interface Term {
 export const MAX_INDEXED_TEXT = 100_000;
 /** Longer words, such as encoded data, are compared by their beginning. */
 const MAX_TERM = 64;
+/** What is read of a word, marks included: to put many marks on one letter in order takes quadratic time. */
+const MAX_WORD = 512;
 
 const WORD = /[\p{L}\p{N}][\p{L}\p{N}\p{M}]*/gu;
 const ASCII = /^[\x20-\x7e]*$/;
@@ -38,7 +40,7 @@ export function* readTerms(text: string): Generator<Term> {
 }
 
 function* readWord(word: string, start: number): Generator<Term> {
-  const text = fold(word);
+  const text = fold(word.slice(0, MAX_WORD));
   if (text) yield { text: text.slice(0, MAX_TERM).toWellFormed(), start, end: start + word.length };
 }
 

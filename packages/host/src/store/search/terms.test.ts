@@ -29,6 +29,14 @@ describe('readTerms', () => {
     expect(read('कि')).toEqual(['कि']);
   });
 
+  it('reads no more than the beginning of a word with many marks, which would take seconds', () => {
+    const marks = (count: number) => '\u0307'.repeat(count) + '\u0323'.repeat(count);
+    expect(locate(`e${marks(100)}d${marks(50_000)} b`.slice(0, 50_000))).toEqual([
+      ['ed', 0, 50_000],
+    ]);
+    expect(read(`e${marks(300)}d`)).toEqual(['e']);
+  });
+
   it('compares long words by their beginning', () => {
     expect(locate(`${'A'.repeat(70)} b`)).toEqual([
       ['a'.repeat(64), 0, 70],
