@@ -33,11 +33,16 @@ export async function answerChat(
     (calls.length > 0 ? await continueTurn(turns, body.id, { calls, publicUrl }) : undefined) ??
     (await startTurn(turns, body));
   const isSame = last?.role === 'assistant' && last.id === run.messageId;
+  const clientTools = new Set(Object.keys(body.tools ?? {}));
+  // A call of a tool of the client that needed an approval: shown, but not to be run.
+  const isAsked = ({ type, toolName = '' }: Part) =>
+    type === 'dynamic-tool' && clientTools.has(toolName);
+  const shown = isSame ? last.parts.filter((part) => !isAsked(part)) : [];
   return {
     run,
-    clientTools: new Set(Object.keys(body.tools ?? {})),
+    clientTools,
     ...(isSame && {
-      shownCalls: new Set(last.parts.flatMap(({ toolCallId }) => toolCallId ?? [])),
+      shownCalls: new Set(shown.flatMap(({ toolCallId }) => toolCallId ?? [])),
       settledCalls: new Set(calls.flatMap(({ toolCallId }) => toolCallId ?? [])),
     }),
   };

@@ -12,6 +12,7 @@ const Part = z.looseObject({
   type: z.string(),
   text: z.string().optional(),
   toolCallId: z.string().optional(),
+  toolName: z.string().optional(),
   state: z.string().optional(),
   output: z.unknown().optional(),
   errorText: z.string().optional(),

@@ -40,7 +40,7 @@ class ChunkWriter {
   /** Why the model has ended its answer early. */
   private truncatedBy: string | undefined;
   private readonly shown: Set<string>;
-  /** Calls of which it is not known yet who runs them. */
+  /** Calls of which it is not known yet whether the client runs them. */
   private readonly held = new Map<string, CallFacts>();
 
   constructor(private readonly deps: StreamDeps) {
@@ -128,10 +128,15 @@ class ChunkWriter {
     if (this.deps.settledCalls?.has(toolCallId) && status === 'done') return;
     yield* this.close();
     if (!this.shown.has(toolCallId)) {
-      if (status === 'isRunning' && !this.deps.clientTools) this.held.set(toolCallId, call);
+      if (status === 'isRunning' && this.mayRun(call)) this.held.set(toolCallId, call);
       else yield* this.show(call);
     }
     yield* this.writeOutcome(call);
+  }
+
+  /** Whether the client may have to run the call: it does so as soon as it is shown, also a call that is refused or needs an approval. */
+  private mayRun({ toolName }: CallFacts): boolean {
+    return this.deps.clientTools?.has(toolName) ?? true;
   }
 
   private *writeOutcome({
@@ -180,8 +185,7 @@ class ChunkWriter {
   ): Generator<Chunk> {
     this.shown.add(toolCallId);
     this.held.delete(toolCallId);
-    const isOwn = runner === 'client' || this.deps.clientTools?.has(toolName);
-    const marks = isOwn ? {} : { providerExecuted: true, dynamic: true };
+    const marks = runner === 'client' ? {} : { providerExecuted: true, dynamic: true };
     yield { type: 'tool-input-available', toolCallId, toolName, input: args, ...marks };
   }
 
