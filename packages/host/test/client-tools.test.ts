@@ -40,6 +40,11 @@ async function approveAll() {
 
 const parameters = { type: 'object', required: ['city'] };
 const declare = (name: string) => ({ name, description: 'Asks', parameters });
+const both = [
+  { name: 'get_weather', input: { city: 'Bern' } },
+  { name: 'pay', input: { to: 'Bob' } },
+];
+
 const user = { id: 'u1', role: 'user', parts: [{ type: 'text', text: 'Ask' }] };
 const chat = (id: string, name: string, ...more: object[]) => {
   const { description } = declare(name);
@@ -76,3 +81,89 @@ it('POST /ui/chat lets the client run a call that needs approval once it is appr
   const calls = (await readEvents(again)).filter((event) => event.toolCallId !== undefined);
   expect(calls).toEqual([{ type: 'tool-input-available', toolName, toolCallId, input }]);
 });
+
+const run = (threadId: string, messages: readonly object[], more: object = {}) =>
+  post('/v2/agent/run', {
+    threadId,
+    runId: crypto.randomUUID(),
+    protocolVersion: '1.0',
+    messages: [{ id: 'u1', role: 'user', content: 'Ask' }, ...messages],
+    tools: [declare('get_weather')],
+    ...more,
+  });
+
+const outcome = async (reply: ReturnType<typeof run>) => (await readEvents(reply)).at(-1)?.outcome;
+const result = (toolCallId: string) => ({ id: 't1', role: 'tool', toolCallId, content: 'Sunny' });
+
+it('POST /v2/agent/run names the tools that the client has to run once the approval beside them is decided', async () => {
+  const first = outcome(run('denied-first', []));
+  (await test.model.next()).call(...both);
+  const { interrupts } = await first;
+  expect(interrupts).toMatchObject([{ reason: 'approval' }]);
+  const resume = [{ interruptId: interrupts[0].id, status: 'cancelled' }];
+  const calls = [{ id: 'call_0' }, { id: 'call_1' }];
+  const assistant = { id: 'a1', role: 'assistant', toolCalls: calls };
+  const decided = await outcome(run('denied-first', [assistant], { resume }));
+  expect(decided).toEqual({ type: 'success', pendingToolCallIds: ['call_0'] });
+  const last = outcome(run('denied-first', [assistant, result('call_0')]));
+  const turn = await test.model.next();
+  expect(turn.results[0]).toBe('"Sunny"');
+  turn.answer('Done');
+  expect(await last).toEqual({ type: 'success' });
+});
+
+it('POST /v2/agent/run asks for the approval again after the results of tools beside it', async () => {
+  const first = outcome(run('result-first', []));
+  (await test.model.next()).call(...both);
+  const { interrupts } = await first;
+  const assistant = {
+    id: 'a1',
+    role: 'assistant',
+    toolCalls: [{ id: 'call_0' }, { id: 'call_1' }],
+  };
+  const messages = [assistant, result('call_0')];
+  expect(await outcome(run('result-first', messages))).toEqual({ type: 'interrupt', interrupts });
+  await approveAll();
+  (await test.model.next()).answer('Done');
+  expect(await outcome(run('result-first', messages))).toEqual({ type: 'success' });
+});
+
+it.each(['/v1/chat/completions', '/v1/responses'])(
+  'POST %s explains that a decision is missing beside the results of functions',
+  async (path) => {
+    const isChat = path.endsWith('completions');
+    const { name, ...details } = declare('get_weather');
+    const tools = [
+      { type: 'function', ...(isChat ? { function: { name, ...details } } : { name, ...details }) },
+    ];
+    const asked = { role: 'user', content: 'Ask' };
+    const ask = async (items: readonly object[], more: object = {}) => {
+      const body = { model: 'default', tools, [isChat ? 'messages' : 'input']: items, ...more };
+      const { status, text } = await post(path, body);
+      return { status, body: JSON.parse(text) };
+    };
+    const first = ask([asked]);
+    (await test.model.next()).call(...both);
+    const { body } = await first;
+    const message = body.choices?.[0].message;
+    const call = body.output?.find(({ type }: { type: string }) => type === 'function_call');
+    const send = () =>
+      isChat
+        ? ask([
+            asked,
+            message,
+            { role: 'tool', tool_call_id: message.tool_calls[0].id, content: 'Sunny' },
+          ])
+        : ask([{ type: 'function_call_output', call_id: call.call_id, output: 'Sunny' }], {
+            previous_response_id: body.id,
+          });
+    // Again, it must not receive the calls again: a client would run them for ever.
+    for (const refused of [await send(), await send()]) {
+      expect(refused.status).toBe(400);
+      expect(refused.body.error.message).toMatch(/needs your decision too\. Open http/);
+    }
+    await approveAll();
+    (await test.model.next()).answer('Done');
+    expect(JSON.stringify((await send()).body)).toContain('Done');
+  },
+);

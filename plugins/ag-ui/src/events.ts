@@ -33,8 +33,17 @@ export async function* toEvents(
       : mapping.map(part);
 }
 
-const listAsked = ({ turns, run }: RunView, { pending = [] }: DoneFrame) =>
-  pending.length > 0 ? turns.asked(run.runId) : [];
+/** What a run waits for; once it has continued, what it waited for. */
+async function listAsked(
+  { turns, run }: RunView,
+  { pending = [] }: DoneFrame,
+): Promise<readonly PendingQuestion[]> {
+  if (pending.length === 0) return [];
+  const asked = await turns.asked(run.runId);
+  const open = new Set((await turns.pending(run.sessionId)).map(({ id }) => id));
+  const left = asked.filter(({ id }) => open.has(id));
+  return left.length > 0 ? left : asked;
+}
 
 /** A tool or action in a frame. */
 interface CallFrame {

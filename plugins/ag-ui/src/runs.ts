@@ -219,7 +219,7 @@ async function answerQuestions(
   const pending = sessionId === undefined ? [] : await turns.pending(sessionId);
   if (leavesQuestions(input)) return keepResults(turns, pending, input);
   let runId: string | undefined;
-  let missing: readonly { readonly id: string }[] = pending;
+  let missing: readonly Pick<PendingQuestion, 'id' | 'kind'>[] = pending;
   for (const question of pending) {
     const answered = await answerQuestion(turns, question, input);
     if (!answered) continue;
@@ -227,7 +227,9 @@ async function answerQuestions(
     missing = answered.pending ?? [];
   }
   if (runId === undefined) return undefined;
-  if (missing.length > 0) throw invalid(`Answers are missing: ${missing.map(({ id }) => id)}`);
+  const isPartial = missing.some(({ kind }) => kind !== 'tool_call') && input.resume.length > 0;
+  if (isPartial) throw invalid(`Answers are missing: ${missing.map(({ id }) => id)}`);
+  // What is left may be new to the client: an interrupted run does not name its tools. The run ends with it once more.
   return requireRun(turns, runId);
 }
 

@@ -50,7 +50,7 @@ export async function completeChat(
 ): Promise<OpenAiObject | RouteReply> {
   const { body, signal } = call;
   assertModel(deps.surface, body.model);
-  const turn = await openTurn(deps.surface.for(call.caller), call);
+  const turn = await openTurn(deps, call);
   const reading = readRun({ ...turn, publicUrl: deps.publicUrl, signal });
   const events = readOnce(turn, reading, async () => {
     if (turn.isTemporary) await turn.turns.deleteUnlisted(turn.run.sessionId);
@@ -64,12 +64,13 @@ export async function completeChat(
   return new RouteReply({ headers: SSE_HEADERS, stream: streamChunks(head, events, body) });
 }
 
-async function openTurn(turns: CallerTurns, call: ChatCall): Promise<ChatTurn> {
-  const { body, idempotencyKey } = call;
+async function openTurn({ surface, publicUrl }: ChatDeps, call: ChatCall): Promise<ChatTurn> {
+  const { caller, body, idempotencyKey } = call;
+  const turns = surface.for(caller);
   const conversation = readChatMessages(body.messages);
   const wanted = body.metadata?.session_id ?? turns.onlySession;
   const isTemporary = wanted === undefined && !body.store;
-  const continued = await continueTurn(turns, conversation);
+  const continued = await continueTurn(turns, conversation, publicUrl);
   if (continued) return { turns, run: continued, isTemporary };
   const own: Conversation = wanted === undefined ? conversation : { ...conversation, history: [] };
   assertCalls(own);

@@ -127,7 +127,7 @@ export class Responses {
     const { body, idempotencyKey } = call;
     const known = previous?.sessionId ?? body.metadata?.session_id ?? turns.onlySession;
     const isUnlisted = previous?.isUnlisted ?? (known === undefined && body.store !== true);
-    const continued = await continueTurn(turns, conversation);
+    const continued = await continueTurn(turns, conversation, this.deps.publicUrl);
     if (continued) return { run: continued, isUnlisted };
     const own = known === undefined ? conversation : { ...conversation, history: [] };
     assertCalls(own);

@@ -80,22 +80,36 @@ const REASONING = {
 export async function continueTurn(
   turns: CallerTurns,
   { outputs, message }: Conversation,
+  publicUrl: string,
 ): Promise<SurfaceRun | undefined> {
   if (message) return keepResults(turns, outputs);
   let runId: string | undefined;
-  let missing: readonly { readonly id: string }[] = [];
   for (const { callId, output } of outputs) {
     const answered = await turns
       .answer({ id: toQuestionId(callId), value: output })
       .catch(ignoreClosed);
-    if (!answered) continue;
-    runId = answered.runId;
-    missing = answered.pending ?? [];
+    runId = answered?.runId ?? runId;
   }
-  if (runId === undefined) return undefined;
-  const [first] = missing;
-  if (first) throw invalid(`The result of ${CALL_PREFIX}${first.id} is missing`);
-  return turns.findRun(runId);
+  const run = runId === undefined ? undefined : await turns.findRun(runId);
+  if (run?.status === 'paused') await assertAnswered({ turns, run, outputs, publicUrl });
+  return run;
+}
+
+interface AnsweredRun extends Pick<ReadDeps, 'turns' | 'run' | 'publicUrl'> {
+  readonly outputs: Conversation['outputs'];
+}
+
+/** Throws if the run with these calls waits for something else too: read again, it would ask for their results again. */
+async function assertAnswered({ turns, run, outputs, publicUrl }: AnsweredRun): Promise<void> {
+  const asked = new Set((await turns.asked(run.runId)).map(({ id }) => id));
+  if (!outputs.some(({ callId }) => asked.has(toQuestionId(callId)))) return;
+  const open = (await turns.pending(run.sessionId)).filter(({ id }) => asked.has(id));
+  const call = open.find(({ kind }) => kind === 'tool_call');
+  if (call) throw invalid(`The result of ${CALL_PREFIX}${call.id} is missing`);
+  if (open.length > 0)
+    throw invalid(
+      `The results are stored, but this needs your decision too. Open ${publicUrl}, then send them again.`,
+    );
 }
 
 /** The message ends the turn that waits for them. */
