@@ -1,8 +1,24 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { defineTool } from '@sibyl/plugin-kit';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startControlledModel } from './support/controlled-model.js';
 import { startHost, type TestHost } from './support/host.js';
+import { testPlugin } from './support/plugin.js';
+import { join, openSession, stream } from './support/stream.js';
 import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
 import { TestUser } from './support/user.js';
+
+const shop = testPlugin('shop', {
+  getTools: () => [
+    defineTool({
+      name: 'pay',
+      description: 'Pays.',
+      inputSchema: { type: 'object' },
+      needsApproval: true,
+      run: () => 'paid',
+    }),
+  ],
+});
 
 /** A conversation of ChatGPT with these questions. */
 function conversation(questions: readonly string[]) {
@@ -27,11 +43,14 @@ function conversation(questions: readonly string[]) {
   };
 }
 
-async function importConversation(user: TestUser, questions: readonly string[]) {
+const importConversation = (user: TestUser, questions: readonly string[]) =>
+  importInto(user, 'application/json', JSON.stringify([conversation(questions)]));
+
+async function importInto(user: TestUser, type: string, body: string | ArrayBuffer) {
   const response = await fetch(`${user.host.url}/me/import`, {
     method: 'POST',
-    headers: { ...user.headers, 'content-type': 'application/json' },
-    body: JSON.stringify([conversation(questions)]),
+    headers: { ...user.headers, 'content-type': type },
+    body,
   });
   const { id } = (await response.json()) as { id: string };
   for (;;) {
@@ -54,6 +73,17 @@ async function readQuestions(user: TestUser): Promise<Map<string, string[]>> {
     );
   }
   return all;
+}
+
+/** The last message of each session. */
+async function listAnswers(user: TestUser): Promise<string[]> {
+  const { body } = await user.request('GET', '/sessions');
+  const answers: string[] = [];
+  for (const { sessionId } of body.sessions) {
+    const { messages } = (await user.request('GET', `/messages/${sessionId}`)).body;
+    answers.push(messages.at(-1).content);
+  }
+  return answers.sort();
 }
 
 const listQuestions = async (user: TestUser) =>
@@ -99,5 +129,34 @@ describe.each(engines)('imports of continued conversations on %s', (engine) => {
     expect((await importConversation(user, newest)).stored).toEqual({ sessions: 1, messages: 6 });
     expect(await importConversation(user, newest)).toMatchObject({ present: 7, refused: 0 });
     expect(await listQuestions(user)).toEqual(['a b c d again', 'a b c d e f', 'a b here']);
+  });
+
+  it('POST /me/import loses no answer that was exported while it waited for an approval', async () => {
+    const model = await startControlledModel();
+    const origin = await startHost({ env: model.env, plugins: [shop] });
+    try {
+      const user = new TestUser(origin);
+      const there = user.at(host);
+      const move = async () => {
+        const { headers } = user;
+        const archive = await fetch(`${origin.url}/me/export`, { headers });
+        return importInto(there, 'application/zip', await archive.arrayBuffer());
+      };
+      const asked = await stream(user, await openSession(user), { message: 'Pay' });
+      (await model.next()).call({ name: 'pay', input: {} });
+      await asked.toEnd();
+      expect((await move()).stored).toMatchObject({ sessions: 1, messages: 2 });
+      const { approvals } = (await user.request('GET', '/approvals')).body;
+      const denied = { body: { decision: 'deny' } };
+      const { body } = await user.request('POST', `/approvals/${approvals[0].id}`, denied);
+      (await model.next()).answer('Not paid');
+      await (await join(user, body.runId, 0)).toEnd();
+      expect((await move()).stored).toMatchObject({ sessions: 1, messages: 2 });
+      expect((await move()).stored).toMatchObject({ sessions: 0, messages: 0 });
+      expect(await listAnswers(there)).toEqual(['', 'Not paid']);
+    } finally {
+      await origin.close();
+      model.close();
+    }
   });
 });

@@ -19,7 +19,10 @@ export type MessageToStore = StoredRow & {
   readonly parts: string | null;
 };
 
-type MessagePlace = Pick<MessageRow, 'owner' | 'id' | 'session_id' | 'branch' | 'turn' | 'seq'>;
+type MessagePlace = Pick<
+  MessageRow,
+  'owner' | 'id' | 'session_id' | 'branch' | 'turn' | 'seq' | 'is_complete'
+>;
 /** `id` is that of its first message. */
 type BranchPlace = Pick<MessageRow, 'owner' | 'id' | 'session_id' | 'branch'>;
 
@@ -96,18 +99,25 @@ export class ImportStore {
     return row && { createdAt: row.created_at };
   }
 
-  /** Whether another message is in the place of this one. */
-  async isTaken({ owner, id, session_id, branch, turn, seq }: MessagePlace): Promise<boolean> {
+  /** Whether another message is in the place of this one, or the beginning of this one, which was imported while it waited. */
+  async isTaken({
+    owner,
+    session_id,
+    branch,
+    turn,
+    seq,
+    ...given
+  }: MessagePlace): Promise<boolean> {
     const row = await this.context.database.tables
       .selectFrom('messages')
-      .select('id')
+      .select(['id', 'is_complete'])
       .where('owner', '=', owner)
       .where('session_id', '=', session_id)
       .where('branch', '=', branch)
       .where('turn', '=', turn)
       .where('seq', '=', seq)
       .executeTakeFirst();
-    return row !== undefined && row.id !== id;
+    return row !== undefined && (row.id !== given.id || row.is_complete < given.is_complete);
   }
 
   /** Whether another branch has the number of this one. */
