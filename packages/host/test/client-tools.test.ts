@@ -1,4 +1,4 @@
-import { type Approval, buildDecisionClaims } from '@sibyl/protocol';
+import { type Approval, buildDecisionClaims, type JsonObject } from '@sibyl/protocol';
 import { mintDelegation } from '@sibyl/ucan';
 import { expect, it } from 'vitest';
 import { bearer, useSurfaceHost } from './support/surface-host.js';
@@ -21,11 +21,11 @@ const readEvents = async (reply: Promise<{ text: string }>) =>
     .filter((line) => line.startsWith('data: {'))
     .map((line) => JSON.parse(line.slice('data: '.length)));
 
-async function approveAll() {
+async function approveAll(args?: JsonObject) {
   const { did } = test.host;
   const { approvals } = (await test.alice.request('GET', '/approvals')).body;
   for (const { id, args: originalArgs } of approvals as Approval[]) {
-    const nb = await buildDecisionClaims({ id, decision: 'approve', originalArgs });
+    const nb = await buildDecisionClaims({ id, decision: 'approve', originalArgs, args });
     const { ok } = mintDelegation({
       signer: test.alice.signer,
       audience: did,
@@ -33,7 +33,7 @@ async function approveAll() {
       expiration: Math.floor(Date.now() / 1000) + 120,
       nonce: crypto.randomUUID(),
     });
-    const body = { decision: 'approve', invocation: ok?.token };
+    const body = { decision: 'approve', args, invocation: ok?.token };
     expect((await test.alice.request('POST', `/approvals/${id}`, { body })).status).toBe(200);
   }
 }
@@ -94,6 +94,29 @@ const run = (threadId: string, messages: readonly object[], more: object = {}) =
 
 const outcome = async (reply: ReturnType<typeof run>) => (await readEvents(reply)).at(-1)?.outcome;
 const result = (toolCallId: string) => ({ id: 't1', role: 'tool', toolCallId, content: 'Sunny' });
+
+it('POST /v2/agent/run lets the client run a call with the input that the user has edited, under another id', async () => {
+  const tools = [declare('read_secret')];
+  const first = outcome(run('edited', [], { tools }));
+  (await test.model.next()).call({ name: 'read_secret', input: { city: 'Bern' } });
+  expect((await first).type).toBe('interrupt');
+  await approveAll({ city: 'Rome' });
+  const toolCalls = [{ id: 'call_0' }];
+  const messages = [{ id: 'a1', role: 'assistant', toolCalls }, result('call_0')];
+  const events = await readEvents(run('edited', messages, { tools }));
+  const [{ toolCallId }] = events.filter(({ type }) => type === 'TOOL_CALL_START');
+  expect(toolCallId).not.toBe('call_0');
+  expect(events.find(({ type }) => type === 'TOOL_CALL_ARGS')?.delta).toBe('{"city":"Rome"}');
+  expect(events.at(-1)?.outcome.pendingToolCallIds).toEqual([toolCallId]);
+  const last = outcome(run('edited', [...messages, result(toolCallId)], { tools }));
+  const turn = await test.model.next();
+  expect(JSON.parse(turn.results[0] ?? '')).toMatchObject({
+    input: { city: 'Rome' },
+    result: 'Sunny',
+  });
+  turn.answer('Done');
+  expect(await last).toEqual({ type: 'success' });
+});
 
 it('POST /v2/agent/run names the tools that the client has to run once the approval beside them is decided', async () => {
   const first = outcome(run('denied-first', []));

@@ -24,7 +24,7 @@ export interface ClientTool {
 
 /** The `data` of an interrupt that a client tool causes. */
 export interface ClientToolCall {
-  /** As in the frames of the run. */
+  /** As in the frames of the run; another one if the user has edited the input. */
   readonly toolCallId: string;
   readonly toolName: string;
   readonly args: JsonObject;

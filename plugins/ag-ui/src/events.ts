@@ -97,6 +97,11 @@ class RunMapping {
       const { error: message = NOT_COMPLETED, code, kind } = this.failure ?? {};
       return yield { type: EventType.RUN_ERROR, message, code: code ?? kind ?? status };
     }
+    // Those whose input the user has edited are new.
+    for (const question of asked) {
+      const call = findClientToolCall(question);
+      if (call) yield* this.addCall({ ...call, id: call.toolCallId, status: 'isRunning' });
+    }
     const { threadId, runId } = this.view;
     const outcome = this.toOutcome(status, asked);
     const tokens = usage && {

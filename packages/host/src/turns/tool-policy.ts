@@ -1,9 +1,9 @@
-import type { Tool, TurnContext, TurnUcan } from '@sibyl/plugin-kit';
+import { findClientToolCall, type Tool, type TurnContext, type TurnUcan } from '@sibyl/plugin-kit';
 import { hashJson, type JsonObject, measureJson, type RuleEffect } from '@sibyl/protocol';
 import { abortable } from '@sibyl/server-kit';
 import type { AgentCall, AgentTool } from '../agent/agent.js';
 import { readAnswer } from '../agent/call-interrupts.js';
-import { type ApprovalRequest, isPause } from '../agent/steps.js';
+import { type ApprovalRequest, type InterruptRequest, isPause } from '../agent/steps.js';
 import {
   findEffect,
   type LiveRules,
@@ -68,7 +68,7 @@ export class ToolPolicy {
       run: async (input, call) => {
         const edited = findEdited(call);
         if (!edited) return guarded.run(input, call);
-        const result = await guarded.run(await parseEdited(tool, edited), call);
+        const result = await guarded.run(await parseEdited(tool, edited), toEditedCall(call));
         return { note: EDITED, input: edited, result };
       },
     };
@@ -241,6 +241,18 @@ function findEdited({ decision }: AgentCall): JsonObject | undefined {
   if (decision?.answer.status !== 'answered') return undefined;
   const { decision: decided, args } = decision.answer.value as ApprovalAnswer;
   return decided === 'approve' ? args : undefined;
+}
+
+/** A client that has already seen the call would run its tool with the input of the model: to it, this is another call. */
+function toEditedCall(call: AgentCall): AgentCall {
+  const rename = (request: InterruptRequest): InterruptRequest => {
+    const { kind, data } = request;
+    const isClientTool =
+      kind === 'tool_call' && findClientToolCall({ data })?.toolCallId === call.id;
+    if (!isClientTool) return request;
+    return { ...request, data: { ...Object(data), toolCallId: `${call.id}_edited` } };
+  };
+  return { ...call, interrupt: (request) => call.interrupt(rename(request)) };
 }
 
 async function parseEdited(tool: AgentTool, edited: JsonObject): Promise<JsonObject> {
