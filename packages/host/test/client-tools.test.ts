@@ -118,6 +118,24 @@ it('POST /v2/agent/run lets the client run a call with the input that the user h
   expect(await last).toEqual({ type: 'success' });
 });
 
+it('POST /v2/agent/run keeps the result of an approved call that a new message follows', async () => {
+  const tools = [declare('read_secret')];
+  const first = outcome(run('kept', [], { tools }));
+  (await test.model.next()).call({ name: 'read_secret', input: { city: 'Bern' } });
+  await first;
+  await approveAll();
+  const assistant = { id: 'a1', role: 'assistant', toolCalls: [{ id: 'call_0' }] };
+  const waiting = await outcome(run('kept', [assistant], { tools }));
+  expect(waiting.pendingToolCallIds).toEqual(['call_0']);
+  const next = { id: 'u2', role: 'user', content: 'And in Rome?' };
+  const last = outcome(run('kept', [assistant, result('call_0'), next], { tools }));
+  const turn = await test.model.next();
+  const [kept] = turn.body.messages.filter(({ role }: { role: string }) => role === 'tool');
+  expect(kept.content).toBe('"Sunny"');
+  turn.answer('Done');
+  expect(await last).toEqual({ type: 'success' });
+});
+
 it('POST /v2/agent/run names the tools that the client has to run once the approval beside them is decided', async () => {
   const first = outcome(run('denied-first', []));
   (await test.model.next()).call(...both);

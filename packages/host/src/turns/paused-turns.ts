@@ -1,6 +1,5 @@
 import { canonicalJson, type JsonObject, OracleError, type PendingAnswer } from '@sibyl/protocol';
 import { checkAnswer } from '../agent/json-schema.js';
-import { buildInterruptKey } from '../agent/steps.js';
 import type { SessionKey } from '../bus/event-bus.js';
 import type { Interrupt } from '../store/runs/interrupts.js';
 import type { Run } from '../store/runs/run.js';
@@ -86,8 +85,8 @@ export class PausedTurns {
     const interrupt = await this.runs.findInterrupt({ owner, interruptId });
     if (interrupt?.status !== 'open' || interrupt.kind !== 'tool_call') return;
     const { callId, runId, path } = interrupt;
-    // A call of a sub-agent is not part of the answer.
-    if (path !== buildInterruptKey('', callId, 0)) return;
+    // A call of a sub-agent is not part of the answer. A call that was approved has asked before.
+    if (path !== callId && !path.startsWith(`${callId}#`)) return;
     const { messageId } = (await this.runs.find({ owner, runId })) ?? {};
     const outputs = new Map([[callId, JSON.stringify(value ?? null)]]);
     if (messageId) await this.store.messages.setOutputs({ owner, messageId, outputs });
