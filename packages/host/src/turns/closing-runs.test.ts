@@ -87,9 +87,9 @@ describe('endUnanswered', () => {
       message: {
         content: '',
         isComplete: false,
-        error: { status: 'failed', ...reason, kind: 'server' },
+        error: { status: 'failed', ...reason, kind: 'billing' },
       },
-      error: { kind: 'server', message: 'No credit' },
+      error: { kind: 'billing', message: 'No credit' },
       report: { error: reason },
       trace: { cause: 'insufficient_credit' },
     });
@@ -99,7 +99,7 @@ describe('endUnanswered', () => {
         event: 'error',
         data: {
           error: 'No credit',
-          kind: 'server',
+          kind: 'billing',
           code: 'insufficient_credit',
           retryable: false,
           ...ids,

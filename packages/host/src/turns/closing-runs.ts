@@ -1,4 +1,4 @@
-import { OracleError, type ReplyPart, WarningFrame } from '@sibyl/protocol';
+import { type ErrorKind, OracleError, type ReplyPart, WarningFrame } from '@sibyl/protocol';
 import { PARAGRAPH } from '../agent/conversation.js';
 import type { AgentStep, AssistantMessage, InterruptAnswer } from '../agent/steps.js';
 import type { RunEnding } from '../store/runs/finish-run.js';
@@ -41,13 +41,22 @@ export function storeWithdrawal(runs: RunStore, key: RunKey): Promise<WithdrawRe
   );
 }
 
+export const kindsByStatus: Readonly<Record<number, ErrorKind>> = {
+  401: 'auth',
+  402: 'billing',
+  403: 'auth',
+  422: 'server',
+  429: 'rate_limit',
+  503: 'server',
+};
+
 /** Ends a run that never began, with the reason. */
 export function endUnanswered(run: Run, error: OracleError): RunEnding {
   const { code, message } = error;
   const { id: runId, messageId, sessionId, requestId, lastSeq } = run;
   const timestamp = new Date().toISOString();
   const isRetryable = error.status === 429 || error.status === 503;
-  const kind = 'server' as const;
+  const kind = kindsByStatus[error.status] ?? 'server';
   const data = {
     error: message,
     kind,

@@ -1,4 +1,4 @@
-import { type ErrorKind, OracleError, type ReplyPart } from '@sibyl/protocol';
+import { OracleError, type ReplyPart } from '@sibyl/protocol';
 import { abortable } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import { PausedError } from '../agent/steps.js';
@@ -18,7 +18,7 @@ import {
 import { UNTITLED } from '../store/session-store.js';
 import { classifyStoreError, isStoreError, repeatRead } from '../store/store-errors.js';
 import type { UsageStore } from '../store/usage-store.js';
-import { readSteps } from './closing-runs.js';
+import { kindsByStatus, readSteps } from './closing-runs.js';
 import type { LiveRun, RunOutcome } from './run-log.js';
 import { buildCacheInvalidation } from './run-recorder.js';
 import type { Titles } from './titles.js';
@@ -261,15 +261,6 @@ function fromModelError(failure: ModelError): TurnError {
   });
   return { message, kind, retryable, error, cause: toModelCause(failure) };
 }
-
-const kindsByStatus: Readonly<Record<number, ErrorKind>> = {
-  401: 'auth',
-  402: 'billing',
-  403: 'auth',
-  422: 'server',
-  429: 'rate_limit',
-  503: 'server',
-};
 
 /** An error of a gate, a middleware, a limit or the store. */
 function fromOracleError(error: OracleError): TurnError {
