@@ -6,10 +6,9 @@ import {
   type SurfaceRun,
 } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
-import { type Conversation, readChatMessages } from './conversation.js';
+import { assertCalls, type Conversation, readChatMessages } from './conversation.js';
 import type { ChatRequest, OpenAiObject } from './schemas.js';
 import {
-  assertCalls,
   assertModel,
   continueTurn,
   formatError,

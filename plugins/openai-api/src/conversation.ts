@@ -136,3 +136,11 @@ function readText(content: Content): string {
 }
 
 export const invalid = (message: string) => new OracleError('bad_request', { message });
+
+/** Throws if results of tools would be lost, because their calls are unknown. */
+export function assertCalls({ message, history, outputs }: Conversation): void {
+  if (message) return;
+  const calls = history.flatMap(({ toolCalls = [] }) => toolCalls.map(({ id }) => id));
+  const unknown = outputs.find(({ callId }) => !calls.includes(callId));
+  if (unknown) throw invalid(`No function call waits for the output of ${unknown.callId}`);
+}

@@ -6,7 +6,7 @@ import {
   type SurfaceRun,
 } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
-import { type Conversation, invalid, readInputItems } from './conversation.js';
+import { assertCalls, type Conversation, invalid, readInputItems } from './conversation.js';
 import {
   findItem,
   streamResponse,
@@ -18,7 +18,6 @@ import {
 import type { InputItem, OpenAiObject, ResponseRequest } from './schemas.js';
 import type { ResponseFacts, ResponseStore, StoredResponse } from './stored-responses.js';
 import {
-  assertCalls,
   assertModel,
   continueTurn,
   DEFAULT_MODEL,

@@ -59,14 +59,6 @@ export async function startTurn(
   });
 }
 
-/** Throws if results of tools would be lost, because their calls are unknown. */
-export function assertCalls({ message, history, outputs }: Conversation): void {
-  if (message) return;
-  const calls = history.flatMap(({ toolCalls = [] }) => toolCalls.map(({ id }) => id));
-  const unknown = outputs.find(({ callId }) => !calls.includes(callId));
-  if (unknown) throw invalid(`No function call waits for the output of ${unknown.callId}`);
-}
-
 const REASONING = {
   none: 'none',
   minimal: 'low',
@@ -79,44 +71,37 @@ const REASONING = {
 /** Continues the turn that waits for these results; undefined if none does any more. */
 export async function continueTurn(
   turns: CallerTurns,
-  { outputs, message }: Conversation,
+  conversation: Conversation,
   publicUrl: string,
 ): Promise<SurfaceRun | undefined> {
-  if (message) return keepResults(turns, outputs);
+  const { outputs, message } = conversation;
+  if (message) return keepResults(turns, conversation);
   let runId: string | undefined;
-  for (const { callId, output } of outputs) {
-    const answered = await turns
-      .answer({ id: toQuestionId(callId), value: output })
-      .catch(ignoreClosed);
-    runId = answered?.runId ?? runId;
+  for (const { callId, output: value } of outputs) {
+    const id = toQuestionId(callId);
+    runId = (await turns.answer({ id, value }).catch(ignoreClosed))?.runId ?? runId;
   }
   const run = runId === undefined ? undefined : await turns.findRun(runId);
-  if (run?.status === 'paused') await assertAnswered({ turns, run, outputs, publicUrl });
+  if (run?.status === 'paused') await assertAnswered({ turns, run, publicUrl }, outputs);
   return run;
 }
 
-interface AnsweredRun extends Pick<ReadDeps, 'turns' | 'run' | 'publicUrl'> {
-  readonly outputs: Conversation['outputs'];
-}
-
 /** Throws if the run with these calls waits for something else too: read again, it would ask for their results again. */
-async function assertAnswered({ turns, run, outputs, publicUrl }: AnsweredRun): Promise<void> {
+async function assertAnswered(
+  { turns, run, publicUrl }: Omit<ReadDeps, 'signal'>,
+  outputs: Conversation['outputs'],
+): Promise<void> {
   const asked = new Set((await turns.asked(run.runId)).map(({ id }) => id));
   if (!outputs.some(({ callId }) => asked.has(toQuestionId(callId)))) return;
   const open = (await turns.pending(run.sessionId)).filter(({ id }) => asked.has(id));
   const call = open.find(({ kind }) => kind === 'tool_call');
   if (call) throw invalid(`The result of ${CALL_PREFIX}${call.id} is missing`);
   if (open.length > 0)
-    throw invalid(
-      `The results are stored, but this needs your decision too. Open ${publicUrl}, then send them again.`,
-    );
+    throw invalid(`This needs your decision too. Open ${publicUrl}, then send the results again.`);
 }
 
 /** The message ends the turn that waits for them. */
-async function keepResults(
-  turns: CallerTurns,
-  outputs: Conversation['outputs'],
-): Promise<undefined> {
+async function keepResults(turns: CallerTurns, { outputs }: Conversation): Promise<undefined> {
   for (const { callId, output } of outputs)
     await turns.keepResult({ id: toQuestionId(callId), value: output }).catch(ignoreClosed);
 }

@@ -19,12 +19,9 @@ export type MessageToStore = StoredRow & {
   readonly parts: string | null;
 };
 
-type MessagePlace = Pick<
-  MessageRow,
-  'owner' | 'id' | 'session_id' | 'branch' | 'turn' | 'seq' | 'is_complete'
->;
 /** `id` is that of its first message. */
 type BranchPlace = Pick<MessageRow, 'owner' | 'id' | 'session_id' | 'branch'>;
+type MessagePlace = BranchPlace & Pick<MessageRow, 'turn' | 'seq' | 'is_complete'>;
 
 /** What the progress of an import is stored as. */
 export type ImportProgress = Omit<ImportJob, 'id' | 'createdAt' | 'updatedAt'>;
@@ -100,24 +97,17 @@ export class ImportStore {
   }
 
   /** Whether another message is in the place of this one, or the beginning of this one, which was imported while it waited. */
-  async isTaken({
-    owner,
-    session_id,
-    branch,
-    turn,
-    seq,
-    ...given
-  }: MessagePlace): Promise<boolean> {
+  async isTaken(place: MessagePlace): Promise<boolean> {
     const row = await this.context.database.tables
       .selectFrom('messages')
       .select(['id', 'is_complete'])
-      .where('owner', '=', owner)
-      .where('session_id', '=', session_id)
-      .where('branch', '=', branch)
-      .where('turn', '=', turn)
-      .where('seq', '=', seq)
+      .where('owner', '=', place.owner)
+      .where('session_id', '=', place.session_id)
+      .where('branch', '=', place.branch)
+      .where('turn', '=', place.turn)
+      .where('seq', '=', place.seq)
       .executeTakeFirst();
-    return row !== undefined && (row.id !== given.id || row.is_complete < given.is_complete);
+    return row !== undefined && (row.id !== place.id || row.is_complete < place.is_complete);
   }
 
   /** Whether another branch has the number of this one. */
