@@ -34,6 +34,41 @@ describe('useSessions', () => {
     expect(titles()).toEqual(['c', 'b', 'a']);
   });
 
+  it('loads one page more at a time, and only that one', async () => {
+    const { client, wrapper } = pages.open(createUser());
+    // Otherwise the list is loaded once more when the stream of changes is connected.
+    setVisibility('hidden');
+    for (let i = 0; i < 8; i += 1) await client.sessions.create({ title: `${i}` });
+    const { calls } = vi.spyOn(client.sessions, 'list').mock;
+    const { result } = renderHook(() => useSessions({ pageSize: 2 }), { wrapper });
+    const titles = () => result.current.sessions.map(({ title }) => title);
+    await waitFor(() => expect(titles()).toEqual(['7', '6']), POLL_OPTIONS);
+    await act(() => result.current.loadMore());
+    expect(titles()).toEqual(['7', '6', '5', '4']);
+    await act(() => result.current.loadMore());
+    expect(titles()).toEqual(['7', '6', '5', '4', '3', '2']);
+    expect(calls.slice(-2)).toMatchObject([[{ offset: 2, limit: 2 }], [{ offset: 4, limit: 2 }]]);
+    await act(() => result.current.refresh());
+    expect(calls.at(-1)).toMatchObject([{ offset: 0, limit: 6 }]);
+  });
+
+  it('leaves out no session that has moved while more were loaded', async () => {
+    const { client, wrapper } = pages.open(createUser());
+    setVisibility('hidden');
+    for (let i = 0; i < 6; i += 1) await client.sessions.create({ title: `${i}` });
+    const { result } = renderHook(() => useSessions({ pageSize: 2 }), { wrapper });
+    const titles = () => result.current.sessions.map(({ title }) => title);
+    await waitFor(() => expect(titles()).toEqual(['5', '4']), POLL_OPTIONS);
+    await client.sessions.create({ title: 'new' });
+    await act(() => result.current.loadMore());
+    expect(titles()).toEqual(['new', '5', '4', '3']);
+    const { sessionId = '' } = result.current.sessions[0] ?? {};
+    await client.sessions.delete(sessionId);
+    await act(() => result.current.loadMore());
+    expect(titles()).toEqual(['5', '4', '3', '2', '1', '0']);
+    expect(result.current.hasMore).toBe(false);
+  });
+
   it('returns the error', async () => {
     const { did, ...locked } = createUser();
     const invoke = () => Promise.reject(new Error('locked'));

@@ -12,15 +12,13 @@ import {
   type SetStateAction,
   useCallback,
   useEffect,
+  useMemo,
   useRef,
   useState,
 } from 'react';
 import { OracleClientError } from '../errors.js';
 import type { Approvals, Delegations, DelegationTerms, Sessions } from '../oracle-client.js';
 import { useOracle } from './oracle-provider.js';
-
-/** The server's page limit. */
-const PAGE_LIMIT = 100;
 
 export interface UseSessions extends Resource {
   /** The loaded sessions, newest first. */
@@ -42,14 +40,15 @@ export interface UseSessionsOptions {
 /** Lists and manages the user's sessions. */
 export function useSessions({ pageSize = 20, onChange }: UseSessionsOptions = {}): UseSessions {
   const { sessions: routes } = useOracle();
-  const [wanted, setWanted] = useState(pageSize);
-  const load = useCallback(
-    (signal: AbortSignal) => loadNewest(routes, wanted, signal),
-    [routes, wanted],
-  );
-  const { value, ...resource } = useResource(load);
-  const { sessions = [], total = 0 } = value ?? {};
-  const { refresh } = resource;
+  const list = useMemo(() => ({ routes, wanted: pageSize, known: NOTHING }), [routes, pageSize]);
+  const load = useCallback((signal: AbortSignal) => loadWanted(list, signal), [list]);
+  const { value, refresh: loadMissing, ...resource } = useResource(load);
+  const { sessions, total } = value ?? NOTHING;
+  const hasMore = sessions.length < total;
+  const refresh = useCallback(() => {
+    list.known = NOTHING;
+    return loadMissing();
+  }, [list, loadMissing]);
   useChanges(refresh, onChange);
   const create = useCallback(
     async (title?: string) => {
@@ -73,10 +72,12 @@ export function useSessions({ pageSize = 20, onChange }: UseSessionsOptions = {}
     },
     [routes, refresh],
   );
-  // As many again: the list is always loaded from its start, which would take ever more requests for each step.
-  const loadMore = useCallback(async () => setWanted((now) => now * 2), []);
-  const hasMore = sessions.length < total;
-  return { sessions, total, hasMore, loadMore, create, rename, remove, ...resource };
+  const loadMore = useCallback(async () => {
+    if (!hasMore) return;
+    list.wanted += pageSize;
+    await loadMissing();
+  }, [list, hasMore, pageSize, loadMissing]);
+  return { sessions, total, hasMore, loadMore, create, rename, remove, refresh, ...resource };
 }
 
 /** Changes that arrive together cause one request. */
@@ -143,22 +144,34 @@ export function useSearch(
   return { results: value?.results ?? [], hasMore: value?.hasMore ?? false, ...resource };
 }
 
-/** Always starts at the newest, since sessions move to the front when they are used. */
-async function loadNewest(
-  routes: Sessions,
-  wanted: number,
-  signal: AbortSignal,
-): Promise<SessionPage> {
-  const offsets = Array.from({ length: Math.ceil(wanted / PAGE_LIMIT) }, (_, i) => i * PAGE_LIMIT);
-  const pages = await Promise.all(
-    offsets.map((offset) =>
-      routes.list({ offset, limit: Math.min(PAGE_LIMIT, wanted - offset), signal }),
-    ),
-  );
-  const byId = new Map(
-    pages.flatMap(({ sessions }) => sessions).map((session) => [session.sessionId, session]),
-  );
-  return { sessions: [...byId.values()], total: pages[0]?.total ?? 0 };
+/** The server's page limit. */
+const PAGE_LIMIT = 100;
+const NOTHING: SessionPage = { sessions: [], total: 0 };
+
+interface LoadedSessions {
+  readonly routes: Sessions;
+  wanted: number;
+  /** The newest ones, as far as they need not be loaded again. */
+  known: SessionPage;
+}
+
+/** Loads what is missing, or everything if sessions have moved since, as they do when they are used. */
+async function loadWanted(list: LoadedSessions, signal: AbortSignal): Promise<SessionPage> {
+  const { routes, wanted, known } = list;
+  const { length: start } = known.sessions;
+  const count = Math.ceil((wanted - start) / PAGE_LIMIT);
+  const loadPage = (_: unknown, index: number) => {
+    const offset = start + index * PAGE_LIMIT;
+    return routes.list({ offset, limit: Math.min(PAGE_LIMIT, wanted - offset), signal });
+  };
+  const pages = await Promise.all(Array.from({ length: count }, loadPage));
+  const all = [known, ...pages].flatMap(({ sessions }) => sessions);
+  const sessions = [...new Map(all.map((each) => [each.sessionId, each])).values()];
+  const total = pages[0]?.total ?? 0;
+  const hasMoved = sessions.length < all.length || total !== known.total;
+  if (signal.aborted) return known;
+  list.known = start > 0 && hasMoved ? NOTHING : { sessions, total };
+  return list.known === NOTHING ? loadWanted(list, signal) : list.known;
 }
 
 export interface UseDelegation extends Resource {
