@@ -3,8 +3,10 @@ import { type AnswerPart, type Call, fitText } from '../turns/turn.js';
 import type { ChatMessage, ChatState, History } from './chat.js';
 import { isOpen, type LiveTurn } from './live-turns.js';
 
+type LoadedHistory = Pick<History, 'messages' | 'hasOlder' | 'hasNewer'>;
+
 interface ChatViewInput {
-  readonly history: History;
+  readonly history: LoadedHistory;
   readonly live: readonly LiveTurn[];
   readonly loading: 'loading' | 'loaded' | 'failed';
   readonly error: ChatState['error'];
@@ -48,7 +50,7 @@ export class ChatView {
 }
 
 /** Far above the end, only the turns whose messages are loaded are shown. */
-function findLoaded({ messages }: History, live: readonly LiveTurn[]): readonly LiveTurn[] {
+function findLoaded({ messages }: LoadedHistory, live: readonly LiveTurn[]): readonly LiveTurn[] {
   const loaded = new Set(messages.map(({ requestId }) => requestId));
   return live.filter(({ requestId }) => loaded.has(requestId));
 }
@@ -123,19 +125,23 @@ function toAnswer({ ai, live, isWaiting }: ConversationTurn): ChatMessage | unde
   // The question is on the active path, but with another answer.
   if (live?.isStored && !ai) return undefined;
   if (live?.turn.runId && !isWaiting && !isOutdated(live, ai)) return toLiveAnswer(live, ai);
-  return ai && toStoredAnswer(ai);
+  const id = live ? toLiveId(live) : undefined;
+  return ai && { ...toStoredAnswer(ai), ...(id && { id }) };
 }
 
-/** Whether the turn was continued and finished elsewhere. */
+/** Whether the history is ahead: of the stream, or since the turn was continued and finished elsewhere. */
 const isOutdated = (live: LiveTurn, ai: Message | undefined): boolean =>
-  !isOpen(live) && live.turn.status === 'interrupted' && ai?.isComplete === true;
+  ai?.isComplete === true && (isOpen(live) || live.turn.status === 'interrupted');
+
+/** From the first part to the last: another id would be another message. */
+const toLiveId = ({ requestId }: LiveTurn): string => `${requestId}:ai`;
 
 function toLiveAnswer(live: LiveTurn, ai: Message | undefined): ChatMessage {
   const { requestId, startedAt, turn } = live;
   const { reasoning, calls, components, warnings, error } = turn;
   const content = ai && !isOpen(live) ? ai.content : turn.text;
   return {
-    id: `${requestId}:ai`,
+    id: toLiveId(live),
     type: 'ai',
     content,
     createdAt: ai?.createdAt ?? startedAt,
