@@ -1,4 +1,5 @@
 import { createRoot } from 'react-dom/client';
+import { explainError } from './i18n/explain-error.js';
 import { followClock } from './i18n/format.js';
 import { applyLanguage, loadArea, readLanguage, t, useLanguage } from './i18n/i18n.js';
 import { applyTheme, followContrast, readTheme } from './page/theme.js';
@@ -115,7 +116,7 @@ async function explain(error: Error): Promise<ReactNode> {
   if (screens) return <screens.BlockedScreen error={error} />;
   return (
     <Blank title={t('chat.start.failed')}>
-      <p className="quiet">{error.message}</p>
+      <p className="quiet">{explainError(error)}</p>
       <p>{t('chat.start.failed.hint')}</p>
     </Blank>
   );

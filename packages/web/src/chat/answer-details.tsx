@@ -1,5 +1,6 @@
 import type { ChatMessage, Feedback } from '@sibyl/client';
 import { type FormEvent, useState } from 'react';
+import { explainError } from '../i18n/explain-error.js';
 import { formatCost, formatDateTime } from '../i18n/format.js';
 import { t } from '../i18n/i18n.js';
 import { useMessageActions } from '../page/page-context.js';
@@ -49,7 +50,7 @@ export function FeedbackForm({ message, feedback, onClose }: FeedbackFormProps) 
       if (changed) showToast({ text: t('chat.feedback.stored') });
       onClose();
     } catch (error) {
-      showToast({ text: (error as Error).message });
+      showToast({ text: explainError(error as Error) });
     }
   };
   const submit = (event: FormEvent) => {

@@ -1,6 +1,7 @@
 import type { ChatMessage, Feedback } from '@sibyl/client';
 import { type UseChat, useApprovals, useChat, useOracle } from '@sibyl/client/react';
 import { lazy, Suspense, useEffect, useMemo, useState } from 'react';
+import { explainError } from '../i18n/explain-error.js';
 import { loadArea, t } from '../i18n/i18n.js';
 import { Head } from '../page/head.js';
 import {
@@ -139,7 +140,7 @@ function ConversationMenu({ sessionId, title }: { readonly sessionId: string; ti
       const { exportSession } = await import('./export-session.js');
       await exportSession(client, { sessionId, title });
     } catch (error) {
-      showToast({ text: (error as Error).message });
+      showToast({ text: explainError(error as Error) });
     }
   };
   const [isOpen, setOpen] = useState(false);
@@ -183,7 +184,7 @@ function useActions(sessionId: string, chat: UseChat, draft: DraftState): Messag
           const forked = await sessions.fork(sessionId, messageId);
           go({ name: 'conversation', sessionId: forked.sessionId });
         } catch (error) {
-          showToast({ text: (error as Error).message });
+          showToast({ text: explainError(error as Error) });
         }
       },
       regenerate: ({ messageId }: ChatMessage) => void (messageId && regenerate(messageId)),
@@ -246,7 +247,7 @@ function Banner({ chat }: { readonly chat: UseChat }) {
   return (
     <div className="banner" role={error ? 'alert' : 'status'}>
       {error ? <Icon name="alert" /> : <span className="spin" />}
-      <span className="grow">{error ? error.message : t('chat.reconnecting')}</span>
+      <span className="grow">{error ? explainError(error) : t('chat.reconnecting')}</span>
       {error && chat.status !== 'failed' ? (
         <IconButton icon="x" label={t('chat.close')} onClick={close} />
       ) : (

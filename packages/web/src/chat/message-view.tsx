@@ -1,5 +1,6 @@
 import type { AnswerPart, ChatMessage, ErrorFrame } from '@sibyl/client';
 import { lazy, memo, type ReactNode, Suspense, useState } from 'react';
+import { explainError } from '../i18n/explain-error.js';
 import { type TextKey, t } from '../i18n/i18n.js';
 import { useMessageActions } from '../page/page-context.js';
 import { CopyButton } from '../ui/copy-button.js';
@@ -180,7 +181,7 @@ function Thumbs({ message, onRate }: { readonly message: ChatMessage; onRate(): 
       if (feedback?.rating !== rating) await rate(message, { ...feedback, rating });
       onRate();
     } catch (error) {
-      showToast({ text: (error as Error).message });
+      showToast({ text: explainError(error as Error) });
     }
   };
   return (['up', 'down'] as const).map((rating) => (
@@ -228,7 +229,7 @@ function describeFailure({ error, content }: ChatMessage): string {
   const reason =
     error?.code === 'model_unavailable' && error.kind !== 'unknown'
       ? t(reasons[error.kind])
-      : (error?.error ?? '');
+      : explainError({ code: error?.code, message: error?.error ?? '' });
   return content ? `${reason} ${t('chat.failed.kept')}` : reason;
 }
 

@@ -7,6 +7,7 @@ import {
 } from '@sibyl/client';
 import { type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from 'react';
 import { createRoot } from 'react-dom/client';
+import { explainError } from '../i18n/explain-error.js';
 import { followClock } from '../i18n/format.js';
 import { applyLanguage, loadArea, readLanguage, type TextKey, t } from '../i18n/i18n.js';
 import { useDrawerFocus } from '../page/head.js';
@@ -59,7 +60,7 @@ function Start() {
   const [access, setAccess] = useState<Access>();
   useEffect(() => {
     open(setAccess).then(setAccess, (error: Error) =>
-      setAccess({ state: 'failed', reason: error.message }),
+      setAccess({ state: 'failed', reason: explainError(error) }),
     );
   }, []);
   if (!access) return <main className="blank" aria-busy="true" aria-label={t('chat.loading')} />;

@@ -1,4 +1,5 @@
 import { type ReactNode, useCallback, useEffect, useState } from 'react';
+import { explainError } from '../i18n/explain-error.js';
 import { getLanguage, type TextKey, t } from '../i18n/i18n.js';
 
 export interface Column<Row> {
@@ -177,7 +178,7 @@ export function usePolled<T>(
         setValue(await read(stop.signal));
         setError(undefined);
       } catch (cause) {
-        if (!stop.signal.aborted) setError((cause as Error).message);
+        if (!stop.signal.aborted) setError(explainError(cause as Error));
       }
     };
     void load();

@@ -1,5 +1,6 @@
 import type { OperatorAction, OperatorUser, OracleClient } from '@sibyl/client';
 import { useCallback, useState } from 'react';
+import { explainError } from '../i18n/explain-error.js';
 import { formatDateTime, formatWhen } from '../i18n/format.js';
 import { type TextKey, t } from '../i18n/i18n.js';
 import {
@@ -36,7 +37,7 @@ export function UsersView({ client }: ViewProps) {
   const change = async (work: Promise<unknown>) => {
     await work.then(
       () => setError(undefined),
-      (cause: Error) => setError(cause.message),
+      (cause: Error) => setError(explainError(cause)),
     );
     polled.reload();
   };

@@ -1,5 +1,6 @@
 import { OracleClientError } from '@sibyl/client';
 import { type ReactNode, useCallback, useState } from 'react';
+import { explainError } from '../i18n/explain-error.js';
 import '../styles/answer.css';
 import '../styles/settings.css';
 import './settings-screens.css';
@@ -109,7 +110,7 @@ function FailureText({ error }: { readonly error: Error }) {
     <>
       <p>{t('settings.failed')}</p>
       <p className="small quiet" dir="auto">
-        {error.message}
+        {explainError(error)}
       </p>
     </>
   );

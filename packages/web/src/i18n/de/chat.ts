@@ -134,6 +134,27 @@ export const chat = {
   'failed.timeout': 'Das Modell hat zu lange für die Antwort gebraucht.',
   'failed.server': 'Beim Anbieter des Modells gibt es gerade einen Fehler.',
   'failed.network': 'Die Verbindung zum Modell ist fehlgeschlagen.',
+  'error.network':
+    'Dieses Orakel ist nicht erreichbar. Prüfen Sie Ihre Verbindung und versuchen Sie es erneut.',
+  'error.busy':
+    'Gerade sind es zu viele Anfragen. Warten Sie etwas und versuchen Sie es dann erneut.',
+  'error.unavailable': 'Dieses Orakel hat gerade ein Problem. Versuchen Sie es später erneut.',
+  'error.gone': 'Das gibt es nicht mehr.',
+  'error.invited':
+    'Dieses Orakel ist nur für eingeladene Nutzer offen. Bitten Sie den Betreiber um eine Einladung.',
+  'error.invitation':
+    'Diese Einladung ist nicht verwendbar. Bitten Sie den Betreiber um eine neue.',
+  'error.fileTooLarge': 'Die Datei ist größer, als dieses Orakel annimmt.',
+  'error.fileSpace':
+    'Ihre Dateien belegen Ihren gesamten Platz auf diesem Orakel. Löschen Sie einige und laden Sie dann erneut hoch.',
+  'error.blocked':
+    'Der Betreiber dieses Orakels hat Sie gesperrt. Wenden Sie sich an den Betreiber.',
+  'error.manySessions':
+    'Sie haben so viele Unterhaltungen, wie dieses Orakel aufbewahrt. Löschen Sie zuerst einige.',
+  'error.running':
+    'In dieser Unterhaltung wird gerade eine Antwort geschrieben. Versuchen Sie es danach erneut.',
+  'error.budget':
+    'Dieses Orakel hat sein Budget für heute verbraucht. Versuchen Sie es morgen erneut.',
   stopped: 'Antwort angehalten',
   reasoning: 'Überlegung',
   'reasoning.now': 'Überlegt …',
@@ -171,6 +192,9 @@ export const chat = {
   'files.uploading': 'Wird hochgeladen, {percent} %',
   'files.tooMany': 'Eine Nachricht kann {count} Dateien haben',
   'files.unreadable': 'Diese Datei ist nicht lesbar. Hängen Sie Dateien an, keine Ordner.',
+  'files.notAttached':
+    'Um Ihre Nachricht zu senden, wiederholen oder entfernen Sie die fehlgeschlagenen Dateien.',
+  'files.stopped': '„{name}“ wurde nicht hochgeladen',
   'files.drop': 'Dateien hier ablegen',
   'file.save': 'Diese Datei speichern',
   'file.gone': 'Diese Datei konnte nicht geladen werden. Vielleicht wurde sie gelöscht.',

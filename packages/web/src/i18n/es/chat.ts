@@ -133,6 +133,25 @@ export const chat = {
   'failed.timeout': 'El modelo tardó demasiado en responder.',
   'failed.server': 'El proveedor del modelo tiene un error en este momento.',
   'failed.network': 'Falló la conexión con el modelo.',
+  'error.network':
+    'No se puede contactar con este oráculo. Comprueba tu conexión e inténtalo de nuevo.',
+  'error.busy': 'Hay demasiadas solicitudes en este momento. Espera un poco e inténtalo de nuevo.',
+  'error.unavailable':
+    'Este oráculo tiene un problema en este momento. Inténtalo de nuevo más tarde.',
+  'error.gone': 'Esto ya no existe.',
+  'error.invited':
+    'Este oráculo solo está abierto a usuarios invitados. Pide una invitación al operador.',
+  'error.invitation': 'Esta invitación no se puede usar. Pide una nueva al operador.',
+  'error.fileTooLarge': 'El archivo es más grande de lo que acepta este oráculo.',
+  'error.fileSpace':
+    'Tus archivos ocupan todo tu espacio en este oráculo. Elimina algunos y vuelve a subirlo.',
+  'error.blocked':
+    'El operador de este oráculo te ha bloqueado. Ponte en contacto con el operador.',
+  'error.manySessions':
+    'Tienes tantas conversaciones como guarda este oráculo. Elimina algunas primero.',
+  'error.running':
+    'Se está escribiendo una respuesta en esta conversación. Inténtalo de nuevo cuando termine.',
+  'error.budget': 'Este oráculo ha agotado su presupuesto de hoy. Inténtalo de nuevo mañana.',
   stopped: 'Respuesta detenida',
   reasoning: 'Razonamiento',
   'reasoning.now': 'Razonando…',
@@ -170,6 +189,8 @@ export const chat = {
   'files.uploading': 'Subiendo, {percent} %',
   'files.tooMany': 'Un mensaje puede tener {count} archivos',
   'files.unreadable': 'No se puede leer este archivo. Adjunta archivos, no carpetas.',
+  'files.notAttached': 'Para enviar tu mensaje, reintenta o quita los archivos que fallaron.',
+  'files.stopped': '«{name}» no se ha subido',
   'files.drop': 'Suelta archivos para adjuntarlos',
   'file.save': 'Guardar este archivo',
   'file.gone': 'No se pudo cargar este archivo. Puede que se haya eliminado.',

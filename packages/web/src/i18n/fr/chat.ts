@@ -132,6 +132,22 @@ export const chat = {
   'failed.timeout': 'Le modèle a mis trop de temps à répondre.',
   'failed.server': 'Le fournisseur du modèle rencontre une erreur en ce moment.',
   'failed.network': 'La connexion au modèle a échoué.',
+  'error.network': 'Impossible de joindre cet oracle. Vérifiez votre connexion et réessayez.',
+  'error.busy': 'Il y a trop de demandes en ce moment. Patientez un peu, puis réessayez.',
+  'error.unavailable': 'Cet oracle rencontre un problème en ce moment. Réessayez plus tard.',
+  'error.gone': 'Cela n’existe plus.',
+  'error.invited':
+    'Cet oracle est réservé aux personnes invitées. Demandez une invitation à son opérateur.',
+  'error.invitation': 'Cette invitation est inutilisable. Demandez-en une nouvelle à l’opérateur.',
+  'error.fileTooLarge': 'Le fichier est plus grand que ce que cet oracle accepte.',
+  'error.fileSpace':
+    'Vos fichiers occupent tout votre espace sur cet oracle. Supprimez-en, puis envoyez à nouveau.',
+  'error.blocked': 'L’opérateur de cet oracle vous a bloqué. Contactez l’opérateur.',
+  'error.manySessions':
+    'Vous avez autant de conversations que cet oracle en conserve. Supprimez-en d’abord.',
+  'error.running':
+    'Une réponse est en cours dans cette conversation. Réessayez lorsqu’elle sera terminée.',
+  'error.budget': 'Cet oracle a épuisé son budget du jour. Réessayez demain.',
   stopped: 'Réponse arrêtée',
   reasoning: 'Raisonnement',
   'reasoning.now': 'Raisonnement en cours…',
@@ -169,6 +185,8 @@ export const chat = {
   'files.uploading': 'Envoi, {percent} %',
   'files.tooMany': 'Un message peut avoir {count} fichiers',
   'files.unreadable': 'Ce fichier est illisible. Joignez des fichiers, pas des dossiers.',
+  'files.notAttached': 'Pour envoyer votre message, réessayez ou retirez les fichiers en échec.',
+  'files.stopped': '« {name} » n’a pas été envoyé',
   'files.drop': 'Déposez des fichiers pour les joindre',
   'file.save': 'Enregistrer ce fichier',
   'file.gone': 'Ce fichier n’a pas pu être chargé. Il a peut-être été supprimé.',

@@ -133,6 +133,22 @@ export const chat = {
   'failed.timeout': 'O modelo demorou demais para responder.',
   'failed.server': 'O provedor do modelo está com um erro no momento.',
   'failed.network': 'A conexão com o modelo falhou.',
+  'error.network': 'Não foi possível acessar este oráculo. Verifique sua conexão e tente de novo.',
+  'error.busy': 'Há pedidos demais no momento. Espere um pouco e tente de novo.',
+  'error.unavailable': 'Este oráculo está com um problema no momento. Tente de novo mais tarde.',
+  'error.gone': 'Isto não existe mais.',
+  'error.invited':
+    'Este oráculo só está aberto a usuários convidados. Peça um convite ao operador.',
+  'error.invitation': 'Este convite não pode ser usado. Peça um novo ao operador.',
+  'error.fileTooLarge': 'O arquivo é maior do que este oráculo aceita.',
+  'error.fileSpace':
+    'Seus arquivos usam todo o seu espaço neste oráculo. Exclua alguns e envie de novo.',
+  'error.blocked': 'O operador deste oráculo bloqueou você. Entre em contato com o operador.',
+  'error.manySessions':
+    'Você tem tantas conversas quanto este oráculo guarda. Exclua algumas primeiro.',
+  'error.running':
+    'Uma resposta está sendo escrita nesta conversa. Tente de novo quando ela terminar.',
+  'error.budget': 'Este oráculo usou todo o orçamento de hoje. Tente de novo amanhã.',
   stopped: 'Resposta interrompida',
   reasoning: 'Raciocínio',
   'reasoning.now': 'Raciocinando…',
@@ -170,6 +186,9 @@ export const chat = {
   'files.uploading': 'Enviando, {percent} %',
   'files.tooMany': 'Uma mensagem pode ter {count} arquivos',
   'files.unreadable': 'Não é possível ler este arquivo. Anexe arquivos, não pastas.',
+  'files.notAttached':
+    'Para enviar sua mensagem, tente de novo ou remova os arquivos que falharam.',
+  'files.stopped': '“{name}” não foi enviado',
   'files.drop': 'Solte arquivos para anexá-los',
   'file.save': 'Salvar este arquivo',
   'file.gone': 'Não foi possível carregar este arquivo. Talvez tenha sido excluído.',

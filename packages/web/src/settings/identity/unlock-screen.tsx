@@ -1,6 +1,7 @@
 import type { BrowserSigner } from '@sibyl/client';
 import type { BrowserIdentity } from '@sibyl/client/identities';
 import { useState } from 'react';
+import { explainError } from '../../i18n/explain-error.js';
 import { t } from '../../i18n/i18n.js';
 import { Blank } from '../../ui/error-boundary.js';
 import { Icon } from '../../ui/icon.js';
@@ -71,7 +72,7 @@ export function UnlockScreen({ signer, onUnlocked }: UnlockScreenProps) {
 }
 
 interface BlockedScreenProps {
-  readonly error: Pick<Error, 'message'>;
+  readonly error: Pick<Error, 'message'> & { readonly code?: string };
   /** Absent if the browser has no key, since it cannot store one. */
   readonly did?: string;
 }
@@ -85,7 +86,7 @@ export const BlockedScreen = ({ error, did }: BlockedScreenProps) =>
     </Blank>
   ) : (
     <Blank title={t('chat.access.title')}>
-      <p>{error.message}</p>
+      <p>{explainError(error)}</p>
       <p>
         {t('chat.access.did')} <code>{did}</code>
       </p>
