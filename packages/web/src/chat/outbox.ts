@@ -1,4 +1,5 @@
 import { type MessageToSend, type OracleClient, OracleClientError } from '@sibyl/client';
+import { explainError } from '../i18n/explain-error.js';
 import { createStoredValue, type StoredValue } from '../page/stored-value.js';
 
 export type OutgoingMessage = Exclude<MessageToSend, string>;
@@ -131,6 +132,10 @@ export class Outbox {
     return next;
   }
 
+  get openedSession(): string | undefined {
+    return this.openSessionId;
+  }
+
   isSending(requestId: string): boolean {
     return this.sending.has(requestId);
   }
@@ -225,7 +230,7 @@ const isDue = ({ retryAt, failedAt = 0 }: SendFailure, now: number): boolean =>
 const toLockName = (tab: string) => `sibyl-tab:${tab}`;
 
 function toFailure(error: unknown, attempts: number): SendFailure {
-  const { message } = error as Error;
+  const message = explainError(error as Error);
   if (!(error instanceof OracleClientError)) return { kind: 'rejected', message };
   const { code, status = 0, retryAfterSeconds } = error;
   const delay = Math.min(FIRST_DELAY_MS * 2 ** attempts, MAX_DELAY_MS);

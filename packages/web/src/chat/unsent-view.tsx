@@ -151,10 +151,12 @@ export function useUnsent(sessionId: string | undefined): readonly UnsentMessage
   const list = useSyncExternalStore(outbox.subscribe, outbox.getList);
   return useMemo(
     () =>
-      list.filter(
-        // A conversation that another tab starts opens there.
-        (each) =>
-          each.sessionId === sessionId && (sessionId !== undefined || each.tab === outbox.tab),
+      list.filter((each) =>
+        each.sessionId === sessionId
+          ? // A conversation that another tab starts opens there.
+            sessionId !== undefined || each.tab === outbox.tab
+          : // Until its conversation is shown, a message stays where it was.
+            sessionId === undefined && each.sessionId === outbox.openedSession,
       ),
     [list, sessionId, outbox],
   );

@@ -1,5 +1,5 @@
 import { type UseSessions, useSessions } from '@sibyl/client/react';
-import { lazy, Suspense, useCallback, useEffect, useState } from 'react';
+import { type ComponentProps, lazy, Suspense, useCallback, useEffect, useState } from 'react';
 import { flushSync } from 'react-dom';
 import { PageActions } from '../actions/page-actions.js';
 import { useOnline } from '../chat/unsent-view.js';
@@ -23,10 +23,12 @@ const findScreen = (id: string) => screens.find((each) => each.id === id);
 const SettingsView = lazy(async () => ({
   default: (await import('../settings/settings-screen.js')).SettingsView,
 }));
-const loadConversation = async () => ({
-  default: (await import('../chat/conversation.js')).Conversation,
-});
-const Conversation = lazy(loadConversation);
+let conversation: typeof import('../chat/conversation.js') | undefined;
+const loadConversation = async () => {
+  conversation = await import('../chat/conversation.js');
+  return { default: conversation.Conversation };
+};
+const LazyConversation = lazy(loadConversation);
 /** Shorter than anyone types; the page answers to input in between. */
 const PRELOAD_MS = 200;
 const Palette = lazy(async () => ({ default: (await import('./palette.js')).Palette }));
@@ -192,7 +194,7 @@ function Screen({ route, title }: { readonly route: Route; readonly title: strin
     case 'conversation':
       return (
         <Suspense fallback={<Head title={title ?? ''} />}>
-          <Conversation
+          <ShownConversation
             key={route.sessionId}
             sessionId={route.sessionId}
             title={title}
@@ -203,6 +205,12 @@ function Screen({ route, title }: { readonly route: Route; readonly title: strin
     case 'settings':
       return <SettingsPage id={route.screen} />;
   }
+}
+
+/** What is loaded already is shown at once: a lazy component is always blank first. */
+function ShownConversation(props: ComponentProps<typeof LazyConversation>) {
+  const [View] = useState(() => conversation?.Conversation ?? LazyConversation);
+  return <View {...props} />;
 }
 
 function SettingsPage({ id }: { readonly id: string }) {
