@@ -1,6 +1,7 @@
 import type { Session } from '@sibyl/client';
 import { type UseSessions, useOracle } from '@sibyl/client/react';
 import { type FormEvent, useEffect, useRef, useState } from 'react';
+import { explainError } from '../i18n/explain-error.js';
 import { findMidnight, formatDateTime } from '../i18n/format.js';
 import { type TextKey, t } from '../i18n/i18n.js';
 import { Icon, IconButton } from '../ui/icon.js';
@@ -31,6 +32,7 @@ export function SessionList({ sessions, current }: SessionListProps) {
   const isLoaded = !sessions.isLoading && !sessions.error;
   const findMark = useSessionMarks(sessions.sessions, current);
   const [error, setError] = useState<string>();
+  const findRename = useRename();
   const client = useOracle();
   const save = async (session: Session) => {
     const { exportSession } = await import('../chat/export-session.js');
@@ -38,7 +40,7 @@ export function SessionList({ sessions, current }: SessionListProps) {
   };
   const attempt = (work: Promise<void>) => {
     setError(undefined);
-    return work.catch(({ message }: Error) => setError(message));
+    return work.catch((cause: Error) => setError(explainError(cause)));
   };
   const remove = (session: Session) => {
     const { sessionId } = session;
@@ -63,6 +65,7 @@ export function SessionList({ sessions, current }: SessionListProps) {
                 isPinned={pins.has(session.sessionId)}
                 mark={findMark(session)}
                 onPin={() => togglePin(session.sessionId)}
+                {...findRename(session)}
                 onRename={(title) => attempt(sessions.rename(session.sessionId, title))}
                 onExport={() => attempt(save(session))}
                 onRemove={() => remove(session)}
@@ -78,18 +81,37 @@ export function SessionList({ sessions, current }: SessionListProps) {
   );
 }
 
+interface Rename {
+  /** What the user has typed as the new title. */
+  readonly newTitle: string | undefined;
+  readonly onType: (title: string) => void;
+  readonly onRenamed: () => void;
+}
+
+/** For the whole list, since a row moves to another group when its conversation is used. */
+function useRename(): (session: Session) => Rename {
+  const [typed, setTyped] = useState<{ readonly id: string; readonly title: string }>();
+  return ({ sessionId: id }) => ({
+    newTitle: typed?.id === id ? typed.title : undefined,
+    onType: (title) => setTyped({ id, title }),
+    // Meanwhile the user may have begun with another one.
+    onRenamed: () => setTyped((now) => (now?.id === id ? undefined : now)),
+  });
+}
+
 interface FailuresProps {
   readonly sessions: UseSessions;
   /** Of the last change of a session. */
   readonly error: string | undefined;
 }
 
-function Failures({ sessions, error = sessions.error?.message }: FailuresProps) {
+function Failures({ sessions, error }: FailuresProps) {
+  const text = error ?? (sessions.error && explainError(sessions.error));
   return (
     <>
-      {error && (
+      {text && (
         <p className="small is-fault" role="alert">
-          {error}
+          {text}
         </p>
       )}
       {sessions.error && (
@@ -128,7 +150,7 @@ function ListEnd({ sessions }: { readonly sessions: UseSessions }) {
   );
 }
 
-interface SessionRowProps {
+interface SessionRowProps extends Rename {
   readonly session: Session;
   readonly isCurrent: boolean;
   readonly isPinned: boolean;
@@ -141,10 +163,10 @@ interface SessionRowProps {
 
 function SessionRow(props: SessionRowProps) {
   const { session, isCurrent, isPinned, mark, onPin, onExport, onRemove } = props;
-  const [isRenaming, setRenaming] = useState(false);
+  const startRename = () => props.onType(session.title);
   const { sessionId, lastUpdatedAt } = session;
   const title = nameSession(session);
-  if (isRenaming) return <RenameRow {...props} onDone={() => setRenaming(false)} />;
+  if (props.newTitle !== undefined) return <RenameRow {...props} newTitle={props.newTitle} />;
   return (
     <li className="conv" aria-current={isCurrent ? 'true' : undefined}>
       {isPinned && <Icon name="pin" />}
@@ -154,7 +176,7 @@ function SessionRow(props: SessionRowProps) {
         href={toHash({ name: 'conversation', sessionId })}
         aria-current={isCurrent ? 'page' : undefined}
         title={formatDateTime(lastUpdatedAt)}
-        onKeyDown={({ key }) => key === 'F2' && setRenaming(true)}
+        onKeyDown={({ key }) => key === 'F2' && startRename()}
       >
         {title}
       </a>
@@ -164,7 +186,7 @@ function SessionRow(props: SessionRowProps) {
         groups={[
           [
             { label: t(isPinned ? 'chat.unpin' : 'chat.pin'), icon: 'pin', run: onPin },
-            { label: t('chat.rename'), icon: 'edit', keys: 'F2', run: () => setRenaming(true) },
+            { label: t('chat.rename'), icon: 'edit', keys: 'F2', run: startRename },
             { label: t('chat.export'), icon: 'save', run: onExport },
           ],
           [{ label: t('chat.delete'), icon: 'trash', isDanger: true, run: onRemove }],
@@ -187,13 +209,16 @@ function Mark({ mark }: { readonly mark: SessionMark }) {
   }
 }
 
-function RenameRow({ session, onRename, onDone }: SessionRowProps & { onDone(): void }) {
-  const [title, setTitle] = useState(session.title);
+interface RenameRowProps extends SessionRowProps {
+  readonly newTitle: string;
+}
+
+function RenameRow({ session, newTitle, onType, onRename, onRenamed }: RenameRowProps) {
   const save = async (event: FormEvent) => {
     event.preventDefault();
-    const named = title.trim();
+    const named = newTitle.trim();
     if (named && named !== session.title) await onRename(named);
-    onDone();
+    onRenamed();
   };
   return (
     <li>
@@ -205,9 +230,9 @@ function RenameRow({ session, onRename, onDone }: SessionRowProps & { onDone(): 
           aria-label={t('chat.newName')}
           dir="auto"
           maxLength={200}
-          value={title}
-          onChange={({ target }) => setTitle(target.value)}
-          onKeyDown={({ key }) => key === 'Escape' && onDone()}
+          value={newTitle}
+          onChange={({ target }) => onType(target.value)}
+          onKeyDown={({ key }) => key === 'Escape' && onRenamed()}
           onBlur={save}
         />
         <IconButton type="submit" icon="check" label={t('chat.saveName')} />
