@@ -3,10 +3,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { expect, it, onTestFinished } from 'vitest';
-import { expectText } from './support/browser.js';
+import { expectText, openTab } from './support/browser.js';
 import { usePage } from './support/use-page.js';
 
-const { oracle, arrive, write } = usePage();
+const { oracle, arrive, write, converse } = usePage();
 
 const box = (page: Page) => page.getByLabel('Your message');
 const attached = (page: Page) => page.locator('.files').innerText();
@@ -178,4 +178,99 @@ it('what is typed while the first conversation starts stays in the box, and typi
   await expect.poll(() => box(page).inputValue()).toBe('And one more thing!');
   await page.getByRole('link', { name: 'New conversation' }).click();
   await expect.poll(() => box(page).inputValue()).toBe('');
+});
+
+it('a message waits until the user has decided about a file that failed', async () => {
+  const { page } = await arrive();
+  await page.route('**/files*', (route) =>
+    route.fulfill({
+      status: 503,
+      json: { statusCode: 503, code: 'uploads_full', message: 'Full', error: '' },
+    }),
+  );
+  await page.getByLabel('Files', { exact: true }).setInputFiles([report]);
+  await expectText(page, 'Full');
+  await write(page, 'Here are my notes');
+  await expectText(page, 'To send your message, retry or remove the files that failed.');
+  expect(await page.getByLabel('Your message').inputValue()).toBe('Here are my notes');
+  await page.unroute('**/files*');
+  await page.getByRole('button', { name: 'Retry' }).click();
+  await page.getByRole('button', { name: 'Remove report.txt' }).waitFor();
+  await page.getByRole('button', { name: 'Send' }).click();
+  (await oracle.model.next()).answer('I have read them');
+  await expectText(page, 'I have read them');
+  await expectText(page, 'report.txt');
+});
+
+it('who leaves in the middle of an upload is warned', async () => {
+  const { page } = await arrive();
+  await page.route('**/files*', () => undefined);
+  await page.getByLabel('Files', { exact: true }).setInputFiles([report]);
+  await page.getByRole('progressbar', { name: 'report.txt' }).waitFor();
+  // The browser asks only those who have used the page.
+  await page.getByLabel('Your message').click();
+  const asked = page.waitForEvent('dialog');
+  await page.close({ runBeforeUnload: true });
+  const dialog = await asked;
+  expect(dialog.type()).toBe('beforeunload');
+  await dialog.dismiss();
+  await page.getByRole('link', { name: 'Permissions' }).first().click();
+  await expectText(page, '“report.txt” was not uploaded');
+  await page.close({ runBeforeUnload: true });
+  await expect.poll(() => page.isClosed()).toBe(true);
+});
+
+it('a new name is kept while its row moves to another group, and typing continues at its end', async () => {
+  const { page, context, consoleErrors } = await arrive();
+  await converse(page, 'Which trees grow on clay?', 'Willows do');
+  const other = await openTab(context, consoleErrors);
+  await other.goto(page.url());
+  await other.locator('.conv').hover();
+  await page.locator('.conv a').press('F2');
+  const field = page.getByLabel('New name');
+  await field.fill('Half a');
+  await other.getByRole('button', { name: 'More about Which trees' }).click();
+  await other.getByRole('menuitem', { name: 'Pin' }).click();
+  await page.getByRole('region', { name: 'Pinned' }).getByLabel('New name').waitFor();
+  await page.keyboard.type(' name');
+  expect(await field.inputValue()).toBe('Half a name');
+  await page.keyboard.press('Enter');
+  await expect.poll(() => page.locator('.conv').innerText()).toContain('Half a name');
+});
+
+it('reasons of the oracle are shown in the language of the user', async () => {
+  const { page } = await arrive({ locale: 'de-DE' }, 'Ihre Nachricht');
+  await page.route('**/files*', (route) =>
+    route.fulfill({
+      status: 503,
+      json: { statusCode: 503, code: 'uploads_full', message: 'Full', error: '' },
+    }),
+  );
+  await page.getByLabel('Dateien', { exact: true }).setInputFiles([report]);
+  await expectText(page, 'Gerade sind es zu viele Anfragen.');
+});
+
+it('the first message is visible all the time while its conversation opens', async () => {
+  const { page } = await arrive();
+  // The page loads what shows a conversation soon after it was opened.
+  const findScript = () =>
+    page.evaluate(() => {
+      const scripts = performance.getEntriesByType('resource').map(({ name }) => name);
+      return scripts.find((name) => /\/conversation-[^/]*\.js$/.test(name));
+    });
+  await expect.poll(findScript).toBeDefined();
+  await page.evaluate(`import(${JSON.stringify(await findScript())}).then(() => undefined)`);
+  await box(page).fill('Good morning');
+  await page.evaluate(() => {
+    const isShown = () => document.querySelector('.msg-user') !== null;
+    let wasShown = false;
+    new MutationObserver(() => {
+      if (wasShown && !isShown()) document.body.dataset.wasGone = 'true';
+      wasShown ||= isShown();
+    }).observe(document.body, { childList: true, subtree: true });
+  });
+  await page.keyboard.press('Enter');
+  (await oracle.model.next()).answer('Good morning to you');
+  await expectText(page, 'Good morning to you');
+  expect(await page.evaluate(() => document.body.dataset.wasGone)).toBeUndefined();
 });

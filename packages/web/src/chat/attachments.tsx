@@ -41,33 +41,37 @@ interface DraftFilesProps {
 /** The files of the message that the user is writing, and those on their way. */
 export function DraftFiles({ files, uploads, onRemove }: DraftFilesProps) {
   if (files.length === 0 && uploads.uploads.length === 0) return null;
+  const hasFailed = uploads.uploads.some(({ error }) => error);
   return (
-    <ul className="files" aria-label={t('chat.attachments')}>
-      {files.map((file) => (
-        <li key={getKey(file)} className="att">
-          <Thumb file={file} />
-          <div>
-            <div className="clip">
-              <bdi>{file.filename}</bdi>
+    <>
+      <ul className="files" aria-label={t('chat.attachments')}>
+        {files.map((file) => (
+          <li key={getKey(file)} className="att">
+            <Thumb file={file} />
+            <div>
+              <div className="clip">
+                <bdi>{file.filename}</bdi>
+              </div>
+              {file.size !== undefined && <div className="hint num">{formatBytes(file.size)}</div>}
             </div>
-            {file.size !== undefined && <div className="hint num">{formatBytes(file.size)}</div>}
-          </div>
-          <IconButton
-            icon="x"
-            label={t('chat.files.remove', { name: file.filename })}
-            onClick={() => onRemove(file)}
+            <IconButton
+              icon="x"
+              label={t('chat.files.remove', { name: file.filename })}
+              onClick={() => onRemove(file)}
+            />
+          </li>
+        ))}
+        {uploads.uploads.map((upload) => (
+          <UploadRow
+            key={upload.id}
+            upload={upload}
+            onRetry={() => uploads.retry(upload)}
+            onRemove={() => uploads.remove(upload.id)}
           />
-        </li>
-      ))}
-      {uploads.uploads.map((upload) => (
-        <UploadRow
-          key={upload.id}
-          upload={upload}
-          onRetry={() => uploads.retry(upload)}
-          onRemove={() => uploads.remove(upload.id)}
-        />
-      ))}
-    </ul>
+        ))}
+      </ul>
+      {hasFailed && <p className="small files-hint">{t('chat.files.notAttached')}</p>}
+    </>
   );
 }
 

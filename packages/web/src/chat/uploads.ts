@@ -1,8 +1,10 @@
 import { type Attachment, type OracleClient, OracleClientError } from '@sibyl/client';
 import { useOracle } from '@sibyl/client/react';
 import { useEffect, useRef, useState } from 'react';
+import { explainError } from '../i18n/explain-error.js';
 import { t } from '../i18n/i18n.js';
 import { usePage } from '../page/page-context.js';
+import { showToast } from '../ui/toasts.js';
 
 /** The most files of one message. */
 const MAX_FILES = 10;
@@ -20,7 +22,6 @@ export interface Upload {
 
 export interface Uploads {
   readonly uploads: readonly Upload[];
-  readonly isUploading: boolean;
   add(files: readonly File[]): void;
   /** Tries one that failed again. */
   retry(upload: Upload): void;
@@ -33,7 +34,7 @@ export function useUploads(attached: number, onDone: (file: Attachment) => void)
   const client = useOracle();
   const { settings } = usePage();
   const [uploads, setUploads] = useState<readonly Upload[]>([]);
-  const cancels = useRef(new Map<string, AbortController>());
+  const cancels = useRef(new Map<string, Running>());
   const done = useRef(onDone);
   useEffect(() => {
     done.current = onDone;
@@ -46,7 +47,7 @@ export function useUploads(attached: number, onDone: (file: Attachment) => void)
   const upload = async ({ id, file }: Upload) => {
     const cancel = new AbortController();
     const { signal } = cancel;
-    cancels.current.set(id, cancel);
+    cancels.current.set(id, { cancel, file });
     try {
       const onProgress = (progress: number) => change(id, { progress });
       const homeServer = settings.matrixBaseUrl;
@@ -82,21 +83,39 @@ export function useUploads(attached: number, onDone: (file: Attachment) => void)
     for (const each of uploads) if (each.error && each.mayPass) retry(each);
   });
   const remove = (id: string) => {
-    cancels.current.get(id)?.abort();
+    cancels.current.get(id)?.cancel.abort();
     drop(id);
   };
-  const isUploading = uploads.some(({ error }) => !error);
-  return { uploads, isUploading, add, retry, remove };
+  useWarning(uploads.some(({ error }) => !error));
+  return { uploads, add, retry, remove };
+}
+
+interface Running {
+  readonly cancel: AbortController;
+  readonly file: File;
 }
 
 /** The draft belongs to the next composer then. */
-function useCancelAtEnd(running: ReadonlyMap<string, AbortController>): void {
+function useCancelAtEnd(running: ReadonlyMap<string, Running>): void {
   useEffect(
     () => () => {
-      for (const cancel of running.values()) cancel.abort();
+      for (const { cancel, file } of running.values()) {
+        cancel.abort();
+        showToast({ text: t('chat.files.stopped', { name: file.name }) });
+      }
     },
     [running],
   );
+}
+
+/** The browser asks before the user leaves the page in the middle of an upload. */
+function useWarning(isUploading: boolean): void {
+  useEffect(() => {
+    if (!isUploading) return;
+    const warn = (event: BeforeUnloadEvent) => event.preventDefault();
+    window.addEventListener('beforeunload', warn);
+    return () => window.removeEventListener('beforeunload', warn);
+  }, [isUploading]);
 }
 
 /** As for messages that were not sent. */
@@ -105,7 +124,7 @@ const mayPass = (error: unknown): boolean =>
   (error.code === 'network_error' || error.status === 429 || (error.status ?? 0) >= 500);
 
 const describe = (error: unknown): string =>
-  navigator.onLine ? (error as Error).message : t('chat.unsent.offline');
+  navigator.onLine ? explainError(error as Error) : t('chat.unsent.offline');
 
 /** Calls a function when the device has a network again. */
 function useOnReconnect(listener: () => void): void {
