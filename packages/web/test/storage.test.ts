@@ -120,3 +120,20 @@ it('of more than a hundred drafts, those that were changed last are kept', async
   expect(await kept()).toContain('0-newest');
   expect(await kept()).not.toContain('100');
 });
+
+it('a page that the browser has kept in its history shows what other tabs have stored meanwhile', async () => {
+  const { page } = await arrive();
+  await converse(page, 'Which trees grow on clay?', 'Willows do');
+  await page.locator('.conv').hover();
+  await page.getByRole('button', { name: 'More about Which trees' }).click();
+  await page.getByRole('menuitem', { name: 'Pin' }).click();
+  const pinned = page.getByRole('region', { name: 'Pinned' });
+  await pinned.waitFor();
+  // Changes of the same tab cause no event, as those of others while the page is kept.
+  await page.evaluate(() => {
+    for (const key of Object.keys(localStorage))
+      if (key.startsWith('sibyl-pins:')) localStorage.setItem(key, '[]');
+    window.dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }));
+  });
+  await expect.poll(() => pinned.count()).toBe(0);
+});

@@ -56,10 +56,16 @@ export class Outbox {
     this.stored = createStoredValue(`sibyl-outbox:${client.did}`, []);
     this.stored.subscribe(() => this.schedule());
     globalThis.addEventListener?.('online', () => this.retryAll());
-    // Held as long as the tab is open.
-    void navigator.locks?.request(toLockName(this.tab), () => new Promise(() => undefined));
+    this.hold();
+    // A page that was kept while the user was elsewhere may have lost it.
+    globalThis.addEventListener?.('pageshow', ({ persisted }) => persisted && this.hold());
     void this.adopt();
     this.schedule();
+  }
+
+  /** The lock by which other tabs see that this one is open. */
+  private hold(): void {
+    void navigator.locks?.request(toLockName(this.tab), () => new Promise(() => undefined));
   }
 
   get list(): readonly UnsentMessage[] {

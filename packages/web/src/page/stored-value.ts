@@ -56,14 +56,18 @@ export function createStoredValue<T>(key: string, initial: T): StoredValue<T> {
   const notify = () => {
     for (const listener of listeners) listener();
   };
-  // Events come from other tabs only.
-  globalThis.addEventListener?.('storage', (event) => {
-    if (event.key !== key && event.key !== null) return;
+  const follow = () => {
     read();
     // The other tab may have made room.
     if (pending.length > 0) store();
     notify();
+  };
+  // Events come from other tabs only.
+  globalThis.addEventListener?.('storage', (event) => {
+    if (event.key === key || event.key === null) follow();
   });
+  // A page that the browser has kept while the user was elsewhere has missed them.
+  globalThis.addEventListener?.('pageshow', ({ persisted }) => persisted && follow());
   return {
     get: () => value,
     update: (change) => {
