@@ -197,6 +197,40 @@ it('/app/operator shows older entries of the audit log on demand', TIMEOUT, asyn
   expect(await findViolations(page)).toEqual([]);
 });
 
+it(
+  '/app/operator says where a list of turns ends, in rows of the same height',
+  TIMEOUT,
+  async () => {
+    const { page } = await browsing.visit({ width: 390 });
+    await enter(page, host.url, addOperator);
+    await page.route('**/operator/turns*', (route) => {
+      const limit = Number(new URL(route.request().url()).searchParams.get('limit'));
+      const turns = Array.from({ length: limit }, (_, i) => ({
+        runId: `00000000-0000-7000-8000-${i + 100_000}`,
+        user: 'did:key:zAlice',
+        status: 'finished',
+        models: ['offline'],
+        inputTokens: 1,
+        outputTokens: 1,
+        createdAt: new Date(Date.now() - i * 600_000).toISOString(),
+      }));
+      return route.fulfill({ json: { turns } });
+    });
+    await page.evaluate(() => {
+      location.hash = '#turns';
+    });
+    const rows = page.locator('tbody tr');
+    for (const count of [50, 100]) {
+      await expect.poll(() => rows.count()).toBe(count);
+      await page.getByRole('button', { name: 'Show more' }).click();
+    }
+    await expectText(page, 'These are the first 200. Others are not shown.');
+    const heights = await rows.evaluateAll((all) => all.map(({ clientHeight }) => clientHeight));
+    expect(Math.max(...heights) - Math.min(...heights)).toBeLessThanOrEqual(1);
+    await page.screenshot({ path: `${SCREENSHOTS}/operator-turns-end.png` });
+  },
+);
+
 it('/app/operator shows a model that is down, and PostgreSQL that is away', TIMEOUT, async () => {
   const database = await createTestDatabase('postgres');
   const proxy = await startTcpProxy(database.env.DATABASE_URL ?? '');

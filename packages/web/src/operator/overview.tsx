@@ -22,6 +22,7 @@ import {
   Loaded,
   shortenDid,
   usePolled,
+  When,
 } from './parts.js';
 
 interface OverviewProps {
@@ -85,7 +86,7 @@ function Rejected({ requests, limited }: RejectedProps) {
         empty={t('operator.noneLastHour')}
         columns={[
           { title: t('operator.reason'), cell: ({ code }) => <Code text={code} /> },
-          { title: t('operator.last'), cell: ({ lastAt }) => formatWhen(lastAt) },
+          { title: t('operator.last'), cell: ({ lastAt }) => <When at={lastAt} /> },
           { title: t('operator.times'), isNumber: true, cell: ({ count }) => count },
         ]}
       />
@@ -99,7 +100,7 @@ function Rejected({ requests, limited }: RejectedProps) {
             title: t('operator.user'),
             cell: ({ did }) => <Code text={did} short={shortenDid(did)} />,
           },
-          { title: t('operator.last'), cell: ({ lastAt }) => formatWhen(lastAt) },
+          { title: t('operator.last'), cell: ({ lastAt }) => <When at={lastAt} /> },
           { title: t('operator.times'), isNumber: true, cell: ({ count }) => count },
         ]}
       />
@@ -198,7 +199,7 @@ function Hosts({ hosts }: { readonly hosts: readonly OperatorHost[] }) {
           cell: ({ memoryBytes }) => formatBytes(memoryBytes),
         },
         { title: t('operator.version'), cell: ({ version }) => version },
-        { title: t('operator.started'), cell: ({ startedAt }) => formatWhen(startedAt) },
+        { title: t('operator.started'), cell: ({ startedAt }) => <When at={startedAt} /> },
       ]}
     />
   );

@@ -1,5 +1,6 @@
 import { type ReactNode, useCallback, useEffect, useState } from 'react';
 import { explainError } from '../i18n/explain-error.js';
+import { formatDateTime, formatWhen } from '../i18n/format.js';
 import { getLanguage, type TextKey, t } from '../i18n/i18n.js';
 
 export interface Column<Row> {
@@ -18,11 +19,13 @@ interface DataTableProps<Row> {
   readonly aside?: ReactNode;
   /** Loads more rows; undefined if there are none. */
   readonly onMore?: (() => void) | undefined;
+  /** The most rows that can be loaded. */
+  readonly max?: number;
 }
 
 /** A card with a table that scrolls on narrow screens. */
 export function DataTable<Row>(props: DataTableProps<Row>) {
-  const { title, rows, columns, rowKey, empty, aside, onMore } = props;
+  const { title, rows, columns, rowKey, empty, aside, onMore, max } = props;
   return (
     <section className="card">
       <div className="card-head">
@@ -58,6 +61,9 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
           </table>
         </section>
       )}
+      {max !== undefined && rows.length >= max && (
+        <p className="approval-foot small quiet">{t('operator.first', { count: max })}</p>
+      )}
       {onMore && (
         <div className="approval-foot">
           <button type="button" className="btn btn-s" onClick={onMore}>
@@ -77,6 +83,13 @@ export function useLimit(first: number, max: number) {
   const findMore = (count: number) => (count >= limit && limit < max ? more : undefined);
   return { limit, findMore };
 }
+
+/** When something happened, exactly when pointed at. */
+export const When = ({ at }: { readonly at: string }) => (
+  <time className="when" dateTime={at} title={formatDateTime(at)}>
+    {formatWhen(at)}
+  </time>
+);
 
 /** An identity, in full when pointed at. */
 export const Code = ({ text, short }: { readonly text: string; readonly short?: string }) => (

@@ -1,6 +1,6 @@
 import type { OperatorSpan, OperatorTrace, OperatorTurn, OracleClient } from '@sibyl/client';
 import { useCallback } from 'react';
-import { formatWhen, showReordering } from '../i18n/format.js';
+import { showReordering } from '../i18n/format.js';
 import { type TextKey, t } from '../i18n/i18n.js';
 import {
   Badge,
@@ -14,6 +14,7 @@ import {
   shortenDid,
   useLimit,
   usePolled,
+  When,
 } from './parts.js';
 
 interface TurnsViewProps {
@@ -43,6 +44,7 @@ export function TurnsView({ client, runId }: TurnsViewProps) {
             rowKey={(turn) => turn.runId}
             empty={t('operator.turns.none')}
             onMore={findMore(turns.length)}
+            max={MAX_TURNS}
             columns={[
               {
                 title: t('operator.turn'),
@@ -71,7 +73,7 @@ export function TurnsView({ client, runId }: TurnsViewProps) {
                 cell: ({ inputTokens, outputTokens }) => formatCount(inputTokens + outputTokens),
               },
               { title: t('operator.cost'), isNumber: true, cell: ({ cost }) => formatCost(cost) },
-              { title: t('operator.when'), cell: ({ createdAt }) => formatWhen(createdAt) },
+              { title: t('operator.when'), cell: ({ createdAt }) => <When at={createdAt} /> },
             ]}
           />
         )}

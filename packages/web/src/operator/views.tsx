@@ -1,7 +1,7 @@
 import type { OperatorAction, OperatorUser, OracleClient } from '@sibyl/client';
 import { useCallback, useState } from 'react';
 import { explainError } from '../i18n/explain-error.js';
-import { formatDateTime, formatWhen } from '../i18n/format.js';
+import { formatDateTime } from '../i18n/format.js';
 import { type TextKey, t } from '../i18n/i18n.js';
 import {
   Badge,
@@ -14,6 +14,7 @@ import {
   shortenDid,
   useLimit,
   usePolled,
+  When,
 } from './parts.js';
 
 interface ViewProps {
@@ -61,6 +62,7 @@ export function UsersView({ client }: ViewProps) {
             rowKey={({ user }) => user}
             empty={t('operator.users.none')}
             onMore={findMore(users.length)}
+            max={MAX_PAGE_SIZE}
             columns={[
               ...listUserColumns(),
               {
@@ -94,7 +96,7 @@ const listUserColumns = (): Column<OperatorUser>[] => [
   },
   { title: t('operator.cost'), isNumber: true, cell: ({ cost }) => formatCost(cost) },
   { title: t('operator.sockets'), isNumber: true, cell: ({ sockets }) => sockets },
-  { title: t('operator.last'), cell: ({ lastAt }) => (lastAt ? formatWhen(lastAt) : '–') },
+  { title: t('operator.last'), cell: ({ lastAt }) => (lastAt ? <When at={lastAt} /> : '–') },
 ];
 
 const Identity = ({ user: { user, blocked, limited } }: { readonly user: OperatorUser }) => (
@@ -153,7 +155,7 @@ export function JobsView({ client }: ViewProps) {
             { title: t('operator.job.waiting'), isNumber: true, cell: ({ waiting }) => waiting },
             { title: t('operator.job.running'), isNumber: true, cell: ({ running }) => running },
             { title: t('operator.failed'), isNumber: true, cell: ({ failed }) => failed },
-            { title: t('operator.next'), cell: ({ nextAt }) => (nextAt ? formatWhen(nextAt) : '') },
+            { title: t('operator.next'), cell: ({ nextAt }) => nextAt && <When at={nextAt} /> },
           ]}
         />
       )}
@@ -207,8 +209,12 @@ export function AuditView({ client }: ViewProps) {
           rowKey={({ id }) => id}
           empty={t('operator.audit.none')}
           onMore={findMore(actions.length)}
+          max={MAX_ACTIONS}
           columns={[
-            { title: t('operator.when'), cell: ({ at }) => formatDateTime(at) },
+            {
+              title: t('operator.when'),
+              cell: ({ at }) => <span className="when">{formatDateTime(at)}</span>,
+            },
             {
               title: t('operator.title'),
               cell: ({ operator }) => <Code text={operator} short={shortenDid(operator)} />,

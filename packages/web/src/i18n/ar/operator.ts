@@ -7,6 +7,7 @@ export const operator = {
   unreadable: 'تتعذّر القراءة الآن: {error}',
   unknown: 'غير معروف',
   more: 'عرض المزيد',
+  first: 'هذه أول {count}. لا تُعرض البقية.',
   since: 'منذ {time}',
   lastDay: 'آخر 24 ساعة',
   noneLastHour: 'لا شيء خلال الساعة الماضية',

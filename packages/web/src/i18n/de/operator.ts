@@ -8,6 +8,7 @@ export const operator = {
   unreadable: 'Das kann gerade nicht gelesen werden: {error}',
   unknown: 'Unbekannt',
   more: 'Mehr anzeigen',
+  first: 'Das sind die ersten {count}. Weitere werden nicht angezeigt.',
   since: 'Seit {time}',
   lastDay: 'letzte 24 Stunden',
   noneLastHour: 'Keine in der letzten Stunde',

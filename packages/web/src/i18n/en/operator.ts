@@ -7,6 +7,7 @@ export const operator = {
   unreadable: 'Can’t read this now: {error}',
   unknown: 'Unknown',
   more: 'Show more',
+  first: 'These are the first {count}. Others are not shown.',
   since: 'Since {time}',
   lastDay: 'last 24 hours',
   noneLastHour: 'None in the last hour',

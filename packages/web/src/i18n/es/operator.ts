@@ -8,6 +8,7 @@ export const operator = {
   unreadable: 'No se puede leer ahora: {error}',
   unknown: 'Desconocido',
   more: 'Mostrar más',
+  first: 'Estos son los primeros {count}. Los demás no se muestran.',
   since: 'Desde {time}',
   lastDay: 'últimas 24 horas',
   noneLastHour: 'Ninguno en la última hora',

@@ -8,6 +8,7 @@ export const operator = {
   unreadable: 'Lecture impossible pour le moment : {error}',
   unknown: 'Inconnu',
   more: 'Afficher plus',
+  first: 'Voici les {count} premiers. Les autres ne sont pas affichés.',
   since: 'Depuis {time}',
   lastDay: 'dernières 24 heures',
   noneLastHour: 'Aucun au cours de la dernière heure',

@@ -8,6 +8,7 @@ export const operator = {
   unreadable: 'Não é possível ler agora: {error}',
   unknown: 'Desconhecido',
   more: 'Mostrar mais',
+  first: 'Estes são os primeiros {count}. Os demais não são mostrados.',
   since: 'Desde {time}',
   lastDay: 'últimas 24 horas',
   noneLastHour: 'Nenhum na última hora',

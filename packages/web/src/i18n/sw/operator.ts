@@ -8,6 +8,7 @@ export const operator = {
   unreadable: 'Haiwezi kusomwa sasa: {error}',
   unknown: 'Haijulikani',
   more: 'Onyesha zaidi',
+  first: 'Hizi ni {count} za kwanza. Nyingine hazionyeshwi.',
   since: 'Tangu {time}',
   lastDay: 'saa 24 zilizopita',
   noneLastHour: 'Hakuna katika saa iliyopita',
