@@ -40,7 +40,6 @@ export function Composer(props: ComposerProps) {
   const addFile = (file: DraftFile) => change({ files: [...state.latest().files, file] });
   const uploads = useUploads(files.length, addFile);
   const isOver = useDrop(uploads.add);
-  // Not without the files that failed: the user decides about them first.
   const canSend = text.trim() !== '' && uploads.uploads.length === 0;
   const cancelEdit = () => change(endEdit(draft));
   const send = () => {

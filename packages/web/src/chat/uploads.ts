@@ -21,6 +21,7 @@ export interface Upload {
 }
 
 export interface Uploads {
+  /** Those that failed stay until the user has decided about them; a message is not sent without them. */
   readonly uploads: readonly Upload[];
   add(files: readonly File[]): void;
   /** Tries one that failed again. */
