@@ -215,7 +215,7 @@ function Regenerate({ message }: { readonly message: ChatMessage }) {
 
 const hasFailed = ({ error, status }: ChatMessage) => Boolean(error) || status === 'failed';
 
-/** What went wrong with the model; other reasons are the server's words. */
+/** What went wrong with the model. */
 const reasons = {
   rate_limit: 'chat.failed.rateLimit',
   billing: 'chat.failed.billing',

@@ -35,7 +35,6 @@ const texts: Readonly<Record<string, TextKey | undefined>> = {
   disk_full: 'chat.error.unavailable',
   gate_unavailable: 'chat.error.unavailable',
   plugin_failed: 'chat.error.unavailable',
-  model_unavailable: 'chat.failed.server',
   model_budget_exhausted: 'chat.error.budget',
   insufficient_credit: 'chat.unsent.credit',
   caller_not_allowed: 'chat.error.invited',
