@@ -61,7 +61,7 @@ describe('chat page', () => {
     await press(button('Good answer'), 'Enter');
     await expectFocus('form.card');
     await page.keyboard.press('Escape');
-    await expectFocus('.msg-bar');
+    await expectFocus('.msg-bar [aria-pressed="true"]');
     await press(button('Regenerate'), 'Enter');
     await expectFocus('.scroll');
     (await oracle.model.next()).answer('Good evening');

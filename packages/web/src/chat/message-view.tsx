@@ -1,5 +1,5 @@
 import type { AnswerPart, ChatMessage, ErrorFrame } from '@sibyl/client';
-import { lazy, memo, type ReactNode, Suspense, useState } from 'react';
+import { lazy, memo, type ReactNode, Suspense, useRef, useState } from 'react';
 import { explainError } from '../i18n/explain-error.js';
 import { type TextKey, t } from '../i18n/i18n.js';
 import { useMessageActions } from '../page/page-context.js';
@@ -136,9 +136,14 @@ function AnswerBar({ message, children }: AnswerBarProps) {
   const { content, messageId } = message;
   const [isFactsShown, setFactsShown] = useState(false);
   const [isRating, setRating] = useState(false);
+  const bar = useRef<HTMLDivElement>(null);
+  const endRating = () => {
+    setRating(false);
+    bar.current?.querySelector<HTMLElement>('[aria-pressed="true"]')?.focus();
+  };
   return (
     <>
-      <div className="msg-bar">
+      <div ref={bar} className="msg-bar">
         <Branches message={message} kind="answer" />
         {content && <CopyButton text={content} label={t('chat.copyAnswer')} />}
         <Regenerate message={message} />
@@ -161,11 +166,7 @@ function AnswerBar({ message, children }: AnswerBarProps) {
       </div>
       <OnDemand>
         {isRating && message.feedback && (
-          <FeedbackForm
-            message={message}
-            feedback={message.feedback}
-            onClose={() => setRating(false)}
-          />
+          <FeedbackForm message={message} feedback={message.feedback} onClose={endRating} />
         )}
       </OnDemand>
     </>
