@@ -21,6 +21,7 @@ import {
   splitIntoSpans,
 } from './message-page.js';
 import { prepareQuery } from './prepared-query.js';
+import { queueForSearch, SESSION } from './search/search-store.js';
 import { holdSession } from './session-store.js';
 
 export interface RecentRequest extends PathKey {
@@ -158,6 +159,7 @@ export class MessageStore {
         .where('owner', '=', owner)
         .where('id', '=', sessionId)
         .execute();
+      if (isComplete) await queueForSearch(tables, { owner, source: SESSION, id: sessionId });
     });
   }
 

@@ -52,6 +52,24 @@ describe.each(engines)('SearchStore on %s', (engine) => {
     );
   });
 
+  it('findMessages finds nothing in a session that no list shows, and everything once a list shows it', async () => {
+    const { store } = test;
+    const { owner, say } = await openSession(store);
+    const id = await say('a walrus');
+    const last = await store.messages.find({ owner, messageId: id });
+    if (!last) throw new Error('It was stored');
+    const wanted = { owner, oracleDid, title: 'Walrus', isUnlisted: true };
+    const hidden = await store.sessions.create(wanted);
+    const body = { owner, type: 'human', requestId: 'r', isComplete: true } as const;
+    await store.messages.append({ ...body, sessionId: hidden.id, content: 'another walrus' });
+    const copy = await store.sessions.create(wanted);
+    await indexAll(store);
+    expect(await find(store, owner, 'walrus')).toEqual(['a walrus']);
+    await store.messages.copy(last, copy.id);
+    await indexAll(store);
+    expect((await find(store, owner, 'walrus')).sort()).toEqual(['Walrus', 'a walrus', 'a walrus']);
+  });
+
   it('findMessages finds the very word first, the best first, and then longer words, the newest first', async () => {
     const { store } = test;
     const { owner, say } = await openSession(store);

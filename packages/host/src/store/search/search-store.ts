@@ -44,12 +44,18 @@ export async function queueForSearch(
 const findText = prepareQuery((tables, { owner, id }: { owner: string; id: string }) =>
   tables
     .selectFrom('messages')
-    .select(['session_id', 'content', 'created_at'])
-    .where('owner', '=', owner)
-    .where('id', '=', id),
+    .innerJoin('sessions', (join) =>
+      join
+        .onRef('sessions.owner', '=', 'messages.owner')
+        .onRef('sessions.id', '=', 'messages.session_id'),
+    )
+    .select(['session_id', 'content', 'messages.created_at'])
+    .where('messages.owner', '=', owner)
+    .where('messages.id', '=', id)
+    .where('unlisted', '=', 0),
 );
 
-/** Triggers add messages and titles to the queue (migration 0005). */
+/** Triggers add messages and titles to the queue (migration 0005); those of sessions that no list shows are not found. */
 const messageSource: SearchSource = {
   name: 'message',
   load: async (tables, key) => {
@@ -69,6 +75,7 @@ const titleSource: SearchSource = {
       .select(['title', 'created_at'])
       .where('owner', '=', owner)
       .where('id', '=', id)
+      .where('unlisted', '=', 0)
       .executeTakeFirst();
     const parts = row?.title === UNTITLED ? [] : [row?.title ?? ''];
     return row && { scope: id, createdAt: row.created_at, parts };
@@ -77,7 +84,7 @@ const titleSource: SearchSource = {
 };
 
 /** Everything in a session: adds its messages and its title to the queue. */
-const SESSION = 'session';
+export const SESSION = 'session';
 
 async function queueSession(tables: Kysely<Schema>, owner: string, id: string): Promise<void> {
   await queueForSearch(tables, { owner, source: titleSource.name, id });
