@@ -128,6 +128,17 @@ describe('events of a turn', () => {
     await expect.poll(() => routedSteps(socket)).toEqual(['a', 'b']);
   });
 
+  it('reach sockets before those of the next turn, also if they are late', async () => {
+    const socket = await join(atB);
+    hosts.busProxy.mute();
+    await route(alice, 'a', 'b');
+    await route(atB, 'c');
+    hosts.busProxy.unmute();
+    await route(alice, 'd');
+    await expect.poll(() => routedSteps(socket).at(-1)).toBe('d');
+    expect(routedSteps(socket)).toEqual(['a', 'b', 'c', 'd']);
+  });
+
   it('DELETE /sessions/:sessionId closes the sockets at every host', async () => {
     const sockets = [await join(alice), await join(atB)];
     await alice.request('DELETE', `/sessions/${sessionId}`);

@@ -193,16 +193,18 @@ export class ClusterEventBus implements EventBus {
     this.reportGap(name);
   }
 
-  private receive({ owner, sessionId, event, after }: SocketEventMessage, from: string): void {
+  private receive(message: SocketEventMessage, sender: string): void {
+    const { owner, sessionId, after } = message;
+    const event = { ...message.event, sender };
     const key = { owner, sessionId };
     const name = formatSessionKey(key);
-    const link = `${from} ${name}`;
+    const link = `${sender} ${name}`;
     const last = this.arrived.get(link);
     if (event.position) {
       if (last && !isAfter(event.position, last)) return;
       this.arrived.set(link, event.position);
     }
-    if (isCallEvent(event)) this.deps.onRemoteCall(key, event, from);
+    if (isCallEvent(event)) this.deps.onRemoteCall(key, event, sender);
     this.received.add(name, event);
     const isGap = after !== null && (!last || isAfter(after, last));
     if (isGap) this.reportGap(name);

@@ -124,7 +124,13 @@ export class Inbox {
     this.waiting = [];
     this.length = 0;
     this.deliver = deliver;
-    for (const event of waiting) deliver(event);
+    // It may be paused by one of them.
+    for (const event of waiting) this.deliver(event);
+  }
+
+  /** Keeps the events from now on, until it is opened again. */
+  pause(): void {
+    this.deliver = (event) => this.keep(event);
   }
 
   close(): void {

@@ -7,6 +7,7 @@ import { watchAccess } from '../auth/connection-access.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { RateLimits } from '../auth/rate-limits.js';
 import {
+  BEFORE_ALL,
   type CallEvent,
   type ClientCallResult,
   createClosingEvent,
@@ -24,6 +25,9 @@ import { clientRequests, resultReaders } from './client-events.js';
 import { type ConnectionRegistry, terminate } from './connections.js';
 import type { SocketContext } from './handshake.js';
 import { type SocketBacklog, WriteLimit } from './write-limit.js';
+
+/** No host has this id. */
+const UNKNOWN = '';
 
 export interface SessionSocketDeps {
   readonly authenticator: Authenticator;
@@ -46,6 +50,10 @@ export class SessionSocket {
   private readonly context: SocketContext;
   private readonly deps: SessionSocketDeps;
   private readonly writes: WriteLimit;
+  /** Of the last event that was sent. */
+  private last: Position = BEFORE_ALL;
+  /** The host whose events are sent now; at first, it is not known. */
+  private sender: string | undefined = UNKNOWN;
 
   constructor(socket: Socket, context: SocketContext, deps: SessionSocketDeps) {
     this.socket = socket;
@@ -64,16 +72,20 @@ export class SessionSocket {
   }
 
   /** Sends `connected`, then the events that the client missed, then live events. */
-  async open(): Promise<void> {
+  open(): void {
+    this.start().catch((err) => this.lose(err));
+  }
+
+  private async start(): Promise<void> {
     const { session, seen, inbox } = this.context;
     const from = seen ?? (await this.deps.missed.latest(session));
     const { sessionId } = session;
     const payload = { message: 'Connected', sessionId, timestamp: now() };
     this.emit({ event: 'connected', payload, position: from });
-    const last = seen ? await this.replay(seen) : this.sendOpenCalls(from);
-    inbox.open((event) => {
-      if (!event.position || isAfter(event.position, last)) this.deliver(event);
-    });
+    this.last = from;
+    if (seen) await this.resume(seen);
+    else this.sendOpenCalls();
+    inbox.open((event) => this.receive(event));
     if (!this.socket.connected) return;
     const stop = this.deps.changes.subscribe(session.owner, (payload) =>
       this.emit({ event: 'sessions_changed', payload }),
@@ -89,34 +101,59 @@ export class SessionSocket {
     else this.socket.disconnect(true);
   }
 
-  /** Sends the events after the given position; calls only if they are still open. */
-  private async replay(seen: Position): Promise<Position> {
-    const { pendingCalls, missed } = this.deps;
+  /** Sends a live event in its place. Each host sends its events in order, but those of the host before it may be late. */
+  private receive(event: ServerEvent): void {
+    const { position, sender } = event;
+    if (position && !isAfter(position, this.last)) return;
+    if (position && sender !== this.sender) {
+      this.sender = sender;
+      this.catchUp(event, position).catch((err) => this.lose(err));
+      return;
+    }
+    this.last = position ?? this.last;
+    this.deliver(event);
+  }
+
+  /** Before the first event of a host, sends what is stored of the hosts before it. */
+  private async catchUp(first: ServerEvent, position: Position): Promise<void> {
+    const { inbox } = this.context;
+    inbox.pause();
+    await this.replay(position);
+    this.receive(first);
+    inbox.open((event) => this.receive(event));
+  }
+
+  /** Sends what a client missed that was here before. */
+  private async resume(seen: Position): Promise<void> {
+    const { pendingCalls } = this.deps;
     const { session } = this.context;
     for (const { sent } of pendingCalls.list(session)) {
       if (!sent.position || isAfter(sent.position, seen)) continue;
       // The page received the call before it disconnected, and will answer it.
       pendingCalls.markDelivered(session, sent.payload.toolCallId, this.socket);
     }
-    let last = seen;
-    for await (const event of missed.after(session, seen)) {
-      if (!this.socket.connected) return last;
-      last = event.position ?? last;
+    await this.replay();
+  }
+
+  /** Sends the stored events after the last one, up to a position; calls only if they are still open. */
+  private async replay(end?: Position): Promise<void> {
+    for await (const event of this.deps.missed.after(this.context.session, this.last)) {
+      const { position = this.last } = event;
+      if (!this.socket.connected || (end && !isAfter(end, position))) return;
+      this.last = position;
       if (!isCallEvent(event) || this.isWanted(event)) this.deliver(event);
       await this.writes.room();
     }
-    return last;
   }
 
   /** A new page receives the open calls that no other page has received. */
-  private sendOpenCalls(from: Position): Position {
+  private sendOpenCalls(): void {
     const { pendingCalls } = this.deps;
     for (const { sent, isDelivered } of pendingCalls.list(this.context.session)) {
       // Without the position, because the client is already past it.
       const { position: _, ...call } = sent;
       if (!isDelivered) this.deliver(call);
     }
-    return from;
   }
 
   private isWanted({ payload }: CallEvent): boolean {
@@ -167,6 +204,12 @@ export class SessionSocket {
     const { caller, address } = this.context;
     const allowed = this.deps.limits.takeCaller(caller, address);
     allowed.then(answer, () => this.close('rate_limited'));
+  }
+
+  /** The client reconnects and sends its last position. */
+  private lose(err: unknown): void {
+    this.deps.logger.warn({ err }, 'socket disconnected: its missed events cannot be read');
+    terminate(this.socket.conn);
   }
 
   private drop(): void {

@@ -152,11 +152,7 @@ export class SocketServer {
     const open = new SessionSocket(socket, socket.data as SocketContext, this.deps);
     this.sockets.add(open);
     socket.once('disconnect', () => this.sockets.delete(open));
-    open.open().catch((err) => {
-      // The client reconnects and sends its last position.
-      this.deps.logger.warn({ err }, 'socket disconnected: its missed events cannot be read');
-      terminate(socket.conn);
-    });
+    open.open();
   }
 }
 
