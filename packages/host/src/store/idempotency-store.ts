@@ -79,10 +79,11 @@ export type ClaimResult =
 /** Claims an idempotency key whose earlier claim, if there is one, counts no more. */
 export async function replaceClaim(
   tables: Kysely<Schema>,
-  { owner, key, bodyHash, expiresAt, runId }: KeyClaim,
+  claim: KeyClaim,
   now: number,
 ): Promise<void> {
-  const values = { body_hash: bodyHash, run_id: runId, created_at: now, expires_at: expiresAt };
+  const { owner, key } = claim;
+  const values = toValues(claim, now);
   await tables
     .insertInto('idempotency_keys')
     .values({ owner, key, ...values })
@@ -93,10 +94,11 @@ export async function replaceClaim(
 /** Claims an idempotency key inside a unit of work: of concurrent claims, exactly one gets `new`. */
 export async function claimKey(
   tables: Kysely<Schema>,
-  { owner, key, bodyHash, expiresAt, runId }: KeyClaim,
+  claim: KeyClaim,
   now: number,
 ): Promise<ClaimResult> {
-  const values = { body_hash: bodyHash, run_id: runId, created_at: now, expires_at: expiresAt };
+  const { owner, key } = claim;
+  const values = toValues(claim, now);
   const claimed = await tables
     .insertInto('idempotency_keys')
     .values({ owner, key, ...values })
@@ -109,12 +111,15 @@ export async function claimKey(
     .returning('key')
     .executeTakeFirst();
   if (claimed !== undefined) return { state: 'new' };
-  const first = await tables
-    .selectFrom('idempotency_keys')
-    .select(['body_hash', 'run_id'])
-    .where('owner', '=', owner)
-    .where('key', '=', key)
-    .executeTakeFirstOrThrow();
-  if (first.body_hash !== bodyHash) return { state: 'conflict' };
+  const first = await findClaim(tables, claim, now);
+  if (!first) throw new Error('A key that cannot be claimed has a claim');
+  if (first.body_hash !== claim.bodyHash) return { state: 'conflict' };
   return { state: 'existing', runId: first.run_id };
 }
+
+const toValues = ({ bodyHash, expiresAt, runId }: KeyClaim, now: number) => ({
+  body_hash: bodyHash,
+  run_id: runId,
+  created_at: now,
+  expires_at: expiresAt,
+});
