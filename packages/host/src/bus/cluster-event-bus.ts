@@ -91,7 +91,7 @@ export class ClusterEventBus implements EventBus {
 
   publish({ owner, sessionId }: SessionKey, event: ServerEvent): void {
     const key = { owner, sessionId };
-    this.local.publish(key, event);
+    this.local.publish(key, { ...event, sender: this.deps.bus.hostId });
     this.published.add(formatSessionKey(key), event);
     const route = this.getRoute(key);
     const isFresh = route.readAt !== undefined && performance.now() - route.readAt < ROUTE_MS;

@@ -69,7 +69,7 @@ export type ServerEvent<Name extends ServerEventName = ServerEventName> = {
     readonly payload: Payload<N>;
     /** The position of the run's frame with the same content, if there is one. */
     readonly position?: Position;
-    /** The host that has sent it; undefined if it was this one. */
+    /** The host that has sent it; undefined if there is only one. */
     readonly sender?: string | undefined;
   };
 }[Name];

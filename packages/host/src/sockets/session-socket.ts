@@ -26,9 +26,6 @@ import { type ConnectionRegistry, terminate } from './connections.js';
 import type { SocketContext } from './handshake.js';
 import { type SocketBacklog, WriteLimit } from './write-limit.js';
 
-/** No host has this id. */
-const UNKNOWN = '';
-
 export interface SessionSocketDeps {
   readonly authenticator: Authenticator;
   readonly authority: DelegatedAuthority;
@@ -52,8 +49,8 @@ export class SessionSocket {
   private readonly writes: WriteLimit;
   /** Of the last event that was sent. */
   private last: Position = BEFORE_ALL;
-  /** The host whose events are sent now; at first, it is not known. */
-  private sender: string | undefined = UNKNOWN;
+  /** The host whose events are sent now; undefined until it is known, and if there is only one. */
+  private sender: string | undefined;
 
   constructor(socket: Socket, context: SocketContext, deps: SessionSocketDeps) {
     this.socket = socket;
