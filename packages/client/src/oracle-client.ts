@@ -330,7 +330,8 @@ export interface OperatorRoutes {
   ): Promise<OperatorTurns>;
   /** The spans of one turn. */
   trace(runId: string, options?: RequestOptions): Promise<OperatorTrace>;
-  users(options?: Days): Promise<OperatorUsers>;
+  /** With `user`, only that one, also if it has not used the oracle. */
+  users(options?: Days & { readonly user?: string }): Promise<OperatorUsers>;
   failures(options?: Days): Promise<OperatorFailures>;
   /** The time to the first text of answers over the last hours. */
   speed(options?: RequestOptions & { readonly hours?: number }): Promise<OperatorSpeed>;

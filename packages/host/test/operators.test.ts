@@ -220,6 +220,11 @@ describe('POST /operator/block', () => {
     expect(users).toMatchObject([{ user, blocked: {} }]);
     expect(total).toBe(2);
     expect((await read('users?limit=2')).users).toMatchObject([{ user: alice.did }, { user }]);
+    const one = await read(`users?user=${alice.did}`);
+    expect(one).toMatchObject({ users: [{ user: alice.did, turns: 1 }], total: 1 });
+    // Operators can block it before its first message.
+    const { did: unseen } = new TestUser(host);
+    expect((await read(`users?user=${unseen}`)).users).toMatchObject([{ user: unseen, turns: 0 }]);
   });
 
   it('does not block an operator', async () => {

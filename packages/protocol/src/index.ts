@@ -137,6 +137,7 @@ export {
   ListAudit,
   ListSpeed,
   ListTurns,
+  ListUsers,
   OperatorAction,
   OperatorDays,
   OperatorFailures,

@@ -214,6 +214,12 @@ export const OperatorDays = z.strictObject({
 });
 export type OperatorDays = z.infer<typeof OperatorDays>;
 
+/** Query of `GET /operator/users`. */
+export const ListUsers = OperatorDays.extend({
+  user: Did.optional().describe('Only this user, also if it has not used the oracle'),
+});
+export type ListUsers = z.infer<typeof ListUsers>;
+
 export const OperatorUser = z
   .object({
     user: did,

@@ -175,6 +175,51 @@ it(
   },
 );
 
+it('/app/operator finds the turns of one user, of one cause and that failed', TIMEOUT, async () => {
+  const [alice, bob] = [new TestUser(host), new TestUser(host)];
+  for (const user of [alice, bob]) {
+    const sessionId = await openSession(user);
+    await (await stream(user, sessionId, { message: 'Hello' })).toEnd();
+  }
+  write(
+    `update runs set status = 'failed', cause = 'wrong_key', updated_at = ${Date.now()} where owner = '${bob.did}'`,
+  );
+  const { page } = await browsing.visit();
+  await enter(page, host.url, addOperator);
+  const rows = page.locator('tbody tr');
+  const links = (user: TestUser) => rows.getByRole('link', { name: user.did.slice(-6) });
+
+  // From the overview to the turns that failed for a cause.
+  await page.getByRole('link', { name: /key/ }).click();
+  await expect.poll(() => links(bob).count()).toBe(1);
+  expect(await rows.count()).toBe(1);
+  expect(await findViolations(page)).toEqual([]);
+  await takePictures(page, 'filter');
+  await page.getByRole('link', { name: 'Show all' }).click();
+  await expect.poll(() => links(alice).count()).toBe(1);
+  await page.getByLabel('State').selectOption('failed');
+  await page.getByRole('button', { name: 'Find' }).click();
+  await expect.poll(() => links(alice).count()).toBe(0);
+  await expect.poll(() => links(bob).count()).toBe(1);
+
+  // From a user to their turns, and to one of them; the list stays.
+  await page.getByRole('navigation').getByRole('link', { name: 'Users' }).click();
+  await page.getByLabel('User').fill(` ${alice.did} `);
+  await page.keyboard.press('Enter');
+  await expect.poll(() => rows.count()).toBe(1);
+  await links(alice).click();
+  await expect.poll(() => page.url()).toContain('#turns?user=did%3Akey');
+  await expect.poll(() => rows.count()).toBe(1);
+  await rows.getByRole('link').first().click();
+  await expectText(page, 'Arguments are hidden');
+  await expect.poll(() => links(alice).count()).toBe(1);
+  expect(await page.getByLabel('User').inputValue()).toBe(alice.did);
+
+  await page.getByLabel('User').fill('someone');
+  await page.keyboard.press('Enter');
+  await expect.poll(() => page.getByRole('alert').innerText()).toContain('user');
+});
+
 it('/app/operator shows older entries of the audit log on demand', TIMEOUT, async () => {
   const ids = Array.from({ length: 900 }, (_, i) => `00000000-0000-7000-8000-${i + 100_000}`);
   write(

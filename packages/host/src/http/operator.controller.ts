@@ -19,6 +19,7 @@ import {
   ListAudit,
   ListSpeed,
   ListTurns,
+  ListUsers,
   OperatorDays,
   OperatorFailures,
   OperatorHosts,
@@ -108,8 +109,8 @@ export class OperatorController {
     reply: OperatorUsers,
     errors: ['forbidden'],
   })
-  users(@Query({ schema: OperatorDays }) { days, limit }: OperatorDays): Promise<OperatorUsers> {
-    return this.service.views.users(Date.now() - days * DAY_MS, limit);
+  users(@Query({ schema: ListUsers }) { days, ...query }: ListUsers): Promise<OperatorUsers> {
+    return this.service.views.users(Date.now() - days * DAY_MS, query);
   }
 
   @Get('failures')

@@ -1,4 +1,5 @@
 import {
+  type ListUsers,
   type OperatorFailures,
   type OperatorHost,
   type OperatorOverview,
@@ -7,6 +8,7 @@ import {
   type OperatorTrace,
   type OperatorTurn,
   type OperatorUser,
+  type OperatorUsers,
   OracleError,
 } from '@sibyl/protocol';
 import { TimeoutError, withTimeout } from '@sibyl/server-kit';
@@ -15,6 +17,7 @@ import type { TurnSpan } from '../observability/spans.js';
 import type { RunRow } from '../store/database.js';
 import { listToolCalls } from '../store/message.js';
 import { toUtcDay } from '../store/model-usage-store.js';
+import type { ListedUser } from '../store/operators/operator-store.js';
 import type { SpeedCount, TurnFilter, UserSum } from '../store/operators/turn-reports.js';
 import type { Store } from '../store/store.js';
 import type { HostReports } from './host-reports.js';
@@ -101,7 +104,8 @@ export class OperatorViews {
     };
   }
 
-  async users(since: number, limit: number): Promise<{ users: OperatorUser[]; total: number }> {
+  /** Those who used the oracle since then, or one user. */
+  async users(since: number, query: Pick<ListUsers, 'user' | 'limit'>): Promise<OperatorUsers> {
     const { store, hosts } = this.deps;
     const [sums, blocked, all, connected] = await Promise.all([
       orUnavailable(store.turnReports.sumByUser(since)),
@@ -113,27 +117,19 @@ export class OperatorViews {
     const sockets = sumByDid(connected);
     const known = new Map(sums.map((each) => [each.user, each]));
     const blocks = new Map(blocked.map((each) => [each.did, each]));
-    const lists = [known, limited, blocks, sockets];
-    const dids = [...new Set(lists.flatMap((list) => [...list.keys()]))];
+    const found = [known, limited, blocks, sockets].flatMap((list) => [...list.keys()]);
+    const dids = query.user ? [query.user] : [...new Set(found)];
     // Those whom operators have to deal with are never left out for others.
     const urgent = dids.filter((did) => blocks.has(did) || limited.has(did));
-    const shown = new Set([...new Set([...urgent, ...dids])].slice(0, limit));
+    const shown = new Set([...new Set([...urgent, ...dids])].slice(0, query.limit));
     const listed = dids.filter((did) => shown.has(did));
-    const users = listed.map((user): OperatorUser => {
-      const block = blocks.get(user);
-      return {
-        user,
-        ...toUsage(known.get(user)),
-        sockets: sockets.get(user) ?? 0,
-        limited: limited.get(user) ?? 0,
-        ...(block && {
-          blocked: {
-            at: new Date(block.createdAt).toISOString(),
-            ...(block.note !== undefined && { reason: block.note }),
-          },
-        }),
-      };
-    });
+    const users = listed.map((user) => ({
+      user,
+      ...toUsage(known.get(user)),
+      sockets: sockets.get(user) ?? 0,
+      limited: limited.get(user) ?? 0,
+      ...describeBlock(blocks.get(user)),
+    }));
     return { users, total: dids.length };
   }
 
@@ -179,6 +175,12 @@ const countStates = (hosts: readonly OperatorHost[]) => {
 
 const sum = <T>(items: readonly T[], read: (item: T) => number): number =>
   items.reduce((total, item) => total + read(item), 0);
+
+const describeBlock = (block: ListedUser | undefined): Pick<OperatorUser, 'blocked'> => {
+  if (!block) return {};
+  const reason = block.note;
+  return { blocked: { at: new Date(block.createdAt).toISOString(), ...(reason && { reason }) } };
+};
 
 type Counted = { readonly did: string; readonly count: number };
 

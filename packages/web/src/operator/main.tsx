@@ -136,7 +136,7 @@ interface OperatorPageProps {
 
 /** Health first, then speed, failures and people. Texts of users and secrets are never part of it. */
 function OperatorPage({ client, name }: OperatorPageProps) {
-  const [section, runId] = useHash();
+  const { section, runId, query } = useHash();
   const [isDrawerOpen, setDrawerOpen] = useState(false);
   const close = () => setDrawerOpen(false);
   const side = useRef<HTMLElement>(null);
@@ -180,7 +180,7 @@ function OperatorPage({ client, name }: OperatorPageProps) {
           </header>
           <div className="scroll">
             <div className="page page-wide">
-              <View section={section} runId={runId} client={client} />
+              <View section={section} runId={runId} query={query} client={client} />
             </div>
           </div>
         </main>
@@ -208,20 +208,18 @@ const SectionLinks = ({ section, onChosen }: SectionLinksProps) =>
     </a>
   ));
 
-interface ViewProps {
-  readonly section: Section;
-  readonly runId: string | undefined;
+interface ViewProps extends Place {
   readonly client: OracleClient;
 }
 
-function View({ section, runId, client }: ViewProps) {
+function View({ section, runId, query, client }: ViewProps) {
   switch (section) {
     case 'overview':
       return <OverviewView client={client} />;
     case 'turns':
-      return <TurnsView client={client} runId={runId} />;
+      return <TurnsView key={query} client={client} runId={runId} query={query} />;
     case 'users':
-      return <UsersView client={client} />;
+      return <UsersView key={query} client={client} query={query} />;
     case 'plugins':
       return <PluginsView client={client} />;
     case 'jobs':
@@ -233,14 +231,24 @@ function View({ section, runId, client }: ViewProps) {
   }
 }
 
-/** The section and, for a turn, its id: `#turns/<runId>`. */
-function useHash(): [Section, string | undefined] {
+interface Place {
+  readonly section: Section;
+  /** The turn to show in detail. */
+  readonly runId: string | undefined;
+  /** What is shown of a list, as parameters. */
+  readonly query: string;
+}
+
+/** The place in the address: `#turns/<runId>?user=<did>`. */
+function useHash(): Place {
   const [hash, setHash] = useState(location.hash);
   useEffect(() => {
     const update = () => setHash(location.hash);
     addEventListener('hashchange', update);
     return () => removeEventListener('hashchange', update);
   }, []);
-  const [section = '', runId] = hash.slice(1).split('/');
-  return [Object.hasOwn(SECTIONS, section) ? (section as Section) : 'overview', runId];
+  const [path = '', query = ''] = hash.slice(1).split('?');
+  const [section = '', runId] = path.split('/');
+  const isKnown = Object.hasOwn(SECTIONS, section);
+  return { section: isKnown ? (section as Section) : 'overview', runId, query };
 }

@@ -20,7 +20,7 @@ import {
   formatMs,
   formatShare,
   Loaded,
-  shortenDid,
+  UserLink,
   usePolled,
   When,
 } from './parts.js';
@@ -98,7 +98,7 @@ function Rejected({ requests, limited }: RejectedProps) {
         columns={[
           {
             title: t('operator.user'),
-            cell: ({ did }) => <Code text={did} short={shortenDid(did)} />,
+            cell: ({ did }) => <UserLink did={did} />,
           },
           { title: t('operator.last'), cell: ({ lastAt }) => <When at={lastAt} /> },
           { title: t('operator.times'), isNumber: true, cell: ({ count }) => count },
@@ -231,7 +231,9 @@ function Failures({ failures }: { readonly failures: readonly TurnFailure[] | nu
         <div className="card-pad">
           {failures.map(({ cause, text, count }) => (
             <div key={cause} className="hbar is-cause">
-              <span title={cause}>{describeCause(cause, text)}</span>
+              <a href={`#turns?${new URLSearchParams({ cause })}`} title={cause}>
+                {describeCause(cause, text)}
+              </a>
               <progress
                 className="bar"
                 max={most}

@@ -1,4 +1,4 @@
-import { type ReactNode, useCallback, useEffect, useState } from 'react';
+import { type FormEvent, type ReactNode, useCallback, useEffect, useState } from 'react';
 import { explainError } from '../i18n/explain-error.js';
 import { formatDateTime, formatWhen } from '../i18n/format.js';
 import { getLanguage, type TextKey, t } from '../i18n/i18n.js';
@@ -83,6 +83,60 @@ export function useLimit(first: number, max: number) {
   const findMore = (count: number) => (count >= limit && limit < max ? more : undefined);
   return { limit, findMore };
 }
+
+interface FilterProps {
+  readonly section: 'turns' | 'users';
+  /** The parameters in the address. */
+  readonly query: string;
+  readonly children?: ReactNode;
+}
+
+/** Chooses what a list shows; the address keeps it. */
+export function Filter({ section, query, children }: FilterProps) {
+  const submit = (event: FormEvent<HTMLFormElement>) => {
+    event.preventDefault();
+    const fields = [...new FormData(event.currentTarget)].map(([name, value]) => [
+      name,
+      String(value).trim(),
+    ]);
+    const chosen = new URLSearchParams(fields.filter(([, value]) => value));
+    location.hash = `${section}?${chosen}`;
+  };
+  return (
+    <search>
+      <form className="line filter" onSubmit={submit}>
+        <label className="field grow">
+          <span>{t('operator.user')}</span>
+          <input
+            className="input"
+            name="user"
+            dir="ltr"
+            placeholder="did:key:…"
+            autoComplete="off"
+            spellCheck={false}
+            defaultValue={new URLSearchParams(query).get('user') ?? ''}
+          />
+        </label>
+        {children}
+        <button type="submit" className="btn">
+          {t('operator.filter')}
+        </button>
+        {query && (
+          <a className="btn btn-quiet" href={`#${section}`}>
+            {t('operator.filter.none')}
+          </a>
+        )}
+      </form>
+    </search>
+  );
+}
+
+/** An identity that leads to its turns. */
+export const UserLink = ({ did }: { readonly did: string }) => (
+  <a href={`#turns?${new URLSearchParams({ user: did })}`}>
+    <Code text={did} short={shortenDid(did)} />
+  </a>
+);
 
 /** When something happened, exactly when pointed at. */
 export const When = ({ at }: { readonly at: string }) => (

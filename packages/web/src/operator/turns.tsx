@@ -7,11 +7,12 @@ import {
   Code,
   DataTable,
   describeCause,
+  Filter,
   formatCost,
   formatCount,
   formatMs,
   Loaded,
-  shortenDid,
+  UserLink,
   useLimit,
   usePolled,
   When,
@@ -21,21 +22,26 @@ interface TurnsViewProps {
   readonly client: OracleClient;
   /** The turn to show in detail. */
   readonly runId: string | undefined;
+  /** The parameters in the address. */
+  readonly query: string;
 }
 
 /** The server's limit. */
 const MAX_TURNS = 200;
 
 /** The latest turns of all users, and one of them in detail. */
-export function TurnsView({ client, runId }: TurnsViewProps) {
+export function TurnsView({ client, runId, query }: TurnsViewProps) {
   const { limit, findMore } = useLimit(50, MAX_TURNS);
   const read = useCallback(
-    (signal: AbortSignal) => client.operator.turns({ signal, limit }),
-    [client, limit],
+    (signal: AbortSignal) => client.operator.turns({ ...readFilter(query), signal, limit }),
+    [client, limit, query],
   );
   return (
     <>
       {runId && <Trace key={runId} client={client} runId={runId} />}
+      <Filter section="turns" query={query}>
+        <StateFields {...readFilter(query)} />
+      </Filter>
       <Loaded polled={usePolled(read)}>
         {({ turns }) => (
           <DataTable<OperatorTurn>
@@ -49,7 +55,7 @@ export function TurnsView({ client, runId }: TurnsViewProps) {
               {
                 title: t('operator.turn'),
                 cell: (turn) => (
-                  <a href={`#turns/${turn.runId}`}>
+                  <a href={`#turns/${turn.runId}${query && `?${query}`}`}>
                     <Code text={turn.runId} short={turn.runId.slice(0, 13)} />
                   </a>
                 ),
@@ -57,7 +63,7 @@ export function TurnsView({ client, runId }: TurnsViewProps) {
               { title: t('operator.state'), cell: (turn) => <TurnState turn={turn} /> },
               {
                 title: t('operator.user'),
-                cell: ({ user }) => <Code text={user} short={shortenDid(user)} />,
+                cell: ({ user }) => <UserLink did={user} />,
               },
               { title: t('operator.host'), cell: ({ hostId }) => hostId && <Code text={hostId} /> },
               { title: t('operator.model'), cell: ({ models }) => models.join(', ') },
@@ -81,6 +87,44 @@ export function TurnsView({ client, runId }: TurnsViewProps) {
     </>
   );
 }
+
+interface TurnFilter {
+  readonly state: 'open' | 'failed' | 'all';
+  readonly user?: string;
+  readonly cause?: string;
+}
+
+function readFilter(query: string): TurnFilter {
+  const { state, user, cause } = Object.fromEntries(new URLSearchParams(query));
+  return {
+    state: state === 'open' || state === 'failed' ? state : 'all',
+    ...(user && { user }),
+    ...(cause && { cause }),
+  };
+}
+
+/** The cause was chosen in the overview. */
+const StateFields = ({ state, cause }: TurnFilter) => (
+  <>
+    <label className="field">
+      <span>{t('operator.state')}</span>
+      <select className="input" name="state" defaultValue={state}>
+        <option value="all">{t('operator.filter.all')}</option>
+        <option value="open">{t('operator.filter.open')}</option>
+        <option value="failed">{t('operator.failed')}</option>
+      </select>
+    </label>
+    {cause && (
+      <label className="field">
+        <span>{t('operator.cause')}</span>
+        <select className="input" name="cause" defaultValue={cause}>
+          <option value={cause}>{describeCause(cause)}</option>
+          <option value="">{t('operator.filter.all')}</option>
+        </select>
+      </label>
+    )}
+  </>
+);
 
 const TONES: Readonly<Record<string, 'good' | 'warning' | 'fault' | 'accent'>> = {
   finished: 'good',

@@ -8,10 +8,12 @@ import {
   Code,
   type Column,
   DataTable,
+  Filter,
   formatCost,
   formatCount,
   Loaded,
   shortenDid,
+  UserLink,
   useLimit,
   usePolled,
   When,
@@ -26,12 +28,20 @@ const PAGE_SIZE = 100;
 /** The server's limit. */
 const MAX_PAGE_SIZE = 500;
 
+interface UsersViewProps extends ViewProps {
+  /** The parameters in the address. */
+  readonly query: string;
+}
+
 /** Who uses the oracle, and how much. */
-export function UsersView({ client }: ViewProps) {
+export function UsersView({ client, query }: UsersViewProps) {
   const { limit, findMore } = useLimit(PAGE_SIZE, MAX_PAGE_SIZE);
   const read = useCallback(
-    (signal: AbortSignal) => client.operator.users({ signal, days: USER_DAYS, limit }),
-    [client, limit],
+    (signal: AbortSignal) => {
+      const user = new URLSearchParams(query).get('user');
+      return client.operator.users({ signal, days: USER_DAYS, limit, ...(user && { user }) });
+    },
+    [client, limit, query],
   );
   const polled = usePolled(read);
   const [error, setError] = useState<string>();
@@ -43,45 +53,48 @@ export function UsersView({ client }: ViewProps) {
     polled.reload();
   };
   return (
-    <Loaded polled={polled}>
-      {({ users, total }) => (
-        <>
-          {error && (
-            <p className="notice is-fault" role="alert">
-              {error}
-            </p>
-          )}
-          <DataTable<OperatorUser>
-            title={t('operator.users')}
-            aside={
-              <span className="small quiet">
-                {t('operator.users.total', { count: total, days: USER_DAYS })}
-              </span>
-            }
-            rows={users}
-            rowKey={({ user }) => user}
-            empty={t('operator.users.none')}
-            onMore={findMore(users.length)}
-            max={MAX_PAGE_SIZE}
-            columns={[
-              ...listUserColumns(),
-              {
-                title: t('operator.action'),
-                cell: ({ user, blocked }) => (
-                  <button
-                    type="button"
-                    className="btn btn-s btn-quiet"
-                    onClick={() => change(client.operator[blocked ? 'unblock' : 'block'](user))}
-                  >
-                    {t(blocked ? 'operator.unblock' : 'operator.block')}
-                  </button>
-                ),
-              },
-            ]}
-          />
-        </>
-      )}
-    </Loaded>
+    <>
+      <Filter section="users" query={query} />
+      <Loaded polled={polled}>
+        {({ users, total }) => (
+          <>
+            {error && (
+              <p className="notice is-fault" role="alert">
+                {error}
+              </p>
+            )}
+            <DataTable<OperatorUser>
+              title={t('operator.users')}
+              aside={
+                <span className="small quiet">
+                  {t('operator.users.total', { count: total, days: USER_DAYS })}
+                </span>
+              }
+              rows={users}
+              rowKey={({ user }) => user}
+              empty={t('operator.users.none')}
+              onMore={findMore(users.length)}
+              max={MAX_PAGE_SIZE}
+              columns={[
+                ...listUserColumns(),
+                {
+                  title: t('operator.action'),
+                  cell: ({ user, blocked }) => (
+                    <button
+                      type="button"
+                      className="btn btn-s btn-quiet"
+                      onClick={() => change(client.operator[blocked ? 'unblock' : 'block'](user))}
+                    >
+                      {t(blocked ? 'operator.unblock' : 'operator.block')}
+                    </button>
+                  ),
+                },
+              ]}
+            />
+          </>
+        )}
+      </Loaded>
+    </>
   );
 }
 
@@ -101,8 +114,7 @@ const listUserColumns = (): Column<OperatorUser>[] => [
 
 const Identity = ({ user: { user, blocked, limited } }: { readonly user: OperatorUser }) => (
   <>
-    <Code text={user} short={shortenDid(user)} />{' '}
-    {blocked && <Badge tone="fault">{t('operator.blocked')}</Badge>}
+    <UserLink did={user} /> {blocked && <Badge tone="fault">{t('operator.blocked')}</Badge>}
     {limited > 0 && <Badge tone="warning">{t('operator.limited', { count: limited })}</Badge>}
   </>
 );
