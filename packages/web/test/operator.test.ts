@@ -215,7 +215,7 @@ it('/app/operator finds the turns of one user, of one cause and that failed', TI
   await expect.poll(() => links(alice).count()).toBe(1);
   expect(await page.getByLabel('User').inputValue()).toBe(alice.did);
 
-  await page.getByLabel('User').fill('someone');
+  await page.getByLabel('User').fill('alice');
   await page.keyboard.press('Enter');
   await expect.poll(() => page.getByRole('alert').innerText()).toContain('user');
 });

@@ -61,10 +61,7 @@ export function TurnsView({ client, runId, query }: TurnsViewProps) {
                 ),
               },
               { title: t('operator.state'), cell: (turn) => <TurnState turn={turn} /> },
-              {
-                title: t('operator.user'),
-                cell: ({ user }) => <UserLink did={user} />,
-              },
+              { title: t('operator.user'), cell: ({ user }) => <UserLink did={user} /> },
               { title: t('operator.host'), cell: ({ hostId }) => hostId && <Code text={hostId} /> },
               { title: t('operator.model'), cell: ({ models }) => models.join(', ') },
               {

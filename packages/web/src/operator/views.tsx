@@ -55,43 +55,43 @@ export function UsersView({ client, query }: UsersViewProps) {
   return (
     <>
       <Filter section="users" query={query} />
+      {error && (
+        <p className="notice is-fault" role="alert">
+          {error}
+        </p>
+      )}
       <Loaded polled={polled}>
         {({ users, total }) => (
-          <>
-            {error && (
-              <p className="notice is-fault" role="alert">
-                {error}
-              </p>
-            )}
-            <DataTable<OperatorUser>
-              title={t('operator.users')}
-              aside={
+          <DataTable<OperatorUser>
+            title={t('operator.users')}
+            aside={
+              !query && (
                 <span className="small quiet">
                   {t('operator.users.total', { count: total, days: USER_DAYS })}
                 </span>
-              }
-              rows={users}
-              rowKey={({ user }) => user}
-              empty={t('operator.users.none')}
-              onMore={findMore(users.length)}
-              max={MAX_PAGE_SIZE}
-              columns={[
-                ...listUserColumns(),
-                {
-                  title: t('operator.action'),
-                  cell: ({ user, blocked }) => (
-                    <button
-                      type="button"
-                      className="btn btn-s btn-quiet"
-                      onClick={() => change(client.operator[blocked ? 'unblock' : 'block'](user))}
-                    >
-                      {t(blocked ? 'operator.unblock' : 'operator.block')}
-                    </button>
-                  ),
-                },
-              ]}
-            />
-          </>
+              )
+            }
+            rows={users}
+            rowKey={({ user }) => user}
+            empty={t('operator.users.none')}
+            onMore={findMore(users.length)}
+            max={MAX_PAGE_SIZE}
+            columns={[
+              ...listUserColumns(),
+              {
+                title: t('operator.action'),
+                cell: ({ user, blocked }) => (
+                  <button
+                    type="button"
+                    className="btn btn-s btn-quiet"
+                    onClick={() => change(client.operator[blocked ? 'unblock' : 'block'](user))}
+                  >
+                    {t(blocked ? 'operator.unblock' : 'operator.block')}
+                  </button>
+                ),
+              },
+            ]}
+          />
         )}
       </Loaded>
     </>
