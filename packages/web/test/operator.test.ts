@@ -204,7 +204,7 @@ it('/app/operator finds the turns of one user, of one cause and that failed', TI
 
   // From a user to their turns, and to one of them; the list stays.
   await page.getByRole('navigation').getByRole('link', { name: 'Users' }).click();
-  await page.getByLabel('User').fill(` ${alice.did} `);
+  await page.getByLabel('User', { exact: true }).fill(` ${alice.did} `);
   await page.keyboard.press('Enter');
   await expect.poll(() => rows.count()).toBe(1);
   await links(alice).click();
@@ -213,9 +213,9 @@ it('/app/operator finds the turns of one user, of one cause and that failed', TI
   await rows.getByRole('link').first().click();
   await expectText(page, 'Arguments are hidden');
   await expect.poll(() => links(alice).count()).toBe(1);
-  expect(await page.getByLabel('User').inputValue()).toBe(alice.did);
+  expect(await page.getByLabel('User', { exact: true }).inputValue()).toBe(alice.did);
 
-  await page.getByLabel('User').fill('alice');
+  await page.getByLabel('User', { exact: true }).fill('alice');
   await page.keyboard.press('Enter');
   await expect.poll(() => page.getByRole('alert').innerText()).toContain('user');
 });

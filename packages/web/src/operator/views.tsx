@@ -45,8 +45,8 @@ export function UsersView({ client, query }: UsersViewProps) {
   );
   const polled = usePolled(read);
   const [error, setError] = useState<string>();
-  const change = async (work: Promise<unknown>) => {
-    await work.then(
+  const toggleBlock = async ({ user, blocked }: OperatorUser) => {
+    await client.operator[blocked ? 'unblock' : 'block'](user).then(
       () => setError(undefined),
       (cause: Error) => setError(explainError(cause)),
     );
@@ -76,21 +76,7 @@ export function UsersView({ client, query }: UsersViewProps) {
             empty={t('operator.users.none')}
             onMore={findMore(users.length)}
             max={MAX_PAGE_SIZE}
-            columns={[
-              ...listUserColumns(),
-              {
-                title: t('operator.action'),
-                cell: ({ user, blocked }) => (
-                  <button
-                    type="button"
-                    className="btn btn-s btn-quiet"
-                    onClick={() => change(client.operator[blocked ? 'unblock' : 'block'](user))}
-                  >
-                    {t(blocked ? 'operator.unblock' : 'operator.block')}
-                  </button>
-                ),
-              },
-            ]}
+            columns={listUserColumns(toggleBlock)}
           />
         )}
       </Loaded>
@@ -98,7 +84,7 @@ export function UsersView({ client, query }: UsersViewProps) {
   );
 }
 
-const listUserColumns = (): Column<OperatorUser>[] => [
+const listUserColumns = (toggleBlock: (user: OperatorUser) => void): Column<OperatorUser>[] => [
   { title: t('operator.identity'), cell: (user) => <Identity user={user} /> },
   { title: t('operator.turns'), isNumber: true, cell: ({ turns }) => formatCount(turns) },
   { title: t('operator.failed'), isNumber: true, cell: ({ failed }) => failed },
@@ -110,6 +96,14 @@ const listUserColumns = (): Column<OperatorUser>[] => [
   { title: t('operator.cost'), isNumber: true, cell: ({ cost }) => formatCost(cost) },
   { title: t('operator.sockets'), isNumber: true, cell: ({ sockets }) => sockets },
   { title: t('operator.last'), cell: ({ lastAt }) => (lastAt ? <When at={lastAt} /> : '–') },
+  {
+    title: t('operator.action'),
+    cell: (user) => (
+      <button type="button" className="btn btn-s btn-quiet" onClick={() => toggleBlock(user)}>
+        {t(user.blocked ? 'operator.unblock' : 'operator.block')}
+      </button>
+    ),
+  },
 ];
 
 const Identity = ({ user: { user, blocked, limited } }: { readonly user: OperatorUser }) => (
