@@ -84,7 +84,9 @@ export function UsersView({ client, query }: UsersViewProps) {
   );
 }
 
-const listUserColumns = (toggleBlock: (user: OperatorUser) => void): Column<OperatorUser>[] => [
+const listUserColumns = (
+  toggleBlock: (user: OperatorUser) => Promise<void>,
+): Column<OperatorUser>[] => [
   { title: t('operator.identity'), cell: (user) => <Identity user={user} /> },
   { title: t('operator.turns'), isNumber: true, cell: ({ turns }) => formatCount(turns) },
   { title: t('operator.failed'), isNumber: true, cell: ({ failed }) => failed },
