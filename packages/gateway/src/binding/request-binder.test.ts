@@ -22,6 +22,7 @@ describe('a query', () => {
     ['', wire()],
     ['id=a%20b%2Fc', wire().text(1, 'a b/c')],
     ['id=first&id=second', wire().text(1, 'first')],
+    ['height=1&height=x&height=', wire().varint(2, 1)],
     ['height=5&id=x', wire().text(1, 'x').varint(2, 5)],
     ['height=-5', wire().varint(2, -5)],
     ['height=0x1F&small=010&big=0b11', wire().varint(2, 31).varint(3, 8).varint(4, 3)],

@@ -285,11 +285,14 @@ export function bindTexts(
     // All but the last field of a path are messages.
     return parent.child(step as DescField & { message: DescMessage });
   }, draft);
+  if (field.fieldKind !== 'list') {
+    // The others may be anything.
+    parent.set(field, valueFromText(field, texts[0] ?? '', base64));
+    return;
+  }
   const values = texts.map((text) => valueFromText(field, text, base64));
-  if (field.fieldKind === 'list') {
-    parent.clear(field);
-    for (const value of values) parent.add(field, value);
-  } else parent.set(field, values[0] as WireValue);
+  parent.clear(field);
+  for (const value of values) parent.add(field, value);
 }
 
 /** Reads one value of a field from a URL. */
