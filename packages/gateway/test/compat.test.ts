@@ -121,6 +121,15 @@ describe('paths', () => {
     expect(await findEntity('/ixo/entity/')).toMatchObject({ status: 400, message: {} });
   });
 
+  it('ignores a colon at the end, which is an empty verb', async () => {
+    expect((await send(`${PARAMS}:`)).status).toBe(200);
+    expect(await findEntity('/ixo/entity/did:ixo:a:')).toMatchObject({
+      message: { id: 'did:ixo:a' },
+    });
+    expect(await findEntity('/ixo/entity/%3A%3A')).toMatchObject({ message: { id: ':' } });
+    expect(await findEntity('/ixo/entity/params:x')).toMatchObject({ message: { id: 'params:x' } });
+  });
+
   it('binds bytes that are not UTF-8 as they are', async () => {
     const { bytes } = await findEntity('/ixo/entity/a%FF%C3%A9');
     expect(Buffer.from(bytes ?? []).toString('hex')).toBe('0a0461ffc3a9');
@@ -155,7 +164,7 @@ describe('queries', () => {
   );
 
   it.each([
-    ['?pagination.limit=2&pagination.limit=3', { pagination: { limit: '2' } }],
+    ['?pagination.limit=2&pagination.limit=x', { pagination: { limit: '2' } }],
     ['?pagination.limit[7]=2', { pagination: { limit: '7' } }],
     ['?pagination.nothing=2', { pagination: {} }],
     ['?nothing.at.all=2', {}],
@@ -185,6 +194,36 @@ describe('queries', () => {
     expect(other.status).toBe(501);
   });
 
+  // Another offset for each, so that none is cached.
+  it.each([
+    ['get', '40', 200, { pagination: { offset: '40' } }],
+    ['POST', '41', 200, { pagination: { limit: '2', offset: '41' } }],
+    ['', '42', 200, { pagination: { limit: '2', offset: '42' } }],
+    ['DELETE', '43', 501, undefined],
+    ['HEAD', '44', 501, undefined],
+  ])(
+    'answers a form with X-HTTP-Method-Override: %s as a node does',
+    async (override, offset, ...expected) => {
+      const { status, message } = await findClaims(`?pagination.offset=${offset}`, {
+        method: 'POST',
+        headers: {
+          'content-type': 'application/x-www-form-urlencoded',
+          'x-http-method-override': override,
+        },
+        body: 'pagination.limit=2',
+      });
+      expect([status, message]).toEqual(expected);
+    },
+  );
+
+  it('reads X-HTTP-Method-Override only on forms', async () => {
+    const headers = { 'x-http-method-override': 'GET' };
+    expect((await send(PARAMS, { method: 'POST', headers })).status).toBe(501);
+    expect((await send(PARAMS, { headers: { 'x-http-method-override': 'POST' } })).status).toBe(
+      200,
+    );
+  });
+
   it('accepts only the declared numbers of an enum', async () => {
     const { routes } = (await gateway.get('/routes')).json.schemas[0];
     const { path } = routes.find(({ rpc }: { rpc: string }) => rpc.endsWith('/DisputeBySubject'));
@@ -197,20 +236,42 @@ describe('queries', () => {
 
 describe('bodies', () => {
   const declared = loadSchema(descriptorSet(REQUEST_FACTS), { compat: 'node' });
-  const bind = (json: string) => {
+  const bind = (json: string | Buffer) => {
     const match = declared.match('POST', '/test/send');
     if (match.kind !== 'route') throw new Error('There is no such route');
     const input = { params: match.params, query: new GoQuery(''), body: Buffer.from(json) };
-    return match.route.bind(input).message;
+    return Buffer.from(match.route.bind(input).message).toString('hex');
   };
 
   it('may have unknown members', () => {
     expect(bind('{"id":"x","other":{"a":[1]}}')).toEqual(bind('{"id":"x"}'));
   });
 
+  it.each([' \r\n{"id":"x"} {"id":"y"}', '{"id":"x"}}garbage', '{"id":"x","other":"}\\"]"}['])(
+    'end with their first value: %s',
+    (json) => {
+      expect(bind(json)).toBe(bind('{"id":"x"}'));
+    },
+  );
+
+  it.each(['', ' \n\t', 'null', 'null {"id":"x"}', '{}'])('may be empty: "%s"', (json) => {
+    expect(bind(json)).toBe('');
+  });
+
+  it.each(['{"id":"x"', '{"id":"x}', '\ufeff{}', '[]', '"x"', 'nul', '}', '{"id":}{}', '\u00a0{}'])(
+    'are refused if the first value is not a message: %s',
+    (json) => {
+      expect(() => bind(json)).toThrow();
+    },
+  );
+
+  it('have U+FFFD for what is not UTF-8', () => {
+    expect(bind(Buffer.from('{"id":"a\xff"}', 'latin1'))).toBe(bind('{"id":"a\ufffd"}'));
+  });
+
   it.each(['AQ', '-_8='])('have bytes in the standard alphabet, padded: not %s', (bytes) => {
     expect(() => bind(`{"data":"${bytes}"}`)).toThrow('not base64');
-    expect(bind('{"data":"+/8="}').length).toBeGreaterThan(2);
+    expect(bind('{"data":"+/8="}')).toBe('3a02fbff');
   });
 });
 
@@ -224,7 +285,7 @@ describe('heights', () => {
     expect(headers['grpc-metadata-x-cosmos-block-height']).toBe(height);
   });
 
-  it.each(['-1', 'abc', '6.5', '5000', '2'])('answers 500 for %s', async (height) => {
+  it.each(['-1', 'abc', '6.5', '60,61', '', '5000', '2'])('answers 500 for %s', async (height) => {
     const answer = await send(PARAMS, { headers: { 'x-cosmos-block-height': height } });
     expect(answer).toMatchObject({ status: 500, code: 2 });
   });
@@ -260,6 +321,19 @@ it.each([
     return status === 200 ? reply : new Promise(() => {});
   });
   expect((await send(path, { headers: { 'grpc-timeout': timeout } })).status).toBe(status);
+});
+
+it.each([
+  ['', 200],
+  ['AQ', 200],
+  ['AQ==', 200],
+  ['AQI=', 200],
+  ['A', 400],
+  ['AQ=', 400],
+  ['-_8=', 400],
+])('answers a Grpc-Metadata-X-Bin of "%s" with %i', async (value, status) => {
+  const { status: answered } = await send(PARAMS, { headers: { 'grpc-metadata-x-bin': value } });
+  expect(answered).toBe(status);
 });
 
 it('sends only the body and the height', async () => {
@@ -315,6 +389,9 @@ const DIFFERENCES: Readonly<Record<string, () => Promise<void>>> = {
     },
   'An invalid escape in a path, such as `%zz`': async () => {
     expect(await send('/ixo/entity/%zz')).toMatchObject({ status: 400, code: 3 });
+  },
+  'A method that HTTP does not define, such as `FOO`': async () => {
+    expect(await send(PARAMS, { method: 'FOO' })).toMatchObject({ status: 400, code: 3 });
   },
   'A URL with characters that are neither ASCII nor escaped': async () => {
     const refused = await send('/ixo/entity/\u00c3\u00a9');

@@ -37,8 +37,8 @@ export function bindBody(
   body: Uint8Array | undefined,
   rules: BodyRules,
 ): void {
-  if (!body || body.length === 0) return;
-  const json = readJson(body);
+  const json = body && readJson(body, rules.compat);
+  if (!json || (rules.compat && json.text === 'null')) return;
   const binder = new JsonBinder(rules);
   if (target === '*') {
     binder.bindMembers(draft, json, '');

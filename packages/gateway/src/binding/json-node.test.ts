@@ -17,5 +17,5 @@ it('readJson refuses a body of very many values', () => {
   const many = `[${'[],'.repeat(300_000)}[]]`;
   expect(() => readJson(Buffer.from(many))).toThrow('more than 10000 values');
   expect(() => readJson(Buffer.from('['.repeat(500_000)))).toThrow('more than 10000 values');
-  expect(readJson(Buffer.from(`["${',[{'.repeat(20_000)}"]`)).items).toHaveLength(1);
+  expect(readJson(Buffer.from(`["${',[{'.repeat(20_000)}"]`))?.items).toHaveLength(1);
 });

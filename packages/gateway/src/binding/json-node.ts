@@ -18,13 +18,18 @@ const MAX_VALUES = 10_000;
 const SPACE = /\s*/y;
 const STRING_OR_WORD = /"[^"\\]*(?:\\.[^"\\]*)*"|[^\s,\]}]+/y;
 const utf8 = new TextDecoder('utf-8', { fatal: true });
+/** Go replaces what is not UTF-8, and does not accept a byte order mark. */
+const goUtf8 = new TextDecoder('utf-8', { ignoreBOM: true });
 
-export function readJson(body: Uint8Array): JsonNode {
-  if (hasMoreValues(body, MAX_VALUES)) {
+/** With `node`, only the first value is read and the rest is ignored, as on a node. Undefined if there is none. */
+export function readJson(body: Uint8Array, compat?: 'node'): JsonNode | undefined {
+  const value = compat ? firstValue(body) : body;
+  if (value.length === 0) return undefined;
+  if (hasMoreValues(value, MAX_VALUES)) {
     throw new BindError('', `The body has more than ${MAX_VALUES} values`);
   }
   try {
-    const text = utf8.decode(body);
+    const text = (compat ? goUtf8 : utf8).decode(value);
     // The reader below requires valid JSON.
     JSON.parse(text);
     return new JsonReader(text).read(0);
@@ -93,7 +98,7 @@ class JsonReader {
   }
 }
 
-const [QUOTE, BACKSLASH, COMMA, BRACE, BRACKET] = Buffer.from('"\\,{[');
+const [QUOTE, BACKSLASH, COMMA, BRACE, BRACKET, BRACE_END] = Buffer.from('"\\,{[}');
 
 /**
  * Whether a JSON text holds more values than allowed, found without parsing it: a megabyte of empty lists takes
@@ -109,6 +114,32 @@ export function hasMoreValues(json: Uint8Array, max: number): boolean {
   }
   return false;
 }
+
+const SPACES: ReadonlySet<number | undefined> = new Set(Buffer.from(' \t\r\n'));
+
+/** The bytes of the first value; up to the end if it is not complete. */
+function firstValue(json: Uint8Array): Uint8Array {
+  const start = json.findIndex((byte) => !SPACES.has(byte));
+  if (start < 0) return NOTHING;
+  const rest = json.subarray(start);
+  if (rest[0] === BRACE) return rest.subarray(0, endOfObject(rest));
+  const end = rest.findIndex((byte) => SPACES.has(byte));
+  return end < 0 ? rest : rest.subarray(0, end);
+}
+
+function endOfObject(json: Uint8Array): number {
+  let depth = 0;
+  for (let at = 0; at < json.length; at += 1) {
+    const byte = json[at];
+    if (byte === QUOTE) at = endOfString(json, at);
+    else if (byte === BRACE) depth += 1;
+    else if (byte === BRACE_END) depth -= 1;
+    if (depth === 0) return at + 1;
+  }
+  return json.length;
+}
+
+const NOTHING = new Uint8Array();
 
 /** Where the string ends that begins at the quote here. */
 function endOfString(json: Uint8Array, start: number): number {

@@ -42,7 +42,14 @@ export class ChainQueries {
     request: QueryRequest,
   ): void | Promise<void> {
     const { search } = context;
-    if (!this.deps.queryParser.isForm(request)) {
+    const { queryParser } = this.deps;
+    const override = queryParser.findOverride(request);
+    if (override !== undefined) {
+      const query = new GoQuery(search);
+      if (query.error) throw badRequest(query.error);
+      return this.read(context, caller, { ...request, method: override, query });
+    }
+    if (!queryParser.isForm(request)) {
       return this.read(context, caller, { ...request, query: new GoQuery(search) });
     }
     const readForm = async () => {

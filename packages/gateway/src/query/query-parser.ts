@@ -117,6 +117,7 @@ export class QueryParser {
     const { config } = this.options;
     const { headers, query } = request;
     const { route, params, successor } = match;
+    if (config.compat) checkBinaryMetadata(headers);
     if (query instanceof GoQuery && query.error && route.readsQuery) throw badRequest(query.error);
     const bound = route.bind({ params, query: this.selectFields(query, route), body });
     return {
@@ -149,6 +150,13 @@ export class QueryParser {
     if (posted?.match.kind !== 'method_not_allowed') return false;
     const found = this.findRoute({ method: 'GET', path, height: undefined });
     return found?.match.kind === 'route' && !found.match.route.grpcMethod.startsWith(UNEXPOSED);
+  }
+
+  /** The method that a form asks for instead of POST; a node then reads no parameters from the form. */
+  findOverride({ method, headers }: QueryRequest): string | undefined {
+    if (method !== 'POST' || headers['content-type'] !== FORM) return undefined;
+    const override = String(headers['x-http-method-override'] ?? '').toUpperCase();
+    return override === '' || override === 'POST' ? undefined : override;
   }
 
   /** The height as far as it matters for the choice of a schema. */
@@ -283,6 +291,17 @@ export function readMetadata(
   return metadata;
 }
 
+const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-z0-9+/]{3}=?)?$/;
+
+/** A node decodes metadata whose name ends in `-bin`, also if no service reads it. */
+function checkBinaryMetadata(headers: IncomingHttpHeaders): void {
+  for (const name in headers) {
+    if (!name.startsWith(METADATA_PREFIX) || !name.endsWith('-bin')) continue;
+    const values = String(headers[name]).split(', ');
+    if (values.some((value) => !BASE64.test(value))) throw badRequest(`${name} is not base64`);
+  }
+}
+
 const TIMEOUT = /^(\d{1,8})([HMSmun])$/;
 /** A node reads any 64-bit number. */
 const NODE_TIMEOUT = /^([+-]?\d{1,18})([HMSmun])$/;
@@ -331,7 +350,8 @@ function readNodeHeight(headers: IncomingHttpHeaders): number | undefined {
     (one) => one !== undefined,
   );
   const [text] = given;
-  if (given.length !== 1 || typeof text !== 'string' || text.includes(',')) return undefined;
+  // Node.js joins several headers of a name with a comma and a space.
+  if (given.length !== 1 || typeof text !== 'string' || text.includes(', ')) return undefined;
   if (!GO_INTEGER.test(text)) {
     const reason = `invalid height header ${JSON.stringify(HEIGHT_METADATA)}: ${text.slice(0, 40)}`;
     throw new QueryError(GrpcCode.unknown, `${reason}: invalid request`);

@@ -108,7 +108,10 @@ const VERB_ONLY = /^:[^:]*$/;
 
 function splitNodePath(path: string): string[] | undefined {
   const segments = decodePercent(path, 'path')?.slice(1).split('/');
-  return segments && VERB_ONLY.test(segments.at(-1) ?? '') ? [] : segments;
+  const last = segments?.at(-1) ?? '';
+  if (VERB_ONLY.test(last)) return [];
+  // To a node, a colon at the end is an empty verb.
+  return last.endsWith(':') ? segments?.with(-1, last.slice(0, -1)) : segments;
 }
 
 /** The first segment of the paths that are the chain's own, unless configured. */
