@@ -12,7 +12,8 @@ import {
 } from './homeserver.js';
 
 const TIMEOUT_MS = 60_000;
-const MXC = /^mxc:\/\/([^/\s]+)\/([^/\s?#]+)$/;
+/** Neither part is `.` or `..`, which would lead to another path of the homeserver. */
+const MXC = /^mxc:\/\/(?!\.{1,2}\/)([^/\s]+)\/(?!\.{1,2}$)([^/\s?#]+)$/;
 
 interface Download {
   readonly mxcUri: string;

@@ -220,6 +220,18 @@ describe('FileReader: files of a message', () => {
     await other.close();
   });
 
+  it.each(['../config', './config', 'test/..', 'test/.'])(
+    'at mxc://%s, which is another path of the homeserver, are not read',
+    async (place) => {
+      const before = home.requests.length;
+      const attachment = { ...file('dots.txt', 'text/plain'), mxcUri: `mxc://${place}` };
+      const { frames } = await send({ attachments: [attachment] });
+      expect(warnings(frames)).toEqual([expect.stringContaining('not an mxc:// one')]);
+      const lines = home.requests.slice(before).map(({ line }) => line);
+      expect(lines.join()).not.toContain('/media/');
+    },
+  );
+
   it('of an event are not read with the rights of the oracle from a room the user names', async () => {
     home.events.set('!foreign:test $2', {
       type: 'm.room.message',
