@@ -69,6 +69,24 @@ describe('UsageStore.read in detail', () => {
     ]);
   });
 
+  it('counts a turn for each model of its attempts, although the last attempt called none', async () => {
+    const { runs } = test.store;
+    const session = await openTestSession(test.store);
+    const { run, key } = await startTestRun(test.store, { ...session, id: newId() });
+    now += 1;
+    const next = await runs.resume(run, []);
+    if (!next) throw new Error('not resumed');
+    await test.store.usage.replace(key, [{ model: 'm', input: 1, output: 1, cached: 1 }]);
+    await finishTestRun(runs, { ...key, runId: next.id });
+    const expected = [
+      ['2026-01-02', '', 1, 0, 0, 0, null],
+      ['2026-01-02', 'm', 1, 1, 1, 1, null],
+    ];
+    expect(await read(session.owner)).toEqual(expected);
+    await test.store.sessions.delete(session);
+    expect(await read(session.owner)).toEqual(expected);
+  });
+
   it('tokens of a run without models belong to an unknown one, if there are any', async () => {
     const session = await openTestSession(test.store);
     const readModels = async () => (await read(session.owner)).slice(1).map((row) => row.slice(1));

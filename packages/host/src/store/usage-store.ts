@@ -76,7 +76,10 @@ export async function keepUsage(
   tables: Kysely<Schema>,
   { owner, sessionId }: SessionKey,
 ): Promise<void> {
-  const runs = await selectRuns(tables, owner).where('session_id', '=', sessionId).execute();
+  const runs = await selectRuns(tables, owner)
+    .where('session_id', '=', sessionId)
+    .orderBy('id')
+    .execute();
   const sums = new UsageSums();
   for (const run of runs) sums.addRun(run);
   for (const entry of sums.entries)
@@ -113,6 +116,7 @@ const selectRuns = (tables: Kysely<Schema>, owner: string) =>
     .select([
       'id',
       'session_id',
+      'turn',
       'status',
       'created_at',
       'input_tokens',
@@ -127,6 +131,8 @@ type RunUsage = Awaited<ReturnType<ReturnType<typeof selectRuns>['execute']>>[nu
 /** Adds up usage by day, session and model. */
 class UsageSums {
   private readonly sums = new Map<string, UsageEntry>();
+  /** The models of turns whose last attempt was not added yet: it may call none. */
+  private readonly continued = new Map<string, ReadonlySet<string>>();
 
   get entries(): readonly UsageEntry[] {
     return [...this.sums.values()];
@@ -138,12 +144,20 @@ class UsageSums {
     this.sums.set(key, known ? addEntries(known, entry) : entry);
   }
 
+  /** The attempts of a turn come in their order; the last one counts the turn. */
   addRun(run: RunUsage): void {
     const place = { day: toUtcDay(run.created_at), session_id: run.session_id };
-    // The last attempt counts the turn.
-    const turns = run.status === 'continued' ? 0 : 1;
-    this.add({ ...place, ...toColumns({ model: '', input: 0, output: 0, cached: 0 }), turns });
-    for (const use of readModels(run)) this.add({ ...place, ...toColumns(use), turns });
+    const turn = `${run.session_id} ${run.turn}`;
+    const uses = readModels(run);
+    for (const use of uses) this.add({ ...place, ...toColumns(use), turns: 0 });
+    const models = new Set([
+      ...(this.continued.get(turn) ?? []),
+      ...uses.map(({ model }) => model),
+    ]);
+    if (run.status === 'continued') return void this.continued.set(turn, models);
+    this.continued.delete(turn);
+    for (const model of ['', ...models])
+      this.add({ ...place, ...toColumns({ model, input: 0, output: 0, cached: 0 }), turns: 1 });
   }
 }
 
