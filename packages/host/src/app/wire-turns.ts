@@ -122,6 +122,7 @@ function createRunner(
     logger,
     metrics,
     usage: store.usage,
+    now: store.now,
     exporter,
     hostId: cluster.hostId,
     agentName: oracle.name,

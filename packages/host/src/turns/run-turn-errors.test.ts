@@ -33,7 +33,7 @@ async function runTurn(
   const setup: TurnSetup = Object.assign(Object.create(TurnSetup.prototype), { prepare });
   const model = new ScriptedModel();
   const runner = new TurnRunner({
-    ...{ setup, events, metrics, usage },
+    ...{ setup, events, metrics, usage, now: Date.now },
     titles: new Titles({ sessions, changes: { publish: () => {} }, model, logger: silent }),
     grants: { hold: hold ?? (async () => () => {}) },
     logger: pino({ base: null }, { write: (line) => void log.push(JSON.parse(line)) }),

@@ -140,6 +140,7 @@ function createRunner(
     titles: new Titles({ sessions, changes: { publish: () => {} }, model: naming, logger: silent }),
     ...{ hostId: 'host-1', agentName: 'Sibyl', mainModel: 'vendor/main' },
     usage: options.usage ?? usage,
+    now: test.store.now,
     exporter: options.exporter,
     limits: { ms: 60_000, paused: 10, storeWaitMs: 1_000, ...options.limits },
   });

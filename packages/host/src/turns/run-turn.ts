@@ -41,6 +41,8 @@ interface TurnRunnerDeps {
   /** The id of the model that answers by default. */
   readonly mainModel: string;
   readonly usage: Pick<UsageStore, 'replace'>;
+  /** By the clock of the database. */
+  readonly now: () => number;
   readonly limits: {
     /** Milliseconds that one attempt may take. */
     readonly ms: number;
@@ -148,6 +150,7 @@ export class TurnRunner {
       request: toStoredRequest(request),
       limit: limits.paused,
       usage: account.total,
+      now: this.deps.now(),
     });
     if (outcome) {
       this.deps.metrics.count('sibyl_turns_total', { status: 'paused', kind: '' });

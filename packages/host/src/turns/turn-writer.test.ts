@@ -305,8 +305,9 @@ describe('TurnWriter.pause', () => {
     ...{ tool: 'pay', plugin: 'bank', args: { to: 'bob' }, argsHash: 'hash' },
     ...{ inputSchema: { type: 'object' }, requiredBy: 'rules' as const },
   };
+  const databaseTime = Date.UTC(2030, 0, 1);
   const pauseWith = (interrupts: readonly PendingInterrupt[], limit = 10) => ({
-    ...{ interrupts, request: { message: 'hi' }, limit, usage },
+    ...{ interrupts, request: { message: 'hi' }, limit, usage, now: databaseTime },
   });
 
   it('stores the questions with their data and expiry: 7 days, unless the tool says otherwise', async () => {
@@ -344,10 +345,9 @@ describe('TurnWriter.pause', () => {
     expect(await findMessage()).toMatchObject({ content: 'Well', isComplete: false });
   });
 
-  it('asks for an approval with the exact call, under an id that names it', async () => {
+  it('asks for an approval with the exact call and its expiry by the clock of the database, under an id that names it', async () => {
     const { writer, run, ids, frames } = await createWriter();
     const asked = question({ kind: 'confirmation', approval, data: 'hidden' });
-    const before = Date.now();
     const outcome = await writer.pause(pauseWith([asked]));
     const { tool, plugin, args, argsHash, inputSchema, requiredBy } = approval;
     const facts = { sessionId: run.sessionId, runId: run.id, call: 'c1', tool, plugin, argsHash };
@@ -361,7 +361,7 @@ describe('TurnWriter.pause', () => {
         ...{ args, argsHash, requiredBy, expiresAt: timestamp, timestamp },
       },
     ]);
-    expect(Date.parse(data.expiresAt)).toBeGreaterThanOrEqual(before + 7 * DAY_MS);
+    expect(Date.parse(data.expiresAt)).toBe(databaseTime + 7 * DAY_MS);
     expect(frames().at(-1)?.[0]).toBe('done');
     const [stored] = await test.store.runs.interrupts(run);
     expect(stored).toMatchObject({ id, data: { tool, args } });

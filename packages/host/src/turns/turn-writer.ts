@@ -120,7 +120,13 @@ export class TurnWriter {
   }
 
   /** Pauses the run until its interrupts have ended; undefined if the user has too many paused runs. */
-  async pause({ interrupts, request, limit, usage }: TurnPause): Promise<RunOutcome | undefined> {
+  async pause({
+    interrupts,
+    request,
+    limit,
+    usage,
+    now: from,
+  }: TurnPause): Promise<RunOutcome | undefined> {
     this.endReasoning();
     const { id: runId, messageId } = this.run;
     const status = 'interrupted';
@@ -142,7 +148,7 @@ export class TurnWriter {
       },
       [
         ...questions.flatMap((question, i) =>
-          this.buildApprovalFrame(question, interrupts[i]?.approval),
+          this.buildApprovalFrame(question, interrupts[i]?.approval, from),
         ),
         buildDoneFrame({ runId, messageId, status, text, pending, usage }),
       ],
@@ -155,10 +161,11 @@ export class TurnWriter {
   private buildApprovalFrame(
     { id: approvalId, callId: toolCallId, expiresInMs }: UnsealedInterrupt,
     approval: ApprovalRequest | undefined,
+    from: number,
   ): ReplyPart[] {
     if (!approval) return [];
     const { tool: toolName, plugin, args, argsHash, requiredBy } = approval;
-    const expiresAt = new Date(Date.now() + expiresInMs).toISOString();
+    const expiresAt = new Date(from + expiresInMs).toISOString();
     const call = { toolCallId, toolName, plugin, args, argsHash, requiredBy };
     const times = { expiresAt, timestamp: now() };
     const data = { ...this.ids, runId: this.run.id, approvalId, ...call, ...times };
@@ -256,6 +263,8 @@ interface TurnPause {
   /** Paused runs of one user. */
   readonly limit: number;
   readonly usage: TokenUsage;
+  /** By the clock of the database, with which answers expire. */
+  readonly now: number;
 }
 
 /** What later turns see of a call, unless its turn continues. */
