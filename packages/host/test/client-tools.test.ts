@@ -208,3 +208,37 @@ it.each(['/v1/chat/completions', '/v1/responses'])(
     expect(JSON.stringify((await send()).body)).toContain('Done');
   },
 );
+
+const before1 = { protocolVersion: undefined, tools: [declare('read_secret'), declare('paint')] };
+const started = (events: readonly { type: string; toolCallName: string }[]) =>
+  events.filter(({ type }) => type === 'TOOL_CALL_START').map((event) => event.toolCallName);
+
+it('POST /v2/agent/run shows clients before 1.0, which run every call that has no result, no call before its approval', async () => {
+  const first = readEvents(run('before-1', [], before1));
+  (await test.model.next()).call(
+    { name: 'paint', input: { city: 'Bern' } },
+    { name: 'read_secret', input: { city: 'Bern' } },
+    { name: 'add', input: { a: 1, b: 2 } },
+  );
+  const asked = await first;
+  expect(started(asked)).toEqual(['paint', 'add']);
+  expect(asked.at(-1)?.outcome).toMatchObject({ interrupts: [{ reason: 'approval' }] });
+  const painted = asked.find((event) => event.toolCallName === 'paint')?.toolCallId;
+  await approveAll();
+  const assistant = { id: 'a1', role: 'assistant', toolCalls: [{ id: painted }] };
+  const second = await readEvents(run('before-1', [assistant, result(painted)], before1));
+  expect(started(second)).toContain('read_secret');
+  expect(started(second)).not.toContain('paint');
+  expect(second.at(-1)).not.toHaveProperty('outcome');
+});
+
+it('POST /v2/agent/run shows clients before 1.0 a denied call only together with its outcome', async () => {
+  const first = readEvents(run('denied-before-1', [], before1));
+  (await test.model.next()).call({ name: 'read_secret', input: { city: 'Bern' } });
+  const [interrupt] = (await first).at(-1)?.outcome.interrupts ?? [];
+  const resume = [{ interruptId: interrupt.id, status: 'cancelled' }];
+  const second = readEvents(run('denied-before-1', [], { ...before1, resume }));
+  (await test.model.next()).answer('Denied.');
+  const types = (await second).map(({ type }) => type);
+  expect(types).toEqual(expect.arrayContaining(['TOOL_CALL_START', 'TOOL_CALL_RESULT']));
+});

@@ -29,16 +29,15 @@ export async function* toEvents(
   const mapping = new RunMapping(view);
   for await (const part of parts)
     yield* part.event === 'done'
-      ? mapping.end(part.data, await listAsked(view, part.data))
+      ? mapping.end(part.data, part.data.pending?.length ? await listAsked(view) : [])
       : mapping.map(part);
 }
 
 /** What a run waits for; once it has continued, what it waited for. */
-async function listAsked(
-  { turns, run }: RunView,
-  { pending = [] }: DoneFrame,
-): Promise<readonly PendingQuestion[]> {
-  if (pending.length === 0) return [];
+export async function listAsked({
+  turns,
+  run,
+}: Pick<RunView, 'turns' | 'run'>): Promise<readonly PendingQuestion[]> {
   const asked = await turns.asked(run.runId);
   const open = new Set((await turns.pending(run.sessionId)).map(({ id }) => id));
   const left = asked.filter(({ id }) => open.has(id));

@@ -1,4 +1,3 @@
-import { type AGUIEvent, EventType } from '@ag-ui/core';
 import type {
   Caller,
   CallerTurns,
@@ -10,6 +9,7 @@ import type {
 import { findClientToolCall, RouteReply } from '@sibyl/plugin-kit';
 import { limitedList, OracleError } from '@sibyl/protocol';
 import { z } from 'zod';
+import { type KnownCalls, type Reader, streamEvents } from './event-stream.js';
 import { type RunView, toEvents } from './events.js';
 
 const Text = z.string().max(100_000);
@@ -70,11 +70,12 @@ export class Runs {
 
   async start({ caller, signal }: RunCall, input: RunAgentInput): Promise<RouteReply> {
     const turns = this.deps.surface.for(caller);
-    const run = (await answerQuestions(turns, input)) ?? (await continueThread(turns, input));
+    const run = (await answerFirst(turns, input)) ?? (await continueOrAnswer(turns, input));
     const { threadId, runId } = input;
     const isBefore1 = input.protocolVersion === undefined;
     const view = { turns, run, threadId, runId, isBefore1 };
-    return this.stream(view, { signal, known: listKnown(input) });
+    const tools = isBefore1 ? new Set(input.tools.map(({ name }) => name)) : undefined;
+    return this.stream(view, { signal, known: listKnown(input), tools });
   }
 
   /** The events of a run after number `after`. */
@@ -94,12 +95,12 @@ export class Runs {
 
   private stream(
     view: Omit<RunView, 'publicUrl'>,
-    { signal, ...had }: Had & { readonly signal: AbortSignal },
+    { signal, ...reader }: Reader & { readonly signal: AbortSignal },
   ): RouteReply {
     const parts = view.turns.read(view.run.runId, { signal });
     const events = toEvents({ ...view, publicUrl: this.deps.publicUrl }, parts);
     const headers = { ...SSE_HEADERS, 'X-Run-Id': view.run.runId };
-    return new RouteReply({ headers, stream: numberEvents(events, had) });
+    return new RouteReply({ headers, stream: streamEvents(events, view, reader) });
   }
 }
 
@@ -108,41 +109,6 @@ const SSE_HEADERS = {
   'Cache-Control': 'no-cache, no-transform',
   'X-Accel-Buffering': 'no',
 };
-
-/** What the client already has; it must not receive it twice. */
-interface Had {
-  /** The number of an event. */
-  readonly after?: number;
-  readonly known?: KnownCalls;
-}
-
-interface KnownCalls {
-  readonly started: ReadonlySet<string>;
-  readonly answered: ReadonlySet<string>;
-}
-
-/** Events that are left out have a number too, so that it is the same for every reader. */
-async function* numberEvents(events: AsyncIterable<AGUIEvent>, { after = 0, known }: Had) {
-  let number = 0;
-  for await (const event of events) {
-    number += 1;
-    if (number > after && !(known && isKnown(event, known)))
-      yield `id: ${number}\ndata: ${JSON.stringify(event)}\n\n`;
-  }
-}
-
-function isKnown(event: AGUIEvent, { started, answered }: KnownCalls): boolean {
-  switch (event.type) {
-    case EventType.TOOL_CALL_START:
-    case EventType.TOOL_CALL_ARGS:
-    case EventType.TOOL_CALL_END:
-      return started.has(event.toolCallId);
-    case EventType.TOOL_CALL_RESULT:
-      return answered.has(event.toolCallId);
-    default:
-      return false;
-  }
-}
 
 async function requireRun(turns: CallerTurns, runId: string): Promise<SurfaceRun> {
   const run = await turns.findRun(runId);
@@ -210,14 +176,30 @@ function readText({ role, content }: Message): string {
 
 const invalid = (message: string) => new OracleError('bad_request', { message });
 
-/** Continues a paused turn with the answers in a request; undefined if none of them is awaited. */
-async function answerQuestions(
+/** Continues a paused turn with the answers in a request; undefined if none of them is awaited, or a message may replace them. */
+async function answerFirst(
   turns: CallerTurns,
   input: RunAgentInput,
 ): Promise<SurfaceRun | undefined> {
   const sessionId = await turns.findThread(input.threadId);
   const pending = sessionId === undefined ? [] : await turns.pending(sessionId);
-  if (leavesQuestions(input)) return keepResults(turns, pending, input);
+  return mayLeaveQuestions(input)
+    ? keepResults(turns, pending, input)
+    : answerQuestions(turns, pending, input);
+}
+
+/** If the last message is the one that the paused turn answers, the client has been shown nothing after it, and answers. */
+async function continueOrAnswer(turns: CallerTurns, input: RunAgentInput): Promise<SurfaceRun> {
+  const run = await continueThread(turns, input);
+  if (run.status !== 'paused' || input.resume.length === 0) return run;
+  return (await answerQuestions(turns, await turns.pending(run.sessionId), input)) ?? run;
+}
+
+async function answerQuestions(
+  turns: CallerTurns,
+  pending: readonly PendingQuestion[],
+  input: RunAgentInput,
+): Promise<SurfaceRun | undefined> {
   let runId: string | undefined;
   let missing: readonly Pick<PendingQuestion, 'id' | 'kind'>[] = pending;
   for (const question of pending) {
@@ -233,8 +215,8 @@ async function answerQuestions(
   return requireRun(turns, runId);
 }
 
-/** A new message instead of answers: it cancels what is open. */
-const leavesQuestions = ({ messages, resume }: RunAgentInput): boolean =>
+/** A new message instead of answers cancels what is open. */
+const mayLeaveQuestions = ({ messages, resume }: RunAgentInput): boolean =>
   messages.at(-1)?.role === 'user' && resume.every(({ status }) => status === 'cancelled');
 
 async function answerQuestion(
