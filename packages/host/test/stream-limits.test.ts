@@ -100,6 +100,51 @@ it('STREAMS_PER_USER refuses clients of surfaces with 429 before a turn starts',
   expect(await running.text()).toContain('response.completed');
 });
 
+const said = (text: string) => ({
+  ...{ id: `say ${text}`, role: 'user', content: text, parts: [{ type: 'text', text }] },
+});
+
+it.each([
+  ['/v1/chat/completions', (text: string) => ({ model: 'default', messages: [said(text)] })],
+  ['/v1/responses', (text: string) => ({ model: 'default', input: text })],
+  ['/ui/chat', (text: string) => ({ id: text, messages: [said(text)] })],
+  ['/v2/agent/run', (text: string) => ({ threadId: text, runId: text, messages: [said(text)] })],
+])(
+  'STREAMS_PER_USER refuses requests to %s that arrive at once before their turns start',
+  async (path, build) => {
+    const alice = await start(1);
+    const { key } = await createKey(alice);
+    const replies = ['one', 'two', 'three', 'four'].map((text) =>
+      fetch(host.url + path, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+        body: JSON.stringify(build(text)),
+      }),
+    );
+    const turn = await model.next();
+    const refused: number[] = [];
+    for (const reply of replies)
+      void reply.then(({ status }) => status !== 200 && refused.push(status));
+    await expect.poll(() => refused).toEqual([429, 429, 429]);
+    turn.answer('Hello.');
+    const texts = await Promise.all(replies.map(async (reply) => (await reply).text()));
+    expect(texts.filter((text) => text.includes('Hello.'))).toHaveLength(1);
+    expect((await alice.request('GET', '/usage')).body.total.turns).toBe(1);
+  },
+);
+
+it('STREAMS_PER_USER does not count a response in the background, which nothing reads', async () => {
+  const alice = await start(1);
+  const { key } = await createKey(alice);
+  const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
+  const body = JSON.stringify({ model: 'default', input: 'Hi', background: true });
+  const begin = () => fetch(`${host.url}/v1/responses`, { method: 'POST', headers, body });
+  for (const _ of ['first', 'second']) {
+    await expect.poll(async () => (await begin()).status).toBe(200);
+    (await model.next()).answer('Hello.');
+  }
+});
+
 it('STREAMS_PER_USER ends a further stream of A2A with an error that says so', async () => {
   const alice = await start(1);
   const headers = { ...alice.headers, 'content-type': 'application/json', 'a2a-version': '1.0' };

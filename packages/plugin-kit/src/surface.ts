@@ -226,8 +226,8 @@ export interface CallerAccess {
 export interface Surface {
   /** Whether a caller of an earlier request still has access: it has not expired, been revoked or blocked. */
   keepsAccess(access: CallerAccess): Promise<boolean>;
-  /** `caller` is that of a route. */
-  for(caller: Caller): CallerTurns;
+  /** `caller` and `signal` are those of a route; with the signal, a request that starts a run can also read it. */
+  for(caller: Caller, signal?: AbortSignal): CallerTurns;
   /**
    * The error that a client may see, where a protocol reports errors inside its replies: an outage of the database is
    * `store_unavailable`, and any other unexpected error `internal_error` without details. What a route throws is converted by the host.

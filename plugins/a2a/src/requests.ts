@@ -73,7 +73,7 @@ export class A2aCall extends ServerCallContext {
     readonly lastPosition: string | undefined,
   ) {
     super();
-    this.turns = surface.for(caller);
+    this.turns = surface.for(caller, signal);
   }
 }
 

@@ -69,7 +69,7 @@ export class Runs {
   constructor(private readonly deps: RunsDeps) {}
 
   async start({ caller, signal }: RunCall, input: RunAgentInput): Promise<RouteReply> {
-    const turns = this.deps.surface.for(caller);
+    const turns = this.deps.surface.for(caller, signal);
     const run = (await answerFirst(turns, input)) ?? (await continueOrAnswer(turns, input));
     const { threadId, runId } = input;
     const isBefore1 = input.protocolVersion === undefined;

@@ -52,7 +52,7 @@ const createChatRoute = ({ surface, publicUrl }: UiDeps) =>
       'decision_unsigned',
     ],
     handler: async ({ caller, body, signal }) => {
-      const turns = surface.for(caller);
+      const turns = surface.for(caller, signal);
       const chat = await answerChat(turns, body, publicUrl);
       return reply({ turns, publicUrl, signal }, chat);
     },

@@ -64,8 +64,8 @@ export async function completeChat(
 }
 
 async function openTurn({ surface, publicUrl }: ChatDeps, call: ChatCall): Promise<ChatTurn> {
-  const { caller, body, idempotencyKey } = call;
-  const turns = surface.for(caller);
+  const { caller, body, idempotencyKey, signal } = call;
+  const turns = surface.for(caller, signal);
   const conversation = readChatMessages(body.messages);
   const wanted = body.metadata?.session_id ?? turns.onlySession;
   const isTemporary = wanted === undefined && !body.store;

@@ -63,7 +63,7 @@ export class Responses {
     const { body, caller, signal } = call;
     const { model = DEFAULT_MODEL } = body;
     assertModel(this.deps.surface, model);
-    const turns = this.deps.surface.for(caller);
+    const turns = this.deps.surface.for(caller, signal);
     const previous = await this.findPrevious(caller, body);
     const conversation = readInputItems(await resolveReferences(turns, body.input, signal));
     const instructions = [body.instructions ?? '', conversation.instructions].filter(Boolean);

@@ -41,6 +41,7 @@ import { readThread, type ThreadRequest } from '../turns/threads.js';
 import type { TurnAccess } from '../turns/turn-access.js';
 import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
 import type { Turns } from '../turns/turns.js';
+import { ReservedStream, type StreamSlots } from './reserved-stream.js';
 
 /** Runs and reads turns. */
 export interface TurnServices {
@@ -49,8 +50,7 @@ export interface TurnServices {
   readonly approvals: Approvals;
   readonly reader: RunReader;
   readonly sessions: SessionsService;
-  /** Limits the streams of each user. */
-  readonly slots: { take(owner: string): () => void };
+  readonly slots: StreamSlots;
   readonly access: Pick<TurnAccess, 'assertKept' | 'limit'>;
   readonly changes: Pick<SessionChanges, 'assertOpen' | 'read'>;
   readonly files: Pick<FileService, 'upload'>;
@@ -69,7 +69,7 @@ interface SurfaceDeps {
 export function createSurface(deps: SurfaceDeps): Surface {
   return {
     keepsAccess: (access) => keepsAccess(deps, access),
-    for: (caller) => new SurfaceTurns(deps, requireProven(caller)),
+    for: (caller, signal) => new SurfaceTurns(deps, requireProven(caller), signal),
     toError: toOracleError,
     get models() {
       const { models, default: standard } = deps.models.list();
@@ -111,11 +111,13 @@ class SurfaceTurns implements CallerTurns {
   // Plugins hold this object.
   readonly #deps: SurfaceDeps;
   readonly #caller: Caller;
+  readonly #stream: ReservedStream;
   readonly #opened = new Set<string>();
 
-  constructor(deps: SurfaceDeps, caller: Caller) {
+  constructor(deps: SurfaceDeps, caller: Caller, signal: AbortSignal | undefined) {
     this.#deps = deps;
     this.#caller = caller;
+    this.#stream = new ReservedStream(caller.did, signal);
   }
 
   get onlySession(): string | undefined {
@@ -168,9 +170,7 @@ class SurfaceTurns implements CallerTurns {
 
   async openThread(threadId: string): Promise<{ readonly sessionId: string }> {
     if (threadId.length === 0 || threadId.length > MAX_CLIENT_ID)
-      throw new OracleError('bad_request', {
-        message: TOO_LONG,
-      });
+      throw new OracleError('bad_request', { message: TOO_LONG });
     const known = await this.findThread(threadId);
     if (known !== undefined) return { sessionId: known };
     const { sessions } = await this.#deps.ready;
@@ -233,8 +233,8 @@ class SurfaceTurns implements CallerTurns {
   }
 
   async #start(request: TurnRequest): Promise<SurfaceRun> {
-    const { turns, reader } = await this.#deps.ready;
-    await this.#assertReadable();
+    const { turns, reader, slots } = await this.#deps.ready;
+    this.#stream.reserve(slots);
     const runId = await turns.start(request);
     return toSurfaceRun(await reader.find({ owner: this.#caller.did, runId }));
   }
@@ -265,7 +265,7 @@ class SurfaceTurns implements CallerTurns {
     const { reader, slots, access } = await this.#deps.ready;
     const run = await this.#find(runId);
     if (!run) throw new OracleError('run_not_found');
-    const release = slots.take(this.#caller.did);
+    const release = this.#stream.take(slots);
     const left = new AbortController();
     const limit = access.limit(this.#caller, AbortSignal.any([signal, left.signal]));
     try {
@@ -315,8 +315,8 @@ class SurfaceTurns implements CallerTurns {
 
   async deny({ id, reason }: { readonly id: string; readonly reason?: string }) {
     await this.#getInterrupt(id);
-    await this.#assertReadable();
-    const { approvals } = await this.#deps.ready;
+    const { approvals, slots } = await this.#deps.ready;
+    this.#stream.reserve(slots);
     const { runId, pending } = await approvals.deny({ owner: this.#caller.did, id, reason });
     return { runId, ...(pending && { pending }) };
   }
@@ -325,8 +325,8 @@ class SurfaceTurns implements CallerTurns {
     const { kind } = await this.#getInterrupt(id);
     if (kind === 'confirmation' && this.#caller.accessKey)
       throw new OracleError('access_key_too_narrow', { message: 'An access key confirms nothing' });
-    await this.#assertReadable();
-    const { paused } = await this.#deps.ready;
+    const { paused, slots } = await this.#deps.ready;
+    this.#stream.reserve(slots);
     return paused.answer({ owner: this.#caller.did, interruptId: id, value });
   }
 
@@ -334,11 +334,6 @@ class SurfaceTurns implements CallerTurns {
     await this.#getInterrupt(id);
     const { paused } = await this.#deps.ready;
     await paused.keepResult({ owner: this.#caller.did, interruptId: id, value });
-  }
-
-  /** Throws if the caller could not read the run: a client that repeats the request would start another one. */
-  async #assertReadable(): Promise<void> {
-    (await this.#deps.ready).slots.take(this.#caller.did)();
   }
 
   async #getInterrupt(id: string) {
