@@ -161,6 +161,10 @@ it.each([
   ['/chat/completions', { messages: [] }, 'messages'],
   ['/chat/completions', { messages: [{ role: 'stranger', content: 'Hi' }] }, 'messages[0].role'],
   ['/chat/completions', { messages: [user('Hi')], tool_choice: 'required' }, 'tool_choice'],
+  ['/chat/completions', { messages: [user('Hi')], functions: [{ name: 'f' }] }, 'functions'],
+  ['/chat/completions', { messages: [user('Hi')], modalities: ['audio'] }, 'modalities[0]'],
+  ['/chat/completions', { messages: [user('Hi')], audio: { voice: 'alloy' } }, 'audio'],
+  ['/responses', { input: 'Hi', text: { format: { type: 'grammar' } } }, 'text.format.type'],
   ['/responses', { input: '' }, 'input'],
   ['/responses', { input: [{ type: 'function_call_output', call_id: 'x', output: 'y' }] }, null],
 ])('POST /v1%s names the first invalid parameter: %o', async (path, fields, param) => {

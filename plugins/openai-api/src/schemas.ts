@@ -43,6 +43,10 @@ const ToolChoice = z
     error: 'only "auto" and "none" are supported',
   });
 
+const absent = (error: string) => z.null({ error }).optional();
+
+const ONLY_TEXT = 'only text is supported';
+
 /** Body of `POST /v1/chat/completions`; parameters of sampling are accepted and ignored. */
 export const ChatRequest = z
   .looseObject({
@@ -64,6 +68,9 @@ export const ChatRequest = z
       .max(128)
       .nullish(),
     tool_choice: ToolChoice.optional(),
+    functions: absent('functions are not supported; send tools'),
+    modalities: z.array(z.literal('text', { error: ONLY_TEXT })).nullish(),
+    audio: absent(ONLY_TEXT),
     response_format: ChatFormat.nullish(),
     reasoning_effort: Effort,
     n: z.literal(1, { error: 'only one choice is supported' }).nullish(),
@@ -84,8 +91,6 @@ const InputItem = z.looseObject({
   output: z.union([Text, limitedList(Part, { max: 1_000 })]).optional(),
 });
 export type InputItem = z.infer<typeof InputItem>;
-
-const absent = (error: string) => z.null({ error }).optional();
 
 /** Body of `POST /v1/responses`; parameters of sampling are accepted and ignored. */
 export const ResponseRequest = z
@@ -114,7 +119,12 @@ export const ResponseRequest = z
     tool_choice: ToolChoice.optional(),
     text: z
       .looseObject({
-        format: z.looseObject({ type: z.string(), schema: JsonSchema.optional() }).optional(),
+        format: z
+          .looseObject({
+            type: z.enum(['text', 'json_object', 'json_schema']),
+            schema: JsonSchema.optional(),
+          })
+          .optional(),
       })
       .nullish(),
     reasoning: z.looseObject({ effort: Effort }).nullish(),
