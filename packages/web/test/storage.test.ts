@@ -15,6 +15,10 @@ const hints = [
       Object.defineProperty(window, 'localStorage', { get: refuse });
       Object.defineProperty(window, 'sessionStorage', { get: refuse });
       IDBFactory.prototype.open = refuse;
+      // Firefox refuses these too.
+      Object.defineProperty(window, 'BroadcastChannel', { value: refuse });
+      LockManager.prototype.request = async () => refuse();
+      LockManager.prototype.query = async () => refuse();
     },
   ],
   [

@@ -332,12 +332,19 @@ interface OtherTabs {
 
 /** Calls `onTurn` when another tab starts a turn in the session. */
 function connectTabs(sessionId: string, onTurn: () => void): OtherTabs {
-  if (typeof BroadcastChannel === 'undefined') {
-    return { notify: () => undefined, close: () => undefined };
-  }
-  const channel = new BroadcastChannel(`sibyl:${sessionId}`);
+  const channel = openChannel(`sibyl:${sessionId}`);
+  if (!channel) return { notify: () => undefined, close: () => undefined };
   channel.onmessage = onTurn;
   // Node only: the channel must not keep the process alive.
   (channel as { unref?: () => void }).unref?.();
   return { notify: () => channel.postMessage('turn'), close: () => channel.close() };
+}
+
+/** Undefined where there is none, and in Firefox if it blocks the storage of the site. */
+function openChannel(name: string): BroadcastChannel | undefined {
+  try {
+    return new BroadcastChannel(name);
+  } catch {
+    return undefined;
+  }
 }

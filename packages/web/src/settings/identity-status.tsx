@@ -13,12 +13,21 @@ interface IdentityStatus {
 }
 
 /** Reports changes of identities to this tab and to the others. */
-const channel = new BroadcastChannel('sibyl-identities');
 const changes = new EventTarget();
-channel.onmessage = () => changes.dispatchEvent(new Event('change'));
+const channel = openChannel();
+if (channel) channel.onmessage = () => changes.dispatchEvent(new Event('change'));
+
+/** Firefox refuses it if it blocks the storage of the site; the page then says that it cannot keep a key. */
+function openChannel(): BroadcastChannel | undefined {
+  try {
+    return new BroadcastChannel('sibyl-identities');
+  } catch {
+    return undefined;
+  }
+}
 
 export function announceIdentityChange(): void {
-  channel.postMessage('change');
+  channel?.postMessage('change');
   changes.dispatchEvent(new Event('change'));
 }
 
