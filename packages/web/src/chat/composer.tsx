@@ -4,7 +4,9 @@ import {
   type ClipboardEvent,
   type KeyboardEvent,
   type ReactNode,
+  type RefObject,
   useEffect,
+  useLayoutEffect,
   useRef,
   useState,
 } from 'react';
@@ -37,6 +39,7 @@ export function Composer(props: ComposerProps) {
   const field = useRef<HTMLTextAreaElement>(null);
   // Also when the user starts to change a message.
   useEffect(() => focusEnd(field.current), [edit]);
+  useHeight(field, text);
   const addFile = (file: DraftFile) => change({ files: [...state.latest().files, file] });
   const uploads = useUploads(files.length, addFile);
   const isOver = useDrop(uploads.add);
@@ -89,6 +92,23 @@ export function Composer(props: ComposerProps) {
       </div>
     </div>
   );
+}
+
+/** As high as the text, in browsers that do not do it by `field-sizing`. */
+function useHeight(field: RefObject<HTMLTextAreaElement | null>, text: string): void {
+  useLayoutEffect(() => {
+    if (CSS.supports('field-sizing', 'content')) return;
+    const fit = () => {
+      const { current: box } = field;
+      if (!box) return;
+      box.style.height = 'auto';
+      box.style.height = `${box.scrollHeight}px`;
+    };
+    fit();
+    // Lines may be wrapped elsewhere then.
+    window.addEventListener('resize', fit);
+    return () => window.removeEventListener('resize', fit);
+  }, [field, text]);
 }
 
 /** Browsers put the cursor before a draft that is there again. */
