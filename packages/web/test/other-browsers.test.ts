@@ -1,11 +1,56 @@
 // What differs in Firefox and Safari, shown in Chromium.
 import type { Page } from 'playwright-core';
 import { expect, it } from 'vitest';
-import { useBrowser } from './support/browser.js';
+import { expectText, useBrowser } from './support/browser.js';
 import { usePage } from './support/use-page.js';
 
-const { oracle } = usePage();
+const { oracle, converse, write } = usePage();
 const browser = useBrowser();
+
+/** Removes what Safari 17.0 or Firefox 129 does not have. */
+function removeNewFunctions(): void {
+  const remove = (from: object, ...names: string[]) => {
+    for (const name of names) Reflect.deleteProperty(from, name);
+  };
+  remove(URL, 'parse');
+  remove(Map, 'groupBy');
+  remove(Object, 'groupBy');
+  remove(AbortSignal, 'any');
+  remove(Promise, 'withResolvers', 'try');
+  remove(Array, 'fromAsync');
+  remove(RegExp, 'escape');
+  remove(Uint8Array, 'fromBase64', 'fromHex');
+  remove(Uint8Array.prototype, 'toBase64', 'toHex', 'setFromBase64');
+  remove(Set.prototype, 'union', 'intersection', 'difference', 'isSubsetOf', 'isDisjointFrom');
+  remove(Object.getPrototypeOf(Object.getPrototypeOf([].values())), 'map', 'filter', 'toArray');
+  remove(ReadableStream.prototype, 'values');
+  Reflect.deleteProperty(ReadableStream.prototype, Symbol.asyncIterator);
+  remove(globalThis, 'requestIdleCallback', 'scheduler', 'Iterator', 'showSaveFilePicker');
+}
+
+const ANSWER = 'Look: ![A river](https://pictures.example/river.png)\n\nThat is all.';
+
+it('works without functions that Safari 17 does not have', async () => {
+  const { page, consoleErrors } = await browser.visit();
+  await page.addInitScript(removeNewFunctions);
+  await page.goto(`${oracle.url}/app`);
+  await write(page, 'Hello');
+  const turn = await oracle.model.next();
+  turn.say(ANSWER);
+  await page.getByRole('button', { name: /pictures\.example/ }).waitFor();
+  await page.getByRole('button', { name: 'Stop' }).click();
+  await turn.left;
+  await expectText(page, 'Answer stopped');
+  await expect.poll(() => page.locator('.conv').count()).toBe(1);
+  await converse(page, 'And now?', 'Fine');
+  for (const screen of ['activity', 'data', 'key']) {
+    await page.evaluate((hash) => {
+      location.hash = hash;
+    }, `#/settings/${screen}`);
+    await page.locator('.page h1').waitFor();
+  }
+  expect(consoleErrors).toEqual([]);
+});
 
 const measureBox = (page: Page): Promise<number> =>
   page.getByLabel('Your message').evaluate((box) => box.getBoundingClientRect().height);

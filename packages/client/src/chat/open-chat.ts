@@ -3,7 +3,7 @@ import { OracleClientError } from '../errors.js';
 import type { ServerEvent, SessionEvents } from '../events/reconnecting-socket.js';
 import { Listeners } from '../listeners.js';
 import type { MessageToSend, OracleClient } from '../oracle-client.js';
-import type { StreamOptions, StreamState } from '../turns/run-stream.js';
+import { joinSignals, type StreamOptions, type StreamState } from '../turns/run-stream.js';
 import { addPart, emptyTurn, type Turn } from '../turns/turn.js';
 import { type Chat, type ChatState, History } from './chat.js';
 import { ChatView } from './chat-view.js';
@@ -257,7 +257,7 @@ class OpenChat implements Chat {
     const sending = new AbortController();
     this.#sending.set(requestId, sending);
     try {
-      for await (const part of open(AbortSignal.any([this.#closing.signal, sending.signal]))) {
+      for await (const part of open(joinSignals(this.#closing.signal, sending.signal))) {
         change(({ turn }) => ({ turn: addPart(turn, part) }));
         if (part.event === 'run' && this.#live.get(requestId)?.question) this.#tabs.notify();
       }

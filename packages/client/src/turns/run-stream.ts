@@ -124,7 +124,7 @@ class StreamConnection {
   private timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(signal: AbortSignal | undefined) {
-    this.signal = signal ? AbortSignal.any([signal, this.broken.signal]) : this.broken.signal;
+    this.signal = signal ? joinSignals(signal, this.broken.signal) : this.broken.signal;
     // Browsers notice a lost network long before the connection times out.
     globalThis.addEventListener?.('offline', this.goOffline);
     this.resetTimer();
@@ -198,4 +198,16 @@ function parseFrame({ event, id, data }: SseEvent): NumberedPart {
     // Reported below.
   }
   throw new OracleClientError('invalid_reply', 'The oracle sent an invalid stream frame');
+}
+
+/** Aborts with the first of the signals; Safari has `AbortSignal.any` since 17.4. */
+export function joinSignals(...signals: AbortSignal[]): AbortSignal {
+  if ('any' in AbortSignal) return AbortSignal.any(signals);
+  const joined = new AbortController();
+  for (const each of signals) {
+    const abort = () => joined.abort(each.reason);
+    if (each.aborted) abort();
+    each.addEventListener('abort', abort, { signal: joined.signal });
+  }
+  return joined.signal;
 }

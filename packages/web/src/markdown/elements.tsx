@@ -51,8 +51,9 @@ export function AskedImage({ src, alt }: { readonly src: string; readonly alt: s
 }
 
 function parseHost(src: string): string | undefined {
-  const url = URL.parse(src);
-  return url?.protocol === 'https:' ? url.host : undefined;
+  if (!URL.canParse(src)) return undefined;
+  const { protocol, host } = new URL(src);
+  return protocol === 'https:' ? host : undefined;
 }
 
 /** A table that scrolls and can be copied for a spreadsheet. */

@@ -258,10 +258,10 @@ function groupSessions(sessions: readonly Session[], pins: ReadonlySet<string>):
     if (at >= midnight - DAY_MS) return 'chat.group.yesterday';
     return at >= midnight - 7 * DAY_MS ? 'chat.group.week' : 'chat.group.older';
   };
-  const groups = Map.groupBy(sessions, findLabel);
+  const labeled = sessions.map((session) => ({ session, label: findLabel(session) }));
   return ORDER.flatMap((label) => {
-    const items = groups.get(label);
-    return items ? [{ label, items }] : [];
+    const items = labeled.filter((each) => each.label === label).map(({ session }) => session);
+    return items.length > 0 ? [{ label, items }] : [];
   });
 }
 

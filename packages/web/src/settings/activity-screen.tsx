@@ -26,7 +26,7 @@ export function ActivityScreen() {
   const [filter, setFilter] = useState<Filter>('all');
   const shown = entries.filter(({ kind }) => filter === 'all' || kind === filter);
   const titles = useSessionTitles();
-  const days = Map.groupBy(shown, ({ at }) => formatDay(at));
+  const days = groupByDay(shown);
   return (
     <>
       <PageHead
@@ -72,6 +72,15 @@ export function ActivityScreen() {
       )}
     </>
   );
+}
+
+function groupByDay(entries: readonly ActivityEntry[]): Map<string, ActivityEntry[]> {
+  const days = new Map<string, ActivityEntry[]>();
+  for (const entry of entries) {
+    const day = formatDay(entry.at);
+    days.set(day, [...(days.get(day) ?? []), entry]);
+  }
+  return days;
 }
 
 function useActivity() {
