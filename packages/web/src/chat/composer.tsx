@@ -36,10 +36,9 @@ export function Composer(props: ComposerProps) {
   const { draft: state, isBusy = false, onSend, onStop, onEditLast, children } = props;
   const { draft, change } = state;
   const { text, files, edit } = draft;
-  const field = useRef<HTMLTextAreaElement>(null);
+  const field = useHeight(text);
   // Also when the user starts to change a message.
   useEffect(() => focusEnd(field.current), [edit]);
-  useHeight(field, text);
   const addFile = (file: DraftFile) => change({ files: [...state.latest().files, file] });
   const uploads = useUploads(files.length, addFile);
   const isOver = useDrop(uploads.add);
@@ -94,8 +93,9 @@ export function Composer(props: ComposerProps) {
   );
 }
 
-/** As high as the text, in browsers that do not do it by `field-sizing`. */
-function useHeight(field: RefObject<HTMLTextAreaElement | null>, text: string): void {
+/** The box, as high as its text also in browsers that do not do it by `field-sizing`. */
+function useHeight(text: string): RefObject<HTMLTextAreaElement | null> {
+  const field = useRef<HTMLTextAreaElement>(null);
   useLayoutEffect(() => {
     if (CSS.supports('field-sizing', 'content')) return;
     const fit = () => {
@@ -108,7 +108,8 @@ function useHeight(field: RefObject<HTMLTextAreaElement | null>, text: string): 
     // Lines may be wrapped elsewhere then.
     window.addEventListener('resize', fit);
     return () => window.removeEventListener('resize', fit);
-  }, [field, text]);
+  }, [text]);
+  return field;
 }
 
 /** Browsers put the cursor before a draft that is there again. */
