@@ -84,3 +84,47 @@ it('without field-sizing, the message box grows and shrinks with its text', asyn
   (await oracle.model.next()).answer('Fine');
   await expect.poll(() => measureBox(page)).toBe(empty);
 });
+
+const measureRest = (page: Page): Promise<number> =>
+  page
+    .locator('.scroll')
+    .evaluate((log) => Math.round(log.scrollHeight - log.scrollTop - log.clientHeight));
+
+/** The thread is shorter for a moment and has grown before the browser reports a scroll, as diagrams do in WebKit. */
+const shrinkAndGrow = (page: Page): Promise<void> =>
+  page.locator('.thread').evaluate((thread) => {
+    const { style, offsetHeight } = thread as HTMLElement;
+    style.marginTop = '-120px';
+    void thread.parentElement?.scrollHeight;
+    style.marginTop = '';
+    style.minHeight = `${offsetHeight + 80}px`;
+  });
+
+it('follows the answer while its parts change their height; a key still stops it', async () => {
+  const { page } = await browser.visit();
+  await page.goto(`${oracle.url}/app`);
+  await write(page, 'Tell me a long story');
+  const turn = await oracle.model.next();
+  turn.say('A long line of text.\n\n'.repeat(60));
+  await expectText(page, 'A long line');
+  const jump = page.getByRole('button', { name: 'Jump to latest' });
+  for (let round = 0; round < 3; round += 1) {
+    await expect.poll(() => measureRest(page)).toBeLessThanOrEqual(4);
+    await shrinkAndGrow(page);
+    await expect.poll(() => measureRest(page)).toBeLessThanOrEqual(4);
+    expect(await jump.count()).toBe(0);
+  }
+  await page.locator('.scroll').focus();
+  await page.keyboard.press('PageUp');
+  await jump.waitFor();
+  turn.say('More text.\n\n'.repeat(20));
+  await expectText(page, 'More text');
+  expect(await measureRest(page)).toBeGreaterThan(100);
+  await shrinkAndGrow(page);
+  await page.waitForTimeout(200);
+  expect(await jump.count()).toBe(1);
+  await jump.click();
+  await expect.poll(() => measureRest(page)).toBeLessThanOrEqual(4);
+  turn.answer('The end.');
+  await expect.poll(() => jump.count()).toBe(0);
+});

@@ -11,6 +11,8 @@ import {
 
 /** Rounding of positions at fractional zoom. */
 const END_PX = 4;
+/** A key or a touch moves the thread for a moment. */
+const GESTURE_MS = 1_000;
 
 /**
  * Follows the end of the thread while the reader is at the very bottom. The smallest move up stops it; otherwise the
@@ -43,14 +45,11 @@ export function useFollow(sentId: string | undefined, hasNewer: boolean) {
   }, [setFollows, goToEnd]);
   const leave = useCallback(() => setFollows(false), [setFollows]);
 
-  useScroll(scroll, position, setFollows);
-  useResize(
-    scroll,
-    thread,
-    useCallback(() => {
-      if (follows.current) goToEnd();
-    }, [goToEnd]),
-  );
+  const follow = useCallback(() => {
+    if (follows.current) goToEnd();
+  }, [goToEnd]);
+  useScroll(scroll, position, { setFollows, follow });
+  useResize(scroll, thread, follow);
 
   // A message that was sent is always visible.
   useLayoutEffect(() => {
@@ -59,15 +58,30 @@ export function useFollow(sentId: string | undefined, hasNewer: boolean) {
   return { scroll, thread, follows, isFollowing, jump, leave };
 }
 
-/** Reports whether the reader is at the end after a move. */
+interface Moves {
+  /** Whether the reader is at the end after a move. */
+  readonly setFollows: (follows: boolean) => void;
+  /** The browser has moved the thread, not the reader. */
+  readonly follow: () => void;
+}
+
+/** Reports the moves of the thread. */
 function useScroll(
   scroll: RefObject<HTMLElement | null>,
   position: RefObject<Position | undefined>,
-  setFollows: (follows: boolean) => void,
+  { setFollows, follow }: Moves,
 ): void {
   useEffect(() => {
     const element = scroll.current;
     if (!element) return;
+    const gesture = watchGestures(element);
+    const report = (mover: Mover | undefined) => {
+      if (mover === 'reader') {
+        gesture.note();
+        setFollows(false);
+      } else if (mover === 'browser') follow();
+      else if (isAtEnd(element)) setFollows(true);
+    };
     position.current ??= measure(element);
     const onScroll = () => {
       const now = measure(element);
@@ -75,10 +89,7 @@ function useScroll(
       position.current = now;
       // The event of `goToEnd`; the reader may have turned the wheel since.
       if (isSame(now, last)) return;
-      // A thread that gets shorter moves up too, and so does one in a window that changes its size.
-      const isMoved = now.height >= last.height && now.size === last.size;
-      if (now.top < last.top && isMoved) setFollows(false);
-      else if (isAtEnd(element)) setFollows(true);
+      report(findMover(now, last, gesture.isRecent()));
     };
     // Earlier than the first scroll event, so that text that arrives in between does not win.
     const onWheel = ({ deltaY }: WheelEvent) => {
@@ -89,8 +100,39 @@ function useScroll(
     return () => {
       element.removeEventListener('scroll', onScroll);
       element.removeEventListener('wheel', onWheel);
+      gesture.stop();
     };
-  }, [scroll, position, setFollows]);
+  }, [scroll, position, setFollows, follow]);
+}
+
+type Mover = 'reader' | 'browser';
+
+/** Who has moved the thread up. `isGesture`: the reader may be moving it. */
+function findMover(now: Position, last: Position, isGesture: boolean): Mover | undefined {
+  // A thread that gets shorter moves up too, and so does one in a window that changes its size.
+  const isResized = now.width !== last.width || now.view !== last.view;
+  if (now.top >= last.top || now.height < last.height || isResized) return undefined;
+  // It may have been shorter for a moment, before it grew: WebKit reports only the result.
+  const isShortened = now.height > last.height && last.top - now.top < now.view;
+  return isShortened && !isGesture ? 'browser' : 'reader';
+}
+
+const UPWARD_KEYS = ['ArrowUp', 'PageUp', 'Home'];
+
+/** Whether the reader may be moving the thread: with a key, the scroll bar or a finger. */
+function watchGestures(element: HTMLElement) {
+  let at = Number.NEGATIVE_INFINITY;
+  const note = () => {
+    at = performance.now();
+  };
+  const stop = new AbortController();
+  const options = { signal: stop.signal, passive: true };
+  for (const type of ['pointerdown', 'touchmove']) element.addEventListener(type, note, options);
+  const onKey = ({ key, shiftKey }: KeyboardEvent) => {
+    if (UPWARD_KEYS.includes(key) || (key === ' ' && shiftKey)) note();
+  };
+  window.addEventListener('keydown', onKey, options);
+  return { note, isRecent: () => performance.now() - at < GESTURE_MS, stop: () => stop.abort() };
 }
 
 /** Text that streams, images that load, messages that are laid out late, and the window change the height. */
@@ -158,14 +200,17 @@ const isAtEnd = ({ scrollHeight, scrollTop, clientHeight }: HTMLElement): boolea
 interface Position {
   readonly top: number;
   readonly height: number;
-  readonly size: string;
+  readonly width: number;
+  /** The visible height. */
+  readonly view: number;
 }
 
 const measure = (element: HTMLElement): Position => ({
   top: element.scrollTop,
   height: element.scrollHeight,
-  size: `${element.clientWidth} ${element.clientHeight}`,
+  width: element.clientWidth,
+  view: element.clientHeight,
 });
 
 const isSame = (a: Position, b: Position): boolean =>
-  a.top === b.top && a.height === b.height && a.size === b.size;
+  a.top === b.top && a.height === b.height && a.width === b.width && a.view === b.view;

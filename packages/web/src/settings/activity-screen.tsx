@@ -78,7 +78,9 @@ function groupByDay(entries: readonly ActivityEntry[]): Map<string, ActivityEntr
   const days = new Map<string, ActivityEntry[]>();
   for (const entry of entries) {
     const day = formatDay(entry.at);
-    days.set(day, [...(days.get(day) ?? []), entry]);
+    const entriesOfDay = days.get(day) ?? [];
+    entriesOfDay.push(entry);
+    days.set(day, entriesOfDay);
   }
   return days;
 }
