@@ -233,15 +233,6 @@ export class ImportWriter {
     const { owner } = this.deps;
     const { id: original, title, createdAt, updatedAt } = conversation;
     const id = deriveId(createdAt, [owner, original]);
-    const session = {
-      id,
-      title,
-      created_at: createdAt,
-      last_updated_at: updatedAt,
-      room_id: '',
-      last_seq: 0,
-      last_turn: 0,
-    };
     let turn = 0;
     let parent: string | null = null;
     const rows: StoredRow[] = [];
@@ -251,6 +242,16 @@ export class ImportWriter {
       rows.push(toMessageRow({ ...message, id: messageId }, { id, turn, seq: index + 1, parent }));
       parent = messageId;
     }
+    const session = {
+      id,
+      title,
+      created_at: createdAt,
+      last_updated_at: updatedAt,
+      room_id: '',
+      // Its messages follow: until then, a turn here continues after them.
+      last_seq: rows.length,
+      last_turn: turn,
+    };
     await this.compare({ sessions: [session], messages: rows, branches: [] });
     const target = await this.addSession(session, '');
     if (target === undefined) return;
@@ -330,6 +331,8 @@ export class ImportWriter {
     const own = {
       ...renameMessages(values, data.id, target),
       id: target,
+      last_seq: data.last_seq,
+      last_turn: data.last_turn,
       oracle_did: oracle.did,
       oracle_name: oracle.name,
       oracle_entity_did: oracle.entityDid ?? null,

@@ -19,6 +19,13 @@ export type MessageToStore = StoredRow & {
   readonly parts: string | null;
 };
 
+/** A row of an archive that becomes a session. */
+export type SessionToStore = StoredRow & {
+  readonly id: string;
+  readonly last_seq: number;
+  readonly last_turn: number;
+};
+
 /** `id` is that of its first message. */
 type BranchPlace = Pick<MessageRow, 'owner' | 'id' | 'session_id' | 'branch'>;
 type MessagePlace = BranchPlace & Pick<MessageRow, 'turn' | 'seq' | 'is_complete'>;
@@ -122,17 +129,23 @@ export class ImportStore {
     return row !== undefined && row.first_id !== id;
   }
 
-  /** Inserts a session that does not exist; refused if its user has `limit` already, also with concurrent requests. */
+  /**
+   * Inserts a session that does not exist; refused if its user has `limit` already, also with concurrent requests. Turns
+   * continue after the messages of the archive from now on, although these are stored later.
+   */
   async insertSession(
     owner: string,
-    session: StoredRow & { readonly id: string },
+    session: SessionToStore,
     limit: number,
   ): Promise<'stored' | 'present' | 'refused'> {
     const [row] = await this.fit(owner, 'sessions', [session]);
     if (!row) return 'refused';
     return this.context.database.writeFor(owner, async (tables) => {
       const own = tables.selectFrom('sessions').where('owner', '=', owner);
-      if (await own.select('id').where('id', '=', session.id).executeTakeFirst()) return 'present';
+      if (await own.select('id').where('id', '=', session.id).executeTakeFirst()) {
+        await raiseNumbers(tables, owner, session);
+        return 'present';
+      }
       const { total } = await own
         .select((e) => e.fn.countAll().as('total'))
         .executeTakeFirstOrThrow();
@@ -230,6 +243,16 @@ export class ImportStore {
         .execute();
     });
   }
+}
+
+async function raiseNumbers(
+  tables: Kysely<Schema>,
+  owner: string,
+  { id, last_seq, last_turn }: SessionToStore,
+): Promise<void> {
+  const session = tables.updateTable('sessions').where('owner', '=', owner).where('id', '=', id);
+  await session.set({ last_seq }).where('last_seq', '<', last_seq).execute();
+  await session.set({ last_turn }).where('last_turn', '<', last_turn).execute();
 }
 
 async function completeBranches(
