@@ -1,3 +1,5 @@
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Message } from '@sibyl/protocol';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -71,19 +73,26 @@ async function start(engine: Engine): Promise<ClusterHost> {
   return host as ClusterHost;
 }
 
+function listArchives({ dataDir }: ClusterHost): readonly string[] {
+  const folder = join(dataDir, 'imports');
+  return existsSync(folder) ? readdirSync(folder) : [];
+}
+
 describe.each(engines)('POST /me/import on %s, killed while it stores a conversation', (engine) => {
   it.each([
     ['a new conversation', 0],
     ['a known conversation that became longer', KNOWN],
-  ])('%s can be continued and imported again', async (_, known) => {
+  ])('leaves no archive, and %s can be continued and imported again', async (_, known) => {
     const host = await start(engine);
     const user = new TestUser(host);
     if (known > 0) await importAll(user, conversation(known));
     await startImport(user, conversation(MESSAGES));
     await expect.poll(async () => (await readTexts(user)).texts.length).toBeGreaterThan(known);
     await host.kill();
+    expect(listArchives(host)).toHaveLength(1);
     await host.start();
 
+    await expect.poll(() => listArchives(host)).toEqual([]);
     const { sessionId, texts } = await readTexts(user);
     expect(texts.length).toBeLessThan(MESSAGES);
     const body = { message: 'And now?' };

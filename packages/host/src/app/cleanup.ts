@@ -13,12 +13,16 @@ export function startCleanup(
     files,
     logger,
     retention,
+    imports,
   }: Pick<HostDeps, 'store' | 'logger'> &
-    Partial<Pick<HostDeps, 'retention'>> & { readonly files: Pick<HostDeps['files'], 'sweep'> },
+    Partial<Pick<HostDeps, 'retention' | 'imports'>> & {
+      readonly files: Pick<HostDeps['files'], 'sweep'>;
+    },
   { turns }: Pick<Config, 'turns'>,
 ): () => Promise<void> {
   let isStopped = false;
   const steps = [
+    () => imports?.sweep(),
     () => store.runs.pruneFrames({ endedBefore: store.now() - turns.logMs }),
     () => store.revocations.prune(),
     () => store.delegations.prune(),
@@ -33,10 +37,11 @@ export function startCleanup(
   const sweep = async () => {
     for (const step of steps) if (!isStopped) await step();
   };
-  /** Of several hosts, one does it each hour. */
+  /** Of several hosts, one does it each hour; but each may have its own folder. */
   const sweepIfDue = async () => {
     const due = Math.floor(store.now() / HOUR_MS) * HOUR_MS;
     if (await store.jobs.take('cleanup', due)) await sweep();
+    else await imports?.sweep();
   };
   let sweeping: Promise<void>;
   const report = (work: Promise<void>) => {

@@ -58,6 +58,7 @@ export function wireOwnData(needs: OwnDataNeeds): OwnDataServices {
     files: needs.files,
     createWriter,
     disk: store.disk,
+    liveness: cluster.liveness,
     dataDir: config.dataDir,
     maxBytes: config.importLimit,
     logger,

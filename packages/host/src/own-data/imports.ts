@@ -1,10 +1,11 @@
 import { createReadStream, createWriteStream } from 'node:fs';
-import { mkdir, open, rm } from 'node:fs/promises';
+import { mkdir, open, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { type ImportJob, OracleError } from '@sibyl/protocol';
 import { abortableIterable } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
+import type { HostLiveness } from '../bus/host-bus.js';
 import type { SessionChanges } from '../bus/session-changes.js';
 import type { FileService } from '../files/file-service.js';
 import type { DiskSpace } from '../store/disk-space.js';
@@ -46,7 +47,8 @@ interface ImportsDeps {
   readonly createWriter: (owner: string) => ImportWriter;
   readonly files: Pick<FileService, 'upload' | 'findSame'>;
   readonly disk: DiskSpace | undefined;
-  /** The folder for archives until they are imported. */
+  readonly liveness: Pick<HostLiveness, 'hostId' | 'findDeadHosts'>;
+  /** Has a folder for archives until they are imported. */
   readonly dataDir: string;
   /** The most bytes of an archive, compressed or not. */
   readonly maxBytes: number;
@@ -59,13 +61,16 @@ interface ActiveImport {
   readonly ended: Promise<void>;
 }
 
-interface RunningImport {
-  readonly owner: string;
-  readonly signal: AbortSignal;
-  readonly id: string;
+interface ReceivedArchive {
   readonly path: string;
   readonly writer: ImportWriter;
   readonly progress: { -readonly [Field in keyof ImportProgress]: ImportProgress[Field] };
+}
+
+interface RunningImport extends ReceivedArchive {
+  readonly owner: string;
+  readonly signal: AbortSignal;
+  readonly id: string;
 }
 
 /** Imports archives: receives them as files, then stores their content in the background. */
@@ -75,8 +80,11 @@ export class Imports {
   /** At most one more than `running` for each user. */
   private readonly active = new Map<ActiveImport, string>();
   private readonly closing = new AbortController();
+  private readonly folder: string;
 
-  constructor(private readonly deps: ImportsDeps) {}
+  constructor(private readonly deps: ImportsDeps) {
+    this.folder = join(deps.dataDir, 'imports');
+  }
 
   /** Receives an archive and starts to import it. */
   async start(owner: string, body: AsyncIterable<Uint8Array>): Promise<ImportJob> {
@@ -94,7 +102,7 @@ export class Imports {
     };
     try {
       const running = await this.receive(owner, body, signal);
-      const job = await this.deps.store.createJob(owner, running.progress);
+      const job = await this.createJob(owner, running);
       void this.run({ ...running, owner, id: job.id, signal }, active.cancel).finally(end);
       return job;
     } catch (error) {
@@ -126,12 +134,33 @@ export class Imports {
     await Promise.all(own.map(({ ended }) => ended));
   }
 
-  private async receive(owner: string, body: AsyncIterable<Uint8Array>, signal: AbortSignal) {
-    const { disk, dataDir, maxBytes, createWriter } = this.deps;
+  /** Removes the archives of hosts that were killed; running hosts may use the same folder. */
+  async sweep(): Promise<void> {
+    const names = await readdir(this.folder).catch(() => []);
+    const hosts = new Set(names.map(readHostId));
+    const dead = await this.deps.liveness.findDeadHosts([...hosts]);
+    for (const name of names)
+      if (dead.includes(readHostId(name))) await rm(join(this.folder, name), { force: true });
+  }
+
+  private async createJob(owner: string, { path, progress }: ReceivedArchive): Promise<ImportJob> {
+    try {
+      return await this.deps.store.createJob(owner, progress);
+    } catch (error) {
+      await rm(path, { force: true });
+      throw error;
+    }
+  }
+
+  private async receive(
+    owner: string,
+    body: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): Promise<ReceivedArchive> {
+    const { disk, maxBytes, createWriter, liveness } = this.deps;
     await disk?.assertRoom();
-    const folder = join(dataDir, 'imports');
-    await mkdir(folder, { recursive: true, mode: 0o700 });
-    const path = join(folder, crypto.randomUUID());
+    await mkdir(this.folder, { recursive: true, mode: 0o700 });
+    const path = join(this.folder, `${liveness.hostId}.${crypto.randomUUID()}`);
     let bytes = 0;
     const limit = async function* (chunks: AsyncIterable<Uint8Array>) {
       for await (const chunk of chunks) {
@@ -326,6 +355,9 @@ export class Imports {
 
 const STOPPED =
   'The host stopped before the import had ended. Send the archive again: what is stored stays, and the rest is added.';
+
+/** The host that a file in the folder of archives belongs to. */
+const readHostId = (name: string): string => name.replace(/\..*/, '');
 
 const createErasedError = () => rejectArchive('The user was erased');
 

@@ -34,7 +34,7 @@ export class ClusterHost {
 
   private constructor(
     private readonly port: number,
-    private readonly dataDir: string,
+    readonly dataDir: string,
     private options: HostOptions,
   ) {
     this.url = `http://127.0.0.1:${port}`;
