@@ -121,6 +121,8 @@ function listUserServerRoutes({
         if (directory.isOperatorServer(body.name)) throw nameTaken(body.name);
         const state = await probeServer(directory, did, body);
         await users.add(did, body);
+        // It may have been connected without its headers.
+        directory.disconnect(did, body.name);
         return { name: body.name, url: body.url, own: true, state };
       },
     }),

@@ -88,15 +88,37 @@ export class UserServers {
     return row && this.toServer(owner, row);
   }
 
+  /** Adds a server, or its headers: a host may have died before it had stored them. */
   async add(owner: string, { name, url, headers = {} }: AddServer): Promise<void> {
-    const { database, secrets, maxPerUser } = this.deps;
-    await database.writeFor(owner, async (tables) => {
-      const { numInsertedOrUpdatedRows } = await tables
+    const isNew = await this.insert(owner, { name, url });
+    const hasHeaders = Object.keys(headers).length > 0;
+    if (!isNew && !(hasHeaders && (await this.lacksHeaders(owner, name)))) throw nameTaken(name);
+    await this.deps
+      .secrets(owner)
+      .set(headersName(name), hasHeaders ? JSON.stringify(headers) : undefined)
+      .catch(async (error) => {
+        // Without its headers it would be another server.
+        if (isNew) await this.remove(owner, name);
+        throw error;
+      });
+  }
+
+  /** False if there was the same one; throws if there was another one of this name, or if there are too many. */
+  private insert(owner: string, { name, url }: AddServer): Promise<boolean> {
+    const { database, maxPerUser } = this.deps;
+    return database.writeFor(owner, async (tables) => {
+      const known = await tables
+        .selectFrom('mcp_servers')
+        .select('url')
+        .where('owner', '=', owner)
+        .where('name', '=', name)
+        .executeTakeFirst();
+      if (known?.url === url) return false;
+      if (known) throw nameTaken(name);
+      await tables
         .insertInto('mcp_servers')
         .values({ owner, name, url, created_at: Date.now() })
-        .onConflict((conflict) => conflict.columns(['owner', 'name']).doNothing())
-        .executeTakeFirstOrThrow();
-      if (!numInsertedOrUpdatedRows) throw nameTaken(name);
+        .execute();
       const { count } = await tables
         .selectFrom('mcp_servers')
         .select(({ fn }) => fn.countAll().as('count'))
@@ -106,15 +128,13 @@ export class UserServers {
         throw new OracleError('bad_request', {
           message: `You have ${maxPerUser} servers, which is the limit: remove one first`,
         });
+      return true;
     });
-    const hasHeaders = Object.keys(headers).length > 0;
-    await secrets(owner)
-      .set(headersName(name), hasHeaders ? JSON.stringify(headers) : undefined)
-      .catch(async (error) => {
-        // Without its headers it would be another server, and could not be added again.
-        await this.remove(owner, name);
-        throw error;
-      });
+  }
+
+  private async lacksHeaders(owner: string, name: string): Promise<boolean> {
+    const { server, problem } = (await this.find(owner, name)) ?? {};
+    return !problem && Object.keys(server?.headers ?? {}).length === 0;
   }
 
   /** Whether there was one. */

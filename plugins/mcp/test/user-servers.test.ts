@@ -87,6 +87,35 @@ describe.each(engines)('UserServers on %s', (engine) => {
     await servers.add(owner, added);
     expect(await servers.find(owner, 'mine')).toMatchObject({ server: { headers: added.headers } });
   });
+
+  it('add stores the headers that a host had not stored when it died, and refuses a server that exists', async () => {
+    const owner = 'did:example:bob';
+    const stored = new Map<string, string | undefined>();
+    const died = Promise.withResolvers<void>();
+    let isDying = true;
+    const secrets = () => ({
+      get: async (name: string) => stored.get(name),
+      set: async (name: string, value: string | undefined) => {
+        if (isDying) await died.promise;
+        stored.set(name, value);
+      },
+    });
+    const servers = new UserServers({ database: test.database, secrets, maxPerUser: 1 });
+    const added = { name: 'mine', url: 'https://example.com/', headers: { 'x-api-key': 'secret' } };
+    void servers.add(owner, added);
+    await expect.poll(async () => (await servers.list(owner)).length).toBe(1);
+    isDying = false;
+    await servers.add(owner, added);
+    expect(await servers.find(owner, 'mine')).toMatchObject({ server: { headers: added.headers } });
+    for (const change of [
+      {},
+      { headers: { 'x-api-key': 'other' } },
+      { url: 'https://other.example/' },
+    ])
+      await expect(servers.add(owner, { ...added, ...change })).rejects.toThrow(
+        'named mine already',
+      );
+  });
 });
 
 describe.each(engines)('servers of users on %s', (engine) => {
