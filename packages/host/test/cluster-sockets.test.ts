@@ -161,6 +161,16 @@ describe('a page at another host than the turn', () => {
     await expect.poll(rows).toEqual([]);
   });
 
+  it('runs a browser tool with arguments that are too large for a message between hosts', async () => {
+    const socket = await join(atB);
+    const input = { by: 3, text: 'é'.repeat(600_000) };
+    const { untilResult } = await callPage(alice, { name: 'scroll', input });
+    const { toolCallId, args } = await untilCall(socket);
+    expect(args).toEqual(input);
+    socket.socket.emit('tool_result', { toolCallId, result: 1 });
+    expect(await untilResult()).toBe(1);
+  });
+
   it('runs an action', async () => {
     const socket = await join(atB);
     const { untilResult } = await callPage(alice, { name: 'chart', input: {} as never });
@@ -198,6 +208,21 @@ describe('a page at another host than the turn', () => {
     for (const page of [second, third]) await page.ask('ping', 'pong');
     expect([...second.all('browser_tool_call'), ...third.all('browser_tool_call')]).toEqual([]);
     socket.socket.emit('tool_result', { toolCallId, result: 1 });
+    expect(await untilResult()).toBe(1);
+  });
+
+  it('receives an open call alone, if several connect at the same time to different hosts', async () => {
+    const { untilResult } = await callPage(alice);
+    const { env } = hosts.database;
+    const rows = () => runStatement(env.DATABASE_URL ?? '', 'select * from page_calls');
+    await expect.poll(rows).toHaveLength(1);
+    const pages = await Promise.all([join(alice), join(atB), join(alice), join(atB)]);
+    for (const page of pages) await page.ask('ping', 'pong');
+    const received = pages.filter((page) => page.all('browser_tool_call').length > 0);
+    expect(received).toHaveLength(1);
+    const [page] = received as [SessionSocket];
+    const { toolCallId } = await untilCall(page);
+    page.socket.emit('tool_result', { toolCallId, result: 1 });
     expect(await untilResult()).toBe(1);
   });
 

@@ -180,7 +180,8 @@ export class ClusterEventBus implements EventBus {
     route.hosts = [...route.hosts, hostId];
     // Events that wait for the hosts are sent then.
     for (const event of recent)
-      if (!route.waiting.includes(event)) this.sendTo(hostId, route, event);
+      if (!route.waiting.includes(event))
+        this.sendTo(hostId, route, { ...event, isRepeated: true });
   }
 
   private receiveGap({ owner, sessionId, position }: HostTopics['socket-gap'], from: string): void {

@@ -71,6 +71,8 @@ export type ServerEvent<Name extends ServerEventName = ServerEventName> = {
     readonly position?: Position;
     /** The host that has sent it; undefined if there is only one. */
     readonly sender?: string | undefined;
+    /** Sent once more, to a host whose sockets opened after it: of a call, a page may have received it. */
+    readonly isRepeated?: boolean;
   };
 }[Name];
 

@@ -142,11 +142,25 @@ export class PendingClientCalls {
   /** Lists the pending calls of a session in the order they were sent. */
   list(key: SessionKey): readonly PendingCall[] {
     const entries = this.callsBySession.get(formatSessionKey(key))?.values() ?? [];
-    return [...entries].flatMap(({ sent, connections, isDeliveredElsewhere }) => {
-      const isDelivered =
-        isDeliveredElsewhere || [...connections].some(({ connected }) => connected);
-      return sent ? [{ sent, isDelivered }] : [];
-    });
+    return [...entries].flatMap((entry) =>
+      entry.sent ? [{ sent: entry.sent, isDelivered: isDelivered(entry) }] : [],
+    );
+  }
+
+  /** Whether a page that has just connected is the one that receives an open call; of several at all hosts, one does. */
+  async claimDelivery(
+    key: SessionKey,
+    toolCallId: string,
+    page: ClientConnection,
+  ): Promise<boolean> {
+    const entry = this.find(key, toolCallId);
+    if (!entry || isDelivered(entry)) return false;
+    entry.connections.add(page);
+    if (!this.shared || (await this.shared.claimDelivery(key, toolCallId)))
+      return this.find(key, toolCallId) === entry;
+    entry.connections.delete(page);
+    entry.isDeliveredElsewhere = true;
+    return false;
   }
 
   /** Records that a page has received a call. */
@@ -225,6 +239,9 @@ interface WatchedCall {
   readonly entry: Entry;
   readonly reject: (reason: unknown) => void;
 }
+
+const isDelivered = ({ connections, isDeliveredElsewhere }: Entry): boolean =>
+  isDeliveredElsewhere || [...connections].some(({ connected }) => connected);
 
 const createEntry = (event: CallEventName, settle: Entry['settle']): Entry => ({
   event,

@@ -53,6 +53,14 @@ export class SharedCalls {
     void this.attempt(this.deps.directory.markDelivered(key, callId));
   }
 
+  /** Resolves once it is stored that a page at this host receives a call; false if a page at another host has received it. */
+  async claimDelivery(key: SessionKey, callId: string): Promise<boolean> {
+    const claiming = this.deps.directory.claimDelivery(key, callId);
+    await this.attempt(claiming);
+    // Two pages may receive a call; but one must.
+    return claiming.catch(() => true);
+  }
+
   list(key: SessionKey): Promise<readonly SharedCall[]> {
     return this.deps.directory.listCalls(key);
   }

@@ -57,6 +57,8 @@ export interface SocketDirectory {
   listCalls(key: SessionKey): Promise<readonly SharedCall[]>;
   /** Records that a page at this host has received a call. */
   markDelivered(key: SessionKey, callId: string): Promise<void>;
+  /** As `markDelivered`; false if a page that another host still holds has received the call. */
+  claimDelivery(key: SessionKey, callId: string): Promise<boolean>;
   /** Stores the answer to a call of another host; false if there was one. */
   answerCall(key: SessionKey, hostId: string, answer: ClientCallResult): Promise<boolean>;
   findCall(key: SessionKey, callId: string): Promise<StoredCall>;

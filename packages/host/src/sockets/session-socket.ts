@@ -81,7 +81,7 @@ export class SessionSocket {
     this.emit({ event: 'connected', payload, position: from });
     this.last = from;
     if (seen) await this.resume(seen);
-    else this.sendOpenCalls();
+    else await this.sendOpenCalls();
     inbox.open((event) => this.receive(event));
     if (!this.socket.connected) return;
     const stop = this.deps.changes.subscribe(session.owner, (payload) =>
@@ -108,7 +108,9 @@ export class SessionSocket {
       return;
     }
     this.last = position ?? this.last;
-    this.deliver(event);
+    if (isCallEvent(event) && event.isRepeated)
+      this.deliverClaimed(event).catch((err) => this.lose(err));
+    else this.deliver(event);
   }
 
   /** Before the first event of a host, sends what is stored of the hosts before it. */
@@ -138,24 +140,27 @@ export class SessionSocket {
       const { position = this.last } = event;
       if (!this.socket.connected || (end && !isAfter(end, position))) return;
       this.last = position;
-      if (!isCallEvent(event) || this.isWanted(event)) this.deliver(event);
+      if (isCallEvent(event)) await this.deliverClaimed(event);
+      else this.deliver(event);
       await this.writes.room();
     }
   }
 
   /** A new page receives the open calls that no other page has received. */
-  private sendOpenCalls(): void {
-    const { pendingCalls } = this.deps;
-    for (const { sent, isDelivered } of pendingCalls.list(this.context.session)) {
+  private async sendOpenCalls(): Promise<void> {
+    for (const { sent } of this.deps.pendingCalls.list(this.context.session)) {
       // Without the position, because the client is already past it.
       const { position: _, ...call } = sent;
-      if (!isDelivered) this.deliver(call);
+      await this.deliverClaimed(call);
     }
   }
 
-  private isWanted({ payload }: CallEvent): boolean {
-    const waiting = this.deps.pendingCalls.list(this.context.session);
-    return waiting.some((c) => !c.isDelivered && c.sent.payload.toolCallId === payload.toolCallId);
+  /** Unless another page has received the call, or it has ended. */
+  private async deliverClaimed(call: CallEvent): Promise<void> {
+    const { pendingCalls } = this.deps;
+    const { toolCallId } = call.payload;
+    if (await pendingCalls.claimDelivery(this.context.session, toolCallId, this.socket))
+      this.deliver(call);
   }
 
   private deliver(event: ServerEvent): void {

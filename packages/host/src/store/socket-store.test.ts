@@ -229,6 +229,14 @@ describe('calls to pages in SocketStore', () => {
     await b.setCounts([{ ...key, sockets: 0 }]);
     expect(await readDelivered(c)).toEqual([]);
     expect(await c.listCalls(key)).toHaveLength(2);
+    expect(await c.claimDelivery(key, 'call')).toBe(true);
+    await b.setCounts([{ ...key, sockets: 1 }]);
+    const claims = await Promise.all([a, b, c].map((each) => each.claimDelivery(key, 'call')));
+    expect(claims).toEqual([false, false, true]);
+    expect(await a.claimDelivery(key, 'unknown call')).toBe(true);
+    await c.setCounts([{ ...key, sockets: 0 }]);
+    expect(await b.claimDelivery(key, 'call')).toBe(true);
+    await b.setCounts([{ ...key, sockets: 0 }]);
     // Sockets of other sessions do not show the call.
     await b.setCounts([
       { ...newSession(key.owner), sockets: 1 },

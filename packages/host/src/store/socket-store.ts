@@ -195,6 +195,41 @@ export class SocketStore implements SocketDirectory {
     });
   }
 
+  claimDelivery({ owner, sessionId }: SessionKey, callId: string): Promise<boolean> {
+    return this.context.database.write(async (tables) => {
+      const call = { owner, session_id: sessionId, call_id: callId };
+      // A host that holds no socket of the session any more has lost the page that received it.
+      const { numUpdatedRows } = await tables
+        .updateTable('page_calls')
+        .set({ delivered_by: this.hostId })
+        .where((e) => e.and(call))
+        .where(({ or, eb, not, exists, selectFrom }) =>
+          or([
+            eb('delivered_by', 'is', null),
+            eb('delivered_by', '=', this.hostId),
+            not(
+              exists(
+                selectFrom('socket_hosts')
+                  .select('socket_hosts.host_id')
+                  .where('socket_hosts.owner', '=', owner)
+                  .where('socket_hosts.session_id', '=', sessionId)
+                  .whereRef('socket_hosts.host_id', '=', 'page_calls.delivered_by'),
+              ),
+            ),
+          ]),
+        )
+        .executeTakeFirstOrThrow();
+      if (numUpdatedRows > 0n) return true;
+      const row = await tables
+        .selectFrom('page_calls')
+        .select('call_id')
+        .where((e) => e.and(call))
+        .executeTakeFirst();
+      // One that is not stored yet has no other page.
+      return row === undefined;
+    });
+  }
+
   async answerCall(key: SessionKey, hostId: string, answer: ClientCallResult): Promise<boolean> {
     const row = this.toCallRow(key, answer.toolCallId);
     return this.context.database.write(async (tables) => {
