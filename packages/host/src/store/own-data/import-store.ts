@@ -1,6 +1,6 @@
 import type { ImportJob } from '@sibyl/protocol';
 import { type Insertable, type Kysely, sql } from 'kysely';
-import type { MessageRow, Schema, StoreContext } from '../database.js';
+import type { MessageRow, Schema, SessionRow, StoreContext } from '../database.js';
 import type { OwnedTable, OwnerRows, StoredRow, StoredValue } from './owner-rows.js';
 
 /** Jobs that are kept for one user. */
@@ -17,13 +17,6 @@ export type MessageToStore = StoredRow & {
   readonly turn: number;
   readonly content: string;
   readonly parts: string | null;
-};
-
-/** A row of an archive that becomes a session. */
-export type SessionToStore = StoredRow & {
-  readonly id: string;
-  readonly last_seq: number;
-  readonly last_turn: number;
 };
 
 /** `id` is that of its first message. */
@@ -129,13 +122,10 @@ export class ImportStore {
     return row !== undefined && row.first_id !== id;
   }
 
-  /**
-   * Inserts a session that does not exist; refused if its user has `limit` already, also with concurrent requests. Turns
-   * continue after the messages of the archive from now on, although these are stored later.
-   */
+  /** Inserts a session that does not exist; refused if its user has `limit` already, also with concurrent requests. */
   async insertSession(
     owner: string,
-    session: SessionToStore,
+    session: StoredRow & Pick<SessionRow, 'id' | 'last_seq' | 'last_turn'>,
     limit: number,
   ): Promise<'stored' | 'present' | 'refused'> {
     const [row] = await this.fit(owner, 'sessions', [session]);
@@ -143,7 +133,11 @@ export class ImportStore {
     return this.context.database.writeFor(owner, async (tables) => {
       const own = tables.selectFrom('sessions').where('owner', '=', owner);
       if (await own.select('id').where('id', '=', session.id).executeTakeFirst()) {
-        await raiseNumbers(tables, owner, session);
+        const { last_seq, last_turn } = session;
+        const known = updateSession(tables, owner, session.id);
+        // From now on, turns continue after the messages of the archive, which are stored later.
+        await known.set({ last_seq }).where('last_seq', '<', last_seq).execute();
+        await known.set({ last_turn }).where('last_turn', '<', last_turn).execute();
         return 'present';
       }
       const { total } = await own
@@ -217,15 +211,12 @@ export class ImportStore {
           .select((e) => e.fn.coalesce(e.fn.max(column), sql.lit(0)).as('last'))
           .where('owner', '=', owner)
           .where('session_id', '=', sessionId);
-      await tables
-        .updateTable('sessions')
+      const session = updateSession(tables, owner, sessionId);
+      await session
         .set({ last_seq: last('seq'), last_turn: last('turn') })
-        .where('owner', '=', owner)
-        .where('id', '=', sessionId)
         .where((e) => e.or([e('last_seq', '<', last('seq')), e('last_turn', '<', last('turn'))]))
         .execute();
-      await tables
-        .updateTable('sessions')
+      await session
         .set((e) => ({
           active_message_id: e
             .selectFrom('messages')
@@ -237,40 +228,26 @@ export class ImportStore {
             .orderBy('seq', 'desc')
             .limit(1),
         }))
-        .where('owner', '=', owner)
-        .where('id', '=', sessionId)
         .where('active_message_id', 'is', null)
         .execute();
     });
   }
 }
 
-async function raiseNumbers(
-  tables: Kysely<Schema>,
-  owner: string,
-  { id, last_seq, last_turn }: SessionToStore,
-): Promise<void> {
-  const session = tables.updateTable('sessions').where('owner', '=', owner).where('id', '=', id);
-  await session.set({ last_seq }).where('last_seq', '<', last_seq).execute();
-  await session.set({ last_turn }).where('last_turn', '<', last_turn).execute();
-}
+const updateSession = (tables: Kysely<Schema>, owner: string, id: string) =>
+  tables.updateTable('sessions').where('owner', '=', owner).where('id', '=', id);
 
 async function completeBranches(
   tables: Kysely<Schema>,
   owner: string,
   sessionId: string,
 ): Promise<void> {
-  const branches = tables
-    .selectFrom('branches')
-    .where('owner', '=', owner)
-    .where('session_id', '=', sessionId);
-  const sessions = tables
-    .updateTable('sessions')
-    .where('owner', '=', owner)
-    .where('id', '=', sessionId);
+  const key = { owner, session_id: sessionId };
+  const branches = tables.selectFrom('branches').where((e) => e.and(key));
+  const session = updateSession(tables, owner, sessionId);
   const last = branches.select((e) => e.fn.coalesce(e.fn.max('branch'), sql.lit(0)).as('last'));
-  await sessions.set({ last_branch: last }).where('last_branch', '<', last).execute();
-  await sessions
+  await session.set({ last_branch: last }).where('last_branch', '<', last).execute();
+  await session
     .set({ active_branch: 0, active_message_id: null })
     .where('active_branch', '<>', 0)
     .where('active_branch', 'not in', branches.select('branch'))
