@@ -41,6 +41,10 @@ export interface SessionSocketDeps {
   readonly stallMs: number;
 }
 
+/** Whether another page may have received the call. */
+const isRepeatedCall = (event: ServerEvent): event is CallEvent =>
+  isCallEvent(event) && event.isRepeated === true;
+
 /** Sends the events of a session to one client: first those that it missed, then live ones, in order. */
 export class SessionSocket {
   private readonly socket: Socket;
@@ -102,24 +106,27 @@ export class SessionSocket {
   private receive(event: ServerEvent): void {
     const { position, sender } = event;
     if (position && !isAfter(position, this.last)) return;
-    if (position && sender !== this.sender) {
-      this.sender = sender;
-      this.catchUp(event, position).catch((err) => this.lose(err));
+    const isOfNextHost = position !== undefined && sender !== this.sender;
+    if (isOfNextHost || isRepeatedCall(event)) {
+      this.catchUp(event, isOfNextHost ? position : undefined).catch((err) => this.lose(err));
       return;
     }
     this.last = position ?? this.last;
-    if (isCallEvent(event) && event.isRepeated)
-      this.deliverClaimed(event).catch((err) => this.lose(err));
-    else this.deliver(event);
+    this.deliver(event);
   }
 
-  /** Before the first event of a host, sends what is stored of the hosts before it. */
-  private async catchUp(first: ServerEvent, position: Position): Promise<void> {
+  /** Sends an event that later ones wait for; before the first one of a host, what is stored of the hosts before it. */
+  private async catchUp(event: ServerEvent, from: Position | undefined): Promise<void> {
     const { inbox } = this.context;
     inbox.pause();
-    await this.replay(position);
-    this.receive(first);
-    inbox.open((event) => this.receive(event));
+    if (from) {
+      this.sender = event.sender;
+      await this.replay(from);
+    }
+    this.last = event.position ?? this.last;
+    if (isRepeatedCall(event)) await this.deliverClaimed(event);
+    else this.deliver(event);
+    inbox.open((next) => this.receive(next));
   }
 
   /** Sends what a client missed that was here before. */
