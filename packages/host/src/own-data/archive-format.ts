@@ -3,6 +3,7 @@ import type { Result } from '@sibyl/protocol';
 import { publicKeyFromDid, type Signer } from '@sibyl/ucan';
 import { z } from 'zod';
 import type { StoredRow } from '../store/own-data/owner-rows.js';
+import { parseJson } from './archive-reader.js';
 
 /** The layout of an export. */
 export const MANIFEST = 'manifest.json';
@@ -76,13 +77,11 @@ export function verifyManifest(
   return { ok: { manifest: known, key: signed.key } };
 }
 
-function parse<Schema extends z.ZodType>(schema: Schema, bytes: Buffer) {
-  try {
-    return schema.safeParse(JSON.parse(bytes.toString('utf8'))).data;
-  } catch {
-    return undefined;
-  }
-}
+/** Five for each file, and an archive has at most 200,000. */
+const MAX_VALUES = 1_000_100;
+
+const parse = <Schema extends z.ZodType>(schema: Schema, bytes: Buffer) =>
+  schema.safeParse(parseJson(bytes.toString('utf8'), MAX_VALUES)).data;
 
 function isSigned(bytes: Buffer, signature: string, publicKey: Uint8Array): boolean {
   const x = Buffer.from(publicKey).toString('base64url');

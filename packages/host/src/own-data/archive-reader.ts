@@ -118,6 +118,33 @@ async function listEntries(zip: ZipFile): Promise<ReadonlyMap<string, Entry>> {
   return entries;
 }
 
+/** Parses JSON of a stranger; undefined if it is invalid or contains more values than `maxValues`. */
+export function parseJson(text: string, maxValues: number): unknown {
+  if (hasMoreValues(text, maxValues)) return undefined;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** A few bytes for an empty array are many more in memory. Each value but the first follows one of `,[{`. */
+function hasMoreValues(text: string, maxValues: number): boolean {
+  let count = 1;
+  for (let at = 0; at < text.length && count <= maxValues; at++) {
+    const character = text[at];
+    if (character === '"') at = findTextEnd(text, at);
+    else if (character === ',' || character === '[' || character === '{') count += 1;
+  }
+  return count > maxValues;
+}
+
+function findTextEnd(text: string, start: number): number {
+  let at = start + 1;
+  while (at < text.length && text[at] !== '"') at += text[at] === '\\' ? 2 : 1;
+  return at;
+}
+
 const NEWLINE = 0x0a;
 
 /** The lines of a file, without empty ones. */

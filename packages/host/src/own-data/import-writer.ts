@@ -6,6 +6,7 @@ import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { ImportStore, MessageToStore } from '../store/own-data/import-store.js';
 import type { StoredRow } from '../store/own-data/owner-rows.js';
 import type { RoomStore } from '../store/room-store.js';
+import { parseJson } from './archive-reader.js';
 
 const ROWS_PER_BATCH = 100;
 const BATCH_LENGTH = 512 * 1024;
@@ -30,6 +31,8 @@ export interface ImportedMessage {
 
 /** Characters of a message, and of its parts: more than any turn writes by default. */
 const MAX_TEXT = 4 * 1024 * 1024;
+/** Values in the parts of a message, or in its other JSON. */
+const MAX_VALUES = 100_000;
 
 const LATEST_TIME = 253_402_300_799_999;
 const Time = z.int().min(0).max(LATEST_TIME);
@@ -43,17 +46,9 @@ const json = (schema: z.ZodType) =>
   z
     .string()
     .max(MAX_TEXT)
-    .refine((text) => isJson(text, schema))
+    .refine((text) => schema.safeParse(parseJson(text, MAX_VALUES)).success)
     .nullable()
     .catch(null);
-
-function isJson(text: string, schema: z.ZodType): boolean {
-  try {
-    return schema.safeParse(JSON.parse(text)).success;
-  } catch {
-    return false;
-  }
-}
 
 const SessionRow = z.looseObject({
   id: Id,

@@ -22,6 +22,7 @@ import {
 } from './archive-format.js';
 import {
   ArchiveReader,
+  parseJson,
   readArrayItems,
   readLines,
   rejectArchive,
@@ -38,6 +39,10 @@ const PROGRESS_MS = 1000;
 const LOST_MS = 120_000;
 /** The passes over an archive: checking its hashes, comparing its sessions with the stored ones, storing its content. */
 const PASSES = 3;
+/** Values in a row, which is flat. */
+const MAX_ROW_VALUES = 10_000;
+/** Of thousands of messages; reading them takes well below a second, in which the host does nothing else. */
+const MAX_CONVERSATION_VALUES = 250_000;
 /** The name of the conversations in an export of ChatGPT. */
 const CONVERSATIONS = /^(?:[^/]+\/)?conversations(?:-\d+)?\.json$/;
 
@@ -342,7 +347,7 @@ export class Imports {
     let count = 0;
     for await (const text of readArrayItems(countBytes(chunks, progress))) {
       signal.throwIfAborted();
-      const conversation = convertConversation(parseJson(text));
+      const conversation = convertConversation(parseJson(text, MAX_CONVERSATION_VALUES));
       if (conversation) await writer.addConversation(conversation);
       else writer.counts.refused += 1;
       count += 1;
@@ -402,15 +407,7 @@ async function* countBytes(
 }
 
 function parseRow(line: string): StoredRow | undefined {
-  const value = parseJson(line);
+  const value = parseJson(line, MAX_ROW_VALUES);
   const isRow = typeof value === 'object' && value !== null && !Array.isArray(value);
   return isRow ? (value as StoredRow) : undefined;
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }
