@@ -24,3 +24,42 @@ it('convertConversation reads a conversation with very many messages in little t
   // Quadratic work takes minutes.
   expect(user / 1_000_000).toBeLessThan(10);
 });
+
+it('convertConversation reads what was spoken in a voice conversation', () => {
+  const toVoiceContent = (text: string, direction: string) => ({
+    content_type: 'multimodal_text',
+    parts: [
+      { content_type: 'audio_transcription', text, direction, decoding_id: null },
+      { content_type: 'audio_asset_pointer', asset_pointer: 'sediment://file_1', format: 'wav' },
+    ],
+  });
+  const mapping = {
+    q: {
+      parent: null,
+      message: { author: { role: 'user' }, content: toVoiceContent('Hello?', 'in') },
+    },
+    a: {
+      parent: 'q',
+      message: { author: { role: 'assistant' }, content: toVoiceContent('Hi.', 'out') },
+    },
+    b: {
+      parent: 'a',
+      message: {
+        author: { role: 'user' },
+        content: {
+          content_type: 'multimodal_text',
+          parts: [
+            { content_type: 'image_asset_pointer', asset_pointer: 'file-service://1' },
+            'See',
+          ],
+        },
+      },
+    },
+  };
+  const conversation = { create_time: 1, id: 'voice', current_node: 'b', mapping };
+  expect(convertConversation(conversation)?.messages).toMatchObject([
+    { type: 'human', content: 'Hello?' },
+    { type: 'ai', content: 'Hi.' },
+    { type: 'human', content: 'See' },
+  ]);
+});

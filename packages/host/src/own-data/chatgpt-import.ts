@@ -66,11 +66,23 @@ function toMessage(id: string, { message }: Node, fallback: number): ImportedMes
   if (role !== 'user' && role !== 'assistant') return [];
   // What the assistant sends to a tool.
   if (message.recipient && message.recipient !== 'all') return [];
-  const texts = (message.content.parts ?? []).filter((part) => typeof part === 'string');
-  const content = texts.join('\n').trim();
+  const content = (message.content.parts ?? []).flatMap(toText).join('\n').trim();
   if (content === '') return [];
   const createdAt = message.create_time ? toMilliseconds(message.create_time) : fallback;
   return [{ id, type: role === 'user' ? 'human' : 'ai', content, createdAt }];
+}
+
+/** What was spoken in a voice conversation. */
+const Transcription = z.object({
+  content_type: z.literal('audio_transcription'),
+  text: z.string(),
+});
+
+/** The text of a part; none for images and recordings. */
+function toText(part: unknown): string[] {
+  if (typeof part === 'string') return [part];
+  const { data } = Transcription.safeParse(part);
+  return data ? [data.text] : [];
 }
 
 /** An answer of several parts becomes one message. */
