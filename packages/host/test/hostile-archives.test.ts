@@ -128,4 +128,28 @@ describe.each(engines)('POST /me/import on %s', (engine) => {
     const job = await importInto(user, JSON.stringify(conversations));
     expect(job).toMatchObject({ status: 'finished', refused: 1, stored: { sessions: 2 } });
   });
+
+  it('refuses rows that are nested deeply, and stores the others', async () => {
+    const user = new TestUser(host);
+    const id = crypto.randomUUID();
+    const deep = `{"more":${'['.repeat(9_000)}${']'.repeat(9_000)}}`;
+    const archive = await createArchive({
+      sessions: [deep, JSON.stringify(session(id))],
+      messages: [JSON.stringify(message(id, 1)), deep],
+    });
+    const job = await importInto(user, archive);
+    expect(job).toMatchObject({ status: 'finished', refused: 2 });
+    expect(job.stored).toMatchObject({ sessions: 1, messages: 1 });
+  });
+
+  it('reports a file whose checksum does not fit', async () => {
+    const zip = new ZipFile();
+    const text = JSON.stringify([conversation('c1', 'Hello')]);
+    zip.addBuffer(Buffer.from(text), 'conversations.json', { compress: false });
+    zip.end();
+    const archive = await buffer(zip.outputStream);
+    archive.write('J', archive.indexOf('Hello'));
+    const job = await importInto(new TestUser(host), archive);
+    expect(job).toMatchObject({ status: 'failed', error: 'conversations.json is damaged' });
+  });
 });

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import type { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { promisify } from 'node:util';
+import { crc32 } from 'node:zlib';
 import { OracleError } from '@sibyl/protocol';
 import type { Entry, Options, ZipFile } from 'yauzl';
 
@@ -72,13 +73,18 @@ export class ArchiveReader {
   async *chunks(path: string): AsyncGenerator<Buffer> {
     const { signal } = this.options;
     const open = promisify<Entry, Readable>(this.zip.openReadStream.bind(this.zip));
+    const entry = this.find(path);
+    let checksum = 0;
     try {
-      for await (const chunk of await open(this.find(path))) {
+      for await (const chunk of await open(entry)) {
         signal.throwIfAborted();
         this.left -= chunk.length;
         if (this.left < 0) throw rejectArchive(TOO_LARGE);
+        checksum = crc32(chunk, checksum);
         yield chunk;
       }
+      // The library does not compare it.
+      if (checksum !== entry.crc32) throw new Error('The CRC-32 is wrong');
     } catch (error) {
       signal.throwIfAborted();
       if (error instanceof OracleError) throw error;

@@ -2,7 +2,7 @@ import { createReadStream, createWriteStream } from 'node:fs';
 import { mkdir, open, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
-import { type ImportJob, OracleError } from '@sibyl/protocol';
+import { type ImportJob, measureJson, OracleError } from '@sibyl/protocol';
 import { abortableIterable } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { HostLiveness } from '../bus/host-bus.js';
@@ -39,8 +39,9 @@ const PROGRESS_MS = 1000;
 const LOST_MS = 120_000;
 /** The passes over an archive: checking its hashes, comparing its sessions with the stored ones, storing its content. */
 const PASSES = 3;
-/** Values in a row, which is flat. */
 const MAX_ROW_VALUES = 10_000;
+/** Rows are flat, but for those that name files. */
+const ROW_LIMITS = { depth: 4 };
 /** Of thousands of messages; reading them takes well below a second, in which the host does nothing else. */
 const MAX_CONVERSATION_VALUES = 250_000;
 /** The name of the conversations in an export of ChatGPT. */
@@ -409,5 +410,5 @@ async function* countBytes(
 function parseRow(line: string): StoredRow | undefined {
   const value = parseJson(line, MAX_ROW_VALUES);
   const isRow = typeof value === 'object' && value !== null && !Array.isArray(value);
-  return isRow ? (value as StoredRow) : undefined;
+  return isRow && !measureJson(value, ROW_LIMITS).excess ? (value as StoredRow) : undefined;
 }
