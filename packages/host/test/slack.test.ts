@@ -61,6 +61,19 @@ it('POST /slack/events answers the URL verification', async () => {
   });
 });
 
+it('an answer whose message is deleted in Slack while it streams is posted again', async () => {
+  const payload = slackEvent({ ...direct, text: 'are you there?' });
+  const { channel } = payload.event;
+  await deliver(host, payload);
+  const turn = await model.next();
+  turn.say('One');
+  await expect.poll(() => readText(channel)).toEqual(['One']);
+  slack.posts.splice(0);
+  turn.say(' and two');
+  turn.finish();
+  await expect.poll(() => readText(channel)).toEqual(['One and two']);
+});
+
 it('POST /slack/events answers a mention in its thread, in mrkdwn', async () => {
   const payload = slackEvent({ text: '<@UBOT> what is &lt;b&gt;?' });
   const { channel, ts } = payload.event;

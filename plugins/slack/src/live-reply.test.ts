@@ -20,7 +20,9 @@ function openChannel(existing: Record<string, string> = {}) {
     },
     update: async (_, ts, { text }) => {
       await pass('update');
+      if (!messages.has(ts)) return false;
       messages.set(ts, text);
+      return true;
     },
     remove: async (_, ts) => {
       await pass('remove');
@@ -64,6 +66,16 @@ describe('LiveReply', () => {
     const { reply, calls, texts, posted } = openChannel({ a: '_Thinking…_' });
     await reply.finish('answer');
     expect([calls, texts(), posted]).toEqual([['update'], ['answer'], []]);
+  });
+
+  it('posts again what somebody has deleted', async () => {
+    const { reply, messages, texts, posted } = openChannel();
+    reply.show('first');
+    await expect.poll(texts).toEqual(['first']);
+    messages.clear();
+    await reply.finish('the end');
+    expect(texts()).toEqual(['the end']);
+    expect(posted).toEqual([['new-0'], ['new-0']]);
   });
 
   it('removes what is left over of a longer one', async () => {

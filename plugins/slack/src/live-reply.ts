@@ -88,13 +88,12 @@ export class LiveReply {
     const shown = this.shown[index];
     const hasButtons = post.buttons !== undefined;
     if (shown?.text === post.text && shown.hasButtons === hasButtons) return;
-    if (shown) {
-      await channel.update(place, shown.ts, post);
+    if (shown && (await channel.update(place, shown.ts, post))) {
       Object.assign(shown, { text: post.text, hasButtons });
       return;
     }
     const ts = await channel.post(place, post);
-    this.shown.push({ ts, text: post.text, hasButtons });
+    this.shown[index] = { ts, text: post.text, hasButtons };
     await onPosted(this.shown.map((one) => one.ts));
   }
 
@@ -130,7 +129,8 @@ export interface Upload {
 export interface SlackChannel {
   /** Returns the id of the new message. */
   post(place: ReplyPlace, post: Post): Promise<string>;
-  update(place: ReplyPlace, ts: string, post: Post): Promise<void>;
+  /** False if somebody has deleted the message. */
+  update(place: ReplyPlace, ts: string, post: Post): Promise<boolean>;
   remove(place: ReplyPlace, ts: string): Promise<void>;
   /** Answers a command or a button, visible to its user only. */
   respond(url: string, body: object): Promise<void>;
@@ -150,7 +150,7 @@ interface SlackChannelOptions {
 /** Connects to Slack's Web API, whose SDK respects rate limits and retries. */
 export async function connectSlack(options: SlackChannelOptions): Promise<SlackChannel> {
   const { token, url, fetch } = options;
-  const { LogLevel, WebClient } = await loadSdk();
+  const { LogLevel, WebClient, WebAPIPlatformError } = await loadSdk();
   const web = new WebClient(token, {
     slackApiUrl: url,
     fetch,
@@ -160,6 +160,11 @@ export async function connectSlack(options: SlackChannelOptions): Promise<SlackC
     // Errors are thrown; its logger would write to the console.
     logger: { ...silent, getLevel: () => LogLevel.ERROR },
   });
+  const refuseUnlessDeleted = (error: unknown): false => {
+    if (error instanceof WebAPIPlatformError && error.data.error === 'message_not_found')
+      return false;
+    throw error;
+  };
   return {
     async post({ channel, thread }, { text, buttons }) {
       // By name, since the types of the methods list every kind of block that Slack knows.
@@ -172,10 +177,11 @@ export async function connectSlack(options: SlackChannelOptions): Promise<SlackC
     },
     async update({ channel }, ts, { text, buttons }) {
       const blocks = buttons ? toBlocks(text, buttons) : [];
-      await web.apiCall('chat.update', { channel, ts, text, blocks });
+      const updated = web.apiCall('chat.update', { channel, ts, text, blocks });
+      return updated.then(() => true, refuseUnlessDeleted);
     },
     async remove({ channel }, ts) {
-      await web.chat.delete({ channel, ts });
+      await web.chat.delete({ channel, ts }).catch(refuseUnlessDeleted);
     },
     async openView(triggerId, view) {
       await web.apiCall('views.open', { trigger_id: triggerId, view });

@@ -124,8 +124,9 @@ export class SlackServer {
         post.versions.push(said);
         return { ok: true, ts, channel };
       case 'chat.delete':
-        if (post) this.posts.splice(this.posts.indexOf(post), 1);
-        return { ok: post !== undefined };
+        if (!post) return { ok: false, error: 'message_not_found' };
+        this.posts.splice(this.posts.indexOf(post), 1);
+        return { ok: true };
       case 'views.open':
         this.views.set(form.trigger_id ?? '', JSON.parse(form.view ?? '{}'));
         return { ok: true };
