@@ -20,6 +20,8 @@ it.each([
   ['[`code` x](https://a.b)', '<https://a.b|`code` x>'],
   ['\u0002' + '0\u0003 `a`', '0 `a`'],
   ['![alt](https://a.b/i.png "title")', '<https://a.b/i.png|alt>'],
+  ['see [x](https://a.b/C_(d)), y', 'see <https://a.b/C_(d)|x>, y'],
+  ['([x](https://a.b))', '(<https://a.b|x>)'],
   ['[mail](mailto:a@b.c)', '<mailto:a@b.c|mail>'],
   ['https://a.b/c_d_e*f*', 'https://a.b/c_d_e*f*'],
   ['<https://a.b>', 'https://a.b'],
@@ -35,6 +37,14 @@ it('toMrkdwn keeps code as it is, without its language', () => {
   expect(toMrkdwn('see:\n```ts\nconst a = **b** < 1;\n# no title\n```\nend')).toBe(
     'see:\n```\nconst a = **b** &lt; 1;\n# no title\n```\nend',
   );
+});
+
+it.each([
+  ['````md\n```js\nx\n```\n````\n**b**', '```\n`\u200b``js\nx\n`\u200b``\n```\n*b*'],
+  ['~~~\n```\n~~~\n**b**', '```\n`\u200b``\n```\n*b*'],
+  ['```one line```\n**b**', '```one line```\n*b*'],
+])('toMrkdwn ends code at its own fence: %j', (markdown, mrkdwn) => {
+  expect(toMrkdwn(markdown)).toBe(mrkdwn);
 });
 
 it('toMrkdwn closes what a stream has not closed yet', () => {

@@ -1,4 +1,6 @@
-const OPENING_FENCE = /^\s*(```|~~~)/;
+/** Code on one line is not a fence, even between three marks. */
+const OPENING_FENCE = /^\s*(`{3,}(?!.*`)|~{3,})/;
+const CLOSING_FENCE = /^\s*(`{3,}|~{3,})\s*$/;
 const TABLE_LINE = /^\s*\|.*\|\s*$/;
 const RULE = /^\s*([-*_])(\s*\1){2,}\s*$/;
 
@@ -15,19 +17,26 @@ export function toMrkdwn(markdown: string): string {
 /** A stream may stop in the middle of a block, which then ends there. */
 function splitBlocks(markdown: string): Block[] {
   const blocks: Block[] = [];
-  let isCode = false;
+  let fence: string | undefined;
   for (const line of markdown.split('\n')) {
-    if (OPENING_FENCE.test(line)) {
-      isCode = !isCode;
-      if (isCode) blocks.push({ kind: 'code', lines: [] });
+    const next = readFence(line, fence);
+    if (next !== fence) {
+      fence = next;
+      if (fence !== undefined) blocks.push({ kind: 'code', lines: [] });
       continue;
     }
-    const kind = isCode ? 'code' : classifyLine(line);
+    const kind = fence === undefined ? classifyLine(line) : 'code';
     const last = blocks.at(-1);
     if (last?.kind === kind) last.lines.push(line);
     else blocks.push({ kind, lines: [line] });
   }
   return blocks;
+}
+
+/** The fence that code is in after a line. The same marks close it, at least as many: code may contain other fences. */
+function readFence(line: string, fence: string | undefined): string | undefined {
+  if (fence === undefined) return OPENING_FENCE.exec(line)?.[1];
+  return CLOSING_FENCE.exec(line)?.[1]?.startsWith(fence) ? undefined : fence;
 }
 
 function classifyLine(line: string): 'text' | 'table' {
@@ -37,7 +46,7 @@ function classifyLine(line: string): 'text' | 'table' {
 function convertBlock({ kind, lines }: Block): string {
   if (kind === 'text') return lines.map(convertLine).join('\n');
   // Slack has no tables: a fixed width keeps them readable.
-  return ['```', ...lines.map(escapeText), '```'].join('\n');
+  return [FENCE, ...lines.map(escapeCode), FENCE].join('\n');
 }
 
 function convertLine(line: string): string {
@@ -68,7 +77,9 @@ function toBullet(box: string | undefined): string {
 }
 
 const CODE = /`+[^`]+`+/g;
-const LINK = /!?\[([^\]]*)\]\(\s*<?(\S+?)>?(?:\s+"[^"]*")?\s*\)|<?(https?:\/\/[^\s<>]+)>?/g;
+/** A target may contain parentheses in pairs. */
+const LINK =
+  /!?\[([^\]]*)\]\(\s*<?((?:\([^\s()<>]*\)|[^\s()<>])+)>?(?:\s+"[^"]*")?\s*\)|<?(https?:\/\/[^\s<>]+)>?/g;
 
 /** Private marks that protect text while emphasis is converted. */
 const BOLD = '\u0001';
@@ -120,6 +131,9 @@ export function escapeText(text: string): string {
 }
 
 const FENCE = '```';
+
+/** A fence in code would end it. */
+const escapeCode = (line: string) => escapeText(line).replace(/`(?=``)/g, '`\u200b');
 
 /** Splits mrkdwn into messages of at most `limit` characters; a code block continues in the next message. */
 export function splitMessage(text: string, limit: number): string[] {
