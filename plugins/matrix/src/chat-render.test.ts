@@ -20,6 +20,32 @@ it('readAnswer reads long lines of spaces in no time', () => {
   expect(readAnswer({ schema }, `x\n${spaces}\nname: Ada`)).toEqual({ name: 'Ada' });
 });
 
+const renderHtml = (markdown: string) => renderText(markdown)[0]?.formatted_body;
+
+it.each([
+  '[x](javascript:alert(1))',
+  '[x](JavaScript&colon;alert(1))',
+  '[x](data:text/html,<b>y</b>)',
+  '<javascript:alert(1)>',
+  '[x](vbscript:y "title")',
+])('renderText shows a link that runs code as text: %s', (markdown) => {
+  expect(renderHtml(markdown)).toMatch(/^<p>[^<>]*<\/p>$/);
+});
+
+it.each(['https://a.b/c_(d)?e=1', 'mailto:a@b.c', 'matrix:u/a:b.c'])(
+  'renderText shows a link to %s',
+  (address) => {
+    expect(renderHtml(`[x](${address})`)).toBe(`<p><a href="${address}">x</a></p>`);
+  },
+);
+
+it('renderText shows what is done in a list without inputs', () => {
+  const html = renderHtml('- [x] one\n- [ ] two');
+  expect(html).toContain('☑ one');
+  expect(html).toContain('☐ two');
+  expect(html).not.toContain('<input');
+});
+
 it.each(['>', '1. ', '> - '])('renderText shows a text of very many %s as it is', (mark) => {
   const text = mark.repeat(5000).trim();
   const contents = renderText(text);

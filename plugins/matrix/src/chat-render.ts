@@ -10,6 +10,9 @@ const MAX_CONTENT_BYTES = 48_000;
 const escapeHtml = (text: string) =>
   text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
 
+/** The addresses that clients may open. */
+const SAFE_LINK = /^(https?:\/\/|mailto:|matrix:)/i;
+
 const marked = new Marked({
   gfm: true,
   breaks: true,
@@ -18,6 +21,10 @@ const marked = new Marked({
     html: ({ text }) => escapeHtml(text),
     // Clients show no images of other servers.
     image: ({ text, href }) => escapeHtml(text ? `${text} (${href})` : href),
+    // False leaves it to the default.
+    link: ({ href, raw }) => (SAFE_LINK.test(href) ? false : escapeHtml(raw)),
+    // Events may not contain inputs.
+    checkbox: ({ checked }) => (checked ? '☑ ' : '☐ '),
   },
 });
 
