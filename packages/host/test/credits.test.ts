@@ -1,3 +1,5 @@
+import { type Approval, buildDecisionClaims } from '@sibyl/protocol';
+import { mintDelegation } from '@sibyl/ucan';
 import { expect, it } from 'vitest';
 import { ask, call, filterFrames, say } from './support/ask.js';
 import { useControlledHost } from './support/controlled-host.js';
@@ -16,6 +18,7 @@ const test = useControlledHost({
     CREDITS_INITIAL_GRANT: String(GRANT),
     CREDITS_TURN_MINIMUM: String(MINIMUM),
     TURNS_PER_USER: '100',
+    APPROVALS: 'recall',
   },
 });
 
@@ -141,4 +144,50 @@ it('the credits plugin ends a turn before a call that exceeds the balance', asyn
 it('GET /docs/openapi.json describes GET /credits', async () => {
   const document = await (await fetch(`${test.host.url}/docs/openapi.json`)).json();
   expect(document).toHaveProperty(['paths', '/credits', 'get', 'summary']);
+});
+
+/** Approves a call as the client does. */
+async function approve(user: TestUser, { id, args }: Approval) {
+  const { did } = test.host;
+  const nb = await buildDecisionClaims({ id, decision: 'approve', originalArgs: args });
+  const { ok } = mintDelegation({
+    signer: user.signer,
+    audience: did,
+    capabilities: [{ can: 'oracle/approve', with: `ixo:oracle:${did}`, nb }],
+    expiration: Math.floor(Date.now() / 1000) + 120,
+    nonce: crypto.randomUUID(),
+  });
+  const body = { decision: 'approve', invocation: ok?.token };
+  return user.request('POST', `/approvals/${id}`, { body });
+}
+
+it('POST /approvals/:id answers 402 while there is no credit for the call, and leaves it pending', async () => {
+  const user = newUser();
+  const waiting = await stream(user, await openSession(user), { message: 'Look it up' });
+  (await test.model.next()).call({ name: 'recall', input: { query: 'work' } });
+  await waiting.toEnd();
+  await settled(user);
+  const [approval] = (await user.request('GET', '/approvals')).body.approvals;
+  const running = [];
+  while ((await readCredits(user)).balance - (await readCredits(user)).reserved >= MINIMUM) {
+    const live = await stream(user, await openSession(user), { message: 'hello' });
+    running.push({ live, call: await test.model.next() });
+  }
+  expect(await approve(user, approval)).toMatchObject({
+    status: 402,
+    body: { code: 'insufficient_credit' },
+  });
+  const unchanged = await user.request('GET', `/approvals/${approval.id}`);
+  expect(unchanged.body.status).toBe('pending');
+  for (const { live, call: turn } of running) {
+    turn.answer('hi');
+    await live.toEnd();
+  }
+  await settled(user);
+  expect(await approve(user, approval)).toMatchObject({
+    status: 200,
+    body: { status: 'approved' },
+  });
+  (await test.model.next()).answer('Nothing is known.');
+  await settled(user);
 });

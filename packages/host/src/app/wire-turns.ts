@@ -1,4 +1,5 @@
 import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import { settlesWithin } from '@sibyl/server-kit';
 import type { Verifier } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { AccessKeys } from '../auth/access-keys.js';
@@ -33,6 +34,7 @@ import { Takeover } from '../turns/takeover.js';
 import { Titles } from '../turns/titles.js';
 import { TurnAccess } from '../turns/turn-access.js';
 import type { ModelBudget } from '../turns/turn-limits.js';
+import { type TurnRequest, toGateRequest } from '../turns/turn-request.js';
 import { TurnSetup } from '../turns/turn-setup.js';
 import { Turns } from '../turns/turns.js';
 
@@ -106,7 +108,7 @@ export function wireTurns(needs: TurnDeps) {
     presence,
     pendingCalls,
     sessions: createSessions(needs, { turns, changes, events }),
-    ...wireRuns(needs, { turns, events, changes, access }),
+    ...wireRuns(needs, { turns, events, changes, access, gates }),
   };
 }
 
@@ -143,12 +145,15 @@ interface RunDeps {
   readonly events: EventBus;
   readonly changes: SessionChanges;
   readonly access: TurnAccess;
+  readonly gates: Gates;
 }
+
+const SETTLE_MS = 2_000;
 
 /** Builds what reads runs, continues paused ones and takes over those of other hosts. */
 function wireRuns(
-  { config, logger, metrics, oracle, verifier, cluster, store }: TurnDeps,
-  { turns, events, changes, access }: RunDeps,
+  { config, logger, metrics, oracle, verifier, cluster, store, models }: TurnDeps,
+  { turns, events, changes, access, gates }: RunDeps,
 ) {
   const { runs, messages, answerDetails: details } = store;
   const { streamStallMs, streamsPerUser, resumesTurns } = config.turns;
@@ -171,10 +176,15 @@ function wireRuns(
     },
   });
   const slots = new StreamSlots(streamsPerUser);
+  const assertAdmitted = async (request: TurnRequest) => {
+    const account = await gates.admit(toGateRequest(request, models));
+    // The turn needs what this has set aside.
+    await settlesWithin(SETTLE_MS, account.settle());
+  };
   return {
     reader,
     paused,
-    approvals: new Approvals({ store, turns, verifier, oracle, metrics, logger }),
+    approvals: new Approvals({ store, turns, assertAdmitted, verifier, oracle, metrics, logger }),
     takeover,
     slots,
     missed: new MissedEvents(turns, runs),

@@ -65,6 +65,7 @@ export class ApprovalsController {
       'key_changed',
       'invalid_decision',
       'decision_unsigned',
+      'insufficient_credit',
     ],
   })
   decide(

@@ -1,4 +1,10 @@
-import { type Approval, buildDecisionClaims, type DecideApproval, hashJson } from '@sibyl/protocol';
+import {
+  type Approval,
+  buildDecisionClaims,
+  type DecideApproval,
+  hashJson,
+  OracleError,
+} from '@sibyl/protocol';
 import {
   createDidKeyResolver,
   createRevocationSet,
@@ -43,7 +49,7 @@ describe('Approvals', () => {
   /** The service of a host, with the runs that it continues and what it counts. */
   function open({ isRevoked, store = test.store }: Partial<Revocations> & { store?: Store } = {}) {
     const adopted: Run[] = [];
-    const state = { isStopping: false };
+    const state = { isStopping: false, refusal: undefined as OracleError | undefined };
     const turns = {
       assertOpen: () => {
         if (state.isStopping) throw hostStopping();
@@ -58,7 +64,11 @@ describe('Approvals', () => {
     });
     const metrics = new Metrics();
     const count = vi.spyOn(metrics, 'count');
-    const approvals = new Approvals({ store, turns, verifier, oracle, metrics, logger });
+    const assertAdmitted = async () => {
+      if (state.refusal) throw state.refusal;
+    };
+    const deps = { store, turns, assertAdmitted, verifier, oracle, metrics, logger };
+    const approvals = new Approvals(deps);
     const counted = () => count.mock.calls.map(([name, labels]) => [name, labels?.outcome]);
     return { approvals, adopted, state, counted };
   }
@@ -77,7 +87,7 @@ describe('Approvals', () => {
       limit: 10,
       data: new Map(),
       steps: [],
-      request: {},
+      request: { caller: { did: owner } },
       ending: { message: { content: '', isComplete: false } },
     });
     expect(paused.state).toBe('paused');
@@ -133,6 +143,26 @@ describe('Approvals', () => {
     const { body } = await sign(paused, { decision: 'approve' });
     await expect(approvals.decide(paused.caller, 'a', body)).rejects.toThrow('away');
     expect([adopted, await findStatus(paused)]).toEqual([[], 'pending']);
+  });
+
+  it('decide refuses an approval that the gates refuse, without a receipt; it can be decided later', async () => {
+    const { approvals, adopted, state } = open();
+    const paused = await pause();
+    const { body } = await sign(paused, { decision: 'approve' });
+    state.refusal = new OracleError('insufficient_credit');
+    await expect(approvals.decide(paused.caller, 'a', body)).rejects.toBe(state.refusal);
+    expect([adopted, await findStatus(paused)]).toEqual([[], 'pending']);
+    state.refusal = undefined;
+    await approvals.decide(paused.caller, 'a', body);
+    expect([adopted.length, await findStatus(paused)]).toEqual([1, 'approved']);
+  });
+
+  it('decide stores a denial although the gates refuse the turn', async () => {
+    const { approvals, state } = open();
+    const paused = await pause();
+    state.refusal = new OracleError('insufficient_credit');
+    await approvals.decide(paused.caller, 'a', { decision: 'deny' });
+    expect(await findStatus(paused)).toBe('denied');
   });
 
   it('decide continues the turn with a signed approval, and countersigns it', async () => {

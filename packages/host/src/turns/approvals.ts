@@ -28,11 +28,14 @@ import type { Metrics } from '../observability/metrics.js';
 import type { StoredDecision } from '../store/approval-store.js';
 import type { Store } from '../store/store.js';
 import { confirmWrite } from './idempotent-starts.js';
+import { fromStoredRequest, type TurnRequest } from './turn-request.js';
 import type { Turns } from './turns.js';
 
 interface ApprovalsDeps {
   readonly store: Pick<Store, 'approvals' | 'activity' | 'runs' | 'now'>;
   readonly turns: Pick<Turns, 'assertOpen' | 'adopt'>;
+  /** Throws if the gates would not let a turn continue now, for example without credit. */
+  readonly assertAdmitted: (request: TurnRequest) => Promise<void>;
   readonly verifier: Verifier;
   readonly oracle: OracleIdentity;
   readonly metrics: Metrics;
@@ -86,6 +89,7 @@ export class Approvals {
     const decidedAt = this.deps.store.now();
     const decided = { owner, id, answer: { decision, reason, args }, decidedAt };
     const proof = await this.prove(caller, approval, { ...body, decidedAt });
+    if (decision === 'approve') await this.assertAdmitted(owner, approval);
     return this.store(approval, proof ? { ...decided, proof } : decided);
   }
 
@@ -102,6 +106,12 @@ export class Approvals {
     }
     const caller = { did: owner, expiration: 0, presentedDelegation: undefined };
     return this.decide(caller, id, { decision: 'deny', reason: reason?.slice(0, MAX_REASON) });
+  }
+
+  /** Before it is stored: a receipt must not say that a call was approved that cannot run. */
+  private async assertAdmitted(owner: string, { facts: { runId } }: Approval): Promise<void> {
+    const request = fromStoredRequest(await this.deps.store.runs.request({ owner, runId }));
+    if (request) await this.deps.assertAdmitted(request);
   }
 
   private async store(approval: Approval, decided: StoredDecision): Promise<ApprovalDecided> {
