@@ -57,7 +57,7 @@ interface ChatSyncDeps {
   readonly threads: ChatThreads;
   readonly isAllowed: (userId: string) => Promise<boolean>;
   readonly readAccount: () => Promise<string>;
-  readonly onRedacted: (eventId: string) => Promise<void>;
+  readonly onRedacted: (redacted: Redacted) => Promise<void>;
   readonly signal: AbortSignal;
   readonly logger: Logger;
 }
@@ -124,15 +124,16 @@ export class ChatSync {
     const received = [...invites, ...read.messages];
     const accepted = await this.accept({ account, since, next: reply.next_batch }, received);
     for (const message of accepted) this.deps.worker.start({ message, replies: [] });
-    for (const eventId of read.redacted) await this.deps.onRedacted(eventId);
+    for (const redacted of read.redacted) await this.deps.onRedacted(redacted);
   }
 
   private async readRooms(reply: SyncReply, account: string, since: string) {
     const messages: MatrixMessage[] = [];
-    const redacted: string[] = [];
+    const redacted: Redacted[] = [];
     for (const [roomId, { timeline }] of Object.entries(reply.rooms?.join ?? {})) {
       const events = timeline ? await this.readRoom({ roomId, timeline, account, since }) : [];
-      redacted.push(...events.flatMap((event) => findRedacted(event) ?? []));
+      const deleted = events.flatMap((event) => findRedacted(event) ?? []);
+      redacted.push(...deleted.map((eventId) => ({ roomId, eventId })));
       for (const event of events) {
         const message = readMessage(event, { roomId, account });
         if (message && (await this.isForOracle(message)))
@@ -251,6 +252,12 @@ export class ChatSync {
         .execute();
     });
   }
+}
+
+/** An event that was deleted in a room. */
+interface Redacted {
+  readonly roomId: string;
+  readonly eventId: string;
 }
 
 interface Progress {

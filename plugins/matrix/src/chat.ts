@@ -62,9 +62,10 @@ export function startChat(
     describe: ({ eventId, roomId }: MatrixMessage) => ({ eventId, roomId }),
   });
   /** Its sender, or a moderator, has deleted a message that is being answered. */
-  const onRedacted = async (eventId: string) => {
+  const onRedacted = async ({ roomId, eventId }: Pick<MatrixMessage, 'roomId' | 'eventId'>) => {
     const message = await inbox.findWaiting(eventId);
-    if (!message) return;
+    // In another room, anyone may name it.
+    if (message?.roomId !== roomId) return;
     await inbox.finish(message);
     const { user } = await users.find(message.sender);
     const sessionId = await threads.find({ ...message, owner: user.owner });

@@ -216,6 +216,20 @@ describe('MATRIX_CHAT', () => {
     expect(room.texts).toHaveLength(3);
   });
 
+  it('answers a question although somebody deletes its event in another room', async () => {
+    const room = await openRoom();
+    const other = await openRoom();
+    const asked = room.say('Are you there?');
+    const turn = await model.next();
+    other.send('m.room.redaction', { redacts: asked });
+    other.say('Hello');
+    const second = await model.next();
+    second.answer('Hi');
+    await expect.poll(() => other.texts).toEqual(['Hi']);
+    turn.answer('Yes');
+    await expect.poll(() => room.texts).toEqual(['Yes']);
+  });
+
   it('asks the questions of tools, and continues with the reply in the thread', async () => {
     const room = await openRoom();
     const root = room.say('Paint it');
