@@ -216,7 +216,7 @@ describe('MATRIX_CHAT', () => {
     expect(room.texts).toHaveLength(3);
   });
 
-  it('answers a question although somebody deletes its event in another room', async () => {
+  it('answers a question although its event is deleted in another room', async () => {
     const room = await openRoom();
     const other = await openRoom();
     const asked = room.say('Are you there?');

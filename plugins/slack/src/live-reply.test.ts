@@ -68,7 +68,7 @@ describe('LiveReply', () => {
     expect([calls, texts(), posted]).toEqual([['update'], ['answer'], []]);
   });
 
-  it('posts again what somebody has deleted', async () => {
+  it('posts again what was deleted', async () => {
     const { reply, messages, texts, posted } = openChannel();
     reply.show('first');
     await expect.poll(texts).toEqual(['first']);

@@ -129,7 +129,7 @@ export interface Upload {
 export interface SlackChannel {
   /** Returns the id of the new message. */
   post(place: ReplyPlace, post: Post): Promise<string>;
-  /** False if somebody has deleted the message. */
+  /** False if the message was deleted. */
   update(place: ReplyPlace, ts: string, post: Post): Promise<boolean>;
   remove(place: ReplyPlace, ts: string): Promise<void>;
   /** Answers a command or a button, visible to its user only. */
