@@ -103,7 +103,7 @@ const shrinkAndGrow = (page: Page): Promise<void> =>
 it('follows the answer while its parts change their height; a key still stops it', async () => {
   const { page } = await browser.visit();
   await page.goto(`${oracle.url}/app`);
-  await write(page, 'Tell me a long story');
+  await write(page, 'Write a long story');
   const turn = await oracle.model.next();
   turn.say('A long line of text.\n\n'.repeat(60));
   await expectText(page, 'A long line');
