@@ -2,6 +2,9 @@ import type { Insertable, Kysely } from 'kysely';
 import type { Schema, StoreContext } from './database.js';
 import { prepareQuery } from './prepared-query.js';
 
+/** Hosts notice by their own clocks, which may be late, that a token has expired. */
+const KEPT_SECONDS = 3600;
+
 /** A delegation that its issuer (the owner) has revoked. */
 export interface Revocation {
   readonly owner: string;
@@ -61,13 +64,13 @@ export class RevocationStore {
     return rows.map(({ cid, expires_at }) => ({ cid, expiresAt: Number(expires_at) }));
   }
 
-  /** Deletes expired revocations; returns how many. */
+  /** Deletes revocations that expired a while ago; returns how many. */
   prune(): Promise<number> {
-    const now = Math.floor(this.context.clock() / 1000);
+    const time = Math.floor(this.context.clock() / 1000) - KEPT_SECONDS;
     return this.context.database.write(async (tables) => {
       const { numDeletedRows } = await tables
         .deleteFrom('revocations')
-        .where('expires_at', '<=', now)
+        .where('expires_at', '<=', time)
         .executeTakeFirstOrThrow();
       return Number(numDeletedRows);
     });

@@ -50,9 +50,10 @@ describe.each(engines)('migration 0002 on %s', (engine) => {
       { cid: 'bafyendless', audience: other, expiresAt: null, isCurrent: true },
       { cid: 'bafyone', audience: oracle_did, createdAt: 42, isCurrent: true },
     ]);
-    now = expires * 1000 - 1;
+    const forgotten = (expires + 3600) * 1000;
+    now = forgotten - 1;
     expect(await store.revocations.prune()).toBe(0);
-    now = expires * 1000;
+    now = forgotten;
     expect(await store.revocations.prune()).toBe(2);
     expect(await store.revocations.has('bafyforever')).toBe(true);
     await store.close();
