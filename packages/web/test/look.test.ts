@@ -168,6 +168,31 @@ it('a diagram is drawn again when the theme changes', async () => {
   await expect.poll(() => diagram.getAttribute('src')).not.toBe(dark);
 });
 
+const CLASSES =
+  'classDiagram\n class Animal{ +int age\n +String gender\n +isMammal() }\n Animal <|-- Duck';
+
+it('a diagram has the size that it has without the content security policy, so its texts fit', async () => {
+  const { page, context } = await arrive();
+  const free = await context.browser()?.newContext({ bypassCSP: true });
+  const other = await free?.newPage();
+  if (!other) throw new Error('no browser');
+  await other.goto(`${oracle.url}/app`);
+  const sizes = [];
+  for (const each of [page, other]) {
+    await write(each, 'Draw it');
+    (await oracle.model.next()).answer(`\`\`\`mermaid\n${CLASSES}\n\`\`\``);
+    const diagram = each.locator('.diagram img');
+    await expect.poll(() => diagram.evaluate((img: HTMLImageElement) => img.complete)).toBe(true);
+    sizes.push(
+      await diagram.evaluate((img: HTMLImageElement) => [img.naturalWidth, img.naturalHeight]),
+    );
+  }
+  await free?.close();
+  const [[width = 0, height = 0] = [], [wanted = 0, high = 0] = []] = sizes;
+  expect(Math.abs(width - wanted)).toBeLessThanOrEqual(6);
+  expect(Math.abs(height - high)).toBeLessThanOrEqual(2);
+});
+
 it('a printed conversation has all messages, in dark ink also if the page is dark', async () => {
   const { page } = await arrive({ colorScheme: 'dark' });
   await write(page, 'Describe everything');
