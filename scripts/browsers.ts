@@ -46,6 +46,7 @@ const STEPS: readonly (readonly [name: string, step: (walk: Walk) => Promise<voi
   ['the settings screens have no errors and fit', visitSettings],
   ['an action runs after a signed approval', approve],
   ['a second tab shows what the first one does', useTwoTabs],
+  ['in Arabic, the message box shows its placeholder', useArabic],
 ];
 
 async function main(): Promise<number> {
@@ -262,6 +263,14 @@ async function useTwoTabs(walk: Walk): Promise<void> {
   turn.answer(' in Kenya');
   for (const each of [tab, other]) await each.waitFor('.prose', 'Nairobi is in Kenya');
   await other.waitFor('.conv', 'Where is Nairobi');
+}
+
+async function useArabic({ tab, url }: Walk): Promise<void> {
+  await tab.evaluate(`localStorage.setItem('sibyl-language', 'ar')`);
+  await tab.open(`${url}?arabic`);
+  await tab.waitUntil(`document.dir === 'rtl' && ${find(BOX)}`);
+  const outside = `(({ scrollWidth, clientWidth }) => scrollWidth - clientWidth)(${find(BOX)})`;
+  assert.equal(await tab.evaluate(outside), 0);
 }
 
 /** Firefox refuses to store anything for the site. */

@@ -35,7 +35,7 @@ export interface Browser {
 /** Characters that mean keys. */
 export const KEYS = { enter: '\uE007' };
 
-/** What the two protocols do differently; the actions of pointer and keyboard are the same. */
+/** What the protocols do differently; actions of pointer and keyboard are the same. */
 interface Protocol extends Pick<Tab, 'open' | 'evaluate' | 'choose' | 'resize'> {
   perform(actions: readonly object[]): Promise<unknown>;
 }
@@ -126,10 +126,10 @@ export async function startFirefox({ folder, blocksStorage }: LaunchOptions): Pr
 type Send = (method: string, params: object) => Promise<any>;
 
 function createBidi(send: Send, context: string): Protocol {
-  const target = { context };
-  const evaluate = async (expression: string) => {
-    const json = `Promise.resolve(${expression}).then((value) => JSON.stringify(value))`;
-    const reply = await send('script.evaluate', { expression: json, target, awaitPromise: true });
+  const evaluate = async (value: string) => {
+    const expression = `Promise.resolve(${value}).then((result) => JSON.stringify(result))`;
+    const params = { expression, target: { context }, awaitPromise: true };
+    const reply = await send('script.evaluate', params);
     if (reply.type === 'exception') throw new Error(reply.exceptionDetails.text);
     return reply.result.value && JSON.parse(reply.result.value);
   };
@@ -183,9 +183,8 @@ function createSender(socket: WebSocket, errors: string[]): Send {
 }
 
 const MINI_BROWSER = '/usr/lib/x86_64-linux-gnu/webkit2gtk-4.1/MiniBrowser';
-const WEBKIT = ['/usr/bin/WebKitWebDriver', '/usr/bin/Xvfb', MINI_BROWSER];
-
-export const hasWebKit = (): boolean => WEBKIT.every((path) => existsSync(path));
+export const hasWebKit = (): boolean =>
+  ['/usr/bin/WebKitWebDriver', '/usr/bin/Xvfb', MINI_BROWSER].every((path) => existsSync(path));
 
 /** Starts the small browser of WebKitGTK on a separate display. */
 export async function startWebKit({ folder }: LaunchOptions): Promise<Browser> {
@@ -295,7 +294,6 @@ function launch(command: string, args: readonly string[], env = process.env) {
 }
 
 async function end(child: ChildProcess): Promise<void> {
-  const ended = child.exitCode === null && child.signalCode === null && once(child, 'close');
-  child.kill();
-  await ended;
+  const isRunning = child.exitCode === null && child.signalCode === null;
+  if (isRunning && child.kill()) await once(child, 'close');
 }

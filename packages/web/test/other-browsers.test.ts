@@ -128,3 +128,18 @@ it('follows the answer while its parts change their height; a key still stops it
   turn.answer('The end.');
   await expect.poll(() => jump.count()).toBe(0);
 });
+
+it('in Arabic, an empty message box has one direction, or else Firefox shows no placeholder', async () => {
+  const { page } = await browser.visit({ locale: 'ar' });
+  await page.goto(`${oracle.url}/app`);
+  const box = page.locator('.composer textarea');
+  const readStyle = () =>
+    box.evaluate((each) => {
+      const { direction, unicodeBidi } = getComputedStyle(each);
+      return [direction, unicodeBidi];
+    });
+  await expect.poll(readStyle).toEqual(['rtl', 'isolate']);
+  // Each line of a text has its own.
+  await box.fill('Hello\nمرحبا');
+  await expect.poll(readStyle).toEqual(['ltr', 'plaintext']);
+});
