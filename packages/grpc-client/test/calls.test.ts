@@ -242,6 +242,8 @@ describe.each(['own', 'node'] as const)('with %s HTTP/2', (http2) => {
 
   it('GrpcClient.open rejects pending messages at the deadline', async () => {
     const client = await withServer((stream) => stream.respond(GRPC));
+    // Connects: that may take longer.
+    (await client.open(REFLECTION, { timeoutMs: 60_000 })).close();
     const stream = await client.open(REFLECTION, { timeoutMs: 50 });
     const late = { code: GrpcCode.deadlineExceeded };
     await expect(stream.send(LIST_SERVICES)).rejects.toMatchObject(late);

@@ -41,10 +41,6 @@ export interface SessionSocketDeps {
   readonly stallMs: number;
 }
 
-/** Whether another page may have received the call. */
-const isRepeatedCall = (event: ServerEvent): event is CallEvent =>
-  isCallEvent(event) && event.isRepeated === true;
-
 /** Sends the events of a session to one client: first those that it missed, then live ones, in order. */
 export class SessionSocket {
   private readonly socket: Socket;
@@ -107,7 +103,7 @@ export class SessionSocket {
     const { position, sender } = event;
     if (position && !isAfter(position, this.last)) return;
     const isOfNextHost = position !== undefined && sender !== this.sender;
-    if (isOfNextHost || isRepeatedCall(event)) {
+    if (isOfNextHost || this.mustClaim(event)) {
       this.catchUp(event, isOfNextHost ? position : undefined).catch((err) => this.lose(err));
       return;
     }
@@ -124,7 +120,7 @@ export class SessionSocket {
       await this.replay(from);
     }
     this.last = event.position ?? this.last;
-    if (isRepeatedCall(event)) await this.deliverClaimed(event);
+    if (this.mustClaim(event)) await this.deliverClaimed(event);
     else this.deliver(event);
     inbox.open((next) => this.receive(next));
   }
@@ -147,8 +143,7 @@ export class SessionSocket {
       const { position = this.last } = event;
       if (!this.socket.connected || (end && !isAfter(end, position))) return;
       this.last = position;
-      if (isCallEvent(event)) await this.deliverClaimed(event);
-      else this.deliver(event);
+      if (!isCallEvent(event) || this.isWanted(event)) this.deliver(event);
       await this.writes.room();
     }
   }
@@ -160,6 +155,19 @@ export class SessionSocket {
       const { position: _, ...call } = sent;
       await this.deliverClaimed(call);
     }
+  }
+
+  private isWanted({ payload }: CallEvent): boolean {
+    const waiting = this.deps.pendingCalls.list(this.context.session);
+    return waiting.some((c) => !c.isDelivered && c.sent.payload.toolCallId === payload.toolCallId);
+  }
+
+  /**
+   * Whether another page may have received a call. A client that was here before has not: the host that it has left may not have
+   * noticed yet that it did not receive it.
+   */
+  private mustClaim(event: ServerEvent): event is CallEvent {
+    return isCallEvent(event) && event.isRepeated === true && !this.context.seen;
   }
 
   /** Unless another page has received the call, or it has ended. */
