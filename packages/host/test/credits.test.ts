@@ -161,7 +161,7 @@ async function approve(user: TestUser, { id, args }: Approval) {
   return user.request('POST', `/approvals/${id}`, { body });
 }
 
-it('POST /approvals/:id answers 402 while there is no credit for the call, and leaves it pending', async () => {
+it('POST /approvals/:id answers 402 while the user lacks the credit for the call, and leaves it pending', async () => {
   const user = newUser();
   const waiting = await stream(user, await openSession(user), { message: 'Look it up' });
   (await test.model.next()).call({ name: 'recall', input: { query: 'work' } });

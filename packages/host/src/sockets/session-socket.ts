@@ -163,8 +163,8 @@ export class SessionSocket {
   }
 
   /**
-   * Whether another page may have received a call. A client that was here before has not: the host that it has left may not have
-   * noticed yet that it did not receive it.
+   * Whether another page may have received the call, so that this one has to claim it. A client that reconnects need not: it missed
+   * the call, which the host that it left may still count as delivered.
    */
   private mustClaim(event: ServerEvent): event is CallEvent {
     return isCallEvent(event) && event.isRepeated === true && !this.context.seen;
