@@ -1,55 +1,10 @@
-import { createHash } from 'node:crypto';
 import { buffer } from 'node:stream/consumers';
-import { setTimeout as sleep } from 'node:timers/promises';
-import type { ImportJob } from '@sibyl/protocol';
-import { generateSigner } from '@sibyl/ucan';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ZipFile } from 'yazl';
-import { MANIFEST, SIGNATURE, signManifest } from '../src/own-data/archive-format.js';
+import { createArchive, importArchive } from './support/archives.js';
 import { startHost, type TestHost } from './support/host.js';
 import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
 import { TestUser } from './support/user.js';
-
-/** An archive of these lines by table, with a manifest that fits. */
-async function createArchive(tables: Readonly<Record<string, readonly string[]>>, more = {}) {
-  const files = Object.entries(tables).map(([table, lines]) => {
-    const data = Buffer.from(lines.join('\n'));
-    const sha256 = createHash('sha256').update(data).digest('hex');
-    return { path: `tables/${table}/000001.jsonl`, data, bytes: data.length, sha256 };
-  });
-  const manifest = Buffer.from(
-    JSON.stringify({
-      format: 'sibyl-export',
-      version: 1,
-      owner: 'did:key:zSomebody',
-      oracle: { did: 'did:key:zOther', name: 'Other' },
-      createdAt: new Date().toISOString(),
-      files: files.map(({ data: _, ...file }) => file),
-      omitted: [],
-      ...more,
-    }),
-  );
-  const zip = new ZipFile();
-  for (const { path, data } of files) zip.addBuffer(data, path);
-  zip.addBuffer(manifest, MANIFEST);
-  zip.addBuffer(signManifest(generateSigner(), manifest), SIGNATURE);
-  zip.end();
-  return buffer(zip.outputStream);
-}
-
-async function importInto(user: TestUser, body: Buffer | string): Promise<ImportJob> {
-  const response = await fetch(`${user.host.url}/me/import`, {
-    method: 'POST',
-    headers: { ...user.headers, 'content-type': 'application/octet-stream' },
-    body: new Uint8Array(Buffer.from(body as string)),
-  });
-  const { id } = (await response.json()) as ImportJob;
-  for (;;) {
-    const { body: job } = await user.request('GET', `/me/import/${id}`);
-    if (job.status !== 'running') return job;
-    await sleep(20);
-  }
-}
 
 const createdAt = 1_700_000_000_000;
 
@@ -101,14 +56,14 @@ describe.each(engines)('POST /me/import on %s', (engine) => {
       sessions: sessions.map((row) => JSON.stringify(row)),
       messages: messages.map((row) => JSON.stringify(row)),
     });
-    const job = await importInto(user, archive);
+    const job = await importArchive(user, archive);
     expect(job).toMatchObject({ status: 'finished', refused: 2 });
     expect(job.stored).toMatchObject({ sessions: 1, messages: 2 });
   });
 
   it('refuses a manifest with more files than an archive may have', async () => {
     const files = many(1_100_000);
-    const { status, error } = await importInto(
+    const { status, error } = await importArchive(
       new TestUser(host),
       await createArchive({}, { more: files }),
     );
@@ -125,7 +80,7 @@ describe.each(engines)('POST /me/import on %s', (engine) => {
       conversation('c2', 'Hello', { plugin_ids: many(300_000) }),
       conversation('c3', ',[{'.repeat(200_000)),
     ];
-    const job = await importInto(user, JSON.stringify(conversations));
+    const job = await importArchive(user, JSON.stringify(conversations));
     expect(job).toMatchObject({ status: 'finished', refused: 1, stored: { sessions: 2 } });
   });
 
@@ -137,7 +92,7 @@ describe.each(engines)('POST /me/import on %s', (engine) => {
       sessions: [deep, JSON.stringify(session(id))],
       messages: [JSON.stringify(message(id, 1)), deep],
     });
-    const job = await importInto(user, archive);
+    const job = await importArchive(user, archive);
     expect(job).toMatchObject({ status: 'finished', refused: 2 });
     expect(job.stored).toMatchObject({ sessions: 1, messages: 1 });
   });
@@ -149,7 +104,7 @@ describe.each(engines)('POST /me/import on %s', (engine) => {
     zip.end();
     const archive = await buffer(zip.outputStream);
     archive.write('J', archive.indexOf('Hello'));
-    const job = await importInto(new TestUser(host), archive);
+    const job = await importArchive(new TestUser(host), archive);
     expect(job).toMatchObject({ status: 'failed', error: 'conversations.json is damaged' });
   });
 });

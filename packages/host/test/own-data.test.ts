@@ -4,15 +4,13 @@ import { readdir, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { type ImportJob, MessageList } from '@sibyl/protocol';
-import { generateSigner } from '@sibyl/ucan';
+import { MessageList } from '@sibyl/protocol';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
-import { ZipFile } from 'yazl';
-import { MANIFEST, SIGNATURE, signManifest } from '../src/own-data/archive-format.js';
+import { MANIFEST } from '../src/own-data/archive-format.js';
 import { ArchiveReader, readLines } from '../src/own-data/archive-reader.js';
 import { openDatabase } from '../src/store/open-database.js';
 import { DERIVED_TABLES } from '../src/store/own-data/own-data-rules.js';
+import { createArchive, importArchive, sendArchive, zip } from './support/archives.js';
 import { fillTables } from './support/database-scan.js';
 import { startHost, type TestHost } from './support/host.js';
 import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
@@ -39,59 +37,16 @@ async function unzip(archive: Buffer): Promise<Map<string, Buffer>> {
   return files;
 }
 
-function zip(files: ReadonlyMap<string, Buffer | string>): Promise<Buffer> {
-  const archive = new ZipFile();
-  for (const [path, data] of files) archive.addBuffer(Buffer.from(data as string), path);
-  archive.end();
-  return buffer(archive.outputStream);
-}
-
-/** An archive with a manifest that fits. */
-async function signedArchive(tables: Readonly<Record<string, readonly object[]>>): Promise<Buffer> {
-  const files = new Map<string, Buffer>();
-  for (const [table, rows] of Object.entries(tables))
-    files.set(
-      `tables/${table}/000001.jsonl`,
-      Buffer.from(rows.map((row) => `${JSON.stringify(row)}\n`).join('')),
-    );
-  const manifest = Buffer.from(
-    JSON.stringify({
-      format: 'sibyl-export',
-      version: 1,
-      owner: 'did:key:zSomebody',
-      oracle: { did: 'did:key:zOther', name: 'Other' },
-      createdAt: new Date().toISOString(),
-      files: [...files].map(([path, data]) => ({
-        path,
-        bytes: data.length,
-        sha256: createHash('sha256').update(data).digest('hex'),
-      })),
-      omitted: [],
-    }),
+/** An archive of these rows by table. */
+const archiveRows = (tables: Readonly<Record<string, readonly object[]>>): Promise<Buffer> =>
+  createArchive(
+    Object.fromEntries(
+      Object.entries(tables).map(([table, rows]) => [
+        table,
+        rows.map((row) => JSON.stringify(row)),
+      ]),
+    ),
   );
-  files.set(MANIFEST, manifest);
-  files.set(SIGNATURE, signManifest(generateSigner(), manifest));
-  return zip(files);
-}
-
-async function send(user: TestUser, archive: Buffer | string, type = 'application/zip') {
-  const response = await fetch(`${user.host.url}/me/import`, {
-    method: 'POST',
-    headers: { ...user.headers, 'content-type': type },
-    body: archive as string,
-  });
-  return { status: response.status, body: (await response.json()) as ImportJob & { code: string } };
-}
-
-async function importInto(user: TestUser, archive: Buffer | string, type?: string) {
-  const { status, body } = await send(user, archive, type);
-  expect(status, JSON.stringify(body)).toBe(200);
-  for (;;) {
-    const { body: job } = await user.request('GET', `/me/import/${body.id}`);
-    if (job.status !== 'running') return job as ImportJob;
-    await sleep(20);
-  }
-}
 
 async function talk(user: TestUser, messages: readonly string[]): Promise<string> {
   const { body } = await user.request('POST', '/sessions', { body: { title: 'About boats' } });
@@ -232,7 +187,7 @@ describe.each(engines)('own data on %s', (engine) => {
     const elsewhere = await startHost();
     try {
       const there = user.at(elsewhere);
-      const job = await importInto(there, archive);
+      const job = await importArchive(there, archive);
       expect(job).toMatchObject({ status: 'finished', format: 'sibyl', refused: 0 });
       expect(job.stored).toMatchObject({ files: 1, sessions: 2, messages: 8, feedback: 1 });
       expect(job.bytes).toBe(job.totalBytes);
@@ -243,7 +198,7 @@ describe.each(engines)('own data on %s', (engine) => {
         headers: there.headers,
       });
       expect(await file.text()).toBe('a list of boats');
-      const again = await importInto(there, archive);
+      const again = await importArchive(there, archive);
       expect(again.stored).toMatchObject({ files: 0, sessions: 0, messages: 0, memory_facts: 0 });
       expect(again.bytes).toBe(again.totalBytes);
       expect((await there.request('GET', '/files')).body.files).toHaveLength(1);
@@ -255,7 +210,7 @@ describe.each(engines)('own data on %s', (engine) => {
       expect(status).toBe(200);
       const { messages } = (await there.request('GET', `/messages/${first?.sessionId}`)).body;
       expect(messages).toHaveLength((first?.messages.length ?? 0) + 2);
-      expect((await importInto(there, archive)).stored.messages).toBe(0);
+      expect((await importArchive(there, archive)).stored.messages).toBe(0);
     } finally {
       await elsewhere.close();
     }
@@ -265,15 +220,15 @@ describe.each(engines)('own data on %s', (engine) => {
     const user = new TestUser(host);
     const sessionId = await talk(user, ['mine']);
     const before = await readContent(user);
-    const archive = await signedArchive({
+    const archive = await archiveRows({
       sessions: [session(sessionId)],
       messages: [
         message('m1', sessionId),
         message('m2', sessionId, { type: 'ai', seq: 2, parent: 'm1', content: 'imported' }),
       ],
     });
-    expect((await importInto(user, archive)).stored).toMatchObject({ sessions: 1, messages: 2 });
-    expect((await importInto(user, archive)).stored).toMatchObject({ sessions: 0, messages: 0 });
+    expect((await importArchive(user, archive)).stored).toMatchObject({ sessions: 1, messages: 2 });
+    expect((await importArchive(user, archive)).stored).toMatchObject({ sessions: 0, messages: 0 });
     const after = await readContent(user);
     expect(after.sessions).toContainEqual(before.sessions[0]);
     const added = after.sessions.find((each) => each.sessionId !== sessionId);
@@ -288,12 +243,12 @@ describe.each(engines)('own data on %s', (engine) => {
     const sessionId = await talk(user, ['mine']);
     const before = await readContent(user);
     const created_at = Date.parse(before.sessions[0]?.createdAt);
-    const archive = await signedArchive({
+    const archive = await archiveRows({
       sessions: [session(sessionId, { created_at })],
       messages: [message('m1', sessionId), message('m2', sessionId, { turn: 2, seq: 9 })],
     });
-    expect((await importInto(user, archive)).stored).toMatchObject({ sessions: 1, messages: 2 });
-    expect((await importInto(user, archive)).stored).toMatchObject({ sessions: 0, messages: 0 });
+    expect((await importArchive(user, archive)).stored).toMatchObject({ sessions: 1, messages: 2 });
+    expect((await importArchive(user, archive)).stored).toMatchObject({ sessions: 0, messages: 0 });
     const { sessions } = await readContent(user);
     expect(sessions).toHaveLength(2);
     expect(sessions).toContainEqual(before.sessions[0]);
@@ -306,7 +261,7 @@ describe.each(engines)('own data on %s', (engine) => {
     const there = new TestUser(host);
     const change = async (path: string, data: string) => {
       const archive = await zip(new Map([...files, [path, Buffer.from(data)]]));
-      const { status, error } = await importInto(there, archive);
+      const { status, error } = await importArchive(there, archive);
       expect(status).toBe('failed');
       return error;
     };
@@ -314,19 +269,19 @@ describe.each(engines)('own data on %s', (engine) => {
     const manifest = String(files.get(MANIFEST)).replace('2', '3');
     expect(await change(MANIFEST, manifest)).toContain('signature');
     const whole = await zip(files);
-    expect((await importInto(there, whole.subarray(0, -30))).error).toContain('complete zip');
-    expect((await importInto(there, 'PK but no archive')).error).toContain('complete zip');
+    expect((await importArchive(there, whole.subarray(0, -30))).error).toContain('complete zip');
+    expect((await importArchive(there, 'PK but no archive')).error).toContain('complete zip');
     const name = Buffer.from('aa/bb/etc/passwd.txt');
     const harmless = await zip(new Map([[String(name), 'x']]));
     const hostile = Buffer.from(harmless.toString('latin1').replaceAll('aa/bb', '../..'), 'latin1');
-    expect((await importInto(there, hostile)).error).toContain('list of files');
+    expect((await importArchive(there, hostile)).error).toContain('list of files');
     // Zeros compress to nothing.
     const bomb = await zip(new Map([['conversations.json', Buffer.alloc(30_000_000, 0x20)]]));
     expect(bomb.length).toBeLessThan(100_000);
-    expect((await importInto(there, bomb)).error).toContain('IMPORT_LIMIT');
-    const large = await send(there, Buffer.alloc(6_000_000));
+    expect((await importArchive(there, bomb)).error).toContain('IMPORT_LIMIT');
+    const large = await sendArchive(there, Buffer.alloc(6_000_000));
     expect(large).toMatchObject({ status: 413, body: { code: 'body_too_large' } });
-    expect((await send(there, '')).status).toBe(400);
+    expect((await sendArchive(there, '')).status).toBe(400);
     expect((await readContent(there)).sessions).toEqual([]);
     expect(await readdir(join(host.dataDir, 'imports'))).toEqual([]);
   });
@@ -334,7 +289,7 @@ describe.each(engines)('own data on %s', (engine) => {
   it('POST /me/import takes only rows that fit, and only of tables that a user may write', async () => {
     const user = new TestUser(host);
     const sessions = ['good', 'bad id!', '.', '..'].map((id) => session(id));
-    const archive = await signedArchive({
+    const archive = await archiveRows({
       sessions: [...sessions, session('late', { created_at: -1 })],
       messages: [
         message('m1', 'good', { parts: '{"not": "parts"}', is_complete: 1 }),
@@ -348,7 +303,7 @@ describe.each(engines)('own data on %s', (engine) => {
       runs: [{ id: 'run', session_id: 'good', status: 'running' }],
       credits_accounts: [{ balance: 1_000_000 }],
     });
-    const job = await importInto(user, archive);
+    const job = await importArchive(user, archive);
     expect(job).toMatchObject({ status: 'finished', refused: 7 });
     expect(job.stored).toMatchObject({ sessions: 1, messages: 2 });
     expect(Object.keys(job.stored)).not.toContain('callers');
@@ -365,7 +320,7 @@ describe.each(engines)('own data on %s', (engine) => {
       ...{ session_id: sessionId, branch: number, base_branch: base, base_turn: 1, base_seq: 1 },
       ...{ parent_id: 'm1', original_id: null, first_id: 'm2' },
     });
-    const archive = await signedArchive({
+    const archive = await archiveRows({
       sessions: [
         session('loop', { active_branch: 2, last_branch: 0 }),
         session('lost', { active_branch: 7, last_branch: null, unlisted: 5e12 }),
@@ -379,7 +334,7 @@ describe.each(engines)('own data on %s', (engine) => {
       ],
       branches: [branch(1, 0), branch(2, 2), branch(3, 4), branch(4, 3), branch(1.5, 0)],
     });
-    const job = await importInto(user, archive);
+    const job = await importArchive(user, archive);
     expect(job).toMatchObject({ status: 'finished', refused: 1 + 4 + 3 });
     expect(job.stored).toMatchObject({ sessions: 2, messages: 3, branches: 2 });
     for (const [id, shown] of [
@@ -396,7 +351,7 @@ describe.each(engines)('own data on %s', (engine) => {
   it('POST /me/import stops at SESSIONS_PER_USER', async () => {
     const user = new TestUser(host);
     const sessions = Array.from({ length: 60 }, (_, i) => session(`s${i}`));
-    const job = await importInto(user, await signedArchive({ sessions }));
+    const job = await importArchive(user, await archiveRows({ sessions }));
     expect(job).toMatchObject({ status: 'finished', refused: 10, stored: { sessions: 50 } });
   });
 
@@ -440,11 +395,11 @@ describe.each(engines)('own data on %s', (engine) => {
       mapping: node('q', 'q', 'user', 'a loop'),
     };
     const text = JSON.stringify([conversation, loop, { not: 'a conversation' }]);
-    const job = await importInto(user, text, 'application/json');
+    const job = await importArchive(user, text, 'application/json');
     expect(job).toMatchObject({ status: 'finished', format: 'chatgpt', refused: 1 });
     expect(job.stored).toMatchObject({ sessions: 2, messages: 3 });
     const archive = await zip(new Map([['conversations.json', text]]));
-    expect((await importInto(user, archive)).stored).toMatchObject({ sessions: 0, messages: 0 });
+    expect((await importArchive(user, archive)).stored).toMatchObject({ sessions: 0, messages: 0 });
     const { sessions } = await readContent(user);
     const rome = sessions.find(({ title }) => title.startsWith('Trip'));
     expect(rome).toMatchObject({
@@ -455,9 +410,9 @@ describe.each(engines)('own data on %s', (engine) => {
         { type: 'ai', content: 'In Italy.\n\nDo you want a map?' },
       ],
     });
-    const broken = await importInto(user, text.slice(0, -20), 'application/json');
+    const broken = await importArchive(user, text.slice(0, -20), 'application/json');
     expect(broken).toMatchObject({ status: 'failed' });
-    const none = await importInto(user, '[]', 'application/json');
+    const none = await importArchive(user, '[]', 'application/json');
     expect(none.error).toContain('no conversations');
   });
 
@@ -474,13 +429,13 @@ describe.each(engines)('own data on %s', (engine) => {
       ...{ content: 'x'.repeat(length), request_id: 'r', is_complete: 1, parent: null },
     });
     const messages = [message(1, 10), message(2, 4 * 1024 ** 2 + 1)];
-    const job = await importInto(user, await signedArchive({ sessions: [session], messages }));
+    const job = await importArchive(user, await archiveRows({ sessions: [session], messages }));
     expect(job).toMatchObject({ status: 'finished', refused: 1, stored: { messages: 1 } });
   });
 
   it('GET /me/import/:id is unknown for others', async () => {
     const user = new TestUser(host);
-    const job = await importInto(user, await signedArchive({ sessions: [session('s1')] }));
+    const job = await importArchive(user, await archiveRows({ sessions: [session('s1')] }));
     const { status, body } = await new TestUser(host).request('GET', `/me/import/${job.id}`);
     expect({ status, code: body.code }).toEqual({ status: 404, code: 'import_not_found' });
   });
