@@ -52,8 +52,14 @@ it('a folder that is dropped says what to do', async () => {
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   const devtools = await context.newCDPSession(page);
   const data = { items: [], files: [folder], dragOperationsMask: 1 };
-  for (const type of ['dragEnter', 'dragOver', 'drop'] as const)
-    await devtools.send('Input.dispatchDragEvent', { type, x: 600, y: 400, data });
+  // A busy browser may end a drag that the page has not accepted yet.
+  await expect
+    .poll(async () => {
+      for (const type of ['dragEnter', 'dragOver', 'drop'] as const)
+        await devtools.send('Input.dispatchDragEvent', { type, x: 600, y: 400, data });
+      return page.locator('.files').count();
+    })
+    .toBe(1);
   await expect.poll(() => attached(page)).toContain('Attach files, not folders.');
 });
 
