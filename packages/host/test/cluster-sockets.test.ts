@@ -211,6 +211,28 @@ describe('a page at another host than the turn', () => {
     expect(await untilResult()).toBe(1);
   });
 
+  it.each(['the same', 'another'])(
+    'receives a call that it missed when it connects again to %s host, although the host seems to have sent it',
+    async (where) => {
+      const page = await join(alice, { reconnection: false });
+      page.dropNetwork();
+      await page.until('(disconnect)');
+      // To the host, a connection whose network was lost looks like this one.
+      const lost = await join(alice);
+      const { untilResult } = await callPage(alice);
+      const { toolCallId } = await untilCall(lost);
+      const { env } = hosts.database;
+      const rows = () =>
+        runStatement(env.DATABASE_URL ?? '', 'select delivered_by from page_calls');
+      await expect.poll(rows).toEqual([{ delivered_by: expect.any(String) }]);
+      if (where === 'another') Object.assign(page.socket.io, { uri: hosts.b.url });
+      page.socket.connect();
+      expect(await untilCall(page)).toMatchObject({ toolCallId });
+      page.socket.emit('tool_result', { toolCallId, result: 'late' });
+      expect(await untilResult()).toBe('late');
+    },
+  );
+
   it('receives an open call alone, if several connect at the same time to different hosts', async () => {
     const { untilResult } = await callPage(alice);
     const { env } = hosts.database;

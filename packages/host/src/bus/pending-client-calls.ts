@@ -44,6 +44,8 @@ interface Entry {
   readonly connections: Set<ClientConnection>;
   /** Takes the only answer. */
   readonly settle: (answer: ClientCallResult) => void;
+  /** Resolves once it is stored for other hosts. */
+  readonly stored: PromiseWithResolvers<void>;
   sent: CallEvent | undefined;
   /** Whether a page at another host has received it. */
   isDeliveredElsewhere: boolean;
@@ -93,16 +95,15 @@ export class PendingClientCalls {
     });
     this.add(name, id, entry);
     const stopWatching = this.watch({ key, id, call, entry, reject: outcome.reject });
-    let sharing: Promise<void> | undefined;
     try {
       entry.sent = call.send(id);
-      sharing = this.shared?.add(key, entry.sent);
+      void this.shared?.add(key, entry.sent).then(entry.stored.resolve);
       return await outcome.promise;
     } finally {
       stopWatching();
       this.delete(name, id);
       // Not before it is stored: otherwise it would stay open.
-      void sharing?.then(() => this.shared?.remove(key, id));
+      void entry.stored.promise.then(() => this.shared?.remove(key, id));
     }
   }
 
@@ -115,6 +116,7 @@ export class PendingClientCalls {
       void this.shared?.forward(key, hostId, answer, this.timeoutMs);
     });
     entry.sent = sent;
+    entry.stored.resolve();
     entry.isDeliveredElsewhere = isDelivered;
     this.add(name, toolCallId, entry);
     // Its host does not report its end, but waits no longer than this.
@@ -156,7 +158,9 @@ export class PendingClientCalls {
     const entry = this.find(key, toolCallId);
     if (!entry || isDelivered(entry)) return false;
     entry.connections.add(page);
-    if (!this.shared || (await this.shared.claimDelivery(key, toolCallId)))
+    if (!this.shared) return true;
+    await entry.stored.promise;
+    if (await this.shared.claimDelivery(key, toolCallId))
       return this.find(key, toolCallId) === entry;
     entry.connections.delete(page);
     entry.isDeliveredElsewhere = true;
@@ -165,11 +169,14 @@ export class PendingClientCalls {
 
   /** Records that a page has received a call. */
   markDelivered(key: SessionKey, toolCallId: string, page: ClientConnection): void {
-    const pages = this.find(key, toolCallId)?.connections;
+    const entry = this.find(key, toolCallId);
+    if (!entry) return;
+    const { connections, stored } = entry;
     // Closed connections are removed, so that reconnecting pages do not accumulate.
-    for (const known of pages ?? []) if (!known.connected) pages?.delete(known);
-    if (pages?.size === 0) this.shared?.markDelivered(key, toolCallId);
-    pages?.add(page);
+    for (const known of connections) if (!known.connected) connections.delete(known);
+    if (connections.size === 0 && this.shared)
+      void stored.promise.then(() => this.shared?.markDelivered(key, toolCallId));
+    connections.add(page);
   }
 
   private add(name: string, id: string, entry: Entry): void {
@@ -247,6 +254,7 @@ const createEntry = (event: CallEventName, settle: Entry['settle']): Entry => ({
   event,
   connections: new Set(),
   settle,
+  stored: Promise.withResolvers(),
   sent: undefined,
   isDeliveredElsewhere: false,
 });

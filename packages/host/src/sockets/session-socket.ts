@@ -143,7 +143,7 @@ export class SessionSocket {
       const { position = this.last } = event;
       if (!this.socket.connected || (end && !isAfter(end, position))) return;
       this.last = position;
-      if (!isCallEvent(event) || this.isWanted(event)) this.deliver(event);
+      if (!isCallEvent(event) || this.isOpen(event)) this.deliver(event);
       await this.writes.room();
     }
   }
@@ -157,9 +157,9 @@ export class SessionSocket {
     }
   }
 
-  private isWanted({ payload }: CallEvent): boolean {
+  private isOpen({ payload }: CallEvent): boolean {
     const waiting = this.deps.pendingCalls.list(this.context.session);
-    return waiting.some((c) => !c.isDelivered && c.sent.payload.toolCallId === payload.toolCallId);
+    return waiting.some(({ sent }) => sent.payload.toolCallId === payload.toolCallId);
   }
 
   /**
