@@ -332,6 +332,9 @@ describe('errors of A2A', () => {
       error: { code: -32602, message: expect.stringContaining('model') },
     });
     expect((await post('/a2a/message:nope', {}, as)).status).toBe(400);
+    const missing = await post('/a2a', rpc('GetTask', { id: '' }), as);
+    expect(await missing.json()).toMatchObject({ error: { code: -32602 } });
+    expect((await post('/a2a/tasks/%09:cancel', {}, as)).status).toBe(404);
   });
 
   it('a failed turn is a failed task that says why', async () => {

@@ -335,7 +335,7 @@ async function requireAttempts(
   { turns }: A2aCall,
   id: string,
 ): Promise<readonly [SurfaceRun, ...SurfaceRun[]]> {
-  if (!id.trim()) throw new RequestMalformedError('The id of the task is required');
+  if (!id) throw new RequestMalformedError('The id of the task is required');
   const [first, ...others] = await turns.listAttempts(id);
   if (!first) throw new TaskNotFoundError(`Task not found: ${id}`);
   return [first, ...others];
