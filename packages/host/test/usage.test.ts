@@ -79,6 +79,27 @@ describe.each(engines)('GET /usage on %s', (engine) => {
     expect(after.sessions[0]).not.toHaveProperty('title');
   });
 
+  it('GET /usage counts the cost of answers that were aborted or broke off', async () => {
+    const user = new TestUser(host);
+    const sessionId = await openSession(user);
+    const aborted = await stream(user, sessionId, { message: 'abort this' });
+    (await model.next()).say('Hel');
+    await aborted.untilEvent('message');
+    await user.request('POST', '/messages/abort', { body: { sessionId } });
+    const { usage } = (await aborted.toEnd()).at(-1)?.data ?? {};
+    expect(usage.inputTokens).toBeGreaterThan(0);
+    expect(usage.cost).toBe(usage.inputTokens + 2 * usage.outputTokens);
+    const broken = await stream(user, sessionId, { message: 'break off' });
+    const turn = await model.next();
+    turn.say('Hel');
+    turn.fail({ message: 'overloaded', type: 'server_error' });
+    await broken.toEnd();
+    const { total } = await read(user);
+    expect(total).toMatchObject({ turns: 2 });
+    expect(total.inputTokens).toBeGreaterThan(usage.inputTokens);
+    expect(total.cost).toBe(total.inputTokens + 2 * total.outputTokens);
+  });
+
   it('GET /usage names a bad query', async () => {
     const { status, body } = await new TestUser(host).request('GET', '/usage?days=0');
     expect(status).toBe(400);

@@ -37,9 +37,9 @@ export async function generateText(
     }
     if (step.text.length <= maxLength) step.assertWhole();
   } finally {
-    meter.add(step.countUse(model.id, call));
+    meter.add(step.countUse(model, call));
   }
-  return { text: step.text, use: step.countUse(model.id, call) };
+  return { text: step.text, use: step.countUse(model, call) };
 }
 
 interface LlmsDeps {

@@ -1,5 +1,6 @@
 import type { Attachment, MessagePart, ToolCall } from '@sibyl/protocol';
 import {
+  type Model,
   type ModelCall,
   ModelError,
   type ModelFinish,
@@ -167,12 +168,13 @@ export class Step {
   }
 
   /** Returns the cost of the call as the model reported it, otherwise an estimate. */
-  countUse(model: string, call: ModelCall): ModelUse {
-    const reported = this.ending?.usage;
-    return {
-      model: this.ending?.model ?? model,
-      ...(reported && reported.input + reported.output > 0 ? reported : this.estimate(call)),
-    };
+  countUse({ id, facts }: Pick<Model, 'id' | 'facts'>, call: ModelCall): ModelUse {
+    const { usage: reported, model = id } = this.ending ?? {};
+    if (reported && reported.input + reported.output > 0) return { model, ...reported };
+    const estimated = this.estimate(call);
+    // The prices of another model that answered are unknown here.
+    const cost = model === id ? facts.computeCost(estimated) : undefined;
+    return { model, ...estimated, ...(cost !== undefined && { cost }) };
   }
 
   /** Throws if the stream ended without a finish. */

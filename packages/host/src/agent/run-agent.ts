@@ -162,7 +162,7 @@ class AgentTurn {
     const { reportedInput } = this.step;
     if (reportedInput && !hasFiles(call))
       model.facts.learnTokens(estimateCall(call), reportedInput);
-    meter.add(this.step.countUse(model.id, call));
+    meter.add(this.step.countUse(model, call));
   }
 
   /** Prepares to repeat a refused call in another form; throws the error if that is not possible. */
@@ -180,7 +180,7 @@ class AgentTurn {
     this.calls = step.calls.map((wanted) => readCall({ ...wanted, id: this.ids.take(wanted.id) }));
     if (!wrapped) return;
     const toolCalls = this.calls.map(({ id, name }) => ({ id, name }));
-    await wrapped.finish({ text: step.text, toolCalls, use: step.countUse(model.id, call) });
+    await wrapped.finish({ text: step.text, toolCalls, use: step.countUse(model, call) });
     this.wrapped = undefined;
   }
 
