@@ -1,13 +1,28 @@
+import { defineTool } from '@sibyl/plugin-kit';
 import { generateSigner } from '@sibyl/ucan';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { z } from 'zod';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { startHost, type TestHost } from './support/host.js';
+import { testPlugin } from './support/plugin.js';
 import { openSession, stream } from './support/stream.js';
 import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
 import { TestUser } from './support/user.js';
 
 const operator = generateSigner();
 const MODEL = 'openai-compatible/controlled';
+
+const careful = testPlugin('careful', {
+  getTools: () => [
+    defineTool({
+      name: 'transfer',
+      description: 'Transfers.',
+      inputSchema: z.object({}),
+      needsApproval: true,
+      run: () => 'done',
+    }),
+  ],
+});
 
 describe.each(engines)('GET /usage on %s', (engine) => {
   let test: TestDatabase;
@@ -21,7 +36,7 @@ describe.each(engines)('GET /usage on %s', (engine) => {
     const MODEL_SETTINGS = JSON.stringify({ [MODEL]: { prices } });
     const env = { ...model.env, ...test.env, MODEL_SETTINGS, OPERATORS: operator.did };
     // Operators see the usage of all users.
-    host = await startHost({ hasTwins: false, env });
+    host = await startHost({ hasTwins: false, env, plugins: [careful] });
   });
 
   afterAll(async () => {
@@ -98,6 +113,33 @@ describe.each(engines)('GET /usage on %s', (engine) => {
     expect(total).toMatchObject({ turns: 2 });
     expect(total.inputTokens).toBeGreaterThan(usage.inputTokens);
     expect(total.cost).toBe(total.inputTokens + 2 * total.outputTokens);
+  });
+
+  it('operators see what users have used also of turns that wait for an answer, and of deleted sessions', async () => {
+    const user = new TestUser(host);
+    const sessionId = await openSession(user);
+    await say(user, sessionId);
+    await expect.poll(async () => (await read(user)).total.inputTokens).toBe(14);
+    const expectSame = async (turns: number) => {
+      const { cachedTokens: _, ...used } = (await read(user)).total;
+      expect(used).toMatchObject({ turns });
+      const path = `/operator/users?user=${user.did}`;
+      const { body } = await new TestUser(host, operator).request('GET', path);
+      expect(body.users).toEqual([expect.objectContaining({ user: user.did, ...used })]);
+    };
+    await expectSame(1);
+    const live = await stream(user, sessionId, { message: 'transfer' });
+    (await model.next()).call({ name: 'transfer', input: {} });
+    await live.toEnd();
+    await expectSame(2);
+    await user.request('POST', '/messages/abort', { body: { sessionId } });
+    const kept = await openSession(user);
+    await say(user, kept);
+    await expect.poll(async () => (await read(user)).total.inputTokens).toBe(35);
+    await user.request('DELETE', `/sessions/${sessionId}`);
+    await expectSame(3);
+    await user.request('DELETE', `/sessions/${kept}`);
+    await expectSame(3);
   });
 
   it('GET /usage names a bad query', async () => {

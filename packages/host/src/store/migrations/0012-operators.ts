@@ -57,3 +57,14 @@ async function createAudit(tables: Tables): Promise<void> {
     .column('id')
     .execute();
 }
+
+/** Operators also read what deleted sessions of all users have used since a day. */
+export const usageByDay: Migration = {
+  async up(tables: Tables) {
+    await tables.schema
+      .createIndex('usage_days_by_day')
+      .on('usage_days')
+      .columns(['day'])
+      .execute();
+  },
+};

@@ -15,7 +15,7 @@ import { approvals } from './0006-approvals.js';
 import { ownData } from './0007-own-data.js';
 import { files } from './0010-files.js';
 import { accessKeys } from './0011-access-keys.js';
-import { operators } from './0012-operators.js';
+import { operators, usageByDay } from './0012-operators.js';
 import { embeddings } from './0013-embeddings.js';
 import { feedback } from './0014-feedback.js';
 import { lookups } from './0015-lookups.js';
@@ -51,6 +51,7 @@ export const hostSchema: MigrationPlan = {
     '0015-lookups': lookups,
     '0016-frame-chunks': frameChunks,
     '0017-text-bytes': textBytes,
+    '0018-usage-by-day': usageByDay,
   },
   table: DEFAULT_MIGRATION_TABLE,
   lockTable: DEFAULT_MIGRATION_LOCK_TABLE,

@@ -1,5 +1,6 @@
 import { type ExpressionBuilder, sql } from 'kysely';
 import type { RunRow, Schema, StoreContext } from '../database.js';
+import { toUtcDay } from '../model-usage-store.js';
 import { ENDED } from '../runs/run.js';
 
 /** Two digits, so that any number of turns has few different values. */
@@ -31,8 +32,8 @@ export interface UserSum {
   readonly inputTokens: number;
   readonly outputTokens: number;
   readonly cost: number | null;
-  /** Milliseconds. */
-  readonly lastAt: number;
+  /** Milliseconds; undefined if all its sessions were deleted. */
+  readonly lastAt: number | undefined;
 }
 
 export interface CauseCount {
@@ -80,31 +81,12 @@ export class TurnReports {
     }));
   }
 
-  /** What users used since then, those with most tokens first. */
+  /** What users used since then, those with most tokens first; of deleted sessions, on whole days. */
   async sumByUser(since: number): Promise<readonly UserSum[]> {
-    const rows = await this.ended(since)
-      .select((e) => [
-        'owner as user',
-        e.fn.sum<number>(countIf(e, e('status', '!=', 'continued'))).as('turns'),
-        e.fn.sum<number>(countIf(e, isFailure(e))).as('failed'),
-        e.fn.sum<number>(this.countModelTokens('input')).as('inputTokens'),
-        e.fn.sum<number>(this.countModelTokens('output')).as('outputTokens'),
-        e.fn.sum<number | null>('cost').as('cost'),
-        e.fn.max('updated_at').as('lastAt'),
-      ])
-      .groupBy('owner')
-      .execute();
-    return rows
-      .map((row) => ({
-        user: row.user,
-        turns: Number(row.turns),
-        failed: Number(row.failed),
-        inputTokens: Number(row.inputTokens),
-        outputTokens: Number(row.outputTokens),
-        cost: row.cost === null ? null : Number(row.cost),
-        lastAt: Number(row.lastAt),
-      }))
-      .sort((a, b) => countTokens(b) - countTokens(a) || b.turns - a.turns);
+    const sums = new Map<string, UserSum>();
+    for (const sum of [...(await this.sumRuns(since)), ...(await this.sumDeleted(since))])
+      sums.set(sum.user, addSums(sums.get(sum.user), sum));
+    return [...sums.values()].sort((a, b) => countTokens(b) - countTokens(a) || b.turns - a.turns);
   }
 
   /** Why turns had no complete answer since then, most frequent first. */
@@ -191,11 +173,47 @@ export class TurnReports {
       .executeTakeFirst();
   }
 
-  private ended(since: number) {
+  private ended(since: number, statuses: readonly RunRow['status'][] = ENDED) {
     return this.context.database.tables
       .selectFrom('runs')
-      .where('status', 'in', ENDED)
+      .where('status', 'in', statuses)
       .where('updated_at', '>=', since);
+  }
+
+  /** A turn that waits for an answer has used tokens too. */
+  private async sumRuns(since: number): Promise<UserSum[]> {
+    const rows = await this.ended(since, [...ENDED, 'paused'])
+      .select((e) => [
+        'owner as user',
+        e.fn.sum<number>(countIf(e, e('status', '!=', 'continued'))).as('turns'),
+        e.fn.sum<number>(countIf(e, isFailure(e))).as('failed'),
+        e.fn.sum<number>(this.countModelTokens('input')).as('inputTokens'),
+        e.fn.sum<number>(this.countModelTokens('output')).as('outputTokens'),
+        e.fn.sum<number | null>('cost').as('cost'),
+        e.fn.max('updated_at').as('lastAt'),
+      ])
+      .groupBy('owner')
+      .execute();
+    return rows.map(toUserSum);
+  }
+
+  private async sumDeleted(since: number): Promise<UserSum[]> {
+    const rows = await this.context.database.tables
+      .selectFrom('usage_days')
+      .select((e) => [
+        'owner as user',
+        // Entries without a model count each turn once.
+        e.fn
+          .sum<number>(e.case().when('model', '=', '').then(e.ref('turns')).else(0).end())
+          .as('turns'),
+        e.fn.sum<number>('input_tokens').as('inputTokens'),
+        e.fn.sum<number>('output_tokens').as('outputTokens'),
+        e.fn.sum<number | null>('cost').as('cost'),
+      ])
+      .where('day', '>=', toUtcDay(since))
+      .groupBy('owner')
+      .execute();
+    return rows.map((row) => toUserSum({ ...row, failed: 0, lastAt: undefined }));
   }
 
   /** The tokens of all models that a run asked, with those of its title, as its cost counts them. */
@@ -221,5 +239,29 @@ const isFailure = (e: Runs) => e('cause', 'is not', null);
 
 const countIf = (e: Runs, condition: ReturnType<typeof isFailure>) =>
   e.case().when(condition).then(1).else(0).end();
+
+/** PostgreSQL returns sums as texts. */
+const toUserSum = ({ user, cost, lastAt, ...counts }: UserSum): UserSum => ({
+  user,
+  turns: Number(counts.turns),
+  failed: Number(counts.failed),
+  inputTokens: Number(counts.inputTokens),
+  outputTokens: Number(counts.outputTokens),
+  cost: cost === null ? null : Number(cost),
+  lastAt: lastAt === undefined ? undefined : Number(lastAt),
+});
+
+function addSums(a: UserSum | undefined, b: UserSum): UserSum {
+  if (!a) return b;
+  return {
+    user: a.user,
+    turns: a.turns + b.turns,
+    failed: a.failed + b.failed,
+    inputTokens: a.inputTokens + b.inputTokens,
+    outputTokens: a.outputTokens + b.outputTokens,
+    cost: a.cost === null && b.cost === null ? null : (a.cost ?? 0) + (b.cost ?? 0),
+    lastAt: a.lastAt ?? b.lastAt,
+  };
+}
 
 const countTokens = ({ inputTokens, outputTokens }: UserSum) => inputTokens + outputTokens;
