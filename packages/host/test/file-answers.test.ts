@@ -1,4 +1,6 @@
+import type { FileInfo } from '@sibyl/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { importArchive } from './support/archives.js';
 import { call, filterFrames, ask as playTurn, say, useTool } from './support/ask.js';
 import { useControlledHost } from './support/controlled-host.js';
 import { createPdf, createXlsx } from './support/documents.js';
@@ -149,6 +151,43 @@ describe('tools and attachments of files', () => {
     const { body } = await alice.request('GET', `/messages/${turn.sessionId}`);
     const types = body.messages.at(-1).parts.map(({ type }: { type: string }) => type);
     expect(types).toEqual(['tool-call', 'text', 'citation']);
+  });
+
+  it('a copy of a conversation, and one that is imported, cite the passages that they have cited before', async () => {
+    const { model } = host;
+    const alice = new TestUser(host.host);
+    const [harvest, frost] = [
+      await uploadText(alice, 'harvest.md', 'The harvest was 42 tons.'),
+      await uploadText(alice, 'frost.md', 'The frost came in May.'),
+    ];
+    const search = (query: string) => call(['search_files', { query }]);
+    const first = await playTurn({ alice, model }, [search('harvest'), say('42 tons [1].')]);
+    const { messages } = (await alice.request('GET', `/messages/${first.sessionId}`)).body;
+    const messageId = messages.at(-1).id;
+    const fork = { body: { messageId } };
+    const { sessionId } = (await alice.request('POST', `/sessions/${first.sessionId}/fork`, fork))
+      .body;
+    const exported = await fetch(`${alice.host.url}/me/export`, { headers: alice.headers });
+    const archive = Buffer.from(await exported.arrayBuffer());
+    const elsewhere = await startHost({ env: model.env });
+    try {
+      const there = alice.at(elsewhere);
+      expect(await importArchive(there, archive)).toMatchObject({ refused: 0 });
+      const { files } = (await there.request('GET', '/files')).body;
+      const ids = new Map(files.map((file: FileInfo) => [file.name, file.fileId]));
+      const moved = { harvest: ids.get('harvest.md'), frost: ids.get('frost.md') };
+      const own = { harvest: harvest.fileId, frost: frost.fileId };
+      for (const [user, expected] of [[alice, own] as const, [there, moved] as const]) {
+        const plays = [search('frost'), say('42 tons [1], and frost in May [2].')];
+        const next = await playTurn({ alice: user, model }, plays, { sessionId });
+        expect(filterFrames(next, 'citation')).toMatchObject([
+          { citation: { title: 'harvest.md', fileId: expected.harvest, marker: '[1]' } },
+          { citation: { title: 'frost.md', fileId: expected.frost, marker: '[2]' } },
+        ]);
+      }
+    } finally {
+      await elsewhere.close();
+    }
   });
 
   it('offers no file tools to users without files', async () => {

@@ -1,4 +1,5 @@
 import { definePlugin, sharedKey } from '@sibyl/plugin-kit';
+import { SOURCES_STATE } from '../store/plugin-stores.js';
 import { createAttachmentsMiddleware } from './attached-files.js';
 import { createFileTools, type FileToolsDeps } from './file-tools.js';
 import type { PassageEmbedder } from './passage-embedder.js';
@@ -15,7 +16,7 @@ const SOURCES = sharedKey<Sources>('citedSources');
 /** What files contribute to turns: tools that search and read them, the files of a message, and citations. */
 export const createFilesPlugin = (deps: FilesPluginDeps) =>
   definePlugin({
-    name: 'files',
+    name: SOURCES_STATE.plugin,
     version: '0.1.0',
     manifest: {
       title: 'Files',

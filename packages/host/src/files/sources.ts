@@ -2,8 +2,8 @@ import type { Middleware, SessionState, TurnContext } from '@sibyl/plugin-kit';
 import type { Citation } from '@sibyl/protocol';
 import { z } from 'zod';
 import type { FoundPassage } from '../store/file-text-store.js';
+import { SOURCES_STATE } from '../store/plugin-stores.js';
 
-const STATE_KEY = 'sources';
 const QUOTE_LENGTH = 200;
 /** The oldest are forgotten; their numbers are not used again. */
 const MAX_SOURCES = 500;
@@ -36,10 +36,10 @@ export class Sources {
   /** Numbers passages; one that was seen before keeps its number. */
   number(passages: readonly FoundPassage[]): Promise<number[]> {
     const numbered = this.last.then(async () => {
-      const state = State.parse(await this.state.get(STATE_KEY));
+      const state = State.parse(await this.state.get(SOURCES_STATE.key));
       const numbers = passages.map((passage) => findOrAdd(state, passage));
       state.sources = state.sources.slice(-MAX_SOURCES);
-      await this.state.set(STATE_KEY, state);
+      await this.state.set(SOURCES_STATE.key, state);
       return numbers;
     });
     this.last = numbered.catch(() => {});
@@ -52,7 +52,7 @@ export class Sources {
       [...text.matchAll(/\[(\d{1,6})\]/g)].map(([, digits]) => Number(digits)),
     );
     if (numbers.size === 0) return [];
-    const { sources } = State.parse(await this.state.get(STATE_KEY));
+    const { sources } = State.parse(await this.state.get(SOURCES_STATE.key));
     return [...numbers].flatMap((number) => {
       const source = sources.find((each) => each.number === number);
       if (!source) return [];

@@ -5,6 +5,7 @@ import { z } from 'zod';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { ImportStore, MessageToStore } from '../store/own-data/import-store.js';
 import type { StoredRow } from '../store/own-data/owner-rows.js';
+import { SOURCES_STATE, STATE_MAX_LENGTH } from '../store/plugin-stores.js';
 import type { RoomStore } from '../store/room-store.js';
 import { parseJson } from './archive-reader.js';
 
@@ -108,6 +109,14 @@ const FeedbackRow = z.looseObject({
   updated_at: Time,
 });
 
+/** What else is stored for a session belongs to plugins of the other oracle. */
+const SourcesRow = z.looseObject({
+  session_id: Id,
+  plugin: z.literal(SOURCES_STATE.plugin),
+  key: z.literal(SOURCES_STATE.key),
+  value: json(z.record(z.string(), z.unknown())).pipe(z.string().max(STATE_MAX_LENGTH)),
+});
+
 /** The columns that name a message of the same session. */
 const MESSAGE_COLUMNS = [
   'id',
@@ -185,6 +194,7 @@ export class ImportWriter {
       'messages',
       'branches',
       'feedback',
+      'session_state',
       'room_state',
       ...this.deps.importers.keys(),
     ];
@@ -287,6 +297,8 @@ export class ImportWriter {
           rows.flatMap((row) => this.toOwnRow(FeedbackRow, row)),
           rows.length,
         );
+      case 'session_state':
+        return this.addSources(rows);
       case 'room_state': {
         const states = await Promise.all(rows.map((row) => this.toOwnState(row, ownRoom)));
         return this.insert('room_state', states.flat(), rows.length);
@@ -297,6 +309,15 @@ export class ImportWriter {
         this.count(table, { stored, valid: rows.length - refused, given: rows.length });
       }
     }
+  }
+
+  private addSources(rows: readonly StoredRow[]): Promise<void> {
+    const { plugin, key } = SOURCES_STATE;
+    const sources = rows.filter((row) => row.plugin === plugin && row.key === key);
+    const own = sources
+      .flatMap((row) => this.toOwnRow(SourcesRow, row))
+      .map((row) => ({ ...row, value: this.renameFiles(String(row.value)) }));
+    return this.insert('session_state', own, sources.length);
   }
 
   private async insert(table: string, rows: readonly StoredRow[], given: number): Promise<void> {

@@ -20,6 +20,7 @@ import {
   readSpan,
   splitIntoSpans,
 } from './message-page.js';
+import { copySources } from './plugin-stores.js';
 import { prepareQuery } from './prepared-query.js';
 import { queueForSearch, SESSION } from './search/search-store.js';
 import { holdSession } from './session-store.js';
@@ -134,17 +135,18 @@ export class MessageStore {
         const parent = message.parent && ids.get(message.parent);
         return { ...message, id, sessionId, turn, seq, branch: 0, parent, runId: undefined };
       });
-      await this.insertCopies({ owner, sessionId }, copies, end > 0);
+      await this.insertCopies({ owner, sessionId }, copies, end > 0 ? from : undefined);
       if (end > 0) return;
     }
     // It was withdrawn meanwhile.
     throw new OracleError('message_not_found');
   }
 
+  /** Copies of a session that is named with the last ones, which complete them. */
   private async insertCopies(
     { owner, sessionId }: SessionKey,
     copies: readonly Message[],
-    isComplete: boolean,
+    completed: string | undefined,
   ): Promise<void> {
     const last = copies.at(-1);
     if (!last) return;
@@ -155,11 +157,13 @@ export class MessageStore {
       await tables
         .updateTable('sessions')
         .set({ last_seq: last.seq, last_turn: last.turn, active_message_id: last.id })
-        .$if(isComplete, (update) => update.set({ unlisted: 0 }))
+        .$if(completed !== undefined, (update) => update.set({ unlisted: 0 }))
         .where('owner', '=', owner)
         .where('id', '=', sessionId)
         .execute();
-      if (isComplete) await queueForSearch(tables, { owner, source: SESSION, id: sessionId });
+      if (completed === undefined) return;
+      await copySources(tables, { owner, sessionId: completed }, sessionId);
+      await queueForSearch(tables, { owner, source: SESSION, id: sessionId });
     });
   }
 

@@ -212,7 +212,7 @@ const toVaultContext = (owner: string, plugin: string, name: string) => [
 ];
 
 /** As much as a message may contain, such as the tools of a page. */
-const STATE_MAX_LENGTH = 1024 * 1024;
+export const STATE_MAX_LENGTH = 1024 * 1024;
 
 interface StateScope {
   readonly owner: string;
@@ -249,6 +249,24 @@ const listStates = prepareQuery((tables, { owner, sessionId }: SessionKey) =>
     .where('session_id', '=', sessionId)
     .limit(sql.lit(STATES_PER_READ)),
 );
+
+/** The passages that messages of a session cite by numbers: they belong to its copies too. */
+export const SOURCES_STATE = { plugin: 'files', key: 'sources' } as const;
+
+/** Copies the sources of a session into a copy of it, inside a unit of work. */
+export async function copySources(
+  tables: Kysely<Schema>,
+  { owner, sessionId }: SessionKey,
+  copyId: string,
+): Promise<void> {
+  const { plugin, key } = SOURCES_STATE;
+  const { rows } = await findState(tables, { owner, sessionId, plugin, key });
+  for (const { value } of rows)
+    await tables
+      .insertInto('session_state')
+      .values({ owner, session_id: copyId, plugin, key, value })
+      .execute();
+}
 
 /** What plugins store for a session; it is deleted with the session. */
 export class SessionStateStore {
