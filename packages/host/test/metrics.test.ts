@@ -1,9 +1,12 @@
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
+import { startControlledModel } from './support/controlled-model.js';
 import { findFreePort } from './support/free-port.js';
 import { startHost } from './support/host.js';
 import { openSession, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
+
+const PRICES = { input: 1_000_000, output: 2_000_000 };
 
 it('GET /metrics counts requests and logins on METRICS_PORT', async () => {
   const port = await findFreePort();
@@ -68,6 +71,30 @@ it('GET /metrics measures turns, model calls, tools and hooks, and names only to
   expect(text).toMatch(/^sibyl_flush_seconds_count \d+$/m);
   expect(text).toContain('sibyl_turns{state="running"} 0');
   expect(text).toContain('sibyl_ready{check="store"} 1');
+});
+
+it('GET /metrics counts the same tokens and cost as GET /usage, also of answers that were aborted', async () => {
+  const port = await findFreePort();
+  const model = await startControlledModel();
+  const MODEL_SETTINGS = JSON.stringify({ [model.env.MODEL ?? '']: { prices: PRICES } });
+  const env = { ...model.env, METRICS_PORT: String(port), MODEL_SETTINGS };
+  const host = await startHost({ env });
+  const alice = new TestUser(host);
+  const sessionId = await openSession(alice);
+  const live = await stream(alice, sessionId, { message: 'abort this' });
+  (await model.next()).say('Hel');
+  await live.untilEvent('message');
+  await alice.request('POST', '/messages/abort', { body: { sessionId } });
+  await live.toEnd();
+  const { total } = (await alice.request('GET', '/usage')).body;
+  const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+  await host.close();
+  model.close();
+  expect(total.inputTokens).toBeGreaterThan(0);
+  const of = (labels: string) => `{model="${model.env.MODEL}"${labels}}`;
+  expect(text).toContain(`sibyl_model_tokens_total${of(',kind="input"')} ${total.inputTokens}\n`);
+  expect(text).toContain(`sibyl_model_tokens_total${of(',kind="output"')} ${total.outputTokens}\n`);
+  expect(text).toContain(`sibyl_model_cost_total${of('')} ${total.cost}\n`);
 });
 
 it('GET /metrics has every metric of the Grafana dashboard', async () => {

@@ -185,7 +185,7 @@ async function wire(
   const hostEvents = new HostEvents();
   const models = wireModels(options, { metrics, modelHealth, hostEvents });
   const { tokensPerDay } = config.turns;
-  const budget = new ModelBudget({ usage: store.modelUsage, tokensPerDay, logger });
+  const budget = new ModelBudget({ usage: store.modelUsage, tokensPerDay, logger, metrics });
   const needed = { config, logger, metrics, oracle, store, cluster };
   const { oracleAuthority, ...auth } = wireAuth(needed);
   // Plugins contribute to turns, and may start turns themselves once these are set up.

@@ -92,18 +92,8 @@ class ObservedCall {
     const outcome = failure ? 'failed' : finish ? 'finished' : 'canceled';
     const seconds = (performance.now() - this.startedAt) / 1000;
     metrics.observe('sibyl_model_call_seconds', { model: model.id, outcome }, seconds);
-    if (finish) this.countUsage(finish);
     if (failure || finish) deps.onEnd(model, failure);
     this.endSpan(failure, outcome);
-  }
-
-  private countUsage({ usage, model: answeredBy }: ModelFinish): void {
-    const { metrics } = this.deps;
-    const model = answeredBy ?? this.model.id;
-    const { input, output, cached, cost } = usage;
-    for (const [kind, tokens] of Object.entries({ input, output, cached }))
-      if (tokens) metrics.count('sibyl_model_tokens_total', { model, kind }, tokens);
-    if (cost) metrics.count('sibyl_model_cost_total', { model }, cost);
   }
 
   private endSpan(failure: ModelError | undefined, outcome: string): void {

@@ -2,6 +2,7 @@ import { OracleError } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { Meter } from '../agent/agent.js';
 import type { Model, ModelPart, ModelUse } from '../models/model.js';
+import type { Metrics } from '../observability/metrics.js';
 import { type ModelUsageStore, toUtcDay } from '../store/model-usage-store.js';
 
 /** By then another turn has probably ended. */
@@ -91,9 +92,10 @@ const DAY_MS = 24 * 60 * 60 * 1000;
 
 interface ModelBudgetDeps {
   readonly usage: Pick<ModelUsageStore, 'add' | 'total'>;
-  /** Infinity means unlimited; then nothing is counted. */
+  /** Infinity means unlimited; then nothing is stored. */
   readonly tokensPerDay: number;
   readonly logger: Logger;
+  readonly metrics?: Pick<Metrics, 'count'> | undefined;
   /** The current time in milliseconds. */
   readonly clock?: (() => number) | undefined;
 }
@@ -130,7 +132,11 @@ export class ModelBudget implements Meter {
     throw new OracleError('model_budget_exhausted', { retryAfterSeconds });
   }
 
-  add({ input, output }: ModelUse): void {
+  add({ model, input, output, cached, cost }: ModelUse): void {
+    const { metrics } = this.deps;
+    for (const [kind, tokens] of Object.entries({ input, output, cached }))
+      if (tokens) metrics?.count('sibyl_model_tokens_total', { model, kind }, tokens);
+    if (cost) metrics?.count('sibyl_model_cost_total', { model }, cost);
     if (this.deps.tokensPerDay === Number.POSITIVE_INFINITY || input + output === 0) return;
     this.unstored += input + output;
     this.startStoring();
