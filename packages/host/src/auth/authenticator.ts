@@ -156,5 +156,6 @@ export async function proveCaller(
       throw error;
     });
   await limits.takeCaller(caller, address, headers, cost);
-  return { ...caller, charge: limits.chargeFor(caller, address) };
+  const presentedAt = caller.presentedDelegation === undefined ? undefined : Date.now() / 1000;
+  return { ...caller, presentedAt, charge: limits.chargeFor(caller, address) };
 }

@@ -15,6 +15,8 @@ export interface Caller {
   readonly accessKey?: AccessKeyLogin | undefined;
   /** The delegation in the request, not verified yet. */
   readonly presentedDelegation: string | undefined;
+  /** When it arrived, in Unix seconds. */
+  readonly presentedAt?: number | undefined;
   /** Charges the caller and its address for verifying further tokens. */
   readonly charge?: Charge | undefined;
 }

@@ -207,6 +207,41 @@ describe('DelegatedAuthority with a login by delegation', () => {
   });
 });
 
+describe('DelegatedAuthority with a delegation beside the login that allows less than the stored one', () => {
+  it('does not use the stored one once the other has expired, unless it had when it arrived', async () => {
+    const alice = createUser();
+    await keep(alice);
+    const { token } = alice.delegate({ can: 'upload/get', ttl: -60 });
+    const wanted = { can: 'store/add', with: alice.did };
+    const now = Date.now() / 1000;
+    const since = { ...alice.callWith(token), presentedAt: now - 120 };
+    expect(await openUcan(since).hasCapability(wanted)).toBe(false);
+    await expect(openUcan(since).mintInvocation(add(alice.did))).rejects.toThrow(/not delegated/);
+    const before = { ...alice.callWith(token), presentedAt: now };
+    expect(await openUcan(before).hasCapability(wanted)).toBe(true);
+  });
+
+  it('does not use the stored one once the other was revoked', async () => {
+    const alice = createUser();
+    await keep(alice);
+    const { token, cid, expiration } = alice.delegate({ can: 'upload/get' });
+    const ucan = openUcan(alice.callWith(token));
+    const wanted = { can: 'store/add', with: alice.did };
+    expect(await ucan.hasCapability(wanted)).toBe(false);
+    await store.revocations.add({ owner: alice.did, cid, expiresAt: expiration });
+    authority.forget([cid]);
+    expect(await ucan.hasCapability(wanted)).toBe(false);
+  });
+
+  it('uses the stored one if another user signed the other, also when it has ended', async () => {
+    const [alice, eve] = [createUser(), createUser()];
+    await keep(alice);
+    const { token } = eve.delegate({ ttl: -60 });
+    const caller = { ...alice.callWith(token), presentedAt: Date.now() / 1000 - 120 };
+    expect(await openUcan(caller).hasCapability({ can: 'store/add', with: alice.did })).toBe(true);
+  });
+});
+
 describe('DelegatedAuthority after a revocation', () => {
   it('forget drops the delegation and the invocations minted from it', async () => {
     const alice = createUser();

@@ -63,13 +63,14 @@ export class DelegatedAuthority {
   }
 
   /**
-   * The valid delegation of a caller: the one in the request, otherwise the stored one. A caller who logged in with a
-   * delegation has no other, also when it ends during a turn.
+   * The valid delegation of a caller: the one in the request, otherwise the stored one, which may allow more. So a caller
+   * has no other when that in the request was revoked or has expired since, or when it served as the login.
    */
   async findDelegation(caller: Caller): Promise<VerifiedDelegation | undefined> {
     const presented = await this.verify(caller, caller.presentedDelegation);
-    if (presented || hasDelegatedLogin(caller)) return presented;
-    return this.verify(caller, await this.findStoredToken(caller.did));
+    if (presented.ok || hasDelegatedLogin(caller) || hasEnded(caller, presented.error))
+      return presented.ok;
+    return (await this.verify(caller, await this.findStoredToken(caller.did))).ok;
   }
 
   /** The `ucan` of a plugin in a turn; `onUse` receives the UCANs behind everything that is signed. */
@@ -150,16 +151,16 @@ export class DelegatedAuthority {
   private async verify(
     { did, charge }: Caller,
     token: string | undefined,
-  ): Promise<VerifiedDelegation | undefined> {
-    if (token === undefined) return undefined;
+  ): Promise<{ readonly ok?: VerifiedDelegation; readonly error?: UcanError | undefined }> {
+    if (token === undefined) return {};
     const { ok, error } = await this.deps.verifier.verifyDelegation(token, { charge });
     if (ok?.did === did) {
       await this.deps.presented.record(ok);
-      return ok;
+      return { ok };
     }
     const reason = error?.code ?? 'issued by another user';
     this.deps.logger.info({ did, reason, cid: error?.cid ?? ok?.cid }, 'delegation not used');
-    return undefined;
+    return { error };
   }
 
   private async findStoredToken(did: string): Promise<string | undefined> {
@@ -301,4 +302,15 @@ export class PresentedDelegations {
 function hasDelegatedLogin({ loginCids = [], presentedDelegation }: Caller): boolean {
   const cid = readToken(presentedDelegation).ok?.root.cid;
   return cid !== undefined && loginCids.includes(cid);
+}
+
+/** Whether the delegation in the request was one of the caller that ended after it arrived. */
+function hasEnded(
+  { did, presentedDelegation, presentedAt = Number.POSITIVE_INFINITY }: Caller,
+  error: UcanError | undefined,
+): boolean {
+  const root = readToken(presentedDelegation).ok?.root;
+  if (root?.issuer !== did) return false;
+  const expiration = root.expiration ?? Number.POSITIVE_INFINITY;
+  return error?.code === 'revoked' || (error?.code === 'expired' && expiration > presentedAt);
 }

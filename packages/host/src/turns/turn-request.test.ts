@@ -19,6 +19,7 @@ const CALLER: Caller = {
   did: 'did:key:zAlice',
   expiration: 1000,
   presentedDelegation: 'delegation',
+  presentedAt: 900,
   loginCids: ['login'],
 };
 
