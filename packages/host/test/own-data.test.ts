@@ -4,7 +4,7 @@ import { readdir, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { MessageList } from '@sibyl/protocol';
+import { type FileInfo, MessageList } from '@sibyl/protocol';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { MANIFEST } from '../src/own-data/archive-format.js';
 import { ArchiveReader, readLines } from '../src/own-data/archive-reader.js';
@@ -14,6 +14,7 @@ import { createArchive, importArchive, sendArchive, zip } from './support/archiv
 import { fillTables } from './support/database-scan.js';
 import { startHost, type TestHost } from './support/host.js';
 import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
+import { upload } from './support/upload.js';
 import { TestUser } from './support/user.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'sibyl-archives-'));
@@ -214,6 +215,17 @@ describe.each(engines)('own data on %s', (engine) => {
     } finally {
       await elsewhere.close();
     }
+  });
+
+  it('POST /me/import keeps the names and the order of files', async () => {
+    const user = new TestUser(host);
+    const names = ['10:30 notes.txt', 'b.txt', 'c: d?.txt'];
+    for (const name of names) await upload(user, name, `the content of ${name}`);
+    const archive = await downloadExport(user);
+    const there = new TestUser(host);
+    expect(await importArchive(there, archive)).toMatchObject({ refused: 0 });
+    const { files } = (await there.request('GET', '/files')).body;
+    expect(files.map((file: FileInfo) => file.name)).toEqual(names.toReversed());
   });
 
   it('POST /me/import never changes what exists: a session with the same id gets another', async () => {

@@ -258,16 +258,17 @@ export class Imports {
     progress.format = 'sibyl';
     progress.signedBy = key;
     const parts = new Map(
-      ['rooms', ...writer.tables].map((table) => [table, listParts(manifest, table)]),
+      ['rooms', 'files', ...writer.tables].map((table) => [table, listParts(manifest, table)]),
     );
-    const uploads = manifest.files.filter(({ path }) => parseUploadPath(path));
+    // An export has the newest first: so their order stays the same.
+    const uploads = manifest.files.filter(({ path }) => parseUploadPath(path)).reverse();
     const files = [...[...parts.values()].flat(), ...uploads];
     progress.totalBytes = files.reduce((sum, file) => sum + file.bytes, 0);
     // Nothing is stored of an archive that is damaged.
     for (const { path, sha256 } of files)
       if ((await archive.hash(path)) !== sha256) throw rejectArchive(`${path} was changed`);
     const read = (table: string) => this.readRows(archive, parts.get(table) ?? [], running);
-    await this.storeFiles(archive, uploads, running);
+    await this.storeFiles(archive, uploads, { ...running, names: await readNames(read('files')) });
     // Counted when they are stored.
     const uncounted = { progress: { ...progress }, writer: this.deps.createWriter(running.owner) };
     const scan = (table: string) =>
@@ -286,11 +287,13 @@ export class Imports {
   private async storeFiles(
     archive: ArchiveReader,
     files: Manifest['files'],
-    { owner, progress, writer, signal }: RunningImport,
+    running: RunningImport & { readonly names: ReadonlyMap<string, string> },
   ): Promise<void> {
+    const { owner, progress, writer, signal, names } = running;
     for (const { path, bytes, sha256 } of files) {
       signal.throwIfAborted();
-      const { id, name } = parseUploadPath(path) ?? { id: '', name: path };
+      const { id, name: inPath } = parseUploadPath(path) ?? { id: '', name: path };
+      const name = names.get(id) ?? inPath;
       const known = await this.deps.files.findSame(owner, sha256);
       if (known) {
         progress.bytes += bytes;
@@ -395,6 +398,14 @@ async function findOwnRoom(
   for await (const { id, oracle_did } of rooms)
     if (oracle_did === oracle.did && typeof id === 'string') return id;
   return undefined;
+}
+
+/** The names of files by their ids; paths in the archive have no colons. */
+async function readNames(files: AsyncIterable<StoredRow>): Promise<ReadonlyMap<string, string>> {
+  const names = new Map<string, string>();
+  for await (const { id, name } of files)
+    if (typeof id === 'string' && typeof name === 'string') names.set(id, name);
+  return names;
 }
 
 async function* countBytes(
