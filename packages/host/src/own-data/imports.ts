@@ -204,7 +204,14 @@ export class Imports {
       if (!(await store.updateJob(owner, id, this.describe(running))))
         cancel.abort(createErasedError());
     };
-    const timer = setInterval(() => void report().catch(() => undefined), PROGRESS_MS);
+    let reporting: Promise<void> | undefined;
+    const timer = setInterval(() => {
+      reporting ??= report()
+        .catch(() => undefined)
+        .finally(() => {
+          reporting = undefined;
+        });
+    }, PROGRESS_MS);
     try {
       await this.read(running);
       progress.status = 'finished';
@@ -213,6 +220,8 @@ export class Imports {
       progress.error = this.explain(error, running);
     } finally {
       clearInterval(timer);
+      // Otherwise it may be stored after the last one, through another connection.
+      await reporting;
       this.deps.changes.publish({ owner }, 'reload');
       await rm(path, { force: true });
       // Before the user can see that it has ended, and send the next one.
