@@ -35,6 +35,21 @@ describe.each(engines)('PushConfigStore on %s', (engine) => {
     expect(left).toMatchObject({ url, delivered: null, due_at: expect.any(Number) });
   });
 
+  it('a host that was frozen while it posted leaves what another one has recorded', async () => {
+    const owner = newOwner();
+    const frozen = new PushConfigStore(test.database);
+    const other = new PushConfigStore(await test.another());
+    await frozen.add({ owner, ...task, id: 'a', url });
+    const row = (await frozen.takeDue(0)).find((each) => each.owner === owner);
+    if (!row) throw new Error('It is due');
+    await other.recordDelivery(row, 'run finished', true);
+    await frozen.postpone(row);
+    await frozen.retry(row, 1, 30_000);
+    await frozen.recordDelivery(row, 'run paused', false);
+    const [left] = await frozen.list({ owner, taskId: 'task' });
+    expect(left).toMatchObject({ delivered: 'run finished', attempts: 0, due_at: null });
+  });
+
   it('at the limit of a user, the oldest config of a task that has ended makes room', async () => {
     const owner = newOwner();
     const store = new PushConfigStore(test.database);

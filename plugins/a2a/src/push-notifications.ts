@@ -411,7 +411,7 @@ export class PushConfigStore {
     return this.database.write(async (locked) => {
       const query = due(locked);
       const rows = await (engine === 'postgres' ? query.forUpdate().skipLocked() : query).execute();
-      for (const row of rows) await updateRow(locked, row, { due_at: now + pauseMs });
+      for (const row of rows) await updateRow(locked, row, { due_at: now + pauseMs }).execute();
       return rows;
     });
   }
@@ -443,7 +443,11 @@ export class PushConfigStore {
     await this.database.write(async (tables) => {
       const now = await readTime(tables, this.database.engine);
       const due_at = dueInMs === undefined ? null : now + dueInMs;
-      await updateRow(tables, row, { ...values, due_at });
+      await updateRow(tables, row, { ...values, due_at })
+        // Another host may have tried as well, because this one was frozen for a while: what it recorded stays.
+        .where('attempts', '=', row.attempts)
+        .where('delivered', row.delivered === null ? 'is' : '=', row.delivered)
+        .execute();
     });
   }
 }
@@ -463,8 +467,7 @@ const updateRow = (tables: Kysely<Tables>, row: ConfigRow, values: Partial<Confi
   tables
     .updateTable('a2a_push_configs')
     .set(values)
-    .where((e) => e.and(toSame(row)))
-    .execute();
+    .where((e) => e.and(toSame(row)));
 
 const deleteRow = (tables: Kysely<Tables>, row: ConfigRow) =>
   tables

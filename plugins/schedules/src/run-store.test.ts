@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
 import { engines, newOwner } from '../../../packages/host/test/support/test-database.js';
 import { schedules } from './index.js';
-import { ScheduleRuns } from './run-store.js';
+import { ScheduleRuns, toRunKey } from './run-store.js';
 import { type RunRow, ScheduleStore } from './schedule-store.js';
 
 const MINUTE_MS = 60_000;
@@ -45,5 +45,40 @@ describe.each(engines)('ScheduleRuns on %s', (engine) => {
     expect(runs).toHaveLength(103);
     expect(runs[0]).toMatchObject({ status: 'skipped', error: 'Earlier runs have not ended' });
     expect(runs.slice(-3).map(({ status }) => status)).toEqual(['paused', 'paused', 'finished']);
+  });
+
+  /** One of two hosts that work on the same run, which is frozen after it has read the run. */
+  async function takeAndFreeze(values: Partial<RunRow>, column: 'check_at' | 'deliver_at') {
+    const { list, owner } = await createSchedule([{ ended_at: null, ...values, [column]: 1 }]);
+    const frozen = new ScheduleRuns(test.database);
+    const other = new ScheduleRuns(await test.another());
+    const take = () =>
+      column === 'check_at' ? frozen.takeUnattended() : frozen.takeDeliveries(30_000);
+    // Other tests of this file leave rows that are due as well.
+    const [run] = (await take()).filter((row) => row.owner === owner);
+    if (!run) throw new Error('It is due');
+    return { frozen, other, run, key: toRunKey(run), read: async () => (await list())[0] };
+  }
+
+  it('a host that was frozen while it started a run leaves the end that another one has stored', async () => {
+    const { frozen, other, run, key, read } = await takeAndFreeze(
+      { status: 'starting' },
+      'check_at',
+    );
+    await other.attend(run, { run_id: 'run', status: 'running' }, 0);
+    await other.end(key, { status: 'finished' });
+    await frozen.attend(run, { run_id: 'run', status: 'running' }, 250);
+    expect(await read()).toMatchObject({ status: 'finished', check_at: null });
+  });
+
+  it('a host that was frozen while it delivered a result leaves what another one has stored', async () => {
+    const { frozen, other, run, read } = await takeAndFreeze(
+      { status: 'finished', ended_at: 1, delivery: 'pending' },
+      'deliver_at',
+    );
+    const delivered = { delivery: 'delivered', deliver_at: null, delivery_attempts: 1 } as const;
+    await other.recordDelivery(run, delivered);
+    await frozen.recordDelivery(run, { ...delivered, delivery: 'pending', deliver_at: 1 });
+    expect(await read()).toMatchObject(delivered);
   });
 });

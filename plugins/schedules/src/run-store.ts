@@ -127,15 +127,27 @@ export class ScheduleRuns {
     return this.take('deliver_at', pauseMs);
   }
 
-  /** Records that the turn has started, or what is known of it, and when to look again. */
-  async update(key: RunKey, values: Partial<RunRow>, checkInMs?: number): Promise<void> {
+  /**
+   * Records that the turn has started, or what is known of it, and when to look again. Changes nothing if another host
+   * has ended the run, because this one was frozen for a while.
+   */
+  async attend(run: RunRow, values: Partial<RunRow>, checkInMs: number): Promise<void> {
     await this.database.write(async (tables) => {
       const now = await readTime(tables, this.database.engine);
-      const check = checkInMs === undefined ? {} : { check_at: now + checkInMs };
-      await whereKey(
-        tables.updateTable('schedules_runs').set({ ...values, ...check }),
-        key,
-      ).execute();
+      const update = tables
+        .updateTable('schedules_runs')
+        .set({ ...values, check_at: now + checkInMs });
+      await whereKey(update, toRunKey(run)).where('ended_at', 'is', null).execute();
+    });
+  }
+
+  /** Records what became of a delivery, unless another host has tried it as well meanwhile. */
+  async recordDelivery(run: RunRow, values: Partial<RunRow>): Promise<void> {
+    await this.database.write(async (tables) => {
+      await whereKey(tables.updateTable('schedules_runs').set(values), toRunKey(run))
+        .where('delivery', '=', 'pending')
+        .where('delivery_attempts', '=', run.delivery_attempts)
+        .execute();
     });
   }
 

@@ -1,3 +1,4 @@
+import { OracleError } from '@sibyl/plugin-kit';
 import { expect, it, onTestFinished, vi } from 'vitest';
 import { Scheduler } from './scheduler.js';
 
@@ -9,6 +10,7 @@ function startScheduler(
   claimDue: () => Promise<unknown[]> = async () => [],
 ) {
   const stopped: string[] = [];
+  const sessions = new Set<string>();
   const warnings: object[] = [];
   const rows = ['did:web:unreachable.example', 'did:key:zRevoked'].map((owner) => ({
     ...{ owner, id: `schedule of ${owner}`, delegation_cid: 'bafy' },
@@ -19,20 +21,31 @@ function startScheduler(
       listExpired: async () => [],
       listActive: async ({ owner }: { owner: string }) => (owner === '' ? rows : []),
       stop: async ({ owner }: { owner: string }) => void stopped.push(owner),
+      find: async () => ({ ...rows[0], trigger: '{"type":"webhook"}' }),
+      change: () => Promise.reject(new OracleError('schedule_not_found')),
     },
     runs: {
       claimDue,
       takeUnattended: async () => [],
       untilNext: async () => 20,
     },
-    turns: { onRevoked: () => () => undefined, check },
+    turns: {
+      onRevoked: () => () => undefined,
+      check,
+      start: () => Promise.reject(new OracleError('session_not_found')),
+      openSession: async () => {
+        sessions.add('new');
+        return { sessionId: 'new' };
+      },
+      removeEmptySession: async () => void sessions.delete('new'),
+    },
     delivery: { deliverSome: async () => undefined },
     toResource: (id: string) => id,
     logger: { warn: (fields: object) => void warnings.push(fields), info: () => undefined },
   };
   const scheduler = new Scheduler(deps as unknown as ConstructorParameters<typeof Scheduler>[0]);
   onTestFinished(() => scheduler.close());
-  return { scheduler, stopped, warnings };
+  return { scheduler, stopped, sessions, warnings };
 }
 
 it('a schedule whose permission cannot be checked does not keep others from being stopped', async () => {
@@ -68,4 +81,15 @@ it('rounds that fail one after the other are logged once a minute', async () => 
   onTestFinished(() => void vi.restoreAllMocks());
   await runRound();
   await expect.poll(() => warnings).toHaveLength(2);
+});
+
+it('a user who is erased while a run starts gets no new session', async () => {
+  const run = { owner: 'did:key:zErased', schedule_id: 'x', due_at: 1, run_id: null, attempts: 0 };
+  const due = [run];
+  const { sessions, warnings } = startScheduler(
+    async () => undefined,
+    async () => due.splice(0),
+  );
+  await expect.poll(() => warnings).toMatchObject([{ did: run.owner }]);
+  expect(sessions).toEqual(new Set());
 });

@@ -139,7 +139,7 @@ export class Scheduler {
     }
     try {
       const { runId } = await turns.start(this.toTurn(schedule, run));
-      await runs.update(toRunKey(run), { run_id: runId, status: 'running' }, FIRST_CHECK_MS);
+      await runs.attend(run, { run_id: runId, status: 'running' }, FIRST_CHECK_MS);
     } catch (error) {
       if (!(error instanceof OracleError)) throw error;
       await this.handleRefusal(run, schedule, error);
@@ -152,10 +152,10 @@ export class Scheduler {
     const isTemporary = error.status === 429 || error.status === 503 || error.code === 'queue_full';
     if (error.code === 'session_not_found' && attempts < MAX_STARTS) {
       const session_id = await this.openSession(schedule);
-      return runs.update(toRunKey(run), { attempts, session_id }, 0);
+      return runs.attend(run, { attempts, session_id }, 0);
     }
     if (isTemporary && attempts < MAX_STARTS)
-      return runs.update(toRunKey(run), { attempts }, RETRY_MS * 2 ** (attempts - 1));
+      return runs.attend(run, { attempts }, RETRY_MS * 2 ** (attempts - 1));
     return this.end(run, { status: 'failed', error: error.message });
   }
 
@@ -163,7 +163,14 @@ export class Scheduler {
   private async openSession({ owner, id, name }: ScheduleRow): Promise<string> {
     const { turns, schedules } = this.deps;
     const { sessionId } = await turns.openSession({ owner, title: name });
-    await schedules.change({ owner, id }, () => ({ session_id: sessionId }));
+    try {
+      await schedules.change({ owner, id }, () => ({ session_id: sessionId }));
+    } catch (error) {
+      // The schedule was deleted meanwhile, or its user erased. After another error, it may have the session.
+      if (error instanceof OracleError && error.code === 'schedule_not_found')
+        await turns.removeEmptySession({ owner, sessionId });
+      throw error;
+    }
     return sessionId;
   }
 
@@ -178,7 +185,7 @@ export class Scheduler {
         const shown = status === 'paused' ? 'paused' : 'running';
         const attempts = run.attempts + 1;
         const pause = Math.min(FIRST_CHECK_MS * 1.5 ** attempts, MAX_CHECK_MS);
-        return this.deps.runs.update(toRunKey(run), { status: shown, attempts }, pause);
+        return this.deps.runs.attend(run, { status: shown, attempts }, pause);
       }
       default:
         await this.end(run, { status, error: error?.message });

@@ -10,7 +10,7 @@ import {
   type SafeFetch,
   type TurnOutcome,
 } from '@sibyl/plugin-kit';
-import { type ScheduleRuns, toRunKey } from './run-store.js';
+import type { ScheduleRuns } from './run-store.js';
 import {
   type RunRow,
   type ScheduleRow,
@@ -111,10 +111,10 @@ export class ResultDelivery {
 
   private async deliver(run: RunRow): Promise<void> {
     const { schedules, runs, turns } = this.deps;
-    const key = toRunKey(run);
     const schedule = await schedules.find({ owner: run.owner, id: run.schedule_id });
     const target = schedule?.result_url ?? schedule?.result_to;
-    if (!schedule || target == null) return runs.update(key, { delivery: null, deliver_at: null });
+    if (!schedule || target == null)
+      return runs.recordDelivery(run, { delivery: null, deliver_at: null });
     const outcome = run.run_id
       ? await turns.outcome({ owner: run.owner, runId: run.run_id })
       : undefined;
@@ -128,7 +128,7 @@ export class ResultDelivery {
           });
     const attempts = run.delivery_attempts + 1;
     if (failure === undefined)
-      return runs.update(key, {
+      return runs.recordDelivery(run, {
         delivery: 'delivered',
         deliver_at: null,
         delivery_attempts: attempts,
@@ -136,7 +136,7 @@ export class ResultDelivery {
       });
     const isFinal = attempts >= ATTEMPTS;
     const retryAt = (await schedules.now()) + FIRST_PAUSE_MS * 4 ** (attempts - 1);
-    return runs.update(key, {
+    return runs.recordDelivery(run, {
       delivery: isFinal ? 'failed' : 'pending',
       deliver_at: isFinal ? null : retryAt,
       delivery_attempts: attempts,
