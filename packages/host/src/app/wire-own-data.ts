@@ -43,11 +43,11 @@ export function wireOwnData(needs: OwnDataNeeds): OwnDataServices {
   const { config, oracle, cluster, store, logger } = needs;
   const { plugins } = needs.plugins;
   const importers = new Map(plugins.flatMap(listImporters));
-  const createWriter = (owner: string) =>
+  const createWriter = (job: { readonly owner: string; readonly id: string }) =>
     new ImportWriter({
-      owner,
+      owner: job.owner,
       oracle,
-      store: store.imports,
+      store: store.imports.forJob(job),
       rooms: store.rooms,
       maxSessions: config.sessionsPerUser,
       importers,

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { ImportedCounts } from '@sibyl/plugin-kit';
 import { Feedback, Id, Message, MessagePart, RequestId } from '@sibyl/protocol';
+import { abortableIterable } from '@sibyl/server-kit';
 import { z } from 'zod';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { ImportStore, MessageToStore } from '../store/own-data/import-store.js';
@@ -233,8 +234,16 @@ export class ImportWriter {
     this.files.set(id, stored);
   }
 
+  /** Throws if the import was deleted, as when its user is erased. */
+  assertWanted(): Promise<void> {
+    return this.deps.store.assertJob();
+  }
+
   /** Stores a conversation of another service. */
-  async addConversation({ messages, ...conversation }: ImportedConversation): Promise<void> {
+  async addConversation(
+    { messages, ...conversation }: ImportedConversation,
+    signal: AbortSignal,
+  ): Promise<void> {
     const { owner } = this.deps;
     const { id: original, title, createdAt, updatedAt } = conversation;
     const id = deriveId(createdAt, [owner, original]);
@@ -260,7 +269,7 @@ export class ImportWriter {
     await this.compare({ sessions: [session], messages: rows, branches: [] });
     const target = await this.addSession(session, '');
     if (target === undefined) return;
-    await this.add('messages', toIterable(rows));
+    await this.add('messages', abortableIterable(toIterable(rows), signal));
     await this.deps.store.completeSession(owner, target);
   }
 
@@ -304,6 +313,7 @@ export class ImportWriter {
         return this.insert('room_state', states.flat(), rows.length);
       }
       default: {
+        await this.assertWanted();
         const counts = await importers.get(table)?.(owner, rows);
         const { stored, refused } = counts ?? { stored: 0, refused: rows.length };
         this.count(table, { stored, valid: rows.length - refused, given: rows.length });
@@ -429,6 +439,7 @@ export class ImportWriter {
   private async findRoom(roomId: string, ownRoom: string): Promise<string> {
     const { owner, oracle, rooms } = this.deps;
     if (roomId !== '' && roomId !== ownRoom) return roomId;
+    await this.assertWanted();
     return rooms.getRoom({ owner, oracleDid: oracle.did });
   }
 }

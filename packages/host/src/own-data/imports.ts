@@ -50,7 +50,8 @@ const CONVERSATIONS = /^(?:[^/]+\/)?conversations(?:-\d+)?\.json$/;
 interface ImportsDeps {
   readonly changes: SessionChanges;
   readonly store: ImportStore;
-  readonly createWriter: (owner: string) => ImportWriter;
+  /** The writer stores nothing once the job is deleted. */
+  readonly createWriter: (job: { readonly owner: string; readonly id: string }) => ImportWriter;
   readonly files: Pick<FileService, 'upload' | 'findSame'>;
   readonly disk: DiskSpace | undefined;
   readonly liveness: Pick<HostLiveness, 'hostId' | 'findDeadHosts'>;
@@ -69,12 +70,12 @@ interface ActiveImport {
 
 interface ReceivedArchive {
   readonly path: string;
-  readonly writer: ImportWriter;
   readonly progress: { -readonly [Field in keyof ImportProgress]: ImportProgress[Field] };
 }
 
 interface RunningImport extends ReceivedArchive {
   readonly owner: string;
+  readonly writer: ImportWriter;
   readonly signal: AbortSignal;
   readonly id: string;
 }
@@ -107,9 +108,11 @@ export class Imports {
       ended.resolve();
     };
     try {
-      const running = await this.receive(owner, body, signal);
-      const job = await this.createJob(owner, running);
-      void this.run({ ...running, owner, id: job.id, signal }, active.cancel).finally(end);
+      const received = await this.receive(body, signal);
+      const job = await this.createJob(owner, received);
+      const writer = this.deps.createWriter({ owner, id: job.id });
+      const running = { ...received, owner, id: job.id, writer, signal };
+      void this.run(running, active.cancel).finally(end);
       return job;
     } catch (error) {
       this.running.delete(owner);
@@ -159,11 +162,10 @@ export class Imports {
   }
 
   private async receive(
-    owner: string,
     body: AsyncIterable<Uint8Array>,
     signal: AbortSignal,
   ): Promise<ReceivedArchive> {
-    const { disk, maxBytes, createWriter, liveness } = this.deps;
+    const { disk, maxBytes, liveness } = this.deps;
     await disk?.assertRoom();
     await mkdir(this.folder, { recursive: true, mode: 0o700 });
     const path = join(this.folder, `${liveness.hostId}.${crypto.randomUUID()}`);
@@ -193,7 +195,7 @@ export class Imports {
       present: 0,
       refused: 0,
     };
-    return { path, progress, writer: createWriter(owner) };
+    return { path, progress };
   }
 
   private async run(running: RunningImport, cancel: AbortController): Promise<void> {
@@ -279,7 +281,7 @@ export class Imports {
     const read = (table: string) => this.readRows(archive, parts.get(table) ?? [], running);
     await this.storeFiles(archive, uploads, { ...running, names: await readNames(read('files')) });
     // Counted when they are stored.
-    const uncounted = { progress: { ...progress }, writer: this.deps.createWriter(running.owner) };
+    const uncounted = { progress: { ...progress }, writer: this.deps.createWriter(running) };
     const scan = (table: string) =>
       this.readRows(archive, parts.get(table) ?? [], { ...running, ...uncounted });
     await writer.compare({
@@ -311,6 +313,7 @@ export class Imports {
         writer.counts.present += 1;
         continue;
       }
+      await writer.assertWanted();
       const body = countBytes(archive.chunks(path), progress);
       const upload = { owner, name, declaredBytes: bytes, isForm: false, body };
       try {
@@ -361,7 +364,7 @@ export class Imports {
     for await (const text of readArrayItems(countBytes(chunks, progress))) {
       signal.throwIfAborted();
       const conversation = convertConversation(parseJson(text, MAX_CONVERSATION_VALUES));
-      if (conversation) await writer.addConversation(conversation);
+      if (conversation) await writer.addConversation(conversation, signal);
       else writer.counts.refused += 1;
       count += 1;
       if (conversation) progress.format = 'chatgpt';

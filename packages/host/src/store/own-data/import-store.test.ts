@@ -99,6 +99,29 @@ describe.each(engines)('ImportStore on %s', (engine) => {
     expect(await imports.findJob(owner, other.id)).toEqual(other);
   });
 
+  it('ImportStore.forJob stores nothing once its user is erased', async () => {
+    const { imports, ownerRows } = test.store;
+    const owner = newOwner();
+    const other = await imports.createJob(newOwner(), createProgress(0));
+    const { id } = await imports.createJob(owner, createProgress(0));
+    const ofJob = imports.forJob({ owner, id });
+    const session = {
+      ...{ id: crypto.randomUUID(), title: 'Old', created_at: 1, last_updated_at: 1 },
+      ...{ oracle_did: oracleDid, room_id: '!room', last_seq: 0, last_turn: 0 },
+    };
+    const state = { room_id: '!room', key: 'x', data: '{}', updated_at: 1 };
+    expect(await ofJob.insertSession(owner, session, 5)).toBe('stored');
+    expect(await ofJob.insert(owner, 'room_state', [state])).toBe(1);
+    await expect(ofJob.assertJob()).resolves.toBeUndefined();
+    await ownerRows.erase(owner, 'erased');
+    await expect(ofJob.insertSession(owner, session, 5)).rejects.toThrow(/import/i);
+    await expect(ofJob.insert(owner, 'room_state', [state])).rejects.toThrow(/import/i);
+    await expect(ofJob.assertJob()).rejects.toThrow(/import/i);
+    await expect(imports.forJob({ owner, id: other.id }).assertJob()).rejects.toThrow(/import/i);
+    for (const table of ['sessions', 'room_state'])
+      expect(await readRows(test.store, table, owner)).toEqual([]);
+  });
+
   it('ImportStore.createJob and updateJob say when the job began and last changed', async () => {
     let now = Date.UTC(2026, 0, 1);
     const { imports } = await test.another({ clock: () => now });

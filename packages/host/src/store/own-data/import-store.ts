@@ -1,4 +1,4 @@
-import type { ImportJob } from '@sibyl/protocol';
+import { type ImportJob, OracleError } from '@sibyl/protocol';
 import { type Insertable, type Kysely, sql } from 'kysely';
 import type { MessageRow, Schema, SessionRow, StoreContext } from '../database.js';
 import type { OwnedTable, OwnerRows, StoredRow, StoredValue } from './owner-rows.js';
@@ -26,12 +26,28 @@ type MessagePlace = BranchPlace & Pick<MessageRow, 'turn' | 'seq' | 'is_complete
 /** What the progress of an import is stored as. */
 export type ImportProgress = Omit<ImportJob, 'id' | 'createdAt' | 'updatedAt'>;
 
+interface JobKey {
+  readonly owner: string;
+  readonly id: string;
+}
+
 /** Stores imported rows without changing existing ones, and the progress of imports. */
 export class ImportStore {
   constructor(
     private readonly context: StoreContext,
     private readonly rows: OwnerRows,
+    private readonly job?: JobKey,
   ) {}
+
+  /** The same store for one import: it stores nothing once the job is deleted, as when its user is erased. */
+  forJob(job: JobKey): ImportStore {
+    return new ImportStore(this.context, this.rows, job);
+  }
+
+  /** Throws if the job of this store was deleted. */
+  async assertJob(): Promise<void> {
+    await this.context.database.write((tables) => this.holdJob(tables));
+  }
 
   /** The time that jobs are stored with. */
   now(): number {
@@ -145,6 +161,7 @@ export class ImportStore {
         .executeTakeFirstOrThrow();
       if (Number(total) >= limit) return 'refused';
       await insertOne(tables, 'sessions', row);
+      await this.holdJob(tables);
       return 'stored';
     });
   }
@@ -157,8 +174,21 @@ export class ImportStore {
       let added = 0;
       // One by one: rows may have different columns, and a large one exceeds the parameters of a statement.
       for (const row of fitting) added += await insertOne(tables, name, row);
+      await this.holdJob(tables);
       return added;
     });
+  }
+
+  /** Last in a unit of work: from here on, what deletes the job waits, and then finds the rows of this unit. */
+  private async holdJob(tables: Kysely<Schema>): Promise<void> {
+    if (!this.job) return;
+    const { numUpdatedRows } = await tables
+      .updateTable('import_jobs')
+      .set({ updated_at: this.context.clock() })
+      .where('owner', '=', this.job.owner)
+      .where('id', '=', this.job.id)
+      .executeTakeFirstOrThrow();
+    if (numUpdatedRows === 0n) throw new OracleError('import_not_found');
   }
 
   private async fit(owner: string, name: string, rows: readonly StoredRow[]) {
