@@ -49,10 +49,13 @@ export class Erasure {
     await this.deps.files.deleteAll(owner);
     // First, while the rows that may name it exist; the user can try again if a service does not answer.
     for (const { plugin, services } of this.deps.plugins) await plugin.eraseUser?.(owner, services);
+    const { index } = store.search;
+    // A host that is killed once the texts are deleted must not leave their words.
+    if (index.isSeparate) await index.removeOwner(owner);
     // A new pseudonym each time, so that rows of two erasures cannot be connected.
     const { rows, kept } = await store.ownerRows.erase(owner, `erased:${randomUUID()}`);
-    // Last: until then, what was queued for the index may still be added to it.
-    await store.search.index.removeOwner(owner);
+    // Until now, what was queued for the index may have been added to it.
+    await index.removeOwner(owner);
     logger.info({ rows }, 'a user was erased');
     return { rows, kept: kept.flatMap(({ table, rows }) => describeKept(table, rows)) };
   }

@@ -1,10 +1,11 @@
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Kysely } from 'kysely';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { replaceSleep, waitForAbort } from '../../../test/support/replaced-sleep.js';
 import {
   createTestDatabase,
+  engines,
   newOwner,
   type TestDatabase,
   useStore,
@@ -338,5 +339,35 @@ describe('startIndexing', () => {
     await stopped;
     expect(warn).not.toHaveBeenCalled();
     expect(pass).toHaveBeenCalledTimes(2);
+  });
+});
+
+describe.each(engines)('SearchStore.indexPass on %s', (engine) => {
+  it('leaves no words of a user who is erased while they are read', async () => {
+    const test = await createTestDatabase(engine);
+    const database = await openDatabase(test.options);
+    const owner = newOwner();
+    const note: SearchSource = {
+      name: 'note',
+      load: async () => {
+        // What DELETE /me does at another host.
+        await database.write((tables) =>
+          tables.deleteFrom('search_queue').where('owner', '=', owner).execute(),
+        );
+        return { scope: 'notes', createdAt: 1, parts: ['zebra'] };
+      },
+      queueAll: async () => undefined,
+    };
+    const context = { database, clock: () => 0, newId: () => 'id' };
+    const search = new SearchStore(context, test.options.dataDir, [note]);
+    onTestFinished(async () => {
+      await search.close();
+      await database.close();
+      await test.drop();
+    });
+    await database.write((tables) => queueForSearch(tables, { owner, source: 'note', id: '1' }));
+    await indexAll(search);
+    const query = parseQuery('zebra');
+    expect(await search.index.find({ owner, sources: ['note'], query, limit: 10 })).toEqual([]);
   });
 });

@@ -44,6 +44,8 @@ export interface SearchHit {
  * deleted: a reader of a hit takes its text from where it is stored, with its owner.
  */
 export interface SearchIndex {
+  /** Whether it is not among the tables of the database, which are erased with their user. */
+  readonly isSeparate: boolean;
   /** Replaces what the index contains of each key; `tables` is the unit of work, if the index is in the same database. */
   put(tables: Kysely<Schema>, entries: readonly SearchEntry[]): Promise<void>;
   removeScope(
@@ -117,6 +119,8 @@ const MAX_POSITIONS = 255;
  * for the beginning of a word.
  */
 export class PostgresSearchIndex implements SearchIndex {
+  readonly isSeparate = false;
+
   constructor(private readonly context: StoreContext) {}
 
   async put(tables: Kysely<Schema>, entries: readonly SearchEntry[]): Promise<void> {

@@ -9,6 +9,7 @@ import {
   type SearchEntry,
   type SearchHit,
   type SearchIndex,
+  type SearchKey,
 } from './search-index.js';
 import { SqliteSearchIndex } from './sqlite-search-index.js';
 import { buildSnippet, MAX_TEXT, parseQuery, type Snippet } from './terms.js';
@@ -253,9 +254,14 @@ export class SearchStore {
       if (characters > CHARACTERS_PER_PASS) break;
     }
     await this.index.put(tables, entries);
+    const gone: SearchQueueRow[] = [];
     await this.write(tables, async (writing) => {
-      for (const row of done) await removeFromQueue(writing, row);
+      for (const row of done)
+        if ((await removeFromQueue(writing, row)).numAffectedRows === 0n) gone.push(row);
     });
+    // Their user was erased meanwhile, which did not see these entries; others have changed again and are still queued.
+    const unwanted = gone.filter(({ source }) => source !== SESSION).map(toEmptyEntry);
+    if (unwanted.length > 0) await this.index.put(tables, unwanted);
     return rows.length === ROWS_PER_PASS || done.length < rows.length || isQueueLonger;
   }
 
@@ -264,12 +270,9 @@ export class SearchStore {
     await this.write(tables, (writing) => queueSession(writing, owner, id));
   }
 
-  private async loadEntry(
-    tables: Kysely<Schema>,
-    key: { readonly owner: string; readonly source: string; readonly id: string },
-  ): Promise<SearchEntry> {
+  private async loadEntry(tables: Kysely<Schema>, key: SearchKey): Promise<SearchEntry> {
     const loaded = await this.sources.get(key.source)?.load(tables, key);
-    return { ...key, scope: '', createdAt: 0, parts: [], ...loaded };
+    return { ...toEmptyEntry(key), ...loaded };
   }
 
   /** PostgreSQL is inside a unit of work already. */
@@ -304,6 +307,12 @@ export class SearchStore {
     return texts;
   }
 }
+
+/** Removes what the index contains of a key. */
+const toEmptyEntry = ({ owner, source, id }: SearchKey): SearchEntry => ({
+  ...{ owner, source, id },
+  ...{ scope: '', createdAt: 0, parts: [] },
+});
 
 interface FoundText {
   readonly sessionId: string;

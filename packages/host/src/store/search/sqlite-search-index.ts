@@ -108,6 +108,7 @@ interface Waiting {
 
 /** The index on SQLite: a separate file, which only a worker reads and writes, and which can be built again at any time. */
 export class SqliteSearchIndex implements SearchIndex {
+  readonly isSeparate = true;
   private readonly path: string;
   private readonly waiting = new Map<number, Waiting>();
   private lastId = 0;
