@@ -18,7 +18,27 @@ const hosts = useHostPair(async () => {
   return { env: model.env };
 });
 afterAll(() => model.close());
-afterEach(() => hosts.busProxy.unmute());
+afterEach(() => {
+  hosts.busProxy.unmute();
+  hosts.busProxy.reconnect();
+});
+
+/** Erases a user at the first host. */
+function erase(user: TestUser) {
+  const capability = { can: ERASE_ABILITY, with: toOracleResource(hosts.a.did) };
+  const invocation = user.delegate({ capabilities: [capability], ttlSeconds: 300 });
+  return user.at(hosts.a).request('DELETE', '/me', { body: { invocation } });
+}
+
+/** Where the database contains the DID of a user. */
+async function findTraces({ did }: TestUser): Promise<readonly string[]> {
+  const database = await openDatabase(hosts.database.options);
+  try {
+    return await findText(database, did);
+  } finally {
+    await database.close();
+  }
+}
 
 it('DELETE /me ends an import at another host', async () => {
   const there = new TestUser(hosts.b);
@@ -29,10 +49,7 @@ it('DELETE /me ends an import at another host', async () => {
   await expect
     .poll(() => readdir(join(hosts.b.dataDir, 'imports')).catch(() => []))
     .toHaveLength(1);
-  const capability = { can: ERASE_ABILITY, with: toOracleResource(hosts.a.did) };
-  const invocation = there.delegate({ capabilities: [capability], ttlSeconds: 300 });
-  const erased = await there.at(hosts.a).request('DELETE', '/me', { body: { invocation } });
-  expect(erased.status).toBe(200);
+  expect((await erase(there)).status).toBe(200);
   const [response] = await reply;
   expect(response.statusCode).toBe(400);
   request.destroy();
@@ -44,7 +61,6 @@ it.each([
   ['ends the turns even if no notification arrives', false],
 ])('DELETE /me %s', async (_, notifies) => {
   const there = new TestUser(hosts.b);
-  const here = there.at(hosts.a);
   const sessionId = await openSession(there);
   const socket = await joinSession(there, sessionId);
   const live = await stream(there, sessionId, { message: 'one' });
@@ -53,19 +69,24 @@ it.each([
   await live.untilEvent('message');
   const queued = await stream(there, sessionId, { message: 'two' });
   if (!notifies) hosts.busProxy.mute();
-  const capability = { can: ERASE_ABILITY, with: toOracleResource(hosts.a.did) };
-  const invocation = there.delegate({ capabilities: [capability], ttlSeconds: 300 });
-  const { status } = await here.request('DELETE', '/me', { body: { invocation } });
-  expect(status).toBe(200);
+  expect((await erase(there)).status).toBe(200);
   await turn.left;
   // A host that notices it only by the deleted rows has no end to send.
   await Promise.allSettled([live.toEnd(), queued.toEnd()]);
   if (notifies) await socket.until('closing');
-  const database = await openDatabase(hosts.database.options);
-  try {
-    expect(await findText(database, there.did)).toEqual([]);
-  } finally {
-    await database.close();
-  }
+  expect(await findTraces(there)).toEqual([]);
   expect(model.arrived).toBe(0);
+});
+
+it('DELETE /me closes the sockets of a host that was disconnected, once it is back', async () => {
+  const there = new TestUser(hosts.b);
+  const socket = await joinSession(there, await openSession(there));
+  const other = new TestUser(hosts.b);
+  const kept = await joinSession(other, await openSession(other));
+  hosts.busProxy.disconnect();
+  expect((await erase(there)).status).toBe(200);
+  hosts.busProxy.reconnect();
+  await socket.until('closing', ({ reason }) => reason === 'session_deleted');
+  await expect.poll(() => findTraces(there)).toEqual([]);
+  expect(kept.all('closing')).toEqual([]);
 });

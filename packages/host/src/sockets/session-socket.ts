@@ -16,6 +16,7 @@ import {
   isCallEvent,
   type Position,
   type ServerEvent,
+  type SessionKey,
   toWireForm,
 } from '../bus/event-bus.js';
 import type { PendingClientCalls } from '../bus/pending-client-calls.js';
@@ -64,8 +65,8 @@ export class SessionSocket {
     this.listen();
   }
 
-  get owner(): string {
-    return this.context.session.owner;
+  get session(): SessionKey {
+    return this.context.session;
   }
 
   /** Sends `connected`, then the events that the client missed, then live events. */

@@ -80,6 +80,7 @@ export class SocketServer {
       next();
     });
     deps.cluster.bus.on('user-erased', ({ did }) => this.closeSockets(did));
+    deps.cluster.bus.onMissed(() => void this.closeDeleted());
     const { corsOrigins } = config;
     const isClosing = () => this.isClosing;
     io.engine.use(createConnectionCheck({ registry, corsOrigins, readAddress, isClosing }));
@@ -122,7 +123,19 @@ export class SocketServer {
 
   /** Closes the sockets of a user whose sessions were deleted. */
   private closeSockets(owner: string): void {
-    for (const socket of this.sockets) if (socket.owner === owner) socket.close('session_deleted');
+    for (const socket of this.sockets)
+      if (socket.session.owner === owner) socket.close('session_deleted');
+  }
+
+  /** Closes the sockets of sessions whose deletion, or that of their user, was not reported to this host. */
+  private async closeDeleted(): Promise<void> {
+    const { sessions, logger } = this.deps;
+    try {
+      for (const socket of this.sockets)
+        if (!(await sessions.find(socket.session))) socket.close('session_deleted');
+    } catch (err) {
+      logger.warn({ reason: String(err) }, 'cannot check whether sessions of sockets were deleted');
+    }
   }
 
   private async verify(socket: Socket): Promise<void> {
