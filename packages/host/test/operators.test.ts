@@ -1,7 +1,10 @@
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { createServer } from 'node:http';
+import { readdir } from 'node:fs/promises';
+import { createServer, request as httpRequest } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createServer as createTcpServer } from 'node:net';
+import { join } from 'node:path';
 import { generateSigner } from '@sibyl/ucan';
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { findFreePort } from './support/free-port.js';
@@ -46,6 +49,9 @@ const useModel = (url: string) => ({
   MODEL_BASE_URL: url,
   MODEL_API_KEY: 'sk-secret-key-of-the-operator',
 });
+
+/** More than the buffers of a connection hold. */
+const DOWNLOAD_BYTES = 40 * 1024 * 1024;
 
 const sendMessage = async (user: TestUser, message = 'hello') =>
   user.request('POST', `/messages/${await openSession(user)}`, { body: { message } });
@@ -209,6 +215,42 @@ describe('POST /operator/block', () => {
       { action: 'unblock_user', target: alice.did },
       { action: 'block_user', target: alice.did, note: 'floods' },
     ]);
+  });
+
+  it.each([
+    ['GET /me/export', () => '/me/export'],
+    ['GET /files/:id', (id: string) => `/files/${id}`],
+  ])('ends %s of the user', async (_, toPath) => {
+    const { alice, operator, host } = await start();
+    const { headers } = alice;
+    const body = randomBytes(DOWNLOAD_BYTES);
+    const uploaded = await fetch(`${host.url}/files?name=a.bin`, { method: 'POST', headers, body });
+    const { fileId } = (await uploaded.json()) as { fileId: string };
+    const reply = await fetch(host.url + toPath(fileId), { headers });
+    const reader = (reply.body as ReadableStream<Uint8Array>).getReader();
+    await reader.read();
+    await operator.request('POST', '/operator/block', { body: { user: alice.did } });
+    // The host disconnects, although the client reads nothing.
+    const isAborted = ({ msg, did }: Record<string, unknown>) =>
+      msg === 'request aborted' && did === alice.did;
+    await expect.poll(() => host.log.some(isAborted), { timeout: 10_000 }).toBe(true);
+    await reader.cancel();
+  });
+
+  it('ends an import of the user', async () => {
+    const { alice, operator, host } = await start();
+    const request = httpRequest(`${host.url}/me/import`, {
+      method: 'POST',
+      headers: alice.headers,
+    });
+    const reply = once(request, 'response');
+    request.write('[');
+    await expect.poll(() => readdir(join(host.dataDir, 'imports')).catch(() => [])).toHaveLength(1);
+    await operator.request('POST', '/operator/block', { body: { user: alice.did } });
+    const [response] = await reply;
+    expect(response.statusCode).toBe(403);
+    request.destroy();
+    expect(await readdir(join(host.dataDir, 'imports'))).toEqual([]);
   });
 
   it('keeps blocked users in GET /operator/users, also if its limit leaves others out', async () => {

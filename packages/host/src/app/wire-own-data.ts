@@ -1,6 +1,7 @@
 import type { OracleUcan } from '@sibyl/plugin-kit';
 import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import type { Logger } from 'pino';
+import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import type { DelegationService } from '../auth/delegations.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { Cluster } from '../bus/cluster.js';
@@ -34,6 +35,7 @@ interface OwnDataNeeds {
   readonly events: EventBus;
   readonly changes: SessionChanges;
   readonly delegations: DelegationService;
+  readonly allowList: CallerAllowList;
   readonly ucan: OracleUcan;
   readonly plugins: { readonly plugins: readonly LoadedPlugin[] };
   readonly logger: Logger;
@@ -56,6 +58,7 @@ export function wireOwnData(needs: OwnDataNeeds): OwnDataServices {
     changes: needs.changes,
     store: store.imports,
     files: needs.files,
+    allowList: needs.allowList,
     createWriter,
     disk: store.disk,
     liveness: cluster.liveness,

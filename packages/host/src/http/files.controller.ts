@@ -108,7 +108,7 @@ export class FilesController {
   async download(
     @CurrentCaller() { did: owner }: Caller,
     @Param('fileId') fileId: string,
-    @Req() request: Request,
+    @Req() request: ProvenRequest,
     @Res() response: Response,
   ): Promise<void> {
     const file = await this.files.get({ owner, fileId });
@@ -142,7 +142,7 @@ export class FilesController {
     return { message: 'File deleted' };
   }
 
-  private async send(file: StoredFile, request: Request, response: Response): Promise<void> {
+  private async send(file: StoredFile, request: ProvenRequest, response: Response): Promise<void> {
     const etag = `"${file.hash}"`;
     const range = findRange(file, etag, request, response);
     const { start, end } = range ?? { start: 0, end: file.size };
@@ -150,7 +150,7 @@ export class FilesController {
     const disposition = response.attachment(file.name).getHeader('Content-Disposition');
     response.removeHeader('Content-Type');
     response.removeHeader('Content-Disposition');
-    await this.replies.sendBytes(response, {
+    await this.replies.sendBytes(request.caller, response, {
       status: range ? 206 : 200,
       headers: {
         'Content-Type': toSafeType(file.mediaType),

@@ -42,16 +42,16 @@ export class MeController {
     mediaTypes: ['application/zip'],
     errors: ['too_many_exports', 'too_many_streams'],
   })
-  async export(@CurrentCaller() { did: owner }: Caller, @Res() response: Response): Promise<void> {
+  async export(@CurrentCaller() caller: Caller, @Res() response: Response): Promise<void> {
     const day = new Date().toISOString().slice(0, 10);
-    await this.replies.withSlot(owner, () =>
-      this.replies.sendBytes(response, {
+    await this.replies.withSlot(caller.did, () =>
+      this.replies.sendBytes(caller, response, {
         status: 200,
         headers: {
           'Content-Type': 'application/zip',
           'Content-Disposition': `attachment; filename="sibyl-export-${day}.zip"`,
         },
-        bytes: this.exports.open(owner),
+        bytes: this.exports.open(caller.did),
       }),
     );
   }

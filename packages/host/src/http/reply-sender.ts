@@ -111,12 +111,16 @@ export class ReplySender {
     };
   }
 
+  /** Sends bytes; disconnects if the caller loses access. */
   async sendBytes(
+    caller: Caller,
     response: Response,
     answer: Omit<BytesAnswer, 'stallMs' | 'onError'>,
   ): Promise<void> {
-    const { streamStallMs: stallMs, logger } = this.deps;
+    const { access, streamStallMs: stallMs, logger } = this.deps;
     const onError = (err: unknown) => logStreamError(logger, err, {});
+    const ended = access.limit(caller, createCloseSignal(response));
+    ended.addEventListener('abort', () => response.destroy(), { once: true });
     await sendBytes(response, { ...answer, stallMs, onError });
   }
 

@@ -5,6 +5,7 @@ import { pipeline } from 'node:stream/promises';
 import { type ImportJob, measureJson, OracleError } from '@sibyl/protocol';
 import { abortableIterable } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
+import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import type { HostLiveness } from '../bus/host-bus.js';
 import type { SessionChanges } from '../bus/session-changes.js';
 import type { FileService } from '../files/file-service.js';
@@ -53,6 +54,7 @@ interface ImportsDeps {
   /** The writer stores nothing once the job is deleted. */
   readonly createWriter: (job: { readonly owner: string; readonly id: string }) => ImportWriter;
   readonly files: Pick<FileService, 'upload' | 'findSame'>;
+  readonly allowList: Pick<CallerAllowList, 'watch'>;
   readonly disk: DiskSpace | undefined;
   readonly liveness: Pick<HostLiveness, 'hostId' | 'findDeadHosts'>;
   /** Has a folder for archives until they are imported. */
@@ -103,7 +105,11 @@ export class Imports {
     const signal = AbortSignal.any([this.closing.signal, active.cancel.signal]);
     this.running.add(owner);
     this.active.set(active, owner);
+    const stopWatching = this.deps.allowList.watch(owner, (exclusion) =>
+      active.cancel.abort(new OracleError(exclusion)),
+    );
     const end = () => {
+      stopWatching();
       this.active.delete(active);
       ended.resolve();
     };
