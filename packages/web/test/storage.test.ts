@@ -141,3 +141,22 @@ it('a page that the browser has kept in its history shows what other tabs have s
   });
   await expect.poll(() => pinned.count()).toBe(0);
 });
+
+it('if the browser refuses to copy an answer, its code or its table, the page says so', async () => {
+  const { page } = await arrive();
+  await page.addInitScript(() => {
+    navigator.clipboard.writeText = () => Promise.reject(new DOMException('', 'NotAllowedError'));
+  });
+  await page.reload();
+  await write(page, 'Compare');
+  (await oracle.model.next()).answer(
+    '| Site | Rain |\n|---|---|\n| Kitui | 12 |\n\n```py\nprint(1)\n```\n\nThat is all',
+  );
+  await expectText(page, 'That is all');
+  for (const name of ['Copy as CSV', 'Copy code', 'Copy answer']) {
+    await page.getByRole('button', { name }).click();
+    await expectText(page, 'The browser refused to copy.');
+    await page.locator('.toast').getByRole('button', { name: 'Close' }).click();
+    await expect.poll(() => page.locator('.toast').count()).toBe(0);
+  }
+});

@@ -7,6 +7,7 @@ import {
   useState,
 } from 'react';
 import { t } from '../i18n/i18n.js';
+import { copyText } from '../ui/copy-button.js';
 import { Icon } from '../ui/icon.js';
 import { showToast } from '../ui/toasts.js';
 
@@ -61,8 +62,8 @@ export function Table({ children }: { readonly children?: ReactNode }) {
   const table = useRef<HTMLTableElement>(null);
   const copy = async () => {
     if (!table.current) return;
-    await navigator.clipboard.writeText(toCsv(readCells(table.current)));
-    showToast({ text: t('chat.table.copied') });
+    const isCopied = await copyText(toCsv(readCells(table.current)));
+    if (isCopied) showToast({ text: t('chat.table.copied') });
   };
   return (
     <div className="block">

@@ -1,6 +1,7 @@
 import { useState } from 'react';
 import { t } from '../i18n/i18n.js';
 import { Icon, IconButton } from './icon.js';
+import { showToast } from './toasts.js';
 
 const CONFIRMATION_MS = 1500;
 
@@ -9,6 +10,17 @@ interface CopyButtonProps {
   readonly label: string;
   /** Whether the label is visible. */
   readonly hasText?: boolean;
+}
+
+/** Returns whether the text was copied; if the browser refuses, the page says so. */
+export async function copyText(text: string): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    showToast({ text: t('chat.copy.failed') });
+    return false;
+  }
 }
 
 /** Copies a text and confirms it briefly. */
@@ -21,7 +33,7 @@ export function CopyButton(props: CopyButtonProps) {
 function ActiveCopyButton({ text, label, hasText }: CopyButtonProps) {
   const [isCopied, setCopied] = useState(false);
   const copy = async () => {
-    await navigator.clipboard.writeText(text);
+    if (!(await copyText(text))) return;
     setCopied(true);
     setTimeout(() => setCopied(false), CONFIRMATION_MS);
   };

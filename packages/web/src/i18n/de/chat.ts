@@ -6,6 +6,8 @@ export const chat = {
   undo: 'Rückgängig',
   copy: 'Kopieren',
   copied: 'Kopiert',
+  'copy.failed':
+    'Der Browser hat das Kopieren abgelehnt. Markieren Sie den Text und kopieren Sie ihn selbst.',
   edit: 'Bearbeiten',
   retry: 'Erneut versuchen',
   more: 'Mehr',

@@ -6,6 +6,7 @@ export const chat = {
   undo: 'Undo',
   copy: 'Copy',
   copied: 'Copied',
+  'copy.failed': 'The browser refused to copy. Select the text and copy it yourself.',
   edit: 'Edit',
   retry: 'Retry',
   more: 'More',

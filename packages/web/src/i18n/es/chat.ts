@@ -6,6 +6,7 @@ export const chat = {
   undo: 'Deshacer',
   copy: 'Copiar',
   copied: 'Copiado',
+  'copy.failed': 'El navegador no permitió copiar. Selecciona el texto y cópialo tú mismo.',
   edit: 'Editar',
   retry: 'Reintentar',
   more: 'Más',

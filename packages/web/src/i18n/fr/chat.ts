@@ -6,6 +6,7 @@ export const chat = {
   undo: 'Annuler',
   copy: 'Copier',
   copied: 'Copié',
+  'copy.failed': 'Le navigateur a refusé la copie. Sélectionnez le texte et copiez-le vous-même.',
   edit: 'Modifier',
   retry: 'Réessayer',
   more: 'Plus',

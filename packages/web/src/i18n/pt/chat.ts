@@ -6,6 +6,7 @@ export const chat = {
   undo: 'Desfazer',
   copy: 'Copiar',
   copied: 'Copiado',
+  'copy.failed': 'O navegador não permitiu copiar. Selecione o texto e copie você mesmo.',
   edit: 'Editar',
   retry: 'Tentar de novo',
   more: 'Mais',

@@ -6,6 +6,7 @@ export const chat = {
   undo: 'Tendua',
   copy: 'Nakili',
   copied: 'Imenakiliwa',
+  'copy.failed': 'Kivinjari kimekataa kunakili. Chagua maandishi na uyanakili mwenyewe.',
   edit: 'Hariri',
   retry: 'Jaribu tena',
   more: 'Zaidi',
