@@ -59,8 +59,10 @@ export function useUploads(attached: number, onDone: (file: Attachment) => void)
       done.current(stored);
       drop(id);
     } catch (error) {
-      const text = (await isReadable(file)) ? describe(error) : t('chat.files.unreadable');
-      if (!signal.aborted) change(id, { error: text, mayPass: mayPass(error) });
+      const failure = (await isReadable(file))
+        ? { error: describe(error), mayPass: mayPass(error) }
+        : { error: t('chat.files.unreadable'), mayPass: false };
+      if (!signal.aborted) change(id, failure);
     } finally {
       cancels.current.delete(id);
     }
