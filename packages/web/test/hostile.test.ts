@@ -71,6 +71,29 @@ it('the page survives unexpected arguments and pathological Markdown', async () 
   await expectText(page, 'Still here');
 });
 
+it('a chart or form with invalid arguments is not shown, only the one that the model corrects', async () => {
+  const { page } = await arrive();
+  await write(page, 'Show me');
+  const chart = { title: 'Rain', kind: 'bar' };
+  const form = { title: 'Site' };
+  (await oracle.model.next()).call(
+    { name: 'show_chart', input: { ...chart, points: [{ label: 'Kitui', value: '12' }] } },
+    { name: 'show_form', input: { ...form, fields: [{ name: 'site' }] } },
+  );
+  const fields = [{ name: 'site', label: 'Site', kind: 'text' }];
+  (await oracle.model.next()).call(
+    { name: 'show_chart', input: { ...chart, points: [{ label: 'Kitui', value: 12 }] } },
+    { name: 'show_form', input: { ...form, fields } },
+  );
+  (await oracle.model.next()).answer('Here it is');
+  await expectText(page, 'Here it is');
+  for (const shown of ['figure.chart', 'form.card']) {
+    await page.locator(shown).first().waitFor();
+    expect(await page.locator(shown).count()).toBe(1);
+  }
+  expect(await page.getByText('Couldn’t use').count()).toBe(2);
+});
+
 it('the page loads no images in diagrams from third parties', async () => {
   const { page } = await arrive();
   const addresses = new Set<string>();

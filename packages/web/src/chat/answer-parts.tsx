@@ -33,16 +33,16 @@ export function AnswerParts({ parts, isRunning, isPaused }: AnswerPartsProps) {
         return <Prose text={part.text} isRunning={isLast} />;
       case 'reasoning':
         return <Reasoning text={part.text} isRunning={isLast} />;
-      case 'call':
+      case 'call': {
+        const call = waiting.includes(part) ? toWaiting(part.call) : part.call;
         return (
           <>
-            <ToolCall
-              call={waiting.includes(part) ? toWaiting(part.call) : part.call}
-              isRunning={isRunning}
-            />
-            {renderCall(part.call)}
+            <ToolCall call={call} isRunning={isRunning} />
+            {/* The model knows that one that failed is not shown. */}
+            {call.status !== 'error' && renderCall(part.call)}
           </>
         );
+      }
       case 'component':
         // The call that it belongs to renders it.
         return callIds.has(part.component.eventId) ? null : renderComponent(part.component);
