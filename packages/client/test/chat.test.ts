@@ -312,6 +312,68 @@ describe('paths of a chat', () => {
       await pollShown(each).toEqual(['human stored: eins', 'ai stored: erste']);
   });
 
+  it('openChat shows an answer that is being written only on its path', async () => {
+    const { sessionId, chat } = await begin();
+    await say(chat.send('one'), 'first');
+    const other = open(sessionId, createTestClient(network, { signer }));
+    await pollShown(other).toEqual(['human stored: one', 'ai stored: first']);
+    const edit = chat.edit(chat.getState().messages[0]?.messageId ?? '', 'uno');
+    const turn = await server.model.next();
+    turn.say('pri');
+    for (const each of [chat, other])
+      await pollShown(each).toEqual(['human stored: uno', 'ai running: pri']);
+    const [before = '', edited = ''] = other.getState().messages[0]?.siblings ?? [];
+    await other.show(before);
+    const late = open(sessionId, createTestClient(network, { signer }));
+    for (const each of [chat, other, late]) {
+      await pollShown(each).toEqual(['human stored: one', 'ai stored: first']);
+      await pollStatus(each).toBe('running');
+    }
+    turn.say('me');
+    await other.show(edited);
+    for (const each of [chat, other, late])
+      await pollShown(each).toEqual(['human stored: uno', 'ai running: prime']);
+    await other.show(before);
+    turn.finish();
+    await edit;
+    for (const each of [chat, other, late]) {
+      await pollStatus(each).toBe('ready');
+      expect(shown(each)).toEqual(['human stored: one', 'ai stored: first']);
+    }
+  });
+
+  it.each(['an edit', 'another answer'])(
+    'openChat shows the answer that is being written until it ends, while %s waits for it',
+    async (kind) => {
+      const { sessionId, chat } = await begin();
+      await say(chat.send('one'), 'first');
+      const other = open(sessionId, createTestClient(network, { signer }));
+      await pollShown(other).toEqual(['human stored: one', 'ai stored: first']);
+      const [question, answer] = other.getState().messages;
+      const sent = chat.send('two');
+      const turn = await server.model.next();
+      turn.say('sec');
+      const isEdit = kind === 'an edit';
+      const path = ['human stored: one', 'ai stored: first', 'human stored: two'];
+      for (const each of [chat, other]) await pollShown(each).toEqual([...path, 'ai running: sec']);
+      const later = isEdit
+        ? other.edit(question?.messageId ?? '', 'uno')
+        : other.regenerate(answer?.messageId ?? '');
+      await expect.poll(() => other.getState().waiting).toBe(1);
+      turn.say('ond');
+      const waiting = isEdit ? ['human waiting: uno'] : [];
+      await pollShown(other).toEqual([...path, 'ai running: second', ...waiting]);
+      await pollShown(chat).toEqual([...path, 'ai running: second']);
+      turn.finish();
+      await sent;
+      (await server.model.next()).answer('primero');
+      await later;
+      const asked = isEdit ? 'uno' : 'one';
+      for (const each of [chat, other])
+        await pollShown(each).toEqual([`human stored: ${asked}`, 'ai stored: primero']);
+    },
+  );
+
   it('openChat shows the conversation again if regenerate or an edit is refused or offline', async () => {
     const refusal = { isOn: false };
     const { sessionId } = await client.sessions.create();

@@ -260,8 +260,8 @@ function mergeTurns(stored: readonly Message[], live: readonly LiveTurn[]): Conv
   let index = turns.length;
   // Backwards: a turn that is not stored goes before the one sent after it.
   for (const liveTurn of live.toReversed()) {
-    const { requestId, isStored } = liveTurn;
-    if (isStored && !indexes.has(requestId)) continue;
+    const { requestId, isStored, isElsewhere } = liveTurn;
+    if ((isStored || isElsewhere) && !indexes.has(requestId)) continue;
     const isWaiting = isOpen(liveTurn) && liveTurn !== firstOpen;
     const known = indexes.get(requestId);
     index = known ?? index;

@@ -140,6 +140,10 @@ export class History {
     return this.stored.find(({ id }) => id === messageId);
   }
 
+  hasTurn(requestId: string): boolean {
+    return this.stored.some((message) => message.requestId === requestId);
+  }
+
   /** Hides what a new message leaves behind: what followed the one it continues from, or a part far above the end. */
   makeRoom({ parentId, regenerate }: Pick<SendMessage, 'parentId' | 'regenerate'>): void {
     if (regenerate === undefined && parentId === undefined) {
@@ -158,15 +162,20 @@ export class History {
     if (this.whole) this.replace(this.whole.messages, this.whole);
   }
 
-  /** Reads new messages, and the loaded ones again, as far as one page goes. */
-  async refresh(signal: AbortSignal): Promise<void> {
+  /** Reads new messages, and the loaded ones again, as far as one page goes; false if that path is not wanted. */
+  async refresh(
+    signal: AbortSignal,
+    isWanted: (path: readonly Message[]) => boolean,
+  ): Promise<boolean> {
     const limit = Math.min(Math.max(countTurns(this.stored), PAGE_TURNS), MAX_PAGE_TURNS);
-    if (this.isDetached && (await this.refreshDetached({ limit, signal }))) return;
+    if (this.isDetached && (await this.refreshDetached({ limit, signal }))) return true;
     const page = await this.page({ limit, signal });
+    if (!isWanted(page.messages)) return false;
     const overlap = this.stored.findIndex(({ id }) => id === page.messages[0]?.id);
     const newest = reuseUnchanged(this.stored, page.messages);
     if (overlap > 0) this.replace([...this.stored.slice(0, overlap), ...newest], this);
     else this.replace(newest, page);
+    return true;
   }
 
   async showNewest(signal: AbortSignal): Promise<void> {

@@ -35,6 +35,22 @@ export class LiveTurns {
     if (status === 'aborted' && messageId === undefined) this.turns.delete(requestId);
   }
 
+  /** The turn that is being answered, once the server has accepted it. */
+  findRunning(): LiveTurn | undefined {
+    const first = this.list().find(isOpen);
+    return first?.turn.runId ? first : undefined;
+  }
+
+  /** Remembers whether a turn is on the path of a history that was loaded after the server had accepted it. */
+  place(requestId: string, history: readonly Message[]): void {
+    const live = this.turns.get(requestId);
+    if (!live) return;
+    const isOn = isOnPath(live, history);
+    const last = history.at(-1);
+    const isAgain = isOn && last?.type === 'human' && last.requestId !== requestId;
+    this.put({ ...live, isElsewhere: !isOn, ...(isAgain && { answersAgain: last.id }) });
+  }
+
   /** Ended turns whose answer the server has stored. */
   listAnswered(): readonly string[] {
     const isAnswered = ({ phase, turn }: LiveTurn) => phase === 'ended' && turn.messageId;
@@ -69,6 +85,10 @@ export interface LiveTurn {
   readonly error?: OracleClientError;
   /** Set once it was in the history: if it is not any more, another path is active. */
   readonly isStored?: boolean;
+  /** Set while another path is active than that of the turn. */
+  readonly isElsewhere?: boolean;
+  /** The id of the question, which another turn has asked; known once the turn was on the active path. */
+  readonly answersAgain?: string;
   /** `lost` when reading failed: without a run it was never sent; otherwise it continues on the server. */
   readonly phase: 'open' | 'rejoining' | 'ended' | 'lost';
 }
@@ -94,3 +114,15 @@ export function createFollowedTurn(requestId: string): LiveTurn {
 
 /** Whether more parts may arrive. */
 export const isOpen = ({ phase }: LiveTurn): boolean => phase === 'open' || phase === 'rejoining';
+
+/** Whether an open turn is part of a path: with its question, as another answer to the last one, or below a later one. */
+export function isOnPath(live: LiveTurn, path: readonly Message[]): boolean {
+  const { requestId, question, answersAgain, turn } = live;
+  const last = path.at(-1);
+  const isPart = (message: Message) =>
+    message.requestId === requestId ||
+    (turn.runId !== undefined && message.parentId === turn.runId);
+  const isAgain =
+    !question && last?.type === 'human' && (answersAgain === undefined || answersAgain === last.id);
+  return isAgain || path.some(isPart);
+}

@@ -1,4 +1,4 @@
-import type { ReplyPart, Run } from '@sibyl/protocol';
+import type { ReplyPart, Run, SendMessage } from '@sibyl/protocol';
 import { OracleClientError } from '../errors.js';
 import type { ServerEvent, SessionEvents } from '../events/reconnecting-socket.js';
 import { Listeners } from '../listeners.js';
@@ -10,6 +10,7 @@ import { ChatView } from './chat-view.js';
 import {
   createFollowedTurn,
   createSentTurn,
+  isOnPath,
   isOpen,
   type LiveTurn,
   LiveTurns,
@@ -64,7 +65,9 @@ class OpenChat implements Chat {
     const body = typeof message === 'string' ? { message } : message;
     const { requestId = crypto.randomUUID() } = body;
     this.#clearErrors();
-    this.#history.makeRoom(body);
+    // A path that begins elsewhere is shown when its turn begins.
+    const isLater = this.#live.findRunning() && !this.#history.hasNewer && isNewPath(body);
+    if (!isLater) this.#history.makeRoom(body);
     this.#put(createSentTurn(requestId, body));
     await this.#follow(requestId, (options) =>
       this.#client.stream(this.sessionId, { ...body, requestId }, options),
@@ -156,18 +159,35 @@ class OpenChat implements Chat {
   async #load(): Promise<void> {
     const { signal } = this.#closing;
     const answered = this.#live.listAnswered();
-    const [run] = await Promise.all([
+    const running = this.#live.findRunning();
+    let [run, isRead] = await Promise.all([
       this.#client.runs.current(this.sessionId, { signal }),
-      this.#history.refresh(signal),
+      this.#readHistory(),
     ]);
+    const isNew = run !== null && !this.#live.get(run.requestId);
+    // The history may be older than the turn.
+    if (isNew && isActive(run) && !this.#history.hasTurn(run.requestId))
+      isRead = await this.#readHistory();
     this.#loading = 'loaded';
     this.#live.dropStored(this.#history.messages, answered);
     this.#join(run);
+    if (!isRead || this.#history.hasNewer) return;
+    if (running) this.#live.place(running.requestId, this.#history.messages);
+    if (isNew) this.#live.place(run.requestId, this.#history.messages);
+  }
+
+  /** Returns false if the path of a turn that waits was not read: that of the turn before it is shown until it ends. */
+  #readHistory(): Promise<boolean> {
+    return this.#history.refresh(this.#closing.signal, (path) => {
+      const running = this.#live.findRunning();
+      const isQueued = path.at(-1)?.type === 'human';
+      return !running || running.isElsewhere === true || !isQueued || isOnPath(running, path);
+    });
   }
 
   /** Follows the active turn if it is not followed yet. */
   #join(run: Run | null): void {
-    if (run?.status !== 'queued' && run?.status !== 'running') return;
+    if (!run || !isActive(run)) return;
     const { requestId, runId } = run;
     const known = this.#live.get(requestId);
     // After a pause, a turn continues as another run.
@@ -322,6 +342,12 @@ class OpenChat implements Chat {
     this.#changes.notify();
   }
 }
+
+const isActive = ({ status }: Run): boolean => status === 'queued' || status === 'running';
+
+/** Whether a message is an edit or asks for another answer. */
+const isNewPath = ({ parentId, regenerate }: Partial<SendMessage>): boolean =>
+  parentId !== undefined || regenerate !== undefined;
 
 /** Other tabs of this browser with the same session. */
 interface OtherTabs {
