@@ -160,3 +160,19 @@ it('if the browser refuses to copy an answer, its code or its table, the page sa
     await expect.poll(() => page.locator('.toast').count()).toBe(0);
   }
 });
+
+it('a message that was not sent stays in its conversation when the user starts another one', async () => {
+  const { page } = await arrive();
+  await converse(page, 'Hello', 'Hi there');
+  await page.route('**/messages/**', (route) =>
+    route.request().method() === 'POST'
+      ? route.fulfill({ status: 402, json: { code: 'insufficient_credit', message: 'No credit' } })
+      : route.continue(),
+  );
+  await write(page, 'Costly');
+  await expectText(page, 'Your message is saved.');
+  await page.getByRole('link', { name: 'New conversation' }).click();
+  await expectText(page, 'Welcome.');
+  await page.goBack();
+  await expectText(page, 'Your message is saved.');
+});

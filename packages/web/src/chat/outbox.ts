@@ -48,6 +48,8 @@ export class Outbox {
   private adoption: ReturnType<typeof setTimeout> | undefined;
   /** The conversation that is open in this tab, which sends its own messages. */
   private openSessionId: string | undefined;
+  /** The conversation that this tab has started, until it is shown. */
+  startedSessionId: string | undefined;
   /** Called when the conversation of a message exists; opens it if the user is waiting for it. */
   onSession: ((sessionId: string) => void) | undefined;
 
@@ -138,10 +140,6 @@ export class Outbox {
     return next;
   }
 
-  get openedSession(): string | undefined {
-    return this.openSessionId;
-  }
-
   isSending(requestId: string): boolean {
     return this.sending.has(requestId);
   }
@@ -153,6 +151,7 @@ export class Outbox {
     for (const each of this.list)
       if (closed !== undefined && each.sessionId === closed) this.sending.delete(each.requestId);
     this.openSessionId = sessionId;
+    this.startedSessionId = undefined;
     this.schedule();
   }
 
@@ -211,7 +210,7 @@ export class Outbox {
     // Unless the user has discarded it in the meantime, or another tab has started its conversation.
     if (!this.sending.delete(requestId) || current?.sessionId !== undefined) return;
     // Before the outbox would send the message itself.
-    if (this.onSession) this.openSessionId = sessionId;
+    if (this.onSession) this.openSessionId = this.startedSessionId = sessionId;
     this.stored.update((list) =>
       list.map((each) =>
         !each.sessionId && each.start === unsent.start ? { ...each, sessionId } : each,

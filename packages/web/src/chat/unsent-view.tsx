@@ -156,7 +156,7 @@ export function useUnsent(sessionId: string | undefined): readonly UnsentMessage
           ? // A conversation that another tab starts opens there.
             sessionId !== undefined || each.tab === outbox.tab
           : // Until its conversation is shown, a message stays where it was.
-            sessionId === undefined && each.sessionId === outbox.openedSession,
+            sessionId === undefined && each.sessionId === outbox.startedSessionId,
       ),
     [list, sessionId, outbox],
   );
