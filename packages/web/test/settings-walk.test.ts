@@ -1,6 +1,6 @@
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import { expectText, SCREENSHOTS } from './support/browser.js';
+import { expectText, openTab, SCREENSHOTS } from './support/browser.js';
 import { download, findViolations, useSettings } from './support/use-settings.js';
 
 const { oracle, arrive, open, write, ...page } = useSettings();
@@ -119,4 +119,43 @@ describe('settings of the page', () => {
       expect(Math.abs(expiration * 1000 - Date.now() - DAY_MS)).toBeLessThan(DAY_MS / 24);
     },
   );
+});
+
+/** A conversation in two tabs, in which a letter waits for approval. */
+async function askInTwoTabs() {
+  const visitor = await arrive();
+  const { page, context, consoleErrors } = visitor;
+  await write(page, 'Write to Ann');
+  (await oracle.model.next()).call({ name: 'send_letter', input: { to: 'Ann', copies: 1 } });
+  const other = await openTab(context, consoleErrors);
+  await page.locator('.approval').waitFor();
+  await other.goto(page.url());
+  await other.locator('.approval').waitFor();
+  return { page, other, context };
+}
+
+it('a decision about an approval that another tab has decided says that it does not count', async () => {
+  const { page, other, context } = await askInTwoTabs();
+  // As if both were clicked at once.
+  await other.route('**/approvals?**', (route) => route.abort());
+  await page.getByRole('button', { name: 'Approve' }).click();
+  (await oracle.model.next()).answer('That is done');
+  await expectText(page, 'That is done');
+  await context.unrouteAll();
+  await other.getByRole('button', { name: 'Deny' }).click();
+  await expectText(other, 'This was decided elsewhere or has expired.');
+});
+
+it('a conversation that another tab has deleted keeps the draft, and nothing waits for approval in it', async () => {
+  const { page, other } = await askInTwoTabs();
+  await other.locator('.composer textarea').fill('What I was about to say');
+  await expect.poll(() => other.locator('.side .count').innerText()).toBe('1');
+  const row = page.locator('.conv').first();
+  await row.hover();
+  await row.getByRole('button', { name: /^More about/ }).click();
+  await page.getByRole('menuitem', { name: /^Delete/ }).click();
+  await expectText(other, 'This conversation has been deleted');
+  await expect.poll(() => other.locator('.approval').count()).toBe(0);
+  await expect.poll(() => other.locator('.side .count').count()).toBe(0);
+  expect(await other.locator('.composer textarea').inputValue()).toBe('What I was about to say');
 });

@@ -110,14 +110,15 @@ function ApprovalCards({ onDecided, ...all }: Approvals & { readonly onDecided: 
 }
 
 /** The tool calls of a conversation that wait for the user. */
-function useSessionApprovals(sessionId: string, { status }: UseChat) {
+function useSessionApprovals(sessionId: string, { status, error }: UseChat) {
   const approvals = useApprovals({ sessionId });
   const { refresh } = approvals;
   // A turn that pauses ends its stream.
   useEffect(() => {
     if (status === 'ready') void refresh();
   }, [status, refresh]);
-  return approvals;
+  // Nothing waits in a conversation that was deleted.
+  return isGone(error) ? { ...approvals, approvals: [] } : approvals;
 }
 
 const ApprovalCard = lazy(async () => {
@@ -176,6 +177,7 @@ function ConversationMenu({ sessionId, title }: { readonly sessionId: string; ti
 function useActions(sessionId: string, chat: UseChat, draft: DraftState): MessageActions {
   const { sessions, messages } = useOracle();
   const { regenerate, show, refresh } = chat;
+  const isRunning = chat.status === 'running';
   const { draft: current, change } = draft;
   return useMemo(
     () => ({
@@ -187,7 +189,10 @@ function useActions(sessionId: string, chat: UseChat, draft: DraftState): Messag
           showToast({ text: explainError(error as Error) });
         }
       },
-      regenerate: ({ messageId }: ChatMessage) => void (messageId && regenerate(messageId)),
+      regenerate: ({ messageId }: ChatMessage) => {
+        if (isRunning) showToast({ text: t('chat.regenerate.later') });
+        if (messageId) void regenerate(messageId);
+      },
       show: (messageId: string) => void show(messageId),
       rate: async ({ messageId = '' }: ChatMessage, feedback: Feedback | undefined) => {
         await (feedback
@@ -198,7 +203,7 @@ function useActions(sessionId: string, chat: UseChat, draft: DraftState): Messag
       edit: ({ content, attachments, parentId }: ChatMessage) =>
         change({ text: content, files: attachments, edit: startEdit(current, parentId ?? null) }),
     }),
-    [sessions, messages, sessionId, regenerate, show, refresh, change, current],
+    [sessions, messages, sessionId, isRunning, regenerate, show, refresh, change, current],
   );
 }
 
@@ -242,7 +247,7 @@ function Banner({ chat }: { readonly chat: UseChat }) {
   const { error, close } = useShownError(chat, isLost);
   // The page says so itself.
   if (!isOnline) return null;
-  if (chat.error?.code === 'session_not_found') return <GoneBanner />;
+  if (isGone(chat.error)) return <GoneBanner />;
   if (!isShown && !error) return null;
   return (
     <div className="banner" role={error ? 'alert' : 'status'}>
@@ -258,6 +263,8 @@ function Banner({ chat }: { readonly chat: UseChat }) {
     </div>
   );
 }
+
+const isGone = (error: UseChat['error']) => error?.code === 'session_not_found';
 
 const GoneBanner = () => (
   <div className="banner" role="alert">

@@ -47,4 +47,5 @@ const texts: Readonly<Record<string, TextKey | undefined>> = {
   file_space_exhausted: 'chat.error.fileSpace',
   too_many_sessions: 'chat.error.manySessions',
   turn_running: 'chat.error.running',
+  approval_closed: 'chat.error.decided',
 };

@@ -99,7 +99,8 @@ function useWaitingApprovals(sessions: UseSessions['sessions']): number {
   const isFirst = useRef(true);
   useEffect(() => {
     // The hook itself loads them first.
-    if (!isFirst.current && sessions.length > 0) void refresh();
+    const mayWait = sessions.length + approvals.length > 0;
+    if (!isFirst.current && mayWait) void refresh();
     isFirst.current = false;
   }, [sessions, refresh]);
   return approvals.length;

@@ -120,6 +120,7 @@ export const chat = {
   thinking: 'Pensando',
   copyAnswer: 'Copiar respuesta',
   regenerate: 'Regenerar',
+  'regenerate.later': 'La nueva respuesta llegará cuando termine la actual.',
   previousAnswer: 'Respuesta anterior',
   nextAnswer: 'Respuesta siguiente',
   previousVersion: 'Versión anterior',
@@ -150,6 +151,7 @@ export const chat = {
     'El operador de este oráculo te ha bloqueado. Ponte en contacto con el operador.',
   'error.manySessions':
     'Tienes tantas conversaciones como guarda este oráculo. Elimina algunas primero.',
+  'error.decided': 'Esto se decidió en otro lugar o ha caducado. Tu elección no cuenta.',
   'error.running':
     'Se está escribiendo una respuesta en esta conversación. Inténtalo de nuevo cuando termine.',
   'error.budget': 'Este oráculo ha agotado su presupuesto de hoy. Inténtalo de nuevo mañana.',

@@ -120,6 +120,7 @@ export const chat = {
   thinking: 'Réflexion',
   copyAnswer: 'Copier la réponse',
   regenerate: 'Régénérer',
+  'regenerate.later': 'La nouvelle réponse suivra une fois l’actuelle terminée.',
   previousAnswer: 'Réponse précédente',
   nextAnswer: 'Réponse suivante',
   previousVersion: 'Version précédente',
@@ -146,6 +147,7 @@ export const chat = {
   'error.blocked': 'L’opérateur de cet oracle vous a bloqué. Contactez l’opérateur.',
   'error.manySessions':
     'Vous avez autant de conversations que cet oracle en conserve. Supprimez-en d’abord.',
+  'error.decided': 'Cela a été décidé ailleurs ou a expiré. Votre choix n’a pas compté.',
   'error.running':
     'Une réponse est en cours dans cette conversation. Réessayez lorsqu’elle sera terminée.',
   'error.budget': 'Cet oracle a épuisé son budget du jour. Réessayez demain.',

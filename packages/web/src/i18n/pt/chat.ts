@@ -120,6 +120,7 @@ export const chat = {
   thinking: 'Pensando',
   copyAnswer: 'Copiar resposta',
   regenerate: 'Gerar de novo',
+  'regenerate.later': 'A nova resposta vem quando a atual terminar.',
   previousAnswer: 'Resposta anterior',
   nextAnswer: 'Próxima resposta',
   previousVersion: 'Versão anterior',
@@ -147,6 +148,7 @@ export const chat = {
   'error.blocked': 'O operador deste oráculo bloqueou você. Entre em contato com o operador.',
   'error.manySessions':
     'Você tem tantas conversas quanto este oráculo guarda. Exclua algumas primeiro.',
+  'error.decided': 'Isso foi decidido em outro lugar ou expirou. Sua escolha não contou.',
   'error.running':
     'Uma resposta está sendo escrita nesta conversa. Tente de novo quando ela terminar.',
   'error.budget': 'Este oráculo usou todo o orçamento de hoje. Tente de novo amanhã.',

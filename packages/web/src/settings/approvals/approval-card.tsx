@@ -1,4 +1,4 @@
-import type { Approval, JsonObject } from '@sibyl/client';
+import type { Approval, JsonObject, OracleClientError } from '@sibyl/client';
 import type { UseApprovals } from '@sibyl/client/react';
 import { type ReactNode, useId, useState } from 'react';
 import { formatWhen, nowMs } from '../../i18n/format.js';
@@ -6,6 +6,7 @@ import { type TextKey, t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
 import { toHash } from '../../page/router.js';
 import { Icon } from '../../ui/icon.js';
+import { showToast } from '../../ui/toasts.js';
 import { Failure, useAction } from '../parts.js';
 import { ArgumentForm, applyEdits, formatArgument, humanize, listFields } from './arguments.js';
 
@@ -38,7 +39,8 @@ export function ApprovalCard(props: ApprovalCardProps) {
   const given = reason.trim() ? { reason: reason.trim() } : {};
   const decide = (work: () => Promise<unknown>) =>
     run(async () => {
-      await work();
+      // The card disappears then, with its error.
+      await work().catch(sayIfClosed);
       onDecided?.();
     });
   const cancelEdit = () => {
@@ -80,6 +82,11 @@ export function ApprovalCard(props: ApprovalCardProps) {
       />
     </article>
   );
+}
+
+function sayIfClosed(error: OracleClientError): void {
+  if (error.code !== 'approval_closed') throw error;
+  showToast({ text: t('chat.error.decided') });
 }
 
 interface ReasonFieldProps {
