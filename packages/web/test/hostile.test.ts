@@ -94,6 +94,30 @@ it('a chart or form with invalid arguments is not shown, only the one that the m
   expect(await page.getByText('Couldn’t use').count()).toBe(2);
 });
 
+it('forms, charts and tables with long words and choices fit into a narrow window', async () => {
+  const { page } = await arrive({ width: 320 });
+  await write(page, 'Show me');
+  const word = 'Rain'.repeat(50);
+  const choices = ['Plant in the first week of April if the rains start early, otherwise later'];
+  const fields = [
+    { name: 'plan', label: 'When do you want to plant, and how much?', kind: 'choice', choices },
+    { name: 'word', label: word, kind: 'text' },
+  ];
+  const points = [{ label: word, value: 1 }];
+  (await oracle.model.next()).call(
+    { name: 'show_form', input: { title: word, fields } },
+    { name: 'show_chart', input: { title: word, kind: 'bar', unit: word, points } },
+    { name: 'show_table', input: { title: word, columns: ['Site'], rows: [['Kitui']] } },
+  );
+  (await oracle.model.next()).answer('Here it is');
+  for (const shown of ['form.card', 'figure.chart', '.part table'])
+    await page.locator(shown).waitFor();
+  const wide = await page
+    .locator('.part :is(form *, figcaption, figcaption *)')
+    .evaluateAll((all) => all.filter((each) => each.getBoundingClientRect().right > innerWidth));
+  expect(wide).toEqual([]);
+});
+
 it('the page loads no images in diagrams from third parties', async () => {
   const { page } = await arrive();
   const addresses = new Set<string>();
