@@ -154,7 +154,8 @@ export const chat = {
     'Der Betreiber dieses Orakels hat Sie gesperrt. Wenden Sie sich an den Betreiber.',
   'error.manySessions':
     'Sie haben so viele Unterhaltungen, wie dieses Orakel aufbewahrt. Löschen Sie zuerst einige.',
-  'error.decided': 'Darüber wurde anderswo entschieden, oder die Frist ist abgelaufen. Ihre Wahl zählt nicht.',
+  'error.decided':
+    'Darüber wurde anderswo entschieden, oder die Frist ist abgelaufen. Ihre Wahl zählt nicht.',
   'error.running':
     'In dieser Unterhaltung wird gerade eine Antwort geschrieben. Versuchen Sie es danach erneut.',
   'error.budget':
