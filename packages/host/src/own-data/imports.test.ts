@@ -41,9 +41,10 @@ it('Imports report their end last, although an earlier report is stored late', a
   const imports = new Imports({
     changes: { publish: () => {} } as never,
     store,
-    createWriter: (owner) =>
+    createWriter: ({ owner }) =>
       new ImportWriter({ owner, store, rooms, oracle, maxSessions: 10, importers }),
     files: {} as never,
+    allowList: { watch: () => () => {} },
     disk,
     liveness: { hostId: 'host', findDeadHosts: async () => [] },
     dataDir: test.options.dataDir,

@@ -8,6 +8,7 @@ import type { Logger } from 'pino';
 import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import type { HostLiveness } from '../bus/host-bus.js';
 import type { SessionChanges } from '../bus/session-changes.js';
+import { cleanName } from '../files/detect-type.js';
 import type { FileService } from '../files/file-service.js';
 import type { DiskSpace } from '../store/disk-space.js';
 import type { ImportProgress, ImportStore } from '../store/own-data/import-store.js';
@@ -285,7 +286,8 @@ export class Imports {
     for (const { path, sha256 } of files)
       if ((await archive.hash(path)) !== sha256) throw rejectArchive(`${path} was changed`);
     const read = (table: string) => this.readRows(archive, parts.get(table) ?? [], running);
-    await this.storeFiles(archive, uploads, { ...running, names: await readNames(read('files')) });
+    const names = await readNames(uploads, read('files'));
+    await this.storeFiles(archive, uploads, { ...running, names });
     // Counted when they are stored.
     const uncounted = { progress: { ...progress }, writer: this.deps.createWriter(running) };
     const scan = (table: string) =>
@@ -418,11 +420,16 @@ async function findOwnRoom(
   return undefined;
 }
 
-/** The names of files by their ids; paths in the archive have no colons. */
-async function readNames(files: AsyncIterable<StoredRow>): Promise<ReadonlyMap<string, string>> {
+/** The names of uploaded files by their ids; paths in the archive have no colons. */
+async function readNames(
+  uploads: Manifest['files'],
+  files: AsyncIterable<StoredRow>,
+): Promise<ReadonlyMap<string, string>> {
+  const ids = new Set<unknown>(uploads.map(({ path }) => parseUploadPath(path)?.id));
   const names = new Map<string, string>();
   for await (const { id, name } of files)
-    if (typeof id === 'string' && typeof name === 'string') names.set(id, name);
+    if (typeof id === 'string' && typeof name === 'string' && ids.has(id))
+      names.set(id, cleanName(name));
   return names;
 }
 
