@@ -1,10 +1,11 @@
 import { createHash } from 'node:crypto';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { PluginContext } from '@sibyl/plugin-kit';
+import { defineTool, type PluginContext } from '@sibyl/plugin-kit';
 import type { ReplyPart } from '@sibyl/protocol';
 import { generateSigner } from '@sibyl/ucan';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { z } from 'zod';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { startHost, type TestHost } from './support/host.js';
 import { testPlugin } from './support/plugin.js';
@@ -25,7 +26,16 @@ const secrets = {
 const chat = testPlugin('chat', {
   getTools: (given) => {
     context = given;
-    return [];
+    return [
+      defineTool({
+        name: 'paint',
+        description: 'Paints.',
+        inputSchema: z.object({}),
+        visibility: 'always',
+        run: (_, { interrupt }) =>
+          interrupt({ kind: 'input_required', data: 'Which color?', schema: z.string() }),
+      }),
+    ];
   },
   getMiddlewares: () => [
     {
@@ -109,6 +119,44 @@ describe('context.turns', () => {
     });
     const alice = new TestUser(host);
     expect((await alice.request('GET', `/messages/${sessionId}`)).status).toBe(404);
+  });
+
+  /** A turn that waits for its user. */
+  async function pause() {
+    const { sessionId } = await context.turns.openSession(user);
+    const parts = await context.turns.start({ user, sessionId, client: 'chat', message: 'Paint' });
+    (await model.next()).call({ name: 'paint', input: {} });
+    const { data } = (await collect(parts)).at(-1) ?? expect.unreachable();
+    const { runId } = data as { runId: string };
+    return { sessionId, run: { owner, runId } };
+  }
+
+  it('continuation returns the run that continues a paused turn, wherever it was answered', async () => {
+    const { sessionId, run } = await pause();
+    const other = await pause();
+    const unknown = { owner, runId: 'unknown' };
+    const foreign = { owner: 'did:chat:T1:U2', runId: run.runId };
+    expect(await context.turns.findPaused([run, unknown, foreign])).toEqual([run]);
+    expect(await context.turns.continuation(run)).toBeUndefined();
+    const noticed: string[] = [];
+    onTestFinished(context.turns.onTurn((turn) => noticed.push(turn.sessionId)));
+    const [question] = await context.turns.pending({ owner, sessionId });
+    expect(question).toMatchObject({ runId: run.runId, data: 'Which color?' });
+    const { runId } = await context.turns.answer({ owner, id: question?.id ?? '', value: 'red' });
+    (await model.next()).answer('It is red');
+    await expect.poll(() => noticed.length).toBe(2);
+    expect(new Set(noticed)).toEqual(new Set([sessionId]));
+    expect(await context.turns.continuation(run)).toMatchObject({
+      runId,
+      isStopped: false,
+      questions: [{ id: question?.id, outcome: 'answered', value: 'red' }],
+    });
+    expect(await context.turns.findPaused([run, other.run])).toEqual([other.run]);
+    await context.turns.abort({ user, sessionId: other.sessionId });
+    const stopped = await context.turns.continuation(other.run);
+    expect(stopped).toMatchObject({ isStopped: true, questions: [{ outcome: 'cancelled' }] });
+    expect(stopped?.runId).toBeUndefined();
+    expect(await context.turns.continuation(unknown)).toMatchObject({ questions: [] });
   });
 
   it.each(['', 'a b', '../x', 'x'.repeat(201), 'ü'])('rejects the user %j', async (bad) => {

@@ -288,6 +288,8 @@ describe('a button', () => {
     expect(readTexts().at(-1)).toBe('Buy milk?');
     await press('Yes', { user: { id: 'U2' } });
     await expect.poll(() => slack.responses.at(-1)?.text).toContain('another user');
+    const asked = slack.posts.at(-1)?.ts ?? '';
+    const buttons = slack.buttons.get(asked) ?? [];
     await press('Yes');
     const next = await model.next();
     expect(next.results.join()).toContain('true');
@@ -295,6 +297,10 @@ describe('a button', () => {
     await expect.poll(() => readTexts().at(-1)).toBe('Bought.');
     expect(slack.posts.at(-1)).toMatchObject({ thread: event.event.ts });
     await expect.poll(() => slack.responses.at(-1)).toMatchObject({ replace_original: true });
+    expect(readTexts().at(-2)).toBe('Buy milk?\n:white_check_mark: Yes');
+    expect(hasButton('Yes')).toBe(false);
+    // In a window that has not been updated yet.
+    slack.buttons.set(asked, buttons);
     await press('Yes');
     expect(readTexts().filter((text) => text === 'Bought.')).toHaveLength(1);
   });

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
 import type { Logger, PluginDatabase } from './context.js';
+import type { PluginTurns, RunReference } from './turns.js';
 
 /** A process that does not renew its messages for this long has abandoned them. */
 const LEASE_MS = 60_000;
@@ -10,6 +11,11 @@ const MEMORY_MS = 24 * 60 * 60 * 1000;
 /** With the pauses between them, four hours. */
 const MAX_ATTEMPTS = 8;
 const FIRST_PAUSE_MS = 5_000;
+/** How often paused turns are looked at whose continuation was not noticed, and how many in a round. */
+const CHECK_PAUSED_MS = 60_000;
+const MAX_CHECKED = 200;
+/** Sessions of paused turns whose changes are noticed at once; the others are found in a round. */
+const MAX_WATCHED = 10_000;
 /** Messages that are answered at the same time; the others wait in the database. */
 const MAX_RUNNING = 100;
 
@@ -28,7 +34,8 @@ export interface InboxRow {
   /** One message may be delivered as several events; unique for an owner. */
   message_key: string;
   message: string;
-  state: 'waiting' | 'done';
+  /** `paused`: it waits for a paused turn; `continued`: it is answered, now that the turn has continued or ended. */
+  state: 'waiting' | 'paused' | 'continued' | 'done';
   attempts: number;
   /** JSON of the messages that contain the partial answer. */
   replies: string;
@@ -46,7 +53,17 @@ export interface MessageIdentity {
   readonly owner: string;
   readonly eventId: string;
   readonly messageKey: string;
+  /** The paused turn that it waits for: it is answered once the turn continues or ends, on any host. */
+  readonly paused?: PausedTurn | undefined;
 }
+
+/** A turn that waits for its user. */
+export interface PausedTurn extends RunReference {
+  readonly sessionId: string;
+}
+
+/** The states of messages that processes answer. */
+const OPEN = ['waiting', 'continued'] as const;
 
 interface InboxDeps<Message> {
   readonly database: PluginDatabase;
@@ -81,18 +98,19 @@ export class Inbox<Message> {
   async insert(tables: Kysely<any>, message: Message): Promise<boolean> {
     const now = this.deps.clock();
     const inbox: Kysely<InboxTables> = tables;
+    const { messageKey, paused } = this.deps.identify(message);
+    const held = { state: 'waiting', attempts: 1, holder: this.holder } as const;
+    const unheld = { state: 'paused', attempts: 0, holder: '' } as const;
     const accepted = await inbox
       .insertInto(this.table)
       .values({
         ...this.toKey(message),
-        message_key: this.deps.identify(message).messageKey,
+        message_key: messageKey,
         message: JSON.stringify(message),
-        state: 'waiting',
-        attempts: 1,
         replies: '[]',
-        holder: this.holder,
-        lease_until: now + LEASE_MS,
+        lease_until: now + (paused ? CHECK_PAUSED_MS : LEASE_MS),
         created_at: now,
+        ...(paused ? unheld : held),
       })
       .onConflict((c) => c.doNothing())
       .returning('event_id')
@@ -116,7 +134,68 @@ export class Inbox<Message> {
       .select('state')
       .where((e) => e.and(this.toKey(message)))
       .executeTakeFirst();
-    return row?.state === 'waiting';
+    return OPEN.some((state) => state === row?.state);
+  }
+
+  /** The paused turn that a message waits for. */
+  findPausedTurn(message: Message): PausedTurn | undefined {
+    return this.deps.identify(message).paused;
+  }
+
+  /** Takes messages that wait for paused turns: some of all, those that have not been looked at for a while, or those named. */
+  takePaused(
+    which: 'all' | 'due' | readonly Message[],
+  ): Promise<readonly { readonly message: Message; readonly paused: PausedTurn }[]> {
+    const now = this.deps.clock();
+    const latest = which === 'due' ? now : Number.MAX_SAFE_INTEGER;
+    const named = typeof which === 'string' ? [] : which.map((message) => this.toKey(message));
+    return this.database.write(async (tables) => {
+      const rows = await tables
+        .updateTable(this.table)
+        .set({ lease_until: now + CHECK_PAUSED_MS })
+        .where((e) =>
+          e(
+            e.refTuple('owner', 'event_id'),
+            'in',
+            e
+              .selectFrom(this.table)
+              .select(['owner', 'event_id'])
+              .where('state', '=', 'paused')
+              .where('lease_until', '<', latest)
+              .$if(named.length > 0, (some) =>
+                some.where((each) => each.or(named.map((key) => each.and(key)))),
+              )
+              .orderBy('lease_until')
+              .limit(MAX_CHECKED)
+              .$asTuple('owner', 'event_id'),
+          ),
+        )
+        .where('state', '=', 'paused')
+        .returning('message')
+        .execute();
+      return rows.flatMap((row) => {
+        const message = this.deps.parse(JSON.parse(row.message));
+        const { paused } = this.deps.identify(message);
+        return paused ? [{ message, paused }] : [];
+      });
+    });
+  }
+
+  /** Claims messages that have waited for paused turns, for this process to answer. */
+  async claimPaused(messages: readonly Message[]): Promise<readonly Waiting<Message>[]> {
+    const keys = messages.map((message) => this.toKey(message));
+    if (keys.length === 0) return [];
+    const lease_until = this.deps.clock() + LEASE_MS;
+    const rows = await this.database.write((tables) =>
+      tables
+        .updateTable(this.table)
+        .set({ state: 'continued', attempts: 1, holder: this.holder, lease_until })
+        .where('state', '=', 'paused')
+        .where((e) => e.or(keys.map((key) => e.and(key))))
+        .returningAll()
+        .execute(),
+    );
+    return rows.map((row) => this.toWaiting(row));
   }
 
   /** A message that waits, by the id of its event; its key is not known to those who only know the event. */
@@ -144,7 +223,7 @@ export class Inbox<Message> {
         .updateTable(this.table)
         .set((e) => ({ holder: '', lease_until: 0, attempts: e('attempts', '-', 1) }))
         .where((e) => e.and(this.toKey(message)))
-        .where('state', '=', 'waiting')
+        .where('state', 'in', OPEN)
         .execute();
     });
   }
@@ -159,7 +238,7 @@ export class Inbox<Message> {
         .updateTable(this.table)
         .set(values)
         .where('holder', '=', this.holder)
-        .where('state', '=', 'waiting')
+        .where('state', 'in', OPEN)
         .where((e) => e.or(keys.map((key) => e.and(key))))
         .execute();
     });
@@ -185,7 +264,7 @@ export class Inbox<Message> {
             e
               .selectFrom(this.table)
               .select(['owner', 'event_id'])
-              .where('state', '=', 'waiting')
+              .where('state', 'in', OPEN)
               .where('lease_until', '<', now)
               .orderBy('created_at')
               .limit(limit)
@@ -193,16 +272,12 @@ export class Inbox<Message> {
           ),
         )
         // Checked again, since another process may have been first.
-        .where('state', '=', 'waiting')
+        .where('state', 'in', OPEN)
         .where('lease_until', '<', now)
         .returningAll()
         .execute(),
     );
-    return rows.map(({ message, replies, attempts }) => ({
-      message: this.deps.parse(JSON.parse(message)),
-      replies: Replies.parse(JSON.parse(replies)),
-      attempts,
-    }));
+    return rows.map((row) => ({ ...this.toWaiting(row), attempts: row.attempts }));
   }
 
   /** Deletes messages that are not delivered again. */
@@ -215,6 +290,13 @@ export class Inbox<Message> {
         .where('created_at', '<', before)
         .execute();
     });
+  }
+
+  private toWaiting({ message, replies }: InboxRow): Waiting<Message> {
+    return {
+      message: this.deps.parse(JSON.parse(message)),
+      replies: Replies.parse(JSON.parse(replies)),
+    };
   }
 
   private toKey(message: Message) {
@@ -240,6 +322,8 @@ interface InboxWorkerDeps<Message> {
   /** Names a message in the log. */
   readonly describe: (message: Message) => object;
   readonly logger: Logger;
+  /** Only for messages that wait for paused turns. */
+  readonly turns?: Pick<PluginTurns, 'findPaused' | 'onTurn'> | undefined;
 }
 
 /** Answers the messages of an inbox, a limited number at the same time. */
@@ -247,11 +331,20 @@ export class InboxWorker<Message> {
   private readonly running = new Set<Promise<void>>();
   /** Only their leases are renewed, so that a message that failed together with the database is taken over. */
   private readonly answering = new Set<Message>();
+  /** Messages that wait for paused turns, by session, as far as this process knows them. */
+  private readonly watched = new Map<string, Message>();
   /** Whether messages wait in the inbox because the limit was reached. */
   private hasMore = false;
+  private isFirstRound = true;
   private isStopping = false;
+  private readonly stopListening: (() => void) | undefined;
 
-  constructor(private readonly deps: InboxWorkerDeps<Message>) {}
+  constructor(private readonly deps: InboxWorkerDeps<Message>) {
+    this.stopListening = deps.turns?.onTurn((turn) => {
+      const message = this.watched.get(toSessionKey(turn));
+      if (message !== undefined) this.track(this.checkNow(message));
+    });
+  }
 
   /** Starts to answer a message of the inbox, or leaves it there while the limit is reached. */
   start(waiting: Waiting<Message>, attempts = 1): void {
@@ -260,10 +353,21 @@ export class InboxWorker<Message> {
     this.track(isFull ? this.leave(waiting) : this.answerOrPostpone(waiting, attempts));
   }
 
+  /** Stores a message that waits for a paused turn, unless it is stored already. It is answered once the turn continues or ends. */
+  async follow(message: Message): Promise<void> {
+    await this.deps.inbox.accept(message);
+    this.watch(message);
+    // The turn may have continued before it was watched.
+    this.track(this.checkNow(message));
+  }
+
   /** Answers messages that were postponed, or left by a process that died; call it every few seconds. */
   async runRound(): Promise<void> {
     const { inbox } = this.deps;
     await inbox.renew(this.answering);
+    // What has happened while no process of this host ran is found at once.
+    await this.continuePaused(this.isFirstRound ? 'all' : 'due');
+    this.isFirstRound = false;
     await this.takeOver();
     await inbox.deleteOld();
   }
@@ -271,6 +375,7 @@ export class InboxWorker<Message> {
   /** Starts no more answers; resolves once the running ones have ended. */
   async close(): Promise<void> {
     this.isStopping = true;
+    this.stopListening?.();
     while (this.running.size > 0) await Promise.all(this.running);
   }
 
@@ -281,6 +386,48 @@ export class InboxWorker<Message> {
     const taken = await this.deps.inbox.takeOver(free);
     this.hasMore = taken.length === free;
     for (const { attempts, ...waiting } of taken) this.start(waiting, attempts);
+  }
+
+  /** Answers messages whose turns do not wait for their users any more; forgets those that other processes answer. */
+  private async continuePaused(which: 'all' | 'due' | readonly Message[]): Promise<void> {
+    const { inbox, turns } = this.deps;
+    if (!turns) return;
+    const taken = await inbox.takePaused(which);
+    const runs = taken.map(({ paused }) => paused);
+    const waiting = runs.length > 0 ? await turns.findPaused(runs) : [];
+    const waitingRuns = new Set(waiting.map(({ runId }) => runId));
+    const isWaiting = ({ paused }: (typeof taken)[number]) => waitingRuns.has(paused.runId);
+    const messages = taken.map(({ message }) => message);
+    for (const message of typeof which === 'string' ? messages : which) this.forget(message);
+    for (const { message } of taken.filter(isWaiting)) this.watch(message);
+    const continued = taken.filter((each) => !isWaiting(each)).map(({ message }) => message);
+    for (const claimed of await inbox.claimPaused(continued)) this.start(claimed);
+  }
+
+  private async checkNow(message: Message): Promise<void> {
+    try {
+      await this.continuePaused([message]);
+    } catch (err) {
+      // A later round finds it too.
+      this.deps.logger.warn({ err }, 'cannot read waiting messages of the chat');
+    }
+  }
+
+  private forget(message: Message): void {
+    const { inbox } = this.deps;
+    const paused = inbox.findPausedTurn(message);
+    if (!paused) return;
+    const key = toSessionKey(paused);
+    const watched = this.watched.get(key);
+    // The session may wait for another run meanwhile.
+    if (watched && inbox.findPausedTurn(watched)?.runId === paused.runId) this.watched.delete(key);
+  }
+
+  private watch(message: Message): void {
+    const paused = this.deps.inbox.findPausedTurn(message);
+    if (paused) this.watched.set(toSessionKey(paused), message);
+    const [oldest] = this.watched.size > MAX_WATCHED ? this.watched.keys() : [];
+    if (oldest !== undefined) this.watched.delete(oldest);
   }
 
   /** How many more messages may be answered now. */
@@ -330,3 +477,6 @@ export class InboxWorker<Message> {
     logger.error({ err, ...describe(message) }, 'cannot write to the inbox');
   }
 }
+
+const toSessionKey = ({ owner, sessionId }: Pick<PausedTurn, 'owner' | 'sessionId'>) =>
+  JSON.stringify([owner, sessionId]);

@@ -65,6 +65,7 @@ export {
   type InboxRow,
   InboxWorker,
   type MessageIdentity,
+  type PausedTurn,
   type Waiting,
 } from './inbox.js';
 export { PluginManifest, type PluginManifestInput, Visibility } from './manifest.js';
@@ -163,13 +164,16 @@ export {
   type ToolResult,
 } from './tool.js';
 export {
+  type Continuation,
   type DelegatedTurn,
   type DelegatedTurns,
+  type EndedQuestion,
   type PendingQuestion,
   type PluginTurn,
   type PluginTurns,
   RUN_ABILITY,
   type RunDelegation,
   type RunPermission,
+  type RunReference,
   type TurnOutcome,
 } from './turns.js';

@@ -41,12 +41,48 @@ export interface PluginTurns {
   deny(denial: {
     readonly owner: string;
     readonly id: string;
-    readonly reason?: string;
+    readonly reason?: string | undefined;
   }): Promise<{ readonly runId: string; readonly pending?: readonly PendingAnswer[] }>;
+  /** Those of the runs that wait for answers of their users; one query for up to 1000 of them. */
+  findPaused(runs: readonly RunReference[]): Promise<readonly RunReference[]>;
+  /** What became of a run that waited for its user, wherever the user has answered; undefined while it waits. */
+  continuation(run: RunReference): Promise<Continuation | undefined>;
+  /**
+   * Calls back when a turn has begun, paused or ended, or its session was deleted, on any host; a call may be missed.
+   * Returns a function that stops it.
+   */
+  onTurn(
+    listener: (turn: { readonly owner: string; readonly sessionId: string }) => void,
+  ): () => void;
+}
+
+/** Identifies a run. */
+export interface RunReference {
+  readonly owner: string;
+  readonly runId: string;
+}
+
+/** What became of a run that waited for its user. */
+export interface Continuation {
+  /** The run that continues the turn; undefined if the turn ended instead. */
+  readonly runId?: string | undefined;
+  /** Whether the user has stopped the turn. */
+  readonly isStopped: boolean;
+  /** What the run has asked; nothing if its session was deleted. */
+  readonly questions: readonly EndedQuestion[];
+}
+
+/** A question that is no longer open. */
+export interface EndedQuestion extends PendingQuestion {
+  readonly outcome: 'answered' | 'approved' | 'denied' | 'expired' | 'cancelled';
+  /** The answer; undefined if there is none. */
+  readonly value: unknown;
 }
 
 /** A question of a tool that the turn waits for. */
 export interface PendingQuestion extends PendingAnswer {
+  /** The run that asks it. */
+  readonly runId: string;
   /** Whether it asks for the approval of a call: `deny` answers it, or the user's signature. */
   readonly isApproval: boolean;
   /** JSON Schema of the answer. */

@@ -8,17 +8,36 @@ import {
 } from '@sibyl/plugin-kit';
 import type { ReplyPart } from '@sibyl/protocol';
 import type { MatrixChannel } from './chat-channel.js';
-import { FILE_FIELD, type MatrixMessage, toOwner, toTransactionId } from './chat-events.js';
+import {
+  FILE_FIELD,
+  type MatrixMessage,
+  toContinuation,
+  toOwner,
+  toTransactionId,
+} from './chat-events.js';
 import type { ChatLinks } from './chat-links.js';
-import { describeQuestion, readAnswer, readDenial, renderText } from './chat-render.js';
+import {
+  Answer,
+  describeEnds,
+  describeQuestion,
+  ENCRYPTED,
+  readAnswer,
+  readDenial,
+  readReply,
+  renderText,
+} from './chat-render.js';
 import type { ChatThreads } from './chat-threads.js';
 import type { ChatUser, ChatUsers } from './chat-users.js';
 import { MatrixError } from './homeserver.js';
 
 /** Homeservers show a user as writing for half a minute. */
 const TYPING_EVERY_MS = 20_000;
-/** In front of the id of a run among the stored replies: the message has answered a question. */
+/** In front of an answer among the stored replies: the message has answered a question. */
+const ANSWER_MARK = 'answer ';
+/** In front of the run to show among the stored replies: the turn may have another one by now. */
 const RUN_MARK = 'run ';
+const readMark = (mark: string): Answer => Answer.parse(JSON.parse(mark.slice(ANSWER_MARK.length)));
+const isMark = (reply: string) => reply.startsWith(ANSWER_MARK) || reply.startsWith(RUN_MARK);
 
 interface ChatAnswererDeps {
   readonly inbox: Pick<Inbox<MatrixMessage>, 'saveReplies' | 'isWaiting'>;
@@ -28,6 +47,8 @@ interface ChatAnswererDeps {
   readonly links: ChatLinks;
   readonly results: ResultAddresses;
   readonly turns: PluginTurns;
+  /** Stores a message that waits for a paused turn. */
+  readonly follow: (message: MatrixMessage) => Promise<void>;
   readonly isAllowed: (userId: string) => Promise<boolean>;
   readonly readAccount: () => Promise<string>;
   /** Where users approve calls. */
@@ -48,6 +69,8 @@ export class ChatAnswerer {
         return this.say(waiting, ENCRYPTED);
       case 'message':
         return this.answerMessage(waiting);
+      case 'continued':
+        return this.showContinuation(waiting);
       default:
         message.kind satisfies never;
     }
@@ -72,12 +95,16 @@ export class ChatAnswerer {
     try {
       const started = await this.startOrAnswer(waiting, user);
       if (typeof started === 'string') return await this.say(waiting, started);
-      await this.relay(waiting, user, started, ended);
+      if (started) await this.relay(waiting, started, ended && `_${ended}_`);
     } catch (error) {
-      // Server errors are worth another attempt; the user sees the others.
-      if (!(error instanceof OracleError) || error.status >= 500) throw error;
-      await this.say(waiting, `⚠️ ${error.message}`);
+      await this.report(waiting, error);
     }
+  }
+
+  /** Server errors are worth another attempt; the user sees the others. */
+  private async report(waiting: Waiting<MatrixMessage>, error: unknown): Promise<void> {
+    if (!(error instanceof OracleError) || error.status >= 500) throw error;
+    await this.say(waiting, `⚠️ ${error.message}`);
   }
 
   private async runCommand(message: MatrixMessage): Promise<string | undefined> {
@@ -111,42 +138,75 @@ export class ChatAnswerer {
     }
   }
 
-  /** The turn to show, or what to say instead. */
+  /** The turn to show, or what to say instead; nothing if the message has continued a turn. */
   private async startOrAnswer(
-    { message, replies }: Waiting<MatrixMessage>,
+    waiting: Waiting<MatrixMessage>,
     user: ChatUser,
-  ): Promise<StartedTurn | string> {
+  ): Promise<StartedTurn | string | undefined> {
     const { turns } = this.deps;
+    const { message } = waiting;
     const { owner } = user;
     const sessionId = await this.openSession(message, user);
-    const [mark = ''] = replies;
+    const [mark = ''] = waiting.replies;
     if (mark.startsWith(RUN_MARK)) {
       const runId = mark.slice(RUN_MARK.length);
-      return { sessionId, mark: [mark], parts: await turns.join({ owner, runId }) };
+      return { owner, sessionId, parts: await turns.join({ owner, runId }) };
     }
+    if (mark.startsWith(ANSWER_MARK)) return this.sendAnswer(waiting, readMark(mark));
     if (isStop(message)) return (await user.abort(sessionId)) ? 'Stopped.' : 'Nothing is running.';
     const [question] = await turns.pending({ owner, sessionId });
     if (question) return this.answerQuestion(message, { owner, sessionId, question });
-    return { sessionId, mark: [], parts: await this.startTurn(message, user, sessionId) };
+    return { owner, sessionId, parts: await this.startTurn(message, user, sessionId) };
   }
 
-  /** Continues the turn that waits for the user. */
+  /** Continues the turn that waits for the user. The answer is stored first: a repeated attempt must not answer the next question. */
   private async answerQuestion(
     message: MatrixMessage,
     { owner, sessionId, question }: Asked,
-  ): Promise<StartedTurn | string> {
-    const { turns, inbox, page } = this.deps;
-    const { id } = question;
-    const denial = question.isApproval ? readDenial(message.text) : undefined;
-    if (question.isApproval && !denial) return describeQuestion(question, page);
-    const { runId, pending } = denial
-      ? await turns.deny({ owner, id, ...denial })
-      : await turns.answer({ owner, id, value: readAnswer(question, message.text) });
-    const [next] = pending ? await turns.pending({ owner, sessionId }) : [];
-    if (next) return describeQuestion(next, page);
-    const mark = [`${RUN_MARK}${runId}`];
-    await inbox.saveReplies(message, mark);
-    return { sessionId, mark, parts: await turns.join({ owner, runId }) };
+  ): Promise<string | undefined> {
+    const { inbox, follow, page } = this.deps;
+    const { id, runId, isApproval } = question;
+    const denial = isApproval ? readDenial(message.text) : undefined;
+    if (isApproval && !denial) return describeQuestion(question, page);
+    const value = denial ? undefined : readAnswer(question, message.text);
+    const answer = { owner, sessionId, runId, id, denial, value };
+    // Known already, except if an earlier version has asked.
+    await follow(toContinuation(message, { owner, sessionId, runId }));
+    const replies = [`${ANSWER_MARK}${JSON.stringify(answer)}`];
+    await inbox.saveReplies(message, replies);
+    return this.sendAnswer({ message, replies }, answer);
+  }
+
+  /** Asks what the turn still wants to know; the rest of the turn is shown once it continues. */
+  private async sendAnswer(waiting: Waiting<MatrixMessage>, answer: Answer): Promise<undefined> {
+    const { turns, page } = this.deps;
+    const { owner, sessionId, runId, id, denial, value } = answer;
+    try {
+      await (denial ? turns.deny({ owner, id, ...denial }) : turns.answer({ owner, id, value }));
+      const pending = await turns.pending({ owner, sessionId });
+      const next = pending.find((question) => question.runId === runId);
+      if (next) await this.say(waiting, describeQuestion(next, page));
+    } catch (error) {
+      await this.report(waiting, error);
+    }
+  }
+
+  /** Shows how a turn continues that has waited for its user, wherever the user has answered. */
+  private async showContinuation(waiting: Waiting<MatrixMessage>): Promise<void> {
+    const { turns, users } = this.deps;
+    const { paused, sender } = waiting.message;
+    if (!paused) return;
+    const { user, ended } = await users.find(sender);
+    const { owner, sessionId } = paused;
+    // What belongs to an account that is no longer linked is not shown in the room.
+    if (user.owner !== owner) return ended ? this.say(waiting, `_${ended}_`) : undefined;
+    const continuation = await turns.continuation(paused);
+    if (!continuation) throw new Error('the turn still waits for its user');
+    const { runId, isStopped, questions } = continuation;
+    const ends = describeEnds(questions);
+    if (runId === undefined) return ends && !isStopped ? this.say(waiting, ends) : undefined;
+    const parts = await turns.join({ owner, runId });
+    await this.relay(waiting, { owner, sessionId, parts }, ends);
   }
 
   private async startTurn(message: MatrixMessage, user: ChatUser, sessionId: string) {
@@ -174,37 +234,36 @@ export class ChatAnswerer {
   /** Sends the reply of a turn when it is complete: edits of a message stay in a room forever. */
   private async relay(
     waiting: Waiting<MatrixMessage>,
-    { owner }: ChatUser,
-    { sessionId, parts, mark }: StartedTurn,
+    { owner, sessionId, parts }: StartedTurn,
     notice: string | undefined,
   ): Promise<void> {
-    const { turns, page } = this.deps;
+    const { turns, page, follow, inbox } = this.deps;
     const { message } = waiting;
-    const { text, isPaused } = await this.whileTyping(message.roomId, () => readReply(parts));
-    const questions = isPaused ? await turns.pending({ owner, sessionId }) : [];
-    const asked = questions.map((question) => describeQuestion(question, page));
-    const shown = [notice && `_${notice}_`, text, ...asked].filter(Boolean).join('\n\n');
-    await this.say(
-      { message, replies: waiting.replies.slice(mark.length) },
-      shown || NOTHING,
-      mark,
-    );
+    const { text, pausedRun } = await this.whileTyping(message.roomId, () => readReply(parts));
+    const pending = pausedRun === undefined ? [] : await turns.pending({ owner, sessionId });
+    const asked = pending
+      .filter(({ runId }) => runId === pausedRun)
+      .map((question) => describeQuestion(question, page));
+    const shown = [notice, text, ...asked].filter(Boolean).join('\n\n');
+    if (pausedRun === undefined) return this.say(waiting, shown || NOTHING);
+    const replies = [`${RUN_MARK}${pausedRun}`, ...waiting.replies.filter((one) => !isMark(one))];
+    await inbox.saveReplies(message, replies);
+    // If there is nothing to ask, the turn has continued meanwhile and is shown next.
+    if (shown) await this.say({ message, replies }, shown);
+    await follow(toContinuation(message, { owner, sessionId, runId: pausedRun }));
   }
 
   /** Sends a text to the thread, without what an earlier attempt has sent. */
-  private async say(
-    { message, replies }: Waiting<MatrixMessage>,
-    markdown: string,
-    mark: readonly string[] = [],
-  ): Promise<void> {
+  private async say({ message, replies }: Waiting<MatrixMessage>, markdown: string): Promise<void> {
     const { inbox, channel } = this.deps;
     // Its sender has deleted it meanwhile.
     if (!(await inbox.isWaiting(message))) return;
-    const sent = [...replies];
+    const marks = replies.filter(isMark);
+    const sent = replies.filter((reply) => !isMark(reply));
     for (const [i, content] of renderText(markdown).entries()) {
       if (sent[i] !== undefined) continue;
       sent.push(await channel.send(message, content, toTransactionId(message.eventId, `${i}`)));
-      await inbox.saveReplies(message, [...mark, ...sent]);
+      await inbox.saveReplies(message, [...marks, ...sent]);
     }
   }
 
@@ -225,10 +284,9 @@ export class ChatAnswerer {
 }
 
 interface StartedTurn {
+  readonly owner: string;
   readonly sessionId: string;
   readonly parts: AsyncIterable<ReplyPart>;
-  /** What the stored replies begin with. */
-  readonly mark: readonly string[];
 }
 
 interface Asked {
@@ -239,30 +297,4 @@ interface Asked {
 
 const isStop = ({ text }: MatrixMessage) => /^stop[.!]*$/i.test(text);
 
-/** Reads a reply to its end; whether the turn waits for an answer of the user. */
-async function readReply(
-  parts: AsyncIterable<ReplyPart>,
-): Promise<{ readonly text: string; readonly isPaused: boolean }> {
-  let text = '';
-  let note = '';
-  let isPaused = false;
-  for await (const { event, data } of parts) {
-    if (event === 'message') text += data.content;
-    if (event === 'error') note = `⚠️ ${data.error}`;
-    if (event !== 'done') continue;
-    text = data.partialText ?? text;
-    isPaused = data.pending !== undefined && data.pending.length > 0;
-    if (!isPaused) note ||= ENDINGS[data.status] ?? '';
-  }
-  return { text: [text, note].filter((part) => part.trim()).join('\n\n'), isPaused };
-}
-
 const NOTHING = '_No answer._';
-const ENCRYPTED =
-  '**This room is end-to-end encrypted, so I cannot read its messages.** Encryption of a room cannot be turned off: please invite me to a room without it.';
-
-const ENDINGS: Readonly<Record<string, string>> = {
-  aborted: '_Stopped._',
-  interrupted: '_Interrupted. Ask again to get the whole answer._',
-  failed: '⚠️ _The answer failed._',
-};

@@ -18,8 +18,8 @@ export type MatrixFile = z.infer<typeof MatrixFile>;
 
 /** What the inbox stores. */
 export const MatrixMessage = z.object({
-  /** `encrypted`: a message that cannot be read. */
-  kind: z.enum(['message', 'encrypted', 'invite']),
+  /** `encrypted`: a message that cannot be read; `continued`: shows what follows a paused turn. */
+  kind: z.enum(['message', 'encrypted', 'invite', 'continued']),
   eventId: z.string(),
   roomId: z.string(),
   sender: z.string(),
@@ -27,8 +27,19 @@ export const MatrixMessage = z.object({
   thread: z.string(),
   text: z.string(),
   file: MatrixFile.optional(),
+  /** The turn that waits for its user. */
+  paused: z.object({ owner: z.string(), sessionId: z.string(), runId: z.string() }).optional(),
 });
 export type MatrixMessage = z.infer<typeof MatrixMessage>;
+
+/** What the inbox keeps until a paused turn continues or ends. */
+export function toContinuation(
+  { roomId, sender, thread }: MatrixMessage,
+  paused: NonNullable<MatrixMessage['paused']>,
+): MatrixMessage {
+  const eventId = `after ${paused.runId}`;
+  return { kind: 'continued', eventId, roomId, sender, thread, text: '', paused };
+}
 
 /** A message, and whether it must be answered in a room with several people too. */
 export interface RoomMessage extends MatrixMessage {

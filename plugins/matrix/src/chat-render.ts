@@ -1,4 +1,5 @@
-import type { PendingQuestion } from '@sibyl/plugin-kit';
+import type { EndedQuestion, PendingQuestion } from '@sibyl/plugin-kit';
+import type { ReplyPart } from '@sibyl/protocol';
 import { Marked } from 'marked';
 import { z } from 'zod';
 import type { EventContent } from './chat-channel.js';
@@ -127,6 +128,16 @@ function describeAnswers({ isApproval, schema }: PendingQuestion, page: string):
   return 'Reply with your answer.';
 }
 
+/** What the room must know about questions that were not answered in it. */
+export const describeEnds = (questions: readonly EndedQuestion[]): string =>
+  [...new Set(questions.flatMap(({ outcome }) => ENDS[outcome] ?? []))].join('\n\n');
+
+const ENDS: Readonly<Partial<Record<EndedQuestion['outcome'], string>>> = {
+  approved: '_Approved._',
+  expired: '_The question has expired._',
+  cancelled: '_The question is closed: the conversation continues elsewhere._',
+};
+
 /** The denial of a call that needs approval, with the reason. */
 export function readDenial(text: string): { readonly reason?: string } | undefined {
   const [match, reason] = /^(?:deny|denied|no)\b[\s:,.!]*(.*)$/is.exec(text.trim()) ?? [];
@@ -161,3 +172,45 @@ function convert(text: string, type = 'string'): unknown {
   if ((type === 'number' || type === 'integer') && said !== '') return Number(said);
   return said;
 }
+
+/** An answer of the user to a question of a run, as it is stored. */
+export const Answer = z.object({
+  owner: z.string(),
+  sessionId: z.string(),
+  runId: z.string(),
+  id: z.string(),
+  denial: z.object({ reason: z.string().optional() }).optional(),
+  value: z.unknown().optional(),
+});
+export type Answer = z.infer<typeof Answer>;
+
+/** A reply as a whole, and its run if it waits for an answer of the user. */
+interface ReadReply {
+  readonly text: string;
+  readonly pausedRun: string | undefined;
+}
+
+/** Reads a reply to its end. */
+export async function readReply(parts: AsyncIterable<ReplyPart>): Promise<ReadReply> {
+  let text = '';
+  let note = '';
+  let pausedRun: string | undefined;
+  for await (const { event, data } of parts) {
+    if (event === 'message') text += data.content;
+    if (event === 'error') note = `⚠️ ${data.error}`;
+    if (event !== 'done') continue;
+    text = data.partialText ?? text;
+    if (data.pending?.length) pausedRun = data.runId;
+    else note ||= ENDINGS[data.status] ?? '';
+  }
+  return { text: [text, note].filter((part) => part.trim()).join('\n\n'), pausedRun };
+}
+
+const ENDINGS: Readonly<Record<string, string>> = {
+  aborted: '_Stopped._',
+  interrupted: '_Interrupted. Ask again to get the whole answer._',
+  failed: '⚠️ _The answer failed._',
+};
+
+export const ENCRYPTED =
+  '**This room is end-to-end encrypted, so I cannot read its messages.** Encryption of a room cannot be turned off: please invite me to a room without it.';

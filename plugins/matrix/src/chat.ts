@@ -53,11 +53,13 @@ export function startChat(
   const isAllowed = async (userId: string) => isListed(userId, config, await readAccount());
   const common = { inbox, channel, threads, isAllowed, readAccount };
   const results = new ResultAddresses({ database, table: 'matrix_results', chat: 'matrix' });
-  const used = { users, links, results, turns };
+  const follow = (message: MatrixMessage): Promise<void> => worker.follow(message);
+  const used = { users, links, results, turns, follow };
   const answerer = new ChatAnswerer({ ...common, ...used, page: publicUrl });
   const worker = new InboxWorker({
     inbox,
     logger,
+    turns,
     answer: (waiting) => answerer.answer(waiting),
     describe: ({ eventId, roomId }: MatrixMessage) => ({ eventId, roomId }),
   });
@@ -94,10 +96,10 @@ const createInbox = (database: SetupContext['database']): Inbox<MatrixMessage> =
     table: 'matrix_inbox',
     clock: database.now,
     parse: (message) => MatrixMessage.parse(message),
-    identify: ({ kind, eventId, roomId, sender }) => {
+    identify: ({ kind, eventId, roomId, sender, paused }) => {
       // That a room is encrypted is said once a day.
       const id = kind === 'encrypted' ? `encrypted ${roomId}` : eventId;
-      return { owner: toOwner(sender), eventId: id, messageKey: id };
+      return { owner: toOwner(sender), eventId: id, messageKey: id, paused };
     },
   });
 

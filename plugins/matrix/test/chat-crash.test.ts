@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { runStatement } from '../../../packages/host/test/support/cluster.js';
 import {
@@ -12,6 +13,8 @@ import {
 import { startHomeserver, type TestHomeserver, withOracle } from './support/homeserver.js';
 import { Room } from './support/rooms.js';
 
+const JOURNAL = join(import.meta.dirname, '../../../packages/host/test/support/journal-process.ts');
+
 let home: TestHomeserver;
 let model: ControlledModel;
 let database: TestDatabase;
@@ -22,7 +25,7 @@ beforeAll(async () => {
   model = await startControlledModel();
   database = await createTestDatabase('postgres');
   const env = { ...database.env, ...model.env, ...withOracle(home), MATRIX_CHAT: 'true' };
-  hosts = await startHosts(2, { env });
+  hosts = await startHosts(2, { env, main: JOURNAL });
 });
 afterAll(async () => {
   await Promise.all(hosts.map((host) => host.close()));
@@ -73,5 +76,35 @@ it('MATRIX_CHAT answers each message once with two hosts, also when one dies and
   (await model.next()).answer('the end');
   await expect.poll(() => room.texts.at(-1)).toBe('the end');
   expect(room.texts).toHaveLength(questions.length + 3);
+  expect(model.arrived).toBe(0);
+});
+
+it('MATRIX_CHAT sends once what follows a question that has expired, although both hosts have died', {
+  timeout: 400_000,
+}, async () => {
+  const room = new Room(home);
+  await expect.poll(() => room.hasOracle, AFTER_LEASE).toBe(true);
+  const root = room.say('act');
+  (await model.next()).call({ name: 'act_if_confirmed', input: { text: 'now' } });
+  await expect.poll(() => room.texts.length).toBe(1);
+  await Promise.all(hosts.map((host) => host.kill()));
+  await runStatement(database.env.DATABASE_URL ?? '', 'update interrupts set expires_at = 1');
+  await endLeases();
+  for (const host of hosts) await host.start();
+  const next = await model.next();
+  expect(next.results.join()).toContain('expired');
+  next.answer('Too late');
+  await expect.poll(() => room.texts.length, AFTER_LEASE).toBe(2);
+  expect(room.texts.at(-1)).toBe('_The question has expired._\n\nToo late');
+  expect(room.answers.at(-1)?.content['m.relates_to'].event_id).toBe(root);
+  await Promise.all(hosts.map((host) => host.kill()));
+  const again = `update matrix_inbox set state = 'waiting' where message like '%${room.id}%'`;
+  await runStatement(database.env.DATABASE_URL ?? '', again);
+  await endLeases();
+  for (const host of hosts) await host.start();
+  room.say('at the end');
+  (await model.next()).answer('the end');
+  await expect.poll(() => room.texts.at(-1), AFTER_LEASE).toBe('the end');
+  expect(room.texts).toHaveLength(3);
   expect(model.arrived).toBe(0);
 });

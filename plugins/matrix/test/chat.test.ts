@@ -1,5 +1,8 @@
 import { randomUUID } from 'node:crypto';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { definePlugin, defineTool } from '@sibyl/plugin-kit';
+import { buildDecisionClaims } from '@sibyl/protocol';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { z } from 'zod';
 import {
@@ -244,6 +247,29 @@ describe('MATRIX_CHAT', () => {
     expect(room.texts.at(-1)).toBe('It is green');
   });
 
+  it('gives an answer to a question once, although its host dies before it knows', async () => {
+    const room = await openRoom();
+    const root = room.say('Paint it twice');
+    (await model.next()).call({ name: 'ask_color', input: {} });
+    await expect.poll(() => room.texts.length).toBe(1);
+    const reply = room.say('green', { thread: root });
+    const second = await model.next();
+    second.call({ name: 'ask_color', input: {} });
+    await expect.poll(() => room.texts.length).toBe(2);
+    const file = new DatabaseSync(join(host.dataDir, 'sibyl.db'));
+    file.exec('pragma busy_timeout = 5000');
+    const reset = "update matrix_inbox set state = 'waiting', lease_until = 0 where event_id = ?";
+    const state = 'select state from matrix_inbox where event_id = ?';
+    file.prepare(reset).run(reply);
+    await expect.poll(() => file.prepare(state).get(reply)?.state).toBe('done');
+    file.close();
+    room.say('red', { thread: root });
+    const turn = await answer(room, 'Painted');
+    expect(turn.results).toEqual(['"red"']);
+    expect(room.texts.at(-1)).toBe('Painted');
+    expect(room.texts).toHaveLength(3);
+  });
+
   it('lets a call that needs approval only be denied', async () => {
     const room = await openRoom();
     const root = room.say('Pay the bill');
@@ -311,6 +337,30 @@ describe('POST /matrix/links', () => {
     expect(room.texts.at(-1)).toMatch(/no longer linked[\s\S]*Hi there/);
     expect(turns.at(-1)?.did).toBe(`did:matrix:${userId.slice(1)}`);
     expect((await user.request('GET', '/matrix/links')).body.links).toEqual([]);
+  });
+
+  it('shows in the room what follows a call that was approved elsewhere', async () => {
+    const userId = `@u${randomUUID()}:test`;
+    const room = await openRoom([userId]);
+    const user = new TestUser(host);
+    const { body } = await begin(user, userId);
+    room.say(body.code, { sender: userId });
+    await expect.poll(() => room.texts.at(-1)).toContain(user.did);
+    const root = room.say('Pay the bill', { sender: userId });
+    (await model.next()).call({ name: 'pay', input: {} });
+    await expect.poll(() => room.texts.at(-1)).toContain('https://oracle.example');
+    const [approval] = (await user.request('GET', '/approvals')).body.approvals;
+    const { id, args: originalArgs } = approval;
+    const nb = await buildDecisionClaims({ id, decision: 'approve', originalArgs });
+    const capability = { can: 'oracle/approve', with: `ixo:oracle:${host.did}`, nb };
+    const invocation = user.delegate({ capabilities: [capability], ttlSeconds: 300 });
+    const decision = { decision: 'approve', invocation };
+    const decided = await user.request('POST', `/approvals/${id}`, { body: decision });
+    expect(decided.status).toBe(200);
+    const turn = await answer(room, 'Paid');
+    expect(turn.results.join()).toContain('"paid":true');
+    expect(room.texts.at(-1)).toBe('_Approved._\n\nPaid');
+    expect(room.answers.at(-1)?.content['m.relates_to']).toMatchObject({ event_id: root });
   });
 
   it('refuses the code from another account, a second time, and a delegation for another account', async () => {

@@ -113,6 +113,13 @@ export const SlackMessage = z.object({
   runId: z.string().optional(),
   /** The session of this run: a question of a slash command is answered elsewhere. */
   sessionId: z.string().optional(),
+  /** The paused run of this session whose continuation is to be shown, and the posts with its questions. */
+  paused: z
+    .object({
+      runId: z.string(),
+      questions: z.array(z.object({ id: z.string(), ts: z.string() })),
+    })
+    .optional(),
 });
 export type SlackMessage = z.infer<typeof SlackMessage>;
 

@@ -1,9 +1,9 @@
-import { InboxWorker, type PluginDatabase } from '@sibyl/plugin-kit';
+import { InboxWorker, type PluginDatabase, type PluginTurns } from '@sibyl/plugin-kit';
 import { describe, expect, it } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
 import { engines, useStore } from '../../../packages/host/test/support/test-database.js';
 import type { SlackMessage } from './delivery.js';
-import { createInbox, migrations } from './inbox.js';
+import { createInbox, migrations, toContinuation } from './inbox.js';
 import { slack } from './index.js';
 import { Threads } from './threads.js';
 
@@ -182,6 +182,90 @@ describe.each(engines)('InboxWorker on %s', (engine) => {
   });
 });
 
+describe.each(engines)('InboxWorker.follow on %s', (engine) => {
+  const test = usePluginTables(engine, slack);
+  let now = 1_000_000;
+  const answered: string[] = [];
+
+  /** A process with turns: those that wait, and whom to call when one changes. */
+  function open(database: PluginDatabase, paused: Set<string>) {
+    const listeners = new Set<Parameters<PluginTurns['onTurn']>[0]>();
+    const checked: number[] = [];
+    const inbox = createInbox({ database, clock: () => now });
+    const worker = new InboxWorker<SlackMessage>({
+      inbox,
+      turns: {
+        findPaused: async (runs) => {
+          checked.push(runs.length);
+          return runs.filter(({ runId }) => paused.has(runId));
+        },
+        onTurn: (listener) => {
+          listeners.add(listener);
+          return () => listeners.delete(listener);
+        },
+      },
+      answer: async ({ message }) => void answered.push(message.eventId),
+      describe: ({ eventId }) => ({ eventId }),
+      logger: { info: () => {}, warn: () => {}, error: () => {} },
+    });
+    const change = (sessionId: string) => {
+      for (const listener of listeners) listener({ owner: 'did:slack:T1:U1', sessionId });
+    };
+    return { inbox, worker, checked, change };
+  }
+
+  const newPaused = (runId: string) =>
+    toContinuation(
+      { team: 'T1', user: 'U1', channel: 'C1', sessionId: `session of ${runId}` },
+      { runId, questions: [] },
+    );
+
+  it('answers a message at once when its turn continues, and not before', async () => {
+    const paused = new Set(['run-1']);
+    const { worker, checked, change, inbox } = open(test.database, paused);
+    const message = newPaused('run-1');
+    await worker.follow(message);
+    await worker.follow(message);
+    change('session of run-1');
+    await worker.runRound();
+    await expect.poll(() => checked.length).toBeGreaterThanOrEqual(4);
+    expect(answered).not.toContain(message.eventId);
+    paused.clear();
+    change('another session');
+    change('session of run-1');
+    await expect.poll(() => answered).toContain(message.eventId);
+    await expect.poll(() => inbox.isWaiting(message)).toBe(false);
+    change('session of run-1');
+    await worker.close();
+    expect(answered.filter((id) => id === message.eventId)).toHaveLength(1);
+  });
+
+  it('answers once what continued unnoticed, by one of several processes, with one query for all', async () => {
+    const paused = new Set(['run-2', 'run-3', 'run-4']);
+    const dead = open(test.database, paused);
+    for (const run of paused) await dead.worker.follow(newPaused(run));
+    await dead.worker.close();
+    paused.delete('run-2');
+    const alive = [open(test.database, paused), open(await test.another(), paused)];
+    await Promise.all(alive.map(({ worker }) => worker.runRound()));
+    await expect.poll(() => answered).toContain('after run-2');
+    // Known from the first round.
+    paused.delete('run-3');
+    for (const { change } of alive) change('session of run-3');
+    await expect.poll(() => answered).toContain('after run-3');
+    paused.delete('run-4');
+    now += 2 * LEASE_MS;
+    for (const { checked } of alive) checked.splice(0);
+    await Promise.all(alive.map(({ worker }) => worker.runRound()));
+    await expect.poll(() => answered).toContain('after run-4');
+    await Promise.all(alive.map(({ worker }) => worker.runRound()));
+    expect(alive.flatMap(({ checked }) => checked).length).toBeLessThanOrEqual(2);
+    await Promise.all(alive.map(({ worker }) => worker.close()));
+    for (const run of ['run-2', 'run-3', 'run-4'])
+      expect(answered.filter((id) => id === `after ${run}`)).toHaveLength(1);
+  });
+});
+
 describe.each(engines)('Threads on %s', (engine) => {
   const test = usePluginTables(engine, slack);
   const opened: string[] = [];
@@ -190,14 +274,6 @@ describe.each(engines)('Threads on %s', (engine) => {
       database,
       turns: {
         openSession: async (user) => ({ sessionId: `${user}/${opened.push(user)}` }),
-        start: async () => (async function* () {})(),
-        abort: async () => false,
-        join: async () => {
-          throw new Error('not used');
-        },
-        pending: async () => [],
-        answer: () => Promise.reject(new Error('not answered here')),
-        deny: () => Promise.reject(new Error('not answered here')),
       },
     });
 
@@ -274,14 +350,6 @@ describe.each(engines)('migration 0002-owners on %s', (engine) => {
     expect(await inbox.accept(message)).toBe(false);
     const turns = {
       openSession: () => Promise.reject(new Error('the thread has a session')),
-      start: () => Promise.reject(new Error('not started here')),
-      abort: async () => false,
-      join: async () => {
-        throw new Error('not used');
-      },
-      pending: async () => [],
-      answer: () => Promise.reject(new Error('not answered here')),
-      deny: () => Promise.reject(new Error('not answered here')),
     };
     expect(await new Threads({ database, turns }).openSession(message)).toBe('known');
   });

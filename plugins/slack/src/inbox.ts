@@ -26,8 +26,28 @@ export const createInbox = ({ database, clock }: InboxDeps): SlackInbox =>
       owner: getOwner(message),
       eventId: message.eventId,
       messageKey: getMessageKey(message),
+      paused: getPausedTurn(message),
     }),
   });
+
+function getPausedTurn(message: SlackMessage) {
+  const { paused, sessionId } = message;
+  return paused && sessionId ? { owner: getOwner(message), sessionId, ...paused } : undefined;
+}
+
+type PausedPlace = Pick<SlackMessage, 'team' | 'user' | 'channel' | 'thread'> & {
+  readonly sessionId: string;
+};
+
+/** What the inbox keeps until a paused turn continues or ends: where to show it, and the posts to change. */
+export function toContinuation(
+  { team, user, channel, thread, sessionId }: PausedPlace,
+  paused: NonNullable<SlackMessage['paused']>,
+): SlackMessage {
+  const eventId = `after ${paused.runId}`;
+  const place = { team, user, channel, ...(thread && { thread }) };
+  return { eventId, ts: eventId, text: '', ...place, sessionId, paused };
+}
 
 /** The user of a message as the host knows them. */
 export const getOwner = ({ team, user }: Pick<SlackMessage, 'team' | 'user'>) =>

@@ -117,17 +117,19 @@ async function createServices(context: SetupContext<SlackConfig>) {
   const threads = new Threads({ database, turns });
   const channel = await connectSlack({ token, url, fetch });
   const pauseMs = UPDATE_INTERVAL_MS;
-  const answerer = new MessageAnswerer({ inbox, threads, turns, channel, pauseMs });
+  const follow = (message: SlackMessage): Promise<void> => worker.follow(message);
+  const common = { inbox, threads, turns, channel };
+  const answerer = new MessageAnswerer({ ...common, follow, logger, pauseMs });
   const worker = new InboxWorker({
     inbox,
     logger,
+    turns,
     answer: (waiting) => answerer.answer(waiting),
     describe: ({ eventId, channel: id }: SlackMessage) => ({ eventId, channel: id }),
   });
   const preferences = shared.get(PREFERENCE_STORE);
   const results = new ResultAddresses({ database, table: 'slack_results', chat: 'slack' });
-  const used = { inbox, worker, threads, turns, channel, preferences, results };
-  const receiver = new Receiver({ ...used, logger });
+  const receiver = new Receiver({ ...common, worker, preferences, results, logger });
   return {
     threads,
     channel,

@@ -71,6 +71,8 @@ export interface SlackAction extends Actor {
   readonly value: string;
   readonly channel: string | undefined;
   readonly thread: string | undefined;
+  /** The message with the button. */
+  readonly ts: string | undefined;
   readonly triggerId: string;
   readonly responseUrl: string | undefined;
 }
@@ -125,6 +127,7 @@ function toAction(pressed: z.infer<typeof BlockActions>): SlackAction | undefine
       value: action.value,
       channel: channel?.id,
       thread: message?.thread_ts,
+      ts: message?.ts,
       triggerId: trigger_id,
       responseUrl: response_url,
     }

@@ -1,20 +1,27 @@
-import { OracleError, type PluginTurns, type Waiting } from '@sibyl/plugin-kit';
+import { type Logger, OracleError, type PluginTurns, type Waiting } from '@sibyl/plugin-kit';
 import type { ReplyPart } from '@sibyl/protocol';
 import type { SlackMessage } from './delivery.js';
 import { FILES_FIELD } from './files.js';
-import { getMessageKey, getOwner, type SlackInbox } from './inbox.js';
+import { getMessageKey, getOwner, type SlackInbox, toContinuation } from './inbox.js';
 import { LiveReply, MAX_LENGTH, type ReplyPlace, type SlackChannel } from './live-reply.js';
 import { splitMessage, toMrkdwn } from './mrkdwn.js';
 import { getUserId, type Threads } from './threads.js';
-import { type Block, renderQuestion, stopButton } from './views.js';
+import { type Block, renderEnded, renderQuestion, stopButton } from './views.js';
 
 const THINKING = '_Thinking…_';
+/** In front of the id and the post of a question among the stored replies. */
+const QUESTION_MARK = 'question ';
+/** In front of the run among the stored replies that was shown until it paused: the turn may have another one by now. */
+const RUN_MARK = 'run ';
 
 interface MessageAnswererDeps {
   readonly inbox: Pick<SlackInbox, 'saveReplies'>;
   readonly threads: Threads;
   readonly turns: PluginTurns;
   readonly channel: SlackChannel;
+  /** Stores a message that waits for a paused turn. */
+  readonly follow: (message: SlackMessage) => Promise<void>;
+  readonly logger: Logger;
   /** Minimum time between two updates of an answer. */
   readonly pauseMs: number;
 }
@@ -28,49 +35,94 @@ export class MessageAnswerer {
   }
 
   /** Shows the answer to a message; throws if another attempt may succeed. */
-  async answer({ message, replies }: Waiting<SlackMessage>): Promise<void> {
+  async answer(waiting: Waiting<SlackMessage>): Promise<void> {
+    const { message } = waiting;
+    const shown = readShown(waiting.replies);
     let turn: StartedTurn | undefined;
     try {
-      turn = await this.startTurn(message);
+      turn = await this.startTurn(message, shown);
     } catch (error) {
       // Server errors are worth another attempt; the user sees the others.
       if (!(error instanceof OracleError) || error.status >= 500) throw error;
-      return this.createReply({ message, replies }).finish(`:warning: ${error.message}`);
+      return this.createReply(message, shown).finish(`:warning: ${error.message}`);
     }
     if (!turn) return;
     const { sessionId } = turn;
-    const reply = this.createReply({ message, replies }, stopButton(sessionId));
-    const isPaused = await relay(turn.parts, reply);
-    if (isPaused) await this.ask(message, sessionId);
+    const reply = this.createReply(message, shown, stopButton(sessionId));
+    const paused = await relay(turn.parts, reply);
+    if (paused) await this.ask({ ...message, sessionId }, shown, paused);
   }
 
-  private createReply({ message, replies }: Waiting<SlackMessage>, buttons?: Block): Reply {
-    const { inbox, channel, pauseMs } = this.deps;
-    const onPosted = (posted: readonly string[]) => inbox.saveReplies(message, posted);
+  private createReply(message: SlackMessage, shown: Shown, buttons?: Block): Reply {
+    const { channel, pauseMs } = this.deps;
+    const { replies } = shown;
+    const onPosted = (posted: readonly string[]) => {
+      shown.replies = [...posted];
+      return this.save(message, shown);
+    };
     const { responseUrl } = message;
     if (responseUrl) return new PrivateReply({ channel, message, responseUrl, replies, onPosted });
     return new LiveReply({ channel, place: message, replies, onPosted, pauseMs, buttons });
   }
 
-  /** Shows what the turn wants to know. */
-  private async ask(message: SlackMessage, sessionId: string): Promise<void> {
-    const { turns, channel } = this.deps;
+  private save(message: SlackMessage, { replies, runId, questions }: Shown): Promise<void> {
+    const run = runId === undefined ? [] : [`${RUN_MARK}${runId}`];
+    const marks = questions.map(({ id, ts }) => `${QUESTION_MARK}${id} ${ts}`);
+    return this.deps.inbox.saveReplies(message, [...replies, ...run, ...marks]);
+  }
+
+  /** Shows what the turn wants to know, except what an earlier attempt has shown, and waits until it continues. */
+  private async ask(
+    message: SlackMessage & { readonly sessionId: string },
+    shown: Shown,
+    { runId }: PausedRun,
+  ): Promise<void> {
+    const { turns, channel, follow } = this.deps;
+    const { team, user, sessionId } = message;
+    shown.runId = runId;
+    await this.save(message, shown);
     const place = await findPlace(message, channel);
-    for (const question of await turns.pending({ owner: getOwner(message), sessionId })) {
+    const pending = await turns.pending({ owner: getOwner(message), sessionId });
+    for (const question of pending.filter((one) => one.runId === runId)) {
+      const { id } = question;
+      if (shown.questions.some((one) => one.id === id)) continue;
       const [text, buttons] = renderQuestion(question, sessionId);
-      await channel.post(place, { text, buttons });
+      shown.questions.push({ id, ts: await channel.post(place, { text, buttons }) });
+      await this.save(message, shown);
     }
+    const { channel: id, thread } = place;
+    const continued = { team, user, channel: id, thread, sessionId };
+    await follow(toContinuation(continued, { runId, questions: shown.questions }));
+  }
+
+  /** Finds what continues a paused turn; none if the turn has ended instead. Its questions cannot be answered any more. */
+  private async findContinuation(message: SlackMessage): Promise<string | undefined> {
+    const { turns, channel, logger } = this.deps;
+    const { runId = '', questions: posted = [] } = message.paused ?? {};
+    const continuation = await turns.continuation({ owner: getOwner(message), runId });
+    if (!continuation) throw new Error('the turn still waits for its user');
+    for (const { id, ts } of posted) {
+      const text = renderEnded(continuation.questions.find((one) => one.id === id));
+      // Workspaces may forbid to change old messages. The answer is posted all the same.
+      await channel
+        .update(message, ts, { text })
+        .catch((err) => logger.warn({ err }, 'cannot change a question in Slack'));
+    }
+    return continuation.runId;
   }
 
   /** The turn's reply; none if the message only stopped the running turn. */
-  private async startTurn(message: SlackMessage): Promise<StartedTurn | undefined> {
+  private async startTurn(message: SlackMessage, shown: Shown): Promise<StartedTurn | undefined> {
     const { threads, turns } = this.deps;
-    const { files, runId } = message;
+    const { files, paused } = message;
     const sessionId = message.sessionId ?? (await threads.openSession(message));
+    const known = message.runId ?? shown.runId;
+    const runId = paused ? await this.findContinuation(message) : known;
     if (runId) {
       const run = { owner: getOwner(message), runId };
       return { sessionId, parts: await turns.join(run) };
     }
+    if (paused) return undefined;
     const user = getUserId(message);
     if (isStop(message) && (await turns.abort({ user, sessionId }))) return undefined;
     const turn = {
@@ -94,6 +146,24 @@ export class MessageAnswerer {
 interface StartedTurn {
   readonly sessionId: string;
   readonly parts: AsyncIterable<ReplyPart>;
+}
+
+/** What Slack shows for a message: the posts of its answer, and those of questions. */
+interface Shown {
+  replies: readonly string[];
+  runId: string | undefined;
+  readonly questions: { readonly id: string; readonly ts: string }[];
+}
+
+function readShown(stored: readonly string[]): Shown {
+  const isQuestion = (reply: string) => reply.startsWith(QUESTION_MARK);
+  const isRun = (reply: string) => reply.startsWith(RUN_MARK);
+  const questions = stored.filter(isQuestion).map((mark) => {
+    const [, id = '', ts = ''] = mark.split(' ');
+    return { id, ts };
+  });
+  const replies = stored.filter((reply) => !isQuestion(reply) && !isRun(reply));
+  return { replies, runId: stored.find(isRun)?.slice(RUN_MARK.length), questions };
 }
 
 /** Where to post for a message: its thread, or the direct conversation if only its user may see it. */
@@ -164,11 +234,18 @@ class PrivateReply implements Reply {
 
 const isStop = ({ text }: SlackMessage) => /^stop[.!]*$/i.test(text);
 
-/** Shows a reply while it streams; whether the turn waits for an answer of the user. */
-async function relay(parts: AsyncIterable<ReplyPart>, reply: Reply): Promise<boolean> {
+interface PausedRun {
+  readonly runId: string;
+}
+
+/** Shows a reply while it streams; returns the run if it waits for an answer of the user. */
+async function relay(
+  parts: AsyncIterable<ReplyPart>,
+  reply: Reply,
+): Promise<PausedRun | undefined> {
   let text = '';
   let note = '';
-  let isPaused = false;
+  let paused: PausedRun | undefined;
   reply.show(THINKING);
   for await (const { event, data } of parts) {
     switch (event) {
@@ -181,14 +258,14 @@ async function relay(parts: AsyncIterable<ReplyPart>, reply: Reply): Promise<boo
         break;
       case 'done':
         text = data.partialText ?? text;
-        isPaused = (data.pending ?? []).length > 0;
-        note ||= isPaused ? PAUSED : (ENDINGS[data.status] ?? '');
+        paused = data.pending?.length ? { runId: data.runId } : undefined;
+        note ||= paused ? PAUSED : (ENDINGS[data.status] ?? '');
         break;
       default:
     }
   }
   await reply.finish([text, note].filter((part) => part.trim()).join('\n\n') || NOTHING);
-  return isPaused;
+  return paused;
 }
 
 const NOTHING = '_No answer._';

@@ -10,7 +10,7 @@ import {
 import { describeIssues, PreferencesPatch, type UserPreferences } from '@sibyl/protocol';
 import { z } from 'zod';
 import { type Delivery, parseMessage, type SlackMessage } from './delivery.js';
-import { getOwner, type SlackInbox } from './inbox.js';
+import { getOwner, type SlackInbox, toContinuation } from './inbox.js';
 import type { SlackAction, SlackCommand, SlackSubmission } from './interactions.js';
 import type { SlackChannel } from './live-reply.js';
 import { COMMANDS, getUserId, type Threads } from './threads.js';
@@ -53,7 +53,7 @@ export type SlackReply = z.infer<typeof SlackReply>;
 
 interface ReceiverDeps {
   readonly inbox: SlackInbox;
-  readonly worker: Pick<InboxWorker<SlackMessage>, 'start'>;
+  readonly worker: Pick<InboxWorker<SlackMessage>, 'start' | 'follow'>;
   readonly threads: Threads;
   readonly turns: PluginTurns;
   readonly channel: SlackChannel;
@@ -165,7 +165,7 @@ export class Receiver {
 
   /** Answers a question of the user's paused turn; one of another user does not exist for them. */
   private async answerByButton(action: SlackAction): Promise<void> {
-    const { channel, thread, triggerId: ts, responseUrl } = action;
+    const { channel, thread, ts, responseUrl } = action;
     const { data: answer } = AnswerValue.safeParse(parseJson(action.value));
     if (!answer || channel === undefined) return;
     try {
@@ -178,33 +178,31 @@ export class Receiver {
     }
   }
 
-  /** Continues the turn first, so that a wrong answer is refused, then lets the inbox show the rest of it. */
+  /** Continues the turn; the inbox shows the rest of it. */
   private async answer(
-    who: Pick<SlackAction, 'team' | 'user'>,
+    { team, user }: Pick<SlackAction, 'team' | 'user'>,
     { answer, ts, channel, thread }: AnswerPlace,
   ): Promise<void> {
-    const { turns } = this.deps;
-    const { team, user } = who;
-    const owner = getOwner(who);
+    const { turns, worker } = this.deps;
+    const owner = getOwner({ team, user });
     const { id, sessionId, value, isDenial } = answer;
-    const { runId, pending } = isDenial
-      ? await turns.deny({ owner, id })
-      : await turns.answer({ owner, id, value });
-    if (pending) return;
-    const run = { runId, sessionId };
-    const message = { eventId: `answer ${id}`, ts, team, user, channel, text: '', ...run };
-    await this.accept(thread ? { ...message, thread } : message);
+    const asked = (await turns.pending({ owner, sessionId })).find((one) => one.id === id);
+    // Known already, except if the host has died, or an earlier version has asked.
+    const place = { team, user, channel, thread, sessionId };
+    const questions = ts === undefined ? [] : [{ id, ts }];
+    if (asked) await worker.follow(toContinuation(place, { runId: asked.runId, questions }));
+    await (isDenial ? turns.deny({ owner, id }) : turns.answer({ owner, id, value }));
   }
 
   private async submit(submission: SlackSubmission): Promise<SlackReply> {
-    const { callbackId, metadata, fields, viewId: ts } = submission;
+    const { callbackId, metadata, fields } = submission;
     if (callbackId === PREFERENCES) return this.savePreferences(submission);
     const { data: place } = ModalPlace.safeParse(parseJson(metadata));
     if (callbackId !== ANSWER || !place) return { response_action: 'clear' };
     try {
       const { id, sessionId } = place;
       const answer = { id, sessionId, value: readAnswer(fields, place) };
-      await this.answer(submission, { ...place, ts, answer });
+      await this.answer(submission, { ...place, answer });
       return { response_action: 'clear' };
     } catch (error) {
       if (!(error instanceof OracleError) || error.status >= 500) throw error;
@@ -245,7 +243,8 @@ export class Receiver {
       const questions = await turns.pending({ owner: getOwner(action), sessionId });
       const question = questions.find((one) => one.id === id);
       if (!question) return this.respond(action.responseUrl, sayPrivately(GONE));
-      const place = { channel: action.channel ?? '', thread: action.thread, id, sessionId };
+      const { channel: shownIn = '', thread, ts } = action;
+      const place = { channel: shownIn, thread, ts, id, sessionId };
       await channel.openView(action.triggerId, renderQuestionModal(question, place));
     } catch (err) {
       logger.warn({ err }, 'cannot open a modal in Slack');
@@ -264,8 +263,8 @@ export class Receiver {
 interface AnswerPlace {
   readonly channel: string;
   readonly thread?: string | undefined;
-  /** Identifies the answer. */
-  readonly ts: string;
+  /** The post with the question. */
+  readonly ts?: string | undefined;
   readonly answer: z.infer<typeof AnswerValue>;
 }
 

@@ -10,7 +10,7 @@ export const COMMANDS = 'commands';
 
 interface ThreadsDeps {
   readonly database: PluginDatabase<SlackTables>;
-  readonly turns: PluginTurns;
+  readonly turns: Pick<PluginTurns, 'openSession'>;
 }
 
 type Place = Pick<SlackMessage, 'team' | 'user' | 'channel' | 'thread'>;

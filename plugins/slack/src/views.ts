@@ -1,4 +1,4 @@
-import type { PendingQuestion } from '@sibyl/plugin-kit';
+import type { EndedQuestion, PendingQuestion } from '@sibyl/plugin-kit';
 import { UserPreferences } from '@sibyl/protocol';
 import { z } from 'zod';
 
@@ -104,6 +104,29 @@ export function renderQuestion(question: PendingQuestion, sessionId: string): [s
 const NO_KEY =
   '_This call needs an approval that is signed with a key, which is not possible in Slack._';
 
+/** The text of a question that is no longer open: without buttons. */
+export function renderEnded(question: EndedQuestion | undefined): string {
+  if (!question) return CLOSED;
+  const { outcome, value, schema } = question;
+  // Only what was on a button: others in the channel may not know more.
+  const choice = listChoices(parseSchema(schema))?.find((one) => one.value === value);
+  const shown =
+    outcome === 'answered' && choice
+      ? `:white_check_mark: ${escapeMarkup(choice.label)}`
+      : OUTCOMES[outcome];
+  return `${describeQuestion(question)}\n${shown}`;
+}
+
+const CLOSED = '_This question is closed._';
+
+const OUTCOMES: Readonly<Record<EndedQuestion['outcome'], string>> = {
+  answered: ':white_check_mark: Answered',
+  approved: ':white_check_mark: Approved',
+  denied: ':white_check_mark: Denied',
+  expired: ':hourglass: Expired',
+  cancelled: ':no_entry_sign: Cancelled',
+};
+
 /** The answers that fit on buttons. */
 function listChoices({ type, enum: values }: Schema) {
   if (type === 'boolean')
@@ -139,12 +162,15 @@ const escapeMarkup = (text: string) =>
 interface ModalPlace {
   readonly channel: string;
   readonly thread?: string | undefined;
+  /** The post with the question. */
+  readonly ts?: string | undefined;
   readonly id: string;
   readonly sessionId: string;
 }
 export const ModalPlace = z.object({
   channel: z.string(),
   thread: z.string().optional(),
+  ts: z.string().optional(),
   id: z.string(),
   sessionId: z.string(),
   /** Whether the fields together are the answer, or the only one is. */

@@ -7,7 +7,12 @@ import {
   startControlledModel,
 } from '../../../packages/host/test/support/controlled-model.js';
 import { startHost, type TestHost } from '../../../packages/host/test/support/host.js';
-import { deliver, FORM, SlackServer } from '../../../packages/host/test/support/slack-server.js';
+import {
+  deliver,
+  FORM,
+  SlackServer,
+  slackEvent,
+} from '../../../packages/host/test/support/slack-server.js';
 
 let slack: SlackServer;
 let model: ControlledModel;
@@ -25,6 +30,18 @@ const shop = definePlugin({
   },
   getTools: () => [
     defineTool({
+      name: 'buy',
+      description: 'Buys something',
+      inputSchema: z.object({}),
+      run: async (_, { interrupt }) =>
+        interrupt({
+          kind: 'confirmation',
+          schema: z.boolean(),
+          data: 'Buy it?',
+          expiresInSeconds: 1,
+        }),
+    }),
+    defineTool({
       name: 'ship',
       description: 'Ships something',
       inputSchema: z.object({}),
@@ -41,7 +58,9 @@ const shop = definePlugin({
 beforeAll(async () => {
   slack = await new SlackServer().start();
   model = await startControlledModel();
-  host = await startHost({ env: { ...model.env, ...slack.env }, plugins: [shop] });
+  // Questions expire for all users together.
+  const env = { ...model.env, ...slack.env };
+  host = await startHost({ env, plugins: [shop], hasTwins: false });
 });
 afterAll(async () => {
   await host?.close();
@@ -78,6 +97,26 @@ async function press(label: string): Promise<string> {
   });
 }
 
+describe('a question without an answer in Slack', () => {
+  it('shows that it has expired, without buttons, and the thread gets the answer', async () => {
+    const event = slackEvent({ text: 'buy it' });
+    const { channel, ts: thread } = event.event;
+    await deliver(host, event);
+    (await model.next()).call({ name: 'buy', input: {} });
+    const next = await model.next();
+    expect(next.results.join()).toContain('expired');
+    next.answer('Not bought.');
+    const posts = () => slack.posts.filter((post) => post.channel === channel);
+    await expect.poll(() => posts().at(-1)).toMatchObject({ thread, text: 'Not bought.' });
+    expect(posts().map(({ text }) => text)).toEqual([
+      '_I have a question._',
+      'Buy it?\n:hourglass: Expired',
+      'Not bought.',
+    ]);
+    expect(posts().flatMap(({ ts }) => slack.buttons.get(ts) ?? [])).toEqual([]);
+  });
+});
+
 describe('a slash command', () => {
   it('shows every question of its turn, and Stop ends this turn', async () => {
     await deliverForm({
@@ -98,12 +137,15 @@ describe('a slash command', () => {
     const view = { id: randomUUID(), callback_id, private_metadata, state };
     await interact({ type: 'view_submission', view });
     await press('Yes');
-    expect(slack.posts.map(({ text }) => text)).toContain('Ship to Nairobi?');
+    expect(slack.posts.map(({ versions }) => versions[0])).toContain('Ship to Nairobi?');
     const next = await model.next();
     expect(next.results.join()).toContain('true');
     next.say('It is on');
     await expect.poll(() => slack.posts.at(-1)?.text).toBe('It is on');
     await press('Stop');
     await expect.poll(() => slack.posts.at(-1)?.text).toBe('It is on\n\n_Stopped._');
+    const texts = slack.posts.map(({ text }) => text);
+    expect(texts).toContain('Where to?\n:white_check_mark: Answered');
+    expect(texts).toContain('Ship to Nairobi?\n:white_check_mark: Yes');
   });
 });

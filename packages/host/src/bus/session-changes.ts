@@ -10,12 +10,15 @@ const MAX_WAITING = 100;
 
 type ChangedSession = Pick<SessionKey, 'owner'> & Partial<SessionKey>;
 type ChangeListener = (event: SessionsChangedEvent) => void;
+type SessionListener = (session: SessionKey, change: SessionChange) => void;
 
 /** Reports changes in the list of a user's sessions to all clients of the user, on every host. */
 export class SessionChanges {
   private readonly bus: HostBus;
   /** By owner; at most as many as open sockets and streams. */
   private readonly listeners = new Map<string, Set<ChangeListener>>();
+  /** Those of plugins. */
+  private readonly observers = new Set<SessionListener>();
   private unsent: WireChange[] = [];
   private timer: NodeJS.Timeout | undefined;
   private readonly closing = new AbortController();
@@ -48,6 +51,12 @@ export class SessionChanges {
       if (listeners.size === 0 && this.listeners.get(owner) === listeners)
         this.listeners.delete(owner);
     };
+  }
+
+  /** Calls the listener for every change of a session of any user until the returned function is called. */
+  observe(listener: SessionListener): () => void {
+    this.observers.add(listener);
+    return () => this.observers.delete(listener);
   }
 
   /** Throws while the host stops. */
@@ -93,6 +102,7 @@ export class SessionChanges {
   }
 
   private deliver(owner: string, change: SessionChange, sessionId?: string): void {
+    if (sessionId) for (const observer of this.observers) observer({ owner, sessionId }, change);
     const listeners = this.listeners.get(owner);
     if (!listeners) return;
     const timestamp = new Date().toISOString();

@@ -3,9 +3,11 @@ import type {
   DelegatedTurn,
   DelegatedTurns,
   Embeddings,
+  EndedQuestion,
   HostMessages,
   Llms,
   OracleUcan,
+  PendingQuestion,
   PluginDatabase,
   PluginTurn,
   PluginTurns,
@@ -13,7 +15,13 @@ import type {
   TurnOutcome,
 } from '@sibyl/plugin-kit';
 import type { SetupHook, SetupHooks } from '@sibyl/plugin-kit/rules';
-import { describeIssues, OracleError, type ReplyPart, SendMessage } from '@sibyl/protocol';
+import {
+  describeIssues,
+  OracleError,
+  type ReplyPart,
+  SendMessage,
+  type SessionChange,
+} from '@sibyl/protocol';
 import type { SafeFetch } from '@sibyl/safe-fetch';
 import { withTimeout } from '@sibyl/server-kit';
 import type { ConfigIssue } from '@sibyl/server-kit/environment';
@@ -35,7 +43,7 @@ import {
   type SelectedPlugin,
   switchOff,
 } from './select-plugins.js';
-import { createSurface, type TurnServices } from './surface.js';
+import { createSurface, type TurnServices, toQuestion } from './surface.js';
 
 /** The services that the host gives to every plugin. */
 export interface HostServices extends DelegationServices {
@@ -88,7 +96,7 @@ export function createSetupContext(
     secrets: (owner) => store.secrets.of({ owner, plugin }),
     fetch,
     ucan,
-    turns: createPluginTurns({ plugin, oracle, sessions: store.sessions, ready: turns }),
+    turns: createPluginTurns({ plugin, oracle, sessions: store.sessions, ready: turns, logger }),
     delegatedTurns: createDelegatedTurns({ ...delegation, plugin, store, ready: turns }),
     hosts: createHostMessages(bus, plugin),
     surface: createSurface({ plugin, store, models, ready: turns }),
@@ -148,6 +156,7 @@ interface PluginTurnsDeps {
   readonly sessions: SessionStore;
   /** Resolves once the host is ready; earlier messages wait for it. */
   readonly ready: Promise<TurnServices>;
+  readonly logger: Logger;
 }
 
 const USER = /^[A-Za-z0-9._:%-]{1,200}$/;
@@ -173,15 +182,7 @@ function createPluginTurns(deps: PluginTurnsDeps): PluginTurns {
     join: async (run) => readRun((await ready).reader, run),
     pending: async ({ owner, sessionId }) => {
       const { paused } = await ready;
-      const questions = await paused.pending({ owner, sessionId });
-      return questions.map(({ id, kind, schema, data, expiresAt, isApproval }) => ({
-        id,
-        kind,
-        schema,
-        data,
-        expiresAt,
-        isApproval,
-      }));
+      return (await paused.pending({ owner, sessionId })).map(toQuestion);
     },
     answer: async ({ owner, id, value }) =>
       (await ready).paused.answer({ owner, interruptId: id, value }),
@@ -191,6 +192,52 @@ function createPluginTurns(deps: PluginTurnsDeps): PluginTurns {
     },
     abort: async ({ user, sessionId }) =>
       (await ready).turns.abort({ owner: toOwner(plugin, user), sessionId }),
+    findPaused: async (runs) => (await ready).paused.findPaused(runs),
+    continuation: async (run) => {
+      const continuation = await (await ready).paused.continuation(run);
+      return continuation && { ...continuation, questions: continuation.questions.map(toEnded) };
+    },
+    onTurn: (listener) => observeTurns(deps, listener),
+  };
+}
+
+/** Without the decision about a call, which has the user's reason and arguments. */
+const toEnded = ({
+  outcome,
+  value,
+  ...question
+}: PendingQuestion & Pick<EndedQuestion, 'outcome' | 'value'>): EndedQuestion => ({
+  ...toQuestion(question),
+  outcome,
+  value: question.isApproval ? undefined : value,
+});
+
+const TURN_CHANGES: ReadonlySet<SessionChange> = new Set(['turn_started', 'turn_ended', 'deleted']);
+
+function observeTurns(
+  { ready, plugin, logger }: PluginTurnsDeps,
+  listener: Parameters<PluginTurns['onTurn']>[0],
+): () => void {
+  let isStopped = false;
+  let stop = () => {};
+  // The host does not start otherwise.
+  ready.then(
+    ({ changes }) => {
+      if (isStopped) return;
+      stop = changes.observe((session, change) => {
+        if (!TURN_CHANGES.has(change)) return;
+        try {
+          listener(session);
+        } catch (err) {
+          logger.error({ err, plugin }, 'a listener of turns failed');
+        }
+      });
+    },
+    () => {},
+  );
+  return () => {
+    isStopped = true;
+    stop();
   };
 }
 

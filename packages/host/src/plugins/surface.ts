@@ -52,7 +52,7 @@ export interface TurnServices {
   readonly sessions: SessionsService;
   readonly slots: StreamSlots;
   readonly access: Pick<TurnAccess, 'assertKept' | 'limit'>;
-  readonly changes: Pick<SessionChanges, 'assertOpen' | 'read'>;
+  readonly changes: Pick<SessionChanges, 'assertOpen' | 'read' | 'observe'>;
   readonly files: Pick<FileService, 'upload'>;
   readonly plugins: readonly LoadedPlugin[];
 }
@@ -410,8 +410,9 @@ class SurfaceTurns implements CallerTurns {
   }
 }
 
-function toQuestion({ id, kind, schema, data, expiresAt, isApproval }: PendingQuestion) {
-  return { id, kind, schema, data, expiresAt, isApproval };
+export function toQuestion(question: PendingQuestion): PendingQuestion {
+  const { id, runId, kind, schema, data, expiresAt, isApproval } = question;
+  return { id, runId, kind, schema, data, expiresAt, isApproval };
 }
 
 function* toParts(frames: readonly Frame[]): Generator<NumberedPart> {

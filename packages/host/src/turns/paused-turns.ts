@@ -1,8 +1,14 @@
-import { canonicalJson, type JsonObject, OracleError, type PendingAnswer } from '@sibyl/protocol';
+import {
+  type Approval,
+  canonicalJson,
+  type JsonObject,
+  OracleError,
+  type PendingAnswer,
+} from '@sibyl/protocol';
 import { checkAnswer } from '../agent/json-schema.js';
 import type { SessionKey } from '../bus/event-bus.js';
 import type { Interrupt } from '../store/runs/interrupts.js';
-import type { Run } from '../store/runs/run.js';
+import type { Run, RunKey } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import type { Store } from '../store/store.js';
 import type { Turns } from './turns.js';
@@ -18,6 +24,21 @@ interface InterruptReply {
 interface TurnQuestion extends Interrupt {
   readonly isApproval: boolean;
 }
+
+/** A question that a run has asked. */
+interface AskedQuestion extends TurnQuestion {
+  readonly approval: Approval | undefined;
+}
+
+/** What became of a run that paused. */
+interface Continuation {
+  /** The next attempt of the turn. */
+  readonly runId: string | undefined;
+  readonly isStopped: boolean;
+  readonly questions: readonly (TurnQuestion & { readonly outcome: Outcome })[];
+}
+
+type Outcome = 'answered' | Exclude<Approval['status'], 'pending'>;
 
 /** The run to join after an answer, and what its turn still waits for. */
 interface AnsweredTurn {
@@ -49,14 +70,31 @@ export class PausedTurns {
   }
 
   /** The questions that a run paused with, also those that have been answered since. */
-  async asked({ owner, sessionId, turn, id }: Run): Promise<readonly TurnQuestion[]> {
+  async asked({ owner, sessionId, turn, id }: Run): Promise<readonly AskedQuestion[]> {
     const interrupts = await this.runs.interrupts({ owner, sessionId, turn });
-    const questions: TurnQuestion[] = [];
+    const questions: AskedQuestion[] = [];
     for (const interrupt of interrupts.filter(({ runId }) => runId === id)) {
       const approval = await this.store.approvals.find({ owner, id: interrupt.id });
-      questions.push({ ...interrupt, isApproval: approval !== undefined });
+      questions.push({ ...interrupt, approval, isApproval: approval !== undefined });
     }
     return questions;
+  }
+
+  /** Those of the runs that are paused. */
+  findPaused(keys: readonly RunKey[]): Promise<readonly RunKey[]> {
+    return this.runs.findPaused(keys);
+  }
+
+  /** What became of a run that paused; undefined while it waits. */
+  async continuation(key: RunKey): Promise<Continuation | undefined> {
+    const run = await this.runs.find(key);
+    if (run?.status === 'paused') return undefined;
+    const asked = run ? await this.asked(run) : [];
+    return {
+      runId: asked.find(({ nextRunId }) => nextRunId !== undefined)?.nextRunId,
+      isStopped: run?.status === 'aborted',
+      questions: asked.map((question) => ({ ...question, outcome: toOutcome(question) })),
+    };
   }
 
   /** Continues a paused turn with an answer; the same answer again returns the same run. */
@@ -106,6 +144,11 @@ export class PausedTurns {
       throw new OracleError('interrupt_closed');
     return { runId: closed.nextRunId ?? closed.runId };
   }
+}
+
+function toOutcome({ status, approval }: AskedQuestion): Outcome {
+  if (approval && approval.status !== 'pending') return approval.status;
+  return status === 'open' ? 'cancelled' : status;
 }
 
 /** Returns the answer with the defaults of its schema. */

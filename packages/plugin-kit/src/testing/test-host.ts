@@ -121,6 +121,9 @@ export class TestHost {
     deny: async () => {
       throw new OracleError('approval_not_found');
     },
+    findPaused: async () => [],
+    continuation: async () => ({ isStopped: false, questions: [] }),
+    onTurn: () => () => {},
   };
 
   readonly surface: Surface = {

@@ -167,6 +167,22 @@ const selectPaused = prepareQuery((tables, { owner }: { owner: string }) =>
     .where('status', '=', 'paused'),
 );
 
+/** Those of the runs that are paused. */
+export async function selectPausedRuns(
+  tables: Kysely<Schema>,
+  keys: readonly RunKey[],
+): Promise<readonly RunKey[]> {
+  if (keys.length === 0) return [];
+  const rows = await tables
+    .selectFrom('runs')
+    .select(['owner', 'id'])
+    .where('owner', 'in', [...new Set(keys.map(({ owner }) => owner))])
+    .where('id', 'in', [...new Set(keys.map(({ runId }) => runId))])
+    .where('status', '=', 'paused')
+    .execute();
+  return rows.map(({ owner, id }) => ({ owner, runId: id }));
+}
+
 type PausedValues = Pick<
   RunRow,
   'request' | 'report' | 'input_tokens' | 'output_tokens' | 'cached_tokens' | 'usage' | 'cost'

@@ -27,6 +27,7 @@ import {
   pauseRun,
   selectAnswers,
   selectExpired,
+  selectPausedRuns,
   toNextAttempt,
   type UnsealedInterrupt,
 } from './interrupts.js';
@@ -204,6 +205,10 @@ export class RunStore {
     return rows.map(({ owner, id }) => ({ owner, interruptId: id }));
   }
 
+  findPaused(keys: readonly RunKey[]): Promise<readonly RunKey[]> {
+    return selectPausedRuns(this.context.database.tables, keys);
+  }
+
   /** Cancels a run: ends a paused one, marks a running one; nothing if it is neither. */
   cancel(key: RunKey, reason: CancelReason): Promise<Canceled> {
     const { context, hostId } = this;
@@ -318,24 +323,20 @@ export class RunStore {
   }
 
   /** The steps of all attempts of a turn, oldest first. */
-  async steps({
-    owner,
-    sessionId,
-    turn,
-  }: SessionKey & { readonly turn: number }): Promise<readonly unknown[]> {
+  async steps(of: SessionKey & { readonly turn: number }): Promise<readonly unknown[]> {
     const rows = await this.context.database.tables
       .selectFrom('run_steps')
       .innerJoin('runs', (join) =>
         join.onRef('runs.owner', '=', 'run_steps.owner').onRef('runs.id', '=', 'run_steps.run_id'),
       )
       .select('run_steps.data')
-      .where('runs.owner', '=', owner)
-      .where('runs.session_id', '=', sessionId)
-      .where('runs.turn', '=', turn)
+      .where('runs.owner', '=', of.owner)
+      .where('runs.session_id', '=', of.sessionId)
+      .where('runs.turn', '=', of.turn)
       .orderBy('runs.attempt')
       .orderBy('run_steps.step')
       .execute();
-    return rows.map(({ data }) => this.unseal('step', owner, data));
+    return rows.map(({ data }) => this.unseal('step', of.owner, data));
   }
 
   async find({ owner, runId }: RunKey): Promise<Run | undefined> {
