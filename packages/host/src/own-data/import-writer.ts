@@ -1,14 +1,21 @@
 import { createHash } from 'node:crypto';
 import type { ImportedCounts } from '@sibyl/plugin-kit';
-import { Feedback, Id, Message, MessagePart, RequestId } from '@sibyl/protocol';
+import { Message } from '@sibyl/protocol';
 import { abortableIterable } from '@sibyl/server-kit';
-import { z } from 'zod';
+import type { z } from 'zod';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { ImportStore, MessageToStore } from '../store/own-data/import-store.js';
 import type { StoredRow } from '../store/own-data/owner-rows.js';
-import { SOURCES_STATE, STATE_MAX_LENGTH } from '../store/plugin-stores.js';
+import { SOURCES_STATE } from '../store/plugin-stores.js';
 import type { RoomStore } from '../store/room-store.js';
-import { parseJson } from './archive-reader.js';
+import {
+  BranchRow,
+  FeedbackRow,
+  MessageRow,
+  RoomStateRow,
+  SessionRow,
+  SourcesRow,
+} from './archive-format.js';
 
 const ROWS_PER_BATCH = 100;
 const BATCH_LENGTH = 512 * 1024;
@@ -31,93 +38,6 @@ export interface ImportedMessage {
   readonly createdAt: number;
 }
 
-/** Characters of a message, and of its parts: more than any turn writes by default. */
-const MAX_TEXT = 4 * 1024 * 1024;
-/** Values in the parts of a message, or in its other JSON. */
-const MAX_VALUES = 100_000;
-
-const LATEST_TIME = 253_402_300_799_999;
-const Time = z.int().min(0).max(LATEST_TIME);
-/** Room to count on. */
-const Count = z.int().min(0).max(1_000_000_000_000);
-/** More than anyone makes in a session; each one of a path is a lookup. */
-const Branch = Count.max(10_000);
-
-/** JSON as text; null if it is missing or invalid. */
-const json = (schema: z.ZodType) =>
-  z
-    .string()
-    .max(MAX_TEXT)
-    .refine((text) => schema.safeParse(parseJson(text, MAX_VALUES)).success)
-    .nullable()
-    .catch(null);
-
-const SessionRow = z.looseObject({
-  id: Id,
-  title: z.string().max(1000),
-  created_at: Time,
-  last_updated_at: Time,
-  room_id: z.string().max(512),
-  last_seq: Count,
-  last_turn: Count,
-  active_branch: Branch.catch(0),
-  last_branch: Branch.catch(0),
-  active_message_id: Id.nullable().catch(null),
-  previous_message_id: Id.nullable().catch(null),
-  unlisted: z.union([z.literal(0), z.literal(1)]).catch(0),
-});
-
-const MessageError = Message.shape.error.unwrap().extend({ status: Message.shape.status.unwrap() });
-
-const MessageRow = z.looseObject({
-  id: Id,
-  session_id: Id,
-  turn: Count,
-  seq: Count,
-  branch: Branch.default(0),
-  parent: Id.nullable().catch(null),
-  type: z.enum(['human', 'ai']),
-  content: z.string().max(MAX_TEXT),
-  parts: json(z.array(MessagePart)),
-  metadata: json(z.record(z.string(), z.unknown())),
-  error: json(MessageError),
-  request_id: RequestId,
-  run_id: Id.nullable().catch(null),
-  is_complete: z.union([z.literal(0), z.literal(1)]),
-  created_at: Time,
-});
-
-const BranchRow = z
-  .looseObject({
-    session_id: Id,
-    branch: Branch.min(1),
-    base_branch: Branch.nullable(),
-    base_turn: Count,
-    base_seq: Count,
-    parent_id: z.union([Id, z.literal('')]),
-    original_id: Id.nullable(),
-    first_id: Id,
-  })
-  // Otherwise a path would lead back to itself.
-  .refine(({ branch, base_branch }) => base_branch === null || base_branch < branch);
-
-const FeedbackRow = z.looseObject({
-  session_id: Id,
-  message_id: Id,
-  rating: z.enum(['up', 'down']),
-  comment: Feedback.shape.comment.nullable().catch(null),
-  created_at: Time,
-  updated_at: Time,
-});
-
-/** What else is stored for a session belongs to plugins of the other oracle. */
-const SourcesRow = z.looseObject({
-  session_id: Id,
-  plugin: z.literal(SOURCES_STATE.plugin),
-  key: z.literal(SOURCES_STATE.key),
-  value: json(z.record(z.string(), z.unknown())).pipe(z.string().max(STATE_MAX_LENGTH)),
-});
-
 /** The columns that name a message of the same session. */
 const MESSAGE_COLUMNS = [
   'id',
@@ -129,13 +49,6 @@ const MESSAGE_COLUMNS = [
   'active_message_id',
   'previous_message_id',
 ];
-
-const RoomStateRow = z.looseObject({
-  room_id: z.string().max(512),
-  key: z.string().max(200),
-  data: json(z.record(z.string(), z.unknown())),
-  updated_at: Time,
-});
 
 /** Stores the rows of a table for a user. */
 export type RowImporter = (owner: string, rows: readonly StoredRow[]) => Promise<ImportedCounts>;
