@@ -9,6 +9,7 @@ import { ERASE_ABILITY, toOracleResource } from '@sibyl/protocol/decisions';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { MANIFEST, type Manifest, parseUploadPath } from '../src/own-data/archive-format.js';
 import { ArchiveReader } from '../src/own-data/archive-reader.js';
+import { importArchive } from './support/archives.js';
 import { startHost, type TestHost } from './support/host.js';
 import { upload } from './support/upload.js';
 import { TestUser } from './support/user.js';
@@ -83,33 +84,43 @@ it('DELETE /me does not forget files that their storage has not deleted', async 
   expect(objects.size).toBe(0);
 });
 
+const downloadExport = async (user: TestUser) => {
+  const exported = await fetch(`${host.url}/me/export`, { headers: user.headers });
+  return Buffer.from(await exported.arrayBuffer());
+};
+
 it('POST /me/import fails if a file cannot be stored now, instead of leaving it out', async () => {
   const [user, other] = [new TestUser(host), new TestUser(host)];
   await upload(user, 'kept.txt', 'my file');
-  const exported = await fetch(`${host.url}/me/export`, { headers: user.headers });
-  const archive = Buffer.from(await exported.arrayBuffer());
-  const open = Array.from({ length: 4 }, () => {
+  const archive = await downloadExport(user);
+  isAway = true;
+  expect(await importArchive(other, archive)).toMatchObject({
+    status: 'failed',
+    error: expect.stringContaining('storage'),
+  });
+  isAway = false;
+  expect((await importArchive(other, archive)).stored).toMatchObject({ files: 1 });
+});
+
+it('POST /me/import needs no place of an upload', async () => {
+  const [user, other] = [new TestUser(host), new TestUser(host)];
+  await upload(user, 'kept.txt', 'my file');
+  const archive = await downloadExport(user);
+  const open = Array.from({ length: 5 }, () => {
     const headers = { ...other.headers, 'content-type': 'application/octet-stream' };
     const request = httpRequest(`${host.url}/files`, { method: 'POST', headers });
     request.on('error', () => undefined).write('slow');
     return request;
   });
-  const probe = () => other.request('POST', '/files', { body: {} });
-  await expect.poll(async () => (await probe()).body.code).toBe('too_many_uploads');
-  const runImport = async () => {
-    const headers = { ...other.headers, 'content-type': 'application/zip' };
-    const sent = await fetch(`${host.url}/me/import`, { method: 'POST', headers, body: archive });
-    const { id } = (await sent.json()) as { id: string };
-    const read = async () => (await other.request('GET', `/me/import/${id}`)).body;
-    await expect.poll(async () => (await read()).status).not.toBe('running');
-    return read();
-  };
-  expect(await runImport()).toMatchObject({
-    status: 'failed',
-    error: expect.stringContaining('wait until one has ended'),
+  // One is refused: the others have all places.
+  const [refused] = await Promise.race(open.map((request) => once(request, 'response')));
+  expect(refused.statusCode).toBe(429);
+  expect(await importArchive(other, archive)).toMatchObject({
+    status: 'finished',
+    refused: 0,
+    stored: { files: 1 },
   });
   for (const request of open) request.destroy();
-  await expect.poll(async () => (await runImport()).stored).toMatchObject({ files: 1 });
 });
 
 it.each(['refuses', 'breaks off', 'does not end'] as const)(

@@ -217,15 +217,71 @@ describe.each(engines)('own data on %s', (engine) => {
     }
   });
 
-  it('POST /me/import keeps the names and the order of files', async () => {
+  it('POST /me/import keeps the names, times and order of files', async () => {
     const user = new TestUser(host);
     const names = ['10:30 notes.txt', 'b.txt', 'c: d?.txt'];
     for (const name of names) await upload(user, name, `the content of ${name}`);
+    const { files: own } = (await user.request('GET', '/files')).body;
     const archive = await downloadExport(user);
     const there = new TestUser(host);
     expect(await importArchive(there, archive)).toMatchObject({ refused: 0 });
     const { files } = (await there.request('GET', '/files')).body;
     expect(files.map((file: FileInfo) => file.name)).toEqual(names.toReversed());
+    const readTimes = (list: FileInfo[]) => list.map(({ createdAt }) => createdAt);
+    expect(readTimes(files)).toEqual(readTimes(own));
+  });
+
+  it('POST /me/import stores a file at the time of the import if its own cannot be', async () => {
+    const before = Date.now();
+    const there = new TestUser(host);
+    const id = crypto.randomUUID();
+    const archive = await createArchive(
+      { files: [JSON.stringify({ id, name: 'a.txt', created_at: 8e18 })] },
+      {},
+      new Map([[`uploads/${id}/a.txt`, Buffer.from('a')]]),
+    );
+    expect(await importArchive(there, archive)).toMatchObject({ stored: { files: 1 } });
+    const { files } = (await there.request('GET', '/files')).body;
+    expect(Date.parse(files[0].createdAt)).toBeGreaterThanOrEqual(before);
+  });
+
+  it('POST /me/import names files and sessions by their new ids, in texts and facts too', async () => {
+    const user = new TestUser(host);
+    const sessionId = await talk(user, ['mine']);
+    const file = crypto.randomUUID();
+    const text = `See [a](/files/${file})`;
+    const fact = { id: 'f1', text: 'Likes boats', created_at: 1_700_000_000_000 };
+    const archive = await createArchive(
+      {
+        files: [JSON.stringify({ id: file, name: 'a.txt' })],
+        sessions: [JSON.stringify(session(sessionId))],
+        messages: [
+          JSON.stringify(message('m1', sessionId)),
+          JSON.stringify(
+            message('m2', sessionId, {
+              type: 'ai',
+              seq: 2,
+              parent: 'm1',
+              content: text,
+              parts: JSON.stringify([{ type: 'text', text }]),
+            }),
+          ),
+        ],
+        memory_facts: [JSON.stringify({ ...fact, session_id: sessionId })],
+      },
+      {},
+      new Map([[`uploads/${file}/a.txt`, Buffer.from('a file')]]),
+    );
+    expect(await importArchive(user, archive)).toMatchObject({ status: 'finished', refused: 0 });
+    const { files } = (await user.request('GET', '/files')).body;
+    const { sessions, facts } = await readContent(user);
+    const added = sessions.find((each) => each.sessionId !== sessionId);
+    const expected = `See [a](/files/${files[0].fileId})`;
+    expect(added?.messages[1]).toMatchObject({
+      content: expected,
+      parts: [{ type: 'text', text: expected }],
+    });
+    expect(facts).toMatchObject([{ text: 'Likes boats', sessionId: added?.sessionId }]);
   });
 
   it('POST /me/import never changes what exists: a session with the same id gets another', async () => {

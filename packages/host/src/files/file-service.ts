@@ -37,6 +37,8 @@ export interface Upload {
   /** Where it comes from, if that is not this host. */
   readonly address?: string | undefined;
   readonly name: string | undefined;
+  /** When it was uploaded, in milliseconds, if that is not now. */
+  readonly createdAt?: number | undefined;
   /** The length that the client announced, of the file or of a form that contains it. */
   readonly declaredBytes: number | undefined;
   readonly isForm: boolean;
@@ -65,11 +67,16 @@ export class FileService {
   async upload(upload: Upload): Promise<StoredFile> {
     const release = this.takeSlot(upload);
     try {
-      await this.deps.disk?.assertRoom();
-      return await this.receive({ ...upload, name: cleanName(upload.name) });
+      return await this.store(upload);
     } finally {
       release();
     }
+  }
+
+  /** As `upload`, for callers that store few files at the same time. */
+  async store(upload: Upload): Promise<StoredFile> {
+    await this.deps.disk?.assertRoom();
+    return this.receive({ ...upload, name: cleanName(upload.name) });
   }
 
   /** The file of a user with these bytes, by their SHA-256. */
@@ -172,12 +179,13 @@ export class FileService {
   }
 
   private async receive(upload: Upload & { readonly name: string }): Promise<StoredFile> {
-    const { owner, name, declaredBytes } = upload;
+    const { owner, name, createdAt, declaredBytes } = upload;
     const [storage] = this.deps.storages;
     const { maxBytes, maxBytesPerUser } = this.deps.limits;
     if (!upload.isForm && (declaredBytes ?? 0) > maxBytes) throw createTooLargeError(maxBytes);
     const size = Math.min(declaredBytes ?? storage.chunkBytes, maxBytes);
-    const reserved = { owner, name, size, storage: storage.name, chunkBytes: storage.chunkBytes };
+    const { name: storageName, chunkBytes } = storage;
+    const reserved = { owner, name, createdAt, size, storage: storageName, chunkBytes };
     const key = await this.deps.files.begin({ ...reserved, maxBytes: maxBytesPerUser });
     if (!key) throw createQuotaError(maxBytesPerUser);
     try {

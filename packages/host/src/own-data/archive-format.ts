@@ -179,6 +179,13 @@ export const SourcesRow = z.looseObject({
   value: json(z.record(z.string(), z.unknown())).pipe(z.string().max(STATE_MAX_LENGTH)),
 });
 
+export const FileRow = z.object({
+  id: z.string().max(64),
+  name: z.string().max(1000).optional().catch(undefined),
+  created_at: Time.optional().catch(undefined),
+});
+export type FileRow = z.infer<typeof FileRow>;
+
 export const RoomStateRow = z.looseObject({
   room_id: z.string().max(512),
   key: z.string().max(200),

@@ -227,7 +227,10 @@ export class ImportWriter {
       }
       default: {
         await this.assertWanted();
-        const counts = await importers.get(table)?.(owner, rows);
+        const counts = await importers.get(table)?.(
+          owner,
+          rows.map((row) => this.renameSession(row)),
+        );
         const { stored, refused } = counts ?? { stored: 0, refused: rows.length };
         this.count(table, { stored, valid: rows.length - refused, given: rows.length });
       }
@@ -325,13 +328,20 @@ export class ImportWriter {
     const target = data && this.sessions.get(data.session_id);
     if (!data || target === undefined) return [];
     const own = { ...renameMessages(data as StoredRow, data.session_id, target) };
-    const { turn, content } = data;
-    return [{ ...own, session_id: target, turn, content, parts: this.renameFiles(data.parts) }];
+    const content = this.renameFiles(data.content);
+    const parts = data.parts === null ? null : this.renameFiles(data.parts);
+    return [{ ...own, session_id: target, turn: data.turn, content, parts }];
   }
 
-  private renameFiles(parts: string | null): string | null {
-    if (parts === null || this.files.size === 0) return parts;
-    return parts.replaceAll(/[0-9a-f-]{36}/g, (id) => this.files.get(id) ?? id);
+  private renameFiles(text: string): string {
+    if (this.files.size === 0) return text;
+    return text.replaceAll(/[0-9a-f-]{36}/g, (id) => this.files.get(id) ?? id);
+  }
+
+  /** A row of a plugin, which may name the session that it comes from. */
+  private renameSession(row: StoredRow): StoredRow {
+    const target = this.sessions.get(String(row.session_id));
+    return target === undefined ? row : { ...row, session_id: target };
   }
 
   /** A row that belongs to a session of the archive. */

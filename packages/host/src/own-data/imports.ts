@@ -8,13 +8,13 @@ import type { Logger } from 'pino';
 import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import type { HostLiveness } from '../bus/host-bus.js';
 import type { SessionChanges } from '../bus/session-changes.js';
-import { cleanName } from '../files/detect-type.js';
 import type { FileService } from '../files/file-service.js';
 import type { DiskSpace } from '../store/disk-space.js';
 import type { ImportProgress, ImportStore } from '../store/own-data/import-store.js';
 import type { StoredRow } from '../store/own-data/owner-rows.js';
 import { isStoreError } from '../store/store-errors.js';
 import {
+  FileRow,
   MANIFEST,
   type Manifest,
   parseUploadPath,
@@ -54,7 +54,7 @@ interface ImportsDeps {
   readonly store: ImportStore;
   /** The writer stores nothing once the job is deleted. */
   readonly createWriter: (job: { readonly owner: string; readonly id: string }) => ImportWriter;
-  readonly files: Pick<FileService, 'upload' | 'findSame'>;
+  readonly files: Pick<FileService, 'store' | 'findSame'>;
   readonly allowList: Pick<CallerAllowList, 'watch'>;
   readonly disk: DiskSpace | undefined;
   readonly liveness: Pick<HostLiveness, 'hostId' | 'findDeadHosts'>;
@@ -286,8 +286,8 @@ export class Imports {
     for (const { path, sha256 } of files)
       if ((await archive.hash(path)) !== sha256) throw rejectArchive(`${path} was changed`);
     const read = (table: string) => this.readRows(archive, parts.get(table) ?? [], running);
-    const names = await readNames(uploads, read('files'));
-    await this.storeFiles(archive, uploads, { ...running, names });
+    const known = await readFiles(uploads, read('files'));
+    await this.storeFiles(archive, uploads, { ...running, known });
     // Counted when they are stored.
     const uncounted = { progress: { ...progress }, writer: this.deps.createWriter(running) };
     const scan = (table: string) =>
@@ -306,13 +306,13 @@ export class Imports {
   private async storeFiles(
     archive: ArchiveReader,
     files: Manifest['files'],
-    running: RunningImport & { readonly names: ReadonlyMap<string, string> },
+    running: RunningImport & { readonly known: ReadonlyMap<string, FileRow> },
   ): Promise<void> {
-    const { owner, progress, writer, signal, names } = running;
+    const { owner, progress, writer, signal } = running;
     for (const { path, bytes, sha256 } of files) {
       signal.throwIfAborted();
       const { id, name: inPath } = parseUploadPath(path) ?? { id: '', name: path };
-      const name = names.get(id) ?? inPath;
+      const { name = inPath, created_at: createdAt } = running.known.get(id) ?? {};
       const known = await this.deps.files.findSame(owner, sha256);
       if (known) {
         progress.bytes += bytes;
@@ -323,9 +323,9 @@ export class Imports {
       }
       await writer.assertWanted();
       const body = countBytes(archive.chunks(path), progress);
-      const upload = { owner, name, declaredBytes: bytes, isForm: false, body };
+      const upload = { owner, name, createdAt, declaredBytes: bytes, isForm: false, body };
       try {
-        writer.mapFile(id, (await this.deps.files.upload(upload)).id);
+        writer.mapFile(id, (await this.deps.files.store(upload)).id);
         writer.counts.stored.files = (writer.counts.stored.files ?? 0) + 1;
       } catch (error) {
         signal.throwIfAborted();
@@ -420,17 +420,18 @@ async function findOwnRoom(
   return undefined;
 }
 
-/** The names of uploaded files by their ids; paths in the archive have no colons. */
-async function readNames(
+/** Uploaded files by their ids: paths in the archive have neither colons nor times. */
+async function readFiles(
   uploads: Manifest['files'],
-  files: AsyncIterable<StoredRow>,
-): Promise<ReadonlyMap<string, string>> {
-  const ids = new Set<unknown>(uploads.map(({ path }) => parseUploadPath(path)?.id));
-  const names = new Map<string, string>();
-  for await (const { id, name } of files)
-    if (typeof id === 'string' && typeof name === 'string' && ids.has(id))
-      names.set(id, cleanName(name));
-  return names;
+  rows: AsyncIterable<StoredRow>,
+): Promise<ReadonlyMap<string, FileRow>> {
+  const ids = new Set(uploads.map(({ path }) => parseUploadPath(path)?.id));
+  const files = new Map<string, FileRow>();
+  for await (const row of rows) {
+    const { data } = FileRow.safeParse(row);
+    if (data && ids.has(data.id)) files.set(data.id, data);
+  }
+  return files;
 }
 
 async function* countBytes(

@@ -55,6 +55,8 @@ const STALE_UPLOAD_MS = 10 * 60 * 1000;
 interface NewUpload {
   readonly owner: string;
   readonly name: string;
+  /** Now, if it is missing. */
+  readonly createdAt?: number | undefined;
   /** Bytes to reserve. */
   readonly size: number;
   readonly storage: FileRow['storage'];
@@ -83,7 +85,7 @@ export class FileStore {
   constructor(private readonly context: StoreContext) {}
 
   /** Reserves space for an upload; undefined if the owner has too little left, also with concurrent requests. */
-  begin({ maxBytes, chunkBytes, ...upload }: NewUpload): Promise<FileKey | undefined> {
+  begin({ maxBytes, chunkBytes, createdAt, ...upload }: NewUpload): Promise<FileKey | undefined> {
     const { database, clock, newId } = this.context;
     return database.writeFor(upload.owner, async (tables) => {
       const now = clock();
@@ -103,7 +105,7 @@ export class FileStore {
         text_complete: null,
         attempts: 0,
         lease_until: null,
-        created_at: now,
+        created_at: createdAt ?? now,
         updated_at: now,
       };
       await tables.insertInto('files').values(row).execute();

@@ -16,12 +16,13 @@ export function zip(files: ReadonlyMap<string, Buffer | string>): Promise<Buffer
   return buffer(archive.outputStream);
 }
 
-/** An archive of these lines by table, with a manifest that fits; `more` is added to the manifest. */
+/** An archive of these lines by table and of other files, with a manifest that fits; `more` is added to the manifest. */
 export function createArchive(
   tables: Readonly<Record<string, readonly string[]>>,
   more: object = {},
+  others: ReadonlyMap<string, Buffer> = new Map(),
 ): Promise<Buffer> {
-  const files = new Map<string, Buffer>();
+  const files = new Map(others);
   for (const [table, lines] of Object.entries(tables))
     files.set(`tables/${table}/000001.jsonl`, Buffer.from(lines.join('\n')));
   const manifest = Buffer.from(
