@@ -501,6 +501,20 @@ describe.each(engines)('own data on %s', (engine) => {
     expect(job).toMatchObject({ status: 'finished', refused: 1, stored: { messages: 1 } });
   });
 
+  it('POST /me/import says which rows it skips because a plugin is off', async () => {
+    const forgetful = await startHost({ features: { memory: false } });
+    try {
+      const fact = { id: 'f1', text: 'Likes boats', created_at: 1_700_000_000_000 };
+      const archive = await archiveRows({ memory_facts: [fact], sessions: [session('s1')] });
+      const job = await importArchive(new TestUser(forgetful), archive);
+      expect(job).toMatchObject({ status: 'finished', refused: 1, skipped: { memory_facts: 1 } });
+      expect(job.stored).toMatchObject({ sessions: 1 });
+      expect(job.bytes).toBe(job.totalBytes);
+    } finally {
+      await forgetful.close();
+    }
+  });
+
   it('GET /me/import/:id is unknown for others', async () => {
     const user = new TestUser(host);
     const job = await importArchive(user, await archiveRows({ sessions: [session('s1')] }));

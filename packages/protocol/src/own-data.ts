@@ -42,7 +42,11 @@ export const ImportJob = z
     totalBytes: z.int().describe('Bytes of the content that will be read; 0 until it is known'),
     stored: z.record(z.string(), z.int()).describe('How many new rows were stored, by table'),
     present: z.int().describe('Rows that were there already; they stay as they are'),
-    refused: z.int().describe('Rows that are invalid or exceed a limit'),
+    refused: z.int().describe('Rows that are invalid or exceed a limit, and those of `skipped`'),
+    skipped: z
+      .record(z.string(), z.int())
+      .optional()
+      .describe('How many rows belong to plugins that are off at this oracle, by table'),
     signedBy: z.string().optional().describe('The did:key that signed the archive'),
     error: z.string().optional().describe('Why it failed'),
     createdAt: z.iso.datetime(),

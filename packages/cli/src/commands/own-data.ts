@@ -70,12 +70,18 @@ export const importData: Command = {
   },
 };
 
-function describeImport({ stored, present, refused }: ImportJob): string {
+function describeImport({ stored, present, refused, skipped = {} }: ImportJob): string {
   const rows = Object.entries(stored).map(([name, count]) => [name, `${count} new`]);
+  const left = Object.entries(skipped).map(([name, count]) => [
+    name,
+    `${count} skipped: this oracle does not store such data`,
+  ]);
+  const invalid = refused - Object.values(skipped).reduce((sum, count) => sum + count, 0);
   return table([
     ...rows,
+    ...left,
     ['there already', String(present)],
-    ...(refused > 0 ? [['refused', `${refused}, invalid or beyond a limit`]] : []),
+    ...(invalid > 0 ? [['refused', `${invalid}, invalid or beyond a limit`]] : []),
   ]);
 }
 

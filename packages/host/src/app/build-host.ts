@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import type { AuthExcludedRoute, Embeddings, ModelUse } from '@sibyl/plugin-kit';
+import type { AuthExcludedRoute, Embeddings, ModelUse, OraclePlugin } from '@sibyl/plugin-kit';
 import { PublicRoutes, SurfaceRoutes } from '@sibyl/plugin-kit/rules';
 import { createSafeFetch, type SafeFetch } from '@sibyl/safe-fetch';
 import { ByteBudget } from '@sibyl/server-kit';
@@ -125,6 +125,7 @@ interface HostOptions {
   readonly config: Config;
   readonly logger: Logger;
   readonly selected: readonly SelectedPlugin[];
+  readonly unloaded: readonly OraclePlugin[];
   readonly status: readonly PluginStatus[];
   readonly authExcludedRoutes: readonly AuthExcludedRoute[];
 }
@@ -211,7 +212,7 @@ async function wire(
     const known = { ...needed, ...observed, models, budget, plugins };
     const routeDeps = wireRoutes(options, known);
     const base = { ...known, ...auth, ...turnDeps, files: files.service };
-    const ownData = wireOwnData({ ...base, ucan: oracleAuthority });
+    const ownData = wireOwnData({ ...base, ucan: oracleAuthority, unloaded: options.unloaded });
     const built = { ...base, ...routeDeps, ...ownData };
     return { ...built, ...wireOperators(options, built) };
   } catch (error) {

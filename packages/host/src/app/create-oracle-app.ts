@@ -121,9 +121,9 @@ const FORCED_CLOSE_MARGIN_MS = 500;
 /** Builds the host: its store, plugins and routes. All configuration errors are thrown as one ConfigError. */
 export async function createOracleApp(options: OracleAppOptions = {}): Promise<OracleApp> {
   const { nestModules = [], authExcludedRoutes = [] } = options;
-  const { config, selected, status } = readOptions(options);
+  const { config, status, ...chosen } = readOptions(options);
   const logger = withScopeIds(options.logger ?? (await createLogger(config)));
-  const deps = await buildHost({ config, logger, selected, status, authExcludedRoutes });
+  const deps = await buildHost({ config, logger, ...chosen, status, authExcludedRoutes });
   try {
     await deps.takeover.start();
     const modules = deps.plugins.plugins.flatMap((plugin) => plugin.nestModules);
@@ -184,7 +184,8 @@ function readOptions(options: OracleAppOptions) {
   const allIssues = [...(checked.issues ?? []), ...issues];
   if (!checked.config || allIssues.length > 0) throw new ConfigError('host', allIssues);
   const config = useModels(checked.config, options);
-  return { config, selected, status: describeStatus(plugins, { off }) };
+  const unloaded = plugins.filter(({ name }) => off.has(name));
+  return { config, selected, unloaded, status: describeStatus(plugins, { off }) };
 }
 
 /** The options as the environment variables they override. */

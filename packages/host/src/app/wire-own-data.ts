@@ -1,4 +1,4 @@
-import type { OracleUcan } from '@sibyl/plugin-kit';
+import type { OraclePlugin, OracleUcan } from '@sibyl/plugin-kit';
 import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import type { Logger } from 'pino';
 import type { CallerAllowList } from '../auth/caller-allow-list.js';
@@ -38,6 +38,8 @@ interface OwnDataNeeds {
   readonly allowList: CallerAllowList;
   readonly ucan: OracleUcan;
   readonly plugins: { readonly plugins: readonly LoadedPlugin[] };
+  /** Plugins that are not loaded. */
+  readonly unloaded: readonly OraclePlugin[];
   readonly logger: Logger;
 }
 
@@ -45,6 +47,7 @@ export function wireOwnData(needs: OwnDataNeeds): OwnDataServices {
   const { config, oracle, cluster, store, logger } = needs;
   const { plugins } = needs.plugins;
   const importers = new Map(plugins.flatMap(listImporters));
+  const skippedTables = needs.unloaded.flatMap(({ importedTables = [] }) => importedTables);
   const createWriter = (job: { readonly owner: string; readonly id: string }) =>
     new ImportWriter({
       owner: job.owner,
@@ -53,6 +56,7 @@ export function wireOwnData(needs: OwnDataNeeds): OwnDataServices {
       rooms: store.rooms,
       maxSessions: config.sessionsPerUser,
       importers,
+      skippedTables,
     });
   const imports = new Imports({
     changes: needs.changes,

@@ -61,6 +61,8 @@ interface ImportWriterDeps {
   readonly maxSessions: number;
   /** The tables of plugins that know how to import their rows. */
   readonly importers: ReadonlyMap<string, RowImporter>;
+  /** The tables that plugins would import which are not loaded. */
+  readonly skippedTables: readonly string[];
 }
 
 /** What is compared with the stored sessions before an archive is stored. */
@@ -82,8 +84,10 @@ export interface ImportCounts {
   readonly stored: Record<string, number>;
   /** Rows that were there already. */
   present: number;
-  /** Rows that are invalid or exceed a limit. */
+  /** Rows that are invalid or exceed a limit, and skipped ones. */
   refused: number;
+  /** Rows by table that only a plugin could import that is not loaded. */
+  skipped?: Record<string, number>;
 }
 
 /**
@@ -112,6 +116,19 @@ export class ImportWriter {
       'room_state',
       ...this.deps.importers.keys(),
     ];
+  }
+
+  get skippedTables(): readonly string[] {
+    return this.deps.skippedTables;
+  }
+
+  /** Counts the rows of a table that cannot be imported. */
+  async skip(table: string, rows: AsyncIterable<StoredRow>): Promise<void> {
+    for await (const _ of rows) {
+      this.counts.skipped ??= {};
+      this.counts.skipped[table] = (this.counts.skipped[table] ?? 0) + 1;
+      this.counts.refused += 1;
+    }
   }
 
   /** Stores rows of a table; `ownRoom` is the user's room at the oracle of the archive. */

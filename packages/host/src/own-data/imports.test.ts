@@ -37,12 +37,12 @@ it('Imports report their end last, although an earlier report is stored late', a
   const store = delayReports(test.store.imports, stored);
   const { rooms, disk } = test.store;
   const oracle = new OracleIdentity('Test', undefined, generateSigner());
-  const importers = new Map();
+  const none = { importers: new Map(), skippedTables: [] };
   const imports = new Imports({
     changes: { publish: () => {} } as never,
     store,
     createWriter: ({ owner }) =>
-      new ImportWriter({ owner, store, rooms, oracle, maxSessions: 10, importers }),
+      new ImportWriter({ owner, store, rooms, oracle, maxSessions: 10, ...none }),
     files: {} as never,
     allowList: { watch: () => () => {} },
     disk,

@@ -275,9 +275,8 @@ export class Imports {
     const { manifest, key } = ok;
     progress.format = 'sibyl';
     progress.signedBy = key;
-    const parts = new Map(
-      ['rooms', 'files', ...writer.tables].map((table) => [table, listParts(manifest, table)]),
-    );
+    const tables = ['rooms', 'files', ...writer.tables, ...writer.skippedTables];
+    const parts = new Map(tables.map((table) => [table, listParts(manifest, table)]));
     // An export has the newest first: so their order stays the same.
     const uploads = manifest.files.filter(({ path }) => parseUploadPath(path)).reverse();
     const files = [...[...parts.values()].flat(), ...uploads];
@@ -299,6 +298,7 @@ export class Imports {
     });
     const ownRoom = await findOwnRoom(manifest, read('rooms'));
     for (const table of writer.tables) await writer.add(table, read(table), ownRoom);
+    for (const table of writer.skippedTables) await writer.skip(table, read(table));
     await writer.complete();
   }
 

@@ -119,7 +119,7 @@ function Import() {
 }
 
 function Progress({ job }: { readonly job: ImportJob }) {
-  const { status, bytes, totalBytes, stored, present, refused, error } = job;
+  const { status, bytes, totalBytes, stored, present, error } = job;
   if (status === 'running') {
     return (
       <progress
@@ -137,14 +137,20 @@ function Progress({ job }: { readonly job: ImportJob }) {
       </Notice>
     );
   }
-  const count = Object.values(stored).reduce((sum, rows) => sum + rows, 0);
+  const skipped = sumRows(job.skipped ?? {});
+  const refused = job.refused - skipped;
   return (
     <Notice kind="good">
-      {t('settings.data.imported', { count })} {t('settings.data.present', { count: present })}{' '}
-      {refused > 0 && t('settings.data.refused', { count: refused })}
+      {t('settings.data.imported', { count: sumRows(stored) })}{' '}
+      {t('settings.data.present', { count: present })}{' '}
+      {refused > 0 && t('settings.data.refused', { count: refused })}{' '}
+      {skipped > 0 && t('settings.data.skipped', { count: skipped })}
     </Notice>
   );
 }
+
+const sumRows = (tables: Readonly<Record<string, number>>) =>
+  Object.values(tables).reduce((sum, rows) => sum + rows, 0);
 
 function Erase() {
   const { me } = useOracle();

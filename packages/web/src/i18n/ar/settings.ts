@@ -188,8 +188,7 @@ export const settings = {
   'granted.revoke.label': 'سحب: {title}',
   'granted.revokeAll': 'سحب الكل',
   'granted.revokeAll.title': 'سحب كل الأذونات؟',
-  'granted.revokeAll.text':
-    'لن يستطيع {name} التصرف باسمك. تتوقف أيضًا المهام المجدولة ومفاتيح الوصول.',
+  'granted.revokeAll.text': 'لن يستطيع {name} التصرف باسمك. تتوقف المهام المجدولة ومفاتيح الوصول.',
   'granted.until': 'حتى {date}',
   'granted.ends': 'ينتهي {when}',
   'granted.noEnd': 'بلا تاريخ انتهاء',
@@ -462,6 +461,7 @@ export const settings = {
   },
   'data.present': { ...all('كان هنا من قبل: {count}.'), one: 'عنصر واحد كان هنا.' },
   'data.refused': { ...all('تعذرت قراءة: {count}.'), one: 'تعذرت قراءة عنصر واحد.' },
+  'data.skipped': all('تُركت لأن هذا الخادم لا يحفظ بيانات كهذه: {count}.'),
   'data.erase': 'محو كل شيء على هذا الخادم',
   'data.erase.hint': 'قد يفرض القانون الاحتفاظ ببعض السجلات كالإيصالات. سترى أيها بعد ذلك.',
   'data.erase.button': 'محو…',

@@ -449,6 +449,10 @@ export const settings = {
     one: '{count} konnte nicht gelesen werden.',
     other: '{count} konnten nicht gelesen werden.',
   },
+  'data.skipped': {
+    one: '{count} wurde ausgelassen: Dieser Server speichert solche Daten nicht.',
+    other: '{count} wurden ausgelassen: Dieser Server speichert solche Daten nicht.',
+  },
   'data.erase': 'Alles auf diesem Server löschen',
   'data.erase.hint':
     'Manches, etwa Belege, muss vielleicht per Gesetz aufbewahrt werden. Danach sehen Sie, was.',

@@ -450,6 +450,10 @@ export const settings = {
   'data.imported': { one: '{count} entry added.', other: '{count} entries added.' },
   'data.present': { one: '{count} was here already.', other: '{count} were here already.' },
   'data.refused': { one: '{count} could not be read.', other: '{count} could not be read.' },
+  'data.skipped': {
+    one: '{count} was left out: this server does not store such data.',
+    other: '{count} were left out: this server does not store such data.',
+  },
   'data.erase': 'Erase everything on this server',
   'data.erase.hint':
     'Some records, such as receipts, may have to be kept by law. You see which ones afterwards.',

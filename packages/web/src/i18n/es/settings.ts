@@ -430,6 +430,10 @@ export const settings = {
   'data.imported': { one: '{count} entrada añadida.', other: '{count} entradas añadidas.' },
   'data.present': { one: '{count} ya estaba aquí.', other: '{count} ya estaban aquí.' },
   'data.refused': { one: '{count} no se pudo leer.', other: '{count} no se pudieron leer.' },
+  'data.skipped': {
+    one: '{count} se omitió: este servidor no guarda esos datos.',
+    other: '{count} se omitieron: este servidor no guarda esos datos.',
+  },
   'data.erase': 'Borrar todo en este servidor',
   'data.erase.hint':
     'Quizá la ley obligue a conservar algunos registros, como los recibos. Después verás cuáles.',

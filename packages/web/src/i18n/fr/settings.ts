@@ -438,6 +438,10 @@ export const settings = {
   'data.imported': { one: '{count} élément ajouté.', other: '{count} éléments ajoutés.' },
   'data.present': { one: '{count} était déjà là.', other: '{count} étaient déjà là.' },
   'data.refused': { one: '{count} n’a pas pu être lu.', other: '{count} n’ont pas pu être lus.' },
+  'data.skipped': {
+    one: '{count} a été omis : ce serveur ne conserve pas ces données.',
+    other: '{count} ont été omis : ce serveur ne conserve pas ces données.',
+  },
   'data.erase': 'Tout effacer sur ce serveur',
   'data.erase.hint':
     'La loi peut obliger à garder certains éléments, comme les reçus. Vous verrez ensuite lesquels.',

@@ -430,6 +430,10 @@ export const settings = {
   'data.imported': { one: '{count} item adicionado.', other: '{count} itens adicionados.' },
   'data.present': { one: '{count} já estava aqui.', other: '{count} já estavam aqui.' },
   'data.refused': { one: '{count} não pôde ser lido.', other: '{count} não puderam ser lidos.' },
+  'data.skipped': {
+    one: '{count} foi omitido: este servidor não guarda esses dados.',
+    other: '{count} foram omitidos: este servidor não guarda esses dados.',
+  },
   'data.erase': 'Apagar tudo neste servidor',
   'data.erase.hint':
     'A lei pode exigir que alguns registros, como recibos, sejam mantidos. Depois você vê quais.',

@@ -431,6 +431,10 @@ export const settings = {
   'data.imported': { one: 'Kimeongezwa {count}.', other: 'Vimeongezwa {count}.' },
   'data.present': { one: '{count} kilikuwepo tayari.', other: '{count} vilikuwepo tayari.' },
   'data.refused': { one: '{count} hakikusomeka.', other: '{count} havikusomeka.' },
+  'data.skipped': {
+    one: '{count} kimeachwa: seva hii haihifadhi data kama hiyo.',
+    other: '{count} vimeachwa: seva hii haihifadhi data kama hiyo.',
+  },
   'data.erase': 'Futa kila kitu kwenye seva hii',
   'data.erase.hint':
     'Baadhi ya rekodi, kama risiti, huenda sheria ikahitaji zitunzwe. Utaona zipi baadaye.',
