@@ -123,6 +123,7 @@ export class Step {
   private said = '';
   private reasoning = '';
   private ending: ModelFinish | undefined;
+  private answeredBy: Pick<Model, 'id' | 'facts'> | undefined;
 
   /** `before` is the previous step, if it had output. */
   constructor(private readonly before: Step | undefined) {}
@@ -151,7 +152,8 @@ export class Step {
         this.ending = part;
         return undefined;
       case 'warning':
-        return part;
+        this.answeredBy = part.answeredBy ?? this.answeredBy;
+        return warning(part.code, part.message);
       default:
         return part satisfies never;
     }
@@ -168,7 +170,8 @@ export class Step {
   }
 
   /** Returns the cost of the call as the model reported it, otherwise an estimate. */
-  countUse({ id, facts }: Pick<Model, 'id' | 'facts'>, call: ModelCall): ModelUse {
+  countUse(asked: Pick<Model, 'id' | 'facts'>, call: ModelCall): ModelUse {
+    const { id, facts } = this.answeredBy ?? asked;
     const { usage: reported, model = id } = this.ending ?? {};
     if (reported && reported.input + reported.output > 0) return { model, ...reported };
     const estimated = this.estimate(call);

@@ -1,7 +1,15 @@
 import { expect, it } from 'vitest';
 import { ScriptedModel, type ScriptedStep, say } from '../../test/support/agent/scripted-model.js';
+import { generateText } from '../agent/ask-model.js';
 import { withFallbacks } from './fallback.js';
-import { createModelError, type Model, ModelError, type ModelPart } from './model.js';
+import {
+  createModelError,
+  type Model,
+  ModelError,
+  type ModelPart,
+  type ModelUse,
+} from './model.js';
+import { ModelFacts } from './model-facts.js';
 
 class NamedModel extends ScriptedModel {
   override readonly id: string;
@@ -63,6 +71,23 @@ it('withFallbacks repeats neither an answer that has begun nor a request that is
   expect((await read(withFallbacks(begun, [second]))).thrown).toMatchObject({ kind: 'network' });
   expect((await read(withFallbacks(refused, [second]))).thrown).toMatchObject({ kind: 'unknown' });
   expect(second.calls).toEqual([]);
+});
+
+it('withFallbacks counts an answer that was aborted, or broke off, for the model that wrote it', async () => {
+  const begun = async function* (): AsyncGenerator<ModelPart> {
+    yield { type: 'text', text: 'A long answer that' };
+    down();
+  };
+  const facts = new ModelFacts({ settings: { prices: { input: 10, output: 20 } } });
+  const second = Object.assign(new NamedModel('b/second', begun), { facts });
+  const model = withFallbacks(new NamedModel('a/first', down), [second]);
+  const uses: ModelUse[] = [];
+  const meter = { check: async () => {}, add: (use: ModelUse) => void uses.push(use) };
+  const { signal } = new AbortController();
+  const question = { model, system: '', prompt: 'Tell a story', meter, signal };
+  await expect(generateText(question)).rejects.toMatchObject({ kind: 'network' });
+  expect(uses).toEqual([expect.objectContaining({ model: 'b/second', cost: expect.any(Number) })]);
+  expect(uses[0]?.cost).toBeGreaterThan(0);
 });
 
 it('withFallbacks does not fall back to the model itself', () => {

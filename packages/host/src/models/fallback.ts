@@ -63,5 +63,5 @@ function isOutage(error: unknown): boolean {
 
 function describeFallback(wanted: Model, model: Model): ModelPart {
   const message = `${wanted.label} is not available at the moment; ${model.label} answers instead.`;
-  return { type: 'warning', code: 'model_fallback', message };
+  return { type: 'warning', code: 'model_fallback', message, answeredBy: model };
 }

@@ -42,7 +42,13 @@ export type ModelPart =
   | { readonly type: 'text'; readonly text: string }
   | { readonly type: 'reasoning'; readonly text: string }
   | { readonly type: 'tool-call'; readonly call: ModelToolCall }
-  | { readonly type: 'warning'; readonly code: string; readonly message: string }
+  | {
+      readonly type: 'warning';
+      readonly code: string;
+      readonly message: string;
+      /** The model that answers, if another one was asked. */
+      readonly answeredBy?: Pick<Model, 'id' | 'facts'> | undefined;
+    }
   | {
       readonly type: 'finish';
       readonly reason: 'stop' | 'tool-calls' | 'length' | 'content-filter' | 'other';
