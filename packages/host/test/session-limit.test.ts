@@ -3,6 +3,7 @@ import { afterEach, expect, it } from 'vitest';
 import { createKey } from './support/access-key.js';
 import { startHost, type TestHost } from './support/host.js';
 import { testPlugin } from './support/plugin.js';
+import { createSchedule, readRuns } from './support/schedules.js';
 import { TestGate } from './support/test-gate.js';
 import { TestUser } from './support/user.js';
 
@@ -33,6 +34,23 @@ it('SESSIONS_PER_USER does not limit users of plugins, who cannot delete session
   });
   host = await startHost({ env: { SESSIONS_PER_USER: '1' }, plugins: [chat] });
   expect(new Set(opened).size).toBe(3);
+});
+
+it('a run of a schedule whose session was deleted fails with the reason if there is no room for another', async () => {
+  host = await startHost({ env: { SESSIONS_PER_USER: '1' } });
+  const alice = new TestUser(host);
+  const { id, sessionId } = await createSchedule(alice);
+  const run = () => alice.request('POST', `/schedules/${id}/run`);
+  await alice.request('DELETE', `/sessions/${sessionId}`);
+  const { body: other } = await alice.request('POST', '/sessions');
+  await run();
+  await expect
+    .poll(() => readRuns(alice, id), { timeout: 30_000 })
+    .toMatchObject([{ status: 'failed', error: expect.stringContaining('delete some') }]);
+  await alice.request('DELETE', `/sessions/${other.sessionId}`);
+  await run();
+  const readNewest = async () => (await readRuns(alice, id))[0]?.status;
+  await expect.poll(readNewest, { timeout: 30_000 }).toBe('finished');
 });
 
 it('POST /v1/responses that is refused takes no place from earlier responses', async () => {

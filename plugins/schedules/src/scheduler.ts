@@ -141,19 +141,20 @@ export class Scheduler {
       const { runId } = await turns.start(this.toTurn(schedule, run));
       await runs.attend(run, { run_id: runId, status: 'running' }, FIRST_CHECK_MS);
     } catch (error) {
-      if (!(error instanceof OracleError)) throw error;
       await this.handleRefusal(run, schedule, error);
     }
   }
 
-  private async handleRefusal(run: RunRow, schedule: ScheduleRow, error: OracleError) {
+  private async handleRefusal(run: RunRow, schedule: ScheduleRow, error: unknown): Promise<void> {
+    if (!(error instanceof OracleError)) throw error;
     const { runs } = this.deps;
     const attempts = run.attempts + 1;
     const isTemporary = error.status === 429 || error.status === 503 || error.code === 'queue_full';
-    if (error.code === 'session_not_found' && attempts < MAX_STARTS) {
-      const session_id = await this.openSession(schedule);
-      return runs.attend(run, { attempts, session_id }, 0);
-    }
+    if (error.code === 'session_not_found' && attempts < MAX_STARTS)
+      return this.openSession(schedule).then(
+        (session_id) => runs.attend(run, { attempts, session_id }, 0),
+        (refusal) => this.handleRefusal(run, schedule, refusal),
+      );
     if (isTemporary && attempts < MAX_STARTS)
       return runs.attend(run, { attempts }, RETRY_MS * 2 ** (attempts - 1));
     return this.end(run, { status: 'failed', error: error.message });
