@@ -63,3 +63,68 @@ it('convertConversation reads what was spoken in a voice conversation', () => {
     { type: 'human', content: 'See' },
   ]);
 });
+
+const say = (parent: unknown, role: string, text: string, more: object = {}) => ({
+  parent,
+  message: { author: { role }, content: { content_type: 'text', parts: [text] }, ...more },
+});
+
+it('convertConversation reads a conversation around nodes that it does not understand', () => {
+  const mapping = {
+    root: { parent: null, message: null },
+    q: say('root', 'user', 'Hello?', { metadata: { is_visually_hidden_from_conversation: null } }),
+    odd: { parent: 'q', message: { author: null, content: null } },
+    thoughts: {
+      parent: 'odd',
+      message: {
+        author: { role: 'assistant' },
+        content: { content_type: 'thoughts', parts: null },
+      },
+    },
+    number: { parent: 'thoughts', message: 7 },
+    a: say('number', 'assistant', 'Hi.', { create_time: 'today', recipient: 4, metadata: [] }),
+    unused: 'a text',
+    other: { parent: 12 },
+  };
+  const conversation = {
+    title: 5,
+    create_time: null,
+    update_time: 'x',
+    id: 'odd',
+    current_node: 'a',
+    mapping,
+  };
+  expect(convertConversation(conversation)).toMatchObject({
+    title: 'Untitled',
+    messages: [
+      { type: 'human', content: 'Hello?' },
+      { type: 'ai', content: 'Hi.' },
+    ],
+  });
+});
+
+it.each([null, 'deleted', undefined])(
+  'convertConversation shows the newest path if the current node is %s',
+  (current_node) => {
+    const mapping = {
+      q: say(null, 'user', 'Hello?', { create_time: 10 }),
+      late: say('q', 'assistant', 'The newest.', { create_time: 30 }),
+      early: say('q', 'assistant', 'An older one.', { create_time: 20 }),
+      end: { parent: 'late', message: null },
+      island: say('gone', 'user', 'Without a root', { create_time: 5 }),
+    };
+    const conversation = { create_time: 1, id: 'lost', current_node, mapping };
+    expect(convertConversation(conversation)?.messages).toMatchObject([
+      { content: 'Hello?' },
+      { content: 'The newest.' },
+    ]);
+  },
+);
+
+it('convertConversation takes the time of the first message if the conversation has none', () => {
+  const mapping = { q: say(null, 'user', 'Hello?', { create_time: 10 }) };
+  const conversation = { id: 'timeless', current_node: 'q', mapping };
+  expect(convertConversation(conversation)).toMatchObject({ createdAt: 10_000, updatedAt: 10_000 });
+  for (const none of [{}, [], 'text', { id: 'x', mapping: [] }, { id: 'x', mapping: null }])
+    expect(convertConversation(none)).toBeUndefined();
+});

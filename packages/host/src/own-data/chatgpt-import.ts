@@ -1,29 +1,32 @@
 import { z } from 'zod';
 import type { ImportedConversation, ImportedMessage } from './import-writer.js';
 
+/** What has another form is as good as missing: the rest of the conversation can still be read. */
+const ifValid = <Schema extends z.ZodType>(schema: Schema) => schema.optional().catch(undefined);
+
 /** A message of a conversation, as ChatGPT exports it; what it contains besides is ignored. */
-const Node = z.object({
-  parent: z.string().nullish(),
-  message: z
-    .object({
-      author: z.object({ role: z.string() }),
-      content: z.object({ content_type: z.string(), parts: z.array(z.unknown()).optional() }),
-      create_time: z.number().nullish(),
-      recipient: z.string().nullish(),
-      metadata: z
-        .object({ is_visually_hidden_from_conversation: z.boolean().optional() })
-        .nullish(),
-    })
-    .nullish(),
-});
+const Node = z
+  .object({
+    parent: ifValid(z.string()),
+    message: ifValid(
+      z.object({
+        author: z.object({ role: z.string() }),
+        content: z.object({ parts: ifValid(z.array(z.unknown())) }),
+        create_time: ifValid(z.number()),
+        recipient: ifValid(z.string()),
+        metadata: ifValid(z.object({ is_visually_hidden_from_conversation: z.unknown() })),
+      }),
+    ),
+  })
+  .catch({ parent: undefined, message: undefined });
 type Node = z.infer<typeof Node>;
 
 const Conversation = z.object({
-  title: z.string().nullish(),
-  create_time: z.number(),
-  update_time: z.number().nullish(),
+  title: ifValid(z.string()),
+  create_time: ifValid(z.number()),
+  update_time: ifValid(z.number()),
   mapping: z.record(z.string(), Node),
-  current_node: z.string().nullish(),
+  current_node: ifValid(z.string()),
   conversation_id: z.string().min(1).max(200).optional(),
   id: z.string().min(1).max(200).optional(),
 });
@@ -35,15 +38,28 @@ export function convertConversation(value: unknown): ImportedConversation | unde
   const { data } = Conversation.safeParse(value);
   const id = data?.conversation_id ?? data?.id;
   if (!data || id === undefined) return undefined;
-  const createdAt = toMilliseconds(data.create_time);
-  const path = readPath(data.mapping, data.current_node ?? undefined);
+  const { mapping, current_node: current = '' } = data;
+  const path = readPath(mapping, Object.hasOwn(mapping, current) ? current : findNewest(mapping));
+  const times = path.flatMap(([, { message }]) => message?.create_time || []);
+  const begin = data.create_time ?? times[0] ?? 0;
+  const createdAt = toMilliseconds(begin);
   return {
     id: `chatgpt:${id}`,
     title: data.title?.slice(0, TITLE_LENGTH) || 'Untitled',
     createdAt,
-    updatedAt: toMilliseconds(data.update_time ?? data.create_time),
+    updatedAt: toMilliseconds(data.update_time ?? begin),
     messages: joinAnswers(path.flatMap(([nodeId, node]) => toMessage(nodeId, node, createdAt))),
   };
+}
+
+/** The last of the newest messages. */
+function findNewest(nodes: Readonly<Record<string, Node>>): string | undefined {
+  let newest: { readonly id: string; readonly time: number } | undefined;
+  for (const [id, { message }] of Object.entries(nodes)) {
+    const time = message?.create_time ?? 0;
+    if (message && time >= (newest?.time ?? 0)) newest = { id, time };
+  }
+  return newest?.id;
 }
 
 /** From the first message to the one that the conversation ends with; a loop ends it. */
