@@ -84,7 +84,7 @@ it('withFallbacks counts an answer that was aborted, or broke off, for the model
   const uses: ModelUse[] = [];
   const meter = { check: async () => {}, add: (use: ModelUse) => void uses.push(use) };
   const { signal } = new AbortController();
-  const question = { model, system: '', prompt: 'Tell a story', meter, signal };
+  const question = { model, system: '', prompt: 'Write a story', meter, signal };
   await expect(generateText(question)).rejects.toMatchObject({ kind: 'network' });
   expect(uses).toEqual([expect.objectContaining({ model: 'b/second', cost: expect.any(Number) })]);
   expect(uses[0]?.cost).toBeGreaterThan(0);
