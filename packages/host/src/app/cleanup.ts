@@ -2,6 +2,8 @@ import type { Config } from '../config/config.js';
 import type { HostDeps } from './build-host.js';
 
 const HOUR_MS = 60 * 60 * 1000;
+/** How often a host looks for erasures to continue. */
+const ERASURES_MS = 5_000;
 
 /**
  * Deletes expired rows and frees their space, at once and then every hour; returns a function that stops it and settles
@@ -14,8 +16,9 @@ export function startCleanup(
     logger,
     retention,
     imports,
+    erasure,
   }: Pick<HostDeps, 'store' | 'logger'> &
-    Partial<Pick<HostDeps, 'retention' | 'imports'>> & {
+    Partial<Pick<HostDeps, 'retention' | 'imports' | 'erasure'>> & {
       readonly files: Pick<HostDeps['files'], 'sweep'>;
     },
   { turns }: Pick<Config, 'turns'>,
@@ -52,10 +55,24 @@ export function startCleanup(
   const timer = setInterval(() => report(sweepIfDue()), HOUR_MS);
   timer.unref();
   report(sweep());
+  let erasing: Promise<void> | undefined;
+  const continueErasures = () => {
+    // The store logs its outages itself.
+    erasing ??= erasure
+      ?.continueAll()
+      .catch(() => undefined)
+      .finally(() => {
+        erasing = undefined;
+      });
+  };
+  const erasures = setInterval(continueErasures, ERASURES_MS);
+  erasures.unref();
+  continueErasures();
   return () => {
     isStopped = true;
     clearInterval(timer);
+    clearInterval(erasures);
     retention?.close();
-    return sweeping;
+    return Promise.all([sweeping, erasing]).then(() => undefined);
   };
 }

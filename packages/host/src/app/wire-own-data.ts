@@ -75,7 +75,7 @@ export function wireOwnData(needs: OwnDataNeeds): OwnDataServices {
     exports: new Exports({ rows: store.ownerRows, oracle, plugins, files: needs.files }),
     imports,
     retention: new Retention({ ...needs, days: config.retentionDays }),
-    erasure: new Erasure({ ...needs, plugins, imports, oracleDid: oracle.did, bus: cluster.bus }),
+    erasure: new Erasure({ ...needs, ...cluster, plugins, imports, oracleDid: oracle.did }),
   };
 }
 

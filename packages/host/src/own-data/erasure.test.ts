@@ -6,13 +6,18 @@ import { Erasure } from './erasure.js';
 const test = useStore('sqlite', { hasTwins: false });
 
 it('Erasure.erase leaves no words in the search index if the host is killed while it deletes the texts', async () => {
-  const { search, runs } = test.store;
+  const { search, runs, erasures } = test.store;
   const owner = newOwner();
   const text = { source: 'message', id: '1', scope: 's', createdAt: 1, parts: ['zebra'] };
   await search.put([{ owner, ...text }]);
   const deps = {
     oracleDid: 'did:key:zOracle',
-    store: { search, runs, ownerRows: { erase: () => Promise.reject(new Error('killed')) } },
+    store: {
+      search,
+      runs,
+      erasures,
+      ownerRows: { erase: () => Promise.reject(new Error('killed')) },
+    },
     ucan: { acceptOnce: async () => ({}) },
     delegations: { revokeAll: async () => undefined },
     bus: { hostId: 'a', send: () => undefined },

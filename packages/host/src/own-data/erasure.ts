@@ -7,24 +7,28 @@ import { ERASE_ABILITY, toOracleResource } from '@sibyl/protocol/decisions';
 import type { Logger } from 'pino';
 import type { Caller } from '../auth/caller.js';
 import type { DelegationService } from '../auth/delegations.js';
-import type { HostBus } from '../bus/host-bus.js';
+import type { HostBus, HostLiveness } from '../bus/host-bus.js';
 import type { FileService } from '../files/file-service.js';
+import type { ErasureRequest } from '../store/job-claims.js';
 import { ERASE_EXCEPTIONS } from '../store/own-data/own-data-rules.js';
 import type { Store } from '../store/store.js';
+import { isStoreError } from '../store/store-errors.js';
 import type { Turns } from '../turns/turns.js';
 import type { Imports } from './imports.js';
 
 /** How long turns of the user may take to end, here and on other hosts. Later, they find their rows deleted and end. */
 const TURNS_END_MS = 10_000;
 const POLL_MS = 50;
+const RETRY_SECONDS = 10;
 
 interface ErasureDeps {
   readonly oracleDid: string;
-  readonly store: Pick<Store, 'ownerRows' | 'runs' | 'search'>;
+  readonly store: Pick<Store, 'erasures' | 'ownerRows' | 'runs' | 'search'>;
   readonly turns: Turns;
   readonly delegations: DelegationService;
   readonly ucan: Pick<OracleUcan, 'acceptOnce'>;
   readonly bus: HostBus;
+  readonly liveness: Pick<HostLiveness, 'findDeadHosts'>;
   readonly plugins: readonly LoadedPlugin[];
   readonly files: Pick<FileService, 'deleteAll'>;
   readonly imports: Pick<Imports, 'cancel'>;
@@ -33,11 +37,14 @@ interface ErasureDeps {
 
 /** Erases everything that is stored about a user. */
 export class Erasure {
+  /** Those that this host is working on. */
+  private readonly active = new Set<ErasureRequest>();
+
   constructor(private readonly deps: ErasureDeps) {}
 
   /** The invocation proves that the user's key confirms this erasure: a bearer token alone does not. */
   async erase(caller: Caller, invocation: string): Promise<Erased> {
-    const { oracleDid, store, ucan, logger } = this.deps;
+    const { oracleDid, store, ucan, bus } = this.deps;
     const { did: owner } = caller;
     const wanted = { can: ERASE_ABILITY, with: toOracleResource(oracleDid), issuer: owner };
     const accepted = await ucan.acceptOnce(invocation, wanted);
@@ -45,17 +52,80 @@ export class Erasure {
       throw new OracleError('invalid_confirmation', {
         message: `Nothing was erased: ${accepted.error}`,
       });
-    await this.endActivity(caller);
-    await this.deps.files.deleteAll(owner);
-    // First, while the rows that may name it exist; the user can try again if a service does not answer.
-    for (const { plugin, services } of this.deps.plugins) await plugin.eraseUser?.(owner, services);
+    const request = await store.erasures.add(owner, bus.hostId);
+    try {
+      return await this.run(request, caller);
+    } catch (cause) {
+      if (cause instanceof ElsewhereError) {
+        await store.erasures.end(request);
+        throw cause.cause;
+      }
+      if (!isStoreError(cause)) throw cause;
+      throw new OracleError('store_unavailable', {
+        message: CONTINUES,
+        retryAfterSeconds: RETRY_SECONDS,
+        cause,
+      });
+    }
+  }
+
+  /** Continues what this host could not end, and the erasures of hosts that have ended. */
+  async continueAll(): Promise<void> {
+    const { store, bus, liveness, logger } = this.deps;
+    const open = await store.erasures.list();
+    if (open.length === 0) return;
+    const hosts = new Set(open.map(({ hostId }) => hostId).filter((id) => id !== bus.hostId));
+    const free = [bus.hostId, ...(await liveness.findDeadHosts([...hosts]))];
+    for (const request of open) {
+      const isActive = [...this.active].some(({ id }) => id === request.id);
+      if (isActive || !free.includes(request.hostId)) continue;
+      if (!(await store.erasures.takeOver(request, bus.hostId))) continue;
+      const caller = { did: request.owner, expiration: 0, presentedDelegation: undefined };
+      await this.run(request, caller).catch((err) =>
+        logger.warn({ err }, 'the erasure of a user has not ended; trying again'),
+      );
+    }
+  }
+
+  private async run(request: ErasureRequest, caller: Caller): Promise<Erased> {
+    this.active.add(request);
+    try {
+      await this.endActivity(caller);
+      if (await this.isOpen(request)) await this.eraseElsewhere(request.owner);
+      return await this.eraseRows(request);
+    } finally {
+      this.active.delete(request);
+    }
+  }
+
+  /** False if another host has ended it, while this one was frozen: the user may have stored something since then. */
+  private isOpen(request: ErasureRequest): Promise<boolean> {
+    return this.deps.store.erasures.takeOver(request, this.deps.bus.hostId);
+  }
+
+  /** First, while the rows that may name it exist; the user can try again if a service does not answer. */
+  private async eraseElsewhere(owner: string): Promise<void> {
+    try {
+      await this.deps.files.deleteAll(owner);
+      for (const { plugin, services } of this.deps.plugins)
+        await plugin.eraseUser?.(owner, services);
+    } catch (cause) {
+      throw isStoreError(cause) ? cause : new ElsewhereError('A service failed', { cause });
+    }
+  }
+
+  private async eraseRows(request: ErasureRequest): Promise<Erased> {
+    const { store, logger } = this.deps;
+    const { owner } = request;
     const { index } = store.search;
     // A host that is killed once the texts are deleted must not leave their words.
     if (index.isSeparate) await index.removeOwner(owner);
     // A new pseudonym each time, so that rows of two erasures cannot be connected.
-    const { rows, kept } = await store.ownerRows.erase(owner, `erased:${randomUUID()}`);
+    const pseudonym = `erased:${randomUUID()}`;
+    const { rows, kept } = await store.ownerRows.erase(owner, pseudonym, request);
     // Until now, what was queued for the index may have been added to it.
-    await index.removeOwner(owner);
+    if (await this.isOpen(request)) await index.removeOwner(owner);
+    await store.erasures.end(request);
     logger.info({ rows }, 'a user was erased');
     return { rows, kept: kept.flatMap(({ table, rows }) => describeKept(table, rows)) };
   }
@@ -86,6 +156,12 @@ export class Erasure {
     }
   }
 }
+
+/** What is stored outside of the database was not deleted. */
+class ElsewhereError extends Error {}
+
+const CONTINUES =
+  'You are not erased completely yet, because the database did not answer in time. This continues by itself, and also erases what you store meanwhile. Confirm the erasure again to learn when it has ended.';
 
 function describeKept(table: string, rows: number): Erased['kept'] {
   const exception = ERASE_EXCEPTIONS.find((known) => known.table === table);

@@ -20,6 +20,8 @@ const NOT_COPIED: readonly string[] = [
   'search_documents',
 ];
 
+const NO_IDLE_TIMEOUT = 'set local idle_in_transaction_session_timeout = 0';
+
 /** Numbers of rows that one engine needs and the other does not have. */
 const ENGINE_COLUMNS: Readonly<Record<string, readonly string[]>> = { file_passages: ['seq'] };
 
@@ -39,6 +41,9 @@ export async function copyDatabase(from: Database, to: Database): Promise<readon
   await assertEmpty(to, pairs);
   return from.read((source) =>
     to.write(async (target) => {
+      // Each waits for the other, at the end as long as it takes to read everything again.
+      if (from.engine === 'postgres') await sql.raw(NO_IDLE_TIMEOUT).execute(source);
+      if (to.engine === 'postgres') await sql.raw(NO_IDLE_TIMEOUT).execute(target);
       const copied: TableDigest[] = [];
       for (const pair of pairs) copied.push(await copyTable(source, target, pair));
       await queueForSearch(target);

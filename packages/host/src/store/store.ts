@@ -16,7 +16,7 @@ import { FileTextStore } from './file-text-store.js';
 import { GrantStore } from './grant-store.js';
 import { createIdSource } from './id-source.js';
 import { IdempotencyStore } from './idempotency-store.js';
-import { JobClaims } from './job-claims.js';
+import { ErasureRequests, JobClaims } from './job-claims.js';
 import { MessageStore } from './message-store.js';
 import { ModelUsageStore } from './model-usage-store.js';
 import { type DatabaseOptions, openDatabase } from './open-database.js';
@@ -83,6 +83,7 @@ export interface Store {
   readonly usage: UsageStore;
   readonly expired: ExpiredRows;
   readonly jobs: JobClaims;
+  readonly erasures: ErasureRequests;
   /** Undefined if no other host can use the database. */
   readonly sockets: SocketStore | undefined;
   /** The disk of the database; undefined if it is not on this host. */
@@ -180,6 +181,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     search,
     ...createOwnDataStores(context, vault),
     jobs: new JobClaims(context),
+    erasures: new ErasureRequests(context),
     sockets: openSockets(context, options),
     disk,
     outage: options.outage,

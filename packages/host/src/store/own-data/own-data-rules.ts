@@ -4,7 +4,7 @@ export const OWNER_COLUMNS: Readonly<Record<string, string>> = { callers: 'did' 
 /** The tables whose rows belong to no user, and what they contain. Every other table has an owner. */
 export const TABLES_WITHOUT_OWNER: Readonly<Record<string, string>> = {
   model_usage: 'Tokens per day, of all users together',
-  database_info: 'Facts about the database',
+  database_info: 'Facts about the database, and the erasures that have not ended',
   hosts: 'The running hosts',
 };
 

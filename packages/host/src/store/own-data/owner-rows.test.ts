@@ -4,6 +4,7 @@ import { insertRows } from '../../../test/support/stored-rows.js';
 import { createTestDatabase } from '../../../test/support/test-database.js';
 import type { Database } from '../database.js';
 import { createVault } from '../encryption.js';
+import { ErasureRequests } from '../job-claims.js';
 import { openDatabase } from '../open-database.js';
 import { type OwnedTable, OwnerRows, type StoredRow } from './owner-rows.js';
 
@@ -187,6 +188,23 @@ describe('OwnerRows.erase', () => {
     await insert('rooms', createRoom(OWNER, 'room'));
     expect(await rows.erase(OWNER, PSEUDONYM)).toEqual({ rows: 2, kept: [] });
     expect(await count('usage_days', OWNER)).toBe(0);
+  });
+
+  it('deletes nothing once its request has ended, which another host may have continued', async () => {
+    const context = { database, clock: Date.now, newId: () => crypto.randomUUID() };
+    const erasures = new ErasureRequests(context);
+    const request = await erasures.add(OWNER, 'frozen');
+    expect(await erasures.list()).toEqual([request]);
+    expect(await erasures.add(OWNER, 'other')).toEqual({ ...request, hostId: 'other' });
+    await insert('rooms', createRoom(OWNER, 'before'));
+    expect((await rows.erase(OWNER, PSEUDONYM, request)).rows).toBe(1);
+    await erasures.end(request);
+    await insert('rooms', createRoom(OWNER, 'after'));
+    expect((await rows.erase(OWNER, PSEUDONYM, request)).rows).toBe(0);
+    expect(await erasures.takeOver(request, 'frozen')).toBe(false);
+    const next = await erasures.add(OWNER, 'host');
+    expect((await rows.erase(OWNER, PSEUDONYM, request)).rows).toBe(0);
+    expect((await rows.erase(OWNER, PSEUDONYM, next)).rows).toBe(1);
   });
 
   it('stops at a user whose rows are always written again', async () => {

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type Kysely, type RawBuilder, sql } from 'kysely';
 import type { Schema, StoreContext } from '../database.js';
 import type { Vault } from '../encryption.js';
+import { type ErasureRequest, isRequested } from '../job-claims.js';
 import { ERASE_EXCEPTIONS, OMITTED_COLUMNS, SEALED_COLUMNS } from './own-data-rules.js';
 import { readCatalog, type StoredTable } from './table-catalog.js';
 
@@ -38,8 +39,15 @@ export class OwnerRows {
     return (await readCatalog(this.context.database)).filter(isOwned);
   }
 
-  /** Deletes all rows of a user, except what `ERASE_EXCEPTIONS` lists. */
-  async erase(owner: string, pseudonym: string): Promise<{ rows: number; kept: KeptRows[] }> {
+  /**
+   * Deletes all rows of a user, except what `ERASE_EXCEPTIONS` lists; nothing once the request has ended: a host that was
+   * frozen must not delete what the user has stored since then.
+   */
+  async erase(
+    owner: string,
+    pseudonym: string,
+    request?: ErasureRequest,
+  ): Promise<{ rows: number; kept: KeptRows[] }> {
     const tables = (await this.tables()).toReversed();
     let rows = 0;
     for (let pass = 0, found = 1; found > 0; pass++) {
@@ -47,7 +55,8 @@ export class OwnerRows {
         throw new Error('Rows of an erased user are written faster than they are deleted');
       if (pass > 0) await sleep(PAUSE_MS);
       found = 0;
-      for (const table of tables) found += await this.eraseTable(table, owner, pseudonym);
+      for (const table of tables)
+        found += await this.eraseTable(table, { owner, request }, pseudonym);
       rows += found;
     }
     return { rows, kept: await this.countKept(tables, [owner, pseudonym]) };
@@ -121,7 +130,11 @@ export class OwnerRows {
     return Object.fromEntries(values);
   }
 
-  private async eraseTable(table: OwnedTable, owner: string, pseudonym: string): Promise<number> {
+  private async eraseTable(
+    table: OwnedTable,
+    erased: Pick<Some, 'owner' | 'request'>,
+    pseudonym: string,
+  ): Promise<number> {
     const exception = ERASE_EXCEPTIONS.find(({ table: name }) => name === table.name);
     if (exception?.keeps === 'rows' && exception.onlyWith === undefined) return 0;
     const hasFiles = table.columns.some(({ kind }) => kind === 'bytes');
@@ -130,8 +143,8 @@ export class OwnerRows {
     for (let changed = limit; changed > 0; total += changed)
       changed = await this.context.database.write((tables) =>
         exception?.keeps === 'without owner'
-          ? renameOwner(tables, table, { owner, limit, pseudonym })
-          : deleteSome(tables, table, { owner, limit, unless: exception?.onlyWith }),
+          ? renameOwner(tables, table, { ...erased, limit, pseudonym })
+          : deleteSome(tables, table, { ...erased, limit, unless: exception?.onlyWith }),
       );
     return total;
   }
@@ -206,6 +219,8 @@ const names = (columns: readonly string[]): RawBuilder<unknown> =>
 
 interface Some {
   readonly owner: string;
+  /** Without it, the rows are deleted in any case. */
+  readonly request?: ErasureRequest | undefined;
   readonly limit: number;
   /** Rows with a value in this column are left out. */
   readonly unless?: string | undefined;
@@ -227,9 +242,11 @@ async function renameOwner(
   return Number(numAffectedRows ?? 0);
 }
 
-function isAmong({ name, key, ownerColumn }: OwnedTable, { owner, limit, unless }: Some) {
+function isAmong({ name, key, ownerColumn }: OwnedTable, { owner, request, limit, unless }: Some) {
   const isFree = unless === undefined ? sql`` : sql`and ${sql.ref(unless)} is null`;
-  const isOwn = sql`${sql.ref(ownerColumn)} = ${owner} ${isFree}`;
+  // In the same statement, which sees no rows that were stored after the request had ended.
+  const isWanted = request === undefined ? sql`` : sql`and ${isRequested(request)}`;
+  const isOwn = sql`${sql.ref(ownerColumn)} = ${owner} ${isFree} ${isWanted}`;
   if (key.length === 0) return isOwn;
   return sql`(${names(key)}) in (select ${names(key)} from ${sql.table(name)} where ${isOwn} limit ${limit})`;
 }

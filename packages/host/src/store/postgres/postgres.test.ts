@@ -15,6 +15,7 @@ import { MessageStore } from '../message-store.js';
 import { type DatabaseOptions, openDatabase } from '../open-database.js';
 import { SessionStore } from '../session-store.js';
 import { openStore } from '../store.js';
+import { classifyStoreError } from '../store-errors.js';
 
 it('openStore opens as many PostgreSQL connections as poolSize allows', async () => {
   const database = await createTestDatabase('postgres');
@@ -125,6 +126,28 @@ describe('the statements of openPostgres', () => {
     for (let i = 0; i < 10; i++) await sessions.find({ owner: 'did:a', sessionId: String(i) });
     expect(await countNames()).toBe(0);
   });
+});
+
+it('the transaction of a host that is frozen ends before the writes of other hosts fail', {
+  timeout: 60_000,
+}, async () => {
+  const { options, drop } = await createTestDatabase('postgres');
+  const [frozen, other] = [await openDatabase(options), await openDatabase(options)];
+  const [locked, thawed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const query = sql`select 1`;
+  const lost = frozen.writeFor('did:a', async (tables) => {
+    await query.execute(tables);
+    locked.resolve();
+    await thawed.promise;
+    await query.execute(tables);
+  });
+  lost.catch(() => undefined);
+  await locked.promise;
+  await other.writeFor('did:a', async (tables) => void (await query.execute(tables)));
+  thawed.resolve();
+  expect(await lost.catch(classifyStoreError)).toBe('passing');
+  await Promise.all([frozen.close(), other.close()]);
+  await drop();
 });
 
 it('writes that lock the same rows in another order both succeed', async () => {

@@ -64,6 +64,12 @@ const REPLY_MS = 5_000;
 const COMMIT_TIMEOUT_MS = 5_000;
 const DEFAULT_POOL_SIZE = 10;
 const DEFAULT_WRITE_WAIT_MS = 10_000;
+/**
+ * How long a transaction may send nothing: its host is frozen or lost, and others wait for its locks. Shorter than they do
+ * by default.
+ */
+const IDLE_TRANSACTION_MS = 8_000;
+const IDLE_MIGRATION_MS = 60_000;
 
 /** Connects to PostgreSQL and migrates the schema. */
 export async function openPostgres({
@@ -161,7 +167,8 @@ function createPostgresPool(request: PoolRequest): pg.Pool {
     max: request.max,
     types: { getTypeParser },
     statement_timeout: request.statementTimeout,
-    idle_in_transaction_session_timeout: 60_000,
+    idle_in_transaction_session_timeout:
+      request.statementTimeout === 0 ? IDLE_MIGRATION_MS : IDLE_TRANSACTION_MS,
     connectionTimeoutMillis: 5_000,
     idleTimeoutMillis: 30_000,
     keepAlive: true,
