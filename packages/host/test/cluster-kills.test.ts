@@ -1,3 +1,4 @@
+import { request } from 'node:http';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { scale } from '../../../scripts/test-scale.ts';
 import { type AnsweringModel, startAnsweringModel } from './support/answering-model.js';
@@ -72,4 +73,21 @@ it(`hosts lose, repeat and overlap nothing in ${KILLS} kills under load without 
   // Otherwise the kills missed the load, and nothing was tested.
   expect(interrupted).toBeGreaterThan(0);
   expect(load.rejoined + load.brokenRequests).toBeGreaterThan(0);
+});
+
+it('the space of an upload is free soon after its host was killed', {
+  timeout: 120_000,
+}, async () => {
+  const [killed, other] = hosts as [ClusterHost, ClusterHost];
+  const user = new TestUser(other);
+  const readUsed = async () => (await user.request('GET', '/files')).body.usedBytes;
+  const size = 50_000_000;
+  const headers = { ...user.headers, 'content-length': size };
+  const upload = request(`${killed.url}/files?name=a.bin`, { method: 'POST', headers });
+  upload.on('error', () => undefined);
+  upload.write(Buffer.alloc(1_000_000));
+  await expect.poll(readUsed, { timeout: 30_000 }).toBe(size);
+  await killed.kill();
+  await expect.poll(readUsed, { timeout: 30_000 }).toBe(0);
+  await killed.start();
 });

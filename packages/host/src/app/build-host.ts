@@ -196,9 +196,9 @@ async function wire(
   const embeddings = wireEmbeddings(config, budget);
   const shared = { ...services, authority, grants };
   const turns = ready.promise;
-  const { bus } = cluster;
+  const { bus, liveness } = cluster;
   const pluginDeps = { ...shared, bus, embeddings, meter: budget, ucan: oracleAuthority, turns };
-  const files = openFiles({ settings: config.files, store, logger, embeddings });
+  const files = openFiles({ settings: config.files, store, logger, liveness, embeddings });
   const plugins = await wirePlugins([...selected, files.plugin], pluginDeps);
   try {
     const { allowList, verifier, rules, accessKeys } = auth;

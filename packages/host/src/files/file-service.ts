@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { OracleError } from '@sibyl/protocol';
 import type { Logger } from 'pino';
+import type { HostLiveness } from '../bus/host-bus.js';
 import type { DiskSpace } from '../store/disk-space.js';
 import type { ChunkStorage } from '../store/file-chunk-store.js';
 import {
@@ -26,6 +27,7 @@ export interface FileServiceDeps {
   readonly storages: readonly [ChunkStorage, ...ChunkStorage[]];
   readonly limits: FileLimits;
   readonly disk: DiskSpace | undefined;
+  readonly liveness: Pick<HostLiveness, 'hostId' | 'findDeadHosts'>;
   readonly logger: Logger;
   /** Called when a file has text to read. */
   readonly onUnread: () => void;
@@ -139,7 +141,7 @@ export class FileService {
     for (;;) {
       const page = await files.list({ owner, limit: 100 });
       for (const { id } of page) await files.hide({ owner, fileId: id }, 'ready');
-      const hidden = await files.findLeftovers(100, owner);
+      const hidden = await files.findLeftovers(100, { owner });
       for (const file of hidden) await this.purge(file);
       if (hidden.length === 0) return;
     }
@@ -147,8 +149,11 @@ export class FileService {
 
   /** Finishes deletions and removes uploads that ended with their host. */
   async sweep(): Promise<void> {
+    const { files, liveness } = this.deps;
+    const hosts = (await files.uploadHosts()).filter((id) => id !== liveness.hostId);
+    const deadHosts = await liveness.findDeadHosts(hosts);
     for (;;) {
-      const leftovers = await this.deps.files.findLeftovers(100);
+      const leftovers = await files.findLeftovers(100, { deadHosts });
       for (const file of leftovers) await this.purge(file);
       if (leftovers.length === 0) return;
     }
@@ -184,8 +189,9 @@ export class FileService {
     const { maxBytes, maxBytesPerUser } = this.deps.limits;
     if (!upload.isForm && (declaredBytes ?? 0) > maxBytes) throw createTooLargeError(maxBytes);
     const size = Math.min(declaredBytes ?? storage.chunkBytes, maxBytes);
+    const { hostId } = this.deps.liveness;
     const { name: storageName, chunkBytes } = storage;
-    const reserved = { owner, name, createdAt, size, storage: storageName, chunkBytes };
+    const reserved = { owner, name, createdAt, hostId, size, storage: storageName, chunkBytes };
     const key = await this.deps.files.begin({ ...reserved, maxBytes: maxBytesPerUser });
     if (!key) throw createQuotaError(maxBytesPerUser);
     try {

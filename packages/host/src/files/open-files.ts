@@ -1,5 +1,6 @@
 import { ByteBudget, type Embeddings, PluginManifest } from '@sibyl/plugin-kit';
 import type { Logger } from 'pino';
+import type { HostLiveness } from '../bus/host-bus.js';
 import type { Config } from '../config/config.js';
 import type { Store } from '../store/store.js';
 import { FileService } from './file-service.js';
@@ -16,11 +17,12 @@ interface FilesDeps {
   readonly settings: Config['files'];
   readonly store: Store;
   readonly logger: Logger;
+  readonly liveness: HostLiveness;
   readonly embeddings: Embeddings | undefined;
 }
 
 /** Builds the files of users, and what they contribute to turns as a plugin; it stops reading them when the host closes. */
-export function openFiles({ settings, store, logger, embeddings }: FilesDeps) {
+export function openFiles({ settings, store, logger, liveness, embeddings }: FilesDeps) {
   const { files, fileTexts: texts, passageVectors: vectors, fileChunks, disk } = store;
   const { url, ...limits } = settings;
   const service: FileService = new FileService({
@@ -29,8 +31,13 @@ export function openFiles({ settings, store, logger, embeddings }: FilesDeps) {
     storages: url ? [new S3Chunks(url), fileChunks] : [fileChunks],
     limits,
     disk,
+    liveness,
     logger,
     onUnread: () => indexer.wake(),
+  });
+  // The space of its uploads is free at once.
+  liveness.onHostLost(() => {
+    service.sweep().catch((err) => logger.warn({ err }, 'uploads of a dead host are not removed'));
   });
   const readBytes: FileService['read'] = (file, range) => service.read(file, range);
   const embedder = embeddings && new PassageEmbedder({ vectors, embeddings, logger });

@@ -232,6 +232,21 @@ describe.each(engines)('FileStore.findLeftovers on %s', (engine) => {
     expect(await finish(test.store, live, 'live')).toMatchObject({ id: live.fileId });
   });
 
+  it('returns uploads of hosts that are dead at once, but not files that these have stored', async () => {
+    const { files } = test.store;
+    const owner = newOwner();
+    const upload = { owner, name: 'a', size: 10, storage: 'database', chunkBytes: 1_000 } as const;
+    const start = async (hostId: string) =>
+      (await files.begin({ ...upload, hostId, maxBytes: 1e9 })) ?? { owner, fileId: '' };
+    const [dead, other, live] = [await start('dead'), await start('dead'), await start('live')];
+    await finish(test.store, other, 'stored');
+    const hosts = await files.uploadHosts();
+    expect(hosts.filter((id) => id === 'dead' || id === 'live').sort()).toEqual(['dead', 'live']);
+    const found = await files.findLeftovers(10, { deadHosts: ['dead'] });
+    expect(found.filter((file) => file.owner === owner)).toMatchObject([{ id: dead.fileId }]);
+    expect(await finish(test.store, live, 'live')).toMatchObject({ id: live.fileId });
+  });
+
   it('does not return an upload that has shown progress ten minutes ago', async () => {
     const owner = newOwner();
     const slow = await begin(test.store, owner);

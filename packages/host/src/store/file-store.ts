@@ -49,7 +49,7 @@ const findAny = prepareQuery((tables, { owner }: { readonly owner: string }) =>
 /** A file counts at least this much: its row and index entries take space too. */
 const MIN_CHARGE_BYTES = 4096;
 
-/** An upload that has not reported progress for this long has died with its host. */
+/** An upload that has not reported progress for this long has ended, although its host may be running. */
 const STALE_UPLOAD_MS = 10 * 60 * 1000;
 
 interface NewUpload {
@@ -57,12 +57,20 @@ interface NewUpload {
   readonly name: string;
   /** Now, if it is missing. */
   readonly createdAt?: number | undefined;
+  /** The host that receives it. */
+  readonly hostId?: string | undefined;
   /** Bytes to reserve. */
   readonly size: number;
   readonly storage: FileRow['storage'];
   readonly chunkBytes: number;
   /** Bytes that all files of the owner may have. */
   readonly maxBytes: number;
+}
+
+interface Leftovers {
+  /** By default of all users. */
+  readonly owner?: string;
+  readonly deadHosts?: readonly string[];
 }
 
 interface FilePage {
@@ -85,7 +93,8 @@ export class FileStore {
   constructor(private readonly context: StoreContext) {}
 
   /** Reserves space for an upload; undefined if the owner has too little left, also with concurrent requests. */
-  begin({ maxBytes, chunkBytes, createdAt, ...upload }: NewUpload): Promise<FileKey | undefined> {
+  begin(begun: NewUpload): Promise<FileKey | undefined> {
+    const { maxBytes, chunkBytes, createdAt, hostId, ...upload } = begun;
     const { database, clock, newId } = this.context;
     return database.writeFor(upload.owner, async (tables) => {
       const now = clock();
@@ -97,6 +106,7 @@ export class FileStore {
         media_type: 'application/octet-stream',
         status: 'uploading' as const,
         chunk_bytes: chunkBytes,
+        host_id: hostId ?? null,
         hash: null,
         text_status: 'none' as const,
         text_error: null,
@@ -139,7 +149,14 @@ export class FileStore {
       if (known) return toFile(known);
       const row = await tables
         .updateTable('files')
-        .set({ size, hash, media_type: mediaType, status: 'ready', text_status: textStatus })
+        .set({
+          size,
+          hash,
+          host_id: null,
+          media_type: mediaType,
+          status: 'ready',
+          text_status: textStatus,
+        })
         .where('owner', '=', owner)
         .where('id', '=', fileId)
         .where('status', '=', 'uploading')
@@ -231,11 +248,30 @@ export class FileStore {
     );
   }
 
+  /** The hosts that receive uploads, or did when they died. */
+  async uploadHosts(): Promise<readonly string[]> {
+    const rows = await this.context.database.tables
+      .selectFrom('files')
+      .select('host_id')
+      .distinct()
+      .where('status', '<>', 'ready')
+      .execute();
+    return rows.flatMap(({ host_id }) => host_id ?? []);
+  }
+
   /** Hides uploads that died with their host, or all of an owner; returns some files whose deletion has not ended. */
-  async findLeftovers(limit: number, owner?: string): Promise<FileBytes[]> {
+  async findLeftovers(
+    limit: number,
+    { owner, deadHosts = [] }: Leftovers = {},
+  ): Promise<FileBytes[]> {
     const before = this.context.clock() - STALE_UPLOAD_MS;
     const isOver = (e: ExpressionBuilder<Schema, 'files'>) =>
-      owner === undefined ? e('updated_at', '<', before) : e('owner', '=', owner);
+      owner === undefined
+        ? e.or([
+            e('updated_at', '<', before),
+            ...(deadHosts.length > 0 ? [e('host_id', 'in', deadHosts)] : []),
+          ])
+        : e('owner', '=', owner);
     const rows = await this.context.database.write(async (tables) => {
       await tables
         .updateTable('files')

@@ -57,6 +57,8 @@ export interface FileRow {
   updated_at: number;
   /** Bytes of its passages; null if there are none. */
   text_bytes: number | null;
+  /** The host that receives it; null unless it is being uploaded. */
+  host_id: string | null;
   /** The model of its vectors; null until all of its passages have one. */
   vector_model: string | null;
 }

@@ -103,6 +103,13 @@ async function indexWords(tables: Tables): Promise<void> {
   await sql`create index file_passages_by_word on file_passages using gin (words)`.execute(tables);
 }
 
+/** The host that receives an upload; null once it has ended. */
+export const uploadHosts: Migration = {
+  async up(tables: Tables) {
+    await tables.schema.alterTable('files').addColumn('host_id', 'text').execute();
+  },
+};
+
 async function createWordTable(tables: Tables): Promise<void> {
   await sql`create virtual table file_words using fts5(scope, text, content='file_passages', content_rowid='seq', tokenize='unicode61 remove_diacritics 0')`.execute(
     tables,

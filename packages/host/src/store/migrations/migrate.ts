@@ -13,7 +13,7 @@ import { runModel } from './0004-run-model.js';
 import { history } from './0005-history.js';
 import { approvals } from './0006-approvals.js';
 import { ownData } from './0007-own-data.js';
-import { files } from './0010-files.js';
+import { files, uploadHosts } from './0010-files.js';
 import { accessKeys } from './0011-access-keys.js';
 import { operators, usageByDay } from './0012-operators.js';
 import { embeddings } from './0013-embeddings.js';
@@ -52,6 +52,7 @@ export const hostSchema: MigrationPlan = {
     '0016-frame-chunks': frameChunks,
     '0017-text-bytes': textBytes,
     '0018-usage-by-day': usageByDay,
+    '0019-upload-hosts': uploadHosts,
   },
   table: DEFAULT_MIGRATION_TABLE,
   lockTable: DEFAULT_MIGRATION_LOCK_TABLE,
