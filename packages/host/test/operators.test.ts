@@ -7,8 +7,10 @@ import { createServer as createTcpServer } from 'node:net';
 import { join } from 'node:path';
 import { generateSigner } from '@sibyl/ucan';
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { startControlledModel } from './support/controlled-model.js';
 import { findFreePort } from './support/free-port.js';
 import { startHost, type TestHost, type TestHostOptions } from './support/host.js';
+import { createSchedule, readRuns } from './support/schedules.js';
 import { joinSession } from './support/session-socket.js';
 import { openSession, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
@@ -251,6 +253,49 @@ describe('POST /operator/block', () => {
     expect(response.statusCode).toBe(403);
     request.destroy();
     expect(await readdir(join(host.dataDir, 'imports'))).toEqual([]);
+  });
+
+  it('ends an upload of the user, which leaves nothing behind', async () => {
+    const { alice, operator, host } = await start();
+    const readUsed = async () => (await alice.request('GET', '/files')).body.usedBytes;
+    const headers = { ...alice.headers, 'content-length': 1_000_000 };
+    const request = httpRequest(`${host.url}/files?name=a.bin`, { method: 'POST', headers });
+    const reply = once(request, 'response');
+    request.write(Buffer.alloc(500_000));
+    await expect.poll(readUsed).toBe(1_000_000);
+    await operator.request('POST', '/operator/block', { body: { user: alice.did } });
+    const [response] = await reply;
+    expect(response.statusCode).toBe(403);
+    request.destroy();
+    await operator.request('POST', '/operator/unblock', { body: { user: alice.did } });
+    await expect.poll(readUsed).toBe(0);
+  });
+
+  it('ends the delivery of results of schedules of the user', async () => {
+    const model = await startControlledModel();
+    let received = 0;
+    const receiver = createServer((_, response) => {
+      received += 1;
+      response.end();
+    });
+    await once(receiver.listen(0, '127.0.0.1'), 'listening');
+    const resultUrl = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/`;
+    const env = { ...model.env, OUTGOING_ALLOW: '127.0.0.1' };
+    const { alice, operator, read } = await start({ env });
+    const trigger = { type: 'once', at: new Date().toISOString() } as const;
+    const { id } = await createSchedule(alice, { trigger, resultUrl });
+    const turn = await model.next();
+    await operator.request('POST', '/operator/block', { body: { user: alice.did } });
+    await turn.left;
+    const isDelivery = ({ name }: { name: string }) => name === 'Deliveries of results';
+    const countFailed = async () => (await read('jobs')).jobs.find(isDelivery).failed;
+    await expect.poll(countFailed, { timeout: 30_000 }).toBe(1);
+    expect(received).toBe(0);
+    await operator.request('POST', '/operator/unblock', { body: { user: alice.did } });
+    const delivery = { status: 'failed', error: expect.stringContaining('access') };
+    expect(await readRuns(alice, id)).toMatchObject([{ delivery }]);
+    receiver.close();
+    model.close();
   });
 
   it('keeps blocked users in GET /operator/users, also if its limit leaves others out', async () => {

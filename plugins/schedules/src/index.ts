@@ -55,7 +55,8 @@ export const schedules = definePlugin({
 });
 
 function createServices(context: SetupContext<SchedulesConfig>) {
-  const { database, config, logger, oracle, publicUrl, fetch, ucan, delegatedTurns } = context;
+  const { database, config, logger, oracle, publicUrl, fetch, ucan, delegatedTurns, surface } =
+    context;
   const chats: ResultChats = {
     find: (address) =>
       context.shared.get(address.startsWith('slack_') ? RESULT_CHATS.slack : RESULT_CHATS.matrix),
@@ -64,7 +65,14 @@ function createServices(context: SetupContext<SchedulesConfig>) {
   const runs = new ScheduleRuns(database);
   const toResource = (id: string) => `ixo:oracle:${oracle.did}:schedule/${id}`;
   const common = { runs, turns: delegatedTurns, toResource, logger, chats };
-  const delivery = new ResultDelivery({ ...common, schedules: store, fetch, ucan, oracle });
+  const delivery = new ResultDelivery({
+    ...common,
+    surface,
+    schedules: store,
+    fetch,
+    ucan,
+    oracle,
+  });
   const scheduler = new Scheduler({ ...common, schedules: store, delivery });
   const service = new Schedules({ ...common, store, scheduler, publicUrl, config });
   return { service, scheduler, delivery, runs };

@@ -8,6 +8,7 @@ import {
   postWebhook,
   type ResultChat,
   type SafeFetch,
+  type Surface,
   type TurnOutcome,
 } from '@sibyl/plugin-kit';
 import type { ScheduleRuns } from './run-store.js';
@@ -80,6 +81,7 @@ interface ResultDeliveryDeps {
   readonly schedules: ScheduleStore;
   readonly runs: ScheduleRuns;
   readonly turns: Pick<DelegatedTurns, 'outcome'>;
+  readonly surface: Pick<Surface, 'keepsAccess'>;
   readonly fetch: SafeFetch;
   readonly ucan: Pick<OracleUcan, 'signWebhook'>;
   readonly oracle: OracleFacts;
@@ -110,11 +112,17 @@ export class ResultDelivery {
   }
 
   private async deliver(run: RunRow): Promise<void> {
-    const { schedules, runs, turns } = this.deps;
+    const { schedules, runs, turns, surface } = this.deps;
     const schedule = await schedules.find({ owner: run.owner, id: run.schedule_id });
     const target = schedule?.result_url ?? schedule?.result_to;
     if (!schedule || target == null)
       return runs.recordDelivery(run, { delivery: null, deliver_at: null });
+    if (!(await surface.keepsAccess({ did: run.owner, cids: [] })))
+      return runs.recordDelivery(run, {
+        delivery: 'failed',
+        deliver_at: null,
+        delivery_error: 'Not delivered: the user has lost access',
+      });
     const outcome = run.run_id
       ? await turns.outcome({ owner: run.owner, runId: run.run_id })
       : undefined;

@@ -68,9 +68,9 @@ export class FilesController {
     const end = allowLongBody(request);
     try {
       const from = { owner: request.caller.did, address: toAddressKey(request.ip) };
-      return toFileView(
-        await this.service.upload({ ...from, ...(await openUpload(request, name)) }),
-      );
+      const upload = await openUpload(request, name);
+      const body = this.replies.limitBody(request.caller, response, upload.body);
+      return toFileView(await this.service.upload({ ...from, ...upload, body }));
     } catch (error) {
       // The rest of the body is not read, so this connection cannot be used again.
       response.setHeader('Connection', 'close');

@@ -1,4 +1,5 @@
 import { OracleError, type Reply } from '@sibyl/protocol';
+import { abortableIterable } from '@sibyl/server-kit';
 import type { Response } from 'express';
 import type { Logger } from 'pino';
 import type { Caller } from '../auth/caller.js';
@@ -109,6 +110,16 @@ export class ReplySender {
       ...(pending && { pending: [...pending] }),
       ...toUsageField(usage),
     };
+  }
+
+  /** The body of a request that takes long; ends with an error if the caller loses access. */
+  limitBody<T>(caller: Caller, response: Response, body: AsyncIterable<T>): AsyncIterable<T> {
+    const limit = this.deps.access.limit(caller, createCloseSignal(response));
+    const lost = new AbortController();
+    // The body itself reports that the client has disconnected.
+    const onEnd = () => limit.reason instanceof OracleError && lost.abort(limit.reason);
+    limit.addEventListener('abort', onEnd, { once: true });
+    return abortableIterable(body, lost.signal);
   }
 
   /** Sends bytes; disconnects if the caller loses access. */
