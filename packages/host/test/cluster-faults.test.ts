@@ -1,3 +1,4 @@
+import { ERASE_ABILITY, toOracleResource } from '@sibyl/protocol/decisions';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { scale } from '../../../scripts/test-scale.ts';
 import { type AnsweringModel, startAnsweringModel } from './support/answering-model.js';
@@ -251,5 +252,37 @@ describe('a lost reply to COMMIT', () => {
       expect((await queued.toEnd()).at(-1)?.data.status).toBe('finished');
     }
     await lost;
+  });
+
+  it('of the start of an upload reserves no space for it', async () => {
+    const alice = newUser(hosts[0]?.url);
+    const lost = commits.loseCommit('insert into "files"');
+    const upload = () =>
+      fetch(`${hosts[0]?.url}/files?name=a.txt`, {
+        method: 'POST',
+        headers: alice.headers,
+        body: 'x'.repeat(10_000),
+      });
+    expect((await upload()).status).toBe(503);
+    await lost;
+    expect((await alice.request('GET', '/files')).body.usedBytes).toBe(0);
+    expect((await upload()).status).toBe(200);
+  });
+
+  it.each([
+    ['its first write', 'insert into "database_info"', 200],
+    ['a write in the middle', 'delete from "sessions"', 503],
+    ['its last write', 'delete from "database_info"', 503],
+  ])('of %s does not keep DELETE /me from its end', async (_, statement, status) => {
+    const [host] = hosts as [ClusterHost];
+    const alice = newUser(host.url);
+    await openSession(alice);
+    const lost = commits.loseCommit(statement);
+    const capability = { can: ERASE_ABILITY, with: toOracleResource(host.did) };
+    const invocation = alice.delegate({ capabilities: [capability], ttlSeconds: 300 });
+    expect((await alice.request('DELETE', '/me', { body: { invocation } })).status).toBe(status);
+    await lost;
+    const count = async () => (await alice.request('GET', '/sessions')).body.total;
+    await expect.poll(count, { timeout: 30_000 }).toBe(0);
   });
 });

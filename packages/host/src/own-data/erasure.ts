@@ -52,7 +52,9 @@ export class Erasure {
       throw new OracleError('invalid_confirmation', {
         message: `Nothing was erased: ${accepted.error}`,
       });
-    const request = await store.erasures.add(owner, bus.hostId);
+    const add = () => store.erasures.add(owner, bus.hostId);
+    // Once more, since it is stored if only the reply to its commit was lost.
+    const request = await add().catch(add);
     try {
       return await this.run(request, caller);
     } catch (cause) {

@@ -93,16 +93,29 @@ export class FileStore {
   constructor(private readonly context: StoreContext) {}
 
   /** Reserves space for an upload; undefined if the owner has too little left, also with concurrent requests. */
-  begin(begun: NewUpload): Promise<FileKey | undefined> {
-    const { maxBytes, chunkBytes, createdAt, hostId, ...upload } = begun;
-    const { database, clock, newId } = this.context;
+  async begin(upload: NewUpload): Promise<FileKey | undefined> {
+    const id = this.context.newId();
+    try {
+      return await this.insert(id, upload);
+    } catch (error) {
+      // It is stored if only the reply to its commit was lost, and would keep the space.
+      await this.removeBegun({ owner: upload.owner, fileId: id }).catch(() => undefined);
+      throw error;
+    }
+  }
+
+  private insert(
+    id: string,
+    { maxBytes, chunkBytes, createdAt, hostId, ...upload }: NewUpload,
+  ): Promise<FileKey | undefined> {
+    const { database, clock } = this.context;
     return database.writeFor(upload.owner, async (tables) => {
       const now = clock();
       const used = await this.sumBytes(tables, upload.owner);
       if (used + toCharge(upload.size) > maxBytes) return undefined;
       const row = {
         ...upload,
-        id: newId(),
+        id,
         media_type: 'application/octet-stream',
         status: 'uploading' as const,
         chunk_bytes: chunkBytes,
@@ -121,6 +134,18 @@ export class FileStore {
       await tables.insertInto('files').values(row).execute();
       return { owner: row.owner, fileId: row.id };
     });
+  }
+
+  /** Nothing of it has arrived. */
+  private async removeBegun({ owner, fileId }: FileKey): Promise<void> {
+    await this.context.database.write((tables) =>
+      tables
+        .deleteFrom('files')
+        .where('owner', '=', owner)
+        .where('id', '=', fileId)
+        .where('status', '=', 'uploading')
+        .execute(),
+    );
   }
 
   /** Changes what an upload has reserved, and shows that it is alive; false if the owner has too little left. */
