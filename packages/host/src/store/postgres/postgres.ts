@@ -17,10 +17,8 @@ import { isOwnerLock, OwnerQueue } from './owner-queue.js';
 
 /** Each connection keeps about 20 kB on the server for every statement. */
 const MAX_NAMES = 150;
-
 /** Statements that are used more often are worth preparing. */
 const MIN_USES = 5;
-
 const MAX_LENGTH = 4_096;
 const MAX_COUNTED = 500;
 const MAX_COUNTED_BYTES = 1024 * 1024;
@@ -64,12 +62,8 @@ const REPLY_MS = 5_000;
 const COMMIT_TIMEOUT_MS = 5_000;
 const DEFAULT_POOL_SIZE = 10;
 const DEFAULT_WRITE_WAIT_MS = 10_000;
-/**
- * How long a transaction may send nothing: its host is frozen or lost, and others wait for its locks. Shorter than they do
- * by default.
- */
-const IDLE_TRANSACTION_MS = 8_000;
-const IDLE_MIGRATION_MS = 60_000;
+/** After this, the host of a transaction is frozen or lost; others wait longer for its locks. */
+const IDLE_MS = 8_000;
 
 /** Connects to PostgreSQL and migrates the schema. */
 export async function openPostgres({
@@ -167,8 +161,7 @@ function createPostgresPool(request: PoolRequest): pg.Pool {
     max: request.max,
     types: { getTypeParser },
     statement_timeout: request.statementTimeout,
-    idle_in_transaction_session_timeout:
-      request.statementTimeout === 0 ? IDLE_MIGRATION_MS : IDLE_TRANSACTION_MS,
+    idle_in_transaction_session_timeout: request.statementTimeout === 0 ? 60_000 : IDLE_MS,
     connectionTimeoutMillis: 5_000,
     idleTimeoutMillis: 30_000,
     keepAlive: true,
