@@ -374,6 +374,74 @@ describe('paths of a chat', () => {
     },
   );
 
+  it('openChat shows an answer that is written again below its question, while a message waits for it', async () => {
+    const { sessionId, chat } = await begin();
+    await say(chat.send('one'), 'first');
+    const other = open(sessionId, createTestClient(network, { signer }));
+    const again = chat.regenerate(chat.getState().messages[1]?.messageId ?? '');
+    const turn = await server.model.next();
+    turn.say('ag');
+    await pollShown(other).toEqual(['human stored: one', 'ai running: ag']);
+    const sent = other.send('two');
+    await pollShown(other).toContain('human waiting: two');
+    const late = open(sessionId, createTestClient(network, { signer }));
+    await chat.refresh();
+    const path = (status: string) => [
+      'human stored: one',
+      'ai running: ag',
+      `human ${status}: two`,
+    ];
+    await pollShown(other).toEqual(path('waiting'));
+    for (const each of [chat, late]) await pollShown(each).toEqual(path('stored'));
+    turn.answer('ain');
+    await again;
+    await say(sent, 'second');
+    const end = ['human stored: one', 'ai stored: again', 'human stored: two', 'ai stored: second'];
+    for (const each of [chat, other, late]) await pollShown(each).toEqual(end);
+  });
+
+  it('openChat does not show an answer below the edit that waits for it', async () => {
+    const { sessionId, chat } = await begin();
+    await say(chat.send('one'), 'first');
+    const sent = chat.send('two');
+    const turn = await server.model.next();
+    turn.say('sec');
+    const edit = chat.edit(chat.getState().messages[0]?.messageId ?? '', 'uno');
+    await expect.poll(() => chat.getState().waiting).toBe(1);
+    const late = open(sessionId, createTestClient(network, { signer }));
+    await pollStatus(late).toBe('running');
+    turn.say('ond');
+    await expect.poll(() => shown(chat).join()).toContain('second');
+    expect(shown(late)).toEqual(['human stored: uno']);
+    turn.finish();
+    await sent;
+    await say(edit, 'primero');
+    for (const each of [chat, late])
+      await pollShown(each).toEqual(['human stored: uno', 'ai stored: primero']);
+  });
+
+  it('openChat shows the answer of another client before the message that waits for it', async () => {
+    const { sessionId, chat } = await begin();
+    const { promise: heard, resolve: hear } = Promise.withResolvers<void>();
+    let isSlow = false;
+    const fetch: typeof globalThis.fetch = async (url, init) => {
+      if (isSlow && init?.method !== 'POST') await heard;
+      return globalThis.fetch(url, init);
+    };
+    const other = open(sessionId, createTestClient(network, { signer, fetch }));
+    await pollStatus(other).toBe('ready');
+    isSlow = true;
+    const sent = chat.send('one');
+    const turn = await server.model.next();
+    turn.say('fir');
+    const sentLater = other.send('two');
+    await pollShown(other).toContain('human stored: two');
+    hear();
+    await pollShown(other).toEqual(['human stored: one', 'ai running: fir', 'human waiting: two']);
+    turn.finish();
+    await Promise.all([sent, say(sentLater, 'second')]);
+  });
+
   it('openChat shows the conversation again if regenerate or an edit is refused or offline', async () => {
     const refusal = { isOn: false };
     const { sessionId } = await client.sessions.create();

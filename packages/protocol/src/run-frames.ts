@@ -35,6 +35,10 @@ export const Run = z
     updatedAt: Timestamp,
     lastSeq: z.int().min(0),
     messageId: z.string().optional(),
+    questionId: z
+      .string()
+      .optional()
+      .describe('The question, if an earlier turn has asked it: this one answers it again'),
   })
   .meta({ id: 'Run' });
 export type Run = z.infer<typeof Run>;

@@ -2,7 +2,7 @@ import type { Message } from '@sibyl/protocol';
 import { expect, it } from 'vitest';
 import { emptyTurn } from '../turns/turn.js';
 import { ChatView } from './chat-view.js';
-import { createSentTurn, type LiveTurn } from './live-turns.js';
+import { createFollowedTurn, createSentTurn, type LiveTurn } from './live-turns.js';
 
 const answer: Message = {
   id: 'answer',
@@ -35,4 +35,35 @@ it('an answer that the history has before the stream stays the same message, wit
     expect(show(live)).toMatchObject(shown);
     expect(show(live)?.parts).toEqual([{ type: 'text', text: 'It rains.' }]);
   }
+});
+
+it('an answer that is written again is shown below its question once the old one is not, and nothing between them', () => {
+  const question: Message = { ...answer, id: 'question', type: 'human', content: 'Weather?' };
+  const show = (messages: readonly Message[], live: readonly LiveTurn[]) => {
+    const history = { messages, hasOlder: false, hasNewer: false };
+    const rest = { loading: 'loaded', error: undefined, connection: 'connected' } as const;
+    return new ChatView().build({ history, live, ...rest }).messages.map(({ content }) => content);
+  };
+  const write = (requestId: string, text: string): LiveTurn => ({
+    ...createFollowedTurn(requestId),
+    questionId: 'question',
+    turn: { ...emptyTurn, runId: requestId, text },
+  });
+  const end = (live: LiveTurn): LiveTurn => {
+    const turn = { ...live.turn, status: 'finished', messageId: live.requestId } as const;
+    return { ...live, phase: 'ended', turn };
+  };
+  const unsent: LiveTurn = { ...createSentTurn('unsent', { message: 'Now?' }), phase: 'lost' };
+  const [second, third] = [write('second', 'It snows.'), write('third', 'It')];
+  expect(show([question, answer], [second])).toEqual(['Weather?', 'It rains.']);
+  expect(show([question], [second])).toEqual(['Weather?', 'It snows.']);
+  expect(show([question], [end(second), third])).toEqual(['Weather?', 'It snows.']);
+  expect(show([question], [{ ...end(second), isStored: true }, third])).toEqual(['Weather?', 'It']);
+  expect(show([question], [unsent, second])).toEqual(['Weather?', 'It snows.', 'Now?']);
+  const stored = { ...answer, id: 'second', requestId: 'second', content: 'It snows.' };
+  expect(show([question, stored], [unsent, end(second)])).toEqual([
+    'Weather?',
+    'It snows.',
+    'Now?',
+  ]);
 });

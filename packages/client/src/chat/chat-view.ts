@@ -1,7 +1,7 @@
 import type { Message, MessagePart, ToolCall } from '@sibyl/protocol';
 import { type AnswerPart, type Call, fitText } from '../turns/turn.js';
 import type { ChatMessage, ChatState, History } from './chat.js';
-import { isOpen, type LiveTurn } from './live-turns.js';
+import { isAfterAnswer, isOpen, isShown, type LiveTurn } from './live-turns.js';
 
 type LoadedHistory = Pick<History, 'messages' | 'hasOlder' | 'hasNewer'>;
 
@@ -35,7 +35,7 @@ export class ChatView {
       messages: this.messages,
       status: loading === 'loaded' ? getStatus(live) : loading,
       ...(error && { error }),
-      waiting: cached.filter(({ turn }) => turn.isWaiting).length,
+      waiting: Math.max(0, live.filter(isOpen).length - 1),
       hasOlder: history.hasOlder,
       hasNewer: history.hasNewer,
       connection,
@@ -255,25 +255,33 @@ interface ConversationTurn {
 /** Merges stored messages and live turns in order. */
 function mergeTurns(stored: readonly Message[], live: readonly LiveTurn[]): ConversationTurn[] {
   const turns = groupByTurn(stored);
-  const indexes = new Map(turns.map(({ requestId }, i) => [requestId, i]));
   const firstOpen = live.find(isOpen);
   let index = turns.length;
   // Backwards: a turn that is not stored goes before the one sent after it.
-  for (const liveTurn of live.toReversed()) {
-    const { requestId, isStored, isElsewhere } = liveTurn;
-    if ((isStored || isElsewhere) && !indexes.has(requestId)) continue;
-    const isWaiting = isOpen(liveTurn) && liveTurn !== firstOpen;
-    const known = indexes.get(requestId);
-    index = known ?? index;
-    const merged = {
-      requestId,
-      ...(known !== undefined && turns[known]),
-      live: liveTurn,
-      isWaiting,
-    };
-    turns.splice(index, known === undefined ? 0 : 1, merged);
+  for (const each of live.toReversed()) {
+    if (!isShown(each, stored) || isAfterAnswer(each, stored, live)) continue;
+    index = insertTurn(turns, { live: each, isWaiting: isOpen(each) && each !== firstOpen }, index);
   }
   return turns;
+}
+
+/** Adds a live turn where its messages are, below its question, or at an index; returns where an earlier one goes. */
+function insertTurn(
+  turns: ConversationTurn[],
+  { live, isWaiting }: { readonly live: LiveTurn; readonly isWaiting: boolean },
+  index: number,
+): number {
+  const { requestId, questionId = '' } = live;
+  const known = turns.findIndex((turn) => turn.requestId === requestId);
+  const asked = turns.findIndex(({ human }) => human?.id === questionId);
+  const merged: ConversationTurn = { requestId, ...turns[known], live, isWaiting };
+  if (known >= 0) {
+    turns[known] = merged;
+    // Nothing is between a question and its answer.
+    return merged.human ? known : known + 1;
+  }
+  turns.splice(asked < 0 ? index : asked + 1, 0, merged);
+  return asked >= 0 && asked < index ? index + 1 : index;
 }
 
 /** Groups questions with their answers, which share a request id. */

@@ -140,6 +140,12 @@ export class History {
     return this.stored.find(({ id }) => id === messageId);
   }
 
+  /** The question of an answer, or the question itself. */
+  findQuestion(messageId: string | undefined): string | undefined {
+    const message = messageId === undefined ? undefined : this.find(messageId);
+    return message?.type === 'ai' ? message.parentId : message?.id;
+  }
+
   hasTurn(requestId: string): boolean {
     return this.stored.some((message) => message.requestId === requestId);
   }
@@ -150,8 +156,7 @@ export class History {
       if (this.isDetached) this.hideAfter(0);
       return;
     }
-    const target = regenerate === undefined ? undefined : this.find(regenerate);
-    const last = target?.type === 'ai' ? target.parentId : (target?.id ?? parentId);
+    const last = this.findQuestion(regenerate) ?? parentId;
     const end = this.stored.findIndex(({ id }) => id === last);
     if (end < 0 && last !== null) return;
     this.hideAfter(end + 1);

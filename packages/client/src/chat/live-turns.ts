@@ -23,6 +23,16 @@ export class LiveTurns {
     this.turns.set(live.requestId, live);
   }
 
+  /** Puts the turn that is being answered before those that wait for it. */
+  putRunning(live: LiveTurn): void {
+    const waiting = this.list().filter((each) => isOpen(each) && each.requestId !== live.requestId);
+    this.put(live);
+    for (const each of waiting) {
+      this.turns.delete(each.requestId);
+      this.put(each);
+    }
+  }
+
   /** Drops a message that the server has not accepted; returns whether it was one. */
   discard(requestId: string): boolean {
     const live = this.turns.get(requestId);
@@ -45,10 +55,7 @@ export class LiveTurns {
   place(requestId: string, history: readonly Message[]): void {
     const live = this.turns.get(requestId);
     if (!live) return;
-    const isOn = isOnPath(live, history);
-    const last = history.at(-1);
-    const isAgain = isOn && last?.type === 'human' && last.requestId !== requestId;
-    this.put({ ...live, isElsewhere: !isOn, ...(isAgain && { answersAgain: last.id }) });
+    this.put({ ...live, isElsewhere: !isOnPath(live, history) });
   }
 
   /** Ended turns whose answer the server has stored. */
@@ -78,6 +85,8 @@ export class LiveTurns {
 export interface LiveTurn {
   readonly requestId: string;
   readonly startedAt: string;
+  /** Set if this client started it. */
+  readonly isSent?: boolean;
   /** Set if this client sent the message. */
   readonly question?: { readonly content: string; readonly attachments: readonly Attachment[] };
   readonly turn: Turn;
@@ -87,8 +96,8 @@ export interface LiveTurn {
   readonly isStored?: boolean;
   /** Set while another path is active than that of the turn. */
   readonly isElsewhere?: boolean;
-  /** The id of the question, which another turn has asked; known once the turn was on the active path. */
-  readonly answersAgain?: string;
+  /** The question, if another turn has asked it. */
+  readonly questionId?: string | undefined;
   /** `lost` when reading failed: without a run it was never sent; otherwise it continues on the server. */
   readonly phase: 'open' | 'rejoining' | 'ended' | 'lost';
 }
@@ -98,13 +107,14 @@ export function createSentTurn(
   message: Exclude<MessageToSend, string>,
 ): LiveTurn {
   const { message: content, attachments = [] } = message;
-  if (content === undefined) return createFollowedTurn(requestId);
+  const sent = { ...createFollowedTurn(requestId), isSent: true };
+  if (content === undefined) return sent;
   const named = attachments.map(({ filename = 'file', mimetype = '', ...file }) => ({
     ...file,
     filename,
     mimetype,
   }));
-  return { ...createFollowedTurn(requestId), question: { content, attachments: named } };
+  return { ...sent, question: { content, attachments: named } };
 }
 
 /** A turn that another client has sent. */
@@ -115,14 +125,37 @@ export function createFollowedTurn(requestId: string): LiveTurn {
 /** Whether more parts may arrive. */
 export const isOpen = ({ phase }: LiveTurn): boolean => phase === 'open' || phase === 'rejoining';
 
-/** Whether an open turn is part of a path: with its question, as another answer to the last one, or below a later one. */
-export function isOnPath(live: LiveTurn, path: readonly Message[]): boolean {
-  const { requestId, question, answersAgain, turn } = live;
-  const last = path.at(-1);
-  const isPart = (message: Message) =>
-    message.requestId === requestId ||
-    (turn.runId !== undefined && message.parentId === turn.runId);
-  const isAgain =
-    !question && last?.type === 'human' && (answersAgain === undefined || answersAgain === last.id);
-  return isAgain || path.some(isPart);
+/** Whether an open turn is part of a path: with its question, which has no other answer there. */
+export function isOnPath({ requestId, questionId }: LiveTurn, path: readonly Message[]): boolean {
+  if (path.some((message) => message.requestId === requestId)) return true;
+  const asked = path.findIndex(({ id }) => id === questionId);
+  return asked >= 0 && path[asked + 1]?.type !== 'ai';
+}
+
+/** Whether a turn is shown with a history, which may be older than a message of this client. */
+export function isShown(live: LiveTurn, history: readonly Message[]): boolean {
+  const { requestId, question, questionId, isSent, isStored, isElsewhere } = live;
+  if (isStored || isElsewhere) return history.some((message) => message.requestId === requestId);
+  const isNewer = question !== undefined || (isSent === true && questionId === undefined);
+  return isNewer || isOnPath(live, history);
+}
+
+/** Whether an earlier answer to the same question is shown until the history is read again. */
+export function isAfterAnswer(
+  { requestId, questionId }: LiveTurn,
+  history: readonly Message[],
+  live: readonly LiveTurn[],
+): boolean {
+  const question = history.find(({ id }) => id === questionId);
+  if (!question || history.some((message) => message.requestId === requestId)) return false;
+  const earlier = live.slice(
+    0,
+    live.findIndex((each) => each.requestId === requestId),
+  );
+  return earlier.some(
+    ({ isStored, phase, turn, ...each }) =>
+      (each.questionId === questionId || each.requestId === question.requestId) &&
+      !isStored &&
+      (phase === 'ended' ? turn.messageId !== undefined : phase !== 'lost'),
+  );
 }

@@ -12,6 +12,7 @@ import {
   createSentTurn,
   isOnPath,
   isOpen,
+  isShown,
   type LiveTurn,
   LiveTurns,
 } from './live-turns.js';
@@ -63,12 +64,13 @@ class OpenChat implements Chat {
 
   send = async (message: MessageToSend): Promise<void> => {
     const body = typeof message === 'string' ? { message } : message;
-    const { requestId = crypto.randomUUID() } = body;
+    const { requestId = crypto.randomUUID(), regenerate }: Partial<SendMessage> = body;
     this.#clearErrors();
     // A path that begins elsewhere is shown when its turn begins.
     const isLater = this.#live.findRunning() && !this.#history.hasNewer && isNewPath(body);
+    const questionId = this.#history.findQuestion(regenerate);
     if (!isLater) this.#history.makeRoom(body);
-    this.#put(createSentTurn(requestId, body));
+    this.#put({ ...createSentTurn(requestId, body), questionId });
     await this.#follow(requestId, (options) =>
       this.#client.stream(this.sessionId, { ...body, requestId }, options),
     );
@@ -181,14 +183,15 @@ class OpenChat implements Chat {
     return this.#history.refresh(this.#closing.signal, (path) => {
       const running = this.#live.findRunning();
       const isQueued = path.at(-1)?.type === 'human';
-      return !running || running.isElsewhere === true || !isQueued || isOnPath(running, path);
+      const isKept = running && isShown(running, this.#history.messages);
+      return !isKept || !isQueued || isOnPath(running, path);
     });
   }
 
   /** Follows the active turn if it is not followed yet. */
   #join(run: Run | null): void {
     if (!run || !isActive(run)) return;
-    const { requestId, runId } = run;
+    const { requestId, runId, questionId } = run;
     const known = this.#live.get(requestId);
     // After a pause, a turn continues as another run.
     const isOther = known?.phase === 'ended' && known.turn.runId !== runId;
@@ -196,11 +199,13 @@ class OpenChat implements Chat {
     delete this.#errors.turn;
     const { isStored: _, error: __, ...rest } = known ?? {};
     const earlier = isOther ? known?.turn : this.#findStoredTurn(requestId);
-    this.#put({
+    this.#live.putRunning({
       ...rest,
       ...createFollowedTurn(requestId),
+      questionId,
       ...(earlier && { turn: { ...earlier, status: 'running' } }),
     });
+    this.#changed();
     void this.#follow(requestId, (options) => this.#client.runs.join(runId, options));
   }
 
@@ -279,7 +284,7 @@ class OpenChat implements Chat {
     try {
       for await (const part of open(joinSignals(this.#closing.signal, sending.signal))) {
         change(({ turn }) => ({ turn: addPart(turn, part) }));
-        if (part.event === 'run' && this.#live.get(requestId)?.question) this.#tabs.notify();
+        if (part.event === 'run' && this.#live.get(requestId)?.isSent) this.#tabs.notify();
       }
       return true;
     } catch (error) {

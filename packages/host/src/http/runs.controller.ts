@@ -76,5 +76,6 @@ export function toRunView(run: Run): RunView {
     updatedAt: new Date(run.updatedAt).toISOString(),
     lastSeq: run.lastSeq,
     ...(hasStopped(run) && run.messageId && { messageId: run.messageId }),
+    ...(run.questionId !== undefined && { questionId: run.questionId }),
   };
 }

@@ -78,6 +78,8 @@ export interface Run {
   readonly turn: number;
   /** Where its messages are. */
   readonly branch: number;
+  /** The question to answer again; undefined for the question of this turn. */
+  readonly questionId?: string | undefined;
   /** Starts at 1; a paused or interrupted turn continues with the next. */
   readonly attempt: number;
   readonly status: RunStatus;
@@ -118,6 +120,7 @@ export function toRun(row: RunRow): Run {
     requestId: row.request_id,
     turn: row.turn,
     branch: row.branch,
+    questionId: row.question_id ?? undefined,
     attempt: row.attempt,
     status: row.status,
     hostId: row.host_id ?? undefined,
