@@ -1,3 +1,4 @@
+import type { Route } from 'playwright-core';
 import { expect, it } from 'vitest';
 import { expectText, openTab, useBrowser } from './support/browser.js';
 import { usePage } from './support/use-page.js';
@@ -176,3 +177,38 @@ it('a message that was not sent stays in its conversation when the user starts a
   await page.goBack();
   await expectText(page, 'Your message is saved.');
 });
+
+it.each(['open', 'loaded again'])(
+  'a message to a conversation that was deleted, and that is %s, moves to a new one',
+  async (state) => {
+    const { page, context, consoleErrors } = await arrive();
+    await converse(page, 'Hello', 'Good day');
+    const isReloaded = state === 'loaded again';
+    const refuse = (route: Route) =>
+      route.request().method() === 'POST' ? route.abort() : route.fallback();
+    if (isReloaded) {
+      await page.route('**/messages/*', refuse);
+      await write(page, 'What did I say?');
+      await page.locator('.bubble.is-unsent').waitFor();
+    }
+    const other = await openTab(context, consoleErrors);
+    await other.goto(`${oracle.url}/app`);
+    await other.locator('.conv').hover();
+    await other.locator('.conv').getByRole('button').click();
+    const deletion = other.waitForResponse((each) => each.request().method() === 'DELETE');
+    await other.getByRole('menuitem', { name: 'Delete' }).click();
+    await deletion;
+    await page.unroute('**/messages/*');
+    await (isReloaded ? page.reload() : write(page, 'What did I say?'));
+    await expectText(page, /Not sent: This conversation has been deleted/);
+    const bar = page.locator('.msg-user:has(.is-unsent) .msg-bar');
+    expect(await bar.getByRole('button').allInnerTexts()).toEqual(['New conversation', 'Discard']);
+    await bar.getByRole('button', { name: 'New conversation' }).click();
+    await expectText(page, 'Welcome. What can I help with?');
+    expect(await page.getByLabel('Your message').inputValue()).toBe('What did I say?');
+    await page.keyboard.press('Enter');
+    (await oracle.model.next()).answer('Nothing yet');
+    await expectText(page, 'Nothing yet');
+    expect(await page.locator('.is-unsent').count()).toBe(0);
+  },
+);

@@ -92,6 +92,12 @@ export function moveDraft({ latest, change }: DraftState, did: string, sessionId
   change(EMPTY);
 }
 
+/** Puts a message whose conversation was deleted into the box of a new one. */
+export function addToNew(did: string, { parentId: _, ...message }: OutgoingMessage): void {
+  const draft = read(toKey(did));
+  store(toKey(did), { ...draft, ...mergeDraft(draft, message) });
+}
+
 /** Puts a message that was not sent back into the box: as an edit if it was one, otherwise before what is already there. */
 export function mergeDraft(draft: Draft, message: OutgoingMessage): Partial<Draft> {
   const { message: text = '', attachments = [], parentId } = message;

@@ -6,7 +6,7 @@ export type OutgoingMessage = Exclude<MessageToSend, string>;
 
 /** Why a message was not sent, and when the page tries again. */
 export interface SendFailure {
-  readonly kind: 'offline' | 'unreachable' | 'rate-limit' | 'credit' | 'rejected';
+  readonly kind: 'offline' | 'unreachable' | 'rate-limit' | 'credit' | 'rejected' | 'gone';
   readonly message: string;
   /** Unix milliseconds; absent if the user has to do something first. */
   readonly retryAt?: number;
@@ -241,6 +241,7 @@ function toFailure(error: unknown, attempts: number): SendFailure {
   const delay = Math.min(FIRST_DELAY_MS * 2 ** attempts, MAX_DELAY_MS);
   const failedAt = Date.now();
   const again = { failedAt, retryAt: failedAt + Math.max(delay, (retryAfterSeconds ?? 0) * 1000) };
+  if (code === 'session_not_found') return { kind: 'gone', message };
   if (status === 402) return { kind: 'credit', message };
   if (status === 429) return { kind: 'rate-limit', message, ...again };
   if (code === 'network_error' || status >= 500)

@@ -3,10 +3,10 @@ import type { UseChat } from '@sibyl/client/react';
 import { useEffect, useMemo, useState, useSyncExternalStore } from 'react';
 import { t } from '../i18n/i18n.js';
 import { usePage } from '../page/page-context.js';
-import { toHash } from '../page/router.js';
+import { go, toHash } from '../page/router.js';
 import { Icon } from '../ui/icon.js';
 import { AttachmentList } from './attachments.js';
-import { focusBox } from './drafts.js';
+import { addToNew, focusBox } from './drafts.js';
 import type { SendFailure, UnsentMessage } from './outbox.js';
 
 interface UnsentViewProps {
@@ -33,6 +33,7 @@ export function UnsentView({ unsent, onEdit, onDiscard }: UnsentViewProps) {
     onEdit?.(unsent);
     focusBox();
   };
+  const isGone = failure?.kind === 'gone';
   return (
     <article className="msg msg-user" aria-label={t('chat.you')} data-request={requestId}>
       <AttachmentList files={message.attachments ?? []} />
@@ -46,21 +47,14 @@ export function UnsentView({ unsent, onEdit, onDiscard }: UnsentViewProps) {
       )}
       {failure && (
         <div className="msg-bar">
-          <button
-            type="button"
-            className="btn btn-quiet btn-s"
-            onClick={() => outbox.retry(requestId)}
-          >
-            <Icon name="redo" />
-            {t('chat.retry')}
-          </button>
+          <AgainButton unsent={unsent} isGone={isGone} onMove={discard} />
           {failure.kind === 'credit' && (
             <a className="btn btn-quiet btn-s" href={toHash({ name: 'settings', screen: 'usage' })}>
               <Icon name="chart" />
               {t('chat.nav.usage')}
             </a>
           )}
-          {onEdit && (
+          {onEdit && !isGone && (
             <button type="button" className="btn btn-quiet btn-s" onClick={edit}>
               <Icon name="edit" />
               {t('chat.edit')}
@@ -73,6 +67,32 @@ export function UnsentView({ unsent, onEdit, onDiscard }: UnsentViewProps) {
         </div>
       )}
     </article>
+  );
+}
+
+interface AgainButtonProps {
+  readonly unsent: UnsentMessage;
+  readonly isGone: boolean;
+  readonly onMove: () => void;
+}
+
+/** Sends the message again; if its conversation was deleted, moves it into the box of a new one. */
+function AgainButton({ unsent: { requestId, message }, isGone, onMove }: AgainButtonProps) {
+  const { outbox, signer } = usePage();
+  const move = () => {
+    addToNew(signer.did, message);
+    onMove();
+    go({ name: 'welcome' });
+  };
+  return (
+    <button
+      type="button"
+      className="btn btn-quiet btn-s"
+      onClick={isGone ? move : () => outbox.retry(requestId)}
+    >
+      <Icon name={isGone ? 'plus' : 'redo'} />
+      {t(isGone ? 'chat.newConversation' : 'chat.retry')}
+    </button>
   );
 }
 
@@ -117,6 +137,8 @@ function describe({ kind, message }: SendFailure, seconds: number): string {
       return t('chat.unsent.rateLimit', { count: seconds });
     case 'credit':
       return t('chat.unsent.credit');
+    case 'gone':
+      return t('chat.unsent.rejected', { reason: t('chat.gone').replace(/\.$/, '') });
     case 'rejected':
       return t('chat.unsent.rejected', { reason: message.replace(/\.$/, '') });
   }
@@ -169,7 +191,7 @@ const isAccepted = ({ type, status }: ChatMessage) =>
 export function useDelivery(sessionId: string, chat: UseChat): readonly UnsentMessage[] {
   const { outbox } = usePage();
   const unsent = useUnsent(sessionId);
-  const { messages, status, send } = chat;
+  const { messages, status, error, send } = chat;
   const isLoaded = status !== 'loading' && status !== 'failed';
   useEffect(() => {
     outbox.openSession(sessionId);
@@ -188,6 +210,10 @@ export function useDelivery(sessionId: string, chat: UseChat): readonly UnsentMe
     const next = isLoaded ? outbox.takeNext(sessionId) : undefined;
     if (next) void send({ ...next.message, requestId: next.requestId });
   }, [outbox, sessionId, isLoaded, unsent, send]);
+  useEffect(() => {
+    if (status !== 'failed' || error?.code !== 'session_not_found') return;
+    for (const { requestId, failure } of unsent) if (!failure) outbox.fail(requestId, error);
+  }, [outbox, unsent, status, error]);
   return useMemo(() => {
     const accepted = new Set(messages.filter(isAccepted).map(({ requestId }) => requestId));
     return unsent.filter(({ requestId }) => !accepted.has(requestId));
