@@ -443,11 +443,21 @@ describe('other settings screens', () => {
     await page.getByLabel(/What should .* do\?/).fill('Summarize the news');
     await button(page, 'Sign and create').click();
     await expectText(page, /Monday to Friday at/);
+    const choose = async (name: string) => {
+      await button(page, 'More for Summarize the news').click();
+      await page.getByRole('menuitem', { name }).click();
+    };
+    await choose('Show or hide past runs');
+    await expectText(page, 'No runs yet.');
+    await choose('Run now');
+    const turn = await oracle.model.next();
+    await expectText(page, /: running/);
+    turn.answer('Nothing new');
+    await expectText(page, /: done/);
     const toggle = page.getByRole('switch', { name: 'Summarize the news is on' });
     await toggle.click();
     await expectText(page, 'switched off');
-    await button(page, 'More for Summarize the news').click();
-    await page.getByRole('menuitem', { name: 'Delete' }).click();
+    await choose('Delete');
     await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
     await expectText(page, 'No schedules yet');
   });

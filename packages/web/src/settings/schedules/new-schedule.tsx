@@ -150,6 +150,7 @@ function TriggerFields({ choice, onChange }: TriggerFieldsProps) {
             className="input"
             type="datetime-local"
             required
+            min={toLocalTime(new Date())}
             value={at}
             onChange={({ target }) => set({ at: target.value })}
           />
@@ -193,6 +194,9 @@ interface TriggerChoice {
   /** Local date and time, such as `2026-11-16T08:00`. */
   readonly at: string;
 }
+
+const toLocalTime = (date: Date): string =>
+  new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 
 const readTimezone = (): string => Intl.DateTimeFormat().resolvedOptions().timeZone;
 

@@ -1,9 +1,9 @@
 import type { Schedule, ScheduleRun, ScheduleWithSecret } from '@sibyl/client';
 import { useOracle, useResource } from '@sibyl/client/react';
-import { useCallback, useState } from 'react';
+import { useCallback, useEffect, useState } from 'react';
 import { formatDate, formatDateTime, formatWhen } from '../../i18n/format.js';
 import { type TextKey, t } from '../../i18n/i18n.js';
-import { usePage } from '../../page/page-context.js';
+import { usePage, useSessionChanges } from '../../page/page-context.js';
 import { toHash } from '../../page/router.js';
 import { Icon, type IconName } from '../../ui/icon.js';
 import { Menu } from '../../ui/menu.js';
@@ -16,11 +16,9 @@ const RENEWAL_DAYS = 30;
 /** What the oracle does at set times, or when a webhook arrives. */
 export function SchedulesScreen() {
   const { card } = usePage();
-  const { schedules: routes } = useOracle();
   const [isAdding, setAdding] = useState(false);
   const [created, setCreated] = useState<ScheduleWithSecret>();
-  const load = useCallback((signal: AbortSignal) => routes.list({ signal }), [routes]);
-  const { value, error, refresh } = useResource(load);
+  const { value, error, refresh } = useSchedules();
   if (error?.status === 404) {
     return <PageHead title={t('chat.nav.schedules')} lede={t('settings.schedules.unavailable')} />;
   }
@@ -74,6 +72,18 @@ export function SchedulesScreen() {
   );
 }
 
+/** The schedules of the user; a run may change one. */
+function useSchedules() {
+  const { schedules } = useOracle();
+  const load = useCallback((signal: AbortSignal) => schedules.list({ signal }), [schedules]);
+  const resource = useResource(load);
+  const { value, refresh } = resource;
+  useSessionChanges(({ change, sessionId }) => {
+    if (change === 'reload' || value?.some((each) => each.sessionId === sessionId)) void refresh();
+  });
+  return resource;
+}
+
 const icons = { cron: 'cal', once: 'clock', webhook: 'link' } as const satisfies Record<
   Schedule['trigger']['type'],
   IconName
@@ -88,11 +98,13 @@ function ScheduleRow({ schedule, onChange }: ScheduleRowProps) {
   const { schedules } = useOracle();
   const [isRemoving, setRemoving] = useState(false);
   const [isShowingRuns, setShowingRuns] = useState(false);
+  const [changes, setChanges] = useState(0);
   const { isBusy, error, run } = useAction();
   const { id, name, trigger } = schedule;
   const change = (work: () => Promise<unknown>) =>
     run(async () => {
       await work();
+      setChanges((count) => count + 1);
       await onChange();
     });
   return (
@@ -114,7 +126,7 @@ function ScheduleRow({ schedule, onChange }: ScheduleRowProps) {
       {(error || isShowingRuns) && (
         <div className="row-below stack stack-2">
           <Failure error={error} />
-          {isShowingRuns && <Runs id={id} />}
+          {isShowingRuns && <Runs key={changes} schedule={schedule} />}
         </div>
       )}
       {isRemoving && (
@@ -182,16 +194,8 @@ function ScheduleMenu({ schedule, onRun, onRuns, onRemove }: ScheduleMenuProps) 
       label={t('settings.moreFor', { name })}
       groups={[
         [
-          {
-            label: t('settings.schedules.run'),
-            icon: 'redo',
-            run: onRun,
-          },
-          {
-            label: t('settings.schedules.runs'),
-            icon: 'pulse',
-            run: onRuns,
-          },
+          { label: t('settings.schedules.run'), icon: 'redo', run: onRun },
+          { label: t('settings.schedules.runs'), icon: 'pulse', run: onRuns },
           {
             label: t('settings.schedules.open'),
             icon: 'chat',
@@ -261,13 +265,24 @@ const runStates = {
   skipped: 'settings.run.skipped',
 } as const satisfies Record<ScheduleRun['status'], TextKey>;
 
-function Runs({ id }: { readonly id: string }) {
+const POLL_MS = 2_000;
+
+function Runs({ schedule: { id, sessionId } }: { readonly schedule: Schedule }) {
   const { schedules } = useOracle();
   const load = useCallback(
     (signal: AbortSignal) => schedules.runs(id, { limit: 10, signal }),
     [schedules, id],
   );
   const { value, error, refresh } = useResource(load);
+  useSessionChanges((event) => {
+    if (event.sessionId === sessionId || event.change === 'reload') void refresh();
+  });
+  // How a run has ended is stored after its turn.
+  const isRunning = value?.some(({ status }) => status === 'starting' || status === 'running');
+  useEffect(() => {
+    const timer = isRunning ? setInterval(() => void refresh(), POLL_MS) : undefined;
+    return () => clearInterval(timer);
+  }, [isRunning, refresh]);
   if (value?.length === 0) return <p className="small quiet">{t('settings.run.none')}</p>;
   return (
     <>
