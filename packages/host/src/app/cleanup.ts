@@ -55,8 +55,19 @@ export function startCleanup(
   const timer = setInterval(() => report(sweepIfDue()), HOUR_MS);
   timer.unref();
   report(sweep());
+  const stopErasures = startErasures(erasure);
+  return () => {
+    isStopped = true;
+    clearInterval(timer);
+    retention?.close();
+    return Promise.all([sweeping, stopErasures()]).then(() => undefined);
+  };
+}
+
+/** Continues erasures of users that were not completed, at once and then every few seconds; returns as `startCleanup` does. */
+function startErasures(erasure: HostDeps['erasure'] | undefined): () => Promise<void> {
   let erasing: Promise<void> | undefined;
-  const continueErasures = () => {
+  const continueAll = () => {
     // The store logs its outages itself.
     erasing ??= erasure
       ?.continueAll()
@@ -65,14 +76,11 @@ export function startCleanup(
         erasing = undefined;
       });
   };
-  const erasures = setInterval(continueErasures, ERASURES_MS);
-  erasures.unref();
-  continueErasures();
-  return () => {
-    isStopped = true;
+  const timer = setInterval(continueAll, ERASURES_MS);
+  timer.unref();
+  continueAll();
+  return async () => {
     clearInterval(timer);
-    clearInterval(erasures);
-    retention?.close();
-    return Promise.all([sweeping, erasing]).then(() => undefined);
+    await erasing;
   };
 }

@@ -190,9 +190,9 @@ export class FileService {
     if (!upload.isForm && (declaredBytes ?? 0) > maxBytes) throw createTooLargeError(maxBytes);
     const size = Math.min(declaredBytes ?? storage.chunkBytes, maxBytes);
     const { hostId } = this.deps.liveness;
-    const { name: storageName, chunkBytes } = storage;
-    const reserved = { owner, name, createdAt, hostId, size, storage: storageName, chunkBytes };
-    const key = await this.deps.files.begin({ ...reserved, maxBytes: maxBytesPerUser });
+    const place = { storage: storage.name, chunkBytes: storage.chunkBytes, hostId };
+    const reserved = { owner, name, createdAt, size, maxBytes: maxBytesPerUser };
+    const key = await this.deps.files.begin({ ...reserved, ...place });
     if (!key) throw createQuotaError(maxBytesPerUser);
     try {
       const stored = await this.storeBytes(upload, key, size);
@@ -226,13 +226,8 @@ export class FileService {
       if (!(await this.deps.files.find(key, 'uploading'))) {
         // What deleted the upload may have missed this chunk.
         const { name, chunkBytes } = storage;
-        await storage.deleteAll({
-          owner: key.owner,
-          id: key.fileId,
-          size,
-          storage: name,
-          chunkBytes,
-        });
+        const { owner, fileId: id } = key;
+        await storage.deleteAll({ owner, id, size, storage: name, chunkBytes });
         throw createLostError();
       }
       n += 1;

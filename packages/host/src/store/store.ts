@@ -130,6 +130,7 @@ function createOwnDataStores(context: StoreContext, vault: Vault) {
   const ownerRows = new OwnerRows(context, vault);
   return {
     ownerRows,
+    erasures: new ErasureRequests(context),
     imports: new ImportStore(context, ownerRows),
     usage: new UsageStore(context),
     expired: new ExpiredRows(context),
@@ -181,7 +182,6 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     search,
     ...createOwnDataStores(context, vault),
     jobs: new JobClaims(context),
-    erasures: new ErasureRequests(context),
     sockets: openSockets(context, options),
     disk,
     outage: options.outage,
