@@ -171,13 +171,14 @@ describe('openChat', () => {
   });
 
   it('loadOlder loads one page of older messages', async () => {
-    const { sessionId, chat } = await begin();
+    const { sessionId } = await client.sessions.create();
     for (let n = 1; n <= 22; n++) {
       const sent = client.messages.send(sessionId, `question ${n}`);
       (await server.model.next()).finish();
       await sent;
     }
-    await chat.refresh();
+    const chat = open(sessionId);
+    await pollStatus(chat).toBe('ready');
     expect(chat.getState()).toMatchObject({ hasOlder: true });
     expect(chat.getState().messages[0]?.content).toBe('question 3');
     await chat.loadOlder();
