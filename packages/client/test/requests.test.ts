@@ -36,6 +36,17 @@ describe('createOracleClient', () => {
     expect((await client.sessions.list()).sessions).toHaveLength(3);
   });
 
+  it.each(['', '.', '..'])('refuses %j as an id: it names another route', async (id) => {
+    const client = createTestClient(host);
+    await client.delegation.grant({ capabilities: [{ can: 'store/*', with: client.did }] });
+    const refused = { code: 'bad_request', message: expect.stringContaining('Invalid id') };
+    await expect(client.delegation.revoke(id)).rejects.toMatchObject(refused);
+    await expect(client.files.download(id)).rejects.toMatchObject(refused);
+    await expect(client.sessions.delete(id)).rejects.toMatchObject(refused);
+    await expect(client.messages.send(id, 'hello')).rejects.toMatchObject(refused);
+    expect(await client.delegation.list()).toHaveLength(1);
+  });
+
   it('sessions.create returns the first session if it is repeated with its idempotencyKey', async () => {
     const client = createTestClient(host);
     const first = await client.sessions.create({ idempotencyKey: 'one' });

@@ -27,6 +27,9 @@ export interface HttpRequest {
   readonly onProgress?: ((share: number) => void) | undefined;
 }
 
+/** An address loses empty and dotted segments: `/delegations/` is the route that revokes all of them. */
+const EMPTY_SEGMENT = /\/\.{0,2}(?=\/|$)/;
+
 /** Sends a user's requests to an oracle. */
 export class HttpClient {
   readonly discovery: Discovery;
@@ -52,7 +55,9 @@ export class HttpClient {
 
   /** Sends a request, with a new token if the first is rejected; throws on an error status. */
   async request(request: HttpRequest): Promise<Response> {
-    const { signal } = request;
+    const { path, signal } = request;
+    if (EMPTY_SEGMENT.test(path))
+      throw new OracleClientError('bad_request', `Invalid id in ${path}: it is empty or dots`);
     const token = await abortable(this.tokens.get(), signal);
     const response = await this.send(request, token);
     if (response.status !== 401) return requireOk(response, signal);
