@@ -84,6 +84,9 @@ async function runCommand(command: Command, argv: readonly string[]): Promise<nu
 
 function readCall(command: Command, argv: readonly string[]): Call {
   const { values, positionals } = parseOptions(command, argv);
+  // Usually a variable of the shell that is not set; as the beginning of an id, it would match any.
+  if (positionals.some((arg) => arg.trim() === '') && !values.help)
+    throw new UsageError('An argument is empty');
   const args = addDefaultAction(command, positionals);
   const extra = findExtraArgument(command, args);
   if (extra !== undefined && !values.help)

@@ -59,6 +59,8 @@ describe('sibyl', () => {
     [['new', 'Not A Name'], 'lower case'],
     [['key', 'sell'], 'show, new, import, export'],
     [['users', 'block', 'did:key:zA', 'did:key:zB'], 'Unexpected argument "did:key:zB"'],
+    [['approvals', 'approve', ''], 'An argument is empty'],
+    [['delegate', 'revoke', ' '], 'An argument is empty'],
     [['retention', '30'], 'Unexpected argument "30"'],
   ])('says what is wrong with %j, with exit code 2', async (args, text) => {
     const { code, stderr } = await sibylInProcess(args, { env });

@@ -81,7 +81,7 @@ function readTerms({ options }: Call) {
 
 function readNumber(option: string, value: NonNullable<Call['options'][string]>): number {
   const number = Number(value);
-  if (Number.isInteger(number) && number > 0) return number;
+  if (Number.isSafeInteger(number) && number > 0) return number;
   throw new UsageError(`--${option} must be a whole number above 0`);
 }
 
