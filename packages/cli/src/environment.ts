@@ -1,7 +1,10 @@
-import { existsSync, openAsBlob, readFileSync } from 'node:fs';
-import { access, constants, stat } from 'node:fs/promises';
+import { randomUUID } from 'node:crypto';
+import { createWriteStream, existsSync, openAsBlob, readFileSync } from 'node:fs';
+import { access, constants, realpath, rename, rm, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 import {
   createOracleClient,
   type OracleClient,
@@ -128,5 +131,87 @@ async function inspect(path: string): Promise<{ readonly isFile: boolean }> {
     return { isFile: (await stat(path)).isFile() };
   } catch (cause) {
     throw new CommandError(`Cannot read ${path}: ${(cause as Error).message}`, { cause });
+  }
+}
+
+interface SaveOptions {
+  /** What is saved, for errors. */
+  readonly name: string;
+  /** Whether an existing file is replaced. */
+  readonly isReplacing?: boolean;
+  readonly mode?: number;
+}
+
+/** Writes what an oracle sends to a file. If that fails or is interrupted, no part of it is left, and an existing file stays as it was. */
+export async function saveBody(
+  { body }: Response,
+  path: string,
+  { name, isReplacing = false, mode = 0o666 }: SaveOptions,
+): Promise<void> {
+  const existing = isReplacing ? await findExisting(path) : undefined;
+  // Devices and pipes are written to, not replaced.
+  if (existing?.isFile === false) return writeBody(body, createWriteStream(path), { name });
+  const draft = existing ? `${existing.path}.${randomUUID()}` : path;
+  const file = createWriteStream(draft, { flags: 'wx', mode });
+  await removeOnInterrupt(draft, (signal) => writeBody(body, file, { name, signal }));
+  if (existing) await rename(draft, existing.path);
+}
+
+/** Writes a new file; removes it if that fails, or a signal ends the command. */
+async function removeOnInterrupt(
+  path: string,
+  write: (signal: AbortSignal) => Promise<void>,
+): Promise<void> {
+  const { signal, abort } = listenForInterrupts();
+  try {
+    await write(signal);
+  } catch (error) {
+    const { code, syscall } = error as NodeJS.ErrnoException;
+    if (code === 'EEXIST') throw new CommandError(`${path} exists already: name another file`);
+    if (syscall !== 'open') await rm(path, { force: true });
+    if (signal.aborted) process.kill(process.pid, signal.reason);
+    throw error;
+  } finally {
+    for (const name of INTERRUPTS) process.off(name, abort);
+  }
+}
+
+const INTERRUPTS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+
+function listenForInterrupts() {
+  const controller = new AbortController();
+  const abort = (name: NodeJS.Signals) => controller.abort(name);
+  for (const name of INTERRUPTS) process.once(name, abort);
+  return { signal: controller.signal, abort };
+}
+
+interface WriteOptions extends Pick<SaveOptions, 'name'> {
+  readonly signal?: AbortSignal;
+  readonly end?: boolean;
+}
+
+/** Writes what an oracle sends to a stream. */
+export async function writeBody(
+  body: Response['body'],
+  target: NodeJS.WritableStream,
+  { name, ...options }: WriteOptions,
+): Promise<void> {
+  try {
+    const bytes = Readable.fromWeb((body ?? []) as Parameters<typeof Readable.fromWeb>[0]);
+    await pipeline(bytes, target, options);
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).syscall) throw cause;
+    throw new CommandError(`The ${name} ended before it was complete: try again`, { cause });
+  }
+}
+
+/** What is at a path, also behind links. */
+async function findExisting(path: string) {
+  try {
+    const real = await realpath(path);
+    return { path: real, isFile: (await stat(real)).isFile() };
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
   }
 }

@@ -1,9 +1,11 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { useOracle } from '../../web/test/support/oracle.js';
 import { commands } from '../src/run.js';
 import { MAIN, sibyl, sibylInProcess, startSibyl, useFolder } from './support/sibyl.js';
@@ -186,6 +188,69 @@ it.each([
     expect(stderr).toMatch(reason);
   },
 );
+
+/** An oracle whose downloads do not end; resolves to its address and the download that is running. */
+async function startEndlessOracle() {
+  const downloads: ServerResponse[] = [];
+  const server = createServer(({ url }, response) => {
+    if (url?.startsWith('/.well-known')) response.end(JSON.stringify({ did: oracle.did }));
+    else if (url?.endsWith('/info')) response.end(JSON.stringify({ name: 'soil.txt' }));
+    else {
+      response.write('only a part');
+      downloads.push(response);
+    }
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, downloads };
+}
+
+describe.each([
+  ['export', ['export', 'new.zip'], []],
+  ['download', ['files', 'download', 'an-id'], []],
+  ['download', ['files', 'download', 'an-id', '--output', 'mine.txt'], ['mine.txt']],
+])('sibyl: %s that does not end, as %j', (name, args, before) => {
+  it.each(['SIGINT', undefined] as const)('leaves files as they were (%s)', async (signal) => {
+    const { url, downloads } = await startEndlessOracle();
+    const cwd = join(home, `${name}-${args.length}-${signal}`);
+    mkdirSync(cwd);
+    for (const file of before) writeFileSync(join(cwd, file), 'before');
+    const run = startSibyl(args, { env: { ...env, SIBYL_URL: url }, cwd, input: '' });
+    const readParts = () => readdirSync(cwd).map((file) => readFileSync(join(cwd, file), 'utf8'));
+    await expect.poll(readParts, { timeout: 60_000 }).toContain('only a part');
+    if (signal) run.child.kill(signal);
+    else downloads[0]?.destroy();
+    expect(await run.ended).toBe(signal ? null : 1);
+    if (!signal) expect(run.stderr).toBe(`The ${name} ended before it was complete: try again\n`);
+    expect(readdirSync(cwd)).toEqual(before);
+    for (const file of before) expect(readFileSync(join(cwd, file), 'utf8')).toBe('before');
+  });
+});
+
+it('sibyl files download --output replaces a file and says that a download to - has ended', async () => {
+  const { url, downloads } = await startEndlessOracle();
+  const path = join(home, 'replaced.txt');
+  writeFileSync(path, 'before');
+  const save = startSibyl(['files', 'download', 'an-id', '--output', path], {
+    env: { ...env, SIBYL_URL: url },
+    input: '',
+  });
+  await expect.poll(() => downloads.length, { timeout: 60_000 }).toBe(1);
+  downloads[0]?.end();
+  expect(await save.ended).toBe(0);
+  expect(readFileSync(path, 'utf8')).toBe('only a part');
+  const print = startSibyl(['files', 'download', 'an-id', '--output', '-'], {
+    env: { ...env, SIBYL_URL: url },
+    input: '',
+  });
+  await expect.poll(() => print.stdout, { timeout: 60_000 }).toBe('only a part');
+  downloads[1]?.destroy();
+  expect(await print.ended).toBe(1);
+  expect(print.stderr).toBe('The download ended before it was complete: try again\n');
+});
 
 it('sibyl memory adds, searches, changes, lists and forgets', async () => {
   const { id } = await callJson('memory', 'add', 'I grow barley');

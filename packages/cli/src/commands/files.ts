@@ -1,10 +1,6 @@
-import { createWriteStream } from 'node:fs';
-import { rm } from 'node:fs/promises';
 import { basename } from 'node:path';
-import { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
-import { type Call, type Command, CommandError, findAction, UsageError } from '../command.js';
-import { type OpenOracle, openFile, openOracle } from '../environment.js';
+import { type Call, type Command, findAction, UsageError } from '../command.js';
+import { type OpenOracle, openFile, openOracle, saveBody, writeBody } from '../environment.js';
 import { plainText, table } from '../terminal.js';
 
 const LISTED = 100;
@@ -69,24 +65,15 @@ async function download(
   fileId: string,
 ): Promise<number> {
   const { name } = await client.files.get(fileId);
-  const { body } = await client.files.download(fileId);
-  if (!body) throw new CommandError('The oracle sent no bytes');
-  const bytes = Readable.fromWeb(body as Parameters<typeof Readable.fromWeb>[0]);
+  const response = await client.files.download(fileId);
   const path = String(options.output ?? basename(name));
   if (path === '-') {
-    await pipeline(bytes, process.stdout, { end: false });
+    await writeBody(response.body, process.stdout, { name: 'download', end: false });
     return 0;
   }
   // An oracle must not replace files here by choosing a name.
-  const target = createWriteStream(path, { flags: options.output ? 'w' : 'wx' });
-  await pipeline(bytes, target).catch(async (cause) => {
-    if (cause.code === 'EEXIST')
-      throw new CommandError(`${path} exists: name another file with --output`);
-    if (cause.syscall === 'open') throw cause;
-    await rm(path, { force: true });
-    if (cause.syscall) throw cause;
-    throw new CommandError('The download ended before it was complete: try again', { cause });
-  });
+  const isReplacing = options.output !== undefined;
+  await saveBody(response, path, { name: 'download', isReplacing });
   output.result({ fileId, path }, plainText(`Written to ${path}`));
   return 0;
 }

@@ -1,7 +1,4 @@
-import { createWriteStream } from 'node:fs';
-import { rm, stat } from 'node:fs/promises';
-import { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
+import { stat } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Fact, ImportJob, Usage } from '@sibyl/client';
 import {
@@ -12,7 +9,7 @@ import {
   isAddress,
   UsageError,
 } from '../command.js';
-import { loadHost, type OpenOracle, openFile, openOracle } from '../environment.js';
+import { loadHost, type OpenOracle, openFile, openOracle, saveBody } from '../environment.js';
 import { plainText, table } from '../terminal.js';
 
 const POLL_MS = 500;
@@ -28,20 +25,8 @@ export const exportData: Command = {
     const [path = 'sibyl-export.zip', url] = isAddress(args[0]) ? [undefined, ...args] : args;
     const { client } = await openOracle(url, output);
     const response = await client.me.export();
-    try {
-      const file = createWriteStream(path, { flags: 'wx', mode: 0o600 });
-      const body = Readable.fromWeb(response.body as Parameters<typeof Readable.fromWeb>[0]);
-      await output.progress(`Writing ${path}`, pipeline(body, file));
-    } catch (error) {
-      const { code, syscall } = error as NodeJS.ErrnoException;
-      if (code === 'EEXIST') throw new CommandError(`${path} exists already: name another file`);
-      if (syscall === 'open') throw error;
-      await rm(path, { force: true });
-      if (syscall) throw error;
-      throw new CommandError('The export ended before it was complete: try again', {
-        cause: error,
-      });
-    }
+    const saving = saveBody(response, path, { name: 'export', mode: 0o600 });
+    await output.progress(`Writing ${path}`, saving);
     const { size } = await stat(path);
     output.result({ path, bytes: size }, `Wrote ${path} (${size} bytes)`);
     return 0;
