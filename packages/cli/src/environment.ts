@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto';
-import { createWriteStream, existsSync, openAsBlob, readFileSync } from 'node:fs';
+import { createWriteStream, openAsBlob, readFileSync } from 'node:fs';
 import { access, constants, realpath, rename, rm, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { parseEnv } from 'node:util';
 import {
   createOracleClient,
   type OracleClient,
@@ -17,7 +18,20 @@ import type { Output } from './terminal.js';
 
 /** Takes variables of `.env` in this folder, where the environment has none of that name. */
 export function loadDotEnv(): void {
-  if (existsSync('.env')) process.loadEnvFile('.env');
+  for (const [name, value] of Object.entries(parseEnv(readDotEnv()))) process.env[name] ??= value;
+}
+
+function readDotEnv(): string {
+  try {
+    // Editors of Windows begin files with a byte order mark, which would be part of the first name.
+    const text = readFileSync('.env', 'utf8').replace(/^\uFEFF/, '');
+    if (!text.includes('\0')) return text;
+  } catch (cause) {
+    const { code, message } = cause as NodeJS.ErrnoException;
+    if (code === 'ENOENT') return '';
+    throw new CommandError(`Cannot read .env in this folder: ${message}`, { cause });
+  }
+  throw new CommandError('Cannot read .env in this folder: save it as UTF-8');
 }
 
 /** The default address of the oracle: SIBYL_URL, else this machine. */

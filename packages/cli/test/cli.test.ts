@@ -1,5 +1,13 @@
 import { randomUUID } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { useOracle } from '../../web/test/support/oracle.js';
@@ -98,9 +106,21 @@ describe('sibyl', () => {
   it('takes the address of the oracle from .env, too', async () => {
     const cwd = join(home, 'project');
     mkdirSync(cwd);
-    writeFileSync(join(cwd, '.env'), `SIBYL_URL=${oracle.url}\n`);
+    // As editors of Windows write it.
+    writeFileSync(join(cwd, '.env'), `\uFEFFSIBYL_URL=${oracle.url}\r\n`);
     const { stdout } = await sibyl(['token', '--json'], { env, cwd });
     expect(JSON.parse(stdout)).toMatchObject({ audience: oracle.did });
+    writeFileSync(join(cwd, '.env'), 'SIBYL_URL=x', 'utf16le');
+    const unreadable = await sibyl(['token'], { env, cwd });
+    expect(unreadable).toMatchObject({ code: 1, stderr: expect.stringContaining('UTF-8') });
+    rmSync(join(cwd, '.env'));
+    mkdirSync(join(cwd, '.env'));
+    const folder = await sibyl(['token'], { env, cwd });
+    expect(folder).toEqual({
+      code: 1,
+      stdout: '',
+      stderr: expect.stringMatching(/^Cannot read \.env .*EISDIR.*$/),
+    });
   });
 });
 
