@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import {
   existsSync,
@@ -12,7 +13,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { useOracle } from '../../web/test/support/oracle.js';
 import { commands } from '../src/run.js';
-import { sibyl, sibylInProcess, useFolder } from './support/sibyl.js';
+import { MAIN, sibyl, sibylInProcess, useFolder } from './support/sibyl.js';
 
 const oracle = useOracle();
 const home = useFolder();
@@ -162,6 +163,21 @@ describe('sibyl key', () => {
     const { stdout: did } = await sibyl(['key'], { env: own });
     const { code, stderr } = await sibyl(['key', 'import'], { env: own, input });
     expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringContaining(expected) });
+    expect((await sibyl(['key'], { env: own })).stdout).toBe(did);
+  });
+
+  it.each(['new', 'import'])('key %s keeps the key if the disk is full', async (action) => {
+    const folder = join(home, `full-${action}`);
+    const own = { SIBYL_KEY_FILE: join(folder, 'key') };
+    const { stdout: did } = await sibyl(['key'], { env: own });
+    const { stdout: input } = await sibyl(['key', 'export'], { env });
+    const { status, stderr } = spawnSync(
+      'sh',
+      ['-c', 'ulimit -f 0; exec "$0" "$@"', process.execPath, MAIN, 'key', action],
+      { env: { ...process.env, ...own }, input, encoding: 'utf8' },
+    );
+    expect({ status, stderr }).toEqual({ status: 1, stderr: expect.stringContaining('EFBIG') });
+    expect(readdirSync(folder)).toEqual(['key']);
     expect((await sibyl(['key'], { env: own })).stdout).toBe(did);
   });
 

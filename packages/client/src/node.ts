@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { link, mkdir, readFile, unlink, writeFile } from 'node:fs/promises';
+import { link, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import * as ucan from '@sibyl/ucan';
 import { exportPrivateKey, generateSigner } from '@sibyl/ucan';
@@ -44,14 +44,14 @@ async function createKey(path: string): Promise<string | undefined> {
   const text = exportPrivateKey(generateSigner());
   const draft = `${path}.${randomUUID()}`;
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-  await writeFile(draft, `${text}\n`, { mode: 0o600, flag: 'wx', flush: true });
   try {
+    await writeFile(draft, `${text}\n`, { mode: 0o600, flag: 'wx', flush: true });
     await link(draft, path);
     return text;
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'EEXIST') return undefined;
     throw error;
   } finally {
-    await unlink(draft);
+    await rm(draft, { force: true });
   }
 }

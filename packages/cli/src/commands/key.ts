@@ -1,4 +1,5 @@
-import { chmod, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { randomUUID } from 'node:crypto';
+import { link, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
@@ -7,6 +8,7 @@ import { openKeyFile } from '@sibyl/client/node';
 import { parseWords, toWords, WORD_COUNT, type WordsError } from '@sibyl/client/words';
 import {
   exportPrivateKey,
+  generateSigner,
   type Signer,
   signerFromMnemonic,
   signerFromPrivateKey,
@@ -69,7 +71,7 @@ async function importKey(call: Call): Promise<number> {
   const secret = await readSecret(isWallet ? 'Mnemonic: ' : `Private key or ${WORD_COUNT} words: `);
   // Fails with a clear error before anything is replaced.
   const signer = isWallet ? unwrap(signerFromMnemonic(secret)) : parseKey(secret);
-  return replace(call, exportPrivateKey(signer));
+  return replace(call, signer);
 }
 
 /** Words are the key itself, as in the chat page. */
@@ -98,31 +100,42 @@ function unwrap({ ok, error }: ReturnType<typeof signerFromSeed>): Signer {
 
 const actions = {
   show,
-  new: (call: Call) => replace(call, undefined),
+  new: (call: Call) => replace(call, generateSigner()),
   import: importKey,
   export: exportKey,
 };
 
-/** Puts another key in place, a new one unless given; the old one stays beside it. */
-async function replace({ output }: Call, text: string | undefined): Promise<number> {
+/** Puts another key in place; the old one stays beside it. */
+async function replace({ output }: Call, signer: Signer): Promise<number> {
   const path = keyFile();
-  const kept = `${path}.${new Date().toISOString().replaceAll(/[:.]/g, '-')}`;
-  const hadKey = await rename(path, kept).then(
-    () => true,
-    (error: NodeJS.ErrnoException) => {
-      if (error.code !== 'ENOENT') throw error;
-      return false;
-    },
-  );
-  if (text !== undefined) {
-    await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-    await writeFile(path, `${text.trim()}\n`, { mode: 0o600, flag: 'wx' });
-    await chmod(path, 0o600);
+  const now = new Date().toISOString().replaceAll(/[:.]/g, '-');
+  const [draft, kept] = [`${path}.${randomUUID()}`, `${path}.${now}`];
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  try {
+    // Complete before the old one loses its name: without a key, the next command would make another one.
+    await writeFile(draft, `${exportPrivateKey(signer)}\n`, {
+      mode: 0o600,
+      flag: 'wx',
+      flush: true,
+    });
+    const hadKey = await keepOld(path, kept);
+    await rename(draft, path);
+    if (hadKey) output.note(`The key you had is kept in ${kept}`);
+    output.result({ did: signer.did, path, ...(hadKey && { kept }) }, signer.did);
+    return 0;
+  } finally {
+    await rm(draft, { force: true });
   }
-  const { did } = await openKeyFile(path);
-  if (hadKey) output.note(`The key you had is kept in ${kept}`);
-  output.result({ did, path, ...(hadKey && { kept }) }, did);
-  return 0;
+}
+
+async function keepOld(path: string, kept: string): Promise<boolean> {
+  try {
+    await link(path, kept);
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false;
+    throw error;
+  }
 }
 
 /** Reads one secret: typed without being shown, or from a pipe. */
