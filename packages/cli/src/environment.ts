@@ -125,10 +125,10 @@ export async function openOracle(given: string | undefined, output: Output): Pro
     return { client, signer, did, name };
   } catch (cause) {
     if (cause instanceof OracleClientError && cause.retryAfterSeconds !== undefined) throw cause;
-    throw new CommandError(
-      `No oracle answers at ${url}: start one with "sibyl start", or say where it is`,
-      { cause },
-    );
+    // Something answers, but no oracle: what it says is the best advice.
+    const isReachable = cause instanceof OracleClientError && cause.code !== 'network_error';
+    const advice = isReachable ? cause.message : 'start one with "sibyl start", or say where it is';
+    throw new CommandError(`No oracle answers at ${url}: ${advice}`, { cause });
   }
 }
 

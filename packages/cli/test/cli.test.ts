@@ -100,6 +100,8 @@ describe('sibyl', () => {
     expect(stderr).toContain('sibyl start');
     const json = await sibylInProcess(['token', 'http://127.0.0.1:1', '--json'], { env });
     expect(JSON.parse(json.stdout)).toMatchObject({ code: 'failed' });
+    const page = await sibylInProcess(['token', `${oracle.url}/app`], { env });
+    expect(page).toMatchObject({ code: 1, stderr: expect.stringContaining('No such route') });
     const none = await sibylInProcess(['token', 'localhost:3000'], { env });
     expect(none).toMatchObject({ code: 1, stderr: expect.stringContaining('is not an address') });
   });

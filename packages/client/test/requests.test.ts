@@ -1,3 +1,6 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { createOracleClient, createSigner, OracleClientError } from '@sibyl/client';
 import { generateSigner } from '@sibyl/ucan';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -196,6 +199,21 @@ describe('OracleClientError', () => {
     expect(await failing(answer('<html>', 502))).toMatchObject({
       code: 'invalid_reply',
       status: 502,
+    });
+  });
+
+  it('names the address to use if the oracle redirects to another origin', async () => {
+    const server = createServer(({ url = '' }, response) => {
+      response.writeHead(301, { location: host.url + url }).end();
+    }).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const signer = createSigner(generateSigner());
+    const error = await failing(createOracleClient({ url, signer }).sessions.list());
+    server.close();
+    expect(error).toMatchObject({
+      code: 'invalid_reply',
+      message: `${url} redirects to ${host.url}: use that address`,
     });
   });
 

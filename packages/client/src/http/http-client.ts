@@ -46,6 +46,7 @@ export class HttpClient {
   async getPublic<T>({ path, signal }: Pick<HttpRequest, 'path' | 'signal'>): Promise<T> {
     const { fetch, url } = this.options;
     const response = await sendRequest(fetch, url + path, { headers: {}, signal });
+    assertSameOrigin(response, { url, path });
     return readJson(await requireOk(response, signal), signal);
   }
 
@@ -87,6 +88,16 @@ export class HttpClient {
       ...(content !== undefined && { body: content }),
     });
   }
+}
+
+/** Throws if another origin answered, such as https: for http:. No token would arrive there: `fetch` removes it. */
+function assertSameOrigin(
+  response: Response,
+  { url, path }: { readonly url: string; readonly path: string },
+): void {
+  if (!response.redirected || new URL(response.url).origin === new URL(url).origin) return;
+  const address = response.url.endsWith(path) ? response.url.slice(0, -path.length) : response.url;
+  throw new OracleClientError('invalid_reply', `${url} redirects to ${address}: use that address`);
 }
 
 /** Waits for what other requests wait for as well; an abort throws the caller's reason. */
