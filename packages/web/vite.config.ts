@@ -8,6 +8,8 @@ export default defineConfig({
   resolve: { conditions: ['sibyl-source', ...defaultClientConditions] },
   build: {
     target: 'es2023',
+    // Of the packages that the page contains: most require that their license comes with them.
+    license: { fileName: 'licenses.md' },
     // Relative to the folder of this file.
     rolldownOptions: {
       input: ['index.html', 'operator.html'],

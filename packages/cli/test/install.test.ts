@@ -122,6 +122,8 @@ it('sibyl new of a checkout packs its packages into the project, without a regis
   expect(dependencies['@sibyl/host']).toMatch(/^file:\.\/packages\/sibyl-host-.*\.tgz$/);
   expect(Object.keys(overrides)).toContain('@sibyl/protocol');
   expect(existsSync(join(demo, 'node_modules/@sibyl/web/dist/index.html'))).toBe(true);
+  for (const name of ['host', 'plugin-kit', 'plugin-memory'])
+    expect(existsSync(join(demo, `node_modules/@sibyl/${name}/LICENSE`))).toBe(true);
 });
 
 it('npm test passes in the new project, with decorators, and checks the types of tests', {
