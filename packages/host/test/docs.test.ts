@@ -135,6 +135,8 @@ it('GET /docs/openapi.json is a valid document, with the routes of every bundled
     expect(completions?.requestBody).toMatchObject({ required: true });
     expect(completions?.responses[400]).not.toHaveProperty('content');
     expect(completions?.responses[401]?.description).toContain('invalid_access_key');
+    for (const run of [paths['/v2/agent/run']?.post, paths['/v2/runs/{runId}']?.get])
+      expect(run?.responses[200]).toMatchObject({ content: { 'text/event-stream': {} } });
     expect(paths['/a2a/tasks']?.get?.parameters).toContainEqual(
       expect.objectContaining({ name: 'a2a-version', required: true }),
     );

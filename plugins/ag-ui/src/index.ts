@@ -32,6 +32,7 @@ const listRunRoutes = (runs: Runs) => [
     auth: 'access-key',
     summary: 'Run the agent: AG-UI 1.0, as server-sent events',
     body: RunAgentInput,
+    mediaTypes: ['text/event-stream'],
     errors: ['insufficient_credit', 'access_key_too_narrow', 'access_key_used_up', 'forbidden'],
     handler: ({ caller, body, signal }) => runs.start({ caller, signal }, body),
   }),
@@ -41,6 +42,7 @@ const listRunRoutes = (runs: Runs) => [
     auth: 'access-key',
     summary: 'The events of a run after event number `after`, as server-sent events',
     query: After,
+    mediaTypes: ['text/event-stream'],
     errors: ['run_not_found'],
     handler: ({ caller, params: { runId }, query: { after }, signal }) =>
       runs.join({ caller, signal }, runId, after),
