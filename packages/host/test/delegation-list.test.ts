@@ -257,6 +257,7 @@ describe.each(engines)('on %s', (engine) => {
       await store(alice, current ?? '');
       await loginWith(presented ?? '');
       await store(bob, foreign);
+      expect((await alice.request('DELETE', '/delegations/')).status).toBe(404);
       const revoked = await alice.request('DELETE', '/delegations', {
         headers: { 'x-ucan-delegation': attached ?? '' },
       });

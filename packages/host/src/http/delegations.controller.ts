@@ -1,4 +1,4 @@
-import { Body, Controller, Delete, Get, HttpCode, Param, Post } from '@nestjs/common';
+import { Body, Controller, Delete, Get, HttpCode, Param, Post, Req } from '@nestjs/common';
 import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
 import {
   DelegationList,
@@ -6,8 +6,10 @@ import {
   DelegationStatus,
   DelegationStored,
   DelegationsRevoked,
+  OracleError,
   StoreDelegation,
 } from '@sibyl/protocol';
+import type { Request } from 'express';
 import type { Caller } from '../auth/caller.js';
 import { DelegationService } from '../auth/delegations.js';
 import { OpenToUninvited } from './ucan-guard.js';
@@ -70,7 +72,12 @@ export class DelegationController {
     reply: DelegationsRevoked,
     errors: ['disk_full'],
   })
-  async revokeAll(@CurrentCaller() caller: Caller): Promise<DelegationsRevoked> {
+  async revokeAll(
+    @CurrentCaller() caller: Caller,
+    @Req() { path }: Request,
+  ): Promise<DelegationsRevoked> {
+    // Who sends an empty CID wants to revoke one.
+    if (path.endsWith('/')) throw new OracleError('delegation_not_found');
     return { ok: true, revoked: await this.delegations.revokeAll(caller) };
   }
 
