@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { scale } from '../../../scripts/test-scale.ts';
 import { type AnsweringModel, startAnsweringModel } from './support/answering-model.js';
 import { ChatLoad, inspectLoad, NOTHING_WRONG } from './support/chat-load.js';
+import { runStatement } from './support/cluster.js';
 import { type CommitProxy, startCommitProxy } from './support/commit-proxy.js';
 import { type ClusterHost, startHosts } from './support/host-cluster.js';
 import { RestartablePostgres } from './support/restartable-postgres.js';
@@ -284,5 +285,7 @@ describe('a lost reply to COMMIT', () => {
     await lost;
     const count = async () => (await alice.request('GET', '/sessions')).body.total;
     await expect.poll(count, { timeout: 30_000 }).toBe(0);
+    const open = "select key from database_info where key like 'erasure %'";
+    await expect.poll(() => runStatement(postgres.url, open), { timeout: 30_000 }).toEqual([]);
   });
 });
