@@ -123,6 +123,8 @@ const TYPES: Readonly<Record<string, string>> = {
   '.css': 'text/css; charset=utf-8',
   '.svg': 'image/svg+xml',
   '.png': 'image/png',
+  // As plain text, browsers show it.
+  '.md': 'text/plain; charset=utf-8',
   '.webmanifest': 'application/manifest+json',
 };
 

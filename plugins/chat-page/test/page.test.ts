@@ -35,6 +35,12 @@ it('GET /app leads to /app/, which is the page', async () => {
   expect(body.toString()).toContain('<script type="module"');
 });
 
+it('GET /app/licenses.md shows the licenses of what the page is built from', async () => {
+  const { status, headers, body } = await get('/app/licenses.md');
+  expect([status, headers['content-type']]).toEqual([200, 'text/plain; charset=utf-8']);
+  expect(body.toString()).toMatch(/react[\s\S]*MIT/);
+});
+
 it('GET /app/* compresses a file, and answers 304 to a browser that has it', async () => {
   const { body: page, headers } = await get('/app/');
   expect(headers['cache-control']).toBe('no-cache');
