@@ -78,7 +78,7 @@ const NOT_MUTATED = ['**/*.test.ts', '**/migrations/**', '**/postgres/**'];
 /** They need PostgreSQL or other processes, or measure time and memory. */
 const NOT_RUN = [
   '**/postgres/**',
-  '**/{job-claims,store,open-database,copy-database,processes,query-plan,verifier-cost}.test.ts',
+  '**/{shared-jobs,store,open-database,copy-database,processes,query-plan,verifier-cost}.test.ts',
 ];
 
 interface Mutant {

@@ -36,7 +36,7 @@ it('SESSIONS_PER_USER does not limit users of plugins, who cannot delete session
   expect(new Set(opened).size).toBe(3);
 });
 
-it('a run of a schedule whose session was deleted fails with the reason if there is no room for another', async () => {
+it('a run of a schedule whose session was deleted fails with the reason if its user may not open another', async () => {
   host = await startHost({ env: { SESSIONS_PER_USER: '1' } });
   const alice = new TestUser(host);
   const { id, sessionId } = await createSchedule(alice);

@@ -72,7 +72,7 @@ export interface Continuation {
   readonly questions: readonly EndedQuestion[];
 }
 
-/** A question that is no longer open. */
+/** A question that was answered, or cannot be answered any more. */
 export interface EndedQuestion extends PendingQuestion {
   readonly outcome: 'answered' | 'approved' | 'denied' | 'expired' | 'cancelled';
   /** The answer; undefined if there is none. */

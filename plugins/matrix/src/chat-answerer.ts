@@ -198,7 +198,7 @@ export class ChatAnswerer {
     if (!paused) return;
     const { user, ended } = await users.find(sender);
     const { owner, sessionId } = paused;
-    // What belongs to an account that is no longer linked is not shown in the room.
+    // The room does not see what belongs to an account that was unlinked meanwhile.
     if (user.owner !== owner) return ended ? this.say(waiting, `_${ended}_`) : undefined;
     const continuation = await turns.continuation(paused);
     if (!continuation) throw new Error('the turn still waits for its user');

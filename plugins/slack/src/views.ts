@@ -104,7 +104,7 @@ export function renderQuestion(question: PendingQuestion, sessionId: string): [s
 const NO_KEY =
   '_This call needs an approval that is signed with a key, which is not possible in Slack._';
 
-/** The text of a question that is no longer open: without buttons. */
+/** The text of a question that cannot be answered any more: without buttons. */
 export function renderEnded(question: EndedQuestion | undefined): string {
   if (!question) return CLOSED;
   const { outcome, value, schema } = question;

@@ -99,7 +99,7 @@ export class FileStore {
       return await this.insert(id, upload);
     } catch (error) {
       // It is stored if only the reply to its commit was lost, and would keep the space.
-      await this.removeBegun({ owner: upload.owner, fileId: id }).catch(() => undefined);
+      await this.delete({ owner: upload.owner, fileId: id }, 'uploading').catch(() => undefined);
       throw error;
     }
   }
@@ -134,18 +134,6 @@ export class FileStore {
       await tables.insertInto('files').values(row).execute();
       return { owner: row.owner, fileId: row.id };
     });
-  }
-
-  /** Nothing of it has arrived. */
-  private async removeBegun({ owner, fileId }: FileKey): Promise<void> {
-    await this.context.database.write((tables) =>
-      tables
-        .deleteFrom('files')
-        .where('owner', '=', owner)
-        .where('id', '=', fileId)
-        .where('status', '=', 'uploading')
-        .execute(),
-    );
   }
 
   /** Changes what an upload has reserved, and shows that it is alive; false if the owner has too little left. */
@@ -263,12 +251,16 @@ export class FileStore {
 
   /** Forgets a hidden file, whose bytes and text are deleted. */
   async remove({ owner, id }: FileBytes): Promise<void> {
+    await this.delete({ owner, fileId: id }, 'deleting');
+  }
+
+  private async delete({ owner, fileId }: FileKey, status: FileRow['status']): Promise<void> {
     await this.context.database.write((tables) =>
       tables
         .deleteFrom('files')
         .where('owner', '=', owner)
-        .where('id', '=', id)
-        .where('status', '=', 'deleting')
+        .where('id', '=', fileId)
+        .where('status', '=', status)
         .execute(),
     );
   }

@@ -16,7 +16,7 @@ import { FileTextStore } from './file-text-store.js';
 import { GrantStore } from './grant-store.js';
 import { createIdSource } from './id-source.js';
 import { IdempotencyStore } from './idempotency-store.js';
-import { ErasureRequests, JobClaims } from './job-claims.js';
+import { ErasureRequests, JobClaims } from './shared-jobs.js';
 import { MessageStore } from './message-store.js';
 import { ModelUsageStore } from './model-usage-store.js';
 import { type DatabaseOptions, openDatabase } from './open-database.js';

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type Kysely, type RawBuilder, sql } from 'kysely';
 import type { Schema, StoreContext } from '../database.js';
 import type { Vault } from '../encryption.js';
-import { type ErasureRequest, isRequested } from '../job-claims.js';
+import { type ErasureRequest, isRequested } from '../shared-jobs.js';
 import { ERASE_EXCEPTIONS, OMITTED_COLUMNS, SEALED_COLUMNS } from './own-data-rules.js';
 import { readCatalog, type StoredTable } from './table-catalog.js';
 
