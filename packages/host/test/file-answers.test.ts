@@ -173,8 +173,12 @@ describe('tools and attachments of files', () => {
     try {
       const there = alice.at(elsewhere);
       expect(await importArchive(there, archive)).toMatchObject({ refused: 0 });
-      const { files } = (await there.request('GET', '/files')).body;
-      const ids = new Map(files.map((file: FileInfo) => [file.name, file.fileId]));
+      const list = async (): Promise<FileInfo[]> =>
+        (await there.request('GET', '/files')).body.files;
+      const readTexts = async () => (await list()).map(({ text }) => text.status);
+      await expect.poll(readTexts, { timeout: 60_000 }).toEqual(['ready', 'ready']);
+      const files = await list();
+      const ids = new Map(files.map(({ name, fileId }) => [name, fileId]));
       const moved = { harvest: ids.get('harvest.md'), frost: ids.get('frost.md') };
       const own = { harvest: harvest.fileId, frost: frost.fileId };
       for (const [user, expected] of [[alice, own] as const, [there, moved] as const]) {

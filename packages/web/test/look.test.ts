@@ -199,8 +199,9 @@ it('a printed conversation has all messages, in dark ink also if the page is dar
   const paragraphs = Array.from({ length: 120 }, (_, i) => `Paragraph ${i}.`);
   (await oracle.model.next()).answer(paragraphs.join('\n\n'));
   await expectText(page, 'Paragraph 119.');
-  const printed = (await page.pdf()).toString('latin1');
-  expect(printed.match(/\/Type \/Page\b/g)?.length).toBeGreaterThan(2);
+  const countPages = async () =>
+    (await page.pdf()).toString('latin1').match(/\/Type \/Page\b/g)?.length;
+  await expect.poll(countPages).toBeGreaterThan(2);
   await page.emulateMedia({ media: 'print', colorScheme: 'dark' });
   const ink = () =>
     page

@@ -4,8 +4,8 @@ import { insertRows } from '../../../test/support/stored-rows.js';
 import { createTestDatabase } from '../../../test/support/test-database.js';
 import type { Database } from '../database.js';
 import { createVault } from '../encryption.js';
-import { ErasureRequests } from '../shared-jobs.js';
 import { openDatabase } from '../open-database.js';
+import { ErasureRequests } from '../shared-jobs.js';
 import { type OwnedTable, OwnerRows, type StoredRow } from './owner-rows.js';
 
 const OWNER = 'did:key:zOwner';
