@@ -408,7 +408,8 @@ describe('paths of a chat', () => {
     const turn = await server.model.next();
     turn.say('sec');
     const edit = chat.edit(chat.getState().messages[0]?.messageId ?? '', 'uno');
-    await expect.poll(() => chat.getState().waiting).toBe(1);
+    const readLast = async () => (await client.messages.list(sessionId)).at(-1)?.content;
+    await expect.poll(readLast).toBe('uno');
     const late = open(sessionId, createTestClient(network, { signer }));
     await pollStatus(late).toBe('running');
     turn.say('ond');
