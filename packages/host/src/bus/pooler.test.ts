@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { type Kysely, sql } from 'kysely';
 import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { joinForTest } from '../../test/support/cluster.js';
@@ -10,6 +11,8 @@ import { findFreePort } from '../../test/support/free-port.js';
 import { startHost } from '../../test/support/host.js';
 import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.js';
 import { TestUser } from '../../test/support/user.js';
+import type { Schema } from '../store/database.js';
+import { openDatabase } from '../store/open-database.js';
 
 const hasPgBouncer = spawnSync('pgbouncer', ['--version']).status === 0;
 
@@ -42,7 +45,6 @@ listen_port = ${own.port}
 unix_socket_dir =
 auth_type = any
 pool_mode = ${mode}
-ignore_startup_parameters = statement_timeout,idle_in_transaction_session_timeout
 `,
   );
   chmodSync(folder, 0o755);
@@ -110,6 +112,38 @@ describe.skipIf(!hasPgBouncer)('joinCluster behind PgBouncer', () => {
     const alice = new TestUser(host);
     const created = await alice.request('POST', '/sessions');
     expect(created.status).toBe(201);
+  });
+
+  it('serves a host whose store uses session mode, with the same DATABASE_DIRECT_URL', async () => {
+    const pooled = await startPgBouncer('session');
+    const env = { ...database.env, DATABASE_URL: pooled };
+    await expect(startHost({ env })).rejects.toThrow(
+      /startup parameter.*this is a pooler.*set DATABASE_DIRECT_URL/,
+    );
+    const host = await startHost({ env: { ...env, DATABASE_DIRECT_URL: pooled } });
+    onTestFinished(() => host.close());
+    const created = await new TestUser(host).request('POST', '/sessions');
+    expect(created.status).toBe(201);
+  });
+
+  it('gives transactions their time limits, which PgBouncer does not take from a connection', async () => {
+    const pooled = await startPgBouncer('transaction');
+    const opened = await openDatabase({
+      ...database.options,
+      databaseUrl: pooled,
+      databaseDirectUrl: url,
+    });
+    onTestFinished(() => opened.close());
+    const readLimits = async (tables: Kysely<Schema>) => {
+      const { rows } = await sql<{ statement: string; idle: string }>`
+        select current_setting('statement_timeout') as statement,
+          current_setting('idle_in_transaction_session_timeout') as idle`.execute(tables);
+      return rows[0];
+    };
+    const limits = { statement: '30s', idle: '8s' };
+    expect(await opened.write(readLimits)).toEqual(limits);
+    expect(await opened.writeFor('did:key:alice', readLimits)).toEqual(limits);
+    expect(await opened.read(readLimits)).toEqual(limits);
   });
 });
 
