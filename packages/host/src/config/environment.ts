@@ -155,7 +155,7 @@ export const Environment = z.object({
     .url({ protocol: /^postgres(ql)?$/, error: 'must be a postgres:// URL' })
     .optional()
     .describe(
-      'PostgreSQL itself, if DATABASE_URL is a pooler such as PgBouncer in transaction mode; for three connections that keep their session',
+      'PostgreSQL itself, or a pooler in session mode, if DATABASE_URL is a pooler such as PgBouncer; for three connections that keep their session',
     ),
   DATABASE_POOL_SIZE: positive
     .refine((value) => value <= 1000, { error: 'must be at most 1000' })
