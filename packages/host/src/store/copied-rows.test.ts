@@ -152,6 +152,13 @@ it('copyDatabase leaves out what is about running hosts, and what the target com
     expect(names).not.toContain(name);
 });
 
+it('copyDatabase copies erasures that have not ended, so that a host of the target continues them', async () => {
+  const open = { key: `erasure ${ALICE}`, value: '00000000-0000-4000-8000-000000000000 host-a' };
+  await insert(source, 'database_info', [open, { key: 'oracle_did', value: 'did:key:zOld' }]);
+  await copyDatabase(source, target);
+  expect(await readRows(target, 'database_info')).toEqual([open]);
+});
+
 it('copyDatabase ignores tables and columns that only the target has', async () => {
   await insert(source, 'rooms', [createRoom(ALICE, 'room')]);
   await execute(target, 'create table notes_pages (owner text primary key)');

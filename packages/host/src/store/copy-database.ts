@@ -4,6 +4,7 @@ import { type Database, type Schema, storable } from './database.js';
 import { isMigrationTable } from './own-data/own-data-rules.js';
 import type { StoredRow, StoredValue } from './own-data/owner-rows.js';
 import { readCatalog, type StoredTable } from './own-data/table-catalog.js';
+import { copyErasures } from './shared-jobs.js';
 import { StoreError } from './store-errors.js';
 
 const ROWS_PER_PAGE = 500;
@@ -46,6 +47,7 @@ export async function copyDatabase(from: Database, to: Database): Promise<readon
       if (to.engine === 'postgres') await sql.raw(NO_IDLE_TIMEOUT).execute(target);
       const copied: TableDigest[] = [];
       for (const pair of pairs) copied.push(await copyTable(source, target, pair));
+      await copyErasures(source, target);
       await queueForSearch(target);
       for (const [i, pair] of pairs.entries()) {
         const stored = await digestTable(target, pair.target, pair.columns);

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { type RawBuilder, sql } from 'kysely';
+import { type Kysely, type RawBuilder, sql } from 'kysely';
 import type { Schema, StoreContext } from './database.js';
 
 /** Work that is due at certain times, once for all hosts on a database. */
@@ -49,11 +49,7 @@ export class ErasureRequests {
   }
 
   async list(): Promise<readonly ErasureRequest[]> {
-    const rows = await this.context.database.tables
-      .selectFrom('database_info')
-      .select(['key', 'value'])
-      .where('key', 'like', `${PREFIX}%`)
-      .execute();
+    const rows = await selectErasures(this.context.database.tables).execute();
     return rows.map(toRequest);
   }
 
@@ -81,6 +77,15 @@ export class ErasureRequests {
     );
   }
 }
+
+/** Copies the open erasures to another database, whose hosts continue them. */
+export async function copyErasures(from: Kysely<Schema>, to: Kysely<Schema>): Promise<void> {
+  const rows = await selectErasures(from).execute();
+  for (const row of rows) await to.insertInto('database_info').values(row).execute();
+}
+
+const selectErasures = (tables: Kysely<Schema>) =>
+  tables.selectFrom('database_info').select(['key', 'value']).where('key', 'like', `${PREFIX}%`);
 
 const PREFIX = 'erasure ';
 /** Of a UUID. */
