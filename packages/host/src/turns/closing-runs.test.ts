@@ -149,7 +149,7 @@ describe('endInterrupted', () => {
       report: {
         error: {
           code: 'host_stopping',
-          message: new OracleError('host_stopping').message,
+          message: 'The host stopped before the answer was complete. Try again.',
           retryAfterSeconds: 5,
         },
       },

@@ -82,7 +82,10 @@ export function endInterrupted(run: Run, frames: readonly Frame[]): RunEnding {
   const { messageId } = run;
   const message = readParts(frames).toMessage();
   const status = run.cancelReason ?? 'interrupted';
-  const error = new OracleError('host_stopping', { retryAfterSeconds: 5 });
+  const error = new OracleError('host_stopping', {
+    message: `${INTERRUPTED} Try again.`,
+    retryAfterSeconds: 5,
+  });
   const warnings = parseFrames(frames, 'warning', WarningFrame);
   const start = buildResumedFrame(run, message.content);
   const last = [
