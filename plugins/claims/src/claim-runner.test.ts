@@ -228,6 +228,25 @@ describe.each(engines)('ClaimRunner: claims on %s', (engine) => {
     expect(server.received).toHaveLength(1);
   });
 
+  it('that another runner has ended stay so when a runner that was frozen continues', async () => {
+    const owner = await debtor();
+    const frozen = openClaims();
+    const answering = Promise.withResolvers<void>();
+    server.delay = answering.promise;
+    server.refusal = 503;
+    const late = frozen.runner.run();
+    await expect.poll(() => server.received.length).toBe(1);
+    now += 60_001;
+    server.delay = undefined;
+    server.refusal = 422;
+    const other = openClaims(await claimTables.another());
+    expect(await other.runner.run()).toEqual({ status: 'done', ...none, failed: 1 });
+    server.refusal = 503;
+    answering.resolve();
+    await late;
+    expect(await other.listClaims(owner)).toMatchObject([{ status: 'failed' }]);
+  });
+
   it('do not wait for ever for a runner that died', async () => {
     const dead = new RunnerLease({ database: claimTables.database, clock });
     expect(await dead.hold()).toBe(true);

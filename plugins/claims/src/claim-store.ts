@@ -4,10 +4,11 @@ import { type Kysely, sql } from 'kysely';
 import type { Claim, ClaimStatus, Unpaid } from './claim.js';
 
 const BATCH = 50;
+const UNDECIDED: readonly ClaimStatus[] = ['open', 'submitted'];
 
-/** The outcome of an attempt. */
 type ClaimKey = Pick<ClaimRow, 'owner' | 'id'>;
 
+/** The outcome of an attempt. */
 export interface ClaimUpdate {
   readonly status: ClaimStatus;
   readonly reference?: string | undefined;
@@ -63,7 +64,7 @@ export class ClaimStore {
     return this.deps.database.tables
       .selectFrom('claims_claims')
       .selectAll()
-      .where('status', 'in', ['open', 'submitted'])
+      .where('status', 'in', UNDECIDED)
       .where('next_attempt_at', '<=', this.deps.clock())
       .orderBy('next_attempt_at')
       .limit(BATCH)
@@ -97,6 +98,8 @@ export class ClaimStore {
         .set({ ...values, updated_at: clock() })
         .where('owner', '=', owner)
         .where('id', '=', id)
+        // Another runner may have ended it while this one was frozen.
+        .where('status', 'in', UNDECIDED)
         .execute();
     });
   }
