@@ -2,7 +2,7 @@ import { createRoot } from 'react-dom/client';
 import { explainError } from './i18n/explain-error.js';
 import { followClock } from './i18n/format.js';
 import { applyLanguage, loadArea, readLanguage, t, useLanguage } from './i18n/i18n.js';
-import { applyTheme, followContrast, readTheme } from './page/theme.js';
+import { followContrast, followTheme } from './page/theme.js';
 import './styles/index.css';
 import {
   type BrowserSigner,
@@ -20,7 +20,7 @@ import { PageContext, type PageSettings } from './page/page-context.js';
 import { takeDeviceKey } from './settings/identity/device-link.js';
 import { Blank, ErrorBoundary, LoadFailure, reload } from './ui/error-boundary.js';
 
-applyTheme(readTheme());
+followTheme();
 followContrast();
 followLinks();
 const root = createRoot(document.getElementById('page') as HTMLElement);

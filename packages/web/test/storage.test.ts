@@ -3,7 +3,9 @@ import { expect, it } from 'vitest';
 import { expectText, openTab, useBrowser } from './support/browser.js';
 import { usePage } from './support/use-page.js';
 
-const { oracle, arrive, converse, write } = usePage();
+const { oracle, arrive, converse, write } = usePage({
+  MODEL_CHOICES: 'openai-compatible/other',
+});
 const browser = useBrowser();
 
 const hints = [
@@ -212,3 +214,35 @@ it.each(['open', 'loaded again'])(
     expect(await page.locator('.is-unsent').count()).toBe(0);
   },
 );
+
+it('the theme is chosen with the keyboard, and applies to all tabs', async () => {
+  const { page, context, consoleErrors } = await arrive();
+  const other = await openTab(context, consoleErrors);
+  await other.goto(`${oracle.url}/app`);
+  await other.getByLabel('Your message').waitFor();
+  await page.locator('.me').press('Enter');
+  const choice = page.getByRole('menuitemradio', { name: 'Auto' });
+  await choice.waitFor();
+  await page.keyboard.press('ArrowUp');
+  await expect.poll(() => choice.evaluate((each) => each === document.activeElement)).toBe(true);
+  await page.keyboard.press('ArrowLeft');
+  for (const tab of [page, other])
+    await expect.poll(() => tab.locator('html').getAttribute('data-theme')).toBe('dark');
+  await page.keyboard.press('ArrowDown');
+  const first = page.getByRole('menuitem', { name: 'Permissions' });
+  await expect.poll(() => first.evaluate((each) => each === document.activeElement)).toBe(true);
+});
+
+it('a message is sent to the model that the page names, also if another tab has chosen it', async () => {
+  const { page, context, consoleErrors } = await arrive();
+  const other = await openTab(context, consoleErrors);
+  await other.goto(`${oracle.url}/app`);
+  await other.getByRole('button', { name: 'Model: controlled' }).click();
+  await other.getByRole('menuitemradio', { name: /^other/ }).click();
+  await page.getByRole('button', { name: 'Model: other' }).waitFor();
+  await write(page, 'Who are you?');
+  const turn = await oracle.model.next();
+  expect(turn.body.model).toBe('other');
+  turn.answer('The other one');
+  await expectText(page, 'The other one');
+});

@@ -11,7 +11,7 @@ import {
   useState,
 } from 'react';
 import { t } from '../i18n/i18n.js';
-import { readText, storeText } from '../page/stored-value.js';
+import { readText, storeText, useStored } from '../page/stored-value.js';
 import { Icon } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
 import { AttachButton, DraftFiles } from './attachments.js';
@@ -247,16 +247,13 @@ function useDrop(onFiles: (files: readonly File[]) => void): boolean {
 function ModelChoice() {
   const client = useOracle();
   const [list, setList] = useState<ModelList>();
-  const [model, setModel] = useState(readChosenModel);
+  const model = useStored(readChosenModel);
   useEffect(() => {
     client.models.list().then(setList, () => undefined);
   }, [client]);
   if (!list || list.models.length === 0) return null;
   const chosen = list.models.find(({ id }) => id === model) ? model : list.default;
-  const choose = (id: string) => {
-    storeChosenModel(id === list.default ? undefined : id);
-    setModel(id);
-  };
+  const choose = (id: string) => storeText(KEY, id === list.default ? null : id);
   const label = list.models.find(({ id }) => id === chosen)?.label ?? chosen ?? '';
   return (
     <Menu
@@ -280,5 +277,3 @@ const KEY = 'sibyl-model';
 
 /** Undefined means the oracle's default model. */
 const readChosenModel = (): string | undefined => readText(KEY) ?? undefined;
-
-const storeChosenModel = (id: string | undefined): void => storeText(KEY, id ?? null);

@@ -11,7 +11,7 @@ import { explainError } from '../i18n/explain-error.js';
 import { followClock } from '../i18n/format.js';
 import { applyLanguage, loadArea, readLanguage, type TextKey, t } from '../i18n/i18n.js';
 import { useDrawerFocus } from '../page/head.js';
-import { applyTheme, followContrast, readTheme } from '../page/theme.js';
+import { followContrast, followTheme } from '../page/theme.js';
 import '../styles/index.css';
 import './operator.css';
 import { Icon, IconButton, type IconName } from '../ui/icon.js';
@@ -101,7 +101,7 @@ function Stranger({ did }: { readonly did: string }) {
   );
 }
 
-applyTheme(readTheme());
+followTheme();
 followContrast();
 const root = createRoot(document.getElementById('page') as HTMLElement);
 const show = () => {

@@ -1,5 +1,8 @@
+import { useSyncExternalStore } from 'react';
+
 /** What the browser has not stored, since its storage is full. */
 const unstored = new Map<string, string>();
+const watchers = new Set<() => void>();
 
 /** Reads a text that was stored; null if there is none, or if the browser blocks its storage. */
 export function readText(key: string): string | null {
@@ -19,7 +22,23 @@ export function storeText(key: string, text: string | null): void {
   } catch {
     if (text !== null) unstored.set(key, text);
   }
+  notifyWatchers();
 }
+
+const notifyWatchers = () => {
+  for (const watcher of watchers) watcher();
+};
+globalThis.addEventListener?.('storage', notifyWatchers);
+globalThis.addEventListener?.('pageshow', ({ persisted }) => persisted && notifyWatchers());
+
+/** Calls a function when this tab or another one has stored a text. */
+export function watchTexts(watcher: () => void): () => void {
+  watchers.add(watcher);
+  return () => watchers.delete(watcher);
+}
+
+/** What a function reads from stored texts, always the newest. */
+export const useStored = <T>(read: () => T): T => useSyncExternalStore(watchTexts, read);
 
 /** A value that survives a reload and is the same in all tabs. */
 export interface StoredValue<T> {

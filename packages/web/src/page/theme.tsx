@@ -1,20 +1,23 @@
-import { useEffect, useState } from 'react';
 import { type TextKey, t } from '../i18n/i18n.js';
-import { readText, storeText } from './stored-value.js';
+import { readText, storeText, useStored, watchTexts } from './stored-value.js';
 
 const themes = ['system', 'light', 'dark'] as const;
 export type Theme = (typeof themes)[number];
 
 const KEY = 'sibyl-theme';
-const CHANGED = 'sibyl-theme-changed';
 
-export function readTheme(): Theme {
+function readTheme(): Theme {
   const stored = readText(KEY);
   return themes.find((theme) => theme === stored) ?? 'system';
 }
 
-export function applyTheme(theme: Theme): void {
-  document.documentElement.dataset.theme = theme;
+/** Applies the theme that the user has chosen, also in another tab. */
+export function followTheme(): void {
+  const apply = () => {
+    document.documentElement.dataset.theme = readTheme();
+  };
+  watchTexts(apply);
+  apply();
 }
 
 /** Follows the system's contrast setting. */
@@ -27,23 +30,7 @@ export function followContrast(): void {
   apply();
 }
 
-/** Applies and stores a theme. */
-export function chooseTheme(theme: Theme): void {
-  storeText(KEY, theme);
-  applyTheme(theme);
-  window.dispatchEvent(new Event(CHANGED));
-}
-
-/** The current theme; updates when the agent changes it. */
-function useTheme(): Theme {
-  const [theme, setTheme] = useState(readTheme);
-  useEffect(() => {
-    const read = () => setTheme(readTheme());
-    window.addEventListener(CHANGED, read);
-    return () => window.removeEventListener(CHANGED, read);
-  }, []);
-  return theme;
-}
+export const chooseTheme = (theme: Theme): void => storeText(KEY, theme);
 
 const labels = {
   system: 'chat.theme.system',
@@ -52,7 +39,7 @@ const labels = {
 } as const satisfies Record<Theme, TextKey>;
 
 export function ThemeChoice() {
-  const theme = useTheme();
+  const theme = useStored(readTheme);
   return (
     <div className="pop-item">
       <span className="grow">{t('chat.theme')}</span>
@@ -62,6 +49,8 @@ export function ThemeChoice() {
           <label key={each}>
             <input
               type="radio"
+              role="menuitemradio"
+              aria-checked={theme === each}
               name="theme"
               checked={theme === each}
               onChange={() => chooseTheme(each)}

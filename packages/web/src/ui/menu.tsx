@@ -121,7 +121,7 @@ function Pop({ label, button, onClose, onLeave, children }: PopProps) {
 }
 
 const findItems = (menu: Element): HTMLElement[] => [
-  ...menu.querySelectorAll<HTMLElement>('.pop-item:is(button, a)'),
+  ...menu.querySelectorAll<HTMLElement>('.pop-item:is(button, a), .pop-item input:checked'),
 ];
 
 const move = (items: HTMLElement[], by: number) => {
