@@ -246,3 +246,20 @@ it('a message is sent to the model that the page names, also if another tab has 
   turn.answer('The other one');
   await expectText(page, 'The other one');
 });
+
+it('a message to a conversation that another tab is about to delete keeps it', async () => {
+  const { page, context, consoleErrors } = await arrive();
+  await converse(page, 'Hello', 'Good day');
+  const other = await openTab(context, consoleErrors);
+  await other.goto(`${oracle.url}/app`);
+  await other.locator('.conv').hover();
+  await other.locator('.conv').getByRole('button').click();
+  await other.getByRole('menuitem', { name: 'Delete' }).click();
+  await expect.poll(() => page.locator('.conv').count()).toBe(0);
+  await write(page, 'One more thing');
+  (await oracle.model.next()).answer('Go on');
+  await expectText(page, 'Go on');
+  for (const tab of [page, other]) await expect.poll(() => tab.locator('.conv').count()).toBe(1);
+  const read = () => page.evaluate(() => localStorage.getItem('sibyl-deletions'));
+  expect(await read()).toBe('[]');
+});

@@ -12,6 +12,7 @@ import {
   useSessionChanges,
 } from '../page/page-context.js';
 import { forgetMessage, go, toHash } from '../page/router.js';
+import { keepSession } from '../page/session-marks.js';
 import { Dialog } from '../ui/dialog.js';
 import { ErrorBoundary, LoadFailure } from '../ui/error-boundary.js';
 import { Icon, IconButton } from '../ui/icon.js';
@@ -22,7 +23,7 @@ import { type DraftState, focusBox, mergeDraft, startEdit, useDraft } from './dr
 import { MessageList } from './message-list.js';
 import { useNotification } from './notify.js';
 import type { OutgoingMessage, UnsentMessage } from './outbox.js';
-import { useDelivery, useOnline } from './unsent-view.js';
+import { useDelayed, useDelivery, useOnline } from './unsent-view.js';
 import '../styles/answer.css';
 
 interface ConversationProps {
@@ -39,7 +40,11 @@ export function Conversation({ sessionId, title = '', messageId }: ConversationP
   const unsent = useDelivery(sessionId, chat);
   const draft = useDraft(signer.did, sessionId);
   const isBusy = useIsBusy(chat, unsent);
-  const send = (message: OutgoingMessage) => void outbox.add(message, sessionId);
+  const send = (message: OutgoingMessage) => {
+    // Another tab may be about to delete the conversation.
+    keepSession(sessionId);
+    outbox.add(message, sessionId);
+  };
   // A turn that another tab, device or schedule has started.
   useSessionChanges((event) => {
     if (event.sessionId === sessionId || event.change === 'reload') void chat.refresh();
@@ -285,15 +290,4 @@ function useShownError({ status, error, messages }: UseChat, isLost: boolean) {
   const isSaid = isOfMessage || (isNetwork && (isLost || !isLong));
   const isShown = status === 'failed' || (error !== closed && !isSaid);
   return { error: isShown ? error : undefined, close: () => setClosed(error) };
-}
-
-/** True once a condition has been true for a while. */
-function useDelayed(isTrue: boolean, ms: number): boolean {
-  const [isLong, setLong] = useState(false);
-  useEffect(() => {
-    if (!isTrue) return setLong(false);
-    const timer = setTimeout(() => setLong(true), ms);
-    return () => clearTimeout(timer);
-  }, [isTrue, ms]);
-  return isTrue && isLong;
 }

@@ -167,6 +167,17 @@ const subscribe = (listener: () => void) => {
 /** Whether the device has a network. */
 export const useOnline = (): boolean => useSyncExternalStore(subscribe, () => navigator.onLine);
 
+/** True once a condition has been true for a while. */
+export function useDelayed(isTrue: boolean, ms: number): boolean {
+  const [isLong, setLong] = useState(false);
+  useEffect(() => {
+    if (!isTrue) return setLong(false);
+    const timer = setTimeout(() => setLong(true), ms);
+    return () => clearTimeout(timer);
+  }, [isTrue, ms]);
+  return isTrue && isLong;
+}
+
 /** The messages of a conversation that the server has not accepted; without one, of those to be started. */
 export function useUnsent(sessionId: string | undefined): readonly UnsentMessage[] {
   const { outbox } = usePage();

@@ -11,6 +11,7 @@ import { usePage } from './page-context.js';
 import { go, toHash } from './router.js';
 import {
   deleteLater,
+  keepSession,
   nameSession,
   type SessionMark,
   useDeletions,
@@ -45,10 +46,10 @@ export function SessionList({ sessions, current }: SessionListProps) {
   const remove = (session: Session) => {
     const { sessionId } = session;
     if (sessionId === current) go({ name: 'welcome' });
-    const undo = deleteLater(did, sessionId);
+    deleteLater(did, sessionId);
     showToast({
       text: t('chat.deleted', { title: nameSession(session) }),
-      action: { label: t('chat.undo'), run: undo },
+      action: { label: t('chat.undo'), run: () => keepSession(sessionId) },
     });
   };
   return (

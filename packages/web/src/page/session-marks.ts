@@ -115,10 +115,13 @@ const UNDO_MS = 10_000;
 const RETRY_MS = 60_000;
 const deletions = createStoredValue<readonly Deletion[]>('sibyl-deletions', []);
 
-/** Hides a session of a user and deletes it in ten seconds; returns a function that prevents it. */
-export function deleteLater(did: string, sessionId: string): () => void {
+/** Hides a session of a user and deletes it in ten seconds, unless `keepSession` prevents it. */
+export const deleteLater = (did: string, sessionId: string): void =>
   deletions.update((all) => [...all, { sessionId, did, at: Date.now() + UNDO_MS }]);
-  return () => replace(sessionId);
+
+/** Prevents that a session is deleted: the user wants it back, or writes to it in another tab. */
+export function keepSession(sessionId: string): void {
+  if (deletions.get().some((each) => each.sessionId === sessionId)) replace(sessionId);
 }
 
 /** Forgets a deletion, or puts another one in its place. */
