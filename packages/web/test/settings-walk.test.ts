@@ -159,3 +159,13 @@ it('a conversation that another tab has deleted keeps the draft, and nothing wai
   await expect.poll(() => other.locator('.side .count').count()).toBe(0);
   expect(await other.locator('.composer textarea').inputValue()).toBe('What I was about to say');
 });
+
+it('an approval that another tab has decided disappears while the answer continues', async () => {
+  const { page, other } = await askInTwoTabs();
+  await page.getByRole('button', { name: 'Approve' }).click();
+  const turn = await oracle.model.next();
+  turn.say('That is done');
+  await expectText(other, 'That is done');
+  await expect.poll(() => other.locator('.approval').count()).toBe(0);
+  turn.finish();
+});

@@ -118,9 +118,9 @@ function ApprovalCards({ onDecided, ...all }: Approvals & { readonly onDecided: 
 function useSessionApprovals(sessionId: string, { status, error }: UseChat) {
   const approvals = useApprovals({ sessionId });
   const { refresh } = approvals;
-  // A turn that pauses ends its stream.
+  // A turn that pauses ends its stream. One that continues was decided elsewhere, or waited too long.
   useEffect(() => {
-    if (status === 'ready') void refresh();
+    if (status === 'ready' || status === 'running') void refresh();
   }, [status, refresh]);
   // Nothing waits in a conversation that was deleted.
   return isGone(error) ? { ...approvals, approvals: [] } : approvals;
