@@ -169,3 +169,20 @@ it('an approval that another tab has decided disappears while the answer continu
   await expect.poll(() => other.locator('.approval').count()).toBe(0);
   turn.finish();
 });
+
+it('shortcuts close the search, but no dialog with something that was typed', async () => {
+  const { page } = await arrive('key');
+  await page.getByRole('button', { name: 'Add', exact: true }).click();
+  const field = page.getByRole('dialog').getByLabel('Passphrase');
+  await field.fill('correct horse battery');
+  for (const keys of ['Control+k', 'Control+b', 'Control+Shift+O']) await page.keyboard.press(keys);
+  expect(await field.inputValue()).toBe('correct horse battery');
+  expect(await page.getByRole('dialog').count()).toBe(1);
+  expect(page.url()).toContain('#/settings/key');
+  await page.getByRole('button', { name: 'Cancel' }).click();
+  await page.keyboard.press('Control+k');
+  await page.getByRole('combobox').waitFor();
+  await page.keyboard.press('Control+Shift+O');
+  await page.getByLabel('Your message').waitFor();
+  await expect.poll(() => page.getByRole('dialog').count()).toBe(0);
+});

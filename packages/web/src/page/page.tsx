@@ -138,14 +138,24 @@ function useSidebar(route: Route) {
 /** The search and the help sheet, and the keys that open them. */
 function useOverlays({ sessions }: UseSessions, onToggleSidebar: () => void) {
   const [open, setOpen] = useState<'search' | 'help'>();
+  // A dialog of the screen stays: what was typed there would be lost, or hidden by another dialog.
+  const ifFree = (action: () => void) => () => {
+    if (open || !document.querySelector('dialog[open]')) action();
+  };
   const openSearch = () => setOpen((now) => (now === 'search' ? undefined : 'search'));
   const openHelp = () => setOpen('help');
   const close = () => setOpen(undefined);
   useGlobalKeys({
-    search: openSearch,
-    newConversation: () => go({ name: 'welcome' }),
-    toggleSidebar: onToggleSidebar,
-    help: openHelp,
+    search: ifFree(openSearch),
+    newConversation: ifFree(() => {
+      close();
+      go({ name: 'welcome' });
+    }),
+    toggleSidebar: ifFree(() => {
+      close();
+      onToggleSidebar();
+    }),
+    help: ifFree(openHelp),
   });
   const element = (
     <ErrorBoundary key={open} fallback={<FailedOverlay onClose={close} />}>
