@@ -257,8 +257,8 @@ it('a message to a conversation that another tab is about to delete keeps it', a
   await other.getByRole('menuitem', { name: 'Delete' }).click();
   await expect.poll(() => page.locator('.conv').count()).toBe(0);
   await write(page, 'One more thing');
-  (await oracle.model.next()).answer('Go on');
-  await expectText(page, 'Go on');
+  (await oracle.model.next()).answer('I am listening');
+  await expectText(page, 'I am listening');
   for (const tab of [page, other]) await expect.poll(() => tab.locator('.conv').count()).toBe(1);
   const read = () => page.evaluate(() => localStorage.getItem('sibyl-deletions'));
   expect(await read()).toBe('[]');
