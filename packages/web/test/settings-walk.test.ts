@@ -186,3 +186,29 @@ it('shortcuts close the search, but no dialog with something that was typed', as
   await page.getByLabel('Your message').waitFor();
   await expect.poll(() => page.getByRole('dialog').count()).toBe(0);
 });
+
+it('an import says that it runs, also after the screen was left, and ends if everything is erased', async () => {
+  const { page } = await arrive('data');
+  const arriving = Promise.withResolvers<void>();
+  const poll = { status: 200, body: { id: 'a', status: 'running', bytes: 1, totalBytes: 2 } };
+  await page.route('**/me/import', async (route) => {
+    await arriving.promise;
+    await route.fulfill({ status: 202, json: poll.body });
+  });
+  await page.route('**/me/import/a', (route) =>
+    route.fulfill({ status: poll.status, json: poll.body }),
+  );
+  const bar = page.getByRole('progressbar', { name: 'Importing' });
+  const file = { name: 'archive.zip', mimeType: 'application/zip', buffer: Buffer.from('PK') };
+  await page.getByTestId('import').setInputFiles(file);
+  await bar.waitFor();
+  arriving.resolve();
+  await expect.poll(() => bar.getAttribute('value')).toBe('1');
+  await page.getByRole('link', { name: 'New conversation' }).click();
+  await expect.poll(() => bar.count()).toBe(0);
+  await page.goBack();
+  await expect.poll(() => bar.getAttribute('value')).toBe('1');
+  poll.status = 404;
+  await expect.poll(() => bar.count()).toBe(0);
+  await expect.poll(() => page.getByRole('button', { name: 'Import' }).isEnabled()).toBe(true);
+});

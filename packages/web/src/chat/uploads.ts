@@ -89,7 +89,7 @@ export function useUploads(attached: number, onDone: (file: Attachment) => void)
     cancels.current.get(id)?.cancel.abort();
     drop(id);
   };
-  useWarning(uploads.some(({ error }) => !error));
+  useLeaveWarning(uploads.some(({ error }) => !error));
   return { uploads, add, retry, remove };
 }
 
@@ -112,7 +112,7 @@ function useCancelAtEnd(running: ReadonlyMap<string, Running>): void {
 }
 
 /** The browser asks before the user leaves the page in the middle of an upload. */
-function useWarning(isUploading: boolean): void {
+export function useLeaveWarning(isUploading: boolean): void {
   useEffect(() => {
     if (!isUploading) return;
     const warn = (event: BeforeUnloadEvent) => event.preventDefault();

@@ -1,9 +1,11 @@
-import type { Erased, ImportJob } from '@sibyl/client';
+import type { Erased, ImportJob, OracleClientError, OwnData } from '@sibyl/client';
 import { useOracle } from '@sibyl/client/react';
 import { type ChangeEvent, useEffect, useRef, useState } from 'react';
+import { useLeaveWarning } from '../chat/uploads.js';
 import { formatBytes } from '../i18n/format.js';
 import { t } from '../i18n/i18n.js';
 import { usePage } from '../page/page-context.js';
+import { readText, storeText } from '../page/stored-value.js';
 import { Icon } from '../ui/icon.js';
 import { Confirm, Failure, Notice, PageHead, saveFile, useAction } from './parts.js';
 
@@ -74,43 +76,38 @@ async function* readChunks(response: Response): AsyncGenerator<Uint8Array<ArrayB
 const POLL_MS = 1000;
 
 function Import() {
-  const { me } = useOracle();
+  const { me, did } = useOracle();
   const input = useRef<HTMLInputElement>(null);
-  const [job, setJob] = useState<ImportJob>();
+  const { job, isRunning, follow } = useImportJob(me, `sibyl-import:${did}`);
   const { isBusy, error, run } = useAction();
+  useLeaveWarning(isBusy);
   const start = ({ target }: ChangeEvent<HTMLInputElement>) => {
     const [file] = target.files ?? [];
     target.value = '';
-    if (file) void run(async () => setJob(await me.import(file)));
+    if (file) void run(async () => follow(await me.import(file)));
   };
-  const isRunning = job?.status === 'running';
-  useEffect(() => {
-    if (!isRunning) return;
-    const timer = setInterval(() => {
-      // A poll that fails is repeated by the next one.
-      me.findImport(job.id).then(setJob, () => undefined);
-    }, POLL_MS);
-    return () => clearInterval(timer);
-  }, [me, isRunning, job?.id]);
+  const isWorking = isBusy || isRunning;
   return (
     <div className="row row-wrap">
       <Icon name="plus" />
       <div className="grow">
         <b>{t('settings.data.import')}</b>
-        <div className="small quiet">{t('settings.data.import.hint')}</div>
+        <div className="small quiet" role="status">
+          {t(isWorking ? 'settings.data.importing' : 'settings.data.import.hint')}
+        </div>
         <input ref={input} hidden type="file" data-testid="import" onChange={start} />
       </div>
       <button
         type="button"
         className="btn btn-s"
-        disabled={isBusy || isRunning}
+        disabled={isWorking}
         onClick={() => input.current?.click()}
       >
         {t('settings.data.import.button')}
       </button>
-      {(job || error) && (
+      {(isWorking || job || error) && (
         <div className="row-below">
-          {job && <Progress job={job} />}
+          {isWorking ? <Progress job={job} /> : job && <Result job={job} />}
           <Failure error={error} />
         </div>
       )}
@@ -118,18 +115,55 @@ function Import() {
   );
 }
 
-function Progress({ job }: { readonly job: ImportJob }) {
-  const { status, bytes, totalBytes, stored, present, error } = job;
-  if (status === 'running') {
-    return (
-      <progress
-        className="bar"
-        max={Math.max(totalBytes, 1)}
-        value={bytes}
-        aria-label={t('settings.data.importing')}
-      />
-    );
-  }
+/** The import that runs, also one that was started before this screen was left; then its result. `key`: where its id is stored. */
+function useImportJob(me: OwnData, key: string) {
+  const [job, setJob] = useState<ImportJob>();
+  const [id, setId] = useState(() => readText(key));
+  const follow = (started: ImportJob) => {
+    storeText(key, started.id);
+    setJob(started);
+    setId(started.id);
+  };
+  useEffect(() => {
+    if (id === null) return;
+    let isCurrent = true;
+    const show = (found: ImportJob | undefined) => {
+      if (!isCurrent) return;
+      setJob(found);
+      if (found?.status === 'running') return;
+      storeText(key, null);
+      setId(null);
+    };
+    const poll = () =>
+      me.findImport(id).then(show, ({ status }: OracleClientError) => {
+        // Other polls that fail are repeated by the next one.
+        if (status === 404) show(undefined);
+      });
+    void poll();
+    const timer = setInterval(poll, POLL_MS);
+    return () => {
+      isCurrent = false;
+      clearInterval(timer);
+    };
+  }, [me, key, id]);
+  return { job, isRunning: id !== null, follow };
+}
+
+/** Empty until the archive has arrived. */
+function Progress({ job }: { readonly job: ImportJob | undefined }) {
+  const { bytes, totalBytes } = job?.status === 'running' ? job : { bytes: 0, totalBytes: 1 };
+  return (
+    <progress
+      className="bar"
+      max={Math.max(totalBytes, 1)}
+      value={bytes}
+      aria-label={t('settings.data.importing')}
+    />
+  );
+}
+
+function Result({ job }: { readonly job: ImportJob }) {
+  const { status, stored, present, error } = job;
   if (status === 'failed') {
     return (
       <Notice kind="fault">
