@@ -212,3 +212,15 @@ it('an import says that it runs, also after the screen was left, and ends if eve
   await expect.poll(() => bar.count()).toBe(0);
   await expect.poll(() => page.getByRole('button', { name: 'Import' }).isEnabled()).toBe(true);
 });
+
+it('Enter in the search accepts what an input method suggests, and opens nothing', async () => {
+  const { page } = await arrive('data');
+  await page.keyboard.press('Control+k');
+  const field = page.getByRole('combobox');
+  await field.waitFor();
+  const options = { key: 'Enter', bubbles: true, cancelable: true };
+  await field.dispatchEvent('keydown', { ...options, isComposing: true });
+  expect(await page.getByRole('dialog').count()).toBe(1);
+  await field.dispatchEvent('keydown', options);
+  await expect.poll(() => page.getByRole('dialog').count()).toBe(0);
+});

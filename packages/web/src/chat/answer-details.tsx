@@ -3,6 +3,7 @@ import { type FormEvent, useState } from 'react';
 import { explainError } from '../i18n/explain-error.js';
 import { formatCost, formatDateTime } from '../i18n/format.js';
 import { t } from '../i18n/i18n.js';
+import { isComposing } from '../page/commands.js';
 import { useMessageActions } from '../page/page-context.js';
 import { showToast } from '../ui/toasts.js';
 
@@ -72,7 +73,7 @@ export function FeedbackForm({ message, feedback, onClose }: FeedbackFormProps) 
           placeholder={t('chat.feedback.hint')}
           value={comment}
           onChange={({ target }) => setComment(target.value)}
-          onKeyDown={({ key }) => key === 'Escape' && onClose()}
+          onKeyDown={(event) => event.key === 'Escape' && !isComposing(event) && onClose()}
         />
       </label>
       <div className="actions">

@@ -11,6 +11,7 @@ import {
   useState,
 } from 'react';
 import { t } from '../i18n/i18n.js';
+import { isComposing } from '../page/commands.js';
 import { readText, storeText, useStored } from '../page/stored-value.js';
 import { Icon } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
@@ -125,8 +126,7 @@ interface KeyActions {
 }
 
 function handleKey(event: KeyboardEvent, { send, stop, editLast }: KeyActions): void {
-  // In Safari, the key that ends a composition is not part of it, except by its old code.
-  if (event.nativeEvent.isComposing || event.keyCode === 229) return;
+  if (isComposing(event)) return;
   if (event.key === 'Escape') stop();
   if (event.key === 'ArrowUp') editLast?.();
   if (event.key !== 'Enter' || event.shiftKey) return;

@@ -1,4 +1,4 @@
-import { useEffect, useRef } from 'react';
+import { type KeyboardEvent as ReactKeyboardEvent, useEffect, useRef } from 'react';
 
 export const isMac = /Mac|iPhone|iPad/.test(navigator.platform);
 /** How the key is written on this keyboard. */
@@ -45,6 +45,11 @@ function findAction(event: KeyboardEvent, actions: KeyActions): (() => void) | u
   }
   return key === '?' && !isTyping(event) ? actions.help : undefined;
 }
+
+/** Whether a key belongs to an input method, such as for Japanese: Enter then accepts what it suggests. */
+export const isComposing = (event: ReactKeyboardEvent): boolean =>
+  // In Safari, the key that ends a composition is not part of it, except by its old code.
+  event.nativeEvent.isComposing || event.keyCode === 229;
 
 function isTyping({ target }: KeyboardEvent): boolean {
   return (

@@ -4,7 +4,7 @@ import { type TextKey, t } from '../i18n/i18n.js';
 import { screens } from '../settings/screens.js';
 import { Dialog } from '../ui/dialog.js';
 import { Icon, type IconName } from '../ui/icon.js';
-import { isMac, keyNames } from './commands.js';
+import { isComposing, isMac, keyNames } from './commands.js';
 import { type PageValues, usePage } from './page-context.js';
 import { go } from './router.js';
 import { nameSession } from './session-marks.js';
@@ -121,7 +121,7 @@ interface SearchInputProps {
 function SearchInput({ text, listId, selectedId, onChange, keys }: SearchInputProps) {
   const onKeyDown = (event: KeyboardEvent) => {
     const action = keys[event.key];
-    if (!action) return;
+    if (!action || isComposing(event)) return;
     event.preventDefault();
     action();
   };

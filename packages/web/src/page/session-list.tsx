@@ -7,6 +7,7 @@ import { type TextKey, t } from '../i18n/i18n.js';
 import { Icon, IconButton } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
 import { showToast } from '../ui/toasts.js';
+import { isComposing } from './commands.js';
 import { usePage } from './page-context.js';
 import { go, toHash } from './router.js';
 import {
@@ -233,7 +234,7 @@ function RenameRow({ session, newTitle, onType, onRename, onRenamed }: RenameRow
           maxLength={200}
           value={newTitle}
           onChange={({ target }) => onType(target.value)}
-          onKeyDown={({ key }) => key === 'Escape' && onRenamed()}
+          onKeyDown={(event) => event.key === 'Escape' && !isComposing(event) && onRenamed()}
           onBlur={save}
         />
         <IconButton type="submit" icon="check" label={t('chat.saveName')} />
