@@ -1,33 +1,65 @@
-import { expect, it } from 'vitest';
+import { expect, it, onTestFinished, vi } from 'vitest';
 import { newOwner, useStore } from '../../test/support/test-database.js';
 import { parseQuery } from '../store/search/terms.js';
 import { Erasure } from './erasure.js';
 
 const test = useStore('sqlite', { hasTwins: false });
 
+type Deps = ConstructorParameters<typeof Erasure>[0];
+
+/** An erasure in which only the store is real. */
+function createErasure(different: object): Erasure {
+  const { search, runs, erasures, ownerRows } = test.store;
+  const deps = {
+    oracleDid: 'did:key:zOracle',
+    store: { search, runs, erasures, ownerRows },
+    ucan: { acceptOnce: async () => ({}) },
+    delegations: { revokeAll: async () => undefined },
+    bus: { hostId: 'a', send: () => undefined },
+    liveness: { findDeadHosts: async (ids: readonly string[]) => ids },
+    imports: { cancel: async () => undefined },
+    files: { deleteAll: async () => undefined },
+    plugins: [],
+    logger: { warn: () => undefined, info: () => undefined },
+    ...different,
+  };
+  return new Erasure(deps as unknown as Deps);
+}
+
 it('Erasure.erase leaves no words in the search index if the host is killed while it deletes the texts', async () => {
   const { search, runs, erasures } = test.store;
   const owner = newOwner();
   const text = { source: 'message', id: '1', scope: 's', createdAt: 1, parts: ['zebra'] };
   await search.put([{ owner, ...text }]);
-  const deps = {
-    oracleDid: 'did:key:zOracle',
-    store: {
-      search,
-      runs,
-      erasures,
-      ownerRows: { erase: () => Promise.reject(new Error('killed')) },
-    },
-    ucan: { acceptOnce: async () => ({}) },
-    delegations: { revokeAll: async () => undefined },
-    bus: { hostId: 'a', send: () => undefined },
-    imports: { cancel: async () => undefined },
-    files: { deleteAll: async () => undefined },
-    plugins: [],
-  };
-  const erasure = new Erasure(deps as unknown as ConstructorParameters<typeof Erasure>[0]);
+  const ownerRows = { erase: () => Promise.reject(new Error('killed')) };
+  const erasure = createErasure({ store: { search, runs, erasures, ownerRows } });
   const caller = { did: owner } as Parameters<Erasure['erase']>[0];
   await expect(erasure.erase(caller, 'signed')).rejects.toThrow('killed');
   const query = parseQuery('zebra');
   expect(await search.index.find({ owner, sources: ['message'], query, limit: 10 })).toEqual([]);
+  await erasures.end(await erasures.add(owner, 'a'));
+});
+
+it('Erasure.continueAll waits longer after each failure of a plugin or storage, and ends once it works', async () => {
+  vi.useFakeTimers({ toFake: ['performance'] });
+  onTestFinished(() => void vi.useRealTimers());
+  const { erasures } = test.store;
+  await erasures.add(newOwner(), 'dead');
+  const deleteAll = vi.fn(() => Promise.reject(new Error('The storage does not answer')));
+  const warn = vi.fn();
+  const files = { deleteAll };
+  const erasure = createErasure({ files, logger: { warn, info: () => undefined } });
+  const attempts: number[] = [];
+  for (let seconds = 0; seconds < 3600; seconds += 5) {
+    const before = deleteAll.mock.calls.length;
+    await erasure.continueAll();
+    if (deleteAll.mock.calls.length > before) attempts.push(seconds);
+    vi.advanceTimersByTime(5_000);
+  }
+  expect(attempts).toEqual([0, 10, 30, 70, 150, 310, 630, 1230, 1830, 2430, 3030]);
+  expect(warn).toHaveBeenCalledTimes(attempts.length);
+  files.deleteAll.mockResolvedValue(undefined as never);
+  vi.advanceTimersByTime(600_000);
+  await erasure.continueAll();
+  expect(await erasures.list()).toEqual([]);
 });

@@ -20,6 +20,9 @@ import type { Imports } from './imports.js';
 const TURNS_END_MS = 10_000;
 const POLL_MS = 50;
 const RETRY_SECONDS = 10;
+/** How long a continued erasure waits after a failure of a plugin or storage; twice as long after each further one. */
+const FIRST_PAUSE_MS = 10_000;
+const MAX_PAUSE_MS = 10 * 60_000;
 
 interface ErasureDeps {
   readonly oracleDid: string;
@@ -39,6 +42,8 @@ interface ErasureDeps {
 export class Erasure {
   /** Those that this host is working on. */
   private readonly active = new Set<ErasureRequest>();
+  /** Those that have failed here, by their id. */
+  private readonly pauses = new Map<string, { readonly ms: number; readonly endsAt: number }>();
 
   constructor(private readonly deps: ErasureDeps) {}
 
@@ -73,20 +78,29 @@ export class Erasure {
 
   /** Continues what this host could not end, and the erasures of hosts that have ended. */
   async continueAll(): Promise<void> {
-    const { store, bus, liveness, logger } = this.deps;
+    const { store, bus, liveness } = this.deps;
     const open = await store.erasures.list();
-    if (open.length === 0) return;
+    if (open.length === 0) return this.pauses.clear();
     const hosts = new Set(open.map(({ hostId }) => hostId).filter((id) => id !== bus.hostId));
     const free = [bus.hostId, ...(await liveness.findDeadHosts([...hosts]))];
     for (const request of open) {
       const isActive = [...this.active].some(({ id }) => id === request.id);
-      if (isActive || !free.includes(request.hostId)) continue;
+      const isPaused = performance.now() < (this.pauses.get(request.id)?.endsAt ?? 0);
+      if (isActive || isPaused || !free.includes(request.hostId)) continue;
       if (!(await store.erasures.takeOver(request, bus.hostId))) continue;
       const caller = { did: request.owner, expiration: 0, presentedDelegation: undefined };
-      await this.run(request, caller).catch((err) =>
-        logger.warn({ err }, 'the erasure of a user has not ended; trying again'),
-      );
+      await this.run(request, caller).catch((err) => this.pause(request, err));
     }
+  }
+
+  /** Until the next attempt; without a database, it is made as soon as that is back. */
+  private pause({ id }: ErasureRequest, err: unknown): void {
+    const last = this.pauses.get(id)?.ms;
+    const next = last === undefined ? FIRST_PAUSE_MS : Math.min(2 * last, MAX_PAUSE_MS);
+    const ms = isStoreError(err) ? 0 : next;
+    if (ms > 0) this.pauses.set(id, { ms, endsAt: performance.now() + ms });
+    const fields = { err, retryInSeconds: ms / 1000 };
+    this.deps.logger.warn(fields, 'the erasure of a user has not ended; trying again');
   }
 
   private async run(request: ErasureRequest, caller: Caller): Promise<Erased> {
