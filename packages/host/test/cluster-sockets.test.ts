@@ -269,6 +269,25 @@ describe('a page at another host than the turn', () => {
     expect(await untilResult()).toBe('slow');
   });
 
+  it('may leave after it has received a call: the model does not receive that it was not run', async () => {
+    const socket = await join(atB);
+    const { untilResult } = await callPage(alice);
+    const { toolCallId } = await untilCall(socket);
+    const rows = (columns: string) =>
+      runStatement(hosts.database.env.DATABASE_URL ?? '', `select ${columns}`);
+    await expect
+      .poll(() => rows('delivered_by from page_calls'))
+      .not.toContainEqual({ delivered_by: null });
+    socket.socket.disconnect();
+    await expect.poll(() => rows('1 from socket_hosts')).toEqual([]);
+    // Longer than a call waits for a page.
+    await sleep(4_000);
+    const back = await join(atB);
+    expect(await untilCall(back)).toMatchObject({ toolCallId });
+    back.socket.emit('tool_result', { toolCallId, result: 'done' });
+    expect(await untilResult()).toBe('done');
+  });
+
   it('is required: without any, the model is informed', async () => {
     const { untilResult } = await callPage(alice);
     expect((await untilResult()).error).toContain('no page of the user is connected');

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { CallEvent } from './event-bus.js';
 import { type ClientCall, PendingClientCalls } from './pending-client-calls.js';
 import type { SharedCalls } from './shared-calls.js';
+import type { StoredCall } from './socket-presence.js';
 
 const key = { owner: 'did:key:alice', sessionId: 's1' };
 const page = () => ({ connected: true });
@@ -65,7 +66,7 @@ describe('PendingClientCalls.call', () => {
   });
 
   it('stores the call again for other hosts if the database has lost it, and takes the answer from there', async () => {
-    const stored: { isStored: boolean; answer?: ReturnType<typeof answerTo> } = { isStored: false };
+    const stored: StoredCall = { isStored: false, isDelivered: false };
     const added: string[] = [];
     const shared: Pick<SharedCalls, 'add' | 'find' | 'remove' | 'onAnswered'> = {
       add: async (_key, call) => void added.push(call.payload.toolCallId),

@@ -208,7 +208,7 @@ export class PendingClientCalls {
   private watch({ key, id, call, entry, reject }: WatchedCall): () => void {
     const { toolName, signal } = call;
     const grace = setTimeout(async () => {
-      if (entry.connections.size > 0 || (await this.shared?.hasPagesElsewhere(key))) return;
+      if (entry.connections.size > 0 || (await this.shared?.mayReachPage(key, id))) return;
       reject(new Error(describeNoClient(toolName)));
     }, this.graceMs);
     const timeout = setTimeout(

@@ -65,10 +65,11 @@ export class SharedCalls {
     return this.deps.directory.listCalls(key);
   }
 
-  /** Whether a page may be connected to another host. */
-  async hasPagesElsewhere(key: SessionKey): Promise<boolean> {
+  /** Whether a page at another host may receive a call, or has received it: it may have acted and left since then. */
+  async mayReachPage(key: SessionKey, callId: string): Promise<boolean> {
     const hosts = await this.deps.directory.findHosts(key).catch(() => ['unknown']);
-    return hosts.length > 0;
+    if (hosts.length > 0) return true;
+    return (await this.find(key, callId))?.isDelivered ?? true;
   }
 
   /** Stores an answer, and informs the host of the turn; tries again for as long as that may wait. */

@@ -30,6 +30,8 @@ export interface SharedCall {
 /** What the database has of a call: it may lose the call in a crash. */
 export interface StoredCall {
   readonly isStored: boolean;
+  /** Whether a page has received it, at any host. */
+  readonly isDelivered: boolean;
   readonly answer?: ClientCallResult | undefined;
 }
 

@@ -159,7 +159,7 @@ describe('calls to pages in SocketStore', () => {
     const call = createCall('call', { x: 1 });
     await a.addCall(key, call);
     expect(await b.listCalls(key)).toEqual([{ call, hostId: ids.a, isDelivered: false }]);
-    expect(await a.findCall(key, 'call')).toEqual({ isStored: true });
+    expect(await a.findCall(key, 'call')).toEqual({ isStored: true, isDelivered: false });
     expect(await b.answerCall(key, ids.a, createAnswer('call', 'first'))).toBe(true);
     expect(await b.answerCall(key, ids.a, createAnswer('call', 'second'))).toBe(false);
     expect(await readAnswer(a, key)).toEqual(createAnswer('call', 'first'));
@@ -196,15 +196,15 @@ describe('calls to pages in SocketStore', () => {
         { call: createCall('call', { ...each }), hostId: ids.a, isDelivered: false },
       ]);
     for (const each of others) {
-      expect(await a.findCall(each, 'call')).toEqual({ isStored: true });
+      expect(await a.findCall(each, 'call')).toEqual({ isStored: true, isDelivered: false });
       await b.answerCall(each, ids.a, createAnswer('call', { ...each }));
     }
     for (const each of others)
       expect(await readAnswer(a, each)).toEqual(createAnswer('call', { ...each }));
     expect(await readAnswer(a, key)).toEqual(createAnswer('call', 'yes'));
-    expect(await a.findCall(key, 'other call')).toEqual({ isStored: true });
+    expect(await a.findCall(key, 'other call')).toEqual({ isStored: true, isDelivered: false });
     await a.removeCall(key, 'call');
-    expect(await a.findCall(key, 'call')).toEqual({ isStored: false });
+    expect(await a.findCall(key, 'call')).toEqual({ isStored: false, isDelivered: false });
     expect(await b.listCalls(key)).toMatchObject([{ call: createCall('other call') }]);
     for (const each of others)
       expect(await readAnswer(a, each)).toEqual(createAnswer('call', { ...each }));

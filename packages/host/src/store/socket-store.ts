@@ -251,14 +251,16 @@ export class SocketStore implements SocketDirectory {
   async findCall({ owner, sessionId }: SessionKey, callId: string): Promise<StoredCall> {
     const row = await this.context.database.tables
       .selectFrom('page_calls')
-      .select('answer')
+      .select(['answer', 'delivered_by'])
       .where('owner', '=', owner)
       .where('session_id', '=', sessionId)
       .where('call_id', '=', callId)
       .executeTakeFirst();
+    const { answer, delivered_by: deliveredBy } = row ?? {};
     return {
       isStored: row !== undefined,
-      answer: row?.answer ? JSON.parse(row.answer) : undefined,
+      isDelivered: Boolean(answer ?? deliveredBy),
+      answer: answer ? JSON.parse(answer) : undefined,
     };
   }
 
