@@ -1,10 +1,10 @@
 import { once } from 'node:events';
-import { createServer, type Server } from 'node:http';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Response } from 'express';
 import { afterEach, expect, it, vi } from 'vitest';
 import type { Frame } from '../store/runs/frames.js';
-import { type SseOptions, sendSse } from './responses.js';
+import { type SseOptions, sendList, sendSse } from './responses.js';
 
 let server: Server | undefined;
 afterEach(() => {
@@ -15,12 +15,19 @@ afterEach(() => {
 
 /** Serves one stream and returns the response that a client gets. */
 async function serve(frames: SseOptions['frames']): Promise<globalThis.Response> {
-  server = createServer((_, response) => {
+  const url = await listen((_, response) => {
     void sendSse(response as Response, { runId: 'run-1', stallMs: 60_000, frames });
   });
+  return fetch(url);
+}
+
+async function listen(
+  answer: (request: IncomingMessage, response: ServerResponse) => void,
+): Promise<string> {
+  server = createServer(answer);
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
-  return fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
 const frame = (seq: number, event = 'message'): Frame => ({ seq, event, data: `{"n":${seq}}` });
@@ -74,4 +81,24 @@ it('sendSse disconnects when its source fails, so that the client reconnects', a
     throw new Error('store gone');
   });
   await expect(response.text()).rejects.toThrow();
+});
+
+it('sendList does not throw if the client has disconnected before the first page', async () => {
+  const client = new AbortController();
+  const onError = vi.fn();
+  const sending = Promise.withResolvers<void>();
+  const url = await listen((request, response) => {
+    const closed = once(response, 'close');
+    const pages = async function* () {
+      client.abort();
+      await closed;
+      yield [1];
+    };
+    const expressed = Object.assign(response, { req: request, type: () => undefined });
+    const answer = { fields: {}, name: 'items', pages: pages(), stallMs: 60_000, onError };
+    sending.resolve(sendList(expressed as unknown as Response, answer));
+  });
+  await expect(fetch(url, { signal: client.signal })).rejects.toThrow();
+  await sending.promise;
+  expect(onError).not.toHaveBeenCalled();
 });

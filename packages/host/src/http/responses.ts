@@ -219,8 +219,9 @@ export async function sendList(response: Response, answer: ListAnswer): Promise<
     }
     response.end();
   } catch (error) {
-    if (!response.headersSent) throw error;
-    if (!(error instanceof ReaderGoneError)) answer.onError?.(error);
+    const isGone = error instanceof ReaderGoneError;
+    if (!isGone && !response.headersSent) throw error;
+    if (!isGone) answer.onError?.(error);
     // The status is sent, so only disconnecting is left.
     response.destroy();
   }
