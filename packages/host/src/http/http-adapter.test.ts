@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import type { Server } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Response } from 'express';
 import { afterEach, expect, it } from 'vitest';
 import { HttpAdapter, REQUEST_TIMEOUTS } from './http-adapter.js';
@@ -75,6 +76,28 @@ it.each([
     await expect
       .poll(() => new Promise((resolve) => server?.getConnections((__, count) => resolve(count))))
       .toBe(0);
+  },
+);
+
+it.each([
+  ['with its headers', 'POST /body HTTP/1.1\r\nHost: x\r\n', 'Content-Length: 3\r\n\r\nabc'],
+  ['with its body', 'POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nabc', 'def'],
+])(
+  'HttpAdapter answers a request that waited %s while the host stood still',
+  async (_, head, rest) => {
+    const port = await serve();
+    const socket = connect({ port, host: '127.0.0.1' });
+    socket.write(head);
+    await sleep(200);
+    // After sockets were read and before timers, such as the check of connections.
+    setImmediate(() => {
+      socket.write(rest);
+      const end = performance.now() + 2_000;
+      while (performance.now() < end);
+    });
+    const [answer] = await once(socket.setEncoding('utf8'), 'data');
+    socket.destroy();
+    expect(answer).toMatch(/^HTTP\/1\.1 200 /);
   },
 );
 

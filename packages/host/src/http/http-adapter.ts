@@ -115,9 +115,7 @@ function answerClientErrors(server: Server): void {
   server.prependListener('request', remember);
   // Requests with an `Expect` header arrive as this event instead.
   server.prependListener('checkExpectation', remember);
-  server.on('clientError', (fault: NodeJS.ErrnoException, socket: Socket) => {
-    // Node reports a slow request once, and closes nothing itself.
-    if (fault.code === 'ERR_HTTP_REQUEST_TIMEOUT' && longBodies.has(socket)) return;
+  const refuse = (fault: NodeJS.ErrnoException, socket: Socket) => {
     // Otherwise the error would become part of a response that has begun.
     const hasResponse =
       responses.get(socket)?.headersSent && !responses.get(socket)?.writableFinished;
@@ -126,6 +124,18 @@ function answerClientErrors(server: Server): void {
     socket.write(buildRawResponse(new OracleError(explainClientError(fault.code))));
     // Does not wait for the client to close its side, which a slow one never does.
     socket.destroySoon();
+  };
+  server.on('clientError', (fault: NodeJS.ErrnoException, socket: Socket) => {
+    if (fault.code !== 'ERR_HTTP_REQUEST_TIMEOUT') return refuse(fault, socket);
+    // Node reports a slow request once, and closes nothing itself.
+    if (longBodies.has(socket)) return;
+    const last = responses.get(socket);
+    const answered = last?.req.complete ? last : undefined;
+    // If the host itself stood still, the request may wait in the socket: what is there is read before this is called.
+    setImmediate(() => {
+      const next = responses.get(socket);
+      if (next === answered || !next?.req.complete) refuse(fault, socket);
+    });
   });
 }
 
