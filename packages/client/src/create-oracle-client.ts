@@ -14,7 +14,7 @@ import type {
 import type { IpldMap, MintedToken } from '@sibyl/ucan/browser';
 import { createApprovals, createRules, listActivity } from './approvals.js';
 import { type Action, type BrowserTool, ToolRegistry } from './browser-tools/tool-registry.js';
-import { toSigningError } from './errors.js';
+import { OracleClientError, toSigningError } from './errors.js';
 import { SessionSockets } from './events/session-sockets.js';
 import { HttpClient } from './http/http-client.js';
 import { createOperatorRoutes } from './operator.js';
@@ -37,7 +37,8 @@ import { Turns } from './turns/turns.js';
 
 /** Creates a client for the oracle at `url`. It sends nothing until the first call. */
 export function createOracleClient(options: OracleClientOptions): OracleClient {
-  const url = String(options.url).replace(/\/+$/, '');
+  assertOptions(options);
+  const url = parseUrl(options.url);
   const { signer, fetch = globalThis.fetch.bind(globalThis) } = options;
   const http = new HttpClient({ url, signer, fetch, headers: buildHeaders(options) });
   const tools = new ToolRegistry();
@@ -90,6 +91,42 @@ export function createOracleClient(options: OracleClientOptions): OracleClient {
     action: (name) => tools.getAction(name),
     close: () => sockets.close(),
   };
+}
+
+const refuse = (message: string): never => {
+  throw new OracleClientError('bad_request', `Invalid ${message}`);
+};
+
+/** Throws here, where the mistake is, not in the first request. */
+function assertOptions(options: OracleClientOptions | undefined): void {
+  const { signer, fetch, timezone, matrix } = options ?? ({} as Partial<OracleClientOptions>);
+  if (signer instanceof Promise) refuse('signer: it is a promise, await it');
+  if (typeof signer?.invoke !== 'function' || typeof signer.delegate !== 'function')
+    refuse('signer: pass what openBrowserSigner, openKeyFile or createSigner returns');
+  if (fetch !== undefined && typeof fetch !== 'function') refuse('fetch: it is not a function');
+  if (timezone !== undefined && !isTimezone(timezone))
+    refuse(`timezone ${JSON.stringify(timezone)}: use a name such as Africa/Nairobi`);
+  if (matrix && !(matrix.accessToken && matrix.homeServer))
+    refuse('matrix: it needs accessToken and homeServer');
+}
+
+function isTimezone(timeZone: string): boolean {
+  try {
+    return Boolean(timeZone && Intl.DateTimeFormat('en', { timeZone }));
+  } catch {
+    return false;
+  }
+}
+
+/** The address without a trailing slash. */
+function parseUrl(given: string | URL): string {
+  const text = String(given ?? '');
+  if (!/^\s*https?:/i.test(text) || !URL.canParse(text))
+    refuse(`url ${JSON.stringify(text)}: use an address such as https://oracle.example`);
+  const { username, password, search, hash, origin, pathname } = new URL(text);
+  if (username || password) refuse('url: remove the user name and password');
+  if (search || hash) refuse('url: remove what begins with ? or #');
+  return origin + pathname.replace(/\/+$/, '');
 }
 
 /** Headers of authenticated requests. The time zone matters to turns; platforms take long to find it the first time. */

@@ -1,9 +1,14 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { createOracleClient, createSigner, OracleClientError } from '@sibyl/client';
+import { type AddressInfo, createServer as createTcpServer } from 'node:net';
+import {
+  createOracleClient,
+  createSigner,
+  OracleClientError,
+  type OracleClientOptions,
+} from '@sibyl/client';
 import { generateSigner } from '@sibyl/ucan';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { z } from 'zod';
 import { startHost, type TestHost } from '../../host/test/support/host.js';
 import { createTestClient } from './support/client.js';
@@ -142,6 +147,24 @@ describe('createOracleClient', () => {
     });
   });
 
+  it.each([
+    ['url "not a url": use an address', { url: 'not a url' }],
+    ['url "": use an address', { url: undefined }],
+    ['url "localhost:3000": use an address', { url: 'localhost:3000' }],
+    ['url: remove the user name', { url: 'http://me:secret@127.0.0.1' }],
+    ['url: remove what begins with ?', { url: 'http://127.0.0.1/?a=b' }],
+    ['signer: pass', { signer: undefined }],
+    ['signer: it is a promise', { signer: Promise.resolve() }],
+    ['fetch: it is not a function', { fetch: 'fetch' }],
+    ['timezone "Mars/Base"', { timezone: 'Mars/Base' }],
+    ['matrix: it needs accessToken', { matrix: {} }],
+  ])('refuses an invalid %s', (message, invalid) => {
+    const signer = createSigner(generateSigner());
+    const options = { url: 'http://127.0.0.1', signer, ...invalid } as OracleClientOptions;
+    const refused = { code: 'bad_request', message: expect.stringContaining(`Invalid ${message}`) };
+    expect(() => createOracleClient(options)).toThrow(expect.objectContaining(refused));
+  });
+
   it('accepts a url with a path prefix and a trailing slash', async () => {
     const paths: string[] = [];
     const client = createOracleClient({
@@ -188,7 +211,40 @@ describe('OracleClientError', () => {
   it('has the code network_error if the oracle is unreachable', async () => {
     const error = await failing(createTestClient({ url: 'http://127.0.0.1:1' }).sessions.list());
     expect(error).toMatchObject({ code: 'network_error', status: undefined });
-    expect(error.message).toBe('Cannot reach http://127.0.0.1:1');
+    expect(error.message).toBe('Cannot reach http://127.0.0.1:1: bad port');
+  });
+
+  it('has the code network_error if the oracle accepts the connection and does not answer', async () => {
+    vi.spyOn(AbortSignal, 'timeout').mockImplementation(() => {
+      const timer = new AbortController();
+      setTimeout(() => timer.abort(new DOMException('late', 'TimeoutError')), 50);
+      return timer.signal;
+    });
+    const server = createTcpServer().listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const error = await failing(createTestClient({ url }).sessions.list());
+    vi.restoreAllMocks();
+    server.close();
+    expect(error).toMatchObject({
+      code: 'network_error',
+      message: 'The oracle did not answer within 15 seconds',
+    });
+  });
+
+  it('has the Retry-After of a proxy, in seconds or as a date', async () => {
+    const answer = (wait: string) =>
+      createTestClient(host, {
+        fetch: async () =>
+          new Response('<html>', { status: 503, headers: { 'retry-after': wait } }),
+      }).sessions.list();
+    expect(await failing(answer('7'))).toMatchObject({ status: 503, retryAfterSeconds: 7 });
+    const { retryAfterSeconds } = await failing(
+      answer(new Date(Date.now() + 90_000).toUTCString()),
+    );
+    expect(retryAfterSeconds).toBeGreaterThan(80);
+    expect(retryAfterSeconds).toBeLessThanOrEqual(90);
+    expect(await failing(answer('soon'))).toMatchObject({ retryAfterSeconds: undefined });
   });
 
   it('has the code invalid_reply if the reply is not from an oracle', async () => {

@@ -62,7 +62,10 @@ export class BearerTokens {
   }
 }
 
-type GetPublic = <T>(path: string) => Promise<T>;
+type GetPublic = <T>(path: string, signal: AbortSignal) => Promise<T>;
+
+/** Every call waits for what is read here, and some platforms wait for a silent host for minutes. */
+const DISCOVERY_TIMEOUT_SECONDS = 15;
 
 /** Finds out the oracle's DID and clock, which a token depends on. */
 export class Discovery {
@@ -94,8 +97,19 @@ export class Discovery {
     await Promise.all([this.card(), this.readClock()]);
   }
 
+  private async read<T>(path: string): Promise<T> {
+    const signal = AbortSignal.timeout(DISCOVERY_TIMEOUT_SECONDS * 1000);
+    try {
+      return await this.getPublic<T>(path, signal);
+    } catch (cause) {
+      if (cause !== signal.reason) throw cause;
+      const message = `The oracle did not answer within ${DISCOVERY_TIMEOUT_SECONDS} seconds`;
+      throw new OracleClientError('network_error', message, { cause });
+    }
+  }
+
   private async fetchCard(): Promise<OracleCard> {
-    const card = await this.getPublic<OracleCard>('/.well-known/oracle.json');
+    const card = await this.read<OracleCard>('/.well-known/oracle.json');
     if (typeof card?.did === 'string' && card.did.startsWith('did:')) return card;
     throw new OracleClientError(
       'invalid_reply',
@@ -104,7 +118,7 @@ export class Discovery {
   }
 
   private async readClock(): Promise<void> {
-    const { timestamp } = await this.getPublic<Health>('/health');
+    const { timestamp } = await this.read<Health>('/health');
     const clockOffsetMs = Date.parse(timestamp) - Date.now();
     if (Number.isFinite(clockOffsetMs)) this.clockOffsetMs = clockOffsetMs;
   }

@@ -38,7 +38,7 @@ export class HttpClient {
 
   constructor(options: HttpClientOptions) {
     this.options = options;
-    this.discovery = new Discovery((path) => this.getPublic({ path }));
+    this.discovery = new Discovery((path, signal) => this.getPublic({ path, signal }));
     this.tokens = new BearerTokens(options.signer, this.discovery);
   }
 
@@ -140,10 +140,16 @@ async function sendRequest(
     return await fetch(url, { ...request, credentials: 'omit', ...(signal && { signal }) });
   } catch (cause) {
     signal?.throwIfAborted();
-    throw new OracleClientError('network_error', `Cannot reach ${new URL(url).origin}`, {
-      cause,
-    });
+    const message = `Cannot reach ${new URL(url).origin}${describeReason(cause)}`;
+    throw new OracleClientError('network_error', message, { cause });
   }
+}
+
+/** Such as an unknown name or an invalid certificate; browsers do not say. */
+function describeReason(error: unknown): string {
+  const { cause } = error as Error;
+  if (!(cause instanceof Error)) return '';
+  return `: ${cause.message || (cause as NodeJS.ErrnoException).code}`;
 }
 
 /** Like `fetch`, which cannot report the progress of an upload. */
@@ -191,9 +197,8 @@ async function readError(response: Response): Promise<OracleClientError> {
   const { status } = response;
   const body = await response.json().catch(() => undefined);
   if (!isErrorBody(body)) {
-    return new OracleClientError('invalid_reply', `${response.url} returned status ${status}`, {
-      status,
-    });
+    const message = `${response.url} returned status ${status}`;
+    return new OracleClientError('invalid_reply', message, { status, ...readRetryAfter(response) });
   }
   const lines = typeof body.message === 'string' ? [] : body.message;
   const message = typeof body.message === 'string' ? body.message : body.message.join('; ');
@@ -213,6 +218,8 @@ function isErrorBody(body: unknown): body is ErrorBody {
 
 /** Undefined on pages of another origin, which cannot read this header. */
 function readRetryAfter({ headers }: Response): { readonly retryAfterSeconds?: number } {
-  const seconds = Number(headers.get('retry-after') ?? Number.NaN);
-  return Number.isFinite(seconds) ? { retryAfterSeconds: seconds } : {};
+  const text = headers.get('retry-after') ?? '';
+  // Seconds, or a date.
+  const seconds = /^\d+$/.test(text) ? Number(text) : (Date.parse(text) - Date.now()) / 1000;
+  return Number.isFinite(seconds) ? { retryAfterSeconds: Math.max(0, Math.ceil(seconds)) } : {};
 }

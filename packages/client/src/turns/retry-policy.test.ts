@@ -60,3 +60,20 @@ it.each([
     expect(outcomes).toEqual(expected);
   },
 );
+
+it('RetryPolicy waits at most two minutes for a proxy that asks for more', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
+  const policy = new RetryPolicy({ reconnectTimeoutMs: Number.POSITIVE_INFINITY });
+  const busy = new OracleClientError('invalid_reply', 'busy', {
+    status: 503,
+    retryAfterSeconds: 31_536_000,
+  });
+  let isOver = false;
+  const next = policy.waitOrThrow(busy).then(() => {
+    isOver = true;
+  });
+  await vi.advanceTimersByTimeAsync(119_000);
+  expect(isOver).toBe(false);
+  await vi.advanceTimersByTimeAsync(1_000);
+  await next;
+});

@@ -68,7 +68,8 @@ export class RetryPolicy {
     const { retryAfterSeconds = 0 } = error as OracleClientError;
     const doubling = Math.min(MIN_DELAY_MS * 2 ** (this.failures - 1), MAX_DELAY_MS);
     // Jitter, so that clients that were disconnected together do not reconnect together.
-    return Math.max(doubling * (0.5 + Math.random() / 2), retryAfterSeconds * 1000);
+    const jittered = doubling * (0.5 + Math.random() / 2);
+    return Math.max(jittered, Math.min(retryAfterSeconds * 1000, RECONNECT_TIMEOUT_MS));
   }
 }
 
