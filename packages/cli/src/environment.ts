@@ -118,17 +118,38 @@ export async function openOracle(given: string | undefined, output: Output): Pro
   if (!isAddress(url)) {
     throw new CommandError(`"${url}" is not an address such as http://127.0.0.1:3000`);
   }
-  const signer = await openKeyFile(keyFile());
+  const signer = await openSigner();
   const client = createOracleClient({ url, signer });
   try {
     const { did, name } = await output.progress('Looking for the oracle', client.card());
     return { client, signer, did, name };
   } catch (cause) {
     if (cause instanceof OracleClientError && cause.retryAfterSeconds !== undefined) throw cause;
-    // Something answers, but no oracle: what it says is the best advice.
-    const isReachable = cause instanceof OracleClientError && cause.code !== 'network_error';
-    const advice = isReachable ? cause.message : 'start one with "sibyl start", or say where it is';
+    // Unless nothing is there, what went wrong is the best advice.
+    const advice = isRefused(cause)
+      ? 'start one with "sibyl start", or say where it is'
+      : (cause as Error).message;
     throw new CommandError(`No oracle answers at ${url}: ${advice}`, { cause });
+  }
+}
+
+/** Whether no program listens at an address. */
+function isRefused(error: unknown): boolean {
+  const { code, cause } = error as NodeJS.ErrnoException;
+  return code === 'ECONNREFUSED' || (cause !== undefined && isRefused(cause));
+}
+
+/** The user's signer; says what to do if the key cannot be read or written, as in a home folder that is read-only. */
+export async function openSigner(path = keyFile()): Promise<OracleSigner> {
+  try {
+    return await openKeyFile(path);
+  } catch (cause) {
+    if (!(cause as NodeJS.ErrnoException).syscall) throw cause;
+    const { message } = cause as Error;
+    throw new CommandError(
+      `Cannot open your key ${path}: ${message}. Set SIBYL_KEY_FILE to a file that you can read and write.`,
+      { cause },
+    );
   }
 }
 

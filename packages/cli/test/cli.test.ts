@@ -1,5 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
 import {
   existsSync,
   mkdirSync,
@@ -9,6 +10,7 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { useOracle } from '../../web/test/support/oracle.js';
@@ -95,9 +97,20 @@ describe('sibyl', () => {
   });
 
   it('says so when no oracle answers', async () => {
-    const { code, stderr } = await sibyl(['token', 'http://127.0.0.1:1'], { env });
+    const unused = createServer().listen(0, '127.0.0.1');
+    await once(unused, 'listening');
+    const url = `http://127.0.0.1:${(unused.address() as AddressInfo).port}`;
+    await new Promise((resolve) => unused.close(resolve));
+    const { code, stderr } = await sibyl(['token', url], { env });
     expect(code).toBe(1);
     expect(stderr).toContain('sibyl start');
+    const https = await sibylInProcess(['token', oracle.url.replace('http', 'https')], { env });
+    expect(https).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('Cannot reach https:'),
+    });
+    const query = await sibylInProcess(['token', `${oracle.url}/?a=b`], { env });
+    expect(query).toMatchObject({ code: 1, stderr: expect.stringContaining('remove what begins') });
     const json = await sibylInProcess(['token', 'http://127.0.0.1:1', '--json'], { env });
     expect(JSON.parse(json.stdout)).toMatchObject({ code: 'failed' });
     const page = await sibylInProcess(['token', `${oracle.url}/app`], { env });
@@ -168,6 +181,16 @@ describe('sibyl key', () => {
     expect((await sibyl(['key'], { env: own })).stdout).toBe(did);
   });
 
+  it('says what keeps it from a file and what to do, without a stack', async () => {
+    writeFileSync(join(home, 'not-a-folder'), '');
+    for (const path of [join(home, 'not-a-folder', 'key'), home]) {
+      const { code, stderr } = await sibylInProcess(['key'], { env: { SIBYL_KEY_FILE: path } });
+      expect(code).toBe(1);
+      expect(stderr).toContain(`Cannot open your key ${path}: E`);
+      expect(stderr).toMatch(/Set SIBYL_KEY_FILE.*$/);
+    }
+  });
+
   it.each(['new', 'import'])('key %s keeps the key if the disk is full', async (action) => {
     const folder = join(home, `full-${action}`);
     const own = { SIBYL_KEY_FILE: join(folder, 'key') };
@@ -214,13 +237,6 @@ describe('sibyl key', () => {
       stderr: expect.stringContaining('set HOME, or SIBYL_KEY_FILE'),
     });
     expect(readdirSync(cwd)).toEqual([]);
-  });
-
-  it('says what keeps it from a file, without a stack', async () => {
-    const path = join(home, 'folder');
-    mkdirSync(path);
-    const { code, stderr } = await sibyl(['key'], { env: { SIBYL_KEY_FILE: path } });
-    expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringMatching(/^EISDIR.*$/) });
   });
 });
 

@@ -4,7 +4,6 @@ import { dirname } from 'node:path';
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
 import { text } from 'node:stream/consumers';
-import { openKeyFile } from '@sibyl/client/node';
 import { parseWords, toWords, WORD_COUNT, type WordsError } from '@sibyl/client/words';
 import {
   exportPrivateKey,
@@ -15,7 +14,7 @@ import {
   signerFromSeed,
 } from '@sibyl/ucan';
 import { type Call, type Command, CommandError, findAction } from '../command.js';
-import { keyFile, openOracle } from '../environment.js';
+import { keyFile, openOracle, openSigner } from '../environment.js';
 
 /** Your key: who you are to every oracle. */
 export const key: Command = {
@@ -46,14 +45,14 @@ export const key: Command = {
 
 async function show({ output }: Call): Promise<number> {
   const path = keyFile();
-  const { did } = await openKeyFile(path);
+  const { did } = await openSigner(path);
   output.result({ did, path }, did);
   return 0;
 }
 
 async function exportKey({ output, options }: Call): Promise<number> {
   const path = keyFile();
-  const { did } = await openKeyFile(path);
+  const { did } = await openSigner(path);
   const signer = unwrap(signerFromPrivateKey(await readFile(path, 'utf8')));
   output.note('Keep this secret: anyone who has it can act as you.');
   if (options.words) {
