@@ -238,7 +238,11 @@ describe('OracleClientError', () => {
         fetch: async () =>
           new Response('<html>', { status: 503, headers: { 'retry-after': wait } }),
       }).sessions.list();
-    expect(await failing(answer('7'))).toMatchObject({ status: 503, retryAfterSeconds: 7 });
+    expect(await failing(answer('7'))).toMatchObject({
+      status: 503,
+      retryAfterSeconds: 7,
+      message: expect.stringMatching(/returned status 503. Try again in 7 seconds$/),
+    });
     const { retryAfterSeconds } = await failing(
       answer(new Date(Date.now() + 90_000).toUTCString()),
     );

@@ -197,8 +197,10 @@ async function readError(response: Response): Promise<OracleClientError> {
   const { status } = response;
   const body = await response.json().catch(() => undefined);
   if (!isErrorBody(body)) {
-    const message = `${response.url} returned status ${status}`;
-    return new OracleClientError('invalid_reply', message, { status, ...readRetryAfter(response) });
+    const wait = readRetryAfter(response);
+    const advice = wait.retryAfterSeconds ? `. Try again in ${wait.retryAfterSeconds} seconds` : '';
+    const message = `${response.url} returned status ${status}${advice}`;
+    return new OracleClientError('invalid_reply', message, { status, ...wait });
   }
   const lines = typeof body.message === 'string' ? [] : body.message;
   const message = typeof body.message === 'string' ? body.message : body.message.join('; ');
