@@ -240,6 +240,15 @@ describe('sibyl key', () => {
   });
 });
 
+it('sibyl new: the .env of a project counts whole, also with a byte order mark', async () => {
+  const example = readFileSync(new URL('../template/env.example', import.meta.url), 'utf8');
+  const path = join(home, 'marked.env');
+  writeFileSync(path, `\uFEFF${example}`);
+  const args = [`--env-file-if-exists=${path}`, '-p', 'process.env.ORACLE_NAME'];
+  const { stdout } = spawnSync(process.execPath, args, { encoding: 'utf8' });
+  expect(stdout.trim()).toBe('__NAME__');
+});
+
 describe('sibyl token', () => {
   it('prints a bearer that the oracle accepts', async () => {
     const { stdout: token } = await sibyl(['token', oracle.url], { env });
