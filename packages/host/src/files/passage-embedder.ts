@@ -67,14 +67,16 @@ export class PassageEmbedder {
 
   private async embedFile(key: FileKey): Promise<void> {
     const { vectors, embeddings } = this.deps;
+    const { model } = embeddings;
     try {
       for (let after = -1; ; ) {
-        const passages = await vectors.listMissing(key, after, BATCH);
-        if (passages.length === 0) return await vectors.finish(key, embeddings.model);
+        const passages = await vectors.listMissing(key, { model, after, limit: BATCH });
+        if (passages.length === 0) return await vectors.finish(key, model);
         if (this.closing.signal.aborted) return await vectors.release(key);
         const embedded = await embeddings.embed(passages.map(({ text }) => text));
         await vectors.put(
           key,
+          model,
           passages.flatMap(({ n }, i) => (embedded[i] ? [{ n, vector: embedded[i] }] : [])),
         );
         after = passages.at(-1)?.n ?? after;

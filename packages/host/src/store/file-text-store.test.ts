@@ -204,7 +204,7 @@ describe.each(engines)('FileTextStore on %s', (engine) => {
     await fileTexts.add(other, [createPassage(0), createPassage(200)]);
     for (const each of [key, other]) {
       await fileTexts.finish(each, outcome);
-      await passageVectors.put(each, [{ n: 0, vector }]);
+      await passageVectors.put(each, 'model', [{ n: 0, vector }]);
       await passageVectors.finish(each, 'model');
     }
     addTwinPassages(owner, 300);

@@ -2,9 +2,11 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { toVector } from '@sibyl/plugin-kit';
 import pg from 'pg';
+import { pino } from 'pino';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { copyFile } from '../../test/support/stored-rows.js';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
+import { PassageEmbedder } from '../files/passage-embedder.js';
 import type { FileKey } from './file-store.js';
 import type { Passage } from './file-text-store.js';
 import type { Store } from './store.js';
@@ -13,6 +15,7 @@ const LEASE_MS = 5 * 60 * 1000;
 const model = 'model';
 const near = toVector([1, 0]);
 const far = toVector([0, 1]);
+const silent = pino({ level: 'silent' });
 const outcome = { unit: 'page', count: 1, isComplete: true } as const;
 
 const createPassage = (n: number): Passage => ({
@@ -48,6 +51,7 @@ describe.each(engines)('PassageVectorStore on %s', (engine) => {
     const { passageVectors } = test.store;
     await passageVectors.put(
       key,
+      of,
       vectors.map((vector, n) => ({ n, vector })),
     );
     await passageVectors.finish(key, of);
@@ -59,11 +63,25 @@ describe.each(engines)('PassageVectorStore on %s', (engine) => {
     const key = await addFile(test.store, owner);
     await addFile(test.store, owner);
     const listed = async (after: number, limit: number, from = key) =>
-      (await passageVectors.listMissing(from, after, limit)).map(({ n }) => n);
+      (await passageVectors.listMissing(from, { model, after, limit })).map(({ n }) => n);
     expect(await listed(-1, 10)).toEqual([0, 1, 2]);
     expect(await listed(0, 10)).toEqual([1, 2]);
     expect(await listed(0, 1)).toEqual([1]);
     expect(await listed(-1, 10, { ...key, owner: newOwner() })).toEqual([]);
+  });
+
+  it('PassageVectorStore.listMissing leaves out passages that have a vector of the model', async () => {
+    const { passageVectors } = test.store;
+    const key = await addFile(test.store, newOwner());
+    await passageVectors.put(key, model, [{ n: 0, vector: near }]);
+    await passageVectors.put(key, 'old model', [{ n: 1, vector: near }]);
+    const missing = await passageVectors.listMissing(key, { model, after: -1, limit: 10 });
+    expect(missing.map(({ n }) => n)).toEqual([1, 2]);
+    // A passage that the new model refuses has only the vector of the old one.
+    await passageVectors.finish(key, model);
+    const { owner } = key;
+    const found = await passageVectors.search({ owner, model, vector: near, limit: 10 });
+    expect(found.map(({ n }) => n)).toEqual([0]);
   });
 
   it('PassageVectorStore.search returns the closest passages of one user, and of one file if it is given', async () => {
@@ -80,7 +98,7 @@ describe.each(engines)('PassageVectorStore on %s', (engine) => {
     await addVectors(second, [toVector([3, 1]), far]);
     await addVectors(deleted);
     await files.hide(deleted, 'ready');
-    await passageVectors.put(unfinished, [{ n: 0, vector: near }]);
+    await passageVectors.put(unfinished, model, [{ n: 0, vector: near }]);
     await addVectors(old, [near], 'old model');
     const search = { owner, model, vector: near, limit: 2 };
     expect(await passageVectors.search(search)).toEqual([
@@ -124,8 +142,8 @@ describe.each(engines)('PassageVectorStore on %s', (engine) => {
     await addFile(test.store, owner);
     const deleted = await addFile(test.store, owner);
     await files.hide(deleted, 'ready');
-    await passageVectors.put(deleted, [{ n: 0, vector: near }]);
-    await passageVectors.put({ owner, fileId: 'unknown' }, [{ n: 0, vector: near }]);
+    await passageVectors.put(deleted, model, [{ n: 0, vector: near }]);
+    await passageVectors.put({ owner, fileId: 'unknown' }, model, [{ n: 0, vector: near }]);
     expect(await count(`select n from file_vectors where owner = '${owner}'`)).toBe(0);
   });
 
@@ -177,8 +195,8 @@ describe.each(engines)('PassageVectorStore.claimNext on %s', (engine) => {
       const key = await passageVectors.claimNext();
       if (!key) break;
       claimed.push(key);
-      await passageVectors.put(key, [{ n: 0, vector: near }]);
-      await passageVectors.listMissing(key, 0, 1);
+      await passageVectors.put(key, model, [{ n: 0, vector: near }]);
+      await passageVectors.listMissing(key, { model, after: 0, limit: 1 });
       if (claimed.length % 2 === 0) await passageVectors.finish(key, model);
     }
     expect(claimed.map(({ fileId }) => fileId).sort()).toEqual(waiting);
@@ -226,4 +244,35 @@ describe.each(engines)('PassageVectorStore.claimNext on %s', (engine) => {
   async function claimAll(): Promise<void> {
     while (await test.store.passageVectors.claimNext());
   }
+});
+
+describe.each(engines)('PassageEmbedder on %s', (engine) => {
+  // It works on the files of all users.
+  const test = useStore(engine, { hasTwins: false });
+
+  it('continues a file where the model failed, and asks for no passage twice', async () => {
+    const key = await addFile(test.store, newOwner(), 'long.txt', 100);
+    const asked: string[] = [];
+    const failed = Promise.withResolvers<void>();
+    const start = (isDown: (texts: readonly string[]) => boolean) => {
+      const embed = async (texts: readonly string[]) => {
+        if (isDown(texts)) {
+          failed.resolve();
+          throw new Error('The model is down');
+        }
+        asked.push(...texts);
+        return texts.map(() => near);
+      };
+      const { passageVectors: vectors } = test.store;
+      return new PassageEmbedder({ vectors, embeddings: { model, embed }, logger: silent });
+    };
+    const first = start((texts) => texts.includes('passage 70'));
+    await failed.promise;
+    await first.close();
+    const second = start(() => false);
+    onTestFinished(() => second.close());
+    const search = { owner: key.owner, model, vector: near, limit: 200 };
+    await expect.poll(() => test.store.passageVectors.search(search)).toHaveLength(100);
+    expect(asked).toEqual(Array.from({ length: 100 }, (_, n) => `passage ${n}`));
+  });
 });

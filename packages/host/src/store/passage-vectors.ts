@@ -27,6 +27,13 @@ interface VectorSearch {
   readonly limit: number;
 }
 
+interface MissingRange {
+  readonly model: string;
+  /** The number of the last passage that was tried. */
+  readonly after: number;
+  readonly limit: number;
+}
+
 /** The meaning of the passages of files. A file is found by it once all of its passages have a vector. */
 export class PassageVectorStore {
   constructor(private readonly context: StoreContext) {}
@@ -58,16 +65,24 @@ export class PassageVectorStore {
     return owner === undefined ? undefined : this.claim(owner);
   }
 
-  /** The next passages of a file without vectors; extends the claim. */
-  async listMissing({ owner, fileId }: FileKey, after: number, limit: number) {
+  /** The next passages of a file without a vector of the model; extends the claim. */
+  async listMissing({ owner, fileId }: FileKey, { model, after, limit }: MissingRange) {
     await this.update({ owner, fileId }, { lease_until: this.now() + LEASE_MS });
     return this.context.database.tables
-      .selectFrom('file_passages')
-      .select(['n', 'text'])
-      .where('owner', '=', owner)
-      .where('file_id', '=', fileId)
-      .where('n', '>', after)
-      .orderBy('n')
+      .selectFrom('file_passages as p')
+      .leftJoin('file_vectors as v', (join) =>
+        join
+          .onRef('v.owner', '=', 'p.owner')
+          .onRef('v.file_id', '=', 'p.file_id')
+          .onRef('v.n', '=', 'p.n')
+          .on('v.model', '=', model),
+      )
+      .select(['p.n', 'p.text'])
+      .where('p.owner', '=', owner)
+      .where('p.file_id', '=', fileId)
+      .where('p.n', '>', after)
+      .where('v.n', 'is', null)
+      .orderBy('p.n')
       .limit(limit)
       .execute();
   }
@@ -75,6 +90,7 @@ export class PassageVectorStore {
   /** Stores vectors of passages that still exist. */
   async put(
     { owner, fileId }: FileKey,
+    model: string,
     vectors: readonly { readonly n: number; readonly vector: Vector }[],
   ): Promise<void> {
     await this.context.database.write(async (tables) => {
@@ -89,11 +105,11 @@ export class PassageVectorStore {
       if (numUpdatedRows === 0n || vectors.length === 0) return;
       await tables
         .insertInto('file_vectors')
-        .values(vectors.map((each) => ({ owner, file_id: fileId, ...each })))
+        .values(vectors.map((each) => ({ owner, file_id: fileId, model, ...each })))
         .onConflict((c) =>
           c
             .columns(['owner', 'file_id', 'n'])
-            .doUpdateSet((e) => ({ vector: e.ref('excluded.vector') })),
+            .doUpdateSet((e) => ({ vector: e.ref('excluded.vector'), model })),
         )
         .execute();
     });
@@ -137,7 +153,8 @@ export class PassageVectorStore {
       .select(['v.file_id as fileId', 'v.n', 'v.vector'])
       .where('v.owner', '=', owner)
       .where('f.status', '=', 'ready')
-      .where('f.vector_model', '=', model);
+      .where('f.vector_model', '=', model)
+      .where((e) => e.or([e('v.model', 'is', null), e('v.model', '=', model)]));
     if (fileId !== undefined) query = query.where('v.file_id', '=', fileId);
     if (last) query = query.where(sql<boolean>`(v.file_id, v.n) < (${last.fileId}, ${last.n})`);
     return query.orderBy('v.file_id', 'desc').orderBy('v.n', 'desc').limit(PAGE).execute();

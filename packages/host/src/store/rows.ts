@@ -69,6 +69,8 @@ export interface PassageVectorRow {
   file_id: string;
   n: number;
   vector: Uint8Array;
+  /** Null in files that an older version embedded. */
+  model: string | null;
 }
 
 export interface FileChunkRow {

@@ -24,3 +24,10 @@ export const embeddings: Migration = {
       .execute();
   },
 };
+
+/** The model of each vector, so that a file that is embedded in part continues where it stopped. */
+export const vectorModels: Migration = {
+  async up(tables: Tables) {
+    await tables.schema.alterTable('file_vectors').addColumn('model', 'text').execute();
+  },
+};

@@ -16,7 +16,7 @@ import { ownData } from './0007-own-data.js';
 import { files, uploadHosts } from './0010-files.js';
 import { accessKeys } from './0011-access-keys.js';
 import { operators, usageByDay } from './0012-operators.js';
-import { embeddings } from './0013-embeddings.js';
+import { embeddings, vectorModels } from './0013-embeddings.js';
 import { feedback } from './0014-feedback.js';
 import { lookups } from './0015-lookups.js';
 import { frameChunks } from './0016-frame-chunks.js';
@@ -53,6 +53,7 @@ export const hostSchema: MigrationPlan = {
     '0017-text-bytes': textBytes,
     '0018-usage-by-day': usageByDay,
     '0019-upload-hosts': uploadHosts,
+    '0020-vector-models': vectorModels,
   },
   table: DEFAULT_MIGRATION_TABLE,
   lockTable: DEFAULT_MIGRATION_LOCK_TABLE,
