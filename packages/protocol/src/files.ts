@@ -64,3 +64,72 @@ export type FilePage = z.infer<typeof FilePage>;
 /** Reply of `DELETE /files/:fileId`. */
 export const FileDeleted = z.object({ message: z.string() }).meta({ id: 'FileDeleted' });
 export type FileDeleted = z.infer<typeof FileDeleted>;
+
+const attachmentFields = {
+  fileId: Id.optional().describe('A file of the user, as `POST /files` returned it'),
+  mxcUri: z
+    .string()
+    .max(512)
+    .regex(/^mxc:\/\/[^/\s]+\/[^/\s]+$/, { error: 'must be mxc://server/media' })
+    .optional(),
+  eventId: z
+    .string()
+    .max(255)
+    .regex(/^\$\S+$/, { error: 'must start with $' })
+    .optional(),
+  filename: z.string().min(1).max(255),
+  mimetype: z.string().min(1).max(255),
+  size: z.int().min(0).optional(),
+  category: z.string().max(64).optional(),
+};
+
+type AttachmentPlace = Partial<Record<'fileId' | 'mxcUri' | 'eventId', string | undefined>>;
+
+const hasPlace = ({ fileId, mxcUri, eventId }: AttachmentPlace) =>
+  (fileId ?? mxcUri ?? eventId) !== undefined;
+
+const hasOnePlace = ({ fileId, mxcUri, eventId }: AttachmentPlace) =>
+  fileId === undefined || (mxcUri ?? eventId) === undefined;
+
+/** A file of the user, or one in Matrix; with both `mxcUri` and `eventId` the event wins. */
+export const Attachment = z
+  .strictObject(attachmentFields)
+  .refine(hasPlace, { error: 'needs fileId, mxcUri or eventId' })
+  .refine(hasOnePlace, { error: 'fileId excludes mxcUri and eventId' })
+  .meta({
+    id: 'Attachment',
+    anyOf: [{ required: ['fileId'] }, { required: ['mxcUri'] }, { required: ['eventId'] }],
+  });
+
+export type Attachment = z.infer<typeof Attachment>;
+
+/** An attachment as a client sends it: the host knows name and type of the user's own files. */
+export const SentAttachment = z
+  .strictObject({
+    ...attachmentFields,
+    filename: attachmentFields.filename.optional(),
+    mimetype: attachmentFields.mimetype.optional(),
+  })
+  .refine(hasPlace, { error: 'needs fileId, mxcUri or eventId' })
+  .refine(hasOnePlace, { error: 'fileId excludes mxcUri and eventId' })
+  .refine(({ fileId, filename }) => fileId !== undefined || filename !== undefined, {
+    path: ['filename'],
+    error: 'is required without fileId',
+  })
+  .refine(({ fileId, mimetype }) => fileId !== undefined || mimetype !== undefined, {
+    path: ['mimetype'],
+    error: 'is required without fileId',
+  })
+  .meta({
+    id: 'SentAttachment',
+    anyOf: [
+      {
+        required: ['fileId'],
+        not: { anyOf: [{ required: ['mxcUri'] }, { required: ['eventId'] }] },
+      },
+      { required: ['mxcUri', 'filename', 'mimetype'], not: { required: ['fileId'] } },
+      { required: ['eventId', 'filename', 'mimetype'], not: { required: ['fileId'] } },
+    ],
+  });
+
+export type SentAttachment = z.infer<typeof SentAttachment>;

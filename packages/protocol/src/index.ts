@@ -1,13 +1,4 @@
 export {
-  ACCESS_KEY_CAPABILITY,
-  ACCESS_KEY_MAX_DAYS,
-  AccessKeyCaveats,
-  AccessKeyInfo,
-  AccessKeyList,
-  AccessKeyRevoked,
-  RegisterAccessKey,
-} from './access-keys.js';
-export {
   ActivityEntry,
   ActivityPage,
   Approval,
@@ -39,6 +30,12 @@ export {
   toOracleResource,
 } from './decisions.js';
 export {
+  ACCESS_KEY_CAPABILITY,
+  ACCESS_KEY_MAX_DAYS,
+  AccessKeyCaveats,
+  AccessKeyInfo,
+  AccessKeyList,
+  AccessKeyRevoked,
   DelegationInfo,
   DelegationList,
   DelegationRevoked,
@@ -48,6 +45,7 @@ export {
   INVITATION_MAX_DAYS,
   InvitationRedeemed,
   RedeemInvitation,
+  RegisterAccessKey,
   StoreDelegation,
 } from './delegations.js';
 export {
@@ -63,25 +61,23 @@ export {
   Readiness,
   type ReadinessCheck,
 } from './discovery.js';
-export type { Result } from './errors.js';
 export {
   ErrorBody,
   type ErrorCode,
   errorCatalog,
   OracleError,
   type OracleErrorOptions,
+  type Result,
 } from './errors.js';
 export {
-  ActionCallEvent,
-  ApprovalRequestEvent,
-  BrowserToolCallEvent,
-  MessageCacheInvalidationEvent,
-  ReasoningEvent,
-  RenderComponentEvent,
-  RouterUpdateEvent,
-  ToolCallEvent,
-} from './events.js';
-export { FileDeleted, FileInfo, FilePage, ListFiles, UploadFile } from './files.js';
+  Attachment,
+  FileDeleted,
+  FileInfo,
+  FilePage,
+  ListFiles,
+  SentAttachment,
+  UploadFile,
+} from './files.js';
 export {
   corsExposedHeaders,
   corsMethods,
@@ -110,7 +106,6 @@ export {
 export {
   AbortTurn,
   AgAction,
-  Attachment,
   BrowserTool,
   Feedback,
   FeedbackDeleted,
@@ -125,7 +120,6 @@ export {
   Reply,
   ReplyWarning,
   SendMessage,
-  SentAttachment,
   ToolCall,
   TurnAborted,
 } from './messages.js';
@@ -160,6 +154,9 @@ export {
 } from './operators.js';
 export { Erased, EraseMe, Fact, FactPage, ImportJob, ReadUsage, Usage } from './own-data.js';
 export {
+  ActionCallEvent,
+  ApprovalRequestEvent,
+  BrowserToolCallEvent,
   Citation,
   CitationFrame,
   CurrentRun,
@@ -167,15 +164,20 @@ export {
   ErrorFrame,
   ErrorKind,
   JoinRun,
+  MessageCacheInvalidationEvent,
   MessageWithdrawn,
   PendingAnswer,
+  ReasoningEvent,
+  RenderComponentEvent,
   type ReplyPart,
+  RouterUpdateEvent,
   Run,
   RunFrame,
   type RunFrameName,
   RunStatus,
   runFrames,
   TextFrame,
+  ToolCallEvent,
   TurnUsage,
   WarningFrame,
 } from './run-frames.js';

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { Attachment, SendMessage } from './messages.js';
+import { Attachment } from './files.js';
+import { SendMessage } from './messages.js';
 
 const parse = (body: unknown) => SendMessage.safeParse(body);
 const problems = (body: unknown) =>

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { Id, Timestamp, UcanToken } from './identifiers.js';
 import {
   ActionCallEvent,
   ApprovalRequestEvent,
@@ -8,8 +9,7 @@ import {
   RenderComponentEvent,
   RouterUpdateEvent,
   ToolCallEvent,
-} from './events.js';
-import { Id, Timestamp, UcanToken } from './identifiers.js';
+} from './run-frames.js';
 import { SessionsChangedEvent } from './sessions.js';
 
 /** What a socket presents when it connects. */
