@@ -1,4 +1,4 @@
-export type { AddressLookup } from './resolve-host.js';
+export type { AddressLookup } from './address-rules.js';
 export {
   createSafeFetch,
   type SafeFetch,

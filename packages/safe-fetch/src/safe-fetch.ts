@@ -1,5 +1,12 @@
 import type { IncomingMessage } from 'node:http';
-import { createAllowList } from './address-rules.js';
+import {
+  type AddressLookup,
+  createAllowList,
+  dnsLookup,
+  type ResolveRules,
+  resolveHost,
+  systemLookup,
+} from './address-rules.js';
 import {
   type BodyLimits,
   type ConnectionLimits,
@@ -10,17 +17,10 @@ import {
   type OutgoingRequest,
   redirectedRequest,
   sendRequest,
-  startDeadline,
   toOutgoingRequest,
   toResponse,
 } from './exchange.js';
-import {
-  type AddressLookup,
-  dnsLookup,
-  type ResolveRules,
-  resolveHost,
-  systemLookup,
-} from './resolve-host.js';
+
 import { SafeFetchError, toSafeFetchError } from './safe-fetch-error.js';
 
 const MAX_REDIRECTS = 3;
@@ -177,4 +177,32 @@ function checkRedirect(location: string, from: URL): URL {
     throw new SafeFetchError('scheme_refused', `${from.host} redirects from https to http.`);
   }
   return checkUrl(target);
+}
+
+/** The longest delay a Node timer keeps; a longer one would fire at once. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
+/** `onClear` is called when the exchange is over, at least once. */
+export function startDeadline(
+  timeoutMs: number,
+  caller: AbortSignal | null | undefined,
+  onClear: () => void,
+): Deadline {
+  const controller = new AbortController();
+  const expire = () => {
+    const limit = `no full answer within ${timeoutMs} ms; retry later or raise timeoutMs`;
+    controller.abort(new SafeFetchError('timeout', `The server gave ${limit}.`));
+  };
+  const follow = () => controller.abort(caller?.reason);
+  const timer = setTimeout(expire, Math.min(timeoutMs, MAX_TIMER_MS));
+  if (caller?.aborted) follow();
+  caller?.addEventListener('abort', follow, { once: true });
+  return {
+    signal: controller.signal,
+    clear() {
+      onClear();
+      clearTimeout(timer);
+      caller?.removeEventListener('abort', follow);
+    },
+  };
 }
