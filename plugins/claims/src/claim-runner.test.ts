@@ -5,8 +5,8 @@ import { engines, newOwner, useStore } from '../../../packages/host/test/support
 import { credits, grantCredits } from '../../credits/src/index.js';
 import { costing, openLedger, turn } from '../../credits/test/support/open-ledger.js';
 import { ClaimsServer } from '../test/support/claims-server.js';
-import { ClaimRunner } from './claim-runner.js';
-import { ClaimStore, computeBackoff, migrations, RunnerLease } from './claim-store.js';
+import { ClaimRunner, RunnerLease } from './claim-runner.js';
+import { ClaimStore, computeBackoff, migrations } from './claim-store.js';
 import { ClaimsService } from './claims-service.js';
 import { claims } from './index.js';
 

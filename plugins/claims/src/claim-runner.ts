@@ -1,6 +1,7 @@
-import type { Logger } from '@sibyl/plugin-kit';
+import { randomUUID } from 'node:crypto';
+import type { Logger, PluginDatabase } from '@sibyl/plugin-kit';
 import type { ClaimsProcessed, Unpaid, UnpaidUsage } from './claim.js';
-import type { ClaimRow, ClaimStore, ClaimUpdate, RunnerLease } from './claim-store.js';
+import type { ClaimRow, ClaimStore, ClaimsTables, ClaimUpdate } from './claim-store.js';
 import { type ClaimsService, ServiceError, type Verdict } from './claims-service.js';
 
 /** Time limit of one run; its HTTP caller waits for it. */
@@ -121,4 +122,59 @@ export class ClaimRunner {
 function describeFailure(error: unknown): string {
   if (error instanceof ServiceError) return error.message;
   return 'The claims service cannot be reached, or sent an invalid answer';
+}
+
+/** Longer than one claim can take. */
+const LEASE_MS = 60_000;
+
+const LEASE = { owner: '', name: 'process' };
+
+interface RunnerLeaseDeps {
+  readonly database: PluginDatabase<ClaimsTables>;
+  readonly clock: () => number;
+}
+
+/** Lets one runner of all processes work at a time; the lease of one that died expires after a minute. */
+export class RunnerLease {
+  private readonly deps: RunnerLeaseDeps;
+  private readonly holder = randomUUID();
+
+  constructor(deps: RunnerLeaseDeps) {
+    this.deps = deps;
+  }
+
+  /** Acquires or extends the lease; false while another runner has it. */
+  hold(): Promise<boolean> {
+    const { database, clock } = this.deps;
+    const now = clock();
+    const values = { holder: this.holder, lease_until: now + LEASE_MS };
+    return database.write(async (tables) => {
+      const held = await tables
+        .insertInto('claims_leases')
+        .values({ ...LEASE, ...values })
+        .onConflict((c) =>
+          c
+            .columns(['owner', 'name'])
+            .doUpdateSet(values)
+            .where((e) =>
+              e.or([
+                e('claims_leases.lease_until', '<', now),
+                e('claims_leases.holder', '=', this.holder),
+              ]),
+            ),
+        )
+        .returning('name')
+        .executeTakeFirst();
+      return held !== undefined;
+    });
+  }
+
+  async release(): Promise<void> {
+    await this.deps.database.write(async (tables) => {
+      await tables
+        .deleteFrom('claims_leases')
+        .where((e) => e.and({ ...LEASE, holder: this.holder }))
+        .execute();
+    });
+  }
 }

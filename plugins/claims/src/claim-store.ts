@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto';
 import type { PluginDatabase, PluginMigrations } from '@sibyl/plugin-kit';
 import { type Kysely, sql } from 'kysely';
 import type { Claim, ClaimStatus, Unpaid } from './claim.js';
@@ -250,58 +249,4 @@ const LONGEST_MS = 6 * 60 * 60 * 1000;
 /** Doubles with each attempt, up to six hours. */
 export function computeBackoff(attempts: number): number {
   return Math.min(FIRST_MS * 2 ** Math.max(0, attempts - 1), LONGEST_MS);
-}
-
-/** Longer than one claim can take. */
-const LEASE_MS = 60_000;
-const LEASE = { owner: '', name: 'process' };
-
-interface RunnerLeaseDeps {
-  readonly database: PluginDatabase<ClaimsTables>;
-  readonly clock: () => number;
-}
-
-/** Lets one runner of all processes work at a time; the lease of one that died expires after a minute. */
-export class RunnerLease {
-  private readonly deps: RunnerLeaseDeps;
-  private readonly holder = randomUUID();
-
-  constructor(deps: RunnerLeaseDeps) {
-    this.deps = deps;
-  }
-
-  /** Acquires or extends the lease; false while another runner has it. */
-  hold(): Promise<boolean> {
-    const { database, clock } = this.deps;
-    const now = clock();
-    const values = { holder: this.holder, lease_until: now + LEASE_MS };
-    return database.write(async (tables) => {
-      const held = await tables
-        .insertInto('claims_leases')
-        .values({ ...LEASE, ...values })
-        .onConflict((c) =>
-          c
-            .columns(['owner', 'name'])
-            .doUpdateSet(values)
-            .where((e) =>
-              e.or([
-                e('claims_leases.lease_until', '<', now),
-                e('claims_leases.holder', '=', this.holder),
-              ]),
-            ),
-        )
-        .returning('name')
-        .executeTakeFirst();
-      return held !== undefined;
-    });
-  }
-
-  async release(): Promise<void> {
-    await this.deps.database.write(async (tables) => {
-      await tables
-        .deleteFrom('claims_leases')
-        .where((e) => e.and({ ...LEASE, holder: this.holder }))
-        .execute();
-    });
-  }
 }

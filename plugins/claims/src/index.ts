@@ -2,8 +2,8 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import { definePlugin, defineRoute, OracleError, type SetupContext } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 import { ClaimList, ClaimsProcessed, CREDITS, ListClaims } from './claim.js';
-import { ClaimRunner } from './claim-runner.js';
-import { ClaimStore, migrations, RunnerLease } from './claim-store.js';
+import { ClaimRunner, RunnerLease } from './claim-runner.js';
+import { ClaimStore, migrations } from './claim-store.js';
 import { ClaimsService } from './claims-service.js';
 
 /** The plugin's environment variables. */
