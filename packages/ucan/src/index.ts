@@ -1,12 +1,23 @@
-export type { Ipld, IpldMap } from './codec/ipld.js';
-export { Link } from './codec/ipld.js';
-export type { MintedToken } from './codec/ucan.js';
-export { AUTH_CAPABILITY, type Clock, systemClock } from './codec/ucan.js';
+export { type Ipld, type IpldMap, Link } from './codec/ipld.js';
+export {
+  AUTH_CAPABILITY,
+  type Capability,
+  type Clock,
+  type MintedToken,
+  systemClock,
+  type Token,
+  type Ucan,
+} from './codec/ucan.js';
 export { type CachedResolverOptions, createCachedResolver } from './did/cached-resolver.js';
 export { createDidIxoResolver, type DidIxoOptions } from './did/did-ixo.js';
 export { createDidKeyResolver, didFromPublicKey, publicKeyFromDid } from './did/did-key.js';
-export type { DidError, DidKeys, DidResolver } from './did/did-resolver.js';
-export { createDidResolver, type DidMethods } from './did/did-resolver.js';
+export {
+  createDidResolver,
+  type DidError,
+  type DidKeys,
+  type DidMethods,
+  type DidResolver,
+} from './did/did-resolver.js';
 export { createDidWebResolver, type DidWebOptions, didWebUrl, toDidWeb } from './did/did-web.js';
 export type { DidFetch, FetchLimits } from './did/fetch-json.js';
 export type { UcanError, UcanErrorCode } from './errors.js';
@@ -21,30 +32,33 @@ export {
 export {
   type AuthInvocationRequest,
   buildServiceRequest,
+  createMinter,
   type DelegationRequest,
   type InvocationRequest,
+  type Minter,
+  type MintRequest,
   mintAuthInvocation,
   mintDelegation,
   mintInvocation,
   type ServiceRequest,
 } from './mint/mint.js';
-export { createMinter, type Minter, type MintRequest } from './mint/minter.js';
 export { readToken } from './read/read-token.js';
-export type { Capability, Token, Ucan } from './read/token.js';
 export {
   hasExactly,
   signReceipt,
   type UnsignedReceipt,
   verifyReceipt,
 } from './receipts.js';
-export { covers, isCovered } from './verify/coverage.js';
-export { createRevocationSet, type RevocationSet, type Revocations } from './verify/revocations.js';
-export type { VerificationCost } from './verify/signatures.js';
 export {
   createMemorySingleUseStore,
+  createRevocationSet,
+  type RevocationSet,
+  type Revocations,
   type SingleUseStore,
   type SpentTokens,
-} from './verify/single-use.js';
+} from './verify/revocations.js';
+export { covers, isCovered } from './verify/rules.js';
+export type { VerificationCost } from './verify/signatures.js';
 export type {
   Verdict,
   VerifiedDelegation,

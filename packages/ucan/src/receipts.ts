@@ -10,12 +10,10 @@ import {
 } from '@sibyl/protocol';
 import { utf8 } from './codec/bytes.js';
 import type { IpldMap } from './codec/ipld.js';
-import { signingBytes } from './codec/ucan.js';
+import { signingBytes, type Ucan } from './codec/ucan.js';
 import { didFromPublicKey, publicKeyFromDid } from './did/did-key.js';
-import { verifyEd25519 } from './keys/ed25519.js';
-import type { Signer } from './keys/signer.js';
+import { type Signer, verifyEd25519 } from './keys/signer.js';
 import { readToken } from './read/read-token.js';
-import type { Ucan } from './read/token.js';
 
 /** Precedes what the oracle signs, so that no UCAN, which begins otherwise, can pass for a receipt. */
 const CONTEXT = 'sibyl receipt 1\n';

@@ -1,9 +1,8 @@
 import { describe, expect, test } from 'vitest';
-import type { UcanPayload } from '../src/codec/ucan.js';
+import type { Token, Ucan, UcanPayload } from '../src/codec/ucan.js';
 import { createDidKeyResolver } from '../src/did/did-key.js';
 import type { Signer } from '../src/keys/signer.js';
 import { readToken } from '../src/read/read-token.js';
-import type { Token, Ucan } from '../src/read/token.js';
 import { claimWithUcanto } from './support/claim-with-ucanto.js';
 import { type ForgedBlock, forgeToken } from './support/forge.js';
 import { diamond, linkFrom } from './support/hostile-chains.js';

@@ -145,3 +145,28 @@ export function decodePrincipal(bytes: Uint8Array): string | undefined {
   const did = `did:${String.fromCharCode(...rest.subarray(0, 512))}`;
   return DID.test(did) ? did : undefined;
 }
+
+/** One UCAN that `readToken` accepted; its signature is not verified yet. */
+export interface Ucan extends UcanPayload {
+  readonly cid: string;
+  readonly bytes: Uint8Array;
+  readonly signature: Uint8Array;
+}
+
+/** A token that `readToken` accepted: the outermost UCAN and the chain of its proofs. */
+export interface Token {
+  readonly text: string;
+  readonly root: Ucan;
+  /** Every UCAN of the chain by its CID, `root` among them. */
+  readonly ucans: ReadonlyMap<string, Ucan>;
+}
+
+/** The limits of `readToken`; every later step relies on them. */
+export const LIMITS = {
+  characters: 8192,
+  blocks: 10,
+  ucans: 8,
+  depth: 4,
+  proofs: 2,
+  capabilities: 16,
+} as const;

@@ -14,13 +14,13 @@ import {
 import { readToken } from '../read/read-token.js';
 import {
   buildServiceRequest,
+  createMinter,
   type DelegationRequest,
   type InvocationRequest,
   mintAuthInvocation,
   mintDelegation,
   mintInvocation,
 } from './mint.js';
-import { createMinter } from './minter.js';
 
 const service = 'did:web:files.example';
 const grant = { can: 'store/*', with: 'ixo:files/*' };

@@ -1,11 +1,13 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type { Result } from '@sibyl/protocol';
+import { LruMap, textBytes } from '@sibyl/server-kit';
 import { concat, equalBytes } from '../codec/bytes.js';
 import { encodeCbor } from '../codec/cbor.js';
-import { type IpldMap, type Link, linkFromDigest } from '../codec/ipld.js';
+import { encodeDagJson, type IpldMap, type Link, linkFromDigest } from '../codec/ipld.js';
 import {
   AUTH_CAPABILITY,
   type Block,
+  type Capability,
   type Clock,
   encodeArchiveRoot,
   encodeCar,
@@ -14,6 +16,7 @@ import {
   SIGNATURE_HEAD,
   signingBytes,
   systemClock,
+  type Ucan,
   type UcanPayload,
 } from '../codec/ucan.js';
 import { refuse, type UcanError } from '../errors.js';
@@ -21,9 +24,7 @@ import type { Signer } from '../keys/signer.js';
 import { readArchiveRoot, readCar } from '../read/read-car.js';
 import { readToken } from '../read/read-token.js';
 import { readUcan } from '../read/read-ucan.js';
-import type { Capability, Ucan } from '../read/token.js';
-import { isCovered } from '../verify/coverage.js';
-import { checkProofs } from '../verify/rules.js';
+import { checkProofs, isCovered } from '../verify/rules.js';
 import type { VerifiedDelegation } from '../verify/verdict.js';
 
 export interface AuthInvocationRequest {
@@ -207,3 +208,81 @@ function readProofs(tokens: readonly string[]): Result<Proofs, UcanError> {
 
 /** Gives two tokens with the same content different CIDs. */
 const nonceFact = (): IpldMap => ({ nonce: randomBytes(12).toString('base64url') });
+
+export type MintRequest = Omit<InvocationRequest, 'signer' | 'clock'>;
+
+/** Mints invocations and reuses them while they are fresh. */
+export interface Minter {
+  readonly did: string;
+  mint(request: MintRequest): Result<MintedToken, UcanError>;
+  /** Drops everything minted from a delegation and says how many there were. */
+  forget(delegationCid: string): number;
+}
+
+interface Entry {
+  readonly minted: MintedToken;
+  readonly delegationCids: readonly string[];
+  readonly renewAt: number;
+}
+
+/** Fewer seconds than this are too few to be handed out again. */
+const MIN_LEFT_SECONDS = 30;
+
+/** Builds a minter for one signer, with its own bounded cache. */
+export function createMinter(options: {
+  readonly signer: Signer;
+  readonly clock?: Clock;
+  /** What the cache may take in memory; 8 MiB by default. */
+  readonly cacheBytes?: number;
+}): Minter {
+  const { signer, clock = systemClock, cacheBytes = 8 * 1024 * 1024 } = options;
+  const entries = new LruMap<string, Entry>({ maxBytes: cacheBytes, measure: measureEntry });
+  return {
+    did: signer.did,
+    mint(request) {
+      const key = buildCacheKey(request);
+      const known = entries.get(key);
+      const now = clock();
+      if (known && now < known.renewAt) return { ok: known.minted };
+      const minted = mintInvocation({ ...request, signer, clock: () => now });
+      if (minted.ok) entries.set(key, createEntry(minted.ok, request, now));
+      return minted;
+    },
+    forget: (cid) => entries.deleteWhere(({ delegationCids }) => delegationCids.includes(cid)),
+  };
+}
+
+function measureEntry({ minted, delegationCids }: Entry, key: string): number {
+  const texts = [key, minted.cid, minted.token, ...delegationCids];
+  return texts.reduce((bytes, text) => bytes + textBytes(text), 200);
+}
+
+/** User, delegation, service, ability, resource and caveats; a change of any mints again. */
+function buildCacheKey({
+  delegation,
+  audience,
+  can,
+  with: resource,
+  nb,
+  ttlSeconds,
+}: MintRequest): string {
+  const caveats = encodeDagJson(nb ?? {});
+  return JSON.stringify([
+    delegation.did,
+    delegation.cid,
+    audience,
+    can,
+    resource,
+    caveats,
+    ttlSeconds ?? null,
+  ]);
+}
+
+function createEntry(minted: MintedToken, { delegation }: MintRequest, now: number): Entry {
+  const half = now + (minted.expiration - now) / 2;
+  return {
+    minted,
+    delegationCids: delegation.cids,
+    renewAt: Math.min(half, minted.expiration - MIN_LEFT_SECONDS),
+  };
+}

@@ -3,9 +3,8 @@ import type { Result } from '@sibyl/protocol';
 import { concat, equalBytes, readVarint, startsWith, utf8 } from '../codec/bytes.js';
 import { decodeCbor } from '../codec/cbor.js';
 import { CID_LENGTH, isIpldMap, isUcanLink, Link } from '../codec/ipld.js';
-import { type Block, UCAN_VERSION } from '../codec/ucan.js';
+import { type Block, LIMITS, UCAN_VERSION } from '../codec/ucan.js';
 import { refuse, type UcanError } from '../errors.js';
-import { LIMITS } from './token.js';
 
 interface Car {
   readonly root: Block;

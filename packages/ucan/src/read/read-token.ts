@@ -1,9 +1,8 @@
 import type { Result } from '@sibyl/protocol';
-import type { Block } from '../codec/ucan.js';
+import { type Block, LIMITS, type Token, type Ucan } from '../codec/ucan.js';
 import { refuse, type UcanError } from '../errors.js';
 import { readArchiveRoot, readCar } from './read-car.js';
 import { readUcan } from './read-ucan.js';
-import { LIMITS, type Token, type Ucan } from './token.js';
 
 /** Reads a token strictly, cheapest check first, so that no library receives hostile bytes. */
 export function readToken(token: unknown): Result<Token, UcanError> {

@@ -8,13 +8,14 @@ import {
   type Capability,
   decodePrincipal,
   encodeUcanFields,
+  LIMITS,
   SIGNATURE_HEAD,
   SIGNATURE_LENGTH,
   UCAN_VERSION,
+  type Ucan,
   type UcanPayload,
 } from '../codec/ucan.js';
 import { refuse, type UcanError } from '../errors.js';
-import { LIMITS, type Ucan } from './token.js';
 
 /** Reads a block as a UCAN 0.9.1 in CBOR form that has no second spelling. */
 export function readUcan({ link, bytes }: Block): Result<Ucan, UcanError> {

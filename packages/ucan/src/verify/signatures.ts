@@ -1,11 +1,10 @@
 import type { Result } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/server-kit';
-import { signingBytes } from '../codec/ucan.js';
+import { signingBytes, type Token, type Ucan } from '../codec/ucan.js';
 import type { DidKeys, DidResolver } from '../did/did-resolver.js';
 import { refuse, type UcanError } from '../errors.js';
-import { isSoundPublicKey, verifyEd25519 } from '../keys/ed25519.js';
+import { isSoundPublicKey, verifyEd25519 } from '../keys/signer.js';
 import { named } from '../read/read-token.js';
-import type { Token, Ucan } from '../read/token.js';
 
 /** What is left to do for a token that passed every local check. */
 export interface VerificationCost {

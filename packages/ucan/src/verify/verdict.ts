@@ -1,9 +1,8 @@
 import type { Result } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/server-kit';
 import { type Ipld, type IpldMap, isIpldMap, Link } from '../codec/ipld.js';
-import type { Clock } from '../codec/ucan.js';
+import type { Capability, Clock, Token } from '../codec/ucan.js';
 import { refuse, type UcanError } from '../errors.js';
-import type { Capability, Token } from '../read/token.js';
 
 /** A success: who was proven by which UCANs, and until when. */
 export interface Verdict {

@@ -1,14 +1,27 @@
 import { createHash } from 'node:crypto';
 import type { Result } from '@sibyl/protocol';
-import { AUTH_CAPABILITY, type Clock, systemClock } from '../codec/ucan.js';
+import {
+  AUTH_CAPABILITY,
+  type Capability,
+  type Clock,
+  LIMITS,
+  systemClock,
+  type Token,
+  type Ucan,
+} from '../codec/ucan.js';
 import type { DidResolver } from '../did/did-resolver.js';
 import { refuse, type UcanError } from '../errors.js';
 import { named, readToken } from '../read/read-token.js';
-import { type Capability, LIMITS, type Token, type Ucan } from '../read/token.js';
-import { checkRevocations, type Revocations } from './revocations.js';
+import {
+  checkRevocations,
+  checkSpent,
+  type Revocations,
+  type SingleUseStore,
+  type SpentTokens,
+  spendOnce,
+} from './revocations.js';
 import { checkDelegation, checkGrant, checkInvocation } from './rules.js';
 import { SignatureVerifier, type VerificationCost } from './signatures.js';
-import { checkSpent, type SingleUseStore, type SpentTokens, spendOnce } from './single-use.js';
 import {
   toDelegation,
   toInvocation,

@@ -2,10 +2,9 @@ import * as core from '@ucanto/core';
 import type { Delegation, ParsedCapability, Principal } from '@ucanto/interface';
 import { ed25519 } from '@ucanto/principal';
 import { capability as capabilityParser, claim } from '@ucanto/validator';
+import type { Capability, Token, Ucan } from '../../src/codec/ucan.js';
 import { didFromPublicKey } from '../../src/did/did-key.js';
-import type { Capability, Token, Ucan } from '../../src/read/token.js';
-import { covers } from '../../src/verify/coverage.js';
-import { findProofs } from '../../src/verify/rules.js';
+import { covers, findProofs } from '../../src/verify/rules.js';
 
 /** The key that signed each UCAN of a chain, by CID. */
 type SigningKeys = ReadonlyMap<string, Uint8Array>;

@@ -1,8 +1,8 @@
 import { concat } from '../../src/codec/bytes.js';
 import { decodeCbor } from '../../src/codec/cbor.js';
 import { type Ipld, type IpldMap, Link } from '../../src/codec/ipld.js';
+import type { Token, Ucan } from '../../src/codec/ucan.js';
 import { readToken } from '../../src/read/read-token.js';
-import type { Token, Ucan } from '../../src/read/token.js';
 import {
   createBlock,
   type Fields,

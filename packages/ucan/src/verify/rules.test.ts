@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { type IpldMap, Link } from '../codec/ipld.js';
-import { covers, isCovered } from './coverage.js';
+import { covers, isCovered } from './rules.js';
 
 const abilities: readonly [grant: string, claim: string, expected: boolean][] = [
   ['*', '*', true],
