@@ -2,9 +2,8 @@ import { type DynamicModule, Module, type Type } from '@nestjs/common';
 import { APP_FILTER, APP_GUARD, APP_INTERCEPTOR, APP_PIPE } from '@nestjs/core';
 import { PublicRoutes, ValidationPipe } from '@sibyl/plugin-kit/rules';
 import { AccessKeys } from '../auth/access-keys.js';
-import { Authenticator } from '../auth/authenticator.js';
+import { Authenticator, PresentedDelegations } from '../auth/authenticator.js';
 import { CallerAllowList, InvitationReader } from '../auth/caller-allow-list.js';
-import { PresentedDelegations } from '../auth/delegated-authority.js';
 import { DelegationService } from '../auth/delegations.js';
 import { Operators } from '../auth/operators.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
@@ -27,7 +26,7 @@ import {
 } from '../http/discovery.controller.js';
 import { ErrorFilter } from '../http/error-filter.js';
 import { FilesController } from '../http/files.controller.js';
-import { HealthController } from '../http/health.controller.js';
+import { HealthController, ReadinessChecks } from '../http/health.controller.js';
 import { InvitationsController } from '../http/invitations.controller.js';
 import { KeysController } from '../http/keys.controller.js';
 import { MeController, UsageController } from '../http/me.controller.js';
@@ -37,7 +36,6 @@ import {
   MessagesController,
 } from '../http/messages.controller.js';
 import { OperatorController, SharingController } from '../http/operator.controller.js';
-import { ReadinessChecks } from '../http/readiness.js';
 import { ReplySender } from '../http/reply-sender.js';
 import { BodyInterceptor } from '../http/request-body.js';
 import { RunsController } from '../http/runs.controller.js';

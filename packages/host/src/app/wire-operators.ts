@@ -6,7 +6,7 @@ import type { Cluster } from '../bus/cluster.js';
 import type { SocketUser } from '../bus/socket-presence.js';
 import type { Config } from '../config/config.js';
 import type { HostFacts } from '../http/discovery.controller.js';
-import type { ReadinessChecks } from '../http/readiness.js';
+import type { ReadinessChecks } from '../http/health.controller.js';
 import type { ReplySender } from '../http/reply-sender.js';
 import type { Metrics } from '../observability/metrics.js';
 import { type HostEvents, HostReports } from '../operators/host-reports.js';

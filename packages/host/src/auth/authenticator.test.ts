@@ -16,9 +16,13 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { useStore } from '../../test/support/test-database.js';
 import { MemoryHostBus } from '../bus/host-bus.js';
 import { Metrics } from '../observability/metrics.js';
-import { Authenticator, proveCaller, toTemporaryError } from './authenticator.js';
+import {
+  Authenticator,
+  PresentedDelegations,
+  proveCaller,
+  toTemporaryError,
+} from './authenticator.js';
 import type { Credentials } from './caller.js';
-import { PresentedDelegations } from './delegated-authority.js';
 import { RateLimits } from './rate-limits.js';
 
 const oracle = generateSigner();

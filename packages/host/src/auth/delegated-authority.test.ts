@@ -17,8 +17,9 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } 
 import { startUcantoService, type UcantoService } from '../../test/support/ucanto-service.js';
 import { type HostBus, MemoryHostBus } from '../bus/host-bus.js';
 import { openStore, type Store } from '../store/store.js';
+import { PresentedDelegations } from './authenticator.js';
 import type { Caller } from './caller.js';
-import { DelegatedAuthority, PresentedDelegations } from './delegated-authority.js';
+import { DelegatedAuthority } from './delegated-authority.js';
 
 const oracle = generateSigner();
 const logger = pino({ level: 'silent' });

@@ -13,8 +13,9 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { newOwner, useStore } from '../../test/support/test-database.js';
 import { MemoryHostBus } from '../bus/host-bus.js';
 import { DiskSpace } from '../store/disk-space.js';
+import { PresentedDelegations } from './authenticator.js';
 import type { Caller } from './caller.js';
-import { DelegatedAuthority, PresentedDelegations } from './delegated-authority.js';
+import { DelegatedAuthority } from './delegated-authority.js';
 import { DelegationService } from './delegations.js';
 
 const oracle = generateSigner();

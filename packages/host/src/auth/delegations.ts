@@ -8,9 +8,9 @@ import {
 import { readToken, type UcanError, type VerifiedDelegation, type Verifier } from '@sibyl/ucan';
 import type { DelegationRecord } from '../store/delegation-store.js';
 import type { Store } from '../store/store.js';
-import { toTemporaryError } from './authenticator.js';
+import { type PresentedDelegations, toTemporaryError } from './authenticator.js';
 import type { Caller } from './caller.js';
-import type { DelegatedAuthority, PresentedDelegations } from './delegated-authority.js';
+import type { DelegatedAuthority } from './delegated-authority.js';
 
 interface DelegationServiceDeps {
   readonly oracleDid: string;

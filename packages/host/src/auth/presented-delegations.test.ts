@@ -4,7 +4,7 @@ import { pino } from 'pino';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { newOwner, useStore } from '../../test/support/test-database.js';
 import { DiskSpace } from '../store/disk-space.js';
-import { PresentedDelegations } from './delegated-authority.js';
+import { PresentedDelegations } from './authenticator.js';
 
 const oracleDid = generateSigner().did;
 const HOUR_MS = 3_600_000;

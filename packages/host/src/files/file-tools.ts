@@ -4,7 +4,7 @@ import type { FileKey, FileStore, StoredFile } from '../store/file-store.js';
 import type { FileTextStore, FoundPassage, Passage } from '../store/file-text-store.js';
 import { isImage } from './detect-type.js';
 import type { FileService } from './file-service.js';
-import type { PassageSearch } from './passage-search.js';
+import type { PassageSearch } from './passage-embedder.js';
 import type { Sources } from './sources.js';
 
 const FOUND = 6;

@@ -1,13 +1,21 @@
-import { ByteBudget, type Embeddings, PluginManifest } from '@sibyl/plugin-kit';
+import {
+  ByteBudget,
+  definePlugin,
+  type Embeddings,
+  PluginManifest,
+  sharedKey,
+} from '@sibyl/plugin-kit';
 import type { Logger } from 'pino';
 import type { HostLiveness } from '../bus/host-bus.js';
 import type { Config } from '../config/config.js';
+import { SOURCES_STATE } from '../store/plugin-stores.js';
 import type { Store } from '../store/store.js';
+import { createAttachmentsMiddleware } from './attached-files.js';
 import { FileService } from './file-service.js';
-import { createFilesPlugin } from './files-plugin.js';
-import { PassageEmbedder } from './passage-embedder.js';
-import { PassageSearch } from './passage-search.js';
+import { createFileTools, type FileToolsDeps } from './file-tools.js';
+import { PassageEmbedder, PassageSearch } from './passage-embedder.js';
 import { S3Chunks } from './s3-chunks.js';
+import { createCitationMiddleware, Sources } from './sources.js';
 import { TextIndexer } from './text-indexer.js';
 
 /** Memory of the images that running turns show to models; one call shows at most 64 MB. */
@@ -49,3 +57,40 @@ export function openFiles({ settings, store, logger, liveness, embeddings }: Fil
   const manifest = PluginManifest.parse(plugin.manifest);
   return { service, plugin: { plugin, name: plugin.name, manifest, config: {} } };
 }
+
+interface FilesPluginDeps extends FileToolsDeps {
+  readonly indexer: TextIndexer;
+  readonly embedder: PassageEmbedder | undefined;
+}
+
+const SOURCES = sharedKey<Sources>('citedSources');
+
+/** What files contribute to turns: tools that search and read them, the files of a message, and citations. */
+const createFilesPlugin = (deps: FilesPluginDeps) =>
+  definePlugin({
+    name: SOURCES_STATE.plugin,
+    version: '0.1.0',
+    manifest: {
+      title: 'Files',
+      summary: "Searches and reads the user's files.",
+      whenToUse: ['a question is about a file of the user'],
+      category: 'core',
+      visibility: 'silent',
+    },
+    getSharedState: () => SOURCES.sharePerTurn((turn) => new Sources(turn.sessionState)),
+    // Not `getTools`: without files, their schemas would only cost tokens.
+    getRequestTools: async (turn) => {
+      if (!(await deps.files.hasAny(turn.user.did))) return [];
+      const sources = turn.shared.require(SOURCES);
+      const tools = createFileTools(deps, { sources, signal: turn.signal });
+      return tools.map((tool) => ({ ...tool, visibility: 'always' as const }));
+    },
+    getMiddlewares: () => [
+      createAttachmentsMiddleware(deps),
+      createCitationMiddleware((turn) => turn.shared.require(SOURCES)),
+    ],
+    close: async () => {
+      await deps.indexer.close();
+      await deps.embedder?.close();
+    },
+  });

@@ -1,11 +1,144 @@
 import { Controller, Get, Res } from '@nestjs/common';
 import { Describe } from '@sibyl/plugin-kit';
-import { Health, Landing, Readiness } from '@sibyl/protocol';
+import { type ErrorKind, Health, Landing, Readiness, type ReadinessCheck } from '@sibyl/protocol';
 import type { Response } from 'express';
 import { OracleIdentity } from '../auth/oracle-identity.js';
+import type { HostLiveness } from '../bus/host-bus.js';
+import type { DiskSpace } from '../store/disk-space.js';
+import type { ProbeResult, WriteProbe } from '../store/store.js';
+import { describeStoreError } from '../store/store-errors.js';
+import type { StoreOutage } from '../store/store-outage.js';
 import { HostFacts } from './discovery.controller.js';
-import { ReadinessChecks } from './readiness.js';
 import { Public } from './ucan-guard.js';
+
+interface ReadinessDeps {
+  readonly probe: WriteProbe;
+  readonly disk: DiskSpace | undefined;
+  readonly outage: Pick<StoreOutage, 'current' | 'isFull'> | undefined;
+  readonly liveness: Pick<HostLiveness, 'isAlive'>;
+  readonly model: ModelHealth;
+  /** How many plugins are loaded. */
+  readonly plugins: number;
+}
+
+/**
+ * Decides whether this host should receive requests. It is not ready if the store does not accept writes, the disk is
+ * almost full or the host is stopping. A failing model is only reported: all hosts share the provider, and history,
+ * sessions and other models still work.
+ */
+export class ReadinessChecks {
+  private isDraining = false;
+  /** When a check was first seen to fail, by its name. */
+  private readonly failingSince = new Map<string, Date>();
+
+  constructor(private readonly deps: ReadinessDeps) {}
+
+  /** Reports the host as not ready from now on. */
+  drain(): void {
+    this.isDraining = true;
+  }
+
+  async check(): Promise<Readiness> {
+    const { probe, model, plugins, outage } = this.deps;
+    const [written, space] = await Promise.all([probe.check(), this.checkDisk()]);
+    // The probe is small: on a full disk it may succeed while messages do not.
+    const result = written === 'writable' && outage?.isFull ? 'full' : written;
+    const disk = this.date('disk', space);
+    const host = this.date('host', this.checkHost());
+    const store = this.date('store', describeProbe(result), outage?.current?.since);
+    const isReady = [host, store, disk].every(({ status }) => status !== 'failing');
+    return {
+      status: isReady ? 'ready' : 'not_ready',
+      timestamp: new Date().toISOString(),
+      checks: {
+        host,
+        store,
+        disk,
+        model: model.check(),
+        plugins: { status: 'ok', message: `Plugins loaded: ${plugins}` },
+      },
+    };
+  }
+
+  /** Adds since when it has failed: as given, or when this was first noticed. */
+  private date(name: string, check: ReadinessCheck, knownSince?: Date): ReadinessCheck {
+    if (check.status !== 'failing') {
+      this.failingSince.delete(name);
+      return check;
+    }
+    const since = this.failingSince.get(name) ?? knownSince ?? new Date();
+    this.failingSince.set(name, since);
+    return { ...check, since: since.toISOString() };
+  }
+
+  private checkHost(): ReadinessCheck {
+    if (this.isDraining) return { status: 'failing', message: 'The host is stopping' };
+    if (!this.deps.liveness.isAlive)
+      return { status: 'failing', message: 'The host has lost its connections to the other hosts' };
+    return { status: 'ok', message: 'The host accepts requests' };
+  }
+
+  private async checkDisk(): Promise<ReadinessCheck> {
+    const { disk } = this.deps;
+    if (!disk) return { status: 'ok', message: 'The database is not on the disk of this host' };
+    if (await disk.isLow()) {
+      return {
+        status: 'failing',
+        message:
+          'The free disk space is below DISK_MIN_FREE; new sessions, messages and delegations are rejected',
+      };
+    }
+    return { status: 'ok', message: 'Enough space is free' };
+  }
+}
+
+function describeProbe(result: ProbeResult): ReadinessCheck {
+  switch (result) {
+    case 'writable':
+      return { status: 'ok', message: 'The database accepts writes' };
+    case 'timeout':
+      return { status: 'failing', message: 'The database does not answer in time' };
+    case 'unknown-error':
+      return { status: 'failing', message: 'A test write failed; see the log' };
+    default:
+      return { status: 'failing', message: describeStoreError(result) };
+  }
+}
+
+/** How long the result of a call is relevant. */
+const RELEVANT_MS = 5 * 60 * 1000;
+
+const messages: Readonly<Record<ErrorKind, string>> = {
+  auth: 'The model provider rejected the key',
+  billing: 'The model provider rejected the call because its credit is used up',
+  rate_limit: 'The model provider limits the rate of requests',
+  network: 'The model provider could not be reached',
+  timeout: 'The model provider did not answer in time',
+  server: 'The model provider reported an error',
+  unknown: 'The last call to the model failed',
+};
+
+/** How the last call of the main model ended; makes no calls itself, since they cost money. */
+export class ModelHealth {
+  private last: { readonly at: number; readonly fault: ErrorKind | undefined } | undefined;
+  private failingSince: Date | undefined;
+
+  /** Reports that a call of the main model has ended. */
+  record(fault: ErrorKind | undefined): void {
+    this.last = { at: performance.now(), fault };
+    this.failingSince = fault && (this.failingSince ?? new Date());
+  }
+
+  check(): ReadinessCheck {
+    if (!this.last || performance.now() - this.last.at > RELEVANT_MS) {
+      return { status: 'unknown', message: 'The model was not called in the last minutes' };
+    }
+    const { fault } = this.last;
+    const since = this.failingSince?.toISOString();
+    if (fault) return { status: 'failing', message: messages[fault], ...(since && { since }) };
+    return { status: 'ok', message: 'The last call to the model succeeded' };
+  }
+}
 
 @Public()
 @Controller()

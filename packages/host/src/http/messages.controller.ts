@@ -37,7 +37,7 @@ import { MessageStore } from '../store/message-store.js';
 import { RunStore } from '../store/runs/run-store.js';
 import { SessionStore } from '../store/session-store.js';
 import { FeedbackService } from '../turns/feedback.js';
-import { toMessageViews } from '../turns/message-view.js';
+import { toMessageViews } from '../turns/message-parts.js';
 import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
 import { Turns } from '../turns/turns.js';
 import { adoptRequestId, readIdempotencyKey } from './middlewares.js';

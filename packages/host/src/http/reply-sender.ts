@@ -8,7 +8,7 @@ import type { AnswerDetailsStore } from '../store/answer-details.js';
 import type { Message } from '../store/message.js';
 import type { MessageStore } from '../store/message-store.js';
 import type { Session } from '../store/session-store.js';
-import { toMessageViews } from '../turns/message-view.js';
+import { toMessageViews } from '../turns/message-parts.js';
 import type { RunReader } from '../turns/run-reader.js';
 import { toUsageField } from '../turns/run-recorder.js';
 import type { TurnAccess } from '../turns/turn-access.js';

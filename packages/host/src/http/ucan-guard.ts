@@ -12,10 +12,9 @@ import {
 } from '@sibyl/plugin-kit';
 import { PublicRoutes } from '@sibyl/plugin-kit/rules';
 import type { Request, Response } from 'express';
-import { Authenticator, proveCaller } from '../auth/authenticator.js';
+import { Authenticator, PresentedDelegations, proveCaller } from '../auth/authenticator.js';
 import { type Caller, type Credentials, readAccessKey, readCredentials } from '../auth/caller.js';
 import { CallerAllowList } from '../auth/caller-allow-list.js';
-import { PresentedDelegations } from '../auth/delegated-authority.js';
 import { RateLimits } from '../auth/rate-limits.js';
 import type { Config } from '../config/config.js';
 

@@ -9,12 +9,11 @@ import {
   type ProviderName,
 } from '../config/models-config.js';
 import { createAiSdkModel, type Effort, type SdkOptions } from './ai-sdk-model.js';
-import { withFallbacks } from './fallback.js';
 import type { Model, ModelError, ModelRole } from './model.js';
 import { findDefaults, ModelFacts } from './model-facts.js';
 import { createOfflineModel } from './offline/offline-model.js';
 import { createOpenAiCompatibleModel } from './openai-compatible/openai-compatible-model.js';
-import { type RetryOptions, withRetry, withTimeouts } from './retry.js';
+import { type RetryOptions, withFallbacks, withRetry, withTimeouts } from './retry.js';
 
 /** The models of this host. */
 export interface Models {

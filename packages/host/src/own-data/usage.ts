@@ -1,6 +1,5 @@
 import type { Usage } from '@sibyl/protocol';
-import { toUtcDay } from '../store/model-usage-store.js';
-import { addEntries, type UsageEntry, type UsageStore } from '../store/usage-store.js';
+import { addEntries, toUtcDay, type UsageEntry, type UsageStore } from '../store/usage-store.js';
 
 const DAY_MS = 24 * 60 * 60 * 1000;
 const MAX_SESSIONS = 100;

@@ -32,7 +32,7 @@ import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import { toOracleError } from '../store/store-errors.js';
 import type { Approvals } from '../turns/approvals.js';
-import { toMessageView } from '../turns/message-view.js';
+import { toMessageView } from '../turns/message-parts.js';
 import type { PausedTurns } from '../turns/paused-turns.js';
 import { readError } from '../turns/run-log.js';
 import type { RunReader } from '../turns/run-reader.js';

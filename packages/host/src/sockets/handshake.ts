@@ -2,10 +2,13 @@ import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { Handshake, OracleError } from '@sibyl/protocol';
 import type { Socket } from 'socket.io';
-import { type Authenticator, proveCaller } from '../auth/authenticator.js';
+import {
+  type Authenticator,
+  type PresentedDelegations,
+  proveCaller,
+} from '../auth/authenticator.js';
 import type { Caller, Credentials } from '../auth/caller.js';
 import type { CallerAllowList } from '../auth/caller-allow-list.js';
-import type { PresentedDelegations } from '../auth/delegated-authority.js';
 import type { RateLimits } from '../auth/rate-limits.js';
 import { type EventBus, type Position, parsePosition, type SessionKey } from '../bus/event-bus.js';
 import type { PendingClientCalls } from '../bus/pending-client-calls.js';

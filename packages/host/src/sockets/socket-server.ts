@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { hasShortHost, OracleError } from '@sibyl/protocol';
 import { ByteBudget, type ByteReservation, toAddressKey } from '@sibyl/server-kit';
 import { Server, type Socket } from 'socket.io';
-import type { PresentedDelegations } from '../auth/delegated-authority.js';
+import type { PresentedDelegations } from '../auth/authenticator.js';
 import type { Cluster } from '../bus/cluster.js';
 import type { EventBus } from '../bus/event-bus.js';
 import type { SocketPresence, SocketUser } from '../bus/socket-presence.js';
@@ -23,8 +23,7 @@ import { toOracleError } from '../store/store-errors.js';
 import { type Connection, ConnectionRegistry, onceClosed, terminate } from './connections.js';
 import { HandshakeVerifier, type SocketContext } from './handshake.js';
 import { SessionSocket, type SessionSocketDeps } from './session-socket.js';
-import { limitReceived, limitWire } from './wire-limits.js';
-import { SocketBacklog } from './write-limit.js';
+import { limitReceived, limitWire, SocketBacklog } from './write-limit.js';
 
 /** How long a connection may take to send its handshake. */
 const CONNECT_MS = 10_000;

@@ -1,3 +1,4 @@
+import { randomInt, randomUUID } from 'node:crypto';
 import { withTimeout } from '@sibyl/server-kit';
 import { sql } from 'kysely';
 import { createHostId } from '../bus/host-bus.js';
@@ -14,13 +15,10 @@ import { FileChunkStore } from './file-chunk-store.js';
 import { FileStore } from './file-store.js';
 import { FileTextStore } from './file-text-store.js';
 import { GrantStore } from './grant-store.js';
-import { createIdSource } from './id-source.js';
 import { IdempotencyStore } from './idempotency-store.js';
 import { MessageStore } from './message-store.js';
-import { ModelUsageStore } from './model-usage-store.js';
 import { type DatabaseOptions, openDatabase } from './open-database.js';
-import { HostStore } from './operators/host-store.js';
-import { AuditStore, UserList } from './operators/operator-store.js';
+import { AuditStore, HostStore, UserList } from './operators/operator-store.js';
 import { TurnReports } from './operators/turn-reports.js';
 import { ExpiredRows } from './own-data/expired-rows.js';
 import { ImportStore } from './own-data/import-store.js';
@@ -39,7 +37,7 @@ import { SocketStore } from './socket-store.js';
 import { classifyStoreError, type StoreErrorKind } from './store-errors.js';
 import type { StoreOutage } from './store-outage.js';
 import { ThreadStore } from './thread-store.js';
-import { UsageStore } from './usage-store.js';
+import { ModelUsageStore, UsageStore } from './usage-store.js';
 
 /** All stores of the host, on one database. */
 export interface Store {
@@ -249,4 +247,35 @@ export class WriteProbe {
     const limit = { ms: TIMEOUT_MS, message: 'the write takes too long' };
     return withTimeout(limit, this.write).catch(() => 'timeout');
   }
+}
+
+const COUNTER_MAX = 0xfff;
+
+/**
+ * Creates UUIDs of version 7 that sort by creation, also within one millisecond and if the clock stops or goes back.
+ */
+export function createIdSource(clock: () => number): () => string {
+  let time = 0;
+  let counter = 0;
+  return () => {
+    const now = clock();
+    if (now > time) {
+      time = now;
+      // A random start, so that ids of one millisecond cannot be guessed from each other.
+      counter = randomInt((COUNTER_MAX >> 1) + 1);
+    } else if (counter < COUNTER_MAX) {
+      counter += 1;
+    } else {
+      time += 1;
+      counter = 0;
+    }
+    return format(time, counter);
+  };
+}
+
+function format(time: number, counter: number): string {
+  const hex = time.toString(16).padStart(12, '0');
+  const count = counter.toString(16).padStart(3, '0');
+  // The variant and the random bits are the same in version 4, which Node creates from a pool of random bytes.
+  return `${hex.slice(0, 8)}-${hex.slice(8)}-7${count}-${randomUUID().slice(19)}`;
 }

@@ -1,7 +1,7 @@
 import { type Kysely, sql } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
 import type { Schema, StoreContext, UsageDayRow } from './database.js';
-import { toUtcDay } from './model-usage-store.js';
+import { prepareQuery } from './prepared-query.js';
 import type { RunKey, TokenUsage } from './runs/run.js';
 
 const RUNS_PER_PAGE = 500;
@@ -199,3 +199,56 @@ function toFirstId(time: number): string {
   const hex = Math.max(0, time).toString(16).padStart(12, '0');
   return `${hex.slice(0, 8)}-${hex.slice(8)}`;
 }
+
+const KEPT_DAYS = 31;
+const DAY_MS = 24 * 60 * 60 * 1000;
+
+/** The tokens that all hosts on this database have spent on models, per day in UTC. */
+export class ModelUsageStore {
+  private readonly context: StoreContext;
+
+  constructor(context: StoreContext) {
+    this.context = context;
+  }
+
+  /** Adds tokens to a day and returns the day's total. */
+  add(day: string, tokens: number): Promise<number> {
+    return this.context.database.write(async (tables) => {
+      const { rows } = await addTokens(tables, { day, tokens });
+      return rows[0]?.tokens ?? tokens;
+    });
+  }
+
+  async total(day: string): Promise<number> {
+    const { rows } = await selectTokens(this.context.database.tables, { day });
+    return rows[0]?.tokens ?? 0;
+  }
+
+  /** Deletes days that are more than a month ago. */
+  async prune(): Promise<void> {
+    const { database, clock } = this.context;
+    const first = toUtcDay(clock() - KEPT_DAYS * DAY_MS);
+    await database.write((tables) =>
+      tables.deleteFrom('model_usage').where('day', '<', first).execute(),
+    );
+  }
+}
+
+/** The day in UTC of a time in milliseconds, such as 2026-01-31. */
+export const toUtcDay = (time: number): string => new Date(time).toISOString().slice(0, 10);
+
+const addTokens = prepareQuery((tables, { day, tokens }: { day: string; tokens: number }) =>
+  tables
+    .insertInto('model_usage')
+    .values({ day, tokens })
+    .onConflict((c) =>
+      c.column('day').doUpdateSet((e) => ({
+        tokens: e('model_usage.tokens', '+', e.ref('excluded.tokens')),
+      })),
+    )
+    .returning('tokens'),
+);
+
+const selectTokens = prepareQuery((tables, { day }: { day: string }) =>
+  tables.selectFrom('model_usage').select('tokens').where('day', '=', day),
+);

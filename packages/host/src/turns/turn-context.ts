@@ -23,7 +23,7 @@ import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import { type HookLimit, type Hooks, withSignal } from './hooks.js';
-import { toMessageView } from './message-view.js';
+import { toMessageView } from './message-parts.js';
 import type { RunRecorder } from './run-recorder.js';
 import type { TurnRequest } from './turn-request.js';
 

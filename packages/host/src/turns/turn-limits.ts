@@ -3,7 +3,7 @@ import type { Logger } from 'pino';
 import type { Meter } from '../agent/agent.js';
 import type { Model, ModelPart, ModelUse } from '../models/model.js';
 import type { Metrics } from '../observability/metrics.js';
-import { type ModelUsageStore, toUtcDay } from '../store/model-usage-store.js';
+import { type ModelUsageStore, toUtcDay } from '../store/usage-store.js';
 
 /** By then another turn has probably ended. */
 const RETRY_SECONDS = 5;

@@ -18,11 +18,10 @@ import { type StartedRun, WITHDRAWN } from '../store/runs/start-run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import { buildFirstFrame, endUnanswered, readProgress, storeWithdrawal } from './closing-runs.js';
-import { DisconnectedTurns } from './disconnected-turns.js';
 import { FlushLoop } from './flush-loop.js';
 import type { Gates, TurnAccount } from './gates.js';
 import { type IdempotencyClaim, IdempotentStarts, storeStart } from './idempotent-starts.js';
-import { LiveTurns, type TurnCounts } from './live-turns.js';
+import { DisconnectedTurns, LiveTurns, type TurnCounts } from './live-turns.js';
 import { FeedSender } from './run-feeds.js';
 import { LiveRun } from './run-log.js';
 import {

@@ -3,7 +3,6 @@ import { setImmediate, setTimeout } from 'node:timers/promises';
 import { OFFLINE } from '../../config/models-config.js';
 import type { Model, ModelCall, ModelMessage, ModelPart, ModelToolCall } from '../model.js';
 import { ModelFacts } from '../model-facts.js';
-import { reportFilePassages, searchFiles } from './file-intents.js';
 import {
   answerTime,
   count,
@@ -18,7 +17,12 @@ import {
   withoutEnd,
 } from './intent.js';
 import { changePreferences, recallFacts, rememberFact, reportFacts } from './preference-intents.js';
-import { callNamedTools, reportToolResults } from './tool-intents.js';
+import {
+  callNamedTools,
+  reportFilePassages,
+  reportToolResults,
+  searchFiles,
+} from './tool-intents.js';
 
 /** Creates the built-in model: deterministic rules, no network, no key. */
 export function createOfflineModel(clock: () => Date = () => new Date()): Model {

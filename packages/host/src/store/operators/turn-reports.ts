@@ -1,7 +1,7 @@
 import { type ExpressionBuilder, sql } from 'kysely';
 import type { RunRow, Schema, StoreContext } from '../database.js';
-import { toUtcDay } from '../model-usage-store.js';
 import { ENDED } from '../runs/run.js';
+import { toUtcDay } from '../usage-store.js';
 
 /** Two digits, so that any number of turns has few different values. */
 const ROUNDED_MS = sql<number>`case

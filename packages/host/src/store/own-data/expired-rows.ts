@@ -2,6 +2,7 @@ import { type Kysely, type RawBuilder, sql } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
 import type { Schema, StoreContext } from '../database.js';
 import { forgetArguments } from '../runs/pending-approvals.js';
+import { ENDED } from '../runs/run.js';
 import { keepUsage } from '../usage-store.js';
 
 /** Rows that one query looks at: each one blocks the event loop on SQLite. */
@@ -133,4 +134,30 @@ async function claim(
     )
     .returning('value')
     .executeTakeFirst();
+}
+
+const RUNS_PER_PRUNE = 100;
+
+/** Deletes frames and remaining steps of some runs that ended before `time`; returns how many runs, 0 when done. */
+export async function pruneSomeFrames(tables: Kysely<Schema>, time: number): Promise<number> {
+  const runs = await tables
+    .selectFrom('runs')
+    .select(['owner', 'id'])
+    .where('status', 'in', ENDED)
+    .where('updated_at', '<', time)
+    .where((e) =>
+      e.exists(
+        e
+          .selectFrom('frames')
+          .select('seq')
+          .whereRef('frames.owner', '=', 'runs.owner')
+          .whereRef('run_id', '=', 'runs.id'),
+      ),
+    )
+    .limit(RUNS_PER_PRUNE)
+    .execute();
+  for (const { owner, id } of runs)
+    for (const table of ['frames', 'run_steps'] as const)
+      await tables.deleteFrom(table).where('owner', '=', owner).where('run_id', '=', id).execute();
+  return runs.length;
 }

@@ -10,11 +10,10 @@ import {
   openTestSession,
   startTestRun,
 } from '../../../test/support/test-runs.js';
-import { createIdSource } from '../id-source.js';
 import { MessageStore } from '../message-store.js';
 import { type DatabaseOptions, openDatabase } from '../open-database.js';
 import { SessionStore } from '../session-store.js';
-import { openStore } from '../store.js';
+import { createIdSource, openStore } from '../store.js';
 import { classifyStoreError } from '../store-errors.js';
 
 it('openStore opens as many PostgreSQL connections as poolSize allows', async () => {

@@ -2,12 +2,11 @@ import { type Kysely, sql } from 'kysely';
 import { insertActivity } from '../activity-store.js';
 import type { ActivityRow, Database, FrameChunkRow, RunStepRow, Schema } from '../database.js';
 import { prepareQuery } from '../prepared-query.js';
-import { type CancelReason, ENDED, type RunKey } from './run.js';
+import { type CancelReason, type RunKey } from './run.js';
 
 const ROWS_PER_INSERT = 64;
 /** Characters of frames in one row, at least; readers read whole rows. */
 const CHUNK_LENGTH = 32 * 1024;
-const RUNS_PER_PRUNE = 100;
 
 /** One frame of the log of a run; `seq` starts at 1 and rises by one. */
 export interface Frame {
@@ -278,27 +277,3 @@ const selectChunks = prepareQuery(
       .where('seq', '<=', last)
       .orderBy('seq'),
 );
-
-/** Deletes frames and remaining steps of some runs that ended before `time`; returns how many runs, 0 when done. */
-export async function pruneSomeFrames(tables: Kysely<Schema>, time: number): Promise<number> {
-  const runs = await tables
-    .selectFrom('runs')
-    .select(['owner', 'id'])
-    .where('status', 'in', ENDED)
-    .where('updated_at', '<', time)
-    .where((e) =>
-      e.exists(
-        e
-          .selectFrom('frames')
-          .select('seq')
-          .whereRef('frames.owner', '=', 'runs.owner')
-          .whereRef('run_id', '=', 'runs.id'),
-      ),
-    )
-    .limit(RUNS_PER_PRUNE)
-    .execute();
-  for (const { owner, id } of runs)
-    for (const table of ['frames', 'run_steps'] as const)
-      await tables.deleteFrom(table).where('owner', '=', owner).where('run_id', '=', id).execute();
-  return runs.length;
-}

@@ -2,6 +2,7 @@ import { type Kysely, sql } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
 import type { Schema, StoreContext } from '../database.js';
 import type { Vault } from '../encryption.js';
+import { pruneSomeFrames } from '../own-data/expired-rows.js';
 import { StoreError } from '../store-errors.js';
 import { type EndedRun, finishRun, type RunEnding } from './finish-run.js';
 import {
@@ -9,7 +10,6 @@ import {
   type Frame,
   flushRuns,
   insertFrames,
-  pruneSomeFrames,
   type RunWrites,
   readFramePage,
   type UnsealedWrites,
