@@ -4,7 +4,7 @@ import type { ByteBudget } from '@sibyl/server-kit';
 import { type Caller, getMemoryKey } from '../auth/gate.js';
 import type { BlockWatch } from '../nodes/block-watch.js';
 import type { NodePool } from '../nodes/node-pool.js';
-import { CallerSlots } from '../query/caller-slots.js';
+import { CallerSlots } from '../query/block-waiters.js';
 import { QueryError, toQueryError } from '../query/query-error.js';
 import type { Query, QueryService } from '../query/query-service.js';
 import type { Reply } from '../query/reply-cache.js';

@@ -12,8 +12,8 @@ import {
   type MinHeightOptions,
   MinHeightRequest,
   type OnGone,
+  type QueryCaller,
 } from './block-waiters.js';
-import type { QueryCaller } from './caller-slots.js';
 import { badRequest, QueryError } from './query-error.js';
 import { computeEtag, Reply, ReplyCache, type SharedResult, SingleFlight } from './reply-cache.js';
 import type { TypeLookup } from './type-lookup.js';

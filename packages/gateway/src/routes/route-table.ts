@@ -1,6 +1,6 @@
-import { NearestTemplates } from './nearest-templates.js';
 import {
   type ChainPrefix,
+  NearestTemplates,
   type PathReading,
   PathTemplate,
   type Step,

@@ -1,9 +1,9 @@
 import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
 import { GrpcCode, GrpcError, ReplyMemory } from '@sibyl/grpc-client';
 import { z } from 'zod';
-import { BlockSubscription } from './block-subscription.js';
 import { JsonRpc } from './json-rpc.js';
 import {
+  BlockSubscription,
   type NodeStatus,
   readBasicCredentials,
   type Upstream,

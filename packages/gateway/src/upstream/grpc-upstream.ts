@@ -6,8 +6,8 @@ import {
   type MessageStream,
 } from '@sibyl/grpc-client';
 import { bytesFields, integerField, messageAt, readRpcAddress } from './abci-upstream.js';
-import { BlockSubscription } from './block-subscription.js';
 import {
+  BlockSubscription,
   HEIGHT_METADATA,
   type NodeStatus,
   parseHeight,

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { CallerSlots } from './caller-slots.js';
+import { CallerSlots } from './block-waiters.js';
 
 const createSlots = () =>
   new CallerSlots({
