@@ -1,7 +1,13 @@
 import type { AgentCapabilities } from '@ag-ui/core';
-import { definePlugin, defineRoute, type OracleFacts } from '@sibyl/plugin-kit';
+import {
+  definePlugin,
+  defineRoute,
+  defineTool,
+  type OracleFacts,
+  type TurnContext,
+} from '@sibyl/plugin-kit';
+import { AgAction } from '@sibyl/protocol';
 import { z } from 'zod';
-import { listActionTools } from './actions.js';
 import { RunAgentInput, Runs } from './runs.js';
 
 /** Serves clients of the AG-UI protocol, and lets the agent call the actions that the user's page declares. */
@@ -76,3 +82,40 @@ const describeCapabilities = ({ name }: OracleFacts): AgentCapabilities => ({
   state: { snapshots: false, deltas: false, memory: true },
   humanInTheLoop: { supported: true, approvals: true, interrupts: true },
 });
+
+/** The actions (AG-UI) that the user's page declares with a message, as tools. */
+const listActionTools = async (turn: TurnContext) => (await listActions(turn)).map(toTool);
+
+const KEY = 'actions';
+const StoredActions = z.array(AgAction).default([]).catch([]);
+
+/** The actions of this message, or of the last message that declared any. */
+async function listActions({ request, sessionState }: TurnContext): Promise<readonly AgAction[]> {
+  const stored = StoredActions.parse(await sessionState.get(KEY));
+  const { agActions = stored } = request;
+  // Most pages declare the same actions with every message.
+  if (JSON.stringify(agActions) !== JSON.stringify(stored)) await sessionState.set(KEY, agActions);
+  return agActions;
+}
+
+const toTool = ({ name, description, schema, hasRender }: AgAction) =>
+  defineTool({
+    name,
+    description,
+    inputSchema: schema,
+    event: 'action_call',
+    // The host limits how long it waits for a page, and reports that in its error.
+    timeoutMs: Number.POSITIVE_INFINITY,
+    run: async (args, { client, emit, toolCallId, signal }) => {
+      const result = await client.call({
+        event: 'action_call',
+        toolCallId,
+        toolName: name,
+        args,
+        signal,
+      });
+      if (hasRender)
+        emit.renderComponent({ eventId: toolCallId, componentName: name, args, status: 'done' });
+      return result;
+    },
+  });

@@ -6,8 +6,7 @@ import {
   type RouteRequest,
   type Surface,
 } from '@sibyl/plugin-kit';
-import { answerChat, type OpenedChat } from './chat.js';
-import { ChatRequest } from './schemas.js';
+import { answerChat, ChatRequest, type OpenedChat } from './chat.js';
 import { toChunks } from './ui-stream.js';
 
 /** Lets `useChat` of the AI SDK, and clients of its protocol, talk to the oracle. */

@@ -6,7 +6,7 @@ import { buffer } from 'node:stream/consumers';
 import { brotliDecompressSync } from 'node:zlib';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { startHost, type TestHost } from '../../../packages/host/test/support/host.js';
-import { listPageFiles } from '../src/page.js';
+import { listPageFiles } from '../src/index.js';
 
 let host: TestHost;
 beforeAll(async () => {

@@ -1,6 +1,5 @@
 import { definePlugin, defineRoute, repeat, type SetupContext, sharedKey } from '@sibyl/plugin-kit';
-import { ActiveHolds, CreditGate } from './credit-gate.js';
-import { creditMiddleware } from './credit-middleware.js';
+import { ActiveHolds, CreditGate, creditMiddleware } from './credit-gate.js';
 import { CreditStatement, Ledger, ReadStatement } from './ledger.js';
 import { CreditsConfig } from './prices.js';
 import { Reservations } from './reservations.js';

@@ -26,8 +26,7 @@ import {
   readReply,
   renderText,
 } from './chat-render.js';
-import type { ChatThreads } from './chat-threads.js';
-import type { ChatUser, ChatUsers } from './chat-users.js';
+import type { ChatThreads, ChatUser, ChatUsers } from './chat-threads.js';
 import { MatrixError } from './homeserver.js';
 
 /** Homeservers show a user as writing for half a minute. */

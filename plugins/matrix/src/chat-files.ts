@@ -8,8 +8,7 @@ import {
 import { z } from 'zod';
 import type { MatrixChannel } from './chat-channel.js';
 import { FILE_FIELD, MatrixFile, toTransactionId } from './chat-events.js';
-import type { ChatThreads } from './chat-threads.js';
-import { CLIENT } from './chat-users.js';
+import { type ChatThreads, CLIENT } from './chat-threads.js';
 import { decryptFile, downloadFile } from './file-download.js';
 import { type HomeserverHealth, toHost } from './health.js';
 import { getOracleHomeserver, type MatrixConfig } from './homeserver.js';

@@ -12,8 +12,7 @@ import { MatrixMessage, toOwner, toTransactionId } from './chat-events.js';
 import { ChatLinks } from './chat-links.js';
 import { renderText } from './chat-render.js';
 import { ChatSync } from './chat-sync.js';
-import { ChatThreads } from './chat-threads.js';
-import { ChatUsers } from './chat-users.js';
+import { ChatThreads, ChatUsers } from './chat-threads.js';
 import type { HomeserverHealth } from './health.js';
 import type { Homeserver, MatrixConfig } from './homeserver.js';
 

@@ -3,9 +3,14 @@ import { z } from 'zod';
 import { needsSignIn } from './config.js';
 import { type Connection, SignInRequiredError, SLOW_MS } from './connection.js';
 import { isKeyChanged } from './grant.js';
-import { readPromptResult, readResourceResult } from './results.js';
 import type { ServerDirectory } from './server-directory.js';
-import { createElicit, type Identity, listServerTools } from './server-tools.js';
+import {
+  createElicit,
+  type Identity,
+  listServerTools,
+  readPromptResult,
+  readResourceResult,
+} from './server-tools.js';
 import type { SignIns } from './sign-ins.js';
 
 /** What the tools of a turn use. */

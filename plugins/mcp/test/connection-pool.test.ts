@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { McpServer } from '../src/config.js';
 import { Connection } from '../src/connection.js';
-import { ConnectionPool } from '../src/connection-pool.js';
+import { ConnectionPool } from '../src/server-directory.js';
 
 const logger = { info() {}, warn() {}, error() {} };
 const closed: string[] = [];

@@ -4,7 +4,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { findFreePort } from '../../../packages/host/test/support/free-port.js';
 import { McpServer } from '../src/config.js';
 import { Connection, INVOCATION_META, type McpTool } from '../src/connection.js';
-import { readCallResult, readPromptResult, readResourceResult } from '../src/results.js';
+import { readCallResult, readPromptResult, readResourceResult } from '../src/server-tools.js';
 import { startHttpServer } from './support/http-server.js';
 
 const TOOLS = ['add.numbers', 'fail', 'picture', 'hang', 'announce', 'ask', 'grow'];

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { McpServer } from '../src/config.js';
 import { Connection, type McpTool } from '../src/connection.js';
 import { fetchDocument } from '../src/open-client.js';
-import { readCallResult } from '../src/results.js';
+import { readCallResult } from '../src/server-tools.js';
 
 const deep = (depth: number) => '['.repeat(depth) + ']'.repeat(depth);
 const buildText = (length: number) => `{"type": "text", "text": "${'x'.repeat(length)}"}`;

@@ -3,20 +3,29 @@ import {
   definePlugin,
   defineRoute,
   InboxWorker,
+  type Logger,
+  OracleError,
   ResultAddresses,
   repeat,
   type SafeFetch,
   type SetupContext,
 } from '@sibyl/plugin-kit';
 import { z } from 'zod';
-import { RequestSignature, readDelivery, type SlackMessage } from './delivery.js';
+import {
+  type Delivery,
+  RequestSignature,
+  readDelivery,
+  readEvent,
+  readFields,
+  type SlackMessage,
+} from './delivery.js';
 import { listFileTools, sendMedia, shareFiles } from './files.js';
 import { createInbox, migrations } from './inbox.js';
+import { readInteraction } from './interactions.js';
 import { connectSlack, MAX_LENGTH } from './live-reply.js';
 import { MessageAnswerer } from './message-answerer.js';
 import { splitMessage, toMrkdwn } from './mrkdwn.js';
 import { PREFERENCE_STORE, Receiver, SlackReply } from './receiver.js';
-import { openSocketMode } from './socket-mode.js';
 import { Threads } from './threads.js';
 
 /** The plugin's environment variables. */
@@ -170,3 +179,74 @@ const SlackIdentity = z.object({
   user: z.string().optional(),
   error: z.string().optional(),
 });
+
+interface SocketModeOptions {
+  readonly appToken: string;
+  readonly url: string;
+  readonly logger: Logger;
+  readonly receive: (delivery: Delivery) => Promise<SlackReply>;
+}
+
+interface Envelope {
+  readonly type: string;
+  // biome-ignore lint/suspicious/noExplicitAny: the readers check it.
+  readonly body: any;
+  readonly accepts_response_payload?: boolean;
+  readonly ack: (reply?: Record<string, unknown>) => Promise<void>;
+}
+
+/** Receives deliveries over a connection that the host opens, so that Slack need not reach the host. */
+async function openSocketMode(options: SocketModeOptions): Promise<() => Promise<void>> {
+  const { appToken, url: slackApiUrl, logger } = options;
+  const { SocketModeClient, LogLevel } = await loadSdk();
+  const client = new SocketModeClient({
+    appToken,
+    clientOptions: { slackApiUrl, retryConfig: { forever: true, maxTimeout: 60_000 } },
+    logger: createLogger(logger, LogLevel.WARN),
+  });
+  client.on('slack_event', (envelope: Envelope) => void handle(envelope, options));
+  // Slack may be down when the host starts; the client tries again.
+  client.start().catch((err) => logger.error({ err }, 'cannot connect to Slack by Socket Mode'));
+  return () => client.disconnect();
+}
+
+/** Acknowledges what was received; Slack delivers the rest again. */
+async function handle(envelope: Envelope, { receive, logger }: SocketModeOptions): Promise<void> {
+  const { type, body, ack } = envelope;
+  try {
+    const reply = await receive(readEnvelope(type, body));
+    await ack(envelope.accepts_response_payload ? reply : undefined);
+  } catch (err) {
+    logger.warn({ err, type }, 'a delivery of Slack failed');
+    if (err instanceof OracleError && err.status < 500) await ack().catch(() => undefined);
+  }
+}
+
+function readEnvelope(type: string, body: Envelope['body']): Delivery {
+  if (type === 'events_api') return readEvent(body);
+  if (type === 'slash_commands') return readFields(body ?? {});
+  return readInteraction(body) ?? { kind: 'other' };
+}
+
+/** The SDK is an optional dependency and loads only with Socket Mode. */
+async function loadSdk() {
+  try {
+    return await import('@slack/socket-mode');
+  } catch (cause) {
+    const message = 'Socket Mode needs the packages @slack/socket-mode and undici: install them';
+    throw new Error(message, { cause });
+  }
+}
+
+/** The log of the host, without what the client says about every message. */
+function createLogger<Level>(logger: Logger, level: Level) {
+  return {
+    debug: () => {},
+    info: () => {},
+    warn: (...parts: unknown[]) => logger.warn({ parts: parts.map(String) }, 'Slack Socket Mode'),
+    error: (...parts: unknown[]) => logger.warn({ parts: parts.map(String) }, 'Slack Socket Mode'),
+    setLevel: () => {},
+    setName: () => {},
+    getLevel: () => level,
+  };
+}
