@@ -14,16 +14,15 @@ import { approvals, receipts } from './commands/approvals.js';
 import { callers, invite } from './commands/callers.js';
 import { chat } from './commands/chat.js';
 import { createCompletion } from './commands/completion.js';
-import { credits } from './commands/credits.js';
 import { delegate } from './commands/delegate.js';
-import { doctor } from './commands/doctor.js';
+import { doctor, plugins } from './commands/doctor.js';
 import { files } from './commands/files.js';
-import { gateway } from './commands/gateway.js';
+import { gateway, start } from './commands/gateway.js';
 import { key, token } from './commands/key.js';
 import { keys } from './commands/keys.js';
 import { matrix } from './commands/matrix.js';
 import { newOracle } from './commands/new.js';
-import { audit, operators, users } from './commands/operators.js';
+import { audit, credits, operators, users } from './commands/operators.js';
 import {
   eraseData,
   exportData,
@@ -32,11 +31,9 @@ import {
   retention,
   usage,
 } from './commands/own-data.js';
-import { plugins } from './commands/plugins.js';
 import { rules } from './commands/rules.js';
 import { schedules } from './commands/schedules.js';
 import { sessions } from './commands/sessions.js';
-import { start } from './commands/start.js';
 import { backup, migrate, restore } from './commands/store.js';
 import { isStyled, loadDotEnv, readVersion } from './environment.js';
 import { Output, table } from './terminal.js';

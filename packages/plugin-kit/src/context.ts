@@ -17,8 +17,7 @@ import type {
 } from '@sibyl/protocol';
 import type { SafeFetch } from '@sibyl/safe-fetch';
 import type { Kysely } from 'kysely';
-import type { Embeddings } from './embeddings.js';
-import type { ModelRole, ModelUse } from './model.js';
+import type { Embeddings, ModelRole, ModelUse } from './model.js';
 import type { Surface } from './surface.js';
 import type { DelegatedTurns, PluginTurns } from './turns.js';
 

@@ -54,13 +54,6 @@ export type {
 } from './context.js';
 export { FILE_SOURCES, sharedKey } from './context.js';
 export {
-  compareVectors,
-  type Embeddings,
-  mergeRankings,
-  toVector,
-  type Vector,
-} from './embeddings.js';
-export {
   Inbox,
   type InboxRow,
   InboxWorker,
@@ -80,6 +73,13 @@ export type {
   ModelUsage,
   ModelUse,
   UserPart,
+} from './model.js';
+export {
+  compareVectors,
+  type Embeddings,
+  mergeRankings,
+  toVector,
+  type Vector,
 } from './model.js';
 export type {
   ExportedFile,

@@ -1,5 +1,6 @@
-import type { Command } from '../command.js';
+import { type Command, CommandError } from '../command.js';
 import { loadHost, variable } from '../environment.js';
+import { table } from '../terminal.js';
 
 const marks = { ok: '✓', off: '–', fault: '✗' } as const;
 
@@ -196,3 +197,28 @@ interface Check {
 interface NamedCheck extends Check {
   readonly name: string;
 }
+
+/** Which plugins would load here, and why others would not. */
+export const plugins: Command = {
+  name: 'plugins',
+  summary: 'List the bundled plugins: which load with this configuration, and why others do not',
+  usage: [''],
+  details: 'Reads the environment and .env in this folder, as "sibyl start" does.',
+  async run({ output }) {
+    const { ConfigError, describePlugins } = await output.progress('Loading', loadHost());
+    try {
+      const status = describePlugins();
+      const rows = status.map(({ name, version, isLoaded, reason = '' }) => [
+        name,
+        version,
+        isLoaded ? 'loaded' : 'not loaded',
+        reason,
+      ]);
+      output.result(status, table(rows));
+      return 0;
+    } catch (error) {
+      if (error instanceof ConfigError) throw new CommandError(error.message);
+      throw error;
+    }
+  },
+};

@@ -4,7 +4,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { type Command, fail } from '../command.js';
-import { loadGateway, setVariable, variable } from '../environment.js';
+import { loadGateway, loadHost, setVariable, variable } from '../environment.js';
 
 /** Runs the query gateway in this folder. */
 export const gateway: Command = {
@@ -119,3 +119,34 @@ async function freePort(port: number, host: string): Promise<number> {
   await once(server, 'close');
   return free;
 }
+
+/** Runs the host in this folder. */
+export const start: Command = {
+  name: 'start',
+  summary: 'Run an oracle with the bundled plugins',
+  usage: ['[--port <number>] [--with-gateway]'],
+  details:
+    'Reads its configuration from the environment and from .env in this folder. Ctrl-C stops it, after the running turns finish.',
+  options: {
+    port: {
+      type: 'string',
+      short: 'p',
+      value: 'number',
+      summary: 'Port to listen on; default: PORT or 3000',
+    },
+    'with-gateway': {
+      type: 'boolean',
+      summary: 'Run the query gateway beside it, and let the agent use it',
+    },
+  },
+  async run({ options }) {
+    if (typeof options.port === 'string') setVariable('PORT', options.port);
+    const gateway = options['with-gateway'] ? await startGateway() : undefined;
+    const { serve } = await loadHost();
+    try {
+      return await serve({}, fail);
+    } finally {
+      await gateway?.stop();
+    }
+  },
+};

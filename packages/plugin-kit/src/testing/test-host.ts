@@ -15,8 +15,7 @@ import type {
   TurnUcan,
   WantedCapability,
 } from '../context.js';
-import type { Embeddings } from '../embeddings.js';
-import type { ModelRole } from '../model.js';
+import type { Embeddings, ModelRole } from '../model.js';
 import type { OraclePlugin } from '../plugin.js';
 import type { Surface } from '../surface.js';
 import {
