@@ -1,7 +1,7 @@
-import type { AnswerPart, ChatMessage, ErrorFrame } from '@sibyl/client';
+import type { AnswerPart, ChatMessage } from '@sibyl/client';
 import { lazy, memo, type ReactNode, Suspense, useRef, useState } from 'react';
-import { explainError } from '../i18n/explain-error.js';
-import { type TextKey, t } from '../i18n/i18n.js';
+import { describeFailure, explainError } from '../i18n/explain-error.js';
+import { t } from '../i18n/i18n.js';
 import { useMessageActions } from '../page/page-context.js';
 import { CopyButton } from '../ui/copy-button.js';
 import { ErrorBoundary, LoadFailure } from '../ui/error-boundary.js';
@@ -215,24 +215,6 @@ function Regenerate({ message }: { readonly message: ChatMessage }) {
 }
 
 const hasFailed = ({ error, status }: ChatMessage) => Boolean(error) || status === 'failed';
-
-/** What went wrong with the model. */
-const reasons = {
-  rate_limit: 'chat.failed.rateLimit',
-  billing: 'chat.failed.billing',
-  auth: 'chat.failed.auth',
-  timeout: 'chat.failed.timeout',
-  server: 'chat.failed.server',
-  network: 'chat.failed.network',
-} as const satisfies Partial<Record<ErrorFrame['kind'], TextKey>>;
-
-function describeFailure({ error, content }: ChatMessage): string {
-  const reason =
-    error?.code === 'model_unavailable' && error.kind !== 'unknown'
-      ? t(reasons[error.kind])
-      : explainError({ code: error?.code, message: error?.error ?? '' });
-  return content ? `${reason} ${t('chat.failed.kept')}` : reason;
-}
 
 /** Why an answer is not complete, and what the user can do. */
 function AnswerEnd({ message, isLast, isPaused }: MessageViewProps) {

@@ -1,3 +1,4 @@
+import type { ChatMessage, ErrorFrame } from '@sibyl/client';
 import { getLanguage, type TextKey, t } from './i18n.js';
 
 interface ExplainedError {
@@ -49,3 +50,21 @@ const texts: Readonly<Record<string, TextKey | undefined>> = {
   turn_running: 'chat.error.running',
   approval_closed: 'chat.error.decided',
 };
+
+/** What went wrong with the model. */
+const reasons = {
+  rate_limit: 'chat.failed.rateLimit',
+  billing: 'chat.failed.billing',
+  auth: 'chat.failed.auth',
+  timeout: 'chat.failed.timeout',
+  server: 'chat.failed.server',
+  network: 'chat.failed.network',
+} as const satisfies Partial<Record<ErrorFrame['kind'], TextKey>>;
+
+export function describeFailure({ error, content }: ChatMessage): string {
+  const reason =
+    error?.code === 'model_unavailable' && error.kind !== 'unknown'
+      ? t(reasons[error.kind])
+      : explainError({ code: error?.code, message: error?.error ?? '' });
+  return content ? `${reason} ${t('chat.failed.kept')}` : reason;
+}
