@@ -11,9 +11,9 @@ import { openDatabase } from '../src/store/open-database.js';
 import {
   ERASE_EXCEPTIONS,
   isMigrationTable,
+  readCatalog,
   TABLES_WITHOUT_OWNER,
-} from '../src/store/own-data/own-data-rules.js';
-import { readCatalog } from '../src/store/own-data/table-catalog.js';
+} from '../src/store/own-data/table-catalog.js';
 import { bundledVariables } from './support/bundled-variables.js';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { fillTables, findText } from './support/database-scan.js';

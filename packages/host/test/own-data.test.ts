@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { MANIFEST } from '../src/own-data/archive-format.js';
 import { ArchiveReader, readLines } from '../src/own-data/archive-reader.js';
 import { openDatabase } from '../src/store/open-database.js';
-import { DERIVED_TABLES } from '../src/store/own-data/own-data-rules.js';
+import { DERIVED_TABLES } from '../src/store/own-data/table-catalog.js';
 import { createArchive, importArchive, sendArchive, zip } from './support/archives.js';
 import { fillTables } from './support/database-scan.js';
 import { startHost, type TestHost } from './support/host.js';

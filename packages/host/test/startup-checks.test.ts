@@ -7,7 +7,7 @@ import { createOracleApp } from '@sibyl/host';
 import { generateSigner, type Signer, signerFromMnemonic } from '@sibyl/ucan';
 import { pino } from 'pino';
 import { afterEach, describe, expect, it } from 'vitest';
-import { OLDER_VARIABLES } from '../src/config/older-variables.js';
+import { OLDER_VARIABLES } from '../src/config/environment.js';
 import { startHost, type TestHost } from './support/host.js';
 
 const ORACLE_MNEMONIC = 'the key behind an ORACLE_DID';

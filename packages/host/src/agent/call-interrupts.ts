@@ -1,4 +1,7 @@
-import { canonicalJson } from '@sibyl/protocol';
+import { randomUUID } from 'node:crypto';
+import { canonicalJson, toApprovalId } from '@sibyl/protocol';
+import type { UnsealedInterrupt } from '../store/runs/interrupts.js';
+import type { Run } from '../store/runs/run.js';
 import type { AgentCall, AgentRequest } from './agent.js';
 import {
   buildCallPath,
@@ -123,4 +126,34 @@ export function readAnswer(answer: InterruptAnswer): unknown {
     default:
       return answer satisfies never;
   }
+}
+
+/** How long an interrupt waits if its tool does not say. */
+const DEFAULT_EXPIRY_SECONDS = 7 * 24 * 60 * 60;
+
+export async function toInterrupt(
+  interrupt: PendingInterrupt,
+  run: Run,
+): Promise<UnsealedInterrupt> {
+  const { kind, schema, callId, key, approval } = interrupt;
+  const { expiresInSeconds = DEFAULT_EXPIRY_SECONDS } = interrupt;
+  const question = { kind, schema, callId, path: key, data: null };
+  const expiresInMs = expiresInSeconds * 1000;
+  if (!approval) return { id: randomUUID(), ...question, expiresInMs };
+  const { tool, plugin, argsHash, args, inputSchema, requiredBy } = approval;
+  const place = { sessionId: run.sessionId, runId: run.id, call: key };
+  return {
+    id: await toApprovalId({ ...place, tool, plugin, argsHash }),
+    ...question,
+    expiresInMs,
+    approval: {
+      call: key,
+      call_id: callId,
+      tool,
+      plugin,
+      args_hash: argsHash,
+      required_by: requiredBy,
+      request: { args, inputSchema },
+    },
+  };
 }

@@ -15,7 +15,7 @@ import {
   ApprovalsController,
   RulesController,
 } from '../http/approvals.controller.js';
-import { DelegationController } from '../http/delegations.controller.js';
+import { DelegationController, KeysController } from '../http/delegations.controller.js';
 import {
   DiscoveryController,
   HostFacts,
@@ -28,7 +28,6 @@ import { ErrorFilter } from '../http/error-filter.js';
 import { FilesController } from '../http/files.controller.js';
 import { HealthController, ReadinessChecks } from '../http/health.controller.js';
 import { InvitationsController } from '../http/invitations.controller.js';
-import { KeysController } from '../http/keys.controller.js';
 import { MeController, UsageController } from '../http/me.controller.js';
 import {
   FeedbackController,

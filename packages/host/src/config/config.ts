@@ -6,9 +6,8 @@ import {
   readVariables,
   type Variables,
 } from '@sibyl/server-kit/environment';
-import { Environment } from './environment.js';
+import { Environment, findOlderVariables } from './environment.js';
 import { buildModelsConfig, checkModels, type ModelsConfig } from './models-config.js';
-import { findOlderVariables } from './older-variables.js';
 
 /** The variables of the host, validated, named and frozen. */
 export interface Config {

@@ -3,8 +3,8 @@ import { OracleError } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { HostLiveness } from '../bus/host-bus.js';
 import type { DiskSpace } from '../store/disk-space.js';
-import type { ChunkStorage } from '../store/file-chunk-store.js';
 import {
+  type ChunkStorage,
   createLostError,
   type FileBytes,
   type FileKey,

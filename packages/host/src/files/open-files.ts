@@ -12,10 +12,14 @@ import { SOURCES_STATE } from '../store/plugin-stores.js';
 import type { Store } from '../store/store.js';
 import { createAttachmentsMiddleware } from './attached-files.js';
 import { FileService } from './file-service.js';
-import { createFileTools, type FileToolsDeps } from './file-tools.js';
+import {
+  createCitationMiddleware,
+  createFileTools,
+  type FileToolsDeps,
+  Sources,
+} from './file-tools.js';
 import { PassageEmbedder, PassageSearch } from './passage-embedder.js';
 import { S3Chunks } from './s3-chunks.js';
-import { createCitationMiddleware, Sources } from './sources.js';
 import { TextIndexer } from './text-indexer.js';
 
 /** Memory of the images that running turns show to models; one call shows at most 64 MB. */

@@ -1,9 +1,12 @@
 import { createHash } from 'node:crypto';
 import { OracleError } from '@sibyl/protocol';
 import { AwsClient } from 'aws4fetch';
-import type { ChunkPlace, ChunkStorage } from '../store/file-chunk-store.js';
-import { countChunks } from '../store/file-chunk-store.js';
-import type { FileBytes } from '../store/file-store.js';
+import {
+  type ChunkPlace,
+  type ChunkStorage,
+  countChunks,
+  type FileBytes,
+} from '../store/file-store.js';
 
 /** Each is one request; large enough that their latency does not matter. */
 const OBJECT_BYTES = 1024 * 1024;

@@ -9,7 +9,7 @@ import type { Caller } from '../auth/caller.js';
 import type { DelegationService } from '../auth/delegations.js';
 import type { HostBus, HostLiveness } from '../bus/host-bus.js';
 import type { FileService } from '../files/file-service.js';
-import { ERASE_EXCEPTIONS } from '../store/own-data/own-data-rules.js';
+import { ERASE_EXCEPTIONS } from '../store/own-data/table-catalog.js';
 import type { ErasureRequest } from '../store/shared-jobs.js';
 import type { Store } from '../store/store.js';
 import { isStoreError } from '../store/store-errors.js';

@@ -6,8 +6,8 @@ import { OracleError } from '@sibyl/protocol';
 import type { ZipFile } from 'yazl';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { FileService } from '../files/file-service.js';
-import { DERIVED_TABLES, OMITTED_COLUMNS } from '../store/own-data/own-data-rules.js';
 import type { OwnedTable, OwnerRows, StoredRow } from '../store/own-data/owner-rows.js';
+import { DERIVED_TABLES, OMITTED_COLUMNS } from '../store/own-data/table-catalog.js';
 import {
   MANIFEST,
   type Manifest,

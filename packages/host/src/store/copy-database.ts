@@ -1,9 +1,8 @@
 import { createHash } from 'node:crypto';
 import { type Kysely, sql } from 'kysely';
 import { type Database, type Schema, storable } from './database.js';
-import { isMigrationTable } from './own-data/own-data-rules.js';
 import type { StoredRow, StoredValue } from './own-data/owner-rows.js';
-import { readCatalog, type StoredTable } from './own-data/table-catalog.js';
+import { isMigrationTable, readCatalog, type StoredTable } from './own-data/table-catalog.js';
 import { copyErasures } from './shared-jobs.js';
 import { StoreError } from './store-errors.js';
 

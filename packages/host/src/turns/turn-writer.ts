@@ -1,12 +1,11 @@
-import { randomUUID } from 'node:crypto';
 import {
   type ErrorKind,
   type OracleError,
   type ReplyPart,
   type ReplyWarning,
-  toApprovalId,
 } from '@sibyl/protocol';
 import type { AgentPart } from '../agent/agent.js';
+import { toInterrupt } from '../agent/call-interrupts.js';
 import type { ApprovalRequest, PendingInterrupt } from '../agent/steps.js';
 import type { ServerEvent } from '../bus/event-bus.js';
 import type { EndedTrace, RunEnding } from '../store/runs/finish-run.js';
@@ -275,33 +274,6 @@ const NOT_ANSWERED = JSON.stringify({
 
 /** The call of the main agent that waits; a sub-agent waits within one. */
 const toMainCall = ({ path, callId }: PendingInterrupt) => path.split('/')[0] || callId;
-
-/** How long an interrupt waits if its tool does not say. */
-const DEFAULT_EXPIRY_SECONDS = 7 * 24 * 60 * 60;
-
-async function toInterrupt(interrupt: PendingInterrupt, run: Run): Promise<UnsealedInterrupt> {
-  const { kind, schema, callId, key, approval } = interrupt;
-  const { expiresInSeconds = DEFAULT_EXPIRY_SECONDS } = interrupt;
-  const question = { kind, schema, callId, path: key, data: null };
-  const expiresInMs = expiresInSeconds * 1000;
-  if (!approval) return { id: randomUUID(), ...question, expiresInMs };
-  const { tool, plugin, argsHash, args, inputSchema, requiredBy } = approval;
-  const place = { sessionId: run.sessionId, runId: run.id, call: key };
-  return {
-    id: await toApprovalId({ ...place, tool, plugin, argsHash }),
-    ...question,
-    expiresInMs,
-    approval: {
-      call: key,
-      call_id: callId,
-      tool,
-      plugin,
-      args_hash: argsHash,
-      required_by: requiredBy,
-      request: { args, inputSchema },
-    },
-  };
-}
 
 /** What plugins see of a question. */
 function toQuestionData(interrupt: PendingInterrupt | undefined): unknown {

@@ -438,3 +438,12 @@ async function createSocketTables(tables: Kysely<any>): Promise<void> {
       await sql`alter table ${sql.table(table)} set unlogged`.execute(tables);
   }
 }
+
+/** A row holds consecutive frames, one per line, and the number of the last one. Rows with one frame stay valid. */
+export const frameChunks: Migration = {
+  async up(tables: Tables) {
+    await sql`update frames set data = event || ' ' || data`.execute(tables);
+    await tables.schema.alterTable('frames').dropColumn('event').execute();
+    await tables.schema.alterTable('frames').renameColumn('data', 'lines').execute();
+  },
+};

@@ -121,3 +121,43 @@ async function createWordTable(tables: Tables): Promise<void> {
     insert into file_words(file_words, rowid, scope, text) values ('delete', old.seq, old.scope, old.text);
   end`.execute(tables);
 }
+
+/** The meaning of the passages of files, apart from their texts: a search reads all vectors of a user. */
+export const embeddings: Migration = {
+  async up(tables: Tables) {
+    await tables.schema
+      .createTable('file_vectors')
+      .addColumn('owner', 'text', (c) => c.notNull())
+      .addColumn('file_id', 'text', (c) => c.notNull())
+      .addColumn('n', 'integer', (c) => c.notNull())
+      .addColumn('vector', 'bytea', (c) => c.notNull())
+      .addPrimaryKeyConstraint('file_vectors_key', ['owner', 'file_id', 'n'])
+      .execute();
+    await tables.schema.alterTable('files').addColumn('vector_model', 'text').execute();
+    await tables.schema
+      .createIndex('files_to_embed')
+      .on('files')
+      .columns(['owner', 'id'])
+      .where(sql<boolean>`text_status = 'ready' and vector_model is null`)
+      .execute();
+  },
+};
+
+/** The model of each vector, so that a file that is embedded in part continues where it stopped. */
+export const vectorModels: Migration = {
+  async up(tables: Tables) {
+    await tables.schema.alterTable('file_vectors').addColumn('model', 'text').execute();
+  },
+};
+
+/** How much text of a file is stored, which may be far more than its bytes; null if none is, or if an earlier version read it. */
+export const textBytes: Migration = {
+  async up(tables: Tables) {
+    await tables.schema.alterTable('files').addColumn('text_bytes', 'bigint').execute();
+    await tables.schema
+      .createIndex('files_by_text_bytes')
+      .on('files')
+      .columns(['owner', 'text_bytes'])
+      .execute();
+  },
+};

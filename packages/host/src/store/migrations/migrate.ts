@@ -9,18 +9,14 @@ import { StoreError } from '../store-errors.js';
 import { initial } from './0001-initial.js';
 import { delegationList } from './0002-delegation-list.js';
 import { turnLimits } from './0003-turn-limits.js';
-import { runModel } from './0004-run-model.js';
-import { history } from './0005-history.js';
+import { frameChunks, runModel } from './0004-run-model.js';
+import { feedback, history } from './0005-history.js';
 import { approvals } from './0006-approvals.js';
 import { ownData } from './0007-own-data.js';
-import { files, uploadHosts } from './0010-files.js';
+import { embeddings, files, textBytes, uploadHosts, vectorModels } from './0010-files.js';
 import { accessKeys } from './0011-access-keys.js';
 import { operators, usageByDay } from './0012-operators.js';
-import { embeddings, vectorModels } from './0013-embeddings.js';
-import { feedback } from './0014-feedback.js';
 import { lookups } from './0015-lookups.js';
-import { frameChunks } from './0016-frame-chunks.js';
-import { textBytes } from './0017-text-bytes.js';
 
 /** The migrations of one schema, and the tables that record which of them are done. */
 export interface MigrationPlan {

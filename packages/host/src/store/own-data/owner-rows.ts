@@ -3,8 +3,13 @@ import { type Kysely, type RawBuilder, sql } from 'kysely';
 import type { Schema, StoreContext } from '../database.js';
 import type { Vault } from '../encryption.js';
 import { type ErasureRequest, isRequested } from '../shared-jobs.js';
-import { ERASE_EXCEPTIONS, OMITTED_COLUMNS, SEALED_COLUMNS } from './own-data-rules.js';
-import { readCatalog, type StoredTable } from './table-catalog.js';
+import {
+  ERASE_EXCEPTIONS,
+  OMITTED_COLUMNS,
+  readCatalog,
+  SEALED_COLUMNS,
+  type StoredTable,
+} from './table-catalog.js';
 
 /** Rows that one statement deletes: other users must not wait long. */
 const ROWS_PER_DELETE = 500;
