@@ -1,12 +1,16 @@
 import type { DescMethod } from '@bufbuild/protobuf';
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
-import type { ChainSchema } from './chain-schema.js';
+import {
+  type ChainSchema,
+  FILE_DESCRIPTORS,
+  fileDescriptorsReply,
+  reflectionStreams,
+} from './chain-schema.js';
 import type { MessageHandler, Query, QueryHandler, QueryResult } from './grpc-server.js';
 import { claimsHandlers } from './queries/claims.js';
 import { entityHandlers, iidHandlers, tokenHandlers } from './queries/entities.js';
 import { epochsHandlers, nodeHandlers, tendermintHandlers } from './queries/node.js';
 import type { Blocks, MethodHandler, ServiceHandlers } from './queries/service.js';
-import { FILE_DESCRIPTORS, fileDescriptorsReply, reflectionStreams } from './reflection.js';
 
 export interface DemoChainOptions {
   readonly schema: ChainSchema;

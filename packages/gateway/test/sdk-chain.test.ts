@@ -2,9 +2,13 @@ import { create, fromBinary, type JsonObject, toBinary } from '@bufbuild/protobu
 import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt';
 import { GrpcCode, GrpcError } from '@sibyl/grpc-client';
 import { afterEach, describe, expect, it } from 'vitest';
-import { loadChainSchema, readCompiledProtos } from '../../demo-chain/src/chain-schema.js';
+import {
+  FILE_DESCRIPTORS,
+  loadChainSchema,
+  readCompiledProtos,
+  reflectionStreams,
+} from '../../demo-chain/src/chain-schema.js';
 import { createDemoChain, type DemoChain } from '../../demo-chain/src/demo-chain.js';
-import { FILE_DESCRIPTORS, reflectionStreams } from '../../demo-chain/src/reflection.js';
 import { ManualBlocks } from '../../demo-chain/test/support/manual-blocks.js';
 import { startTestNode } from '../../demo-chain/test/support/test-node.js';
 import { descriptorFiles } from './schema/descriptor-set.js';

@@ -1,6 +1,6 @@
 import { type DescEnum, type DescField, ScalarType } from '@bufbuild/protobuf';
 import { type FieldForm, isBigNumber, isNullable } from '../schema/options.js';
-import type { JsonSink } from './json-sink.js';
+import { type JsonSink, jsonBytes, spanWriter, type ValueWriter } from './json-sink.js';
 import {
   writeDecimalText,
   writeDouble,
@@ -12,7 +12,6 @@ import {
 } from './numbers.js';
 import { writeBase64, writeHex, writeRawJson, writeText } from './text.js';
 import { DURATION, GO_DURATION, GO_TIME, STD_DURATION, STD_TIME, TIMESTAMP } from './times.js';
-import { jsonBytes, spanWriter, type ValueWriter } from './value-writer.js';
 import { WIRE_TYPE, type WireReader } from './wire-reader.js';
 
 /** One of the two ways in which a node turns a message into JSON. */

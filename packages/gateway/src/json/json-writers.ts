@@ -2,7 +2,14 @@ import { type DescField, type DescMessage, type DescOneof, ScalarType } from '@b
 import type { TypeRegistry } from '../schema/descriptors.js';
 import { getFieldForm, getMessageForm, isNullable, isPointer } from '../schema/options.js';
 import { type Dialect, GO_DIALECT, PROTO_DIALECT } from './dialects.js';
-import { JsonSink, Label } from './json-sink.js';
+import {
+  EmbeddedWriter,
+  JsonSink,
+  jsonBytes,
+  Label,
+  type PrintBody,
+  type ValueWriter,
+} from './json-sink.js';
 import {
   ListWriter,
   MapWriter,
@@ -12,7 +19,6 @@ import {
 } from './member-writers.js';
 import { MessageWriter } from './message-writer.js';
 import { writeText } from './text.js';
-import { EmbeddedWriter, jsonBytes, type PrintBody, type ValueWriter } from './value-writer.js';
 import { WIRE_TYPE, WireError, WireReader } from './wire-reader.js';
 
 /** Shared by all replies that are printed at once. */

@@ -1,6 +1,5 @@
 import { ScalarType } from '@bufbuild/protobuf';
-import { JsonSink, Label } from './json-sink.js';
-import { jsonBytes, type ValueWriter } from './value-writer.js';
+import { JsonSink, jsonBytes, Label, type ValueWriter } from './json-sink.js';
 import { WIRE_TYPE, type WireReader } from './wire-reader.js';
 
 /** Prints one member of an object: a field or a oneof. */

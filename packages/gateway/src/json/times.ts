@@ -1,5 +1,4 @@
-import type { JsonSink } from './json-sink.js';
-import { EmbeddedWriter, jsonBytes, type ValueWriter } from './value-writer.js';
+import { EmbeddedWriter, type JsonSink, jsonBytes, type ValueWriter } from './json-sink.js';
 import { WIRE_TYPE, WireError } from './wire-reader.js';
 
 /** Prints a Timestamp's or Duration's two fields. */
