@@ -9,6 +9,7 @@ export {
   type Ucan,
 } from './codec/ucan.js';
 export { type CachedResolverOptions, createCachedResolver } from './did/cached-resolver.js';
+export type { DidFetch, FetchLimits } from './did/did-document.js';
 export { createDidIxoResolver, type DidIxoOptions } from './did/did-ixo.js';
 export { createDidKeyResolver, didFromPublicKey, publicKeyFromDid } from './did/did-key.js';
 export {
@@ -19,7 +20,6 @@ export {
   type DidResolver,
 } from './did/did-resolver.js';
 export { createDidWebResolver, type DidWebOptions, didWebUrl, toDidWeb } from './did/did-web.js';
-export type { DidFetch, FetchLimits } from './did/fetch-json.js';
 export type { UcanError, UcanErrorCode } from './errors.js';
 export {
   exportPrivateKey,

@@ -1,4 +1,14 @@
-import { isRecord, readDocumentKeys, readField } from './did-document.js';
+import {
+  type DidFetch,
+  FETCH_LIMITS,
+  type FetchLimits,
+  fetchJson,
+  isRecord,
+  type JsonAnswer,
+  readDocumentKeys,
+  readField,
+  unexpectedStatus,
+} from './did-document.js';
 import {
   createSingleFlight,
   type DidResolver,
@@ -6,14 +16,6 @@ import {
   IXO_NEEDS,
   refuseDid,
 } from './did-resolver.js';
-import {
-  type DidFetch,
-  FETCH_LIMITS,
-  type FetchLimits,
-  fetchJson,
-  type JsonAnswer,
-  unexpectedStatus,
-} from './fetch-json.js';
 
 export interface DidIxoOptions {
   readonly chainRestUrl?: string | undefined;

@@ -1,5 +1,12 @@
 import type { Result } from '@sibyl/protocol';
-import { readDocumentKeys } from './did-document.js';
+import {
+  type DidFetch,
+  FETCH_LIMITS,
+  type FetchLimits,
+  fetchJson,
+  readDocumentKeys,
+  unexpectedStatus,
+} from './did-document.js';
 import {
   createSingleFlight,
   type DidError,
@@ -7,13 +14,6 @@ import {
   didMethod,
   refuseDid,
 } from './did-resolver.js';
-import {
-  type DidFetch,
-  FETCH_LIMITS,
-  type FetchLimits,
-  fetchJson,
-  unexpectedStatus,
-} from './fetch-json.js';
 
 const PREFIX = 'did:web:';
 const HOST = /^([A-Za-z0-9.-]+)(?:%3[Aa](\d{1,5}))?$/;
