@@ -76,6 +76,7 @@ export type {
   WarningFrame,
 } from '@sibyl/protocol';
 export type { Capability, MintedToken } from '@sibyl/ucan/browser';
+export { checkReceipt } from './approvals.js';
 export type {
   Action,
   ActionView,
@@ -121,7 +122,6 @@ export type {
   Schedules,
   Sessions,
 } from './oracle-client.js';
-export { checkReceipt } from './receipts.js';
 export { type BrowserSigner, openBrowserSigner } from './signers/browser-signer.js';
 export {
   createSigner,
