@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { QueryPath } from './tools.js';
+import { QueryPath } from './index.js';
 
 it.each([
   '/ixo/entity',
