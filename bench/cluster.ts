@@ -6,8 +6,7 @@ import { describeMachine, type Figure, formatFigures, reportFigures } from './su
 
 // Loaded only now: the hooks resolve what the support of the tests imports.
 const { withPostgres } = await import('./cluster/hosts.ts');
-const { measureFrameStorage } = await import('./cluster/frame-storage.ts');
-const { measureSpace } = await import('./cluster/space.ts');
+const { measureFrameStorage, measureSpace } = await import('./cluster/frame-storage.ts');
 const { measureCluster } = await import('./cluster/measure.ts');
 
 const machine = describeMachine();
