@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { GrpcCode } from '@sibyl/grpc-client';
-import { readForwardedAddress, toAddressKey } from '@sibyl/server-kit';
+import { DocsPage, readForwardedAddress, toAddressKey } from '@sibyl/server-kit';
 import { type Caller, getMemoryKey } from '../auth/gate.js';
 import { findRedirect } from '../binding/go-url.js';
 import type { Config } from '../config/config.js';
@@ -8,7 +8,6 @@ import { QueryError, toQueryError } from '../query/query-error.js';
 import { toMetadataHeader } from '../query/query-parser.js';
 import { serveBatch } from './batch.js';
 import { ChainQueries } from './chain-queries.js';
-import { serveDocsPage } from './docs-page.js';
 import type { GatewayDeps } from './gateway-deps.js';
 import { ownRoutes } from './own-routes.js';
 import { RequestContext, sendError } from './request-context.js';
@@ -23,6 +22,11 @@ const DOCS = '/docs';
 export class Handler {
   private readonly cors: Cors;
   private readonly chain: ChainQueries;
+  private readonly docs = new DocsPage({
+    title: 'Chain queries',
+    swaggerUrl: import.meta.resolve('swagger-ui-dist/package.json'),
+    docExpansion: 'none',
+  });
   private readonly callers = new WeakMap<IncomingMessage['socket'], Caller>();
 
   constructor(private readonly deps: GatewayDeps) {
@@ -77,8 +81,9 @@ export class Handler {
   private async serveOpen(context: RequestContext): Promise<void> {
     if (ownRoutes.has(context.path)) return this.serveOwn(context);
     context.subject = DOCS;
-    const isServed = await serveDocsPage(context);
-    if (!isServed) throw new QueryError(GrpcCode.notFound, 'page not found');
+    const file = await this.docs.find(context.path);
+    if (!file) throw new QueryError(GrpcCode.notFound, 'page not found');
+    context.send(200, file.headers, file.body);
   }
 
   private serveGated(context: RequestContext, caller: Caller): void | Promise<void> {
