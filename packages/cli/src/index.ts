@@ -1,2 +1,2 @@
-export { type GatewayProcess, startGateway } from './commands/gateway.js';
+export { type GatewayProcess, startGateway } from './commands/start.js';
 export { loadDotEnv } from './environment.js';

@@ -17,7 +17,6 @@ import { createCompletion } from './commands/completion.js';
 import { delegate } from './commands/delegate.js';
 import { doctor, plugins } from './commands/doctor.js';
 import { files } from './commands/files.js';
-import { gateway, start } from './commands/gateway.js';
 import { key, token } from './commands/key.js';
 import { keys } from './commands/keys.js';
 import { matrix } from './commands/matrix.js';
@@ -34,6 +33,7 @@ import {
 import { rules } from './commands/rules.js';
 import { schedules } from './commands/schedules.js';
 import { sessions } from './commands/sessions.js';
+import { gateway, start } from './commands/start.js';
 import { backup, migrate, restore } from './commands/store.js';
 import { isStyled, loadDotEnv, readVersion } from './environment.js';
 import { Output, table } from './terminal.js';

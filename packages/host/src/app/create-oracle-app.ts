@@ -45,8 +45,9 @@ import { startIndexing } from '../store/search/search-store.js';
 import { AppModule } from './app.module.js';
 import { buildHost, createPluginFetch, type HostDeps } from './build-host.js';
 import { bundledPlugins } from './bundled-plugins.js';
+import { startCleanup } from './cleanup.js';
 import { serveApiDocument } from './serve-openapi.js';
-import { ShutdownStages, shutdownShares, startCleanup } from './shutdown.js';
+import { ShutdownStages, shutdownShares } from './shutdown.js';
 import { OwnDidCheck, warnAboutOpenOrigins } from './startup-checks.js';
 
 /** What an application states in code; each option overrides the environment variable it names. */

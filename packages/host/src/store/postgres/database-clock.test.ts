@@ -7,7 +7,7 @@ import {
   finishTestRun,
   flushFrames,
 } from '../../../test/support/test-runs.js';
-import { startCleanup } from '../../app/shutdown.js';
+import { startCleanup } from '../../app/cleanup.js';
 import { MemoryEventBus } from '../../bus/event-bus.js';
 import { loadConfig } from '../../config/config.js';
 import { Retention } from '../../own-data/retention.js';

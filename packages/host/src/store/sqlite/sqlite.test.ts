@@ -5,7 +5,7 @@ import { pino } from 'pino';
 import { expect, it, onTestFinished, vi } from 'vitest';
 import { allMessages } from '../../../test/support/all-messages.js';
 import { createTestDatabase } from '../../../test/support/test-database.js';
-import { startCleanup } from '../../app/shutdown.js';
+import { startCleanup } from '../../app/cleanup.js';
 import { loadConfig } from '../../config/config.js';
 import { openStore, type Store } from '../store.js';
 
