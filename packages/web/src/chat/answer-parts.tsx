@@ -15,7 +15,7 @@ const Markdown = lazy(async () => ({
 interface AnswerPartsProps {
   readonly parts: readonly AnswerPart[];
   readonly isRunning: boolean;
-  /** Whether the answer waits for a decision of the user. */
+  /** Whether the answer waits for a decision or for another program. */
   readonly isPaused: boolean;
 }
 
@@ -37,7 +37,7 @@ export function AnswerParts({ parts, isRunning, isPaused }: AnswerPartsProps) {
         const call = waiting.includes(part) ? toWaiting(part.call) : part.call;
         return (
           <>
-            <ToolCall call={call} isRunning={isRunning} />
+            <ToolCall call={call} isRunning={isRunning} isPaused={isPaused} />
             {/* The model knows that one that failed is not shown. */}
             {call.status !== 'error' && renderCall(part.call)}
           </>
@@ -117,11 +117,22 @@ const states = {
   waiting: 'chat.tool.waiting',
 } as const satisfies Record<CallStatus, string>;
 
+/** A call of an answer that has ended has not run, unless the answer continues after a pause. */
+function findStatus({ call, isRunning, isPaused }: ToolCallProps): CallStatus {
+  if (call.status !== 'running' || isRunning) return call.status;
+  return isPaused ? 'waiting' : 'error';
+}
+
+interface ToolCallProps {
+  readonly call: Call;
+  readonly isRunning: boolean;
+  readonly isPaused: boolean;
+}
+
 /** A tool call as a sentence; its name, input and output on demand. */
-function ToolCall({ call, isRunning }: { readonly call: Call; readonly isRunning: boolean }) {
-  const { name, args, output, error } = call;
-  // A paused answer waits for the user.
-  const status = call.status === 'running' && !isRunning ? 'waiting' : call.status;
+function ToolCall(props: ToolCallProps) {
+  const { name, args, output, error } = props.call;
+  const status = findStatus(props);
   const result = error ?? output;
   return (
     <details className="tool" data-status={status}>

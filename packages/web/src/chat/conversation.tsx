@@ -19,8 +19,8 @@ import { Icon, IconButton } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
 import { showToast } from '../ui/toasts.js';
 import { Composer } from './composer.js';
-import { type DraftState, focusBox, mergeDraft, startEdit, useDraft } from './drafts.js';
-import { MessageList } from './message-list.js';
+import { type DraftState, mergeDraft, startEdit, useDraft } from './drafts.js';
+import { MessageList, Queue } from './message-list.js';
 import { useNotification } from './notify.js';
 import type { OutgoingMessage, UnsentMessage } from './outbox.js';
 import { useDelayed, useDelivery, useOnline } from './unsent-view.js';
@@ -29,12 +29,14 @@ import '../styles/answer.css';
 interface ConversationProps {
   readonly sessionId: string;
   readonly title: string | undefined;
+  /** Whether the last turn waits for an answer, of the user or of another program. */
+  readonly isPaused: boolean;
   /** The message to show; by default the last one. */
   readonly messageId?: string | undefined;
 }
 
 /** One session: its messages and the composer. */
-export function Conversation({ sessionId, title = '', messageId }: ConversationProps) {
+export function Conversation({ sessionId, title = '', isPaused, messageId }: ConversationProps) {
   const { outbox, signer } = usePage();
   const chat = useChat(sessionId);
   const unsent = useDelivery(sessionId, chat);
@@ -50,6 +52,7 @@ export function Conversation({ sessionId, title = '', messageId }: ConversationP
     if (event.sessionId === sessionId || event.change === 'reload') void chat.refresh();
   });
   const approvals = useSessionApprovals(sessionId, chat);
+  const pause = usePause(isPaused && chat.status === 'ready', approvals);
   const actions = useActions(sessionId, chat, draft);
   useNotification(title, isBusy, chat);
   const editUnsent = ({ message }: UnsentMessage) => draft.change(mergeDraft(draft.draft, message));
@@ -74,7 +77,7 @@ export function Conversation({ sessionId, title = '', messageId }: ConversationP
               forgetMessage(sessionId);
               if (!isFound) showToast({ text: t('chat.search.gone') });
             }}
-            isPaused={approvals.approvals.length > 0}
+            pause={pause}
             after={<ApprovalCards {...approvals} onDecided={() => void chat.refresh()} />}
             dock={(jump) => (
               <Composer
@@ -124,6 +127,13 @@ function useSessionApprovals(sessionId: string, { status, error }: UseChat) {
   }, [status, refresh]);
   // Nothing waits in a conversation that was deleted.
   return isGone(error) ? { ...approvals, approvals: [] } : approvals;
+}
+
+/** What cannot be decided here is said late: a turn pauses before its approvals are loaded. */
+function usePause(isPaused: boolean, { approvals, isLoading, error }: Approvals) {
+  const isElsewhere = useDelayed(isPaused && approvals.length === 0 && !isLoading && !error, 1000);
+  if (approvals.length > 0) return 'decision';
+  return isElsewhere ? 'elsewhere' : undefined;
 }
 
 const ApprovalCard = lazy(async () => {
@@ -210,35 +220,6 @@ function useActions(sessionId: string, chat: UseChat, draft: DraftState): Messag
     }),
     [sessions, messages, sessionId, isRunning, regenerate, show, refresh, change, current],
   );
-}
-
-/** Messages that wait for the current answer. */
-function Queue({ chat, draft }: { readonly chat: UseChat; readonly draft: DraftState }) {
-  const waiting = chat.messages.filter(
-    ({ type, status }) => type === 'human' && status === 'waiting',
-  );
-  const edit = async ({ requestId, content, attachments }: ChatMessage) => {
-    if (!(await chat.withdraw(requestId))) return;
-    const message = { message: content, attachments: [...attachments] };
-    draft.change(mergeDraft(draft.latest(), message));
-    focusBox();
-  };
-  return waiting.map((message) => (
-    <div key={message.requestId} className="queue" role="status">
-      <span className="quiet">{t('chat.queue.next')}</span>
-      <span className="grow clip" dir="auto">
-        {message.content}
-      </span>
-      <IconButton icon="edit" label={t('chat.queue.edit')} onClick={() => void edit(message)} />
-      <button
-        type="button"
-        className="btn btn-quiet btn-s"
-        onClick={() => void chat.withdraw(message.requestId)}
-      >
-        {t('chat.queue.withdraw')}
-      </button>
-    </div>
-  ));
 }
 
 /** Long enough that a short interruption stays silent. */

@@ -1,8 +1,10 @@
+import type { ChatMessage } from '@sibyl/client';
 import type { UseChat } from '@sibyl/client/react';
 import { type ReactNode, type RefObject, useEffect, useMemo, useRef } from 'react';
 import { t } from '../i18n/i18n.js';
-import { Icon } from '../ui/icon.js';
-import { MessageView } from './message-view.js';
+import { Icon, IconButton } from '../ui/icon.js';
+import { type DraftState, focusBox, mergeDraft } from './drafts.js';
+import { MessageView, type Pause } from './message-view.js';
 import type { UnsentMessage } from './outbox.js';
 import { UnsentView } from './unsent-view.js';
 import { KeepPosition, useFollow } from './use-follow.js';
@@ -15,8 +17,8 @@ interface MessageListProps {
   readonly target: string | undefined;
   /** Called once the target is shown, or cannot be. */
   readonly onTarget: (isFound: boolean) => void;
-  /** Whether the last answer waits for a decision of the user. */
-  readonly isPaused: boolean;
+  /** What the last answer waits for. */
+  readonly pause: Pause | undefined;
   /** Shown below the last message. */
   readonly after: ReactNode;
   /** The composer, with the button that jumps to the end. */
@@ -25,7 +27,7 @@ interface MessageListProps {
 
 /** The messages of a session; loads older and newer ones before the reader gets there. */
 export function MessageList(props: MessageListProps) {
-  const { chat, unsent, onEditUnsent, target, onTarget, isPaused, after, dock } = props;
+  const { chat, unsent, onEditUnsent, target, onTarget, pause, after, dock } = props;
   const { hasOlder, hasNewer, loadOlder, loadNewer, showNewest } = chat;
   const messages = useShown(chat, unsent);
   const [first, last] = [messages[0], messages.at(-1)];
@@ -53,7 +55,7 @@ export function MessageList(props: MessageListProps) {
                 key={message.id}
                 message={message}
                 isLast={message === last && !hasNewer}
-                isPaused={isPaused && message === last}
+                pause={message === last ? pause : undefined}
               />
             ))}
           </KeepPosition>
@@ -178,4 +180,33 @@ function useShown({ messages }: UseChat, unsent: readonly UnsentMessage[]) {
         status !== 'waiting' && !(type === 'human' && hidden.has(requestId)),
     );
   }, [messages, unsent]);
+}
+
+/** Messages that wait for the current answer. */
+export function Queue({ chat, draft }: { readonly chat: UseChat; readonly draft: DraftState }) {
+  const waiting = chat.messages.filter(
+    ({ type, status }) => type === 'human' && status === 'waiting',
+  );
+  const edit = async ({ requestId, content, attachments }: ChatMessage) => {
+    if (!(await chat.withdraw(requestId))) return;
+    const message = { message: content, attachments: [...attachments] };
+    draft.change(mergeDraft(draft.latest(), message));
+    focusBox();
+  };
+  return waiting.map((message) => (
+    <div key={message.requestId} className="queue" role="status">
+      <span className="quiet">{t('chat.queue.next')}</span>
+      <span className="grow clip" dir="auto">
+        {message.content}
+      </span>
+      <IconButton icon="edit" label={t('chat.queue.edit')} onClick={() => void edit(message)} />
+      <button
+        type="button"
+        className="btn btn-quiet btn-s"
+        onClick={() => void chat.withdraw(message.requestId)}
+      >
+        {t('chat.queue.withdraw')}
+      </button>
+    </div>
+  ));
 }

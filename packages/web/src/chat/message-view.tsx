@@ -11,21 +11,23 @@ import { showToast } from '../ui/toasts.js';
 import { AnswerParts } from './answer-parts.js';
 import { AttachmentList } from './attachments.js';
 
+/** What an answer waits for: a decision of the user, or an answer that this page cannot give. */
+export type Pause = 'decision' | 'elsewhere';
+
 interface MessageViewProps {
   readonly message: ChatMessage;
   /** The last message shows its actions without a pointer. */
   readonly isLast: boolean;
-  /** Whether the answer waits for a decision of the user. */
-  readonly isPaused: boolean;
+  readonly pause: Pause | undefined;
 }
 
 /** One message; falls back to plain text if the model sent something that cannot be rendered. */
-export const MessageView = memo(({ message, isLast, isPaused }: MessageViewProps) => (
+export const MessageView = memo(({ message, isLast, pause }: MessageViewProps) => (
   <ErrorBoundary fallback={<PlainMessage message={message} />}>
     {message.type === 'human' ? (
       <UserMessage message={message} />
     ) : (
-      <Answer message={message} isLast={isLast} isPaused={isPaused} />
+      <Answer message={message} isLast={isLast} pause={pause} />
     )}
   </ErrorBoundary>
 ));
@@ -68,7 +70,7 @@ function UserMessage({ message }: { readonly message: ChatMessage }) {
   );
 }
 
-function Answer({ message, isLast, isPaused }: MessageViewProps) {
+function Answer({ message, isLast, pause }: MessageViewProps) {
   const { content, parts, warnings, status } = message;
   const isRunning = status === 'running' || status === 'waiting';
   const isLong = !isRunning && content.length > LONG_ANSWER;
@@ -81,7 +83,7 @@ function Answer({ message, isLast, isPaused }: MessageViewProps) {
       data-last={isLast || undefined}
       data-message={message.messageId}
     >
-      <AnswerParts parts={parts} isRunning={isRunning} isPaused={isPaused} />
+      <AnswerParts parts={parts} isRunning={isRunning} isPaused={pause !== undefined} />
       {isRunning && isSilent(parts) && (
         <p className="line small quiet" role="status">
           <span className="spin" />
@@ -94,8 +96,8 @@ function Answer({ message, isLast, isPaused }: MessageViewProps) {
           <span className="grow">{text}</span>
         </p>
       ))}
-      <AnswerEnd message={message} isLast={isLast} isPaused={isPaused} />
-      {!isRunning && !isPaused && (
+      <AnswerEnd message={message} isLast={isLast} pause={pause} />
+      {!isRunning && !pause && (
         <AnswerBar message={message}>
           {isLong && (
             <button
@@ -216,8 +218,14 @@ function Regenerate({ message }: { readonly message: ChatMessage }) {
 
 const hasFailed = ({ error, status }: ChatMessage) => Boolean(error) || status === 'failed';
 
+const endings = {
+  decision: 'chat.paused',
+  elsewhere: 'chat.paused.elsewhere',
+  stopped: 'chat.stopped',
+} as const satisfies Record<Pause | 'stopped', TextKey>;
+
 /** Why an answer is not complete, and what the user can do. */
-function AnswerEnd({ message, isLast, isPaused }: MessageViewProps) {
+function AnswerEnd({ message, isLast, pause }: MessageViewProps) {
   const { regenerate } = useMessageActions();
   const { status, content } = message;
   if (hasFailed(message)) {
@@ -246,8 +254,8 @@ function AnswerEnd({ message, isLast, isPaused }: MessageViewProps) {
   if (status !== 'incomplete') return null;
   return (
     <p className="line small quiet">
-      <Icon name={isPaused ? 'clock' : 'stop'} />
-      {t(isPaused ? 'chat.paused' : 'chat.stopped')}
+      <Icon name={pause ? 'clock' : 'stop'} />
+      {t(endings[pause ?? 'stopped'])}
     </p>
   );
 }

@@ -72,7 +72,7 @@ export function Page() {
               <BackupReminder />
               <OfflineBanner />
               <ErrorBoundary key={screenKey} fallback={<FailedScreen title={title} />}>
-                <Screen route={route} title={title} />
+                <Screen route={route} title={title} isPaused={session?.turnStatus === 'paused'} />
               </ErrorBoundary>
               <Toasts />
             </main>
@@ -197,7 +197,14 @@ const FailedScreen = ({ title = '' }: { readonly title: string | undefined }) =>
   </>
 );
 
-function Screen({ route, title }: { readonly route: Route; readonly title: string | undefined }) {
+interface ScreenProps {
+  readonly route: Route;
+  readonly title: string | undefined;
+  /** Whether the turn of the conversation waits for an answer. */
+  readonly isPaused: boolean;
+}
+
+function Screen({ route, title, isPaused }: ScreenProps) {
   switch (route.name) {
     case 'welcome':
       return <Welcome />;
@@ -208,6 +215,7 @@ function Screen({ route, title }: { readonly route: Route; readonly title: strin
             key={route.sessionId}
             sessionId={route.sessionId}
             title={title}
+            isPaused={isPaused}
             messageId={route.messageId}
           />
         </Suspense>

@@ -1,3 +1,4 @@
+import type { Approval } from '@sibyl/client';
 import { type UseSessions, useApprovals } from '@sibyl/client/react';
 import { type KeyboardEvent, useEffect, useRef } from 'react';
 import { t } from '../i18n/i18n.js';
@@ -26,6 +27,7 @@ interface SidebarProps {
 export function Sidebar(props: SidebarProps) {
   const { sessions, current, isOpen, onClose, onSearch, onHelp } = props;
   const page = usePage();
+  const waiting = useWaitingApprovals(sessions.sessions);
   const side = useRef<HTMLElement>(null);
   useDrawerFocus(side, isOpen);
   const onKeyDown = ({ key }: KeyboardEvent) => isOpen && key === 'Escape' && onClose();
@@ -52,8 +54,8 @@ export function Sidebar(props: SidebarProps) {
         <Icon name="plus" />
         <span className="grow">{t('chat.newConversation')}</span>
       </a>
-      <SideLinks page={page} sessions={sessions} />
-      <SessionList sessions={sessions} current={current} />
+      <SideLinks page={page} waiting={waiting.length} />
+      <SessionList sessions={sessions} current={current} waiting={waiting} />
       <Me page={page} onHelp={onHelp} />
     </nav>
   );
@@ -64,12 +66,12 @@ const findScreens = (place: 'sidebar' | 'menu', page: PageValues) =>
 
 interface SideLinksProps {
   readonly page: PageValues;
-  readonly sessions: UseSessions;
+  /** How many tool calls wait for the user. */
+  readonly waiting: number;
 }
 
-function SideLinks({ page, sessions: { sessions } }: SideLinksProps) {
+function SideLinks({ page, waiting }: SideLinksProps) {
   const route = useRoute();
-  const waiting = useWaitingApprovals(sessions);
   const isCurrent = (id: string) => route.name === 'settings' && route.screen === id;
   return findScreens('sidebar', page).map(({ id, label, icon }) => (
     <a
@@ -93,8 +95,8 @@ function SideLinks({ page, sessions: { sessions } }: SideLinksProps) {
   ));
 }
 
-/** How many tool calls wait for the user; read again whenever a turn has ended. */
-function useWaitingApprovals(sessions: UseSessions['sessions']): number {
+/** The tool calls that wait for the user; read again whenever a turn has ended. */
+function useWaitingApprovals(sessions: UseSessions['sessions']): readonly Approval[] {
   const { approvals, refresh } = useApprovals();
   const isFirst = useRef(true);
   useEffect(() => {
@@ -103,7 +105,7 @@ function useWaitingApprovals(sessions: UseSessions['sessions']): number {
     if (!isFirst.current && mayWait) void refresh();
     isFirst.current = false;
   }, [sessions, refresh]);
-  return approvals.length;
+  return approvals;
 }
 
 /** The user, and the menu with the other screens. */

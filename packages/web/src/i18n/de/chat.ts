@@ -166,7 +166,7 @@ export const chat = {
   'tool.running': 'Verwendet „{tool}“',
   'tool.done': '„{tool}“ verwendet',
   'tool.error': '„{tool}“ hat nicht funktioniert',
-  'tool.waiting': '„{tool}“ wartet auf Sie',
+  'tool.waiting': '„{tool}“ wartet',
   'tool.name': 'Werkzeug',
   'tool.result': 'Ergebnis',
   'tool.problem': 'Was schiefging',
@@ -189,6 +189,8 @@ export const chat = {
   'unsent.credit': 'Ihr Guthaben ist aufgebraucht. Ihre Nachricht ist gespeichert.',
   'unsent.rejected': 'Nicht gesendet: {reason}. Ihre Nachricht ist gespeichert.',
   paused: 'Angehalten, bis Sie entscheiden. Sie können diese Seite schließen.',
+  'paused.elsewhere':
+    'Angehalten, bis ein anderes Programm antwortet. Mit einer neuen Nachricht geht es ohne das weiter.',
   attach: 'Dateien anhängen',
   files: 'Dateien',
   attachments: 'Anhänge',

@@ -161,7 +161,7 @@ export const chat = {
   'tool.running': 'Usando «{tool}»',
   'tool.done': 'Se usó «{tool}»',
   'tool.error': 'No se pudo usar «{tool}»',
-  'tool.waiting': '«{tool}» espera tu decisión',
+  'tool.waiting': '«{tool}» está en espera',
   'tool.name': 'Herramienta',
   'tool.result': 'Resultado',
   'tool.problem': 'Qué falló',
@@ -184,6 +184,8 @@ export const chat = {
   'unsent.credit': 'Has agotado tu crédito. Tu mensaje está guardado.',
   'unsent.rejected': 'No enviado: {reason}. Tu mensaje está guardado.',
   paused: 'En pausa hasta que decidas. Puedes cerrar esta página.',
+  'paused.elsewhere':
+    'En pausa hasta que responda otro programa. Un mensaje nuevo continúa sin esperar.',
   attach: 'Adjuntar archivos',
   files: 'Archivos',
   attachments: 'Adjuntos',

@@ -157,7 +157,7 @@ export const chat = {
   'tool.running': 'Utilisation de « {tool} »',
   'tool.done': '« {tool} » utilisé',
   'tool.error': 'Échec de « {tool} »',
-  'tool.waiting': '« {tool} » attend votre décision',
+  'tool.waiting': '« {tool} » est en attente',
   'tool.name': 'Outil',
   'tool.result': 'Résultat',
   'tool.problem': 'Ce qui a échoué',
@@ -180,6 +180,8 @@ export const chat = {
   'unsent.credit': 'Votre crédit est épuisé. Votre message est enregistré.',
   'unsent.rejected': 'Non envoyé : {reason}. Votre message est enregistré.',
   paused: 'En pause jusqu’à votre décision. Vous pouvez fermer cette page.',
+  'paused.elsewhere':
+    'En pause jusqu’à la réponse d’un autre programme. Un nouveau message continue sans l’attendre.',
   attach: 'Joindre des fichiers',
   files: 'Fichiers',
   attachments: 'Pièces jointes',

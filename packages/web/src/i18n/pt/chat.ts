@@ -158,7 +158,7 @@ export const chat = {
   'tool.running': 'Usando “{tool}”',
   'tool.done': '“{tool}” foi usado',
   'tool.error': 'Não foi possível usar “{tool}”',
-  'tool.waiting': '“{tool}” aguarda sua decisão',
+  'tool.waiting': '“{tool}” está aguardando',
   'tool.name': 'Ferramenta',
   'tool.result': 'Resultado',
   'tool.problem': 'O que deu errado',
@@ -181,6 +181,8 @@ export const chat = {
   'unsent.credit': 'Seu crédito acabou. Sua mensagem está salva.',
   'unsent.rejected': 'Não enviada: {reason}. Sua mensagem está salva.',
   paused: 'Em pausa até você decidir. Você pode fechar esta página.',
+  'paused.elsewhere':
+    'Em pausa até outro programa responder. Uma nova mensagem continua sem esperar.',
   attach: 'Anexar arquivos',
   files: 'Arquivos',
   attachments: 'Anexos',

@@ -155,7 +155,7 @@ export const chat = {
   'tool.running': 'Inatumia “{tool}”',
   'tool.done': 'Imetumia “{tool}”',
   'tool.error': 'Haikuweza kutumia “{tool}”',
-  'tool.waiting': '“{tool}” inasubiri uamuzi wako',
+  'tool.waiting': '“{tool}” inasubiri',
   'tool.name': 'Zana',
   'tool.result': 'Matokeo',
   'tool.problem': 'Kilichoenda vibaya',
@@ -177,6 +177,8 @@ export const chat = {
   'unsent.credit': 'Umemaliza salio lako. Ujumbe wako umehifadhiwa.',
   'unsent.rejected': 'Haujatumwa: {reason}. Ujumbe wako umehifadhiwa.',
   paused: 'Imesitishwa hadi utakapoamua. Unaweza kufunga ukurasa huu.',
+  'paused.elsewhere':
+    'Imesitishwa hadi programu nyingine ijibu. Ujumbe mpya utaendelea bila kuisubiri.',
   attach: 'Ambatisha faili',
   files: 'Faili',
   attachments: 'Viambatisho',
