@@ -333,11 +333,12 @@ class OpenChat implements Chat {
   }
 
   #buildState(): ChatState {
+    const { turn, loading } = this.#errors;
     return this.#view.build({
       history: this.#history,
       live: this.#live.list(),
       loading: this.#loading,
-      error: this.#errors.turn ?? this.#errors.loading,
+      error: isGone(loading) ? loading : (turn ?? loading),
       connection: this.#events.state,
     });
   }
@@ -347,6 +348,9 @@ class OpenChat implements Chat {
     this.#changes.notify();
   }
 }
+
+/** Whether the session was deleted: no other error matters then. */
+const isGone = (error: OracleClientError | undefined) => error?.code === 'session_not_found';
 
 const isActive = ({ status }: Run): boolean => status === 'queued' || status === 'running';
 

@@ -51,8 +51,7 @@ export function Conversation({ sessionId, title = '', isPaused, messageId }: Con
   useSessionChanges((event) => {
     if (event.sessionId === sessionId || event.change === 'reload') void chat.refresh();
   });
-  const approvals = useSessionApprovals(sessionId, chat);
-  const pause = usePause(isPaused && chat.status === 'ready', approvals);
+  const approvals = useSessionApprovals(sessionId, chat, isPaused);
   const actions = useActions(sessionId, chat, draft);
   useNotification(title, isBusy, chat);
   const editUnsent = ({ message }: UnsentMessage) => draft.change(mergeDraft(draft.draft, message));
@@ -77,7 +76,7 @@ export function Conversation({ sessionId, title = '', isPaused, messageId }: Con
               forgetMessage(sessionId);
               if (!isFound) showToast({ text: t('chat.search.gone') });
             }}
-            pause={pause}
+            pause={approvals.pause}
             after={<ApprovalCards {...approvals} onDecided={() => void chat.refresh()} />}
             dock={(jump) => (
               <Composer
@@ -117,23 +116,23 @@ function ApprovalCards({ onDecided, ...all }: Approvals & { readonly onDecided: 
   ));
 }
 
-/** The tool calls of a conversation that wait for the user. */
-function useSessionApprovals(sessionId: string, { status, error }: UseChat) {
-  const approvals = useApprovals({ sessionId });
-  const { refresh } = approvals;
+const PAUSE_DELAY_MS = 1_000;
+
+/** The tool calls of a conversation that wait for the user, and what its answer waits for. */
+function useSessionApprovals(sessionId: string, { status, error }: UseChat, isPaused: boolean) {
+  const all = useApprovals({ sessionId });
+  const { refresh } = all;
+  // Nothing waits in a conversation that was deleted.
+  const approvals = isGone(error) ? [] : all.approvals;
+  const isElsewhere = isPaused && status === 'ready' && !all.isLoading && !all.error;
+  // Later, since a turn pauses before its approvals are loaded.
+  const isSaid = useDelayed(isElsewhere && approvals.length === 0, PAUSE_DELAY_MS);
   // A turn that pauses ends its stream. One that continues was decided elsewhere, or waited too long.
   useEffect(() => {
     if (status === 'ready' || status === 'running') void refresh();
   }, [status, refresh]);
-  // Nothing waits in a conversation that was deleted.
-  return isGone(error) ? { ...approvals, approvals: [] } : approvals;
-}
-
-/** What cannot be decided here is said late: a turn pauses before its approvals are loaded. */
-function usePause(isPaused: boolean, { approvals, isLoading, error }: Approvals) {
-  const isElsewhere = useDelayed(isPaused && approvals.length === 0 && !isLoading && !error, 1000);
-  if (approvals.length > 0) return 'decision';
-  return isElsewhere ? 'elsewhere' : undefined;
+  const elsewhere = isSaid ? ('elsewhere' as const) : undefined;
+  return { ...all, approvals, pause: approvals.length > 0 ? ('decision' as const) : elsewhere };
 }
 
 const ApprovalCard = lazy(async () => {
@@ -191,7 +190,7 @@ function ConversationMenu({ sessionId, title }: { readonly sessionId: string; ti
 /** What the buttons below a message do. */
 function useActions(sessionId: string, chat: UseChat, draft: DraftState): MessageActions {
   const { sessions, messages } = useOracle();
-  const { regenerate, show, refresh } = chat;
+  const { send, withdraw, show, refresh } = chat;
   const isRunning = chat.status === 'running';
   const { draft: current, change } = draft;
   return useMemo(
@@ -205,8 +204,12 @@ function useActions(sessionId: string, chat: UseChat, draft: DraftState): Messag
         }
       },
       regenerate: ({ messageId }: ChatMessage) => {
-        if (isRunning) showToast({ text: t('chat.regenerate.later') });
-        if (messageId) void regenerate(messageId);
+        if (!messageId) return;
+        const requestId = crypto.randomUUID();
+        const action = { label: t('chat.queue.withdraw'), run: () => void withdraw(requestId) };
+        if (isRunning) showToast({ text: t('chat.regenerate.later'), action });
+        keepSession(sessionId);
+        void send({ regenerate: messageId, requestId });
       },
       show: (messageId: string) => void show(messageId),
       rate: async ({ messageId = '' }: ChatMessage, feedback: Feedback | undefined) => {
@@ -218,7 +221,7 @@ function useActions(sessionId: string, chat: UseChat, draft: DraftState): Messag
       edit: ({ content, attachments, parentId }: ChatMessage) =>
         change({ text: content, files: attachments, edit: startEdit(current, parentId ?? null) }),
     }),
-    [sessions, messages, sessionId, isRunning, regenerate, show, refresh, change, current],
+    [sessions, messages, sessionId, isRunning, send, withdraw, show, refresh, change, current],
   );
 }
 

@@ -1,4 +1,5 @@
 import { type KeyboardEvent as ReactKeyboardEvent, useEffect, useRef } from 'react';
+import { findUndo } from '../ui/toasts.js';
 
 export const isMac = /Mac|iPhone|iPad/.test(navigator.platform);
 /** How the key is written on this keyboard. */
@@ -10,6 +11,7 @@ export const keyNames = {
   newConversation: `${MOD}${SHIFT}O`,
   sidebar: `${MOD}B`,
   help: '?',
+  undo: `${MOD}Z`,
 } as const;
 
 interface KeyActions {
@@ -41,7 +43,7 @@ function findAction(event: KeyboardEvent, actions: KeyActions): (() => void) | u
   const key = event.key.toLowerCase();
   if (isMac ? event.metaKey : event.ctrlKey) {
     if (event.shiftKey) return key === 'o' ? actions.newConversation : undefined;
-    return { k: actions.search, b: actions.toggleSidebar }[key];
+    return { k: actions.search, b: actions.toggleSidebar, z: findUndoFor(event) }[key];
   }
   return key === '?' && !isTyping(event) ? actions.help : undefined;
 }
@@ -50,6 +52,10 @@ function findAction(event: KeyboardEvent, actions: KeyActions): (() => void) | u
 export const isComposing = (event: ReactKeyboardEvent): boolean =>
   // In Safari, the key that ends a composition is not part of it, except by its old code.
   event.nativeEvent.isComposing || event.keyCode === 229;
+
+/** In a field with text, the key belongs to the text. */
+const findUndoFor = ({ target }: KeyboardEvent): (() => void) | undefined =>
+  (target as Partial<HTMLInputElement> | null)?.value ? undefined : findUndo();
 
 function isTyping({ target }: KeyboardEvent): boolean {
   return (

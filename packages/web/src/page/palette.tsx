@@ -264,6 +264,7 @@ const shortcuts: readonly (readonly [TextKey, readonly string[]])[] = [
   ['chat.newConversation', isMac ? ['⌘', '⇧', 'O'] : ['Ctrl', 'Shift', 'O']],
   ['chat.sidebar.toggle', [isMac ? '⌘' : 'Ctrl', 'B']],
   ['chat.rename', ['F2']],
+  ['chat.undo', [isMac ? '⌘' : 'Ctrl', 'Z']],
   ['chat.shortcuts', ['?']],
 ];
 

@@ -7,7 +7,7 @@ import { type TextKey, t } from '../i18n/i18n.js';
 import { Icon, IconButton } from '../ui/icon.js';
 import { Menu } from '../ui/menu.js';
 import { showToast } from '../ui/toasts.js';
-import { isComposing } from './commands.js';
+import { isComposing, keyNames } from './commands.js';
 import { usePage } from './page-context.js';
 import { go, toHash } from './router.js';
 import {
@@ -52,7 +52,7 @@ export function SessionList({ sessions, current, waiting }: SessionListProps) {
     deleteLater(did, sessionId);
     showToast({
       text: t('chat.deleted', { title: nameSession(session) }),
-      action: { label: t('chat.undo'), run: () => keepSession(sessionId) },
+      action: { label: t('chat.undo'), run: () => keepSession(sessionId), keys: keyNames.undo },
     });
   };
   return (

@@ -2,9 +2,16 @@ import { useSyncExternalStore } from 'react';
 import { t } from '../i18n/i18n.js';
 import { IconButton } from './icon.js';
 
+interface ToastAction {
+  readonly label: string;
+  readonly run: () => void;
+  /** The shortcut, if the action undoes something. */
+  readonly keys?: string;
+}
+
 interface Toast {
   readonly text: string;
-  readonly action?: { readonly label: string; readonly run: () => void };
+  readonly action?: ToastAction;
   /** Runs when the toast disappears, unless its action ran. */
   readonly onExpire?: () => void;
 }
@@ -49,6 +56,12 @@ function runAction(id: number): void {
   remove(id)?.action?.run();
 }
 
+/** Undoes the last thing that can still be undone; undefined if there is none. */
+export function findUndo(): (() => void) | undefined {
+  const toast = shown.findLast(({ action }) => action?.keys);
+  return toast && (() => runAction(toast.id));
+}
+
 const subscribe = (listener: () => void) => {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -63,7 +76,12 @@ export function Toasts() {
         <div key={id} className="toast">
           <span className="grow">{text}</span>
           {action && (
-            <button type="button" className="btn btn-s" onClick={() => runAction(id)}>
+            <button
+              type="button"
+              className="btn btn-s"
+              title={action.keys}
+              onClick={() => runAction(id)}
+            >
               {action.label}
             </button>
           )}

@@ -5,6 +5,7 @@ import { formatWhen, nowMs } from '../../i18n/format.js';
 import { type TextKey, t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
 import { toHash } from '../../page/router.js';
+import { keepSession } from '../../page/session-marks.js';
 import { Icon } from '../../ui/icon.js';
 import { showToast } from '../../ui/toasts.js';
 import { Failure, useAction } from '../parts.js';
@@ -39,6 +40,8 @@ export function ApprovalCard(props: ApprovalCardProps) {
   const given = reason.trim() ? { reason: reason.trim() } : {};
   const decide = (work: () => Promise<unknown>) =>
     run(async () => {
+      // Another tab may be about to delete the conversation.
+      keepSession(approval.facts.sessionId);
       // The card disappears then, with its error.
       await work().catch(sayIfClosed);
       onDecided?.();
