@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { expectText, openTab, SCREENSHOTS } from './support/browser.js';
 import { download, findViolations, useSettings } from './support/use-settings.js';
 
-const { oracle, arrive, open, write, ...page } = useSettings();
+const { oracle, arrive, open, write, converse } = useSettings();
 const DAY_MS = 86_400_000;
 const PASSPHRASE = 'orbit canvas maple thunder';
 
@@ -34,7 +34,7 @@ describe('settings of the page', () => {
     timeout: 600_000,
   }, async () => {
     const { page: laptop, consoleErrors } = await arrive();
-    await page.converse(laptop, 'Good morning', 'Good morning to you');
+    await converse(laptop, 'Good morning', 'Good morning to you');
     const reminder = laptop.getByLabel('Backup reminder');
     await expectText(laptop, 'Your key exists only in this browser');
     await button(laptop, 'Remind me tomorrow').click();
@@ -106,7 +106,7 @@ describe('settings of the page', () => {
       const { page: device } = await arrive();
       await device.clock.setSystemTime(Date.now() + days * DAY_MS);
       await device.reload();
-      await page.converse(device, 'Good morning', 'Good morning to you');
+      await converse(device, 'Good morning', 'Good morning to you');
       await expectText(device, 'Today');
       await open(device, 'permissions');
       await device.locator('.perm select').first().selectOption('1');
@@ -211,6 +211,39 @@ it('an import says that it runs, also after the screen was left, and ends if eve
   poll.status = 404;
   await expect.poll(() => bar.count()).toBe(0);
   await expect.poll(() => page.getByRole('button', { name: 'Import' }).isEnabled()).toBe(true);
+});
+
+it('an export that breaks off says that the connection is lost', async () => {
+  const { page } = await arrive('data');
+  await page.addInitScript(() => {
+    const { fetch } = window;
+    const broken = () =>
+      new ReadableStream({
+        start: (stream) => stream.enqueue(new Uint8Array(1000)),
+        pull: (stream) => stream.error(new TypeError('network error')),
+      });
+    window.fetch = async (url, init) =>
+      String(url).endsWith('/me/export') ? new Response(broken()) : fetch(url, init);
+  });
+  await page.reload();
+  await page.getByRole('button', { name: 'Export' }).click();
+  await expectText(page, /^Can’t reach the server/);
+  expect(await page.getByText('network error').count()).toBe(0);
+});
+
+it('a conversation that takes long to load says so', async () => {
+  const { page } = await arrive();
+  await converse(page, 'Hello', 'Good day');
+  const slow = Promise.withResolvers<void>();
+  await page.route('**/sessions/*/messages?**', async (route) => {
+    await slow.promise;
+    await route.continue();
+  });
+  await page.reload();
+  await page.getByRole('log').getByText('Loading…').waitFor();
+  slow.resolve();
+  await expectText(page, 'Good day');
+  await expect.poll(() => page.getByRole('log').getByText('Loading…').count()).toBe(0);
 });
 
 it('Enter in the search accepts what an input method suggests, and opens nothing', async () => {

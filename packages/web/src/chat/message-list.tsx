@@ -6,7 +6,7 @@ import { Icon, IconButton } from '../ui/icon.js';
 import { type DraftState, focusBox, mergeDraft } from './drafts.js';
 import { MessageView, type Pause } from './message-view.js';
 import type { UnsentMessage } from './outbox.js';
-import { UnsentView } from './unsent-view.js';
+import { UnsentView, useDelayed } from './unsent-view.js';
 import { KeepPosition, useFollow } from './use-follow.js';
 
 interface MessageListProps {
@@ -25,11 +25,15 @@ interface MessageListProps {
   readonly dock: (jump: ReactNode) => ReactNode;
 }
 
+/** So long that an empty conversation looks broken. */
+const SLOW_MS = 1_000;
+
 /** The messages of a session; loads older and newer ones before the reader gets there. */
 export function MessageList(props: MessageListProps) {
   const { chat, unsent, onEditUnsent, target, onTarget, pause, after, dock } = props;
   const { hasOlder, hasNewer, loadOlder, loadNewer, showNewest } = chat;
   const messages = useShown(chat, unsent);
+  const isSlow = useDelayed(chat.status === 'loading', SLOW_MS);
   const [first, last] = [messages[0], messages.at(-1)];
   const follow = useFollow(unsent.at(-1)?.requestId, hasNewer);
   const { scroll, thread, isFollowing, jump, leave } = follow;
@@ -48,6 +52,12 @@ export function MessageList(props: MessageListProps) {
         tabIndex={0}
       >
         <div ref={thread} className="thread">
+          {isSlow && (
+            <p className="line small quiet" role="status">
+              <span className="spin" />
+              {t('chat.loading')}
+            </p>
+          )}
           {hasOlder && <LoadMark mark={top} text={t('chat.loadingOlder')} />}
           <KeepPosition {...follow} edges={`${first?.id} ${last?.id}`}>
             {messages.map((message) => (

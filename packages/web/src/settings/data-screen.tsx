@@ -1,4 +1,4 @@
-import type { Erased, ImportJob, OracleClientError, OwnData } from '@sibyl/client';
+import { type Erased, type ImportJob, OracleClientError, type OwnData } from '@sibyl/client';
 import { useOracle } from '@sibyl/client/react';
 import { type ChangeEvent, useEffect, useRef, useState } from 'react';
 import { useLeaveWarning } from '../chat/uploads.js';
@@ -67,10 +67,15 @@ function Export() {
 async function* readChunks(response: Response): AsyncGenerator<Uint8Array<ArrayBuffer>> {
   const reader = response.body?.getReader();
   while (reader) {
-    const { done, value } = await reader.read();
+    const { done, value } = await reader.read().catch(throwBroken);
     if (done) return;
     yield value;
   }
+}
+
+function throwBroken(cause: unknown): never {
+  const message = 'The connection broke before the file was complete';
+  throw new OracleClientError('network_error', message, { cause });
 }
 
 const POLL_MS = 1000;
