@@ -6,6 +6,7 @@ import type {
   DecideApproval,
   Decision,
   JsonObject,
+  QuestionList,
   Receipt,
 } from '@sibyl/protocol';
 import {
@@ -20,7 +21,7 @@ import {
 import { publicKeyFromDid } from '@sibyl/ucan/browser';
 import { OracleClientError, toSigningError } from './errors.js';
 import type { HttpClient } from './http/http-client.js';
-import type { ActivityQuery, Approvals, Rules } from './oracle-client.js';
+import type { ActivityQuery, Approvals, Questions, Rules } from './oracle-client.js';
 import type { OracleSigner } from './signers/signer.js';
 
 /** How long a signed decision can be sent. */
@@ -58,6 +59,17 @@ export function createApprovals(http: HttpClient, signer: OracleSigner): Approva
       (await http.request({ path: `${toPath(id)}/receipt`, signal })).text(),
   };
 }
+
+export const createQuestions = (http: HttpClient): Questions => ({
+  list: async (sessionId, { signal } = {}) => {
+    const request = { path: '/questions', query: { sessionId }, signal };
+    return (await http.requestJson<QuestionList>(request)).questions;
+  },
+  answer: (id, value) => {
+    const path = `/questions/${encodeURIComponent(id)}`;
+    return http.requestJson({ method: 'POST', path, body: { value } });
+  },
+});
 
 /** An oracle must not show one call and have another one signed. */
 async function assertConsistent({

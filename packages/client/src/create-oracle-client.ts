@@ -12,7 +12,7 @@ import type {
   StoreDelegation,
 } from '@sibyl/protocol';
 import type { IpldMap, MintedToken } from '@sibyl/ucan/browser';
-import { createApprovals, createRules, listActivity } from './approvals.js';
+import { createApprovals, createQuestions, createRules, listActivity } from './approvals.js';
 import { type Action, type BrowserTool, ToolRegistry } from './browser-tools/tool-registry.js';
 import { OracleClientError, toSigningError } from './errors.js';
 import { SessionSockets } from './events/session-sockets.js';
@@ -60,6 +60,7 @@ export function createOracleClient(options: OracleClientOptions): OracleClient {
     files: createFiles(http),
     delegation: createDelegations(http, signer),
     approvals: createApprovals(http, signer),
+    questions: createQuestions(http),
     rules: createRules(http, signer),
     activity: (query) => listActivity(http, query),
     schedules: createSchedules(http, signer),

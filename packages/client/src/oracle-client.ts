@@ -34,6 +34,8 @@ import type {
   PageMessages,
   PluginInfo,
   PreferencesPatch,
+  Question,
+  QuestionAnswered,
   Reply,
   ReplyPart,
   Rule,
@@ -116,6 +118,8 @@ export interface OracleClient {
   readonly keys: AccessKeys;
   /** Tool calls that wait for the user's signature. */
   readonly approvals: Approvals;
+  /** What tools ask the user while their turn waits. */
+  readonly questions: Questions;
   /** What the user lets the oracle do without asking, or not at all. */
   readonly rules: Rules;
   /** What happened on behalf of the user, newest first. */
@@ -358,6 +362,13 @@ export interface Approvals {
   deny(approval: Approval, options?: { readonly reason?: string }): Promise<ApprovalDecided>;
   /** The receipt of a signed decision, to be stored byte for byte. */
   receipt(id: string, options?: RequestOptions): Promise<string>;
+}
+
+export interface Questions {
+  /** The open questions of a session. */
+  list(sessionId: string, options?: RequestOptions): Promise<readonly Question[]>;
+  /** Answers as the schema of the question says; the turn continues once nothing else is open. */
+  answer(id: string, value: unknown): Promise<QuestionAnswered>;
 }
 
 export interface Rules {

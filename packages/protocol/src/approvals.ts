@@ -79,6 +79,40 @@ export const ApprovalDecided = z
   .meta({ id: 'ApprovalDecided' });
 export type ApprovalDecided = z.infer<typeof ApprovalDecided>;
 
+/** What a tool asks its user; the turn waits for the answer. */
+export const Question = PendingAnswer.extend({
+  sessionId: Id,
+  runId: Id.describe('The run that waits'),
+  data: z.unknown().describe('What to show, as the tool wrote it: usually a text'),
+  schema: JsonObject.describe('JSON Schema of the answer'),
+  expiresAt: Timestamp,
+}).meta({ id: 'Question' });
+export type Question = z.infer<typeof Question>;
+
+/** Query of `GET /questions`. */
+export const ListQuestions = z.strictObject({ sessionId: Id });
+export type ListQuestions = z.infer<typeof ListQuestions>;
+
+/** Reply of `GET /questions`: the open ones of a session. */
+export const QuestionList = z.object({ questions: z.array(Question) }).meta({ id: 'QuestionList' });
+export type QuestionList = z.infer<typeof QuestionList>;
+
+/** Body of `POST /questions/:id`. */
+export const AnswerQuestion = z
+  .strictObject({ value: z.unknown().describe('The answer, as the schema of the question says') })
+  .meta({ id: 'AnswerQuestion' });
+export type AnswerQuestion = z.infer<typeof AnswerQuestion>;
+
+/** Reply of `POST /questions/:id`. */
+export const QuestionAnswered = z
+  .object({
+    id: Id,
+    runId: Id.describe('The run to join'),
+    pending: z.array(PendingAnswer).optional().describe('What the turn still waits for'),
+  })
+  .meta({ id: 'QuestionAnswered' });
+export type QuestionAnswered = z.infer<typeof QuestionAnswered>;
+
 /** The caveats of a decision: exactly these, each a text. */
 export const DecisionClaims = z.strictObject({
   approval: Hash,

@@ -13,6 +13,7 @@ import { FileService } from '../files/file-service.js';
 import {
   ActivityController,
   ApprovalsController,
+  QuestionsController,
   RulesController,
 } from '../http/approvals.controller.js';
 import { DelegationController, KeysController } from '../http/delegations.controller.js';
@@ -59,6 +60,7 @@ import { SessionStore } from '../store/session-store.js';
 import { UsageStore } from '../store/usage-store.js';
 import { Approvals } from '../turns/approvals.js';
 import { FeedbackService } from '../turns/feedback.js';
+import { PausedTurns } from '../turns/paused-turns.js';
 import { SessionsService } from '../turns/sessions.js';
 import { Turns } from '../turns/turns.js';
 import type { HostDeps } from './build-host.js';
@@ -88,6 +90,7 @@ export class AppModule {
         ModelsController,
         PluginsController,
         ApprovalsController,
+        QuestionsController,
         ActivityController,
         RulesController,
         OperatorController,
@@ -136,6 +139,7 @@ const values = (deps: HostDeps) => [
   { provide: FileService, useValue: deps.files },
   { provide: Turns, useValue: deps.turns },
   { provide: Approvals, useValue: deps.approvals },
+  { provide: PausedTurns, useValue: deps.paused },
   { provide: UserRules, useValue: deps.rules },
   { provide: ReplySender, useValue: deps.replies },
   { provide: Erasure, useValue: deps.erasure },

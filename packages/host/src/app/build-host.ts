@@ -60,6 +60,7 @@ import { StoreOutage } from '../store/store-outage.js';
 import type { Approvals } from '../turns/approvals.js';
 import type { FeedbackService } from '../turns/feedback.js';
 import type { Gates } from '../turns/gates.js';
+import type { PausedTurns } from '../turns/paused-turns.js';
 import type { MissedEvents } from '../turns/run-reader.js';
 import type { SessionsService } from '../turns/sessions.js';
 import type { Takeover } from '../turns/takeover.js';
@@ -106,6 +107,7 @@ export interface HostDeps extends OwnDataServices, OperatorDeps {
   readonly sessions: SessionsService;
   readonly turns: Turns;
   readonly approvals: Approvals;
+  readonly paused: PausedTurns;
   readonly rules: UserRules;
   readonly changes: SessionChanges;
   readonly titles: Titles;

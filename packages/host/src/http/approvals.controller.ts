@@ -13,13 +13,17 @@ import {
 import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
 import {
   ActivityPage,
+  AnswerQuestion,
   Approval,
   ApprovalDecided,
   ApprovalList,
   DecideApproval,
   ListActivity,
   ListApprovals,
+  ListQuestions,
   PutRules,
+  QuestionAnswered,
+  QuestionList,
   Receipt,
   RulesDeleted,
   UserRules as UserRulesView,
@@ -27,6 +31,7 @@ import {
 import type { Caller } from '../auth/caller.js';
 import { UserRules } from '../auth/user-rules.js';
 import { Approvals } from '../turns/approvals.js';
+import { PausedTurns } from '../turns/paused-turns.js';
 
 @Controller('approvals')
 export class ApprovalsController {
@@ -86,6 +91,46 @@ export class ApprovalsController {
   })
   receipt(@CurrentCaller() { did: owner }: Caller, @Param('id') id: string): Promise<string> {
     return this.approvals.receipt({ owner, id });
+  }
+}
+
+@Controller('questions')
+export class QuestionsController {
+  constructor(private readonly paused: PausedTurns) {}
+
+  @Get()
+  @Describe({
+    summary: 'What the paused turn of a session asks the caller; approvals are listed apart',
+    reply: QuestionList,
+  })
+  async list(
+    @CurrentCaller() { did: owner }: Caller,
+    @Query({ schema: ListQuestions }) { sessionId }: ListQuestions,
+  ): Promise<QuestionList> {
+    const open = await this.paused.pending({ owner, sessionId });
+    const questions = open.filter(({ isApproval }) => !isApproval);
+    return {
+      questions: questions.map(({ id, kind, runId, data, schema, expiresAt }) => ({
+        ...{ id, kind, sessionId, runId, data, schema },
+        expiresAt: new Date(expiresAt).toISOString(),
+      })),
+    };
+  }
+
+  @Post(':id')
+  @HttpCode(200)
+  @Describe({
+    summary: 'Answer a question; its turn continues',
+    reply: QuestionAnswered,
+    errors: ['interrupt_not_found', 'interrupt_closed', 'decision_unsigned'],
+  })
+  async answer(
+    @CurrentCaller() { did: owner }: Caller,
+    @Param('id') id: string,
+    @Body({ schema: AnswerQuestion }) { value }: AnswerQuestion,
+  ): Promise<QuestionAnswered> {
+    const { runId, pending } = await this.paused.answer({ owner, interruptId: id, value });
+    return { id, runId, ...(pending && { pending: [...pending] }) };
   }
 }
 
