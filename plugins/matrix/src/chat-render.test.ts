@@ -56,3 +56,20 @@ it.each(['>', '1. ', '> - '])('renderText shows a text of very many %s as it is'
       .replaceAll('\n', ''),
   ).toBe(text);
 });
+
+it.each(['*a_', '***', '**a_', '- '])(
+  'renderText shows a text of very many %s soon',
+  { timeout: 10_000 },
+  (mark) => {
+    const text = `a${mark.repeat(500_000 / mark.length)}z`;
+    const started = performance.now();
+    const shown = renderText(text).map(({ body }) => body);
+    expect(performance.now() - started).toBeLessThan(5000);
+    expect(shown.join('').replaceAll('\n', '') === text).toBe(true);
+  },
+);
+
+it('renderText formats a long text with much emphasis', () => {
+  const text = '**Name**: a *short* description with __emphasis__\n\n'.repeat(250);
+  expect(renderHtml(text)).toContain('<strong>Name</strong>');
+});

@@ -39,14 +39,26 @@ export const renderText = (markdown: string): EventContent[] =>
     return size <= MAX_CONTENT_BYTES ? formatted : plain;
   });
 
-/** Nothing if quotes or lists nest too deeply to be rendered. */
+/** Nothing if it takes long, or if quotes or lists nest too deeply to be rendered. */
 function renderHtml(markdown: string): EventContent {
+  if (NESTED.test(markdown) || countPairs(markdown) > MAX_PAIRS) return {};
   try {
     const html = marked.parse(markdown, { async: false }).trim();
     return { format: 'org.matrix.custom.html', formatted_body: html };
   } catch {
     return {};
   }
+}
+
+/** Marks that each open a quote or a list within the one before. */
+const NESTED = /(?:> ?|[-*+] |\d{1,9}[.)] ){100}/;
+
+/** The parser compares each mark of emphasis with all others of its paragraph. */
+const MAX_PAIRS = 1_000_000;
+
+function countPairs(markdown: string): number {
+  const counts = markdown.split('\n\n').map((block) => block.match(/[*_]/g)?.length ?? 0);
+  return counts.reduce((sum, count) => sum + count ** 2, 0);
 }
 
 const FENCE = /^\s*(```|~~~)/;

@@ -83,6 +83,8 @@ it.each([
   ['a rule', `${'- '.repeat(100_000)}x`],
   ['a table', `|${'|  '.repeat(100_000)}x`],
   ['code', `${'`a'.repeat(1900)}\n`.repeat(50)],
+  ['marks of code', `${'`'.repeat(500_000)}x\``],
+  ['brackets', `${'['.repeat(3999)}\n`.repeat(1000)],
   ['links', `${'[](a '.repeat(700)}\n`.repeat(50)],
 ])('toMrkdwn takes no time over %s of any length', { timeout: 60_000 }, (_, text) => {
   expect(toMrkdwn(text)).not.toBe('');

@@ -1,5 +1,5 @@
 /** Code on one line is not a fence, even between three marks. */
-const OPENING_FENCE = /^\s*(`{3,}(?!.*`)|~{3,})/;
+const OPENING_FENCE = /^\s*(`{3,}(?![^`]*`)|~{3,})/;
 const CLOSING_FENCE = /^\s*(`{3,}|~{3,})\s*$/;
 const TABLE_LINE = /^\s*\|.*\|\s*$/;
 const RULE = /^\s*([-*_])(\s*\1){2,}\s*$/;
@@ -79,7 +79,7 @@ function toBullet(box: string | undefined): string {
 const CODE = /`+[^`]+`+/g;
 /** A target may contain parentheses in pairs. */
 const LINK =
-  /!?\[([^\]]*)\]\(\s*<?((?:\([^\s()<>]*\)|[^\s()<>])+)>?(?:\s+"[^"]*")?\s*\)|<?(https?:\/\/[^\s<>]+)>?/g;
+  /!?\[([^[\]]*)\]\(\s*<?((?:\([^\s()<>]*\)|[^\s()<>])+)>?(?:\s+"[^"]*")?\s*\)|<?(https?:\/\/[^\s<>]+)>?/g;
 
 /** Private marks that protect text while emphasis is converted. */
 const BOLD = '\u0001';
@@ -115,13 +115,14 @@ function convertLink([whole = '', label, target, bare]: readonly (string | undef
   return text ? `<${url}|${text}>` : `<${url}>`;
 }
 
+/** Emphasis ends soon: to search for its end from every mark to the end of the line takes long. */
 function convertEmphasis(text: string): string {
   return escapeText(text)
-    .replace(/\*\*\*(?=\S)(.+?)(?<=\S)\*\*\*/g, `_${BOLD}$1${BOLD}_`)
-    .replace(/\*\*(?=\S)(.+?)(?<=\S)\*\*/g, `${BOLD}$1${BOLD}`)
-    .replace(/(?<!\w)__(?=\S)(.+?)(?<=\S)__(?!\w)/g, `${BOLD}$1${BOLD}`)
-    .replace(/(?<![*\w])\*(?=[^\s*])(.+?)(?<=[^\s*])\*(?![*\w])/g, '_$1_')
-    .replace(/~~(?=\S)(.+?)(?<=\S)~~/g, '~$1~')
+    .replace(/\*\*\*(?=\S)(.{1,500}?)(?<=\S)\*\*\*/g, `_${BOLD}$1${BOLD}_`)
+    .replace(/\*\*(?=\S)(.{1,500}?)(?<=\S)\*\*/g, `${BOLD}$1${BOLD}`)
+    .replace(/(?<!\w)__(?=\S)(.{1,500}?)(?<=\S)__(?!\w)/g, `${BOLD}$1${BOLD}`)
+    .replace(/(?<![*\w])\*(?=[^\s*])(.{1,500}?)(?<=[^\s*])\*(?![*\w])/g, '_$1_')
+    .replace(/~~(?=\S)(.{1,500}?)(?<=\S)~~/g, '~$1~')
     .replaceAll(BOLD, '*');
 }
 
