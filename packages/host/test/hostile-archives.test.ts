@@ -1,6 +1,7 @@
 import { buffer } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ZipFile } from 'yazl';
+import { readArrayItems, readLines } from '../src/own-data/archive-reader.js';
 import { createArchive, importArchive } from './support/archives.js';
 import { startHost, type TestHost } from './support/host.js';
 import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
@@ -107,4 +108,22 @@ describe.each(engines)('POST /me/import on %s', (engine) => {
     const job = await importArchive(new TestUser(host), archive);
     expect(job).toMatchObject({ status: 'failed', error: 'conversations.json is damaged' });
   });
+});
+
+it.each([
+  ['readLines', readLines, '{}\n'],
+  ['readArrayItems', readArrayItems, '{},'],
+] as const)('%s lets the host work while a chunk has very many items', async (_, read, item) => {
+  const chunks = async function* () {
+    yield Buffer.from(`[${item.repeat(200_000)}{}]`);
+  };
+  let turns = 0;
+  const timer = setInterval(() => {
+    turns += 1;
+  }, 1);
+  let count = 0;
+  for await (const text of read(chunks())) count += text.length > 0 ? 1 : 0;
+  clearInterval(timer);
+  expect(count).toBeGreaterThan(200_000);
+  expect(turns).toBeGreaterThan(2);
 });

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import type { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
+import { setImmediate as nextTick } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { crc32 } from 'node:zlib';
 import { OracleError } from '@sibyl/protocol';
@@ -153,15 +154,29 @@ function findTextEnd(text: string, start: number): number {
 
 const NEWLINE = 0x0a;
 
+const BUSY_MS = 10;
+
+/** Lets the host do other work every few milliseconds: a chunk may contain thousands of items. */
+function createPause(): () => Promise<void> {
+  let since = performance.now();
+  return async () => {
+    if (performance.now() - since < BUSY_MS) return;
+    await nextTick();
+    since = performance.now();
+  };
+}
+
 /** The lines of a file, without empty ones. */
 export async function* readLines(chunks: AsyncIterable<Buffer>): AsyncGenerator<string> {
   const line = new Pieces('A line of the archive is too long');
+  const pause = createPause();
   for await (const chunk of chunks) {
     let start = 0;
     for (let end = chunk.indexOf(NEWLINE); end >= 0; end = chunk.indexOf(NEWLINE, start)) {
       const text = line.join(chunk.subarray(start, end));
       start = end + 1;
       if (text.trim()) yield text;
+      await pause();
     }
     line.add(chunk.subarray(start));
   }
@@ -181,6 +196,7 @@ const CLOSING: readonly number[] = [0x5d, 0x7d];
 export async function* readArrayItems(chunks: AsyncIterable<Buffer>): AsyncGenerator<string> {
   const nesting = new JsonNesting();
   const item = new Pieces('A conversation in the archive is too long');
+  const pause = createPause();
   for await (const chunk of chunks) {
     // Undefined between items.
     let start = nesting.depth > 1 ? 0 : undefined;
@@ -189,6 +205,7 @@ export async function* readArrayItems(chunks: AsyncIterable<Buffer>): AsyncGener
       else {
         yield item.join(chunk.subarray(start, at + 1));
         start = undefined;
+        await pause();
       }
     }
     if (start !== undefined) item.add(chunk.subarray(start));
