@@ -71,6 +71,29 @@ it('the page survives unexpected arguments and pathological Markdown', async () 
   await expectText(page, 'Still here');
 });
 
+it('a formula that defines commands is shown as it is written', async () => {
+  const { page } = await arrive();
+  await write(page, 'Calculate');
+  const repeat = `\\def\\a#1{${'#1'.repeat(2400)}}\\a{${'x'.repeat(4700)}}`;
+  const formulas = [repeat, '\\newcommand{\\b}{x}\\b', 'a \\\\ \\delta'];
+  (await oracle.model.next()).answer(formulas.map((tex) => `$$\n${tex}\n$$`).join('\n\n'));
+  await page.locator('math').waitFor({ timeout: 20_000 });
+  expect(await page.locator('math').count()).toBe(1);
+  await expectText(page, '\\newcommand');
+});
+
+it('a diagram with very many parts is shown as it is written', async () => {
+  const { page } = await arrive();
+  await write(page, 'Draw');
+  const parts = Array.from({ length: 4000 }, (_, i) => `n${i}`);
+  const diagrams = [parts.join('\n'), parts.join(';'), parts.join(' & '), 'A --> Last'];
+  (await oracle.model.next()).answer(
+    diagrams.map((code) => `\`\`\`mermaid\nflowchart TD\n${code}\n\`\`\``).join('\n\n'),
+  );
+  await page.getByRole('img', { name: /Last/ }).waitFor({ timeout: 20_000 });
+  expect(await page.locator('figure.block').count()).toBe(1);
+});
+
 it('a chart or form with invalid arguments is not shown, only the one that the model corrects', async () => {
   const { page } = await arrive();
   await write(page, 'Show me');

@@ -93,8 +93,13 @@ async function highlight(language: string, code: string): Promise<ReactNode> {
   return toJsxRuntime(lowlight.highlight(language, code), { Fragment, jsx, jsxs });
 }
 
-/** TeX as MathML, which browsers display without additional fonts or styles. */
+/** Commands that a formula defines: a short one can become millions of characters. */
+const DEFINITION =
+  /(?<!\\)(?:\\\\)*\\(?:[egx]?def|(?:future)?let|(?:re)?newcommand|providecommand)(?![a-z@])/i;
+
+/** TeX as MathML, which browsers display without additional fonts or styles; rejects if it defines commands. */
 async function toMathMl(tex: string, displayMode: boolean): Promise<string> {
+  if (DEFINITION.test(tex)) throw new Error('The formula defines commands');
   const { default: katex } = await import('katex');
   return katex.renderToString(tex, {
     displayMode,
@@ -217,7 +222,12 @@ function drawDiagram(code: string, isDark: boolean, isCurrent: () => boolean): P
   return drawn;
 }
 
+/** Statements of a diagram; to draw thousands takes minutes, in which the page does nothing else. */
+const MAX_STATEMENTS = 300;
+const countStatements = (code: string) => code.split(/[\n;&]/).length;
+
 async function drawNow(code: string, isDark: boolean): Promise<string> {
+  if (countStatements(code) > MAX_STATEMENTS) throw new Error('The diagram is too large');
   const { default: mermaid } = await import('mermaid');
   const { defaultConfig, getDiagramFromText } = mermaid.mermaidAPI;
   mermaid.initialize({
