@@ -243,6 +243,7 @@ describe('OracleClientError', () => {
       retryAfterSeconds: 7,
       message: expect.stringMatching(/returned status 503. Try again in 7 seconds$/),
     });
+    expect((await failing(answer('1'))).message).toMatch(/Try again in 1 second$/);
     const { retryAfterSeconds } = await failing(
       answer(new Date(Date.now() + 90_000).toUTCString()),
     );

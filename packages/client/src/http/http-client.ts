@@ -198,7 +198,9 @@ async function readError(response: Response): Promise<OracleClientError> {
   const body = await response.json().catch(() => undefined);
   if (!isErrorBody(body)) {
     const wait = readRetryAfter(response);
-    const advice = wait.retryAfterSeconds ? `. Try again in ${wait.retryAfterSeconds} seconds` : '';
+    const { retryAfterSeconds: seconds } = wait;
+    const unit = seconds === 1 ? 'second' : 'seconds';
+    const advice = seconds ? `. Try again in ${seconds} ${unit}` : '';
     const message = `${response.url} returned status ${status}${advice}`;
     return new OracleClientError('invalid_reply', message, { status, ...wait });
   }
