@@ -148,6 +148,7 @@ export type {
   SurfaceRun,
   SurfaceTurn,
   ThreadTurn,
+  ToolChoice,
 } from './surface.js';
 export { findClientToolCall } from './surface.js';
 export {

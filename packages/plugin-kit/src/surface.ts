@@ -22,6 +22,12 @@ export interface ClientTool {
   readonly schema: JsonObject;
 }
 
+/**
+ * What the model has to do about client tools: call none of them, call some tool until it has called one of them, or call
+ * this one first. The choice ends when the turn pauses for a client tool.
+ */
+export type ToolChoice = 'none' | 'required' | { readonly tool: string };
+
 /** The `data` of an interrupt that a client tool causes. */
 export interface ClientToolCall {
   /** As in the frames of the run; another one if the user has edited the input. */
@@ -56,6 +62,7 @@ export interface SurfaceTurn {
   /** The conversation before the message, for clients that keep it themselves. */
   readonly history?: readonly EarlierMessage[];
   readonly clientTools?: readonly ClientTool[];
+  readonly toolChoice?: ToolChoice;
   readonly responseSchema?: JsonObject;
   readonly reasoningEffort?: ReasoningEffort;
   readonly timezone?: string;
@@ -211,6 +218,8 @@ export interface CallerTurns {
   answer(answer: {
     readonly id: string;
     readonly value: unknown;
+    /** For what follows the answer. */
+    readonly toolChoice?: ToolChoice | undefined;
   }): Promise<{ readonly runId: string; readonly pending?: readonly PendingAnswer[] }>;
 }
 

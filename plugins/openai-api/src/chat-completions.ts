@@ -7,11 +7,12 @@ import {
 } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
 import { assertCalls, type Conversation, readChatMessages } from './conversation.js';
-import type { ChatRequest, OpenAiObject } from './schemas.js';
+import { type ChatRequest, formatError, type OpenAiObject } from './schemas.js';
 import {
   assertModel,
+  chooseTools,
   continueTurn,
-  formatError,
+  type GivenChoice,
   type RunEnd,
   readOnce,
   readRun,
@@ -69,30 +70,38 @@ async function openTurn({ surface, publicUrl }: ChatDeps, call: ChatCall): Promi
   const conversation = readChatMessages(body.messages);
   const wanted = body.metadata?.session_id ?? turns.onlySession;
   const isTemporary = wanted === undefined && !body.store;
-  const continued = await continueTurn(turns, conversation, publicUrl);
+  // A repeated stateless request has another session, so its key cannot find the first one.
+  const choices = readChoices(body, wanted === undefined ? undefined : idempotencyKey);
+  const { toolChoice } = choices;
+  const continued = await continueTurn({ turns, publicUrl }, conversation, toolChoice);
   if (continued) return { turns, run: continued, isTemporary };
   const own: Conversation = wanted === undefined ? conversation : { ...conversation, history: [] };
   assertCalls(own);
   const sessionId = wanted ?? (await turns.openSession(isTemporary ? UNLISTED : {})).sessionId;
-  // A repeated stateless request has another session, so its key cannot find the first one.
-  const choices = readChoices(body, wanted === undefined ? undefined : idempotencyKey);
   const run = await startTurn(turns, sessionId, own, choices);
   return { turns, run, isTemporary };
 }
 
 function readChoices(body: ChatRequest, idempotencyKey: string | undefined): TurnChoices {
   const { tools, tool_choice, response_format: format } = body;
-  const offered = tool_choice === 'none' ? [] : (tools ?? []);
+  const declared = (tools ?? []).map(({ function: { name, description, parameters } }) => {
+    return { name, description: description ?? '', schema: parameters ?? { type: 'object' } };
+  });
   const schema = format?.type === 'json_schema' ? format.json_schema.schema : undefined;
   return {
     model: body.model,
-    tools: offered.map(({ function: { name, description, parameters } }) => {
-      return { name, description: description ?? '', schema: parameters ?? { type: 'object' } };
-    }),
+    ...chooseTools(declared, readToolChoice(tool_choice)),
     responseSchema: format?.type === 'json_object' ? { type: 'object' } : schema,
     effort: body.reasoning_effort,
     idempotencyKey,
   };
+}
+
+function readToolChoice(choice: ChatRequest['tool_choice']): GivenChoice {
+  if (typeof choice !== 'object' || choice === null) return { mode: choice ?? 'auto' };
+  if (choice.type === 'function') return { mode: { tool: choice.function.name } };
+  const { mode, tools } = choice.allowed_tools;
+  return { mode, allowed: tools.map(({ function: { name } }) => name) };
 }
 
 type Events = ReturnType<typeof readRun>;

@@ -3,13 +3,14 @@ import { type ChatDeps, completeChat } from './chat-completions.js';
 import { Responses } from './responses.js';
 import {
   ChatRequest,
+  formatError,
   OpenAiModels,
   OpenAiObject,
   ResponseRequest,
   RetrieveQuery,
 } from './schemas.js';
 import { migrations, ResponseStore } from './stored-responses.js';
-import { assertModel, DEFAULT_MODEL, formatError } from './turn.js';
+import { assertModel, DEFAULT_MODEL } from './turn.js';
 
 const KEY_HEADER = 'idempotency-key';
 

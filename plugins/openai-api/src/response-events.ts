@@ -41,7 +41,7 @@ export function toResponse(run: SurfaceRun, facts: ResponseFacts, { text, end }:
     store: facts.isStored,
     temperature: 1,
     text: { format: { type: 'text' } },
-    tool_choice: 'auto',
+    tool_choice: facts.toolChoice ?? 'auto',
     tools: facts.tools,
     top_p: 1,
     truncation: 'disabled',

@@ -19,8 +19,10 @@ import type { InputItem, OpenAiObject, ResponseRequest } from './schemas.js';
 import type { ResponseFacts, ResponseStore, StoredResponse } from './stored-responses.js';
 import {
   assertModel,
+  chooseTools,
   continueTurn,
   DEFAULT_MODEL,
+  type GivenChoice,
   type RunEnd,
   readOnce,
   readRun,
@@ -126,16 +128,17 @@ export class Responses {
     const { body, idempotencyKey } = call;
     const known = previous?.sessionId ?? body.metadata?.session_id ?? turns.onlySession;
     const isUnlisted = previous?.isUnlisted ?? (known === undefined && body.store !== true);
-    const continued = await continueTurn(turns, conversation, this.deps.publicUrl);
+    const choices = readChoices(body, model, known === undefined ? undefined : idempotencyKey);
+    const { toolChoice } = choices;
+    const continued = await continueTurn({ ...this.deps, turns }, conversation, toolChoice);
     if (continued) return { run: continued, isUnlisted };
     const own = known === undefined ? conversation : { ...conversation, history: [] };
     assertCalls(own);
     const sessionId = known ?? (await turns.openSession(isUnlisted ? UNLISTED : {})).sessionId;
-    const key = known === undefined ? undefined : idempotencyKey;
     // A response can have several next ones.
     const answered = previous && (await turns.findRun(previous.id));
-    const choices = { ...readChoices(body, model, key), after: answered?.messageId };
-    const run = await startTurn(turns, sessionId, own, choices);
+    const after = answered?.messageId;
+    const run = await startTurn(turns, sessionId, own, { ...choices, after });
     return { run, isUnlisted };
   }
 
@@ -222,7 +225,8 @@ function notFound(id: string): never {
 }
 
 function readFacts(body: ResponseRequest, model: string): ResponseFacts {
-  const { instructions, previous_response_id, tools, metadata, background, store } = body;
+  const { instructions, previous_response_id, tools, tool_choice, metadata } = body;
+  const { background, store } = body;
   if (background && store === false)
     throw invalid('background needs a response that is stored: leave store out');
   const previousId = previous_response_id ? toResponseId(toRunId(previous_response_id)) : null;
@@ -231,6 +235,7 @@ function readFacts(body: ResponseRequest, model: string): ResponseFacts {
     instructions: instructions ?? null,
     previousId,
     tools: tools ?? [],
+    toolChoice: tool_choice,
     metadata: metadata ?? {},
     isBackground: background === true,
     isStored: store !== false,
@@ -243,15 +248,20 @@ function readChoices(
   idempotencyKey: string | undefined,
 ): TurnChoices {
   const { type, schema } = text?.format ?? {};
+  const declared = (tools ?? []).map(({ name, description, parameters }) => {
+    return { name, description: description ?? '', schema: parameters ?? { type: 'object' } };
+  });
   return {
     model,
-    tools: (tool_choice === 'none' ? [] : (tools ?? [])).map((tool) => ({
-      name: tool.name,
-      description: tool.description ?? '',
-      schema: tool.parameters ?? { type: 'object' },
-    })),
+    ...chooseTools(declared, readToolChoice(tool_choice)),
     responseSchema: type === 'json_object' ? { type: 'object' } : schema,
     effort: reasoning?.effort,
     idempotencyKey,
   };
+}
+
+function readToolChoice(choice: ResponseRequest['tool_choice']): GivenChoice {
+  if (typeof choice !== 'object' || choice === null) return { mode: choice ?? 'auto' };
+  if (choice.type === 'function') return { mode: { tool: choice.name } };
+  return { mode: choice.mode, allowed: choice.tools.map(({ name }) => name) };
 }

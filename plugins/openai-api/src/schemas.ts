@@ -37,11 +37,33 @@ const ChatFormat = z.discriminatedUnion('type', [
   }),
 ]);
 
-const ToolChoice = z
-  .unknown()
-  .refine((choice) => [undefined, null, 'auto', 'none'].some((known) => known === choice), {
-    error: 'only "auto" and "none" are supported',
-  });
+const FUNCTION = z.literal('function', { error: 'only tools of type function are supported' });
+const Choice = z.enum(['auto', 'none', 'required']);
+const AllowedMode = z.enum(['auto', 'required']);
+
+const ChatFunction = z.looseObject({
+  type: FUNCTION,
+  function: z.looseObject({ name: z.string() }),
+});
+const ChatToolChoice = z.union([
+  Choice,
+  ChatFunction,
+  z.looseObject({
+    type: z.literal('allowed_tools'),
+    allowed_tools: z.looseObject({ mode: AllowedMode, tools: z.array(ChatFunction).max(128) }),
+  }),
+]);
+
+const ResponseFunction = z.looseObject({ type: FUNCTION, name: z.string() });
+const ResponseToolChoice = z.union([
+  Choice,
+  ResponseFunction,
+  z.looseObject({
+    type: z.literal('allowed_tools'),
+    mode: AllowedMode,
+    tools: z.array(ResponseFunction).max(128),
+  }),
+]);
 
 const absent = (error: string) => z.null({ error }).optional();
 
@@ -57,7 +79,7 @@ export const ChatRequest = z
     tools: z
       .array(
         z.looseObject({
-          type: z.literal('function', { error: 'only tools of type function are supported' }),
+          type: FUNCTION,
           function: z.looseObject({
             name: z.string().max(64),
             description: z.string().max(4096).nullish(),
@@ -67,7 +89,7 @@ export const ChatRequest = z
       )
       .max(128)
       .nullish(),
-    tool_choice: ToolChoice.optional(),
+    tool_choice: ChatToolChoice.nullish(),
     functions: absent('functions are not supported; send tools'),
     modalities: z.array(z.literal('text', { error: ONLY_TEXT })).nullish(),
     audio: absent(ONLY_TEXT),
@@ -108,7 +130,7 @@ export const ResponseRequest = z
     tools: z
       .array(
         z.looseObject({
-          type: z.literal('function', { error: 'only tools of type function are supported' }),
+          type: FUNCTION,
           name: z.string().max(64),
           description: z.string().max(4096).nullish(),
           parameters: JsonSchema.nullish(),
@@ -116,7 +138,7 @@ export const ResponseRequest = z
       )
       .max(128)
       .nullish(),
-    tool_choice: ToolChoice.optional(),
+    tool_choice: ResponseToolChoice.nullish(),
     text: z
       .looseObject({
         format: z
@@ -147,3 +169,36 @@ export type OpenAiObject = z.infer<typeof OpenAiObject>;
 export const OpenAiModels = z
   .object({ object: z.literal('list'), data: z.array(OpenAiObject) })
   .meta({ id: 'OpenAiModels' });
+
+/** An error as OpenAI's clients expect it. */
+export const formatError = ({
+  status,
+  code,
+  message,
+}: {
+  readonly status: number;
+  readonly code: string;
+  readonly message: string;
+}) => ({ error: { message, type: toErrorType(status), param: findParam(code, message), code } });
+
+/** The first invalid field, such as `messages[0].role`. */
+function findParam(code: string, message: string): string | null {
+  if (code !== 'validation_failed') return null;
+  const [field] = /^[\w.]+(?=: )/.exec(message) ?? [];
+  return field?.replaceAll(/\.(\d+)(?=\.|$)/g, '[$1]') ?? null;
+}
+
+function toErrorType(status: number): string {
+  switch (status) {
+    case 401:
+      return 'authentication_error';
+    case 402:
+      return 'insufficient_quota';
+    case 403:
+      return 'permission_error';
+    case 429:
+      return 'rate_limit_error';
+    default:
+      return status >= 500 ? 'server_error' : 'invalid_request_error';
+  }
+}

@@ -1,4 +1,5 @@
 import type { PluginDatabase, PluginMigrations } from '@sibyl/plugin-kit';
+import type { ResponseRequest } from './schemas.js';
 
 /** What a response shows besides the answer of its run. */
 export interface ResponseFacts {
@@ -6,6 +7,7 @@ export interface ResponseFacts {
   readonly instructions: string | null;
   readonly previousId: string | null;
   readonly tools: readonly object[];
+  readonly toolChoice: ResponseRequest['tool_choice'];
   readonly metadata: Readonly<Record<string, string>>;
   readonly isBackground: boolean;
   readonly isStored: boolean;

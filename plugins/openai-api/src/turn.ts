@@ -4,6 +4,7 @@ import type {
   ClientToolCall,
   Surface,
   SurfaceRun,
+  ToolChoice,
 } from '@sibyl/plugin-kit';
 import { findClientToolCall } from '@sibyl/plugin-kit';
 import {
@@ -27,12 +28,37 @@ export const UNLISTED = { isUnlisted: true, title: 'OpenAI API' };
 export interface TurnChoices {
   readonly model: string;
   readonly tools: readonly ClientTool[];
+  readonly toolChoice: ToolChoice | undefined;
   readonly responseSchema: JsonObject | undefined;
   readonly effort: Effort;
   readonly idempotencyKey: string | undefined;
   /** The answer that the message follows; the latest one by default. */
   readonly after?: string | undefined;
 }
+
+/** A `tool_choice` of either API. */
+export interface GivenChoice {
+  readonly mode: ToolChoice | 'auto';
+  /** The only tools that the model may call. */
+  readonly allowed?: readonly string[];
+}
+
+/** The tools that the model may call, and what it has to do about them; throws if it could not do it. */
+export function chooseTools(
+  declared: readonly ClientTool[],
+  { mode, allowed }: GivenChoice,
+): Pick<TurnChoices, 'tools' | 'toolChoice'> {
+  const named = typeof mode === 'object' ? [mode.tool] : (allowed ?? []);
+  const unknown = named.find((name) => !declared.some((tool) => tool.name === name));
+  if (unknown !== undefined) throw invalidChoice(`tools has no function ${unknown}`);
+  const tools = allowed ? declared.filter(({ name }) => allowed.includes(name)) : declared;
+  if (mode === 'required' && tools.length === 0)
+    throw invalidChoice('"required" needs at least one function in tools');
+  return { tools, toolChoice: mode === 'auto' ? undefined : mode };
+}
+
+const invalidChoice = (problem: string) =>
+  new OracleError('validation_failed', { message: [`tool_choice: ${problem}`] });
 
 const OUTPUTS_ABOVE = 'Continue with the results of the tools above.';
 
@@ -44,12 +70,13 @@ export async function startTurn(
   choices: TurnChoices,
 ): Promise<SurfaceRun> {
   const { instructions, history, message } = conversation;
-  const { model, tools, responseSchema, effort, idempotencyKey, after } = choices;
+  const { model, tools, toolChoice, responseSchema, effort, idempotencyKey, after } = choices;
   return turns.start({
     sessionId,
     message: message || OUTPUTS_ABOVE,
     history,
     clientTools: tools,
+    ...(toolChoice && { toolChoice }),
     ...(instructions && { instructions }),
     ...(model !== DEFAULT_MODEL && { model }),
     ...(responseSchema && { responseSchema }),
@@ -70,16 +97,16 @@ const REASONING = {
 
 /** Continues the turn that waits for these results; undefined if none does any more. */
 export async function continueTurn(
-  turns: CallerTurns,
+  { turns, publicUrl }: Pick<ReadDeps, 'turns' | 'publicUrl'>,
   conversation: Conversation,
-  publicUrl: string,
+  toolChoice: ToolChoice | undefined,
 ): Promise<SurfaceRun | undefined> {
   const { outputs, message } = conversation;
   if (message) return keepResults(turns, conversation);
   let runId: string | undefined;
   for (const { callId, output: value } of outputs) {
     const id = toQuestionId(callId);
-    runId = (await turns.answer({ id, value }).catch(ignoreClosed))?.runId ?? runId;
+    runId = (await turns.answer({ id, value, toolChoice }).catch(ignoreClosed))?.runId ?? runId;
   }
   const run = runId === undefined ? undefined : await turns.findRun(runId);
   if (run?.status === 'paused') await assertAnswered({ turns, run, publicUrl }, outputs);
@@ -252,39 +279,6 @@ export function assertModel({ models }: Surface, model: string): void {
   if (model === DEFAULT_MODEL || models.some(({ id }) => id === model)) return;
   const message = `The model ${model} does not exist; GET /v1/models lists those of this oracle`;
   throw new OracleError('not_found', { message });
-}
-
-/** An error as OpenAI's clients expect it. */
-export const formatError = ({
-  status,
-  code,
-  message,
-}: {
-  readonly status: number;
-  readonly code: string;
-  readonly message: string;
-}) => ({ error: { message, type: toErrorType(status), param: findParam(code, message), code } });
-
-/** The first invalid field, such as `messages[0].role`. */
-function findParam(code: string, message: string): string | null {
-  if (code !== 'validation_failed') return null;
-  const [field] = /^[\w.]+(?=: )/.exec(message) ?? [];
-  return field?.replaceAll(/\.(\d+)(?=\.|$)/g, '[$1]') ?? null;
-}
-
-function toErrorType(status: number): string {
-  switch (status) {
-    case 401:
-      return 'authentication_error';
-    case 402:
-      return 'insufficient_quota';
-    case 403:
-      return 'permission_error';
-    case 429:
-      return 'rate_limit_error';
-    default:
-      return status >= 500 ? 'server_error' : 'invalid_request_error';
-  }
 }
 
 export const toUsage = (usage: DoneFrame['usage']) => {

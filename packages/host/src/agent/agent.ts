@@ -94,6 +94,10 @@ export interface AgentRequest {
   /** Called before every model call, because the tools may change in between. */
   readonly tools: () => readonly AgentTool[];
   readonly limits: AgentLimits;
+  /** Names of tools that the model does not learn about: only calls of earlier attempts use them. */
+  readonly hiddenTools?: ReadonlySet<string> | undefined;
+  /** What the model has to call in every step, as for a model call; ignored in steps without the tool. */
+  readonly toolChoice?: ModelCall['toolChoice'];
   /** How much to reason, and the schema of the answer, as for a model call. */
   readonly reasoning?: ModelCall['reasoning'];
   readonly responseSchema?: ModelCall['responseSchema'];

@@ -114,3 +114,12 @@ it('runAgent repeats a call without tools if the model supports none', async () 
   expect(listCodes(parts)).toEqual(['tools_left_out']);
   expect(model.calls.map((made) => made.tools.length)).toEqual([1, 0]);
 });
+
+it('runAgent repeats a call without the choice of a tool that the model refuses', async () => {
+  const model = new ScriptedModel(refuse({ of: 'tool-choice' }), say('By hand.'));
+  const tools = [tool('look', async () => 'x')];
+  const { parts } = await runToEnd(requestTo(model, { tools, toolChoice: 'required' }));
+  expect(joinText(parts)).toBe('By hand.');
+  expect(listCodes(parts)).toEqual(['tool_choice_left_out']);
+  expect(model.calls.map(({ toolChoice }) => toolChoice)).toEqual(['required', undefined]);
+});

@@ -5,11 +5,8 @@ import type { Compactor } from './context-budget.js';
 
 /** Repeats calls that the model refused in another form: shorter, without images or without tools. */
 export class CallRecovery {
-  private readonly tried = new Set<Rejection['of']>();
-  private dropsImages = false;
-  private dropsTools = false;
-  private dropsReasoning = false;
-  private dropsSchema = false;
+  /** What the model refused. */
+  private readonly refused = new Set<Rejection['of']>();
 
   constructor(
     private readonly model: AgentRequest['model'],
@@ -18,14 +15,14 @@ export class CallRecovery {
 
   /** Whether the next call may offer tools. */
   get allowsTools(): boolean {
-    return this.model.facts.tools && !this.dropsTools;
+    return this.model.facts.tools && !this.refused.has('tools');
   }
 
   /** Returns what to report before the call is repeated; undefined if nothing can be done about the error. */
   recover(error: unknown, call: ModelCall): readonly Warning[] | undefined {
     const rejection = error instanceof ModelError ? error.rejection : undefined;
-    if (!rejection || this.tried.has(rejection.of)) return undefined;
-    this.tried.add(rejection.of);
+    if (!rejection || this.refused.has(rejection.of)) return undefined;
+    this.refused.add(rejection.of);
     return this.change(rejection, call);
   }
 
@@ -35,19 +32,18 @@ export class CallRecovery {
         this.compactor.shrink(call, rejection);
         return [];
       case 'images':
-        if (!call.messages.some(hasImage)) return undefined;
-        this.dropsImages = true;
-        return [warning('images_left_out', rejection.isLasting ? BLIND : UNUSABLE)];
+        return leaveOut(
+          call.messages.some(hasImage),
+          warning('images_left_out', rejection.isLasting ? BLIND : UNUSABLE),
+        );
       case 'tools':
-        if (call.tools.length === 0) return undefined;
-        this.dropsTools = true;
-        return [warning('tools_left_out', NO_TOOLS)];
+        return leaveOut(call.tools.length > 0, warning('tools_left_out', NO_TOOLS));
+      case 'tool-choice':
+        return leaveOut(call.toolChoice, warning('tool_choice_left_out', NO_CHOICE));
       case 'reasoning':
-        this.dropsReasoning = true;
         return call.reasoning ? [warning('reasoning_left_out', NO_REASONING)] : [];
       case 'schema':
         // The answer is validated in any case.
-        this.dropsSchema = true;
         return call.responseSchema ? [] : undefined;
       default:
         return rejection satisfies never;
@@ -56,27 +52,33 @@ export class CallRecovery {
 
   /** After an answer: a later call of the turn, which has more to send, may be shortened again. */
   succeed(): void {
-    this.tried.delete('context');
+    this.refused.delete('context');
   }
 
   /** Removes what the model refused, and replaces images that it cannot see by text. */
   adapt(call: ModelCall): ModelCall {
-    const { responseSchema, ...unforced } = call;
-    const accepted = this.dropsSchema ? unforced : call;
-    return this.adaptImages(this.dropsReasoning ? { ...accepted, reasoning: 'omit' } : accepted);
+    return this.adaptImages({
+      ...call,
+      ...(this.refused.has('tool-choice') && { toolChoice: undefined }),
+      ...(this.refused.has('schema') && { responseSchema: undefined }),
+      ...(this.refused.has('reasoning') && { reasoning: 'omit' }),
+    });
   }
 
   private adaptImages(call: ModelCall): ModelCall {
-    if (this.model.facts.vision && !this.dropsImages) return call;
+    if (this.model.facts.vision && !this.refused.has('images')) return call;
     if (!call.messages.some(hasImage)) return call;
     return { ...call, messages: call.messages.map(describeImages) };
   }
 }
 
+const leaveOut = (sent: unknown, left: Warning) => (sent ? [left] : undefined);
+
 const BLIND = 'The model cannot see images: it answers without them.';
 const UNUSABLE =
   'The model did not accept an image of this conversation: it answers without images.';
 const NO_TOOLS = 'The model does not support tools: it answers without them.';
+const NO_CHOICE = 'The model cannot be forced to call a tool: it decides itself.';
 const NO_REASONING = 'The model does not accept this effort of reasoning: it answers without it.';
 const UNSEEN = '[An image is here, but you cannot see images]';
 

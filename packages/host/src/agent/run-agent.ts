@@ -137,8 +137,8 @@ class AgentTurn {
     const draft = { system, tools: tools.definitions, history, current, signal };
     const { messages, warnings } = await this.compactor.fit(draft);
     yield* warnings;
-    const { reasoning, responseSchema } = this.request;
-    const wanted = { reasoning, responseSchema };
+    const { reasoning, responseSchema, toolChoice } = this.request;
+    const wanted = { reasoning, responseSchema, toolChoice };
     const fitted = { system, messages, tools: tools.definitions, signal, ...wanted };
     await abortable(() => meter.check(), signal);
     this.wrapped = await hooks?.begin(fitted);
@@ -288,17 +288,20 @@ class AgentTurn {
 
   private readToolSet(): ToolSet {
     if (!this.recovery.allowsTools) return NO_TOOLS;
+    const { hiddenTools } = this.request;
     const tools = this.request.tools();
-    if (tools !== this.tools) this.toolSet = createToolSet(tools);
+    if (tools !== this.tools)
+      this.toolSet = createToolSet(tools.filter(({ name }) => !hiddenTools?.has(name)));
     this.tools = tools;
     return this.toolSet;
   }
 
   private finalizeCall(call: ModelCall): ModelCall {
-    const tools = this.offeredTools.definitions;
+    const { definitions: tools, byName } = this.offeredTools;
     const messages = tools.length > 0 ? call.messages : describeToolUse(call.messages);
     const asked = this.isLastStep ? askForAnswer(messages) : messages;
-    return this.recovery.adapt({ ...call, tools, messages: asked });
+    const toolChoice = findChoice(call.toolChoice, byName);
+    return this.recovery.adapt({ ...call, tools, toolChoice, messages: asked });
   }
 
   private reachedLimit(): Warning | undefined {
@@ -356,6 +359,12 @@ function restrictToolSet(tools: ToolSet, definitions: readonly ModelTool[]): Too
     if (tool) byName.set(name, tool);
   }
   return { definitions: definitions.filter(({ name }) => byName.has(name)), byName };
+}
+
+/** What the model can be forced to call: a tool that it has. */
+function findChoice(choice: ModelCall['toolChoice'], byName: ToolSet['byName']) {
+  const isPossible = typeof choice === 'object' ? byName.has(choice.tool) : byName.size > 0;
+  return isPossible ? choice : undefined;
 }
 
 function toModelTool({ name, description, inputSchema }: AgentTool): ModelTool {

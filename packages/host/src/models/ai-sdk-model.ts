@@ -4,6 +4,7 @@ import type {
   LanguageModelV4FunctionTool,
   LanguageModelV4Message,
   LanguageModelV4StreamPart,
+  LanguageModelV4ToolChoice,
   LanguageModelV4Usage,
   SharedV4ProviderMetadata,
   SharedV4ProviderOptions,
@@ -58,7 +59,7 @@ export function createAiSdkModel({ load, optionsFor, ...info }: AiSdkModelOption
         const options = {
           ...toCallOptions(call, info.id),
           ...toSettings(call, info),
-          ...optionsFor?.(info.facts.chooseEffort(call.reasoning)),
+          ...optionsFor?.(info.facts.chooseEffort(toReasoning(call, info))),
         };
         const model = await open();
         const { headers } = call;
@@ -166,7 +167,7 @@ function toUsage({ inputTokens, outputTokens }: LanguageModelV4Usage): ModelUsag
 
 /** What the settings of the model and the message ask for. */
 function toSettings(
-  { responseSchema, tools }: ModelCall,
+  { responseSchema, tools, toolChoice }: ModelCall,
   { facts, provider }: Pick<Model, 'facts' | 'provider'>,
 ): Partial<LanguageModelV4CallOptions> {
   const { sampling, outputTokens } = facts.settings;
@@ -175,9 +176,22 @@ function toSettings(
   return {
     ...(sampling as Partial<LanguageModelV4CallOptions>),
     ...(outputTokens && { maxOutputTokens: outputTokens }),
+    ...(toolChoice && { toolChoice: toSdkChoice(toolChoice) }),
     ...(responseSchema &&
       isForced && { responseFormat: { type: 'json', schema: responseSchema, name: 'answer' } }),
   };
+}
+
+/** While they think, models of Anthropic cannot be forced to call a tool. */
+function toReasoning(
+  { reasoning, toolChoice }: ModelCall,
+  { provider }: Pick<Model, 'provider'>,
+): ModelCall['reasoning'] {
+  return toolChoice && provider === 'anthropic' ? 'omit' : reasoning;
+}
+
+function toSdkChoice(choice: NonNullable<ModelCall['toolChoice']>): LanguageModelV4ToolChoice {
+  return choice === 'required' ? { type: choice } : { type: 'tool', toolName: choice.tool };
 }
 
 /** Anthropic caches a prompt up to marked places; other providers ignore the mark. */

@@ -26,6 +26,8 @@ export interface ModelCall {
   readonly system: string;
   readonly messages: readonly ModelMessage[];
   readonly tools: readonly ModelTool[];
+  /** Whether the model has to call some tool, or this one. Whether it does is not certain. */
+  readonly toolChoice?: 'required' | { readonly tool: string } | undefined;
   /** How much to reason; `omit` asks for nothing, by default the model's settings decide. */
   readonly reasoning?: ReasoningEffort | 'omit' | undefined;
   /** JSON Schema of the answer. Whether the model follows it is not certain. */
@@ -204,10 +206,8 @@ export function toModelError(error: ProviderError): ModelError {
   );
 }
 
-function createRejectionError(
-  rejection: Rejection,
-  { status, text, code, host }: ProviderError,
-): ModelError {
+function createRejectionError(rejection: Rejection, error: ProviderError): ModelError {
+  const { status, text, code, host } = error;
   const cause = new Error(redact(`${status} ${code}: ${text}`));
   return new ModelError(describeRejection(rejection), {
     kind: 'unknown',
@@ -228,6 +228,8 @@ function describeRejection(rejection: Rejection): string {
       return 'The model does not accept the images of this conversation.';
     case 'tools':
       return 'The model does not support tools.';
+    case 'tool-choice':
+      return 'The model cannot be forced to call a tool.';
     case 'reasoning':
       return 'The model does not accept the settings for its reasoning.';
     case 'schema':

@@ -7,7 +7,7 @@ import {
   providers,
   toModelCall,
 } from '../../test/support/model-servers/scripted-provider.ts';
-import type { ModelCall } from './model.js';
+import type { ModelCall, ModelTool } from './model.js';
 
 let close: (() => Promise<void>) | undefined;
 afterEach(() => close?.());
@@ -50,6 +50,17 @@ describe.each(providers)('createProviderModel for %s', (provider) => {
     expect(JSON.stringify(unforced.body)).not.toContain('capital');
   });
 
+  it('sends which tool the model has to call', async () => {
+    const [{ name: tool }] = toModelCall().tools as [ModelTool];
+    const { required, named } = choices[provider](tool);
+    const any = await send(provider, {}, { toolChoice: 'required' });
+    expect(any.body).toMatchObject(required);
+    const one = await send(provider, {}, { toolChoice: { tool } });
+    expect(one.body).toMatchObject(named);
+    const free = JSON.stringify((await send(provider, {})).body);
+    expect(free).not.toMatch(/required|functionCallingConfig|"any"/);
+  });
+
   it('sends the output limit and the sampling of the settings', async () => {
     const settings = { reasoning: false, outputTokens: 321, sampling: { topP: 0.25 } };
     const text = JSON.stringify((await send(provider, settings)).body);
@@ -66,6 +77,26 @@ describe.each(providers)('createProviderModel for %s', (provider) => {
     expect(finish?.type === 'finish' && finish.usage.cost).toBeCloseTo(0.00264);
   });
 });
+
+const choices: Record<Provider, (name: string) => { required: object; named: object }> = {
+  openai: (name) => ({
+    required: { tool_choice: 'required' },
+    named: { tool_choice: { type: 'function', name } },
+  }),
+  // This model cannot be forced: it can only be left with the one tool.
+  anthropic: (name) => ({
+    required: { tool_choice: { type: 'auto' } },
+    named: { tool_choice: { type: 'auto' }, tools: [{ name }] },
+  }),
+  google: (name) => ({
+    required: { toolConfig: { functionCallingConfig: { mode: 'ANY' } } },
+    named: { toolConfig: { functionCallingConfig: { mode: 'ANY', allowedFunctionNames: [name] } } },
+  }),
+  'openai-compatible': (name) => ({
+    required: { tool_choice: 'required' },
+    named: { tool_choice: { type: 'function', function: { name } } },
+  }),
+};
 
 const efforts: Record<Provider, object> = {
   openai: { reasoning: { effort: 'high', summary: 'auto' } },

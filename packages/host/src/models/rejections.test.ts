@@ -162,10 +162,27 @@ describe('findRejection', () => {
   });
 
   it.each([
+    'deepseek-reasoner does not support this tool_choice',
+    'This model does not support tool_choice',
+    "No endpoints found that support the provided 'tool_choice' value.",
+    'Tool choice is required, but model did not call a tool',
+  ])('recognizes %s', (text) => {
+    expect(findRejection(400, text)).toEqual({ of: 'tool-choice' });
+  });
+
+  it.each([
+    'Thinking may not be enabled when tool_choice forces tool use.',
+    'When `thinking` is enabled, a final `assistant` message must start with a thinking block',
+  ])('recognizes %s', (text) => {
+    expect(findRejection(400, text)).toEqual({ of: 'reasoning' });
+  });
+
+  it.each([
     [429, 'Rate limit reached: too many tokens per minute'],
     [401, 'Incorrect API key'],
     [500, 'internal error while loading an image of the container'],
     [400, 'Unknown parameter: foo'],
+    [400, 'Tool choice is none, but model called a tool'],
   ])('leaves %i %s to the other errors', (status, text) => {
     expect(findRejection(status, text)).toBeUndefined();
   });

@@ -12,7 +12,7 @@ export type Rejection =
       /** Whether the model accepts no images at all, rather than not these. */
       readonly isLasting: boolean;
     }
-  | { readonly of: 'tools' | 'reasoning' | 'schema' };
+  | { readonly of: 'tools' | 'tool-choice' | 'reasoning' | 'schema' };
 
 /** Reads from an error reply whether another form of the call may succeed; `text` is everything that the reply says. */
 export function findRejection(status: number, text: string): Rejection | undefined {
@@ -28,6 +28,7 @@ export function findRejection(status: number, text: string): Rejection | undefin
   if (NO_REASONING.test(said)) return { of: 'reasoning' };
   if (NO_SCHEMA.test(said)) return { of: 'schema' };
   if (NO_IMAGES.test(said)) return { of: 'images', isLasting: true };
+  if (NO_CHOICE.test(said)) return { of: 'tool-choice' };
   return status < 500 && BAD_IMAGE.test(said) ? { of: 'images', isLasting: false } : undefined;
 }
 
@@ -104,10 +105,12 @@ function findNumber(patterns: readonly RegExp[], text: string): number | undefin
 }
 
 const NO_TOOLS =
-  /does(n't| not) support (tools|tool|function)|(tools?|tool use|function calling) (is|are) not (supported|enabled)|no endpoints found that support tool use|"?auto"? tool choice requires/i;
+  /does(n't| not) support (tools|tool(?![_ ]choice)|function)|(tools?|tool use|function calling) (is|are) not (supported|enabled)|no endpoints found that support tool use|"?auto"? tool choice requires/i;
 
 const NO_REASONING =
-  /reasoning[._ ](effort|summary|summaries)|(reasoning|thinking) (is|are) not supported|does(n't| not) support (reasoning|thinking|adaptive)|verified to (stream|generate|use)/i;
+  /reasoning[._ ](effort|summary|summaries)|(reasoning|thinking) (is|are) not supported|thinking may not be enabled|must start with a thinking block|does(n't| not) support (reasoning|thinking|adaptive)|verified to (stream|generate|use)/i;
+
+const NO_CHOICE = /tool[_ ]?choice(?! is none)/i;
 
 const NO_SCHEMA =
   /response_format|responseSchema|response_schema|response mime ?type|output_(format|config)|json_schema|structured outputs?/i;

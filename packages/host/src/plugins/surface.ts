@@ -321,13 +321,13 @@ class SurfaceTurns implements CallerTurns {
     return { runId, ...(pending && { pending }) };
   }
 
-  async answer({ id, value }: { readonly id: string; readonly value: unknown }) {
+  async answer({ id, ...answer }: Parameters<CallerTurns['answer']>[0]) {
     const { kind } = await this.#getInterrupt(id);
     if (kind === 'confirmation' && this.#caller.accessKey)
       throw new OracleError('access_key_too_narrow', { message: 'An access key confirms nothing' });
     const { paused, slots } = await this.#deps.ready;
     this.#stream.reserve(slots);
-    return paused.answer({ owner: this.#caller.did, interruptId: id, value });
+    return paused.answer({ owner: this.#caller.did, interruptId: id, ...answer });
   }
 
   async keepResult({ id, value }: { readonly id: string; readonly value: unknown }) {
@@ -380,7 +380,7 @@ class SurfaceTurns implements CallerTurns {
 
   #toTurnRequest(turn: SurfaceTurn): TurnRequest {
     const { sessionId, message, instructions, history, clientTools, idempotencyKey } = turn;
-    const { responseSchema, reasoningEffort, multitask } = turn;
+    const { responseSchema, reasoningEffort, multitask, toolChoice } = turn;
     const model = turn.model ?? this.#caller.accessKey?.caveats.model;
     const sent = SendMessage.safeParse({
       message,
@@ -404,7 +404,7 @@ class SurfaceTurns implements CallerTurns {
       user: { timezone },
       warnings,
       client: this.#deps.plugin,
-      surface: { plugin: this.#deps.plugin, instructions, history, clientTools },
+      surface: { plugin: this.#deps.plugin, instructions, history, clientTools, toolChoice },
       idempotencyKey,
     };
   }

@@ -1,3 +1,4 @@
+import type { ToolChoice } from '@sibyl/plugin-kit';
 import {
   type Approval,
   canonicalJson,
@@ -11,6 +12,7 @@ import type { Interrupt } from '../store/runs/interrupts.js';
 import type { Run, RunKey } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import type { Store } from '../store/store.js';
+import { fromStoredRequest, toStoredRequest, withToolChoice } from './turn-request.js';
 import type { Turns } from './turns.js';
 
 /** An answer to an interrupt. */
@@ -18,6 +20,8 @@ interface InterruptReply {
   readonly owner: string;
   readonly interruptId: string;
   readonly value: unknown;
+  /** For what follows the answer. */
+  readonly toolChoice?: ToolChoice | undefined;
 }
 
 /** A question of a turn; one for an approval is answered by a decision only. */
@@ -106,7 +110,9 @@ export class PausedTurns {
     if (await this.store.approvals.find({ owner, id: interruptId }))
       throw new OracleError('decision_unsigned');
     const value = readAnswer(reply.value, interrupt.schema);
-    const result = await this.runs.endInterrupt({ owner, interruptId, status: 'answered', value });
+    const request = reply.toolChoice && (await this.changeRequest(interrupt, reply.toolChoice));
+    const end = { owner, interruptId, status: 'answered', value, request } as const;
+    const result = await this.runs.endInterrupt(end);
     switch (result.state) {
       case 'continued':
         void this.turns.adopt(result.run);
@@ -116,6 +122,12 @@ export class PausedTurns {
       default:
         return this.repeat({ owner, interruptId, value });
     }
+  }
+
+  /** The request of the paused run with another choice; undefined if it is not stored any more. */
+  private async changeRequest({ owner, runId }: Interrupt, choice: ToolChoice): Promise<unknown> {
+    const request = fromStoredRequest(await this.runs.request({ owner, runId }));
+    return request && toStoredRequest(withToolChoice(request, choice));
   }
 
   /** Adds the result of a client tool to an answer that will not continue, because another message follows. */

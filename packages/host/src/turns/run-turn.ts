@@ -22,7 +22,7 @@ import { kindsByStatus, readSteps } from './closing-runs.js';
 import type { LiveRun, RunOutcome } from './run-log.js';
 import { buildCacheInvalidation } from './run-recorder.js';
 import type { Titles } from './titles.js';
-import { toStoredRequest } from './turn-request.js';
+import { toStoredRequest, withToolChoice } from './turn-request.js';
 import type { TurnJob, TurnSetup } from './turn-setup.js';
 import { type TurnError, TurnWriter } from './turn-writer.js';
 
@@ -145,9 +145,10 @@ export class TurnRunner {
     { interrupts }: PausedError,
   ): Promise<{ outcome: RunOutcome } | { failure: TurnError }> {
     const { limits } = this.deps;
+    const callsClient = interrupts.some(({ kind }) => kind === 'tool_call');
     const outcome = await writer.pause({
       interrupts,
-      request: toStoredRequest(request),
+      request: toStoredRequest(callsClient ? withToolChoice(request) : request),
       limit: limits.paused,
       usage: account.total,
       now: this.deps.now(),

@@ -103,6 +103,22 @@ async function getRequestContribution(plugin: LoadedPlugin, turn: ToolTurn): Pro
   return { plugin, tools: [...tools, ...declared], subAgents };
 }
 
+/** What the model learns about the client tools, and has to call, by the choice of the client. */
+export function applyToolChoice(
+  tools: readonly TurnTool[],
+  { plugin: surface, clientTools = [], toolChoice }: Partial<SurfaceExtras> = {},
+): Pick<AgentRequest, 'hiddenTools' | 'toolChoice'> {
+  const declared = new Set(clientTools.map(({ name }) => name));
+  // Without those that were left out, such as one that has the name of a tool of another plugin.
+  const own = tools.filter(
+    ({ plugin, tool }) => plugin.name === surface && declared.has(tool.name),
+  );
+  const names = new Set(own.map(({ tool }) => tool.name));
+  if (toolChoice === 'none') return { hiddenTools: names };
+  const isPossible = typeof toolChoice === 'object' ? names.has(toolChoice.tool) : names.size > 0;
+  return isPossible ? { toolChoice } : {};
+}
+
 /** The client runs the tool: the turn pauses until it has sent the result. */
 const toClientTool = ({ name, description, schema }: ClientTool): Tool => ({
   name,

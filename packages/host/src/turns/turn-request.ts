@@ -1,4 +1,4 @@
-import type { GateRequest, RunPermission, SurfaceTurn } from '@sibyl/plugin-kit';
+import type { GateRequest, RunPermission, SurfaceTurn, ToolChoice } from '@sibyl/plugin-kit';
 import {
   type Attachment,
   OracleError,
@@ -70,6 +70,7 @@ export interface SurfaceExtras {
   readonly instructions?: SurfaceTurn['instructions'] | undefined;
   readonly history?: SurfaceTurn['history'] | undefined;
   readonly clientTools?: SurfaceTurn['clientTools'] | undefined;
+  readonly toolChoice?: SurfaceTurn['toolChoice'] | undefined;
   /** The ids that the client gave the message. */
   readonly clientIds?: readonly string[] | undefined;
 }
@@ -116,6 +117,12 @@ function unknownTimezone(name: string): ReplyWarning {
     code: 'unknown_timezone',
     message: `The time zone ${shown} is unknown and was ignored. Use an IANA name, such as Africa/Nairobi.`,
   };
+}
+
+/** The request with what a client chooses about its tools for the rest of the turn. */
+export function withToolChoice(request: TurnRequest, toolChoice?: ToolChoice): TurnRequest {
+  const { surface } = request;
+  return surface ? { ...request, surface: { ...surface, toolChoice } } : request;
 }
 
 const CREDENTIALS_WARNING = {

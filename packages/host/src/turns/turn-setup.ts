@@ -27,7 +27,7 @@ import { MiddlewareChain } from './middlewares.js';
 import type { LiveRun } from './run-log.js';
 import type { RunRecorder } from './run-recorder.js';
 import { type RanCall, ToolPolicy } from './tool-policy.js';
-import { gatherTools } from './tools.js';
+import { applyToolChoice, gatherTools } from './tools.js';
 import type { TurnAccess } from './turn-access.js';
 import {
   buildTurnFacts,
@@ -186,6 +186,7 @@ export class TurnSetup {
       system: this.buildPrompt(contexts, capabilities, turn.request),
       messages: toModelMessages(messages, { timezone, now: Date.now(), degraded }),
       tools: () => capabilities.tools,
+      ...applyToolChoice(tools, turn.request.surface),
       reasoning,
       responseSchema,
       hooks: chain.aroundModel({ agent: 'main', model }),

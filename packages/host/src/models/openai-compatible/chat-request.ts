@@ -38,7 +38,10 @@ export function buildChatRequest(
 }
 
 /** What the settings of the model and the message ask for. */
-function toSettings({ reasoning, responseSchema }: ModelCall, facts: ModelFacts): object {
+function toSettings(
+  { reasoning, responseSchema, toolChoice }: ModelCall,
+  facts: ModelFacts,
+): object {
   const { sampling = {}, outputTokens } = facts.settings;
   const effort = facts.chooseEffort(reasoning);
   const isForced = responseSchema && facts.structuredOutput !== false;
@@ -50,11 +53,16 @@ function toSettings({ reasoning, responseSchema }: ModelCall, facts: ModelFacts)
     presence_penalty: sampling.presencePenalty,
     frequency_penalty: sampling.frequencyPenalty,
     seed: sampling.seed,
+    tool_choice: toolChoice && toChatChoice(toolChoice),
     reasoning_effort: effort === 'default' ? undefined : effort,
     response_format: isForced
       ? { type: 'json_schema', json_schema: { name: 'answer', schema: responseSchema } }
       : undefined,
   };
+}
+
+function toChatChoice(choice: NonNullable<ModelCall['toolChoice']>): string | object {
+  return choice === 'required' ? choice : { type: 'function', function: { name: choice.tool } };
 }
 
 function toChatMessages(message: ModelMessage, id: string): object[] {

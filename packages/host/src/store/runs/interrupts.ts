@@ -282,7 +282,15 @@ export interface InterruptEnd {
   readonly status: 'answered' | 'expired';
   /** Encrypted. */
   readonly answer: string | null;
+  /** Encrypted; replaces that of the run. */
+  readonly request?: string | null;
   readonly hostId: string;
+}
+
+/** How an interrupt ends, not encrypted yet. */
+export interface UnsealedEnd extends Pick<InterruptEnd, 'owner' | 'interruptId' | 'status'> {
+  readonly value?: unknown;
+  readonly request?: unknown;
 }
 
 export type AnswerResult =
@@ -296,7 +304,7 @@ export type AnswerResult =
 /** Ends an interrupt inside a unit of work; the last one of a run starts the next attempt of its turn. */
 export async function endInterrupt(
   tables: Kysely<Schema>,
-  { owner, interruptId, status, answer, hostId }: InterruptEnd,
+  { owner, interruptId, status, answer, request, hostId }: InterruptEnd,
   context: StoreContext,
 ): Promise<AnswerResult> {
   const { clock, newId, database } = context;
@@ -317,6 +325,7 @@ export async function endInterrupt(
   if (status === 'expired')
     await recordEnd(tables, { owner, ids: [interruptId], outcome: status, by: 'host' }, context);
   await updateInterrupt(tables, { owner, interruptId, status, answer, now });
+  if (request) await updateRequest(tables, { owner, runId: found.run_id, request });
   const pending = interrupts.filter((each) => each.status === 'open' && each.id !== interruptId);
   if (pending.length > 0)
     return { state: 'waiting', pending: pending.map(({ id, kind }) => ({ id, kind })) };
@@ -346,6 +355,16 @@ const updateInterrupt = prepareQuery(
       .set({ status, answer, answered_at: now })
       .where('owner', '=', owner)
       .where('id', '=', interruptId),
+);
+
+const updateRequest = prepareQuery(
+  (tables, { owner, runId, request }: RunKey & { readonly request: string }) =>
+    tables
+      .updateTable('runs')
+      .set({ request })
+      .where('owner', '=', owner)
+      .where('id', '=', runId)
+      .where('status', '=', 'paused'),
 );
 
 interface Continuation extends RunKey {

@@ -29,6 +29,7 @@ import {
   selectExpired,
   selectPausedRuns,
   toNextAttempt,
+  type UnsealedEnd,
   type UnsealedInterrupt,
 } from './interrupts.js';
 import {
@@ -170,20 +171,13 @@ export class RunStore {
   }
 
   /** Ends an interrupt; the last one of its run starts the next attempt on this host. */
-  async endInterrupt({
-    value,
-    ...end
-  }: {
-    readonly owner: string;
-    readonly interruptId: string;
-    readonly status: 'answered' | 'expired';
-    readonly value?: unknown;
-  }): Promise<AnswerResult> {
+  async endInterrupt({ value, request, ...end }: UnsealedEnd): Promise<AnswerResult> {
     this.assertAlive();
-    const answer = value === undefined ? null : this.seal('answer', end.owner, value);
-    const request = { ...end, answer, hostId: this.hostId };
+    const seal = (kind: SealedKind, content: unknown) =>
+      content === undefined ? null : this.seal(kind, end.owner, content);
+    const sealed = { answer: seal('answer', value), request: seal('request', request) };
     return this.context.database.writeFor(end.owner, (tables) =>
-      endInterrupt(tables, request, this.context),
+      endInterrupt(tables, { ...end, ...sealed, hostId: this.hostId }, this.context),
     );
   }
 
