@@ -23,6 +23,8 @@ interface Clients {
   readonly folder: string;
   readonly page: string;
   readonly python?: PythonPackage;
+  /** Libraries for Python that use the protocol, each with a program `check-<name>.py`. */
+  readonly libraries?: readonly PythonPackage[];
 }
 
 const CLIENTS: readonly Clients[] = [
@@ -30,6 +32,9 @@ const CLIENTS: readonly Clients[] = [
     folder: 'openai',
     page: 'docs/surfaces/openai.md',
     python: { name: 'openai', version: '3.49.0' },
+    libraries: [
+      { name: 'pydantic-ai-slim', version: '2.66.0', extras: ['openai'] },
+    ],
   },
   { folder: 'ai-sdk', page: 'docs/surfaces/ai-sdk.md' },
   { folder: 'mcp', page: 'docs/surfaces/mcp.md' },
@@ -40,7 +45,7 @@ async function main(): Promise<number> {
   const named = process.argv.slice(2);
   const wanted = CLIENTS.filter(({ folder }) => named.length === 0 || named.includes(folder));
   for (const clients of wanted) {
-    const reason = installNode(clients) ?? (clients.python && installPython(clients.python));
+    const reason = install(clients);
     if (!reason) continue;
     console.log(`clients of ${clients.folder} skipped: ${reason}`);
     return SKIPPED;
@@ -59,6 +64,16 @@ async function main(): Promise<number> {
   } finally {
     for (const stop of started.reverse()) await stop();
   }
+}
+
+/** Installs what the clients need; returns the reason if that fails. */
+function install(clients: Clients): string | undefined {
+  const failed = installNode(clients) ?? (clients.python && installPython(clients.python));
+  for (const library of failed ? [] : (clients.libraries ?? [])) {
+    const reason = installPython(library);
+    if (reason) return reason;
+  }
+  return failed;
 }
 
 /** Starts a host, and one whose MCP server has what the conformance suite asks for; returns how programs reach them. */
@@ -142,6 +157,10 @@ function writePrograms(clients: Clients): readonly (readonly string[])[] {
   return [
     [process.execPath, join(folder, 'check.mjs')],
     ...(clients.python ? [[python, join(folder, 'check.py')]] : []),
+    ...(clients.libraries ?? []).map((library) => [
+      join(getVenv(library), 'bin/python'),
+      join(folder, `check-${library.name}.py`),
+    ]),
     ...examples,
   ];
 }
@@ -155,39 +174,51 @@ async function run(command: string, args: readonly string[], env: object): Promi
 interface ChatRequest {
   readonly messages: readonly { readonly role: string; readonly content: string }[];
   readonly tools?: readonly { readonly function: { readonly name: string } }[];
+  readonly tool_choice?: 'required' | { readonly function: { readonly name: string } };
 }
 
+const CITY = '{"city":"Bern"}';
+
 /**
- * A model that repeats the message or the result of a tool and never answers `Wait`. It calls `get_weather` if it can, and
- * changes preferences if it should.
+ * A model that repeats the message or the result of a tool and never answers `Wait`. It calls `get_weather` if it can, the tool
+ * that it has to call, and changes preferences if it should.
  */
 async function answerAsModel(request: IncomingMessage, response: ServerResponse): Promise<void> {
   // The host asks for the model's limits first, which this one does not publish.
   if (request.method !== 'POST') return void response.writeHead(404).end();
-  const { messages, tools = [] } = (await json(request)) as ChatRequest;
-  const last = messages.at(-1);
+  const asked = (await json(request)) as ChatRequest;
+  const last = asked.messages.at(-1);
+  const isResult = last?.role === 'tool';
   const said = (last?.content ?? '').split('\n\n[Sent:')[0] ?? '';
   response.writeHead(200, { 'content-type': 'text/event-stream' });
   response.flushHeaders();
   if (said === 'Wait') return;
-  const calls = [
-    { name: 'get_weather', arguments: '{"city":"Bern"}' },
-    ...(said.startsWith('Prefer')
-      ? [{ name: 'set_user_preferences', arguments: '{"tone":"dry"}' }]
-      : []),
-  ];
-  const call = calls.find(({ name }) => tools.some((tool) => tool.function.name === name));
+  const call = (isResult ? undefined : findCall(asked, said)) ?? findForcedCall(asked);
   const toolCalls = [{ index: 0, id: 'call_1', type: 'function', function: call }];
-  const isResult = last?.role === 'tool';
-  const delta =
-    call && !isResult
-      ? { tool_calls: toolCalls }
-      : { content: isResult ? `The tool said: ${parse(said)}` : `You said: ${said}` };
+  const delta = call
+    ? { tool_calls: toolCalls }
+    : { content: isResult ? `The tool said: ${parse(said)}` : `You said: ${said}` };
   const finish_reason = 'tool_calls' in delta ? 'tool_calls' : 'stop';
   response.write(`data: ${JSON.stringify({ choices: [{ index: 0, delta }] })}\n\n`);
   const usage = { prompt_tokens: 7, completion_tokens: 3 };
   const end = { choices: [{ index: 0, delta: {}, finish_reason }], usage };
   response.end(`data: ${JSON.stringify(end)}\n\ndata: [DONE]\n\n`);
+}
+
+function findCall({ tools = [] }: ChatRequest, said: string) {
+  const calls = [
+    { name: 'get_weather', arguments: CITY },
+    ...(said.startsWith('Prefer')
+      ? [{ name: 'set_user_preferences', arguments: '{"tone":"dry"}' }]
+      : []),
+  ];
+  return calls.find(({ name }) => tools.some((tool) => tool.function.name === name));
+}
+
+/** Tools of the client are the last ones. */
+function findForcedCall({ tools = [], tool_choice }: ChatRequest) {
+  const forced = tool_choice === 'required' ? tools.at(-1) : tool_choice;
+  return forced && { name: forced.function.name, arguments: CITY };
 }
 
 /** Results are JSON; a text is repeated without its quotes. */

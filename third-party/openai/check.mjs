@@ -42,6 +42,15 @@ const checks = {
     });
     assert.equal(await runner.finalContent(), 'The tool said: 20 degrees in Bern');
   },
+  async 'chat, a required tool'() {
+    const named = { type: 'function', function: { name: 'find_place' } };
+    const place = { type: 'function', function: { name: 'find_place', parameters } };
+    for (const tool_choice of ['required', named]) {
+      const asked = { model, messages, tools: [place], tool_choice };
+      const { choices } = await client.chat.completions.create(asked);
+      assert.equal(choices[0].message.tool_calls[0].function.name, 'find_place');
+    }
+  },
   async 'chat, errors'() {
     const unknown = client.chat.completions.create({ model: 'no-such', messages });
     await assert.rejects(unknown, OpenAI.NotFoundError);

@@ -43,6 +43,14 @@ answered = client.chat.completions.create(
 assert answered.choices[0].message.content == "The tool said: 20 degrees"
 passed("chat, tools")
 
+place = {"type": "function", "function": {**tool, "name": "find_place"}}
+for wanted in "required", {"type": "function", "function": {"name": "find_place"}}:
+    forced = client.chat.completions.create(
+        model="default", messages=messages, tools=[place], tool_choice=wanted
+    )
+    assert forced.choices[0].message.tool_calls[0].function.name == "find_place"
+passed("chat, a required tool")
+
 try:
     client.chat.completions.create(model="no-such", messages=messages)
     raise AssertionError("no error")
