@@ -34,6 +34,8 @@ const CLIENTS: readonly Clients[] = [
     python: { name: 'openai', version: '3.49.0' },
     libraries: [
       { name: 'pydantic-ai-slim', version: '2.66.0', extras: ['openai'] },
+      { name: 'instructor', version: '1.17.0' },
+      { name: 'langchain-openai', version: '1.7.3' },
     ],
   },
   { folder: 'ai-sdk', page: 'docs/surfaces/ai-sdk.md' },
