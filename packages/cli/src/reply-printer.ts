@@ -1,4 +1,4 @@
-import type { ApprovalRequestEvent, Citation, Message, ReplyPart } from '@sibyl/client';
+import type { ApprovalRequestEvent, Citation, DoneFrame, Message, ReplyPart } from '@sibyl/client';
 import { MarkdownPrinter } from './markdown.js';
 import { type Output, plainText } from './terminal.js';
 
@@ -21,6 +21,8 @@ export class ReplyPrinter {
   private isInLine = false;
   /** Below the answer, as they arrive in the middle of its text. */
   private readonly citations: Citation[] = [];
+  /** The approvals that were shown. */
+  private readonly requested = new Set<string>();
   private readonly markdown: MarkdownPrinter;
 
   constructor(private readonly output: Output) {
@@ -40,6 +42,7 @@ export class ReplyPrinter {
         this.line(`→ ${part.data.to ?? ''} ${part.data.step}`);
         break;
       case 'approval_request':
+        this.requested.add(part.data.approvalId);
         this.line(describeRequest(part.data));
         break;
       case 'citation':
@@ -52,7 +55,7 @@ export class ReplyPrinter {
         this.line(`✗ ${part.data.error}`);
         break;
       case 'done':
-        this.end(part.data.status, part.data.pending !== undefined);
+        this.end(part.data);
         break;
     }
   }
@@ -62,10 +65,14 @@ export class ReplyPrinter {
     this.isInLine = !text.endsWith('\n');
   }
 
-  private end(status: string, isWaiting: boolean): void {
+  private end({ status, pending }: DoneFrame): void {
     this.status = status;
     for (const citation of this.citations) this.line(describeCitation(citation));
-    if (status !== 'finished' && !isWaiting) this.line(`(${status})`);
+    const isAsked = pending?.some(
+      ({ id, kind }) => kind !== 'tool_call' && !this.requested.has(id),
+    );
+    if (isAsked) this.line(QUESTION);
+    if (status !== 'finished' && !pending) this.line(`(${status})`);
     this.endLine();
   }
 
@@ -123,6 +130,9 @@ function describeCall({ toolName, status, args, output, error }: ShownCall): str
 
 const describeRequest = ({ approvalId, toolName }: ApprovalRequestEvent): string =>
   `? ${toolName} waits for you: sibyl approvals approve ${approvalId.slice(0, SHORT_ID)}, or deny`;
+
+const QUESTION =
+  '? A tool asks you a question: answer it on the page of the oracle, or write another message';
 
 const describeCitation = ({ marker = '•', title, position, url }: Citation): string =>
   [`${marker} ${title}`, position, url].filter(Boolean).join(', ');

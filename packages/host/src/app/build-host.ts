@@ -484,9 +484,8 @@ function createIxoResolver({ restUrl, blocksyncUrl }: Config['chain']): DidResol
 }
 
 /** A did:web names an address that a caller chose: only the public internet is allowed, plus OUTGOING_ALLOW. */
-function createWebResolver(allow: readonly string[]): DidResolver {
-  return createDidWebResolver({ fetch: createSafeFetch({ allow }), allowHttp: allow.length > 0 });
-}
+const createWebResolver = (allow: readonly string[]): DidResolver =>
+  createDidWebResolver({ fetch: createSafeFetch({ allow }), allowHttp: allow.length > 0 });
 
 /** The fetch of plugins: it reaches the public internet, plus OUTGOING_ALLOW, and passes the trace on. */
 export function createPluginFetch({ outgoingAllow }: Config): SafeFetch {

@@ -1,6 +1,6 @@
 import type { ChatMessage, Feedback } from '@sibyl/client';
-import { type UseChat, useApprovals, useChat, useOracle } from '@sibyl/client/react';
-import { lazy, Suspense, useEffect, useMemo, useState } from 'react';
+import { type UseChat, useApprovals, useChat, useOracle, useResource } from '@sibyl/client/react';
+import { lazy, Suspense, useCallback, useEffect, useMemo, useState } from 'react';
 import { explainError } from '../i18n/explain-error.js';
 import { loadArea, t } from '../i18n/i18n.js';
 import { Head } from '../page/head.js';
@@ -107,32 +107,54 @@ function useIsBusy({ status }: UseChat, unsent: readonly UnsentMessage[]): boole
 type Approvals = ReturnType<typeof useSessionApprovals>;
 
 function ApprovalCards({ onDecided, ...all }: Approvals & { readonly onDecided: () => void }) {
-  return all.approvals.map((approval) => (
-    <ErrorBoundary key={approval.id} fallback={<LoadFailure />}>
-      <Suspense>
-        <ApprovalCard {...all} approval={approval} onDecided={onDecided} />
-      </Suspense>
+  const cards = [
+    ...all.approvals.map((approval) => (
+      <ApprovalCard key={approval.id} {...all} approval={approval} onDecided={onDecided} />
+    )),
+    ...all.questions.map((question) => (
+      <QuestionCard key={question.id} question={question} onAnswered={onDecided} />
+    )),
+  ];
+  return cards.map((card) => (
+    <ErrorBoundary key={card.key} fallback={<LoadFailure />}>
+      <Suspense>{card}</Suspense>
     </ErrorBoundary>
   ));
 }
 
 const PAUSE_DELAY_MS = 1_000;
 
-/** The tool calls of a conversation that wait for the user, and what its answer waits for. */
+/** The tool calls and questions of a conversation that wait for the user, and what its answer waits for. */
 function useSessionApprovals(sessionId: string, { status, error }: UseChat, isPaused: boolean) {
   const all = useApprovals({ sessionId });
+  const asked = useQuestions(sessionId, isPaused);
   const { refresh } = all;
   // Nothing waits in a conversation that was deleted.
   const approvals = isGone(error) ? [] : all.approvals;
-  const isElsewhere = isPaused && status === 'ready' && !all.isLoading && !all.error;
+  const questions = isGone(error) || status === 'running' ? [] : asked.questions;
+  const isForUser = approvals.length > 0 || questions.length > 0;
+  const isLoading = all.isLoading || asked.isLoading;
+  const isElsewhere = isPaused && status === 'ready' && !isLoading && !all.error;
   // Later, since a turn pauses before its approvals are loaded.
-  const isSaid = useDelayed(isElsewhere && approvals.length === 0, PAUSE_DELAY_MS);
+  const isSaid = useDelayed(isElsewhere && !isForUser, PAUSE_DELAY_MS);
   // A turn that pauses ends its stream. One that continues was decided elsewhere, or waited too long.
   useEffect(() => {
     if (status === 'ready' || status === 'running') void refresh();
   }, [status, refresh]);
   const elsewhere = isSaid ? ('elsewhere' as const) : undefined;
-  return { ...all, approvals, pause: approvals.length > 0 ? ('decision' as const) : elsewhere };
+  const pause = isForUser ? ('decision' as const) : elsewhere;
+  return { ...all, approvals, questions, pause };
+}
+
+/** What tools ask the user; other programs answer the calls of their own tools. */
+function useQuestions(sessionId: string, isPaused: boolean) {
+  const { questions: routes } = useOracle();
+  const load = useCallback(
+    async (signal: AbortSignal) => (isPaused ? routes.list(sessionId, { signal }) : []),
+    [routes, sessionId, isPaused],
+  );
+  const { value = [], isLoading } = useResource(load);
+  return { questions: value.filter(({ kind }) => kind !== 'tool_call'), isLoading };
 }
 
 const ApprovalCard = lazy(async () => {
@@ -144,6 +166,14 @@ const ApprovalCard = lazy(async () => {
 });
 
 // For developers, therefore on demand.
+const QuestionCard = lazy(async () => {
+  const [{ QuestionCard }] = await Promise.all([
+    import('../settings/approvals/question-card.js'),
+    loadArea('settings'),
+  ]);
+  return { default: QuestionCard };
+});
+
 const EventsPanel = lazy(async () => ({
   default: (await import('../panels/events-panel.js')).EventsPanel,
 }));

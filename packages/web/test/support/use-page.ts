@@ -12,8 +12,8 @@ export interface PageInUse {
   converse(page: Page, text: string, answer: string): Promise<void>;
 }
 
-export function usePage(env: Record<string, string> = {}): PageInUse {
-  const oracle = useOracle(env);
+export function usePage(env: Record<string, string> = {}, main?: string): PageInUse {
+  const oracle = useOracle(env, main);
   const browser = useBrowser();
   const write = async (page: Page, text: string) => {
     await page.getByLabel('Your message').fill(text);

@@ -224,6 +224,10 @@ export const chat = {
   'form.send': 'Senden',
   'form.sent': 'Gesendet',
   'form.choose': 'Auswählen …',
+  question: 'Eine Frage an Sie',
+  'question.answer': 'Antwort',
+  'question.yes': 'Ja',
+  'question.no': 'Nein',
   offline: 'Sie sind offline.',
   'offline.text':
     'Nachrichten werden hier gespeichert und gesendet, sobald Sie wieder verbunden sind.',

@@ -200,7 +200,7 @@ function ApprovalHead({ approval, titleId, sessionTitle }: ApprovalHeadProps) {
 
 const HOUR_MS = 3_600_000;
 
-function TimeLeft({ expiresAt }: { readonly expiresAt: string }) {
+export function TimeLeft({ expiresAt }: { readonly expiresAt: string }) {
   const leftMs = Date.parse(expiresAt) - nowMs();
   return (
     <span className={leftMs < HOUR_MS ? 'badge is-warning' : 'badge'}>

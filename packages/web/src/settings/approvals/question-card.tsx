@@ -1,0 +1,147 @@
+import type { JsonObject, OracleClientError, Question } from '@sibyl/client';
+import { useOracle } from '@sibyl/client/react';
+import { type FormEvent, useId, useState } from 'react';
+import { t } from '../../i18n/i18n.js';
+import { keepSession } from '../../page/session-marks.js';
+import { Icon } from '../../ui/icon.js';
+import { showToast } from '../../ui/toasts.js';
+import { Failure, useAction } from '../parts.js';
+import { Arguments, TimeLeft } from './approval-card.js';
+import { ArgumentForm, applyEdits, formatArgument, listFields } from './arguments.js';
+
+interface QuestionCardProps {
+  readonly question: Question;
+  /** Called when the answer is stored, or cannot be any more. */
+  readonly onAnswered: () => void;
+}
+
+/** What a tool asks the user; its turn waits for the answer. */
+export function QuestionCard({ question, onAnswered }: QuestionCardProps) {
+  const { questions } = useOracle();
+  const titleId = useId();
+  const { isBusy, error, run } = useAction();
+  const answer = (value: unknown) =>
+    void run(async () => {
+      // Another tab may be about to delete the conversation.
+      keepSession(question.sessionId);
+      await questions.answer(question.id, value).catch(sayIfClosed);
+      onAnswered();
+    });
+  return (
+    <article className="approval" aria-labelledby={titleId}>
+      <div className="approval-head">
+        <Icon name="ask" />
+        <h2 className="title-2 grow" id={titleId}>
+          {t('chat.question')}
+        </h2>
+        <TimeLeft expiresAt={question.expiresAt} />
+      </div>
+      <div className="approval-body">
+        <Asked data={question.data as JsonObject[string]} />
+        <Answer schema={question.schema} isBusy={isBusy} onAnswer={answer} />
+        <Failure error={error} />
+      </div>
+    </article>
+  );
+}
+
+/** What the tool wrote: a text, or values with names. */
+function Asked({ data }: { readonly data: JsonObject[string] }) {
+  if (typeof data === 'object' && data !== null && !Array.isArray(data))
+    return <Arguments args={data} edited={undefined} fields={listFields(data, {})} />;
+  return (
+    <p className="arg-value" dir="auto">
+      {formatArgument(data)}
+    </p>
+  );
+}
+
+function sayIfClosed(error: OracleClientError): void {
+  if (error.code !== 'interrupt_closed') throw error;
+  showToast({ text: t('chat.error.decided') });
+}
+
+interface AnswerProps {
+  readonly schema: JsonObject;
+  readonly isBusy: boolean;
+  readonly onAnswer: (value: unknown) => void;
+}
+
+/** A form for the answer; two buttons if it is yes or no. */
+function Answer({ schema, isBusy, onAnswer }: AnswerProps) {
+  const [texts, setTexts] = useState<Readonly<Record<string, string>>>({});
+  const [isInvalid, setInvalid] = useState(false);
+  const { shape, read } = toObjectSchema(schema);
+  const fields = listFields({}, shape);
+  const [first, second] = fields;
+  if (first?.kind === 'switch' && !second) {
+    return (
+      <div className="actions">
+        {([true, false] as const).map((value) => (
+          <button
+            key={String(value)}
+            type="button"
+            className={value ? 'btn btn-primary' : 'btn'}
+            disabled={isBusy}
+            onClick={() => onAnswer(read({ [first.name]: value }))}
+          >
+            {t(value ? 'chat.question.yes' : 'chat.question.no')}
+          </button>
+        ))}
+      </div>
+    );
+  }
+  const initial = findInitial(fields);
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    try {
+      onAnswer(read(applyEdits(initial, fields, texts) ?? initial));
+    } catch {
+      setInvalid(true);
+    }
+  };
+  return (
+    <form className="stack" onSubmit={submit}>
+      <ArgumentForm
+        fields={fields}
+        args={initial}
+        texts={texts}
+        invalid={isInvalid ? t('settings.approval.invalid') : undefined}
+        onChange={(name, text) => {
+          setTexts({ ...texts, [name]: text });
+          setInvalid(false);
+        }}
+      />
+      <div className="actions">
+        <button type="submit" className="btn btn-primary" disabled={isBusy}>
+          {t('chat.form.send')}
+        </button>
+      </div>
+    </form>
+  );
+}
+
+interface ObjectSchema {
+  readonly shape: JsonObject;
+  /** The answer that the values of the fields stand for. */
+  readonly read: (values: JsonObject) => unknown;
+}
+
+/** An answer that is not an object is a form with one field. */
+function toObjectSchema(schema: JsonObject): ObjectSchema {
+  if (schema.properties) return { shape: schema, read: (values) => values };
+  const name = t('chat.question.answer');
+  const shape = { properties: { [name]: { title: name, ...schema } }, required: [name] };
+  return { shape, read: (values) => values[name] };
+}
+
+/** What controls show before the user has changed them. */
+function findInitial(fields: ReturnType<typeof listFields>): JsonObject {
+  const required = fields.filter(({ isRequired }) => isRequired);
+  return Object.fromEntries(
+    required.flatMap(({ name, kind, choices: [first] }) => {
+      if (kind === 'switch') return [[name, false]];
+      return kind === 'choice' && first !== undefined ? [[name, first]] : [];
+    }),
+  );
+}
