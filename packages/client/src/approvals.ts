@@ -21,7 +21,7 @@ import {
 import { publicKeyFromDid } from '@sibyl/ucan/browser';
 import { OracleClientError, toSigningError } from './errors.js';
 import type { HttpClient } from './http/http-client.js';
-import type { ActivityQuery, Approvals, Questions, Rules } from './oracle-client.js';
+import type { ActivityQuery, Approvals, Rules, UserQuestions } from './oracle-client.js';
 import type { OracleSigner } from './signers/signer.js';
 
 /** How long a signed decision can be sent. */
@@ -60,7 +60,7 @@ export function createApprovals(http: HttpClient, signer: OracleSigner): Approva
   };
 }
 
-export const createQuestions = (http: HttpClient): Questions => ({
+export const createQuestions = (http: HttpClient): UserQuestions => ({
   list: async (sessionId, { signal } = {}) => {
     const request = { path: '/questions', query: { sessionId }, signal };
     return (await http.requestJson<QuestionList>(request)).questions;

@@ -118,12 +118,12 @@ export type {
   OracleClientOptions,
   OwnData,
   Preferences,
-  Questions,
   RequestOptions,
   Rules,
   Runs,
   Schedules,
   Sessions,
+  UserQuestions,
 } from './oracle-client.js';
 export { type BrowserSigner, openBrowserSigner } from './signers/browser-signer.js';
 export {

@@ -119,7 +119,7 @@ export interface OracleClient {
   /** Tool calls that wait for the user's signature. */
   readonly approvals: Approvals;
   /** What tools ask the user while their turn waits. */
-  readonly questions: Questions;
+  readonly questions: UserQuestions;
   /** What the user lets the oracle do without asking, or not at all. */
   readonly rules: Rules;
   /** What happened on behalf of the user, newest first. */
@@ -364,7 +364,7 @@ export interface Approvals {
   receipt(id: string, options?: RequestOptions): Promise<string>;
 }
 
-export interface Questions {
+export interface UserQuestions {
   /** The open questions of a session. */
   list(sessionId: string, options?: RequestOptions): Promise<readonly Question[]>;
   /** Answers as the schema of the question says; the turn continues once nothing else is open. */

@@ -146,7 +146,7 @@ function useSessionApprovals(sessionId: string, { status, error }: UseChat, isPa
   return { ...all, approvals, questions, pause };
 }
 
-/** What tools ask the user; other programs answer the calls of their own tools. */
+/** What tools ask the user; calls for other programs are left out. */
 function useQuestions(sessionId: string, isPaused: boolean) {
   const { questions: routes } = useOracle();
   const load = useCallback(

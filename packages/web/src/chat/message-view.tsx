@@ -1,7 +1,7 @@
 import type { AnswerPart, ChatMessage } from '@sibyl/client';
 import { lazy, memo, type ReactNode, Suspense, useRef, useState } from 'react';
 import { describeFailure, explainError } from '../i18n/explain-error.js';
-import { t } from '../i18n/i18n.js';
+import { type TextKey, t } from '../i18n/i18n.js';
 import { useMessageActions } from '../page/page-context.js';
 import { CopyButton } from '../ui/copy-button.js';
 import { ErrorBoundary, LoadFailure } from '../ui/error-boundary.js';

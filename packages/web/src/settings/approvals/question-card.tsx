@@ -37,7 +37,7 @@ export function QuestionCard({ question, onAnswered }: QuestionCardProps) {
         <TimeLeft expiresAt={question.expiresAt} />
       </div>
       <div className="approval-body">
-        <Asked data={question.data as JsonObject[string]} />
+        <Asked data={question.data} />
         <Answer schema={question.schema} isBusy={isBusy} onAnswer={answer} />
         <Failure error={error} />
       </div>
@@ -46,8 +46,8 @@ export function QuestionCard({ question, onAnswered }: QuestionCardProps) {
 }
 
 /** What the tool wrote: a text, or values with names. */
-function Asked({ data }: { readonly data: JsonObject[string] }) {
-  if (typeof data === 'object' && data !== null && !Array.isArray(data))
+function Asked({ data }: { readonly data?: unknown }) {
+  if (isObject(data))
     return <Arguments args={data} edited={undefined} fields={listFields(data, {})} />;
   return (
     <p className="arg-value" dir="auto">
@@ -55,6 +55,9 @@ function Asked({ data }: { readonly data: JsonObject[string] }) {
     </p>
   );
 }
+
+const isObject = (data: unknown): data is JsonObject =>
+  typeof data === 'object' && data !== null && !Array.isArray(data);
 
 function sayIfClosed(error: OracleClientError): void {
   if (error.code !== 'interrupt_closed') throw error;
@@ -139,7 +142,7 @@ function toObjectSchema(schema: JsonObject): ObjectSchema {
 function findInitial(fields: ReturnType<typeof listFields>): JsonObject {
   const required = fields.filter(({ isRequired }) => isRequired);
   return Object.fromEntries(
-    required.flatMap(({ name, kind, choices: [first] }) => {
+    required.flatMap(({ name, kind, choices: [first] }): [string, string | boolean][] => {
       if (kind === 'switch') return [[name, false]];
       return kind === 'choice' && first !== undefined ? [[name, first]] : [];
     }),
