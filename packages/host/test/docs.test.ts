@@ -84,6 +84,8 @@ it('GET /docs/openapi.json describes every route of the host in OpenAPI 3.1', ()
     'GET /approvals/{id}',
     'POST /approvals/{id}',
     'GET /approvals/{id}/receipt',
+    'GET /questions',
+    'POST /questions/{id}',
     'GET /activity',
     'GET /rules',
     'PUT /rules',
