@@ -28,7 +28,7 @@ it('a question of a tool that can be answered with yes or no has a button for ea
   expect(turn.results.join()).toContain('not booked');
   turn.answer('All right, no table');
   await expectText(page, 'All right, no table');
-  expect(await card.count()).toBe(0);
+  await expect.poll(() => card.count()).toBe(0);
 });
 
 it('a question with several fields is a form, which says what is wrong and keeps what was typed', async () => {

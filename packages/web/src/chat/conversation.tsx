@@ -128,7 +128,7 @@ const PAUSE_DELAY_MS = 1_000;
 function useSessionApprovals(sessionId: string, { status, error }: UseChat, isPaused: boolean) {
   const all = useApprovals({ sessionId });
   const asked = useQuestions(sessionId, isPaused);
-  const { refresh } = all;
+  const refresh = useBoth(all.refresh, asked.refresh);
   // Nothing waits in a conversation that was deleted.
   const approvals = isGone(error) ? [] : all.approvals;
   const questions = isGone(error) || status === 'running' ? [] : asked.questions;
@@ -139,12 +139,22 @@ function useSessionApprovals(sessionId: string, { status, error }: UseChat, isPa
   const isSaid = useDelayed(isElsewhere && !isForUser, PAUSE_DELAY_MS);
   // A turn that pauses ends its stream. One that continues was decided elsewhere, or waited too long.
   useEffect(() => {
-    if (status === 'ready' || status === 'running') void refresh();
+    if (status === 'ready' || status === 'running') refresh();
   }, [status, refresh]);
+  // A turn of another program may end before the page has noticed that it runs.
+  useSessionChanges((event) => {
+    if (event.sessionId === sessionId || event.change === 'reload') refresh();
+  });
   const elsewhere = isSaid ? ('elsewhere' as const) : undefined;
   const pause = isForUser ? ('decision' as const) : elsewhere;
-  return { ...all, approvals, questions, pause };
+  return { ...all, approvals, questions, pause, refresh };
 }
+
+const useBoth = (first: () => Promise<void>, second: () => Promise<void>) =>
+  useCallback(() => {
+    void first();
+    void second();
+  }, [first, second]);
 
 /** What tools ask the user; calls for other programs are left out. */
 function useQuestions(sessionId: string, isPaused: boolean) {
@@ -153,8 +163,8 @@ function useQuestions(sessionId: string, isPaused: boolean) {
     async (signal: AbortSignal) => (isPaused ? routes.list(sessionId, { signal }) : []),
     [routes, sessionId, isPaused],
   );
-  const { value = [], isLoading } = useResource(load);
-  return { questions: value.filter(({ kind }) => kind !== 'tool_call'), isLoading };
+  const { value = [], ...resource } = useResource(load);
+  return { ...resource, questions: value.filter(({ kind }) => kind !== 'tool_call') };
 }
 
 const ApprovalCard = lazy(async () => {
