@@ -105,7 +105,7 @@ export const CLIENT = 'matrix';
 export class ChatUsers {
   constructor(private readonly deps: ChatUsersDeps) {}
 
-  /** `ended`: why the account is no longer linked. */
+  /** `ended`: why the link of the account has ended. */
   async find(userId: string): Promise<{ readonly user: ChatUser; readonly ended?: string }> {
     const { links, delegatedTurns } = this.deps;
     const link = await links.find(userId);
