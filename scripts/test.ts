@@ -2,6 +2,7 @@
 // each check is one block. With --full, tests run with their full counts, and checks by third-party tools are added.
 import { spawn } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync } from 'node:fs';
+import { TSC } from './build.ts';
 import { SKIPPED } from './third-party.ts';
 
 const REPORT = 'test-output/vitest.json';
@@ -20,11 +21,7 @@ const INSTALL: Check = {
 const BUILD: Check = { name: 'types and build', command: ['node', 'scripts/build.ts'] };
 
 const STATIC: readonly Check[] = [
-  {
-    name: 'types of the tests',
-    // The native compiler: it takes a third of the time, and `scripts` needs the interface of the other one.
-    command: ['tools/node_modules/.bin/tsc', '-p', 'tsconfig.tests.json'],
-  },
+  { name: 'types of the tests', command: ['node', TSC, '-p', 'tsconfig.tests.json'] },
   { name: 'format and lint', command: ['biome', 'check', '--error-on-warnings'] },
   {
     name: 'boundaries',
