@@ -68,8 +68,9 @@ describe('descriptors', () => {
     const chain = Array.from({ length }, (_, i) => ({
       [`c${i}.Type`]: [{ no: 1, name: 'next', type: `c${i + 1}.Type` }],
     }));
-    const messages = Object.assign({ 'o.Other': [] }, ...chain);
-    const all = descriptorFiles({ messages }).map(toBytes);
+    const all = [{ 'o.Other': [] }, ...chain]
+      .flatMap((messages) => descriptorFiles({ messages }))
+      .map(toBytes);
     const { files: read, warnings } = readDescriptors(all);
     expect(listNames(read)).toEqual(['o/all']);
     expect(warnings).toHaveLength(length);
