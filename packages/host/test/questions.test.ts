@@ -1,4 +1,5 @@
 import { defineTool } from '@sibyl/plugin-kit';
+import type { Session } from '@sibyl/protocol';
 import { expect, it } from 'vitest';
 import { z } from 'zod';
 import { useControlledHost } from './support/controlled-host.js';
@@ -43,6 +44,17 @@ const list = async (user: TestUser, sessionId: string) =>
   (await user.request('GET', `/questions?sessionId=${sessionId}`)).body.questions;
 const answer = (user: TestUser, id: string, value: unknown) =>
   user.request('POST', `/questions/${id}`, { body: { value } });
+
+it('GET /sessions says whether a paused turn asks the user, by a question or an approval', async () => {
+  for (const tool of ['paint', 'sell']) {
+    const { user, sessionId } = await pause(tool);
+    const other = (await user.request('POST', '/sessions')).body.sessionId;
+    const { sessions } = (await user.request('GET', '/sessions')).body;
+    const find = (id: string) => sessions.find((each: Session) => each.sessionId === id);
+    expect(find(sessionId)).toMatchObject({ turnStatus: 'paused', needsUser: true });
+    expect(find(other)).not.toHaveProperty('needsUser');
+  }
+});
 
 it('GET /questions lists what a tool asks; the answer continues the turn, and again names the same run', async () => {
   const { user, sessionId, id } = await pause('paint');

@@ -21,8 +21,12 @@ export const Session = z
     turnStatus: z
       .enum(['running', 'paused'])
       .optional()
+      .describe('Only in lists: whether a turn is running or queued, or waits for an answer'),
+    needsUser: z
+      .boolean()
+      .optional()
       .describe(
-        'Only in lists: whether a turn is running or queued, or waits for an answer of the user',
+        'Only in lists: whether a paused turn asks the user, for an approval or an answer; others wait for a program',
       ),
   })
   .meta({ id: 'Session' });

@@ -46,6 +46,41 @@ it('a question with several fields is a form, which says what is wrong and keeps
   await expectText(page, 'A salad for two');
 });
 
+it('a question starts with the defaults of its schema, and needs no JSON for lists and for what may be null', async () => {
+  const { card } = await ask('plan_trip');
+  const insured = card.getByRole('switch', { name: 'Is insured' });
+  expect(await insured.isChecked()).toBe(true);
+  await insured.uncheck();
+  await card.getByLabel('Guide').fill('Wanjiru');
+  await card.getByLabel('Stops').fill('Kitui\nMachakos');
+  const months = card.getByRole('group', { name: 'Months' });
+  await months.getByLabel('July').check();
+  await months.getByLabel('May').check();
+  await card.getByRole('button', { name: 'Send' }).click();
+  const turn = await oracle.model.next();
+  expect(JSON.parse(turn.results.join())).toEqual({
+    isInsured: false,
+    guide: 'Wanjiru',
+    stops: ['Kitui', 'Machakos'],
+    months: ['May', 'July'],
+  });
+  turn.answer('Planned');
+});
+
+it('a question marks its conversation in the list until it is answered, also in another tab', async () => {
+  const { page, card } = await ask('book_table');
+  const row = page.locator('.conv');
+  await expect.poll(() => row.innerText()).toContain('Needs you');
+  const other = await page.context().newPage();
+  await other.goto(`${oracle.url}/app`);
+  await expect.poll(() => other.locator('.conv').innerText()).toContain('Needs you');
+  await card.getByRole('button', { name: 'Yes' }).click();
+  (await oracle.model.next()).answer('Enjoy your meal');
+  await expectText(page, 'Enjoy your meal');
+  await expect.poll(() => row.innerText()).not.toContain('Needs you');
+  await expect.poll(() => other.locator('.conv').innerText()).not.toContain('Needs you');
+});
+
 it('a question disappears when the user sends another message instead', async () => {
   const { page, card } = await ask('book_table');
   await write(page, 'Never mind');

@@ -82,6 +82,7 @@ export class SessionsController {
       this.runs.openForOwner(did),
     ]);
     const paused = new Set(open.flatMap((run) => (run.status === 'paused' ? run.sessionId : [])));
+    const asking = paused.size > 0 ? await this.runs.askingSessions(did) : paused;
     const active = new Set(open.map(({ sessionId }) => sessionId));
     return {
       sessions: sessions.map((session) => ({
@@ -89,6 +90,7 @@ export class SessionsController {
         ...(active.has(session.id) && {
           turnStatus: paused.has(session.id) ? 'paused' : 'running',
         }),
+        ...(paused.has(session.id) && { needsUser: asking.has(session.id) }),
       })),
       total,
     };

@@ -192,7 +192,7 @@ function ConversationMenu({ sessionId, title }: { readonly sessionId: string; ti
   const client = useOracle();
   const save = async () => {
     try {
-      const { exportSession } = await import('./export-session.js');
+      const { exportSession } = await import('./save-file.js');
       await exportSession(client, { sessionId, title });
     } catch (error) {
       showToast({ text: explainError(error as Error) });

@@ -1,4 +1,4 @@
-import type { Approval, Session } from '@sibyl/client';
+import type { Session } from '@sibyl/client';
 import { type UseSessions, useOracle } from '@sibyl/client/react';
 import { type FormEvent, useEffect, useRef, useState } from 'react';
 import { explainError } from '../i18n/explain-error.js';
@@ -23,23 +23,21 @@ import {
 interface SessionListProps {
   readonly sessions: UseSessions;
   readonly current: string | undefined;
-  /** The tool calls that wait for the user. */
-  readonly waiting: readonly Approval[];
 }
 
 /** The user's sessions, newest first; loads more when the end becomes visible. */
-export function SessionList({ sessions, current, waiting }: SessionListProps) {
+export function SessionList({ sessions, current }: SessionListProps) {
   const { pins, togglePin } = usePins();
   const { did } = usePage().signer;
   const deleted = useDeletions(did, sessions.remove);
   const shown = sessions.sessions.filter(({ sessionId }) => !deleted.has(sessionId));
   const isLoaded = !sessions.isLoading && !sessions.error;
-  const findMark = useSessionMarks(sessions.sessions, current, waiting);
+  const findMark = useSessionMarks(sessions.sessions, current);
   const [error, setError] = useState<string>();
   const findRename = useRename();
   const client = useOracle();
   const save = async (session: Session) => {
-    const { exportSession } = await import('../chat/export-session.js');
+    const { exportSession } = await import('../chat/save-file.js');
     await exportSession(client, session);
   };
   const attempt = (work: Promise<void>) => {

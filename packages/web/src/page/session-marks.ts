@@ -1,4 +1,4 @@
-import type { Approval, OracleClient, OracleClientError, Session } from '@sibyl/client';
+import type { OracleClient, OracleClientError, Session } from '@sibyl/client';
 import { type UseSessions, useOracle } from '@sibyl/client/react';
 import { useEffect, useMemo, useState, useSyncExternalStore } from 'react';
 import { nowMs } from '../i18n/format.js';
@@ -176,7 +176,6 @@ export type SessionMark = 'paused' | 'running' | 'unseen';
 export function useSessionMarks(
   sessions: readonly Session[],
   current: string | undefined,
-  waiting: readonly Approval[],
 ): (session: Session) => SessionMark | undefined {
   const seen = openSeen(useOracle().did);
   const stored = useSyncExternalStore(seen.subscribe, seen.get);
@@ -187,11 +186,10 @@ export function useSessionMarks(
     // What was there before is not news.
     markSeen(seen, seen.get() ? open : sessions);
   }, [seen, sessions, current, isVisible]);
-  const needUser = new Set(waiting.map(({ facts }) => facts.sessionId));
   return (session) => {
-    const { sessionId, turnStatus } = session;
+    const { sessionId, turnStatus, needsUser } = session;
     // Others wait for a program.
-    if (turnStatus === 'paused') return needUser.has(sessionId) ? turnStatus : undefined;
+    if (turnStatus === 'paused') return needsUser ? turnStatus : undefined;
     return (
       turnStatus ?? (isUnseen(session, stored) && sessionId !== current ? 'unseen' : undefined)
     );

@@ -1,4 +1,3 @@
-import type { Approval } from '@sibyl/client';
 import { type UseSessions, useApprovals } from '@sibyl/client/react';
 import { type KeyboardEvent, useEffect, useRef } from 'react';
 import { t } from '../i18n/i18n.js';
@@ -27,7 +26,7 @@ interface SidebarProps {
 export function Sidebar(props: SidebarProps) {
   const { sessions, current, isOpen, onClose, onSearch, onHelp } = props;
   const page = usePage();
-  const waiting = useWaitingApprovals(sessions.sessions);
+  const waiting = useWaitingCount(sessions.sessions);
   const side = useRef<HTMLElement>(null);
   useDrawerFocus(side, isOpen);
   const onKeyDown = ({ key }: KeyboardEvent) => isOpen && key === 'Escape' && onClose();
@@ -54,8 +53,8 @@ export function Sidebar(props: SidebarProps) {
         <Icon name="plus" />
         <span className="grow">{t('chat.newConversation')}</span>
       </a>
-      <SideLinks page={page} waiting={waiting.length} />
-      <SessionList sessions={sessions} current={current} waiting={waiting} />
+      <SideLinks page={page} waiting={waiting} />
+      <SessionList sessions={sessions} current={current} />
       <Me page={page} onHelp={onHelp} />
     </nav>
   );
@@ -95,8 +94,8 @@ function SideLinks({ page, waiting }: SideLinksProps) {
   ));
 }
 
-/** The tool calls that wait for the user; read again whenever a turn has ended. */
-function useWaitingApprovals(sessions: UseSessions['sessions']): readonly Approval[] {
+/** How many tool calls wait for the user; read again whenever a turn has ended. */
+function useWaitingCount(sessions: UseSessions['sessions']): number {
   const { approvals, refresh } = useApprovals();
   const isFirst = useRef(true);
   useEffect(() => {
@@ -105,7 +104,7 @@ function useWaitingApprovals(sessions: UseSessions['sessions']): readonly Approv
     if (!isFirst.current && mayWait) void refresh();
     isFirst.current = false;
   }, [sessions, refresh]);
-  return approvals;
+  return approvals.length;
 }
 
 /** The user, and the menu with the other screens. */

@@ -37,6 +37,20 @@ const restaurant = definePlugin({
         return interrupt({ kind: 'input_required', schema, data: 'What may it be?' });
       },
     }),
+    defineTool({
+      name: 'plan_trip',
+      description: 'Plans a trip.',
+      inputSchema: z.object({}),
+      run: async (_, { interrupt }) => {
+        const schema = z.object({
+          isInsured: z.boolean().default(true),
+          guide: z.string().nullable(),
+          stops: z.array(z.string()),
+          months: z.array(z.enum(['May', 'June', 'July'])),
+        });
+        return interrupt({ kind: 'input_required', schema });
+      },
+    }),
   ],
 });
 

@@ -446,6 +446,17 @@ export const selectAnswers = prepareQuery(
       .orderBy('id'),
 );
 
+/** The sessions with open questions for the user; calls of a client's own tools are for its program. */
+export const selectAsking = prepareQuery((tables, { owner }: { owner: string }) =>
+  tables
+    .selectFrom('interrupts')
+    .select('session_id')
+    .distinct()
+    .where('owner', '=', owner)
+    .where('status', '=', 'open')
+    .where('kind', '<>', 'tool_call'),
+);
+
 /** The time of the database, which all hosts share. */
 async function readTime(
   tables: Kysely<Schema>,

@@ -26,6 +26,7 @@ import {
   type PauseResult,
   pauseRun,
   selectAnswers,
+  selectAsking,
   selectExpired,
   selectPausedRuns,
   toNextAttempt,
@@ -190,6 +191,11 @@ export class RunStore {
   async interrupts(turn: SessionKey & { readonly turn: number }): Promise<readonly Interrupt[]> {
     const { rows } = await selectAnswers(this.context.database.tables, turn);
     return rows.map((row) => this.toInterrupt(row));
+  }
+
+  async askingSessions(owner: string): Promise<ReadonlySet<string>> {
+    const { rows } = await selectAsking(this.context.database.tables, { owner });
+    return new Set(rows.map((row) => row.session_id));
   }
 
   /** Interrupts that expired without an answer. */

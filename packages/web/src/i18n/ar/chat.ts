@@ -230,6 +230,7 @@ export const chat = {
   'question.answer': 'الإجابة',
   'question.yes': 'نعم',
   'question.no': 'لا',
+  'question.perLine': 'واحد في كل سطر.',
   offline: 'أنت غير متصل.',
   'offline.text': 'تُحفظ الرسائل هنا وتُرسل عندما تعود.',
   reconnecting: 'جارٍ إعادة الاتصال… محادثتك محفوظة.',

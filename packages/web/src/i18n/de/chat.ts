@@ -228,6 +228,7 @@ export const chat = {
   'question.answer': 'Antwort',
   'question.yes': 'Ja',
   'question.no': 'Nein',
+  'question.perLine': 'Eines pro Zeile.',
   offline: 'Sie sind offline.',
   'offline.text':
     'Nachrichten werden hier gespeichert und gesendet, sobald Sie wieder verbunden sind.',

@@ -212,6 +212,7 @@ export const chat = {
   'question.answer': 'Answer',
   'question.yes': 'Yes',
   'question.no': 'No',
+  'question.perLine': 'One per line.',
   offline: 'You’re offline.',
   'offline.text': 'Messages are saved here and sent when you’re back.',
   reconnecting: 'Reconnecting… Your conversation is safe.',

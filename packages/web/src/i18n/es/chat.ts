@@ -222,6 +222,7 @@ export const chat = {
   'question.answer': 'Respuesta',
   'question.yes': 'Sí',
   'question.no': 'No',
+  'question.perLine': 'Uno por línea.',
   offline: 'No tienes conexión.',
   'offline.text': 'Los mensajes se guardan aquí y se envían cuando vuelvas a conectarte.',
   reconnecting: 'Reconectando… Tu conversación está a salvo.',

@@ -218,6 +218,7 @@ export const chat = {
   'question.answer': 'Réponse',
   'question.yes': 'Oui',
   'question.no': 'Non',
+  'question.perLine': 'Un par ligne.',
   offline: 'Vous êtes hors ligne.',
   'offline.text': 'Les messages sont enregistrés ici et envoyés dès que la connexion revient.',
   reconnecting: 'Reconnexion… Votre conversation est en sécurité.',

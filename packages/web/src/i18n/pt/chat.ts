@@ -220,6 +220,7 @@ export const chat = {
   'question.answer': 'Resposta',
   'question.yes': 'Sim',
   'question.no': 'Não',
+  'question.perLine': 'Um por linha.',
   offline: 'Você está sem conexão.',
   'offline.text': 'As mensagens ficam salvas aqui e são enviadas quando você voltar.',
   reconnecting: 'Reconectando… Sua conversa está segura.',

@@ -215,6 +215,7 @@ export const chat = {
   'question.answer': 'Jibu',
   'question.yes': 'Ndiyo',
   'question.no': 'Hapana',
+  'question.perLine': 'Kimoja kwa kila mstari.',
   offline: 'Huna mtandao.',
   'offline.text': 'Ujumbe unahifadhiwa hapa na kutumwa utakaporudi mtandaoni.',
   reconnecting: 'Inaunganisha tena… Mazungumzo yako yako salama.',

@@ -9,7 +9,8 @@ import { keepSession } from '../../page/session-marks.js';
 import { Icon } from '../../ui/icon.js';
 import { showToast } from '../../ui/toasts.js';
 import { Failure, useAction } from '../parts.js';
-import { ArgumentForm, applyEdits, formatArgument, humanize, listFields } from './arguments.js';
+import { ArgumentForm } from './argument-form.js';
+import { applyEdits, formatArgument, humanize, listFields } from './arguments.js';
 
 interface ApprovalCardProps extends Pick<UseApprovals, 'approve' | 'deny'> {
   readonly approval: Approval;

@@ -1,3 +1,4 @@
+import type { JsonObject } from '@sibyl/client';
 import { describe, expect, it } from 'vitest';
 import { applyEdits, formatArgument, humanize, listFields } from './arguments.js';
 
@@ -26,6 +27,84 @@ describe('listFields', () => {
       ['Tags', 'json'],
     ]);
     expect(fields[0]).toMatchObject({ hint: 'Who gets it', isRequired: true });
+  });
+});
+
+describe('listFields of a question', () => {
+  const kinds = (properties: JsonObject, required: string[] = []) =>
+    listFields({}, { properties, required }).map(({ kind, initial }) => [kind, initial]);
+
+  it('starts with the defaults, since the host would fill them in for what is left out', () => {
+    const properties = {
+      isPublic: { type: 'boolean', default: true },
+      city: { type: 'string', default: 'Kitui' },
+      size: { enum: ['S', 'M'], default: 'M' },
+    };
+    expect(kinds(properties)).toEqual([
+      ['switch', true],
+      ['text', 'Kitui'],
+      ['choice', 'M'],
+    ]);
+    const fields = listFields({}, { properties });
+    const initial = { isPublic: true, city: 'Kitui', size: 'M' };
+    expect(applyEdits(initial, fields, { isPublic: 'false', city: '' })).toEqual({
+      isPublic: false,
+      city: '',
+      size: 'M',
+    });
+  });
+
+  it('finds the control of values that may be null, of numbers to choose from, and of any value', () => {
+    const properties = {
+      name: { anyOf: [{ type: 'string' }, { type: 'null' }] },
+      age: { type: ['integer', 'null'] },
+      level: { anyOf: [{ const: 1, title: 'Low' }, { const: 2 }] },
+      either: { anyOf: [{ type: 'string' }, { type: 'number' }] },
+      any: {},
+      when: { type: 'string', format: 'date' },
+    };
+    expect(kinds(properties, ['name', 'age', 'level'])).toEqual([
+      ['text', null],
+      ['number', null],
+      ['choice', 1],
+      ['text', undefined],
+      ['text', undefined],
+      ['date', undefined],
+    ]);
+    const required = ['name', 'age', 'level'];
+    const fields = listFields({}, { properties, required });
+    expect(fields[2]?.choices.map(({ label }) => label)).toEqual(['Low', '2']);
+    const initial = { name: 'Bo', age: 3, level: 1 };
+    expect(applyEdits(initial, fields, { age: '', level: '2', any: 'hello' })).toEqual({
+      name: 'Bo',
+      age: null,
+      level: 2,
+      any: 'hello',
+    });
+  });
+
+  it('shows lists of texts as lines and of choices as boxes, and the shape of an object', () => {
+    const properties = {
+      tags: { type: 'array', items: { type: 'string' } },
+      colors: { type: 'array', items: { enum: ['red', 'blue'] } },
+      address: { type: 'object', properties: { street: { type: 'string' } } },
+    };
+    expect(kinds(properties, ['tags', 'colors', 'address'])).toEqual([
+      ['list', []],
+      ['choices', []],
+      ['json', { street: '' }],
+    ]);
+    const fields = listFields({}, { properties });
+    expect(applyEdits({}, fields, { tags: 'a\n\nb c', colors: '["blue"]' })).toEqual({
+      tags: ['a', 'b c'],
+      colors: ['blue'],
+    });
+  });
+
+  it('shows a value that its schema does not allow as it is', () => {
+    const properties = { size: { enum: ['S'] }, tags: { type: 'array', items: { enum: ['x'] } } };
+    const fields = listFields({ size: 'XL', tags: ['y'] }, { properties });
+    expect(fields.map(({ kind }) => kind)).toEqual(['text', 'json']);
   });
 });
 

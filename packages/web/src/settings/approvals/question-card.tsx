@@ -7,7 +7,8 @@ import { Icon } from '../../ui/icon.js';
 import { showToast } from '../../ui/toasts.js';
 import { Failure, useAction } from '../parts.js';
 import { Arguments, TimeLeft } from './approval-card.js';
-import { ArgumentForm, applyEdits, formatArgument, listFields } from './arguments.js';
+import { ArgumentForm } from './argument-form.js';
+import { applyEdits, formatArgument, listFields } from './arguments.js';
 
 interface QuestionCardProps {
   readonly question: Question;
@@ -45,8 +46,9 @@ export function QuestionCard({ question, onAnswered }: QuestionCardProps) {
   );
 }
 
-/** What the tool wrote: a text, or values with names. */
+/** What the tool wrote, if anything: a text, or values with names. */
 function Asked({ data }: { readonly data?: unknown }) {
+  if (data === undefined || data === null || data === '') return null;
   if (isObject(data))
     return <Arguments args={data} edited={undefined} fields={listFields(data, {})} />;
   return (
@@ -78,23 +80,13 @@ function Answer({ schema, isBusy, onAnswer }: AnswerProps) {
   const fields = listFields({}, shape);
   const [first, second] = fields;
   if (first?.kind === 'switch' && !second) {
-    return (
-      <div className="actions">
-        {([true, false] as const).map((value) => (
-          <button
-            key={String(value)}
-            type="button"
-            className={value ? 'btn btn-primary' : 'btn'}
-            disabled={isBusy}
-            onClick={() => onAnswer(read({ [first.name]: value }))}
-          >
-            {t(value ? 'chat.question.yes' : 'chat.question.no')}
-          </button>
-        ))}
-      </div>
-    );
+    const { name, hint } = first;
+    const choose = (value: boolean) => onAnswer(read({ [name]: value }));
+    return <YesOrNo hint={hint} isBusy={isBusy} onChoose={choose} />;
   }
-  const initial = findInitial(fields);
+  const initial = Object.fromEntries(
+    fields.flatMap(({ name, initial }) => (initial === undefined ? [] : [[name, initial]])),
+  );
   const submit = (event: FormEvent) => {
     event.preventDefault();
     try {
@@ -124,6 +116,31 @@ function Answer({ schema, isBusy, onAnswer }: AnswerProps) {
   );
 }
 
+interface YesOrNoProps {
+  readonly hint: string | undefined;
+  readonly isBusy: boolean;
+  readonly onChoose: (value: boolean) => void;
+}
+
+const YesOrNo = ({ hint, isBusy, onChoose }: YesOrNoProps) => (
+  <>
+    {hint && <p dir="auto">{hint}</p>}
+    <div className="actions">
+      {([true, false] as const).map((value) => (
+        <button
+          key={String(value)}
+          type="button"
+          className={value ? 'btn btn-primary' : 'btn'}
+          disabled={isBusy}
+          onClick={() => onChoose(value)}
+        >
+          {t(value ? 'chat.question.yes' : 'chat.question.no')}
+        </button>
+      ))}
+    </div>
+  </>
+);
+
 interface ObjectSchema {
   readonly shape: JsonObject;
   /** The answer that the values of the fields stand for. */
@@ -136,15 +153,4 @@ function toObjectSchema(schema: JsonObject): ObjectSchema {
   const name = t('chat.question.answer');
   const shape = { properties: { [name]: { title: name, ...schema } }, required: [name] };
   return { shape, read: (values) => values[name] };
-}
-
-/** What controls show before the user has changed them. */
-function findInitial(fields: ReturnType<typeof listFields>): JsonObject {
-  const required = fields.filter(({ isRequired }) => isRequired);
-  return Object.fromEntries(
-    required.flatMap(({ name, kind, choices: [first] }): [string, string | boolean][] => {
-      if (kind === 'switch') return [[name, false]];
-      return kind === 'choice' && first !== undefined ? [[name, first]] : [];
-    }),
-  );
 }

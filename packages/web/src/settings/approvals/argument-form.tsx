@@ -1,0 +1,138 @@
+import type { JsonObject } from '@sibyl/client';
+import type { ReactNode } from 'react';
+import { t } from '../../i18n/i18n.js';
+import { type ArgumentField, type Choice, type Json, toFieldText } from './arguments.js';
+
+interface ArgumentFormProps {
+  readonly fields: readonly ArgumentField[];
+  readonly args: JsonObject;
+  /** What the user has typed, by field. */
+  readonly texts: Readonly<Record<string, string>>;
+  readonly invalid: string | undefined;
+  readonly onChange: (name: string, text: string) => void;
+}
+
+/** Edits the arguments of a call. */
+export function ArgumentForm({ fields, args, texts, invalid, onChange }: ArgumentFormProps) {
+  return (
+    <div className="stack">
+      {fields.map((field) => (
+        <Labeled key={field.name} field={field}>
+          <Control
+            field={field}
+            text={texts[field.name] ?? toFieldText(args[field.name], field.kind)}
+            onChange={(text) => onChange(field.name, text)}
+          />
+        </Labeled>
+      ))}
+      {invalid && (
+        <p className="small is-fault" role="alert">
+          {invalid}
+        </p>
+      )}
+    </div>
+  );
+}
+
+interface LabeledProps {
+  readonly field: ArgumentField;
+  readonly children: ReactNode;
+}
+
+function Labeled({ field: { kind, label, hint }, children }: LabeledProps) {
+  // Each of several choices has its own label.
+  const Group = kind === 'choices' ? 'fieldset' : 'label';
+  const Name = kind === 'choices' ? 'legend' : 'span';
+  return (
+    <Group className="field">
+      <Name dir="auto">{label}</Name>
+      {children}
+      {kind === 'list' && <span className="hint">{t('chat.question.perLine')}</span>}
+      {hint && (
+        <span className="hint" dir="auto">
+          {hint}
+        </span>
+      )}
+    </Group>
+  );
+}
+
+interface ControlProps {
+  readonly field: ArgumentField;
+  readonly text: string;
+  readonly onChange: (text: string) => void;
+}
+
+function Control({ field, text, onChange }: ControlProps) {
+  const change = ({ target }: { target: { value: string } }) => onChange(target.value);
+  switch (field.kind) {
+    case 'text':
+    case 'date':
+      return (
+        <input className="input" type={field.kind} dir="auto" value={text} onChange={change} />
+      );
+    case 'number':
+      return <input className="input" type="number" step="any" value={text} onChange={change} />;
+    case 'switch':
+      return (
+        <input
+          className="switch"
+          type="checkbox"
+          // biome-ignore lint/a11y/useAriaPropsForRole: a checkbox has the state itself.
+          role="switch"
+          checked={text === 'true'}
+          onChange={({ target }) => onChange(String(target.checked))}
+        />
+      );
+    case 'choice':
+      return (
+        <select className="input" value={text} onChange={change}>
+          {(!field.isRequired || field.isNullable) && <option value="">–</option>}
+          {field.choices.map(({ value, label }) => (
+            <option key={label} value={toFieldText(value, 'choice')}>
+              {label}
+            </option>
+          ))}
+        </select>
+      );
+    case 'choices':
+      return <Checkboxes choices={field.choices} text={text} onChange={onChange} />;
+    case 'list':
+    case 'long-text':
+      return <textarea className="input" dir="auto" rows={5} value={text} onChange={change} />;
+    case 'json':
+      return (
+        <textarea
+          className="input mono"
+          dir="ltr"
+          rows={5}
+          placeholder={toFieldText(field.example, 'json')}
+          value={text}
+          onChange={change}
+        />
+      );
+  }
+}
+
+function Checkboxes({
+  choices,
+  text,
+  onChange,
+}: Omit<ControlProps, 'field'> & { readonly choices: readonly Choice[] }) {
+  const chosen = new Set<Json>(text === '' ? [] : JSON.parse(text));
+  const toggle = (value: Json) => {
+    const next = choices.filter((each) => chosen.has(each.value) !== (each.value === value));
+    onChange(
+      toFieldText(
+        next.map((each) => each.value),
+        'choices',
+      ),
+    );
+  };
+  return choices.map(({ value, label }) => (
+    <label key={label} className="line">
+      <input type="checkbox" checked={chosen.has(value)} onChange={() => toggle(value)} />
+      <span dir="auto">{label}</span>
+    </label>
+  ));
+}
