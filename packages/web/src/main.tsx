@@ -1,7 +1,7 @@
 import { createRoot } from 'react-dom/client';
 import { explainError } from './i18n/explain-error.js';
 import { followClock } from './i18n/format.js';
-import { applyLanguage, loadArea, readLanguage, t, useLanguage } from './i18n/i18n.js';
+import { followLanguage, loadArea, t, useLanguage } from './i18n/i18n.js';
 import { followContrast, followTheme } from './page/theme.js';
 import './styles/index.css';
 import {
@@ -24,7 +24,7 @@ followTheme();
 followContrast();
 followLinks();
 const root = createRoot(document.getElementById('page') as HTMLElement);
-applyLanguage(readLanguage()).then(
+followLanguage().then(
   () => root.render(<Start />),
   // Without its catalog, the page is in English.
   () => root.render(<Start />),
@@ -41,10 +41,14 @@ interface OpenedPage {
 
 async function open(
   invitation: string | undefined,
+  unlocked: BrowserSigner | undefined,
   unlock: (signer: BrowserSigner) => Promise<void>,
 ): Promise<OpenedPage> {
-  const [signer, settings] = await Promise.all([openBrowserSigner(), loadPageSettings()]);
-  if (signer.isLocked) await unlock(signer);
+  const [signer, settings] = await Promise.all([
+    unlocked ?? openBrowserSigner(),
+    loadPageSettings(),
+  ]);
+  if (signer.isLocked && signer !== unlocked) await unlock(signer);
   const matrix = await loadMatrixSession(settings.matrixBaseUrl, signer.did);
   const client = createOracleClient({ url: getOracleUrl(), signer, ...(matrix && { matrix }) });
   followClock(client);
@@ -64,20 +68,29 @@ export function Start() {
   const [screen, setScreen] = useState<ReactNode>();
   const language = useLanguage();
   useEffect(() => {
+    // Another attempt does not ask for the passkey again.
+    let unlocked: BrowserSigner | undefined;
     const unlock = async (signer: BrowserSigner) => {
       const { UnlockScreen } = await loadScreens();
       await new Promise<void>((onUnlocked) =>
         setScreen(<UnlockScreen signer={signer} onUnlocked={onUnlocked} />),
       );
+      unlocked = signer;
       setScreen(undefined);
     };
     const start = async () => {
-      const { accessError, ...opened } = await open(invitation, unlock);
+      const { accessError, ...opened } = await open(invitation, unlocked, unlock);
+      setScreen(undefined);
       if (!accessError) return setReady(opened);
       const { BlockedScreen } = await loadScreens();
       setScreen(<BlockedScreen error={accessError} did={opened.signer.did} />);
     };
-    start().catch(async (error: Error) => setScreen(await explain(error)));
+    const attempt = (): Promise<void> =>
+      start().catch(async (error: Error) => {
+        setScreen(await explain(error));
+        if (!isUnsupported(error)) retryLater(() => void attempt());
+      });
+    void attempt();
   }, []);
   if (screen) return screen;
   if (!ready) return <main className="blank" aria-busy="true" aria-label={t('chat.loading')} />;
@@ -108,11 +121,25 @@ async function loadScreens() {
   return { UnlockScreen, BlockedScreen };
 }
 
+const RETRY_MS = 5_000;
+
+/** A browser may notice before that it is online. */
+function retryLater(attempt: () => void): void {
+  const stop = new AbortController();
+  const retry = () => {
+    stop.abort();
+    clearTimeout(timer);
+    attempt();
+  };
+  const timer = setTimeout(retry, RETRY_MS);
+  window.addEventListener('online', retry, stop);
+}
+
+const isUnsupported = (error: Error): boolean =>
+  error instanceof OracleClientError && error.code === 'unsupported_platform';
+
 async function explain(error: Error): Promise<ReactNode> {
-  const screens =
-    error instanceof OracleClientError &&
-    error.code === 'unsupported_platform' &&
-    (await loadScreens().catch(() => undefined));
+  const screens = isUnsupported(error) && (await loadScreens().catch(() => undefined));
   if (screens) return <screens.BlockedScreen error={error} />;
   return (
     <Blank title={t('chat.start.failed')}>
@@ -191,6 +218,10 @@ async function loadMatrixSession(homeServer: string | undefined, did: string) {
 const getOracleUrl = (): string => new URL('..', location.href.split('#')[0]).href;
 
 async function loadPageSettings(): Promise<PageSettings> {
-  const response = await fetch(new URL('settings.json', location.href.split('#')[0]));
-  return response.ok ? response.json() : {};
+  try {
+    const response = await fetch(new URL('settings.json', location.href.split('#')[0]));
+    return response.ok ? await response.json() : {};
+  } catch (cause) {
+    throw new OracleClientError('network_error', t('chat.error.network'), { cause });
+  }
 }

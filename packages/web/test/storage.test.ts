@@ -263,3 +263,46 @@ it('a message to a conversation that another tab is about to delete keeps it', a
   const read = () => page.evaluate(() => localStorage.getItem('sibyl-deletions'));
   expect(await read()).toBe('[]');
 });
+
+it('a start that fails is tried again, also if a proxy answers in place of the oracle', async () => {
+  const { page } = await browser.visit();
+  const html = { contentType: 'text/html', body: '<h1>Please log in</h1>' };
+  const answers: ((route: Route) => Promise<void>)[] = [
+    (route) => route.abort(),
+    (route) => route.fulfill({ status: 502, ...html }),
+    (route) => route.fulfill({ status: 200, ...html }),
+  ];
+  await page.route('**/.well-known/oracle.json', (route) =>
+    (answers.shift() ?? ((each: Route) => each.continue()))(route),
+  );
+  await page.goto(`${oracle.url}/app`);
+  await expectText(page, 'Can’t reach this oracle');
+  await page.getByLabel('Your message').waitFor();
+  expect(answers).toEqual([]);
+});
+
+it('settings that cannot be read are explained, and read again once the browser is online', async () => {
+  const { page } = await browser.visit();
+  await page.route('**/settings.json', (route) =>
+    route.fulfill({ body: '<h1>Please log in</h1>' }),
+  );
+  await page.goto(`${oracle.url}/app`);
+  await expectText(page, 'Can’t reach this oracle. Check your connection and try again.');
+  await page.unroute('**/settings.json');
+  await page.evaluate(() => dispatchEvent(new Event('online')));
+  await page.getByLabel('Your message').waitFor();
+});
+
+it('a language that is chosen in one tab applies to the others, and leaves an open dialog alone', async () => {
+  const { page, context, consoleErrors } = await arrive();
+  const other = await openTab(context, consoleErrors);
+  await other.goto(`${oracle.url}/app#/settings/preferences`);
+  await other.getByLabel('Language of this page').selectOption('de');
+  await page.getByRole('link', { name: 'Neue Unterhaltung' }).waitFor();
+  await page.keyboard.press('Control+k');
+  await page.locator('dialog[open]').waitFor();
+  await page.keyboard.type('rain');
+  await other.getByLabel('Sprache dieser Seite').selectOption('en');
+  await other.getByRole('link', { name: 'New conversation' }).waitFor();
+  expect(await page.locator('dialog[open] input').inputValue()).toBe('rain');
+});

@@ -1,5 +1,5 @@
 import { useSyncExternalStore } from 'react';
-import { readText, storeText } from '../page/stored-value.js';
+import { readText, storeText, watchTexts } from '../page/stored-value.js';
 import { chat } from './en/chat.js';
 import type { operator } from './en/operator.js';
 import type { settings } from './en/settings.js';
@@ -103,10 +103,18 @@ export function readLanguage(): Language {
   return (known.find((each) => each in languages) as Language | undefined) ?? 'en';
 }
 
-/** Applies and stores a language. */
-export async function chooseLanguage(language: Language): Promise<void> {
-  storeText(KEY, language);
-  await applyLanguage(language);
+export const chooseLanguage = (language: Language): void => storeText(KEY, language);
+
+/** Applies the language of the user, also one that is chosen later, in this tab or another one. */
+export async function followLanguage(): Promise<void> {
+  watchTexts(() => {
+    const language = readLanguage();
+    // A dialog is closed by another language, with what was typed in it.
+    const isFree = !document.querySelector('dialog[open]');
+    // Without a connection, the page stays as it is.
+    if (language !== current && isFree) applyLanguage(language).catch(() => undefined);
+  });
+  await applyLanguage(readLanguage());
 }
 
 export async function applyLanguage(language: Language): Promise<void> {

@@ -98,7 +98,7 @@ function PageLanguage() {
       <select
         className="input"
         value={language}
-        onChange={({ target }) => void chooseLanguage(target.value as Language)}
+        onChange={({ target }) => chooseLanguage(target.value as Language)}
       >
         {Object.entries(languages).map(([id, label]) => (
           <option key={id} value={id} lang={id}>
