@@ -1,5 +1,5 @@
 import { describeIssues, type JsonObject } from '@sibyl/protocol';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { z } from 'zod';
 import { checkAnswer, checkJson } from './json-schema.js';
 
@@ -119,6 +119,24 @@ describe('checkJson', () => {
     expect(() => checkJson({ items: bigDefault }, many)).toThrow('too large to check');
     const bigEnum = { items: { enum: Array.from({ length: 5000 }, (_, i) => ({ i })) } };
     expect(() => checkJson(bigEnum, many)).toThrow('too large to check');
+    const manyTypes = { items: { type: Array.from({ length: 9000 }, () => 'string') } };
+    expect(() => checkJson(manyTypes, many)).toThrow('too large to check');
+    const manyFields = Object.fromEntries(many.map((_, i) => [`f${i}`, i]));
+    const counted = { allOf: many.slice(0, 490).map(() => ({ minProperties: 1 })) };
+    expect(() => checkJson(counted, manyFields)).toThrow('too large to check');
+    const defaults = many.slice(0, 240).map((_, i) => ({ properties: { [i]: { default: 1 } } }));
+    expect(() => checkJson({ allOf: defaults }, manyFields)).toThrow('too large to check');
+  });
+
+  it.each(['const', 'enum'])('writes a long %s once, however many values do not fit', (keyword) => {
+    const written = vi.spyOn(JSON, 'stringify');
+    const long = keyword === 'enum' ? ['x'.repeat(120_000)] : 'x'.repeat(120_000);
+    const many = Array.from({ length: 10_000 }, () => 1);
+    const { issues } = checkJson({ items: { [keyword]: long } }, many);
+    const calls = written.mock.calls.length;
+    written.mockRestore();
+    expect(issues).toHaveLength(10_000);
+    expect(calls).toBe(1);
   });
 });
 

@@ -73,6 +73,8 @@ export function assertCheckable({ type, ...keywords }: Keywords): void {
 
 class JsonCheck {
   private steps = 0;
+  /** Values of `enum` and `const` as errors show them: many values may fail against one that is long. */
+  private readonly shown = new Map<unknown, string>();
 
   check(schema: JsonSchema, value: unknown, path: Path | undefined): Checked {
     this.take(1);
@@ -81,13 +83,16 @@ class JsonCheck {
     const { nullable, type, enum: allowed } = schema;
     if (nullable === true && value === null) return { value, issues: NONE };
     const wanted = readTypes(type);
+    if (wanted.length > 1) this.take(wanted.length);
     if (wanted.length > 0 && !wanted.some((name) => types[name]?.(value)))
       return failed(value, path, `expected ${wanted.join(' or ')}`);
     if (Array.isArray(allowed) && !this.isAmong(allowed, value))
-      return failed(value, path, `expected one of ${shorten(allowed)}`);
+      return failed(value, path, `expected one of ${this.show(allowed)}`);
     if (schema.const !== undefined && !this.isAmong([schema.const], value))
-      return failed(value, path, `expected ${shorten(schema.const)}`);
-    const plain = findPlainErrors(schema, value).map((message) => issueAt(path, message));
+      return failed(value, path, `expected ${this.show(schema.const)}`);
+    const plain = [...findPlainErrors(schema, value), ...this.findCountErrors(schema, value)].map(
+      (message) => issueAt(path, message),
+    );
     return this.combine(schema, this.enter(schema, { value, issues: plain }, path), path);
   }
 
@@ -118,7 +123,9 @@ class JsonCheck {
     const { unknown, schema: others } = this.findOthers(schema, properties, value);
     if (others !== false) for (const name of unknown) checkField(name, others);
     else issues.push(...unknownFields(unknown, path));
-    return { value: changes.size > 0 ? withChanges(value, changes) : value, issues };
+    if (changes.size === 0) return { value, issues };
+    this.countFields(value);
+    return { value: withChanges(value, changes), issues };
   }
 
   private checkRequired(
@@ -232,6 +239,23 @@ class JsonCheck {
     return new Set(items.map((item) => this.toCanonicalText(item))).size < items.length;
   }
 
+  private findCountErrors({ minProperties, maxProperties }: Keywords, value: unknown): string[] {
+    if (!isObject(value) || (minProperties ?? maxProperties) === undefined) return [];
+    return findSizeErrors('fields', this.countFields(value), minProperties, maxProperties);
+  }
+
+  private countFields(value: JsonObject): number {
+    const { length } = Object.keys(value);
+    this.take(length);
+    return length;
+  }
+
+  private show(value: unknown): string {
+    const shown = this.shown.get(value) ?? JSON.stringify(value).slice(0, 100);
+    this.shown.set(value, shown);
+    return shown;
+  }
+
   private toCanonicalText(value: unknown): string {
     const text = canonicalJson(value);
     this.take(Math.ceil(text.length / 10));
@@ -276,12 +300,10 @@ const unknownFields = (keys: readonly string[], path: Path | undefined): SchemaI
 const withChanges = (value: JsonObject, changes: ReadonlyMap<string, unknown>): JsonObject =>
   Object.fromEntries(new Map([...Object.entries(value), ...changes]));
 
-const shorten = (value: unknown) => JSON.stringify(value).slice(0, 100);
-
 /** Longer texts match no format: the expressions for formats could be slow on them. */
 const MAX_FORMATTED_LENGTH = 4096;
 
-/** Validates a string, a number, or the size of an object or array. */
+/** Validates a string, a number, or the size of an array. */
 function findPlainErrors(schema: Keywords, value: unknown): string[] {
   if (typeof value === 'number') return findNumberErrors(schema, value);
   if (typeof value === 'string')
@@ -289,11 +311,8 @@ function findPlainErrors(schema: Keywords, value: unknown): string[] {
       ...findSizeErrors('characters', value.length, schema.minLength, schema.maxLength),
       ...findFormatErrors(schema.format, value),
     ];
-  if (Array.isArray(value))
-    return findSizeErrors('items', value.length, schema.minItems, schema.maxItems);
-  if (!isObject(value)) return [];
-  const { minProperties, maxProperties } = schema;
-  return findSizeErrors('fields', Object.keys(value).length, minProperties, maxProperties);
+  if (!Array.isArray(value)) return [];
+  return findSizeErrors('items', value.length, schema.minItems, schema.maxItems);
 }
 
 function findSizeErrors(noun: string, size: number, least: unknown, most: unknown): string[] {
