@@ -23,7 +23,7 @@ import { toOracleError } from '../store/store-errors.js';
 import { type Connection, ConnectionRegistry, onceClosed, terminate } from './connections.js';
 import { HandshakeVerifier, type SocketContext } from './handshake.js';
 import { SessionSocket, type SessionSocketDeps } from './session-socket.js';
-import { limitReceived, limitWire, SocketBacklog } from './write-limit.js';
+import { createUncountedLimit, limitReceived, limitWire, SocketBacklog } from './write-limit.js';
 
 /** How long a connection may take to send its handshake. */
 const CONNECT_MS = 10_000;
@@ -31,8 +31,6 @@ const CONNECT_MS = 10_000;
 const CLOSE_MS = 2000;
 /** How long before its deadline the host closes connections that are still open. */
 const FORCED_CLOSE_MARGIN_MS = 100;
-/** Handshakes on one connection: all but one are for namespaces that do not exist, and each is answered. */
-const MAX_HANDSHAKES = 10;
 
 interface SocketServerDeps extends Omit<SessionSocketDeps, 'registry' | 'backlog'> {
   readonly sessions: SessionStore;
@@ -193,11 +191,14 @@ function createIncomingBudget({
 const CHUNK_BYTES = 64 * 1024;
 
 /**
- * Disconnects a client that sends many handshakes, since no other limit counts those for other namespaces, or too many
- * bytes of attachments, which are kept until the last one has arrived.
+ * Disconnects a client that sends many packets other than events, such as handshakes for other namespaces, which are all
+ * answered, or too many bytes of attachments, which are kept until the last one has arrived.
  */
 function limitPackets(connection: Connection, attachments: ByteReservation): void {
-  let handshakes = 0;
+  const count = createUncountedLimit(() => terminate(connection));
+  connection.on('packet', ({ type }: { type: string }) => {
+    if (type !== 'message') count();
+  });
   connection.on('data', (packet: string | Buffer) => {
     if (typeof packet !== 'string') {
       const bytes = attachments.bytes + packet.length;
@@ -205,14 +206,13 @@ function limitPackets(connection: Connection, attachments: ByteReservation): voi
       return;
     }
     attachments.release();
-    if (packet.startsWith(CONNECT)) handshakes += 1;
-    if (handshakes > MAX_HANDSHAKES) terminate(connection);
+    if (!EVENT.test(packet)) count();
   });
   onceClosed(connection, () => attachments.release());
 }
 
-/** The first character of a handshake, in the protocol of Socket.IO. */
-const CONNECT = '0';
+/** The first character of an event, in the protocol of Socket.IO; events count as requests. */
+const EVENT = /^[25]/;
 
 interface ConnectionCheckDeps {
   readonly registry: ConnectionRegistry;

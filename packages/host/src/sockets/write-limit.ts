@@ -1,7 +1,7 @@
-import type { EventEmitter } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import type { Duplex, Readable } from 'node:stream';
 import type { ByteReservation } from '@sibyl/server-kit';
+import type { WebSocket } from 'ws';
 import type { Connection } from './connections.js';
 
 /** Maximum bytes of unread data of one connection. */
@@ -111,7 +111,7 @@ export class SocketBacklog {
 }
 
 /** An upgrade request; Engine.IO adds the WebSocket once it has accepted it. */
-type UpgradeRequest = IncomingMessage & { readonly websocket?: EventEmitter };
+type UpgradeRequest = IncomingMessage & { readonly websocket?: WebSocket };
 
 /** Limits what a WebSocket costs below its packets, from its first byte. */
 export function limitWire(
@@ -119,22 +119,36 @@ export function limitWire(
   wire: Duplex,
   reservation: ByteReservation,
 ): void {
-  pauseWhileUnread(wire);
   limitReceived(wire, reservation);
-  request.websocket?.on('message', () => reservation.release());
+  const { websocket } = request;
   // A client that was refused could keep its side of the connection open for ever.
-  if (!request.websocket) wire.once('finish', () => wire.destroy());
+  if (!websocket) return void wire.once('finish', () => wire.destroy());
+  const count = createUncountedLimit(() => websocket.terminate());
+  websocket.on('ping', count).on('pong', count);
+  websocket.on('message', (data: Buffer, isBinary: boolean) => {
+    reservation.release();
+    const isMessage = isBinary || data[0] === MESSAGE;
+    // A connection that is being closed still reads, until the client has answered.
+    if (!isMessage || websocket.readyState !== websocket.OPEN) count();
+  });
 }
 
-/**
- * Reads nothing more from a client that reads nothing. WebSocket pings and probes are answered without packets, so no other
- * limit counts the answers.
- */
-function pauseWhileUnread(wire: Duplex): void {
-  wire.on('data', () => {
-    if (wire.writableNeedDrain) wire.pause();
-  });
-  wire.on('drain', () => wire.resume());
+/** The first character of a message, in the protocol of Engine.IO. */
+const MESSAGE = '4'.charCodeAt(0);
+
+/** What a connection may send in a minute that no limit of requests counts, such as pings and handshakes. */
+const MAX_UNCOUNTED = 100;
+
+/** Returns a function that counts one more; calls `onExcess` for each that is too many. */
+export function createUncountedLimit(onExcess: () => void): () => void {
+  let since = performance.now();
+  let count = 0;
+  return () => {
+    const now = performance.now();
+    if (now - since > 60_000) [since, count] = [now, 0];
+    count += 1;
+    if (count > MAX_UNCOUNTED) onExcess();
+  };
 }
 
 /** Counts what has arrived of a message or body until it is complete; disconnects the client if that is too much. */
