@@ -72,13 +72,20 @@ export class RunLog {
     this.wake();
   }
 
-  /** Yields the frames after `after`, then new ones, until the log closes or the signal is aborted. */
-  async *read(after: number, signal: AbortSignal): AsyncGenerator<readonly Frame[]> {
+  /**
+   * Yields the frames after `after`, then new ones, until the log closes, or the signal is aborted and the reader does
+   * not stay for the end.
+   */
+  async *read(
+    after: number,
+    signal: AbortSignal,
+    staysForEnd: () => boolean = () => false,
+  ): AsyncGenerator<readonly Frame[]> {
     const wake = () => this.wake();
     signal.addEventListener('abort', wake, { once: true });
     try {
       let seen = Math.min(after, this.frames.length);
-      while (!signal.aborted) {
+      while (!signal.aborted || staysForEnd()) {
         const fresh = this.frames.slice(seen);
         seen += fresh.length;
         if (fresh.length > 0) yield fresh;
@@ -130,6 +137,12 @@ export class LiveRun {
   /** Set when the host ended the run: the error for a caller that receives no answer. */
   get error(): OracleError | undefined {
     return this.failure;
+  }
+
+  /** Reads the log; a reader that lost access still receives the end of a run that was canceled, for the same reason. */
+  read(after: number, signal: AbortSignal): AsyncGenerator<readonly Frame[]> {
+    const staysForEnd = () => this.reason !== undefined && signal.reason instanceof OracleError;
+    return this.log.read(after, signal, staysForEnd);
   }
 
   /** Cancels the run; `error` is for a caller that would receive no text at all. */

@@ -1,3 +1,4 @@
+import { OracleError } from '@sibyl/protocol';
 import { pino } from 'pino';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { replaceSleep } from '../../test/support/replaced-sleep.js';
@@ -75,6 +76,34 @@ describe('RunReader with a run that was aborted while it is read', () => {
     await expect.poll(() => delays).toEqual([300]);
     leave.abort();
     expect(await reading).toEqual([['1 message', '2 message'], ['3 done']]);
+  });
+
+  it.each([
+    ['its end, however late it is stored, if the reader lost access', true],
+    ['nothing more if the reader left', false],
+  ])('yields %s', async (_, lostAccess) => {
+    const { run } = await startTestRun(test.store);
+    const live = new LiveRun(run);
+    live.log.add('message', '{}');
+    const limit = new AbortController();
+    const reading = collect(createReader(test.store, live).read(run, 0, limit.signal));
+    live.cancel('aborted', new OracleError('access_revoked'));
+    limit.abort(lostAccess ? new OracleError('access_revoked') : undefined);
+    await Promise.resolve();
+    live.log.add('done', '{"status":"aborted"}');
+    live.log.close();
+    expect(await reading).toEqual(lostAccess ? [['1 message'], ['2 done']] : [['1 message']]);
+  });
+
+  it('yields nothing more of a run that continues to a reader that lost access', async () => {
+    const { run } = await startTestRun(test.store);
+    const live = new LiveRun(run);
+    live.log.add('message', '{}');
+    const limit = new AbortController();
+    const reading = collect(createReader(test.store, live).read(run, 0, limit.signal));
+    limit.abort(new OracleError('access_revoked'));
+    live.log.add('message', '{}');
+    expect(await reading).toEqual([['1 message']]);
   });
 
   it('delays nothing of an answer whose last frame is not its end', async () => {

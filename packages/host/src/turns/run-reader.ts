@@ -45,7 +45,7 @@ export class RunReader {
   /** Yields the frames after `after`, stored ones first, then live ones; the last is always `done`. */
   read(run: Run, after: number, signal: AbortSignal): AsyncGenerator<readonly Frame[]> {
     const live = this.turns.findLive({ owner: run.owner, runId: run.id });
-    const frames = live ? live.log.read(after, signal) : this.readStored(run, after, signal);
+    const frames = live ? live.read(after, signal) : this.readStored(run, after, signal);
     return hasStopped(run) ? frames : delayAborted(frames, signal);
   }
 
