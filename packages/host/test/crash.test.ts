@@ -1,4 +1,7 @@
+import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join as joinPath } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -10,6 +13,7 @@ import {
 } from './support/controlled-model.js';
 import { type HostProcess, runHost, untilListening } from './support/process.js';
 import { join, openSession, type SseStream, stream } from './support/stream.js';
+import { uploadText } from './support/upload.js';
 import { TestUser } from './support/user.js';
 
 const CRASHES = scale(20, 5);
@@ -29,8 +33,8 @@ afterAll(async () => {
   await rm(dataDir, { recursive: true, force: true });
 });
 
-async function start(): Promise<HostProcess & { url: string; did: string }> {
-  const host = runHost({ PORT: '0', DATA_DIR: dataDir, ...model.env });
+async function start(env = {}): Promise<HostProcess & { url: string; did: string }> {
+  const host = runHost({ PORT: '0', DATA_DIR: dataDir, ...model.env, ...env });
   const url = await untilListening(host);
   const card = (await (await fetch(`${url}/.well-known/oracle.json`)).json()) as { did: string };
   return { ...host, url, did: card.did };
@@ -129,6 +133,31 @@ it(`the host loses nothing acknowledged in ${CRASHES} crashes during an answer`,
   }
   host.child.kill('SIGKILL');
   await host.ended;
+});
+
+it('the host embeds a file again at once that it was embedding when it was killed', {
+  timeout: 120_000,
+}, async () => {
+  let asked = 0;
+  const silent = createServer(() => {
+    asked += 1;
+  }).listen(0, '127.0.0.1');
+  await once(silent, 'listening');
+  const env = {
+    EMBEDDING_MODEL: 'openai-compatible/silent',
+    EMBEDDING_BASE_URL: `http://127.0.0.1:${(silent.address() as AddressInfo).port}/v1`,
+  };
+  const killed = await start(env);
+  await uploadText(new TestUser(killed), 'notes.txt', 'The old automobile is behind the house.');
+  await expect.poll(() => asked, { timeout: 30_000 }).toBe(1);
+  killed.child.kill('SIGKILL');
+  await killed.ended;
+  const again = await start(env);
+  await expect.poll(() => asked, { timeout: 60_000 }).toBe(2);
+  again.child.kill('SIGKILL');
+  await again.ended;
+  silent.closeAllConnections();
+  silent.close();
 });
 
 it('the host finishes a running turn on SIGTERM', async () => {

@@ -5,6 +5,7 @@ import { testPlugin } from './support/plugin.js';
 import { join, openSession, stream } from './support/stream.js';
 import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.js';
 import { createTestDatabase, type TestDatabase } from './support/test-database.js';
+import { postFile } from './support/upload.js';
 import { TestUser } from './support/user.js';
 
 /** A plugin whose tool never returns and never looks at its signal. */
@@ -63,6 +64,32 @@ it('app.close closes in order although a tool ignores its signal', async () => {
   await host.app.close(0);
   expect((await live.toEnd()).at(-1)?.data).toMatchObject({ status: 'interrupted' });
   expect(host.log.map(({ msg }) => msg)).not.toContain('turns did not end; closing without them');
+});
+
+it('POST /files that fails because the store is away keeps no space once it is back', {
+  timeout: 120_000,
+}, async () => {
+  const { proxied } = await prepare();
+  const host = await startHost({ env: { ...proxied, FILES_PER_USER: '2mb' } });
+  const alice = new TestUser(host);
+  const half = Promise.withResolvers<void>();
+  const body = new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      controller.enqueue(new Uint8Array(300_000));
+      await half.promise;
+      controller.enqueue(new Uint8Array(300_000));
+      controller.close();
+    },
+  });
+  const failed = postFile(alice, 'a.bin', body).catch(() => undefined);
+  const usedBytes = async () => (await alice.request('GET', '/files')).body.usedBytes;
+  await expect.poll(usedBytes).toBeGreaterThan(0);
+  proxy.disconnect();
+  half.resolve();
+  expect(await failed).toMatchObject({ status: 503 });
+  proxy.reconnect();
+  await expect.poll(usedBytes, { timeout: 60_000 }).toBe(0);
+  await host.close();
 });
 
 it('GET /runs/:runId logs a failing store', async () => {

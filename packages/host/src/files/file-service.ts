@@ -29,7 +29,7 @@ export interface FileServiceDeps {
   readonly disk: DiskSpace | undefined;
   readonly liveness: Pick<HostLiveness, 'hostId' | 'findDeadHosts'>;
   readonly logger: Logger;
-  /** Called when a file has text to read. */
+  /** Called when a file has text to read or to embed. */
   readonly onUnread: () => void;
 }
 
@@ -53,6 +53,9 @@ const MAX_UPLOADS_PER_USER = 4;
 /** Anyone can have many identities, but few addresses. */
 const MAX_UPLOADS_PER_ADDRESS = 16;
 const RETRY_SECONDS = 5;
+/** Until an upload is removed after ten minutes anyway. */
+const DISCARD_MS = 2_000;
+const DISCARD_TRIES = 300;
 
 /** Stores, reads and deletes the files of users. */
 export class FileService {
@@ -147,11 +150,12 @@ export class FileService {
     }
   }
 
-  /** Finishes deletions and removes uploads that ended with their host. */
+  /** Finishes deletions, removes uploads that ended with their host, and gives back what it was reading. */
   async sweep(): Promise<void> {
-    const { files, liveness } = this.deps;
-    const hosts = (await files.uploadHosts()).filter((id) => id !== liveness.hostId);
+    const { files, liveness, onUnread } = this.deps;
+    const hosts = (await files.hosts()).filter((id) => id !== liveness.hostId);
     const deadHosts = await liveness.findDeadHosts(hosts);
+    if (await files.releaseClaims(deadHosts)) onUnread();
     for (;;) {
       const leftovers = await files.findLeftovers(100, { deadHosts });
       for (const file of leftovers) await this.purge(file);
@@ -237,15 +241,15 @@ export class FileService {
     return { size, hash: hash.digest('hex'), mediaType, textStatus };
   }
 
-  private async discard(key: FileKey): Promise<void> {
+  /** Tries again while the store is away: until then, the upload keeps its space. */
+  private async discard(key: FileKey, tries = DISCARD_TRIES): Promise<void> {
     try {
       const hidden = await this.deps.files.hide(key, 'uploading');
       if (hidden) await this.purge(hidden);
     } catch (err) {
-      this.deps.logger.warn(
-        { err, ...key },
-        'an upload is not removed yet; the hourly sweep does it',
-      );
+      if (tries === DISCARD_TRIES)
+        this.deps.logger.warn({ err, ...key }, 'an upload is not removed yet; trying again');
+      if (tries > 0) setTimeout(() => this.discard(key, tries - 1), DISCARD_MS).unref();
     }
   }
 

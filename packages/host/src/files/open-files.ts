@@ -45,11 +45,14 @@ export function openFiles({ settings, store, logger, liveness, embeddings }: Fil
     disk,
     liveness,
     logger,
-    onUnread: () => indexer.wake(),
+    onUnread: () => {
+      indexer.wake();
+      embedder?.wake();
+    },
   });
-  // The space of its uploads is free at once.
+  // The space of its uploads is free at once, and other hosts read its files.
   liveness.onHostLost(() => {
-    service.sweep().catch((err) => logger.warn({ err }, 'uploads of a dead host are not removed'));
+    service.sweep().catch((err) => logger.warn({ err }, 'files of a dead host are not released'));
   });
   const readBytes: FileService['read'] = (file, range) => service.read(file, range);
   const embedder = embeddings && new PassageEmbedder({ vectors, embeddings, logger });

@@ -240,7 +240,7 @@ describe.each(engines)('FileStore.findLeftovers on %s', (engine) => {
       (await files.begin({ ...upload, hostId, maxBytes: 1e9 })) ?? { owner, fileId: '' };
     const [dead, other, live] = [await start('dead'), await start('dead'), await start('live')];
     await finish(test.store, other, 'stored');
-    const hosts = await files.uploadHosts();
+    const hosts = await files.hosts();
     expect(hosts.filter((id) => id === 'dead' || id === 'live').sort()).toEqual(['dead', 'live']);
     const found = await files.findLeftovers(10, { deadHosts: ['dead'] });
     expect(found.filter((file) => file.owner === owner)).toMatchObject([{ id: dead.fileId }]);

@@ -265,15 +265,30 @@ export class FileStore {
     );
   }
 
-  /** The hosts that receive uploads, or did when they died. */
-  async uploadHosts(): Promise<readonly string[]> {
+  /** The hosts that receive, read or embed files, or did when they died. */
+  async hosts(): Promise<readonly string[]> {
     const rows = await this.context.database.tables
       .selectFrom('files')
       .select('host_id')
       .distinct()
-      .where('status', '<>', 'ready')
+      .where((e) => e.or([e('status', '<>', 'ready'), e('lease_until', 'is not', null)]))
       .execute();
     return rows.flatMap(({ host_id }) => host_id ?? []);
+  }
+
+  /** Gives back the files that hosts were reading or embedding when they died; false if there are none. */
+  async releaseClaims(deadHosts: readonly string[]): Promise<boolean> {
+    if (deadHosts.length === 0) return false;
+    const { numUpdatedRows } = await this.context.database.write((tables) =>
+      tables
+        .updateTable('files')
+        .set({ lease_until: null, host_id: null })
+        .where('host_id', 'in', deadHosts)
+        .where('status', '=', 'ready')
+        .where('lease_until', 'is not', null)
+        .executeTakeFirstOrThrow(),
+    );
+    return numUpdatedRows > 0n;
   }
 
   /** Hides uploads that died with their host, or all of an owner; returns some files whose deletion has not ended. */

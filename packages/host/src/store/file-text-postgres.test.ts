@@ -7,7 +7,7 @@ import { FileTextStore } from './file-text-store.js';
 function openTexts() {
   const row = { n: 0, place: 1, position: 'page 1', text: 'a zebra', fileId: 'f', file: 'a' };
   const { context, statements: sent } = openRecordedPostgres([row]);
-  const texts = new FileTextStore(context);
+  const texts = new FileTextStore(context, 'host');
   const search = async (owner: string, query: string, fileId?: string) => {
     const found = await texts.search({ owner, query, fileId, limit: 10 });
     const statements = sent.splice(0);

@@ -28,7 +28,7 @@ export interface TextOutcome {
   readonly isComplete: boolean;
 }
 
-/** A file whose host does not extend its claim for this long can be claimed by another one. */
+/** A file whose host does not extend its claim for this long can be claimed by another one, at once if the host is seen to end. */
 export const LEASE_MS = 60_000;
 /** A file that ended its host this often is not read again. */
 const MAX_ATTEMPTS = 3;
@@ -44,7 +44,10 @@ export interface ClaimKey extends FileKey {
 
 /** The text of files, in passages with a full-text index. */
 export class FileTextStore {
-  constructor(private readonly context: StoreContext) {}
+  constructor(
+    private readonly context: StoreContext,
+    private readonly hostId: string,
+  ) {}
 
   /** Some owners who have files to read, the one with the oldest file first. */
   async listWaitingOwners(except: readonly string[] = []): Promise<string[]> {
@@ -78,7 +81,11 @@ export class FileTextStore {
         next &&
         tables
           .updateTable('files')
-          .set((e) => ({ lease_until: this.now() + LEASE_MS, attempts: e('attempts', '+', 1) }))
+          .set((e) => ({
+            lease_until: this.now() + LEASE_MS,
+            attempts: e('attempts', '+', 1),
+            host_id: this.hostId,
+          }))
           .where('owner', '=', owner)
           .where('id', '=', next.id)
           .returningAll()

@@ -210,6 +210,27 @@ describe.each(engines)('PassageVectorStore.claimNext on %s', (engine) => {
     expect(await fileTexts.claimNext(reading)).toMatchObject({ owner: reading });
   });
 
+  it('takes what a host was reading or embedding when it died, once that is known', async () => {
+    await claimAll();
+    const [dead, live] = [await test.another({ hostId: 'dead' }), test.store];
+    const [left, kept] = [await addFile(live, newOwner()), await addFile(live, newOwner())];
+    const claimed = [await dead.passageVectors.claimNext(), await live.passageVectors.claimNext()];
+    const [ofDead] = claimed;
+    expect(claimed).toEqual(expect.arrayContaining([left, kept]));
+    const { owner, fileId } = await addUnread(live, newOwner());
+    await dead.fileTexts.claimNext(owner);
+    expect(await live.files.hosts()).toContain('dead');
+    expect(await live.files.releaseClaims([])).toBe(false);
+    expect(await live.files.releaseClaims(['other'])).toBe(false);
+    expect(await live.fileTexts.claimNext(owner)).toBeUndefined();
+    expect(await live.files.releaseClaims(['dead'])).toBe(true);
+    expect(await live.fileTexts.claimNext(owner)).toMatchObject({ id: fileId, attempt: 2 });
+    expect(await live.passageVectors.claimNext()).toEqual(ofDead);
+    expect(await live.passageVectors.claimNext()).toBeUndefined();
+    expect(await live.files.releaseClaims(['dead'])).toBe(false);
+    expect(await live.files.hosts()).not.toContain('dead');
+  });
+
   it('takes files of two users with the same id one after the other', async () => {
     const { passageVectors } = test.store;
     await claimAll();

@@ -5,7 +5,7 @@ import type { StoreContext } from './database.js';
 import type { FileKey } from './file-store.js';
 import type { FoundPassage } from './file-text-store.js';
 
-/** Longer than the embedding of one batch takes; after that its host has died. */
+/** Longer than the embedding of one batch takes; a host that is seen to end loses its claims at once. */
 const LEASE_MS = 5 * 60 * 1000;
 /** Owners to choose from for the next file. */
 const MAX_OWNERS = 100;
@@ -36,7 +36,10 @@ interface MissingRange {
 
 /** The meaning of the passages of files. A file is found by it once all of its passages have a vector. */
 export class PassageVectorStore {
-  constructor(private readonly context: StoreContext) {}
+  constructor(
+    private readonly context: StoreContext,
+    private readonly hostId: string,
+  ) {}
 
   /** Makes files wait again whose vectors are of another model. */
   async reset(model: string): Promise<void> {
@@ -193,7 +196,7 @@ export class PassageVectorStore {
       if (!next) return undefined;
       await tables
         .updateTable('files')
-        .set({ lease_until: this.now() + LEASE_MS })
+        .set({ lease_until: this.now() + LEASE_MS, host_id: this.hostId })
         .where('owner', '=', owner)
         .where('id', '=', next.id)
         .execute();

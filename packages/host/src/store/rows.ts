@@ -51,13 +51,13 @@ export interface FileRow {
   text_complete: number | null;
   /** How often reading its text was begun. */
   attempts: number;
-  /** Until when a host reads its text. */
+  /** Until when a host reads or embeds its text. */
   lease_until: number | null;
   created_at: number;
   updated_at: number;
   /** Bytes of its passages; null if there are none. */
   text_bytes: number | null;
-  /** The host that receives it; null unless it is being uploaded. */
+  /** The host that receives it, or was the last to read or embed its text. */
   host_id: string | null;
   /** The model of its vectors; null until all of its passages have one. */
   vector_model: string | null;

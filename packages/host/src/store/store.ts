@@ -116,10 +116,10 @@ export interface StoreOptions extends DatabaseOptions {
   readonly outage?: StoreOutage | undefined;
 }
 
-const createFileStores = (context: StoreContext) => ({
+const createFileStores = (context: StoreContext, hostId: string) => ({
   files: new FileStore(context),
-  fileTexts: new FileTextStore(context),
-  passageVectors: new PassageVectorStore(context),
+  fileTexts: new FileTextStore(context, hostId),
+  passageVectors: new PassageVectorStore(context, hostId),
   fileChunks: new FileChunkStore(context.database),
 });
 
@@ -174,7 +174,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     secrets: new SecretStore(context, vault),
     blobs: new BlobStore(context),
     modelUsage: new ModelUsageStore(context),
-    ...createFileStores(context),
+    ...createFileStores(context, hostId),
     pluginTables: new PluginTables(database),
     search,
     ...createOwnDataStores(context, vault),
