@@ -63,6 +63,23 @@ it('DELETE /delegations/:cid at one host aborts the scheduled turn of another an
   expect((await atB.request('POST', `/schedules/${id}/run`)).body.code).toBe('delegation_ended');
 });
 
+it('a host looks again and again how the turn of a schedule is doing, also if it takes long', async () => {
+  const [atA] = cluster.newUser();
+  const { id } = await createSchedule(atA);
+  expect((await atA.request('POST', `/schedules/${id}/run`)).status).toBe(200);
+  const turn = await cluster.model.next();
+  const statement = 'select attempts from schedules_runs where schedule_id = $1';
+  const countChecks = async () =>
+    Number(
+      (await runStatement(cluster.database.env.DATABASE_URL ?? '', statement, [id]))[0]?.attempts,
+    );
+  await expect.poll(countChecks, { timeout: 60_000 }).toBeGreaterThan(3);
+  turn.answer('Done');
+  await expect
+    .poll(() => readRuns(atA, id), { timeout: 60_000 })
+    .toMatchObject([{ status: 'finished' }]);
+}, 180_000);
+
 it(`a schedule of every second runs no due time twice in ${SECONDS} seconds, with two of three hosts killed`, {
   timeout: SECONDS * 1000 + 240_000,
 }, async () => {

@@ -15,7 +15,7 @@ const MIN_SLEEP_MS = 20;
 /** Attempts to start a turn that the host refuses for now. */
 const MAX_STARTS = 8;
 const RETRY_MS = 2_000;
-/** How often the state of a turn is read: soon at first, then ever more rarely. */
+/** How often the state of a turn is read: soon at first, then ever more rarely; in whole milliseconds. */
 const FIRST_CHECK_MS = 250;
 const MAX_CHECK_MS = 10_000;
 /** How often all delegations are checked, in case the news of a revocation did not arrive. */
@@ -185,7 +185,7 @@ export class Scheduler {
       case 'paused': {
         const shown = status === 'paused' ? 'paused' : 'running';
         const attempts = run.attempts + 1;
-        const pause = Math.min(FIRST_CHECK_MS * 1.5 ** attempts, MAX_CHECK_MS);
+        const pause = Math.min(Math.round(FIRST_CHECK_MS * 1.5 ** attempts), MAX_CHECK_MS);
         return this.deps.runs.attend(run, { status: shown, attempts }, pause);
       }
       default:
