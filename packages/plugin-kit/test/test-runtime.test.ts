@@ -198,6 +198,9 @@ describe('has no network, no model and no page unless it is given one', () => {
 it('says what is wrong with a plugin', async () => {
   const make = (parts: object) => createTestRuntime({ plugins: [{ ...notesPlugin, ...parts }] });
   await expect(make({ name: 'ixo' })).rejects.toThrow(/reserved/);
+  await expect(make({ getTool: () => [] })).rejects.toThrow(
+    /notes: unknown member getTool: a plugin/,
+  );
   await expect(make({ dependsOn: ['ghost'] })).rejects.toThrow(/depends on ghost/);
   await expect(make({ getTools: () => [{}] })).rejects.toThrow(/getTools of notes returned/);
   await expect(make({ name: 'other' })).rejects.toThrow(/notes_pages is not the plugin other's/);

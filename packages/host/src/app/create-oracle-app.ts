@@ -170,13 +170,15 @@ export async function diagnosePlugins(
 function readOptions(options: OracleAppOptions) {
   const env = { ...readEnvironment(options.env), ...toVariables(options) };
   const checked = checkConfig(env);
+  const bundled = options.bundled ?? bundledPlugins;
   const plugins = [
-    ...(options.bundled ?? bundledPlugins),
+    ...bundled,
     ...(options.plugins ?? []),
     ...(options.tools ? [createToolsPlugin(options.tools)] : []),
   ];
   const { selected, off, issues } = selectPlugins({
     plugins,
+    bundled: bundled.length,
     features: { ...options.features, ...readFeatures(env) },
     manifestOverrides: options.manifestOverrides ?? {},
     env,

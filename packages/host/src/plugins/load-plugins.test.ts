@@ -17,7 +17,13 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
   const log: string[] = [];
 
   function load(plugins: readonly OraclePlugin[], more: Partial<HostServices> = {}) {
-    const { selected } = selectPlugins({ plugins, features: {}, manifestOverrides: {}, env: {} });
+    const { selected } = selectPlugins({
+      plugins,
+      bundled: 0,
+      features: {},
+      manifestOverrides: {},
+      env: {},
+    });
     return loadPlugins(selected, {
       logger: pino({}, { write: (line) => void log.push(line) }),
       oracle: new OracleIdentity('Pythia', undefined, generateSigner()),
@@ -166,6 +172,16 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
     ['tools that are none', { getTools: () => [null] }, /getTools returned .*tool 1: not a tool/],
     ['no list', { getTools: () => 'tools' }, /not an array of tools/],
     ['a bad name', { getTools: () => [tool('a b')] }, /tool a b: its name must consist/],
+    [
+      'a misspelled member',
+      { getTools: () => [{ ...tool('a'), needsAproval: true }] },
+      /tool a: unknown member needsAproval: a tool has name, .*needsApproval/,
+    ],
+    [
+      'a misspelled wrapper',
+      { getMiddlewares: () => [{ name: 'm', wrapTools: () => undefined }] },
+      /middleware m: unknown member wrapTools: a middleware has .*wrapTool$/m,
+    ],
     ['no run', { getTools: () => [{ ...tool('a'), run: 1 }] }, /tool a: it has no run function/],
     ['a bad agent', { getSubAgents: () => [{ name: 'Tax' }] }, /sub-agent Tax: its name/],
     [

@@ -1,11 +1,12 @@
 import type { OraclePlugin } from '@sibyl/plugin-kit';
+import * as protocol from '@sibyl/protocol';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { testPlugin } from '../../test/support/plugin.js';
 import { type SelectRequest, selectPlugins } from './select-plugins.js';
 
 const select = (plugins: readonly OraclePlugin[], more: Partial<SelectRequest> = {}) =>
-  selectPlugins({ plugins, features: {}, manifestOverrides: {}, env: {}, ...more });
+  selectPlugins({ plugins, bundled: 0, features: {}, manifestOverrides: {}, env: {}, ...more });
 
 const plugin = testPlugin;
 const selectNames = (plugins: readonly OraclePlugin[], more?: Partial<SelectRequest>) =>
@@ -101,7 +102,43 @@ describe('selectPlugins reports the plugin, the cause and the remedy of', () => 
     ['a reserved name', [plugin('ixo', {})], {}, /^plugin ixo: its name is reserved → .*key, ixo/],
     ['the name of a table of ours', [plugin('room', {})], {}, /^plugin room: its name is reserved/],
     ['a bad name', [plugin('My_Plugin', {})], {}, /^plugin My_Plugin: invalid plugin name/],
-    ['no name', [{} as OraclePlugin], {}, /^plugin number 1: invalid plugin name/],
+    [
+      'no name',
+      [plugin('a', {}), {} as OraclePlugin],
+      { bundled: 1 },
+      /^plugin number 1: it has no name → Give it one/,
+    ],
+    [
+      'no name, by its title',
+      [{ ...plugin('a', {}), name: undefined as unknown as string }],
+      {},
+      /^plugin a: it has no name/,
+    ],
+    ['nothing', [undefined as unknown as OraclePlugin], {}, /^plugin number 1: it is undefined/],
+    [
+      'a function',
+      [function weather() {} as unknown as OraclePlugin],
+      {},
+      /^plugin weather: it is a function → Call it/,
+    ],
+    [
+      'a promise',
+      [Promise.resolve() as unknown as OraclePlugin],
+      {},
+      /^plugin number 1: it is a promise → Await it/,
+    ],
+    [
+      'a module',
+      [protocol as unknown as OraclePlugin],
+      {},
+      /^plugin number 1: it is a module, with the exports .*OracleError.* → Pass the export/,
+    ],
+    [
+      'a misspelled hook',
+      [plugin('a', { getTool: () => [] } as Partial<OraclePlugin>)],
+      {},
+      /^plugin a: unknown member getTool: a plugin has name, .*getTools, .* → Correct it, or switch/,
+    ],
     ['no version', [plugin('a', { version: '' })], {}, /^plugin a: it has no version/],
     [
       'a bad manifest',
@@ -183,4 +220,15 @@ it('selectPlugins checks neither the manifest nor the variables of a plugin that
     configSchema: z.object({ A_KEY: z.string() }),
   });
   expect(listIssues([broken], { features: { a: false } })).toEqual([]);
+});
+
+it('selectPlugins accepts an instance of a class that has other members', () => {
+  class Weather {
+    readonly name = 'weather';
+    readonly version = '1.0.0';
+    readonly manifest = testPlugin('weather', {}).manifest;
+    readonly cache = new Map();
+    forget() {}
+  }
+  expect(listIssues([new Weather()])).toEqual([]);
 });

@@ -4,7 +4,12 @@ import {
   PluginManifest,
   type PluginManifestInput,
 } from '@sibyl/plugin-kit';
-import { checkPluginName, orderPlugins } from '@sibyl/plugin-kit/rules';
+import {
+  checkPluginMembers,
+  checkPluginName,
+  checkPluginObject,
+  orderPlugins,
+} from '@sibyl/plugin-kit/rules';
 import { describeIssues } from '@sibyl/protocol';
 import {
   type ConfigIssue,
@@ -18,6 +23,8 @@ type ManifestOverrides = Readonly<Record<string, Partial<PluginManifestInput>>>;
 
 export interface SelectRequest {
   readonly plugins: readonly OraclePlugin[];
+  /** How many of them, from the first on, come with the host. */
+  readonly bundled: number;
   readonly features: Features;
   readonly manifestOverrides: ManifestOverrides;
   readonly env: Variables;
@@ -43,7 +50,7 @@ export interface Selection {
 /** Decides which plugins load, and finds all issues that prevent it. */
 export function selectPlugins(request: SelectRequest): Selection {
   const { plugins, features, env, manifestOverrides } = request;
-  const identity = checkNames(plugins);
+  const identity = checkNames(request);
   // Everything else refers to plugins by name.
   if (identity.length > 0) return { selected: [], off: new Map(), issues: identity };
   const { on, off, issues } = choosePlugins(plugins, features, env);
@@ -75,7 +82,9 @@ function prepare(plugin: OraclePlugin, { env, manifestOverrides }: SelectRequest
   const read = configSchema
     ? readVariables(env, { name: `plugin ${name}`, schema: configSchema, remedy })
     : { values: {}, issues: undefined };
+  const misspelled = checkPluginMembers(plugin);
   const issues = [
+    ...(misspelled ? [createPluginIssue(name, misspelled, remedy)] : []),
     ...describeIssues(manifest.error?.issues ?? [], 'manifest').map((line) =>
       createPluginIssue(
         name,
@@ -217,16 +226,17 @@ function checkMissing(
 }
 
 /** Checks names and versions, before anything else. */
-function checkNames(plugins: readonly OraclePlugin[]): ConfigIssue[] {
+function checkNames({ plugins, bundled }: SelectRequest): ConfigIssue[] {
   const seen = new Set<string>();
   return plugins.flatMap((plugin, i) => {
-    const name: unknown = plugin?.name;
     const fault =
-      checkPluginName(name) ?? checkVersion(plugin) ?? (seen.has(String(name)) && TWICE);
-    seen.add(String(name));
-    if (!fault) return [];
-    const shown = typeof name === 'string' ? name : `number ${i + 1}`;
-    return [createPluginIssue(shown, fault.problem, fault.remedy)];
+      checkPluginObject(plugin) ??
+      checkPluginName(plugin.name) ??
+      checkVersion(plugin) ??
+      (seen.has(plugin.name) && TWICE);
+    seen.add(plugin?.name);
+    const shown = plugin?.name || plugin?.manifest?.title || `number ${i + 1 - bundled}`;
+    return fault ? [createPluginIssue(shown, fault.problem, fault.remedy)] : [];
   });
 }
 

@@ -1,4 +1,8 @@
+import type { Middleware } from '../middleware.js';
+import type { OraclePlugin } from '../plugin.js';
+import type { Route } from '../routes.js';
 import { isStandardSchema, toJsonSchema } from '../schema.js';
+import type { SubAgent, Tool } from '../tool.js';
 
 const TOOL_NAME = /^[a-zA-Z0-9_-]{1,64}$/;
 const AGENT_NAME = /^[a-z][a-z0-9_]{0,39}$/;
@@ -12,10 +16,23 @@ const isObject = (value: unknown): value is Fields => typeof value === 'object' 
 const isFunction = (value: unknown) => typeof value === 'function';
 const isText = (value: unknown) => typeof value === 'string' && value.trim() !== '';
 
+/** The names of all members of a type: TypeScript reports one that is missing or too many. */
+type Members<T> = Readonly<Record<keyof T, true>>;
+
+const isPlainObject = (value: object) =>
+  [Object.prototype, null].some((prototype) => prototype === Object.getPrototypeOf(value));
+
+/** A misspelled member would be ignored. An instance of a class may have other members. */
+function checkMembers(value: object, noun: string, members: object): string | undefined {
+  if (!isPlainObject(value)) return undefined;
+  const unknown = Object.keys(value).find((key) => !Object.hasOwn(members, key));
+  return unknown && `unknown member ${unknown}: a ${noun} has ${Object.keys(members).join(', ')}`;
+}
+
 const checkFields =
-  (noun: string, check: (fields: Fields) => string | undefined): Check =>
+  (noun: string, members: object, check: (fields: Fields) => string | undefined): Check =>
   (value) =>
-    isObject(value) || isFunction(value) ? check(value as Fields) : `not a ${noun}`;
+    isObject(value) ? (check(value) ?? checkMembers(value, noun, members)) : `not a ${noun}`;
 
 const checkArray =
   (noun: string, check: Check): Check =>
@@ -28,7 +45,20 @@ const checkArray =
     return errors.find((error) => error !== undefined);
   };
 
-export const checkTool = checkFields('tool', ({ name, description, inputSchema, ...tool }) => {
+const TOOL_MEMBERS: Members<Tool> = {
+  name: true,
+  description: true,
+  inputSchema: true,
+  outputSchema: true,
+  timeoutMs: true,
+  visibility: true,
+  event: true,
+  needsApproval: true,
+  run: true,
+};
+
+export const checkTool = checkFields('tool', TOOL_MEMBERS, (tool) => {
+  const { name, description, inputSchema } = tool;
   if (typeof name !== 'string' || !TOOL_NAME.test(name))
     return 'its name must consist of letters, digits, _ and -, at most 64';
   if (!isText(description)) return 'it has no description';
@@ -50,7 +80,17 @@ function checkInputSchema(schema: unknown): string | undefined {
   }
 }
 
-export const checkSubAgent = checkFields('sub-agent', ({ name, description, prompt, tools }) => {
+const AGENT_MEMBERS: Members<SubAgent> = {
+  name: true,
+  description: true,
+  prompt: true,
+  tools: true,
+  model: true,
+  visibility: true,
+};
+
+export const checkSubAgent = checkFields('sub-agent', AGENT_MEMBERS, (agent) => {
+  const { name, description, prompt, tools } = agent;
   if (typeof name !== 'string' || !AGENT_NAME.test(name))
     return 'its name must consist of lower case letters, digits and _, at most 40';
   if (!isText(description)) return 'it has no description';
@@ -58,7 +98,14 @@ export const checkSubAgent = checkFields('sub-agent', ({ name, description, prom
   return tools === undefined ? undefined : checkTools(tools);
 });
 
-const checkMiddleware = checkFields('middleware', (middleware) => {
+const MIDDLEWARE_MEMBERS: Members<Middleware> = {
+  name: true,
+  onFailure: true,
+  wrapModel: true,
+  wrapTool: true,
+};
+
+const checkMiddleware = checkFields('middleware', MIDDLEWARE_MEMBERS, (middleware) => {
   if (!isText(middleware.name)) return 'it has no name';
   if (![undefined, 'fail', 'skip'].some((allowed) => allowed === middleware.onFailure))
     return "its onFailure must be 'fail' or 'skip'";
@@ -68,7 +115,28 @@ const checkMiddleware = checkFields('middleware', (middleware) => {
   return wrong && `its ${wrong} is not a function`;
 });
 
-const checkRoute = checkFields('route', ({ method, path, auth, summary, handler }) => {
+const ROUTE_MEMBERS: Members<Route> = {
+  method: true,
+  path: true,
+  auth: true,
+  summary: true,
+  params: true,
+  query: true,
+  body: true,
+  reply: true,
+  status: true,
+  errors: true,
+  headers: true,
+  handler: true,
+  acceptsForms: true,
+  checksOrigin: true,
+  formatError: true,
+  mediaTypes: true,
+  otherReplies: true,
+};
+
+const checkRoute = checkFields('route', ROUTE_MEMBERS, (route) => {
+  const { method, path, auth, summary, handler } = route;
   if (!METHODS.has(method)) return `its method must be one of ${[...METHODS].join(', ')}`;
   if (typeof path !== 'string' || !path.startsWith('/')) return 'its path must start with /';
   if (!['user', 'access-key', 'public'].some((allowed) => allowed === auth))
@@ -88,9 +156,8 @@ export const hookChecks = {
   subAgents: checkArray('sub-agent', checkSubAgent),
   middlewares: checkArray('middleware', checkMiddleware),
   routes: checkArray('route', checkRoute),
-  nestModules: checkArray(
-    'Nest module',
-    checkFields('Nest module', () => undefined),
+  nestModules: checkArray('Nest module', (value) =>
+    isObject(value) || isFunction(value) ? undefined : 'not a Nest module',
   ),
   openRoutes: (value: unknown) => {
     const isRoutes = Array.isArray(value) && value.every((route) => isText(route?.path ?? route));
@@ -117,10 +184,66 @@ const HOST_TABLES = ['room', 'run', 'single', 'session', 'idempotency', 'kysely'
 
 const RESERVED: ReadonlySet<string> = new Set([...DID_METHODS, ...HOST_TABLES, 'host', 'main']);
 
-/** Returns what is wrong with the name of a plugin, and how to fix it. */
-export function checkPluginName(
-  name: unknown,
-): { readonly problem: string; readonly remedy: string } | undefined {
+/** What is wrong with a plugin, and how to fix it. */
+interface PluginError {
+  readonly problem: string;
+  readonly remedy: string;
+}
+
+const PLUGIN_MEMBERS: Members<OraclePlugin> = {
+  name: true,
+  version: true,
+  manifest: true,
+  dependsOn: true,
+  softDependsOn: true,
+  configSchema: true,
+  autoDetect: true,
+  autoDetectHint: true,
+  migrations: true,
+  setup: true,
+  close: true,
+  routes: true,
+  getTools: true,
+  getRequestTools: true,
+  getSubAgents: true,
+  getRequestSubAgents: true,
+  getMiddlewares: true,
+  getSharedState: true,
+  getNestModules: true,
+  getAuthExcludedRoutes: true,
+  getMessageGate: true,
+  getRoomState: true,
+  getJobs: true,
+  diagnose: true,
+  importedTables: true,
+  importRows: true,
+  exportUser: true,
+  eraseUser: true,
+};
+
+/** Finds a misspelled hook of a plugin. */
+export const checkPluginMembers = (plugin: OraclePlugin) =>
+  checkMembers(plugin, 'plugin', PLUGIN_MEMBERS);
+
+/** Finds something else that was passed in place of a plugin. */
+export function checkPluginObject(value: unknown): PluginError | undefined {
+  if (isFunction(value))
+    return { problem: 'it is a function', remedy: 'Call it, and pass the plugin that it returns' };
+  if (!isObject(value))
+    return { problem: `it is ${value}`, remedy: 'Pass a plugin: check its export and its import' };
+  if (value instanceof Promise)
+    return { problem: 'it is a promise', remedy: 'Await it, and pass the plugin' };
+  if (value[Symbol.toStringTag as never] === 'Module')
+    return {
+      problem: `it is a module, with the exports ${Object.keys(value).join(', ') || '(none)'}`,
+      remedy: 'Pass the export that is the plugin',
+    };
+  return undefined;
+}
+
+/** Returns what is wrong with the name of a plugin. */
+export function checkPluginName(name: unknown): PluginError | undefined {
+  if (name === undefined) return { problem: 'it has no name', remedy: 'Give it one, such as todo' };
   if (typeof name !== 'string' || !PLUGIN_NAME.test(name) || name.length > MAX_NAME_LENGTH)
     return {
       problem: 'invalid plugin name',

@@ -2,7 +2,13 @@
 export { createTurnEmit } from '../context.js';
 export { isStandardSchema, toJsonSchema } from '../schema.js';
 export { runTool } from '../tool.js';
-export { checkPluginName, checkSubAgent, checkTool } from './hook-checks.js';
+export {
+  checkPluginMembers,
+  checkPluginName,
+  checkPluginObject,
+  checkSubAgent,
+  checkTool,
+} from './hook-checks.js';
 export { getTablePrefix, OwnTables } from './own-tables.js';
 export {
   createShared,

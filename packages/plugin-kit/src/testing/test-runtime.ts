@@ -3,7 +3,7 @@ import { Kysely, type SqliteDatabase, SqliteDialect } from 'kysely';
 import type { PluginDatabase } from '../context.js';
 import { PluginManifest } from '../manifest.js';
 import type { GateRequest, OraclePlugin, TurnHold } from '../plugin.js';
-import { checkPluginName } from '../rules/hook-checks.js';
+import { checkPluginMembers, checkPluginName, checkPluginObject } from '../rules/hook-checks.js';
 import { OwnTables } from '../rules/own-tables.js';
 import {
   type LoadedPlugin,
@@ -90,9 +90,12 @@ async function loadPlugins(host: TestHost): Promise<LoadedPlugin[]> {
 }
 
 function sortPlugins(plugins: readonly OraclePlugin[]): readonly OraclePlugin[] {
-  for (const { name, dependsOn = [] } of plugins) {
-    const error = checkPluginName(name);
-    if (error) throw new Error(`Plugin ${name}: ${error.problem}. ${error.remedy}`);
+  for (const plugin of plugins) {
+    const error = checkPluginObject(plugin) ?? checkPluginName(plugin.name);
+    if (error) throw new Error(`Plugin ${plugin?.name}: ${error.problem}. ${error.remedy}`);
+    const { name, dependsOn = [] } = plugin;
+    const misspelled = checkPluginMembers(plugin);
+    if (misspelled) throw new Error(`Plugin ${name}: ${misspelled}`);
     const missing = dependsOn.find((needed) => !plugins.some((other) => other.name === needed));
     if (missing) throw new Error(`Plugin ${name} depends on ${missing}: pass both to the test`);
   }
