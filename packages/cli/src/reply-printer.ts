@@ -1,4 +1,12 @@
-import type { ApprovalRequestEvent, Citation, DoneFrame, Message, ReplyPart } from '@sibyl/client';
+import type {
+  ApprovalRequestEvent,
+  Citation,
+  DoneFrame,
+  Message,
+  Question,
+  ReplyPart,
+} from '@sibyl/client';
+import { CommandError } from './command.js';
 import { MarkdownPrinter } from './markdown.js';
 import { type Output, plainText } from './terminal.js';
 
@@ -18,6 +26,8 @@ interface ShownCall {
 /** Writes a reply to the terminal as it arrives: text as Markdown, everything else as short lines between. */
 export class ReplyPrinter {
   status = '';
+  /** Whether the turn waits for the answer to a question. */
+  isAsked = false;
   private isInLine = false;
   /** Below the answer, as they arrive in the middle of its text. */
   private readonly citations: Citation[] = [];
@@ -68,10 +78,9 @@ export class ReplyPrinter {
   private end({ status, pending }: DoneFrame): void {
     this.status = status;
     for (const citation of this.citations) this.line(describeCitation(citation));
-    const isAsked = pending?.some(
+    this.isAsked = (pending ?? []).some(
       ({ id, kind }) => kind !== 'tool_call' && !this.requested.has(id),
     );
-    if (isAsked) this.line(QUESTION);
     if (status !== 'finished' && !pending) this.line(`(${status})`);
     this.endLine();
   }
@@ -131,9 +140,6 @@ function describeCall({ toolName, status, args, output, error }: ShownCall): str
 const describeRequest = ({ approvalId, toolName }: ApprovalRequestEvent): string =>
   `? ${toolName} waits for you: sibyl approvals approve ${approvalId.slice(0, SHORT_ID)}, or deny`;
 
-const QUESTION =
-  '? A tool asks you a question: answer it on the page of the oracle, or write another message';
-
 const describeCitation = ({ marker = '•', title, position, url }: Citation): string =>
   [`${marker} ${title}`, position, url].filter(Boolean).join(', ');
 
@@ -161,3 +167,57 @@ function describeNested(value: unknown): string {
   if (typeof value !== 'object' || value === null) return String(value);
   return 'text' in value && typeof value.text === 'string' ? value.text : JSON.stringify(value);
 }
+
+/** What a tool asks, and how it can be answered. */
+export function printQuestion({ data, schema }: Question, output: Output): void {
+  printLine(`? ${data === undefined ? 'A tool asks you a question' : describeValue(data)}`, output);
+  printLine(`  ${describeAnswers(schema)}; another message cancels the question`, output);
+}
+
+type Schema = Question['schema'];
+
+function describeAnswers(schema: Schema): string {
+  const { name = 'text', schema: asked } = findField(schema);
+  if (asked.type === 'boolean') return '/answer yes, or /answer no';
+  if (Array.isArray(asked.enum))
+    return asked.enum.map((choice) => `/answer ${choice}`).join(', or ');
+  if (isSimple(asked)) return `/answer <${name}>`;
+  const fields = Object.entries(readProperties(asked)).map(
+    ([field, { type = 'value', enum: choices = type }]) =>
+      `"${field}": <${[choices].flat().join(' or ')}>`,
+  );
+  return fields.length > 0 ? `/answer {${fields.join(', ')}}` : '/answer <JSON>';
+}
+
+/** Reads an answer as it is typed: the value of a single field, or JSON. */
+export function parseAnswer(text: string, schema: Schema): unknown {
+  const { name, schema: asked } = findField(schema);
+  const isWhole = name !== undefined && text.startsWith('{');
+  const value = isWhole ? parseJson(text, schema) : parseValue(text, asked, schema);
+  return name === undefined || isWhole ? value : { [name]: value };
+}
+
+function parseValue(text: string, asked: Schema, whole: Schema): unknown {
+  if (asked.type === 'boolean' && /^(y|yes|true)$/i.test(text)) return true;
+  if (asked.type === 'boolean' && /^(n|no|false)$/i.test(text)) return false;
+  return asked.type === 'string' ? text : parseJson(text, whole);
+}
+
+function parseJson(text: string, schema: Schema): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new CommandError(`This does not answer the question. Write ${describeAnswers(schema)}`);
+  }
+}
+
+/** The only field of an object, or else all that is asked. */
+function findField(schema: Schema): { readonly name?: string; readonly schema: Schema } {
+  const [first, ...others] = Object.entries(readProperties(schema));
+  return first && others.length === 0 ? { name: first[0], schema: first[1] } : { schema };
+}
+
+const readProperties = ({ properties }: Schema) =>
+  (typeof properties === 'object' ? properties : {}) as Readonly<Record<string, Schema>>;
+
+const isSimple = ({ type }: Schema) => ['string', 'number', 'integer'].includes(String(type));

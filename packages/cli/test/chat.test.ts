@@ -4,7 +4,7 @@ import { expect, it } from 'vitest';
 import { useOracle } from '../../web/test/support/oracle.js';
 import { startSibyl, useFolder } from './support/sibyl.js';
 
-const oracle = useOracle();
+const oracle = useOracle({}, join(import.meta.dirname, '../../web/test/support/asking-process.ts'));
 const home = useFolder();
 const env = { SIBYL_KEY_FILE: join(home, 'key') };
 
@@ -154,4 +154,40 @@ it('shows Markdown while it arrives', async () => {
     '\u001b[4mhere\u001b[24m (https://example.org) \u001b[36mx\u001b[39m',
   );
   expect(run.stdout).toContain('\n  \u001b[36mlet a;\u001b[39m\n');
+});
+
+it('shows the question of a tool, and /answer continues the turn', async () => {
+  const run = startSibyl(['chat', oracle.url], { env });
+  const enter = (line: string) => run.child.stdin?.write(`${line}\n`);
+  const shows = (text: string) => expect.poll(() => run.stdout + run.stderr).toContain(text);
+  enter('/answer yes');
+  await shows('No question waits for an answer');
+  enter('Book a table, and order');
+  const turn = await oracle.model.next();
+  turn.call({ name: 'book_table', input: {} });
+  await shows('? Book a table?\n  /answer yes, or /answer no;');
+  enter('/answer perhaps');
+  await shows('This does not answer the question. Write /answer yes, or /answer no');
+  enter('/answer yes');
+  (await oracle.model.next()).call({ name: 'order_meal', input: {} });
+  await shows('✓ book_table booked');
+  await shows('/answer {"dish": <Soup or Salad>, "people": <number>, "note": <string>}');
+  enter('/answer {"dish": "Soup", "people": 0}');
+  await shows('people');
+  enter('/answer {"dish": "Soup", "people": 2}');
+  (await oracle.model.next()).answer('Enjoy your meal.');
+  await shows('Enjoy your meal.');
+  enter('/quit');
+  expect(await run.ended).toBe(0);
+});
+
+it('shows the question that --message ended with again when the session continues', async () => {
+  const first = startSibyl(['chat', oracle.url, '-m', 'Book a table'], { env, input: '' });
+  (await oracle.model.next()).call({ name: 'book_table', input: {} });
+  expect(await first.ended).toBe(1);
+  const [, session = ''] = /Answer in: sibyl chat -s (\S+)/.exec(first.stderr) ?? [];
+  const run = startSibyl(['chat', oracle.url, '-s', session], { env, input: '/answer no\n' });
+  (await oracle.model.next()).answer('As you like.');
+  expect(await run.ended).toBe(0);
+  expect(run.stdout).toMatch(/^\? Book a table\?\n.*✓ book_table not booked\nAs you like\.\n$/s);
 });

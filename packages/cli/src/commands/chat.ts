@@ -5,10 +5,12 @@ import {
   type MessageToSend,
   type OracleClient,
   OracleClientError,
+  type Question,
+  type ReplyPart,
 } from '@sibyl/client';
 import { type Call, type Command, CommandError, suggest, UsageError } from '../command.js';
 import { type OpenOracle, openFile, openOracle } from '../environment.js';
-import { ReplyPrinter } from '../reply-printer.js';
+import { parseAnswer, printQuestion, ReplyPrinter } from '../reply-printer.js';
 import { plainText, table } from '../terminal.js';
 
 /** Talks to an oracle in the terminal. */
@@ -69,6 +71,7 @@ async function converse(conversation: Conversation): Promise<number> {
       `Talking to ${oracle.name} as ${oracle.signer.did}, session ${sessionId}. /help lists commands.`,
     ),
   );
+  if (call.options.session !== undefined) await conversation.showQuestion();
   const { stdin, stdout, stderr } = process;
   // The prompt is for people: a pipe gets none, and a file the answers alone.
   const prompts = stdin.isTTY && { output: stdout.isTTY ? stdout : stderr };
@@ -130,6 +133,7 @@ const HELP = table([
   ['/help', 'This list'],
   ['/model', 'The models; /model <id> chooses the one that answers next'],
   ['/retry', 'Ask for another answer to the last message'],
+  ['/answer <text>', 'Answer the question of a tool'],
   ['/attach <path>', 'Send a file with the next message'],
   ['/new', 'Begin another session'],
   ['/quit', 'Leave'],
@@ -188,9 +192,36 @@ class Conversation {
 
   /** Writes the answer as it comes; resolves to how the turn ended. */
   async answer(message: MessageToSend): Promise<string> {
+    return this.print(this.client.stream(this.sessionId, message));
+  }
+
+  private async print(parts: AsyncIterable<ReplyPart>): Promise<string> {
     const printer = new ReplyPrinter(this.call.output);
-    for await (const part of this.client.stream(this.sessionId, message)) printer.print(part);
+    for await (const part of parts) printer.print(part);
+    if (printer.isAsked) await this.showQuestion();
     return printer.status;
+  }
+
+  async showQuestion(): Promise<void> {
+    const question = await this.findQuestion();
+    if (!question) return;
+    const { options, output } = this.call;
+    printQuestion(question, output);
+    if (options.message !== undefined) output.note(`Answer in: sibyl chat -s ${this.sessionId}`);
+  }
+
+  private async findQuestion(): Promise<Question | undefined> {
+    const questions = await this.client.questions.list(this.sessionId);
+    return questions.find(({ kind }) => kind !== 'tool_call');
+  }
+
+  private async answerQuestion(text: string): Promise<void> {
+    const question = await this.findQuestion();
+    if (!question) throw new CommandError('No question waits for an answer');
+    const value = parseAnswer(text, question.schema);
+    const { runId, pending } = await this.client.questions.answer(question.id, value);
+    if (pending?.length) await this.showQuestion();
+    else await this.print(this.client.runs.join(runId));
   }
 
   /** The end of the turn reports the outcome. */
@@ -203,6 +234,7 @@ class Conversation {
       help: async () => this.call.output.write(`${HELP}\n`),
       model: () => this.chooseModel(rest),
       retry: () => this.retry(),
+      answer: () => this.answerQuestion(rest),
       attach: () => this.attach(rest),
       new: () => this.beginAnother(),
     };
