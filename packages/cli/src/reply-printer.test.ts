@@ -33,10 +33,10 @@ describe('a question', () => {
     ['one number', object({ people: { type: 'number' } }), '/answer <people>', '4', { people: 4 }],
     [
       'one choice',
-      object({ seat: { type: 'string', enum: ['aisle', 'window'] } }),
+      object({ place: { type: 'string', enum: ['aisle', 'window'] } }),
       '/answer aisle, or /answer window',
       'aisle',
-      { seat: 'aisle' },
+      { place: 'aisle' },
     ],
     [
       'one field, as JSON',
