@@ -1,4 +1,4 @@
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import {
@@ -377,6 +377,17 @@ describe('sibyl new', () => {
     expect(readFileSync(join(home, 'my-oracle/.env'), 'utf8')).toContain('ORACLE_NAME=my-oracle');
     const again = await sibyl(['new', 'my-oracle'], { cwd: home });
     expect(again).toMatchObject({ code: 1, stderr: expect.stringContaining('there already') });
+  });
+
+  it('new leaves nothing behind if Ctrl-C ends it before the files are written', async () => {
+    const options = { cwd: home, stdio: 'ignore', detached: true } as const;
+    const child = spawn(process.execPath, [MAIN, 'new', 'unfinished', '--no-install'], options);
+    const ended = once(child, 'close');
+    await expect.poll(() => existsSync(join(home, 'unfinished')), { interval: 5 }).toBe(true);
+    // As a terminal does: all processes of the group.
+    process.kill(-Number(child.pid), 'SIGINT');
+    expect(await ended).toEqual([130, null]);
+    expect(existsSync(join(home, 'unfinished'))).toBe(false);
   });
 
   it('leaves nothing behind where the packages are not', async () => {

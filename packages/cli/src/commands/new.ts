@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { constants, existsSync, readdirSync } from 'node:fs';
+import { constants, existsSync, readdirSync, rmSync } from 'node:fs';
 import {
   cp,
   mkdir,
@@ -66,10 +66,45 @@ interface ProjectOptions {
 async function createProject(options: ProjectOptions): Promise<{ folder: string }> {
   const { name, packages, isInstalled, output } = options;
   const folder = resolve(name);
-  if (existsSync(folder)) throw new CommandError(`${folder} is there already: choose another name`);
+  if (existsSync(folder))
+    throw new CommandError(`${folder} is there already: choose another name, or delete it`);
   const given = packages === undefined ? undefined : tarballs(resolve(packages));
   await mkdir(folder);
-  const specs = given ?? (await packCheckout(folder, output));
+  await removeUnfinished(folder, async () => {
+    const specs = given ?? (await packCheckout(folder, output));
+    await writeProject(folder, name, specs);
+  });
+  if (isInstalled) await output.progress('Installing', install(folder, given === undefined));
+  return { folder };
+}
+
+/** Removes the folder if the work fails or Ctrl-C ends it, so that the command can run again. */
+async function removeUnfinished(folder: string, work: () => Promise<void>): Promise<void> {
+  // A program that Ctrl-C ends as well may still be writing.
+  const remove = () => rmSync(folder, { recursive: true, force: true, maxRetries: 10 });
+  const interrupt = () => {
+    remove();
+    process.exit(INTERRUPTED);
+  };
+  process.once('SIGINT', interrupt);
+  try {
+    await work();
+  } catch (error) {
+    remove();
+    throw error;
+  } finally {
+    process.off('SIGINT', interrupt);
+  }
+}
+
+/** As a shell reports SIGINT. */
+const INTERRUPTED = 130;
+
+async function writeProject(
+  folder: string,
+  name: string,
+  specs: Readonly<Record<string, string>>,
+): Promise<void> {
   await cp(TEMPLATE, folder, { recursive: true });
   for (const [from, to] of Object.entries(RENAMED))
     await rename(join(folder, from), join(folder, to));
@@ -78,8 +113,6 @@ async function createProject(options: ProjectOptions): Promise<{ folder: string 
   await writeFile(join(folder, '.env'), settings, { mode: 0o600, flag: 'wx' });
   await fillIn(folder, { __NAME__: name, __SIBYL__: readVersion() });
   await useTarballs(folder, specs);
-  if (isInstalled) await output.progress('Installing', install(folder, given === undefined));
-  return { folder };
 }
 
 /** The folder of the checkout that this command is part of, if it is in one. */
