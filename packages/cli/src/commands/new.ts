@@ -72,7 +72,14 @@ async function createProject(options: ProjectOptions): Promise<{ folder: string 
   await mkdir(folder);
   await removeUnfinished(folder, async () => {
     const specs = given ?? (await packCheckout(folder, output));
-    await writeProject(folder, name, specs);
+    await cp(TEMPLATE, folder, { recursive: true });
+    for (const [from, to] of Object.entries(RENAMED))
+      await rename(join(folder, from), join(folder, to));
+    // Keys of model providers are going to be in it.
+    const settings = await readFile(join(folder, 'env.example'));
+    await writeFile(join(folder, '.env'), settings, { mode: 0o600, flag: 'wx' });
+    await fillIn(folder, { __NAME__: name, __SIBYL__: readVersion() });
+    await useTarballs(folder, specs);
   });
   if (isInstalled) await output.progress('Installing', install(folder, given === undefined));
   return { folder };
@@ -82,37 +89,16 @@ async function createProject(options: ProjectOptions): Promise<{ folder: string 
 async function removeUnfinished(folder: string, work: () => Promise<void>): Promise<void> {
   // A program that Ctrl-C ends as well may still be writing.
   const remove = () => rmSync(folder, { recursive: true, force: true, maxRetries: 10 });
-  const interrupt = () => {
-    remove();
-    process.exit(INTERRUPTED);
-  };
-  process.once('SIGINT', interrupt);
+  const interrupt = () => process.exit(130);
+  process.once('SIGINT', interrupt).once('exit', remove);
   try {
     await work();
   } catch (error) {
     remove();
     throw error;
   } finally {
-    process.off('SIGINT', interrupt);
+    process.off('SIGINT', interrupt).off('exit', remove);
   }
-}
-
-/** As a shell reports SIGINT. */
-const INTERRUPTED = 130;
-
-async function writeProject(
-  folder: string,
-  name: string,
-  specs: Readonly<Record<string, string>>,
-): Promise<void> {
-  await cp(TEMPLATE, folder, { recursive: true });
-  for (const [from, to] of Object.entries(RENAMED))
-    await rename(join(folder, from), join(folder, to));
-  // Keys of model providers are going to be in it.
-  const settings = await readFile(join(folder, 'env.example'));
-  await writeFile(join(folder, '.env'), settings, { mode: 0o600, flag: 'wx' });
-  await fillIn(folder, { __NAME__: name, __SIBYL__: readVersion() });
-  await useTarballs(folder, specs);
 }
 
 /** The folder of the checkout that this command is part of, if it is in one. */
@@ -171,13 +157,8 @@ async function install(folder: string, isFromCheckout: boolean): Promise<void> {
   const args = ['install', '--no-audit', '--no-fund', '--loglevel=error'];
   if (isFromCheckout && (await copyDependencies(folder))) {
     const offline = runProgram('npm', [...args, '--offline'], { cwd: folder, isSilent: true });
-    if (
-      await offline.then(
-        () => true,
-        () => false,
-      )
-    )
-      return;
+    const failure = await offline.catch((error: unknown) => error);
+    if (!failure) return;
   }
   await runProgram('npm', [...args, '--prefer-offline'], { cwd: folder });
 }
@@ -195,12 +176,9 @@ function runProgram(
   const stdio = ['ignore', 'ignore', isSilent ? 'ignore' : 'inherit'] as const;
   const child = spawn(program, args, { cwd, stdio: [...stdio] });
   return new Promise((resolved, reject) => {
-    const fail = () =>
-      reject(
-        new CommandError(
-          `${[program, ...args].join(' ')} failed: fix the cause, then run it again in ${cwd}`,
-        ),
-      );
+    const command = [program, ...args].join(' ');
+    const advice = `fix the cause, then run it again in ${cwd}`;
+    const fail = () => reject(new CommandError(`${command} failed: ${advice}`));
     child.once('error', fail).once('close', (code) => (code === 0 ? resolved() : fail()));
   });
 }
