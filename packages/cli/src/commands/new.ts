@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { constants, existsSync, readdirSync, rmSync } from 'node:fs';
+import { constants, existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import {
   cp,
   mkdir,
@@ -69,7 +69,7 @@ async function createProject(options: ProjectOptions): Promise<{ folder: string 
   if (existsSync(folder))
     throw new CommandError(`${folder} is there already: choose another name, or delete it`);
   const given = packages === undefined ? undefined : tarballs(resolve(packages));
-  await mkdir(folder);
+  mkdirSync(folder);
   await removeUnfinished(folder, async () => {
     const specs = given ?? (await packCheckout(folder, output));
     await cp(TEMPLATE, folder, { recursive: true });
