@@ -1,15 +1,6 @@
 import { spawn } from 'node:child_process';
 import { constants, existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
-import {
-  cp,
-  mkdir,
-  readdir,
-  readFile,
-  readlink,
-  rename,
-  symlink,
-  writeFile,
-} from 'node:fs/promises';
+import { cp, mkdir, readdir, readFile, rename, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type Command, CommandError, UsageError } from '../command.js';
@@ -192,6 +183,8 @@ interface LockEntry {
   /** A tarball; the folder of a package of the checkout, if `link` is set. */
   readonly resolved?: string;
   readonly link?: boolean;
+  /** Names of commands, and their files. */
+  readonly bin?: Readonly<Record<string, string>>;
 }
 
 type LockEntries = Readonly<Record<string, LockEntry>>;
@@ -217,13 +210,12 @@ async function copyDependencies(folder: string): Promise<boolean> {
     // npm unpacks the packages of Sibyl.
     if (entry.resolved || !existsSync(source)) continue;
     installed[path] = entry;
-    // Those below another package are copied with it.
-    if (path.lastIndexOf('node_modules/') > 0) continue;
+    if (!isTopLevel(path)) continue;
     const target = join(folder, path);
     await mkdir(dirname(target), { recursive: true });
     await cp(source, target, { recursive: true, mode: constants.COPYFILE_FICLONE });
   }
-  await copyCommands(modules);
+  await linkCommands(modules, installed);
   const { name, version } = manifest;
   const writeLock = (path: string, entries: object) =>
     writeFile(
@@ -276,16 +268,17 @@ function findEntry(all: LockEntries, name: string, from: string): string | undef
   }
 }
 
-/** Copies the links to commands of packages that were copied. */
-async function copyCommands(modules: string): Promise<void> {
-  const from = join(CHECKOUT, 'node_modules/.bin');
-  const to = join(modules, '.bin');
-  await mkdir(to, { recursive: true });
-  for (const name of await readdir(from)) {
-    const target = await readlink(join(from, name)).catch(() => undefined);
-    if (target !== undefined && existsSync(join(to, target))) await symlink(target, join(to, name));
-  }
+/** Links the commands of packages that were copied; npm installs a package again whose commands are missing. */
+async function linkCommands(modules: string, installed: LockEntries): Promise<void> {
+  const links = join(modules, '.bin');
+  await mkdir(links, { recursive: true });
+  for (const [path, { bin = {} }] of Object.entries(installed))
+    for (const [name, file] of Object.entries(bin))
+      if (isTopLevel(path)) await symlink(join('../..', path, file), join(links, name));
 }
+
+/** Packages below another one are copied with it. */
+const isTopLevel = (path: string) => path.lastIndexOf('node_modules/') === 0;
 
 const NAME = /^sibyl-(.+)-\d+\.\d+\.\d+.*\.tgz$/;
 
