@@ -126,8 +126,9 @@ function useLoadNear(
   useEffect(() => {
     if (!mark.current || !hasMore) return;
     const watch = new IntersectionObserver(
-      ([entry]) => {
-        if (entry?.isIntersecting) void load();
+      (entries) => {
+        // A busy browser reports several changes at once.
+        if (entries.at(-1)?.isIntersecting) void load();
       },
       { root: scroll.current, rootMargin: NEAR },
     );

@@ -38,17 +38,30 @@ export function formatDay(value: string | number | Date): string {
 export const findMidnight = (): number => new Date(nowMs()).setHours(0, 0, 0, 0);
 
 export const formatDate = (value: string | number | Date): string =>
-  new Intl.DateTimeFormat(getLanguage(), { dateStyle: 'medium' }).format(new Date(value));
+  formatAs({ dateStyle: 'medium' }, value);
 
 export const formatDateTime = (value: string | number | Date): string =>
-  new Intl.DateTimeFormat(getLanguage(), { dateStyle: 'medium', timeStyle: 'short' }).format(
-    new Date(value),
-  );
+  formatAs({ dateStyle: 'medium', timeStyle: 'short' }, value);
 
 export const formatTime = (
   value: string | number | Date,
   timeStyle: 'short' | 'medium' = 'short',
-): string => new Intl.DateTimeFormat(getLanguage(), { timeStyle }).format(new Date(value));
+): string => formatAs({ timeStyle }, value);
+
+const formats = new Map<string, Intl.DateTimeFormat>();
+
+/** Reuses the formats: to create one takes longer than to render everything else in a row of a list. */
+function formatAs(
+  style: Pick<Intl.DateTimeFormatOptions, 'dateStyle' | 'timeStyle'>,
+  value: string | number | Date,
+): string {
+  // A format keeps the time zone in which it was created, and the user may travel.
+  const zone = new Date().getTimezoneOffset();
+  const key = [getLanguage(), style.dateStyle, style.timeStyle, zone].join();
+  const format = formats.get(key) ?? new Intl.DateTimeFormat(getLanguage(), style);
+  formats.set(key, format);
+  return format.format(new Date(value));
+}
 
 /** Text as it is stored, with names in place of the characters that would reorder it. */
 export const showReordering = (text: string): string =>

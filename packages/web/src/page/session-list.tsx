@@ -138,8 +138,9 @@ function ListEnd({ sessions }: { readonly sessions: UseSessions }) {
   const { hasMore, isLoading, loadMore } = sessions;
   useEffect(() => {
     if (!end.current || !hasMore || isLoading) return;
-    const watch = new IntersectionObserver(([entry]) => {
-      if (entry?.isIntersecting) void loadMore();
+    const watch = new IntersectionObserver((entries) => {
+      // A busy browser reports several changes at once.
+      if (entries.at(-1)?.isIntersecting) void loadMore();
     });
     watch.observe(end.current);
     return () => watch.disconnect();
