@@ -54,6 +54,13 @@ it('a question starts with the defaults of its schema, and needs no JSON for lis
   await card.getByLabel('Guide').fill('Wanjiru');
   await card.getByLabel('Stops').fill('Kitui\nMachakos');
   const months = card.getByRole('group', { name: 'Months' });
+  const [name, label] = [months.locator('legend'), card.getByText('Stops', { exact: true })];
+  const findText = (node: Element) => {
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    return range.getBoundingClientRect().x;
+  };
+  expect(await name.evaluate(findText)).toBe(await label.evaluate(findText));
   await months.getByLabel('July').check();
   await months.getByLabel('May').check();
   await card.getByRole('button', { name: 'Send' }).click();
@@ -65,6 +72,28 @@ it('a question starts with the defaults of its schema, and needs no JSON for lis
     months: ['May', 'July'],
   });
   turn.answer('Planned');
+});
+
+it('what was typed into a question survives a visit to another screen and a reload, until it is sent', async () => {
+  const { page, card } = await ask('order_meal');
+  await card.getByLabel('Dish').selectOption('Salad');
+  await card.getByLabel('Note').fill('No onions');
+  await card.getByLabel('People').fill('3');
+  await page.getByRole('link', { name: 'New conversation' }).click();
+  await expectText(page, 'Welcome.');
+  await page.locator('.conv a').click();
+  await expect.poll(() => card.getByLabel('Note').inputValue()).toBe('No onions');
+  await page.reload();
+  await expect.poll(() => card.getByLabel('People').inputValue()).toBe('3');
+  await card.getByRole('button', { name: 'Send' }).click();
+  const turn = await oracle.model.next();
+  expect(turn.results.join()).toContain('{"dish":"Salad","people":3,"note":"No onions"}');
+  turn.answer('Without onions');
+  await expectText(page, 'Without onions');
+  await expect.poll(() => card.count()).toBe(0);
+  const drafts = () =>
+    page.evaluate(() => Object.keys(localStorage).filter((key) => key.startsWith('sibyl-draft:')));
+  await expect.poll(drafts).toEqual([]);
 });
 
 it('a question marks its conversation in the list until it is answered, also in another tab', async () => {

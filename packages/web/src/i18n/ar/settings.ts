@@ -269,7 +269,7 @@ export const settings = {
   'approval.cancelEdit': 'إلغاء التعديل',
   'approval.deny': 'رفض',
   'approval.signed': 'موقَّع بمفتاحك',
-  'approval.invalid': 'إحدى القيم غير صالحة.',
+  'approval.invalid': '«{field}»: هذه القيمة غير صالحة.',
   'approval.tool': 'الأداة',
   'approval.fingerprint': 'البصمة',
   'receipt.pending': '«{action}» بالانتظار',

@@ -258,7 +258,7 @@ export const settings = {
   'approval.cancelEdit': 'Änderung verwerfen',
   'approval.deny': 'Ablehnen',
   'approval.signed': 'Mit Ihrem Schlüssel unterschrieben',
-  'approval.invalid': 'Einer der Werte ist ungültig.',
+  'approval.invalid': '„{field}“: Dieser Wert ist ungültig.',
   'approval.tool': 'Werkzeug',
   'approval.fingerprint': 'Fingerabdruck',
   'receipt.pending': '„{action}“ wartet',

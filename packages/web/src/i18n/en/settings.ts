@@ -255,7 +255,7 @@ export const settings = {
   'approval.cancelEdit': 'Cancel edit',
   'approval.deny': 'Deny',
   'approval.signed': 'Signed with your key',
-  'approval.invalid': 'One of the values is not valid.',
+  'approval.invalid': '“{field}” does not have a valid value.',
   'approval.tool': 'Tool',
   'approval.fingerprint': 'Fingerprint',
   'receipt.pending': '“{action}” is waiting',

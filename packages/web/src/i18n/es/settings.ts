@@ -249,7 +249,7 @@ export const settings = {
   'approval.cancelEdit': 'Cancelar edición',
   'approval.deny': 'Rechazar',
   'approval.signed': 'Firmado con tu clave',
-  'approval.invalid': 'Uno de los valores no es válido.',
+  'approval.invalid': '«{field}»: este valor no es válido.',
   'approval.tool': 'Herramienta',
   'approval.fingerprint': 'Huella digital',
   'receipt.pending': '«{action}» está esperando',

@@ -254,7 +254,7 @@ export const settings = {
   'approval.cancelEdit': 'Annuler la modification',
   'approval.deny': 'Refuser',
   'approval.signed': 'Signé avec votre clé',
-  'approval.invalid': 'Une des valeurs n’est pas valide.',
+  'approval.invalid': '« {field} » : cette valeur n’est pas valide.',
   'approval.tool': 'Outil',
   'approval.fingerprint': 'Empreinte',
   'receipt.pending': '« {action} » attend',

@@ -250,7 +250,7 @@ export const settings = {
   'approval.cancelEdit': 'Cancelar edição',
   'approval.deny': 'Negar',
   'approval.signed': 'Assinado com sua chave',
-  'approval.invalid': 'Um dos valores não é válido.',
+  'approval.invalid': '“{field}”: este valor não é válido.',
   'approval.tool': 'Ferramenta',
   'approval.fingerprint': 'Impressão digital',
   'receipt.pending': '“{action}” está esperando',

@@ -248,7 +248,7 @@ export const settings = {
   'approval.cancelEdit': 'Ghairi uhariri',
   'approval.deny': 'Kataa',
   'approval.signed': 'Imesainiwa kwa ufunguo wako',
-  'approval.invalid': 'Thamani moja si halali.',
+  'approval.invalid': '“{field}”: thamani hii si halali.',
   'approval.tool': 'Zana',
   'approval.fingerprint': 'Alama ya kidijitali',
   'receipt.pending': '“{action}” inasubiri',

@@ -10,7 +10,13 @@ import { Icon } from '../../ui/icon.js';
 import { showToast } from '../../ui/toasts.js';
 import { Failure, useAction } from '../parts.js';
 import { ArgumentForm } from './argument-form.js';
-import { applyEdits, formatArgument, humanize, listFields } from './arguments.js';
+import {
+  applyEdits,
+  formatArgument,
+  humanize,
+  type InvalidField,
+  listFields,
+} from './arguments.js';
 
 interface ApprovalCardProps extends Pick<UseApprovals, 'approve' | 'deny'> {
   readonly approval: Approval;
@@ -154,15 +160,15 @@ function ApprovalFoot(props: ApprovalFootProps) {
 
 interface Edits {
   readonly args?: JsonObject | undefined;
-  /** Why the edited text is not valid. */
+  /** The label of a field whose text cannot be read. */
   readonly invalid?: string;
 }
 
 function readEdits(apply: () => JsonObject | undefined): Edits {
   try {
     return { args: apply() };
-  } catch {
-    return { invalid: t('settings.approval.invalid') };
+  } catch (error) {
+    return { invalid: (error as InvalidField).message };
   }
 }
 

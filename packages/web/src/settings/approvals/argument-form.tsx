@@ -8,6 +8,7 @@ interface ArgumentFormProps {
   readonly args: JsonObject;
   /** What the user has typed, by field. */
   readonly texts: Readonly<Record<string, string>>;
+  /** The label of a field whose text cannot be read. */
   readonly invalid: string | undefined;
   readonly onChange: (name: string, text: string) => void;
 }
@@ -25,9 +26,9 @@ export function ArgumentForm({ fields, args, texts, invalid, onChange }: Argumen
           />
         </Labeled>
       ))}
-      {invalid && (
+      {invalid !== undefined && (
         <p className="small is-fault" role="alert">
-          {invalid}
+          {t('settings.approval.invalid', { field: invalid })}
         </p>
       )}
     </div>

@@ -1,6 +1,6 @@
 import type { JsonObject } from '@sibyl/client';
 import { describe, expect, it } from 'vitest';
-import { applyEdits, formatArgument, humanize, listFields } from './arguments.js';
+import { applyEdits, formatArgument, humanize, InvalidField, listFields } from './arguments.js';
 
 const schema = {
   type: 'object',
@@ -126,9 +126,9 @@ describe('applyEdits', () => {
     });
   });
 
-  it('throws on a value that is not JSON, and leaves out an optional one that is empty', () => {
-    expect(() => edit({ tags: '[' })).toThrow(SyntaxError);
-    expect(() => edit({ amount: '' })).toThrow(SyntaxError);
+  it('names the field of a value that is not JSON, and leaves out an optional one that is empty', () => {
+    expect(() => edit({ tags: '[' })).toThrow(new InvalidField('Tags'));
+    expect(() => edit({ amount: '' })).toThrow(new InvalidField('Amount'));
     const { speed: _, ...rest } = args;
     expect(edit({ speed: '' })).toEqual(rest);
   });

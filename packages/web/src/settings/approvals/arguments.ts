@@ -191,6 +191,9 @@ export function toFieldText(value: Json | undefined, kind: ArgumentField['kind']
   return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
 }
 
+/** A field whose text cannot be read; the message is its label. */
+export class InvalidField extends Error {}
+
 /** Reads a field; an empty one that is not required is left out. Throws on invalid JSON. */
 function parseField(field: ArgumentField, text: string): Json | undefined {
   const { kind, choices, isRequired, isNullable } = field;
@@ -212,7 +215,7 @@ function parseField(field: ArgumentField, text: string): Json | undefined {
   }
 }
 
-/** The arguments with everything that the user has edited; undefined if nothing differs. */
+/** The arguments with everything that the user has edited; undefined if nothing differs. Throws `InvalidField`. */
 export function applyEdits(
   args: JsonObject,
   fields: readonly ArgumentField[],
@@ -221,11 +224,19 @@ export function applyEdits(
   const entries = fields.flatMap((field) => {
     const text = texts[field.name];
     const isEdited = text !== undefined && text !== toFieldText(args[field.name], field.kind);
-    const value = isEdited ? parseField(field, text) : args[field.name];
+    const value = isEdited ? tryParse(field, text) : args[field.name];
     return value === undefined ? [] : [[field.name, value] as const];
   });
   const edited = Object.fromEntries(entries);
   return toComparable(edited) === toComparable(args) ? undefined : edited;
+}
+
+function tryParse(field: ArgumentField, text: string): Json | undefined {
+  try {
+    return parseField(field, text);
+  } catch {
+    throw new InvalidField(field.label);
+  }
 }
 
 const toComparable = (args: JsonObject): string =>

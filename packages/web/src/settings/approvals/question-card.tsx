@@ -1,14 +1,16 @@
 import type { JsonObject, OracleClientError, Question } from '@sibyl/client';
 import { useOracle } from '@sibyl/client/react';
 import { type FormEvent, useId, useState } from 'react';
+import { useDraft } from '../../chat/drafts.js';
 import { t } from '../../i18n/i18n.js';
+import { usePage } from '../../page/page-context.js';
 import { keepSession } from '../../page/session-marks.js';
 import { Icon } from '../../ui/icon.js';
 import { showToast } from '../../ui/toasts.js';
 import { Failure, useAction } from '../parts.js';
 import { Arguments, TimeLeft } from './approval-card.js';
 import { ArgumentForm } from './argument-form.js';
-import { applyEdits, formatArgument, listFields } from './arguments.js';
+import { applyEdits, formatArgument, type InvalidField, listFields } from './arguments.js';
 
 interface QuestionCardProps {
   readonly question: Question;
@@ -21,11 +23,13 @@ export function QuestionCard({ question, onAnswered }: QuestionCardProps) {
   const { questions } = useOracle();
   const titleId = useId();
   const { isBusy, error, run } = useAction();
+  const { draft, change } = useDraft(usePage().signer.did, question.id);
   const answer = (value: unknown) =>
     void run(async () => {
       // Another tab may be about to delete the conversation.
       keepSession(question.sessionId);
       await questions.answer(question.id, value).catch(sayIfClosed);
+      change({ text: '' });
       onAnswered();
     });
   return (
@@ -39,7 +43,13 @@ export function QuestionCard({ question, onAnswered }: QuestionCardProps) {
       </div>
       <div className="approval-body">
         <Asked data={question.data} />
-        <Answer schema={question.schema} isBusy={isBusy} onAnswer={answer} />
+        <Answer
+          schema={question.schema}
+          texts={draft.text ? JSON.parse(draft.text) : {}}
+          isBusy={isBusy}
+          onType={(texts) => change({ text: JSON.stringify(texts) })}
+          onAnswer={answer}
+        />
         <Failure error={error} />
       </div>
     </article>
@@ -68,14 +78,16 @@ function sayIfClosed(error: OracleClientError): void {
 
 interface AnswerProps {
   readonly schema: JsonObject;
+  /** What the user has typed, by field. */
+  readonly texts: Readonly<Record<string, string>>;
   readonly isBusy: boolean;
+  readonly onType: (texts: Readonly<Record<string, string>>) => void;
   readonly onAnswer: (value: unknown) => void;
 }
 
 /** A form for the answer; two buttons if it is yes or no. */
-function Answer({ schema, isBusy, onAnswer }: AnswerProps) {
-  const [texts, setTexts] = useState<Readonly<Record<string, string>>>({});
-  const [isInvalid, setInvalid] = useState(false);
+function Answer({ schema, texts, isBusy, onType, onAnswer }: AnswerProps) {
+  const [invalid, setInvalid] = useState<string>();
   const { shape, read } = toObjectSchema(schema);
   const fields = listFields({}, shape);
   const [first, second] = fields;
@@ -91,8 +103,8 @@ function Answer({ schema, isBusy, onAnswer }: AnswerProps) {
     event.preventDefault();
     try {
       onAnswer(read(applyEdits(initial, fields, texts) ?? initial));
-    } catch {
-      setInvalid(true);
+    } catch (error) {
+      setInvalid((error as InvalidField).message);
     }
   };
   return (
@@ -101,10 +113,10 @@ function Answer({ schema, isBusy, onAnswer }: AnswerProps) {
         fields={fields}
         args={initial}
         texts={texts}
-        invalid={isInvalid ? t('settings.approval.invalid') : undefined}
+        invalid={invalid}
         onChange={(name, text) => {
-          setTexts({ ...texts, [name]: text });
-          setInvalid(false);
+          onType({ ...texts, [name]: text });
+          setInvalid(undefined);
         }}
       />
       <div className="actions">
