@@ -128,3 +128,15 @@ it('convertConversation takes the time of the first message if the conversation 
   for (const none of [{}, [], 'text', { id: 'x', mapping: [] }, { id: 'x', mapping: null }])
     expect(convertConversation(none)).toBeUndefined();
 });
+
+it('convertConversation passes over very many values that it does not understand in little time', () => {
+  const nodes = Object.fromEntries(Array.from({ length: 100_000 }, (_, i) => [`n${i}`, 1]));
+  const parts = Array.from({ length: 100_000 }, () => ({}));
+  const last = { message: { author: { role: 'user' }, content: { parts: [...parts, 'Hello'] } } };
+  const mapping = { ...nodes, last };
+  const before = process.threadCpuUsage();
+  const read = convertConversation({ id: 'many', mapping });
+  const { user, system } = process.threadCpuUsage(before);
+  expect(read?.messages).toMatchObject([{ id: 'last', content: 'Hello' }]);
+  expect((user + system) / 1000).toBeLessThan(300);
+});
