@@ -1,7 +1,6 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { DatabaseSync } from 'node:sqlite';
 import { expect, it, onTestFinished } from 'vitest';
 import { startControlledModel } from './support/controlled-model.js';
 import { runHost, untilListening } from './support/process.js';
@@ -9,13 +8,6 @@ import { openSession, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
 const GRANT = 300_000;
-
-/** Lets the minute pass for which a silent process counts as alive. */
-function endLeases(dataDir: string): void {
-  const file = new DatabaseSync(join(dataDir, 'sibyl.db'));
-  file.exec('update credits_reservations set lease_until = 0');
-  file.close();
-}
 
 it('the credits plugin charges a turn that kill -9 interrupted for its recorded cost', async () => {
   const dataDir = await mkdtemp(join(tmpdir(), 'sibyl-credits-'));
@@ -49,7 +41,6 @@ it('the credits plugin charges a turn that kill -9 interrupted for its recorded 
   expect(reserved).toBeGreaterThan(0);
   first.child.kill('SIGKILL');
   await first.ended;
-  endLeases(dataDir);
 
   const later = alice.at(await start());
   const readCredits = async () => (await later.request('GET', '/credits')).body;

@@ -1,7 +1,6 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { startHost } from './support/host.js';
@@ -31,13 +30,6 @@ async function start() {
   return { ...host, url: await untilListening(host) };
 }
 
-/** Lets the minute pass for which a silent process counts as alive. */
-function endLeases(): void {
-  const file = new DatabaseSync(join(dataDir, 'sibyl.db'));
-  file.exec('update slack_inbox set lease_until = 0');
-  file.close();
-}
-
 it('POST /slack/events loses no message with kill -9, and answers none twice', async () => {
   const first = await start();
   const payload = slackEvent();
@@ -48,7 +40,6 @@ it('POST /slack/events loses no message with kill -9, and answers none twice', a
   await expect.poll(() => readText(channel)).toEqual(['The beginning of an answer']);
   first.child.kill('SIGKILL');
   await first.ended;
-  endLeases();
   const second = await start();
   await expect
     .poll(() => readText(channel).join())

@@ -71,8 +71,8 @@ export interface Llms {
 }
 
 /**
- * Messages of a plugin to itself on the other hosts of the database. Each may be lost: what must not be belongs in the plugin's
- * tables.
+ * The other hosts of the database, and messages of a plugin to itself on them. Each may be lost: what must not be belongs in the
+ * plugin's tables.
  */
 export interface HostMessages {
   /** Identifies this host until its process ends. */
@@ -81,6 +81,8 @@ export interface HostMessages {
   send(to: string, message: object): boolean;
   /** Calls the listener for each message of another host. */
   on(listener: (message: unknown) => void): void;
+  /** Those of these hosts that have ended or are disconnected, so that others continue their work; none while this host cannot know. */
+  findDead(hostIds: readonly string[]): Promise<readonly string[]>;
 }
 
 /** What `setup` receives, when the host starts. */

@@ -1,10 +1,9 @@
-import { randomUUID } from 'node:crypto';
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
-import type { Logger, PluginDatabase } from './context.js';
+import type { HostMessages, Logger, PluginDatabase } from './context.js';
 import type { PluginTurns, RunReference } from './turns.js';
 
-/** A process that does not renew its messages for this long has abandoned them. */
+/** A host that does not renew its messages for this long has abandoned them, also if it is not known to be dead. */
 const LEASE_MS = 60_000;
 /** How long an answered message is known, in case it is delivered again. */
 const MEMORY_MS = 24 * 60 * 60 * 1000;
@@ -70,19 +69,17 @@ interface InboxDeps<Message> {
   /** A table of the plugin with the columns of `InboxRow`. */
   readonly table: string;
   readonly clock: () => number;
+  readonly hosts: Pick<HostMessages, 'hostId' | 'findDead'>;
   readonly parse: (message: unknown) => Message;
   readonly identify: (message: Message) => MessageIdentity;
 }
 
 /** Stores every message of a chat until it is answered, so that none is lost or answered twice. */
 export class Inbox<Message> {
-  private readonly deps: InboxDeps<Message>;
   private readonly database: PluginDatabase<InboxTables>;
   private readonly table: 'inbox';
-  private readonly holder = randomUUID();
 
-  constructor(deps: InboxDeps<Message>) {
-    this.deps = deps;
+  constructor(private readonly deps: InboxDeps<Message>) {
     this.database = deps.database;
     // The queries are the same for every table; its name is that of the plugin.
     this.table = deps.table as 'inbox';
@@ -99,7 +96,7 @@ export class Inbox<Message> {
     const now = this.deps.clock();
     const inbox: Kysely<InboxTables> = tables;
     const { messageKey, paused } = this.deps.identify(message);
-    const held = { state: 'waiting', attempts: 1, holder: this.holder } as const;
+    const held = { state: 'waiting', attempts: 1, holder: this.deps.hosts.hostId } as const;
     const unheld = { state: 'paused', attempts: 0, holder: '' } as const;
     const accepted = await inbox
       .insertInto(this.table)
@@ -189,7 +186,7 @@ export class Inbox<Message> {
     const rows = await this.database.write((tables) =>
       tables
         .updateTable(this.table)
-        .set({ state: 'continued', attempts: 1, holder: this.holder, lease_until })
+        .set({ state: 'continued', attempts: 1, holder: this.deps.hosts.hostId, lease_until })
         .where('state', '=', 'paused')
         .where((e) => e.or(keys.map((key) => e.and(key))))
         .returningAll()
@@ -232,12 +229,11 @@ export class Inbox<Message> {
   async renew(messages: Iterable<Message>): Promise<void> {
     const keys = [...messages].map((message) => this.toKey(message));
     if (keys.length === 0) return;
-    const values = { lease_until: this.deps.clock() + LEASE_MS };
     await this.database.write(async (tables) => {
       await tables
         .updateTable(this.table)
-        .set(values)
-        .where('holder', '=', this.holder)
+        .set({ lease_until: this.deps.clock() + LEASE_MS })
+        .where('holder', '=', this.deps.hosts.hostId)
         .where('state', 'in', OPEN)
         .where((e) => e.or(keys.map((key) => e.and(key))))
         .execute();
@@ -248,12 +244,13 @@ export class Inbox<Message> {
   async takeOver(
     limit: number,
   ): Promise<readonly (Waiting<Message> & { readonly attempts: number })[]> {
+    await this.releaseDead();
     const now = this.deps.clock();
     const rows = await this.database.write((tables) =>
       tables
         .updateTable(this.table)
         .set((e) => ({
-          holder: this.holder,
+          holder: this.deps.hosts.hostId,
           lease_until: now + LEASE_MS,
           attempts: e('attempts', '+', 1),
         }))
@@ -290,6 +287,27 @@ export class Inbox<Message> {
         .where('created_at', '<', before)
         .execute();
     });
+  }
+
+  /** What dead hosts were answering can be taken over at once. */
+  private async releaseDead(): Promise<void> {
+    const held = await this.database.tables
+      .selectFrom(this.table)
+      .select('holder')
+      .distinct()
+      .where('state', 'in', OPEN)
+      .where('holder', 'not in', ['', this.deps.hosts.hostId])
+      .execute();
+    const dead = await this.deps.hosts.findDead(held.map(({ holder }) => holder));
+    if (dead.length === 0) return;
+    await this.database.write((tables) =>
+      tables
+        .updateTable(this.table)
+        .set({ holder: '', lease_until: 0 })
+        .where('state', 'in', OPEN)
+        .where('holder', 'in', dead)
+        .execute(),
+    );
   }
 
   private toWaiting({ message, replies }: InboxRow): Waiting<Message> {

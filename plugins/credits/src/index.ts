@@ -47,11 +47,11 @@ export const credits = definePlugin({
 });
 
 function createServices(context: SetupContext<CreditsConfig>) {
-  const { database, config, logger } = context;
+  const { database, config, logger, hosts } = context;
   const clock = database.now;
   const lines = createCreditLines(context);
   const initialGrant = config.CREDITS_INITIAL_GRANT;
-  const reservations = new Reservations({ database, lines, initialGrant, clock });
+  const reservations = new Reservations({ database, lines, initialGrant, clock, hosts });
   const holds = new ActiveHolds();
   /** Keeps the reservations of this process alive, and settles those of processes that died. */
   const renew = async () => {

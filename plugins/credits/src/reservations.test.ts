@@ -186,6 +186,19 @@ describe.each(engines)('Reservations: turns whose process is gone on %s', (engin
     });
   });
 
+  it('are charged at once if their host is known to be dead, and once more if it returns', async () => {
+    const dead = open().reservations;
+    const owner = await userWith(1000);
+    const key = await dead.reserve({ owner, ...turn, amount: 600 });
+    await dead.extend(key, { amount: 600, incurred: 250 });
+    const findDead = async (hostIds: readonly string[]) => hostIds;
+    const alive = openLedger(await test.another(), { clock, findDead }).reservations;
+    expect(await alive.settleAbandoned()).toBe(1);
+    expect(await readStatement(owner)).toMatchObject({ balance: 750, reserved: 0 });
+    await dead.settle(key, costing(400));
+    expect(await readStatement(owner)).toMatchObject({ balance: 600, reserved: 0 });
+  });
+
   it('are left alone until their first lease is over', async () => {
     const owner = await userWith(1000);
     await open().reservations.reserve({ owner, ...turn, amount: 600 });

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
-import { OracleError, type PluginDatabase } from '@sibyl/plugin-kit';
+import { type HostMessages, OracleError, type PluginDatabase } from '@sibyl/plugin-kit';
 import { LockedAccount, type UsedBy } from './account.js';
 import type { CreditLines } from './subscription.js';
 import type { CreditsTables, ReservationRow, Tables } from './tables.js';
 
-/** A holder that does not renew its reservations for this long has abandoned them. */
+/** A host that does not renew its reservations for this long has abandoned them, also if it is not known to be dead. */
 const LEASE_MS = 60_000;
 /** How long a settled reservation is kept for a holder that returns late. */
 const MEMORY_MS = 24 * 60 * 60 * 1000;
@@ -26,17 +26,17 @@ interface ReservationsDeps {
   readonly lines: CreditLines;
   readonly initialGrant: number;
   readonly clock: () => number;
+  readonly hosts: Pick<HostMessages, 'hostId' | 'findDead'>;
 }
 
 /** What running turns have set aside. Each reservation is settled once, by its holder or after the holder died. */
 export class Reservations {
-  private readonly deps: ReservationsDeps;
-  private readonly holder = randomUUID();
+  private readonly holder: string;
   /** Of running turns. A reservation that the database stored without confirming it belongs to none, and expires. */
   private readonly held = new Set<string>();
 
-  constructor(deps: ReservationsDeps) {
-    this.deps = deps;
+  constructor(private readonly deps: ReservationsDeps) {
+    this.holder = deps.hosts.hostId;
   }
 
   /** Sets an amount aside; throws `insufficient_credit` if there is not enough. */
@@ -117,6 +117,7 @@ export class Reservations {
   /** Settles abandoned reservations at their known cost; returns how many. */
   async settleAbandoned(): Promise<number> {
     const { database, clock } = this.deps;
+    await this.abandonDead();
     const abandoned = await database.tables
       .selectFrom('credits_reservations')
       .select(['id', 'owner'])
@@ -128,6 +129,30 @@ export class Reservations {
     const settled = await Promise.all(abandoned.map((key) => this.settleOneAbandoned(key)));
     await this.forgetOld();
     return settled.filter(Boolean).length;
+  }
+
+  /** Ends the leases of dead hosts. */
+  private async abandonDead(): Promise<void> {
+    const { database, clock, hosts } = this.deps;
+    const now = clock();
+    const held = await database.tables
+      .selectFrom('credits_reservations')
+      .select('holder')
+      .distinct()
+      .where('lease_until', '>=', now)
+      .where('amount', '>', 0)
+      .where('holder', '!=', this.holder)
+      .execute();
+    const dead = await hosts.findDead(held.map(({ holder }) => holder));
+    if (dead.length === 0) return;
+    await database.write((tables) =>
+      tables
+        .updateTable('credits_reservations')
+        .set({ lease_until: now - 1 })
+        .where('holder', 'in', dead)
+        .where('lease_until', '>=', now)
+        .execute(),
+    );
   }
 
   private settleOneAbandoned(key: ReservationKey): Promise<boolean> {

@@ -119,6 +119,18 @@ export const EVENT_TYPES = [
   'm.room.member',
 ];
 
+/** What a sync contains, with so many events of a room. */
+export const toFilter = (limit: number) => ({
+  presence: { types: [] },
+  account_data: { types: [] },
+  room: {
+    timeline: { limit, types: EVENT_TYPES },
+    state: { types: [] },
+    ephemeral: { types: [] },
+    account_data: { types: [] },
+  },
+});
+
 /** Drops what happened before the account joined the room: it is none of its business. */
 export function dropBeforeJoin(events: readonly RoomEvent[], account: string) {
   const joined = events.findLastIndex((event) => isOwnJoin(event, account));

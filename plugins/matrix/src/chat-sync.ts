@@ -1,6 +1,6 @@
-import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import {
+  type HostMessages,
   type Inbox,
   type InboxWorker,
   type Logger,
@@ -23,12 +23,13 @@ import {
   readMessage,
   SyncReply,
   type Timeline,
+  toFilter,
 } from './chat-events.js';
 import type { ChatThreads } from './chat-threads.js';
 import { encodeSegment, type Homeserver, MatrixError, requestMatrix } from './homeserver.js';
 import type { MatrixTables } from './rooms.js';
 
-/** A host that does not sync for this long has died; another one continues. */
+/** A host that does not sync for this long has died, or is stuck; another one continues. */
 const LEASE_MS = 90_000;
 /** How often other hosts look whether the one that syncs is still there. */
 const CLAIM_MS = 5_000;
@@ -49,6 +50,7 @@ interface ChatSyncDeps {
   /** For requests that wait for news. */
   readonly longPoll: SafeFetch;
   readonly database: PluginDatabase<MatrixTables>;
+  readonly hosts: Pick<HostMessages, 'hostId' | 'findDead'>;
   /** The DID of the oracle. */
   readonly oracle: string;
   readonly inbox: Inbox<MatrixMessage>;
@@ -67,7 +69,6 @@ interface ChatSyncDeps {
  * in the stream is stored together with the messages, so that none is lost or received twice.
  */
 export class ChatSync {
-  private readonly holder = randomUUID();
   private failures = 0;
   private timelineLength = TIMELINE_LENGTH;
 
@@ -80,14 +81,14 @@ export class ChatSync {
       const pauseMs = await this.runRound().catch((error) => this.handleFailure(error));
       await delay(pauseMs, undefined, { signal }).catch(() => undefined);
     }
-    await this.release().catch(() => undefined);
+    await this.release(this.deps.hosts.hostId).catch(() => undefined);
   }
 
   /** Returns how long to wait before the next round. */
   private async runRound(): Promise<number> {
     const account = await this.deps.readAccount();
     const place = await this.claim(account);
-    if (!place) return CLAIM_MS;
+    if (!place) return (await this.releaseDead(account)) ? 0 : CLAIM_MS;
     await this.sync(account, place.since);
     this.failures = 0;
     return 0;
@@ -197,7 +198,7 @@ export class ChatSync {
 
   /** Where to continue, if this host is the one that syncs now. */
   private claim(account: string): Promise<{ readonly since: string | null } | undefined> {
-    const { database, oracle: owner } = this.deps;
+    const { database, oracle: owner, hosts } = this.deps;
     const now = database.now();
     return database.write(async (tables) => {
       await tables
@@ -207,10 +208,10 @@ export class ChatSync {
         .execute();
       return tables
         .updateTable('matrix_sync')
-        .set({ holder: this.holder, lease_until: now + LEASE_MS })
+        .set({ holder: hosts.hostId, lease_until: now + LEASE_MS })
         .where('owner', '=', owner)
         .where('account', '=', account)
-        .where((e) => e.or([e('holder', '=', this.holder), e('lease_until', '<', now)]))
+        .where((e) => e.or([e('holder', '=', hosts.hostId), e('lease_until', '<', now)]))
         .returning('since')
         .executeTakeFirst();
     });
@@ -221,14 +222,14 @@ export class ChatSync {
     { account, since, next }: Progress,
     messages: readonly MatrixMessage[],
   ): Promise<readonly MatrixMessage[]> {
-    const { database, inbox, oracle: owner } = this.deps;
+    const { database, inbox, oracle: owner, hosts } = this.deps;
     return database.write(async (tables) => {
       const moved = await tables
         .updateTable('matrix_sync')
         .set({ since: next, lease_until: database.now() + LEASE_MS })
         .where('owner', '=', owner)
         .where('account', '=', account)
-        .where('holder', '=', this.holder)
+        .where('holder', '=', hosts.hostId)
         .where('since', since === null ? 'is' : '=', since)
         .returning('account')
         .executeTakeFirst();
@@ -242,15 +243,29 @@ export class ChatSync {
   }
 
   /** Lets another host continue at once. */
-  private async release(): Promise<void> {
+  private async release(holder: string): Promise<void> {
     await this.deps.database.write(async (tables) => {
       await tables
         .updateTable('matrix_sync')
         .set({ lease_until: 0 })
         .where('owner', '=', this.deps.oracle)
-        .where('holder', '=', this.holder)
+        .where('holder', '=', holder)
         .execute();
     });
+  }
+
+  /** Whether the host that synced has died, and this one can continue at once. */
+  private async releaseDead(account: string): Promise<boolean> {
+    const { database, hosts, oracle } = this.deps;
+    const held = await database.tables
+      .selectFrom('matrix_sync')
+      .select('holder')
+      .where('owner', '=', oracle)
+      .where('account', '=', account)
+      .execute();
+    const dead = await hosts.findDead(held.map(({ holder }) => holder));
+    for (const holder of dead) await this.release(holder);
+    return dead.length > 0;
   }
 }
 
@@ -276,17 +291,6 @@ interface Gap {
   readonly since: string;
   readonly account: string;
 }
-
-const toFilter = (limit: number) => ({
-  presence: { types: [] },
-  account_data: { types: [] },
-  room: {
-    timeline: { limit, types: EVENT_TYPES },
-    state: { types: [] },
-    ephemeral: { types: [] },
-    account_data: { types: [] },
-  },
-});
 
 const isTooLarge = (error: unknown): boolean =>
   error instanceof Error &&

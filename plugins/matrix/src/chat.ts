@@ -38,13 +38,13 @@ export function startChat(
   context: SetupContext<MatrixConfig>,
   { homeserver, health }: ChatDeps,
 ): Chat {
-  const { database, turns, delegatedTurns, logger, publicUrl, config } = context;
+  const { database, turns, delegatedTurns, logger, publicUrl, config, hosts } = context;
   const oracle = context.oracle.did;
   const stopping = new AbortController();
   const { signal } = stopping;
   const { fetch, longPoll } = health;
   const channel = new MatrixChannel({ homeserver, fetch, signal });
-  const inbox = createInbox(database);
+  const inbox = createInbox(context);
   const threads = new ChatThreads(database);
   const readAccount = remember(() => channel.readAccount());
   const links = new ChatLinks({ database, delegatedTurns, oracle, readAccount });
@@ -72,7 +72,7 @@ export function startChat(
     const sessionId = await threads.find({ ...message, owner: user.owner });
     if (sessionId !== undefined) await user.abort(sessionId);
   };
-  const wiring = { homeserver, fetch, longPoll, database, oracle, worker, signal, logger };
+  const wiring = { homeserver, fetch, longPoll, database, hosts, oracle, worker, signal, logger };
   const syncing = new ChatSync({ ...common, ...wiring, onRedacted }).run();
   const rounds = repeat(() => worker.runRound(), { everyMs: ROUND_MS, logger });
   const close = async () => {
@@ -89,11 +89,15 @@ export function startChat(
   return { channel, threads, links, shared, close };
 }
 
-const createInbox = (database: SetupContext['database']): Inbox<MatrixMessage> =>
+const createInbox = ({
+  database,
+  hosts,
+}: Pick<SetupContext, 'database' | 'hosts'>): Inbox<MatrixMessage> =>
   new Inbox({
     database,
     table: 'matrix_inbox',
     clock: database.now,
+    hosts,
     parse: (message) => MatrixMessage.parse(message),
     identify: ({ kind, eventId, roomId, sender, paused }) => {
       // That a room is encrypted is said once a day.

@@ -34,12 +34,6 @@ afterAll(async () => {
   await database?.drop();
 });
 
-/** Lets the time pass for which a silent host counts as alive. */
-const endLeases = async () => {
-  for (const table of ['matrix_inbox', 'matrix_sync'])
-    await runStatement(database.env.DATABASE_URL ?? '', `update ${table} set lease_until = 0`);
-};
-
 /** A host that looks at a message before its turn is known to be lost tries again after its lease. */
 const AFTER_LEASE = { timeout: 150_000 };
 
@@ -61,7 +55,6 @@ it('MATRIX_CHAT answers each message once with two hosts, also when one dies and
   turn.say('The beginning');
   await Promise.all(hosts.map((host) => host.kill()));
   room.say('said while no host runs');
-  await endLeases();
   for (const host of hosts) await host.start();
   (await model.next()).answer('answer to what was said meanwhile');
   await expect.poll(() => room.texts.length, AFTER_LEASE).toBe(questions.length + 2);
@@ -89,7 +82,6 @@ it('MATRIX_CHAT sends once what follows a question that has expired, although bo
   await expect.poll(() => room.texts.length).toBe(1);
   await Promise.all(hosts.map((host) => host.kill()));
   await runStatement(database.env.DATABASE_URL ?? '', 'update interrupts set expires_at = 1');
-  await endLeases();
   for (const host of hosts) await host.start();
   const next = await model.next();
   expect(next.results.join()).toContain('expired');
@@ -100,7 +92,6 @@ it('MATRIX_CHAT sends once what follows a question that has expired, although bo
   await Promise.all(hosts.map((host) => host.kill()));
   const again = `update matrix_inbox set state = 'waiting' where message like '%${room.id}%'`;
   await runStatement(database.env.DATABASE_URL ?? '', again);
-  await endLeases();
   for (const host of hosts) await host.start();
   room.say('at the end');
   (await model.next()).answer('the end');

@@ -4,7 +4,7 @@ import { engines, newOwner } from '../../../packages/host/test/support/test-data
 import { mcpServer } from './index.js';
 import { Subscriptions } from './subscriptions.js';
 
-const hosts = { hostId: 'h', on: () => undefined, send: () => true };
+const hosts = { hostId: 'h', on: () => undefined, send: () => true, findDead: async () => [] };
 const ignore = () => undefined;
 const logger = { info: ignore, warn: ignore, error: ignore };
 

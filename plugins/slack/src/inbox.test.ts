@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { InboxWorker, type PluginDatabase, type PluginTurns } from '@sibyl/plugin-kit';
 import { describe, expect, it } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
@@ -10,6 +11,12 @@ import { Threads } from './threads.js';
 const LEASE_MS = 60_000;
 let said = 0;
 
+/** A host that knows which others are dead. */
+const newHost = (dead: readonly string[] = []) => ({
+  hostId: randomUUID(),
+  findDead: async (ids: readonly string[]) => ids.filter((id) => dead.includes(id)),
+});
+
 function newMessage(more: Partial<SlackMessage> = {}): SlackMessage {
   said += 1;
   const place = { team: 'T1', user: 'U1', channel: 'C1', thread: '1.0' };
@@ -20,7 +27,22 @@ describe.each(engines)('Inbox on %s', (engine) => {
   const test = usePluginTables(engine, slack);
   let now = 1_000_000;
   const clock = () => now;
-  const open = (database = test.database) => createInbox({ database, clock });
+  const open = (database = test.database) => createInbox({ database, clock, hosts: newHost() });
+
+  it('Inbox.takeOver takes what a dead host was answering at once, but nothing of a running one', async () => {
+    const { database } = test;
+    const [killed, running] = [newHost(), newHost()];
+    const message = newMessage();
+    const [taken, postponed] = [newMessage(), newMessage()];
+    const dead = createInbox({ database, clock, hosts: killed });
+    for (const each of [message, postponed]) await dead.accept(each);
+    await dead.postpone(postponed, 1);
+    await createInbox({ database, clock, hosts: running }).accept(taken);
+    const inbox = createInbox({ database, clock, hosts: newHost([killed.hostId]) });
+    expect(await inbox.takeOver(10)).toEqual([{ message, replies: [], attempts: 2 }]);
+    expect(await inbox.takeOver(10)).toEqual([]);
+    for (const each of [message, taken, postponed]) await inbox.finish(each);
+  });
 
   it('Inbox.accept accepts a message once, by its event and by itself, across processes', async () => {
     const inboxes = [open(), open(await test.another())];
@@ -120,7 +142,11 @@ describe.each(engines)('InboxWorker on %s', (engine) => {
     const { database } = test;
     const write: PluginDatabase['write'] = (unit) =>
       isDown ? Promise.reject(new Error('the database restarts')) : database.write(unit);
-    const inbox = createInbox({ database: { ...database, write }, clock: () => now });
+    const inbox = createInbox({
+      database: { ...database, write },
+      clock: () => now,
+      hosts: newHost(),
+    });
     const answered: string[] = [];
     const errors: string[] = [];
     const worker = new InboxWorker<SlackMessage>({
@@ -191,7 +217,7 @@ describe.each(engines)('InboxWorker.follow on %s', (engine) => {
   function open(database: PluginDatabase, paused: Set<string>) {
     const listeners = new Set<Parameters<PluginTurns['onTurn']>[0]>();
     const checked: number[] = [];
-    const inbox = createInbox({ database, clock: () => now });
+    const inbox = createInbox({ database, clock: () => now, hosts: newHost() });
     const worker = new InboxWorker<SlackMessage>({
       inbox,
       turns: {
@@ -345,7 +371,7 @@ describe.each(engines)('migration 0002-owners on %s', (engine) => {
       ),
     );
     expect(owners.flat()).toEqual([{ owner: 'did:slack:T1:U1' }, { owner: 'did:slack:T1:U1' }]);
-    const inbox = createInbox({ database, clock: () => 2 });
+    const inbox = createInbox({ database, clock: () => 2, hosts: newHost() });
     expect(await inbox.takeOver(10)).toEqual([{ message, replies: ['9.1'], attempts: 3 }]);
     expect(await inbox.accept(message)).toBe(false);
     const turns = {

@@ -1,5 +1,6 @@
 import {
   type DatabaseEngine,
+  type HostMessages,
   Inbox,
   type InboxRow,
   type PluginDatabase,
@@ -11,16 +12,18 @@ import { SlackMessage } from './delivery.js';
 interface InboxDeps {
   readonly database: PluginDatabase<SlackTables>;
   readonly clock: () => number;
+  readonly hosts: Pick<HostMessages, 'hostId' | 'findDead'>;
 }
 
 export type SlackInbox = Inbox<SlackMessage>;
 
 /** The messages from Slack; one may be delivered as several events, and again for an hour. */
-export const createInbox = ({ database, clock }: InboxDeps): SlackInbox =>
+export const createInbox = ({ database, clock, hosts }: InboxDeps): SlackInbox =>
   new Inbox({
     database,
     table: 'slack_inbox',
     clock,
+    hosts,
     parse: (message) => SlackMessage.parse(message),
     identify: (message) => ({
       owner: getOwner(message),

@@ -120,9 +120,9 @@ const ROUND_MS = 10_000;
 const UPDATE_INTERVAL_MS = 1_000;
 
 async function createServices(context: SetupContext<SlackConfig>) {
-  const { database, turns, config, logger, fetch, shared } = context;
+  const { database, turns, config, logger, fetch, shared, hosts } = context;
   const { SLACK_BOT_TOKEN: token, SLACK_APP_TOKEN: appToken, SLACK_API_URL: url } = config;
-  const inbox = createInbox({ database, clock: database.now });
+  const inbox = createInbox({ database, clock: database.now, hosts });
   const threads = new Threads({ database, turns });
   const channel = await connectSlack({ token, url, fetch });
   const pauseMs = UPDATE_INTERVAL_MS;

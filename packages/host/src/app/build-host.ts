@@ -197,9 +197,9 @@ async function wire(
   const { authority, grants } = auth;
   const embeddings = wireEmbeddings(config, budget);
   const shared = { ...services, authority, grants };
-  const turns = ready.promise;
   const { bus, liveness } = cluster;
-  const pluginDeps = { ...shared, bus, embeddings, meter: budget, ucan: oracleAuthority, turns };
+  const common = { ...shared, bus, liveness, embeddings, turns: ready.promise };
+  const pluginDeps = { ...common, meter: budget, ucan: oracleAuthority };
   const files = openFiles({ settings: config.files, store, logger, liveness, embeddings });
   const plugins = await wirePlugins([...selected, files.plugin], pluginDeps);
   try {

@@ -35,6 +35,7 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
       embeddings: undefined,
       models: {} as HostServices['models'],
       bus: {} as HostServices['bus'],
+      liveness: {} as HostServices['liveness'],
       grants: {} as HostServices['grants'],
       authority: {} as HostServices['authority'],
       turns: new Promise(() => {}),

@@ -29,7 +29,7 @@ import type { Logger } from 'pino';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { RunGrants } from '../auth/run-grants.js';
-import type { HostBus } from '../bus/host-bus.js';
+import type { HostBus, HostLiveness } from '../bus/host-bus.js';
 import type { Models } from '../models/models.js';
 import type { Run, RunKey } from '../store/runs/run.js';
 import type { SessionStore } from '../store/session-store.js';
@@ -57,6 +57,7 @@ export interface HostServices extends DelegationServices {
   readonly embeddings: Embeddings | undefined;
   readonly models: Pick<Models, 'list'>;
   readonly bus: HostBus;
+  readonly liveness: Pick<HostLiveness, 'findDeadHosts'>;
   /** Resolves once the host is ready to take messages. */
   readonly turns: Promise<TurnServices>;
 }
@@ -80,6 +81,7 @@ export function createSetupContext(
     embeddings,
     models,
     bus,
+    liveness,
     turns,
     ...delegation
   }: HostServices,
@@ -98,14 +100,17 @@ export function createSetupContext(
     ucan,
     turns: createPluginTurns({ plugin, oracle, sessions: store.sessions, ready: turns, logger }),
     delegatedTurns: createDelegatedTurns({ ...delegation, plugin, store, ready: turns }),
-    hosts: createHostMessages(bus, plugin),
+    hosts: createHostMessages({ bus, liveness }, plugin),
     surface: createSurface({ plugin, store, models, ready: turns }),
     llm,
     embeddings,
   };
 }
 
-const createHostMessages = (bus: HostBus, plugin: string): HostMessages => ({
+const createHostMessages = (
+  { bus, liveness }: Pick<HostServices, 'bus' | 'liveness'>,
+  plugin: string,
+): HostMessages => ({
   hostId: bus.hostId,
   send: (to, message) => bus.send(to, 'plugin-message', { plugin, message }),
   on: (listener) => {
@@ -113,6 +118,7 @@ const createHostMessages = (bus: HostBus, plugin: string): HostMessages => ({
       if (receiver === plugin) listener(message);
     });
   },
+  findDead: (hostIds) => liveness.findDeadHosts(hostIds),
 });
 
 /** How long a hook may take while the host starts. */

@@ -136,7 +136,12 @@ async function createCandidate(
       turns: host.turns,
       delegatedTurns: host.delegatedTurns,
       surface: host.surface,
-      hosts: { hostId: 'test', send: () => true, on: () => undefined },
+      hosts: {
+        hostId: 'test',
+        send: () => true,
+        on: () => undefined,
+        findDead: async () => [],
+      },
       llm: host.llm,
       embeddings: host.options.embeddings,
     },

@@ -1,4 +1,5 @@
-import type { PluginDatabase } from '@sibyl/plugin-kit';
+import { randomUUID } from 'node:crypto';
+import type { HostMessages, PluginDatabase } from '@sibyl/plugin-kit';
 import { Ledger } from '../../src/ledger.js';
 import { Reservations } from '../../src/reservations.js';
 import { type CreditLines, noCreditLines } from '../../src/subscription.js';
@@ -8,17 +9,24 @@ interface LedgerChoice {
   readonly initialGrant?: number;
   readonly lines?: CreditLines;
   readonly clock?: () => number;
+  readonly findDead?: HostMessages['findDead'];
 }
 
 /** The parts of the ledger on one database, as one process has them. */
 export function openLedger(
   database: PluginDatabase,
-  { initialGrant = 0, lines = noCreditLines, clock = Date.now }: LedgerChoice = {},
+  {
+    initialGrant = 0,
+    lines = noCreditLines,
+    clock = Date.now,
+    findDead = async () => [],
+  }: LedgerChoice = {},
 ) {
+  const hosts = { hostId: randomUUID(), findDead };
   const parts = { database, clock, initialGrant };
   return {
     ledger: new Ledger(parts),
-    reservations: new Reservations({ ...parts, lines }),
+    reservations: new Reservations({ ...parts, lines, hosts }),
     unpaid: new UnpaidUsage({ database, clock, onPaid: (owner) => lines.forget(owner) }),
   };
 }
