@@ -141,3 +141,13 @@ it.each(['/me/import', '/files?name=a.txt'])(
     sent.destroy();
   },
 );
+
+it('a client that leaves while its body arrives is not reported as a failure of the store', async () => {
+  const socket = await begin('10.0.0.1', 1 * KB);
+  await alice.request('GET', '/sessions');
+  socket.destroy();
+  const isAborted = ({ msg }: Record<string, unknown>) => msg === 'request aborted';
+  await expect.poll(() => host.log.some(isAborted)).toBe(true);
+  await alice.request('GET', '/sessions');
+  expect(host.log.filter(({ code }) => code === 'store_unavailable')).toEqual([]);
+});
