@@ -12,6 +12,7 @@ import {
 } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import { useOracle } from '../../web/test/support/oracle.js';
 import { commands } from '../src/run.js';
@@ -388,6 +389,29 @@ describe('sibyl new', () => {
     process.kill(-Number(child.pid), 'SIGINT');
     expect(await ended).toEqual([130, null]);
     expect(existsSync(join(home, 'unfinished'))).toBe(false);
+  });
+
+  it('new says how to install what Ctrl-C has left out, and leaves no part of it', async () => {
+    const packages = join(home, 'packages');
+    const bin = join(home, 'bin');
+    for (const folder of [packages, bin]) mkdirSync(folder);
+    writeFileSync(join(packages, 'sibyl-host-0.1.0.tgz'), '');
+    const npm = '#!/bin/sh\nmkdir -p node_modules/half\nexec sleep 60\n';
+    writeFileSync(join(bin, 'npm'), npm, { mode: 0o755 });
+    const child = spawn(process.execPath, [MAIN, 'new', 'stopped', '--packages', packages], {
+      cwd: home,
+      env: { ...process.env, PATH: `${bin}:${process.env.PATH}` },
+      stdio: ['ignore', 'ignore', 'pipe'],
+      detached: true,
+    });
+    const [stderr, ended] = [text(child.stderr), once(child, 'close')];
+    const modules = join(home, 'stopped/node_modules');
+    await expect.poll(() => existsSync(join(modules, 'half')), { interval: 5 }).toBe(true);
+    process.kill(-Number(child.pid), 'SIGINT');
+    expect(await ended).toEqual([130, null]);
+    expect(await stderr).toContain(`run "npm install" in ${join(home, 'stopped')}`);
+    expect(existsSync(modules)).toBe(false);
+    expect(existsSync(join(home, 'stopped/package.json'))).toBe(true);
   });
 
   it('leaves nothing behind where the packages are not', async () => {

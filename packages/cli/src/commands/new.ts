@@ -61,7 +61,7 @@ async function createProject(options: ProjectOptions): Promise<{ folder: string 
     throw new CommandError(`${folder} is there already: choose another name, or delete it`);
   const given = packages === undefined ? undefined : tarballs(resolve(packages));
   mkdirSync(folder);
-  await removeUnfinished(folder, async () => {
+  const write = async () => {
     const specs = given ?? (await packCheckout(folder, output));
     await cp(TEMPLATE, folder, { recursive: true });
     for (const [from, to] of Object.entries(RENAMED))
@@ -71,16 +71,22 @@ async function createProject(options: ProjectOptions): Promise<{ folder: string 
     await writeFile(join(folder, '.env'), settings, { mode: 0o600, flag: 'wx' });
     await fillIn(folder, { __NAME__: name, __SIBYL__: readVersion() });
     await useTarballs(folder, specs);
-  });
-  if (isInstalled) await output.progress('Installing', install(folder, given === undefined));
+  };
+  await removeUnfinished(folder, write, () => output.note(`Removed ${folder}`));
+  const load = () => output.progress('Installing', install(folder, given === undefined));
+  const advise = () => output.note(`Not installed: run "npm install" in ${folder}`);
+  if (isInstalled) await removeUnfinished(join(folder, 'node_modules'), load, advise);
   return { folder };
 }
 
-/** Removes the folder if the work fails or Ctrl-C ends it, so that the command can run again. */
-async function removeUnfinished(folder: string, work: () => Promise<void>): Promise<void> {
+/** Removes the folder if the work fails or Ctrl-C ends it, so that it can be done again. */
+async function removeUnfinished(folder: string, work: () => Promise<void>, explain: () => void) {
   // A program that Ctrl-C ends as well may still be writing.
   const remove = () => rmSync(folder, { recursive: true, force: true, maxRetries: 10 });
-  const interrupt = () => process.exit(130);
+  const interrupt = () => {
+    explain();
+    process.exit(130);
+  };
   process.once('SIGINT', interrupt).once('exit', remove);
   try {
     await work();
@@ -148,8 +154,7 @@ async function install(folder: string, isFromCheckout: boolean): Promise<void> {
   const args = ['install', '--no-audit', '--no-fund', '--loglevel=error'];
   if (isFromCheckout && (await copyDependencies(folder))) {
     const offline = runProgram('npm', [...args, '--offline'], { cwd: folder, isSilent: true });
-    const failure = await offline.catch((error: unknown) => error);
-    if (!failure) return;
+    if ((await Promise.allSettled([offline]))[0].status === 'fulfilled') return;
   }
   await runProgram('npm', [...args, '--prefer-offline'], { cwd: folder });
 }
@@ -217,15 +222,10 @@ async function copyDependencies(folder: string): Promise<boolean> {
   }
   await linkCommands(modules, installed);
   const { name, version } = manifest;
-  const writeLock = (path: string, entries: object) =>
-    writeFile(
-      path,
-      JSON.stringify(
-        { name, version, lockfileVersion, requires: true, packages: entries },
-        null,
-        2,
-      ),
-    );
+  const writeLock = (path: string, entries: object) => {
+    const lock = { name, version, lockfileVersion, requires: true, packages: entries };
+    return writeFile(path, JSON.stringify(lock, null, 2));
+  };
   await writeLock(join(folder, 'package-lock.json'), { '': manifest, ...needed });
   // Last: npm trusts it only if it is newer than all folders.
   await writeLock(join(modules, '.package-lock.json'), installed);
