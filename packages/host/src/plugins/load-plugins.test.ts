@@ -184,6 +184,25 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
       /middleware m: unknown member wrapTools: a middleware has .*wrapTool$/m,
     ],
     ['no run', { getTools: () => [{ ...tool('a'), run: 1 }] }, /tool a: it has no run function/],
+    [
+      'an object of schemas',
+      { getTools: () => [{ ...tool('a'), inputSchema: { text: z.string() } }] },
+      /tool a: its inputSchema is an object of schemas: wrap it in z.object\(\)/,
+    ],
+    [
+      'input of another type',
+      { getTools: () => [{ ...tool('a'), inputSchema: z.string() }] },
+      /tool a: its inputSchema is not of an object, but of: string/,
+    ],
+    [
+      'a body without a schema',
+      {
+        routes: [
+          { method: 'POST', path: '/a', auth: 'user', summary: 'A', body: { a: z.string() } },
+        ],
+      },
+      /route 1: its body is not a schema, such as z.object\(\)/,
+    ],
     ['a bad agent', { getSubAgents: () => [{ name: 'Tax' }] }, /sub-agent Tax: its name/],
     [
       'no middleware',

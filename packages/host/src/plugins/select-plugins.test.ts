@@ -17,6 +17,18 @@ const listIssues = (plugins: readonly OraclePlugin[], more?: Partial<SelectReque
   );
 
 describe('selectPlugins', () => {
+  it.each([
+    ['dependsOn', 'b', 'is not an array of names'],
+    ['configSchema', { A: z.string() }, 'is not a z.object()'],
+    ['migrations', [() => undefined], 'is not an object of functions'],
+    ['migrations', { '0001': 'create table' }, 'is not an object of functions'],
+    ['close', 1, 'is not a function'],
+    ['getTools', [], 'is not a function'],
+  ])('reports the member %s: %j', (member, value, problem) => {
+    const wrong = plugin('a', { [member]: value } as Partial<OraclePlugin>);
+    expect(listIssues([wrong])).toEqual([`plugin a: its ${member} ${problem} → Correct it`]);
+  });
+
   it('selects every plugin that is not switched off, in the given order', () => {
     expect(selectNames([plugin('b', {}), plugin('a', {})])).toEqual(['b', 'a']);
     expect(selectNames([plugin('b', {}), plugin('a', {})], { features: { b: false } })).toEqual([
@@ -120,6 +132,12 @@ describe('selectPlugins reports the plugin, the cause and the remedy of', () => 
       [function weather() {} as unknown as OraclePlugin],
       {},
       /^plugin weather: it is a function → Call it/,
+    ],
+    [
+      'a class',
+      [class Weather {} as unknown as OraclePlugin],
+      {},
+      /^plugin Weather: it is a class → Pass an instance/,
     ],
     [
       'a promise',

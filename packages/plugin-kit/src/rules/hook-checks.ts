@@ -71,10 +71,12 @@ export const checkTool = checkFields('tool', TOOL_MEMBERS, (tool) => {
 });
 
 function checkInputSchema(schema: unknown): string | undefined {
-  if (!isStandardSchema(schema)) return isObject(schema) ? undefined : 'it has no inputSchema';
+  if (!isObject(schema) && !isStandardSchema(schema)) return 'it has no inputSchema';
+  if (Object.values(schema).some(isStandardSchema) && !isStandardSchema(schema))
+    return 'its inputSchema is an object of schemas: wrap it in z.object()';
   try {
-    toJsonSchema(schema);
-    return undefined;
+    const { type = 'object' } = isStandardSchema(schema) ? toJsonSchema(schema) : schema;
+    return type === 'object' ? undefined : `its inputSchema is not of an object, but of: ${type}`;
   } catch (error) {
     return `its inputSchema cannot be used: ${error instanceof Error ? error.message : error}`;
   }
@@ -144,6 +146,10 @@ const checkRoute = checkFields('route', ROUTE_MEMBERS, (route) => {
   // A wildcard would open every other route below it as well.
   if (auth === 'public' && path.includes('*')) return 'a public route cannot have a wildcard';
   if (!isText(summary)) return 'it has no summary';
+  const wrong = ['params', 'query', 'body', 'reply'].find(
+    (key) => route[key] !== undefined && !isStandardSchema(route[key]),
+  );
+  if (wrong) return `its ${wrong} is not a schema, such as z.object()`;
   return isFunction(handler) ? undefined : 'it has no handler';
 });
 
@@ -190,43 +196,59 @@ interface PluginError {
   readonly remedy: string;
 }
 
-const PLUGIN_MEMBERS: Members<OraclePlugin> = {
-  name: true,
-  version: true,
-  manifest: true,
-  dependsOn: true,
-  softDependsOn: true,
-  configSchema: true,
-  autoDetect: true,
-  autoDetectHint: true,
-  migrations: true,
-  setup: true,
-  close: true,
-  routes: true,
-  getTools: true,
-  getRequestTools: true,
-  getSubAgents: true,
-  getRequestSubAgents: true,
-  getMiddlewares: true,
-  getSharedState: true,
-  getNestModules: true,
-  getAuthExcludedRoutes: true,
-  getMessageGate: true,
-  getRoomState: true,
-  getJobs: true,
-  diagnose: true,
-  importedTables: true,
-  importRows: true,
-  exportUser: true,
-  eraseUser: true,
+/** Other checks report what is wrong with it. */
+const unchecked: Check = () => undefined;
+const checkHook: Check = (value) => (isFunction(value) ? undefined : 'is not a function');
+const checkNames: Check = (value) =>
+  Array.isArray(value) && value.every(isText) ? undefined : 'is not an array of names';
+const checkConfigSchema: Check = (value) =>
+  isObject(value) && isStandardSchema(value) && 'shape' in value
+    ? undefined
+    : 'is not a z.object()';
+const checkMigrations: Check = (value) =>
+  isObject(value) && !Array.isArray(value) && Object.values(value).every(isFunction)
+    ? undefined
+    : 'is not an object of functions';
+
+const PLUGIN_MEMBERS: Readonly<Record<keyof OraclePlugin, Check>> = {
+  name: unchecked,
+  version: unchecked,
+  manifest: unchecked,
+  dependsOn: checkNames,
+  softDependsOn: checkNames,
+  configSchema: checkConfigSchema,
+  autoDetect: checkHook,
+  autoDetectHint: unchecked,
+  migrations: checkMigrations,
+  setup: checkHook,
+  close: checkHook,
+  routes: unchecked,
+  getTools: checkHook,
+  getRequestTools: checkHook,
+  getSubAgents: checkHook,
+  getRequestSubAgents: checkHook,
+  getMiddlewares: checkHook,
+  getSharedState: checkHook,
+  getNestModules: checkHook,
+  getAuthExcludedRoutes: checkHook,
+  getMessageGate: checkHook,
+  getRoomState: checkHook,
+  getJobs: checkHook,
+  diagnose: checkHook,
+  importedTables: checkNames,
+  importRows: checkHook,
+  exportUser: checkHook,
+  eraseUser: checkHook,
 };
 
 /** Finds a misspelled hook of a plugin. */
 export const checkPluginMembers = (plugin: OraclePlugin) =>
   checkMembers(plugin, 'plugin', PLUGIN_MEMBERS);
 
-/** Finds something else that was passed in place of a plugin. */
+/** Finds something else that was passed in place of a plugin, and members of the wrong type. */
 export function checkPluginObject(value: unknown): PluginError | undefined {
+  if (isFunction(value) && /^class\b/.test(String(value)))
+    return { problem: 'it is a class', remedy: 'Pass an instance of it, made with new' };
   if (isFunction(value))
     return { problem: 'it is a function', remedy: 'Call it, and pass the plugin that it returns' };
   if (!isObject(value))
@@ -238,7 +260,11 @@ export function checkPluginObject(value: unknown): PluginError | undefined {
       problem: `it is a module, with the exports ${Object.keys(value).join(', ') || '(none)'}`,
       remedy: 'Pass the export that is the plugin',
     };
-  return undefined;
+  const errors = Object.entries(PLUGIN_MEMBERS).flatMap(([key, check]) => {
+    const error = value[key] === undefined ? undefined : check(value[key]);
+    return error ? [{ problem: `its ${key} ${error}`, remedy: 'Correct it' }] : [];
+  });
+  return errors[0];
 }
 
 /** Returns what is wrong with the name of a plugin. */
