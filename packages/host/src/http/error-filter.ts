@@ -74,7 +74,7 @@ export class ErrorFilter implements ExceptionFilter {
   }
 }
 
-/** Names the allowed methods if a route has this path but not this method; a client that left is no failure of the store. */
+/** Names the allowed methods if a route has this path but not this method; a client that left is not an outage. */
 function explain(error: unknown, request: OracleRequest, response: Response): unknown {
   if (error instanceof Error && error === request.errored) return new OracleError('bad_request');
   return isUnknownRoute(error) ? explainUnmatched(request, response) : error;
