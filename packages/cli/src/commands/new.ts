@@ -2,6 +2,7 @@ import { spawn } from 'node:child_process';
 import { constants, existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { cp, mkdir, readdir, readFile, rename, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { type Command, CommandError, UsageError } from '../command.js';
 import { readVersion } from '../environment.js';
@@ -79,6 +80,9 @@ async function createProject(options: ProjectOptions): Promise<{ folder: string 
   return { folder };
 }
 
+/** Ctrl-C ends a program that runs as well, and its failure can be noticed before the signal. */
+const INTERRUPT_DELAY_MS = 200;
+
 /** Removes the folder if the work fails or Ctrl-C ends it, so that it can be done again. */
 async function removeUnfinished(folder: string, work: () => Promise<void>, explain: () => void) {
   // A program that Ctrl-C ends as well may still be writing.
@@ -91,6 +95,7 @@ async function removeUnfinished(folder: string, work: () => Promise<void>, expla
   try {
     await work();
   } catch (error) {
+    await sleep(INTERRUPT_DELAY_MS);
     remove();
     throw error;
   } finally {
