@@ -226,7 +226,7 @@ describe('tools and attachments of files', () => {
     expect(codes).toEqual(Array(4).fill('attachment_unreadable'));
     held.answer('seen');
     await first.toEnd();
-    const third = await playTurn(host, [say()], { attachments });
+    const third = await playTurn(host, [say()], { attachments: attachments.slice(0, 5) });
     expect(JSON.stringify(third.turns[0]?.body.messages)).not.toContain('too many images');
   }, 120_000);
 
@@ -235,7 +235,7 @@ describe('tools and attachments of files', () => {
     const { fileId } = await upload(alice, 'large.png', LARGE_IMAGE);
     const read = ['read_file', { fileId }] as const;
     const { frames } = await playTurn(host, [
-      ...Array.from({ length: 13 }, (_, i) => call(['read_file', { fileId, skip: i }])),
+      call(...Array.from({ length: 13 }, (_, i) => ['read_file', { fileId, skip: i }] as const)),
       say(),
     ]);
     const ended = filterFrames({ frames }, 'tool_call').filter(({ status }) => status === 'error');

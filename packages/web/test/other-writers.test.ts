@@ -122,7 +122,10 @@ it('another answer that waits for the current one can be withdrawn', async () =>
   await expectText(page, 'Let me think.');
   await page.getByRole('button', { name: 'Regenerate' }).first().click();
   await expectText(page, 'The new answer follows when the current one is complete.');
-  await page.getByRole('button', { name: 'Withdraw' }).click();
+  const withdraw = page.getByRole('button', { name: 'Withdraw' });
+  await withdraw.click();
+  // Else the current answer may be complete, and the new one begin, before the host knows.
+  await withdraw.waitFor({ state: 'detached' });
   turn.answer('Done.');
   await expectText(page, 'Let me think. Done.');
   await page.getByRole('button', { name: 'Stop' }).waitFor({ state: 'detached' });
