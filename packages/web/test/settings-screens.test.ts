@@ -192,6 +192,7 @@ describe('key screen', () => {
     });
     await button(page, 'Unlock').click();
     await expectText(page, 'The passkey wasn’t confirmed');
+    await page.locator('button:focus', { hasText: 'Unlock' }).waitFor();
     await page.bringToFront();
     await button(page, 'Unlock').click();
     await expectText(page, 'protected by a passkey');

@@ -15,8 +15,9 @@ let isKept = false;
 export function keepFocus(): void {
   if (isKept) return;
   isKept = true;
+  const { activeElement, body } = document;
   /** From the focused element to the root; empty if the user has left it. */
-  let trail: readonly Step[] = [];
+  let trail = activeElement && activeElement !== body ? listSteps(activeElement) : [];
   const isLost = () => trail.length > 0 && document.activeElement === document.body;
   document.addEventListener('focusin', ({ target }) => {
     trail = listSteps(target as Element);

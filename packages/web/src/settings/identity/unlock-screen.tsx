@@ -1,10 +1,11 @@
 import type { BrowserSigner } from '@sibyl/client';
 import type { BrowserIdentity } from '@sibyl/client/identities';
-import { useState } from 'react';
+import { useEffect, useState } from 'react';
 import { explainError } from '../../i18n/explain-error.js';
 import { t } from '../../i18n/i18n.js';
 import { Blank } from '../../ui/error-boundary.js';
 import { Icon } from '../../ui/icon.js';
+import { keepFocus } from '../../ui/keep-focus.js';
 import { useIdentities } from '../identity-status.js';
 import { Failure, Section, shortenDid, useAction } from '../parts.js';
 import { AddIdentity } from './add-identity.js';
@@ -24,6 +25,7 @@ export function UnlockScreen({ signer, onUnlocked }: UnlockScreenProps) {
   const identities = useIdentities() ?? [];
   const [isAdding, setAdding] = useState(() => findDeviceKey() !== undefined);
   const { isBusy, error, run } = useAction();
+  useEffect(keepFocus, []);
   const own = identities.find(({ did }) => did === signer.did);
   const others = identities.filter((each) => each !== own);
   const unlock = async () => {
