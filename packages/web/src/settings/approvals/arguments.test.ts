@@ -132,6 +132,13 @@ describe('applyEdits', () => {
     const { speed: _, ...rest } = args;
     expect(edit({ speed: '' })).toEqual(rest);
   });
+
+  it('reads numbers as people type them', () => {
+    expect(edit({ amount: '.5' })).toMatchObject({ amount: 0.5 });
+    expect(edit({ amount: '007' })).toMatchObject({ amount: 7 });
+    for (const amount of [' ', '1e999', 'ten'])
+      expect(() => edit({ amount })).toThrow(new InvalidField('Amount'));
+  });
 });
 
 describe('humanize', () => {

@@ -194,7 +194,7 @@ export function toFieldText(value: Json | undefined, kind: ArgumentField['kind']
 /** A field whose text cannot be read; the message is its label. */
 export class InvalidField extends Error {}
 
-/** Reads a field; an empty one that is not required is left out. Throws on invalid JSON. */
+/** Reads a field; an empty one that is not required is left out. Throws if it is not valid. */
 function parseField(field: ArgumentField, text: string): Json | undefined {
   const { kind, choices, isRequired, isNullable } = field;
   if (text === '' && (!isRequired || isNullable)) return isRequired ? null : undefined;
@@ -208,11 +208,19 @@ function parseField(field: ArgumentField, text: string): Json | undefined {
     case 'list':
       return text.split('\n').filter((line) => line.trim());
     case 'number':
+      return parseNumber(text);
     case 'switch':
     case 'choices':
     case 'json':
       return JSON.parse(text);
   }
+}
+
+/** Also those that are no JSON, such as .5 and 007. */
+function parseNumber(text: string): number {
+  const value = text.trim() === '' ? Number.NaN : Number(text);
+  if (!Number.isFinite(value)) throw new RangeError('Not a number');
+  return value;
 }
 
 /** The arguments with everything that the user has edited; undefined if nothing differs. Throws `InvalidField`. */
