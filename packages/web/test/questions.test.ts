@@ -34,6 +34,9 @@ it('a question of a tool that can be answered with yes or no has a button for ea
 it('a question with several fields is a form, which says what is wrong and keeps what was typed', async () => {
   const { page, card } = await ask('order_meal');
   await card.getByLabel('Dish').selectOption('Salad');
+  // The browser says that the number is missing.
+  await card.getByRole('button', { name: 'Send' }).click();
+  expect(await card.locator(':invalid:focus').inputValue()).toBe('');
   await card.getByLabel('People').fill('0');
   await card.getByRole('button', { name: 'Send' }).click();
   await expect.poll(() => card.getByRole('alert').innerText()).toContain('people');
@@ -44,6 +47,29 @@ it('a question with several fields is a form, which says what is wrong and keeps
   expect(turn.results.join()).toContain('{"dish":"Salad","people":2}');
   turn.answer('A salad for two');
   await expectText(page, 'A salad for two');
+});
+
+it('a question about yes or no that the tool has not explained shows what it is about', async () => {
+  const { card } = await ask('insure');
+  expect(await card.innerText()).toMatch(/Is insured\s+Yes/);
+  await card.getByRole('button', { name: 'Yes' }).click();
+  (await oracle.model.next()).answer('Insured');
+});
+
+it('a value that cannot be read is the only error of a question', async () => {
+  const { page, card } = await ask('choose_rows');
+  const send = () => card.getByRole('button', { name: 'Send' }).click();
+  await card.getByLabel('Rows').fill('[0]');
+  await send();
+  await expect.poll(() => card.getByRole('alert').innerText()).toContain('at least 1');
+  await card.getByLabel('Rows').fill('[0');
+  await send();
+  const text = '“Rows” does not have a valid value.';
+  await expect.poll(() => card.getByRole('alert').allInnerTexts()).toEqual([text]);
+  await card.getByLabel('Rows').fill('[1]');
+  await send();
+  (await oracle.model.next()).answer('The first row');
+  await expectText(page, 'The first row');
 });
 
 it('a question starts with the defaults of its schema, and needs no JSON for lists and for what may be null', async () => {

@@ -86,6 +86,17 @@ export function useDraft(did: string, sessionId: string | undefined): DraftState
   return { draft, change, latest: () => latest.current };
 }
 
+/** What the user has typed into a form and not sent, by field; it survives a reload. */
+export function useFormDraft(did: string, formId: string) {
+  const { draft, change } = useDraft(did, formId);
+  const texts: Readonly<Record<string, string>> = draft.text ? JSON.parse(draft.text) : {};
+  return {
+    texts,
+    change: (typed: typeof texts) =>
+      change({ text: Object.keys(typed).length > 0 ? JSON.stringify(typed) : '' }),
+  };
+}
+
 /** Takes what was typed while a conversation was started into it. */
 export function moveDraft({ latest, change }: DraftState, did: string, sessionId: string): void {
   store(toKey(did, sessionId), latest());

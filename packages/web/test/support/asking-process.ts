@@ -38,6 +38,22 @@ const restaurant = definePlugin({
       },
     }),
     defineTool({
+      name: 'insure',
+      description: 'Insures a trip.',
+      inputSchema: z.object({}),
+      run: async (_, { interrupt }) =>
+        interrupt({ kind: 'confirmation', schema: z.object({ isInsured: z.boolean() }) }),
+    }),
+    defineTool({
+      name: 'choose_rows',
+      description: 'Chooses rows.',
+      inputSchema: z.object({}),
+      run: async (_, { interrupt }) => {
+        const schema = z.object({ rows: z.array(z.number().min(1)) });
+        return interrupt({ kind: 'input_required', schema });
+      },
+    }),
+    defineTool({
       name: 'plan_trip',
       description: 'Plans a trip.',
       inputSchema: z.object({}),

@@ -66,14 +66,15 @@ interface ControlProps {
 
 function Control({ field, text, onChange }: ControlProps) {
   const change = ({ target }: { target: { value: string } }) => onChange(target.value);
+  // The host refuses an answer without it.
+  const required = field.isRequired && !field.isNullable && field.initial === undefined;
+  const shown = { className: 'input', required, value: text, onChange: change };
   switch (field.kind) {
     case 'text':
     case 'date':
-      return (
-        <input className="input" type={field.kind} dir="auto" value={text} onChange={change} />
-      );
+      return <input type={field.kind} dir="auto" {...shown} />;
     case 'number':
-      return <input className="input" type="number" step="any" value={text} onChange={change} />;
+      return <input type="number" step="any" {...shown} />;
     case 'switch':
       return (
         <input

@@ -1,7 +1,7 @@
 import type { JsonObject, OracleClientError, Question } from '@sibyl/client';
 import { useOracle } from '@sibyl/client/react';
-import { type FormEvent, useId, useState } from 'react';
-import { useDraft } from '../../chat/drafts.js';
+import { type FormEvent, useId } from 'react';
+import { useFormDraft } from '../../chat/drafts.js';
 import { t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
 import { keepSession } from '../../page/session-marks.js';
@@ -10,7 +10,7 @@ import { showToast } from '../../ui/toasts.js';
 import { Failure, useAction } from '../parts.js';
 import { Arguments, TimeLeft } from './approval-card.js';
 import { ArgumentForm } from './argument-form.js';
-import { applyEdits, formatArgument, type InvalidField, listFields } from './arguments.js';
+import { applyEdits, formatArgument, InvalidField, listFields } from './arguments.js';
 
 interface QuestionCardProps {
   readonly question: Question;
@@ -23,13 +23,15 @@ export function QuestionCard({ question, onAnswered }: QuestionCardProps) {
   const { questions } = useOracle();
   const titleId = useId();
   const { isBusy, error, run } = useAction();
-  const { draft, change } = useDraft(usePage().signer.did, question.id);
-  const answer = (value: unknown) =>
+  const { texts, change } = useFormDraft(usePage().signer.did, question.id);
+  const invalid = error instanceof InvalidField ? error.message : undefined;
+  const answer = (read: () => unknown) =>
     void run(async () => {
+      const value = read();
       // Another tab may be about to delete the conversation.
       keepSession(question.sessionId);
       await questions.answer(question.id, value).catch(sayIfClosed);
-      change({ text: '' });
+      change({});
       onAnswered();
     });
   return (
@@ -45,20 +47,24 @@ export function QuestionCard({ question, onAnswered }: QuestionCardProps) {
         <Asked data={question.data} />
         <Answer
           schema={question.schema}
-          texts={draft.text ? JSON.parse(draft.text) : {}}
+          isExplained={isExplained(question.data)}
+          texts={texts}
+          invalid={invalid}
           isBusy={isBusy}
-          onType={(texts) => change({ text: JSON.stringify(texts) })}
+          onType={change}
           onAnswer={answer}
         />
-        <Failure error={error} />
+        <Failure error={invalid === undefined ? error : undefined} />
       </div>
     </article>
   );
 }
 
+const isExplained = (data: unknown): boolean => data !== undefined && data !== null && data !== '';
+
 /** What the tool wrote, if anything: a text, or values with names. */
 function Asked({ data }: { readonly data?: unknown }) {
-  if (data === undefined || data === null || data === '') return null;
+  if (!isExplained(data)) return null;
   if (isObject(data))
     return <Arguments args={data} edited={undefined} fields={listFields(data, {})} />;
   return (
@@ -78,34 +84,36 @@ function sayIfClosed(error: OracleClientError): void {
 
 interface AnswerProps {
   readonly schema: JsonObject;
+  /** Whether the tool has said what it asks. */
+  readonly isExplained: boolean;
   /** What the user has typed, by field. */
   readonly texts: Readonly<Record<string, string>>;
+  /** The label of a field whose text cannot be read. */
+  readonly invalid: string | undefined;
   readonly isBusy: boolean;
   readonly onType: (texts: Readonly<Record<string, string>>) => void;
-  readonly onAnswer: (value: unknown) => void;
+  /** The function throws `InvalidField`. */
+  readonly onAnswer: (read: () => unknown) => void;
 }
 
 /** A form for the answer; two buttons if it is yes or no. */
-function Answer({ schema, texts, isBusy, onType, onAnswer }: AnswerProps) {
-  const [invalid, setInvalid] = useState<string>();
+function Answer(props: AnswerProps) {
+  const { schema, isExplained, texts, invalid, isBusy, onType, onAnswer } = props;
   const { shape, read } = toObjectSchema(schema);
   const fields = listFields({}, shape);
   const [first, second] = fields;
   if (first?.kind === 'switch' && !second) {
-    const { name, hint } = first;
-    const choose = (value: boolean) => onAnswer(read({ [name]: value }));
-    return <YesOrNo hint={hint} isBusy={isBusy} onChoose={choose} />;
+    const { name, label, hint } = first;
+    const choose = (value: boolean) => onAnswer(() => read({ [name]: value }));
+    const text = hint ?? (isExplained ? undefined : label);
+    return <YesOrNo text={text} isBusy={isBusy} onChoose={choose} />;
   }
   const initial = Object.fromEntries(
     fields.flatMap(({ name, initial }) => (initial === undefined ? [] : [[name, initial]])),
   );
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    try {
-      onAnswer(read(applyEdits(initial, fields, texts) ?? initial));
-    } catch (error) {
-      setInvalid((error as InvalidField).message);
-    }
+    onAnswer(() => read(applyEdits(initial, fields, texts) ?? initial));
   };
   return (
     <form className="stack" onSubmit={submit}>
@@ -114,10 +122,7 @@ function Answer({ schema, texts, isBusy, onType, onAnswer }: AnswerProps) {
         args={initial}
         texts={texts}
         invalid={invalid}
-        onChange={(name, text) => {
-          onType({ ...texts, [name]: text });
-          setInvalid(undefined);
-        }}
+        onChange={(name, text) => onType({ ...texts, [name]: text })}
       />
       <div className="actions">
         <button type="submit" className="btn btn-primary" disabled={isBusy}>
@@ -129,14 +134,14 @@ function Answer({ schema, texts, isBusy, onType, onAnswer }: AnswerProps) {
 }
 
 interface YesOrNoProps {
-  readonly hint: string | undefined;
+  readonly text: string | undefined;
   readonly isBusy: boolean;
   readonly onChoose: (value: boolean) => void;
 }
 
-const YesOrNo = ({ hint, isBusy, onChoose }: YesOrNoProps) => (
+const YesOrNo = ({ text, isBusy, onChoose }: YesOrNoProps) => (
   <>
-    {hint && <p dir="auto">{hint}</p>}
+    {text && <p dir="auto">{text}</p>}
     <div className="actions">
       {([true, false] as const).map((value) => (
         <button
