@@ -112,7 +112,7 @@ it('a long answer can be collapsed', async () => {
 });
 
 describe('an approval', () => {
-  it('is asked for in the conversation, edited, signed, and the answer continues', async () => {
+  it('is asked for in the conversation, edited, also across a reload, signed, and the answer continues', async () => {
     const { page } = await arrive();
     await write(page, 'Remember that I like tea');
     const turn = await oracle.model.next();
@@ -127,6 +127,12 @@ describe('an approval', () => {
     await page.screenshot({ path: `${SCREENSHOTS}/approval.png` });
     await card.getByRole('button', { name: 'Edit' }).click();
     await card.getByRole('textbox', { name: 'Fact' }).fill('Likes green tea');
+    await card.getByLabel('Reason, if you deny it').fill('I like coffee');
+    await page.reload();
+    await expect
+      .poll(() => card.getByRole('textbox', { name: 'Fact' }).inputValue())
+      .toBe('Likes green tea');
+    expect(await card.getByLabel('Reason, if you deny it').inputValue()).toBe('I like coffee');
     await card.getByRole('button', { name: 'Approve with changes' }).click();
     const after = await oracle.model.next();
     expect(after.results[0]).toContain('Likes green tea');
@@ -138,6 +144,9 @@ describe('an approval', () => {
     await expect.poll(() => answer(page).innerText()).toMatch(/I will remember it\.[\s\S]*Used/);
     await expect.poll(() => page.getByText('Answer stopped').count()).toBe(0);
     await expect.poll(() => card.count()).toBe(0);
+    const drafts = () =>
+      page.evaluate(() => Object.keys(localStorage).filter((key) => /^sibyl-draft:/.test(key)));
+    expect(await drafts()).toEqual([]);
   });
 
   it('is denied with a reason', async () => {

@@ -1,6 +1,7 @@
 import type { Approval, JsonObject, OracleClientError } from '@sibyl/client';
 import type { UseApprovals } from '@sibyl/client/react';
 import { type ReactNode, useId, useState } from 'react';
+import { useDraft, useFormDraft } from '../../chat/drafts.js';
 import { formatWhen, nowMs } from '../../i18n/format.js';
 import { type TextKey, t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
@@ -37,24 +38,24 @@ export function ApprovalCard(props: ApprovalCardProps) {
   const { approval, approve, deny, sessionTitle, onDecided } = props;
   const { card } = usePage();
   const titleId = useId();
-  const [texts, setTexts] = useState<Readonly<Record<string, string>>>({});
-  const [isEditing, setEditing] = useState(false);
-  const [reason, setReason] = useState('');
+  const { texts, reason, change, changeReason } = useTyped(approval.id);
+  const [isEditing, setEditing] = useState(Object.keys(texts).length > 0);
   const { isBusy, error, run } = useAction();
   const { args, inputSchema } = approval;
   const fields = listFields(args, inputSchema);
   const edited = readEdits(() => applyEdits(args, fields, texts));
-  const given = reason.trim() ? { reason: reason.trim() } : {};
   const decide = (work: () => Promise<unknown>) =>
     run(async () => {
       // Another tab may be about to delete the conversation.
       keepSession(approval.facts.sessionId);
       // The card disappears then, with its error.
       await work().catch(sayIfClosed);
+      change({});
+      changeReason('');
       onDecided?.();
     });
   const cancelEdit = () => {
-    setTexts({});
+    change({});
     setEditing(false);
   };
   return (
@@ -71,12 +72,12 @@ export function ApprovalCard(props: ApprovalCardProps) {
             args={args}
             texts={texts}
             invalid={edited.invalid}
-            onChange={(name, text) => setTexts({ ...texts, [name]: text })}
+            onChange={(name, text) => change({ ...texts, [name]: text })}
           />
         ) : (
           <Arguments args={args} edited={edited.args} fields={fields} />
         )}
-        <ReasonField reason={reason} onChange={setReason} />
+        <ReasonField reason={reason} onChange={changeReason} />
         <Details approval={approval} />
         <Failure error={error} />
       </div>
@@ -88,10 +89,21 @@ export function ApprovalCard(props: ApprovalCardProps) {
           void decide(() => approve(approval, edited.args ? { args: edited.args } : {}))
         }
         onEdit={() => (isEditing ? cancelEdit() : setEditing(true))}
-        onDeny={() => void decide(() => deny(approval, given))}
+        onDeny={() => void decide(() => deny(approval, toGiven(reason)))}
       />
     </article>
   );
+}
+
+const toGiven = (reason: string) => (reason.trim() ? { reason: reason.trim() } : {});
+
+/** What the user has typed before they decide; it survives a reload. */
+function useTyped(id: string) {
+  const { did } = usePage().signer;
+  const { texts, change } = useFormDraft(did, id);
+  const reason = useDraft(did, `${id}:reason`);
+  const changeReason = (text: string) => reason.change({ text });
+  return { texts, reason: reason.draft.text, change, changeReason };
 }
 
 function sayIfClosed(error: OracleClientError): void {
