@@ -35,7 +35,11 @@ export class ReplyPrinter {
   private readonly requested = new Set<string>();
   private readonly markdown: MarkdownPrinter;
 
-  constructor(private readonly output: Output) {
+  constructor(
+    private readonly output: Output,
+    /** The oracle as commands name it; empty for the default one. */
+    private readonly address = '',
+  ) {
     this.markdown = new MarkdownPrinter(output);
   }
 
@@ -53,7 +57,7 @@ export class ReplyPrinter {
         break;
       case 'approval_request':
         this.requested.add(part.data.approvalId);
-        this.line(describeRequest(part.data));
+        this.line(describeRequest(part.data, this.address));
         break;
       case 'citation':
         this.citations.push(part.data.citation);
@@ -137,8 +141,10 @@ function describeCall({ toolName, status, args, output, error }: ShownCall): str
   return line.length > SHOWN ? `${line.slice(0, SHOWN)}…` : line;
 }
 
-const describeRequest = ({ approvalId, toolName }: ApprovalRequestEvent): string =>
-  `? ${toolName} waits for you: sibyl approvals approve ${approvalId.slice(0, SHORT_ID)}, or deny`;
+function describeRequest({ approvalId, toolName }: ApprovalRequestEvent, address: string): string {
+  const command = ['sibyl approvals approve', approvalId.slice(0, SHORT_ID), address].join(' ');
+  return `? ${toolName} waits for you: ${command.trim()}, or deny`;
+}
 
 const describeCitation = ({ marker = '•', title, position, url }: Citation): string =>
   [`${marker} ${title}`, position, url].filter(Boolean).join(', ');
@@ -170,11 +176,17 @@ function describeNested(value: unknown): string {
 
 /** What a tool asks, and how it can be answered. */
 export function printQuestion({ data, schema }: Question, output: Output): void {
-  printLine(`? ${data === undefined ? 'A tool asks you a question' : describeValue(data)}`, output);
+  printLine(`? ${data === undefined ? describeAsked(schema) : describeValue(data)}`, output);
   printLine(`  ${describeAnswers(schema)}; another message cancels the question`, output);
 }
 
 type Schema = Question['schema'];
+
+function describeAsked(schema: Schema): string {
+  const { name, schema: asked } = findField(schema);
+  const { description = asked.title ?? name } = asked;
+  return ['A tool asks you a question', description].filter(Boolean).join(': ');
+}
 
 function describeAnswers(schema: Schema): string {
   const { name = 'text', schema: asked } = findField(schema);
@@ -182,15 +194,26 @@ function describeAnswers(schema: Schema): string {
   if (Array.isArray(asked.enum))
     return asked.enum.map((choice) => `/answer ${choice}`).join(', or ');
   if (isSimple(asked)) return `/answer <${name}>`;
-  const fields = Object.entries(readProperties(asked)).map(
-    ([field, { type = 'value', enum: choices = type }]) =>
-      `"${field}": <${[choices].flat().join(' or ')}>`,
-  );
-  return fields.length > 0 ? `/answer {${fields.join(', ')}}` : '/answer <JSON>';
+  const fields = Object.entries(readProperties(asked));
+  if (fields.length === 0) return '/answer <JSON>';
+  const required = new Set([asked.required ?? []].flat());
+  const describeSome = (isRequired: boolean) =>
+    fields
+      .filter(([field]) => required.has(field) === isRequired)
+      .map(([field, schema]) => `"${field}": ${describeType(schema)}`)
+      .join(', ');
+  const optional = describeSome(false);
+  return `/answer {${describeSome(true)}}${optional && `, optionally with ${optional}`}`;
+}
+
+function describeType({ type = 'value', enum: choices = type, items }: Schema): string {
+  if (type === 'array' && items) return `[${describeType(items as Schema)}]`;
+  return `<${[choices].flat().join(' or ')}>`;
 }
 
 /** Reads an answer as it is typed: the value of a single field, or JSON. */
 export function parseAnswer(text: string, schema: Schema): unknown {
+  if (text === '') throw noAnswer(schema);
   const { name, schema: asked } = findField(schema);
   const isWhole = name !== undefined && text.startsWith('{');
   const value = isWhole ? parseJson(text, schema) : parseValue(text, asked, schema);
@@ -207,14 +230,24 @@ function parseJson(text: string, schema: Schema): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    throw new CommandError(`This does not answer the question. Write ${describeAnswers(schema)}`);
+    throw noAnswer(schema);
   }
 }
+
+const noAnswer = (schema: Schema) =>
+  new CommandError(`This does not answer the question. Write ${describeAnswers(schema)}`);
 
 /** The only field of an object, or else all that is asked. */
 function findField(schema: Schema): { readonly name?: string; readonly schema: Schema } {
   const [first, ...others] = Object.entries(readProperties(schema));
-  return first && others.length === 0 ? { name: first[0], schema: first[1] } : { schema };
+  if (!first || others.length > 0) return { schema: omitNull(schema) };
+  return { name: first[0], schema: omitNull(first[1]) };
+}
+
+/** What is asked if it may also be null, which only JSON can say. */
+function omitNull(schema: Schema): Schema {
+  const [type, ...others] = [schema.type].flat().filter((each) => each !== 'null');
+  return type === undefined || others.length > 0 ? schema : { ...schema, type };
 }
 
 const readProperties = ({ properties }: Schema) =>

@@ -171,7 +171,9 @@ it('shows the question of a tool, and /answer continues the turn', async () => {
   enter('/answer yes');
   (await oracle.model.next()).call({ name: 'order_meal', input: {} });
   await shows('✓ book_table booked');
-  await shows('/answer {"dish": <Soup or Salad>, "people": <number>, "note": <string>}');
+  await shows(
+    '/answer {"dish": <Soup or Salad>, "people": <number>}, optionally with "note": <string>;',
+  );
   enter('/answer {"dish": "Soup", "people": 0}');
   await shows('people');
   enter('/answer {"dish": "Soup", "people": 2}');
@@ -185,8 +187,8 @@ it('shows the question that --message ended with again when the session continue
   const first = startSibyl(['chat', oracle.url, '-m', 'Book a table'], { env, input: '' });
   (await oracle.model.next()).call({ name: 'book_table', input: {} });
   expect(await first.ended).toBe(1);
-  const [, session = ''] = /Answer in: sibyl chat -s (\S+)/.exec(first.stderr) ?? [];
-  const run = startSibyl(['chat', oracle.url, '-s', session], { env, input: '/answer no\n' });
+  const [, command = ''] = /Answer in: sibyl (.+)/.exec(first.stderr) ?? [];
+  const run = startSibyl(command.split(' '), { env, input: '/answer no\n' });
   (await oracle.model.next()).answer('As you like.');
   expect(await run.ended).toBe(0);
   expect(run.stdout).toMatch(/^\? Book a table\?\n.*✓ book_table not booked\nAs you like\.\n$/s);

@@ -196,7 +196,7 @@ class Conversation {
   }
 
   private async print(parts: AsyncIterable<ReplyPart>): Promise<string> {
-    const printer = new ReplyPrinter(this.call.output);
+    const printer = new ReplyPrinter(this.call.output, this.call.args[0]);
     for await (const part of parts) printer.print(part);
     if (printer.isAsked) await this.showQuestion();
     return printer.status;
@@ -205,9 +205,10 @@ class Conversation {
   async showQuestion(): Promise<void> {
     const question = await this.findQuestion();
     if (!question) return;
-    const { options, output } = this.call;
+    const { args, options, output } = this.call;
     printQuestion(question, output);
-    if (options.message !== undefined) output.note(`Answer in: sibyl chat -s ${this.sessionId}`);
+    const command = ['sibyl chat', ...args, '-s', this.sessionId].join(' ');
+    if (options.message !== undefined) output.note(`Answer in: ${command}`);
   }
 
   private async findQuestion(): Promise<Question | undefined> {
