@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import type { Locator } from 'playwright-core';
 import { expect, it } from 'vitest';
 import { expectText } from './support/browser.js';
 import { usePage } from './support/use-page.js';
@@ -134,6 +135,18 @@ it('a question marks its conversation in the list until it is answered, also in 
   await expectText(page, 'Enjoy your meal');
   await expect.poll(() => row.innerText()).not.toContain('Needs you');
   await expect.poll(() => other.locator('.conv').innerText()).not.toContain('Needs you');
+});
+
+it('a turn that waits has its icon beside the text, also on a narrow screen', async () => {
+  const { page } = await ask('book_table');
+  await page.setViewportSize({ width: 320, height: 640 });
+  const line = page.locator('p.line', { hasText: 'Paused until you decide' });
+  const findMiddle = async (box: Locator) => {
+    const { y = 0, height = 0 } = (await box.boundingBox()) ?? {};
+    return Math.round(y + height / 2);
+  };
+  const isBeside = async () => (await findMiddle(line)) === (await findMiddle(line.locator('.i')));
+  await expect.poll(isBeside).toBe(true);
 });
 
 it('a question disappears when the user sends another message instead', async () => {
