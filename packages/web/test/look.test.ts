@@ -95,6 +95,26 @@ it('everything is within reach in a short window, such as at a zoom of 400 %', a
   }
 });
 
+it('dialogs and the results of a search can be reached with the mouse in a short window', async () => {
+  const { page } = await arrive({ width: 320, height: 256 });
+  await page.keyboard.press('Control+k');
+  await page.keyboard.type('a');
+  const option = page.getByRole('option');
+  await expect.poll(async () => (await option.first().boundingBox())?.height).toBeGreaterThan(20);
+  const list = async () => (await page.locator('.palette-list').boundingBox())?.height;
+  await expect.poll(list).toBeGreaterThan(100);
+  await page.goto(`${oracle.url}/app#/settings/key`);
+  await page.getByRole('button', { name: 'Add', exact: true }).click();
+  const cancel = page.getByRole('dialog').getByRole('button', { name: 'Cancel' });
+  await page.mouse.move(160, 128);
+  const findEnd = async () => {
+    await page.mouse.wheel(0, 1000);
+    const { y = 0, height = 0 } = (await cancel.boundingBox()) ?? {};
+    return y + height;
+  };
+  await expect.poll(findEnd).toBeLessThan(256);
+});
+
 const ANSWER = `Between **30 and 150** tonnes per hectare in the first metre:
 
 | Soil | t C/ha |

@@ -214,7 +214,7 @@ function ConversationMenu({ sessionId, title }: { readonly sessionId: string; ti
       </Menu>
       {isOpen && (
         <Dialog title={t('chat.events')} onClose={() => setOpen(false)}>
-          <div className="card-pad dialog-body">
+          <div className="card-pad">
             <ErrorBoundary fallback={<LoadFailure />}>
               <Suspense fallback={t('chat.loading')}>
                 <EventsPanel sessionId={sessionId} />
