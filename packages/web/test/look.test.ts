@@ -115,6 +115,19 @@ it('dialogs and the results of a search can be reached with the mouse in a short
   await expect.poll(findEnd).toBeLessThan(256);
 });
 
+it('forced colors show what is selected, and that a list of choices opens', async () => {
+  const { page } = await arrive({ forcedColors: 'active' });
+  await page.goto(`${oracle.url}/app#/settings/preferences`);
+  const choice = page.getByLabel('Language of this page');
+  const read = (name: string) =>
+    choice.evaluate((each, key) => getComputedStyle(each).getPropertyValue(key), name);
+  // Those of the page have a triangle as background, which is not shown.
+  expect(await read('appearance')).toBe('auto');
+  await page.goto(`${oracle.url}/app#/settings/approvals`);
+  const link = page.locator('.side-link[aria-current]');
+  expect(await link.evaluate((each) => getComputedStyle(each).outlineStyle)).toBe('solid');
+});
+
 const ANSWER = `Between **30 and 150** tonnes per hectare in the first metre:
 
 | Soil | t C/ha |

@@ -27,6 +27,7 @@ export interface VisitOptions {
   readonly colorScheme?: 'light' | 'dark';
   readonly locale?: string;
   readonly contrast?: 'more';
+  readonly forcedColors?: 'active';
 }
 
 export interface Browsing {
