@@ -128,6 +128,17 @@ it('forced colors show what is selected, and that a list of choices opens', asyn
   expect(await link.evaluate((each) => getComputedStyle(each).outlineStyle)).toBe('solid');
 });
 
+it('a conversation whose title is not known yet has no empty heading', async () => {
+  const { page } = await arrive();
+  await write(page, 'How much carbon is in the soil?');
+  (await oracle.model.next()).answer('Between 30 and 150 tonnes');
+  await expectText(page, 'tonnes');
+  await page.route('**/sessions?*', () => undefined);
+  await page.reload();
+  await expectText(page, 'tonnes');
+  expect(await findViolations(page)).toEqual([]);
+});
+
 const ANSWER = `Between **30 and 150** tonnes per hectare in the first metre:
 
 | Soil | t C/ha |

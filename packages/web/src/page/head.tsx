@@ -25,7 +25,8 @@ export function Head({ title, isPage, children }: HeadProps) {
         onClick={openSidebar}
       />
       <Title className="head-title grow clip" dir="auto">
-        {title}
+        {/* The title of a conversation may still be on its way. */}
+        {title || <span className="vh">{t('chat.loading')}</span>}
       </Title>
       {children}
     </header>
