@@ -17,4 +17,6 @@ const workspaces = published.map(({ manifest }) => `--workspace=${manifest.name}
 
 mkdirSync(folder, { recursive: true });
 const args = ['pack', '--loglevel=error', `--pack-destination=${folder}`, ...workspaces];
-process.exitCode = spawnSync('npm', args, { stdio: 'inherit' }).status ?? 1;
+const { status, error } = spawnSync('npm', args, { stdio: 'inherit' });
+if (error) console.error(`npm did not start: ${error.message}`);
+process.exitCode = status ?? 1;

@@ -414,6 +414,17 @@ describe('sibyl new', () => {
     expect(existsSync(join(home, 'stopped/package.json'))).toBe(true);
   });
 
+  it('new shows why the checkout cannot be packed, and what to run again', async () => {
+    const bin = join(home, 'failing');
+    mkdirSync(bin);
+    writeFileSync(join(bin, 'npm'), '#!/bin/sh\necho No space left\nexit 1\n', { mode: 0o755 });
+    const env = { PATH: `${bin}:${process.env.PATH}` };
+    const { code, stderr } = await sibyl(['new', 'unpacked'], { cwd: home, env });
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/No space left\n.+ failed: fix the cause, then run "sibyl new" again/);
+    expect(existsSync(join(home, 'unpacked'))).toBe(false);
+  });
+
   it('leaves nothing behind where the packages are not', async () => {
     const args = ['new', 'other', '--packages', join(home, 'nowhere')];
     const { code, stderr } = await sibyl(args, { cwd: home });

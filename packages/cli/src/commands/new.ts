@@ -2,6 +2,7 @@ import { spawn } from 'node:child_process';
 import { constants, existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { cp, mkdir, readdir, readFile, rename, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { type Command, CommandError, UsageError } from '../command.js';
@@ -117,7 +118,8 @@ async function packCheckout(
   // A checkout has its own Node, since this one may be too old for its scripts.
   const program = existsSync(node) ? node : process.execPath;
   const target = join(folder, 'packages');
-  const work = runProgram(program, [PACK, target], { cwd: CHECKOUT });
+  const advice = 'fix the cause, then run "sibyl new" again';
+  const work = runProgram(program, [PACK, target], { cwd: CHECKOUT, advice });
   await output.progress('Packing the packages of this checkout', work);
   // Relative, so that the project can be moved.
   return Object.fromEntries(
@@ -157,29 +159,33 @@ async function useTarballs(folder: string, specs: Readonly<Record<string, string
 /** Installs what the project needs: from the checkout if it is made by one, and from the registry what that lacks. */
 async function install(folder: string, isFromCheckout: boolean): Promise<void> {
   const args = ['install', '--no-audit', '--no-fund', '--loglevel=error'];
+  const options = { cwd: folder, advice: `fix the cause, then run "npm install" in ${folder}` };
   if (isFromCheckout && (await copyDependencies(folder))) {
-    const offline = runProgram('npm', [...args, '--offline'], { cwd: folder, isSilent: true });
+    const offline = runProgram('npm', [...args, '--offline'], { ...options, isSilent: true });
     if ((await Promise.allSettled([offline]))[0].status === 'fulfilled') return;
   }
-  await runProgram('npm', [...args, '--prefer-offline'], { cwd: folder });
+  await runProgram('npm', [...args, '--prefer-offline'], options);
 }
 
 interface RunOptions {
   readonly cwd: string;
+  /** What to do if it fails. */
+  readonly advice: string;
   readonly isSilent?: boolean;
 }
 
 function runProgram(
   program: string,
   args: readonly string[],
-  { cwd, isSilent = false }: RunOptions,
+  { cwd, advice, isSilent = false }: RunOptions,
 ): Promise<void> {
-  const stdio = ['ignore', 'ignore', isSilent ? 'ignore' : 'inherit'] as const;
-  const child = spawn(program, args, { cwd, stdio: [...stdio] });
+  const errors = isSilent ? 'ignore' : 'inherit';
+  const child = spawn(program, args, { cwd, stdio: ['ignore', 'pipe', errors] });
+  // Compilers report errors there.
+  const printed = text(child.stdout).catch(() => '');
   return new Promise((resolved, reject) => {
-    const command = [program, ...args].join(' ');
-    const advice = `fix the cause, then run it again in ${cwd}`;
-    const fail = () => reject(new CommandError(`${command} failed: ${advice}`));
+    const failed = `${[program, ...args].join(' ')} failed: ${advice}`;
+    const fail = async () => reject(new CommandError(`${await printed}${failed}`));
     child.once('error', fail).once('close', (code) => (code === 0 ? resolved() : fail()));
   });
 }
