@@ -22,7 +22,10 @@ async function ask(tool: string) {
 it('a question of a tool that can be answered with yes or no has a button for each', async () => {
   const { page, card } = await ask('book_table');
   await expectText(page, 'Book a table?');
-  await expectText(page, 'Paused until you decide. You can close this page.');
+  await expectText(
+    page,
+    'Paused until you decide. You can close this page. A new message continues',
+  );
   await page.reload();
   await card.getByRole('button', { name: 'No' }).click();
   const turn = await oracle.model.next();

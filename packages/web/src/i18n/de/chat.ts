@@ -188,7 +188,8 @@ export const chat = {
   },
   'unsent.credit': 'Ihr Guthaben ist aufgebraucht. Ihre Nachricht ist gespeichert.',
   'unsent.rejected': 'Nicht gesendet: {reason}. Ihre Nachricht ist gespeichert.',
-  paused: 'Angehalten, bis Sie entscheiden. Sie können diese Seite schließen.',
+  paused:
+    'Angehalten, bis Sie entscheiden. Sie können diese Seite schließen. Mit einer neuen Nachricht geht es ohne Ihre Entscheidung weiter.',
   'paused.elsewhere':
     'Angehalten, bis ein anderes Programm antwortet. Mit einer neuen Nachricht geht es ohne das weiter.',
   attach: 'Dateien anhängen',

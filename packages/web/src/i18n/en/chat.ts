@@ -174,7 +174,7 @@ export const chat = {
   },
   'unsent.credit': 'You’ve used your credit. Your message is saved.',
   'unsent.rejected': 'Not sent: {reason}. Your message is saved.',
-  paused: 'Paused until you decide. You can close this page.',
+  paused: 'Paused until you decide. You can close this page. A new message continues without it.',
   'paused.elsewhere': 'Paused until another program answers. A new message continues without it.',
   attach: 'Attach files',
   files: 'Files',

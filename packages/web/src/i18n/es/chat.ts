@@ -183,7 +183,8 @@ export const chat = {
   },
   'unsent.credit': 'Has agotado tu crédito. Tu mensaje está guardado.',
   'unsent.rejected': 'No enviado: {reason}. Tu mensaje está guardado.',
-  paused: 'En pausa hasta que decidas. Puedes cerrar esta página.',
+  paused:
+    'En pausa hasta que decidas. Puedes cerrar esta página. Un mensaje nuevo continúa sin esperar.',
   'paused.elsewhere':
     'En pausa hasta que responda otro programa. Un mensaje nuevo continúa sin esperar.',
   attach: 'Adjuntar archivos',

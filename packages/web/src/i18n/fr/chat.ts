@@ -179,7 +179,8 @@ export const chat = {
   },
   'unsent.credit': 'Votre crédit est épuisé. Votre message est enregistré.',
   'unsent.rejected': 'Non envoyé : {reason}. Votre message est enregistré.',
-  paused: 'En pause jusqu’à votre décision. Vous pouvez fermer cette page.',
+  paused:
+    'En pause jusqu’à votre décision. Vous pouvez fermer cette page. Un nouveau message continue sans l’attendre.',
   'paused.elsewhere':
     'En pause jusqu’à la réponse d’un autre programme. Un nouveau message continue sans l’attendre.',
   attach: 'Joindre des fichiers',

@@ -180,7 +180,8 @@ export const chat = {
   },
   'unsent.credit': 'Seu crédito acabou. Sua mensagem está salva.',
   'unsent.rejected': 'Não enviada: {reason}. Sua mensagem está salva.',
-  paused: 'Em pausa até você decidir. Você pode fechar esta página.',
+  paused:
+    'Em pausa até você decidir. Você pode fechar esta página. Uma nova mensagem continua sem esperar.',
   'paused.elsewhere':
     'Em pausa até outro programa responder. Uma nova mensagem continua sem esperar.',
   attach: 'Anexar arquivos',

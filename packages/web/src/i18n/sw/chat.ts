@@ -176,7 +176,8 @@ export const chat = {
   },
   'unsent.credit': 'Umemaliza salio lako. Ujumbe wako umehifadhiwa.',
   'unsent.rejected': 'Haujatumwa: {reason}. Ujumbe wako umehifadhiwa.',
-  paused: 'Imesitishwa hadi utakapoamua. Unaweza kufunga ukurasa huu.',
+  paused:
+    'Imesitishwa hadi utakapoamua. Unaweza kufunga ukurasa huu. Ujumbe mpya utaendelea bila kusubiri.',
   'paused.elsewhere':
     'Imesitishwa hadi programu nyingine ijibu. Ujumbe mpya utaendelea bila kuisubiri.',
   attach: 'Ambatisha faili',
