@@ -43,9 +43,7 @@ export interface InboxRow {
   created_at: number;
 }
 
-interface InboxTables {
-  inbox: InboxRow;
-}
+type InboxTables = { inbox: InboxRow };
 
 /** Identifies a message across deliveries. */
 export interface MessageIdentity {
@@ -117,11 +115,11 @@ export class Inbox<Message> {
 
   /** Records the messages of the answer, for a process that continues it. */
   saveReplies(message: Message, replies: readonly string[]): Promise<void> {
-    return this.update(message, { replies: JSON.stringify(replies) });
+    return this.update(this.toKey(message), { replies: JSON.stringify(replies) });
   }
 
   finish(message: Message): Promise<void> {
-    return this.update(message, { state: 'done' });
+    return this.update(this.toKey(message), { state: 'done' });
   }
 
   /** Whether the message is still to be answered. */
@@ -206,11 +204,12 @@ export class Inbox<Message> {
     return row && this.deps.parse(JSON.parse(row.message));
   }
 
-  /** Schedules another attempt, by any process, up to a limit. */
+  /** Schedules another attempt, by any process, up to a limit; not if another process answers the message by now. */
   async postpone(message: Message, attempts: number): Promise<void> {
-    if (attempts >= MAX_ATTEMPTS) return this.finish(message);
     const pause = FIRST_PAUSE_MS * 3 ** attempts;
-    await this.update(message, { holder: '', lease_until: this.deps.clock() + pause });
+    const again = { holder: '', lease_until: this.deps.clock() + pause };
+    const key = { ...this.toKey(message), holder: this.deps.hosts.hostId };
+    await this.update(key, attempts < MAX_ATTEMPTS ? again : { state: 'done' });
   }
 
   /** Releases a message that was not tried, so that any process can take it over immediately. */
@@ -219,7 +218,7 @@ export class Inbox<Message> {
       await tables
         .updateTable(this.table)
         .set((e) => ({ holder: '', lease_until: 0, attempts: e('attempts', '-', 1) }))
-        .where((e) => e.and(this.toKey(message)))
+        .where((e) => e.and({ ...this.toKey(message), holder: this.deps.hosts.hostId }))
         .where('state', 'in', OPEN)
         .execute();
     });
@@ -322,12 +321,12 @@ export class Inbox<Message> {
     return { owner, event_id: eventId };
   }
 
-  private async update(message: Message, values: Partial<InboxRow>): Promise<void> {
+  private async update(key: Partial<InboxRow>, values: Partial<InboxRow>): Promise<void> {
     await this.database.write(async (tables) => {
       await tables
         .updateTable(this.table)
         .set(values)
-        .where((e) => e.and(this.toKey(message)))
+        .where((e) => e.and(key))
         .execute();
     });
   }

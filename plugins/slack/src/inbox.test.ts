@@ -44,6 +44,26 @@ describe.each(engines)('Inbox on %s', (engine) => {
     for (const each of [message, taken, postponed]) await inbox.finish(each);
   });
 
+  it('Inbox.postpone and Inbox.release change nothing of a message that another host has taken over', async () => {
+    const { database } = test;
+    const lost = newHost();
+    const message = newMessage();
+    const before = createInbox({ database, clock, hosts: lost });
+    await before.accept(message);
+    const inbox = createInbox({ database, clock, hosts: newHost([lost.hostId]) });
+    expect(await inbox.takeOver(10)).toMatchObject([{ message }]);
+    // It was disconnected, and returns while the other host answers.
+    await before.postpone(message, 1);
+    await before.postpone(message, 8);
+    await before.release(message);
+    expect(await inbox.isWaiting(message)).toBe(true);
+    now += LEASE_MS - 1;
+    await inbox.renew([message]);
+    now += LEASE_MS - 1;
+    expect(await open().takeOver(10)).toEqual([]);
+    await inbox.finish(message);
+  });
+
   it('Inbox.accept accepts a message once, by its event and by itself, across processes', async () => {
     const inboxes = [open(), open(await test.another())];
     const message = newMessage();
