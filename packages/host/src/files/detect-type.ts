@@ -32,7 +32,11 @@ export async function detectType(start: Uint8Array, name: string): Promise<strin
 /** Beyond them, a malicious zip file would only keep the host busy. */
 const MAGIC_BYTES = 16 * 1024;
 
+const GZIP = [0x1f, 0x8b, 8];
+
 async function findMagic(start: Uint8Array): Promise<string | undefined> {
+  // Otherwise it would be unpacked, and what it contains be identified, which changes nothing.
+  if (GZIP.every((byte, i) => start[i] === byte)) return 'application/gzip';
   // Loaded with the first file.
   const { fileTypeFromBuffer } = await import('file-type');
   try {
