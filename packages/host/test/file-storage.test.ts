@@ -11,7 +11,7 @@ import { MANIFEST, type Manifest, parseUploadPath } from '../src/own-data/archiv
 import { ArchiveReader } from '../src/own-data/archive-reader.js';
 import { importArchive } from './support/archives.js';
 import { startHost, type TestHost } from './support/host.js';
-import { upload } from './support/upload.js';
+import { postFile, upload } from './support/upload.js';
 import { TestUser } from './support/user.js';
 
 /** Keeps objects as an S3-compatible service does. */
@@ -82,6 +82,16 @@ it('DELETE /me does not forget files that their storage has not deleted', async 
   expect(objects.size).toBe(2);
   expect((await erase(user)).status).toBe(200);
   expect(objects.size).toBe(0);
+});
+
+it('POST /files that fails because its storage is away keeps no space, and does not log that it will be tried again', async () => {
+  const user = new TestUser(host);
+  isAway = true;
+  expect((await postFile(user, 'mine.txt', 'my file')).status).toBe(503);
+  isAway = false;
+  expect((await user.request('GET', '/files')).body.usedBytes).toBe(0);
+  const messages = host.log.filter(({ owner }) => owner === user.did).map(({ msg }) => msg);
+  expect(messages).toEqual(['a file is hidden, but not removed yet']);
 });
 
 const downloadExport = async (user: TestUser) => {

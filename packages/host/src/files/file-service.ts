@@ -241,11 +241,11 @@ export class FileService {
     return { size, hash: hash.digest('hex'), mediaType, textStatus };
   }
 
-  /** Tries again while the store is away: until then, the upload keeps its space. */
+  /** Tries to hide an upload again while the store is away: until then, it keeps its space. */
   private async discard(key: FileKey, tries = DISCARD_TRIES): Promise<void> {
     try {
       const hidden = await this.deps.files.hide(key, 'uploading');
-      if (hidden) await this.purge(hidden);
+      if (hidden) await this.purgeOrReport(hidden);
     } catch (err) {
       if (tries === DISCARD_TRIES)
         this.deps.logger.warn({ err, ...key }, 'an upload is not removed yet; trying again');
