@@ -330,7 +330,7 @@ function findNumberErrors(schema: Keywords, value: number): string[] {
   if (typeof maximum === 'number' && value > maximum) return [`expected at most ${maximum}`];
   if (typeof above === 'number' && value <= above) return [`expected more than ${above}`];
   if (typeof below === 'number' && value >= below) return [`expected less than ${below}`];
-  if (typeof multipleOf === 'number' && !z.number().multipleOf(multipleOf).safeParse(value).success)
+  if (typeof multipleOf === 'number' && z.util.floatSafeRemainder(value, multipleOf) !== 0)
     return [`expected a multiple of ${multipleOf}`];
   return [];
 }
