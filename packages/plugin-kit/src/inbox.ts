@@ -243,7 +243,6 @@ export class Inbox<Message> {
   async takeOver(
     limit: number,
   ): Promise<readonly (Waiting<Message> & { readonly attempts: number })[]> {
-    await this.releaseDead();
     const now = this.deps.clock();
     const rows = await this.database.write((tables) =>
       tables
@@ -289,7 +288,7 @@ export class Inbox<Message> {
   }
 
   /** What dead hosts were answering can be taken over at once. */
-  private async releaseDead(): Promise<void> {
+  async releaseDead(): Promise<void> {
     const held = await this.database.tables
       .selectFrom(this.table)
       .select('holder')
@@ -385,6 +384,7 @@ export class InboxWorker<Message> {
     // What has happened while no process of this host ran is found at once.
     await this.continuePaused(this.isFirstRound ? 'all' : 'due');
     this.isFirstRound = false;
+    await inbox.releaseDead();
     await this.takeOver();
     await inbox.deleteOld();
   }

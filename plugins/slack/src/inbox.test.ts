@@ -29,7 +29,7 @@ describe.each(engines)('Inbox on %s', (engine) => {
   const clock = () => now;
   const open = (database = test.database) => createInbox({ database, clock, hosts: newHost() });
 
-  it('Inbox.takeOver takes what a dead host was answering at once, but nothing of a running one', async () => {
+  it('Inbox.releaseDead releases what a dead host was answering at once, but nothing of a running one', async () => {
     const { database } = test;
     const [killed, running] = [newHost(), newHost()];
     const message = newMessage();
@@ -39,6 +39,7 @@ describe.each(engines)('Inbox on %s', (engine) => {
     await dead.postpone(postponed, 1);
     await createInbox({ database, clock, hosts: running }).accept(taken);
     const inbox = createInbox({ database, clock, hosts: newHost([killed.hostId]) });
+    await inbox.releaseDead();
     expect(await inbox.takeOver(10)).toEqual([{ message, replies: [], attempts: 2 }]);
     expect(await inbox.takeOver(10)).toEqual([]);
     for (const each of [message, taken, postponed]) await inbox.finish(each);
@@ -51,6 +52,7 @@ describe.each(engines)('Inbox on %s', (engine) => {
     const before = createInbox({ database, clock, hosts: lost });
     await before.accept(message);
     const inbox = createInbox({ database, clock, hosts: newHost([lost.hostId]) });
+    await inbox.releaseDead();
     expect(await inbox.takeOver(10)).toMatchObject([{ message }]);
     // It was disconnected, and returns while the other host answers.
     await before.postpone(message, 1);
@@ -158,14 +160,14 @@ describe.each(engines)('InboxWorker on %s', (engine) => {
   let isDown = false;
 
   /** An inbox whose writes fail while the database is down, and a worker that lists what it has answered. */
-  function open(waitFor = Promise.resolve()) {
+  function open(waitFor = Promise.resolve(), hosts = newHost()) {
     const { database } = test;
     const write: PluginDatabase['write'] = (unit) =>
       isDown ? Promise.reject(new Error('the database restarts')) : database.write(unit);
     const inbox = createInbox({
       database: { ...database, write },
       clock: () => now,
-      hosts: newHost(),
+      hosts,
     });
     const answered: string[] = [];
     const errors: string[] = [];
@@ -212,6 +214,27 @@ describe.each(engines)('InboxWorker on %s', (engine) => {
     await passLease(worker);
     await worker.close();
     expect(answered).toEqual([message.eventId]);
+  });
+
+  it('InboxWorker asks for dead hosts in each round, and not whenever an answer makes room for the next', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    let asked = 0;
+    const findDead = async () => {
+      asked += 1;
+      return [];
+    };
+    const { inbox, worker, answered } = open(promise, { ...newHost(), findDead });
+    const messages = Array.from({ length: 103 }, () => newMessage());
+    for (const message of messages) {
+      await inbox.accept(message);
+      worker.start({ message, replies: [] });
+    }
+    resolve();
+    await expect.poll(() => answered.length).toBe(messages.length);
+    expect(asked).toBe(0);
+    await worker.runRound();
+    expect(asked).toBe(1);
+    await worker.close();
   });
 
   it('InboxWorker.runRound keeps a message while it is being answered', async () => {
