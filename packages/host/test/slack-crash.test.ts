@@ -1,6 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { startHost } from './support/host.js';
@@ -30,6 +31,13 @@ async function start() {
   return { ...host, url: await untilListening(host) };
 }
 
+function isBegunAnswerStored(): boolean {
+  const file = new DatabaseSync(join(dataDir, 'sibyl.db'), { readOnly: true });
+  const found = file.prepare("select 1 from frames where lines like '%The beginning%'").get();
+  file.close();
+  return found !== undefined;
+}
+
 it('POST /slack/events loses no message with kill -9, and answers none twice', async () => {
   const first = await start();
   const payload = slackEvent();
@@ -38,6 +46,8 @@ it('POST /slack/events loses no message with kill -9, and answers none twice', a
   const turn = await model.next();
   turn.say('The beginning of an answer');
   await expect.poll(() => readText(channel)).toEqual(['The beginning of an answer']);
+  // A turn without any text would be run again.
+  await expect.poll(isBegunAnswerStored).toBe(true);
   first.child.kill('SIGKILL');
   await first.ended;
   const second = await start();

@@ -81,7 +81,10 @@ export interface HostMessages {
   send(to: string, message: object): boolean;
   /** Calls the listener for each message of another host. */
   on(listener: (message: unknown) => void): void;
-  /** Those of these hosts that have ended or are disconnected, so that others continue their work; none while this host cannot know. */
+  /**
+   * Those of these hosts that have ended or are disconnected, once other hosts have ended or continued their turns; none while this
+   * host cannot know.
+   */
   findDead(hostIds: readonly string[]): Promise<readonly string[]>;
 }
 

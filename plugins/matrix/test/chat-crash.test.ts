@@ -53,6 +53,10 @@ it('MATRIX_CHAT answers each message once with two hosts, also when one dies and
   room.say('interrupted');
   const turn = await model.next();
   turn.say('The beginning');
+  // A turn without any text would be run again.
+  const begun = "select 1 from frames where lines like '%The beginning%'";
+  const url = database.env.DATABASE_URL ?? '';
+  await expect.poll(() => runStatement(url, begun)).toHaveLength(1);
   await Promise.all(hosts.map((host) => host.kill()));
   room.say('said while no host runs');
   for (const host of hosts) await host.start();
@@ -60,7 +64,7 @@ it('MATRIX_CHAT answers each message once with two hosts, also when one dies and
   await expect.poll(() => room.texts.length, AFTER_LEASE).toBe(questions.length + 2);
   const added = room.texts.slice(questions.length).toSorted();
   expect(added).toEqual([
-    expect.stringMatching(/^The beginning[\s\S]*Interrupted|^_Interrupted/),
+    expect.stringMatching(/^The beginning[\s\S]*Interrupted/),
     'answer to what was said meanwhile',
   ]);
   const roots = room.answers.map(({ content }) => content['m.relates_to'].event_id);

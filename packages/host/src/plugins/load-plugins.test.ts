@@ -7,6 +7,7 @@ import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { testPlugin } from '../../test/support/plugin.js';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
+import { finishTestRun, startTestRun } from '../../test/support/test-runs.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import { loadPlugins } from './load-plugins.js';
 import type { HostServices } from './plugin-context.js';
@@ -60,6 +61,20 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
     await load([read('first', 'mine'), read('second')]);
     const url = 'https://oracle.example';
     expect(seen).toEqual([[url, 'mine'], undefined, [url, undefined], undefined]);
+  });
+
+  it('hosts.findDead names a dead host once its turns have ended', async () => {
+    const found: (readonly string[])[] = [];
+    const look = testPlugin('look', {
+      setup: async ({ hosts }) => void found.push(await hosts.findDead(['dead', 'alive'])),
+    });
+    const liveness = { findDeadHosts: async (ids: readonly string[]) => [ids[0] ?? ''] };
+    const dead = await test.another({ hostId: 'dead' });
+    const { key } = await startTestRun(dead);
+    await load([look], { liveness });
+    await finishTestRun(dead.runs, key);
+    await load([look], { liveness });
+    expect(found).toEqual([[], ['dead']]);
   });
 
   it('loadPlugins calls the hooks of each plugin in order, with the shared state of earlier plugins', async () => {

@@ -100,7 +100,7 @@ export function createSetupContext(
     ucan,
     turns: createPluginTurns({ plugin, oracle, sessions: store.sessions, ready: turns, logger }),
     delegatedTurns: createDelegatedTurns({ ...delegation, plugin, store, ready: turns }),
-    hosts: createHostMessages({ bus, liveness }, plugin),
+    hosts: createHostMessages({ bus, liveness, store }, plugin),
     surface: createSurface({ plugin, store, models, ready: turns }),
     llm,
     embeddings,
@@ -108,7 +108,7 @@ export function createSetupContext(
 }
 
 const createHostMessages = (
-  { bus, liveness }: Pick<HostServices, 'bus' | 'liveness'>,
+  { bus, liveness, store }: Pick<HostServices, 'bus' | 'liveness' | 'store'>,
   plugin: string,
 ): HostMessages => ({
   hostId: bus.hostId,
@@ -118,7 +118,12 @@ const createHostMessages = (
       if (receiver === plugin) listener(message);
     });
   },
-  findDead: (hostIds) => liveness.findDeadHosts(hostIds),
+  findDead: async (hostIds) => {
+    const dead = await liveness.findDeadHosts(hostIds);
+    // Until other hosts have ended or continued its turns, a plugin would see them running.
+    const busy = dead.length > 0 ? await store.runs.hosts() : [];
+    return dead.filter((hostId) => !busy.includes(hostId));
+  },
 });
 
 /** How long a hook may take while the host starts. */
