@@ -2,6 +2,7 @@ export {
   type ErrorCode,
   HttpUrl,
   hasShortHost,
+  JsonTextLimit,
   OracleError,
   type OracleErrorOptions,
 } from '@sibyl/protocol';

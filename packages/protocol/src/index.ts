@@ -101,7 +101,15 @@ export {
   UcanToken,
   wholeNumber,
 } from './identifiers.js';
-export { type JsonLimits, JsonObject, type JsonSize, limitedList, measureJson } from './json.js';
+export {
+  type JsonLimits,
+  JsonObject,
+  type JsonSize,
+  JsonTextLimit,
+  type JsonTextLimits,
+  limitedList,
+  measureJson,
+} from './json.js';
 export {
   CreateMatrixLink,
   MatrixLink,

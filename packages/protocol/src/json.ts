@@ -83,6 +83,73 @@ class JsonWalk {
 const isContainer = (value: unknown): value is object =>
   typeof value === 'object' && value !== null;
 
+const listCodes = (text: string) => [...text].map((character) => character.charCodeAt(0));
+const [LF, CR, QUOTE, COMMA, ESCAPE] = listCodes('\n\r",\\');
+const [OPEN_ARRAY, OPEN_OBJECT, CLOSE_ARRAY, CLOSE_OBJECT] = listCodes('[{]}');
+/** To handle a message, even an empty one, takes as long as to parse this many values. */
+const VALUES_PER_MESSAGE = 20;
+
+export interface JsonTextLimits {
+  /** Values at once; a message counts as 20. */
+  readonly max: number;
+  readonly perSecond: number;
+}
+
+/**
+ * Counts the values in JSON text or server-sent events while they arrive: many small ones take much longer to parse than their
+ * bytes suggest. Messages are the objects of a list, and events with any data.
+ */
+export class JsonTextLimit {
+  private readonly startedAt = performance.now();
+  private values = 0;
+  private depth = 0;
+  private previous: number | undefined;
+  private isInString = false;
+
+  constructor(private readonly limits: JsonTextLimits) {}
+
+  /** Throws if there are too many. */
+  add(chunk: Uint8Array): void {
+    for (const byte of chunk) this.read(byte);
+    const { max, perSecond } = this.limits;
+    const seconds = (performance.now() - this.startedAt) / 1000;
+    if (this.values > max + seconds * perSecond) throw new RangeError('Too many values at once');
+  }
+
+  private read(byte: number): void {
+    const { previous, isInString } = this;
+    const isEscaped = isInString && previous === ESCAPE;
+    this.previous = isEscaped ? undefined : byte;
+    if (byte === LF || byte === CR) this.endLine(byte, previous);
+    else if (byte === QUOTE) this.isInString = isInString === isEscaped;
+    else if (!isInString) this.count(byte);
+  }
+
+  private count(byte: number): void {
+    switch (byte) {
+      case COMMA:
+        this.values += 1;
+        break;
+      case OPEN_ARRAY:
+      case OPEN_OBJECT:
+        this.values += byte === OPEN_OBJECT && this.depth <= 1 ? VALUES_PER_MESSAGE : 1;
+        this.depth += 1;
+        break;
+      case CLOSE_ARRAY:
+      case CLOSE_OBJECT:
+        this.depth -= 1;
+    }
+  }
+
+  /** A line ends strings, which have no line breaks in JSON; an empty one ends an event. */
+  private endLine(byte: number, previous: number | undefined): void {
+    this.isInString = false;
+    if ((previous !== LF && previous !== CR) || (previous === CR && byte === LF)) return;
+    this.values += VALUES_PER_MESSAGE;
+    this.depth = 0;
+  }
+}
+
 /** A free-form JSON object, bounded in depth. */
 export const JsonObject = z
   .looseObject({})

@@ -12,6 +12,7 @@ import type {
 } from '@modelcontextprotocol/client';
 import {
   hasShortHost,
+  JsonTextLimit,
   type Logger,
   type PluginContext,
   SafeFetchError,
@@ -26,6 +27,10 @@ const MAX_DOCUMENT_BYTES = 128 * 1024;
 /** A stream that has carried this much is opened again. */
 const MAX_STREAM_BYTES = 64 * 1024 ** 2;
 const FIRST_EVENT_MS = 1500;
+/** The most JSON values in what a server sends at once, and how many more in each second. */
+const VALUES = { max: 50_000, perSecond: 20_000 };
+/** Requests of a server that are not answered yet: each one takes much more memory than bytes. */
+const MAX_REQUESTS = 32;
 
 /** A server, and what connects to it. */
 export interface ClientTarget {
@@ -119,10 +124,34 @@ async function connectTransport(
     (err: Error) => logger.info({ err, server: name }, 'MCP error outside of a call'),
     () => logger.warn({ server: name }, 'many errors of an MCP server; further ones are left out'),
   );
+  limitRequests(transport);
   await client.connect(transport, { timeout: server.timeoutMs });
   client.onclose = () => onLost(new Error('The connection was closed'));
   void keepListening(client, onToolsChanged);
   return client;
+}
+
+/** Closes the connection of a server that asks much more than it lets the client answer. */
+function limitRequests(transport: Transport): void {
+  const send = transport.send.bind(transport);
+  let open = 0;
+  let receive: Transport['onmessage'];
+  transport.send = async (message, options) => {
+    await send(message, options).finally(() => {
+      if (!('method' in message)) open -= 1;
+    });
+  };
+  const receiveLimited: typeof receive = (message, extra) => {
+    if ('method' in message && 'id' in message) open += 1;
+    if (open <= MAX_REQUESTS) receive?.(message, extra);
+    else void transport.close();
+  };
+  Object.defineProperty(transport, 'onmessage', {
+    get: () => receive && receiveLimited,
+    set: (handler: typeof receive) => {
+      receive = handler;
+    },
+  });
 }
 
 const LISTEN_AGAIN_MS = 500;
@@ -299,15 +328,19 @@ function createHttpFetch({ fetch, server, isOwned }: FetchTarget): FetchLike {
     const timeoutMs = server.timeoutMs + 5000;
     if (new URL(url).href !== endpoint) return fetchDocument(fetch, url, { ...init, timeoutMs });
     const response = await fetch(url, { ...init, maxBytes: MAX_REPLY_BYTES, timeoutMs });
+    if (!response.body) return response;
+    const isStream = isEventStream(response.headers, 'content-type');
     const call = currentCall.getStore();
-    if (!call || !response.body || !isEventStream(response.headers, 'content-type'))
-      return response;
+    const limit = new JsonTextLimit(VALUES);
     let canResume = false;
     const body = watchBody(response.body, {
       onChunk: (chunk) => {
-        canResume ||= /(^|\n)id:/.test(chunk.toString('latin1'));
+        limit.add(chunk);
+        canResume ||= isStream && /(^|\n)id:/.test(chunk.toString('latin1'));
       },
-      onEnd: () => canResume || call.onStreamEnd(),
+      onEnd: () => {
+        if (isStream && !canResume) call?.onStreamEnd();
+      },
     });
     return copyResponse(response, body);
   };
@@ -401,9 +434,11 @@ async function fetchStream(
   const limits = { maxBytes: MAX_STREAM_BYTES, timeoutMs: Number.POSITIVE_INFINITY };
   const response = await fetch(url, { ...init, ...limits });
   if (!response.body || !response.ok) return response;
+  const limit = new JsonTextLimit(VALUES);
   let eventBytes = 0;
   const onChunk = (chunk: Buffer) => {
     onData?.();
+    limit.add(chunk);
     const end = Math.max(chunk.lastIndexOf('\n\n'), chunk.lastIndexOf('\r\n\r\n'));
     eventBytes = end < 0 ? eventBytes + chunk.length : chunk.length - end;
     if (eventBytes > MAX_REPLY_BYTES) throw new Error('An event of the stream is too large');

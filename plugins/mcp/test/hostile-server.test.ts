@@ -22,7 +22,21 @@ const results: Readonly<Record<string, string>> = {
   'a number': '7',
   'too much': `{"content": [${buildText(6_000_000)}]}`,
   'no JSON': '{"content":',
+  'full of values': `{"content": [], "structuredContent": {"rows": [${'[],'.repeat(60_000)}0]}}`,
+  'behind many notifications': `{"content": [${buildText(2)}]}`,
+  'behind many requests': `{"content": [${buildText(2)}]}`,
 };
+
+/** Tool → what a stream contains before its answer. */
+const streams: Readonly<Record<string, string>> = {
+  'behind many notifications': 'data: {"jsonrpc": "2.0", "method": "notifications/x"}\n\n'.repeat(
+    5_000,
+  ),
+  // Few enough messages.
+  'behind many requests': 'data: {"jsonrpc": "2.0", "id": 1, "method": "ping"}\n\n'.repeat(800),
+};
+/** What the client answered to them. */
+let pongs = 0;
 
 const replies: Readonly<Record<string, (params: { name: string }) => string | undefined>> = {
   initialize: () =>
@@ -42,14 +56,15 @@ let connection: Connection;
 
 beforeEach(async () => {
   server = createServer(async (request, response) => {
-    const { id, method, params } = JSON.parse((await text(request)) || '{}');
-    if (id === undefined) return void response.writeHead(202).end();
+    const { id, method, params, ...sent } = JSON.parse((await text(request)) || '{}');
+    if (sent.result) pongs += 1;
+    if (id === undefined || sent.result) return void response.writeHead(202).end();
     const result = replies[method]?.(params);
     const unknown = '"error": {"code": -32601, "message": "no such method"}';
-    response.setHeader('content-type', 'application/json');
-    response.end(
-      `{"jsonrpc": "2.0", "id": ${JSON.stringify(id)}, ${result ? `"result": ${result}` : unknown}}`,
-    );
+    const answer = `{"jsonrpc": "2.0", "id": ${JSON.stringify(id)}, ${result ? `"result": ${result}` : unknown}}`;
+    const before = streams[params?.name];
+    response.setHeader('content-type', before ? 'text/event-stream' : 'application/json');
+    response.end(before ? `${before}data: ${answer}\n\n` : answer);
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
@@ -84,6 +99,13 @@ describe('an answer that is', () => {
       await expect(call('fine')).resolves.toBe('xx');
     },
   );
+});
+
+it('Connection.call answers few of very many requests of a server', async () => {
+  await connection.tools();
+  pongs = 0;
+  await expect(call('behind many requests')).rejects.toThrow();
+  expect(pongs).toBeLessThan(40);
 });
 
 it('Connection.tools keeps no more than 1 MB of a list that never ends', async () => {
