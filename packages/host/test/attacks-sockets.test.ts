@@ -64,7 +64,7 @@ describe('a socket handshake with', () => {
   it.each<[string, object]>([
     ['no text for a token', { invocation: { toString: 'x' } }],
     ['a list of tokens', { invocation: ['a', 'b'] }],
-    ['a token of 200,000 characters', { invocation: 'A'.repeat(200_000) }],
+    ['a token of 20,000 characters', { invocation: 'A'.repeat(20_000) }],
     ['a token of many levels', { invocation: JSON.parse(deep(500)) }],
     ['no token, but a place', { offset: '0.0', pid: 'x' }],
     ['a false token beside a good delegation', { invocation: 'AAAA', good: true }],

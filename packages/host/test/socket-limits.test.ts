@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer, request as httpRequest } from 'node:http';
 import type { AddressInfo, Socket as TcpSocket } from 'node:net';
 import { generateSigner, mintAuthInvocation } from '@sibyl/ucan';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { emitter, routedSteps } from './support/emitter.js';
 import { startHost, type TestHost, type TestHostOptions } from './support/host.js';
 import {
@@ -200,6 +200,44 @@ describe('a socket that sends', () => {
     expect(await socket.until('(disconnect)')).toBe('io server disconnect');
     expect(socket.all('closing')).toMatchObject([{ reason: 'rate_limited' }]);
     expect(socket.all('pong').length).toBeLessThan(50);
+  });
+
+  it('large events is charged by their size', async () => {
+    const { alice, sessionId } = await start({ RATE_LIMIT_PER_MINUTE: '100' });
+    const socket = await joinSession(alice, sessionId, { reconnection: false });
+    const result = 'x'.repeat(200 * 1024);
+    for (let i = 0; i < 5; i++) socket.socket.emit('tool_result', { toolCallId: 'x', result });
+    await socket.ask('ping', 'pong');
+    for (let i = 0; i < 25; i++) socket.socket.emit('tool_result', { toolCallId: 'x', result });
+    await socket.until('(disconnect)');
+    expect(socket.all('closing')).toMatchObject([{ reason: 'rate_limited' }]);
+  });
+
+  it.each([
+    ['as its handshake', '40{"token":"', '"}'],
+    ['before it is authenticated', '42["tool_result","', '"]'],
+  ])('a long packet %s is disconnected, and the packet is not parsed', async (_, begin, end) => {
+    const { sessionId } = await start();
+    const parse = vi.spyOn(JSON, 'parse');
+    onTestFinished(() => parse.mockRestore());
+    const url = `${host.url.replace('http', 'ws')}/socket.io/?EIO=4&transport=websocket`;
+    const wire = new WebSocket(`${url}&sessionId=${sessionId}`);
+    const received: string[] = [];
+    wire.onmessage = ({ data }) => {
+      if (received.push(data) === 1) wire.send(`${begin}${'x'.repeat(40_000)}${end}`);
+    };
+    await once(wire, 'close');
+    expect(received).toHaveLength(1);
+    expect(parse.mock.calls.filter(([text]) => String(text).length > 40_000)).toEqual([]);
+  });
+
+  it('a long acknowledgement is disconnected', async () => {
+    const { alice, sessionId } = await start();
+    const socket = await joinSession(alice, sessionId, { reconnection: false });
+    socket.socket.io.engine.write(`31["${'x'.repeat(1000)}"]`);
+    await socket.ask('ping', 'pong');
+    socket.socket.io.engine.write(`31["${'x'.repeat(40_000)}"]`);
+    await socket.until('(disconnect)');
   });
 
   it('an invalid packet is disconnected', async () => {

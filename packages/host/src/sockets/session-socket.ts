@@ -52,6 +52,8 @@ export class SessionSocket {
   private last: Position = BEFORE_ALL;
   /** The host whose events are sent now; undefined until it is known, and if there is only one. */
   private sender: string | undefined;
+  /** What has arrived since the last event that counted, in bytes or characters. */
+  private received = 0;
 
   constructor(socket: Socket, context: SocketContext, deps: SessionSocketDeps) {
     this.socket = socket;
@@ -200,6 +202,9 @@ export class SessionSocket {
   private listen(): void {
     const { session } = this.context;
     const { registry } = this.deps;
+    this.socket.conn.on('data', (data: string | Buffer) => {
+      this.received += data.length;
+    });
     for (const [name, answer] of Object.entries(clientRequests))
       this.socket.on(name, () => this.ask(() => this.emit(answer(session, registry))));
     for (const [name, read] of Object.entries(resultReaders))
@@ -209,18 +214,26 @@ export class SessionSocket {
     });
   }
 
-  /** An answer to an open call is free; everything else counts as a request. */
+  /** An answer to an open call is free; everything else counts as a request, a long event as several. */
   private take(name: string, answer: ClientCallResult | undefined): void {
     const { pendingCalls, logger } = this.deps;
     const { session } = this.context;
-    if (answer && pendingCalls.answer(session, answer)) return;
+    if (answer && pendingCalls.answer(session, answer)) {
+      this.received = 0;
+      return;
+    }
     logger.debug({ ...session, event: name, toolCallId: answer?.toolCallId }, 'result ignored');
     this.ask(() => undefined);
   }
 
   private ask(answer: () => void): void {
     const { caller, address } = this.context;
-    const allowed = this.deps.limits.takeCaller(caller, address);
+    const { limits } = this.deps;
+    const size = this.received;
+    this.received = 0;
+    const allowed = limits
+      .takeCaller(caller, address)
+      .then(() => limits.takeBody(size, { caller, ip: address }));
     allowed.then(answer, () => this.close('rate_limited'));
   }
 

@@ -51,6 +51,8 @@ export class SocketServer {
   private readonly handshakes: HandshakeVerifier;
   private readonly connections = new Set<Connection>();
   private readonly sockets = new Set<SessionSocket>();
+  /** Connections of authenticated callers. */
+  private readonly proven = new WeakSet<Connection>();
   private isClosing = false;
 
   constructor(server: HttpServer, deps: SocketServerDeps) {
@@ -84,7 +86,8 @@ export class SocketServer {
     io.engine.on('connection', (connection: Connection) => {
       this.connections.add(connection);
       onceClosed(connection, () => this.connections.delete(connection));
-      limitPackets(connection, reserve(connection.request));
+      const isProven = () => this.proven.has(connection);
+      limitPackets(connection, { attachments: reserve(connection.request), isProven });
       try {
         onceClosed(connection, registry.addConnection(readAddress(connection.request)));
       } catch {
@@ -139,6 +142,7 @@ export class SocketServer {
     const { metrics } = this.deps;
     try {
       const context = await this.handshakes.verify(socket);
+      this.proven.add(socket.conn);
       // With a `pid`, the client keeps the last position and sends it when it reconnects.
       Object.assign(socket, { pid: context.streamId, data: context });
       metrics.count('sibyl_socket_handshakes_total', { outcome: 'admitted' });
@@ -190,14 +194,29 @@ function createIncomingBudget({
 /** Arrives at once, and may contain many complete messages. */
 const CHUNK_BYTES = 64 * 1024;
 
+/** The longest packet other than events of authenticated callers: a handshake with two tokens, and room for the rest. */
+const MAX_UNCOUNTED_LENGTH = 32 * 1024;
+
+interface PacketLimits {
+  readonly attachments: ByteReservation;
+  /** Whether the caller is authenticated. */
+  readonly isProven: () => boolean;
+}
+
 /**
- * Disconnects a client that sends many packets other than events, such as handshakes for other namespaces, which are all
- * answered, or too many bytes of attachments, which are kept until the last one has arrived.
+ * Disconnects a client that sends many or long packets other than events of an authenticated caller, such as handshakes for other
+ * namespaces, which are all answered, or too many bytes of attachments, which are kept until the last one has arrived.
  */
-function limitPackets(connection: Connection, attachments: ByteReservation): void {
+function limitPackets(connection: Connection, { attachments, isProven }: PacketLimits): void {
   const count = createUncountedLimit(() => terminate(connection));
-  connection.on('packet', ({ type }: { type: string }) => {
-    if (type !== 'message') count();
+  connection.on('packet', (packet: { type: string; readonly data?: unknown }) => {
+    const { type, data } = packet;
+    if (type !== 'message') return count();
+    const isLong = typeof data === 'string' && data.length > MAX_UNCOUNTED_LENGTH;
+    if (!isLong || (EVENT.test(data) && isProven())) return;
+    terminate(connection);
+    // Otherwise it would still be parsed.
+    packet.type = 'noop';
   });
   connection.on('data', (packet: string | Buffer) => {
     if (typeof packet !== 'string') {
