@@ -29,6 +29,8 @@ const MAX_STREAM_BYTES = 64 * 1024 ** 2;
 const FIRST_EVENT_MS = 1500;
 /** The most JSON values in what a server sends at once, and how many more in each second. */
 const VALUES = { max: 50_000, perSecond: 20_000 };
+/** The shortest time between two continuations of streams, however soon a server wants them. */
+const CONTINUE_MS = 250;
 /** Requests of a server that are not answered yet: each one takes much more memory than bytes. */
 const MAX_REQUESTS = 32;
 
@@ -319,31 +321,41 @@ type FetchTarget = Pick<HttpTarget, 'fetch' | 'server' | 'isOwned'>;
 /** Sends requests through safe-fetch, and bounds their replies in time and size. */
 function createHttpFetch({ fetch, server, isOwned }: FetchTarget): FetchLike {
   const endpoint = new URL(server.url).href;
+  let continuedAt = Number.NEGATIVE_INFINITY;
   return async (url, init = {}) => {
     // To the client this means that the server has no such stream.
     if (isOwned && opensNewStream(init)) return new Response(null, { status: 405 });
-    if (opensStream(init)) return fetchStream(fetch, url, init);
+    if (opensStream(init)) {
+      const waitMs = Math.max(0, continuedAt + CONTINUE_MS - performance.now());
+      continuedAt = performance.now() + waitMs;
+      await delay(waitMs, undefined, init.signal ? { signal: init.signal } : {});
+      return fetchStream(fetch, url, init);
+    }
     if (listens(init)) return fetchChanges(fetch, url, init);
     // Calls end by their own limit, which has a better error text.
     const timeoutMs = server.timeoutMs + 5000;
     if (new URL(url).href !== endpoint) return fetchDocument(fetch, url, { ...init, timeoutMs });
-    const response = await fetch(url, { ...init, maxBytes: MAX_REPLY_BYTES, timeoutMs });
-    if (!response.body) return response;
-    const isStream = isEventStream(response.headers, 'content-type');
-    const call = currentCall.getStore();
-    const limit = new JsonTextLimit(VALUES);
-    let canResume = false;
-    const body = watchBody(response.body, {
-      onChunk: (chunk) => {
-        limit.add(chunk);
-        canResume ||= isStream && /(^|\n)id:/.test(chunk.toString('latin1'));
-      },
-      onEnd: () => {
-        if (isStream && !canResume) call?.onStreamEnd();
-      },
-    });
-    return copyResponse(response, body);
+    return watchReply(await fetch(url, { ...init, maxBytes: MAX_REPLY_BYTES, timeoutMs }));
   };
+}
+
+/** Limits the values of a reply, and notices the end of a stream that belongs to a call. */
+function watchReply(response: Response): Response {
+  if (!response.body) return response;
+  const isStream = isEventStream(response.headers, 'content-type');
+  const call = currentCall.getStore();
+  const limit = new JsonTextLimit(VALUES);
+  let canResume = false;
+  const body = watchBody(response.body, {
+    onChunk: (chunk) => {
+      limit.add(chunk);
+      canResume ||= isStream && /(^|\n)id:/.test(chunk.toString('latin1'));
+    },
+    onEnd: () => {
+      if (isStream && !canResume) call?.onStreamEnd();
+    },
+  });
+  return copyResponse(response, body);
 }
 
 /** Fetches what is not a reply of the server itself, such as where to sign in: the client parses all addresses in it. */

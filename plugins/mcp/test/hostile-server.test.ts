@@ -67,15 +67,19 @@ beforeEach(async () => {
     response.end(before ? `${before}data: ${answer}\n\n` : answer);
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  connection = connect(5000);
+});
+
+function connect(timeoutMs: number): Connection {
   const { port } = server.address() as AddressInfo;
   const fetch = createSafeFetch({ allow: ['127.0.0.1'] });
   const logger = { info() {}, warn() {}, error() {} };
-  connection = new Connection({
+  return new Connection({
     name: 'hostile',
-    server: McpServer.parse({ url: `http://127.0.0.1:${port}/mcp`, timeoutMs: 5000 }),
+    server: McpServer.parse({ url: `http://127.0.0.1:${port}/mcp`, timeoutMs }),
     context: { fetch, logger },
   });
-});
+}
 
 afterEach(async () => {
   await connection.close();
@@ -99,6 +103,19 @@ describe('an answer that is', () => {
       await expect(call('fine')).resolves.toBe('xx');
     },
   );
+});
+
+it('Connection continues a stream that always ends only a few times a second', async () => {
+  let continued = 0;
+  server.removeAllListeners('request').on('request', ({ headers }, response) => {
+    if (headers['last-event-id']) continued += 1;
+    response.setHeader('content-type', 'text/event-stream');
+    response.end(`id: ${continued}\nretry: 0\ndata: \n\n`);
+  });
+  const hasty = connect(1200);
+  await expect(hasty.tools()).rejects.toThrow();
+  expect(continued).toBeGreaterThan(1);
+  expect(continued).toBeLessThan(10);
 });
 
 it('Connection.call answers few of very many requests of a server', async () => {
