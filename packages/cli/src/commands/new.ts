@@ -28,14 +28,9 @@ export const newOracle: Command = {
     if (!name || !/^[a-z][a-z0-9-]{0,63}$/.test(name)) {
       throw new UsageError('Give it a name: lower case letters, digits and -, such as my-oracle');
     }
-    const { packages } = options;
+    const packages = typeof options.packages === 'string' ? options.packages : undefined;
     const isInstalled = !options['no-install'];
-    const project = await createProject({
-      name,
-      packages: typeof packages === 'string' ? packages : undefined,
-      isInstalled,
-      output,
-    });
+    const project = await createProject({ name, packages, isInstalled, output });
     const steps = [`cd ${name}`, ...(isInstalled ? [] : ['npm install']), 'npm test', 'npm start'];
     output.result(project, [`Made ${project.folder}. Next:`, ...steps].join('\n  '));
     return 0;
