@@ -106,7 +106,7 @@ const phrases: readonly Rule[] = [
   { pattern: /\bis not one\b(?! of\b)/i, instead: 'invalid …' },
   {
     pattern:
-      /\b(behaviou|colou|favou|honou|neighbou)r\w*|\b\w+(?<!\b(?:prom|exerc|rev|adv|superv|improv|surpr|other|like|prec|conc|no))(alise|orise|isation|ognise|anise)[ds]?\b|\bwhilst\b|\bamongst\b|\bcatalogues?\b|\bcentred?\b|\blicences?\b/i,
+      /(?:\b|_)(behaviou|colou|favou|honou|neighbou)r\w*|\b\w+(?<!\b(?:prom|exerc|rev|adv|superv|improv|surpr|other|like|prec|conc|no))(alise|orise|isation|ognise|anise)[ds]?\b|\bwhilst\b|\bamongst\b|\bcatalogues?\b|\bcentred?\b|\blicences?\b/i,
     instead: 'American spelling',
   },
 ];

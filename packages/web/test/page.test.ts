@@ -164,7 +164,7 @@ describe('chat page', () => {
     const { page } = await arrive();
     await write(page, 'Make it dark');
     const turn = await oracle.model.next();
-    turn.call({ name: 'set_page_colours', input: { theme: 'dark' } });
+    turn.call({ name: 'set_page_colors', input: { theme: 'dark' } });
     const after = await oracle.model.next();
     expect(JSON.stringify(after.body.messages)).toContain('dark');
     after.say('Dark it is');

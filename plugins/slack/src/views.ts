@@ -124,7 +124,7 @@ const OUTCOMES: Readonly<Record<EndedQuestion['outcome'], string>> = {
   approved: ':white_check_mark: Approved',
   denied: ':white_check_mark: Denied',
   expired: ':hourglass: Expired',
-  cancelled: ':no_entry_sign: Cancelled',
+  cancelled: ':no_entry_sign: Canceled',
 };
 
 /** The answers that fit on buttons. */

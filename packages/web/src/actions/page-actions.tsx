@@ -11,7 +11,7 @@ const FormView = lazy(async () => ({ default: (await import('./form.js')).FormAc
 /** The page's tools and actions for the agent. */
 export function PageActions() {
   useBrowserTool({
-    name: 'set_page_colours',
+    name: 'set_page_colors',
     description: "Changes the color theme of the user's page: light, dark, or the system setting.",
     schema: {
       type: 'object',
