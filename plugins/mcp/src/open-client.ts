@@ -136,16 +136,20 @@ async function connectTransport(
 /** Closes the connection of a server that asks much more than it lets the client answer. */
 function limitRequests(transport: Transport): void {
   const send = transport.send.bind(transport);
-  let open = 0;
+  const open: unknown[] = [];
   let receive: Transport['onmessage'];
+  const end = (id: unknown) => {
+    if (open.includes(id)) open.splice(open.indexOf(id), 1);
+  };
   transport.send = async (message, options) => {
-    await send(message, options).finally(() => {
-      if (!('method' in message)) open -= 1;
-    });
+    await send(message, options).finally(() => 'method' in message || end(message.id));
   };
   const receiveLimited: typeof receive = (message, extra) => {
-    if ('method' in message && 'id' in message) open += 1;
-    if (open <= MAX_REQUESTS) receive?.(message, extra);
+    if ('method' in message && 'id' in message) open.push(message.id);
+    // The client does not answer what the server has canceled.
+    else if ('method' in message && message.method === 'notifications/cancelled')
+      end(message.params?.requestId);
+    if (open.length <= MAX_REQUESTS) receive?.(message, extra);
     else void transport.close();
   };
   Object.defineProperty(transport, 'onmessage', {

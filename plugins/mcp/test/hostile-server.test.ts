@@ -25,7 +25,10 @@ const results: Readonly<Record<string, string>> = {
   'full of values': `{"content": [], "structuredContent": {"rows": [${'[],'.repeat(60_000)}0]}}`,
   'behind many notifications': `{"content": [${buildText(2)}]}`,
   'behind many requests': `{"content": [${buildText(2)}]}`,
+  'behind canceled requests': `{"content": [${buildText(2)}]}`,
 };
+
+const FINE = ['fine', 'behind canceled requests'];
 
 /** Tool → what a stream contains before its answer. */
 const streams: Readonly<Record<string, string>> = {
@@ -34,6 +37,14 @@ const streams: Readonly<Record<string, string>> = {
   ),
   // Few enough messages.
   'behind many requests': 'data: {"jsonrpc": "2.0", "id": 1, "method": "ping"}\n\n'.repeat(800),
+  'behind canceled requests': Array.from({ length: 100 }, (_, id) =>
+    [
+      { id, method: 'ping' },
+      { method: 'notifications/cancelled', params: { requestId: id } },
+    ]
+      .map((message) => `data: ${JSON.stringify({ jsonrpc: '2.0', ...message })}\n\n`)
+      .join(''),
+  ).join(''),
 };
 /** What the client answered to them. */
 let pongs = 0;
@@ -94,7 +105,7 @@ const call = async (name: string) => {
 };
 
 describe('an answer that is', () => {
-  it.each(Object.keys(results).filter((name) => name !== 'fine'))(
+  it.each(Object.keys(results).filter((name) => !FINE.includes(name)))(
     '%s costs its call alone',
     async (name) => {
       await connection.tools();
@@ -123,6 +134,11 @@ it('Connection.call answers few of very many requests of a server', async () => 
   pongs = 0;
   await expect(call('behind many requests')).rejects.toThrow();
   expect(pongs).toBeLessThan(40);
+});
+
+it('Connection.call does not count requests that the server has canceled', async () => {
+  await connection.tools();
+  await expect(call('behind canceled requests')).resolves.toBe('xx');
 });
 
 it('Connection.tools keeps no more than 1 MB of a list that never ends', async () => {
