@@ -75,26 +75,30 @@ describe('GET /search', () => {
     (await user.request('GET', `/search?${query}`)).body;
 
   it('finds messages of the caller soon after their turn, ranked and highlighted', async () => {
-    const sessionId = await openSession(test.alice);
-    const reply = test.alice.request('POST', `/messages/${sessionId}`, {
+    const user = new TestUser(test.host);
+    const sessionId = await openSession(user);
+    const reply = user.request('POST', `/messages/${sessionId}`, {
       body: { message: 'Where do pangolins live?' },
     });
     (await test.model.next()).answer(
       'Pangolins live in Africa and Asia. <b>Pangolins</b> eat ants.',
     );
     await reply;
-    const find = async (): Promise<SearchResults> => search(test.alice, 'q=pangolins+live');
-    await expect.poll(async () => (await find()).results.length).toBeGreaterThanOrEqual(2);
+    const find = async (): Promise<SearchResults> => search(user, 'q=pangolins+live');
+    const findAnswer = async () => (await find()).results.find(({ type }) => type === 'ai');
+    // The question can be found before its answer.
+    await expect.poll(findAnswer).toBeDefined();
     const { results, hasMore } = await find();
+    expect(results.length).toBeGreaterThanOrEqual(2);
     expect(hasMore).toBe(false);
-    const answer = results.find(({ type }) => type === 'ai');
+    const answer = await findAnswer();
     expect(answer).toMatchObject({ sessionId, messageId: expect.any(String) });
     const words = answer?.highlights.map(([start, end]) => answer.snippet.slice(start, end));
     expect(words).toEqual(['Pangolins', 'live', 'Pangolins']);
-    const page = await search(test.alice, 'q=pangolins+live&limit=1');
+    const page = await search(user, 'q=pangolins+live&limit=1');
     expect([page.results.length, page.hasMore]).toEqual([1, true]);
     expect((await search(new TestUser(test.host), 'q=pangolins')).results).toEqual([]);
-    await test.alice.request('DELETE', `/sessions/${sessionId}`);
+    await user.request('DELETE', `/sessions/${sessionId}`);
     expect((await find()).results).toEqual([]);
   });
 
