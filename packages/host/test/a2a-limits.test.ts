@@ -173,7 +173,10 @@ describe('push notifications', () => {
     const task = await send(client, say('Hello', {}, hook('/failing')));
     (await test.model.next()).answer('Hi.');
     const attempts = () =>
-      test.received.filter(({ headers }) => headers['x-a2a-notification-token'] === '/failing');
+      test.received.filter(
+        ({ headers, body }) =>
+          headers['x-a2a-notification-token'] === '/failing' && body.task.id === task.id,
+      );
     const database = new DatabaseSync(`${test.host.dataDir}/sibyl.db`, { timeout: 10_000 });
     const [owner, id] = [test.alice.did, task.id];
     const read = () =>

@@ -1,5 +1,5 @@
 import { defineTool } from '@sibyl/plugin-kit';
-import { beforeAll, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { createKey } from './support/access-key.js';
 import { useControlledHost } from './support/controlled-host.js';
@@ -26,7 +26,7 @@ const lookUp = defineTool({
 const plugins = [testPlugin('shop', { getTools: () => [pay, lookUp] })];
 const test = useControlledHost({ plugins });
 let key = '';
-beforeAll(async () => {
+beforeEach(async () => {
   key = (await createKey(test.alice)).key;
 });
 

@@ -12,22 +12,24 @@ const SECRET = 'Alice keeps the marmalade under the piano';
 const env = Object.assign({ OUTGOING_ALLOW: '127.0.0.1' }, ...Object.values(bundledVariables));
 const test = useControlledHost({ env });
 
+let alice: TestUser;
 let mallory: TestUser;
 /** What Alice has, and Mallory would like to. */
 const hers = { sessionId: '', runId: '', messageId: '', factId: '', roomId: '' };
 
 beforeAll(async () => {
+  alice = test.alice;
   mallory = new TestUser(test.host);
   const plays = [
     call(['remember', { fact: SECRET }], ['set_user_preferences', { userName: 'Alicia' }]),
     say(SECRET),
   ];
   const { sessionId, frames } = await ask(test, plays);
-  const read = async (path: string) => (await test.alice.request('GET', path)).body;
+  const read = async (path: string) => (await alice.request('GET', path)).body;
   const { messages } = await read(`/messages/${sessionId}`);
   const [fact] = (await read('/memory')).facts;
   const [session] = (await read('/sessions')).sessions;
-  await test.alice.request('POST', '/delegation', { body: { raw: test.alice.delegate() } });
+  await alice.request('POST', '/delegation', { body: { raw: alice.delegate() } });
   Object.assign(hers, { sessionId, messageId: messages[0].id, factId: fact.id });
   Object.assign(hers, { runId: frames[0]?.data.runId, roomId: session.roomId });
 });
@@ -90,7 +92,7 @@ describe('lists contain only data of the caller', () => {
     ['/claims', { claims: [] }],
   ])('%s', async (path, nothing) => {
     const fresh = new TestUser(test.host);
-    const disguise = { 'x-did': test.alice.did, 'x-forwarded-user': test.alice.did };
+    const disguise = { 'x-did': alice.did, 'x-forwarded-user': alice.did };
     expect((await fresh.request('GET', path, { headers: disguise })).body).toEqual(nothing);
   });
 
@@ -106,11 +108,11 @@ describe('a model that follows a malicious prompt', () => {
   it.each<[string, () => readonly [string, object]]>([
     ['recalls by her words', () => ['recall', { query: SECRET }]],
     ['recalls everything', () => ['recall', { query: '* OR owner:alice "piano"' }]],
-    ['names her as owner', () => ['recall', { query: 'piano', owner: test.alice.did }]],
+    ['names her as owner', () => ['recall', { query: 'piano', owner: alice.did }]],
     ['forgets her fact', () => ['forget', { id: hers.factId }]],
     ['asks for her preferences', () => ['set_user_preferences', { roomId: hers.roomId }]],
-    ['asks for other capabilities', () => ['list_capabilities', { user: test.alice.did }]],
-    ['loads hers', () => ['load_capability', { names: [test.alice.did, '../sessions'] }]],
+    ['asks for other capabilities', () => ['list_capabilities', { user: alice.did }]],
+    ['loads hers', () => ['load_capability', { names: [alice.did, '../sessions'] }]],
     ['asks for a tool there is not', () => ['read_session', { sessionId: hers.sessionId }]],
   ])('%s, and learns nothing', async (_, attempt) => {
     const plays = [call(attempt()), say('I tried')];
@@ -118,11 +120,11 @@ describe('a model that follows a malicious prompt', () => {
     const learned = JSON.stringify(turns.map(({ system, results }) => [system, results]));
     expect(learned).not.toContain('marmalade');
     expect(learned).not.toContain('Alicia');
-    expect((await test.alice.request('GET', '/memory')).body.total).toBe(1);
+    expect((await alice.request('GET', '/memory')).body.total).toBe(1);
   });
 
   it('sends no browser_tool_call to the page of another user', async () => {
-    const hersToo = await joinSession(test.alice, hers.sessionId);
+    const hersToo = await joinSession(alice, hers.sessionId);
     const tools = [{ name: 'look', description: 'Looks', schema: {} }];
     const { turns } = await ask(inHands(), [call(['look']), say('No page')], { tools });
     expect(resultsIn(turns[1] as (typeof turns)[number])).toMatchObject([

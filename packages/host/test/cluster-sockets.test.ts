@@ -8,8 +8,8 @@ import { useHostPair } from './support/host-pair.js';
 import {
   connectMcp,
   createAsking,
+  findProgress,
   LEGACY,
-  type RawEvent,
   RawMcpClient,
   readEvents,
 } from './support/mcp.js';
@@ -370,9 +370,8 @@ describe('an MCP client of 2025-11-25 whose requests reach one host, and everyth
     const events = readEvents(await client.call(1, 'ask', args));
     const step = await model.next();
     step.say('One. ');
-    let last: RawEvent | undefined;
-    while (last?.message?.params?.message !== 'One. ') last = (await events.next()).value;
-    const resumed = readEvents(await client.at(hosts.b.url).open(last?.id));
+    const last = await findProgress(events, 'One. ');
+    const resumed = readEvents(await client.at(hosts.b.url).open(last.id));
     step.answer('Two.');
     const rest = [];
     for await (const { message } of resumed) if (message) rest.push(message);

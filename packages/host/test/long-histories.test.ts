@@ -6,6 +6,7 @@ import { testPlugin } from './support/plugin.js';
 import { readSlowly } from './support/read-slowly.js';
 import { openSession } from './support/stream.js';
 import { usedMemory } from './support/used-memory.js';
+import { TestUser } from './support/user.js';
 
 const TURNS = 500;
 const ANSWER = 'y'.repeat(100_000);
@@ -26,11 +27,13 @@ const test = useControlledHost({
   ],
 });
 
+let alice: TestUser;
 let sessionId: string;
 beforeAll(async () => {
-  sessionId = await openSession(test.alice);
+  alice = test.alice;
+  sessionId = await openSession(alice);
   const store = await openStore({ dataDir: test.host.dataDir, secretKey: new Uint8Array(32) });
-  const place = { owner: test.alice.did, sessionId, requestId: 'r', isComplete: true };
+  const place = { owner: alice.did, sessionId, requestId: 'r', isComplete: true };
   for (let i = 1; i <= TURNS; i++) {
     const said = store.messages.append({ ...place, type: 'human', content: `question ${i}` });
     await Promise.all([said, store.messages.append({ ...place, type: 'ai', content: ANSWER })]);
@@ -40,7 +43,7 @@ beforeAll(async () => {
 
 it('long histories cost a turn no more memory than TURN_CONTEXT_TOKENS allows', async () => {
   const before = usedMemory();
-  const reply = test.alice.request('POST', `/messages/${sessionId}`, { body: { message: 'new' } });
+  const reply = alice.request('POST', `/messages/${sessionId}`, { body: { message: 'new' } });
   const summary = await test.model.next();
   expect(summary.system).toMatch(/^Write a summary/);
   expect(usedMemory() - before).toBeLessThan(SESSION_MB / 4);
@@ -56,7 +59,7 @@ it('long histories cost a turn no more memory than TURN_CONTEXT_TOKENS allows', 
 });
 
 it('GET /messages/:sessionId sends long histories completely', async () => {
-  const { status, body } = await test.alice.request('GET', `/messages/${sessionId}`);
+  const { status, body } = await alice.request('GET', `/messages/${sessionId}`);
   expect(status).toBe(200);
   const messages: Message[] = body.messages;
   expect(messages).toHaveLength(2 * TURNS + 2);
@@ -69,7 +72,7 @@ it('GET /messages/:sessionId sends long histories completely', async () => {
 it('GET /messages/:sessionId keeps no pages in memory for clients that read nothing', async () => {
   const before = usedMemory();
   const slow = await Promise.all(
-    Array.from({ length: READERS }, () => readSlowly(test.alice, `/messages/${sessionId}`)),
+    Array.from({ length: READERS }, () => readSlowly(alice, `/messages/${sessionId}`)),
   );
   // If the host held what they have not read, it would be all of it times their number.
   expect(usedMemory() - before).toBeLessThan(SESSION_MB);

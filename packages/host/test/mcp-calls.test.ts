@@ -8,6 +8,7 @@ import { createKey } from './support/access-key.js';
 import {
   connectMcp,
   createAsking,
+  findProgress,
   LEGACY,
   MODERN,
   type RawEvent,
@@ -109,16 +110,15 @@ describe('the stream of a call of 2025-11-25', () => {
     );
     const step = await test.model.next();
     step.say('One. ');
-    let last: RawEvent | undefined;
-    while (last?.message?.params?.message !== 'One. ') last = (await events.next()).value;
+    const last = await findProgress(events, 'One. ');
     lost.abort();
     await events.return(undefined).catch(() => undefined);
     step.answer('Two.');
     const readRun = () => test.alice.request('GET', `/sessions/${session_id}/run`);
     await expect.poll(async () => (await readRun()).body.run.status).toBe('finished');
     // As after a restart: no host has the events.
-    const forgotten = (last?.id ?? '').replace(/\.[0-9a-f-]{36}\./, `.${randomUUID()}.`);
-    for (const id of [last?.id, forgotten]) {
+    const forgotten = last.id.replace(/\.[0-9a-f-]{36}\./, `.${randomUUID()}.`);
+    for (const id of [last.id, forgotten]) {
       const rest = (await collect(await client.open(id))).flatMap(({ message }) => message ?? []);
       expect(rest.map(({ params }) => params?.message)).toEqual(['Two.', undefined]);
       expect(rest[0].params.progressToken).toBe('p7');

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { beforeAll, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { createKey } from './support/access-key.js';
 import { useControlledHost } from './support/controlled-host.js';
 import { startControlledModel } from './support/controlled-model.js';
@@ -10,7 +10,7 @@ import { TestUser } from './support/user.js';
 const test = useControlledHost();
 const MODEL = 'openai-compatible/controlled';
 let key = '';
-beforeAll(async () => {
+beforeEach(async () => {
   key = (await createKey(test.alice)).key;
 });
 

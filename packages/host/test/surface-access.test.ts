@@ -1,4 +1,4 @@
-import { beforeAll, expect, it } from 'vitest';
+import { beforeEach, expect, it } from 'vitest';
 import { createKey } from './support/access-key.js';
 import { useControlledHost } from './support/controlled-host.js';
 import { openSession } from './support/stream.js';
@@ -33,7 +33,7 @@ const send = async (method: string, path: string, body?: object, as = headers) =
 const bearer = (key: string) => ({ authorization: `Bearer ${key}` });
 const messages = [{ role: 'user', content: 'Hello' }];
 
-beforeAll(async () => {
+beforeEach(async () => {
   own = await openSession(test.alice);
   const sessionId = await openSession(test.alice);
   const wide = bearer((await createKey(test.alice)).key);
@@ -197,7 +197,11 @@ it.each(['key', 'delegation'])(
     const { reply } = await send('GET', `${path}${elsewhere.runId}`, undefined, as);
     const reader = reply.body?.pipeThrough(new TextDecoderStream()).getReader();
     let text = '';
-    while (!text.includes(SECRET)) text += (await reader?.read())?.value ?? '';
+    while (!text.includes(SECRET)) {
+      const part = await reader?.read();
+      if (!part?.value) throw new Error(`The stream ended after ${text}`);
+      text += part.value;
+    }
     expect((await test.alice.request('DELETE', revoke, { headers: login })).status).toBe(200);
     const readToEnd = async () => {
       for (;;) if ((await reader?.read())?.done) return 'ended';

@@ -290,21 +290,22 @@ describe.each(engines)('InboxWorker.follow on %s', (engine) => {
     );
 
   it('answers a message at once when its turn continues, and not before', async () => {
-    const paused = new Set(['run-1']);
+    const runId = randomUUID();
+    const paused = new Set([runId]);
     const { worker, checked, change, inbox } = open(test.database, paused);
-    const message = newPaused('run-1');
+    const message = newPaused(runId);
     await worker.follow(message);
     await worker.follow(message);
-    change('session of run-1');
+    change(`session of ${runId}`);
     await worker.runRound();
     await expect.poll(() => checked.length).toBeGreaterThanOrEqual(4);
     expect(answered).not.toContain(message.eventId);
     paused.clear();
     change('another session');
-    change('session of run-1');
+    change(`session of ${runId}`);
     await expect.poll(() => answered).toContain(message.eventId);
     await expect.poll(() => inbox.isWaiting(message)).toBe(false);
-    change('session of run-1');
+    change(`session of ${runId}`);
     await worker.close();
     expect(answered.filter((id) => id === message.eventId)).toHaveLength(1);
   });

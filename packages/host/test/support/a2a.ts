@@ -12,7 +12,7 @@ import {
 } from '@a2a-js/sdk';
 import { type Client, ClientFactory, ClientFactoryOptions } from '@a2a-js/sdk/client';
 import { defineTool } from '@sibyl/plugin-kit';
-import { afterAll, beforeAll } from 'vitest';
+import { afterAll, beforeEach } from 'vitest';
 import { createKey } from './access-key.js';
 import { type ControlledHost, useControlledHost } from './controlled-host.js';
 import { findFreePort } from './free-port.js';
@@ -64,7 +64,7 @@ interface Received {
 export interface A2aHost extends ControlledHost {
   /** Its public address. */
   readonly page: string;
-  /** An access key of Alice. */
+  /** An access key of Alice, new in each test as she is. */
   readonly key: string;
   readonly received: readonly Received[];
   /** Where push notifications are received. */
@@ -108,7 +108,7 @@ export async function useA2aHost(): Promise<A2aHost> {
   };
   const own = { page, key: '', received, receiver: `http://${receiver}`, connect };
   const host = Object.assign(controlled, own);
-  beforeAll(async () => {
+  beforeEach(async () => {
     host.key = (await createKey(controlled.alice)).key;
   });
   return host;

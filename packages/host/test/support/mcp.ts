@@ -175,3 +175,15 @@ export async function* readEvents({ body }: Response): AsyncGenerator<RawEvent> 
     }
   }
 }
+
+/** The first event that reports this progress; the others stay to be read. */
+export async function findProgress(
+  events: AsyncGenerator<RawEvent>,
+  text: string,
+): Promise<RawEvent> {
+  for (;;) {
+    const { done, value } = await events.next();
+    if (done) throw new Error(`The stream ended without ${text}`);
+    if (value.message?.params?.message === text) return value;
+  }
+}

@@ -1,11 +1,11 @@
 import { defineTool } from '@sibyl/plugin-kit';
-import { beforeAll } from 'vitest';
+import { beforeEach } from 'vitest';
 import { createKey } from './access-key.js';
 import { type ControlledHost, useControlledHost } from './controlled-host.js';
 import type { TestHostOptions } from './host.js';
 import { testPlugin } from './plugin.js';
 
-/** A host during the surrounding file, and an access key of its user. */
+/** A host during the surrounding file, and an access key of its user, both new in each test. */
 export interface SurfaceHost extends ControlledHost {
   readonly key: string;
 }
@@ -14,7 +14,7 @@ export interface SurfaceHost extends ControlledHost {
 export function useSurfaceHost({ plugins = [], ...options }: TestHostOptions = {}): SurfaceHost {
   const host = useControlledHost({ ...options, plugins: [askingTools, ...plugins] });
   const shared = Object.assign(host, { key: '' });
-  beforeAll(async () => {
+  beforeEach(async () => {
     shared.key = (await createKey(host.alice)).key;
   });
   return shared;
