@@ -1,13 +1,15 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { createInvitations, loadConfig } from '@sibyl/host';
 import { definePlugin, defineTool } from '@sibyl/plugin-kit';
 import { generateSigner } from '@sibyl/ucan';
-import { afterAll, afterEach, describe, expect, it } from 'vitest';
+import pg from 'pg';
+import { afterAll, afterEach, describe, expect, it, onTestFinished } from 'vitest';
 import { z } from 'zod';
 import { scale } from '../../../scripts/test-scale.ts';
 import { createKey } from './support/access-key.js';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { useHostPair } from './support/host-pair.js';
-import { openSession, type SseStream, stream } from './support/stream.js';
+import { join, openSession, type SseStream, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
 const service = generateSigner().did;
@@ -36,7 +38,7 @@ const signing = definePlugin({
   ],
 });
 
-const listed = Array.from({ length: 8 }, () => generateSigner());
+const listed = Array.from({ length: 16 }, () => generateSigner());
 let model: ControlledModel;
 const hosts = useHostPair(async () => {
   model = await startControlledModel();
@@ -111,6 +113,82 @@ describe('DELETE /delegation on another host', () => {
     expect(await readEnd(live)).toMatchObject({ status: 'aborted' });
     turn.answer('done');
     expect(await readEnd(plain)).toMatchObject({ status: 'finished' });
+  });
+});
+
+/** Nothing can be stored for a run until the returned function is called. */
+async function lockRun(runId: string): Promise<() => Promise<void>> {
+  const client = new pg.Client({ connectionString: hosts.database.env.DATABASE_URL });
+  await client.connect();
+  const unlock = () => client.end();
+  onTestFinished(unlock);
+  await client.query('begin');
+  await client.query('select from runs where id = $1 for update', [runId]);
+  return unlock;
+}
+
+/** Longer than a reader receives anything of a turn that continues although its own access was revoked. */
+const BEYOND_LIMIT_MS = 1_500;
+
+describe('a reader on another host than the turn, whose access is revoked with it', () => {
+  /** A turn on host B that said something, read at host A by the same login. */
+  async function readFromA() {
+    const { alice, headers, revoke, sessionId } = await logInByDelegation();
+    const started = await stream(alice, sessionId, { message: 'one' }, headers);
+    const turn = await model.next();
+    turn.say('half');
+    await started.untilEvent('message');
+    const live = await join(alice.at(hosts.a), started.runId, 0, headers);
+    await live.untilEvent('message');
+    return { started, live, revoke };
+  }
+
+  it('GET /runs/:id receives the end, however long storing it takes', async () => {
+    const { started, live, revoke } = await readFromA();
+    const unlock = await lockRun(started.runId);
+    await revoke();
+    await sleep(BEYOND_LIMIT_MS);
+    await unlock();
+    expect(await readEnd(live)).toMatchObject({ status: 'aborted', partialText: 'half' });
+    expect(await readEnd(started)).toMatchObject({ status: 'aborted', partialText: 'half' });
+  });
+
+  it('GET /runs/:id receives the end, also if no notification reaches the host of the turn', async () => {
+    const { live, revoke } = await readFromA();
+    hosts.busProxy.mute();
+    await revoke();
+    expect(await readEnd(live)).toMatchObject({ status: 'aborted', partialText: 'half' });
+  });
+
+  it('POST /messages waits for the partial answer, however long storing it takes', async () => {
+    const { alice, headers, revoke, sessionId } = await logInByDelegation();
+    const body = { message: 'one' };
+    const reply = alice.request('POST', `/messages/${sessionId}`, { body, headers });
+    const turn = await model.next();
+    turn.say('half');
+    const find = async () =>
+      (await alice.request('GET', `/sessions/${sessionId}/run`)).body.run?.runId;
+    await expect.poll(find).toBeDefined();
+    const unlock = await lockRun(await find());
+    await revoke();
+    await sleep(BEYOND_LIMIT_MS);
+    await unlock();
+    expect(await reply).toMatchObject({ status: 200, body: { message: { content: 'half' } } });
+  });
+
+  it('GET /runs/:id receives nothing more of a turn that continues', async () => {
+    const { alice, headers, revoke, sessionId } = await logInByDelegation();
+    const started = await stream(alice, sessionId, { message: 'one' });
+    const turn = await model.next();
+    turn.say('half');
+    const live = await join(alice.at(hosts.a), started.runId, 0, headers);
+    await live.untilEvent('message');
+    await revoke();
+    await sleep(BEYOND_LIMIT_MS);
+    turn.answer(' and more');
+    expect(await readEnd(started)).toMatchObject({ status: 'finished' });
+    await live.toEnd();
+    expect([live.text, live.frames.at(-1)?.event]).toEqual(['half', 'message']);
   });
 });
 

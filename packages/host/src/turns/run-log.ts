@@ -139,10 +139,13 @@ export class LiveRun {
     return this.failure;
   }
 
-  /** Reads the log; a reader that lost access still receives the end of a run that was canceled, for the same reason. */
   read(after: number, signal: AbortSignal): AsyncGenerator<readonly Frame[]> {
-    const staysForEnd = () => this.reason !== undefined && signal.reason instanceof OracleError;
-    return this.log.read(after, signal, staysForEnd);
+    return this.log.read(after, signal, () => this.staysFor(signal));
+  }
+
+  /** Whether a reader that lost access still receives the end: the run was canceled, for the same reason. */
+  staysFor({ reason }: AbortSignal): boolean {
+    return this.reason !== undefined && reason instanceof OracleError;
   }
 
   /** Cancels the run; `error` is for a caller that would receive no text at all. */

@@ -25,6 +25,9 @@ const SILENCE_MS = 1_000;
 /** The same, if frames are known to be on their way to the store. */
 const POLL_MS = 200;
 
+/** How long a reader that lost access waits for the end of a run of another host, which may learn of it later and has to store the end. */
+const LOST_END_MS = 10_000;
+
 /** The published client fails if the end of a stream arrives just after the response to its abort. */
 const ABORT_DELAY_MS = 300;
 
@@ -56,7 +59,10 @@ export class RunReader {
   async outcome(run: Run, gone: AbortSignal): Promise<RunOutcome | undefined> {
     const key = { owner: run.owner, runId: run.id };
     const live = this.turns.findLive(key);
-    if (live) return abortable(() => live.outcome, gone).catch(() => undefined);
+    if (live)
+      return abortable(() => live.outcome, gone).catch(() =>
+        live.staysFor(gone) ? live.outcome : undefined,
+      );
     let isOver = hasStopped(run);
     if (!isOver)
       for await (const frames of this.readStored(run, run.lastSeq, gone))
@@ -94,8 +100,26 @@ export class RunReader {
         const waitMs = followed.reason === 'changed' ? POLL_MS : SILENCE_MS;
         followed = yield* follow(feed, { seen: read.seen, waitMs, signal });
       }
+      if (!followed.isDone && signal.reason instanceof OracleError)
+        yield* this.readLostEnd(run, followed.seen, { feed, error: signal.reason });
     } finally {
       feed.close();
+    }
+  }
+
+  /** Yields the end of a run to a reader that lost access, if the run was aborted for the same reason. */
+  private async *readLostEnd(
+    run: Run,
+    seen: number,
+    { feed, error }: { readonly feed: FeedReader; readonly error: OracleError },
+  ): AsyncGenerator<readonly Frame[]> {
+    const key = { owner: run.owner, runId: run.id };
+    for (const startedAt = performance.now(); performance.now() - startedAt < LOST_END_MS; ) {
+      const { status, report } = await this.find(key);
+      const isSameEnd = status === 'aborted' && report.error?.code === error.code;
+      if (isSameEnd) yield* this.readStore(run, seen, feed);
+      if (isSameEnd || hasStopped({ status })) return;
+      await sleep(POLL_MS);
     }
   }
 

@@ -105,9 +105,14 @@ export async function stream(
   return new SseStream(response);
 }
 
-export async function join(user: TestUser, runId: string, after: number): Promise<SseStream> {
+export async function join(
+  user: TestUser,
+  runId: string,
+  after: number,
+  headers: Readonly<Record<string, string>> = {},
+): Promise<SseStream> {
   const response = await fetch(`${user.host.url}/runs/${runId}?after=${after}`, {
-    headers: user.headers,
+    headers: { ...user.headers, ...headers },
   });
   if (!response.ok) throw new Error(`${response.status} ${await response.text()}`);
   return new SseStream(response);
