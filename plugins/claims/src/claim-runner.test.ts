@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import type { PluginContext, PluginDatabase } from '@sibyl/plugin-kit';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
@@ -9,6 +10,9 @@ import { ClaimRunner, RunnerLease } from './claim-runner.js';
 import { ClaimStore, computeBackoff, migrations } from './claim-store.js';
 import { ClaimsService } from './claims-service.js';
 import { claims } from './index.js';
+
+/** A host among others, all of which run. */
+const newHost = () => ({ hostId: randomUUID(), findDead: async (): Promise<string[]> => [] });
 
 const none = { settled: 0, submitted: 0, failed: 0, postponed: 0 };
 
@@ -40,7 +44,7 @@ describe.each(engines)('ClaimRunner: claims on %s', (engine) => {
     const usage = openLedger(ledgerTables.database, { clock }).unpaid;
     const store = new ClaimStore({ database, clock });
     const service = new ClaimsService({ context, url: server.url });
-    const newLease = () => new RunnerLease({ database, clock });
+    const newLease = () => new RunnerLease({ database, clock, hosts: newHost() });
     const logger = { info: () => {}, warn: () => {}, error: () => {} };
     return {
       runner: new ClaimRunner({ store, service, usage, newLease, logger, elapsed: clock }),
@@ -248,7 +252,11 @@ describe.each(engines)('ClaimRunner: claims on %s', (engine) => {
   });
 
   it('do not wait for ever for a runner that died', async () => {
-    const dead = new RunnerLease({ database: claimTables.database, clock });
+    const dead = new RunnerLease({
+      database: claimTables.database,
+      clock,
+      hosts: newHost(),
+    });
     expect(await dead.hold()).toBe(true);
     await debtor();
     const { runner } = openClaims();
@@ -256,6 +264,25 @@ describe.each(engines)('ClaimRunner: claims on %s', (engine) => {
     now += 60_001;
     expect(await runner.run()).toMatchObject({ status: 'done', settled: 1 });
     expect(server.received).toHaveLength(1);
+  });
+});
+
+describe.each(engines)('RunnerLease.hold on %s', (engine) => {
+  const tables = usePluginTables(engine, claims);
+
+  it('ends the lease of a dead host at once, but of no other runner', async () => {
+    const { database } = tables;
+    const dead: string[] = [];
+    const findDead = async (ids: readonly string[]) => ids.filter((id) => dead.includes(id));
+    const hosts = ['a', 'b'].map((hostId) => ({ hostId, findDead }));
+    const [first, second, third] = [0, 0, 1].map(
+      (host) => new RunnerLease({ database, clock: () => 0, hosts: hosts[host] ?? newHost() }),
+    );
+    expect(await first?.hold()).toBe(true);
+    expect([await second?.hold(), await third?.hold()]).toEqual([false, false]);
+    dead.push('a');
+    expect([await third?.hold(), await third?.hold()]).toEqual([true, true]);
+    expect(await first?.hold()).toBe(false);
   });
 });
 
@@ -271,7 +298,9 @@ describe.each(engines)('migration 0002-lease-owner on %s', (engine) => {
     await old.write((tables) => tables.insertInto('claims_leases').values(lease).execute());
     const database = await test.store.pluginTables.open({ ...request, migrations });
     let now = 1_000;
-    const runner = new RunnerLease({ database, clock: () => now });
+    // Which host it has is unknown, so none is dead.
+    const hosts = { ...newHost(), findDead: async (ids: readonly string[]) => ids };
+    const runner = new RunnerLease({ database, clock: () => now, hosts });
     expect(await runner.hold()).toBe(false);
     now += 1;
     expect(await runner.hold()).toBe(true);

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { Logger, PluginDatabase } from '@sibyl/plugin-kit';
+import type { HostMessages, Logger, PluginDatabase } from '@sibyl/plugin-kit';
 import type { ClaimsProcessed, Unpaid, UnpaidUsage } from './claim.js';
 import type { ClaimRow, ClaimStore, ClaimsTables, ClaimUpdate } from './claim-store.js';
 import { type ClaimsService, ServiceError, type Verdict } from './claims-service.js';
@@ -132,19 +132,41 @@ const LEASE = { owner: '', name: 'process' };
 interface RunnerLeaseDeps {
   readonly database: PluginDatabase<ClaimsTables>;
   readonly clock: () => number;
+  readonly hosts: Pick<HostMessages, 'hostId' | 'findDead'>;
 }
 
-/** Lets one runner of all processes work at a time; the lease of one that died expires after a minute. */
+/** Lets one runner of all processes work at a time; the lease of one that died ends with its host, or after a minute. */
 export class RunnerLease {
   private readonly deps: RunnerLeaseDeps;
-  private readonly holder = randomUUID();
+  /** Its host, and which of the runners there. */
+  private readonly holder: string;
 
   constructor(deps: RunnerLeaseDeps) {
     this.deps = deps;
+    this.holder = `${deps.hosts.hostId} ${randomUUID()}`;
   }
 
   /** Acquires or extends the lease; false while another runner has it. */
-  hold(): Promise<boolean> {
+  async hold(): Promise<boolean> {
+    return (await this.take()) || ((await this.endDead()) && this.take());
+  }
+
+  /** Ends the lease of a runner whose host is dead. An earlier version stores leases without a host. */
+  private async endDead(): Promise<boolean> {
+    const { database, hosts } = this.deps;
+    const { holder = '' } =
+      (await database.tables
+        .selectFrom('claims_leases')
+        .select('holder')
+        .where((e) => e.and(LEASE))
+        .executeTakeFirst()) ?? {};
+    const [hostId, runner] = holder.split(' ');
+    if (!hostId || !runner || (await hosts.findDead([hostId])).length === 0) return false;
+    await this.end(holder);
+    return true;
+  }
+
+  private take(): Promise<boolean> {
     const { database, clock } = this.deps;
     const now = clock();
     const values = { holder: this.holder, lease_until: now + LEASE_MS };
@@ -169,11 +191,15 @@ export class RunnerLease {
     });
   }
 
-  async release(): Promise<void> {
+  release(): Promise<void> {
+    return this.end(this.holder);
+  }
+
+  private async end(holder: string): Promise<void> {
     await this.deps.database.write(async (tables) => {
       await tables
         .deleteFrom('claims_leases')
-        .where((e) => e.and({ ...LEASE, holder: this.holder }))
+        .where((e) => e.and({ ...LEASE, holder }))
         .execute();
     });
   }

@@ -67,12 +67,12 @@ export const claims = definePlugin({
 });
 
 function createServices(context: SetupContext<ClaimsConfig>) {
-  const { database, config, logger } = context;
+  const { database, config, logger, hosts } = context;
   const clock = database.now;
   const usage = context.shared.require(CREDITS);
   const store = new ClaimStore({ database, clock });
   const service = new ClaimsService({ context, url: config.CLAIMS_URL });
-  const newLease = () => new RunnerLease({ database, clock });
+  const newLease = () => new RunnerLease({ database, clock, hosts });
   const runner = new ClaimRunner({ store, service, usage, newLease, logger });
   return { store, usage, runner, secret: new CronSecret(config.CRON_SECRET) };
 }

@@ -28,12 +28,12 @@ type Answer = { readonly status: number; readonly body: object };
 export class DidWebService {
   readonly requests: ServiceRequest[] = [];
   /** What it answers; a test may replace it. */
-  answer: (request: ServiceRequest) => Answer = () => ({ status: 404, body: {} });
+  answer: (request: ServiceRequest) => Answer | Promise<Answer> = () => ({ status: 404, body: {} });
   private readonly key = generateSigner().did.slice('did:key:'.length);
   private readonly server = createServer(async (request, response) => {
     if (request.url === '/.well-known/did.json')
       return void response.end(JSON.stringify(this.document));
-    const { status, body } = this.answer(await this.read(request));
+    const { status, body } = await this.answer(await this.read(request));
     response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
   });
 
