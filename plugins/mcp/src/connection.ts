@@ -20,7 +20,15 @@ import {
   withTimeout,
 } from '@sibyl/plugin-kit';
 import type { McpServer } from './config.js';
-import { type ClientTarget, currentCall, loadSdk, openClient, readStatus } from './open-client.js';
+import {
+  type ClientTarget,
+  currentCall,
+  loadSdk,
+  MAX_REPLY_BYTES,
+  openClient,
+  readStatus,
+  VALUES,
+} from './open-client.js';
 
 /** Age at which a list is refreshed, for servers that do not report changes. */
 const LIST_AGE_MS = 60_000;
@@ -225,6 +233,7 @@ export class Connection {
   ): Promise<void> {
     turn.throwIfAborted();
     if (deadline.aborted) throw new Error(describeTimeout(this.name, this.server.timeoutMs));
+    if (error instanceof TooLargeError) throw new Error(`${this.name} ${error.message}`);
     await this.throwIfAnswered(error);
     const wait = RETRY_DELAYS_MS[attempt];
     const isRetry = attempt > 0 && readStatus(error) !== undefined;
@@ -392,6 +401,17 @@ class UnreachableError extends Error {
   }
 }
 
+/** The server sent more than it may; calling it again in the same way fails again. */
+class TooLargeError extends Error {
+  override readonly name = 'TooLargeError';
+
+  constructor() {
+    super(
+      `answered with more than ${MAX_REPLY_BYTES / 1024 ** 2} MiB or ${VALUES.max} JSON values; the call may have had its effect. Ask for less, such as fewer entries or fields`,
+    );
+  }
+}
+
 const describeTimeout = (name: string, timeoutMs: number) =>
   `${name} did not answer within ${timeoutMs / 1000} s; whether the call had an effect is unknown`;
 
@@ -443,11 +463,16 @@ async function runInScope<T>(
     onStreamEnd: () => {
       timer ??= setTimeout(() => lost.abort(new Error('The reply ended early')), STREAM_END_MS);
     },
+    onTooLarge: () => lost.abort(new TooLargeError()),
   };
   const signal = AbortSignal.any([turn, deadline, lost.signal]);
   try {
     // The signal ends the request; the SDK's own limit must not come first.
     return await currentCall.run(scope, () => request({ signal, timeout: timeoutMs + 10_000 }));
+  } catch (error) {
+    // A reply that announces its length fails before its body.
+    if (error instanceof SafeFetchError && error.code === 'too_large') throw new TooLargeError();
+    throw lost.signal.reason instanceof TooLargeError ? lost.signal.reason : error;
   } finally {
     clearTimeout(timer);
   }

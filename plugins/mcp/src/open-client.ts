@@ -21,14 +21,14 @@ import {
 import type { HttpServer, McpServer } from './config.js';
 
 /** The most that one reply, or one event of a stream, may have. */
-const MAX_REPLY_BYTES = 4 * 1024 ** 2;
+export const MAX_REPLY_BYTES = 4 * 1024 ** 2;
 /** The most that a document about signing in may have. */
 const MAX_DOCUMENT_BYTES = 128 * 1024;
 /** A stream that has carried this much is opened again. */
 const MAX_STREAM_BYTES = 64 * 1024 ** 2;
 const FIRST_EVENT_MS = 1500;
 /** The most JSON values in what a server sends at once, and how many more in each second. */
-const VALUES = { max: 50_000, perSecond: 20_000 };
+export const VALUES = { max: 50_000, perSecond: 20_000 };
 /** The shortest time between two continuations of streams, however soon a server wants them. */
 const CONTINUE_MS = 250;
 /** Requests of a server that are not answered yet: each one takes much more memory than bytes. */
@@ -56,6 +56,8 @@ export interface CallScope {
   readonly elicit: (params: ElicitRequest['params']) => Promise<ElicitResult>;
   /** The stream of the reply ended, and the server cannot resume it. */
   readonly onStreamEnd: () => void;
+  /** The reply has more bytes or values than it may have. */
+  readonly onTooLarge: () => void;
 }
 
 /** Finds the call whose reply is being read, so that a question reaches only its user. */
@@ -122,10 +124,11 @@ async function connectTransport(
     return call ? call.elicit(params) : { action: 'decline' };
   });
   // Concerns streams that not every server has; calls report their own errors.
-  client.onerror = limitLog(
-    (err: Error) => logger.info({ err, server: name }, 'MCP error outside of a call'),
+  const logError = limitLog(
+    (reason) => logger.info({ reason, server: name }, 'MCP error outside of a call'),
     () => logger.warn({ server: name }, 'many errors of an MCP server; further ones are left out'),
   );
+  client.onerror = ({ message }) => logError(message);
   limitRequests(transport);
   await client.connect(transport, { timeout: server.timeoutMs });
   client.onclose = () => onLost(new Error('The connection was closed'));
@@ -264,15 +267,15 @@ async function connectStdio(
 const MAX_LINE_LENGTH = 2000;
 const LINES_PER_MINUTE = 100;
 
-/** Writes at most 100 lines a minute, because servers decide how many there are. */
-function limitLog<T>(write: (line: T) => void, onFull: () => void): (line: T) => void {
+/** Writes at most 100 short lines a minute, because servers decide what there is to write. */
+function limitLog(write: (line: string) => void, onFull: () => void): (line: string) => void {
   let minute = 0;
   let count = 0;
   return (line) => {
     const now = Math.floor(performance.now() / 60_000);
     if (now !== minute) [minute, count] = [now, 0];
     count += 1;
-    if (count <= LINES_PER_MINUTE) write(line);
+    if (count <= LINES_PER_MINUTE) write(line.slice(0, MAX_LINE_LENGTH));
     if (count === LINES_PER_MINUTE) onFull();
   };
 }
@@ -289,7 +292,7 @@ function logStderr(
   stream.on('data', (text: string) => {
     const lines = (rest + text).split(/\r?\n/);
     rest = (lines.pop() ?? '').slice(0, MAX_LINE_LENGTH);
-    for (const line of lines) if (line.trim() !== '') write(line.slice(0, MAX_LINE_LENGTH));
+    for (const line of lines) if (line.trim() !== '') write(line);
   });
   stream.on('end', () => rest && write(rest));
 }
@@ -355,12 +358,16 @@ function watchReply(response: Response): Response {
       limit.add(chunk);
       canResume ||= isStream && /(^|\n)id:/.test(chunk.toString('latin1'));
     },
-    onEnd: () => {
-      if (isStream && !canResume) call?.onStreamEnd();
+    onEnd: (error) => {
+      if (isTooLarge(error)) call?.onTooLarge();
+      else if (isStream && !canResume) call?.onStreamEnd();
     },
   });
   return copyResponse(response, body);
 }
+
+const isTooLarge = (error: unknown) =>
+  error instanceof RangeError || (error instanceof SafeFetchError && error.code === 'too_large');
 
 /** Fetches what is not a reply of the server itself, such as where to sign in: the client parses all addresses in it. */
 export async function fetchDocument(
@@ -399,7 +406,8 @@ function createSseFetch(target: FetchTarget, { onLost }: ClientEvents): FetchLik
     if (!opensStream(init)) {
       const response = await request(url, init);
       // The transport does not report the status in its error.
-      if (isClientError(response.status)) throw new UnknownSessionError(response.status);
+      const { status } = response;
+      if (isClientError(status)) throw Object.assign(new Error(UNKNOWN_SESSION), { status });
       return response;
     }
     // Ends the client's attempts to reconnect, which would open a session that is not initialized.
@@ -410,14 +418,7 @@ function createSseFetch(target: FetchTarget, { onLost }: ClientEvents): FetchLik
   };
 }
 
-/** The server does not know the session that a message was sent to. */
-class UnknownSessionError extends Error {
-  override readonly name = 'UnknownSessionError';
-
-  constructor(readonly status: number) {
-    super(`The server answered ${status}`);
-  }
-}
+const UNKNOWN_SESSION = 'The server does not know the session that a message was sent to';
 
 /** Connecting waits for the first event of this stream, so it must come soon. */
 async function fetchChanges(
@@ -470,8 +471,8 @@ const copyResponse = (
 interface BodyWatch {
   /** Fails the body by throwing. */
   readonly onChunk: (chunk: Buffer) => void;
-  /** The body ended or failed. */
-  readonly onEnd: () => void;
+  /** The body ended, or failed with an error. */
+  readonly onEnd: (error?: unknown) => void;
 }
 
 function watchBody(
@@ -487,11 +488,13 @@ function watchBody(
         return controller.enqueue(value);
       }
       controller.close();
+      onEnd();
     } catch (error) {
+      // The error of the call comes first.
+      onEnd(error);
       controller.error(error);
       reader.cancel(error).catch(() => undefined);
     }
-    onEnd();
   };
   return new ReadableStream({ pull, cancel: (reason) => reader.cancel(reason) });
 }

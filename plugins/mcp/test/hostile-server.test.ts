@@ -26,9 +26,10 @@ const results: Readonly<Record<string, string>> = {
   'behind many notifications': `{"content": [${buildText(2)}]}`,
   'behind many requests': `{"content": [${buildText(2)}]}`,
   'behind canceled requests': `{"content": [${buildText(2)}]}`,
+  'behind an invalid message': `{"content": [${buildText(2)}]}`,
 };
 
-const FINE = ['fine', 'behind canceled requests'];
+const FINE = ['fine', 'behind canceled requests', 'behind an invalid message'];
 
 /** Tool → what a stream contains before its answer. */
 const streams: Readonly<Record<string, string>> = {
@@ -45,6 +46,12 @@ const streams: Readonly<Record<string, string>> = {
       .map((message) => `data: ${JSON.stringify({ jsonrpc: '2.0', ...message })}\n\n`)
       .join(''),
   ).join(''),
+  // An error would name each of its fields.
+  'behind an invalid message': `data: ${JSON.stringify({
+    jsonrpc: '2.0',
+    method: 'notifications/x',
+    ...Object.fromEntries(Array.from({ length: 20_000 }, (_, i) => [`field ${i}`, 0])),
+  })}\n\n`,
 };
 /** What the client answered to them. */
 let pongs = 0;
@@ -64,6 +71,7 @@ const replies: Readonly<Record<string, (params: { name: string }) => string | un
 let list: () => string | undefined = () => undefined;
 let server: Server;
 let connection: Connection;
+let logged: object[] = [];
 
 beforeEach(async () => {
   server = createServer(async (request, response) => {
@@ -79,12 +87,14 @@ beforeEach(async () => {
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   connection = connect(5000);
+  logged = [];
 });
 
 function connect(timeoutMs: number): Connection {
   const { port } = server.address() as AddressInfo;
   const fetch = createSafeFetch({ allow: ['127.0.0.1'] });
-  const logger = { info() {}, warn() {}, error() {} };
+  const log = (line: object) => void logged.push(line);
+  const logger = { info: log, warn: log, error: log };
   return new Connection({
     name: 'hostile',
     server: McpServer.parse({ url: `http://127.0.0.1:${port}/mcp`, timeoutMs }),
@@ -116,6 +126,17 @@ describe('an answer that is', () => {
   );
 });
 
+it.each(['too much', 'full of values', 'behind many notifications'])(
+  'Connection.call says what to do about an answer that is %s, and keeps the connection',
+  async (name) => {
+    await connection.tools();
+    const message =
+      'hostile answered with more than 4 MiB or 50000 JSON values; the call may have had its effect. Ask for less, such as fewer entries or fields';
+    await expect(call(name)).rejects.toThrow(message);
+    await expect(call('fine')).resolves.toBe('xx');
+  },
+);
+
 it('Connection continues a stream that always ends only a few times a second', async () => {
   let continued = 0;
   server.removeAllListeners('request').on('request', ({ headers }, response) => {
@@ -139,6 +160,12 @@ it('Connection.call answers few of very many requests of a server', async () => 
 it('Connection.call does not count requests that the server has canceled', async () => {
   await connection.tools();
   await expect(call('behind canceled requests')).resolves.toBe('xx');
+});
+
+it('Connection logs no more than the beginning of an error about an invalid message', async () => {
+  await connection.tools();
+  await expect(call('behind an invalid message')).resolves.toBe('xx');
+  expect(logged).toEqual([{ server: 'hostile', reason: expect.stringMatching(/^.{2000}$/s) }]);
 });
 
 it('Connection.tools keeps no more than 1 MB of a list that never ends', async () => {
