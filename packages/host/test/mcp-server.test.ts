@@ -34,6 +34,9 @@ const page = testPlugin('page', {
   ],
 });
 
+/** Whose servers an extension takes from the host. */
+let takenFrom: string | undefined;
+
 /** Adds to the MCP server; one of its extensions fails. */
 const notes = testPlugin('notes', {
   dependsOn: ['mcp-server'],
@@ -41,6 +44,11 @@ const notes = testPlugin('notes', {
     const server = shared.require(MCP_SERVER);
     server.extend(() => {
       throw new Error('broken');
+    });
+    server.extend(async (mcp, { did }) => {
+      if (did !== takenFrom) return;
+      // The host cannot connect it any more.
+      await mcp.connect({ start: async () => {}, send: async () => {}, close: async () => {} });
     });
     server.extend((mcp, { did }) => {
       mcp.registerTool('count_notes', { description: 'Counts' }, () => ({
@@ -347,6 +355,33 @@ describe('errors', () => {
     const pings = Array.from({ length: 11 }, (_, i) => ping(i));
     expect((await post(pings, bearer(test.key))).status).toBe(400);
     expect((await post(pings.slice(1), bearer(test.key))).status).toBe(200);
+  });
+
+  it('a call whose server does not start does not count as one in progress', async () => {
+    const ping = { jsonrpc: '2.0', id: 1, method: 'ping' };
+    const statuses = new Set<number>();
+    takenFrom = test.alice.did;
+    onTestFinished(() => {
+      takenFrom = undefined;
+    });
+    for (let i = 0; i < 33; i++) statuses.add((await post(ping, test.alice.headers)).status);
+    expect([...statuses]).toEqual([500]);
+    takenFrom = undefined;
+    expect((await post(ping, test.alice.headers)).status).toBe(200);
+  });
+
+  it('a refused request leaves a short line in the log, however long its method is', async () => {
+    const _meta = {
+      'io.modelcontextprotocol/protocolVersion': MODERN,
+      'io.modelcontextprotocol/clientInfo': { name: 'client', version: '1' },
+      'io.modelcontextprotocol/clientCapabilities': {},
+    };
+    const request = { jsonrpc: '2.0', id: 1, method: 'x'.repeat(50_000), params: { _meta } };
+    const named = { 'mcp-protocol-version': MODERN, 'mcp-method': 'tools/list' };
+    const reply = await post(request, { ...bearer(test.key), ...named });
+    expect(reply.status).toBe(400);
+    const line = test.host.log.findLast(({ msg }) => msg === 'an MCP request was refused');
+    expect(line).toMatchObject({ reason: expect.stringMatching(/^.{2000}$/s) });
   });
 
   const post = (body: unknown, headers: Record<string, string> = {}) =>

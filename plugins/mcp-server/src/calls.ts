@@ -270,6 +270,17 @@ export class Calls {
     return started;
   }
 
+  /** Drops a call whose server fails before it has its requests: nothing would end it. */
+  async confirm(call: Call, started: Promise<void>): Promise<void> {
+    try {
+      await started;
+    } catch (error) {
+      this.running.delete(call.id);
+      await call.close();
+      throw error;
+    }
+  }
+
   /** The events of a call of this client. */
   findStream(client: string, id: string): EventStream | undefined {
     const call = this.running.get(id) ?? this.ended.get(id);

@@ -28,6 +28,9 @@ import {
   registerTools,
 } from './tools.js';
 
+/** An error may describe every part of a request. */
+const MAX_REASON = 2000;
+
 interface McpEndpointDeps {
   readonly surface: Surface;
   readonly publicUrl: string;
@@ -137,7 +140,8 @@ export class McpEndpoint {
       responseMode: 'sse',
       maxSubscriptions: listener ? 1 : 0,
       bus,
-      onerror: (err) => logger.info({ err }, 'an MCP request was refused'),
+      onerror: ({ message }) =>
+        logger.info({ reason: message.slice(0, MAX_REASON) }, 'an MCP request was refused'),
     });
     if (listener) {
       const { client, sessions, signal } = listener;

@@ -73,7 +73,8 @@ export class LegacyEndpoint {
       primes: !initialize && version >= RESUMING_VERSION,
     });
     const events = call.stream.read(0, signal);
-    await this.run(client, call, { requests, version, isInitialize: initialize !== undefined });
+    const options = { requests, version, isInitialize: initialize !== undefined };
+    await this.calls.confirm(call, this.run(client, call, options));
     if (!initialize) return toStream(events);
     await call.ended;
     return toStream(events, {
