@@ -67,6 +67,11 @@ export class SessionSocket {
     this.listen();
   }
 
+  /** False as soon as it is being closed: a client that does not poll could hold the connection a while longer. */
+  private get isOpen(): boolean {
+    return this.socket.connected && this.socket.conn.readyState === 'open';
+  }
+
   get session(): SessionKey {
     return this.context.session;
   }
@@ -144,9 +149,9 @@ export class SessionSocket {
   private async replay(end?: Position): Promise<void> {
     for await (const event of this.deps.missed.after(this.context.session, this.last)) {
       const { position = this.last } = event;
-      if (!this.socket.connected || (end && !isAfter(end, position))) return;
+      if (!this.isOpen || (end && !isAfter(end, position))) return;
       this.last = position;
-      if (!isCallEvent(event) || this.isOpen(event)) this.deliver(event);
+      if (!isCallEvent(event) || this.isWaiting(event)) this.deliver(event);
       await this.writes.room();
     }
   }
@@ -160,7 +165,7 @@ export class SessionSocket {
     }
   }
 
-  private isOpen({ payload }: CallEvent): boolean {
+  private isWaiting({ payload }: CallEvent): boolean {
     const waiting = this.deps.pendingCalls.list(this.context.session);
     return waiting.some(({ sent }) => sent.payload.toolCallId === payload.toolCallId);
   }
@@ -177,11 +182,13 @@ export class SessionSocket {
   private async deliverClaimed(call: CallEvent): Promise<void> {
     const { pendingCalls } = this.deps;
     const { toolCallId } = call.payload;
+    if (!this.isOpen) return;
     if (await pendingCalls.claimDelivery(this.context.session, toolCallId, this.socket))
       this.deliver(call);
   }
 
   private deliver(event: ServerEvent): void {
+    if (!this.isOpen) return;
     if (event.event === 'closing') return void this.close(event.payload.reason);
     if (isCallEvent(event))
       this.deps.pendingCalls.markDelivered(
