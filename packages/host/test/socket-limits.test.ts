@@ -27,8 +27,12 @@ async function start(env: Record<string, string> = {}, options: TestHostOptions 
 const auth = (user: TestUser) => ({ invocation: user.mint() });
 
 /** The status a handshake is answered with before there is any socket. */
-function fetchStatus(headers: Record<string, string>, transport: 'polling' | 'websocket') {
-  const url = `${host.url}/socket.io/?EIO=4&transport=${transport}`;
+function fetchStatus(
+  headers: Record<string, string>,
+  transport: 'polling' | 'websocket',
+  query = '',
+) {
+  const url = `${host.url}/socket.io/?EIO=4&transport=${transport}${query}`;
   const upgrade = {
     connection: 'Upgrade',
     upgrade: 'websocket',
@@ -69,8 +73,10 @@ describe('ConnectionRegistry limits sockets', () => {
     const { alice, sessionId } = await start({ SOCKETS_PER_ADDRESS: '2' });
     const first = await joinSession(alice, sessionId);
     await joinSession(alice, sessionId);
+    // Engine.IO opens a connection for each of them.
     for (const transport of ['polling', 'websocket'] as const)
-      expect(await fetchStatus({}, transport)).toBe(429);
+      for (const query of ['', '&sid=', '&sid=x&sid='])
+        expect(await fetchStatus({}, transport, query)).toBe(429);
     first.socket.disconnect();
     await expect.poll(() => fetchStatus({}, 'websocket')).toBe(101);
   });

@@ -274,10 +274,11 @@ function isAllowed({ headers }: IncomingMessage, origins: readonly string[]): bo
   return hasShortHost(origin) && URL.parse(origin)?.host === host;
 }
 
-/** Whether a request belongs to an open connection. */
-function hasConnection({ url = '' }: IncomingMessage): boolean {
-  return new URL(url, 'http://host').searchParams.has('sid');
-}
+/** A request whose query Engine.IO has parsed; of parameters with the same name, it takes the last. */
+type EngineRequest = IncomingMessage & { readonly _query?: Readonly<Record<string, string>> };
+
+/** Whether Engine.IO takes a request for one of an open connection; if not, it opens one. */
+const hasConnection = ({ _query }: EngineRequest): boolean => Boolean(_query?.sid);
 
 /** An upgrade request has no response object. */
 function refuse(request: IncomingMessage, response: ServerResponse, error: OracleError): void {
