@@ -43,7 +43,7 @@ class A2aService {
 
   constructor(context: SetupContext<A2aConfig>) {
     const { surface, delegatedTurns: turns, publicUrl, oracle, config } = context;
-    const store = new PushConfigStore(context.database);
+    const store = new PushConfigStore(context.database, context.hosts);
     this.push = new PushNotifications({ ...context, store, turns, questions: context.turns });
     const { name } = oracle;
     const deps = { surface, turns, push: this.push, publicUrl, name };

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { OracleError } from '@sibyl/plugin-kit';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
@@ -6,6 +7,7 @@ import { a2a } from './index.js';
 import { PushConfigStore, PushNotifications } from './push-notifications.js';
 
 const url = 'https://example.com';
+const newHost = () => ({ hostId: randomUUID(), findDead: async (): Promise<string[]> => [] });
 const task = { task_id: 'task', session_id: 's', context_id: 'c', message_id: 'm', access: null };
 
 describe.each(engines)('PushConfigStore on %s', (engine) => {
@@ -13,7 +15,10 @@ describe.each(engines)('PushConfigStore on %s', (engine) => {
 
   it('keeps 10 configs of a task and no more, also when many are added at once', async () => {
     const owner = newOwner();
-    const stores = [new PushConfigStore(test.database), new PushConfigStore(await test.another())];
+    const stores = [
+      new PushConfigStore(test.database, newHost()),
+      new PushConfigStore(await test.another(), newHost()),
+    ];
     const adding = Array.from({ length: 20 }, (_, i) =>
       stores[i % 2]?.add({ owner, ...task, id: `${i}`, url }),
     );
@@ -24,7 +29,7 @@ describe.each(engines)('PushConfigStore on %s', (engine) => {
 
   it('leaves a config as it is that was replaced while the earlier one was in use', async () => {
     const owner = newOwner();
-    const store = new PushConfigStore(test.database);
+    const store = new PushConfigStore(test.database, newHost());
     await store.add({ owner, ...task, id: 'a', url: 'https://example.com/old' });
     const row = (await store.takeDue(30_000)).find((each) => each.owner === owner);
     if (!row) throw new Error('It is due');
@@ -35,10 +40,24 @@ describe.each(engines)('PushConfigStore on %s', (engine) => {
     expect(left).toMatchObject({ url, delivered: null, due_at: expect.any(Number) });
   });
 
+  it('takes what a dead host had in hand at once, but not what it tries again later', async () => {
+    const owner = newOwner();
+    const dead = new PushConfigStore(test.database, { ...newHost(), hostId: 'dead' });
+    const findDead = async (ids: readonly string[]) => ids.filter((id) => id === 'dead');
+    const other = new PushConfigStore(await test.another(), { ...newHost(), findDead });
+    for (const id of ['later', 'in hand']) await dead.add({ owner, ...task, id, url });
+    const rows = (await dead.takeDue(600_000)).filter((row) => row.owner === owner);
+    const later = rows.find(({ id }) => id === 'later');
+    if (!later) throw new Error('It is due');
+    await dead.retry(later, 1, 600_000);
+    const taken = (await other.takeDue(0)).filter((row) => row.owner === owner);
+    expect(taken.map(({ id }) => id)).toEqual(['in hand']);
+  });
+
   it('a host that was frozen while it posted leaves what another one has recorded', async () => {
     const owner = newOwner();
-    const frozen = new PushConfigStore(test.database);
-    const other = new PushConfigStore(await test.another());
+    const frozen = new PushConfigStore(test.database, newHost());
+    const other = new PushConfigStore(await test.another(), newHost());
     await frozen.add({ owner, ...task, id: 'a', url });
     const row = (await frozen.takeDue(0)).find((each) => each.owner === owner);
     if (!row) throw new Error('It is due');
@@ -52,9 +71,18 @@ describe.each(engines)('PushConfigStore on %s', (engine) => {
 
   it('at the limit of a user, the oldest config of a task that has ended makes room', async () => {
     const owner = newOwner();
-    const store = new PushConfigStore(test.database);
+    const store = new PushConfigStore(test.database, newHost());
     const rows = Array.from({ length: 1000 }, (_, i) => ({
-      ...{ owner, ...task, task_id: `task ${i}`, id: 'a', url, delivered: null, attempts: 0 },
+      ...{
+        owner,
+        ...task,
+        task_id: `task ${i}`,
+        id: 'a',
+        url,
+        delivered: null,
+        attempts: 0,
+        holder: null,
+      },
       ...{ created_at: Date.now() + i, due_at: [5, 7].includes(i) ? null : Date.now() + 600_000 },
     }));
     await test.database.write(async (tables) => {
@@ -73,7 +101,7 @@ describe.each(engines)('PushConfigStore on %s', (engine) => {
 
   it('keeps the credentials of an address that could not be replaced', async () => {
     const secrets = new Map<string, string>();
-    const store = new PushConfigStore(test.database);
+    const store = new PushConfigStore(test.database, newHost());
     const push = new PushNotifications({
       store,
       secrets: () => ({

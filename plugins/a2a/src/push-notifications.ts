@@ -2,8 +2,8 @@ import { createHash, randomUUID } from 'node:crypto';
 import type { TaskPushNotificationConfig } from '@a2a-js/sdk';
 import {
   type CallerAccess,
-  type DatabaseEngine,
   type DelegatedTurns,
+  type HostMessages,
   type Logger,
   type OracleUcan,
   type PluginDatabase,
@@ -18,7 +18,7 @@ import {
   type TurnOutcome,
 } from '@sibyl/plugin-kit';
 import { HttpUrl, OracleError } from '@sibyl/protocol';
-import { type Kysely, sql } from 'kysely';
+import type { Kysely } from 'kysely';
 import { z } from 'zod';
 import type { TaskFacts } from './tasks.js';
 
@@ -254,7 +254,7 @@ interface ConfigKey extends TaskRef {
 }
 
 /** Where to post a task. */
-interface ConfigRow {
+interface ConfigRow extends Progress {
   owner: string;
   task_id: string;
   id: string;
@@ -264,12 +264,17 @@ interface ConfigRow {
   url: string;
   /** What the access of the client rests on, as JSON; null in rows of earlier versions. */
   access: string | null;
+}
+
+interface Progress {
   /** The run and the status that the receiver knows. */
   delivered: string | null;
   /** Of the current notification. */
   attempts: number;
   /** When to look at the task again; null once there is nothing to expect. */
   due_at: number | null;
+  /** The host that looks at it. */
+  holder: string | null;
   created_at: number;
 }
 
@@ -305,6 +310,11 @@ export const migrations: PluginMigrations = {
   '0002-access': async (tables) => {
     await tables.schema.alterTable('a2a_push_configs').addColumn('access', 'text').execute();
   },
+  '0003-holder': async (tables) => {
+    await tables.schema.alterTable('a2a_push_configs').addColumn('holder', 'text').execute();
+    const index = tables.schema.createIndex('a2a_push_configs_held').on('a2a_push_configs');
+    await index.column('holder').execute();
+  },
 };
 
 const BATCH = 20;
@@ -315,21 +325,19 @@ const MINUTE_MS = 60_000;
 
 /** Where the tasks of each user are posted. */
 export class PushConfigStore {
-  constructor(private readonly database: PluginDatabase<Tables>) {}
+  constructor(
+    private readonly database: PluginDatabase<Tables>,
+    private readonly hosts: Pick<HostMessages, 'hostId' | 'findDead'>,
+  ) {}
 
   /**
    * Adds or replaces a config, within the limits of the task and of the user; returns the one that it replaced, and those
    * that were dropped because of their age, or since nothing is posted to them any more.
    */
-  add(
-    config: Pick<
-      ConfigRow,
-      'owner' | 'task_id' | 'id' | 'session_id' | 'context_id' | 'message_id' | 'url' | 'access'
-    >,
-  ): Promise<readonly Address[]> {
+  add(config: Omit<ConfigRow, keyof Progress>): Promise<readonly Address[]> {
     const { owner, task_id, id } = config;
     return this.database.writeFor(owner, async (tables) => {
-      const now = await readTime(tables, this.database.engine);
+      const now = this.database.now();
       const dropped = await tables
         .deleteFrom('a2a_push_configs')
         .where('owner', '=', owner)
@@ -351,7 +359,7 @@ export class PushConfigStore {
         await deleteRow(tables, done);
         dropped.push(done);
       }
-      const state = { delivered: null, attempts: 0, due_at: now, created_at: now };
+      const state = { delivered: null, attempts: 0, due_at: now, holder: null, created_at: now };
       await tables
         .insertInto('a2a_push_configs')
         .values({ ...config, ...state })
@@ -364,8 +372,7 @@ export class PushConfigStore {
     return this.database.tables
       .selectFrom('a2a_push_configs')
       .selectAll()
-      .where('owner', '=', owner)
-      .where('task_id', '=', taskId)
+      .where((e) => e.and({ owner, task_id: taskId }))
       .orderBy('id')
       .execute();
   }
@@ -375,9 +382,7 @@ export class PushConfigStore {
     return this.database.write((tables) =>
       tables
         .deleteFrom('a2a_push_configs')
-        .where('owner', '=', owner)
-        .where('task_id', '=', taskId)
-        .where('id', '=', id)
+        .where((e) => e.and({ owner, task_id: taskId, id }))
         .returning(['owner', 'task_id', 'id', 'url'])
         .execute(),
     );
@@ -398,8 +403,10 @@ export class PushConfigStore {
   /** Takes configs to look at now; `pauseMs` later any host may do so. */
   async takeDue(pauseMs: number): Promise<readonly ConfigRow[]> {
     const { tables, engine } = this.database;
+    await this.releaseDead();
     // Most of the time nothing is due, and no transaction is needed to know that.
-    const now = await readTime(tables, engine);
+    const now = this.database.now();
+    const { hostId: holder } = this.hosts;
     const due = (within: Kysely<Tables>) =>
       within
         .selectFrom('a2a_push_configs')
@@ -411,15 +418,33 @@ export class PushConfigStore {
     return this.database.write(async (locked) => {
       const query = due(locked);
       const rows = await (engine === 'postgres' ? query.forUpdate().skipLocked() : query).execute();
-      for (const row of rows) await updateRow(locked, row, { due_at: now + pauseMs }).execute();
+      for (const row of rows)
+        await updateRow(locked, row, { due_at: now + pauseMs, holder }).execute();
       return rows;
+    });
+  }
+
+  /** What a dead host had in hand is due at once. */
+  private async releaseDead(): Promise<void> {
+    const { tables } = this.database;
+    const held = await tables
+      .selectFrom('a2a_push_configs')
+      .select('holder')
+      .distinct()
+      .where('holder', 'is not', null)
+      .where('holder', '<>', this.hosts.hostId)
+      .execute();
+    const dead = await this.hosts.findDead(held.flatMap(({ holder }) => holder ?? []));
+    if (dead.length === 0) return;
+    await this.database.write((locked) => {
+      const rows = locked.updateTable('a2a_push_configs').where('holder', 'in', dead);
+      return rows.set({ due_at: 0, holder: null }).execute();
     });
   }
 
   /** Nothing new: the longer ago the task began, the later it is looked at again. */
   async postpone(row: ConfigRow): Promise<void> {
-    const now = await readTime(this.database.tables, this.database.engine);
-    const age = now - row.created_at;
+    const age = this.database.now() - row.created_at;
     const pause = age < MINUTE_MS ? 1_000 : age < 60 * MINUTE_MS ? 5_000 : MINUTE_MS;
     await this.update(row, { attempts: 0 }, pause);
   }
@@ -441,9 +466,8 @@ export class PushConfigStore {
     dueInMs: number | undefined,
   ): Promise<void> {
     await this.database.write(async (tables) => {
-      const now = await readTime(tables, this.database.engine);
-      const due_at = dueInMs === undefined ? null : now + dueInMs;
-      await updateRow(tables, row, { ...values, due_at })
+      const due_at = dueInMs === undefined ? null : this.database.now() + dueInMs;
+      await updateRow(tables, row, { ...values, due_at, holder: null })
         // Another host may have tried as well, because this one was frozen for a while: what it recorded stays.
         .where('attempts', '=', row.attempts)
         .where('delivered', row.delivered === null ? 'is' : '=', row.delivered)
@@ -474,12 +498,3 @@ const deleteRow = (tables: Kysely<Tables>, row: ConfigRow) =>
     .deleteFrom('a2a_push_configs')
     .where((e) => e.and(toSame(row)))
     .executeTakeFirstOrThrow();
-
-/** The time of the database, which all hosts share; with SQLite there is one host. */
-async function readTime(tables: Kysely<Tables>, engine: DatabaseEngine): Promise<number> {
-  if (engine === 'sqlite') return Date.now();
-  const { rows } = await sql<{
-    now: string;
-  }>`select floor(extract(epoch from clock_timestamp()) * 1000) as now`.execute(tables);
-  return Number(rows[0]?.now);
-}
