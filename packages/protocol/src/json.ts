@@ -113,7 +113,8 @@ export class JsonTextLimit {
     for (const byte of chunk) this.read(byte);
     const { max, perSecond } = this.limits;
     const seconds = (performance.now() - this.startedAt) / 1000;
-    if (this.values > max + seconds * perSecond) throw new RangeError('Too many values at once');
+    if (this.values > max + seconds * perSecond)
+      throw new RangeError(`It has more than ${max} JSON values at once`);
   }
 
   private read(byte: number): void {
