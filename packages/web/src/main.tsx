@@ -66,7 +66,7 @@ export function Start() {
   const [ready, setReady] = useState<Omit<OpenedPage, 'accessError'>>();
   /** Shown instead of the page. */
   const [screen, setScreen] = useState<ReactNode>();
-  const language = useLanguage();
+  useLanguage();
   useEffect(() => {
     // Another attempt does not ask for the passkey again.
     let unlocked: BrowserSigner | undefined;
@@ -98,15 +98,15 @@ export function Start() {
   return (
     <OracleProvider client={client}>
       <PageContext value={rest}>
-        <ErrorBoundary fallback={failedPage}>
-          <Page key={language} />
+        <ErrorBoundary fallback={<FailedPage />}>
+          <Page />
         </ErrorBoundary>
       </PageContext>
     </OracleProvider>
   );
 }
 
-const failedPage = (
+const FailedPage = () => (
   <main className="blank">
     <LoadFailure />
   </main>

@@ -293,16 +293,21 @@ it('settings that cannot be read are explained, and read again once the browser 
   await page.getByLabel('Your message').waitFor();
 });
 
-it('a language that is chosen in one tab applies to the others, and leaves an open dialog alone', async () => {
+it('a language that is chosen in one tab applies to the others at once, also in an open dialog, and keeps what was typed', async () => {
   const { page, context, consoleErrors } = await arrive();
+  await converse(page, 'Hello', 'Good day\n\n```js\nlet a\n```');
   const other = await openTab(context, consoleErrors);
   await other.goto(`${oracle.url}/app#/settings/preferences`);
-  await other.getByLabel('Language of this page').selectOption('de');
-  await page.getByRole('link', { name: 'Neue Unterhaltung' }).waitFor();
   await page.keyboard.press('Control+k');
-  await page.locator('dialog[open]').waitFor();
-  await page.keyboard.type('rain');
-  await other.getByLabel('Sprache dieser Seite').selectOption('en');
-  await other.getByRole('link', { name: 'New conversation' }).waitFor();
-  expect(await page.locator('dialog[open] input').inputValue()).toBe('rain');
+  const field = page.getByRole('dialog').getByRole('combobox');
+  await field.fill('rain');
+  await other.getByLabel('Language of this page').selectOption('de');
+  await page.getByRole('dialog', { name: 'Unterhaltungen und Befehle suchen' }).waitFor();
+  expect(await field.inputValue()).toBe('rain');
+  expect(await field.evaluate((each) => each === document.activeElement)).toBe(true);
+  await field.fill('');
+  await page.getByRole('option', { name: 'Neue Unterhaltung' }).waitFor();
+  await page.keyboard.press('Escape');
+  await page.getByRole('button', { name: 'Antwort kopieren' }).waitFor();
+  await page.getByRole('button', { name: 'Code kopieren' }).waitFor();
 });

@@ -1,7 +1,7 @@
 import type { AnswerPart, ChatMessage } from '@sibyl/client';
 import { lazy, memo, type ReactNode, Suspense, useRef, useState } from 'react';
 import { describeFailure, explainError } from '../i18n/explain-error.js';
-import { type TextKey, t } from '../i18n/i18n.js';
+import { type TextKey, t, useLanguage } from '../i18n/i18n.js';
 import { useMessageActions } from '../page/page-context.js';
 import { CopyButton } from '../ui/copy-button.js';
 import { ErrorBoundary, LoadFailure } from '../ui/error-boundary.js';
@@ -22,15 +22,18 @@ interface MessageViewProps {
 }
 
 /** One message; falls back to plain text if the model sent something that cannot be rendered. */
-export const MessageView = memo(({ message, isLast, pause }: MessageViewProps) => (
-  <ErrorBoundary fallback={<PlainMessage message={message} />}>
-    {message.type === 'human' ? (
-      <UserMessage message={message} />
-    ) : (
-      <Answer message={message} isLast={isLast} pause={pause} />
-    )}
-  </ErrorBoundary>
-));
+export const MessageView = memo(({ message, isLast, pause }: MessageViewProps) => {
+  useLanguage();
+  return (
+    <ErrorBoundary fallback={<PlainMessage message={message} />}>
+      {message.type === 'human' ? (
+        <UserMessage message={message} />
+      ) : (
+        <Answer message={message} isLast={isLast} pause={pause} />
+      )}
+    </ErrorBoundary>
+  );
+});
 
 function PlainMessage({ message: { content } }: { readonly message: ChatMessage }) {
   return (

@@ -71,7 +71,7 @@ export const formatNumber = (value: number): string => new Intl.NumberFormat(cur
 
 export const getLanguage = (): Language => current;
 
-/** Renders a component again when the language changes. */
+/** Renders a component again when the language changes: the root of the page, and what is memoized below it. */
 export const useLanguage = (): Language => useSyncExternalStore(subscribe, getLanguage);
 
 function subscribe(listener: () => void): () => void {
@@ -109,10 +109,8 @@ export const chooseLanguage = (language: Language): void => storeText(KEY, langu
 export async function followLanguage(): Promise<void> {
   watchTexts(() => {
     const language = readLanguage();
-    // A dialog is closed by another language, with what was typed in it.
-    const isFree = !document.querySelector('dialog[open]');
     // Without a connection, the page stays as it is.
-    if (language !== current && isFree) applyLanguage(language).catch(() => undefined);
+    if (language !== current) applyLanguage(language).catch(() => undefined);
   });
   await applyLanguage(readLanguage());
 }

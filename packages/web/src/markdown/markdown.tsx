@@ -5,6 +5,7 @@ import remarkGfm from 'remark-gfm';
 import remarkMath from 'remark-math';
 import { CitationsContext, CiteLink, findMarkers } from '../chat/citations.js';
 import { showReordering } from '../i18n/format.js';
+import { useLanguage } from '../i18n/i18n.js';
 import { CodeBlock, Fenced, Formula } from './code-block.js';
 import { AskedImage, Table, TaskItem } from './elements.js';
 import { isRenderable, normalizeMath, readLongCode, splitBlocks } from './markdown-blocks.js';
@@ -62,6 +63,7 @@ interface BlockProps {
 }
 
 const Block = memo(({ text, citations }: BlockProps) => {
+  useLanguage();
   const longCode = readLongCode(text);
   if (longCode) return <Fenced {...longCode} />;
   if (!isRenderable(text)) return <p className="text">{text}</p>;
