@@ -43,7 +43,9 @@ it('a question with several fields is a form, which says what is wrong and keeps
   expect(await card.locator(':invalid:focus').inputValue()).toBe('');
   await card.getByLabel('People').fill('0');
   await card.getByRole('button', { name: 'Send' }).click();
-  await expect.poll(() => card.getByRole('alert').innerText()).toContain('people');
+  await expect
+    .poll(() => card.getByRole('alert').innerText())
+    .toContain('“People” is too low. Minimum: 1.');
   expect(await card.getByLabel('People').inputValue()).toBe('0');
   await card.getByLabel('People').fill('2');
   await card.getByRole('button', { name: 'Send' }).click();
@@ -65,7 +67,7 @@ it('a value that cannot be read is the only error of a question', async () => {
   const send = () => card.getByRole('button', { name: 'Send' }).click();
   await card.getByLabel('Rows').fill('[0]');
   await send();
-  await expect.poll(() => card.getByRole('alert').innerText()).toContain('at least 1');
+  await expect.poll(() => card.getByRole('alert').innerText()).toContain('“Rows” is too low.');
   await card.getByLabel('Rows').fill('[0');
   await send();
   const text = '“Rows” does not have a valid value.';

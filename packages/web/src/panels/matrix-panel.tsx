@@ -157,7 +157,7 @@ function LinkForm({ onLinked }: { readonly onLinked: (link: MatrixLink) => Promi
           onChange={({ target }) => setUserId(target.value)}
         />
       </label>
-      <Failure error={error} />
+      <Failure error={error} findLabel={() => t('settings.matrix.account')} />
       <div className="actions">
         <button type="submit" className="btn" disabled={isBusy}>
           {t('settings.matrix.link')}

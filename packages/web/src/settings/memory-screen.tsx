@@ -206,7 +206,7 @@ function FactForm({ text: initial, onSave, onCancel }: FactFormProps) {
         onChange={({ target }) => setText(target.value)}
         onKeyDown={({ key }) => key === 'Escape' && text === initial && onCancel()}
       />
-      <Failure error={error} />
+      <Failure error={error} findLabel={() => t('settings.memory.fact')} />
       <div className="actions">
         <button
           type="submit"

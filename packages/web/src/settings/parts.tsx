@@ -8,6 +8,7 @@ import { type TextKey, t } from '../i18n/i18n.js';
 import { CopyButton } from '../ui/copy-button.js';
 import { Dialog } from '../ui/dialog.js';
 import { Icon, type IconName } from '../ui/icon.js';
+import { explainInvalid, type FindLabel } from './approvals/arguments.js';
 
 interface PageHeadProps {
   readonly title: string;
@@ -83,15 +84,17 @@ export function Notice({ kind, icon = noticeIcons[kind], children }: NoticeProps
 
 interface FailureProps {
   readonly error: Error | undefined;
+  /** For the fields of a form that the server can find invalid. */
+  readonly findLabel?: FindLabel;
   readonly onRetry?: () => unknown;
 }
 
 /** Says what went wrong, and that nothing was lost by it. */
-export function Failure({ error, onRetry }: FailureProps) {
+export function Failure({ error, findLabel = () => undefined, onRetry }: FailureProps) {
   if (!error) return null;
   return (
     <Notice kind="fault">
-      <FailureText error={error} />
+      <FailureText error={error} findLabel={findLabel} />
       {onRetry && (
         <div className="actions">
           <button type="button" className="btn btn-s" onClick={() => void onRetry()}>
@@ -103,9 +106,18 @@ export function Failure({ error, onRetry }: FailureProps) {
   );
 }
 
-function FailureText({ error }: { readonly error: Error }) {
-  const known = error instanceof OracleClientError ? failureTexts[error.code] : undefined;
+interface FailureTextProps {
+  readonly error: Error;
+  readonly findLabel: FindLabel;
+}
+
+function FailureText({ error, findLabel }: FailureTextProps) {
+  const { code = '', lines = [] } = error instanceof OracleClientError ? error : {};
+  const known = failureTexts[code];
   if (known) return <p>{t(known)}</p>;
+  if (code === 'validation_failed') {
+    return <Invalid texts={explainInvalid(lines, findLabel)} details={error.message} />;
+  }
   return (
     <>
       <p>{t('settings.failed')}</p>
@@ -115,6 +127,29 @@ function FailureText({ error }: { readonly error: Error }) {
     </>
   );
 }
+
+interface InvalidProps {
+  /** Empty if the page does not know the fields. */
+  readonly texts: readonly string[];
+  readonly details: string;
+}
+
+const Invalid = ({ texts, details }: InvalidProps) => (
+  <>
+    {(texts.length > 0 ? texts : [t('settings.failed')]).map((text) => (
+      <p key={text}>{text}</p>
+    ))}
+    <details className="fold">
+      <summary>
+        <Icon name="right" flip className="i-chev" />
+        {t('settings.technical')}
+      </summary>
+      <p className="small quiet break" dir="auto">
+        {details}
+      </p>
+    </details>
+  </>
+);
 
 /** Errors that the page explains itself, in the language of the user. */
 const failureTexts: Readonly<Record<string, TextKey | undefined>> = {

@@ -143,7 +143,7 @@ function PreferencesForm({ stored, onSaved }: PreferencesFormProps) {
           onChange={(text) => setTexts({ ...texts, [field]: text })}
         />
       ))}
-      <Failure error={error} />
+      <Failure error={error} findLabel={findLabel} />
       <FormFoot
         submit={t('settings.save')}
         isDisabled={isBusy || changed.length === 0}
@@ -155,6 +155,11 @@ function PreferencesForm({ stored, onSaved }: PreferencesFormProps) {
 
 interface PreferenceFieldProps {
   readonly view: FieldView;
+function findLabel(path: string): string | undefined {
+  const names: readonly string[] = Object.keys(fields);
+  return names.includes(path) ? t(fields[path as Field].label) : undefined;
+}
+
   readonly text: string;
   readonly onChange: (text: string) => void;
 }

@@ -5,6 +5,12 @@ export const settings = {
     'Der Server ist nicht erreichbar. Nichts ging verloren. Versuchen Sie es erneut, sobald Sie online sind.',
   'failed.busy':
     'Das war zu schnell für dieses Orakel. Nichts ging verloren. Versuchen Sie es in einer Minute erneut.',
+  'invalid.short': '„{field}“: zu kurz. Mindestlänge: {min}.',
+  'invalid.long': '„{field}“: zu lang. Höchstlänge: {max}.',
+  'invalid.low': '„{field}“: zu klein. Minimum: {min}.',
+  'invalid.high': '„{field}“: zu groß. Maximum: {max}.',
+  'invalid.missing': '„{field}“ fehlt.',
+  'invalid.past': '„{field}“: Dieser Zeitpunkt ist vorbei.',
   save: 'Speichern',
   saved: 'Gespeichert',
   technical: 'Technische Details',

@@ -5,6 +5,12 @@ export const settings = {
     'No se puede contactar con el servidor. No se ha perdido nada. Inténtalo de nuevo cuando tengas conexión.',
   'failed.busy':
     'Demasiado rápido para este oráculo. No se ha perdido nada. Inténtalo de nuevo dentro de un minuto.',
+  'invalid.short': '«{field}»: texto demasiado corto. Longitud mínima: {min}.',
+  'invalid.long': '«{field}»: texto demasiado largo. Longitud máxima: {max}.',
+  'invalid.low': '«{field}»: valor demasiado bajo. Mínimo: {min}.',
+  'invalid.high': '«{field}»: valor demasiado alto. Máximo: {max}.',
+  'invalid.missing': 'Falta «{field}».',
+  'invalid.past': '«{field}»: este momento ya pasó.',
   save: 'Guardar',
   saved: 'Guardado',
   technical: 'Detalles técnicos',

@@ -5,6 +5,12 @@ export const settings = {
     'Impossible de joindre le serveur. Rien n’a été perdu. Réessayez une fois en ligne.',
   'failed.busy':
     'C’était trop rapide pour cet oracle. Rien n’a été perdu. Réessayez dans une minute.',
+  'invalid.short': '« {field} » : texte trop court. Longueur minimale : {min}.',
+  'invalid.long': '« {field} » : texte trop long. Longueur maximale : {max}.',
+  'invalid.low': '« {field} » : valeur trop basse. Minimum : {min}.',
+  'invalid.high': '« {field} » : valeur trop élevée. Maximum : {max}.',
+  'invalid.missing': '« {field} » : ce champ est vide.',
+  'invalid.past': '« {field} » : ce moment est passé.',
   save: 'Enregistrer',
   saved: 'Enregistré',
   technical: 'Détails techniques',

@@ -5,6 +5,12 @@ export const settings = {
     'Não foi possível acessar o servidor. Nada se perdeu. Tente de novo quando estiver on-line.',
   'failed.busy':
     'Isso foi rápido demais para este oráculo. Nada se perdeu. Tente de novo em um minuto.',
+  'invalid.short': '“{field}”: texto curto demais. Tamanho mínimo: {min}.',
+  'invalid.long': '“{field}”: texto longo demais. Tamanho máximo: {max}.',
+  'invalid.low': '“{field}”: valor baixo demais. Mínimo: {min}.',
+  'invalid.high': '“{field}”: valor alto demais. Máximo: {max}.',
+  'invalid.missing': 'Falta “{field}”.',
+  'invalid.past': '“{field}”: este momento já passou.',
   save: 'Salvar',
   saved: 'Salvo',
   technical: 'Detalhes técnicos',

@@ -4,6 +4,12 @@ export const settings = {
   'failed.network': 'Seva haifikiki. Hakuna kilichopotea. Jaribu tena ukiwa mtandaoni.',
   'failed.busy':
     'Umeenda haraka kuliko oracle hii inavyoruhusu. Hakuna kilichopotea. Jaribu tena baada ya dakika moja.',
+  'invalid.short': '“{field}”: maandishi ni mafupi mno. Urefu wa chini: {min}.',
+  'invalid.long': '“{field}”: maandishi ni marefu mno. Urefu wa juu: {max}.',
+  'invalid.low': '“{field}”: thamani ni ndogo mno. Kiwango cha chini: {min}.',
+  'invalid.high': '“{field}”: thamani ni kubwa mno. Kiwango cha juu: {max}.',
+  'invalid.missing': '“{field}”: sehemu hii ni tupu.',
+  'invalid.past': '“{field}”: wakati huu umeshapita.',
   save: 'Hifadhi',
   saved: 'Imehifadhiwa',
   technical: 'Maelezo ya kiufundi',

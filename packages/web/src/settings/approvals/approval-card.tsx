@@ -13,6 +13,7 @@ import { Failure, useAction } from '../parts.js';
 import { ArgumentForm } from './argument-form.js';
 import {
   applyEdits,
+  findFieldLabel,
   formatArgument,
   humanize,
   type InvalidField,
@@ -79,7 +80,7 @@ export function ApprovalCard(props: ApprovalCardProps) {
         )}
         <ReasonField reason={reason} onChange={changeReason} />
         <Details approval={approval} />
-        <Failure error={error} />
+        <Failure error={error} findLabel={(path) => findFieldLabel(fields, path)} />
       </div>
       <ApprovalFoot
         edits={edited}

@@ -1,6 +1,15 @@
 import type { JsonObject } from '@sibyl/client';
-import { describe, expect, it } from 'vitest';
-import { applyEdits, formatArgument, humanize, InvalidField, listFields } from './arguments.js';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { CreateSchedule, describeIssues } from '../../../../protocol/src/index.js';
+import { loadArea } from '../../i18n/i18n.js';
+import {
+  applyEdits,
+  explainInvalid,
+  formatArgument,
+  humanize,
+  InvalidField,
+  listFields,
+} from './arguments.js';
 
 const schema = {
   type: 'object',
@@ -153,5 +162,31 @@ describe('humanize', () => {
     expect(formatArgument(null)).toBe('–');
     expect(formatArgument({ a: 1 })).toBe('{\n  "a": 1\n}');
     expect(formatArgument(['\u202ebob'])).toBe('[U+202E]bob');
+  });
+});
+
+describe('explainInvalid', () => {
+  const valid = { name: 'News', message: 'Say', trigger: { type: 'webhook' } };
+
+  /** What the page says about a schedule that the server refuses. */
+  function explain(wrong: object): readonly string[] {
+    const { error } = CreateSchedule.safeParse({ ...valid, ...wrong });
+    const lines = describeIssues(error?.issues ?? [], 'body');
+    expect(lines).not.toEqual([]);
+    return explainInvalid(lines, (path) => (path === 'name' ? 'Title' : undefined));
+  }
+
+  beforeAll(() => loadArea('settings'));
+
+  it('names the field as the form does, and the reason if it is known', () => {
+    const tooLong = 'x'.repeat(101);
+    expect(explain({ name: ' ' })).toEqual(['“Title” is missing.']);
+    expect(explain({ name: undefined })).toEqual(['“Title” is missing.']);
+    expect(explain({ name: tooLong })).toEqual(['“Title” is too long. Maximum length: 100.']);
+    expect(explain({ name: 7 })).toEqual(['“Title” does not have a valid value.']);
+  });
+
+  it('leaves out fields that the form does not have', () => {
+    expect(explain({ message: '' })).toEqual([]);
   });
 });

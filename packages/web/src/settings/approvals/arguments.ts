@@ -1,5 +1,6 @@
 import type { JsonObject } from '@sibyl/client';
 import { showReordering } from '../../i18n/format.js';
+import { type TextKey, t } from '../../i18n/i18n.js';
 
 export type Json = JsonObject[string];
 
@@ -69,6 +70,13 @@ export function listFields(args: JsonObject, inputSchema: JsonObject): readonly 
     return { ...field, initial: schema.default ?? findInitial(field) };
   });
 }
+
+/** The label of the field that a path of the server begins with. */
+export const findFieldLabel = (
+  fields: readonly ArgumentField[],
+  path: string,
+): string | undefined =>
+  fields.find(({ name }) => path === name || path.startsWith(`${name}.`))?.label;
 
 function findKind(
   schema: JsonSchema,
@@ -249,3 +257,33 @@ function tryParse(field: ArgumentField, text: string): Json | undefined {
 
 const toComparable = (args: JsonObject): string =>
   JSON.stringify(Object.entries(args).toSorted(([a], [b]) => (a < b ? -1 : 1)));
+
+/** The label of a field, by its name or path in the request; undefined if the form does not show it. */
+export type FindLabel = (path: string) => string | undefined;
+
+/** What is wrong with which field of a form, as far as the page knows; the oracle itself writes English, with names for programs. */
+export function explainInvalid(lines: readonly string[], findLabel: FindLabel): readonly string[] {
+  const texts = lines.flatMap((line) => {
+    const [, path = '', problem = ''] = /^([^\s:]+): (.*)$/s.exec(line) ?? [];
+    const field = findLabel(path);
+    return field === undefined ? [] : [describeProblem(field, problem)];
+  });
+  return [...new Set(texts)];
+}
+
+function describeProblem(field: string, problem: string): string {
+  for (const [pattern, key, limit = ''] of problems) {
+    const found = pattern.exec(problem);
+    if (found) return t(key, { field, [limit]: Number(found[1]) });
+  }
+  return t('settings.approval.invalid', { field });
+}
+
+const problems: readonly (readonly [RegExp, TextKey, ('min' | 'max')?])[] = [
+  [/must not be blank|is required|received undefined/, 'settings.invalid.missing'],
+  [/must be in the future/, 'settings.invalid.past'],
+  [/(?:>=|at least )(\d+) characters$/, 'settings.invalid.short', 'min'],
+  [/(?:<=|at most )(\d+) characters$/, 'settings.invalid.long', 'max'],
+  [/(?:number to be >=|at least )(-?[\d.]+)$/, 'settings.invalid.low', 'min'],
+  [/(?:number to be <=|at most )(-?[\d.]+)$/, 'settings.invalid.high', 'max'],
+];

@@ -10,7 +10,13 @@ import { showToast } from '../../ui/toasts.js';
 import { Failure, useAction } from '../parts.js';
 import { Arguments, TimeLeft } from './approval-card.js';
 import { ArgumentForm } from './argument-form.js';
-import { applyEdits, formatArgument, InvalidField, listFields } from './arguments.js';
+import {
+  applyEdits,
+  findFieldLabel,
+  formatArgument,
+  InvalidField,
+  listFields,
+} from './arguments.js';
 
 interface QuestionCardProps {
   readonly question: Question;
@@ -54,7 +60,10 @@ export function QuestionCard({ question, onAnswered }: QuestionCardProps) {
           onType={change}
           onAnswer={answer}
         />
-        <Failure error={invalid === undefined ? error : undefined} />
+        <Failure
+          error={invalid === undefined ? error : undefined}
+          findLabel={(path) => findLabel(question.schema, path)}
+        />
       </div>
     </article>
   );
@@ -162,6 +171,11 @@ interface ObjectSchema {
   readonly shape: JsonObject;
   /** The answer that the values of the fields stand for. */
   readonly read: (values: JsonObject) => unknown;
+}
+
+function findLabel(schema: JsonObject, path: string): string | undefined {
+  const fields = listFields({}, toObjectSchema(schema).shape);
+  return schema.properties ? findFieldLabel(fields, path) : fields[0]?.label;
 }
 
 /** An answer that is not an object is a form with one field. */
