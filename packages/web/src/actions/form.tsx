@@ -1,5 +1,6 @@
 import type { JsonObject } from '@sibyl/client';
 import { type FormEvent, use, useState } from 'react';
+import { useFormDraft } from '../chat/drafts.js';
 import { t } from '../i18n/i18n.js';
 import { SendContext } from '../page/page-context.js';
 
@@ -34,13 +35,16 @@ const isText = (value: unknown): value is string => typeof value === 'string';
 /** A form whose values become the user's next message. */
 function FormView({ id, title, fields }: FormData & { readonly id: string }) {
   const send = use(SendContext);
-  const [values, setValues] = useState<Readonly<Record<string, string>>>({});
-  const [isSent, setSent] = useState(false);
+  const initial: Readonly<Record<string, string>> = {};
+  const draft = useFormDraft(`form:${id}`, initial);
+  const [sent, setSent] = useState<typeof initial>();
+  const values = sent ?? draft.values;
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    setSent(true);
+    setSent(values);
     const lines = fields.map(({ name, label }) => `${label}: ${values[name] ?? ''}`);
     send?.([title, ...lines].join('\n'));
+    draft.clear();
   };
   return (
     <form className="card card-pad stack" aria-label={title} onSubmit={submit}>
@@ -52,13 +56,13 @@ function FormView({ id, title, fields }: FormData & { readonly id: string }) {
             id={`${id} ${field.name}`}
             field={field}
             value={values[field.name] ?? ''}
-            onChange={(value) => setValues({ ...values, [field.name]: value })}
+            onChange={(value) => draft.change({ [field.name]: value })}
           />
         </label>
       ))}
       <div className="actions">
-        <button type="submit" className="btn btn-primary" disabled={isSent}>
-          {t(isSent ? 'chat.form.sent' : 'chat.form.send')}
+        <button type="submit" className="btn btn-primary" disabled={sent !== undefined}>
+          {t(sent ? 'chat.form.sent' : 'chat.form.send')}
         </button>
       </div>
     </form>

@@ -1,11 +1,12 @@
 import type { ChatMessage, Feedback } from '@sibyl/client';
-import { type FormEvent, useState } from 'react';
+import type { FormEvent } from 'react';
 import { explainError } from '../i18n/explain-error.js';
 import { formatCost, formatDateTime } from '../i18n/format.js';
 import { t } from '../i18n/i18n.js';
 import { isComposing } from '../page/commands.js';
 import { useMessageActions } from '../page/page-context.js';
 import { showToast } from '../ui/toasts.js';
+import { useFormDraft } from './drafts.js';
 
 /** When an answer was written, by which model, and what it used, as far as it is known. */
 export function AnswerFacts({ message }: { readonly message: ChatMessage }) {
@@ -44,12 +45,19 @@ interface FeedbackFormProps {
 export function FeedbackForm({ message, feedback, onClose }: FeedbackFormProps) {
   const { rate } = useMessageActions();
   const { rating, comment: stored = '' } = feedback;
-  const [comment, setComment] = useState(stored);
+  const { values, isTyped, change, clear } = useFormDraft(`feedback:${message.messageId}`, {
+    comment: stored,
+  });
+  const { comment } = values;
+  const close = () => {
+    clear();
+    onClose();
+  };
   const save = async (changed: Feedback | undefined) => {
     try {
       await rate(message, changed);
       if (changed) showToast({ text: t('chat.feedback.stored') });
-      onClose();
+      close();
     } catch (error) {
       showToast({ text: explainError(error as Error) });
     }
@@ -72,15 +80,17 @@ export function FeedbackForm({ message, feedback, onClose }: FeedbackFormProps) 
           maxLength={MAX_COMMENT}
           placeholder={t('chat.feedback.hint')}
           value={comment}
-          onChange={({ target }) => setComment(target.value)}
-          onKeyDown={(event) => event.key === 'Escape' && !isComposing(event) && onClose()}
+          onChange={({ target }) => change({ comment: target.value })}
+          onKeyDown={(event) =>
+            event.key === 'Escape' && !isComposing(event) && !isTyped && close()
+          }
         />
       </label>
       <div className="actions">
         <button type="submit" className="btn btn-primary" disabled={comment.trim() === stored}>
           {t('chat.feedback.send')}
         </button>
-        <button type="button" className="btn btn-quiet" onClick={onClose}>
+        <button type="button" className="btn btn-quiet" onClick={close}>
           {t('chat.close')}
         </button>
         <button type="button" className="btn btn-quiet push" onClick={() => void save(undefined)}>

@@ -1,5 +1,7 @@
 import type { Attachment } from '@sibyl/client';
+import type { UseSessions } from '@sibyl/client/react';
 import { useCallback, useEffect, useRef, useState } from 'react';
+import { usePage } from '../page/page-context.js';
 import { readText, storeText } from '../page/stored-value.js';
 import type { OutgoingMessage } from './outbox.js';
 
@@ -40,14 +42,17 @@ function store(key: string, draft: Draft): void {
   storeText(key, isEmpty ? null : JSON.stringify({ ...draft, at: Date.now() }));
 }
 
-/** Drops the drafts of conversations, except for the last hundred that were changed. */
+/** Drops drafts, except for the last hundred that were changed. */
 function pruneDrafts(): void {
-  const keys = Object.keys(localStorage).filter((key) => key.startsWith(PREFIX));
+  const keys = listKeys(PREFIX);
   if (keys.length <= MAX_DRAFTS) return;
   const drafts = keys.map((key) => ({ key, at: read(key).at ?? 0 }));
   const oldest = drafts.sort((a, b) => a.at - b.at).slice(0, -MAX_DRAFTS);
   for (const { key } of oldest) localStorage.removeItem(key);
 }
+
+const listKeys = (prefix: string): readonly string[] =>
+  Object.keys(localStorage).filter((key) => key.startsWith(prefix));
 
 export interface DraftState {
   readonly draft: Draft;
@@ -59,42 +64,99 @@ export interface DraftState {
 /** The draft of a conversation, or of a new one; it survives a reload. */
 export function useDraft(did: string, sessionId: string | undefined): DraftState {
   const key = toKey(did, sessionId);
-  const [draft, setDraft] = useState(() => read(key));
-  const latest = useRef(draft);
-  const change = useCallback(
-    (changed: Partial<Draft>) => {
-      latest.current = { ...latest.current, ...changed };
-      store(key, latest.current);
-      setDraft(latest.current);
-    },
-    [key],
-  );
-  useEffect(() => pruneDrafts(), []);
+  const state = useStoredDraft(key);
+  const { latest } = state;
   useEffect(() => {
-    const { current: initial } = latest;
+    const initial = latest();
     const keep = () => {
       // Another tab has sent its message, but not what was typed here.
       const isGone = readText(key) === null;
-      if (isGone && latest.current !== initial) store(key, latest.current);
+      if (isGone && latest() !== initial) store(key, latest());
     };
     window.addEventListener('pagehide', keep);
     return () => {
       window.removeEventListener('pagehide', keep);
       keep();
     };
-  }, [key]);
-  return { draft, change, latest: () => latest.current };
+  }, [key, latest]);
+  return state;
 }
 
-/** What the user has typed into a form and not sent, by field; it survives a reload. */
-export function useFormDraft(did: string, formId: string) {
-  const { draft, change } = useDraft(did, formId);
-  const texts: Readonly<Record<string, string>> = draft.text ? JSON.parse(draft.text) : {};
+function useStoredDraft(key: string): DraftState {
+  const [draft, setDraft] = useState(() => read(key));
+  const newest = useRef(draft);
+  const change = useCallback(
+    (changed: Partial<Draft>) => {
+      newest.current = { ...newest.current, ...changed };
+      store(key, newest.current);
+      setDraft(newest.current);
+    },
+    [key],
+  );
+  const latest = useCallback(() => newest.current, []);
+  useEffect(() => pruneDrafts(), []);
+  return { draft, change, latest };
+}
+
+export interface FormDraft<T> {
+  /** What was there before, with what the user has typed. */
+  readonly values: T;
+  readonly isTyped: boolean;
+  change(typed: Partial<T>): void;
+  /** Once the form was sent or canceled. */
+  clear(): void;
+}
+
+/** What the user has typed into a form and not sent; it survives a reload. Not for secrets, which are not stored. */
+export function useFormDraft<T extends object>(formId: string, initial: T): FormDraft<T> {
+  const { did } = usePage().signer;
+  const { draft, change, latest } = useStoredDraft(toKey(did, formId));
+  const values = { ...initial, ...readTyped<T>(draft) };
   return {
-    texts,
-    change: (typed: typeof texts) =>
-      change({ text: Object.keys(typed).length > 0 ? JSON.stringify(typed) : '' }),
+    values,
+    isTyped: findTyped(values, initial).length > 0,
+    change: (changed) => {
+      const typed = findTyped({ ...readTyped<T>(latest()), ...changed }, initial);
+      change({ text: typed.length > 0 ? JSON.stringify(Object.fromEntries(typed)) : '' });
+    },
+    clear: () => change({ text: '' }),
   };
+}
+
+/** The fields whose values are not those that were there before. */
+const findTyped = <T extends object>(values: Partial<T>, initial: T) =>
+  Object.entries(values).filter(
+    ([name, value]) => JSON.stringify(value) !== JSON.stringify(initial[name as keyof T]),
+  );
+
+const readTyped = <T>({ text }: Draft): Partial<T> => (text ? JSON.parse(text) : {});
+
+/** Whether a form is open: at first, if the user has typed something into it before. */
+export function useFormOpen(formId: string) {
+  const { did } = usePage().signer;
+  return useState(() => readText(toKey(did, formId)) !== null);
+}
+
+const TURN = 'turn:';
+
+/** The form of an approval or a question, for which the turn of a session waits. */
+export const toTurnForm = (sessionId: string, id: string): string => `${TURN}${sessionId}:${id}`;
+
+/** Drops the drafts of forms for which no turn waits any more, since the user has decided elsewhere or too late. */
+export function useEndedForms({ sessions, hasMore, isLoading, error }: UseSessions): void {
+  const { did } = usePage().signer;
+  const isCurrent = !isLoading && !error;
+  useEffect(() => {
+    if (!isCurrent) return;
+    const known = new Map(sessions.map((each) => [each.sessionId, each.turnStatus]));
+    const mayWait = (sessionId: string) =>
+      known.has(sessionId) ? known.get(sessionId) === 'paused' : hasMore;
+    const prefix = toKey(did, TURN);
+    for (const key of listKeys(prefix)) {
+      const [sessionId = ''] = key.slice(prefix.length).split(':');
+      if (!mayWait(sessionId)) storeText(key, null);
+    }
+  }, [did, sessions, hasMore, isCurrent]);
 }
 
 /** Takes what was typed while a conversation was started into it. */

@@ -1,5 +1,6 @@
 import { type UseSessions, useApprovals } from '@sibyl/client/react';
 import { type KeyboardEvent, useEffect, useRef } from 'react';
+import { useEndedForms } from '../chat/drafts.js';
 import { t } from '../i18n/i18n.js';
 import { useIdentityStatus } from '../settings/identity-status.js';
 import { screens } from '../settings/screens.js';
@@ -27,6 +28,7 @@ export function Sidebar(props: SidebarProps) {
   const { sessions, current, isOpen, onClose, onSearch, onHelp } = props;
   const page = usePage();
   const waiting = useWaitingCount(sessions.sessions);
+  useEndedForms(sessions);
   const side = useRef<HTMLElement>(null);
   useDrawerFocus(side, isOpen);
   const onKeyDown = ({ key }: KeyboardEvent) => isOpen && key === 'Escape' && onClose();

@@ -1,11 +1,14 @@
 import type { Attachment, MatrixLink, MatrixSession } from '@sibyl/client';
 import { useOracle, useResource } from '@sibyl/client/react';
 import { type FormEvent, useCallback, useState } from 'react';
+import { flushSync } from 'react-dom';
+import { useFormDraft } from '../chat/drafts.js';
 import { formatDate } from '../i18n/format.js';
 import { t } from '../i18n/i18n.js';
 import { usePage } from '../page/page-context.js';
 import {
   Failure,
+  LeaveGuard,
   PageHead,
   RevocableRow,
   Section,
@@ -44,6 +47,8 @@ function TokenForm({ homeServer, did }: TokenFormProps) {
   };
   const save = (event: FormEvent) => {
     event.preventDefault();
+    // Nothing is lost any more, so the guard must not ask.
+    flushSync(() => setToken(''));
     store(token.trim());
   };
   if (readMatrixSession(homeServer, did)) {
@@ -66,6 +71,7 @@ function TokenForm({ homeServer, did }: TokenFormProps) {
   }
   return (
     <form className="card card-pad stack" onSubmit={save}>
+      <LeaveGuard isActive={token !== ''} />
       <p className="quiet">{t('settings.matrix.files.text', { server: homeServer ?? '' })}</p>
       <label className="field">
         <span>{t('settings.matrix.token')}</span>
@@ -131,13 +137,14 @@ function Accounts() {
 
 function LinkForm({ onLinked }: { readonly onLinked: (link: MatrixLink) => Promise<void> }) {
   const { matrix } = useOracle();
-  const [userId, setUserId] = useState('');
+  const { values, change, clear } = useFormDraft('matrix-account', { userId: '' });
+  const { userId } = values;
   const { isBusy, error, run } = useAction();
   const link = (event: FormEvent) => {
     event.preventDefault();
     void run(async () => {
       const created = await matrix.link(userId.trim());
-      setUserId('');
+      clear();
       await onLinked(created);
     });
   };
@@ -154,7 +161,7 @@ function LinkForm({ onLinked }: { readonly onLinked: (link: MatrixLink) => Promi
           placeholder="@alice:example.org"
           pattern="@[^\s:]+:[^\s\/]+"
           value={userId}
-          onChange={({ target }) => setUserId(target.value)}
+          onChange={({ target }) => change({ userId: target.value })}
         />
       </label>
       <Failure error={error} findLabel={() => t('settings.matrix.account')} />

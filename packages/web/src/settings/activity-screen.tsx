@@ -15,7 +15,7 @@ const kinds = {
   all: 'settings.activity.all',
   tool_call: 'settings.actions',
   approval_decided: 'settings.activity.decisions',
-  rules_changed: 'settings.rules.title',
+  rules_changed: 'chat.nav.rules',
 } as const satisfies Record<string, TextKey>;
 type Filter = keyof typeof kinds;
 
@@ -177,7 +177,7 @@ const outcomes = {
   denied: ['settings.outcome.denied', ''],
   expired: ['settings.outcome.expired', 'is-warning'],
   cancelled: ['settings.outcome.cancelled', ''],
-  stored: ['settings.outcome.stored', ''],
+  stored: ['settings.saved', ''],
   deleted: ['settings.outcome.deleted', ''],
 } as const satisfies Record<NonNullable<ActivityEntry['outcome']>, readonly [TextKey, string]>;
 

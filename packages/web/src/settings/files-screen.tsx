@@ -132,7 +132,7 @@ function FileTable({ files, onChange }: FileTableProps) {
       </section>
       {removed && (
         <Confirm
-          title={t('settings.files.delete.title', { name: removed.name })}
+          title={t('settings.delete.title', { name: removed.name })}
           text={t('settings.files.delete.text')}
           confirm={t('chat.delete')}
           onClose={() => setRemoved(undefined)}

@@ -1,6 +1,7 @@
 import type { Fact } from '@sibyl/client';
 import { useOracle, useResource } from '@sibyl/client/react';
 import { type FormEvent, useCallback, useDeferredValue, useState } from 'react';
+import { useFormDraft, useFormOpen } from '../chat/drafts.js';
 import { formatWhen } from '../i18n/format.js';
 import { t } from '../i18n/i18n.js';
 import { usePage } from '../page/page-context.js';
@@ -10,6 +11,7 @@ import { Empty, Failure, PageHead, useAction } from './parts.js';
 
 const PAGE_SIZE = 50;
 const MAX_LENGTH = 1000;
+const NEW_FACT = 'new-fact';
 
 /** What the oracle remembers about the user; every fact can be changed or removed. */
 export function MemoryScreen() {
@@ -17,7 +19,7 @@ export function MemoryScreen() {
   const { memory } = useOracle();
   const [query, setQuery] = useState('');
   const [limit, setLimit] = useState(PAGE_SIZE);
-  const [isAdding, setAdding] = useState(false);
+  const [isAdding, setAdding] = useFormOpen(NEW_FACT);
   const q = useDeferredValue(query.trim());
   const load = useCallback(
     (signal: AbortSignal) => memory.list({ limit, signal, ...(q && { q }) }),
@@ -57,7 +59,7 @@ export function MemoryScreen() {
         )}
         {isAdding && (
           <div className="card card-pad">
-            <FactForm text="" onCancel={() => setAdding(false)} onSave={add} />
+            <FactForm id={NEW_FACT} text="" onCancel={() => setAdding(false)} onSave={add} />
           </div>
         )}
         {value && <FactList facts={facts} isSearch={q !== ''} onChange={refresh} />}
@@ -110,12 +112,14 @@ function FactRow({
   readonly onChange: () => Promise<void>;
 }) {
   const { memory } = useOracle();
-  const [isEditing, setEditing] = useState(false);
+  const formId = `fact:${fact.id}`;
+  const [isEditing, setEditing] = useFormOpen(formId);
   const { isBusy, error, run } = useAction();
   if (isEditing) {
     return (
       <li>
         <FactForm
+          id={formId}
           text={fact.text}
           onCancel={() => setEditing(false)}
           onSave={async (text) => {
@@ -179,17 +183,19 @@ function FactText({ fact }: { readonly fact: Fact }) {
 }
 
 interface FactFormProps {
+  readonly id: string;
   readonly text: string;
   readonly onSave: (text: string) => Promise<void>;
   readonly onCancel: () => void;
 }
 
-function FactForm({ text: initial, onSave, onCancel }: FactFormProps) {
-  const [text, setText] = useState(initial);
+function FactForm({ id, text: initial, onSave, onCancel }: FactFormProps) {
+  const { values, isTyped, change, clear } = useFormDraft(id, { text: initial });
+  const { text } = values;
   const { isBusy, error, run } = useAction();
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    void run(() => onSave(text.trim()));
+    void run(() => onSave(text.trim()).then(clear));
   };
   return (
     <form className="grow stack stack-2" onSubmit={submit}>
@@ -203,8 +209,8 @@ function FactForm({ text: initial, onSave, onCancel }: FactFormProps) {
         maxLength={MAX_LENGTH}
         aria-label={t('settings.memory.fact')}
         value={text}
-        onChange={({ target }) => setText(target.value)}
-        onKeyDown={({ key }) => key === 'Escape' && text === initial && onCancel()}
+        onChange={({ target }) => change({ text: target.value })}
+        onKeyDown={({ key }) => key === 'Escape' && !isTyped && onCancel()}
       />
       <Failure error={error} findLabel={() => t('settings.memory.fact')} />
       <div className="actions">
@@ -215,7 +221,14 @@ function FactForm({ text: initial, onSave, onCancel }: FactFormProps) {
         >
           {t('settings.save')}
         </button>
-        <button type="button" className="btn btn-quiet btn-s" onClick={onCancel}>
+        <button
+          type="button"
+          className="btn btn-quiet btn-s"
+          onClick={() => {
+            clear();
+            onCancel();
+          }}
+        >
           {t('chat.cancel')}
         </button>
       </div>

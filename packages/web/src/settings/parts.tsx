@@ -1,5 +1,5 @@
 import { OracleClientError } from '@sibyl/client';
-import { type ReactNode, useCallback, useState } from 'react';
+import { type ReactNode, useCallback, useEffect, useState } from 'react';
 import { explainError } from '../i18n/explain-error.js';
 import '../styles/answer.css';
 import '../styles/settings.css';
@@ -391,5 +391,82 @@ export function LifetimeSelect({ choices, days, onChange, ...rest }: LifetimeSel
         </option>
       ))}
     </select>
+  );
+}
+
+type LeaveTexts = Readonly<Record<'title' | 'text' | 'stay' | 'leave', TextKey>>;
+
+const secretTexts: LeaveTexts = {
+  title: 'settings.secret.title',
+  text: 'settings.secret.text',
+  stay: 'chat.cancel',
+  leave: 'chat.discard',
+};
+
+interface LeaveGuardProps {
+  readonly isActive: boolean;
+  readonly texts?: LeaveTexts;
+}
+
+/** Changes of the address that the user has confirmed. */
+const confirmed = new WeakSet<Event>();
+
+/** Keeps the user on the screen while something on it would be lost, such as a secret, which no draft keeps, and asks first. */
+export function LeaveGuard({ isActive, texts = secretTexts }: LeaveGuardProps) {
+  const [wanted, setWanted] = useState<string>();
+  useEffect(() => {
+    if (!isActive) return;
+    const here = location.href;
+    const stay = (event: Event) => {
+      if (location.href === here || confirmed.has(event)) return;
+      // The router must not see the new address.
+      event.stopImmediatePropagation();
+      setWanted(location.hash);
+      history.replaceState(history.state, '', here);
+    };
+    const warn = (event: BeforeUnloadEvent) => event.preventDefault();
+    window.addEventListener('hashchange', stay, true);
+    window.addEventListener('popstate', stay, true);
+    window.addEventListener('beforeunload', warn);
+    return () => {
+      window.removeEventListener('hashchange', stay, true);
+      window.removeEventListener('popstate', stay, true);
+      window.removeEventListener('beforeunload', warn);
+      setWanted(undefined);
+    };
+  }, [isActive]);
+  if (wanted === undefined) return null;
+  return <LeaveQuestion texts={texts} wanted={wanted} onStay={() => setWanted(undefined)} />;
+}
+
+interface LeaveQuestionProps {
+  readonly texts: LeaveTexts;
+  readonly wanted: string;
+  readonly onStay: () => void;
+}
+
+function LeaveQuestion({ texts, wanted, onStay }: LeaveQuestionProps) {
+  const leave = () => {
+    onStay();
+    history.replaceState(history.state, '', wanted);
+    // As `replaceState` reports no change.
+    const event = new HashChangeEvent('hashchange');
+    confirmed.add(event);
+    window.dispatchEvent(event);
+  };
+  return (
+    <Dialog title={t(texts.title)} onClose={onStay}>
+      <div className="card-pad stack">
+        <p>{t(texts.text)}</p>
+        <div className="actions">
+          <button type="button" className="btn btn-primary" onClick={onStay}>
+            {t(texts.stay)}
+          </button>
+          <button type="button" className="btn btn-danger" onClick={leave}>
+            {t(texts.leave)}
+          </button>
+        </div>
+      </div>
+    </Dialog>
   );
 }

@@ -1,6 +1,7 @@
 import type { UserPreferences } from '@sibyl/client';
 import { useOracle, usePreferences } from '@sibyl/client/react';
-import { type FormEvent, useState } from 'react';
+import type { FormEvent } from 'react';
+import { useFormDraft } from '../chat/drafts.js';
 import {
   chooseLanguage,
   type Language,
@@ -117,49 +118,50 @@ interface PreferencesFormProps {
 
 function PreferencesForm({ stored, onSaved }: PreferencesFormProps) {
   const { preferences } = useOracle();
-  const [texts, setTexts] = useState<Partial<Record<Field, string>>>({});
+  const names = Object.keys(fields) as Field[];
+  const initial = Object.fromEntries(names.map((field) => [field, stored[field] ?? '']));
+  const { values: texts, isTyped, change, clear } = useFormDraft('preferences', initial);
   const { isBusy, error, run } = useAction();
-  const changed = (Object.keys(fields) as Field[]).filter(
-    (field) => texts[field] !== undefined && texts[field] !== (stored[field] ?? ''),
-  );
   const submit = async (event: FormEvent) => {
     event.preventDefault();
+    const changed = names.filter((field) => texts[field] !== initial[field]);
     const changes = Object.fromEntries(
       changed.map((field) => [field, texts[field]?.trim() || null]),
     );
     await run(async () => {
       await preferences.change(changes);
+      clear();
       showToast({ text: t('settings.saved') });
       await onSaved();
     });
   };
   return (
     <form className="card card-pad stack" onSubmit={submit}>
-      {(Object.keys(fields) as Field[]).map((field) => (
+      {names.map((field) => (
         <PreferenceField
           key={field}
           view={fields[field]}
-          text={texts[field] ?? stored[field] ?? ''}
-          onChange={(text) => setTexts({ ...texts, [field]: text })}
+          text={texts[field] ?? ''}
+          onChange={(text) => change({ [field]: text })}
         />
       ))}
       <Failure error={error} findLabel={findLabel} />
       <FormFoot
         submit={t('settings.save')}
-        isDisabled={isBusy || changed.length === 0}
-        {...(changed.length > 0 && { cancel: [t('chat.undo'), () => setTexts({})] as const })}
+        isDisabled={isBusy || !isTyped}
+        {...(isTyped && { cancel: [t('chat.undo'), clear] as const })}
       />
     </form>
   );
 }
 
-interface PreferenceFieldProps {
-  readonly view: FieldView;
 function findLabel(path: string): string | undefined {
   const names: readonly string[] = Object.keys(fields);
   return names.includes(path) ? t(fields[path as Field].label) : undefined;
 }
 
+interface PreferenceFieldProps {
+  readonly view: FieldView;
   readonly text: string;
   readonly onChange: (text: string) => void;
 }

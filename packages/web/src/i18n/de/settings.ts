@@ -135,6 +135,9 @@ export const settings = {
   'leave.text': 'Noch ist nichts verloren, aber Ihr Schlüssel hat noch keine geprüfte Sicherung.',
   'leave.stay': 'Sicherung abschließen',
   'leave.leave': 'Ohne Sicherung verlassen',
+  'secret.title': 'Ohne Abschluss verlassen?',
+  'secret.text':
+    'Was Sie hier eingegeben haben, ist geheim; deshalb bewahrt die Seite es nicht auf. Wenn Sie gehen, ist es weg.',
   'add.title': 'Identität hinzufügen',
   'add.file.hint': 'Aus einer Sicherung.',
   'add.words': '24 Wörter',
@@ -168,6 +171,9 @@ export const settings = {
   'added.text': 'Sie steht jetzt in Ihrer Liste. Sie können jederzeit wechseln.',
   'added.switch': 'Jetzt zu ihr wechseln',
   'added.stay': 'Bei der jetzigen bleiben',
+  'added.inUse': 'Diese Identität ist schon in Gebrauch',
+  'added.inUse.text': 'Es ist der Schlüssel, den Sie gerade benutzen; Sie müssen nichts wechseln.',
+  'added.known': 'Diese Identität war schon in diesem Browser',
   'permissions.title': 'Was {name} für Sie darf',
   'permissions.lede':
     'Sie unterschreiben jede Berechtigung mit Ihrem Schlüssel. {name} kann nicht mehr, als Sie erlauben, und Sie können eine Berechtigung jederzeit zurücknehmen, auch mitten in einer Antwort.',
@@ -208,7 +214,6 @@ export const settings = {
   'granted.use': '„{can}“ benutzen',
   'granted.everything': 'Alles in Ihrem Namen',
   'granted.tooWide': 'Sehr weit',
-  'rules.title': 'Regeln',
   'rules.hint':
     '„Fragen“ ist ein guter Standard. Eine Regel kann nur strenger sein als das, was der Betreiber erlaubt.',
   'rules.for': 'Regel für {name}',
@@ -226,7 +231,6 @@ export const settings = {
   },
   'rules.signed': 'Diese Regeln gelten jetzt.',
   'rules.sign': 'Unterschreiben und speichern',
-  'keys.title': 'Zugangsschlüssel',
   'keys.hint':
     'Für Programme, die in Ihrem Namen chatten, aber nicht mit Ihrem Schlüssel unterschreiben können.',
   'keys.new': 'Neuer Zugangsschlüssel',
@@ -301,7 +305,6 @@ export const settings = {
   'outcome.denied': 'Abgelehnt',
   'outcome.expired': 'Zu spät',
   'outcome.cancelled': 'Abgebrochen',
-  'outcome.stored': 'Gespeichert',
   'outcome.deleted': 'Gelöscht',
   'outcome.waiting': 'Angefragt',
   'memory.title': 'Was {name} sich über Sie merkt',
@@ -406,7 +409,7 @@ export const settings = {
   'schedules.run': 'Jetzt ausführen',
   'schedules.runs': 'Frühere Läufe ein- oder ausblenden',
   'schedules.open': 'Unterhaltung öffnen',
-  'schedules.delete.title': '„{name}“ löschen?',
+  'delete.title': '„{name}“ löschen?',
   'schedules.delete.text': 'Der Zeitplan läuft nicht mehr. Seine Unterhaltung bleibt.',
   'schedules.secret':
     'Kopieren Sie jetzt Adresse und Geheimnis. Das Geheimnis wird nur einmal gezeigt.',
@@ -436,7 +439,6 @@ export const settings = {
   'files.failed': 'Nicht lesbar',
   'files.download': 'Herunterladen',
   'files.downloadFailed': 'Die Datei konnte nicht heruntergeladen werden. Versuchen Sie es erneut.',
-  'files.delete.title': '„{name}“ löschen?',
   'files.delete.text': 'Die Datei und alles, was aus ihr gelernt wurde, werden entfernt.',
   'data.lede':
     'Alles, was {name} über Sie speichert. Sie können es exportieren, importieren oder löschen.',

@@ -132,6 +132,9 @@ export const settings = {
   'leave.text': 'Nothing is lost yet, but your key still has no backup that was checked.',
   'leave.stay': 'Finish the backup',
   'leave.leave': 'Leave without a backup',
+  'secret.title': 'Leave without finishing?',
+  'secret.text':
+    'What you entered here is secret, so this page does not keep it. If you leave, it is gone.',
 
   // Add an identity
   'add.title': 'Add an identity',
@@ -164,6 +167,9 @@ export const settings = {
   'added.text': 'It is in your list now. You can switch between identities at any time.',
   'added.switch': 'Switch to it now',
   'added.stay': 'Stay with the current one',
+  'added.inUse': 'This identity is already in use',
+  'added.inUse.text': 'It is the key that you use now, so there is nothing to switch to.',
+  'added.known': 'This identity was already in this browser',
 
   // Permissions
   'permissions.title': 'What {name} may do for you',
@@ -205,7 +211,6 @@ export const settings = {
   'granted.use': 'Use “{can}”',
   'granted.everything': 'Everything in your name',
   'granted.tooWide': 'Very wide',
-  'rules.title': 'Rules',
   'rules.hint': 'Ask is a good default. A rule can only be stricter than what the operator allows.',
   'rules.for': 'Rule for {name}',
   'rules.allow': 'Allow',
@@ -222,7 +227,6 @@ export const settings = {
   },
   'rules.signed': 'These rules apply now.',
   'rules.sign': 'Sign and save',
-  'keys.title': 'Access keys',
   'keys.hint': 'For programs that chat as you but can’t sign with your key.',
   'keys.new': 'New access key',
   'keys.name': 'What is it for?',
@@ -300,7 +304,6 @@ export const settings = {
   'outcome.denied': 'Denied',
   'outcome.expired': 'Too late',
   'outcome.cancelled': 'Cancelled',
-  'outcome.stored': 'Saved',
   'outcome.deleted': 'Deleted',
   'outcome.waiting': 'Asked',
 
@@ -409,7 +412,7 @@ export const settings = {
   'schedules.run': 'Run now',
   'schedules.runs': 'Show or hide past runs',
   'schedules.open': 'Open its conversation',
-  'schedules.delete.title': 'Delete “{name}”?',
+  'delete.title': 'Delete “{name}”?',
   'schedules.delete.text': 'It won’t run again. Its conversation stays.',
   'schedules.secret': 'Copy the address and the secret now. The secret is shown only once.',
   'schedules.copyUrl': 'Copy address',
@@ -439,7 +442,6 @@ export const settings = {
   'files.failed': 'Couldn’t be read',
   'files.download': 'Download',
   'files.downloadFailed': 'The file could not be downloaded. Try again.',
-  'files.delete.title': 'Delete “{name}”?',
   'files.delete.text': 'The file and everything that was learned from it are removed.',
 
   // Your data

@@ -133,6 +133,9 @@ export const settings = {
   'leave.text': 'Rien n’est encore perdu, mais votre clé n’a pas de sauvegarde vérifiée.',
   'leave.stay': 'Terminer la sauvegarde',
   'leave.leave': 'Partir sans sauvegarde',
+  'secret.title': 'Quitter sans terminer ?',
+  'secret.text':
+    'Ce que vous avez saisi ici est secret : cette page ne le conserve pas. Si vous partez, il sera perdu.',
   'add.title': 'Ajouter une identité',
   'add.file.hint': 'Depuis une sauvegarde.',
   'add.words': '24 mots',
@@ -163,6 +166,9 @@ export const settings = {
   'added.text': 'Elle est dans votre liste. Vous pouvez changer d’identité à tout moment.',
   'added.switch': 'L’utiliser maintenant',
   'added.stay': 'Garder l’actuelle',
+  'added.inUse': 'Cette identité est déjà utilisée',
+  'added.inUse.text': 'C’est la clé que vous utilisez en ce moment : vous n’avez rien à changer.',
+  'added.known': 'Cette identité était déjà dans ce navigateur',
   'permissions.title': 'Ce que {name} peut faire pour vous',
   'permissions.lede':
     'Vous signez chaque autorisation avec votre clé. {name} ne peut pas faire plus que ce que vous autorisez, et vous pouvez retirer une autorisation à tout moment, même au milieu d’une réponse.',
@@ -203,7 +209,6 @@ export const settings = {
   'granted.use': 'Utiliser « {can} »',
   'granted.everything': 'Tout en votre nom',
   'granted.tooWide': 'Très large',
-  'rules.title': 'Règles',
   'rules.hint':
     '« Demander » est un bon choix. Une règle ne peut qu’être plus stricte que ce que l’opérateur autorise.',
   'rules.for': 'Règle pour {name}',
@@ -221,7 +226,6 @@ export const settings = {
   },
   'rules.signed': 'Ces règles sont en vigueur.',
   'rules.sign': 'Signer et enregistrer',
-  'keys.title': 'Clés pour programmes',
   'keys.hint':
     'Pour des programmes qui conversent à votre place mais ne peuvent pas signer avec votre clé.',
   'keys.new': 'Nouvelle clé pour un programme',
@@ -297,7 +301,6 @@ export const settings = {
   'outcome.denied': 'Refusé',
   'outcome.expired': 'Trop tard',
   'outcome.cancelled': 'Annulé',
-  'outcome.stored': 'Enregistré',
   'outcome.deleted': 'Supprimé',
   'outcome.waiting': 'Demandé',
   'memory.title': 'Ce que {name} retient de vous',
@@ -398,7 +401,7 @@ export const settings = {
   'schedules.run': 'Exécuter maintenant',
   'schedules.runs': 'Afficher ou masquer les exécutions',
   'schedules.open': 'Ouvrir sa conversation',
-  'schedules.delete.title': 'Supprimer « {name} » ?',
+  'delete.title': 'Supprimer « {name} » ?',
   'schedules.delete.text': 'Elle ne s’exécutera plus. Sa conversation reste.',
   'schedules.secret':
     'Copiez l’adresse et le secret maintenant. Le secret n’est affiché qu’une fois.',
@@ -428,7 +431,6 @@ export const settings = {
   'files.failed': 'Illisible',
   'files.download': 'Télécharger',
   'files.downloadFailed': 'Le fichier n’a pas pu être téléchargé. Réessayez.',
-  'files.delete.title': 'Supprimer « {name} » ?',
   'files.delete.text': 'Le fichier et tout ce qui en a été appris sont supprimés.',
   'data.lede':
     'Tout ce que {name} conserve sur vous. Vous pouvez l’exporter, l’importer ou l’effacer.',

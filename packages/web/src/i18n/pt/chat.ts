@@ -39,7 +39,7 @@ export const chat = {
   'nav.schedules': 'Agendamentos',
   'nav.permissions': 'Permissões',
   'nav.rules': 'Regras',
-  'nav.accessKeys': 'Chaves de acesso',
+  'nav.accessKeys': 'Chaves para programas',
   'nav.key': 'Sua chave',
   'nav.memory': 'Memória',
   'nav.usage': 'Uso',

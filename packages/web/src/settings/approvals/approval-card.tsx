@@ -1,7 +1,7 @@
 import type { Approval, JsonObject, OracleClientError } from '@sibyl/client';
 import type { UseApprovals } from '@sibyl/client/react';
 import { type ReactNode, useId, useState } from 'react';
-import { useDraft, useFormDraft } from '../../chat/drafts.js';
+import { toTurnForm, useFormDraft } from '../../chat/drafts.js';
 import { formatWhen, nowMs } from '../../i18n/format.js';
 import { type TextKey, t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
@@ -39,7 +39,8 @@ export function ApprovalCard(props: ApprovalCardProps) {
   const { approval, approve, deny, sessionTitle, onDecided } = props;
   const { card } = usePage();
   const titleId = useId();
-  const { texts, reason, change, changeReason } = useTyped(approval.id);
+  const { values, change, clear } = useTyped(approval);
+  const { texts, reason } = values;
   const [isEditing, setEditing] = useState(Object.keys(texts).length > 0);
   const { isBusy, error, run } = useAction();
   const { args, inputSchema } = approval;
@@ -51,12 +52,11 @@ export function ApprovalCard(props: ApprovalCardProps) {
       keepSession(approval.facts.sessionId);
       // The card disappears then, with its error.
       await work().catch(sayIfClosed);
-      change({});
-      changeReason('');
+      clear();
       onDecided?.();
     });
   const cancelEdit = () => {
-    change({});
+    change({ texts: {} });
     setEditing(false);
   };
   return (
@@ -73,12 +73,12 @@ export function ApprovalCard(props: ApprovalCardProps) {
             args={args}
             texts={texts}
             invalid={edited.invalid}
-            onChange={(name, text) => change({ ...texts, [name]: text })}
+            onChange={(name, text) => change({ texts: { ...texts, [name]: text } })}
           />
         ) : (
           <Arguments args={args} edited={edited.args} fields={fields} />
         )}
-        <ReasonField reason={reason} onChange={changeReason} />
+        <ReasonField reason={reason} onChange={(typed) => change({ reason: typed })} />
         <Details approval={approval} />
         <Failure error={error} findLabel={(path) => findFieldLabel(fields, path)} />
       </div>
@@ -98,14 +98,15 @@ export function ApprovalCard(props: ApprovalCardProps) {
 
 const toGiven = (reason: string) => (reason.trim() ? { reason: reason.trim() } : {});
 
-/** What the user has typed before they decide; it survives a reload. */
-function useTyped(id: string) {
-  const { did } = usePage().signer;
-  const { texts, change } = useFormDraft(did, id);
-  const reason = useDraft(did, `${id}:reason`);
-  const changeReason = (text: string) => reason.change({ text });
-  return { texts, reason: reason.draft.text, change, changeReason };
+interface Typed {
+  readonly reason: string;
+  /** Of the arguments, by name. */
+  readonly texts: Readonly<Record<string, string>>;
 }
+
+/** What the user has typed before they decide; it survives a reload. */
+const useTyped = ({ id, facts }: Approval) =>
+  useFormDraft<Typed>(toTurnForm(facts.sessionId, id), { reason: '', texts: {} });
 
 function sayIfClosed(error: OracleClientError): void {
   if (error.code !== 'approval_closed') throw error;

@@ -1,9 +1,8 @@
 import type { JsonObject, OracleClientError, Question } from '@sibyl/client';
 import { useOracle } from '@sibyl/client/react';
 import { type FormEvent, useId } from 'react';
-import { useFormDraft } from '../../chat/drafts.js';
+import { toTurnForm, useFormDraft } from '../../chat/drafts.js';
 import { t } from '../../i18n/i18n.js';
-import { usePage } from '../../page/page-context.js';
 import { keepSession } from '../../page/session-marks.js';
 import { Icon } from '../../ui/icon.js';
 import { showToast } from '../../ui/toasts.js';
@@ -24,12 +23,19 @@ interface QuestionCardProps {
   readonly onAnswered: () => void;
 }
 
+/** What the user has typed, by field. */
+type Texts = Readonly<Record<string, string>>;
+
 /** What a tool asks the user; its turn waits for the answer. */
 export function QuestionCard({ question, onAnswered }: QuestionCardProps) {
   const { questions } = useOracle();
   const titleId = useId();
   const { isBusy, error, run } = useAction();
-  const { texts, change } = useFormDraft(usePage().signer.did, question.id);
+  const {
+    values: texts,
+    change,
+    clear,
+  } = useFormDraft<Texts>(toTurnForm(question.sessionId, question.id), {});
   const invalid = error instanceof InvalidField ? error.message : undefined;
   const answer = (read: () => unknown) =>
     void run(async () => {
@@ -37,7 +43,7 @@ export function QuestionCard({ question, onAnswered }: QuestionCardProps) {
       // Another tab may be about to delete the conversation.
       keepSession(question.sessionId);
       await questions.answer(question.id, value).catch(sayIfClosed);
-      change({});
+      clear();
       onAnswered();
     });
   return (
@@ -96,11 +102,11 @@ interface AnswerProps {
   /** Whether the tool has said what it asks. */
   readonly isExplained: boolean;
   /** What the user has typed, by field. */
-  readonly texts: Readonly<Record<string, string>>;
+  readonly texts: Texts;
   /** The label of a field whose text cannot be read. */
   readonly invalid: string | undefined;
   readonly isBusy: boolean;
-  readonly onType: (texts: Readonly<Record<string, string>>) => void;
+  readonly onType: (typed: Texts) => void;
   /** The function throws `InvalidField`. */
   readonly onAnswer: (read: () => unknown) => void;
 }
@@ -131,7 +137,7 @@ function Answer(props: AnswerProps) {
         args={initial}
         texts={texts}
         invalid={invalid}
-        onChange={(name, text) => onType({ ...texts, [name]: text })}
+        onChange={(name, text) => onType({ [name]: text })}
       />
       <div className="actions">
         <button type="submit" className="btn btn-primary" disabled={isBusy}>
@@ -167,15 +173,15 @@ const YesOrNo = ({ text, isBusy, onChoose }: YesOrNoProps) => (
   </>
 );
 
+function findLabel(schema: JsonObject, path: string): string | undefined {
+  const fields = listFields({}, toObjectSchema(schema).shape);
+  return schema.properties ? findFieldLabel(fields, path) : fields[0]?.label;
+}
+
 interface ObjectSchema {
   readonly shape: JsonObject;
   /** The answer that the values of the fields stand for. */
   readonly read: (values: JsonObject) => unknown;
-}
-
-function findLabel(schema: JsonObject, path: string): string | undefined {
-  const fields = listFields({}, toObjectSchema(schema).shape);
-  return schema.properties ? findFieldLabel(fields, path) : fields[0]?.label;
 }
 
 /** An answer that is not an object is a form with one field. */

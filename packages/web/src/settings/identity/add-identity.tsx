@@ -2,6 +2,7 @@ import {
   createBrowserIdentity,
   decryptKeyBackup,
   importBrowserIdentity,
+  listBrowserIdentities,
   parsePrivateKey,
   unpackSeed,
 } from '@sibyl/client/identities';
@@ -10,7 +11,7 @@ import { type TextKey, t } from '../../i18n/i18n.js';
 import { Dialog } from '../../ui/dialog.js';
 import { Icon, type IconName } from '../../ui/icon.js';
 import { announceIdentityChange } from '../identity-status.js';
-import { Failure, FormFoot, useAction } from '../parts.js';
+import { Failure, FormFoot, LeaveGuard, useAction } from '../parts.js';
 import { BackupFileField, PassphraseField } from './backup-file.js';
 import { findDeviceKey, forgetDeviceKey } from './device-link.js';
 import { switchIdentity } from './identity-row.js';
@@ -23,19 +24,26 @@ const sources: readonly (readonly [Exclude<Source, 'device'>, IconName, TextKey,
   ['new', 'plus', 'settings.add.new', 'settings.add.new.hint'],
 ];
 
+interface AddIdentityProps {
+  /** The identity that the page shows; absent while it is locked. */
+  readonly own?: string | undefined;
+  readonly onClose: () => void;
+}
+
 /** Adds an identity to those of this browser, then offers to switch to it. */
-export function AddIdentity({ onClose }: { readonly onClose: () => void }) {
+export function AddIdentity({ own, onClose }: AddIdentityProps) {
   const [source, setSource] = useState<Source>(findDeviceKey() ? 'device' : 'file');
-  const [added, setAdded] = useState<string>();
+  const [added, setAdded] = useState<AddedIdentity>();
   const [hasInput, setHasInput] = useState(false);
   const close = () => {
     forgetDeviceKey();
     onClose();
   };
-  if (added !== undefined) return <Added did={added} onClose={close} />;
+  if (added) return <Added added={added} own={own} onClose={close} />;
   return (
     // What was typed is lost only by Cancel, not by an accidental Escape or click.
     <Dialog title={t('settings.add.title')} onClose={close} isLocked={hasInput}>
+      <LeaveGuard isActive={hasInput} />
       <div className="card-pad stack">
         {source !== 'device' && (
           <fieldset>
@@ -76,7 +84,13 @@ interface AddFormProps {
   readonly source: Source;
   readonly onInput: () => void;
   readonly onCancel: () => void;
-  readonly onAdded: (did: string) => void;
+  readonly onAdded: (added: AddedIdentity) => void;
+}
+
+interface AddedIdentity {
+  readonly did: string;
+  /** Whether this browser had it before. */
+  readonly wasKnown: boolean;
 }
 
 function AddForm({ source, onInput, onAdded, onCancel }: AddFormProps) {
@@ -89,9 +103,10 @@ function AddForm({ source, onInput, onAdded, onCancel }: AddFormProps) {
   const submit = (event: FormEvent) => {
     event.preventDefault();
     void run(async () => {
+      const known = await listBrowserIdentities();
       const { did } = await add(source, fields);
       announceIdentityChange();
-      onAdded(did);
+      onAdded({ did, wasKnown: known.some((each) => each.did === did) });
     });
   };
   return (
@@ -250,21 +265,31 @@ function NameField({ fields, onChange }: FieldProps) {
   );
 }
 
-function Added({ did, onClose }: { readonly did: string; readonly onClose: () => void }) {
+interface AddedProps {
+  readonly added: AddedIdentity;
+  readonly own: string | undefined;
+  readonly onClose: () => void;
+}
+
+function Added({ added: { did, wasKnown }, own, onClose }: AddedProps) {
+  const isInUse = did === own;
+  const title = wasKnown ? 'settings.added.known' : 'settings.added.title';
   return (
-    <Dialog title={t('settings.added.title')} onClose={onClose}>
+    <Dialog title={t(isInUse ? 'settings.added.inUse' : title)} onClose={onClose}>
       <div className="card-pad stack">
-        <p>{t('settings.added.text')}</p>
+        <p>{t(isInUse ? 'settings.added.inUse.text' : 'settings.added.text')}</p>
         <div className="actions">
-          <button
-            type="button"
-            className="btn btn-primary"
-            onClick={() => void switchIdentity(did)}
-          >
-            {t('settings.added.switch')}
-          </button>
+          {!isInUse && (
+            <button
+              type="button"
+              className="btn btn-primary"
+              onClick={() => void switchIdentity(did)}
+            >
+              {t('settings.added.switch')}
+            </button>
+          )}
           <button type="button" className="btn" onClick={onClose}>
-            {t('settings.added.stay')}
+            {t(isInUse ? 'chat.close' : 'settings.added.stay')}
           </button>
         </div>
       </div>

@@ -1,11 +1,10 @@
 import { type BrowserIdentity, confirmBrowserBackup } from '@sibyl/client/identities';
-import { type ComponentType, useEffect, useState } from 'react';
+import { type ComponentType, useState } from 'react';
 import { formatDate } from '../../i18n/format.js';
 import { type TextKey, t } from '../../i18n/i18n.js';
-import { Dialog } from '../../ui/dialog.js';
 import { Icon, type IconName } from '../../ui/icon.js';
 import { announceIdentityChange } from '../identity-status.js';
-import { Notice } from '../parts.js';
+import { LeaveGuard, Notice } from '../parts.js';
 import { DeviceBackup } from './backup-device.js';
 import { type BackupProps, type BackupStep, FileBackup } from './backup-file.js';
 import { WordsBackup } from './backup-words.js';
@@ -48,6 +47,13 @@ const steps = {
   check: 'settings.backup.step.check',
 } as const satisfies Record<BackupStep, TextKey>;
 
+const LEAVE_TEXTS = {
+  title: 'settings.leave.title',
+  text: 'settings.leave.text',
+  stay: 'settings.leave.stay',
+  leave: 'settings.leave.leave',
+} as const;
+
 /** Backs up a key; once that is done, says so and offers another backup. */
 export function BackupCard({ identity }: { readonly identity: BrowserIdentity }) {
   const [isOpen, setOpen] = useState(false);
@@ -87,7 +93,7 @@ function BackupWizard({ identity, onDone }: BackupWizardProps) {
   };
   return (
     <section className="card" aria-label={t('settings.backup.label')}>
-      <LeaveGuard isActive={step !== 'choose'} />
+      <LeaveGuard isActive={step !== 'choose'} texts={LEAVE_TEXTS} />
       <div className="card-head">
         <Steps current={step} />
         <span className="hint wide-only">{t('settings.backup.duration')}</span>
@@ -135,63 +141,3 @@ function Steps({ current }: { readonly current: BackupStep }) {
     </ol>
   );
 }
-
-/** Keeps the user on the screen while something on it is not saved, and asks first. */
-function LeaveGuard({ isActive }: { readonly isActive: boolean }) {
-  const [wanted, setWanted] = useState<string>();
-  useEffect(() => {
-    if (!isActive) return;
-    const here = location.href;
-    const stay = (event: Event) => {
-      if (location.href === here || event instanceof LeaveEvent) return;
-      // The router must not see the new address.
-      event.stopImmediatePropagation();
-      setWanted(location.hash);
-      history.replaceState(history.state, '', here);
-    };
-    const warn = (event: BeforeUnloadEvent) => event.preventDefault();
-    window.addEventListener('hashchange', stay, true);
-    window.addEventListener('popstate', stay, true);
-    window.addEventListener('beforeunload', warn);
-    return () => {
-      window.removeEventListener('hashchange', stay, true);
-      window.removeEventListener('popstate', stay, true);
-      window.removeEventListener('beforeunload', warn);
-      setWanted(undefined);
-    };
-  }, [isActive]);
-  if (wanted === undefined) return null;
-  return <LeaveQuestion wanted={wanted} onStay={() => setWanted(undefined)} />;
-}
-
-interface LeaveQuestionProps {
-  readonly wanted: string;
-  readonly onStay: () => void;
-}
-
-function LeaveQuestion({ wanted, onStay }: LeaveQuestionProps) {
-  const leave = () => {
-    onStay();
-    history.replaceState(history.state, '', wanted);
-    // As `replaceState` reports no change.
-    window.dispatchEvent(new LeaveEvent('hashchange'));
-  };
-  return (
-    <Dialog title={t('settings.leave.title')} onClose={onStay}>
-      <div className="card-pad stack">
-        <p>{t('settings.leave.text')}</p>
-        <div className="actions">
-          <button type="button" className="btn btn-primary" onClick={onStay}>
-            {t('settings.leave.stay')}
-          </button>
-          <button type="button" className="btn btn-danger" onClick={leave}>
-            {t('settings.leave.leave')}
-          </button>
-        </div>
-      </div>
-    </Dialog>
-  );
-}
-
-/** A change of the address that the user has confirmed. */
-class LeaveEvent extends HashChangeEvent {}

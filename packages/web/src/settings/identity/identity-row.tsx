@@ -5,6 +5,7 @@ import {
   renameBrowserIdentity,
 } from '@sibyl/client/identities';
 import { type FormEvent, useState } from 'react';
+import { useFormDraft, useFormOpen } from '../../chat/drafts.js';
 import { t } from '../../i18n/i18n.js';
 import { CopyButton } from '../../ui/copy-button.js';
 import { Icon } from '../../ui/icon.js';
@@ -20,18 +21,20 @@ export async function switchIdentity(did: string): Promise<void> {
   location.reload();
 }
 
+const toFormId = (did: string): string => `identity:${did}`;
+
 export function IdentityRow({ identity }: { readonly identity: BrowserIdentity }) {
-  const [mode, setMode] = useState<'view' | 'rename' | 'remove'>('view');
+  const [isRenaming, setRenaming] = useFormOpen(toFormId(identity.did));
+  const [isRemoving, setRemoving] = useState(false);
   const { did, isActive, isProtected } = identity;
   const name = identity.name ?? t(isActive ? 'chat.you' : 'settings.key.unnamed');
-  const back = () => setMode('view');
   return (
     <li>
       <span className="avatar" aria-hidden="true">
         {[...name][0]?.toUpperCase()}
       </span>
-      {mode === 'rename' ? (
-        <Rename did={did} name={name} onDone={back} />
+      {isRenaming ? (
+        <Rename did={did} name={name} onDone={() => setRenaming(false)} />
       ) : (
         <div className="grow">
           <b dir="auto">{name}</b>{' '}
@@ -52,20 +55,20 @@ export function IdentityRow({ identity }: { readonly identity: BrowserIdentity }
       <Menu
         label={t('settings.moreFor', { name })}
         groups={[
-          [{ label: t('chat.rename'), icon: 'edit', run: () => setMode('rename') }],
+          [{ label: t('chat.rename'), icon: 'edit', run: () => setRenaming(true) }],
           [
             {
               label: t('settings.key.remove'),
               icon: 'trash',
               isDanger: true,
-              run: () => setMode('remove'),
+              run: () => setRemoving(true),
             },
           ],
         ]}
       >
         <Icon name="more" />
       </Menu>
-      {mode === 'remove' && <Remove identity={identity} name={name} onClose={back} />}
+      {isRemoving && <Remove identity={identity} name={name} onClose={() => setRemoving(false)} />}
     </li>
   );
 }
@@ -89,14 +92,19 @@ interface RenameProps {
 }
 
 function Rename({ did, name, onDone }: RenameProps) {
-  const [text, setText] = useState(name);
+  const { values, change, clear } = useFormDraft(toFormId(did), { text: name });
+  const { text } = values;
+  const close = () => {
+    clear();
+    onDone();
+  };
   const save = async (event: FormEvent) => {
     event.preventDefault();
     if (text.trim()) {
       await renameBrowserIdentity(did, text.trim());
       announceIdentityChange();
     }
-    onDone();
+    close();
   };
   return (
     <form className="line grow" onSubmit={save}>
@@ -108,8 +116,8 @@ function Rename({ did, name, onDone }: RenameProps) {
         maxLength={60}
         aria-label={t('settings.key.name')}
         value={text}
-        onChange={({ target }) => setText(target.value)}
-        onKeyDown={({ key }) => key === 'Escape' && onDone()}
+        onChange={({ target }) => change({ text: target.value })}
+        onKeyDown={({ key }) => key === 'Escape' && close()}
       />
       <button type="submit" className="btn btn-s">
         {t('settings.save')}

@@ -6,6 +6,7 @@ import {
 } from '@sibyl/client/identities';
 import { useState } from 'react';
 import { type TextKey, t } from '../../i18n/i18n.js';
+import { usePage } from '../../page/page-context.js';
 import { toHash } from '../../page/router.js';
 import { Icon } from '../../ui/icon.js';
 import { announceIdentityChange, useOwnIdentities } from '../identity-status.js';
@@ -17,6 +18,7 @@ import { IdentityRow } from './identity-row.js';
 
 /** Explains the user's key; backs it up, and adds, switches and protects identities. */
 export function KeyScreen() {
+  const { signer } = usePage();
   const { identities, own } = useOwnIdentities();
   const [isAdding, setAdding] = useState(() => findDeviceKey() !== undefined);
   return (
@@ -56,7 +58,7 @@ export function KeyScreen() {
         <Fact icon="alert" title="settings.key.clearing" text="settings.key.clearing.text" />
         <Fact icon="lock" title="chat.welcome.readers" text="chat.welcome.readers.text" />
       </ul>
-      {isAdding && <AddIdentity onClose={() => setAdding(false)} />}
+      {isAdding && <AddIdentity own={signer.did} onClose={() => setAdding(false)} />}
     </>
   );
 }

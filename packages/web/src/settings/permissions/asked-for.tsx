@@ -1,5 +1,6 @@
 import type { DelegationInfo } from '@sibyl/client';
 import { type FormEvent, useState } from 'react';
+import { useFormDraft } from '../../chat/drafts.js';
 import { t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
 import { Icon } from '../../ui/icon.js';
@@ -141,39 +142,31 @@ interface OtherPermissionProps {
 /** A permission that no plugin declares, for services with their own names. */
 export function OtherPermission({ current, onGrant }: OtherPermissionProps) {
   const { signer } = usePage();
-  const [can, setCan] = useState('');
-  const [resource, setResource] = useState<string>(signer.did);
-  const [days, setDays] = useState<number>(lifetimes[0]);
+  const initial = { can: '', resource: signer.did as string, days: lifetimes[0] as number };
+  const { values, isTyped, change, clear } = useFormDraft('other-permission', initial);
+  const { can, resource, days } = values;
+  const [isOpen, setOpen] = useState(isTyped);
   const { isBusy, error, run } = useAction();
   const isTooWide = can.trim() === '*';
   const submit = async (event: FormEvent) => {
     event.preventDefault();
     const capability = { can: can.trim(), with: resource.trim() };
     const capabilities = [...(current?.capabilities ?? []), capability];
-    if (await run(() => onGrant({ capabilities, expiration: inDays(days) }))) setCan('');
+    if (await run(() => onGrant({ capabilities, expiration: inDays(days) }))) clear();
   };
   return (
-    <details className="fold">
+    <details
+      className="fold"
+      open={isOpen}
+      onToggle={({ currentTarget }) => setOpen(currentTarget.open)}
+    >
       <summary>
         <Icon name="right" flip className="i-chev" />
         {t('settings.other.title')}
       </summary>
       <form className="card card-pad stack" onSubmit={submit}>
         <p className="quiet small">{t('settings.other.text')}</p>
-        <label className="field">
-          <span>{t('settings.other.can')}</span>
-          <input
-            className="input"
-            dir="ltr"
-            required
-            pattern="[^\s\/]+\/\S+"
-            placeholder="store/add"
-            aria-invalid={isTooWide || undefined}
-            value={can}
-            onChange={({ target }) => setCan(target.value)}
-          />
-          {isTooWide && <span className="small is-fault">{t('settings.other.tooWide')}</span>}
-        </label>
+        <ActionField can={can} isTooWide={isTooWide} onChange={(typed) => change({ can: typed })} />
         <label className="field">
           <span>{t('settings.other.with')}</span>
           <input
@@ -181,10 +174,10 @@ export function OtherPermission({ current, onGrant }: OtherPermissionProps) {
             dir="ltr"
             required
             value={resource}
-            onChange={({ target }) => setResource(target.value)}
+            onChange={({ target }) => change({ resource: target.value })}
           />
         </label>
-        <LifetimeField choices={lifetimes} days={days} onChange={setDays} />
+        <LifetimeField choices={lifetimes} days={days} onChange={(days) => change({ days })} />
         <Failure error={error} />
         <FormFoot
           submit={t('settings.asked.allow', { count: days })}
@@ -194,3 +187,26 @@ export function OtherPermission({ current, onGrant }: OtherPermissionProps) {
     </details>
   );
 }
+
+interface ActionFieldProps {
+  readonly can: string;
+  readonly isTooWide: boolean;
+  readonly onChange: (can: string) => void;
+}
+
+const ActionField = ({ can, isTooWide, onChange }: ActionFieldProps) => (
+  <label className="field">
+    <span>{t('settings.other.can')}</span>
+    <input
+      className="input"
+      dir="ltr"
+      required
+      pattern="[^\s\/]+\/\S+"
+      placeholder="store/add"
+      aria-invalid={isTooWide || undefined}
+      value={can}
+      onChange={({ target }) => onChange(target.value)}
+    />
+    {isTooWide && <span className="small is-fault">{t('settings.other.tooWide')}</span>}
+  </label>
+);

@@ -1,6 +1,7 @@
 import type { AccessKeyInfo } from '@sibyl/client';
 import { useOracle, useResource } from '@sibyl/client/react';
 import { type FormEvent, useCallback, useState } from 'react';
+import { useFormDraft, useFormOpen } from '../../chat/drafts.js';
 import { formatDate, formatWhen } from '../../i18n/format.js';
 import { t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
@@ -85,17 +86,19 @@ function usePermissions() {
 }
 
 const lifetimes = [30, 7, 90] as const;
+const NEW_KEY = 'new-key';
+const initialKey = { name: '', days: lifetimes[0] as number, turns: '100' };
 
 /** Keys for programs that cannot sign. */
 function AccessKeys() {
   const { keys } = useOracle();
-  const [isAdding, setAdding] = useState(false);
+  const [isAdding, setAdding] = useFormOpen(NEW_KEY);
   const [created, setCreated] = useState<string>();
   const load = useCallback((signal: AbortSignal) => keys.list({ signal }), [keys]);
   const { value, error, refresh } = useResource(load);
   return (
     <Section
-      title={t('settings.keys.title')}
+      title={t('chat.nav.accessKeys')}
       hint={t('settings.keys.hint')}
       action={
         <button type="button" className="btn btn-s" onClick={() => setAdding(true)}>
@@ -140,15 +143,19 @@ interface NewKeyProps {
 
 function NewKey({ onCreated, onCancel }: NewKeyProps) {
   const { keys } = useOracle();
-  const [name, setName] = useState('');
-  const [days, setDays] = useState<number>(lifetimes[0]);
-  const [turns, setTurns] = useState('100');
+  const { values, change, clear } = useFormDraft(NEW_KEY, initialKey);
+  const { name, days, turns } = values;
   const { isBusy, error, run } = useAction();
+  const cancel = () => {
+    clear();
+    onCancel();
+  };
   const submit = (event: FormEvent) => {
     event.preventDefault();
     void run(async () => {
       const limit = turns ? { turnsPerDay: Number(turns) } : {};
       const { key } = await keys.create({ name: name.trim(), expiration: inDays(days), ...limit });
+      clear();
       await onCreated(key);
     });
   };
@@ -165,11 +172,11 @@ function NewKey({ onCreated, onCancel }: NewKeyProps) {
           maxLength={80}
           placeholder={t('settings.keys.name.example')}
           value={name}
-          onChange={({ target }) => setName(target.value)}
+          onChange={({ target }) => change({ name: target.value })}
         />
       </label>
       <div className="line top">
-        <LifetimeField choices={lifetimes} days={days} onChange={setDays} />
+        <LifetimeField choices={lifetimes} days={days} onChange={(days) => change({ days })} />
         <label className="field">
           <span>{t('settings.keys.turns')}</span>
           <input
@@ -178,7 +185,7 @@ function NewKey({ onCreated, onCancel }: NewKeyProps) {
             min={1}
             max={1_000_000}
             value={turns}
-            onChange={({ target }) => setTurns(target.value)}
+            onChange={({ target }) => change({ turns: target.value })}
           />
         </label>
       </div>
@@ -186,7 +193,7 @@ function NewKey({ onCreated, onCancel }: NewKeyProps) {
       <FormFoot
         submit={t('settings.keys.create')}
         isDisabled={isBusy}
-        cancel={[t('chat.cancel'), onCancel]}
+        cancel={[t('chat.cancel'), cancel]}
       />
     </form>
   );

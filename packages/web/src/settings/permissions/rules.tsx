@@ -1,6 +1,7 @@
 import type { PluginInfo, Rule, RuleEffect, UserRules } from '@sibyl/client';
 import { useOracle, useResource } from '@sibyl/client/react';
-import { useCallback, useState } from 'react';
+import { useCallback } from 'react';
+import { useFormDraft } from '../../chat/drafts.js';
 import { type TextKey, t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
 import { Icon, IconButton } from '../../ui/icon.js';
@@ -12,7 +13,7 @@ export function Rules({ plugins }: { readonly plugins: readonly PluginInfo[] }) 
   const load = useCallback((signal: AbortSignal) => rules.get({ signal }), [rules]);
   const { value, error, refresh } = useResource(load);
   return (
-    <Section title={t('settings.rules.title')} hint={t('settings.rules.hint')}>
+    <Section title={t('chat.nav.rules')} hint={t('settings.rules.hint')}>
       <Failure error={error} onRetry={refresh} />
       {value && (
         <RuleForm
@@ -38,7 +39,7 @@ interface RuleFormProps {
 function RuleForm({ stored, plugins, onSave }: RuleFormProps) {
   const names = plugins.map(({ name }) => name);
   const before = toSwitches(stored.rules, names);
-  const [switches, setSwitches] = useState<RuleSwitches>(before);
+  const { switches, setSwitches, undo } = useUnsigned(stored.cid, before);
   const { isBusy, error, run } = useAction();
   const operator = stored.operator ?? [];
   const tools = listRequiredTools(operator);
@@ -85,11 +86,21 @@ function RuleForm({ stored, plugins, onSave }: RuleFormProps) {
         hasRules={stored.cid !== undefined}
         changes={changes}
         isBusy={isBusy}
-        onUndo={() => setSwitches(before)}
-        onSign={() => void run(() => onSave(toRules(switches)))}
+        onUndo={undo}
+        onSign={() => void run(() => onSave(toRules(switches)).then(undo))}
       />
     </div>
   );
+}
+
+/** The switches as the user has set them, for the rules that they began with: others may replace them meanwhile. */
+function useUnsigned(cid = '', before: RuleSwitches) {
+  const { values, change, clear } = useFormDraft('rules', { cid: 'none', switches: before });
+  return {
+    switches: values.cid === cid ? values.switches : before,
+    setSwitches: (switches: RuleSwitches) => change({ cid, switches }),
+    undo: clear,
+  };
 }
 
 interface RuleFootProps {

@@ -1,6 +1,7 @@
 import type { ScheduleTrigger, ScheduleWithSecret } from '@sibyl/client';
 import { useOracle } from '@sibyl/client/react';
-import { type FormEvent, useState } from 'react';
+import type { FormEvent } from 'react';
+import { useFormDraft } from '../../chat/drafts.js';
 import { formatDateTime } from '../../i18n/format.js';
 import { getLanguage, type TextKey, t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
@@ -22,30 +23,41 @@ const kinds = {
 
 const lifetimes = [30, 7, 90] as const;
 const MAX_NAME = 100;
-const firstChoice: TriggerChoice = { kind: 'weekdays', time: '08:00', weekday: 1, at: '' };
 
 type CatchUp = 'once' | 'skip';
+
+interface Fields {
+  readonly message: string;
+  readonly choice: TriggerChoice;
+  readonly days: number;
+  readonly catchUp: CatchUp;
+}
+
+const initial: Fields = {
+  message: '',
+  choice: { kind: 'weekdays', time: '08:00', weekday: 1, at: '' },
+  days: lifetimes[0],
+  catchUp: 'once',
+};
+
+export const NEW_SCHEDULE = 'new-schedule';
 
 /** Signs a permission for the schedule alone and creates it. */
 export function NewSchedule({ onCreated, onCancel }: NewScheduleProps) {
   const { card } = usePage();
   const { schedules } = useOracle();
-  const [message, setMessage] = useState('');
-  const [choice, setChoice] = useState<TriggerChoice>(firstChoice);
-  const [days, setDays] = useState<number>(lifetimes[0]);
-  const [catchUp, setCatchUp] = useState<CatchUp>('once');
+  const { values, change, clear } = useFormDraft(NEW_SCHEDULE, initial);
+  const { message, choice, days, catchUp } = values;
   const { isBusy, error, run } = useAction();
+  const cancel = () => {
+    clear();
+    onCancel();
+  };
   const submit = (event: FormEvent) => {
     event.preventDefault();
     void run(async () => {
-      const [firstLine = ''] = message.trim().split('\n');
-      const schedule = await schedules.create({
-        name: firstLine.slice(0, MAX_NAME),
-        message: message.trim(),
-        trigger: toTrigger(choice),
-        catchUp,
-        expiration: inDays(days),
-      });
+      const schedule = await schedules.create(toWanted(values));
+      clear();
       await onCreated(schedule);
     });
   };
@@ -63,22 +75,42 @@ export function NewSchedule({ onCreated, onCancel }: NewScheduleProps) {
           required
           maxLength={10_000}
           value={message}
-          onChange={({ target }) => setMessage(target.value)}
+          onChange={({ target }) => change({ message: target.value })}
         />
       </label>
-      <TriggerFields choice={choice} onChange={setChoice} />
+      <TriggerFields choice={choice} onChange={(chosen) => change({ choice: chosen })} />
       <div className="line top">
-        <LifetimeField choices={lifetimes} days={days} onChange={setDays} />
-        {choice.kind !== 'webhook' && <CatchUpField value={catchUp} onChange={setCatchUp} />}
+        <LifetimeField choices={lifetimes} days={days} onChange={(days) => change({ days })} />
+        {choice.kind !== 'webhook' && (
+          <CatchUpField value={catchUp} onChange={(chosen) => change({ catchUp: chosen })} />
+        )}
       </div>
-      <Failure error={error} />
+      <Failure error={error} findLabel={(path) => findLabel(path, card.name)} />
       <FormFoot
         submit={t('settings.keys.create')}
         isDisabled={isBusy}
-        cancel={[t('chat.cancel'), onCancel]}
+        cancel={[t('chat.cancel'), cancel]}
       />
     </form>
   );
+}
+
+function toWanted({ message, choice, days, catchUp }: Fields) {
+  const [firstLine = ''] = message.trim().split('\n');
+  return {
+    name: firstLine.slice(0, MAX_NAME),
+    message: message.trim(),
+    trigger: toTrigger(choice),
+    catchUp,
+    expiration: inDays(days),
+  };
+}
+
+/** The name of a schedule is the first line of what it does. */
+function findLabel(path: string, name: string): string | undefined {
+  if (path === 'trigger.at') return t('settings.schedules.time');
+  if (path.startsWith('trigger')) return t('settings.schedules.when');
+  return ['name', 'message'].includes(path) ? t('settings.schedules.what', { name }) : undefined;
 }
 
 interface CatchUpFieldProps {

@@ -1,6 +1,7 @@
 import type { Schedule, ScheduleRun, ScheduleWithSecret } from '@sibyl/client';
 import { useOracle, useResource } from '@sibyl/client/react';
 import { useCallback, useEffect, useState } from 'react';
+import { useFormOpen } from '../../chat/drafts.js';
 import { formatDate, formatDateTime, formatWhen } from '../../i18n/format.js';
 import { type TextKey, t } from '../../i18n/i18n.js';
 import { usePage, useSessionChanges } from '../../page/page-context.js';
@@ -9,14 +10,14 @@ import { Icon, type IconName } from '../../ui/icon.js';
 import { Menu } from '../../ui/menu.js';
 import { Confirm, Empty, Failure, PageHead, ShownOnce, Switch, useAction } from '../parts.js';
 import { inDays } from '../permissions/capabilities.js';
-import { describeTrigger, NewSchedule } from './new-schedule.js';
+import { describeTrigger, NEW_SCHEDULE, NewSchedule } from './new-schedule.js';
 
 const RENEWAL_DAYS = 30;
 
 /** What the oracle does at set times, or when a webhook arrives. */
 export function SchedulesScreen() {
   const { card } = usePage();
-  const [isAdding, setAdding] = useState(false);
+  const [isAdding, setAdding] = useFormOpen(NEW_SCHEDULE);
   const [created, setCreated] = useState<ScheduleWithSecret>();
   const { value, error, refresh } = useSchedules();
   if (error?.status === 404) {
@@ -131,7 +132,7 @@ function ScheduleRow({ schedule, onChange }: ScheduleRowProps) {
       )}
       {isRemoving && (
         <Confirm
-          title={t('settings.schedules.delete.title', { name })}
+          title={t('settings.delete.title', { name })}
           text={t('settings.schedules.delete.text')}
           confirm={t('chat.delete')}
           onClose={() => setRemoving(false)}

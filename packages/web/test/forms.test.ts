@@ -1,0 +1,254 @@
+import { exportPrivateKey, generateSigner } from '@sibyl/ucan';
+import type { Page } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import { expectText, openTab } from './support/browser.js';
+import { useSettings } from './support/use-settings.js';
+
+const { oracle, arrive, open, write } = useSettings();
+
+const button = (on: Page, name: string | RegExp) => on.getByRole('button', { name });
+
+const listDrafts = (page: Page): Promise<string[]> =>
+  page.evaluate(() => Object.keys(localStorage).filter((key) => key.startsWith('sibyl-draft:')));
+
+describe('what was typed into a form survives a visit to another screen and a reload', () => {
+  it('of a new schedule, until it is created', async () => {
+    const { page } = await arrive('schedules');
+    const message = page.getByLabel(/What should .* do\?/);
+    await button(page, 'New schedule').click();
+    await message.fill('Summarize the news');
+    await page.getByLabel('When').selectOption('Every week');
+    await page.getByRole('combobox', { name: /^Day/ }).selectOption('Friday');
+    await page.getByRole('link', { name: 'Files' }).click();
+    await page.getByRole('heading', { name: 'Files', level: 1 }).waitFor();
+    await page.goBack();
+    await expect.poll(() => message.inputValue()).toBe('Summarize the news');
+    await page.reload();
+    await expect.poll(() => message.inputValue()).toBe('Summarize the news');
+    expect(await page.getByRole('combobox', { name: /^Day/ }).inputValue()).toBe('5');
+    await button(page, 'Sign and create').click();
+    await expectText(page, /Friday at/);
+    expect(await listDrafts(page)).toEqual([]);
+    await button(page, 'New schedule').click();
+    expect(await message.inputValue()).toBe('');
+  });
+
+  it('of an access key and another permission, until the user cancels', async () => {
+    const { page } = await arrive('permissions');
+    await button(page, 'New access key').click();
+    await page.getByLabel('What is it for?').fill('Dashboard');
+    await page.getByText('Another permission, for developers').click();
+    await page.getByLabel('Action', { exact: true }).fill('store/add');
+    await open(page, 'usage');
+    await open(page, 'permissions');
+    await expect.poll(() => page.getByLabel('What is it for?').inputValue()).toBe('Dashboard');
+    const action = page.getByLabel('Action', { exact: true });
+    await expect.poll(() => action.isVisible()).toBe(true);
+    expect(await action.inputValue()).toBe('store/add');
+    await button(page, 'Cancel').click();
+    await action.fill('');
+    await open(page, 'usage');
+    await open(page, 'permissions');
+    await button(page, 'New access key').waitFor();
+    expect(await page.getByLabel('What is it for?').count()).toBe(0);
+    expect(await listDrafts(page)).toEqual([]);
+  });
+
+  it('of rules that are not signed', async () => {
+    const { page } = await arrive('permissions');
+    const rule = page.getByRole('group', { name: 'Rule for Post office' });
+    await rule.getByLabel('Block').check({ force: true });
+    await open(page, 'usage');
+    await open(page, 'permissions');
+    await expectText(page, '1 change not signed yet');
+    await button(page, 'Undo').click();
+    await expect.poll(() => rule.getByLabel('Allow').isChecked()).toBe(true);
+    expect(await listDrafts(page)).toEqual([]);
+  });
+
+  it('of facts and preferences', async () => {
+    const { page } = await arrive('memory');
+    const fact = page.getByLabel('Fact', { exact: true });
+    await button(page, 'Add a fact').click();
+    await fact.fill('Works in Kitui');
+    await button(page, 'Save').click();
+    await button(page, 'Edit: Works in Kitui').click();
+    await fact.fill('Works in Nairobi');
+    await open(page, 'preferences');
+    await page.getByLabel('What to call you').fill('Sam');
+    await open(page, 'memory');
+    await expect.poll(() => fact.inputValue()).toBe('Works in Nairobi');
+    await button(page, 'Save').click();
+    await button(page, 'Edit: Works in Nairobi').waitFor();
+    await open(page, 'preferences');
+    await expect.poll(() => page.getByLabel('What to call you').inputValue()).toBe('Sam');
+    await button(page, 'Save').click();
+    await page.getByText('Saved').waitFor();
+    expect(await listDrafts(page)).toEqual([]);
+  });
+
+  it('of the name of an identity', async () => {
+    const { page } = await arrive('key');
+    await button(page, 'More for You').click();
+    await page.getByRole('menuitem', { name: 'Rename' }).click();
+    await page.getByLabel('Name').fill('Field office');
+    await open(page, 'usage');
+    await open(page, 'key');
+    await expect.poll(() => page.getByLabel('Name').inputValue()).toBe('Field office');
+    await page.getByLabel('Name').press('Enter');
+    await page.locator('.rows b', { hasText: 'Field office' }).waitFor();
+    expect(await listDrafts(page)).toEqual([]);
+  });
+
+  it('of a form that the model has shown, and of a comment on its answer', async () => {
+    const { page } = await arrive();
+    await write(page, 'Plan a trip');
+    const fields = [{ name: 'city', label: 'City', kind: 'text' }];
+    const input = { title: 'Your trip', fields };
+    (await oracle.model.next()).call({ name: 'show_form', input });
+    (await oracle.model.next()).answer('Please fill it in');
+    await expectText(page, 'Please fill it in');
+    await page.getByLabel('City').fill('Kitui');
+    await button(page, 'Good answer').click();
+    const comment = page.getByLabel(/^What was good/);
+    await comment.fill('Very clear');
+    await page.keyboard.press('Escape');
+    await page.getByRole('link', { name: 'New conversation' }).click();
+    await page.locator('.conv a').click();
+    await expect.poll(() => page.getByLabel('City').inputValue()).toBe('Kitui');
+    await button(page, 'Good answer').click();
+    await expect.poll(() => comment.inputValue()).toBe('Very clear');
+    await button(page, 'Close').click();
+    await page.getByRole('form', { name: 'Your trip' }).getByRole('button').click();
+    (await oracle.model.next()).answer('Kitui it is');
+    await expectText(page, 'Kitui it is');
+    expect(await page.getByLabel('City').inputValue()).toBe('Kitui');
+    expect(await listDrafts(page)).toEqual([]);
+  });
+});
+
+describe('a secret that was typed', () => {
+  it('is not stored; who leaves the screen is asked first', async () => {
+    const { page } = await arrive('usage');
+    await open(page, 'key');
+    await button(page, 'Add').click();
+    const dialog = page.getByRole('dialog', { name: 'Add an identity' });
+    await dialog.getByRole('radio', { name: /24 words/ }).check();
+    const words = dialog.getByLabel(/Your 24 words/);
+    await words.fill('orbit canvas maple');
+    await page.goBack();
+    const question = page.getByRole('dialog', { name: 'Leave without finishing?' });
+    await question.getByRole('button', { name: 'Cancel' }).click();
+    expect(await words.inputValue()).toBe('orbit canvas maple');
+    expect(page.url()).toContain('#/settings/key');
+    expect(await page.evaluate(() => JSON.stringify(localStorage))).not.toContain('orbit');
+    await dialog.getByRole('button', { name: 'Cancel' }).click();
+    await open(page, 'usage');
+    await page.getByRole('heading', { name: 'Usage', level: 1 }).waitFor();
+  });
+});
+
+describe('adding an identity', () => {
+  it('that is in use says so, and so does one that the browser had before', async () => {
+    const { page } = await arrive('key');
+    const key = exportPrivateKey(generateSigner());
+    const add = async () => {
+      await page.getByRole('button', { name: 'Add', exact: true }).click();
+      const dialog = page.getByRole('dialog');
+      await dialog.getByRole('radio', { name: /24 words/ }).check();
+      await dialog.getByRole('textbox').first().fill(key);
+      await button(page, 'Add to this browser').click();
+    };
+    await add();
+    await page.getByRole('dialog', { name: 'Identity added' }).waitFor();
+    await button(page, 'Stay with the current one').click();
+    await add();
+    await page.getByRole('dialog', { name: /was already in this browser/ }).waitFor();
+    await Promise.all([page.waitForEvent('load'), button(page, 'Switch to it now').click()]);
+    await page.locator('main.main').waitFor();
+    await open(page, 'key');
+    await add();
+    const dialog = page.getByRole('dialog', { name: 'This identity is already in use' });
+    await dialog.getByRole('button', { name: 'Close' }).last().click();
+    await expect.poll(() => page.locator('.rows .avatar').count()).toBe(2);
+  });
+});
+
+describe('the draft of an approval', () => {
+  /** A page with an approval for whose reason the user has typed something. */
+  const typeReason = async () => {
+    const visitor = await arrive();
+    const { page } = visitor;
+    await write(page, 'Write to Bob');
+    (await oracle.model.next()).call({ name: 'send_letter', input: { to: 'Bob', copies: 2 } });
+    await page.getByLabel(/^Reason/).fill('Not today');
+    await expect.poll(() => listDrafts(page)).toHaveLength(1);
+    return visitor;
+  };
+
+  it('is removed when another tab has decided', async () => {
+    const { page, context, consoleErrors } = await typeReason();
+    const other = await openTab(context, consoleErrors);
+    await other.goto(page.url());
+    await expect.poll(() => other.getByLabel(/^Reason/).inputValue()).toBe('Not today');
+    await other.getByLabel(/^Reason/).fill('Never');
+    await button(page, 'Deny').click();
+    (await oracle.model.next()).answer('As you wish');
+    await expectText(other, 'As you wish');
+    await expect.poll(() => other.locator('.approval').count()).toBe(0);
+    await expect.poll(() => listDrafts(page)).toEqual([]);
+  });
+
+  it('is removed when the page learns later that the turn has ended, and kept as long as it waits', async () => {
+    const { page } = await typeReason();
+    await page.reload();
+    await expect.poll(() => page.getByLabel(/^Reason/).inputValue()).toBe('Not today');
+    await page.locator('.conv .badge').waitFor();
+    expect(await listDrafts(page)).toHaveLength(1);
+    const request = page.waitForRequest('**/sessions?*');
+    await page.reload();
+    const { authorization = '' } = (await request).headers();
+    const sessionId = page.url().split('/').at(-1);
+    await page.goto('about:blank');
+    const headers = { 'x-auth-type': 'ucan', 'content-type': 'application/json', authorization };
+    const sent = fetch(`${oracle.url}/messages/${sessionId}`, {
+      method: 'POST',
+      headers,
+      body: JSON.stringify({ message: 'Something else' }),
+    });
+    (await oracle.model.next()).answer('All right');
+    expect((await sent).status).toBe(200);
+    await page.goto(`${oracle.url}/app#/settings/files`);
+    await page.locator('.conv').waitFor();
+    await expect.poll(() => listDrafts(page)).toEqual([]);
+  });
+});
+
+describe('what the server finds invalid', () => {
+  it('in a schedule is said in the language of the page, with the label of the field', async () => {
+    const { page } = await arrive('schedules', { locale: 'de-DE' });
+    await button(page, 'Neuer Zeitplan').click();
+    const alert = page.getByRole('alert');
+    await page.getByLabel(/^Was soll/).fill(' ');
+    await button(page, 'Unterschreiben und anlegen').click();
+    await expect.poll(() => alert.innerText()).toMatch(/„Was soll .* tun\?“ fehlt\./);
+    await page.getByLabel(/^Was soll/).fill('Nachrichten');
+    await page.getByLabel('Wann').selectOption('Einmal');
+    await page.getByLabel('Uhrzeit').fill('2099-01-01T08:00');
+    await button(page, 'Unterschreiben und anlegen').click();
+    await expect.poll(() => alert.innerText()).toContain('„Uhrzeit“: Dieser Wert ist ungültig.');
+    expect(await alert.innerText()).not.toContain('trigger');
+    await alert.getByText('Technische Details').click();
+    await expect.poll(() => alert.innerText()).toContain('trigger.at: must be within 10 years');
+  });
+
+  it('in a fact says how long it must be', async () => {
+    const { page } = await arrive('memory', { locale: 'fr-FR' });
+    await button(page, 'Ajouter').click();
+    await page.getByRole('textbox').last().fill('42');
+    await button(page, 'Enregistrer').click();
+    const alert = page.getByRole('alert');
+    await expect.poll(() => alert.innerText()).toContain('Longueur minimale : 3.');
+    expect(await alert.innerText()).not.toContain('Too small');
+  });
+});
