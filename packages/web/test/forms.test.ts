@@ -252,3 +252,39 @@ describe('what the server finds invalid', () => {
     expect(await alert.innerText()).not.toContain('Too small');
   });
 });
+
+describe('on a phone', () => {
+  it('the choices of a new schedule fit into the form', async () => {
+    const { page } = await arrive('schedules', { width: 320, locale: 'de-DE' });
+    await button(page, 'Neuer Zeitplan').click();
+    const findRight = async (selector: string) => {
+      const { x = 0, width = 0 } = (await page.locator(selector).boundingBox()) ?? {};
+      return x + width;
+    };
+    await page.locator('form select').first().waitFor();
+    const right = await findRight('form textarea');
+    for (const index of [0, 1, 2])
+      expect(await findRight(`form select >> nth=${index}`)).toBeLessThanOrEqual(right);
+  });
+
+  it('the buttons of the backup reminder are aligned with its text', async () => {
+    const { page } = await arrive('usage', { width: 320 });
+    const reminder = page.getByRole('complementary');
+    const findLeft = async (selector: string) =>
+      Math.round((await reminder.locator(selector).boundingBox())?.x ?? 0);
+    await reminder.getByRole('button').waitFor();
+    const left = await findLeft('.grow');
+    expect(await findLeft('a')).toBe(left);
+    expect(await findLeft('button')).toBe(left);
+  });
+
+  it('the name of a file is not broken within short words', async () => {
+    const { page } = await arrive('files', { width: 320, locale: 'de-DE' });
+    const file = { mimeType: 'text/plain', buffer: Buffer.from('Rain in Kitui') };
+    await page.getByTestId('upload').setInputFiles({ ...file, name: 'weather-report.txt' });
+    const name = page.getByText('weather-report.txt');
+    // At most two lines.
+    await expect.poll(async () => (await name.boundingBox())?.height ?? 99).toBeLessThan(50);
+    await page.locator('.table .badge:visible').waitFor();
+  });
+});

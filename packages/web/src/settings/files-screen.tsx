@@ -115,7 +115,7 @@ function FileTable({ files, onChange }: FileTableProps) {
           <thead>
             <tr>
               <th>{t('settings.add.name')}</th>
-              <th>{t('settings.files.state')}</th>
+              <th className="wide-only">{t('settings.files.state')}</th>
               <th className="num wide-only">{t('settings.files.size')}</th>
               <th className="wide-only">{t('settings.files.added')}</th>
               <th>
@@ -159,10 +159,15 @@ function FileRow({ file, onRemove }: { readonly file: FileInfo; readonly onRemov
       <td>
         <span className="line nowrap">
           <Icon name="file" />
-          <bdi>{file.name}</bdi>
+          <span>
+            <bdi>{file.name}</bdi>
+            <span className="narrow-only">
+              <State file={file} />
+            </span>
+          </span>
         </span>
       </td>
-      <td>
+      <td className="wide-only">
         <State file={file} />
       </td>
       <td className="num wide-only">{formatBytes(file.size)}</td>

@@ -100,14 +100,16 @@ export function BackupReminder() {
     <aside className="banner is-warning" aria-label={t('settings.reminder.label')}>
       <Icon name="alert" />
       <span className="grow">{t('settings.reminder.text')}</span>
-      {!isOnScreen && (
-        <a className="btn btn-s" href={toHash({ name: 'settings', screen: 'key' })}>
-          {t('settings.reminder.now')}
-        </a>
-      )}
-      <button type="button" className="btn btn-quiet btn-s" onClick={postpone}>
-        {t('settings.reminder.later')}
-      </button>
+      <span className="actions">
+        {!isOnScreen && (
+          <a className="btn btn-s" href={toHash({ name: 'settings', screen: 'key' })}>
+            {t('settings.reminder.now')}
+          </a>
+        )}
+        <button type="button" className="btn btn-quiet btn-s" onClick={postpone}>
+          {t('settings.reminder.later')}
+        </button>
+      </span>
     </aside>
   );
 }
