@@ -295,7 +295,9 @@ it('settings that cannot be read are explained, and read again once the browser 
 
 it('a language that is chosen in one tab applies to the others at once, also in an open dialog, and keeps what was typed', async () => {
   const { page, context, consoleErrors } = await arrive();
-  await converse(page, 'Hello', 'Good day\n\n```js\nlet a\n```');
+  await write(page, 'Hello');
+  (await oracle.model.next()).answer('Good day\n\n```js\nlet a\n```');
+  await page.getByRole('button', { name: 'Copy code' }).waitFor();
   const other = await openTab(context, consoleErrors);
   await other.goto(`${oracle.url}/app#/settings/preferences`);
   await page.keyboard.press('Control+k');
