@@ -253,6 +253,21 @@ describe('what the server finds invalid', () => {
   });
 });
 
+it('another permission needs an action and the address of a resource', async () => {
+  const { page } = await arrive('permissions');
+  await page.getByText('Another permission, for developers').click();
+  const allow = page.locator('form').getByRole('button', { name: 'Allow for 7 days' });
+  const resource = page.getByLabel('Resource', { exact: true });
+  const own = await resource.inputValue();
+  await page.getByLabel('Action', { exact: true }).fill('store/add');
+  await resource.fill('nonsense');
+  await allow.click();
+  expect(await page.locator('form :invalid:focus').inputValue()).toBe('nonsense');
+  await resource.fill(own);
+  await allow.click();
+  await expectText(page, 'Use “store/add”');
+});
+
 describe('on a phone', () => {
   it('the choices of a new schedule fit into the form', async () => {
     const { page } = await arrive('schedules', { width: 320, locale: 'de-DE' });

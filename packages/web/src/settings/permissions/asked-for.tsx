@@ -173,6 +173,8 @@ export function OtherPermission({ current, onGrant }: OtherPermissionProps) {
             className="input"
             dir="ltr"
             required
+            pattern="[A-Za-z][A-Za-z0-9+.\-]*:\S+"
+            placeholder="did:key:z6Mk…"
             value={resource}
             onChange={({ target }) => change({ resource: target.value })}
           />
