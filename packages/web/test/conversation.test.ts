@@ -352,9 +352,10 @@ describe('code that cannot be loaded', () => {
   it('leaves the rest of the page as it is, and is loaded by Try again', async () => {
     const { page } = await arrive();
     const box = page.getByLabel('Your message');
-    await page.route(/\/assets\/(palette|settings-screen|approval-card)-/, (route) =>
-      route.abort(),
-    );
+    const code = /\/assets\/(palette|settings-screen|approval-card)-/;
+    await page.route(code, (route) => route.abort());
+    await page.reload();
+    await box.waitFor();
     const toast = page.locator('.toast');
     for (let i = 0; i < 2; i += 1) {
       await page.keyboard.press('Control+k');

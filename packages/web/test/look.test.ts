@@ -95,6 +95,18 @@ it('everything is within reach in a short window, such as at a zoom of 400 %', a
   }
 });
 
+it('the search contains what is typed right after its shortcut', async () => {
+  const { page } = await arrive();
+  const isLoaded = () =>
+    performance.getEntriesByType('resource').some(({ name }) => name.includes('/palette-'));
+  await page.waitForFunction(isLoaded);
+  await page.getByLabel('Your message').focus();
+  await page.keyboard.press('Control+k');
+  await page.keyboard.type('rain');
+  await expect.poll(() => page.getByRole('combobox').inputValue()).toBe('rain');
+  expect(await page.getByLabel('Your message').inputValue()).toBe('');
+});
+
 it('dialogs and the results of a search can be reached with the mouse in a short window', async () => {
   const { page } = await arrive({ width: 320, height: 256 });
   await page.keyboard.press('Control+k');

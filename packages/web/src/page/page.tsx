@@ -31,8 +31,13 @@ const loadConversation = async () => {
 const LazyConversation = lazy(loadConversation);
 /** Shorter than anyone types; the page answers to input in between. */
 const PRELOAD_MS = 200;
-const Palette = lazy(async () => ({ default: (await import('./palette.js')).Palette }));
-const Shortcuts = lazy(async () => ({ default: (await import('./palette.js')).Shortcuts }));
+let palette: typeof import('./palette.js') | undefined;
+const loadPalette = async () => {
+  palette = await import('./palette.js');
+  return palette;
+};
+const LazyPalette = lazy(async () => ({ default: (await loadPalette()).Palette }));
+const Shortcuts = lazy(async () => ({ default: (await loadPalette()).Shortcuts }));
 
 /** The sidebar and the screen that the address names. */
 export function Page() {
@@ -93,6 +98,8 @@ function usePreload(): void {
         loadConversation(),
       ]);
       keepFocus();
+      // What is typed right after the shortcut would be lost, or stand in the message.
+      await loadPalette();
     };
     const timer = setTimeout(() => void load().catch(() => undefined), PRELOAD_MS);
     return () => clearTimeout(timer);
@@ -161,7 +168,7 @@ function useOverlays({ sessions }: UseSessions, onToggleSidebar: () => void) {
     <ErrorBoundary key={open} fallback={<FailedOverlay onClose={close} />}>
       <Suspense>
         {open === 'search' && (
-          <Palette
+          <ShownPalette
             onHelp={openHelp}
             onToggleSidebar={onToggleSidebar}
             recent={sessions}
@@ -228,6 +235,11 @@ function Screen({ route, title, isPaused }: ScreenProps) {
 /** What is loaded already is shown at once: a lazy component is always blank first. */
 function ShownConversation(props: ComponentProps<typeof LazyConversation>) {
   const [View] = useState(() => conversation?.Conversation ?? LazyConversation);
+  return <View {...props} />;
+}
+
+function ShownPalette(props: ComponentProps<typeof LazyPalette>) {
+  const [View] = useState(() => palette?.Palette ?? LazyPalette);
   return <View {...props} />;
 }
 
