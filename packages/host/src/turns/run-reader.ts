@@ -26,7 +26,7 @@ const SILENCE_MS = 1_000;
 const POLL_MS = 200;
 
 /** How long a reader that lost access waits for the end of a run of another host, which may learn of it later and has to store the end. */
-const LOST_END_MS = 10_000;
+const LOST_END_MS = 5_000;
 
 /** The published client fails if the end of a stream arrives just after the response to its abort. */
 const ABORT_DELAY_MS = 300;
