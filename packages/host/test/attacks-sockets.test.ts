@@ -108,6 +108,17 @@ it('unknown socket events count against the rate limit', async () => {
   expect(await socket.until('closing')).toMatchObject({ reason: 'rate_limited' });
 });
 
+it('a socket that reads nothing is disconnected if it continues to send while it is being closed', async () => {
+  const sessionId = await openSession(test.alice);
+  const accepted = once(test.host.app.nest.getHttpServer(), 'upgrade');
+  const { socket } = await joinSession(test.alice, sessionId, { reconnection: false });
+  const [{ socket: served }] = (await accepted) as [{ socket: Socket }];
+  // As if the client had let everything fill up on its way.
+  served.cork();
+  for (let i = 0; i < 3000; i++) socket.emit('nonsense', i);
+  await expect.poll(() => served.destroyed, { timeout: 20_000 }).toBe(true);
+});
+
 /** Opens a WebSocket by hand; returns both ends of its connection. */
 async function openWire(host = test.host, path = '/socket.io/?EIO=4&transport=websocket') {
   const accepted = once(host.app.nest.getHttpServer(), 'connection');

@@ -227,6 +227,13 @@ function limitPackets(connection: Connection, { attachments, isProven }: PacketL
     attachments.release();
     if (!EVENT.test(packet)) count();
   });
+  // It still reads until the client has taken everything, which one that reads nothing never does.
+  const countWhileClosing = (transport: Connection['transport']) =>
+    transport.on('packet', () => {
+      if (connection.readyState === 'closing') count();
+    });
+  countWhileClosing(connection.transport);
+  connection.on('upgrade', countWhileClosing);
   onceClosed(connection, () => attachments.release());
 }
 
