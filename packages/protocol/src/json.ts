@@ -100,8 +100,8 @@ export interface JsonTextLimits {
  * bytes suggest. Messages are the objects of a list, and events with any data.
  */
 export class JsonTextLimit {
-  private readonly startedAt = performance.now();
   private values = 0;
+  private updatedAt = performance.now();
   private depth = 0;
   private previous: number | undefined;
   private isInString = false;
@@ -110,11 +110,12 @@ export class JsonTextLimit {
 
   /** Throws if there are too many. */
   add(chunk: Uint8Array): void {
-    for (const byte of chunk) this.read(byte);
     const { max, perSecond } = this.limits;
-    const seconds = (performance.now() - this.startedAt) / 1000;
-    if (this.values > max + seconds * perSecond)
-      throw new RangeError(`It has more than ${max} JSON values at once`);
+    const now = performance.now();
+    this.values = Math.max(0, this.values - ((now - this.updatedAt) / 1000) * perSecond);
+    this.updatedAt = now;
+    for (const byte of chunk) this.read(byte);
+    if (this.values > max) throw new RangeError(`It has more than ${max} JSON values at once`);
   }
 
   private read(byte: number): void {

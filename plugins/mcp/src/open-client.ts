@@ -31,8 +31,11 @@ const FIRST_EVENT_MS = 1500;
 export const VALUES = { max: 50_000, perSecond: 20_000 };
 /** The shortest time between two continuations of streams, however soon a server wants them. */
 const CONTINUE_MS = 250;
-/** Requests of a server that are not answered yet: each one takes much more memory than bytes. */
-const MAX_REQUESTS = 32;
+/**
+ * Requests of a server that are not answered yet: each one takes much more memory than bytes. A shared server asks all of its
+ * users.
+ */
+const MAX_REQUESTS = { owned: 32, shared: 256 };
 
 /** A server, and what connects to it. */
 export interface ClientTarget {
@@ -107,7 +110,7 @@ type Connect = (attempt: Attempt) => Promise<Client>;
 
 async function connectTransport(
   { transport, mode }: Attempt,
-  { server, logger, name }: ClientTarget,
+  { server, logger, name, isOwned }: ClientTarget,
   { onToolsChanged, onLost }: ClientEvents,
 ): Promise<Client> {
   const { Client } = await loadSdk();
@@ -129,7 +132,7 @@ async function connectTransport(
     () => logger.warn({ server: name }, 'many errors of an MCP server; further ones are left out'),
   );
   client.onerror = ({ message }) => logError(message);
-  limitRequests(transport);
+  limitRequests(transport, isOwned ? MAX_REQUESTS.owned : MAX_REQUESTS.shared);
   await client.connect(transport, { timeout: server.timeoutMs });
   client.onclose = () => onLost(new Error('The connection was closed'));
   void keepListening(client, onToolsChanged);
@@ -137,7 +140,7 @@ async function connectTransport(
 }
 
 /** Closes the connection of a server that asks much more than it lets the client answer. */
-function limitRequests(transport: Transport): void {
+function limitRequests(transport: Transport, max: number): void {
   const send = transport.send.bind(transport);
   const open: unknown[] = [];
   let receive: Transport['onmessage'];
@@ -152,8 +155,8 @@ function limitRequests(transport: Transport): void {
     // The client does not answer what the server has canceled.
     else if ('method' in message && message.method === 'notifications/cancelled')
       end(message.params?.requestId);
-    if (open.length <= MAX_REQUESTS) receive?.(message, extra);
-    else void transport.close();
+    if (open.length <= max) receive?.(message, extra);
+    else transport.close().catch(() => undefined);
   };
   Object.defineProperty(transport, 'onmessage', {
     get: () => receive && receiveLimited,

@@ -25,11 +25,17 @@ const results: Readonly<Record<string, string>> = {
   'full of values': `{"content": [], "structuredContent": {"rows": [${'[],'.repeat(60_000)}0]}}`,
   'behind many notifications': `{"content": [${buildText(2)}]}`,
   'behind many requests': `{"content": [${buildText(2)}]}`,
+  'behind many questions': `{"content": [${buildText(2)}]}`,
   'behind canceled requests': `{"content": [${buildText(2)}]}`,
   'behind an invalid message': `{"content": [${buildText(2)}]}`,
 };
 
-const FINE = ['fine', 'behind canceled requests', 'behind an invalid message'];
+const FINE = [
+  'fine',
+  'behind many questions',
+  'behind canceled requests',
+  'behind an invalid message',
+];
 
 /** Tool → what a stream contains before its answer. */
 const streams: Readonly<Record<string, string>> = {
@@ -38,6 +44,12 @@ const streams: Readonly<Record<string, string>> = {
   ),
   // Few enough messages.
   'behind many requests': 'data: {"jsonrpc": "2.0", "id": 1, "method": "ping"}\n\n'.repeat(800),
+  'behind many questions': `data: ${JSON.stringify({
+    jsonrpc: '2.0',
+    id: 1,
+    method: 'elicitation/create',
+    params: { message: 'Which?', requestedSchema: { type: 'object', properties: {} } },
+  })}\n\n`.repeat(100),
   'behind canceled requests': Array.from({ length: 100 }, (_, id) =>
     [
       { id, method: 'ping' },
@@ -90,7 +102,7 @@ beforeEach(async () => {
   logged = [];
 });
 
-function connect(timeoutMs: number): Connection {
+function connect(timeoutMs: number, { isOwned = false } = {}): Connection {
   const { port } = server.address() as AddressInfo;
   const fetch = createSafeFetch({ allow: ['127.0.0.1'] });
   const log = (line: object) => void logged.push(line);
@@ -99,6 +111,7 @@ function connect(timeoutMs: number): Connection {
     name: 'hostile',
     server: McpServer.parse({ url: `http://127.0.0.1:${port}/mcp`, timeoutMs }),
     context: { fetch, logger },
+    isOwned,
   });
 }
 
@@ -118,6 +131,7 @@ describe('an answer that is', () => {
   it.each(Object.keys(results).filter((name) => !FINE.includes(name)))(
     '%s costs its call alone',
     async (name) => {
+      connection = connect(5000, { isOwned: true });
       await connection.tools();
       await expect(call(name)).rejects.toThrow();
       await expect(connection.tools()).resolves.toHaveLength(Object.keys(results).length);
@@ -150,11 +164,17 @@ it('Connection continues a stream that always ends only a few times a second', a
   expect(continued).toBeLessThan(10);
 });
 
-it('Connection.call answers few of very many requests of a server', async () => {
+it('Connection.call answers few of very many requests of a server of one user', async () => {
+  connection = connect(5000, { isOwned: true });
   await connection.tools();
   pongs = 0;
   await expect(call('behind many requests')).rejects.toThrow();
   expect(pongs).toBeLessThan(40);
+});
+
+it('Connection.call keeps the connection of a server that asks many users at the same time', async () => {
+  await connection.tools();
+  await expect(call('behind many questions')).resolves.toBe('xx');
 });
 
 it('Connection.call does not count requests that the server has canceled', async () => {
