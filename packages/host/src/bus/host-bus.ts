@@ -86,6 +86,8 @@ export interface HostBus {
 /** 12 hex digits, different for each process. */
 export const createHostId = (): string => randomBytes(6).toString('hex');
 
+export const isHostId = (text: string): boolean => /^[0-9a-f]{12}$/.test(text);
+
 /** Calls the listeners of messages. */
 export class MessageListeners {
   private readonly listeners = new Map<HostTopic, Set<(payload: never, from: string) => void>>();

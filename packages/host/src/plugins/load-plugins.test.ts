@@ -9,6 +9,7 @@ import { testPlugin } from '../../test/support/plugin.js';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 import { finishTestRun, startTestRun } from '../../test/support/test-runs.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
+import { createHostId } from '../bus/host-bus.js';
 import { loadPlugins } from './load-plugins.js';
 import type { HostServices } from './plugin-context.js';
 import { selectPlugins } from './select-plugins.js';
@@ -63,18 +64,22 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
     expect(seen).toEqual([[url, 'mine'], undefined, [url, undefined], undefined]);
   });
 
-  it('hosts.findDead names a dead host once its turns have ended', async () => {
+  it('hosts.findDead names a dead host once its turns have ended, and nothing that is not the id of a host', async () => {
     const found: (readonly string[])[] = [];
+    const [hostId, alive] = [createHostId(), createHostId()];
     const look = testPlugin('look', {
-      setup: async ({ hosts }) => void found.push(await hosts.findDead(['dead', 'alive'])),
+      setup: async ({ hosts }) =>
+        void found.push(await hosts.findDead([randomUUID(), hostId, alive])),
     });
-    const liveness = { findDeadHosts: async (ids: readonly string[]) => [ids[0] ?? ''] };
-    const dead = await test.another({ hostId: 'dead' });
+    const liveness = {
+      findDeadHosts: async (ids: readonly string[]) => ids.filter((id) => id !== alive),
+    };
+    const dead = await test.another({ hostId });
     const { key } = await startTestRun(dead);
     await load([look], { liveness });
     await finishTestRun(dead.runs, key);
     await load([look], { liveness });
-    expect(found).toEqual([[], ['dead']]);
+    expect(found).toEqual([[], [hostId]]);
   });
 
   it('loadPlugins calls the hooks of each plugin in order, with the shared state of earlier plugins', async () => {
