@@ -402,7 +402,19 @@ export class InboxWorker<Message> {
     if (free <= 0) return;
     const taken = await this.deps.inbox.takeOver(free);
     this.hasMore = taken.length === free;
-    for (const { attempts, ...waiting } of taken) this.start(waiting, attempts);
+    for (const { attempts, ...waiting } of taken)
+      if (attempts <= MAX_ATTEMPTS) this.start(waiting, attempts);
+      else await this.giveUp(waiting.message);
+  }
+
+  /** Every process that has tried to answer it was killed, perhaps by it. */
+  private async giveUp(message: Message): Promise<void> {
+    const { inbox, logger, describe } = this.deps;
+    logger.error(
+      describe(message),
+      'a message is not answered: each host that tried to was killed',
+    );
+    await inbox.finish(message).catch((err) => this.reportWrite(err, message));
   }
 
   /** Answers messages whose turns do not wait for their users any more; forgets those that other processes answer. */

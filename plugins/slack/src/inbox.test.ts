@@ -237,6 +237,28 @@ describe.each(engines)('InboxWorker on %s', (engine) => {
     await worker.close();
   });
 
+  it('InboxWorker.runRound gives up a message once eight hosts that tried to answer it were killed', async () => {
+    const message = newMessage();
+    const killed: string[] = [];
+    const openNext = () => {
+      const host = newHost(killed);
+      killed.push(host.hostId);
+      return open(Promise.resolve(), host);
+    };
+    await openNext().inbox.accept(message);
+    for (let attempts = 2; attempts <= 8; attempts++) {
+      const { inbox } = openNext();
+      await inbox.releaseDead();
+      expect(await inbox.takeOver(10)).toMatchObject([{ message, attempts }]);
+    }
+    const { inbox, worker, answered, errors } = openNext();
+    await worker.runRound();
+    await worker.close();
+    expect(answered).toEqual([]);
+    expect(errors).toEqual(['a message is not answered: each host that tried to was killed']);
+    expect(await inbox.isWaiting(message)).toBe(false);
+  });
+
   it('InboxWorker.runRound keeps a message while it is being answered', async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     const { inbox, worker, answered } = open(promise);
