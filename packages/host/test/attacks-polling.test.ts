@@ -113,9 +113,10 @@ describe('a page that does not read why its connection ends keeps no call from o
   it('after its token has expired', async () => {
     const alice = new TestUser(hosts.a);
     const sessionId = await openSession(alice);
-    const auth = { invocation: alice.mint(2) };
+    const auth = { invocation: alice.mint(6) };
     const client = await PollingClient.join(alice, sessionId, auth);
-    await sleep(3_000);
+    // Until the token has expired.
+    await sleep(7_000);
     await callNextPage(alice, sessionId);
     expect((await readAll(client)).join()).toContain('token_expired');
   });

@@ -143,7 +143,7 @@ describe('a reader on another host than the turn, whose access is revoked with i
     return { started, live, revoke };
   }
 
-  it('GET /runs/:id receives the end, however long storing it takes', async () => {
+  it('GET /runs/:id receives the end, also if storing it takes long', async () => {
     const { started, live, revoke } = await readFromA();
     const unlock = await lockRun(started.runId);
     await revoke();
@@ -160,7 +160,7 @@ describe('a reader on another host than the turn, whose access is revoked with i
     expect(await readEnd(live)).toMatchObject({ status: 'aborted', partialText: 'half' });
   });
 
-  it('POST /messages waits for the partial answer, however long storing it takes', async () => {
+  it('POST /messages waits for the partial answer, also if storing it takes long', async () => {
     const { alice, headers, revoke, sessionId } = await logInByDelegation();
     const body = { message: 'one' };
     const reply = alice.request('POST', `/messages/${sessionId}`, { body, headers });

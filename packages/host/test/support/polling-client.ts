@@ -12,8 +12,11 @@ export class PollingClient {
     const opened = await (await fetch(url)).text();
     const client = new PollingClient(`${url}&sid=${JSON.parse(opened.slice(1)).sid}`);
     await client.send(`40${JSON.stringify(auth)}`);
-    while (!(await client.read()).text.includes('"connected"'));
-    return client;
+    for (;;) {
+      const { status, text } = await client.read();
+      if (status !== 200) throw new Error(`The host refused the connection: ${status} ${text}`);
+      if (text.includes('"connected"')) return client;
+    }
   }
 
   async send(packet: string): Promise<number> {
