@@ -201,34 +201,38 @@ export class ImportStore {
     owner: string,
     messages: readonly MessageToStore[],
   ): Promise<readonly MessageToStore[]> {
-    const sizes = new Map<string, number>();
+    const sizes = await this.measureTurns(owner, messages);
     const fitting: MessageToStore[] = [];
     for (const message of messages) {
-      const { session_id: sessionId, turn, content, parts } = message;
-      const key = `${sessionId} ${turn}`;
-      const known = sizes.get(key) ?? (await this.measureTurn(owner, sessionId, turn));
+      const { content, parts } = message;
+      const key = formatTurn(message);
+      const known = sizes.get(key) ?? 0;
       const size = known + ROW_BYTES + Buffer.byteLength(content) + Buffer.byteLength(parts ?? '');
-      if (size <= TURN_BYTES) fitting.push(message);
-      sizes.set(key, size <= TURN_BYTES ? size : known);
+      if (size > TURN_BYTES) continue;
+      fitting.push(message);
+      sizes.set(key, size);
     }
     return fitting;
   }
 
-  private async measureTurn(owner: string, sessionId: string, turn: number): Promise<number> {
-    const { bytes } = await this.context.database.tables
-      .selectFrom('messages')
-      .select(
-        sql<
-          number | null
-        >`sum(${sql.lit(ROW_BYTES)} + octet_length(content) + coalesce(octet_length(parts), 0))`.as(
-          'bytes',
-        ),
-      )
-      .where('owner', '=', owner)
-      .where('session_id', '=', sessionId)
-      .where('turn', '=', turn)
-      .executeTakeFirstOrThrow();
-    return Number(bytes ?? 0);
+  /** Stored bytes of turns. One query for each session, since it reads all of its index: branches come before turns there. */
+  private async measureTurns(
+    owner: string,
+    messages: readonly MessageToStore[],
+  ): Promise<Map<string, number>> {
+    const sizes = new Map<string, number>();
+    for (const [sessionId, own] of Map.groupBy(messages, ({ session_id: id }) => id)) {
+      const rows = await this.context.database.tables
+        .selectFrom('messages')
+        .select(['session_id', 'turn', sql<number>`sum(${STORED_BYTES})`.as('bytes')])
+        .where('owner', '=', owner)
+        .where('session_id', '=', sessionId)
+        .where('turn', 'in', [...new Set(own.map(({ turn }) => turn))])
+        .groupBy(['session_id', 'turn'])
+        .execute();
+      for (const row of rows) sizes.set(formatTurn(row), Number(row.bytes));
+    }
+    return sizes;
   }
 
   /** Continues the numbers of imported sessions after their last message and branch, and shows a branch that exists. */
@@ -263,6 +267,11 @@ export class ImportStore {
     });
   }
 }
+
+const STORED_BYTES = sql`${sql.lit(ROW_BYTES)} + octet_length(content) + coalesce(octet_length(parts), 0)`;
+
+const formatTurn = ({ session_id: sessionId, turn }: Pick<MessageRow, 'session_id' | 'turn'>) =>
+  `${sessionId} ${turn}`;
 
 const updateSession = (tables: Kysely<Schema>, owner: string, id: string) =>
   tables.updateTable('sessions').where('owner', '=', owner).where('id', '=', id);
