@@ -61,11 +61,15 @@ async function open(
 const invitation = takeInvitation();
 takeDeviceKey();
 
+/** What is shown instead of the page; rendered again when the language changes. */
+interface StartScreen {
+  readonly render: () => ReactNode;
+}
+
 /** Opens or generates the user's key, connects to the oracle, then shows the page. */
 export function Start() {
   const [ready, setReady] = useState<Omit<OpenedPage, 'accessError'>>();
-  /** Shown instead of the page. */
-  const [screen, setScreen] = useState<ReactNode>();
+  const [screen, setScreen] = useState<StartScreen>();
   useLanguage();
   useEffect(() => {
     // Another attempt does not ask for the passkey again.
@@ -73,7 +77,7 @@ export function Start() {
     const unlock = async (signer: BrowserSigner) => {
       const { UnlockScreen } = await loadScreens();
       await new Promise<void>((onUnlocked) =>
-        setScreen(<UnlockScreen signer={signer} onUnlocked={onUnlocked} />),
+        setScreen({ render: () => <UnlockScreen signer={signer} onUnlocked={onUnlocked} /> }),
       );
       unlocked = signer;
       setScreen(undefined);
@@ -83,7 +87,7 @@ export function Start() {
       setScreen(undefined);
       if (!accessError) return setReady(opened);
       const { BlockedScreen } = await loadScreens();
-      setScreen(<BlockedScreen error={accessError} did={opened.signer.did} />);
+      setScreen({ render: () => <BlockedScreen error={accessError} did={opened.signer.did} /> });
     };
     const attempt = (): Promise<void> =>
       start().catch(async (error: Error) => {
@@ -92,7 +96,7 @@ export function Start() {
       });
     void attempt();
   }, []);
-  if (screen) return screen;
+  if (screen) return screen.render();
   if (!ready) return <main className="blank" aria-busy="true" aria-label={t('chat.loading')} />;
   const { client, ...rest } = ready;
   return (
@@ -138,15 +142,16 @@ function retryLater(attempt: () => void): void {
 const isUnsupported = (error: Error): boolean =>
   error instanceof OracleClientError && error.code === 'unsupported_platform';
 
-async function explain(error: Error): Promise<ReactNode> {
+async function explain(error: Error): Promise<StartScreen> {
   const screens = isUnsupported(error) && (await loadScreens().catch(() => undefined));
-  if (screens) return <screens.BlockedScreen error={error} />;
-  return (
+  if (screens) return { render: () => <screens.BlockedScreen error={error} /> };
+  const render = () => (
     <Blank title={t('chat.start.failed')}>
       <p className="quiet">{explainError(error)}</p>
       <p>{t('chat.start.failed.hint')}</p>
     </Blank>
   );
+  return { render };
 }
 
 /** Why the user may not use the oracle; `code` as in the client's errors. */

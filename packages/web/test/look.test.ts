@@ -3,7 +3,7 @@ import { createRequire } from 'node:module';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import { select } from '../../../scripts/test-scale.ts';
-import { expectText, SCREENSHOTS } from './support/browser.js';
+import { expectText, SCREENSHOTS, waitForFile } from './support/browser.js';
 import { usePage } from './support/use-page.js';
 
 const { oracle, arrive, write } = usePage();
@@ -97,9 +97,12 @@ it('everything is within reach in a short window, such as at a zoom of 400 %', a
 
 it('the search contains what is typed right after its shortcut', async () => {
   const { page } = await arrive();
-  const isLoaded = () =>
-    performance.getEntriesByType('resource').some(({ name }) => name.includes('/palette-'));
-  await page.waitForFunction(isLoaded);
+  const findUrl = () =>
+    performance.getEntriesByType('resource').find(({ name }) => /\/palette-.*\.js$/.test(name))
+      ?.name;
+  const url = await page.waitForFunction(findUrl);
+  // An entry means that it was loaded.
+  await waitForFile(page, String(await url.jsonValue()));
   await page.getByLabel('Your message').focus();
   await page.keyboard.press('Control+k');
   await page.keyboard.type('rain');

@@ -12,7 +12,7 @@ import { openSession, stream } from '../../host/test/support/stream.js';
 import { startTcpProxy } from '../../host/test/support/tcp-proxy.js';
 import { createTestDatabase } from '../../host/test/support/test-database.js';
 import { TestUser } from '../../host/test/support/user.js';
-import { expectText, SCREENSHOTS, useBrowser } from './support/browser.js';
+import { expectText, openTab, SCREENSHOTS, useBrowser } from './support/browser.js';
 
 const TIMEOUT = { timeout: 300_000 };
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -275,6 +275,17 @@ it(
     await page.screenshot({ path: `${SCREENSHOTS}/operator-turns-end.png` });
   },
 );
+
+it('/app/operator follows the language that is chosen in another tab', async () => {
+  const { page, context, consoleErrors } = await browsing.visit();
+  await page.goto(`${host.url}/app/operator`);
+  await expectText(page, 'This page is for operators');
+  const other = await openTab(context, consoleErrors);
+  await other.goto(`${host.url}/app#/settings/preferences`);
+  await other.getByLabel('Language of this page').selectOption('de');
+  await expectText(page, 'Diese Seite ist für Betreiber');
+  await expect.poll(() => page.title()).toBe('Sibyl · Betreiber');
+});
 
 it('/app/operator shows a model that is down, and PostgreSQL that is away', TIMEOUT, async () => {
   const database = await createTestDatabase('postgres');

@@ -7,7 +7,7 @@ import decodeQR from 'qr/decode.js';
 import { describe, expect, it } from 'vitest';
 import { select } from '../../../scripts/test-scale.ts';
 import { sibyl, useFolder } from '../../cli/test/support/sibyl.js';
-import { expectText, openTab, SCREENSHOTS } from './support/browser.js';
+import { chooseLanguage, expectText, openTab, SCREENSHOTS } from './support/browser.js';
 import {
   download,
   findOverflow,
@@ -199,6 +199,10 @@ describe('key screen', () => {
 
     // The page of operators asks for it in the same way.
     await page.goto(page.url().replace(/\/app.*/, '/app/operator'));
+    await button(page, 'Unlock').waitFor();
+    await chooseLanguage(page, 'de');
+    await button(page, 'Entsperren').waitFor();
+    await chooseLanguage(page, 'en');
     await button(page, 'Unlock').click();
     await expectText(page, 'This page is for operators');
     await page.goBack();

@@ -1,6 +1,6 @@
-import type { Route } from 'playwright-core';
-import { expect, it } from 'vitest';
-import { expectText, openTab, useBrowser } from './support/browser.js';
+import type { Page, Route } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import { chooseLanguage, expectText, openTab, useBrowser, waitForFile } from './support/browser.js';
 import { usePage } from './support/use-page.js';
 
 const { oracle, arrive, converse, write } = usePage({
@@ -281,16 +281,77 @@ it('a start that fails is tried again, also if a proxy answers in place of the o
   expect(answers).toEqual([]);
 });
 
-it('settings that cannot be read are explained, and read again once the browser is online', async () => {
+it('settings that cannot be read are explained in the language that is chosen, and read again once the browser is online', async () => {
   const { page } = await browser.visit();
+  await page.clock.install();
   await page.route('**/settings.json', (route) =>
     route.fulfill({ body: '<h1>Please log in</h1>' }),
   );
   await page.goto(`${oracle.url}/app`);
   await expectText(page, 'Can’t reach this oracle. Check your connection and try again.');
+  // Without the attempt that a timer makes.
+  await page.clock.pauseAt(Date.now() + 1_000);
+  await chooseLanguage(page, 'de');
+  await expectText(page, 'Dieses Orakel ist nicht erreichbar');
+  await chooseLanguage(page, 'en');
   await page.unroute('**/settings.json');
   await page.evaluate(() => dispatchEvent(new Event('online')));
   await page.getByLabel('Your message').waitFor();
+});
+
+describe('while the texts of a language arrive late', () => {
+  /** Holds back the file that contains a text, until the returned function is called. */
+  async function hold(page: Page, text: string): Promise<() => void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    await page.route('**/assets/*.js', async (route) => {
+      const response = await route.fetch();
+      if ((await response.text()).includes(text)) await promise;
+      await route.fulfill({ response });
+    });
+    return resolve;
+  }
+
+  const showPreferences = (page: Page) =>
+    page.evaluate(() => {
+      location.hash = '#/settings/preferences';
+    });
+
+  it('the last choice is applied', async () => {
+    const { page } = await arrive();
+    const release = await hold(page, 'Unterhaltungen und Befehle');
+    const request = page.waitForRequest('**/assets/chat-*.js');
+    await chooseLanguage(page, 'de');
+    const german = (await request).url();
+    await chooseLanguage(page, 'es');
+    await page.locator('html[lang="es"]').waitFor();
+    release();
+    await waitForFile(page, german);
+    expect(await page.locator('html').getAttribute('lang')).toBe('es');
+  });
+
+  it('a screen that is opened meanwhile has them too', async () => {
+    const { page } = await arrive();
+    const release = await hold(page, 'Unterhaltungen und Befehle');
+    await chooseLanguage(page, 'de');
+    await showPreferences(page);
+    await page.getByRole('heading', { name: 'Preferences' }).waitFor();
+    release();
+    await page.locator('html[lang="de"]').waitFor();
+    await page.getByLabel('Sprache dieser Seite').waitFor();
+  });
+
+  it('those of a screen do not replace those of the language that is chosen meanwhile', async () => {
+    const { page } = await arrive();
+    await chooseLanguage(page, 'de');
+    await page.locator('html[lang="de"]').waitFor();
+    const release = await hold(page, 'Sprache dieser Seite');
+    await showPreferences(page);
+    await chooseLanguage(page, 'es');
+    await page.locator('html[lang="es"]').waitFor();
+    release();
+    await page.getByLabel('Idioma de esta página').waitFor();
+    expect(await page.getByLabel('Sprache dieser Seite').count()).toBe(0);
+  });
 });
 
 it('a language that is chosen in one tab applies to the others at once, also in an open dialog, and keeps what was typed', async () => {

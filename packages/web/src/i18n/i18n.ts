@@ -36,9 +36,9 @@ const files = import.meta.glob<Readonly<Record<string, Catalog>>>([
   '!./**/*.test.ts',
 ]);
 
-const english: Partial<Record<Area, Catalog>> = { chat };
+/** What was loaded, also of other languages than the current one. */
+const catalogs: Partial<Record<Language, Partial<Record<Area, Catalog>>>> = { en: { chat } };
 let current: Language = 'en';
-let texts: Partial<Record<Area, Catalog>> = english;
 const wanted = new Set<Area>(['chat']);
 const listeners = new Set<() => void>();
 
@@ -48,7 +48,8 @@ export const REORDERING = /[\u202a-\u202e\u2066-\u2069]/g;
 /** Returns a text in the user's language, or in English where a catalog lacks it. */
 export function t(key: TextKey, params: TextParams = {}): string {
   const [area, name] = split(key);
-  const text = texts[area]?.[name] ?? english[area]?.[name] ?? key;
+  const find = (language: Language) => catalogs[language]?.[area]?.[name];
+  const text = find(current) ?? find('en') ?? key;
   const template = typeof text === 'string' ? text : choosePlural(text, params.count);
   return template.replace(/\{(\w+)\}/g, (whole, param: string) => {
     const value = params[param];
@@ -82,11 +83,19 @@ function subscribe(listener: () => void): () => void {
 /** Loads a catalog before the first use of its keys. */
 export async function loadArea(area: Area): Promise<void> {
   wanted.add(area);
-  english[area] ??= await loadCatalog('en', area);
-  if (current !== 'en' && !texts[area]) {
-    texts = { ...texts, [area]: await loadCatalog(current, area) };
-  }
+  await Promise.all([loadMissing('en'), loadMissing(current)]);
 }
+
+async function loadMissing(language: Language): Promise<void> {
+  const load = async (area: Area) => {
+    const catalog = await loadCatalog(language, area);
+    catalogs[language] = { ...catalogs[language], [area]: catalog };
+  };
+  await Promise.all(listMissing(language).map(load));
+}
+
+const listMissing = (language: Language): readonly Area[] =>
+  [...wanted].filter((area) => !catalogs[language]?.[area]);
 
 export async function loadCatalog(language: Language, area: Area): Promise<Catalog> {
   if (language === 'en' && area === 'chat') return chat;
@@ -115,11 +124,11 @@ export async function followLanguage(): Promise<void> {
   await applyLanguage(readLanguage());
 }
 
-export async function applyLanguage(language: Language): Promise<void> {
-  const entries = await Promise.all(
-    [...wanted].map(async (area) => [area, await loadCatalog(language, area)] as const),
-  );
-  texts = language === 'en' ? english : Object.fromEntries(entries);
+async function applyLanguage(language: Language): Promise<void> {
+  // More may be wanted meanwhile.
+  while (listMissing(language).length > 0) await loadMissing(language);
+  // Another one may be chosen meanwhile.
+  if (language !== readLanguage()) return;
   current = language;
   document.documentElement.lang = language;
   document.documentElement.dir = language === 'ar' ? 'rtl' : 'ltr';

@@ -9,7 +9,7 @@ import { type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from 
 import { createRoot } from 'react-dom/client';
 import { explainError } from '../i18n/explain-error.js';
 import { followClock } from '../i18n/format.js';
-import { applyLanguage, loadArea, readLanguage, type TextKey, t } from '../i18n/i18n.js';
+import { followLanguage, loadArea, type TextKey, t, useLanguage } from '../i18n/i18n.js';
 import { useDrawerFocus } from '../page/head.js';
 import { followContrast, followTheme } from '../page/theme.js';
 import '../styles/index.css';
@@ -23,10 +23,10 @@ import { AuditView, JobsView, PluginsView, UsersView } from './views.js';
 const oracleUrl = new URL('..', location.href.split('#')[0]).href;
 
 type Access =
-  | { readonly state: 'locked'; readonly screen: ReactNode }
+  | { readonly state: 'locked'; readonly renderScreen: () => ReactNode }
   | { readonly state: 'operator'; readonly client: OracleClient; readonly name: string }
   | { readonly state: 'stranger'; readonly did: string }
-  | { readonly state: 'failed'; readonly reason: string };
+  | { readonly state: 'failed'; readonly error: Error };
 
 /** Operators log in with the key of their browser, the same as for conversations. */
 async function open(show: (access: Access) => void): Promise<Access> {
@@ -51,22 +51,24 @@ async function unlock(signer: BrowserSigner, show: (access: Access) => void): Pr
     loadArea('settings'),
   ]);
   await new Promise<void>((onUnlocked) => {
-    const screen = <UnlockScreen signer={signer} onUnlocked={onUnlocked} />;
-    show({ state: 'locked', screen });
+    const renderScreen = () => <UnlockScreen signer={signer} onUnlocked={onUnlocked} />;
+    show({ state: 'locked', renderScreen });
   });
 }
 
 function Start() {
   const [access, setAccess] = useState<Access>();
   useEffect(() => {
-    open(setAccess).then(setAccess, (error: Error) =>
-      setAccess({ state: 'failed', reason: explainError(error) }),
-    );
+    open(setAccess).then(setAccess, (error: Error) => setAccess({ state: 'failed', error }));
   }, []);
+  const language = useLanguage();
+  useEffect(() => {
+    document.title = `Sibyl · ${t('operator.title')}`;
+  }, [language]);
   if (!access) return <main className="blank" aria-busy="true" aria-label={t('chat.loading')} />;
   switch (access.state) {
     case 'locked':
-      return access.screen;
+      return access.renderScreen();
     case 'operator':
       return <OperatorPage client={access.client} name={access.name} />;
     case 'stranger':
@@ -75,7 +77,7 @@ function Start() {
       return (
         <main className="blank" role="alert">
           <h1 className="title-1">{t('chat.start.failed')}</h1>
-          <p>{access.reason}</p>
+          <p>{explainError(access.error)}</p>
           <button type="button" className="btn" onClick={() => location.reload()}>
             {t('chat.tryAgain')}
           </button>
@@ -104,17 +106,14 @@ function Stranger({ did }: { readonly did: string }) {
 followTheme();
 followContrast();
 const root = createRoot(document.getElementById('page') as HTMLElement);
-const show = () => {
-  document.title = `Sibyl · ${t('operator.title')}`;
-  root.render(<Start />);
-};
+const show = () => root.render(<Start />);
 // With a static import, the chat page would load these styles first too: both pages share a file.
 Promise.all([
   loadArea('operator'),
   import('../styles/answer.css'),
   import('../styles/settings.css'),
 ])
-  .then(() => applyLanguage(readLanguage()))
+  .then(followLanguage)
   // Without a catalog, the page is in English.
   .then(show, show);
 

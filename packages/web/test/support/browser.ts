@@ -85,6 +85,18 @@ export async function openTab(context: BrowserContext, consoleErrors: string[]):
   return page;
 }
 
+/** Chooses the language of the page, in this tab and the others of its profile. */
+export const chooseLanguage = (page: Page, language: string): Promise<void> =>
+  page.evaluate((chosen) => {
+    localStorage.setItem('sibyl-language', chosen);
+    // The browser reports it only to the other tabs.
+    dispatchEvent(new Event('storage'));
+  }, language);
+
+/** Waits until the page has evaluated a file of its code, and rendered what follows. As text, since Vitest changes imports. */
+export const waitForFile = (page: Page, url: string): Promise<unknown> =>
+  page.evaluate(`import('${url}').then(() => new Promise(requestAnimationFrame))`);
+
 /** Waits until the page shows this text. */
 export async function expectText(page: Page, text: string | RegExp): Promise<void> {
   await expect.poll(() => page.getByText(text).first().isVisible()).toBe(true);
