@@ -24,7 +24,7 @@ it('a question of a tool that can be answered with yes or no has a button for ea
   await expectText(page, 'Book a table?');
   await expectText(
     page,
-    'Paused until you decide. You can close this page. A new message continues',
+    'Paused until you decide. You can close this page. If you send a new message, the answer continues without your decision.',
   );
   await page.reload();
   await card.getByRole('button', { name: 'No' }).click();
@@ -124,8 +124,36 @@ it('what was typed into a question survives a visit to another screen and a relo
   await expectText(page, 'Without onions');
   await expect.poll(() => card.count()).toBe(0);
   const drafts = () =>
-    page.evaluate(() => Object.keys(localStorage).filter((key) => key.startsWith('sibyl-draft:')));
+    page.evaluate(() =>
+      Object.keys(localStorage).filter((key) => /^sibyl-(draft|form):/.test(key)),
+    );
   await expect.poll(drafts).toEqual([]);
+});
+
+it('a secret that a question asks for is hidden and not stored; who leaves is asked first', async () => {
+  const { page, card } = await ask('log_in');
+  const [password, pin] = [card.getByLabel('Password'), card.getByLabel('Pin')];
+  await card.getByLabel('User').fill('wanjiru');
+  await password.fill('orbit canvas');
+  await pin.fill('4711');
+  for (const secret of [password, pin]) {
+    expect(await secret.getAttribute('type')).toBe('password');
+    expect(await secret.getAttribute('autocomplete')).toBe('off');
+  }
+  await page.getByRole('link', { name: 'New conversation' }).click();
+  const question = page.getByRole('dialog', { name: 'Leave without finishing?' });
+  await question.getByRole('button', { name: 'Cancel' }).click();
+  expect(await password.inputValue()).toBe('orbit canvas');
+  const stored = await page.evaluate(() => JSON.stringify({ ...localStorage }));
+  expect(stored).toContain('wanjiru');
+  expect(stored).not.toMatch(/orbit|4711/);
+  await card.getByRole('button', { name: 'Send' }).click();
+  const turn = await oracle.model.next();
+  expect(turn.results.join()).toContain('"password":"orbit canvas","pin":4711,"isTrusted":null}');
+  turn.answer('Logged in');
+  await expectText(page, 'Logged in');
+  await page.getByRole('link', { name: 'New conversation' }).click();
+  await expectText(page, 'Welcome.');
 });
 
 it('a question marks its conversation in the list until it is answered, also in another tab', async () => {

@@ -42,7 +42,21 @@ const restaurant = definePlugin({
       description: 'Insures a trip.',
       inputSchema: z.object({}),
       run: async (_, { interrupt }) =>
-        interrupt({ kind: 'confirmation', schema: z.object({ isInsured: z.boolean() }) }),
+        interrupt({ kind: 'confirmation', schema: z.object({ isInsured: z.boolean() }), data: {} }),
+    }),
+    defineTool({
+      name: 'log_in',
+      description: 'Logs in.',
+      inputSchema: z.object({}),
+      run: async (_, { interrupt }) => {
+        const schema = z.object({
+          user: z.string(),
+          password: z.string().meta({ format: 'password' }),
+          pin: z.number().meta({ writeOnly: true }),
+          isTrusted: z.boolean().nullable(),
+        });
+        return interrupt({ kind: 'input_required', schema, data: 'Your account' });
+      },
     }),
     defineTool({
       name: 'choose_rows',

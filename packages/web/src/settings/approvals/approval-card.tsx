@@ -1,7 +1,7 @@
 import type { Approval, JsonObject, OracleClientError } from '@sibyl/client';
 import type { UseApprovals } from '@sibyl/client/react';
 import { type ReactNode, useId, useState } from 'react';
-import { toTurnForm, useFormDraft } from '../../chat/drafts.js';
+import { toTurnForm } from '../../chat/drafts.js';
 import { formatWhen, nowMs } from '../../i18n/format.js';
 import { type TextKey, t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
@@ -10,7 +10,7 @@ import { keepSession } from '../../page/session-marks.js';
 import { Icon } from '../../ui/icon.js';
 import { showToast } from '../../ui/toasts.js';
 import { Failure, useAction } from '../parts.js';
-import { ArgumentForm } from './argument-form.js';
+import { ArgumentForm, useTyped } from './argument-form.js';
 import {
   applyEdits,
   findFieldLabel,
@@ -39,24 +39,24 @@ export function ApprovalCard(props: ApprovalCardProps) {
   const { approval, approve, deny, sessionTitle, onDecided } = props;
   const { card } = usePage();
   const titleId = useId();
-  const { values, change, clear } = useTyped(approval);
-  const { texts, reason } = values;
+  const { args, inputSchema, facts } = approval;
+  const fields = listFields(args, inputSchema);
+  const typed = useTyped(toTurnForm(facts.sessionId, approval.id), fields);
+  const { texts, reason, clear } = typed;
   const [isEditing, setEditing] = useState(Object.keys(texts).length > 0);
   const { isBusy, error, run } = useAction();
-  const { args, inputSchema } = approval;
-  const fields = listFields(args, inputSchema);
   const edited = readEdits(() => applyEdits(args, fields, texts));
   const decide = (work: () => Promise<unknown>) =>
     run(async () => {
       // Another tab may be about to delete the conversation.
-      keepSession(approval.facts.sessionId);
+      keepSession(facts.sessionId);
       // The card disappears then, with its error.
       await work().catch(sayIfClosed);
       clear();
       onDecided?.();
     });
   const cancelEdit = () => {
-    change({ texts: {} });
+    typed.undoTexts();
     setEditing(false);
   };
   return (
@@ -73,12 +73,12 @@ export function ApprovalCard(props: ApprovalCardProps) {
             args={args}
             texts={texts}
             invalid={edited.invalid}
-            onChange={(name, text) => change({ texts: { ...texts, [name]: text } })}
+            onChange={typed.changeText}
           />
         ) : (
           <Arguments args={args} edited={edited.args} fields={fields} />
         )}
-        <ReasonField reason={reason} onChange={(typed) => change({ reason: typed })} />
+        <ReasonField reason={reason} onChange={typed.changeReason} />
         <Details approval={approval} />
         <Failure error={error} findLabel={(path) => findFieldLabel(fields, path)} />
       </div>
@@ -97,16 +97,6 @@ export function ApprovalCard(props: ApprovalCardProps) {
 }
 
 const toGiven = (reason: string) => (reason.trim() ? { reason: reason.trim() } : {});
-
-interface Typed {
-  readonly reason: string;
-  /** Of the arguments, by name. */
-  readonly texts: Readonly<Record<string, string>>;
-}
-
-/** What the user has typed before they decide; it survives a reload. */
-const useTyped = ({ id, facts }: Approval) =>
-  useFormDraft<Typed>(toTurnForm(facts.sessionId, id), { reason: '', texts: {} });
 
 function sayIfClosed(error: OracleClientError): void {
   if (error.code !== 'approval_closed') throw error;

@@ -1,13 +1,46 @@
 import type { JsonObject } from '@sibyl/client';
-import type { ReactNode } from 'react';
+import { type ReactNode, useState } from 'react';
+import { useFormDraft } from '../../chat/drafts.js';
 import { t } from '../../i18n/i18n.js';
+import { LeaveGuard } from '../parts.js';
 import { type ArgumentField, type Choice, type Json, toFieldText } from './arguments.js';
+
+/** What the user has typed, by field. */
+export type Texts = Readonly<Record<string, string>>;
+
+interface TypedInput {
+  readonly reason: string;
+  readonly texts: Texts;
+}
+
+/** What the user has typed into the card of an approval or a question; it survives a reload, except for secrets. */
+export function useTyped(formId: string, fields: readonly ArgumentField[]) {
+  const { values, change, clear } = useFormDraft<TypedInput>(formId, { reason: '', texts: {} });
+  const [secrets, setSecrets] = useState<Texts>({});
+  const isSecret = (name: string) => fields.find((field) => field.name === name)?.isSecret;
+  return {
+    reason: values.reason,
+    changeReason: (reason: string) => change({ reason }),
+    texts: { ...values.texts, ...secrets },
+    changeText: (name: string, text: string) =>
+      isSecret(name)
+        ? setSecrets({ ...secrets, [name]: text })
+        : change({ texts: { ...values.texts, [name]: text } }),
+    undoTexts: () => {
+      setSecrets({});
+      change({ texts: {} });
+    },
+    clear: () => {
+      setSecrets({});
+      clear();
+    },
+  };
+}
 
 interface ArgumentFormProps {
   readonly fields: readonly ArgumentField[];
   readonly args: JsonObject;
-  /** What the user has typed, by field. */
-  readonly texts: Readonly<Record<string, string>>;
+  readonly texts: Texts;
   /** The label of a field whose text cannot be read. */
   readonly invalid: string | undefined;
   readonly onChange: (name: string, text: string) => void;
@@ -17,6 +50,7 @@ interface ArgumentFormProps {
 export function ArgumentForm({ fields, args, texts, invalid, onChange }: ArgumentFormProps) {
   return (
     <div className="stack">
+      <LeaveGuard isActive={fields.some(({ isSecret, name }) => isSecret && texts[name])} />
       {fields.map((field) => (
         <Labeled key={field.name} field={field}>
           <Control
@@ -64,11 +98,16 @@ interface ControlProps {
   readonly onChange: (text: string) => void;
 }
 
+/** What is typed into one line if it is secret. */
+const LINES: ReadonlySet<ArgumentField['kind']> = new Set(['text', 'long-text', 'date', 'number']);
+
 function Control({ field, text, onChange }: ControlProps) {
   const change = ({ target }: { target: { value: string } }) => onChange(target.value);
   // The host refuses an answer without it.
   const required = field.isRequired && !field.isNullable && field.initial === undefined;
   const shown = { className: 'input', required, value: text, onChange: change };
+  if (field.isSecret && LINES.has(field.kind))
+    return <input type="password" dir="auto" autoComplete="off" {...shown} />;
   switch (field.kind) {
     case 'text':
     case 'date':

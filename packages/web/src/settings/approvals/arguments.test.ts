@@ -92,6 +92,32 @@ describe('listFields of a question', () => {
     });
   });
 
+  it('offers a choice for a boolean that may be null, as a switch cannot show that', () => {
+    const isTrusted = { anyOf: [{ type: 'boolean' }, { type: 'null' }] };
+    expect(kinds({ isTrusted }, ['isTrusted'])).toEqual([['choice', null]]);
+    const fields = listFields({}, { properties: { isTrusted }, required: ['isTrusted'] });
+    expect(fields[0]?.choices.map(({ label }) => label)).toEqual(['Yes', 'No']);
+    const choose = (text: string) => applyEdits({ isTrusted: null }, fields, { isTrusted: text });
+    expect(choose('false')).toEqual({ isTrusted: false });
+    expect(choose('')).toBeUndefined();
+    expect(applyEdits({ isTrusted: true }, fields, { isTrusted: '' })).toEqual({ isTrusted: null });
+  });
+
+  it('finds secrets, also those inside of other values', () => {
+    const password = { type: 'string', format: 'password' };
+    const properties = {
+      password,
+      pin: { type: 'integer', writeOnly: true },
+      account: { type: 'object', properties: { password } },
+      either: { anyOf: [password, { type: 'null' }] },
+      format: { type: 'string', format: 'date' },
+      user: { type: 'string', writeOnly: false },
+    };
+    const fields = listFields({}, { properties });
+    const secrets = fields.filter(({ isSecret }) => isSecret);
+    expect(secrets.map(({ name }) => name)).toEqual(['password', 'pin', 'account', 'either']);
+  });
+
   it('shows lists of texts as lines and of choices as boxes, and the shape of an object', () => {
     const properties = {
       tags: { type: 'array', items: { type: 'string' } },

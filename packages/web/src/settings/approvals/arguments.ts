@@ -20,6 +20,8 @@ export interface ArgumentField {
     | 'list'
     | 'json';
   readonly choices: readonly Choice[];
+  /** Whether it is, or contains, a password or the like, which is not stored in the browser. */
+  readonly isSecret: boolean;
   /** Whether there is always a value; an optional field that is empty is left out. */
   readonly isRequired: boolean;
   /** Whether a required field that is empty is null. */
@@ -41,6 +43,7 @@ interface JsonSchema {
   readonly description?: string;
   readonly default?: Json;
   readonly format?: string;
+  readonly writeOnly?: boolean;
   readonly enum?: readonly Json[];
   readonly const?: Json;
   readonly anyOf?: readonly JsonSchema[];
@@ -63,6 +66,7 @@ export function listFields(args: JsonObject, inputSchema: JsonObject): readonly 
       label: schema.title ?? humanize(name),
       hint: schema.description,
       ...findKind(schema, args[name] ?? undefined),
+      isSecret: isSecret(schema),
       isRequired: required.includes(name) || schema.default !== undefined,
       isNullable: isNullable(schema),
       example: sketch(schema),
@@ -72,16 +76,12 @@ export function listFields(args: JsonObject, inputSchema: JsonObject): readonly 
 }
 
 /** The label of the field that a path of the server begins with. */
-export const findFieldLabel = (
-  fields: readonly ArgumentField[],
-  path: string,
-): string | undefined =>
+export const findFieldLabel = (fields: readonly ArgumentField[], path: string) =>
   fields.find(({ name }) => path === name || path.startsWith(`${name}.`))?.label;
 
-function findKind(
-  schema: JsonSchema,
-  value: Json | undefined,
-): Pick<ArgumentField, 'kind' | 'choices'> {
+type Control = Pick<ArgumentField, 'kind' | 'choices'>;
+
+function findKind(schema: JsonSchema, value: Json | undefined): Control {
   const alternatives = listAlternatives(schema);
   const choices = listChoices(alternatives);
   const isChoice = (each: Json) => choices.some((choice) => choice.value === each);
@@ -91,7 +91,7 @@ function findKind(
   const type = value === undefined ? (only?.type ?? findText(alternatives)) : typeof value;
   if (type === 'string') return { kind: findTextKind(only, value), choices: [] };
   if (type === 'number' || type === 'integer') return { kind: 'number', choices: [] };
-  if (type === 'boolean') return { kind: 'switch', choices: [] };
+  if (type === 'boolean') return findSwitchKind(schema);
   return findListKind(only, value) ?? { kind: 'json', choices: [] };
 }
 
@@ -107,6 +107,13 @@ function listAll(schema: JsonSchema): readonly JsonSchema[] {
 
 const isNullable = (schema: JsonSchema): boolean =>
   listAll(schema).some(({ type, enum: values }) => type === 'null' || values?.includes(null));
+
+/** Whether a schema, or one inside of it, is that of a password or the like. */
+function isSecret(schema: unknown): boolean {
+  if (typeof schema !== 'object' || schema === null) return false;
+  const { format, writeOnly } = schema as JsonSchema;
+  return format === 'password' || writeOnly === true || Object.values(schema).some(isSecret);
+}
 
 /** The values to choose from; none if others are possible. */
 function listChoices(alternatives: readonly JsonSchema[]): readonly Choice[] {
@@ -134,11 +141,15 @@ function findTextKind(schema: JsonSchema = {}, value: Json = ''): 'text' | 'long
   return text.length > LONG_TEXT || text.includes('\n') ? 'long-text' : 'text';
 }
 
+/** A switch cannot show null. */
+function findSwitchKind(schema: JsonSchema): Control {
+  const toLabel = (value: boolean) => t(value ? 'chat.question.yes' : 'chat.question.no');
+  const choices = [true, false].map((value) => ({ value, label: toLabel(value) }));
+  return isNullable(schema) ? { kind: 'choice', choices } : { kind: 'switch', choices: [] };
+}
+
 /** Lists of choices and of texts; other lists are JSON. */
-function findListKind(
-  { type, items }: JsonSchema = {},
-  value: Json = [],
-): Pick<ArgumentField, 'kind' | 'choices'> | undefined {
+function findListKind({ type, items }: JsonSchema = {}, value: Json = []): Control | undefined {
   if (type !== 'array' || !items || !Array.isArray(value)) return undefined;
   const choices = listChoices(listAlternatives(items));
   const known = new Set(choices.map((choice) => choice.value));

@@ -1,15 +1,16 @@
 import type { JsonObject, OracleClientError, Question } from '@sibyl/client';
 import { useOracle } from '@sibyl/client/react';
 import { type FormEvent, useId } from 'react';
-import { toTurnForm, useFormDraft } from '../../chat/drafts.js';
+import { toTurnForm } from '../../chat/drafts.js';
 import { t } from '../../i18n/i18n.js';
 import { keepSession } from '../../page/session-marks.js';
 import { Icon } from '../../ui/icon.js';
 import { showToast } from '../../ui/toasts.js';
 import { Failure, useAction } from '../parts.js';
 import { Arguments, TimeLeft } from './approval-card.js';
-import { ArgumentForm } from './argument-form.js';
+import { ArgumentForm, type Texts, useTyped } from './argument-form.js';
 import {
+  type ArgumentField,
   applyEdits,
   findFieldLabel,
   formatArgument,
@@ -23,23 +24,20 @@ interface QuestionCardProps {
   readonly onAnswered: () => void;
 }
 
-/** What the user has typed, by field. */
-type Texts = Readonly<Record<string, string>>;
-
 /** What a tool asks the user; its turn waits for the answer. */
 export function QuestionCard({ question, onAnswered }: QuestionCardProps) {
   const { questions } = useOracle();
   const titleId = useId();
   const { isBusy, error, run } = useAction();
-  const {
-    values: texts,
-    change,
-    clear,
-  } = useFormDraft<Texts>(toTurnForm(question.sessionId, question.id), {});
+  const { fields, read } = toForm(question.schema);
+  const { texts, changeText, clear } = useTyped(
+    toTurnForm(question.sessionId, question.id),
+    fields,
+  );
   const invalid = error instanceof InvalidField ? error.message : undefined;
-  const answer = (read: () => unknown) =>
+  const answer = (findValues: () => JsonObject) =>
     void run(async () => {
-      const value = read();
+      const value = read(findValues());
       // Another tab may be about to delete the conversation.
       keepSession(question.sessionId);
       await questions.answer(question.id, value).catch(sayIfClosed);
@@ -58,24 +56,30 @@ export function QuestionCard({ question, onAnswered }: QuestionCardProps) {
       <div className="approval-body">
         <Asked data={question.data} />
         <Answer
-          schema={question.schema}
+          fields={fields}
           isExplained={isExplained(question.data)}
           texts={texts}
           invalid={invalid}
           isBusy={isBusy}
-          onType={change}
+          onType={changeText}
           onAnswer={answer}
         />
         <Failure
           error={invalid === undefined ? error : undefined}
-          findLabel={(path) => findLabel(question.schema, path)}
+          findLabel={(path) =>
+            question.schema.properties ? findFieldLabel(fields, path) : fields[0]?.label
+          }
         />
       </div>
     </article>
   );
 }
 
-const isExplained = (data: unknown): boolean => data !== undefined && data !== null && data !== '';
+/** An empty object or list says nothing. */
+const isExplained = (data: unknown): boolean =>
+  typeof data === 'object' && data !== null
+    ? Object.keys(data).length > 0
+    : data !== undefined && data !== null && data !== '';
 
 /** What the tool wrote, if anything: a text, or values with names. */
 function Asked({ data }: { readonly data?: unknown }) {
@@ -98,28 +102,25 @@ function sayIfClosed(error: OracleClientError): void {
 }
 
 interface AnswerProps {
-  readonly schema: JsonObject;
+  readonly fields: readonly ArgumentField[];
   /** Whether the tool has said what it asks. */
   readonly isExplained: boolean;
-  /** What the user has typed, by field. */
   readonly texts: Texts;
   /** The label of a field whose text cannot be read. */
   readonly invalid: string | undefined;
   readonly isBusy: boolean;
-  readonly onType: (typed: Texts) => void;
-  /** The function throws `InvalidField`. */
-  readonly onAnswer: (read: () => unknown) => void;
+  readonly onType: (name: string, text: string) => void;
+  /** The function returns the values of the fields, or throws `InvalidField`. */
+  readonly onAnswer: (findValues: () => JsonObject) => void;
 }
 
 /** A form for the answer; two buttons if it is yes or no. */
 function Answer(props: AnswerProps) {
-  const { schema, isExplained, texts, invalid, isBusy, onType, onAnswer } = props;
-  const { shape, read } = toObjectSchema(schema);
-  const fields = listFields({}, shape);
+  const { fields, isExplained, texts, invalid, isBusy, onType, onAnswer } = props;
   const [first, second] = fields;
   if (first?.kind === 'switch' && !second) {
     const { name, label, hint } = first;
-    const choose = (value: boolean) => onAnswer(() => read({ [name]: value }));
+    const choose = (value: boolean) => onAnswer(() => ({ [name]: value }));
     const text = hint ?? (isExplained ? undefined : label);
     return <YesOrNo text={text} isBusy={isBusy} onChoose={choose} />;
   }
@@ -128,7 +129,7 @@ function Answer(props: AnswerProps) {
   );
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    onAnswer(() => read(applyEdits(initial, fields, texts) ?? initial));
+    onAnswer(() => applyEdits(initial, fields, texts) ?? initial);
   };
   return (
     <form className="stack" onSubmit={submit}>
@@ -137,7 +138,7 @@ function Answer(props: AnswerProps) {
         args={initial}
         texts={texts}
         invalid={invalid}
-        onChange={(name, text) => onType({ [name]: text })}
+        onChange={onType}
       />
       <div className="actions">
         <button type="submit" className="btn btn-primary" disabled={isBusy}>
@@ -173,21 +174,16 @@ const YesOrNo = ({ text, isBusy, onChoose }: YesOrNoProps) => (
   </>
 );
 
-function findLabel(schema: JsonObject, path: string): string | undefined {
-  const fields = listFields({}, toObjectSchema(schema).shape);
-  return schema.properties ? findFieldLabel(fields, path) : fields[0]?.label;
-}
-
-interface ObjectSchema {
-  readonly shape: JsonObject;
+interface AnswerForm {
+  readonly fields: readonly ArgumentField[];
   /** The answer that the values of the fields stand for. */
   readonly read: (values: JsonObject) => unknown;
 }
 
 /** An answer that is not an object is a form with one field. */
-function toObjectSchema(schema: JsonObject): ObjectSchema {
-  if (schema.properties) return { shape: schema, read: (values) => values };
+function toForm(schema: JsonObject): AnswerForm {
+  if (schema.properties) return { fields: listFields({}, schema), read: (values) => values };
   const name = t('chat.question.answer');
   const shape = { properties: { [name]: { title: name, ...schema } }, required: [name] };
-  return { shape, read: (values) => values[name] };
+  return { fields: listFields({}, shape), read: (values) => values[name] };
 }
