@@ -159,7 +159,7 @@ function LinkForm({ onLinked }: { readonly onLinked: (link: MatrixLink) => Promi
           autoComplete="off"
           autoCapitalize="none"
           placeholder="@alice:example.org"
-          pattern="@[^\s:]+:[^\s\/]+"
+          pattern="\s*@[^\s:]+:[^\s\/]+\s*"
           value={userId}
           onChange={({ target }) => change({ userId: target.value })}
         />

@@ -164,7 +164,7 @@ export const settings = {
   'added.stay': 'البقاء على الحالية',
   'added.inUse': 'هذه الهوية قيد الاستخدام بالفعل',
   'added.inUse.text': 'إنه المفتاح الذي تستخدمه الآن، فلا حاجة إلى التبديل.',
-  'added.known': 'كانت هذه الهوية موجودة في هذا المتصفح',
+  'added.known': 'هذه الهوية موجودة من قبل في هذا المتصفح',
   'permissions.title': 'ما يجوز لـ{name} أن يفعله لك',
   'permissions.lede':
     'توقّع كل إذن بمفتاحك. لا يستطيع {name} أن يفعل أكثر مما تسمح به، ويمكنك سحب الإذن في أي وقت، حتى في منتصف إجابة.',
@@ -185,7 +185,9 @@ export const settings = {
   'other.title': 'إذن آخر، للمطورين',
   'other.text': 'لخدمة لا تصفها أي إضافة هنا. تذكر وثائقها الإجراء والمورد.',
   'other.can': 'الإجراء',
+  'other.can.format': 'كلمتان تفصل بينهما شرطة مائلة، مثل store/add',
   'other.with': 'المورد',
+  'other.with.format': 'عنوان فيه نقطتان، مثل did:key:… أو https://example.com',
   'other.tooWide': 'هذا يسمح بكل شيء. سمِّ إجراءً واحدًا.',
   'granted.title': 'مسموح الآن',
   'granted.none': 'لا شيء مسموح',

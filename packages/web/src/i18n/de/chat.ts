@@ -189,9 +189,9 @@ export const chat = {
   'unsent.credit': 'Ihr Guthaben ist aufgebraucht. Ihre Nachricht ist gespeichert.',
   'unsent.rejected': 'Nicht gesendet: {reason}. Ihre Nachricht ist gespeichert.',
   paused:
-    'Angehalten, bis Sie entscheiden. Sie können diese Seite schließen. Mit einer neuen Nachricht geht es ohne Ihre Entscheidung weiter.',
+    'Angehalten, bis Sie entscheiden. Sie können diese Seite schließen. Wenn Sie eine neue Nachricht senden, geht es ohne Ihre Entscheidung weiter.',
   'paused.elsewhere':
-    'Angehalten, bis ein anderes Programm antwortet. Mit einer neuen Nachricht geht es ohne das weiter.',
+    'Angehalten, bis ein anderes Programm antwortet. Wenn Sie eine neue Nachricht senden, geht es ohne dessen Antwort weiter.',
   attach: 'Dateien anhängen',
   files: 'Dateien',
   attachments: 'Anhänge',
@@ -229,7 +229,7 @@ export const chat = {
   'question.answer': 'Antwort',
   'question.yes': 'Ja',
   'question.no': 'Nein',
-  'question.perLine': 'Eines pro Zeile.',
+  'question.perLine': 'Ein Eintrag pro Zeile.',
   offline: 'Sie sind offline.',
   'offline.text':
     'Nachrichten werden hier gespeichert und gesendet, sobald Sie wieder verbunden sind.',

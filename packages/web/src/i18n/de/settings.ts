@@ -135,7 +135,7 @@ export const settings = {
   'leave.text': 'Noch ist nichts verloren, aber Ihr Schlüssel hat noch keine geprüfte Sicherung.',
   'leave.stay': 'Sicherung abschließen',
   'leave.leave': 'Ohne Sicherung verlassen',
-  'secret.title': 'Ohne Abschluss verlassen?',
+  'secret.title': 'Verlassen, ohne fertig zu sein?',
   'secret.text':
     'Was Sie hier eingegeben haben, ist geheim; deshalb bewahrt die Seite es nicht auf. Wenn Sie gehen, ist es weg.',
   'add.title': 'Identität hinzufügen',
@@ -172,7 +172,7 @@ export const settings = {
   'added.switch': 'Jetzt zu ihr wechseln',
   'added.stay': 'Bei der jetzigen bleiben',
   'added.inUse': 'Diese Identität ist schon in Gebrauch',
-  'added.inUse.text': 'Es ist der Schlüssel, den Sie gerade benutzen; Sie müssen nichts wechseln.',
+  'added.inUse.text': 'Es ist der Schlüssel, den Sie gerade benutzen. Sie müssen nichts wechseln.',
   'added.known': 'Diese Identität war schon in diesem Browser',
   'permissions.title': 'Was {name} für Sie darf',
   'permissions.lede':
@@ -190,7 +190,9 @@ export const settings = {
   'other.text':
     'Für einen Dienst, den hier kein Plugin beschreibt. Seine Dokumentation nennt Aktion und Ressource.',
   'other.can': 'Aktion',
+  'other.can.format': 'Zwei Wörter mit einem Schrägstrich dazwischen, etwa store/add',
   'other.with': 'Ressource',
+  'other.with.format': 'Eine Adresse mit Doppelpunkt, etwa did:key:… oder https://example.com',
   'other.tooWide': 'Das würde alles erlauben. Nennen Sie eine Aktion.',
   'granted.title': 'Jetzt erlaubt',
   'granted.none': 'Nichts ist erlaubt',
@@ -375,8 +377,7 @@ export const settings = {
   'schedules.unavailable': 'Dieses Orakel hat keine Zeitpläne.',
   'schedules.new': 'Neuer Zeitplan',
   'schedules.none': 'Noch keine Zeitpläne',
-  'schedules.none.hint':
-    'Zum Beispiel: montags bis freitags um 8 eine Zusammenfassung der Nachrichten.',
+  'schedules.none.hint': 'Etwa: montags bis freitags um 8 eine Zusammenfassung der Nachrichten.',
   'schedules.what': 'Was soll {name} tun?',
   'schedules.when': 'Wann',
   'schedules.weekdays': 'Montag bis Freitag',
@@ -478,7 +479,6 @@ export const settings = {
   'data.kept': 'Der Betreiber muss aufbewahren:',
   'data.keptRows': { one: '{count} Eintrag:', other: '{count} Einträge:' },
   'data.startAgain': 'Neu beginnen',
-
   'matrix.lede': 'Matrix ist ein Netzwerk für Chats. Hier verbinden Sie Ihr Konto mit {name}.',
   'matrix.files': 'Dateien über Ihr Konto',
   'matrix.files.text':

@@ -174,8 +174,10 @@ export const chat = {
   },
   'unsent.credit': 'You’ve used your credit. Your message is saved.',
   'unsent.rejected': 'Not sent: {reason}. Your message is saved.',
-  paused: 'Paused until you decide. You can close this page. A new message continues without it.',
-  'paused.elsewhere': 'Paused until another program answers. A new message continues without it.',
+  paused:
+    'Paused until you decide. You can close this page. If you send a new message, the answer continues without your decision.',
+  'paused.elsewhere':
+    'Paused until another program answers. If you send a new message, the answer continues without waiting for it.',
   attach: 'Attach files',
   files: 'Files',
   attachments: 'Attachments',

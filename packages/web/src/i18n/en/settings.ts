@@ -188,7 +188,9 @@ export const settings = {
   'other.text':
     'For a service that no plugin here describes. Its documentation names the action and the resource.',
   'other.can': 'Action',
+  'other.can.format': 'Two words with a slash between them, such as store/add',
   'other.with': 'Resource',
+  'other.with.format': 'An address with a colon, such as did:key:… or https://example.com',
   'other.tooWide': 'That would allow everything. Name one action.',
   'granted.title': 'Allowed now',
   'granted.none': 'Nothing is allowed',
@@ -272,7 +274,7 @@ export const settings = {
   'receipt.approved': 'You approved “{action}”',
   'receipt.denied': 'You denied “{action}”',
   'receipt.expired': '“{action}” ended without a decision',
-  'receipt.cancelled': '“{action}” was cancelled',
+  'receipt.cancelled': '“{action}” was canceled',
   'receipt.signed': 'signed by you',
   'receipt.reason': 'Your reason:',
   'receipt.download': 'Download receipt',
@@ -303,7 +305,7 @@ export const settings = {
   'outcome.approved': 'Approved',
   'outcome.denied': 'Denied',
   'outcome.expired': 'Too late',
-  'outcome.cancelled': 'Cancelled',
+  'outcome.cancelled': 'Canceled',
   'outcome.deleted': 'Deleted',
   'outcome.waiting': 'Asked',
 

@@ -184,9 +184,9 @@ export const chat = {
   'unsent.credit': 'Has agotado tu crédito. Tu mensaje está guardado.',
   'unsent.rejected': 'No enviado: {reason}. Tu mensaje está guardado.',
   paused:
-    'En pausa hasta que decidas. Puedes cerrar esta página. Un mensaje nuevo continúa sin esperar.',
+    'En pausa hasta que decidas. Puedes cerrar esta página. Si envías un mensaje nuevo, la respuesta continúa sin esperar tu decisión.',
   'paused.elsewhere':
-    'En pausa hasta que responda otro programa. Un mensaje nuevo continúa sin esperar.',
+    'En pausa hasta que responda otro programa. Si envías un mensaje nuevo, la respuesta continúa sin esperarlo.',
   attach: 'Adjuntar archivos',
   files: 'Archivos',
   attachments: 'Adjuntos',

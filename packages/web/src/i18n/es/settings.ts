@@ -186,7 +186,9 @@ export const settings = {
   'other.text':
     'Para un servicio que ningún complemento describe aquí. Su documentación indica la acción y el recurso.',
   'other.can': 'Acción',
+  'other.can.format': 'Dos palabras separadas por una barra, como store/add',
   'other.with': 'Recurso',
+  'other.with.format': 'Una dirección con dos puntos, como did:key:… o https://example.com',
   'other.tooWide': 'Eso lo permitiría todo. Indica una acción.',
   'granted.title': 'Permitido ahora',
   'granted.none': 'No hay nada permitido',

@@ -180,9 +180,9 @@ export const chat = {
   'unsent.credit': 'Votre crédit est épuisé. Votre message est enregistré.',
   'unsent.rejected': 'Non envoyé : {reason}. Votre message est enregistré.',
   paused:
-    'En pause jusqu’à votre décision. Vous pouvez fermer cette page. Un nouveau message continue sans l’attendre.',
+    'En pause jusqu’à votre décision. Vous pouvez fermer cette page. Si vous envoyez un nouveau message, la réponse continue sans attendre votre décision.',
   'paused.elsewhere':
-    'En pause jusqu’à la réponse d’un autre programme. Un nouveau message continue sans l’attendre.',
+    'En pause jusqu’à la réponse d’un autre programme. Si vous envoyez un nouveau message, la réponse continue sans l’attendre.',
   attach: 'Joindre des fichiers',
   files: 'Fichiers',
   attachments: 'Pièces jointes',

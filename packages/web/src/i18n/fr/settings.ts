@@ -135,7 +135,7 @@ export const settings = {
   'leave.leave': 'Partir sans sauvegarde',
   'secret.title': 'Quitter sans terminer ?',
   'secret.text':
-    'Ce que vous avez saisi ici est secret : cette page ne le conserve pas. Si vous partez, il sera perdu.',
+    'Ce que vous avez saisi ici est secret : cette page ne le conserve pas. Si vous partez, vous le perdrez.',
   'add.title': 'Ajouter une identité',
   'add.file.hint': 'Depuis une sauvegarde.',
   'add.words': '24 mots',
@@ -185,7 +185,9 @@ export const settings = {
   'other.text':
     'Pour un service qu’aucune extension ne décrit ici. Sa documentation nomme l’action et la ressource.',
   'other.can': 'Action',
+  'other.can.format': 'Deux mots séparés par une barre oblique, comme store/add',
   'other.with': 'Ressource',
+  'other.with.format': 'Une adresse avec un deux-points, comme did:key:… ou https://example.com',
   'other.tooWide': 'Cela autoriserait tout. Nommez une action.',
   'granted.title': 'Autorisé maintenant',
   'granted.none': 'Rien n’est autorisé',

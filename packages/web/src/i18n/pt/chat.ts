@@ -181,9 +181,9 @@ export const chat = {
   'unsent.credit': 'Seu crédito acabou. Sua mensagem está salva.',
   'unsent.rejected': 'Não enviada: {reason}. Sua mensagem está salva.',
   paused:
-    'Em pausa até você decidir. Você pode fechar esta página. Uma nova mensagem continua sem esperar.',
+    'Em pausa até você decidir. Você pode fechar esta página. Se você enviar uma nova mensagem, a resposta continua sem esperar sua decisão.',
   'paused.elsewhere':
-    'Em pausa até outro programa responder. Uma nova mensagem continua sem esperar.',
+    'Em pausa até outro programa responder. Se você enviar uma nova mensagem, a resposta continua sem esperar por ele.',
   attach: 'Anexar arquivos',
   files: 'Arquivos',
   attachments: 'Anexos',

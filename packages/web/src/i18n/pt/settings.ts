@@ -184,7 +184,9 @@ export const settings = {
   'other.text':
     'Para um serviço que nenhum plugin descreve aqui. A documentação dele indica a ação e o recurso.',
   'other.can': 'Ação',
+  'other.can.format': 'Duas palavras separadas por uma barra, como store/add',
   'other.with': 'Recurso',
+  'other.with.format': 'Um endereço com dois-pontos, como did:key:… ou https://example.com',
   'other.tooWide': 'Isso permitiria tudo. Indique uma ação.',
   'granted.title': 'Permitido agora',
   'granted.none': 'Nada está permitido',

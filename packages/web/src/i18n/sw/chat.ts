@@ -177,9 +177,9 @@ export const chat = {
   'unsent.credit': 'Umemaliza salio lako. Ujumbe wako umehifadhiwa.',
   'unsent.rejected': 'Haujatumwa: {reason}. Ujumbe wako umehifadhiwa.',
   paused:
-    'Imesitishwa hadi utakapoamua. Unaweza kufunga ukurasa huu. Ujumbe mpya utaendelea bila kusubiri.',
+    'Imesitishwa hadi utakapoamua. Unaweza kufunga ukurasa huu. Ukituma ujumbe mpya, jibu litaendelea bila kusubiri uamuzi wako.',
   'paused.elsewhere':
-    'Imesitishwa hadi programu nyingine ijibu. Ujumbe mpya utaendelea bila kuisubiri.',
+    'Imesitishwa hadi programu nyingine ijibu. Ukituma ujumbe mpya, jibu litaendelea bila kuisubiri.',
   attach: 'Ambatisha faili',
   files: 'Faili',
   attachments: 'Viambatisho',

@@ -129,7 +129,7 @@ export const settings = {
   'leave.text': 'Hakuna kilichopotea bado, lakini ufunguo wako hauna nakala iliyohakikiwa.',
   'leave.stay': 'Kamilisha nakala',
   'leave.leave': 'Ondoka bila nakala',
-  'secret.title': 'Uondoke bila kumaliza?',
+  'secret.title': 'Ungependa kuondoka bila kumaliza?',
   'secret.text':
     'Ulichoandika hapa ni siri, kwa hiyo ukurasa huu haukihifadhi. Ukiondoka, kitapotea.',
   'add.title': 'Ongeza kitambulisho',
@@ -181,7 +181,9 @@ export const settings = {
   'other.text':
     'Kwa huduma ambayo haielezwi na programu-jalizi yoyote hapa. Nyaraka zake hutaja kitendo na rasilimali.',
   'other.can': 'Kitendo',
+  'other.can.format': 'Maneno mawili yaliyotenganishwa kwa mkwaju, kama store/add',
   'other.with': 'Rasilimali',
+  'other.with.format': 'Anwani yenye nukta mbili, kama did:key:… au https://example.com',
   'other.tooWide': 'Hilo lingeruhusu kila kitu. Taja kitendo kimoja.',
   'granted.title': 'Zinazoruhusiwa sasa',
   'granted.none': 'Hakuna kinachoruhusiwa',

@@ -173,7 +173,8 @@ export function OtherPermission({ current, onGrant }: OtherPermissionProps) {
             className="input"
             dir="ltr"
             required
-            pattern="[A-Za-z][A-Za-z0-9+.\-]*:\S+"
+            pattern="\s*[A-Za-z][A-Za-z0-9+.\-]*:\S+\s*"
+            title={t('settings.other.with.format')}
             placeholder="did:key:z6Mk…"
             value={resource}
             onChange={({ target }) => change({ resource: target.value })}
@@ -203,7 +204,8 @@ const ActionField = ({ can, isTooWide, onChange }: ActionFieldProps) => (
       className="input"
       dir="ltr"
       required
-      pattern="[^\s\/]+\/\S+"
+      pattern="\s*[^\s\/]+\/\S+\s*"
+      title={t('settings.other.can.format')}
       placeholder="store/add"
       aria-invalid={isTooWide || undefined}
       value={can}
