@@ -9,7 +9,24 @@ const { oracle, arrive, open, write } = useSettings();
 const button = (on: Page, name: string | RegExp) => on.getByRole('button', { name });
 
 const listDrafts = (page: Page): Promise<string[]> =>
-  page.evaluate(() => Object.keys(localStorage).filter((key) => key.startsWith('sibyl-draft:')));
+  page.evaluate(() => Object.keys(localStorage).filter((key) => /^sibyl-(draft|form):/.test(key)));
+
+async function addIdentity(page: Page, key: string): Promise<void> {
+  await page.getByRole('button', { name: 'Add', exact: true }).click();
+  const dialog = page.getByRole('dialog');
+  await dialog.getByRole('radio', { name: /24 words/ }).check();
+  await dialog.getByRole('textbox').first().fill(key);
+  await button(page, 'Add to this browser').click();
+}
+
+/** Lets the model show a form with one field. */
+async function showForm(page: Page): Promise<void> {
+  await write(page, 'Plan a trip');
+  const fields = [{ name: 'city', label: 'City', kind: 'text' }];
+  (await oracle.model.next()).call({ name: 'show_form', input: { title: 'Your trip', fields } });
+  (await oracle.model.next()).answer('Please fill it in');
+  await expectText(page, 'Please fill it in');
+}
 
 describe('what was typed into a form survives a visit to another screen and a reload', () => {
   it('of a new schedule, until it is created', async () => {
@@ -102,12 +119,7 @@ describe('what was typed into a form survives a visit to another screen and a re
 
   it('of a form that the model has shown, and of a comment on its answer', async () => {
     const { page } = await arrive();
-    await write(page, 'Plan a trip');
-    const fields = [{ name: 'city', label: 'City', kind: 'text' }];
-    const input = { title: 'Your trip', fields };
-    (await oracle.model.next()).call({ name: 'show_form', input });
-    (await oracle.model.next()).answer('Please fill it in');
-    await expectText(page, 'Please fill it in');
+    await showForm(page);
     await page.getByLabel('City').fill('Kitui');
     await button(page, 'Good answer').click();
     const comment = page.getByLabel(/^What was good/);
@@ -127,6 +139,125 @@ describe('what was typed into a form survives a visit to another screen and a re
   });
 });
 
+describe('the draft of a form', () => {
+  it('does not appear in another conversation, also if the provider numbers its calls in the same way', async () => {
+    const { page } = await arrive();
+    await showForm(page);
+    await page.getByLabel('City').fill('Kitui');
+    await page.getByRole('link', { name: 'New conversation' }).click();
+    await showForm(page);
+    expect(await page.getByLabel('City').inputValue()).toBe('');
+    await page.locator('.conv a').last().click();
+    await expect.poll(() => page.getByLabel('City').inputValue()).toBe('Kitui');
+  });
+
+  it('is not a message that was typed at the address of a conversation with its name', async () => {
+    const { page } = await arrive();
+    await page.goto(`${oracle.url}/app#/s/preferences`);
+    await page.locator('.composer textarea').fill('hello there');
+    await open(page, 'preferences');
+    const name = page.getByLabel('What to call you');
+    expect(await name.inputValue()).toBe('');
+    for (const text of ['hello there', '7', 'null', '["a"]']) {
+      await name.fill('Sam');
+      await page.evaluate((draft) => {
+        const key = Object.keys(localStorage).find((each) => each.startsWith('sibyl-form:')) ?? '';
+        localStorage.setItem(key, JSON.stringify({ text: draft }));
+      }, text);
+      await page.reload();
+      await expect.poll(() => name.inputValue()).toBe('');
+    }
+  });
+
+  it('stays when the user cancels the same form in another tab, but not their own', async () => {
+    const { page, context, consoleErrors } = await arrive('schedules');
+    const other = await openTab(context, consoleErrors);
+    await other.goto(page.url());
+    const find = (tab: Page) => tab.getByLabel(/What should .* do\?/);
+    const [message, copy] = [find(page), find(other)];
+    for (const tab of [page, other]) await button(tab, 'New schedule').click();
+    await message.fill('Summarize the news');
+    await button(other, 'Cancel').click();
+    await page.reload();
+    await expect.poll(() => message.inputValue()).toBe('Summarize the news');
+    // What both have typed.
+    await message.fill('Summarize the weather');
+    await button(other, 'New schedule').click();
+    await copy.fill('Water the garden');
+    await button(other, 'Cancel').click();
+    expect(await listDrafts(page)).toEqual([]);
+    await page.reload();
+    await expect.poll(() => message.inputValue()).toBe('Summarize the weather');
+    await button(page, 'Cancel').click();
+    await page.reload();
+    await button(page, 'New schedule').waitFor();
+    expect(await message.count()).toBe(0);
+    expect(await listDrafts(page)).toEqual([]);
+  });
+
+  it('of a fact is removed as soon as the fact is stored, also if the list cannot be loaded', async () => {
+    const { page } = await arrive('memory');
+    const fact = page.getByLabel('Fact', { exact: true });
+    const store = async (text: string) => {
+      await fact.fill(text);
+      await page.route('**/memory?*', (route) => route.abort());
+      await button(page, 'Save').click();
+      await expect.poll(() => listDrafts(page)).toEqual([]);
+      await page.unroute('**/memory?*');
+      await page.reload();
+      await page.getByText(text).waitFor();
+      expect(await fact.count()).toBe(0);
+    };
+    await button(page, 'Add a fact').click();
+    await store('Works in Kitui');
+    await button(page, 'Edit: Works in Kitui').click();
+    await store('Works in Nairobi');
+  });
+
+  it('is removed when everything is as it was before', async () => {
+    const { page } = await arrive();
+    await showForm(page);
+    await page.getByLabel('City').fill('Kitui');
+    expect(await listDrafts(page)).toHaveLength(1);
+    await page.getByLabel('City').fill('');
+    expect(await listDrafts(page)).toEqual([]);
+    await open(page, 'permissions');
+    const rule = page.getByRole('group', { name: 'Rule for Post office' });
+    await rule.getByLabel('Block').check({ force: true });
+    expect(await listDrafts(page)).toHaveLength(1);
+    await rule.getByLabel('Allow').check({ force: true });
+    expect(await listDrafts(page)).toEqual([]);
+  });
+
+  it('is removed with its identity', async () => {
+    const { page } = await arrive('key');
+    await addIdentity(page, exportPrivateKey(generateSigner()));
+    await Promise.all([page.waitForEvent('load'), button(page, 'Switch to it now').click()]);
+    await page.locator('.composer textarea').fill('Half a message');
+    await open(page, 'preferences');
+    await page.getByLabel('What to call you').fill('Sam');
+    expect(await listDrafts(page)).toHaveLength(2);
+    await open(page, 'key');
+    const switching = page.waitForEvent('load');
+    await button(page, 'Switch').click();
+    await switching;
+    await open(page, 'key');
+    // The imported one has a backup.
+    const more = page
+      .locator('.rows li', { hasText: 'Switch' })
+      .getByRole('button', { name: /^More/ });
+    await more.click();
+    await page.getByRole('menuitem', { name: 'Rename' }).click();
+    await page.getByLabel('Name of this identity').fill('Field office');
+    await expect.poll(() => listDrafts(page)).toHaveLength(3);
+    await more.click();
+    await page.getByRole('menuitem', { name: 'Remove' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Remove' }).click();
+    await expect.poll(() => page.locator('.rows .avatar').count()).toBe(1);
+    expect(await listDrafts(page)).toEqual([]);
+  });
+});
+
 describe('a secret that was typed', () => {
   it('is not stored; who leaves the screen is asked first', async () => {
     const { page } = await arrive('usage');
@@ -141,6 +272,13 @@ describe('a secret that was typed', () => {
     await question.getByRole('button', { name: 'Cancel' }).click();
     expect(await words.inputValue()).toBe('orbit canvas maple');
     expect(page.url()).toContain('#/settings/key');
+    await page.evaluate(() => {
+      location.hash = '#/settings/usage';
+    });
+    await question.waitFor();
+    await page.keyboard.press('Escape');
+    await expect.poll(() => question.count()).toBe(0);
+    expect(await words.inputValue()).toBe('orbit canvas maple');
     expect(await page.evaluate(() => JSON.stringify(localStorage))).not.toContain('orbit');
     await dialog.getByRole('button', { name: 'Cancel' }).click();
     await open(page, 'usage');
@@ -152,13 +290,7 @@ describe('adding an identity', () => {
   it('that is in use says so, and so does one that the browser had before', async () => {
     const { page } = await arrive('key');
     const key = exportPrivateKey(generateSigner());
-    const add = async () => {
-      await page.getByRole('button', { name: 'Add', exact: true }).click();
-      const dialog = page.getByRole('dialog');
-      await dialog.getByRole('radio', { name: /24 words/ }).check();
-      await dialog.getByRole('textbox').first().fill(key);
-      await button(page, 'Add to this browser').click();
-    };
+    const add = () => addIdentity(page, key);
     await add();
     await page.getByRole('dialog', { name: 'Identity added' }).waitFor();
     await button(page, 'Stay with the current one').click();
@@ -186,7 +318,7 @@ describe('the draft of an approval', () => {
     return visitor;
   };
 
-  it('is removed when another tab has decided', async () => {
+  it('is removed when the user decides in another tab, where they have typed something else', async () => {
     const { page, context, consoleErrors } = await typeReason();
     const other = await openTab(context, consoleErrors);
     await other.goto(page.url());
@@ -259,11 +391,14 @@ it('another permission needs an action and the address of a resource', async () 
   const allow = page.locator('form').getByRole('button', { name: 'Allow for 7 days' });
   const resource = page.getByLabel('Resource', { exact: true });
   const own = await resource.inputValue();
-  await page.getByLabel('Action', { exact: true }).fill('store/add');
+  // As texts are pasted.
+  await page.getByLabel('Action', { exact: true }).fill(' store/add ');
   await resource.fill('nonsense');
   await allow.click();
-  expect(await page.locator('form :invalid:focus').inputValue()).toBe('nonsense');
-  await resource.fill(own);
+  const invalid = page.locator('form :invalid:focus');
+  expect(await invalid.inputValue()).toBe('nonsense');
+  expect(await invalid.getAttribute('title')).toContain('An address with a colon');
+  await resource.fill(`${own} `);
   await allow.click();
   await expectText(page, 'Use “store/add”');
 });

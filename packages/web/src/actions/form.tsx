@@ -1,8 +1,8 @@
 import type { JsonObject } from '@sibyl/client';
-import { type FormEvent, use, useState } from 'react';
+import { type FormEvent, useState } from 'react';
 import { useFormDraft } from '../chat/drafts.js';
 import { t } from '../i18n/i18n.js';
-import { SendContext } from '../page/page-context.js';
+import { useConversation } from '../page/page-context.js';
 
 interface Field {
   readonly name: string;
@@ -34,16 +34,19 @@ const isText = (value: unknown): value is string => typeof value === 'string';
 
 /** A form whose values become the user's next message. */
 function FormView({ id, title, fields }: FormData & { readonly id: string }) {
-  const send = use(SendContext);
-  const initial: Readonly<Record<string, string>> = {};
-  const draft = useFormDraft(`form:${id}`, initial);
+  const { sessionId, send } = useConversation();
+  const initial: Readonly<Record<string, string>> = Object.fromEntries(
+    fields.map(({ name }) => [name, '']),
+  );
+  // Providers number the calls of each conversation.
+  const draft = useFormDraft(`form:${sessionId}:${id}`, initial);
   const [sent, setSent] = useState<typeof initial>();
   const values = sent ?? draft.values;
   const submit = (event: FormEvent) => {
     event.preventDefault();
     setSent(values);
     const lines = fields.map(({ name, label }) => `${label}: ${values[name] ?? ''}`);
-    send?.([title, ...lines].join('\n'));
+    send([title, ...lines].join('\n'));
     draft.clear();
   };
   return (

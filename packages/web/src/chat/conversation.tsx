@@ -5,9 +5,9 @@ import { explainError } from '../i18n/explain-error.js';
 import { loadArea, t } from '../i18n/i18n.js';
 import { Head } from '../page/head.js';
 import {
+  ConversationContext,
   type MessageActions,
   MessageActionsContext,
-  SendContext,
   usePage,
   useSessionChanges,
 } from '../page/page-context.js';
@@ -65,7 +65,12 @@ export function Conversation({ sessionId, title = '', isPaused, messageId }: Con
       <Head title={title}>
         <ConversationMenu sessionId={sessionId} title={title} />
       </Head>
-      <SendContext value={(message) => send(typeof message === 'string' ? { message } : message)}>
+      <ConversationContext
+        value={{
+          sessionId,
+          send: (message) => send(typeof message === 'string' ? { message } : message),
+        }}
+      >
         <MessageActionsContext value={actions}>
           <MessageList
             chat={chat}
@@ -92,7 +97,7 @@ export function Conversation({ sessionId, title = '', isPaused, messageId }: Con
             )}
           />
         </MessageActionsContext>
-      </SendContext>
+      </ConversationContext>
     </>
   );
 }

@@ -24,10 +24,16 @@ interface Draft {
 }
 
 const EMPTY: Draft = { text: '', files: [] };
-const PREFIX = 'sibyl-draft:';
+const MESSAGE = 'sibyl-draft:';
+const FORM = 'sibyl-form:';
+/** Begins the ids of forms for which a turn waits. */
+const TURN = 'turn:';
 const MAX_DRAFTS = 100;
 
-const toKey = (did: string, sessionId = 'new') => `${PREFIX}${did}:${sessionId}`;
+const toKey = (did: string, sessionId = 'new') => `${MESSAGE}${did}:${sessionId}`;
+
+/** Apart from the keys of conversations, whose ids come from the address. */
+const toFormKey = (did: string, formId: string) => `${FORM}${did}:${formId}`;
 
 function read(key: string): Draft {
   try {
@@ -44,15 +50,20 @@ function store(key: string, draft: Draft): void {
 
 /** Drops drafts, except for the last hundred that were changed. */
 function pruneDrafts(): void {
-  const keys = listKeys(PREFIX);
+  const keys = listKeys();
   if (keys.length <= MAX_DRAFTS) return;
   const drafts = keys.map((key) => ({ key, at: read(key).at ?? 0 }));
   const oldest = drafts.sort((a, b) => a.at - b.at).slice(0, -MAX_DRAFTS);
   for (const { key } of oldest) localStorage.removeItem(key);
 }
 
-const listKeys = (prefix: string): readonly string[] =>
-  Object.keys(localStorage).filter((key) => key.startsWith(prefix));
+const listKeys = (): readonly string[] =>
+  Object.keys(localStorage).filter((key) => key.startsWith(MESSAGE) || key.startsWith(FORM));
+
+/** Removes all drafts of an identity, and that of its name. */
+export function removeDrafts(did: string): void {
+  for (const key of listKeys()) if (key.includes(did)) storeText(key, null);
+}
 
 export interface DraftState {
   readonly draft: Draft;
@@ -65,21 +76,25 @@ export interface DraftState {
 export function useDraft(did: string, sessionId: string | undefined): DraftState {
   const key = toKey(did, sessionId);
   const state = useStoredDraft(key);
-  const { latest } = state;
+  useRestore(key, state.latest);
+  return state;
+}
+
+/** Stores what was typed here again when the user leaves, if another tab has removed its own draft meanwhile. */
+function useRestore(key: string, latest: () => Draft, isOn = true): void {
   useEffect(() => {
+    if (!isOn) return;
     const initial = latest();
-    const keep = () => {
-      // Another tab has sent its message, but not what was typed here.
+    const restore = () => {
       const isGone = readText(key) === null;
       if (isGone && latest() !== initial) store(key, latest());
     };
-    window.addEventListener('pagehide', keep);
+    window.addEventListener('pagehide', restore);
     return () => {
-      window.removeEventListener('pagehide', keep);
-      keep();
+      window.removeEventListener('pagehide', restore);
+      restore();
     };
-  }, [key, latest]);
-  return state;
+  }, [key, latest, isOn]);
 }
 
 function useStoredDraft(key: string): DraftState {
@@ -109,8 +124,10 @@ export interface FormDraft<T> {
 
 /** What the user has typed into a form and not sent; it survives a reload. Not for secrets, which are not stored. */
 export function useFormDraft<T extends object>(formId: string, initial: T): FormDraft<T> {
-  const { did } = usePage().signer;
-  const { draft, change, latest } = useStoredDraft(toKey(did, formId));
+  const key = toFormKey(usePage().signer.did, formId);
+  const { draft, change, latest } = useStoredDraft(key);
+  // Once the turn has ended, nobody can decide any more.
+  useRestore(key, latest, !formId.startsWith(TURN));
   const values = { ...initial, ...readTyped<T>(draft) };
   return {
     values,
@@ -119,7 +136,13 @@ export function useFormDraft<T extends object>(formId: string, initial: T): Form
       const typed = findTyped({ ...readTyped<T>(latest()), ...changed }, initial);
       change({ text: typed.length > 0 ? JSON.stringify(Object.fromEntries(typed)) : '' });
     },
-    clear: () => change({ text: '' }),
+    clear: () => {
+      const typed = latest().text;
+      const stored = read(key);
+      change({ text: '' });
+      // Another tab has typed it.
+      if (stored.text !== typed) store(key, stored);
+    },
   };
 }
 
@@ -129,15 +152,21 @@ const findTyped = <T extends object>(values: Partial<T>, initial: T) =>
     ([name, value]) => JSON.stringify(value) !== JSON.stringify(initial[name as keyof T]),
   );
 
-const readTyped = <T>({ text }: Draft): Partial<T> => (text ? JSON.parse(text) : {});
+/** Empty if the text is not that of a form. */
+function readTyped<T>({ text }: Draft): Partial<T> {
+  try {
+    const typed = JSON.parse(text);
+    return typeof typed === 'object' && typed !== null && !Array.isArray(typed) ? typed : {};
+  } catch {
+    return {};
+  }
+}
 
 /** Whether a form is open: at first, if the user has typed something into it before. */
 export function useFormOpen(formId: string) {
   const { did } = usePage().signer;
-  return useState(() => readText(toKey(did, formId)) !== null);
+  return useState(() => Object.keys(readTyped(read(toFormKey(did, formId)))).length > 0);
 }
-
-const TURN = 'turn:';
 
 /** The form of an approval or a question, for which the turn of a session waits. */
 export const toTurnForm = (sessionId: string, id: string): string => `${TURN}${sessionId}:${id}`;
@@ -151,8 +180,8 @@ export function useEndedForms({ sessions, hasMore, isLoading, error }: UseSessio
     const known = new Map(sessions.map((each) => [each.sessionId, each.turnStatus]));
     const mayWait = (sessionId: string) =>
       known.has(sessionId) ? known.get(sessionId) === 'paused' : hasMore;
-    const prefix = toKey(did, TURN);
-    for (const key of listKeys(prefix)) {
+    const prefix = toFormKey(did, TURN);
+    for (const key of listKeys().filter((each) => each.startsWith(prefix))) {
       const [sessionId = ''] = key.slice(prefix.length).split(':');
       if (!mayWait(sessionId)) storeText(key, null);
     }

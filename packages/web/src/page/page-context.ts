@@ -31,8 +31,19 @@ export function usePage(): PageValues {
   return values;
 }
 
-/** Sends a message to the current conversation. */
-export const SendContext = createContext<((message: MessageToSend) => void) | undefined>(undefined);
+/** The conversation that is open. */
+export interface ConversationValues {
+  readonly sessionId: string;
+  send(message: MessageToSend): void;
+}
+
+export const ConversationContext = createContext<ConversationValues | undefined>(undefined);
+
+export function useConversation(): ConversationValues {
+  const values = use(ConversationContext);
+  if (!values) throw new Error('useConversation must be used inside ConversationContext');
+  return values;
+}
 
 type Listener = (event: SessionsChangedEvent) => void;
 

@@ -26,8 +26,7 @@ export function MemoryScreen() {
     [memory, limit, q],
   );
   const { value, error, refresh } = useResource(load);
-  const add = async (text: string) => {
-    await memory.add(text);
+  const showAdded = async () => {
     setAdding(false);
     await refresh();
   };
@@ -59,7 +58,13 @@ export function MemoryScreen() {
         )}
         {isAdding && (
           <div className="card card-pad">
-            <FactForm id={NEW_FACT} text="" onCancel={() => setAdding(false)} onSave={add} />
+            <FactForm
+              id={NEW_FACT}
+              text=""
+              onSave={(text) => memory.add(text)}
+              onSaved={showAdded}
+              onCancel={() => setAdding(false)}
+            />
           </div>
         )}
         {value && <FactList facts={facts} isSearch={q !== ''} onChange={refresh} />}
@@ -121,12 +126,12 @@ function FactRow({
         <FactForm
           id={formId}
           text={fact.text}
-          onCancel={() => setEditing(false)}
-          onSave={async (text) => {
-            await memory.change(fact.id, text);
-            await onChange();
+          onSave={(text) => memory.change(fact.id, text)}
+          onSaved={async () => {
             setEditing(false);
+            await onChange();
           }}
+          onCancel={() => setEditing(false)}
         />
       </li>
     );
@@ -185,17 +190,23 @@ function FactText({ fact }: { readonly fact: Fact }) {
 interface FactFormProps {
   readonly id: string;
   readonly text: string;
-  readonly onSave: (text: string) => Promise<void>;
+  readonly onSave: (text: string) => Promise<unknown>;
+  /** Shows the fact in the list. */
+  readonly onSaved: () => Promise<void>;
   readonly onCancel: () => void;
 }
 
-function FactForm({ id, text: initial, onSave, onCancel }: FactFormProps) {
+function FactForm({ id, text: initial, onSave, onSaved, onCancel }: FactFormProps) {
   const { values, isTyped, change, clear } = useFormDraft(id, { text: initial });
   const { text } = values;
   const { isBusy, error, run } = useAction();
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    void run(() => onSave(text.trim()).then(clear));
+    void run(async () => {
+      await onSave(text.trim());
+      clear();
+      await onSaved();
+    });
   };
   return (
     <form className="grow stack stack-2" onSubmit={submit}>

@@ -1,4 +1,4 @@
-import { type ReactNode, useEffect, useId, useRef } from 'react';
+import { type ReactNode, type SyntheticEvent, useEffect, useId, useRef } from 'react';
 import { t } from '../i18n/i18n.js';
 import { IconButton } from './icon.js';
 
@@ -18,6 +18,9 @@ export function Dialog({ title, onClose, isTitleHidden, isLocked, ...props }: Di
   const { className = '', children } = props;
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
+  /** Whether an event is not of a dialog inside this one. */
+  const isOwn = ({ target }: SyntheticEvent) =>
+    target instanceof Element && target.closest('dialog') === dialog.current;
   useEffect(() => {
     const opener = document.activeElement;
     const element = dialog.current;
@@ -37,7 +40,9 @@ export function Dialog({ title, onClose, isTitleHidden, isLocked, ...props }: Di
         if (!isLocked) onClose();
       }}
       // Browsers ask with `cancel` only once or twice, and then close it.
-      onKeyDown={(event) => isLocked && event.key === 'Escape' && event.preventDefault()}
+      onKeyDown={(event) =>
+        isLocked && event.key === 'Escape' && isOwn(event) && event.preventDefault()
+      }
       onClose={() => (isLocked ? dialog.current?.showModal() : onClose())}
       onClick={({ target }) => target === dialog.current && !isLocked && onClose()}
     >

@@ -5,7 +5,7 @@ import {
   renameBrowserIdentity,
 } from '@sibyl/client/identities';
 import { type FormEvent, useState } from 'react';
-import { useFormDraft, useFormOpen } from '../../chat/drafts.js';
+import { removeDrafts, useFormDraft, useFormOpen } from '../../chat/drafts.js';
 import { t } from '../../i18n/i18n.js';
 import { CopyButton } from '../../ui/copy-button.js';
 import { Icon } from '../../ui/icon.js';
@@ -33,7 +33,7 @@ export function IdentityRow({ identity }: { readonly identity: BrowserIdentity }
       <span className="avatar" aria-hidden="true">
         {[...name][0]?.toUpperCase()}
       </span>
-      {isRenaming ? (
+      {isRenaming && !isRemoving ? (
         <Rename did={did} name={name} onDone={() => setRenaming(false)} />
       ) : (
         <div className="grow">
@@ -150,6 +150,7 @@ function Remove({ identity, name, onClose }: RemoveProps) {
       onClose={onClose}
       onConfirm={async () => {
         await removeBrowserIdentity(did);
+        removeDrafts(did);
         announceIdentityChange();
       }}
     />

@@ -98,7 +98,8 @@ function useUnsigned(cid = '', before: RuleSwitches) {
   const { values, change, clear } = useFormDraft('rules', { cid: 'none', switches: before });
   return {
     switches: values.cid === cid ? values.switches : before,
-    setSwitches: (switches: RuleSwitches) => change({ cid, switches }),
+    setSwitches: (switches: RuleSwitches) =>
+      countChanges(before, switches) > 0 ? change({ cid, switches }) : clear(),
     undo: clear,
   };
 }
