@@ -1,6 +1,7 @@
 import './support/dom.js';
 import { type UseChat, useChat } from '@sibyl/client/react';
 import { render, screen, waitFor } from '@testing-library/react';
+import { renderToString } from 'react-dom/server';
 import { describe, expect, it } from 'vitest';
 import { click, POLL_OPTIONS, useReactPages, waitForStatus } from './support/react-page.js';
 
@@ -53,6 +54,16 @@ describe('useChat', () => {
     await click('Stop');
     await waitForStatus('ready');
     await waitForMessages('human: hello', 'ai: hi there');
+  });
+
+  it('shows `loading` while the page is rendered on a server', () => {
+    const { wrapper: Wrapper } = pages.open();
+    const page = renderToString(
+      <Wrapper>
+        <Conversation sessionId="01a1f172-d46f-712f-9de9-dd3f98efdd93" />
+      </Wrapper>,
+    );
+    expect(page).toContain('<output>loading</output>');
   });
 
   it('sends an early message once the session exists', async () => {

@@ -30,6 +30,9 @@ const loading: ChatState = {
   connection: 'connecting',
 };
 
+/** On a server no chat is open. */
+const getServerState = () => loading;
+
 const closedChat = {
   subscribe: () => () => undefined,
   getState: () => loading,
@@ -72,6 +75,7 @@ export function useChat(sessionId: string | undefined): UseChat {
   const state = useSyncExternalStore(
     subscribe,
     useCallback(() => getState(), [getState]),
+    getServerState,
   );
   return {
     ...state,
