@@ -1,4 +1,4 @@
-import { spawn, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import {
@@ -12,7 +12,6 @@ import {
 } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
-import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import { useOracle } from '../../web/test/support/oracle.js';
 import { commands } from '../src/run.js';
@@ -365,70 +364,5 @@ describe('sibyl schedules', () => {
     expect(stdout).toMatch(/Webhook: http.*\nSecret \(shown once\): whk_/);
     const wrong = await sibylInProcess([...add, '--cron', '0 0 30 2 *'], { env });
     expect(wrong).toMatchObject({ code: 1, stderr: expect.stringContaining('no such time') });
-  });
-});
-
-describe('sibyl new', () => {
-  it('writes a project with its name in it', async () => {
-    const { code, stdout } = await sibyl(['new', 'my-oracle', '--no-install'], { cwd: home });
-    expect({ code, stdout }).toEqual({ code: 0, stdout: expect.stringContaining('npm install') });
-    expect(existsSync(join(home, 'my-oracle/.gitignore'))).toBe(true);
-    // Keys of model providers are going to be in it.
-    expect(statSync(join(home, 'my-oracle/.env')).mode & 0o777).toBe(0o600);
-    expect(readFileSync(join(home, 'my-oracle/.env'), 'utf8')).toContain('ORACLE_NAME=my-oracle');
-    const again = await sibyl(['new', 'my-oracle'], { cwd: home });
-    expect(again).toMatchObject({ code: 1, stderr: expect.stringContaining('there already') });
-  });
-
-  it('new leaves nothing behind if Ctrl-C ends it before the files are written', async () => {
-    const options = { cwd: home, stdio: 'ignore', detached: true } as const;
-    const child = spawn(process.execPath, [MAIN, 'new', 'unfinished', '--no-install'], options);
-    const ended = once(child, 'close');
-    await expect.poll(() => existsSync(join(home, 'unfinished')), { interval: 5 }).toBe(true);
-    // As a terminal does: all processes of the group.
-    process.kill(-Number(child.pid), 'SIGINT');
-    expect(await ended).toEqual([130, null]);
-    expect(existsSync(join(home, 'unfinished'))).toBe(false);
-  });
-
-  it('new says how to install what Ctrl-C has left out, and leaves no part of it', async () => {
-    const packages = join(home, 'packages');
-    const bin = join(home, 'bin');
-    for (const folder of [packages, bin]) mkdirSync(folder);
-    writeFileSync(join(packages, 'sibyl-host-0.1.0.tgz'), '');
-    const npm = '#!/bin/sh\nmkdir -p node_modules/half\nexec sleep 60\n';
-    writeFileSync(join(bin, 'npm'), npm, { mode: 0o755 });
-    const child = spawn(process.execPath, [MAIN, 'new', 'stopped', '--packages', packages], {
-      cwd: home,
-      env: { ...process.env, PATH: `${bin}:${process.env.PATH}` },
-      stdio: ['ignore', 'ignore', 'pipe'],
-      detached: true,
-    });
-    const [stderr, ended] = [text(child.stderr), once(child, 'close')];
-    const modules = join(home, 'stopped/node_modules');
-    await expect.poll(() => existsSync(join(modules, 'half')), { interval: 5 }).toBe(true);
-    process.kill(-Number(child.pid), 'SIGINT');
-    expect(await ended).toEqual([130, null]);
-    expect(await stderr).toContain(`run "npm install" in ${join(home, 'stopped')}`);
-    expect(existsSync(modules)).toBe(false);
-    expect(existsSync(join(home, 'stopped/package.json'))).toBe(true);
-  });
-
-  it('new shows why the checkout cannot be packed, and what to run again', async () => {
-    const bin = join(home, 'failing');
-    mkdirSync(bin);
-    writeFileSync(join(bin, 'npm'), '#!/bin/sh\necho No space left\nexit 1\n', { mode: 0o755 });
-    const env = { PATH: `${bin}:${process.env.PATH}` };
-    const { code, stderr } = await sibyl(['new', 'unpacked'], { cwd: home, env });
-    expect(code).toBe(1);
-    expect(stderr).toMatch(/No space left\n.+ failed: fix the cause, then run "sibyl new" again/);
-    expect(existsSync(join(home, 'unpacked'))).toBe(false);
-  });
-
-  it('leaves nothing behind where the packages are not', async () => {
-    const args = ['new', 'other', '--packages', join(home, 'nowhere')];
-    const { code, stderr } = await sibyl(args, { cwd: home });
-    expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringContaining('nowhere') });
-    expect(existsSync(join(home, 'other'))).toBe(false);
   });
 });

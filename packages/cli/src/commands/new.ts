@@ -1,12 +1,10 @@
-import { spawn } from 'node:child_process';
-import { constants, existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { constants, existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { cp, mkdir, readdir, readFile, rename, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
-import { text } from 'node:stream/consumers';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { type Command, CommandError, UsageError } from '../command.js';
 import { readVersion } from '../environment.js';
+import { Interruption, interruptible, removeFolder, runProgram } from '../interruptible.js';
 import type { Output } from '../terminal.js';
 
 /** Writes the project of a custom oracle. */
@@ -30,10 +28,13 @@ export const newOracle: Command = {
     }
     const packages = typeof options.packages === 'string' ? options.packages : undefined;
     const isInstalled = !options['no-install'];
-    const project = await createProject({ name, packages, isInstalled, output });
+    const folder = resolve(name);
     const steps = [`cd ${name}`, ...(isInstalled ? [] : ['npm install']), 'npm test', 'npm start'];
-    output.result(project, [`Made ${project.folder}. Next:`, ...steps].join('\n  '));
-    return 0;
+    return interruptible(async (signal) => {
+      await createProject({ name, folder, packages, isInstalled, output, signal });
+      output.result({ folder }, [`Made ${folder}. Next:`, ...steps].join('\n  '));
+      return 0;
+    });
   },
 };
 
@@ -44,58 +45,71 @@ const RENAMED = { gitignore: '.gitignore', 'package.json.template': 'package.jso
 
 interface ProjectOptions {
   readonly name: string;
+  readonly folder: string;
   /** A folder with tarballs of Sibyl's packages. */
   readonly packages: string | undefined;
   readonly isInstalled: boolean;
   readonly output: Output;
+  readonly signal: AbortSignal;
 }
 
 /** Writes a project from the template, and installs what it needs. */
-async function createProject(options: ProjectOptions): Promise<{ folder: string }> {
-  const { name, packages, isInstalled, output } = options;
-  const folder = resolve(name);
+async function createProject(options: ProjectOptions): Promise<void> {
+  const { folder, packages, isInstalled, output } = options;
   if (existsSync(folder))
     throw new CommandError(`${folder} is there already: choose another name, or delete it`);
   const given = packages === undefined ? undefined : tarballs(resolve(packages));
   mkdirSync(folder);
-  const write = async () => {
-    const specs = given ?? (await packCheckout(folder, output));
-    await cp(TEMPLATE, folder, { recursive: true });
-    for (const [from, to] of Object.entries(RENAMED))
-      await rename(join(folder, from), join(folder, to));
-    // Keys of model providers are going to be in it.
-    const settings = await readFile(join(folder, 'env.example'));
-    await writeFile(join(folder, '.env'), settings, { mode: 0o600, flag: 'wx' });
-    await fillIn(folder, { __NAME__: name, __SIBYL__: readVersion() });
-    await useTarballs(folder, specs);
+  const whole = { folder, advice: `Removed ${folder}: run "sibyl new" again`, output };
+  await removeUnfinished(whole, () => writeProject(options, given));
+  if (!isInstalled) return;
+  // npm finds what a checkout has copied there only if all of it is there.
+  const isFromCheckout = given === undefined && isInCheckout();
+  const modules = {
+    folder: join(folder, 'node_modules'),
+    advice: `Not installed: run "npm install" in ${folder}`,
+    output,
   };
-  await removeUnfinished(folder, write, () => output.note(`Removed ${folder}`));
-  const load = () => output.progress('Installing', install(folder, given === undefined));
-  const advise = () => output.note(`Not installed: run "npm install" in ${folder}`);
-  if (isInstalled) await removeUnfinished(join(folder, 'node_modules'), load, advise);
-  return { folder };
+  await removeUnfinished(isFromCheckout ? whole : modules, () =>
+    output.progress('Installing', install(options, isFromCheckout)),
+  );
 }
 
-/** Ctrl-C ends a program that runs as well, and its failure can be noticed before the signal. */
-const INTERRUPT_DELAY_MS = 200;
+async function writeProject(options: ProjectOptions, given?: Specs): Promise<void> {
+  const { name, folder, signal } = options;
+  const specs = given ?? (isInCheckout() ? await packCheckout(options) : {});
+  await cp(TEMPLATE, folder, { recursive: true });
+  for (const [from, to] of Object.entries(RENAMED))
+    await rename(join(folder, from), join(folder, to));
+  // Keys of model providers are going to be in it.
+  const settings = await readFile(join(folder, 'env.example'));
+  await writeFile(join(folder, '.env'), settings, { mode: 0o600, flag: 'wx' });
+  await fillIn(folder, { __NAME__: name, __SIBYL__: readVersion() });
+  await useTarballs(folder, specs);
+  signal.throwIfAborted();
+}
 
-/** Removes the folder if the work fails or Ctrl-C ends it, so that it can be done again. */
-async function removeUnfinished(folder: string, work: () => Promise<void>, explain: () => void) {
-  // A program that Ctrl-C ends as well may still be writing.
-  const remove = () => rmSync(folder, { recursive: true, force: true, maxRetries: 10 });
-  const interrupt = () => {
-    explain();
-    process.exit(130);
-  };
-  process.once('SIGINT', interrupt).once('exit', remove);
+interface Unfinished {
+  readonly folder: string;
+  /** What to do after an interruption. */
+  readonly advice: string;
+  readonly output: Output;
+}
+
+/** Removes the folder if the work fails or is interrupted, so that it can be done again. */
+async function removeUnfinished(
+  { folder, advice, output }: Unfinished,
+  work: () => Promise<void>,
+): Promise<void> {
   try {
     await work();
   } catch (error) {
-    await sleep(INTERRUPT_DELAY_MS);
-    remove();
+    const removal = removeFolder(folder);
+    const interruption = error instanceof Interruption ? error.signal : undefined;
+    // Writing to a terminal that was closed would end the command before the folder is removed.
+    await (interruption === 'SIGHUP' ? removal : output.progress('Removing', removal));
+    if (interruption) output.note(advice);
     throw error;
-  } finally {
-    process.off('SIGINT', interrupt).off('exit', remove);
   }
 }
 
@@ -103,18 +117,21 @@ async function removeUnfinished(folder: string, work: () => Promise<void>, expla
 const CHECKOUT = fileURLToPath(new URL('../../../..', import.meta.url));
 const PACK = 'scripts/pack.ts';
 
-/** Packs the packages of the checkout into the project, so that they need no registry; none outside of a checkout. */
-async function packCheckout(
-  folder: string,
-  output: Output,
-): Promise<Readonly<Record<string, string>>> {
-  if (!existsSync(join(CHECKOUT, PACK))) return {};
+const AGAIN = 'fix the cause, then run "sibyl new" again';
+
+const isInCheckout = () => existsSync(join(CHECKOUT, PACK));
+
+/** Package name → what package.json says of it. */
+type Specs = Readonly<Record<string, string>>;
+
+/** Packs the packages of the checkout into the project, so that they need no registry. */
+async function packCheckout({ folder, output, signal }: ProjectOptions): Promise<Specs> {
   const node = join(CHECKOUT, 'node_modules/node/bin/node');
   // A checkout has its own Node, since this one may be too old for its scripts.
   const program = existsSync(node) ? node : process.execPath;
   const target = join(folder, 'packages');
-  const advice = 'fix the cause, then run "sibyl new" again';
-  const work = runProgram(program, [PACK, target], { cwd: CHECKOUT, advice });
+  const options = { cwd: CHECKOUT, advice: AGAIN, signal };
+  const work = runProgram(program, [PACK, target], options);
   await output.progress('Packing the packages of this checkout', work);
   // Relative, so that the project can be moved.
   return Object.fromEntries(
@@ -137,7 +154,7 @@ async function fillIn(folder: string, words: Readonly<Record<string, string>>): 
 }
 
 /** Points every package of Sibyl, also those that others need, at its tarball. */
-async function useTarballs(folder: string, specs: Readonly<Record<string, string>>): Promise<void> {
+async function useTarballs(folder: string, specs: Specs): Promise<void> {
   const path = join(folder, 'package.json');
   const manifest = JSON.parse(await readFile(path, 'utf8'));
   const pointed = (wanted: Record<string, string>) =>
@@ -152,37 +169,15 @@ async function useTarballs(folder: string, specs: Readonly<Record<string, string
 }
 
 /** Installs what the project needs: from the checkout if it is made by one, and from the registry what that lacks. */
-async function install(folder: string, isFromCheckout: boolean): Promise<void> {
+async function install({ folder, signal }: ProjectOptions, isFromCheckout: boolean): Promise<void> {
   const args = ['install', '--no-audit', '--no-fund', '--loglevel=error'];
-  const options = { cwd: folder, advice: `fix the cause, then run "npm install" in ${folder}` };
-  if (isFromCheckout && (await copyDependencies(folder))) {
+  const advice = isFromCheckout ? AGAIN : `fix the cause, then run "npm install" in ${folder}`;
+  const options = { cwd: folder, advice, signal };
+  if (isFromCheckout && (await copyDependencies(folder, signal))) {
     const offline = runProgram('npm', [...args, '--offline'], { ...options, isSilent: true });
     if ((await Promise.allSettled([offline]))[0].status === 'fulfilled') return;
   }
   await runProgram('npm', [...args, '--prefer-offline'], options);
-}
-
-interface RunOptions {
-  readonly cwd: string;
-  /** What to do if it fails. */
-  readonly advice: string;
-  readonly isSilent?: boolean;
-}
-
-function runProgram(
-  program: string,
-  args: readonly string[],
-  { cwd, advice, isSilent = false }: RunOptions,
-): Promise<void> {
-  const errors = isSilent ? 'ignore' : 'inherit';
-  const child = spawn(program, args, { cwd, stdio: ['ignore', 'pipe', errors] });
-  // Compilers report errors there.
-  const printed = text(child.stdout).catch(() => '');
-  return new Promise((resolved, reject) => {
-    const failed = `${[program, ...args].join(' ')} failed: ${advice}`;
-    const fail = async () => reject(new CommandError(`${await printed}${failed}`));
-    child.once('error', fail).once('close', (code) => (code === 0 ? resolved() : fail()));
-  });
 }
 
 /** What a lock file says of an installed package. */
@@ -206,11 +201,11 @@ type ProjectManifest = Readonly<
 
 /**
  * Copies from the checkout what the project depends on besides the packages of Sibyl, with lock files that say so: npm then
- * has nothing to download. Returns false outside of a checkout.
+ * has nothing to download. Returns false if the checkout has no lock file.
  */
-async function copyDependencies(folder: string): Promise<boolean> {
+async function copyDependencies(folder: string, signal: AbortSignal): Promise<boolean> {
   const lockFile = join(CHECKOUT, 'package-lock.json');
-  if (!existsSync(join(CHECKOUT, PACK)) || !existsSync(lockFile)) return false;
+  if (!existsSync(lockFile)) return false;
   const { lockfileVersion, packages } = JSON.parse(await readFile(lockFile, 'utf8'));
   const manifest = JSON.parse(await readFile(join(folder, 'package.json'), 'utf8'));
   const needed = selectEntries(packages, manifest);
@@ -222,6 +217,7 @@ async function copyDependencies(folder: string): Promise<boolean> {
     if (entry.resolved || !existsSync(source)) continue;
     installed[path] = entry;
     if (!isTopLevel(path)) continue;
+    signal.throwIfAborted();
     const target = join(folder, path);
     await mkdir(dirname(target), { recursive: true });
     await cp(source, target, { recursive: true, mode: constants.COPYFILE_FICLONE });
