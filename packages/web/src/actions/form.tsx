@@ -38,7 +38,7 @@ function FormView({ id, title, fields }: FormData & { readonly id: string }) {
   const initial: Readonly<Record<string, string>> = Object.fromEntries(
     fields.map(({ name }) => [name, '']),
   );
-  // Providers number the calls of each conversation.
+  // The id of a call is unique only within its conversation.
   const draft = useFormDraft(`form:${sessionId}:${id}`, initial);
   const [sent, setSent] = useState<typeof initial>();
   const values = sent ?? draft.values;

@@ -80,10 +80,10 @@ export function useDraft(did: string, sessionId: string | undefined): DraftState
   return state;
 }
 
-/** Stores what was typed here again when the user leaves, if another tab has removed its own draft meanwhile. */
-function useRestore(key: string, latest: () => Draft, isOn = true): void {
+/** Stores what was typed here again when the user leaves, if another tab has removed its own draft meanwhile; nothing without a key. */
+function useRestore(key: string | undefined, latest: () => Draft): void {
   useEffect(() => {
-    if (!isOn) return;
+    if (key === undefined) return;
     const initial = latest();
     const restore = () => {
       const isGone = readText(key) === null;
@@ -94,7 +94,7 @@ function useRestore(key: string, latest: () => Draft, isOn = true): void {
       window.removeEventListener('pagehide', restore);
       restore();
     };
-  }, [key, latest, isOn]);
+  }, [key, latest]);
 }
 
 function useStoredDraft(key: string): DraftState {
@@ -126,8 +126,8 @@ export interface FormDraft<T> {
 export function useFormDraft<T extends object>(formId: string, initial: T): FormDraft<T> {
   const key = toFormKey(usePage().signer.did, formId);
   const { draft, change, latest } = useStoredDraft(key);
-  // Once the turn has ended, nobody can decide any more.
-  useRestore(key, latest, !formId.startsWith(TURN));
+  // Once a turn has ended, nobody can decide any more.
+  useRestore(formId.startsWith(TURN) ? undefined : key, latest);
   const values = { ...initial, ...readTyped<T>(draft) };
   return {
     values,
