@@ -1,12 +1,4 @@
-import type {
-  ApprovalRequestEvent,
-  Citation,
-  DoneFrame,
-  Message,
-  Question,
-  ReplyPart,
-} from '@sibyl/client';
-import { CommandError } from './command.js';
+import type { ApprovalRequestEvent, Citation, DoneFrame, Message, ReplyPart } from '@sibyl/client';
 import { MarkdownPrinter } from './markdown.js';
 import { type Output, plainText } from './terminal.js';
 
@@ -131,7 +123,7 @@ function printPart(part: NonNullable<Message['parts']>[number], output: Output):
   }
 }
 
-const printLine = (text: string, output: Output): void =>
+export const printLine = (text: string, output: Output): void =>
   output.write(`${output.dim(plainText(text))}\n`);
 
 /** One line about a call: what it is called with, or what came of it. */
@@ -162,7 +154,7 @@ const describeFields = (fields: object): string =>
     .map(([name, value]) => `${name}: ${describeValue(value)}`)
     .join(', ');
 
-function describeValue(value: unknown): string {
+export function describeValue(value: unknown): string {
   if (typeof value === 'string') return value;
   if (Array.isArray(value)) return value.map(describeNested).join(', ');
   return typeof value === 'object' && value !== null ? describeFields(value) : String(value);
@@ -173,84 +165,3 @@ function describeNested(value: unknown): string {
   if (typeof value !== 'object' || value === null) return String(value);
   return 'text' in value && typeof value.text === 'string' ? value.text : JSON.stringify(value);
 }
-
-/** What a tool asks, and how it can be answered. */
-export function printQuestion({ data, schema }: Question, output: Output): void {
-  printLine(`? ${data === undefined ? describeAsked(schema) : describeValue(data)}`, output);
-  printLine(`  ${describeAnswers(schema)}; another message cancels the question`, output);
-}
-
-type Schema = Question['schema'];
-
-function describeAsked(schema: Schema): string {
-  const { name, schema: asked } = findField(schema);
-  const { description = asked.title ?? name } = asked;
-  return ['A tool asks you a question', description].filter(Boolean).join(': ');
-}
-
-function describeAnswers(schema: Schema): string {
-  const { name = 'text', schema: asked } = findField(schema);
-  if (asked.type === 'boolean') return '/answer yes, or /answer no';
-  if (Array.isArray(asked.enum))
-    return asked.enum.map((choice) => `/answer ${choice}`).join(', or ');
-  if (isSimple(asked)) return `/answer <${name}>`;
-  const fields = Object.entries(readProperties(asked));
-  if (fields.length === 0) return '/answer <JSON>';
-  const required = new Set([asked.required ?? []].flat());
-  const describeSome = (isRequired: boolean) =>
-    fields
-      .filter(([field]) => required.has(field) === isRequired)
-      .map(([field, schema]) => `"${field}": ${describeType(schema)}`)
-      .join(', ');
-  const optional = describeSome(false);
-  return `/answer {${describeSome(true)}}${optional && `, optionally with ${optional}`}`;
-}
-
-function describeType({ type = 'value', enum: choices = type, items }: Schema): string {
-  if (type === 'array' && items) return `[${describeType(items as Schema)}]`;
-  return `<${[choices].flat().join(' or ')}>`;
-}
-
-/** Reads an answer as it is typed: the value of a single field, or JSON. */
-export function parseAnswer(text: string, schema: Schema): unknown {
-  if (text === '') throw noAnswer(schema);
-  const { name, schema: asked } = findField(schema);
-  const isWhole = name !== undefined && text.startsWith('{');
-  const value = isWhole ? parseJson(text, schema) : parseValue(text, asked, schema);
-  return name === undefined || isWhole ? value : { [name]: value };
-}
-
-function parseValue(text: string, asked: Schema, whole: Schema): unknown {
-  if (asked.type === 'boolean' && /^(y|yes|true)$/i.test(text)) return true;
-  if (asked.type === 'boolean' && /^(n|no|false)$/i.test(text)) return false;
-  return asked.type === 'string' ? text : parseJson(text, whole);
-}
-
-function parseJson(text: string, schema: Schema): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    throw noAnswer(schema);
-  }
-}
-
-const noAnswer = (schema: Schema) =>
-  new CommandError(`This does not answer the question. Write ${describeAnswers(schema)}`);
-
-/** The only field of an object, or else all that is asked. */
-function findField(schema: Schema): { readonly name?: string; readonly schema: Schema } {
-  const [first, ...others] = Object.entries(readProperties(schema));
-  if (!first || others.length > 0) return { schema: omitNull(schema) };
-  return { name: first[0], schema: omitNull(first[1]) };
-}
-
-/** What is asked if it may also be null, which only JSON can say. */
-function omitNull(schema: Schema): Schema {
-  const [type, ...others] = [schema.type].flat().filter((each) => each !== 'null');
-  return type === undefined || others.length > 0 ? schema : { ...schema, type };
-}
-
-const readProperties = ({ properties }: Schema) =>
-  (typeof properties === 'object' ? properties : {}) as Readonly<Record<string, Schema>>;
-
-const isSimple = ({ type }: Schema) => ['string', 'number', 'integer'].includes(String(type));

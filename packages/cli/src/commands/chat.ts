@@ -10,7 +10,8 @@ import {
 } from '@sibyl/client';
 import { type Call, type Command, CommandError, suggest, UsageError } from '../command.js';
 import { type OpenOracle, openFile, openOracle } from '../environment.js';
-import { parseAnswer, printQuestion, ReplyPrinter } from '../reply-printer.js';
+import { parseAnswer, printQuestion } from '../questions.js';
+import { ReplyPrinter } from '../reply-printer.js';
 import { plainText, table } from '../terminal.js';
 
 /** Talks to an oracle in the terminal. */
