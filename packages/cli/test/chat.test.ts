@@ -175,7 +175,7 @@ it('shows the question of a tool, and /answer continues the turn', async () => {
     '/answer {"dish": <Soup or Salad>, "people": <number>}, optionally with "note": <string>;',
   );
   enter('/answer {"dish": "Soup", "people": 0}');
-  await shows('people');
+  await shows('people: expected at least 1');
   enter('/answer {"dish": "Soup", "people": 2}');
   (await oracle.model.next()).answer('Enjoy your meal.');
   await shows('Enjoy your meal.');
@@ -192,4 +192,29 @@ it('shows the question that --message ended with again when the session continue
   (await oracle.model.next()).answer('As you like.');
   expect(await run.ended).toBe(0);
   expect(run.stdout).toMatch(/^\? Book a table\?\n.*✓ book_table not booked\nAs you like\.\n$/s);
+});
+
+it('/answer answers the question that was shown, and shows another one instead of answering it', async () => {
+  const run = startSibyl(['chat', oracle.url], { env });
+  const enter = (line: string) => run.child.stdin?.write(`${line}\n`);
+  const shows = (text: string) => expect.poll(() => run.stdout + run.stderr).toContain(text);
+  enter('Book a table, and insure the trip');
+  const turn = await oracle.model.next();
+  turn.call({ name: 'book_table', input: {} }, { name: 'insure', input: {} });
+  await shows('? Book a table?\n');
+  const [, session = ''] = /session (\S+)\./.exec(run.stderr) ?? [];
+  const elsewhere = startSibyl(['chat', oracle.url, '-s', session], { env, input: '/answer no\n' });
+  expect(await elsewhere.ended).toBe(0);
+  expect(elsewhere.stdout).toContain('? A tool asks you a question: isInsured\n');
+  enter('/answer yes');
+  await shows('Your answer was not sent. The question is now:\n');
+  await shows('? A tool asks you a question: isInsured\n');
+  enter('/answer no');
+  const after = await oracle.model.next();
+  expect(JSON.stringify(after.body)).toContain('not booked');
+  expect(JSON.stringify(after.body)).toMatch(/isInsured\W+false/);
+  after.answer('As you like.');
+  await shows('As you like.');
+  enter('/quit');
+  expect(await run.ended).toBe(0);
 });

@@ -145,6 +145,8 @@ const HELP = table([
 class Conversation {
   private model: string | undefined;
   private attachments: Attachment[] = [];
+  /** The question that the user has seen last. */
+  private shownQuestion: string | undefined;
 
   constructor(
     readonly oracle: OpenOracle,
@@ -204,22 +206,29 @@ class Conversation {
   }
 
   async showQuestion(): Promise<void> {
-    const question = await this.findQuestion();
+    const [question] = await this.listQuestions();
     if (!question) return;
     const { args, options, output } = this.call;
     printQuestion(question, output);
+    this.shownQuestion = question.id;
     const command = ['sibyl chat', ...args, '-s', this.sessionId].join(' ');
     if (options.message !== undefined) output.note(`Answer in: ${command}`);
   }
 
-  private async findQuestion(): Promise<Question | undefined> {
+  private async listQuestions(): Promise<readonly Question[]> {
     const questions = await this.client.questions.list(this.sessionId);
-    return questions.find(({ kind }) => kind !== 'tool_call');
+    return questions.filter(({ kind }) => kind !== 'tool_call');
   }
 
+  /** Answers the question that the user has seen; another one is shown first. */
   private async answerQuestion(text: string): Promise<void> {
-    const question = await this.findQuestion();
-    if (!question) throw new CommandError('No question waits for an answer');
+    const questions = await this.listQuestions();
+    if (questions.length === 0) throw new CommandError('No question waits for an answer');
+    const question = questions.find(({ id }) => id === this.shownQuestion);
+    if (!question) {
+      this.call.output.note('Your answer was not sent. The question is now:');
+      return this.showQuestion();
+    }
     const value = parseAnswer(text, question.schema);
     const { runId, pending } = await this.client.questions.answer(question.id, value);
     if (pending?.length) await this.showQuestion();
