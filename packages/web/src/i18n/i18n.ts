@@ -106,7 +106,7 @@ export async function loadCatalog(language: Language, area: Area): Promise<Catal
 const KEY = 'sibyl-language';
 
 /** The language that the user has chosen, or else the first of the browser's that the page has. */
-export function readLanguage(): Language {
+function readLanguage(): Language {
   const candidates = [readText(KEY) ?? '', ...navigator.languages];
   const known = candidates.map((each) => each.split('-')[0]?.toLowerCase() ?? '');
   return (known.find((each) => each in languages) as Language | undefined) ?? 'en';

@@ -32,7 +32,7 @@ export function usePage(): PageValues {
 }
 
 /** The conversation that is open. */
-export interface ConversationValues {
+interface ConversationValues {
   readonly sessionId: string;
   send(message: MessageToSend): void;
 }
