@@ -66,6 +66,17 @@ const offenders: Record<string, Partial<OraclePlugin>> = {
   'the message gate admits a message, or refuses with an OracleError': {
     getMessageGate: () => ({ admit: () => Promise.reject(new TypeError('oops')) }),
   },
+  'has tables with an owner and a primary key, so that users can export and erase their rows': {
+    migrations: {
+      ...notesPlugin.migrations,
+      '0002-tags': async (tables) => {
+        await tables.schema
+          .createTable('notes_tags')
+          .addColumn('tag', 'text', (column) => column.primaryKey())
+          .execute();
+      },
+    },
+  },
   'has tools with unique names and useful descriptions': {
     getTools: () => [tool({ description: 'short' })],
   },

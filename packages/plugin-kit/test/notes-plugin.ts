@@ -122,6 +122,7 @@ export const notesPlugin = definePlugin({
     '0001-pages': async (tables) => {
       await tables.schema
         .createTable('notes_pages')
+        .addColumn('id', 'integer', (column) => column.primaryKey().autoIncrement())
         .addColumn('owner', 'text', (column) => column.notNull())
         .addColumn('text', 'text', (column) => column.notNull())
         .execute();

@@ -4,6 +4,7 @@ import { withTimeout } from '@sibyl/server-kit';
 import { PluginManifest } from '../manifest.js';
 import type { OraclePlugin } from '../plugin.js';
 import { checkPluginName } from '../rules/hook-checks.js';
+import { getTablePrefix } from '../rules/own-tables.js';
 import { PublicRoutes } from '../rules/route-module.js';
 import { isStandardSchema, toJsonSchema } from '../schema.js';
 import type { Tool } from '../tool.js';
@@ -24,7 +25,8 @@ export function contractTests(plugin: OraclePlugin, options: ContractOptions = {
     }
   };
   const subject: Subject = { plugin, options, use };
-  return [identityTests, hookTests, toolTests, routeTests].flatMap((tests) => tests(subject));
+  const groups = [identityTests, hookTests, tableTests, toolTests, routeTests];
+  return groups.flatMap((tests) => tests(subject));
 }
 
 /** One requirement of the plugin contract. */
@@ -153,6 +155,21 @@ function assertRefusal(error: unknown): undefined {
   if (!(error instanceof OracleError)) throw error;
   return undefined;
 }
+
+const tableTests = ({ plugin, use }: Subject): ContractTest[] => [
+  {
+    name: 'has tables with an owner and a primary key, so that users can export and erase their rows',
+    run: () =>
+      use(async (runtime) => {
+        const tables = await runtime.tables();
+        for (const { name, columns, key } of tables) {
+          if (!name.startsWith(getTablePrefix(plugin.name))) continue;
+          assert.ok(columns.includes('owner'), `${name} has no column owner, for the user's DID`);
+          assert.ok(key.length > 0, `${name} has no primary key`);
+        }
+      }),
+  },
+];
 
 const SHORTEST_DESCRIPTION = 20;
 

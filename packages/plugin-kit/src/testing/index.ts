@@ -15,5 +15,6 @@ export {
   type TestRequest,
   type TestResponse,
   type TestRuntime,
+  type TestTable,
 } from './test-runtime.js';
 export type { TestSubAgent, TestTurn, TestTurnOptions } from './test-turn.js';

@@ -1,5 +1,5 @@
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
-import { Kysely, type SqliteDatabase, SqliteDialect } from 'kysely';
+import { Kysely, type SqliteDatabase, SqliteDialect, sql } from 'kysely';
 import type { PluginDatabase } from '../context.js';
 import { PluginManifest } from '../manifest.js';
 import type { GateRequest, OraclePlugin, TurnHold } from '../plugin.js';
@@ -33,6 +33,14 @@ export interface TestResponse {
   readonly body: any;
 }
 
+/** A table of a plugin, as the database describes it. */
+export interface TestTable {
+  readonly name: string;
+  readonly columns: readonly string[];
+  /** The columns of the primary key, in order. */
+  readonly key: readonly string[];
+}
+
 /** Plugins that run without a host, a model or a network. */
 export interface TestRuntime {
   readonly plugins: readonly LoadedPlugin[];
@@ -50,13 +58,17 @@ export interface TestRuntime {
   admit(request?: Partial<GateRequest>): Promise<readonly TurnHold[]>;
   /** Every route of the plugins. */
   routes(): Promise<readonly TestRoute[]>;
+  /** Every table of the plugins. */
+  tables(): Promise<readonly TestTable[]>;
   close(): Promise<void>;
 }
 
 /** Sets up plugins as the host does; rejects with the first error. */
 export async function createTestRuntime(options: TestRuntimeOptions): Promise<TestRuntime> {
   const host = new TestHost(options);
-  const plugins = await loadPlugins(host);
+  const database = openMemoryDatabase();
+  host.onClose(() => database.destroy());
+  const plugins = await loadPlugins(host, database);
   let app: ReturnType<typeof openTestApp> | undefined;
   const openApp = () => {
     app ??= openTestApp(plugins);
@@ -72,6 +84,7 @@ export async function createTestRuntime(options: TestRuntimeOptions): Promise<Te
       send((await openApp()).url + path, method, request),
     admit: (request = {}) => admit(plugins, request),
     routes: async () => listRoutes((await openApp()).app, plugins),
+    tables: () => listTables(database),
     close: async () => {
       await (await app)?.app.close();
       await host.close();
@@ -79,10 +92,8 @@ export async function createTestRuntime(options: TestRuntimeOptions): Promise<Te
   };
 }
 
-async function loadPlugins(host: TestHost): Promise<LoadedPlugin[]> {
+async function loadPlugins(host: TestHost, database: Database): Promise<LoadedPlugin[]> {
   const plugins = sortPlugins(host.options.plugins);
-  const database = openMemoryDatabase();
-  host.onClose(() => database.destroy());
   const candidates: PluginCandidate[] = [];
   for (const plugin of plugins)
     candidates.push(await createCandidate(plugin, { host, database, plugins }));
@@ -208,6 +219,23 @@ type Database = Kysely<any>;
 function openMemoryDatabase(): Database {
   const handle = new DatabaseSync(':memory:', { enableForeignKeyConstraints: true });
   return new Kysely({ dialect: new SqliteDialect({ database: toSqliteDatabase(handle) }) });
+}
+
+/** Without the tables of full-text indexes. */
+async function listTables(database: Database): Promise<TestTable[]> {
+  const { rows } = await sql<{ table: string; column: string; place: number }>`
+    select t.name as "table", c.name as "column", c.pk as place
+    from pragma_table_list t join pragma_table_info(t.name) c
+    where t.schema = 'main' and t.type = 'table' and t.name not like 'sqlite\\_%' escape '\\'
+    order by t.name, c.cid`.execute(database);
+  return [...Map.groupBy(rows, ({ table }) => table)].map(([name, columns]) => ({
+    name,
+    columns: columns.map(({ column }) => column),
+    key: columns
+      .filter(({ place }) => place > 0)
+      .sort((a, b) => a.place - b.place)
+      .map(({ column }) => column),
+  }));
 }
 
 /** Migrates the tables of a plugin; the handle refuses those of others. */
