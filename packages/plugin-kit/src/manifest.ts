@@ -26,4 +26,7 @@ export const PluginManifest = z.strictObject({
 /** A manifest with its defaults filled in. */
 export type PluginManifest = z.output<typeof PluginManifest>;
 /** A manifest as a plugin writes it. */
-export type PluginManifestInput = z.input<typeof PluginManifest>;
+export type PluginManifestInput = DeepReadonly<z.input<typeof PluginManifest>>;
+
+/** So that a manifest can be declared with `as const`. */
+type DeepReadonly<T> = T extends object ? { readonly [Key in keyof T]: DeepReadonly<T[Key]> } : T;

@@ -2,6 +2,7 @@ import {
   definePlugin,
   defineRoute,
   defineTool,
+  type OraclePlugin,
   sharedKey,
   type ToolContext,
   type TurnContext,
@@ -53,6 +54,15 @@ it('interrupt returns what the schema of the question describes', () => {
     // @ts-expect-error: there is no such kind.
     await interrupt({ kind: 'other', schema });
   });
+});
+
+it('a manifest can be declared with `as const`, such as in a class', () => {
+  class Declared implements OraclePlugin {
+    readonly name = 'declared';
+    readonly version = '1.0.0';
+    readonly manifest = { ...manifest, whenToUse: ['w'], visibility: 'always' } as const;
+  }
+  expect(new Declared().manifest.whenToUse).toEqual(['w']);
 });
 
 it('definePlugin passes the services of setup to its hooks', () => {
