@@ -228,7 +228,7 @@ describe.each(engines)('branches of a session on %s', (engine) => {
     expect(messages.at(-1)?.siblings).toHaveLength(BRANCHES / 2 + 1);
     const { branch } = await store.sessions.get({ owner, sessionId });
     const recent = await store.messages.recent({
-      ...{ owner, sessionId, branch, throughTurn: Number.MAX_SAFE_INTEGER, bytes: 1000 },
+      ...{ owner, sessionId, branch, throughTurn: Number.MAX_SAFE_INTEGER, bytes: 10_000 },
     });
     expect(recent).toHaveLength(6);
     const back = messages[2]?.siblings?.[0] ?? '';

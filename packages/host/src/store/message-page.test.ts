@@ -2,7 +2,6 @@ import { describe, expect, it } from 'vitest';
 import { engines, useStore } from '../../test/support/test-database.js';
 import { finishTestRun, openTestSession, startTestRun } from '../../test/support/test-runs.js';
 import type { TurnOrigin } from './branches.js';
-import { findFirstRecentTurn, splitIntoSpans } from './message-page.js';
 
 describe.each(engines)('pages of messages on %s', (engine) => {
   const test = useStore(engine);
@@ -69,7 +68,7 @@ describe.each(engines)('pages of messages on %s', (engine) => {
     const message = { ...session, type: 'human', requestId: 'request', isComplete: true } as const;
     for (const size of [100, 100, 100, 100_000])
       await store.messages.append({ ...message, content: 'x'.repeat(size) });
-    const request = { ...session, branch: 0, throughTurn: 3, bytes: 1000 };
+    const request = { ...session, branch: 0, throughTurn: 3, bytes: 10_000 };
     expect(await store.messages.recent(request)).toHaveLength(3);
   });
 });
@@ -162,54 +161,5 @@ describe.each(engines)('pages of one branch on %s', (engine) => {
     expect(first(await larger())).toBe('3');
     expect(first(await larger({ before: half('3') }))).toBe('2a');
     expect(first(await larger({ after: half('1') }))).toBe('2a');
-  });
-});
-
-describe('the size of turns', () => {
-  const list = (sizes: readonly number[]) => sizes.map((bytes, i) => ({ turn: i + 1, bytes }));
-
-  it('findFirstRecentTurn leaves out as many as the requested size allows, in whole steps of it', () => {
-    const ten = list(Array(10).fill(10));
-    expect(findFirstRecentTurn(ten, 30)).toBe(7);
-    expect(findFirstRecentTurn(ten.slice(0, 9), 30)).toBe(7);
-    expect(findFirstRecentTurn(ten.slice(0, 8), 30)).toBe(4);
-    expect(findFirstRecentTurn(ten.slice(0, 5), 30)).toBe(1);
-    expect(findFirstRecentTurn(ten, 1_000)).toBe(1);
-    expect(findFirstRecentTurn([], 30)).toBe(0);
-  });
-
-  it('findFirstRecentTurn reads at least the requested size, and less than twice as much and one turn', () => {
-    const sizes = list([5, 40, 3, 17, 29, 1, 12, 8, 33, 2]);
-    for (let bytes = 1; bytes <= 80; bytes += 1) {
-      const first = findFirstRecentTurn(sizes, bytes);
-      const read = sizes.filter(({ turn }) => turn >= first);
-      const sum = read.reduce((total, each) => total + each.bytes, 0);
-      expect(sum).toBeGreaterThanOrEqual(bytes);
-      expect(sum - (read[0]?.bytes ?? 0)).toBeLessThan(2 * bytes);
-    }
-  });
-
-  it('splitIntoSpans has all turns once, and spans of at most the size unless a turn is larger', () => {
-    const end = Number.MAX_SAFE_INTEGER;
-    expect(splitIntoSpans(list([10, 10, 10, 50, 10]), 20)).toEqual([
-      { first: 1, last: 2 },
-      { first: 3, last: 3 },
-      { first: 4, last: 4 },
-      { first: 5, last: end },
-    ]);
-    expect(splitIntoSpans(list([50, 10]), 20)).toEqual([
-      { first: 1, last: 1 },
-      { first: 2, last: end },
-    ]);
-    expect(splitIntoSpans(list([0, 50]), 20)).toEqual([{ first: 1, last: end }]);
-    expect(splitIntoSpans([], 20)).toEqual([{ first: 0, last: end }]);
-    const gap = [
-      { turn: 3, bytes: 20 },
-      { turn: 7, bytes: 20 },
-    ];
-    expect(splitIntoSpans(gap, 20)).toEqual([
-      { first: 3, last: 6 },
-      { first: 7, last: end },
-    ]);
   });
 });

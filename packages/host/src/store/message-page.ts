@@ -31,7 +31,7 @@ export interface TurnSpan {
   readonly last: number;
 }
 
-const LAST_TURN = Number.MAX_SAFE_INTEGER;
+export const LAST_TURN = Number.MAX_SAFE_INTEGER;
 
 const COLUMNS = MESSAGE_COLUMNS.map((name) => `messages.${name}` as const);
 
@@ -91,7 +91,11 @@ export async function readPage(
   };
 }
 
-const toPath = ({ owner, sessionId, branch }: PathKey): PathKey => ({ owner, sessionId, branch });
+export const toPath = ({ owner, sessionId, branch }: PathKey): PathKey => ({
+  owner,
+  sessionId,
+  branch,
+});
 
 const findEnds = preparePathQuery((messages, _: PathKey) =>
   messages.select((e) => [
@@ -221,14 +225,14 @@ const listStartsFrom = preparePathQuery((messages, { turn, limit }: StartsReques
     .limit(limit),
 );
 
-/** The stored size of a turn. */
-export interface TurnSize {
+/** The stored size of the texts of a turn. */
+interface TurnSize {
   readonly turn: number;
   readonly bytes: number;
 }
 
 /** The sizes of the turns of a span of a path, oldest first. */
-export async function readSizes(
+async function readSizes(
   tables: Kysely<Schema>,
   { first, last, ...key }: PathKey & TurnSpan,
 ): Promise<readonly TurnSize[]> {
@@ -246,31 +250,3 @@ const selectSizes = preparePathQuery((messages, { first, last }: PathKey & TurnS
     .groupBy('messages.turn')
     .orderBy('messages.turn'),
 );
-
-/**
- * The first of the newest turns that together take at least `bytes`, and at most twice as much. The first turn changes
- * rarely, so that data derived from it, such as a summary, is valid for many turns.
- */
-export function findFirstRecentTurn(sizes: readonly TurnSize[], bytes: number): number {
-  const total = sizes.reduce((sum, size) => sum + size.bytes, 0);
-  let left = Math.max(0, Math.floor(total / bytes) - 1) * bytes;
-  const first = sizes.find((size) => {
-    left -= size.bytes;
-    return left < 0;
-  });
-  return first?.turn ?? 0;
-}
-
-/** Splits turns into spans of about `bytes` each, with at least one turn each. */
-export function splitIntoSpans(sizes: readonly TurnSize[], bytes: number): TurnSpan[] {
-  const spans: TurnSpan[] = [];
-  let [first, sum] = [sizes[0]?.turn ?? 0, 0];
-  for (const { turn, bytes: size } of sizes) {
-    if (sum > 0 && sum + size > bytes) {
-      spans.push({ first, last: turn - 1 });
-      [first, sum] = [turn, 0];
-    }
-    sum += size;
-  }
-  return [...spans, { first, last: Number.MAX_SAFE_INTEGER }];
-}

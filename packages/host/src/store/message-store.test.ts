@@ -119,7 +119,7 @@ describe.each(engines)('MessageStore.append on %s', (engine) => {
     await messages.append({ ...say('ai', 'a1'), turn: question?.turn });
     await messages.append(say('ai', 'a2'));
     const contents = async (throughTurn: number) =>
-      (await messages.recent({ owner, sessionId, branch: 0, throughTurn, bytes: 1000 })).map(
+      (await messages.recent({ owner, sessionId, branch: 0, throughTurn, bytes: 10_000 })).map(
         ({ content }) => content,
       );
     expect(await contents(2)).toEqual(['q1', 'a1', 'q2', 'a2']);
@@ -131,7 +131,7 @@ describe.each(engines)('MessageStore with a long session on %s', (engine) => {
   const test = useStore(engine);
   const KB = 1024;
 
-  /** Turns of a kilobyte each, the question with characters of two bytes and a call of a tool. */
+  /** Turns that count as three kilobytes each, two for their messages; the question with characters of two bytes and a call of a tool. */
   async function listTurns(count: number) {
     const { owner, sessionId, say } = await newSession(test);
     const output = 'x'.repeat(KB / 2);
@@ -151,7 +151,7 @@ describe.each(engines)('MessageStore with a long session on %s', (engine) => {
       return read.filter(({ type }) => type === 'human').map(({ turn }) => turn);
     };
     expect(await turnsRead(30, 100 * KB)).toHaveLength(30);
-    const some = await turnsRead(30, 5 * KB);
+    const some = await turnsRead(30, 15 * KB);
     expect(some.at(-1)).toBe(30);
     expect(some.length).toBeGreaterThanOrEqual(5);
     expect(some.length).toBeLessThanOrEqual(11);
@@ -161,7 +161,7 @@ describe.each(engines)('MessageStore with a long session on %s', (engine) => {
   it('recent begins at the same turn for many turns', async () => {
     const key = await listTurns(30);
     const begins = async (throughTurn: number) =>
-      (await test.store.messages.recent({ ...key, branch: 0, throughTurn, bytes: 8 * KB }))[0]
+      (await test.store.messages.recent({ ...key, branch: 0, throughTurn, bytes: 24 * KB }))[0]
         ?.turn;
     const all = await Promise.all(Array.from({ length: 30 }, (_, i) => begins(i + 1)));
     expect(new Set(all).size).toBeLessThanOrEqual(4);

@@ -1,7 +1,7 @@
 import { type MessagePart, OracleError } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
-import { type Fork, findFork, insertBranch, type PathKey, type TurnOrigin } from './branches.js';
+import { type Fork, findFork, insertBranch, type TurnOrigin } from './branches.js';
 import type { MessageRow, Schema, StoreContext } from './database.js';
 import {
   MESSAGE_COLUMNS,
@@ -11,26 +11,17 @@ import {
   toMessageRow,
 } from './message.js';
 import {
-  findFirstRecentTurn,
   type PageRequest,
   type PageResult,
   type PathRequest,
   readPage,
-  readSizes,
   readSpan,
-  splitIntoSpans,
 } from './message-page.js';
+import { findRecentSpan, listSpans, type RecentRequest } from './message-sizes.js';
 import { copySources } from './plugin-stores.js';
 import { prepareQuery } from './prepared-query.js';
 import { queueForSearch, SESSION } from './search/search-store.js';
 import { holdSession } from './session-store.js';
-
-export interface RecentRequest extends PathKey {
-  /** Excludes later turns, because a turn must not see messages queued behind it. */
-  readonly throughTurn: number;
-  /** Minimum size to read, if the session is large enough. */
-  readonly bytes: number;
-}
 
 /** How much a reader of all messages has in memory at a time. */
 const PAGE_BYTES = 128 * 1024;
@@ -103,18 +94,14 @@ export class MessageStore {
   /** All messages of a path, oldest first, in pages: together they may not fit into memory. */
   async *pages(path: PathRequest): AsyncGenerator<readonly Message[]> {
     const { tables } = this.context.database;
-    const sizes = await readSizes(tables, { ...path, first: 0, last: Number.MAX_SAFE_INTEGER });
-    for (const span of splitIntoSpans(sizes, PAGE_BYTES)) yield readSpan(tables, path, span);
+    for await (const span of listSpans(tables, path, PAGE_BYTES))
+      yield readSpan(tables, path, span);
   }
 
-  /** The messages of the newest turns, oldest first: less than twice the requested bytes, plus the first turn. */
-  async recent({ throughTurn, bytes, ...path }: RecentRequest): Promise<readonly Message[]> {
+  /** The messages of the newest turns, oldest first. */
+  async recent(request: RecentRequest & PathRequest): Promise<readonly Message[]> {
     const { tables } = this.context.database;
-    const sizes = await readSizes(tables, { ...path, first: 0, last: throughTurn });
-    return readSpan(tables, path, {
-      first: findFirstRecentTurn(sizes, bytes),
-      last: throughTurn,
-    });
+    return readSpan(tables, request, await findRecentSpan(tables, request));
   }
 
   /**

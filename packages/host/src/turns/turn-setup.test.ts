@@ -261,8 +261,8 @@ describe('TurnSetup.prepare: the conversation', () => {
     const short = await begin({ run, settings: { contextTokens: 1 } });
     expect((await short.prepare()).messages.length).toBeLessThan(7);
     expect(short.warnings).toEqual([['history_shortened', expect.any(String)]]);
-    // 16 bytes per token are read.
-    const whole = await begin({ run, settings: { contextTokens: 100 } });
+    // 16 bytes per token are read, and each message takes a kilobyte beside its text.
+    const whole = await begin({ run, settings: { contextTokens: 1000 } });
     expect((await whole.prepare()).messages).toHaveLength(7);
     expect(whole.warnings).toEqual([]);
   });
