@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { composeNote, type NoteOptions } from './message-context.js';
 
 const bare: NoteOptions = {
@@ -27,6 +27,13 @@ describe('time in composeNote', () => {
     expect(at('2026-03-29T00:59:59.000Z')).toContain('Sunday, 2026-03-29T01:59+01:00 ');
     expect(at('2026-03-29T01:00:00.000Z')).toContain('Sunday, 2026-03-29T03:00+02:00 ');
     expect(at('2026-03-29T22:00:00.000Z')).toContain('Monday, 2026-03-30T00:00+02:00 ');
+  });
+
+  it('needs one formatter for all messages of a conversation', () => {
+    const created = vi.spyOn(Intl, 'DateTimeFormat');
+    const days = Array.from({ length: 50 }, (_, i) => new Date(86_400_000 * i).toISOString());
+    for (const time of [...days, ...days]) at(time, 'Pacific/Chatham');
+    expect(created).toHaveBeenCalledOnce();
   });
 
   it('is UTC if the zone is UTC or unknown', () => {

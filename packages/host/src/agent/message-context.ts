@@ -53,52 +53,57 @@ function describeDegraded({ name, missing }: DegradedService): string {
 }
 
 const QUARTER_MS = 15 * 60_000;
-const ZONES_MAX_BYTES = 64 * 1024;
+const CACHE_BYTES = 1024 * 1024;
+/** What the runtime keeps for a formatter. */
+const FORMATTER_BYTES = 16 * 1024;
 const WEEKDAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
 
 interface Zone {
+  /** The runtime may use an older name of the zone; users know the one they sent. */
   readonly name: string;
-  /** As in `+05:30`. */
-  readonly offset: string;
-  readonly offsetMs: number;
-  /** Offsets change only at a quarter of an hour, so they are cached that long. */
-  readonly quarter: number;
+  readonly formatter: Intl.DateTimeFormat;
 }
 
-/** Computing an offset costs more than the rest of a note, and most users share a few zones. */
+/** Creating a formatter takes longer than everything else, and most users share a few zones. */
 const zones = new LruMap<string, Zone>({
-  maxBytes: ZONES_MAX_BYTES,
-  measure: ({ name, offset }, key) => textBytes(name) + textBytes(offset) + textBytes(key) + 64,
+  maxBytes: CACHE_BYTES,
+  measure: (_, timezone) => FORMATTER_BYTES + 2 * textBytes(timezone),
+});
+
+/** As in `+05:30`, by zone and quarter of an hour: offsets do not change within one. */
+const offsets = new LruMap<string, string>({
+  maxBytes: CACHE_BYTES,
+  measure: (offset, key) => textBytes(offset) + textBytes(key) + 64,
 });
 
 /** Formats the user's local time: weekday, ISO time with minutes and offset, zone. */
 function formatTime(at: number, timezone: string): string {
-  const time = new Date(at);
-  const { name, offset, offsetMs } = zoneAt(time, timezone);
-  const there = new Date(time.getTime() + offsetMs);
+  const zone = zones.get(timezone) ?? openZone(timezone);
+  const quarter = Math.floor(at / QUARTER_MS);
+  const offset = offsets.get(`${quarter} ${zone.name}`) ?? readOffset(zone, quarter);
+  const there = new Date(at + toMilliseconds(offset));
   const clock = there.toISOString().slice(0, 'yyyy-mm-ddThh:mm'.length);
-  return `${WEEKDAYS[there.getUTCDay()]}, ${clock}${offset} (${name})`;
+  return `${WEEKDAYS[there.getUTCDay()]}, ${clock}${offset} (${zone.name})`;
 }
 
-function zoneAt(time: Date, timezone: string): Zone {
-  const quarter = Math.floor(time.getTime() / QUARTER_MS);
-  const known = zones.get(timezone);
-  if (known?.quarter === quarter) return known;
-  const zone = { ...readZone(time, timezone), quarter };
-  zones.set(timezone, zone);
-  return zone;
-}
-
-function readZone(time: Date, timezone: string): Omit<Zone, 'quarter'> {
+function openZone(timezone: string): Zone {
   const formatter = createFormatter(timezone);
-  const parts = formatter.formatToParts(time);
+  const name = formatter.resolvedOptions().timeZone === 'UTC' ? 'UTC' : timezone;
+  zones.set(timezone, { name, formatter });
+  return { name, formatter };
+}
+
+function readOffset({ name, formatter }: Zone, quarter: number): string {
+  const parts = formatter.formatToParts(quarter * QUARTER_MS);
   const label = parts.find(({ type }) => type === 'timeZoneName')?.value ?? '';
   const offset = label.replace('GMT', '') || '+00:00';
+  offsets.set(`${quarter} ${name}`, offset);
+  return offset;
+}
+
+function toMilliseconds(offset: string): number {
   const [hours = 0, minutes = 0] = offset.slice(1).split(':').map(Number);
-  const offsetMs = (offset.startsWith('-') ? -1 : 1) * (hours * 60 + minutes) * 60_000;
-  // The runtime may return an older name of the zone; users know the one they sent.
-  const name = formatter.resolvedOptions().timeZone === 'UTC' ? 'UTC' : timezone;
-  return { name, offset, offsetMs };
+  return (offset.startsWith('-') ? -1 : 1) * (hours * 60 + minutes) * 60_000;
 }
 
 function createFormatter(timezone: string): Intl.DateTimeFormat {
