@@ -227,13 +227,10 @@ function limitPackets(connection: Connection, { attachments, isProven }: PacketL
     attachments.release();
     if (!EVENT.test(packet)) count();
   });
-  // It still reads until the client has taken everything, which one that reads nothing never does.
-  const countWhileClosing = (transport: Connection['transport']) =>
-    transport.on('packet', () => {
-      if (connection.readyState === 'closing') count();
-    });
-  countWhileClosing(connection.transport);
-  connection.on('upgrade', countWhileClosing);
+  // It still reads until the client has taken everything.
+  const countLate = () => connection.readyState === 'closing' && count();
+  connection.transport.on('packet', countLate);
+  connection.on('upgrade', (transport) => transport.on('packet', countLate));
   onceClosed(connection, () => attachments.release());
 }
 
