@@ -67,6 +67,8 @@ export async function runProgram(
   const child = spawn(program, args, { cwd, stdio: ['ignore', 'pipe', errors], detached: true });
   const end = () => killGroup(child);
   signal.addEventListener('abort', end);
+  // Before a listener that removes what the program writes.
+  process.prependListener('exit', end);
   // Compilers report errors there.
   const printed = text(child.stdout).catch(() => '');
   try {
@@ -77,6 +79,7 @@ export async function runProgram(
       throw new CommandError(`${await printed}${command} failed${failure}: ${advice}`);
   } finally {
     signal.removeEventListener('abort', end);
+    process.off('exit', end);
   }
 }
 

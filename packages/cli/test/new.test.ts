@@ -23,6 +23,7 @@ function makeNpm(name: string, script: string): string {
 /** An npm that no signal but SIGKILL ends, and that writes files again that were removed; not forever, in case that nothing ends it. */
 const busyNpm = (folder: string) => `
 trap '' INT HUP TERM
+exec 2> /dev/null
 for word in "$@"; do case "$word" in
   --pack-destination=*) : > "\${word#*=}/sibyl-host-0.1.0.tgz"; exit;;
 esac; done
@@ -105,6 +106,19 @@ describe('sibyl new', () => {
     expect(await stderr).toMatch(/^(\w+…\n)*Not installed: run "npm install" in .*\/stopped\n$/);
     expect(readdirSync(project).filter((name) => name.includes('node_modules'))).toEqual([]);
     expect(existsSync(join(project, 'package.json'))).toBe(true);
+  });
+
+  it('new leaves neither a part of what it installs nor npm if nobody reads its notes', async () => {
+    const { child, stderr, ended } = startNew(
+      ['unread', '--packages', packages],
+      makeNpm('unread-bin', busyNpm('unread')),
+    );
+    await waitForFile(join(home, 'unread/node_modules/half'));
+    stderr.catch(() => undefined);
+    child.stderr.destroy();
+    expect(await ended).toEqual([0, null]);
+    // If npm still ran, it would write there again.
+    expect(existsSync(join(home, 'unread/node_modules'))).toBe(false);
   });
 
   it('new of a checkout removes the project if Ctrl-C ends its installation, which npm alone could not repeat', {

@@ -1,4 +1,4 @@
-import { constants, existsSync, mkdirSync, readdirSync } from 'node:fs';
+import { constants, existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { cp, mkdir, readdir, readFile, rename, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -63,7 +63,7 @@ async function createProject(options: ProjectOptions): Promise<void> {
   const whole = { folder, advice: `Removed ${folder}: run "sibyl new" again`, output };
   await removeUnfinished(whole, () => writeProject(options, given));
   if (!isInstalled) return;
-  // npm finds what a checkout has copied there only if all of it is there.
+  // Without what the checkout has copied, npm could not install the rest.
   const isFromCheckout = given === undefined && isInCheckout();
   const modules = {
     folder: join(folder, 'node_modules'),
@@ -101,6 +101,9 @@ async function removeUnfinished(
   { folder, advice, output }: Unfinished,
   work: () => Promise<void>,
 ): Promise<void> {
+  // The command exits at once if nobody reads what it writes.
+  const discard = () => rmSync(folder, { recursive: true, force: true, maxRetries: 10 });
+  process.once('exit', discard);
   try {
     await work();
   } catch (error) {
@@ -110,6 +113,8 @@ async function removeUnfinished(
     await (interruption === 'SIGHUP' ? removal : output.progress('Removing', removal));
     if (interruption) output.note(advice);
     throw error;
+  } finally {
+    process.off('exit', discard);
   }
 }
 
