@@ -52,6 +52,15 @@ describe('a question', () => {
       '{"a":["x"]}',
       { a: ['x'] },
     ],
+    ['any field', object({ a: true }), '/answer <JSON>;', '1', { a: 1 }],
+    ['any union', object({ a: { anyOf: [true, null] } }), '/answer <JSON>;', '1', { a: 1 }],
+    [
+      'a list of anything',
+      object({ a: { type: 'array', items: true } }),
+      '/answer [<value>];',
+      '[1]',
+      { a: [1] },
+    ],
     ['one text or null', object({ a: { type: ['string', 'null'] } }), '<a>', 'x', { a: 'x' }],
     ['anything', {}, '/answer <JSON>', '[1]', [1]],
     [

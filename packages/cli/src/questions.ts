@@ -34,7 +34,9 @@ function describeAnswers(schema: Schema): string {
   const { required, optional } = describeFields(asked);
   if (required || optional)
     return `/answer {${required}}${optional && `, optionally with ${optional}`}`;
-  return asked.type === 'array' ? `/answer ${describeType(asked)}` : '/answer <JSON>';
+  return asked.type === 'array' && asked.items
+    ? `/answer ${describeType(asked)}`
+    : '/answer <JSON>';
 }
 
 const describeChoice = ({ text, title }: Choice) =>
@@ -53,7 +55,7 @@ function describeFields(schema: Schema) {
 
 function describeType(schema: Schema): string {
   const { type = 'value', items } = schema;
-  if (type === 'array' && items) return `[${describeType(omitNull(items as Schema))}]`;
+  if (type === 'array' && items) return `[${describeType(omitNull(toSchema(items)))}]`;
   const choices = findChoices(schema).map(({ text }) => text);
   return `<${(choices.length > 0 ? choices : [type].flat()).join(' or ')}>`;
 }
@@ -123,7 +125,7 @@ function findChoices(schema: Schema): readonly Choice[] {
 }
 
 function readChoices(schema: Schema): readonly Choice[] | undefined {
-  if ('const' in schema) return [toChoice(schema.const)];
+  if (schema.const !== undefined) return [toChoice(schema.const)];
   if (Array.isArray(schema.enum)) return schema.enum.map(toChoice);
   if (schema.type === 'null') return [];
   const alternatives = readAlternatives(schema);
@@ -143,10 +145,16 @@ const toChoice = (value: unknown): Choice => ({
 /** The members of a union. */
 function readAlternatives({ anyOf, oneOf }: Schema): readonly Schema[] {
   const alternatives = anyOf ?? oneOf;
-  return Array.isArray(alternatives) ? alternatives : [];
+  return Array.isArray(alternatives) ? alternatives.map(toSchema) : [];
 }
 
-const readProperties = ({ properties }: Schema) =>
-  (typeof properties === 'object' ? properties : {}) as Readonly<Record<string, Schema>>;
+const readProperties = ({ properties }: Schema): Readonly<Record<string, Schema>> =>
+  Object.fromEntries(
+    Object.entries(toSchema(properties)).map(([name, field]) => [name, toSchema(field)]),
+  );
+
+/** In JSON Schema, `true` stands for any value, as an empty object does. */
+const toSchema = (value: unknown): Schema =>
+  typeof value === 'object' && value !== null ? (value as Schema) : {};
 
 const isSimple = ({ type }: Schema) => ['string', 'number', 'integer'].includes(String(type));
