@@ -57,11 +57,11 @@ export { FILE_SOURCES, sharedKey } from './context.js';
 export {
   Inbox,
   type InboxRow,
-  InboxWorker,
   type MessageIdentity,
   type PausedTurn,
   type Waiting,
 } from './inbox.js';
+export { InboxWorker } from './inbox-worker.js';
 export { PluginManifest, type PluginManifestInput, Visibility } from './manifest.js';
 export type { Middleware, ModelRequest, ModelResponse, ToolCall } from './middleware.js';
 export type {

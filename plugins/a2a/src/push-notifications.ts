@@ -431,22 +431,15 @@ export class PushConfigStore {
       .selectFrom('a2a_push_configs')
       .select('holder')
       .distinct()
-      .where('holder', 'is not', null)
+      .where('due_at', 'is not', null)
       .where('holder', '<>', this.hosts.hostId)
       .execute();
     const dead = await this.hosts.findDead(held.flatMap(({ holder }) => holder ?? []));
     if (dead.length === 0) return;
-    await this.database.write((locked) =>
-      locked
-        .updateTable('a2a_push_configs')
-        // A host of the previous version leaves the holder when it ends one for good.
-        .set((e) => ({
-          holder: null,
-          due_at: e.case().when('due_at', 'is not', null).then(0).end(),
-        }))
-        .where('holder', 'in', dead)
-        .execute(),
-    );
+    await this.database.write((locked) => {
+      const rows = locked.updateTable('a2a_push_configs').where('due_at', 'is not', null);
+      return rows.set({ due_at: 0, holder: null }).where('holder', 'in', dead).execute();
+    });
   }
 
   /** Nothing new: the longer ago the task began, the later it is looked at again. */

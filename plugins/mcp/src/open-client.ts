@@ -31,10 +31,7 @@ const FIRST_EVENT_MS = 1500;
 export const VALUES = { max: 50_000, perSecond: 20_000 };
 /** The shortest time between two continuations of streams, however soon a server wants them. */
 const CONTINUE_MS = 250;
-/**
- * Requests of a server that are not answered yet: each one takes much more memory than bytes. A shared server asks all of its
- * users.
- */
+/** Requests of a server that are not answered yet: each one takes much memory. A shared server asks all of its users. */
 const MAX_REQUESTS = { owned: 32, shared: 256 };
 
 /** A server, and what connects to it. */

@@ -8,7 +8,7 @@ import {
 import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { hasShortHost, OracleError } from '@sibyl/protocol';
-import { ByteBudget, type ByteReservation, toAddressKey } from '@sibyl/server-kit';
+import { ByteBudget, toAddressKey } from '@sibyl/server-kit';
 import { Server, type Socket } from 'socket.io';
 import type { PresentedDelegations } from '../auth/authenticator.js';
 import type { Cluster } from '../bus/cluster.js';
@@ -23,7 +23,7 @@ import { toOracleError } from '../store/store-errors.js';
 import { type Connection, ConnectionRegistry, onceClosed, terminate } from './connections.js';
 import { HandshakeVerifier, type SocketContext } from './handshake.js';
 import { SessionSocket, type SessionSocketDeps } from './session-socket.js';
-import { createUncountedLimit, limitReceived, limitWire, SocketBacklog } from './write-limit.js';
+import { limitPackets, limitReceived, limitWire, SocketBacklog } from './write-limit.js';
 
 /** How long a connection may take to send its handshake. */
 const CONNECT_MS = 10_000;
@@ -193,49 +193,6 @@ function createIncomingBudget({
 
 /** Arrives at once, and may contain many complete messages. */
 const CHUNK_BYTES = 64 * 1024;
-
-/** The longest packet other than events of authenticated callers: a handshake with two tokens, and room for the rest. */
-const MAX_UNCOUNTED_LENGTH = 32 * 1024;
-
-interface PacketLimits {
-  readonly attachments: ByteReservation;
-  /** Whether the caller is authenticated. */
-  readonly isProven: () => boolean;
-}
-
-/**
- * Disconnects a client that sends many or long packets other than events of an authenticated caller, such as handshakes for other
- * namespaces, which are all answered, or too many bytes of attachments, which are kept until the last one has arrived.
- */
-function limitPackets(connection: Connection, { attachments, isProven }: PacketLimits): void {
-  const count = createUncountedLimit(() => terminate(connection));
-  connection.on('packet', (packet: { type: string; readonly data?: unknown }) => {
-    const { type, data } = packet;
-    if (type !== 'message') return count();
-    const isLong = typeof data === 'string' && data.length > MAX_UNCOUNTED_LENGTH;
-    if (!isLong || (EVENT.test(data) && isProven())) return;
-    terminate(connection);
-    // Otherwise it would still be parsed.
-    packet.type = 'noop';
-  });
-  connection.on('data', (packet: string | Buffer) => {
-    if (typeof packet !== 'string') {
-      const bytes = attachments.bytes + packet.length;
-      if (attachments.resize(bytes) !== undefined) terminate(connection);
-      return;
-    }
-    attachments.release();
-    if (!EVENT.test(packet)) count();
-  });
-  // It still reads until the client has taken everything.
-  const countLate = () => connection.readyState === 'closing' && count();
-  connection.transport.on('packet', countLate);
-  connection.on('upgrade', (transport) => transport.on('packet', countLate));
-  onceClosed(connection, () => attachments.release());
-}
-
-/** The first character of an event, in the protocol of Socket.IO; events count as requests. */
-const EVENT = /^[25]/;
 
 interface ConnectionCheckDeps {
   readonly registry: ConnectionRegistry;

@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Duplex, Readable } from 'node:stream';
 import type { ByteReservation } from '@sibyl/server-kit';
 import type { WebSocket } from 'ws';
-import type { Connection } from './connections.js';
+import { type Connection, onceClosed, terminate } from './connections.js';
 
 /** Maximum bytes of unread data of one connection. */
 const LIMIT = 2 * 1024 * 1024;
@@ -140,7 +140,7 @@ const MESSAGE = '4'.charCodeAt(0);
 const MAX_UNCOUNTED = 100;
 
 /** Returns a function that counts one more; calls `onExcess` for each that is too many. */
-export function createUncountedLimit(onExcess: () => void): () => void {
+function createUncountedLimit(onExcess: () => void): () => void {
   let since = performance.now();
   let count = 0;
   return () => {
@@ -150,6 +150,52 @@ export function createUncountedLimit(onExcess: () => void): () => void {
     if (count > MAX_UNCOUNTED) onExcess();
   };
 }
+
+/** The longest packet other than events of authenticated callers: a handshake with two tokens, and room for the rest. */
+const MAX_UNCOUNTED_LENGTH = 32 * 1024;
+
+interface PacketLimits {
+  readonly attachments: ByteReservation;
+  /** Whether the caller is authenticated. */
+  readonly isProven: () => boolean;
+}
+
+/**
+ * Disconnects a client that sends many or long packets other than events of an authenticated caller, such as handshakes for other
+ * namespaces, which are all answered, or too many bytes of attachments, which are kept until the last one has arrived.
+ */
+export function limitPackets(
+  connection: Connection,
+  { attachments, isProven }: PacketLimits,
+): void {
+  const count = createUncountedLimit(() => terminate(connection));
+  connection.on('packet', (packet: { type: string; readonly data?: unknown }) => {
+    const { type, data } = packet;
+    if (type !== 'message') return count();
+    const isLong = typeof data === 'string' && data.length > MAX_UNCOUNTED_LENGTH;
+    if (!isLong || (EVENT.test(data) && isProven())) return;
+    terminate(connection);
+    // Otherwise it would still be parsed.
+    packet.type = 'noop';
+  });
+  connection.on('data', (packet: string | Buffer) => {
+    if (typeof packet !== 'string') {
+      if (attachments.resize(attachments.bytes + packet.length) !== undefined)
+        terminate(connection);
+      return;
+    }
+    attachments.release();
+    if (!EVENT.test(packet)) count();
+  });
+  // It still reads until the client has taken everything.
+  const countLate = () => connection.readyState === 'closing' && count();
+  connection.transport.on('packet', countLate);
+  connection.on('upgrade', (transport) => transport.on('packet', countLate));
+  onceClosed(connection, () => attachments.release());
+}
+
+/** The first character of an event, in the protocol of Socket.IO; events count as requests. */
+const EVENT = /^[25]/;
 
 /** Counts what has arrived of a message or body until it is complete; disconnects the client if that is too much. */
 export function limitReceived(source: Readable, reservation: ByteReservation): void {
