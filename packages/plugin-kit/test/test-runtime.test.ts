@@ -1,4 +1,4 @@
-import { definePlugin, defineTool, type InterruptRequest } from '@sibyl/plugin-kit';
+import { definePlugin, defineRoute, defineTool, type InterruptRequest } from '@sibyl/plugin-kit';
 import {
   createTestRuntime,
   TEST_USER,
@@ -7,6 +7,7 @@ import {
 } from '@sibyl/plugin-kit/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
+import * as mini from 'zod/mini';
 import { NOTE_COUNT, notesPlugin } from './notes-plugin.js';
 
 const alice = 'did:key:zAlice';
@@ -204,4 +205,19 @@ it('says what is wrong with a plugin', async () => {
   await expect(make({ dependsOn: ['ghost'] })).rejects.toThrow(/depends on ghost/);
   await expect(make({ getTools: () => [{}] })).rejects.toThrow(/getTools of notes returned/);
   await expect(make({ name: 'other' })).rejects.toThrow(/notes_pages is not the plugin other's/);
+});
+
+it('createTestRuntime refuses a route whose schema the API document could not describe', async () => {
+  const body = mini.object({ text: mini.string() }) as unknown as z.ZodType;
+  const route = defineRoute({
+    method: 'POST',
+    path: '/texts',
+    summary: 'Add a text',
+    body,
+    handler: () => ({}),
+  });
+  const plugin = definePlugin({ ...notesPlugin, migrations: {}, routes: [route] });
+  await expect(createTestRuntime({ plugins: [plugin] })).rejects.toThrow(
+    'route 1: its body is not a schema of zod 4',
+  );
 });

@@ -1,3 +1,4 @@
+import { z } from 'zod';
 import type { Middleware } from '../middleware.js';
 import type { OraclePlugin } from '../plugin.js';
 import type { Route } from '../routes.js';
@@ -146,12 +147,17 @@ const checkRoute = checkFields('route', ROUTE_MEMBERS, (route) => {
   // A wildcard would open every other route below it as well.
   if (auth === 'public' && path.includes('*')) return 'a public route cannot have a wildcard';
   if (!isText(summary)) return 'it has no summary';
-  const wrong = ['params', 'query', 'body', 'reply'].find(
-    (key) => route[key] !== undefined && !isStandardSchema(route[key]),
-  );
-  if (wrong) return `its ${wrong} is not a schema, such as z.object()`;
-  return isFunction(handler) ? undefined : 'it has no handler';
+  return checkRouteSchemas(route) ?? (isFunction(handler) ? undefined : 'it has no handler');
 });
+
+function checkRouteSchemas(route: Fields): string | undefined {
+  const isWrong = (key: string) => route[key] !== undefined && !(route[key] instanceof z.ZodType);
+  const wrong = ['params', 'query', 'body', 'reply'].find(isWrong);
+  if (!wrong) return undefined;
+  return isStandardSchema(route[wrong])
+    ? `its ${wrong} is not a schema of zod 4, which the API document needs`
+    : `its ${wrong} is not a schema, such as z.object()`;
+}
 
 const checkTools = checkArray('tool', checkTool);
 
