@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { rename, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
+import type { Interface } from 'node:readline/promises';
 import { text } from 'node:stream/consumers';
 import { CommandError } from './command.js';
 
@@ -32,6 +33,26 @@ export async function interruptible(
     throw error;
   } finally {
     for (const name of names) process.off(name, interrupt);
+  }
+}
+
+/**
+ * Listens for Ctrl-C as long as the terminal is open: an event of the terminal, or a signal where there is no terminal.
+ * The first one during a turn ends the turn, any other one the conversation.
+ */
+export class Interrupts {
+  stopTurn: (() => void) | undefined;
+
+  constructor(terminal: Interface) {
+    const interrupt = () => {
+      const { stopTurn } = this;
+      this.stopTurn = undefined;
+      if (stopTurn) stopTurn();
+      else terminal.close();
+    };
+    terminal.on('SIGINT', interrupt);
+    process.on('SIGINT', interrupt);
+    terminal.once('close', () => process.off('SIGINT', interrupt));
   }
 }
 

@@ -10,6 +10,7 @@ import {
 } from '@sibyl/client';
 import { type Call, type Command, CommandError, suggest, UsageError } from '../command.js';
 import { type OpenOracle, openFile, openOracle } from '../environment.js';
+import { Interrupts } from '../interruptible.js';
 import { parseAnswer, printQuestion } from '../questions.js';
 import { ReplyPrinter } from '../reply-printer.js';
 import { plainText, table } from '../terminal.js';
@@ -104,26 +105,6 @@ async function* readLines(terminal: Interface): AsyncGenerator<string> {
     const { value, done } = await lines.next();
     if (done) return;
     if (value.trim()) yield value.trim();
-  }
-}
-
-/**
- * Listens for Ctrl-C as long as the terminal is open: an event of the terminal, or a signal where there is no terminal.
- * The first one during a turn ends the turn, any other one the conversation.
- */
-class Interrupts {
-  stopTurn: (() => void) | undefined;
-
-  constructor(terminal: Interface) {
-    const interrupt = () => {
-      const { stopTurn } = this;
-      this.stopTurn = undefined;
-      if (stopTurn) stopTurn();
-      else terminal.close();
-    };
-    terminal.on('SIGINT', interrupt);
-    process.on('SIGINT', interrupt);
-    terminal.once('close', () => process.off('SIGINT', interrupt));
   }
 }
 
