@@ -1,4 +1,10 @@
-import { definePlugin, defineRoute, defineTool, type InterruptRequest } from '@sibyl/plugin-kit';
+import {
+  definePlugin,
+  defineRoute,
+  defineTool,
+  type InterruptRequest,
+  type OraclePlugin,
+} from '@sibyl/plugin-kit';
 import {
   createTestRuntime,
   TEST_USER,
@@ -219,5 +225,18 @@ it('createTestRuntime refuses a route whose schema the API document could not de
   const plugin = definePlugin({ ...notesPlugin, migrations: {}, routes: [route] });
   await expect(createTestRuntime({ plugins: [plugin] })).rejects.toThrow(
     'route 1: its body is not a schema of zod 4',
+  );
+});
+
+it('createTestRuntime names the plugin whose variables or manifest are invalid', async () => {
+  const configSchema = z.object({ NOTES_KEY: z.string().describe('The key') });
+  const { migrations: _, ...plugin } = notesPlugin;
+  const keyless = { ...plugin, configSchema } as unknown as OraclePlugin;
+  await expect(createTestRuntime({ plugins: [keyless] })).rejects.toThrow(
+    /^Plugin notes: NOTES_KEY: .*\. Pass its variables as config$/,
+  );
+  const manifest = { ...notesPlugin.manifest, title: '' };
+  await expect(createTestRuntime({ plugins: [{ ...notesPlugin, manifest }] })).rejects.toThrow(
+    /^Plugin notes: its manifest is invalid: title: /,
   );
 });

@@ -1,5 +1,7 @@
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
+import { describeIssues } from '@sibyl/protocol';
 import { Kysely, type SqliteDatabase, SqliteDialect, sql } from 'kysely';
+import { z } from 'zod';
 import type { PluginDatabase } from '../context.js';
 import { PluginManifest } from '../manifest.js';
 import type { GateRequest, OraclePlugin, TurnHold } from '../plugin.js';
@@ -129,9 +131,20 @@ async function createCandidate(
   const variables = Object.keys(configSchema?.shape ?? {});
   const given = Object.entries(host.options.config ?? {});
   const own = Object.fromEntries(given.filter(([variable]) => variables.includes(variable)));
-  const config = Object.freeze(configSchema?.parse(own) ?? {});
+  const config = Object.freeze(
+    parse(
+      configSchema ?? z.object({}),
+      own,
+      (problem) => `Plugin ${name}: ${problem}. Pass its variables as config`,
+    ),
+  );
+  const described = parse(
+    PluginManifest,
+    manifest,
+    (problem) => `Plugin ${name}: its manifest is invalid: ${problem}`,
+  );
   return {
-    selected: { plugin, name, manifest: PluginManifest.parse(manifest), config },
+    selected: { plugin, name, manifest: described, config },
     hooks: throwingHooks(name),
     onClose: (task) => host.onClose(task),
     context: {
@@ -157,6 +170,16 @@ async function createCandidate(
       embeddings: host.options.embeddings,
     },
   };
+}
+
+function parse<Schema extends z.ZodType>(
+  schema: Schema,
+  value: unknown,
+  toMessage: (problem: string) => string,
+): z.output<Schema> {
+  const { data, error } = schema.safeParse(value);
+  if (error) throw new Error(toMessage(describeIssues(error.issues, 'it').join('; ')));
+  return data as z.output<Schema>;
 }
 
 /** Throws the first error, where the host collects them. */
