@@ -84,7 +84,7 @@ export async function runProgram(
 ): Promise<void> {
   signal.throwIfAborted();
   const errors = isSilent ? 'ignore' : 'inherit';
-  // In a group of its own: Ctrl-C reaches this process alone, which can then end all of the group.
+  // In a separate process group: Ctrl-C reaches this process alone, which can then end all of the group.
   const child = spawn(program, args, { cwd, stdio: ['ignore', 'pipe', errors], detached: true });
   const end = () => killGroup(child);
   signal.addEventListener('abort', end);

@@ -153,7 +153,7 @@ const readProperties = ({ properties }: Schema): Readonly<Record<string, Schema>
     Object.entries(toSchema(properties)).map(([name, field]) => [name, toSchema(field)]),
   );
 
-/** In JSON Schema, `true` stands for any value, as an empty object does. */
+/** In JSON Schema, `true` allows any value, as an empty object does. */
 const toSchema = (value: unknown): Schema =>
   typeof value === 'object' && value !== null ? (value as Schema) : {};
 

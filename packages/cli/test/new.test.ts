@@ -108,7 +108,7 @@ describe('sibyl new', () => {
     expect(existsSync(join(project, 'package.json'))).toBe(true);
   });
 
-  it('new leaves neither a part of what it installs nor npm if nobody reads its notes', async () => {
+  it('new leaves neither a part of what it installs nor npm if its output is closed', async () => {
     const { child, stderr, ended } = startNew(
       ['unread', '--packages', packages],
       makeNpm('unread-bin', busyNpm('unread')),

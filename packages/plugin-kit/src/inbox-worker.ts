@@ -80,11 +80,11 @@ export class InboxWorker<Message> {
     this.hasMore = taken.length === free;
     for (const { attempts, ...waiting } of taken)
       if (attempts <= MAX_ATTEMPTS) this.start(waiting, attempts);
-      else await this.giveUp(waiting.message);
+      else await this.abandon(waiting.message);
   }
 
   /** Every process that has tried to answer it was killed, perhaps by it. */
-  private async giveUp(message: Message): Promise<void> {
+  private async abandon(message: Message): Promise<void> {
     const { inbox, logger, describe } = this.deps;
     logger.error(
       describe(message),

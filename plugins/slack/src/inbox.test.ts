@@ -237,7 +237,7 @@ describe.each(engines)('InboxWorker on %s', (engine) => {
     await worker.close();
   });
 
-  it('InboxWorker.runRound gives up a message once eight hosts that tried to answer it were killed', async () => {
+  it('InboxWorker.runRound stops answering a message once eight hosts that tried to answer it were killed', async () => {
     const message = newMessage();
     const killed: string[] = [];
     const openNext = () => {

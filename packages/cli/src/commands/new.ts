@@ -101,7 +101,7 @@ async function removeUnfinished(
   { folder, advice, output }: Unfinished,
   work: () => Promise<void>,
 ): Promise<void> {
-  // The command exits at once if nobody reads what it writes.
+  // The command exits at once if its output is closed.
   const discard = () => rmSync(folder, { recursive: true, force: true, maxRetries: 10 });
   process.once('exit', discard);
   try {

@@ -42,10 +42,10 @@ export function Conversation({ sessionId, title = '', isPaused, messageId }: Con
   const unsent = useDelivery(sessionId, chat);
   const draft = useDraft(signer.did, sessionId);
   const isBusy = useIsBusy(chat, unsent);
-  const send = (message: OutgoingMessage) => {
+  const send = (message: OutgoingMessage | string) => {
     // Another tab may be about to delete the conversation.
     keepSession(sessionId);
-    outbox.add(message, sessionId);
+    outbox.add(typeof message === 'string' ? { message } : message, sessionId);
   };
   // A turn that another tab, device or schedule has started.
   useSessionChanges((event) => {
@@ -65,12 +65,7 @@ export function Conversation({ sessionId, title = '', isPaused, messageId }: Con
       <Head title={title}>
         <ConversationMenu sessionId={sessionId} title={title} />
       </Head>
-      <ConversationContext
-        value={{
-          sessionId,
-          send: (message) => send(typeof message === 'string' ? { message } : message),
-        }}
-      >
+      <ConversationContext value={{ sessionId, send }}>
         <MessageActionsContext value={actions}>
           <MessageList
             chat={chat}

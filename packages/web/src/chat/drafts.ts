@@ -126,7 +126,7 @@ export interface FormDraft<T> {
 export function useFormDraft<T extends object>(formId: string, initial: T): FormDraft<T> {
   const key = toFormKey(usePage().signer.did, formId);
   const { draft, change, latest } = useStoredDraft(key);
-  // Once a turn has ended, nobody can decide any more.
+  // Once a turn has ended, no decision is possible any more.
   useRestore(formId.startsWith(TURN) ? undefined : key, latest);
   const values = { ...initial, ...readTyped<T>(draft) };
   return {

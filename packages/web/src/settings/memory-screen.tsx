@@ -45,17 +45,7 @@ export function MemoryScreen() {
       </PageHead>
       <Failure error={error} onRetry={refresh} />
       <div className="stack">
-        {(query || facts.length > 0) && (
-          <input
-            className="input"
-            type="search"
-            dir="auto"
-            placeholder={t('settings.memory.search')}
-            aria-label={t('settings.memory.search')}
-            value={query}
-            onChange={({ target }) => setQuery(target.value)}
-          />
-        )}
+        {(query || facts.length > 0) && <Search query={query} onChange={setQuery} />}
         {isAdding && (
           <div className="card card-pad">
             <FactForm
@@ -79,6 +69,23 @@ export function MemoryScreen() {
     </>
   );
 }
+
+interface SearchProps {
+  readonly query: string;
+  readonly onChange: (query: string) => void;
+}
+
+const Search = ({ query, onChange }: SearchProps) => (
+  <input
+    className="input"
+    type="search"
+    dir="auto"
+    placeholder={t('settings.memory.search')}
+    aria-label={t('settings.memory.search')}
+    value={query}
+    onChange={({ target }) => onChange(target.value)}
+  />
+);
 
 interface FactListProps {
   readonly facts: readonly Fact[];
