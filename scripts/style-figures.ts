@@ -24,7 +24,7 @@ export function measureStyle(paths: readonly string[]): Figure[] {
   const files = sortAscending(sources.map((source) => source.text.trimEnd().split('\n').length));
   const functions = sortAscending(sources.flatMap((source) => measureFunctions(source, source)));
   return [
-    { name: 'product files', value: paths.length, limit: 748 },
+    { name: 'product files', value: paths.length, limit: 750 },
     { name: 'file lines, median', value: quantile(files, 0.5) },
     { name: 'file lines, p90', value: quantile(files, 0.9), limit: 300 },
     { name: 'file lines, longest', value: quantile(files, 1), limit: 500 },

@@ -10,15 +10,16 @@ import {
   suggest,
   UsageError,
 } from './command.js';
-import { approvals, receipts, rules } from './commands/approvals.js';
+import { approvals, receipts } from './commands/approvals.js';
 import { callers, invite } from './commands/callers.js';
 import { chat } from './commands/chat.js';
 import { createCompletion } from './commands/completion.js';
-import { delegate, matrix } from './commands/delegate.js';
+import { delegate } from './commands/delegate.js';
 import { doctor, plugins } from './commands/doctor.js';
 import { files } from './commands/files.js';
 import { key, token } from './commands/key.js';
 import { keys } from './commands/keys.js';
+import { matrix } from './commands/matrix.js';
 import { newOracle } from './commands/new.js';
 import { audit, credits, operators, users } from './commands/operators.js';
 import {
@@ -29,6 +30,7 @@ import {
   retention,
   usage,
 } from './commands/own-data.js';
+import { rules } from './commands/rules.js';
 import { schedules } from './commands/schedules.js';
 import { sessions } from './commands/sessions.js';
 import { gateway, start } from './commands/start.js';

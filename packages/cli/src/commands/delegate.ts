@@ -2,7 +2,6 @@ import type { DelegationInfo } from '@sibyl/client';
 import { type Call, type Command, findAction, UsageError } from '../command.js';
 import { type OpenOracle, openOracle } from '../environment.js';
 import { plainText, table } from '../terminal.js';
-import { RUN_DAYS, readExpiration } from './schedules.js';
 
 const HOUR_SECONDS = 3600;
 const DEFAULT_HOURS = 24;
@@ -131,53 +130,3 @@ async function revoke(
 const actions = { grant, status, list, revoke };
 
 const formatTime = (seconds: number) => new Date(seconds * 1000).toLocaleString();
-
-/** Matrix accounts whose messages an oracle answers as the user. */
-export const matrix: Command = {
-  name: 'matrix',
-  summary: 'Let an oracle answer your Matrix account as you',
-  usage: ['[list] [url]', 'link <user id> [url] [--days <number>]', 'unlink <user id> [url]'],
-  details:
-    'Your key signs a delegation for the account, and the account proves itself with a code that it sends to the oracle. "unlink" ends both.',
-  options: {
-    days: {
-      type: 'string',
-      value: 'number',
-      summary: `Days until the delegation expires; default ${RUN_DAYS}`,
-    },
-  },
-  async run(call) {
-    const [name, ...rest] = call.args;
-    const action = findAction({ list: listAccounts, link, unlink }, name);
-    const [userId, url] = name === 'list' ? ['', ...rest] : rest;
-    if (userId === undefined)
-      throw new UsageError('Name a Matrix account, such as @alice:example.org');
-    return action(await openOracle(url, call.output), call, userId);
-  },
-};
-
-type AccountAction = (oracle: OpenOracle, call: Call, userId: string) => Promise<number>;
-
-const listAccounts: AccountAction = async ({ client }, { output }) => {
-  const links = await client.matrix.list();
-  const rows = links.map(({ userId, status }) => [userId, status]);
-  output.result({ links }, plainText(rows.length > 0 ? table(rows) : 'No accounts'));
-  return 0;
-};
-
-const link: AccountAction = async ({ client }, { output, options }, userId) => {
-  const created = await client.matrix.link(userId, readExpiration(options));
-  const { code, oracleUserId, codeExpiresAt = '' } = created;
-  const until = new Date(codeExpiresAt).toLocaleTimeString();
-  const text = code
-    ? `Send this from ${userId} to ${oracleUserId} until ${until}, in any room with it:\n\n${code}`
-    : `${userId} is linked; its delegation is replaced`;
-  output.result(created, plainText(text));
-  return 0;
-};
-
-const unlink: AccountAction = async ({ client }, { output }, userId) => {
-  await client.matrix.unlink(userId);
-  output.result({ ok: true }, plainText(`${userId} is no longer linked`));
-  return 0;
-};
