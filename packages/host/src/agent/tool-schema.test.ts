@@ -49,7 +49,7 @@ describe('toAgentTool with a zod schema', () => {
     days: z.number().int().max(7).default(3),
     from: Place,
     to: Place.optional(),
-    when: z.date().optional(),
+    when: z.coerce.date().optional(),
   });
 
   it('returns plain JSON Schema without references', () => {
