@@ -62,7 +62,7 @@ describe('toAgentTool with a zod schema', () => {
         days: expect.objectContaining({ type: 'integer', maximum: 7, default: 3 }),
         from: expect.objectContaining(place),
         to: expect.objectContaining(place),
-        when: {},
+        when: { type: 'string', format: 'date-time' },
       },
       required: ['city', 'from'],
     });
