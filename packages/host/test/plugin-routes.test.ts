@@ -38,6 +38,22 @@ it('defineRoute: a public route with a wildcard is a startup error', async () =>
   );
 });
 
+it.each([
+  ['of the host', [testPlugin('parts', { routes: [route('/Sessions/', 'public')] })]],
+  [
+    'of another plugin, with another parameter',
+    [
+      testPlugin('first', { routes: [route('/parts/:name', 'user')] }),
+      testPlugin('parts', { routes: [route('/parts/:id', 'public')] }),
+    ],
+  ],
+])('defineRoute: a route %s that exists already is a startup error', async (_, plugins) => {
+  const start = startHost({ bundled: [], plugins });
+  await expect(start).rejects.toThrow(
+    /parts: its route GET \/\S+ exists already\n.*Change its path/,
+  );
+});
+
 it('defineRoute: HEAD of a stream ends at once, and so does its source', async () => {
   let isOpen = false;
   const ended = Promise.withResolvers<void>();

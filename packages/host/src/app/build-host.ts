@@ -282,7 +282,7 @@ function wireRoutes(
       ...plugins.flatMap(({ openRoutes }) => openRoutes),
       ...authExcludedRoutes,
     ]),
-    surfaceRoutes: new SurfaceRoutes(plugins.flatMap(({ surfaceRoutes }) => surfaceRoutes)),
+    surfaceRoutes: new SurfaceRoutes(plugins.flatMap(({ routes }) => routes)),
     bodyLimit: config.bodyLimit,
     bodyBudget: new ByteBudget({
       maxBytes: config.bodiesLimit,

@@ -26,13 +26,14 @@ import {
   accessLog,
   anonymousLimit,
   answerOptions,
+  listRoutes,
   requestId,
   requestScope,
   securityHeaders,
 } from '../http/middlewares.js';
 import { createLogger, withScopeIds } from '../observability/logger.js';
 import { serveMetrics } from '../observability/metrics.js';
-import { toModuleError } from '../plugins/load-plugins.js';
+import { assertDistinctRoutes, toModuleError } from '../plugins/load-plugins.js';
 import {
   describeStatus,
   type PluginStatus,
@@ -248,6 +249,7 @@ async function createNest(
     useMiddlewares(nest, deps, config);
     serveApiDocument(nest, deps);
     await nest.init();
+    assertDistinctRoutes(listRoutes(nest.getHttpAdapter().getInstance()), deps.plugins.plugins);
     return nest;
   } catch (error) {
     // So that initialized modules of plugins can release what they hold.

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { IdempotencyKey, OracleError, RequestId } from '@sibyl/protocol';
-import type { NextFunction, Request, Response } from 'express';
+import type { Express, NextFunction, Request, Response } from 'express';
 import type { Logger } from 'pino';
 import { readAccessKey, readCredentials } from '../auth/caller.js';
 import type { RateLimits } from '../auth/rate-limits.js';
@@ -136,6 +136,17 @@ function hasCredentials({ headers }: OracleRequest): boolean {
 interface Layer {
   readonly route?: { readonly path: string; readonly methods: Readonly<Record<string, boolean>> };
   match(path: string): boolean;
+}
+
+/** All routes of the host and of plugins, as often as they are defined. */
+export function listRoutes({ router }: Express) {
+  const layers = router.stack as unknown as readonly Layer[];
+  return layers.flatMap(({ route }) =>
+    Object.keys(route?.methods ?? {}).map((method) => ({
+      method: method.toUpperCase(),
+      path: route?.path ?? '',
+    })),
+  );
 }
 
 /** The methods of the routes of a path, for `Allow`; empty if no route has this path. */

@@ -83,6 +83,7 @@ function openTables(
 
 /** An error of Nest as an issue of the plugin whose module it names; otherwise unchanged. */
 export function toModuleError(error: unknown, plugins: readonly LoadedPlugin[]): unknown {
+  if (error instanceof ConfigError) return error;
   const reason = describeError(error).split('\n', 1)[0] ?? '';
   const plugin = plugins.find(({ nestModules }) =>
     nestModules.some((module) => isNamedIn(reason, 'module' in module ? module.module : module)),
@@ -93,6 +94,36 @@ export function toModuleError(error: unknown, plugins: readonly LoadedPlugin[]):
     createPluginIssue(plugin.name, problem, `Fix it, or ${switchOff(plugin.name)}`),
   ]);
 }
+
+/** Throws if two routes have the same method and path: one could not be reached, and if the other is public, it would be as well. */
+export function assertDistinctRoutes(
+  served: readonly RouteName[],
+  plugins: readonly LoadedPlugin[],
+): void {
+  const groups = Map.groupBy(served, formatRoute);
+  const issues = [...groups].flatMap(([name, { length }]) => {
+    if (length === 1) return [];
+    const plugin = plugins.findLast(({ routes }) =>
+      routes.some((route) => formatRoute(route) === name),
+    );
+    return plugin
+      ? createPluginIssue(plugin.name, `its route ${name} exists already`, 'Change its path')
+      : { subject: 'routes', problem: `two modules have ${name}`, remedy: 'Change one of them' };
+  });
+  if (issues.length > 0) throw new ConfigError('host', issues);
+}
+
+interface RouteName {
+  readonly method: string;
+  readonly path: string;
+}
+
+/** Express ignores case, a slash at the end and the names of parameters. */
+const formatRoute = ({ method, path }: RouteName) =>
+  `${method} ${path
+    .replace(/(.)\/$/, '$1')
+    .replaceAll(/:\w+/g, ':id')
+    .toLowerCase()}`;
 
 const isNamedIn = (text: string, { name }: { readonly name: string }) =>
   name !== '' && text.includes(name);

@@ -24,7 +24,7 @@ function loadPlugin(name: string, middlewares: readonly Middleware[]): LoadedPlu
   return {
     ...{ plugin, name, middlewares, tools: [], subAgents: [], config: {}, services: undefined },
     manifest: PluginManifest.parse(plugin.manifest),
-    ...{ shared: {}, gate: undefined, nestModules: [], openRoutes: [], surfaceRoutes: [] },
+    ...{ shared: {}, gate: undefined, nestModules: [], openRoutes: [], routes: [] },
   };
 }
 

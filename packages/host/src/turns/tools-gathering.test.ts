@@ -54,7 +54,7 @@ function loadPlugin(contribution: Contribution): LoadedPlugin {
   return {
     ...{ plugin, name, tools, subAgents, config: {}, services: undefined, shared: {} },
     manifest: PluginManifest.parse({ ...plugin.manifest, title: `The ${name}`, visibility }),
-    ...{ middlewares: [], gate: undefined, nestModules: [], openRoutes: [], surfaceRoutes: [] },
+    ...{ middlewares: [], gate: undefined, nestModules: [], openRoutes: [], routes: [] },
   };
 }
 

@@ -54,7 +54,7 @@ function loadPlugin({ tools = [], subAgents = [], middlewares = [] }: Contributi
     gate: undefined,
     nestModules: [],
     openRoutes: [],
-    surfaceRoutes: [],
+    routes: [],
   };
 }
 

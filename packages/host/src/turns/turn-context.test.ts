@@ -163,7 +163,7 @@ const loadPlugin = (name: string, shared: SharedState = {}): LoadedPlugin => {
     gate: undefined,
     nestModules: [],
     openRoutes: [],
-    surfaceRoutes: [],
+    routes: [],
   };
 };
 

@@ -181,7 +181,7 @@ function loadPlugin(name: string, contribution: Contribution = {}): LoadedPlugin
     ...{ plugin, name, config: {}, services: undefined, shared, middlewares },
     manifest: PluginManifest.parse({ ...plugin.manifest, ...(visibility && { visibility }) }),
     tools: [defineTool({ name: 'probe', description: 'Looks at its turn', inputSchema, run })],
-    ...{ subAgents: [], gate: undefined, nestModules: [], openRoutes: [], surfaceRoutes: [] },
+    ...{ subAgents: [], gate: undefined, nestModules: [], openRoutes: [], routes: [] },
   };
 }
 

@@ -3,10 +3,9 @@ import type { PluginContext, RoomState, SetupContext, Shared, SharedState } from
 import type { PluginManifest } from '../manifest.js';
 import type { Middleware } from '../middleware.js';
 import type { AuthExcludedRoute, MessageGate, OraclePlugin } from '../plugin.js';
-import type { Route } from '../routes.js';
 import type { SubAgent, Tool } from '../tool.js';
 import { hookChecks } from './hook-checks.js';
-import { buildRouteModule, type SurfaceRoute } from './route-module.js';
+import { buildRouteModule, type PluginRoute } from './route-module.js';
 
 /** A plugin that is selected to load. */
 export interface SelectedPlugin {
@@ -28,8 +27,8 @@ export interface LoadedPlugin extends SelectedPlugin {
   readonly gate: MessageGate | undefined;
   readonly nestModules: readonly (Type | DynamicModule)[];
   readonly openRoutes: readonly AuthExcludedRoute[];
-  /** The routes for clients of other protocols. */
-  readonly surfaceRoutes: readonly SurfaceRoute[];
+  /** Without those of its Nest modules. */
+  readonly routes: readonly PluginRoute[];
 }
 
 /** A call of one hook while the host starts. */
@@ -198,7 +197,7 @@ async function callRouteHooks({
   selected: { plugin, name },
   hooks,
   context,
-}: StartedPlugin): Promise<Pick<LoadedPlugin, 'nestModules' | 'openRoutes' | 'surfaceRoutes'>> {
+}: StartedPlugin): Promise<Pick<LoadedPlugin, 'nestModules' | 'openRoutes' | 'routes'>> {
   const routes = await hooks.call({
     hook: 'routes',
     run: () => (typeof plugin.routes === 'function' ? plugin.routes(context) : plugin.routes),
@@ -224,13 +223,9 @@ async function callRouteHooks({
   return {
     nestModules: [...nestModules, ...routeModules],
     openRoutes: [...excludedRoutes, ...publicRoutes],
-    surfaceRoutes: routes.filter(isSurfaceRoute),
+    routes,
   };
 }
-
-/** Access keys and foreign errors are for clients of other protocols. */
-const isSurfaceRoute = ({ auth, formatError }: Route) =>
-  auth === 'access-key' || formatError !== undefined;
 
 /** The state of rooms; which plugin stores it is known once all plugins are set up. */
 function createLateRoomState(getChosen: () => RoomState | undefined): RoomState {

@@ -101,25 +101,29 @@ export class PublicRoutes {
   }
 }
 
-/** What the host has to know about a route for clients of another protocol. */
-export type SurfaceRoute = Pick<Route, 'path' | 'formatError'>;
+/** What the host has to know about a route of a plugin. */
+export type PluginRoute = Pick<Route, 'method' | 'path' | 'auth' | 'formatError'>;
 
 /** Routes for clients of other protocols, whose conventions apply on their paths. */
 export class SurfaceRoutes {
-  private readonly surfaces: readonly (SurfaceRoute & { readonly pattern: RegExp })[];
+  private readonly surfaces: readonly (PluginRoute & { readonly pattern: RegExp })[];
 
-  constructor(routes: readonly SurfaceRoute[]) {
-    this.surfaces = routes.map(({ path, formatError }) => {
-      const pattern = new RegExp(`^${path.replaceAll(/:\w+/g, '[^/]+')}/?$`, 'i');
-      return { path, formatError, pattern };
+  constructor(routes: readonly PluginRoute[]) {
+    this.surfaces = routes.filter(isSurfaceRoute).map((route) => {
+      const pattern = new RegExp(`^${route.path.replaceAll(/:\w+/g, '[^/]+')}/?$`, 'i');
+      return { ...route, pattern };
     });
   }
 
   /** A route of this path, with any method. */
-  find(path: string): SurfaceRoute | undefined {
+  find(path: string): PluginRoute | undefined {
     return this.surfaces.find(({ pattern }) => pattern.test(path));
   }
 }
+
+/** Access keys and foreign errors are for clients of other protocols. */
+const isSurfaceRoute = ({ auth, formatError }: PluginRoute) =>
+  auth === 'access-key' || formatError !== undefined;
 
 const WILDCARD = /\/(\(\.\*\)|\*\w*)$/;
 
