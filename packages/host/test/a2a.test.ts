@@ -177,7 +177,7 @@ describe.each(['JSONRPC', 'HTTP+JSON'])('a client of A2A over %s', (binding) => 
     const sent = send(client, say('Pay'));
     (await test.model.next()).call({ name: 'pay', input: {} });
     const { id: taskId, status } = await sent;
-    expect(said(status?.message)).toContain(`open ${test.page} to approve it`);
+    expect(said(status?.message)).toContain(`open ${test.page}/app/ to approve it`);
     for (const parts of [[{ text: 'yes' }], [{ data: { approved: true } }]])
       await expect(send(client, say('', { taskId, parts }))).rejects.toThrow(
         /signature of the user/,

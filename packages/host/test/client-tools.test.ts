@@ -201,7 +201,7 @@ it.each(['/v1/chat/completions', '/v1/responses'])(
     // Again, it must not receive the calls again: a client would run them for ever.
     for (const refused of [await send(), await send()]) {
       expect(refused.status).toBe(400);
-      expect(refused.body.error.message).toMatch(/needs your decision too\. Open http/);
+      expect(refused.body.error.message).toMatch(/needs your decision too\. Open http\S+\/app\/,/);
     }
     await approveAll();
     (await test.model.next()).answer('Done');

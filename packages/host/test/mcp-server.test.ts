@@ -61,9 +61,10 @@ const notes = testPlugin('notes', {
   },
 });
 
-const PAGE = 'https://oracle.example';
+const ORIGIN = 'https://oracle.example';
+const PAGE = `${ORIGIN}/app/`;
 const STREAMS = 3;
-const env = { PUBLIC_URL: PAGE, STREAMS_PER_USER: String(STREAMS) };
+const env = { PUBLIC_URL: ORIGIN, STREAMS_PER_USER: String(STREAMS) };
 const test = useSurfaceHost({ plugins: [page, notes], env });
 
 const MODERN = '2026-07-28';

@@ -88,6 +88,13 @@ export interface HostMessages {
   findDead(hostIds: readonly string[]): Promise<readonly string[]>;
 }
 
+/** The address for links to what a user decides: the chat page, if the host serves it. */
+export const findPageUrl = ({
+  publicUrl,
+  availablePlugins,
+}: Pick<SetupContext, 'publicUrl' | 'availablePlugins'>): string =>
+  availablePlugins.has('chat-page') ? `${publicUrl}/app/` : publicUrl;
+
 /** What `setup` receives, when the host starts. */
 export interface SetupContext<Config = Readonly<Record<string, unknown>>> {
   /** The plugin's own environment variables, parsed by its `configSchema`. */

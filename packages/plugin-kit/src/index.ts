@@ -53,7 +53,7 @@ export type {
   Unit,
   WantedCapability,
 } from './context.js';
-export { FILE_SOURCES, sharedKey } from './context.js';
+export { FILE_SOURCES, findPageUrl, sharedKey } from './context.js';
 export {
   Inbox,
   type InboxRow,

@@ -1,4 +1,10 @@
-import { definePlugin, defineRoute, type RouteError, type SetupContext } from '@sibyl/plugin-kit';
+import {
+  definePlugin,
+  defineRoute,
+  findPageUrl,
+  type RouteError,
+  type SetupContext,
+} from '@sibyl/plugin-kit';
 import { z } from 'zod';
 import type { A2aEndpoint, HttpCall, RestRequest } from './endpoint.js';
 import { migrations, PushConfigStore, PushNotifications } from './push-notifications.js';
@@ -44,9 +50,16 @@ class A2aService {
   constructor(context: SetupContext<A2aConfig>) {
     const { surface, delegatedTurns: turns, publicUrl, oracle, config } = context;
     const store = new PushConfigStore(context.database, context.hosts);
-    this.push = new PushNotifications({ ...context, store, turns, questions: context.turns });
+    const pageUrl = findPageUrl(context);
+    this.push = new PushNotifications({
+      ...context,
+      store,
+      turns,
+      questions: context.turns,
+      pageUrl,
+    });
     const { name } = oracle;
-    const deps = { surface, turns, push: this.push, publicUrl, name };
+    const deps = { surface, turns, push: this.push, publicUrl, pageUrl, name };
     this.load = async () => {
       const { A2aEndpoint } = await import('./endpoint.js');
       return new A2aEndpoint({ ...deps, description: config.A2A_DESCRIPTION }, formatError);

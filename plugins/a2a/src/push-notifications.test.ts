@@ -114,7 +114,7 @@ describe.each(engines)('PushConfigStore on %s', (engine) => {
       questions: { pending: async () => [] },
       fetch: () => Promise.reject(new Error('Nothing is posted')),
       ucan: { signWebhook: () => '' },
-      publicUrl: url,
+      pageUrl: url,
       logger: { info: vi.fn(), warn: vi.fn(), error: vi.fn() },
     });
     onTestFinished(() => push.close());
@@ -124,7 +124,7 @@ describe.each(engines)('PushConfigStore on %s', (engine) => {
     const add = (address: string, token: string) =>
       push.add(
         { did: owner, cids: [] },
-        { ...facts, ...running, publicUrl: url },
+        { ...facts, ...running, pageUrl: url },
         { tenant: '', taskId: 'task', id: 'a', url: address, token, authentication: undefined },
       );
     const list = async () =>

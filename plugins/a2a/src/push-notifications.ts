@@ -30,7 +30,7 @@ interface PushDeps {
   readonly questions: Pick<PluginTurns, 'pending'>;
   readonly fetch: SafeFetch;
   readonly ucan: Pick<OracleUcan, 'signWebhook'>;
-  readonly publicUrl: string;
+  readonly pageUrl: string;
   readonly logger: Logger;
 }
 
@@ -172,7 +172,7 @@ export class PushNotifications {
   }
 
   private async post(row: ConfigRow, outcome: TurnOutcome): Promise<string | undefined> {
-    const { questions, publicUrl, fetch, ucan } = this.deps;
+    const { questions, pageUrl, fetch, ucan } = this.deps;
     const { owner, task_id: taskId, session_id: sessionId, context_id: contextId } = row;
     // Loads the SDK.
     const { buildTask, toPushBody } = await import('./tasks.js');
@@ -187,7 +187,7 @@ export class PushNotifications {
       text: text.slice(0, MAX_TEXT),
       error,
       questions: status === 'paused' ? await questions.pending({ owner, sessionId }) : [],
-      publicUrl,
+      pageUrl,
     });
     const id = `msg_${hash([owner, taskId, row.id, outcome.runId, status]).slice(0, 32)}`;
     const credentials = await this.readSecret(row);

@@ -55,6 +55,7 @@ export interface RequestDeps {
   readonly turns: Pick<DelegatedTurns, 'outcome'>;
   readonly push: PushNotifications;
   readonly publicUrl: string;
+  readonly pageUrl: string;
   readonly name: string;
   readonly description: string;
 }
@@ -296,7 +297,7 @@ export class A2aRequests implements A2ARequestHandler {
 
   private read(call: A2aCall, task: TaskFacts, from: ReadFrom): AsyncGenerator<TaskEvent> {
     const { turns, signal } = call;
-    return readEvents({ turns, signal, publicUrl: this.deps.publicUrl }, task, from);
+    return readEvents({ turns, signal, pageUrl: this.deps.pageUrl }, task, from);
   }
 
   /** A task by the id of any of its runs; throws if the caller has none with this id. */
@@ -323,7 +324,7 @@ export class A2aRequests implements A2ARequestHandler {
       text,
       error,
       questions: status === 'paused' ? await turns.pending(sessionId) : [],
-      publicUrl: this.deps.publicUrl,
+      pageUrl: this.deps.pageUrl,
     };
   }
 }

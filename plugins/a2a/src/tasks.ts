@@ -39,7 +39,7 @@ export interface TaskFacts extends TaskKey {
   readonly error?: TurnOutcome['error'];
   /** What it waits for. */
   readonly questions: readonly PendingQuestion[];
-  readonly publicUrl: string;
+  readonly pageUrl: string;
 }
 
 const STATES: Readonly<Record<RunStatus, TaskState>> = {
@@ -90,10 +90,10 @@ export function buildTask(facts: TaskFacts, history: readonly Message[] = []): T
 }
 
 function buildStatus(facts: TaskFacts): TaskStatus {
-  const { status, updatedAt, error, questions, publicUrl } = facts;
+  const { status, updatedAt, error, questions, pageUrl } = facts;
   const failed = status === 'failed' || status === 'interrupted';
   const said = failed ? [toText(error?.message ?? NOT_COMPLETED)] : [];
-  const asked = status === 'paused' ? describeQuestions(questions, publicUrl) : [];
+  const asked = status === 'paused' ? describeQuestions(questions, pageUrl) : [];
   return {
     state: toTaskState(status),
     message: buildMessage(facts, [...said, ...asked]),
@@ -142,7 +142,7 @@ const buildArtifact = (artifactId: string, text: string): Artifact => ({
 });
 
 /** Each question as a text for people and as data for programs. */
-const describeQuestions = (questions: readonly PendingQuestion[], publicUrl: string): Part[] =>
+const describeQuestions = (questions: readonly PendingQuestion[], pageUrl: string): Part[] =>
   questions.flatMap((question) => {
     const { id, kind, schema, data, expiresAt, isApproval } = question;
     const asked = {
@@ -151,17 +151,17 @@ const describeQuestions = (questions: readonly PendingQuestion[], publicUrl: str
       schema,
       data,
       expiresAt: new Date(expiresAt).toISOString(),
-      ...(isApproval && { url: publicUrl }),
+      ...(isApproval && { url: pageUrl }),
     };
-    return [toText(describeQuestion(question, publicUrl)), toData(asked)];
+    return [toText(describeQuestion(question, pageUrl)), toData(asked)];
   });
 
 const Question = z.object({ message: z.string(), question: z.string() }).partial();
 
-function describeQuestion(question: PendingQuestion, publicUrl: string): string {
+function describeQuestion(question: PendingQuestion, pageUrl: string): string {
   const { data, isApproval } = question;
   if (isApproval)
-    return `A call needs the user's approval: open ${publicUrl} to approve it, or answer "deny" here.`;
+    return `A call needs the user's approval: open ${pageUrl} to approve it, or answer "deny" here.`;
   const call = findClientToolCall(question);
   if (call) return `The oracle waits for the result of ${call.toolName}.`;
   if (typeof data === 'string') return data;
@@ -177,7 +177,7 @@ export interface TaskEvent {
 
 export interface TaskReading {
   readonly turns: CallerTurns;
-  readonly publicUrl: string;
+  readonly pageUrl: string;
   readonly signal: AbortSignal;
 }
 
@@ -267,7 +267,7 @@ class TaskMapping {
 
   /** The last event: the task has ended, or waits for an answer. */
   async end({ status, pending = [] }: DoneFrame): Promise<StreamResponse> {
-    const { turns, publicUrl } = this.reading;
+    const { turns, pageUrl } = this.reading;
     const isWaiting = pending.length > 0;
     const facts = {
       ...this.task,
@@ -275,7 +275,7 @@ class TaskMapping {
       updatedAt: Date.now(),
       text: '',
       questions: isWaiting ? await turns.pending(this.task.sessionId) : [],
-      publicUrl,
+      pageUrl,
       ...(this.failure !== undefined && { error: { code: status, message: this.failure } }),
     } as const;
     return this.toStatusUpdate(buildStatus(facts));

@@ -18,7 +18,7 @@ export interface RunView {
   readonly runId: string;
   /** Clients before 1.0 refuse outcomes and fields of outcomes that they do not know. */
   readonly isBefore1?: boolean;
-  readonly publicUrl: string;
+  readonly pageUrl: string;
 }
 
 /** The events of a run. They are the same whenever they are read, so that a client can continue after any of them. */
@@ -215,17 +215,15 @@ class RunMapping {
   private toInterrupt(question: PendingQuestion): Interrupt[] {
     const { id, kind, schema, data, expiresAt, isApproval } = question;
     if (kind === 'tool_call') return [];
-    const { publicUrl } = this.view;
+    const { pageUrl } = this.view;
     const interrupt = {
       id,
       reason: isApproval ? 'approval' : kind,
       responseSchema: schema,
       expiresAt: new Date(expiresAt).toISOString(),
-      metadata: { data, ...(isApproval && { url: publicUrl }) },
+      metadata: { data, ...(isApproval && { url: pageUrl }) },
     };
-    return [
-      { ...interrupt, message: isApproval ? describeApproval(publicUrl) : readMessage(data) },
-    ];
+    return [{ ...interrupt, message: isApproval ? describeApproval(pageUrl) : readMessage(data) }];
   }
 }
 

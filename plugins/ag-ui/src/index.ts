@@ -3,6 +3,7 @@ import {
   definePlugin,
   defineRoute,
   defineTool,
+  findPageUrl,
   type OracleFacts,
   type TurnContext,
 } from '@sibyl/plugin-kit';
@@ -22,7 +23,10 @@ export const agUi = definePlugin({
     // The actions describe themselves.
     visibility: 'silent',
   },
-  setup: ({ surface, publicUrl, oracle }) => ({ runs: new Runs({ surface, publicUrl }), oracle }),
+  setup: (context) => {
+    const { surface, oracle } = context;
+    return { runs: new Runs({ surface, pageUrl: findPageUrl(context) }), oracle };
+  },
   getRequestTools: (turn) => listActionTools(turn),
   routes: ({ services: { runs, oracle } }) => [...listRunRoutes(runs), createCapabilities(oracle)],
 });

@@ -56,7 +56,7 @@ export type RunAgentInput = z.infer<typeof RunAgentInput>;
 
 interface RunsDeps {
   readonly surface: Surface;
-  readonly publicUrl: string;
+  readonly pageUrl: string;
 }
 
 interface RunCall {
@@ -94,11 +94,11 @@ export class Runs {
   }
 
   private stream(
-    view: Omit<RunView, 'publicUrl'>,
+    view: Omit<RunView, 'pageUrl'>,
     { signal, ...reader }: Reader & { readonly signal: AbortSignal },
   ): RouteReply {
     const parts = view.turns.read(view.run.runId, { signal });
-    const events = toEvents({ ...view, publicUrl: this.deps.publicUrl }, parts);
+    const events = toEvents({ ...view, pageUrl: this.deps.pageUrl }, parts);
     const headers = { ...SSE_HEADERS, 'X-Run-Id': view.run.runId };
     return new RouteReply({ headers, stream: streamEvents(events, view, reader) });
   }

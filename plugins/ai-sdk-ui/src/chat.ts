@@ -73,13 +73,13 @@ export interface OpenedChat {
 export async function answerChat(
   turns: CallerTurns,
   body: ChatRequest,
-  publicUrl: string,
+  pageUrl: string,
 ): Promise<OpenedChat> {
   const last = body.messages.at(-1);
   if (last?.role === 'user') await keepResults(turns, body);
   const calls = last?.role === 'assistant' ? last.parts.filter(isSettled) : [];
   const run =
-    (calls.length > 0 ? await continueTurn(turns, body.id, { calls, publicUrl }) : undefined) ??
+    (calls.length > 0 ? await continueTurn(turns, body.id, { calls, pageUrl }) : undefined) ??
     (await startTurn(turns, body));
   const isSame = last?.role === 'assistant' && last.id === run.messageId;
   const clientTools = new Set(Object.keys(body.tools ?? {}));
@@ -103,14 +103,14 @@ const isSettled = ({ state = '' }: Part) => SETTLED.includes(state);
 
 interface Outcomes {
   readonly calls: readonly Part[];
-  readonly publicUrl: string;
+  readonly pageUrl: string;
 }
 
 /** Undefined if no turn waits for these calls any more. */
 async function continueTurn(
   turns: CallerTurns,
   chatId: string,
-  { calls, publicUrl }: Outcomes,
+  { calls, pageUrl }: Outcomes,
 ): Promise<SurfaceRun | undefined> {
   const sessionId = await turns.findThread(chatId);
   const questions = sessionId === undefined ? [] : await turns.pending(sessionId);
@@ -120,7 +120,7 @@ async function continueTurn(
   if (missing) throw invalid(`The turn also waits for ${describe(missing)}`);
   let runId = '';
   for (const [question, outcome] of matches)
-    if (outcome) ({ runId } = await answer(turns, { question, outcome, publicUrl }));
+    if (outcome) ({ runId } = await answer(turns, { question, outcome, pageUrl }));
   return turns.findRun(runId);
 }
 
@@ -151,13 +151,13 @@ const describe = (question: PendingQuestion): string =>
 interface Answer {
   readonly question: PendingQuestion;
   readonly outcome: Part;
-  readonly publicUrl: string;
+  readonly pageUrl: string;
 }
 
-function answer(turns: CallerTurns, { question: { id, isApproval }, outcome, publicUrl }: Answer) {
+function answer(turns: CallerTurns, { question: { id, isApproval }, outcome, pageUrl }: Answer) {
   const { approval } = outcome;
   if (!isApproval) return turns.answer({ id, value: toValue(outcome) });
-  if (approval?.approved) throw new OracleError('decision_unsigned', { message: sign(publicUrl) });
+  if (approval?.approved) throw new OracleError('decision_unsigned', { message: sign(pageUrl) });
   const { reason } = approval ?? {};
   return turns.deny({ id, ...(reason !== undefined && { reason }) });
 }
@@ -165,8 +165,8 @@ function answer(turns: CallerTurns, { question: { id, isApproval }, outcome, pub
 const toValue = ({ state, output, errorText }: Part) =>
   state === 'output-error' ? { error: errorText } : output;
 
-const sign = (publicUrl: string) =>
-  `An approval needs your signature: open ${publicUrl} to approve, or deny the call here`;
+const sign = (pageUrl: string) =>
+  `An approval needs your signature: open ${pageUrl} to approve, or deny the call here`;
 
 function startTurn(turns: CallerTurns, body: ChatRequest): Promise<SurfaceRun> {
   const { id, messages, trigger, model } = body;

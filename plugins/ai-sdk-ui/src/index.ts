@@ -1,6 +1,7 @@
 import {
   definePlugin,
   defineRoute,
+  findPageUrl,
   type NumberedPart,
   RouteReply,
   type RouteRequest,
@@ -20,13 +21,13 @@ export const aiSdkUi = definePlugin({
     category: 'integration',
     visibility: 'silent',
   },
-  setup: ({ surface, publicUrl }) => ({ surface, publicUrl }),
+  setup: (context) => ({ surface: context.surface, pageUrl: findPageUrl(context) }),
   routes: ({ services }) => [createChatRoute(services), ...listStreamRoutes(services)],
 });
 
 interface UiDeps {
   readonly surface: Surface;
-  readonly publicUrl: string;
+  readonly pageUrl: string;
 }
 
 /** `useChat` shows the body of an error to the user. */
@@ -35,7 +36,7 @@ const formatError = ({ message }: { readonly message: string }) => message;
 const shared = { auth: 'access-key', formatError } as const;
 const STREAM = '/ui/chat/:id/stream';
 
-const createChatRoute = ({ surface, publicUrl }: UiDeps) =>
+const createChatRoute = ({ surface, pageUrl }: UiDeps) =>
   defineRoute({
     ...shared,
     method: 'POST',
@@ -52,12 +53,12 @@ const createChatRoute = ({ surface, publicUrl }: UiDeps) =>
     ],
     handler: async ({ caller, body, signal }) => {
       const turns = surface.for(caller, signal);
-      const chat = await answerChat(turns, body, publicUrl);
-      return reply({ turns, publicUrl, signal }, chat);
+      const chat = await answerChat(turns, body, pageUrl);
+      return reply({ turns, pageUrl, signal }, chat);
     },
   });
 
-const listStreamRoutes = ({ surface, publicUrl }: UiDeps) => [
+const listStreamRoutes = ({ surface, pageUrl }: UiDeps) => [
   defineRoute({
     ...shared,
     method: 'GET',
@@ -69,7 +70,7 @@ const listStreamRoutes = ({ surface, publicUrl }: UiDeps) => [
       const turns = surface.for(caller);
       const run = await findRunning(turns, id);
       if (!run) return new RouteReply({ status: 204 });
-      return reply({ turns, publicUrl, signal }, { run });
+      return reply({ turns, pageUrl, signal }, { run });
     },
   }),
   defineRoute({
@@ -97,7 +98,7 @@ async function findRunning(turns: Turns, id: string) {
 
 interface ReplyDeps {
   readonly turns: Turns;
-  readonly publicUrl: string;
+  readonly pageUrl: string;
   readonly signal: RouteRequest<'user', unknown, unknown, unknown>['signal'];
 }
 
@@ -108,11 +109,11 @@ const HEADERS = {
   'x-vercel-ai-ui-message-stream': 'v1',
 };
 
-function reply({ turns, publicUrl, signal }: ReplyDeps, chat: OpenedChat): RouteReply {
+function reply({ turns, pageUrl, signal }: ReplyDeps, chat: OpenedChat): RouteReply {
   const { run } = chat;
   const frames: AsyncIterable<NumberedPart> = turns.read(run.runId, { signal });
   const pending = () => turns.pending(run.sessionId);
-  const chunks = toChunks(frames, { ...chat, pending, publicUrl });
+  const chunks = toChunks(frames, { ...chat, pending, pageUrl });
   return new RouteReply({ headers: HEADERS, stream: toEvents(chunks) });
 }
 

@@ -8,7 +8,7 @@ type Chunk = { readonly type: string } & Readonly<Record<string, unknown>>;
 interface StreamDeps extends OpenedChat {
   /** What the turn waits for once its run has paused. */
   readonly pending: () => Promise<readonly PendingQuestion[]>;
-  readonly publicUrl: string;
+  readonly pageUrl: string;
 }
 
 /** Translates the frames of a run to chunks of a UI message stream. */
@@ -88,10 +88,7 @@ class ChunkWriter {
     }
     yield* this.showHeld();
     if (pending.some(({ kind, isApproval }) => kind !== 'tool_call' && !isApproval))
-      yield* this.write(
-        'text',
-        `This needs your decision. Open ${this.deps.publicUrl} to continue.`,
-      );
+      yield* this.write('text', `This needs your decision. Open ${this.deps.pageUrl} to continue.`);
     yield* this.close();
     yield { type: 'finish-step' };
     if (status === 'aborted') yield { type: 'abort' };
@@ -169,7 +166,7 @@ class ChunkWriter {
     this.held.delete(toolCallId);
     if (!this.shown.has(toolCallId)) yield* this.show({ eventId: toolCallId, toolName, args });
     yield { type: 'tool-approval-request', approvalId, toolCallId };
-    const data = { approvalId, expiresAt, url: this.deps.publicUrl };
+    const data = { approvalId, expiresAt, url: this.deps.pageUrl };
     yield { type: 'data-approval', id: approvalId, data };
   }
 

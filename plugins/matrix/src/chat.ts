@@ -1,4 +1,5 @@
 import {
+  findPageUrl,
   Inbox,
   InboxWorker,
   ResultAddresses,
@@ -38,7 +39,7 @@ export function startChat(
   context: SetupContext<MatrixConfig>,
   { homeserver, health }: ChatDeps,
 ): Chat {
-  const { database, turns, delegatedTurns, logger, publicUrl, config, hosts } = context;
+  const { database, turns, delegatedTurns, logger, config, hosts } = context;
   const oracle = context.oracle.did;
   const stopping = new AbortController();
   const { signal } = stopping;
@@ -54,7 +55,7 @@ export function startChat(
   const results = new ResultAddresses({ database, table: 'matrix_results', chat: 'matrix' });
   const follow = (message: MatrixMessage): Promise<void> => worker.follow(message);
   const used = { users, links, results, turns, follow };
-  const answerer = new ChatAnswerer({ ...common, ...used, page: publicUrl });
+  const answerer = new ChatAnswerer({ ...common, ...used, page: findPageUrl(context) });
   const worker = new InboxWorker({
     inbox,
     logger,

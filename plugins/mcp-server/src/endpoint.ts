@@ -34,6 +34,7 @@ const MAX_REASON = 2000;
 interface McpEndpointDeps {
   readonly surface: Surface;
   readonly publicUrl: string;
+  readonly pageUrl: string;
   readonly oracle: OracleFacts;
   readonly logger: Logger;
   readonly database: PluginDatabase;
@@ -159,11 +160,11 @@ export class McpEndpoint {
   /** The server of one request. */
   private async createServer(client: McpClient, call?: Call): Promise<McpServer> {
     const { McpServer, ResourceTemplate } = await this.loadSdk();
-    const { surface, publicUrl, oracle, logger } = this.deps;
+    const { surface, pageUrl, oracle, logger } = this.deps;
     const { turns, caller, session } = client;
     const resources = turns.sessions && { resources: { subscribe: true, listChanged: false } };
     const server = new McpServer(
-      { name: oracle.name, version: '0.1.0', websiteUrl: publicUrl },
+      { name: oracle.name, version: '0.1.0', websiteUrl: pageUrl },
       {
         capabilities: { tools: { listChanged: false }, ...resources },
         enforceStrictCapabilities: true,
@@ -173,7 +174,7 @@ export class McpEndpoint {
       ResourceTemplate,
       turns,
       surface,
-      publicUrl,
+      pageUrl,
       logger,
       onPosition: call && ((position) => call.stream.mark(formatPosition(position))),
     });
@@ -214,7 +215,7 @@ export class McpEndpoint {
     stream: EventStream,
     signal: AbortSignal,
   ): Promise<boolean> {
-    const { surface, publicUrl, logger } = this.deps;
+    const { surface, pageUrl, logger } = this.deps;
     const { ResourceTemplate } = await this.loadSdk();
     const { runId, seq, id, token } = position;
     const run = await turns.findRun(runId);
@@ -225,7 +226,7 @@ export class McpEndpoint {
       notify: async (notification) => stream.write({ jsonrpc: '2.0', ...notification }),
     };
     const onPosition = (next: AnswerPosition) => stream.mark(formatPosition(next));
-    const deps = { ResourceTemplate, turns, surface, publicUrl, logger, onPosition };
+    const deps = { ResourceTemplate, turns, surface, pageUrl, logger, onPosition };
     follow(deps, run, { request, signal, after: seq })
       .then((result) => stream.write({ jsonrpc: '2.0', id, result }))
       .catch((err) => logger.info({ err, runId }, 'an answer cannot be read again'))

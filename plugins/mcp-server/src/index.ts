@@ -1,4 +1,10 @@
-import { definePlugin, defineRoute, type RouteError, sharedKey } from '@sibyl/plugin-kit';
+import {
+  definePlugin,
+  defineRoute,
+  findPageUrl,
+  type RouteError,
+  sharedKey,
+} from '@sibyl/plugin-kit';
 import { limitedList } from '@sibyl/protocol';
 import { z } from 'zod';
 import { McpEndpoint, type McpExtension } from './endpoint.js';
@@ -21,8 +27,7 @@ export const mcpServer = definePlugin({
     visibility: 'silent',
   },
   migrations,
-  setup: ({ surface, publicUrl, oracle, logger, database, hosts }) =>
-    new McpEndpoint({ surface, publicUrl, oracle, logger, database, hosts }),
+  setup: (context) => new McpEndpoint({ ...context, pageUrl: findPageUrl(context) }),
   close: (endpoint) => endpoint.close(),
   getSharedState: ({ services: endpoint }) =>
     MCP_SERVER.share({

@@ -21,7 +21,7 @@ export interface ToolDeps {
   readonly ResourceTemplate: typeof ResourceTemplate;
   readonly turns: CallerTurns;
   readonly surface: Pick<Surface, 'toError'>;
-  readonly publicUrl: string;
+  readonly pageUrl: string;
   readonly logger: Logger;
   /** Receives where the answer of a call is stored, for a client that loses its connection. */
   readonly onPosition?: ((position: AnswerPosition) => void) | undefined;
@@ -297,7 +297,7 @@ export interface Reading {
 
 /** Reports progress until the run ends, and returns its answer. */
 export async function follow(
-  { turns, publicUrl, onPosition }: ToolDeps,
+  { turns, pageUrl, onPosition }: ToolDeps,
   { runId, sessionId }: SurfaceRun,
   { request, signal, after = 0 }: Reading,
 ): Promise<CallToolResult> {
@@ -315,8 +315,8 @@ export async function follow(
     answer.status = status;
     if (pending.length === 0) continue;
     answer.status = 'waiting';
-    answer.url = publicUrl;
-    note = describeQuestions(await turns.pending(sessionId), publicUrl);
+    answer.url = pageUrl;
+    note = describeQuestions(await turns.pending(sessionId), pageUrl);
   }
   return toAnswer(answer, note);
 }

@@ -25,7 +25,7 @@ import {
 
 export interface ChatDeps {
   readonly surface: Surface;
-  readonly publicUrl: string;
+  readonly pageUrl: string;
 }
 
 interface ChatCall {
@@ -51,7 +51,7 @@ export async function completeChat(
   const { body, signal } = call;
   assertModel(deps.surface, body.model);
   const turn = await openTurn(deps, call);
-  const reading = readRun({ ...turn, publicUrl: deps.publicUrl, signal });
+  const reading = readRun({ ...turn, pageUrl: deps.pageUrl, signal });
   const events = readOnce(turn, reading, async () => {
     if (turn.isTemporary) await turn.turns.deleteUnlisted(turn.run.sessionId);
   });
@@ -64,7 +64,7 @@ export async function completeChat(
   return new RouteReply({ headers: SSE_HEADERS, stream: streamChunks(head, events, body) });
 }
 
-async function openTurn({ surface, publicUrl }: ChatDeps, call: ChatCall): Promise<ChatTurn> {
+async function openTurn({ surface, pageUrl }: ChatDeps, call: ChatCall): Promise<ChatTurn> {
   const { caller, body, idempotencyKey, signal } = call;
   const turns = surface.for(caller, signal);
   const conversation = readChatMessages(body.messages);
@@ -73,7 +73,7 @@ async function openTurn({ surface, publicUrl }: ChatDeps, call: ChatCall): Promi
   // A repeated stateless request has another session, so its key cannot find the first one.
   const choices = readChoices(body, wanted === undefined ? undefined : idempotencyKey);
   const { toolChoice } = choices;
-  const continued = await continueTurn({ turns, publicUrl }, conversation, toolChoice);
+  const continued = await continueTurn({ turns, pageUrl }, conversation, toolChoice);
   if (continued) return { turns, run: continued, isTemporary };
   const own: Conversation = wanted === undefined ? conversation : { ...conversation, history: [] };
   assertCalls(own);

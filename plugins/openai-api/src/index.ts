@@ -1,4 +1,4 @@
-import { definePlugin, defineRoute, type Surface } from '@sibyl/plugin-kit';
+import { definePlugin, defineRoute, findPageUrl, type Surface } from '@sibyl/plugin-kit';
 import { type ChatDeps, completeChat } from './chat-completions.js';
 import { Responses } from './responses.js';
 import {
@@ -26,14 +26,15 @@ export const openaiApi = definePlugin({
     visibility: 'silent',
   },
   migrations,
-  setup: ({ surface, publicUrl, database }) => ({
-    surface,
-    publicUrl,
-    responses: new Responses({ surface, publicUrl, store: new ResponseStore(database) }),
-  }),
-  routes: ({ services: { surface, publicUrl, responses } }) => [
+  setup: (context) => {
+    const { surface, database } = context;
+    const pageUrl = findPageUrl(context);
+    const store = new ResponseStore(database);
+    return { surface, pageUrl, responses: new Responses({ surface, pageUrl, store }) };
+  },
+  routes: ({ services: { surface, pageUrl, responses } }) => [
     ...listModelRoutes(surface),
-    createChatRoute({ surface, publicUrl }),
+    createChatRoute({ surface, pageUrl }),
     ...listResponseRoutes(responses),
   ],
 });

@@ -34,7 +34,7 @@ import {
 
 interface ResponsesDeps {
   readonly surface: Surface;
-  readonly publicUrl: string;
+  readonly pageUrl: string;
   readonly store: ResponseStore;
 }
 
@@ -143,7 +143,7 @@ export class Responses {
   }
 
   private read({ turns, run }: OpenResponse, signal: AbortSignal): Events {
-    return readRun({ turns, run, publicUrl: this.deps.publicUrl, signal });
+    return readRun({ turns, run, pageUrl: this.deps.pageUrl, signal });
   }
 
   private stream({ run, stored }: OpenResponse, events: Events, after: number) {

@@ -97,7 +97,7 @@ const REASONING = {
 
 /** Continues the turn that waits for these results; undefined if none does any more. */
 export async function continueTurn(
-  { turns, publicUrl }: Pick<ReadDeps, 'turns' | 'publicUrl'>,
+  { turns, pageUrl }: Pick<ReadDeps, 'turns' | 'pageUrl'>,
   conversation: Conversation,
   toolChoice: ToolChoice | undefined,
 ): Promise<SurfaceRun | undefined> {
@@ -109,13 +109,13 @@ export async function continueTurn(
     runId = (await turns.answer({ id, value, toolChoice }).catch(ignoreClosed))?.runId ?? runId;
   }
   const run = runId === undefined ? undefined : await turns.findRun(runId);
-  if (run?.status === 'paused') await assertAnswered({ turns, run, publicUrl }, outputs);
+  if (run?.status === 'paused') await assertAnswered({ turns, run, pageUrl }, outputs);
   return run;
 }
 
 /** Throws if the run with these calls waits for something else too: read again, it would ask for their results again. */
 async function assertAnswered(
-  { turns, run, publicUrl }: Omit<ReadDeps, 'signal'>,
+  { turns, run, pageUrl }: Omit<ReadDeps, 'signal'>,
   outputs: Conversation['outputs'],
 ): Promise<void> {
   const asked = new Set((await turns.asked(run.runId)).map(({ id }) => id));
@@ -124,7 +124,7 @@ async function assertAnswered(
   const call = open.find(({ kind }) => kind === 'tool_call');
   if (call) throw invalid(`The result of ${CALL_PREFIX}${call.id} is missing`);
   if (open.length > 0)
-    throw invalid(`This needs your decision too. Open ${publicUrl}, then send the results again.`);
+    throw invalid(`This needs your decision too. Open ${pageUrl}, then send the results again.`);
 }
 
 /** The message ends the turn that waits for them. */
@@ -180,7 +180,7 @@ export type RunEvent =
 interface ReadDeps {
   readonly turns: CallerTurns;
   readonly run: SurfaceRun;
-  readonly publicUrl: string;
+  readonly pageUrl: string;
   readonly signal: AbortSignal;
 }
 
@@ -238,7 +238,7 @@ function ignoreGone(error: unknown): void {
 }
 
 async function* end(
-  { turns, run, publicUrl }: ReadDeps,
+  { turns, run, pageUrl }: ReadDeps,
   { status, usage, pending = [] }: DoneFrame,
   reasons: Pick<RunEnd, 'error' | 'truncatedBy'>,
 ): AsyncGenerator<RunEvent> {
@@ -250,7 +250,7 @@ async function* end(
     return kind === 'tool_call' && call ? [toFunctionCall(id, call)] : [];
   });
   if (pending.some(({ kind }) => kind !== 'tool_call'))
-    yield { type: 'text', text: `\n\nThis needs your decision. Open ${publicUrl} to continue.` };
+    yield { type: 'text', text: `\n\nThis needs your decision. Open ${pageUrl} to continue.` };
   const isWaiting = pending.length > 0;
   const { error } = (status === 'interrupted' && (await turns.findRun(run.runId))) || reasons;
   yield { type: 'end', end: { status, calls, isWaiting, usage, ...reasons, error } };
