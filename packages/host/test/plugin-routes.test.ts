@@ -1,4 +1,5 @@
 import { Agent, type IncomingMessage, request } from 'node:http';
+import { Controller, Get } from '@nestjs/common';
 import { defineRoute, RouteReply } from '@sibyl/plugin-kit';
 import { afterEach, expect, it } from 'vitest';
 import { z } from 'zod';
@@ -17,6 +18,21 @@ const route = (path: string, auth: 'user' | 'public') =>
     reply: Reply,
     handler: async () => ({ path }),
   });
+
+/** A plugin whose Nest module has the route `/parts/:name`. */
+function module(name: string) {
+  class PartsController {
+    find() {}
+  }
+  class PartsModule {}
+  const { prototype } = PartsController;
+  const find = Object.getOwnPropertyDescriptor(prototype, 'find') as PropertyDescriptor;
+  Get('/parts/:name')(prototype, 'find', find);
+  Controller()(PartsController);
+  return testPlugin(name, {
+    getNestModules: () => [{ module: PartsModule, controllers: [PartsController] }],
+  });
+}
 
 let host: TestHost | undefined;
 afterEach(() => host?.close());
@@ -47,10 +63,14 @@ it.each([
       testPlugin('parts', { routes: [route('/parts/:id', 'public')] }),
     ],
   ],
+  [
+    'of a Nest module',
+    [module('first'), testPlugin('parts', { routes: [route('/parts/:id', 'user')] })],
+  ],
 ])('defineRoute: a route %s that exists already is a startup error', async (_, plugins) => {
   const start = startHost({ bundled: [], plugins });
   await expect(start).rejects.toThrow(
-    /parts: its route GET \/\S+ exists already\n.*Change its path/,
+    /parts: its route GET \/(Sessions\/|parts\/:id) exists already\n.*Change its path/,
   );
 });
 

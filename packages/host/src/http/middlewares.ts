@@ -144,7 +144,8 @@ export function listRoutes({ router }: Express) {
   return layers.flatMap(({ route }) =>
     Object.keys(route?.methods ?? {}).map((method) => ({
       method: method.toUpperCase(),
-      path: route?.path ?? '',
+      // A module may have registered a regular expression.
+      path: String(route?.path),
     })),
   );
 }

@@ -103,12 +103,17 @@ export function assertDistinctRoutes(
   const groups = Map.groupBy(served, formatRoute);
   const issues = [...groups].flatMap(([name, { length }]) => {
     if (length === 1) return [];
-    const plugin = plugins.findLast(({ routes }) =>
-      routes.some((route) => formatRoute(route) === name),
-    );
-    return plugin
-      ? createPluginIssue(plugin.name, `its route ${name} exists already`, 'Change its path')
-      : { subject: 'routes', problem: `two modules have ${name}`, remedy: 'Change one of them' };
+    const own = plugins
+      .flatMap(({ name: plugin, routes }) => routes.map((route) => ({ plugin, ...route })))
+      .findLast((route) => formatRoute(route) === name);
+    if (!own)
+      return {
+        subject: 'routes',
+        problem: `two modules have ${name}`,
+        remedy: 'Change one of them',
+      };
+    const problem = `its route ${own.method} ${own.path} exists already`;
+    return createPluginIssue(own.plugin, problem, 'Change its path');
   });
   if (issues.length > 0) throw new ConfigError('host', issues);
 }
@@ -118,11 +123,11 @@ interface RouteName {
   readonly path: string;
 }
 
-/** Express ignores case, a slash at the end and the names of parameters. */
+/** Express ignores case, a slash at the end, and the names of parameters and wildcards. */
 const formatRoute = ({ method, path }: RouteName) =>
   `${method} ${path
     .replace(/(.)\/$/, '$1')
-    .replaceAll(/:\w+/g, ':id')
+    .replaceAll(/([:*])\w+/g, '$1')
     .toLowerCase()}`;
 
 const isNamedIn = (text: string, { name }: { readonly name: string }) =>

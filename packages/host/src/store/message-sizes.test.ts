@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { findFirstRecentTurn, splitIntoSpans } from './message-sizes.js';
+import { findFirstRecentTurn, splitIntoSpans, takeWholeTurns } from './message-sizes.js';
 
 describe('the size of turns', () => {
   const KB = 1024;
@@ -50,5 +50,11 @@ describe('the size of turns', () => {
       { first: 3, last: 6 },
       { first: 7, last: end },
     ]);
+  });
+
+  it('takeWholeTurns leaves out the last turn, of which there may be more, unless it is the only one', () => {
+    const [a, b, c] = [1, 1, 2].map((turn) => ({ turn, bytes: 1 }));
+    expect(takeWholeTurns([a, b, c])).toEqual({ sizes: [a, b], last: 1 });
+    expect(takeWholeTurns([a, b])).toEqual({ sizes: [a, b], last: 1 });
   });
 });

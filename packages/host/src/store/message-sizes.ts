@@ -85,20 +85,22 @@ export async function* listSpans(
   path: PathKey,
   bytes: number,
 ): AsyncGenerator<TurnSpan> {
-  for (let turn = 0; ; ) {
-    const request = { ...toPath(path), turn, limit: MAX_MEASURED };
+  for (let turn: number | undefined = 0; turn !== undefined; ) {
+    const request: SizesRequest = { ...toPath(path), turn, limit: MAX_MEASURED };
     const { rows } = await measureFrom(tables, request);
-    const newest = rows.at(-1)?.turn ?? 0;
-    if (rows.length < MAX_MEASURED) {
-      yield* splitIntoSpans(rows, bytes, LAST_TURN);
-      return;
-    }
-    // The last turn may have more messages, so it is measured again, unless there is no other.
-    const whole = rows.filter((row) => row.turn < newest);
-    const last = whole.at(-1)?.turn ?? newest;
-    yield* splitIntoSpans(whole.length > 0 ? whole : rows, bytes, last);
-    turn = last + 1;
+    const { sizes, last } = rows.length < MAX_MEASURED ? { sizes: rows } : takeWholeTurns(rows);
+    yield* splitIntoSpans(sizes, bytes, last ?? LAST_TURN);
+    turn = last && last + 1;
   }
+}
+
+/** Without the last turn, which may have more messages and is measured again, unless there is no other. */
+export function takeWholeTurns(sizes: readonly MessageSize[]) {
+  const newest = sizes.at(-1)?.turn ?? 0;
+  const whole = sizes.filter(({ turn }) => turn < newest);
+  return whole.length > 0
+    ? { sizes: whole, last: whole.at(-1)?.turn ?? 0 }
+    : { sizes, last: newest };
 }
 
 /** Splits turns until `last` into spans of about `bytes` each, with at least one turn each. */
