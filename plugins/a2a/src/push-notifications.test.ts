@@ -40,16 +40,25 @@ describe.each(engines)('PushConfigStore on %s', (engine) => {
     expect(left).toMatchObject({ url, delivered: null, due_at: expect.any(Number) });
   });
 
-  it('takes what a dead host had in hand at once, but not what it tries again later', async () => {
+  it('takes what a dead host had in hand at once, but not what it tries again later or never', async () => {
     const owner = newOwner();
     const dead = new PushConfigStore(test.database, { ...newHost(), hostId: 'dead' });
     const findDead = async (ids: readonly string[]) => ids.filter((id) => id === 'dead');
     const other = new PushConfigStore(await test.another(), { ...newHost(), findDead });
-    for (const id of ['later', 'in hand']) await dead.add({ owner, ...task, id, url });
+    for (const id of ['later', 'ended', 'in hand']) await dead.add({ owner, ...task, id, url });
     const rows = (await dead.takeDue(600_000)).filter((row) => row.owner === owner);
     const later = rows.find(({ id }) => id === 'later');
     if (!later) throw new Error('It is due');
     await dead.retry(later, 1, 600_000);
+    // As a host of the previous version ends it.
+    await test.database.write((tables) =>
+      tables
+        .updateTable('a2a_push_configs')
+        .set({ due_at: null })
+        .where('owner', '=', owner)
+        .where('id', '=', 'ended')
+        .execute(),
+    );
     const taken = (await other.takeDue(0)).filter((row) => row.owner === owner);
     expect(taken.map(({ id }) => id)).toEqual(['in hand']);
   });
