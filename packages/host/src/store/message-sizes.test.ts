@@ -53,8 +53,8 @@ describe('the size of turns', () => {
   });
 
   it('takeWholeTurns leaves out the last turn, of which there may be more, unless it is the only one', () => {
-    const [a, b, c] = [1, 1, 2].map((turn) => ({ turn, bytes: 1 }));
-    expect(takeWholeTurns([a, b, c])).toEqual({ sizes: [a, b], last: 1 });
-    expect(takeWholeTurns([a, b])).toEqual({ sizes: [a, b], last: 1 });
+    const measure = (...turns: readonly number[]) => turns.map((turn) => ({ turn, bytes: 1 }));
+    expect(takeWholeTurns(measure(1, 1, 2))).toEqual({ sizes: measure(1, 1), last: 1 });
+    expect(takeWholeTurns(measure(1, 1))).toEqual({ sizes: measure(1, 1), last: 1 });
   });
 });
