@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterEach, beforeEach, expect, it } from 'vitest';
 import { runStatement } from '../../../packages/host/test/support/cluster.js';
 import {
   type ControlledModel,
@@ -23,14 +23,14 @@ let model: ControlledModel;
 let database: TestDatabase;
 let hosts: ClusterHost[] = [];
 
-beforeAll(async () => {
+beforeEach(async () => {
   slack = await new SlackServer().start();
   model = await startControlledModel();
   database = await createTestDatabase('postgres');
   const env = { ...database.env, ...model.env, ...slack.env };
   hosts = await startHosts(2, { env, main: JOURNAL });
 });
-afterAll(async () => {
+afterEach(async () => {
   await Promise.all(hosts.map((host) => host.close()));
   model?.close();
   slack?.stop();
@@ -44,6 +44,9 @@ const endLeases = () => run('update slack_inbox set lease_until = 0');
 
 const countDone = async () =>
   (await run(`select state from slack_inbox where state = 'done'`)).length;
+
+const countFinished = async () =>
+  (await run(`select id from runs where status = 'finished'`)).length;
 
 const readTexts = (channel: string) =>
   slack.posts.filter((post) => post.channel === channel).map(({ text }) => text);
@@ -73,6 +76,7 @@ it('Slack shows once how a paused turn continues, although the host that asked a
   // Slack is away when the turn ends, and the host dies.
   slack.failing.calls = 1_000_000;
   next.answer('Too late.');
+  await expect.poll(countFinished).toBe(1);
   await expect.poll(() => slack.failing.calls, { timeout: 60_000 }).toBeLessThan(1_000_000);
   await second.kill();
   slack.failing.calls = 0;
