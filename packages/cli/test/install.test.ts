@@ -172,6 +172,9 @@ it('npm run dev in the new project restarts the oracle on a change', {
 it('sibyl doctor works in the new project', { timeout: TIMEOUT_MS }, () => {
   const { checks } = JSON.parse(run(demo, 'npx', 'sibyl', 'doctor', '--json'));
   expect(checks[0]).toMatchObject({ state: 'ok', text: expect.stringContaining('demo') });
+  run(demo, 'npm', 'run', 'doctor');
+  const listed = run(demo, 'npx', 'sibyl', 'plugins', '--plugins', 'dist/plugins.js');
+  expect(listed).toMatch(/^dice +\S+ +loaded/m);
 });
 
 it('npm start in the new project serves the chat page until SIGTERM', {

@@ -154,6 +154,42 @@ describe('sibyl doctor', () => {
     expect(wrong.stdout).toMatch(/✗ Slack: Slack answers invalid_auth\n.*SLACK_BOT_TOKEN/);
   });
 
+  describe('with plugins of the project', () => {
+    const cwd = newFolder('own-plugins');
+    const doctor = (code: string) => {
+      writeFileSync(join(cwd, 'plugins.mjs'), code);
+      return sibyl(['doctor', '--plugins', 'plugins.mjs'], { cwd });
+    };
+    const manifest = `{ title: 'Orders', summary: 'Orders.', whenToUse: ['an order'], category: 'shop', visibility: 'silent' }`;
+    const plugin = (name: string, hook: string) =>
+      `{ name: '${name}', version: '1.0.0', manifest: ${manifest}, diagnose: ${hook} }`;
+
+    it('reports what they find; one that fails does not hide the others', async () => {
+      const hook = `() => [{ name: 'Shop', ok: true, text: 'open' }]`;
+      const { code, stdout } = await doctor(
+        `export const plugins = [${plugin('orders', hook)}, ${plugin('bills', `() => { throw new Error('no bills'); }`)}];`,
+      );
+      expect(stdout).toContain('✓ Shop: open');
+      expect(stdout).toMatch(/✗ bills: its check failed: no bills\n.*"diagnose"/);
+      expect(code).toBe(1);
+    });
+
+    it.each([
+      ['throws', `throw new Error('broken')`, /Cannot load plugins.mjs.*broken/],
+      ['exports none', 'export const all = []', /does not export "plugins"/],
+      ['exports something else', 'export const plugins = [1]', /✗ configuration: .*plugin/s],
+    ])('a module that %s', async (_, code, message) => {
+      const { code: exit, stdout, stderr } = await doctor(code);
+      expect(stdout + stderr).toMatch(message);
+      expect(exit).toBe(1);
+    });
+
+    it('a module that is absent', async () => {
+      const { code, stderr } = await sibylInProcess(['plugins', '--plugins', 'gone.mjs'], { cwd });
+      expect([code, stderr]).toEqual([1, expect.stringContaining('Cannot load gone.mjs')]);
+    });
+  });
+
   it('names what opens the way to addresses that plugins may not ask', async () => {
     const server = createServer((_, response) => response.end()).listen(0, '127.0.0.1');
     await once(server, 'listening');

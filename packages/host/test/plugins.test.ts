@@ -2,11 +2,11 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Body, Controller, Get, HttpCode, Inject, Module, Post } from '@nestjs/common';
-import { createOracleApp, type OracleAppOptions } from '@sibyl/host';
+import { createOracleApp, diagnosePlugins, type OracleAppOptions } from '@sibyl/host';
 import { type Caller, CurrentCaller, Describe, RawBody } from '@sibyl/plugin-kit';
 import { PluginList } from '@sibyl/protocol';
 import { pino } from 'pino';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { z } from 'zod';
 import { startHost, type TestHost } from './support/host.js';
 import { testPlugin } from './support/plugin.js';
@@ -194,4 +194,19 @@ describe('createOracleApp that fails', () => {
       'plugin failing: getNestModules failed: no modules today',
     );
   });
+});
+
+it('diagnosePlugins reports a check that hangs, and what the others found', async () => {
+  vi.useFakeTimers();
+  const shop = { name: 'Shop', ok: true, text: 'open' };
+  const plugins = [
+    testPlugin('hangs', { diagnose: () => new Promise<never>(() => undefined) }),
+    testPlugin('works', { diagnose: () => [shop] }),
+  ];
+  const found = diagnosePlugins({ plugins, env: {} });
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(await found).toEqual([
+    expect.objectContaining({ name: 'hangs', ok: false, text: expect.stringContaining('in time') }),
+    shop,
+  ]);
 });

@@ -1,8 +1,19 @@
-import { type Command, CommandError } from '../command.js';
+import { resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import type { OracleAppOptions } from '@sibyl/host';
+import { type Call, type Command, CommandError, fail } from '../command.js';
 import { loadHost, variable } from '../environment.js';
 import { table } from '../terminal.js';
 
 const marks = { ok: '✓', off: '–', fault: '✗' } as const;
+
+const options: Command['options'] = {
+  plugins: {
+    type: 'string',
+    value: 'module',
+    summary: 'Your own plugins too: the module that exports them as `plugins`',
+  },
+};
 
 /** Checks whether an oracle can run here, and says how to fix what is wrong. */
 export const doctor: Command = {
@@ -11,19 +22,21 @@ export const doctor: Command = {
   usage: [''],
   details:
     'Reads the environment and .env in this folder, as "sibyl start" does. The model is asked for one word, which may cost a fraction of a cent. The exit code is 1 if anything is wrong.',
-  async run({ output }) {
+  options,
+  async run({ options, output }) {
+    const own = await loadOwnPlugins(options);
     const found: NamedCheck[] = [];
     const report = (check: NamedCheck) => {
       found.push(check);
       if (output.format === 'text') output.write(`${describe(check)}\n`);
     };
     for (const [name, check] of Object.entries(checks)) {
-      report({ name, ...(await output.progress(`Checking the ${name}`, check())) });
+      report({ name, ...(await output.progress(`Checking the ${name}`, check(own))) });
       // Without a configuration nothing else can be looked at.
       if (found[0]?.state === 'fault') break;
     }
     if (found[0]?.state !== 'fault')
-      for (const check of await output.progress('Checking the plugins', checkPlugins()))
+      for (const check of await output.progress('Checking the plugins', checkPlugins(own)))
         report(check);
     const hasFault = found.some(({ state }) => state === 'fault');
     if (output.format === 'json') output.result({ ok: !hasFault, checks: found }, '');
@@ -37,10 +50,24 @@ function describe({ name, state, text, remedy }: NamedCheck): string {
 }
 
 /** What the plugins report about the services they depend on. */
-async function checkPlugins(): Promise<NamedCheck[]> {
+async function checkPlugins(own: OwnPlugins): Promise<NamedCheck[]> {
   const { diagnosePlugins } = await loadHost();
-  const diagnoses = await diagnosePlugins();
+  const diagnoses = await diagnosePlugins(own);
   return diagnoses.map(({ ok, ...found }) => ({ ...found, state: ok ? 'ok' : 'fault' }));
+}
+
+/** The plugins that the oracle of this folder has beside the bundled ones. */
+type OwnPlugins = Pick<OracleAppOptions, 'plugins'>;
+
+async function loadOwnPlugins({ plugins: path }: Call['options']): Promise<OwnPlugins> {
+  if (typeof path !== 'string') return {};
+  const { plugins } = await import(pathToFileURL(resolve(path)).href).catch((cause) => {
+    const { message } = cause as Error;
+    throw new CommandError(`Cannot load ${path}, which has your plugins: ${message}`, { cause });
+  });
+  if (!Array.isArray(plugins))
+    fail(`${path} does not export "plugins": add "export const plugins = [yourPlugin]"`);
+  return { plugins };
 }
 
 const madeAtStart = (path: string) => `made at the first start, in ${path}`;
@@ -51,12 +78,12 @@ async function pluginFetch() {
 }
 
 /** Every check, in the order they make sense. The host is loaded by those who need it: that takes a second. */
-const checks: Readonly<Record<string, () => Promise<Check>>> = {
-  configuration: async () => {
+const checks: Readonly<Record<string, (own: OwnPlugins) => Promise<Check>>> = {
+  configuration: async (own) => {
     const { ConfigError, describePlugins, loadConfig } = await loadHost();
     try {
       // Finds faults of plugins' variables too.
-      describePlugins();
+      describePlugins(own);
       const { dataDir, oracle } = loadConfig();
       return { state: 'ok', text: `${oracle.name}, data in ${dataDir}` };
     } catch (error) {
@@ -201,13 +228,15 @@ interface NamedCheck extends Check {
 /** Which plugins would load here, and why others would not. */
 export const plugins: Command = {
   name: 'plugins',
-  summary: 'List the bundled plugins: which load with this configuration, and why others do not',
+  summary: 'List the plugins: which load with this configuration, and why others do not',
   usage: [''],
   details: 'Reads the environment and .env in this folder, as "sibyl start" does.',
-  async run({ output }) {
+  options,
+  async run({ options, output }) {
+    const own = await loadOwnPlugins(options);
     const { ConfigError, describePlugins } = await output.progress('Loading', loadHost());
     try {
-      const status = describePlugins();
+      const status = describePlugins(own);
       const rows = status.map(({ name, version, isLoaded, reason = '' }) => [
         name,
         version,

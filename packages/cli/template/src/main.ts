@@ -1,4 +1,4 @@
 import { serve } from '@sibyl/host';
-import { dice } from './dice.js';
+import { plugins } from './plugins.js';
 
-process.exitCode = await serve({ plugins: [dice] });
+process.exitCode = await serve({ plugins });

@@ -47,6 +47,7 @@ import { AppModule } from './app.module.js';
 import { buildHost, createPluginFetch, type HostDeps } from './build-host.js';
 import { bundledPlugins } from './bundled-plugins.js';
 import { startCleanup } from './cleanup.js';
+import { diagnosePlugin } from './operator-tasks.js';
 import { serveApiDocument } from './serve-openapi.js';
 import { ShutdownStages, shutdownShares } from './shutdown.js';
 import { OwnDidCheck, warnAboutOpenOrigins } from './startup-checks.js';
@@ -153,18 +154,13 @@ export async function createOracleApp(options: OracleAppOptions = {}): Promise<O
 export const describePlugins = (options: OracleAppOptions = {}): readonly PluginStatus[] =>
   readOptions(options).status;
 
-const silent = { info: () => undefined, warn: () => undefined, error: () => undefined };
-
 /** Checks the services that the plugins depend on; starts none of them. */
 export async function diagnosePlugins(
   options: OracleAppOptions = {},
 ): Promise<readonly Diagnosis[]> {
   const { config, selected } = readOptions(options);
-  const context = { fetch: createPluginFetch(config), logger: silent };
-  const found = selected.map(({ plugin, ...own }) =>
-    plugin.diagnose?.({ ...context, config: own.config }),
-  );
-  return (await Promise.all(found)).flatMap((diagnoses) => diagnoses ?? []);
+  const fetch = createPluginFetch(config);
+  return (await Promise.all(selected.map((plugin) => diagnosePlugin(plugin, fetch)))).flat();
 }
 
 /** Checks the environment and the plugins together, so that all errors are reported at once. */

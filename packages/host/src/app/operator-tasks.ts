@@ -1,7 +1,8 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
-import type { OraclePlugin, PluginDatabase } from '@sibyl/plugin-kit';
+import type { Diagnosis, OraclePlugin, PluginDatabase, SafeFetch } from '@sibyl/plugin-kit';
 import { INVITATION_MAX_DAYS, type OperatorAction } from '@sibyl/protocol';
+import { withTimeout } from '@sibyl/server-kit';
 import { mintInvitation } from '../auth/caller-allow-list.js';
 import { findOracleIdentity, type OracleIdentity, toKeyFilePath } from '../auth/oracle-identity.js';
 import { type Config, loadConfig } from '../config/config.js';
@@ -9,6 +10,7 @@ import { describeModelFailure } from '../models/failure-cause.js';
 import { ModelError } from '../models/model.js';
 import { createModels } from '../models/models.js';
 import { previewRetention, type RetentionPreview } from '../own-data/retention.js';
+import type { SelectedPlugin } from '../plugins/select-plugins.js';
 import type { InvitedCaller } from '../store/caller-store.js';
 import { probeDatabase } from '../store/open-database.js';
 import { COMMAND_LINE, type ListedUser } from '../store/operators/operator-store.js';
@@ -18,6 +20,7 @@ import { openStore, type Store } from '../store/store.js';
 import { checkWritable } from './startup-checks.js';
 
 const MODEL_TIMEOUT_MS = 30_000;
+const DIAGNOSIS_TIMEOUT_MS = 60_000;
 const DAY_MS = 24 * 60 * 60 * 1000;
 
 /** What a start would find: a working part, none yet and the file it creates, or the reason why it would fail. */
@@ -72,6 +75,25 @@ export async function checkModel(config: Config): Promise<string | undefined> {
   } catch (error) {
     if (signal.aborted) return 'it does not answer in time';
     return error instanceof ModelError ? describeModelFailure(error) : describeError(error);
+  }
+}
+
+const silent = { info: () => undefined, warn: () => undefined, error: () => undefined };
+
+/** What a plugin finds about the services it depends on; its own failure is a finding too. */
+export async function diagnosePlugin(
+  { plugin, name, config }: SelectedPlugin,
+  fetch: SafeFetch,
+): Promise<readonly Diagnosis[]> {
+  const limit = { ms: DIAGNOSIS_TIMEOUT_MS, message: 'it does not end in time' };
+  try {
+    const found = await withTimeout(limit, async () =>
+      plugin.diagnose?.({ config, fetch, logger: silent }),
+    );
+    return found ?? [];
+  } catch (error) {
+    const remedy = `Correct the hook "diagnose" of the plugin`;
+    return [{ name, ok: false, text: `its check failed: ${describeError(error)}`, remedy }];
   }
 }
 
