@@ -52,15 +52,11 @@ const project = {
   ssr: { resolve: { conditions: ['sibyl-source'] } },
 };
 
-/**
- * Tests wait for conditions; these only limit how long a busy machine may take to meet one. In CI, where it may stand still
- * for seconds, a test runs once more: a defect fails twice, and the report shows retries.
- */
+/** Tests wait for conditions; these only limit how long a busy machine may take to meet one. */
 const limits = {
   testTimeout: 120_000,
   hookTimeout: 240_000,
   expect: { poll: { timeout: 60_000 } },
-  retry: process.env.CI ? 1 : 0,
 };
 
 /** Files share workers and loaded modules, which saves most of the time of small files. */
