@@ -58,3 +58,16 @@ it('fitFiles leaves out the media of tool results, which their outputs describe'
   expect(fitFiles(drawn, 5000)).toBe(drawn);
   expect(fitFiles(drawn, 500).messages[1]).toEqual({ role: 'tool', results: [result] });
 });
+
+it('fitFiles estimates a long call once, although nothing of it can be left out', () => {
+  const long = call(...Array.from({ length: 1000 }, () => user(text('word '))));
+  let estimates = 0;
+  const watched = Object.defineProperty({ ...long }, 'system', {
+    get: () => {
+      estimates += 1;
+      return '';
+    },
+  });
+  expect(fitFiles(watched, 10)).toBe(watched);
+  expect(estimates).toBe(1);
+});

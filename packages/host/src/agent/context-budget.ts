@@ -339,6 +339,8 @@ type Change = (message: ModelMessage) => ModelMessage;
  * messages before those of the newest. Returns the same call if it fits.
  */
 export function fitFiles(call: ModelCall, budget: number): ModelCall {
+  let excess = estimateCall(call) - budget;
+  if (excess <= 0) return call;
   const asked = call.messages.findLastIndex(({ role }) => role === 'user');
   const older = range(0, asked);
   const newest = range(Math.max(0, asked), call.messages.length);
@@ -348,24 +350,21 @@ export function fitFiles(call: ModelCall, budget: number): ModelCall {
     [newest, shortenTexts],
     [newest, dropFiles],
   ];
-  let fitted = call;
+  const messages = [...call.messages];
   for (const [positions, change] of plans)
     for (const at of positions) {
-      if (estimateCall(fitted) <= budget) return fitted;
-      fitted = changeMessage(fitted, at, change);
+      const message = messages[at];
+      if (excess <= 0 || !message) break;
+      const changed = change(message);
+      excess -= estimateMessages([message]) - estimateMessages([changed]);
+      messages[at] = changed;
     }
-  return fitted;
+  const isSame = messages.every((message, at) => message === call.messages[at]);
+  return isSame ? call : { ...call, messages };
 }
 
 function range(start: number, end: number): number[] {
   return Array.from({ length: Math.max(0, end - start) }, (_, i) => start + i);
-}
-
-function changeMessage(call: ModelCall, at: number, change: Change): ModelCall {
-  const message = call.messages[at];
-  if (!message) return call;
-  const changed = change(message);
-  return changed === message ? call : { ...call, messages: call.messages.with(at, changed) };
 }
 
 function dropFiles(message: ModelMessage): ModelMessage {
