@@ -235,6 +235,8 @@ export class A2aRequests implements A2ARequestHandler {
     if (!message?.messageId) throw new RequestMalformedError('message.messageId is required');
     if (message.role === Role.ROLE_AGENT)
       throw new RequestMalformedError('message.role must be ROLE_USER');
+    if (message.parts.length > MAX_PARTS)
+      throw new RequestMalformedError(`message.parts may hold at most ${MAX_PARTS} parts`);
     assertHistoryLength(configuration?.historyLength);
     const push = configuration?.taskPushNotificationConfig;
     // Before anything happens.
@@ -329,6 +331,8 @@ export class A2aRequests implements A2ARequestHandler {
   }
 }
 
+/** Of a message. */
+const MAX_PARTS = 1000;
 const DEFAULT_PAGE_SIZE = 50;
 const MAX_PAGE_SIZE = 100;
 

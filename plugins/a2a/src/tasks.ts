@@ -329,8 +329,6 @@ export const readSaid = ({ parts }: Message): Said => ({
   data: parts.flatMap(({ content }) => (content?.$case === 'data' ? [content.value] : [])),
 });
 
-/** Names its question, which is needed if there are several. */
-const NamedAnswer = z.looseObject({ id: z.string(), value: z.unknown().optional() });
 const Approval = z.looseObject({
   approved: z.boolean(),
   reason: z.string().max(1000).optional(),
@@ -346,8 +344,10 @@ export async function answerQuestions(
   questions: readonly PendingQuestion[],
   said: Said,
 ): Promise<string | undefined> {
+  const named = mapAnswers(said.data);
+  const isOnly = questions.length === 1;
   const answers = questions.flatMap((question) => {
-    const answer = findAnswer(question, said, questions.length === 1);
+    const answer = named.get(question.id) ?? (isOnly ? findOnlyAnswer(question, said) : undefined);
     return answer === undefined ? [] : [{ question, answer }];
   });
   if (answers.length === 0) throw new OracleError('bad_request', { message: explain(questions) });
@@ -366,19 +366,21 @@ const explain = (questions: readonly PendingQuestion[]) =>
 
 type Answer = { readonly value: unknown };
 
-function findAnswer(
-  { id, schema }: PendingQuestion,
-  said: Said,
-  isOnly: boolean,
-): Answer | undefined {
-  for (const data of said.data) {
-    const { data: named } = NamedAnswer.safeParse(data);
-    if (named?.id === id) return { value: 'value' in named ? named.value : named };
+/** The answers that name their question, which is needed if there are several; the first one of a question counts. */
+function mapAnswers(data: readonly unknown[]): Map<unknown, Answer> {
+  const answers = new Map<unknown, Answer>();
+  for (const part of data) {
+    if (typeof part !== 'object' || part === null || !('id' in part)) continue;
+    const { id } = part;
+    if (!answers.has(id)) answers.set(id, { value: 'value' in part ? part.value : part });
   }
-  if (!isOnly) return undefined;
-  const [data] = said.data;
-  if (data !== undefined) return { value: data };
-  return said.text ? { value: fitText(said.text, schema) } : undefined;
+  return answers;
+}
+
+function findOnlyAnswer({ schema }: PendingQuestion, { data, text }: Said): Answer | undefined {
+  const [first] = data;
+  if (first !== undefined) return { value: first };
+  return text ? { value: fitText(text, schema) } : undefined;
 }
 
 const ObjectSchema = z.looseObject({
