@@ -47,6 +47,7 @@ function selectFirstBranch(tables: Kysely<Schema>, { owner, sessionId, branch }:
   return messages as unknown as PathMessages;
 }
 
+/** Joined in this order also on SQLite: a lookup for each branch of the path, and one for its messages. */
 export function selectPath(
   tables: Kysely<Schema>,
   { owner, sessionId, branch }: PathKey,
@@ -62,7 +63,7 @@ export function selectPath(
         .unionAll(
           creator
             .selectFrom('path')
-            .innerJoin('branches as b', 'b.branch', 'path.branch')
+            .crossJoin('branches as b')
             .select([
               sql<number>`b.base_branch`.as('branch'),
               'b.base_turn as turn',
@@ -70,11 +71,11 @@ export function selectPath(
             ])
             .where('b.owner', '=', owner)
             .where('b.session_id', '=', sessionId)
+            .whereRef('b.branch', '=', 'path.branch')
             // Always so, except in forged archives of old versions: a path must end.
             .whereRef('b.base_branch', '<', 'b.branch'),
         ),
     )
-    // In this order also on SQLite: a lookup for each branch.
     .selectFrom('path')
     .crossJoin('messages')
     .where('messages.owner', '=', owner)

@@ -40,6 +40,7 @@ import {
   insertRun,
   isActive,
   isOpen,
+  RUN_COLUMNS,
   type Run,
   type RunKey,
   toRun,
@@ -273,7 +274,7 @@ export class RunStore {
   async ofHost(hostId: string | undefined): Promise<readonly Run[]> {
     const rows = await this.context.database.tables
       .selectFrom('runs')
-      .selectAll()
+      .select(RUN_COLUMNS)
       .where('host_id', hostId === undefined ? 'is' : '=', hostId ?? null)
       .where(sql<boolean>`status in ('queued', 'running')`)
       .limit(RUNS_PER_PASS)
@@ -348,7 +349,7 @@ export class RunStore {
   async latestAttempt({ owner, sessionId, turn }: Run): Promise<Run | undefined> {
     const row = await this.context.database.tables
       .selectFrom('runs')
-      .selectAll()
+      .select(RUN_COLUMNS)
       .where('owner', '=', owner)
       .where('session_id', '=', sessionId)
       .where('turn', '=', turn)
@@ -362,7 +363,7 @@ export class RunStore {
   async current(key: SessionKey): Promise<Run | undefined> {
     const runs = this.context.database.tables
       .selectFrom('runs')
-      .selectAll()
+      .select(RUN_COLUMNS)
       .where('owner', '=', key.owner)
       .where('session_id', '=', key.sessionId)
       .limit(1);
@@ -390,7 +391,7 @@ export class RunStore {
     const { owner, sessionId, fromTurn } = after;
     const rows = await this.context.database.tables
       .selectFrom('runs')
-      .selectAll()
+      .select(RUN_COLUMNS)
       .where('owner', '=', owner)
       .where('session_id', '=', sessionId)
       .where('turn', '>=', fromTurn)

@@ -111,7 +111,15 @@ export const hasEnded = <R extends Pick<Run, 'status'>>(
 export const hasStopped = (run: Pick<Run, 'status'>): boolean =>
   run.status === 'paused' || hasEnded(run);
 
-export function toRun(row: RunRow): Run {
+/** What a `Run` is read from. Its request and its trace, which can be megabytes, are read apart. */
+export const RUN_COLUMNS = [
+  ...['id', 'session_id', 'owner', 'request_id', 'turn', 'branch', 'question_id'],
+  ...['attempt', 'status', 'host_id', 'abort_requested', 'created_at', 'started_at'],
+  ...['updated_at', 'last_seq', 'message_id', 'traceparent', 'input_tokens'],
+  ...['output_tokens', 'cached_tokens', 'report', 'error_kind', 'error_message'],
+] as const satisfies readonly (keyof RunRow)[];
+
+export function toRun(row: Pick<RunRow, (typeof RUN_COLUMNS)[number]>): Run {
   const { error_kind: kind, error_message: message } = row;
   return {
     id: row.id,
@@ -167,7 +175,7 @@ const selectLatestAttempt = prepareQuery((tables, { owner, runId }: RunKey) =>
 );
 
 export const findRun = prepareQuery((tables, { owner, runId }: RunKey) =>
-  tables.selectFrom('runs').selectAll().where('owner', '=', owner).where('id', '=', runId),
+  tables.selectFrom('runs').select(RUN_COLUMNS).where('owner', '=', owner).where('id', '=', runId),
 );
 
 interface Claim extends RunKey {
@@ -242,7 +250,7 @@ export class TurnStore {
     readonly total: number;
   }> {
     const page = this.select(query)
-      .selectAll()
+      .select(RUN_COLUMNS)
       .$if(before !== undefined, (q) => q.where('id', '<', before ?? ''))
       .orderBy('id', 'desc')
       .limit(limit);
@@ -274,7 +282,7 @@ export class TurnStore {
     if (run.attempt === 1) return run;
     const row = await this.context.database.tables
       .selectFrom('runs')
-      .selectAll()
+      .select(RUN_COLUMNS)
       .where('owner', '=', run.owner)
       .where('session_id', '=', run.sessionId)
       .where('turn', '=', run.turn)

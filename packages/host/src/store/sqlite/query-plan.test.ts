@@ -20,6 +20,7 @@ import { TurnReports } from '../operators/turn-reports.js';
 import { BlobStore, SecretStore, SessionStateStore } from '../plugin-stores.js';
 import { RevocationStore, SingleUseStore } from '../revocation-store.js';
 import { RoomStateStore, RoomStore } from '../room-store.js';
+import { TurnStore } from '../runs/run.js';
 import { RunStore } from '../runs/run-store.js';
 import { SessionStore } from '../session-store.js';
 import { createIdSource } from '../store.js';
@@ -30,6 +31,11 @@ const owner = 'did:a';
 
 /** Runs store calls on an empty database and returns SQLite's plan of every query they sent. */
 async function explainQueries(use: (context: StoreContext) => Promise<unknown>): Promise<string[]> {
+  const { handle, queries } = await recordQueries(use);
+  return queries.map(({ sql, parameters }) => explain(handle, sql, parameters));
+}
+
+async function recordQueries(use: (context: StoreContext) => Promise<unknown>) {
   const handle = new DatabaseSync(':memory:');
   const queries: CompiledQuery[] = [];
   const tables = new Kysely<Schema>({
@@ -55,7 +61,7 @@ async function explainQueries(use: (context: StoreContext) => Promise<unknown>):
     clock: Date.now,
     newId: createIdSource(Date.now),
   });
-  return queries.map(({ sql, parameters }) => explain(handle, sql, parameters));
+  return { handle, queries };
 }
 
 function explain(handle: DatabaseSync, sql: string, parameters: readonly unknown[]): string {
@@ -117,6 +123,21 @@ it('no query of a request scans a table or sorts', async () => {
   expect(plans).toContain('SEARCH runs USING INDEX runs_open_by_owner (owner=?)');
 });
 
+it('runs are read without their requests and traces, which may be large', async () => {
+  const { queries } = await recordQueries(async (context) => {
+    const runs = new RunStore(context, createVault(new Uint8Array(32)), { hostId: 'host' });
+    const key = { owner, sessionId: 's' };
+    await runs.ofHost('host');
+    await runs.ofHost(undefined);
+    await runs.find({ owner, runId: 'r' });
+    await runs.current(key);
+    await runs.list({ ...key, fromTurn: 1 });
+    await new TurnStore(context).list({ owner, limit: 10 });
+  });
+  expect(queries.length).toBeGreaterThanOrEqual(6);
+  for (const { sql } of queries) expect(sql).not.toMatch(/"request"|"trace"|select \*/);
+});
+
 it('a turn starts and ends without reading the earlier runs of its session', async () => {
   const plans = await explainQueries(async (context) => {
     const runs = new RunStore(context, createVault(new Uint8Array(32)), { hostId: 'host' });
@@ -168,6 +189,7 @@ it('queries for a branch look up the rows of its path only', async () => {
   });
   const ofMessages = plans.filter((plan) => plan.includes('messages'));
   expect(ofMessages.filter((plan) => plan.includes('SCAN messages'))).toEqual([]);
+  expect(plans.join()).toContain('SCAN path; SEARCH b USING ');
   expect(plans.join()).toContain('messages_of_branch (owner=? AND session_id=? AND branch=?');
   expect(plans.join()).toContain('branches_by_parent (owner=? AND session_id=? AND parent_id=?)');
 });
