@@ -77,6 +77,15 @@ it('runAgent starts all calls, reports results as they arrive, and sends them to
   expect(results.map(({ name }) => name)).toEqual(['slow', 'quick']);
 });
 
+it('runAgent waits for each of many calls once, not again whenever another one ends', async () => {
+  const race = vi.spyOn(Promise, 'race');
+  onTestFinished(() => race.mockRestore());
+  const calls = Array.from({ length: 50 }, (_, i) => [`c${i}`, 'act', { i }] as const);
+  const { results } = await runCalls(calls, [tool('act', async (input) => input)]);
+  expect(results).toHaveLength(calls.length);
+  expect(race).not.toHaveBeenCalled();
+});
+
 it('runAgent passes the id and the validated input to a tool', async () => {
   const seen: unknown[] = [];
   const twice = tool(

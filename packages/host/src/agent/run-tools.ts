@@ -34,24 +34,39 @@ export async function* runCalls(batch: CallBatch): AsyncGenerator<CallOutcome> {
   const signal = AbortSignal.any([batch.signal, left.signal]);
   const answer = (call: ParsedCall) => executeCall(call, { ...batch, signal });
   let ready: Promise<void> | undefined;
-  const running = new Map(
+  const outcomes = inOrderOfEnd(
     batch.calls.map((call, i) => {
       // Validating inputs blocks the event loop, so calls start a few at a time.
       if (i > 0 && i % STARTED_AT_ONCE === 0)
         ready = (ready ?? Promise.resolve()).then(() => yieldToEventLoop());
-      return [call.id, ready?.then(() => answer(call)) ?? answer(call)];
+      return ready?.then(() => answer(call)) ?? answer(call);
     }),
   );
+  let running = outcomes.length;
   try {
-    while (running.size > 0) {
-      const outcome = await Promise.race(running.values());
-      running.delete(outcome.id);
+    for (const next of outcomes) {
+      const outcome = await next;
+      running -= 1;
       yield outcome;
     }
   } finally {
     // Stops the remaining tools if the reader stops early; without any, the reason of the abort would be made for nothing.
-    if (running.size > 0) left.abort();
+    if (running > 0) left.abort();
   }
+}
+
+/** Promises of the same results, of which the first one settles first. Racing them again for each would be quadratic. */
+function inOrderOfEnd<T>(work: readonly Promise<T>[]): Promise<T>[] {
+  const ends = work.map(() => Promise.withResolvers<T>());
+  let ended = 0;
+  for (const each of work)
+    each.then(
+      (value) => ends[ended++]?.resolve(value),
+      (error) => ends[ended++]?.reject(error),
+    );
+  // The reader may leave before all have ended.
+  for (const { promise } of ends) promise.catch(() => undefined);
+  return ends.map(({ promise }) => promise);
 }
 
 /** Finds the calls that must not run; their results say why. */
