@@ -149,6 +149,11 @@ export class PendingClientCalls {
     );
   }
 
+  /** Whether a call of a session still waits. */
+  has(key: SessionKey, toolCallId: string): boolean {
+    return this.find(key, toolCallId) !== undefined;
+  }
+
   /** Whether a page that has just connected is the one that receives an open call; of several at all hosts, one does. */
   async claimDelivery(
     key: SessionKey,

@@ -166,8 +166,7 @@ export class SessionSocket {
   }
 
   private isWaiting({ payload }: CallEvent): boolean {
-    const waiting = this.deps.pendingCalls.list(this.context.session);
-    return waiting.some(({ sent }) => sent.payload.toolCallId === payload.toolCallId);
+    return this.deps.pendingCalls.has(this.context.session, payload.toolCallId);
   }
 
   /**
