@@ -1,6 +1,8 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { startTestNode, type TestNode } from '../../demo-chain/test/support/test-node.js';
 import { ask, type RunningGateway, startGateway } from './support/running-gateway.js';
@@ -51,6 +53,27 @@ it('refuses a body that is not JSON or too large', async () => {
   expect((await post('/a/check', '{"text":')).status).toBe(400);
   expect((await post('/a/check', '{"nothing":"here"}')).status).toBe(400);
   expect((await post('/a/check', ' '.repeat(1_100_000))).status).toBe(413);
+});
+
+/** Sends a body in chunks of one size, but not its end, and reads until the gateway closes the connection. */
+async function sendChunks(size: number, count: number, end = ''): Promise<string> {
+  const { port, hostname } = new URL(gateway.url);
+  const socket = connect(Number(port), hostname);
+  const head = 'POST /a/check HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n';
+  const chunk = `${size.toString(16)}\r\n${' '.repeat(size)}\r\n`;
+  socket.write(`${head}Connection: close\r\n\r\n${chunk.repeat(count)}${end}`);
+  return text(socket);
+}
+
+it('refuses a body in tiny chunks before its end, and closes the connection', async () => {
+  const response = await sendChunks(1, 2000);
+  expect(response).toMatch(/^HTTP\/1\.1 413 /);
+  expect(response).toContain('the body arrives in too many small chunks');
+});
+
+it('accepts a body in 5000 chunks of 40 bytes', async () => {
+  const response = await sendChunks(40, 5000, 'd\r\n{"text":"hi"}\r\n0\r\n\r\n');
+  expect(response).toMatch(/^HTTP\/1\.1 200 /);
 });
 
 it('is reached by POST alone', async () => {

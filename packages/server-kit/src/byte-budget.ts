@@ -1,3 +1,4 @@
+import { finished, type Readable } from 'node:stream';
 import type { Result } from '@sibyl/protocol';
 
 export interface ByteLimits {
@@ -104,4 +105,50 @@ export class ByteReservation {
   release(): void {
     this.resize(0);
   }
+}
+
+/** The first chunks may have any size. */
+const FREE_CHUNKS = 1000;
+const MIN_AVERAGE_BYTES = 32;
+
+/** Finds a body in tiny chunks: receiving one takes microseconds, and its sender spends six bytes. */
+export class ChunkCounter {
+  private chunks = 0;
+  private bytes = 0;
+
+  /** Counts a chunk; returns whether the chunks so far are too small on average. */
+  add({ length }: Uint8Array): boolean {
+    this.chunks += 1;
+    this.bytes += length;
+    return this.chunks > FREE_CHUNKS && this.bytes < this.chunks * MIN_AVERAGE_BYTES;
+  }
+}
+
+/**
+ * Reads a body to its end. `check` is called with each chunk and the length so far; the body is left unread from where
+ * it throws. Reading by events takes half the time of an iterator.
+ */
+export function readChunks(
+  body: Readable,
+  check: (chunk: Buffer, length: number) => void,
+): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let length = 0;
+    const onData = (chunk: Buffer) => {
+      length += chunk.length;
+      chunks.push(chunk);
+      try {
+        check(chunk, length);
+      } catch (error) {
+        body.off('data', onData).pause();
+        reject(error);
+      }
+    };
+    finished(body, { writable: false }, (error) => {
+      if (error) reject(error);
+      else resolve(Buffer.concat(chunks, length));
+    });
+    body.on('data', onData);
+  });
 }

@@ -2,7 +2,9 @@ export {
   ByteBudget,
   type ByteLimits,
   type ByteReservation,
+  ChunkCounter,
   type ExceededLimit,
+  readChunks,
 } from './byte-budget.js';
 export { type DocsFile, DocsPage, type DocsPageOptions } from './docs-page.js';
 export { readKeyFile, readOrCreateKeyFile } from './key-file.js';

@@ -1,7 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { GrpcCode } from '@sibyl/grpc-client';
-import type { ByteBudget, ByteReservation, ExceededLimit } from '@sibyl/server-kit';
+import {
+  type ByteBudget,
+  type ByteReservation,
+  ChunkCounter,
+  type ExceededLimit,
+  readChunks,
+} from '@sibyl/server-kit';
 import { badRequest, QueryError } from '../query/query-error.js';
 import { KEEP_ALIVE_SECONDS } from './server.js';
 
@@ -114,15 +120,12 @@ export async function readBody(context: RequestContext, incoming: ByteBudget): P
   if (expected > MAX_BYTES) throw tooLarge();
   const { ok: reservation, error } = incoming.reserve(callerKey, expected);
   if (error !== undefined) throw holdsTooMuch(error);
-  const pieces: Buffer[] = [];
-  let size = 0;
+  const counter = new ChunkCounter();
   try {
-    for await (const piece of request as AsyncIterable<Buffer>) {
-      size += piece.length;
-      if (size > MAX_BYTES) throw tooLarge();
-      pieces.push(piece);
-    }
-    return Buffer.concat(pieces, size);
+    return await readChunks(request, (chunk, length) => {
+      if (length > MAX_BYTES) throw tooLarge();
+      if (counter.add(chunk)) throw tooLarge('the body arrives in too many small chunks');
+    });
   } catch (error) {
     throw error instanceof QueryError ? error : badRequest('the body is incomplete');
   } finally {
@@ -148,8 +151,7 @@ function holdsTooMuch(limit: ExceededLimit): QueryError {
   return new QueryError(code, text, { headers: { 'Retry-After': RETRY_SECONDS } });
 }
 
-function tooLarge(): QueryError {
-  const text = `the body has more than ${MAX_BYTES} bytes`;
+function tooLarge(text = `the body has more than ${MAX_BYTES} bytes`): QueryError {
   // The rest is not read, so the connection cannot be reused.
   const headers = { Connection: 'close' };
   return new QueryError(GrpcCode.invalidArgument, text, { status: 413, headers });
