@@ -142,6 +142,31 @@ it.each(['/me/import', '/files?name=a.txt'])(
   },
 );
 
+const FORM = '--b\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n';
+
+it.each([
+  ['/sessions', 'application/json', 413, ''],
+  ['/files?name=a.txt', 'application/octet-stream', 400, ''],
+  ['/files', 'multipart/form-data; boundary=b', 400, FORM],
+  ['/files', 'multipart/form-data; boundary=b', 400, ''],
+])(
+  'POST %s of %s refuses a body in tiny chunks before its end',
+  async (path, type, status, start) => {
+    const { port, hostname } = new URL(host.url);
+    const socket = connect(Number(port), hostname);
+    sockets.push(socket);
+    const headers = { host: 'x', ...alice.headers, 'content-type': type };
+    const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
+    socket.write(`POST ${path} HTTP/1.1\r\n${lines.join('')}transfer-encoding: chunked\r\n\r\n`);
+    if (start !== '') socket.write(`${start.length.toString(16)}\r\n${start}\r\n`);
+    socket.write('1\r\n \r\n'.repeat(5000));
+    const answer = await text(socket);
+    expect(answer).toContain(`HTTP/1.1 ${status} `);
+    expect(answer).toContain('too many small chunks');
+    expect(answer).toMatch(/^connection: close\r$/im);
+  },
+);
+
 it('a client that leaves while its body arrives is not reported as a failure of the store', async () => {
   const socket = await begin('10.0.0.1', 1 * KB);
   await alice.request('GET', '/sessions');

@@ -9,7 +9,13 @@ import { ROUTE_ARGS_METADATA } from '@nestjs/common/constants.js';
 import { RouteParamtypes } from '@nestjs/common/enums/route-paramtypes.enum.js';
 import { ROUTE_DESCRIPTION, type RouteDescription } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
-import { type ByteBudget, type ByteReservation, toAddressKey } from '@sibyl/server-kit';
+import {
+  type ByteBudget,
+  type ByteReservation,
+  ChunkCounter,
+  readChunks,
+  toAddressKey,
+} from '@sibyl/server-kit';
 import type { Request, Response } from 'express';
 import type { Observable } from 'rxjs';
 import type { RateLimits } from '../auth/rate-limits.js';
@@ -107,17 +113,15 @@ async function readBytes(
   if (encoding.toLowerCase() !== 'identity' || !isUtf8(request))
     throw new OracleError('unsupported_media_type');
   if (Number(declared) > limit) throw new OracleError('body_too_large');
-  const chunks: Buffer[] = [];
-  let length = 0;
-  // The connection stays open, for the response to a rejected body.
-  for await (const chunk of request.iterator({ destroyOnReturn: false })) {
-    length += chunk.length;
+  const counter = new ChunkCounter();
+  return readChunks(request, (chunk, length) => {
     if (length > limit) throw new OracleError('body_too_large');
+    if (counter.add(chunk)) throw new OracleError('body_too_large', { message: SMALL_CHUNKS });
     reserve(reservation, length);
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks, length);
+  });
 }
+
+const SMALL_CHUNKS = 'The body arrives in too many small chunks; send larger ones';
 
 function reserve(reservation: ByteReservation, bytes: number): void {
   const exceeded = reservation.resize(bytes);

@@ -1,8 +1,8 @@
-import type { Readable } from 'node:stream';
+import { finished, PassThrough, type Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { BusboyHeaders } from '@fastify/busboy';
 import { OracleError } from '@sibyl/protocol';
-import { TimeoutError, withTimeout } from '@sibyl/server-kit';
+import { ChunkCounter, TimeoutError, withTimeout } from '@sibyl/server-kit';
 import type { Request } from 'express';
 
 /** How long a client may send nothing. */
@@ -30,10 +30,30 @@ export async function openUpload(request: Request, name: string | undefined): Pr
   const declaredBytes = length === undefined ? undefined : Number(length);
   if (request.is('multipart/form-data'))
     return { ...(await openForm(request, name)), declaredBytes, isForm: true };
-  // The connection stays open, for the response to a rejected body.
-  const body = limitTime(request.iterator({ destroyOnReturn: false }));
-  return { name, declaredBytes, isForm: false, body };
+  return { name, declaredBytes, isForm: false, body: limitTime(limitChunks(request)) };
 }
+
+/**
+ * Ends a body in tiny chunks, which are counted as they arrive: an iterator of the request would join them. The request
+ * itself is only paused, for the response to a rejected body.
+ */
+function limitChunks(request: Request): Readable {
+  // An error is reported to the reader, who may come later.
+  const body = new PassThrough().on('error', () => {});
+  const counter = new ChunkCounter();
+  request.on('data', (chunk: Buffer) => {
+    if (counter.add(chunk)) body.destroy(createSmallChunksError());
+  });
+  finished(request, { writable: false }, (error) => {
+    if (error) body.destroy(error);
+  });
+  return request.pipe(body);
+}
+
+const createSmallChunksError = () =>
+  new OracleError('invalid_upload', {
+    message: 'The file arrives in too many small chunks; send larger ones',
+  });
 
 interface FormFile {
   readonly stream: Readable;
@@ -46,14 +66,14 @@ async function openForm(
   name: string | undefined,
 ): Promise<Pick<UploadBody, 'name' | 'body'>> {
   const { form, file } = await parseForm(request);
-  const ended = pipeline(request, form);
+  const ended = pipeline(limitChunks(request), form);
   // Reported to the caller that waits for the file or the end.
   ended.catch(() => {});
   const { stream, filename } = await withTimeout(
     { ms: STALL_MS, message: 'the form has no file' },
-    () => Promise.race([file, ended.then(() => Promise.reject(createUploadError()))]),
+    () => Promise.race([file, ended.then(() => Promise.reject(toUploadError()))]),
   ).catch((error) => {
-    throw error instanceof OracleError ? error : createUploadError(error);
+    throw toUploadError(error);
   });
   ended.catch((error) => stream.destroy(error));
   return { name: name ?? filename, body: readForm(stream, ended) };
@@ -62,7 +82,7 @@ async function openForm(
 async function* readForm(stream: Readable, ended: Promise<void>): AsyncGenerator<Uint8Array> {
   yield* limitTime(stream);
   await ended.catch((error) => {
-    throw createUploadError(error);
+    throw toUploadError(error);
   });
 }
 
@@ -85,11 +105,12 @@ async function parseForm(request: Request) {
     return { form, file };
   } catch (error) {
     // A form without a boundary.
-    throw createUploadError(error);
+    throw toUploadError(error);
   }
 }
 
-const createUploadError = (cause?: unknown) => new OracleError('invalid_upload', { cause });
+const toUploadError = (cause?: unknown): OracleError =>
+  cause instanceof OracleError ? cause : new OracleError('invalid_upload', { cause });
 
 /** Ends an upload whose client sends nothing, or too slowly. */
 export async function* limitTime(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
@@ -112,7 +133,7 @@ export async function* limitTime(stream: AsyncIterable<Uint8Array>): AsyncGenera
     }
   } catch (error) {
     if (error instanceof TimeoutError) throw new OracleError('request_timeout');
-    throw error instanceof OracleError ? error : createUploadError(error);
+    throw toUploadError(error);
   } finally {
     // Not awaited: a client that sends nothing would delay it.
     void pieces.return?.()?.catch(() => {});
