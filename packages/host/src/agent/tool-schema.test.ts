@@ -280,6 +280,13 @@ describe('toAgentTool with a JSON Schema', () => {
     );
   });
 
+  it('rejects alternatives at the root that multiply what they refer to', () => {
+    const required = Array.from({ length: 1000 }, (_, i) => `f${i}`);
+    const anyOf = Array.from({ length: 40 }, () => ({ $ref: '#/$defs/a' }));
+    const schema = { $defs: { a: { type: 'object', required } }, anyOf };
+    expect(Object(defineWithSchema(schema)).error).toMatch(/may hold at most/);
+  });
+
   it('returns the approximate length of the schema', () => {
     const schema = { properties: { a: { type: 'string', description: 'x'.repeat(1000) } } };
     const result = defineWithSchema(schema);

@@ -101,9 +101,7 @@ export function readResponseSchema(schema: JsonObject): Result<ResponseSchema, s
 
 function describe(whole: JsonObject, check: AgentTool['check']): InputSchema {
   const json = flattenAlternatives(whole);
-  const { characters, excess } = measureJson(json, SCHEMA_LIMITS);
-  if (excess) throw new Error(`it ${excess}`);
-  return { json, characters, check };
+  return { json, characters: measure(json), check };
 }
 
 /** Limits of a schema, as received and with its references resolved: all of it is sent to the model. */
@@ -122,8 +120,7 @@ function inlineReferences(
 ): JsonObject {
   let schemas = 0;
   let keywords = 0;
-  const { excess } = measureJson(root, SCHEMA_LIMITS);
-  if (excess) throw new Error(`it ${excess}`);
+  measure(root);
 
   function inline(schema: JsonSchema, open: ReadonlySet<string>): JsonSchema {
     schemas += 1;
@@ -140,7 +137,16 @@ function inlineReferences(
   }
 
   const inlined = inline(root, new Set(['#']));
-  return typeof inlined === 'boolean' ? {} : inlined;
+  if (typeof inlined === 'boolean') return {};
+  measure(inlined);
+  return inlined;
+}
+
+/** Returns the approximate length of a schema as JSON; throws if it exceeds a limit. */
+function measure(schema: JsonObject): number {
+  const { characters, excess } = measureJson(schema, SCHEMA_LIMITS);
+  if (excess) throw new Error(`it ${excess}`);
+  return characters;
 }
 
 /** Some tools write a reference with a description as `allOf` with one schema. */
