@@ -243,8 +243,9 @@ export class Sources {
     );
     if (numbers.size === 0) return [];
     const { sources } = State.parse(await this.state.get(SOURCES_STATE.key));
+    const known = new Map(sources.map((source) => [source.number, source]));
     return [...numbers].flatMap((number) => {
-      const source = sources.find((each) => each.number === number);
+      const source = known.get(number);
       if (!source) return [];
       const { title, fileId, position, quote } = source;
       return [{ title, fileId, position, quote, marker: `[${number}]` }];

@@ -73,6 +73,15 @@ describe.each(engines)('MissedEvents on %s', (engine) => {
     expect(await latest).toEqual(endOfRun({ turn: turns, attempt: 1 }));
   });
 
+  it('does not parse the texts of answers, which sockets do not receive', async () => {
+    const session = await openSession();
+    const { key } = await startTestRun(test.store, session);
+    const payload = { sessionId: session.sessionId, requestId: 'r', step: 'a' };
+    const unreadable = { seq: 1, event: 'message', data: 'not JSON' };
+    await flushFrames(test.store.runs, key, [unreadable, frame(2, 'router_update', payload)]);
+    expect(await missed(session, BEFORE_ALL)).toEqual(['1.2 a']);
+  });
+
   it('yields one cache invalidation after a crash', async () => {
     const session = await openSession();
     const key = await startRun(session, 'a');

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type DoneFrame, OracleError, type ReplyPart } from '@sibyl/protocol';
+import { type DoneFrame, OracleError, type ReplyPart, serverEvents } from '@sibyl/protocol';
 import { abortable } from '@sibyl/server-kit';
 import {
   BEFORE_ALL,
@@ -254,6 +254,8 @@ export class MissedEvents {
   private async *readEvents(run: Run, after: number): AsyncGenerator<ServerEvent> {
     for await (const frames of this.readFrames(run, after)) {
       for (const frame of frames) {
+        // Most frames are texts, which sockets do not receive: they are not parsed.
+        if (!Object.hasOwn(serverEvents, frame.event)) continue;
         const event = toServerEvent(toReplyPart(frame), toPosition(run, frame.seq));
         if (event) yield event;
       }
