@@ -100,6 +100,28 @@ describe('the size limit', () => {
     expect(await (await safeFetch(url)).text()).toHaveLength(1000);
   });
 
+  const chunked = (size: number, count: number) => {
+    const chunk = `${size.toString(16)}\r\n${'x'.repeat(size)}\r\n`;
+    return serveRaw(
+      `HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n${chunk.repeat(count)}0\r\n\r\n`,
+    );
+  };
+
+  it('counts a tiny chunk as 64 bytes, since each takes time', async () => {
+    const { url } = await chunked(1, 6000);
+    const response = await safeFetch(url, { maxBytes: 256 * 1024 });
+    await expect(response.text()).rejects.toEqual(rejects('too_large'));
+  });
+
+  it.each([
+    [1, 1000, 1000],
+    [64, 4096, 256 * 1024],
+    [20, 4000, 256 * 1024],
+  ])('accepts chunks of %i bytes, %i times, up to %i bytes', async (size, count, maxBytes) => {
+    const { url } = await chunked(size, count);
+    expect(await (await safeFetch(url, { maxBytes })).text()).toHaveLength(size * count);
+  });
+
   it('ends an endless body and closes the connection', async () => {
     const closed = vi.fn();
     const { url } = await serve((_, response) => {
