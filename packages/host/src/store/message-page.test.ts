@@ -1,7 +1,13 @@
-import { describe, expect, it } from 'vitest';
+import { DatabaseSync } from 'node:sqlite';
+import { Kysely } from 'kysely';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { engines, useStore } from '../../test/support/test-database.js';
 import { finishTestRun, openTestSession, startTestRun } from '../../test/support/test-runs.js';
 import type { TurnOrigin } from './branches.js';
+import type { Schema } from './database.js';
+import { readPage, readSpan } from './message-page.js';
+import { hostSchema, migrate } from './migrations/migrate.js';
+import { SqliteDialect } from './sqlite/sqlite-dialect.js';
 
 describe.each(engines)('pages of messages on %s', (engine) => {
   const test = useStore(engine);
@@ -161,5 +167,65 @@ describe.each(engines)('pages of one branch on %s', (engine) => {
     expect(first(await larger())).toBe('3');
     expect(first(await larger({ before: half('3') }))).toBe('2a');
     expect(first(await larger({ after: half('1') }))).toBe('2a');
+  });
+});
+
+describe('what pages of messages read on sqlite', () => {
+  const LENGTH = 2_000;
+  const session = { owner: 'did:a', sessionId: 's' };
+
+  /** A session with a long branch, and a second one that begins at its end. */
+  async function openLongBranch() {
+    const handle = new DatabaseSync(':memory:');
+    const tables = new Kysely<Schema>({ dialect: new SqliteDialect(handle) });
+    onTestFinished(() => tables.destroy());
+    await migrate(tables, hostSchema);
+    handle.exec(`pragma foreign_keys = off;
+      with recursive turns (turn) as (select 1 union all
+        select turn + 1 from turns where turn < ${LENGTH})
+      insert into messages (owner, id, session_id, turn, seq, branch, type, content, request_id,
+        is_complete, created_at)
+      select 'did:a', turn, 's', turn, turn, turn / ${LENGTH}, 'human', 'x', 'r', 1, 1 from turns;
+      insert into branches (owner, session_id, branch, base_branch, base_turn, base_seq, parent_id,
+        first_id) values ('did:a', 's', 1, 0, ${LENGTH - 1}, ${LENGTH - 1}, 'p', 'f');`);
+    return { handle, tables };
+  }
+
+  /** Calls back for each message that a query reads in an index, before its other conditions. */
+  function countReads(handle: DatabaseSync, read: () => void): void {
+    handle.function('counted', (seq) => {
+      read();
+      return seq;
+    });
+    handle.exec(`alter table messages rename to stored_messages;
+      create view messages as select * from stored_messages where counted(seq) > 0`);
+  }
+
+  it.each([false, true])(
+    'readSpan reads nothing behind its span (siblings: %s)',
+    async (isBranched) => {
+      const { handle, tables } = await openLongBranch();
+      let reads = 0;
+      countReads(handle, () => {
+        reads += 1;
+      });
+      const path = { ...session, branch: 1, isBranched };
+      const messages = await readSpan(tables, path, { first: 11, last: 20 });
+      expect(messages.map(({ turn }) => turn)).toEqual([11, 12, 13, 14, 15, 16, 17, 18, 19, 20]);
+      expect(reads).toBeLessThan(100);
+      const all = await readSpan(tables, path, { first: 1, last: LENGTH });
+      expect(all).toHaveLength(LENGTH);
+      expect(reads).toBeGreaterThan(LENGTH);
+    },
+  );
+
+  it('readPage looks up the first and the last turn apart: for both, SQLite reads all turns', async () => {
+    const { handle, tables } = await openLongBranch();
+    const prepare = vi.spyOn(handle, 'prepare');
+    const page = await readPage(tables, { ...session, branch: 0, limit: 1 });
+    expect(page).toMatchObject({ ok: { hasOlder: true, hasNewer: false } });
+    const queries = prepare.mock.calls.map(([text]) => text);
+    expect(queries.some((text) => text.includes('min('))).toBe(true);
+    expect(queries.filter((text) => text.includes('min(') && text.includes('max('))).toEqual([]);
   });
 });

@@ -1,6 +1,6 @@
-import { type Kysely, sql } from 'kysely';
-import { type PathKey, preparePathQuery, SIBLINGS } from './branches.js';
-import { type Schema } from './database.js';
+import { type Compilable, type Kysely, sql } from 'kysely';
+import { type PathKey, type PathMessages, preparePathQuery, SIBLINGS } from './branches.js';
+import type { Schema } from './database.js';
 import { MESSAGE_COLUMNS, type Message, toMessage } from './message.js';
 
 /** Stored bytes of a page, after which it ends; one turn may have more. */
@@ -35,21 +35,43 @@ export const LAST_TURN = Number.MAX_SAFE_INTEGER;
 
 const COLUMNS = MESSAGE_COLUMNS.map((name) => `messages.${name}` as const);
 
-const listMessages = preparePathQuery((messages, { first, last }: PathKey & TurnSpan) =>
+interface SpanRequest extends PathKey, TurnSpan {}
+
+/**
+ * Prepares a query for the messages of a span. SQLite limits what it reads of an index by one upper bound: on a path, it
+ * would take that of each branch, and read all that follows the span.
+ */
+function prepareSpanQuery<R>(build: (messages: PathMessages) => Compilable<R>) {
+  const ofFirst = preparePathQuery((messages, { first, last }: SpanRequest) =>
+    build(messages.where('messages.turn', '>=', first).where('messages.turn', '<=', last)),
+  );
+  const ofOther = preparePathQuery((messages, span: SpanRequest) =>
+    build(limitToSpan(messages, span)),
+  );
+  return (tables: Kysely<Schema>, span: SpanRequest) =>
+    (span.branch === 0 ? ofFirst : ofOther)(tables, span);
+}
+
+/** The same messages of a path within a span, with conditions of which one can be the upper bound of an index. */
+const limitToSpan = (messages: PathMessages, { owner, sessionId, first, last }: SpanRequest) =>
   messages
-    .select(COLUMNS)
+    .clearWhere()
+    .where('messages.owner', '=', owner)
+    .where('messages.session_id', '=', sessionId)
+    .where(sql<boolean>`messages.branch = path.branch`)
     .where('messages.turn', '>=', first)
-    .where('messages.turn', '<=', last)
-    .orderBy('messages.turn')
-    .orderBy('messages.seq'),
+    .where(sql<boolean>`messages.turn <= case when path.turn < ${last} then path.turn
+      else ${last} end`)
+    .where(sql<boolean>`(messages.turn + 0, messages.seq) <= (path.turn, path.seq)`);
+
+const listMessages = prepareSpanQuery((messages) =>
+  messages.select(COLUMNS).orderBy('messages.turn').orderBy('messages.seq'),
 );
 
-const listWithSiblings = preparePathQuery((messages, { first, last }: PathKey & TurnSpan) =>
+const listWithSiblings = prepareSpanQuery((messages) =>
   messages
     .select(COLUMNS)
     .select(SIBLINGS.as('siblings'))
-    .where('messages.turn', '>=', first)
-    .where('messages.turn', '<=', last)
     .orderBy('messages.turn')
     .orderBy('messages.seq'),
 );
@@ -78,8 +100,7 @@ export async function readPage(
   const span = await findSpan(tables, request);
   if (span === 'unknown-cursor') return { error: span };
   const messages = span ? await readSpan(tables, request, span) : [];
-  const { rows } = await findEnds(tables, toPath(request));
-  const { first = null, last = null } = rows[0] ?? {};
+  const { first, last } = await readEnds(tables, toPath(request));
   return {
     ok: {
       messages,
@@ -97,11 +118,32 @@ export const toPath = ({ owner, sessionId, branch }: PathKey): PathKey => ({
   branch,
 });
 
+/** Null if there are no messages. */
+type TurnEnds = { readonly [End in keyof TurnSpan]: number | null };
+
+const NO_TURNS: TurnEnds = { first: null, last: null };
+
+/** On one branch two queries: SQLite looks up one end in an index, but reads all of it for both. */
+async function readEnds(tables: Kysely<Schema>, path: PathKey): Promise<TurnEnds> {
+  if (path.branch !== 0) return (await findEnds(tables, path)).rows[0] ?? NO_TURNS;
+  const [first] = (await findFirstTurn(tables, path)).rows;
+  const [last] = (await findLastTurn(tables, path)).rows;
+  return { first: first?.turn ?? null, last: last?.turn ?? null };
+}
+
 const findEnds = preparePathQuery((messages, _: PathKey) =>
   messages.select((e) => [
     e.fn.min('messages.turn').as('first'),
     e.fn.max('messages.turn').as('last'),
   ]),
+);
+
+const findFirstTurn = preparePathQuery((messages, _: PathKey) =>
+  messages.select((e) => e.fn.min('messages.turn').as('turn')),
+);
+
+const findLastTurn = preparePathQuery((messages, _: PathKey) =>
+  messages.select((e) => e.fn.max('messages.turn').as('turn')),
 );
 
 /** Undefined for an empty page. */
@@ -239,14 +281,12 @@ async function readSizes(
   return (await selectSizes(tables, { ...toPath(key), first, last })).rows;
 }
 
-const selectSizes = preparePathQuery((messages, { first, last }: PathKey & TurnSpan) =>
+const selectSizes = prepareSpanQuery((messages) =>
   messages
     .select([
       'messages.turn',
       sql<number>`sum(octet_length(content) + coalesce(octet_length(parts), 0))`.as('bytes'),
     ])
-    .where('messages.turn', '>=', first)
-    .where('messages.turn', '<=', last)
     .groupBy('messages.turn')
     .orderBy('messages.turn'),
 );
