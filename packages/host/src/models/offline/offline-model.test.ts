@@ -315,6 +315,24 @@ it.each([
   },
 );
 
+it.each([
+  ['the message', 'use sort with items: a, items: b, items: c', ['items']],
+  ['the schema', 'use sort with a, b', ['items', 'items', 'items']],
+])(
+  'createOfflineModel reads a field once, however often %s names it',
+  async (_, said, required) => {
+    let reads = 0;
+    const items = Object.defineProperty({}, 'enum', {
+      get: () => {
+        reads += 1;
+      },
+    });
+    const found = await ask(said, { tools: [tool('sort', { items }, required)] });
+    expect(callsIn(found)).toEqual([['sort', { items: expect.any(String) }]]);
+    expect(reads).toBe(1);
+  },
+);
+
 it('createOfflineModel writes the title of a long message in linear time', {
   timeout: 60_000,
 }, async () => {

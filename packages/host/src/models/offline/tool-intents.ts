@@ -87,19 +87,22 @@ const PAIR = /\b(\w+)\s*[:=]\s*("[^"]*"|[^,;\n]+)/g;
 /** Returns only the named fields: the tool validates whether others are missing. */
 function findPairs(tool: ModelTool, said: string): Arguments | undefined {
   const fields = readFields(tool);
-  const found: Arguments = {};
-  for (const [, key = '', value = ''] of said.matchAll(PAIR)) {
-    const field = Object.hasOwn(fields, key) ? fields[key] : undefined;
-    if (field) found[key] = convert(field, value.trim().replace(/^"|"$/g, ''));
-  }
-  return Object.keys(found).length > 0 ? found : undefined;
+  // A text may repeat a name very often; only its last value is converted.
+  const values = new Map<string, string>();
+  for (const [, key = '', value = ''] of said.matchAll(PAIR))
+    if (Object.hasOwn(fields, key)) values.set(key, value.trim().replace(/^"|"$/g, ''));
+  if (values.size === 0) return undefined;
+  return Object.fromEntries(
+    [...values].map(([key, value]) => [key, convert(fields[key] ?? {}, value)]),
+  );
 }
 
 function fillRequired(tool: ModelTool, said: string): Arguments {
   const fields = readFields(tool);
-  const names = Array.isArray(tool.inputSchema.required) ? tool.inputSchema.required : [];
+  const { required } = tool.inputSchema;
+  const names = new Set<string>(Array.isArray(required) ? required : []);
   const text = said.replace(/^(with|to|for|on|about|in|saying)\s+/i, '').trim();
-  return Object.fromEntries(names.map((name: string) => [name, convert(fields[name] ?? {}, text)]));
+  return Object.fromEntries([...names].map((name) => [name, convert(fields[name] ?? {}, text)]));
 }
 
 function convert(field: FieldSchema, text: string): unknown {
