@@ -127,6 +127,8 @@ describe('readThread', () => {
       expect(await read(repeated)).toMatchObject({ type: 'join' });
       expect(await read(repeated, true)).toMatchObject({ type: 'again' });
     }
+    // Shorter than before, so it is not one of the parts.
+    expect(await read([user('u2', 'text')])).toMatchObject({ type: 'message', clientIds: ['u2'] });
     expect(await read([user('u1'), user('u2', 'edited')])).toMatchObject({
       text: 'text of u1\n\nedited',
       clientIds: ['u1', 'u2'],

@@ -1,5 +1,6 @@
 import type { ClientMessage } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/protocol';
+import { PARAGRAPH } from '../agent/conversation.js';
 import type { SessionKey } from '../bus/event-bus.js';
 import type { TurnOrigin } from '../store/branches.js';
 import type { Run } from '../store/runs/run.js';
@@ -80,7 +81,7 @@ async function readKnown(
 }
 
 const joinTexts = (messages: readonly ClientMessage[]) =>
-  messages.map(({ text }) => text).join('\n\n');
+  messages.map(({ text }) => text).join(PARAGRAPH);
 
 /** Whether the client sends only some of the messages that are one in the session: a missing message is not an edit. */
 async function isPart(
@@ -89,8 +90,17 @@ async function isPart(
   { said, stored }: Pick<KnownQuestion, 'said' | 'stored'>,
 ): Promise<boolean> {
   const ids = await threads.clientIds(key, stored.id);
-  return ids.length > said.length && said.every(({ text }) => stored.content.includes(text.trim()));
+  if (ids.length <= said.length) return false;
+  // Not by searching texts in a text, which takes their product for repetitive ones.
+  const known = new Set(listParagraphs(stored.content));
+  return said.every(({ text }) => listParagraphs(text).every((paragraph) => known.has(paragraph)));
 }
+
+const listParagraphs = (text: string): string[] =>
+  text
+    .split(PARAGRAPH)
+    .map((paragraph) => paragraph.trim())
+    .filter(Boolean);
 
 /** The run that answers a message; undefined if it failed or was canceled. */
 async function findRun(
