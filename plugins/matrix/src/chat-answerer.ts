@@ -259,9 +259,9 @@ export class ChatAnswerer {
     if (!(await inbox.isWaiting(message))) return;
     const marks = replies.filter(isMark);
     const sent = replies.filter((reply) => !isMark(reply));
-    for (const [i, content] of renderText(markdown).entries()) {
-      if (sent[i] !== undefined) continue;
-      sent.push(await channel.send(message, content, toTransactionId(message.eventId, `${i}`)));
+    for (const content of renderText(markdown, sent.length)) {
+      const transactionId = toTransactionId(message.eventId, `${sent.length}`);
+      sent.push(await channel.send(message, content, transactionId));
       await inbox.saveReplies(message, [...marks, ...sent]);
     }
   }

@@ -1,4 +1,5 @@
-import { expect, it } from 'vitest';
+import { Marked } from 'marked';
+import { expect, it, onTestFinished, vi } from 'vitest';
 import { readAnswer, renderText } from './chat-render.js';
 
 const schema = {
@@ -20,7 +21,7 @@ it('readAnswer reads long lines of spaces in no time', () => {
   expect(readAnswer({ schema }, `x\n${spaces}\nname: Ada`)).toEqual({ name: 'Ada' });
 });
 
-const renderHtml = (markdown: string) => renderText(markdown)[0]?.formatted_body;
+const renderHtml = (markdown: string) => [...renderText(markdown)][0]?.formatted_body;
 
 it.each([
   '[x](javascript:alert(1))',
@@ -48,7 +49,7 @@ it('renderText shows what is done in a list without inputs', () => {
 
 it.each(['>', '1. ', '> - '])('renderText shows a text of very many %s as it is', (mark) => {
   const text = mark.repeat(5000).trim();
-  const contents = renderText(text);
+  const contents = [...renderText(text)];
   expect(
     contents
       .map(({ body }) => body)
@@ -63,13 +64,49 @@ it.each(['*a_', '***', '**a_', '- '])(
   (mark) => {
     const text = `a${mark.repeat(500_000 / mark.length)}z`;
     const started = performance.now();
-    const shown = renderText(text).map(({ body }) => body);
+    const shown = [...renderText(text)].map(({ body }) => body);
     expect(performance.now() - started).toBeLessThan(5000);
     expect(shown.join('').replaceAll('\n', '') === text).toBe(true);
   },
 );
 
+it.each([
+  '~a[ ',
+  '~~a[ ',
+  '~a| ',
+  '*1\t)',
+  '*~ &',
+  '_~a ',
+  '[a](b ',
+  '- -  ',
+  '1)   ',
+  '>\t',
+  ' ',
+  'a!',
+])('renderText shows a text of many %j as it is', (marks) => {
+  const text = `a\n\n${marks.repeat(7900 / marks.length)}z`;
+  expect([...renderText(text)]).toHaveLength(1);
+  expect(renderHtml(text)).toBeUndefined();
+});
+
+it('renderText formats a long list with much emphasis', () => {
+  const text = '- **Name**: a *short* description with ~~a mistake~~ and `code`\n'.repeat(240);
+  expect(renderHtml(text)).toContain('<li><strong>Name</strong>: a <em>short</em>');
+});
+
 it('renderText formats a long text with much emphasis', () => {
   const text = '**Name**: a *short* description with __emphasis__\n\n'.repeat(250);
   expect(renderHtml(text)).toContain('<strong>Name</strong>');
+});
+
+it('renderText renders one event at a time, and none of those that are sent already', () => {
+  const text = Array.from({ length: 5000 }, (_, i) => `**line** ${i}`).join('\n');
+  const all = [...renderText(text)];
+  expect(all.length).toBeGreaterThan(3);
+  expect([...renderText(text, 2)]).toEqual(all.slice(2));
+  const use = vi.spyOn(Marked.prototype, 'use');
+  onTestFinished(() => use.mockRestore());
+  const { value: third } = renderText(text, 2).next();
+  expect(third).toEqual(all[2]);
+  expect(use).toHaveBeenCalledOnce();
 });

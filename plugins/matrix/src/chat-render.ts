@@ -1,6 +1,6 @@
 import type { EndedQuestion, PendingQuestion } from '@sibyl/plugin-kit';
 import type { ReplyPart } from '@sibyl/protocol';
-import { Marked } from 'marked';
+import { Marked, type MarkedExtension } from 'marked';
 import { z } from 'zod';
 import type { EventContent } from './chat-channel.js';
 
@@ -14,7 +14,7 @@ const escapeHtml = (text: string) =>
 /** The addresses that clients may open. */
 const SAFE_LINK = /^(https?:\/\/|mailto:|matrix:)/i;
 
-const marked = new Marked({
+const OPTIONS: MarkedExtension = {
   gfm: true,
   breaks: true,
   renderer: {
@@ -27,22 +27,26 @@ const marked = new Marked({
     // Events may not contain inputs.
     checkbox: ({ checked }) => (checked ? '☑ ' : '☐ '),
   },
-});
+};
 
-/** The contents of the events that show a text. */
-export const renderText = (markdown: string): EventContent[] =>
-  splitText(markdown, MAX_BODY_BYTES).map((body) => {
-    // `m.notice` marks what a program wrote, so that other programs do not answer it.
-    const plain = { msgtype: 'm.notice', body };
-    const formatted = { ...plain, ...renderHtml(body) };
-    const size = Buffer.byteLength(JSON.stringify(formatted));
-    return size <= MAX_CONTENT_BYTES ? formatted : plain;
-  });
+/** The contents of the events that show a text, without the first `skipped`. Each is made when it is sent: all of a long text would keep the host busy. */
+export function* renderText(markdown: string, skipped = 0): Generator<EventContent, void> {
+  for (const piece of splitText(markdown, MAX_BODY_BYTES).slice(skipped)) yield renderPiece(piece);
+}
+
+function renderPiece(body: string): EventContent {
+  // `m.notice` marks what a program wrote, so that other programs do not answer it.
+  const plain = { msgtype: 'm.notice', body };
+  const formatted = { ...plain, ...renderHtml(body) };
+  const size = Buffer.byteLength(JSON.stringify(formatted));
+  return size <= MAX_CONTENT_BYTES ? formatted : plain;
+}
 
 /** Nothing if it takes long, or if quotes or lists nest too deeply to be rendered. */
 function renderHtml(markdown: string): EventContent {
-  if (NESTED.test(markdown) || countPairs(markdown) > MAX_PAIRS) return {};
+  if (NESTED.test(markdown) || hasLongRuns(markdown)) return {};
   try {
+    const marked = new Marked(OPTIONS, { tokenizer: limitWork() });
     const html = marked.parse(markdown, { async: false }).trim();
     return { format: 'org.matrix.custom.html', formatted_body: html };
   } catch {
@@ -51,14 +55,39 @@ function renderHtml(markdown: string): EventContent {
 }
 
 /** Marks that each open a quote or a list within the one before. */
-const NESTED = /(?:> ?|[-*+] |\d{1,9}[.)] ){100}/;
+const NESTED = /(?:>[ \t]{0,4}|(?:[-*+]|\d{1,9}[.)])[ \t]{1,4}){100}/;
 
-/** The parser compares each mark of emphasis with all others of its paragraph. */
-const MAX_PAIRS = 1_000_000;
+/** The parser searches spaces, and words without them, again from each of their characters. */
+function hasLongRuns(markdown: string): boolean {
+  if (/[ \t]{300}/.test(markdown)) return true;
+  const words = markdown.match(/\S+/g) ?? [];
+  return words.reduce((sum, { length }) => sum + length ** 2, 0) > MAX_WORD ** 2;
+}
+const MAX_WORD = 3000;
 
-function countPairs(markdown: string): number {
-  const counts = markdown.split('\n\n').map((block) => block.match(/[*_]/g)?.length ?? 0);
-  return counts.reduce((sum, count) => sum + count ** 2, 0);
+/** Characters that the parser may go through: 100 ms at most. */
+const MAX_WORK = 3_000_000;
+
+/** The parser compares each mark with all that follows in its paragraph: it stops when that is too much. */
+function limitWork(): MarkedExtension['tokenizer'] {
+  let work = 0;
+  const count = (cost: number): false => {
+    work += cost;
+    if (work > MAX_WORK) throw new Error('the text takes too long to format');
+    // Leaves it to the default.
+    return false;
+  };
+  return {
+    // The first that it tries at the beginning of each block, and of each part of a line.
+    space: (rest) => count(rest.length / 4),
+    escape: (rest) => count(measureMark(rest)),
+  };
+}
+
+/** Emphasis is the slowest. */
+function measureMark(rest: string): number {
+  if (/^[*_~]/.test(rest)) return 4 * rest.length;
+  return /^[![<`]/.test(rest) ? rest.length : 1;
 }
 
 const FENCE = /^\s*(```|~~~)/;

@@ -84,8 +84,9 @@ export function startChat(
     await worker.close();
   };
   const shared = results.toChat(async (roomId, { id, markdown }) => {
-    for (const [i, content] of renderText(markdown).entries())
-      await channel.send({ roomId }, content, toTransactionId(id, `${i}`));
+    let sent = 0;
+    for (const content of renderText(markdown))
+      await channel.send({ roomId }, content, toTransactionId(id, `${sent++}`));
   });
   return { channel, threads, links, shared, close };
 }
