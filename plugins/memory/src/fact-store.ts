@@ -8,17 +8,10 @@ import {
   readQueryTerms,
 } from '@sibyl/plugin-kit';
 import { type Fact, type FactPage, wholeNumber } from '@sibyl/protocol';
-import { CompiledQuery, type Kysely, type Selectable, sql } from 'kysely';
+import { type Kysely, type Selectable, sql } from 'kysely';
 import { z } from 'zod';
 import type { FactVectors } from './fact-vectors.js';
-import {
-  type FactRow,
-  type MemoryTables,
-  normalizeText,
-  TERMS,
-  toScope,
-  toWords,
-} from './tables.js';
+import { type FactRow, type MemoryTables, normalizeText, TERMS, toWords } from './tables.js';
 
 export const FACT_LENGTH = 1000;
 
@@ -253,13 +246,15 @@ async function insertFact(tables: Tables, fact: FactToInsert): Promise<FoundRow>
     ...fact,
     normalized_text: normalizeText(fact.text),
     words: toWords(fact.text),
-    scope: toScope(fact.owner),
   };
   await tables.insertInto('memory_facts').values(row).execute();
   return row;
 }
 
-type FoundRow = Omit<Selectable<FactRow>, 'seq' | 'scope'>;
+type FoundRow = Pick<
+  Selectable<FactRow>,
+  'id' | 'text' | 'created_at' | 'updated_at' | 'session_id'
+>;
 
 interface Search {
   readonly owner: string;
@@ -309,17 +304,78 @@ async function findInPostgres(
   return rows;
 }
 
+/** Reads the facts of the owner, which are few: an index would read all words with a beginning, those of other users included. */
 async function findInSqlite(tables: Tables, { owner, words, limit }: Search): Promise<FoundRow[]> {
-  // Most users have no facts, and this takes a tenth of the time of a search.
-  const any = CompiledQuery.raw('select 1 from memory_facts where owner = ? limit 1', [owner]);
-  if ((await tables.executeQuery(any)).rows.length === 0) return [];
-  const anyWord = words.map((word) => `"${word}"*`).join(' OR ');
-  const query = `scope : "${toScope(owner)}" AND words : (${anyWord})`;
-  const { rows } = await sql<FoundRow>`select memory_facts.* from memory_words
-    join memory_facts on memory_facts.seq = memory_words.rowid
-    where memory_words match ${query} and owner = ${owner}
-    order by bm25(memory_words, 0, 1), created_at desc limit ${limit}`.execute(tables);
-  return rows;
+  const rows = await tables
+    .selectFrom('memory_facts')
+    .select(['id', 'text', 'created_at', 'updated_at', 'session_id', 'words'])
+    .where('owner', '=', owner)
+    .orderBy('created_at', 'desc')
+    .execute();
+  return rankByWords(rows, words).slice(0, limit);
+}
+
+/** The facts that contain any of the words, or the beginning of one, the best first, as BM25 ranks them. */
+function rankByWords(
+  rows: readonly (FoundRow & Pick<FactRow, 'words'>)[],
+  words: readonly string[],
+): FoundRow[] {
+  const tree = buildTree(words);
+  const found = rows
+    .map((row) => ({ row, counts: countWords(row.words ?? toWords(row.text), tree, words.length) }))
+    .filter(({ counts }) => counts.some((count) => count > 0));
+  const weights = words.map((_, i) => {
+    const facts = found.filter(({ counts }) => counts[i]).length;
+    return Math.log(1 + (rows.length - facts + 0.5) / (facts + 0.5));
+  });
+  const average = rows.reduce((sum, { text }) => sum + text.length, 0) / rows.length;
+  const score = ({ text }: FoundRow, counts: Uint32Array) => {
+    const length = 1.2 * (0.25 + (0.75 * text.length) / average);
+    return weights.reduce((sum, weight, i) => {
+      const count = counts[i] ?? 0;
+      return sum + (weight * count) / (count + length);
+    }, 0);
+  };
+  return found
+    .map(({ row, counts }) => ({ row, score: score(row, counts) }))
+    .sort((one, other) => other.score - one.score)
+    .map(({ row }) => row);
+}
+
+/** Words by their characters. */
+interface WordTree {
+  readonly next: Map<number, WordTree>;
+  /** Of the word that ends here. */
+  index?: number;
+}
+
+function buildTree(words: readonly string[]): WordTree {
+  const root: WordTree = { next: new Map() };
+  for (const [index, word] of words.entries()) {
+    let node = root;
+    for (let i = 0; i < word.length; i += 1) {
+      const next = node.next.get(word.charCodeAt(i)) ?? { next: new Map() };
+      node.next.set(word.charCodeAt(i), next);
+      node = next;
+    }
+    node.index = index;
+  }
+  return root;
+}
+
+/** How often each word begins a word of the text. Each character is read once, however many words there are. */
+function countWords(text: string, tree: WordTree, words: number): Uint32Array {
+  const counts = new Uint32Array(words);
+  let at = 0;
+  do {
+    let node = tree.next.get(text.charCodeAt(at));
+    for (; node; node = node.next.get(text.charCodeAt(at))) {
+      at += 1;
+      if (node.index !== undefined) counts[node.index] = (counts[node.index] ?? 0) + 1;
+    }
+    at = text.indexOf(' ', at) + 1;
+  } while (at > 0);
+  return counts;
 }
 
 function toFact({ id, text, created_at, updated_at, session_id }: FoundRow): Fact {

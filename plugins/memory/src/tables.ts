@@ -11,8 +11,8 @@ export interface FactRow {
   updated_at: number | null;
   /** Where it was learned; null if the user wrote it. */
   session_id: string | null;
-  /** A word that represents the owner in the full-text index of SQLite. */
-  scope: string | null;
+  /** Of facts of an earlier version: a word that represented the owner in the full-text index of SQLite. */
+  scope?: string | null;
   /** The model of its vector; null if it has none of its current text. */
   vector_model: string | null;
   /** Facts with the same one are the same; null if it is `lower(text)`. */
@@ -33,7 +33,7 @@ interface FactVectorRow {
   vector: Uint8Array;
 }
 
-/** A word for an owner: with it in the query, SQLite need not read the entries of all users. */
+/** A word for an owner, as the full-text index of earlier versions has it. */
 export const toScope = (owner: string): string =>
   createHash('sha256').update(owner).digest('hex').slice(0, 24);
 
@@ -116,6 +116,10 @@ export const migrations: PluginMigrations = {
     await updateFacts(tables, sql<boolean>`true`, (text) => ({ words: toWords(text) }));
     await (engine === 'postgres' ? indexTerms(tables) : rebuildWordTable(tables, 'words'));
   },
+  /** On SQLite, a search reads the facts of its user instead. */
+  async '0008-no-word-table'(tables, engine) {
+    if (engine === 'sqlite') await dropWordTable(tables);
+  },
 };
 
 // biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
@@ -158,9 +162,7 @@ async function setScopes(tables: AnyTables): Promise<void> {
 }
 
 async function rebuildWordTable(tables: AnyTables, source: 'text' | 'words'): Promise<void> {
-  for (const trigger of ['added', 'removed', 'changed'])
-    await sql`drop trigger if exists ${sql.table(`memory_facts_${trigger}`)}`.execute(tables);
-  await sql`drop table memory_words`.execute(tables);
+  await dropWordTable(tables);
   // Words are separated by spaces alone.
   const tokenize = sql.lit(source === 'text' ? 'unicode61 remove_diacritics 2' : 'ascii');
   await sql`create virtual table memory_words using fts5(scope, ${sql.ref(source)}, content='memory_facts', content_rowid='seq', tokenize=${tokenize})`.execute(
@@ -172,6 +174,12 @@ async function rebuildWordTable(tables: AnyTables, source: 'text' | 'words'): Pr
   );
   await sql`insert into memory_words(memory_words) values ('rebuild')`.execute(tables);
   await createWordTriggers(tables, source);
+}
+
+async function dropWordTable(tables: AnyTables): Promise<void> {
+  for (const trigger of ['added', 'removed', 'changed'])
+    await sql`drop trigger if exists ${sql.table(`memory_facts_${trigger}`)}`.execute(tables);
+  await sql`drop table memory_words`.execute(tables);
 }
 
 async function createWordTriggers(tables: AnyTables, source: 'text' | 'words'): Promise<void> {

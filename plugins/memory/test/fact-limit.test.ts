@@ -1,9 +1,10 @@
-import { describe, expect, it } from 'vitest';
+import { sql } from 'kysely';
+import { describe, expect, it, vi } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
 import { engines, newOwner, useStore } from '../../../packages/host/test/support/test-database.js';
 import { FactStore } from '../src/fact-store.js';
 import { memory } from '../src/index.js';
-import { migrations, toScope } from '../src/tables.js';
+import { migrations, toScope, toWords } from '../src/tables.js';
 
 describe.each(engines)('FactStore.add on %s', (engine) => {
   const test = usePluginTables(engine, memory);
@@ -72,6 +73,58 @@ describe.each(engines)('FactStore.importAll on %s', (engine) => {
   });
 });
 
+describe.each(engines)('FactStore.find on %s', (engine) => {
+  const test = usePluginTables(engine, memory);
+
+  it('puts facts with rarer, more and other words first, else the newest', async () => {
+    const facts = new FactStore(test.database);
+    const owner = newOwner();
+    const texts = [
+      'Likes green tea',
+      'Likes black tea',
+      'Likes coffee',
+      'Likes teaching',
+      'Has a boat',
+      'Likes green boats, and green tea from the garden of a friend in the north',
+    ];
+    const rows = texts.map((text, i) => ({ id: `${i}`, text, created_at: i, updated_at: null }));
+    await facts.importAll(owner, rows);
+    const find = async (query: string, limit = 10) =>
+      (await facts.find({ owner, query, limit })).map(({ id }) => id);
+    expect(await find('green tea', 1)).not.toEqual(['3']);
+    expect((await find('green tea')).slice(0, 2).sort()).toEqual(['0', '5']);
+    expect(new Set(await find('green tea'))).toEqual(new Set(['0', '1', '3', '5']));
+    expect((await find('coffee likes'))[0]).toBe('2');
+    expect(await find('b')).toHaveLength(3);
+    expect(await find('teachings')).toEqual([]);
+    expect((await find('tea', 10)).length).toBe(4);
+  });
+});
+
+describe('FactStore.find on sqlite', () => {
+  const test = usePluginTables('sqlite', memory);
+
+  it('reads each character of a fact once, however many words begin alike', async () => {
+    const facts = new FactStore(test.database);
+    const owner = newOwner();
+    const text = Array.from({ length: 20 }, (_, i) => `${'a'.repeat(40)}${i}`).join(' ');
+    await facts.add({ owner, text });
+    const query = Array.from({ length: 32 }, (_, i) => 'a'.repeat(i + 3)).join(' ');
+    const read = vi.spyOn(String.prototype, 'charCodeAt');
+    const found = await facts.find({ owner, query, limit: 10 });
+    const ofFact = read.mock.contexts.filter((context) => String(context) === text).length;
+    read.mockRestore();
+    expect(found).toMatchObject([{ text }]);
+    expect(ofFact).toBeGreaterThan(20);
+    expect(ofFact).toBeLessThanOrEqual(text.length + 20);
+  });
+
+  it('has no index of the words of all users', async () => {
+    const query = sql`select name from sqlite_master where name like 'memory_words%' or type = 'trigger' and tbl_name like 'memory_%'`;
+    expect((await query.execute(test.database.tables)).rows).toEqual([]);
+  });
+});
+
 describe.each(engines)('migrations 0005-ids-per-owner and 0006-normalized-text on %s', (engine) => {
   const test = useStore(engine);
 
@@ -94,5 +147,31 @@ describe.each(engines)('migrations 0005-ids-per-owner and 0006-normalized-text o
     await facts.change({ owner, id: '2', text: 'Likes coffee' });
     expect(await find('tea')).toEqual([]);
     expect(await find('coffee')).toMatchObject([{ id: '2' }]);
+  });
+});
+
+describe.each(engines)('migration 0008-no-word-table on %s', (engine) => {
+  const test = useStore(engine);
+
+  it('keeps the facts that were found with the table', async () => {
+    const request = { plugin: 'memory', plugins: ['memory'] };
+    const owner = newOwner();
+    const scope = toScope(owner);
+    const { '0008-no-word-table': last, ...first } = migrations;
+    expect(last).toBeDefined();
+    const { pluginTables } = test.store;
+    const old = await pluginTables.open({ ...request, migrations: first });
+    for (const [id, text] of ['Likes tea', 'Likes coffee', 'Has a boat'].entries()) {
+      const row = { id: `${id}`, owner, text, words: toWords(text), created_at: id, scope };
+      await old.write((tables) => tables.insertInto('memory_facts').values(row).execute());
+    }
+    const facts = new FactStore(await pluginTables.open({ ...request, migrations }));
+    const find = async (query: string) =>
+      (await facts.find({ owner, query, limit: 10 })).map(({ text }) => text);
+    expect(await find('tea')).toEqual(['Likes tea']);
+    await facts.change({ owner, id: '1', text: 'Likes milk' });
+    await facts.remove({ owner, id: '0' });
+    expect(await find('likes')).toEqual(['Likes milk']);
+    expect(await find('boa')).toEqual(['Has a boat']);
   });
 });
