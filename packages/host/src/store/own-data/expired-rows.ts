@@ -1,6 +1,7 @@
+import { setImmediate as nextTick } from 'node:timers/promises';
 import { type Kysely, type RawBuilder, sql } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
-import type { Schema, StoreContext } from '../database.js';
+import type { Database, Schema, StoreContext } from '../database.js';
 import { forgetArguments } from '../runs/pending-approvals.js';
 import { ENDED } from '../runs/run.js';
 import { keepUsage } from '../usage-store.js';
@@ -136,28 +137,39 @@ async function claim(
     .executeTakeFirst();
 }
 
-const RUNS_PER_PRUNE = 100;
+const LOGS_PER_PAGE = 100;
 
-/** Deletes frames and remaining steps of some runs that ended before `time`; returns how many runs, 0 when done. */
-export async function pruneSomeFrames(tables: Kysely<Schema>, time: number): Promise<number> {
-  const runs = await tables
-    .selectFrom('runs')
-    .select(['owner', 'id'])
-    .where('status', 'in', ENDED)
-    .where('updated_at', '<', time)
-    .where((e) =>
-      e.exists(
-        e
-          .selectFrom('frames')
-          .select('seq')
-          .whereRef('frames.owner', '=', 'runs.owner')
-          .whereRef('run_id', '=', 'runs.id'),
-      ),
-    )
-    .limit(RUNS_PER_PRUNE)
-    .execute();
+/**
+ * Deletes frames and remaining steps of runs that ended before `time`. It begins with the frames, because few runs still
+ * have any, and in pages, so that other writers do not wait long.
+ */
+export async function pruneFrames(database: Database, time: number): Promise<void> {
+  for (let after: RowKey = { owner: '', id: '' }; ; ) {
+    const logs = await listLogs(database.tables, after, time);
+    const expired = logs.filter((log) => Number(log.expired) === 1);
+    if (expired.length > 0) await database.write((tables) => deleteLogs(tables, expired));
+    const last = logs.at(-1);
+    if (!last || logs.length < LOGS_PER_PAGE) return;
+    after = last;
+    await nextTick();
+  }
+}
+
+/** Runs that have frames, and whether they ended before `time`. */
+async function listLogs(tables: Kysely<Schema>, after: RowKey, time: number) {
+  const { rows } = await sql<RowKey & { expired: number }>`select logs.owner, logs.run_id as id,
+      case when runs.status in (${sql.join(ENDED)}) and runs.updated_at < ${time} then 1 else 0 end
+        as expired
+    from (select distinct owner, run_id from frames
+      where (owner, run_id) > (${after.owner}, ${after.id})
+      order by owner, run_id limit ${LOGS_PER_PAGE}) as logs
+    left join runs on runs.owner = logs.owner and runs.id = logs.run_id
+    order by logs.owner, logs.run_id`.execute(tables);
+  return rows;
+}
+
+async function deleteLogs(tables: Kysely<Schema>, runs: readonly RowKey[]): Promise<void> {
   for (const { owner, id } of runs)
     for (const table of ['frames', 'run_steps'] as const)
       await tables.deleteFrom(table).where('owner', '=', owner).where('run_id', '=', id).execute();
-  return runs.length;
 }

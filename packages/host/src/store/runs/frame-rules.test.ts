@@ -120,11 +120,12 @@ describe('what RunStore.pruneFrames deletes', () => {
   let now = 1_000_000;
   const test = useStore('sqlite', { hasTwins: false, clock: () => now });
 
-  it('the logs of all runs that ended before the time, also of more than a hundred', async () => {
+  it('the logs of all runs that ended before the time, also of more than two hundred', async () => {
     const { runs } = test.store;
     const keys: RunKey[] = [];
-    const { session } = await startTestRun(test.store);
-    for (let i = 0; i < 101; i++) {
+    const { session, key: live } = await startTestRun(test.store);
+    await flushFrames(runs, live, createFrames(1, 1));
+    for (let i = 0; i < 250; i++) {
       const limits = { live: 1000, waiting: 1000 };
       const { key } = await startTestRun(test.store, { ...session, limits });
       await flushFrames(runs, key, createFrames(1, 1));
@@ -135,6 +136,7 @@ describe('what RunStore.pruneFrames deletes', () => {
     await runs.pruneFrames({ endedBefore: now });
     const logs = await Promise.all(keys.map((key) => runs.frames({ ...key, after: 0 })));
     expect(logs.flat()).toEqual([]);
+    expect(await runs.frames({ ...live, after: 0 })).toHaveLength(1);
   });
 
   it('the steps of an attempt that was continued, and nothing of one that is paused', async () => {

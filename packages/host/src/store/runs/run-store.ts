@@ -2,7 +2,7 @@ import { type Kysely, sql } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
 import type { Schema, StoreContext } from '../database.js';
 import type { Vault } from '../encryption.js';
-import { pruneSomeFrames } from '../own-data/expired-rows.js';
+import { pruneFrames } from '../own-data/expired-rows.js';
 import { StoreError } from '../store-errors.js';
 import { type EndedRun, finishRun, type RunEnding } from './finish-run.js';
 import {
@@ -426,10 +426,8 @@ export class RunStore {
   }
 
   /** Deletes the logs of runs that ended before a time; their answers are kept. */
-  async pruneFrames({ endedBefore }: { readonly endedBefore: number }): Promise<void> {
-    const { database } = this.context;
-    // In batches, so that other writers do not wait long.
-    while ((await database.write((tables) => pruneSomeFrames(tables, endedBefore))) > 0);
+  pruneFrames({ endedBefore }: { readonly endedBefore: number }): Promise<void> {
+    return pruneFrames(this.context.database, endedBefore);
   }
 
   private async insertNextAttempt(

@@ -264,3 +264,15 @@ it('TurnReports.find and RevocationStore.listExpiring use an index', async () =>
     'SEARCH revocations USING INDEX revocations_by_owner (owner=?)',
   ]);
 });
+
+it('RunStore.pruneFrames looks up the runs that have frames, not all that have ended', async () => {
+  const [plan, ...others] = await explainQueries((context) =>
+    new RunStore(context, createVault(new Uint8Array(32)), { hostId: 'host' }).pruneFrames({
+      endedBefore: 1,
+    }),
+  );
+  expect(plan).toContain('SEARCH frames USING COVERING INDEX');
+  expect(plan).toContain('SEARCH runs USING INDEX sqlite_autoindex_runs_1 (owner=? AND id=?)');
+  expect(plan).not.toContain('TEMP B-TREE');
+  expect(others).toEqual([]);
+});
