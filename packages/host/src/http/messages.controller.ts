@@ -219,7 +219,7 @@ export class HistoryController {
   @Describe({
     summary: 'Messages of the active path of a session in pages of whole turns',
     reply: MessagePage,
-    errors: ['session_not_found'],
+    errors: ['session_not_found', 'bad_request'],
   })
   async page(
     @CurrentCaller() { did: owner }: Caller,

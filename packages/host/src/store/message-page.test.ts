@@ -50,6 +50,15 @@ describe.each(engines)('pages of messages on %s', (engine) => {
     return { page, ids };
   }
 
+  it('MessageStore.page refuses what would exhaust the memory', async () => {
+    const { store } = test;
+    const session = await openTestSession(store);
+    const { key } = await startTestRun(store, session);
+    await finishTestRun(store.runs, key, { content: 'x'.repeat(65 * 1024 * 1024) });
+    const page = store.messages.page({ ...session, branch: 0, limit: 1 });
+    await expect(page).rejects.toMatchObject({ code: 'bad_request' });
+  });
+
   it('MessageStore.page has an answer that was given again in the turn of its question', async () => {
     const { page, ids } = await openBranched();
     const siblings = [ids.get('a2'), ids.get('b2')];

@@ -1,3 +1,4 @@
+import { OracleError } from '@sibyl/protocol';
 import { type Compilable, type Kysely, sql } from 'kysely';
 import { type PathKey, type PathMessages, preparePathQuery, SIBLINGS } from './branches.js';
 import type { Schema } from './database.js';
@@ -5,6 +6,8 @@ import { MESSAGE_COLUMNS, type Message, toMessage } from './message.js';
 
 /** Stored bytes of a page, after which it ends; one turn may have more. */
 const PAGE_BYTES = 512 * 1024;
+/** Of a question with all that follows it; only an imported conversation can have more, which would exhaust the memory. */
+const SPAN_BYTES = 64 * 1024 * 1024;
 
 export interface PageRequest extends PathKey {
   /** How many turns at most. */
@@ -214,6 +217,7 @@ async function fitPage(
       .reduce((sum, { bytes }) => sum + bytes, 0);
   let fitting = first;
   let sum = measure(first);
+  if (sum > SPAN_BYTES) throw new OracleError('bad_request', { message: TOO_LONG });
   for (const span of others) {
     sum += measure(span);
     if (sum > PAGE_BYTES) break;
@@ -221,6 +225,8 @@ async function fitPage(
   }
   return fitting;
 }
+
+const TOO_LONG = 'These answers are too long for a page: read them with GET /messages/:sessionId';
 
 /** The turn of the question that a turn belongs to: an answer given again has another turn than its question. */
 async function findStart(tables: Kysely<Schema>, key: PathKey, turn: number): Promise<number> {
