@@ -28,12 +28,33 @@ const Part = z.looseObject({
 });
 type Part = z.infer<typeof Part>;
 
+/** Of all messages of a request together. */
+const MAX_PARTS = 10_000;
+
 const Message = z.looseObject({
   id: z.string(),
   role: z.enum(['system', 'user', 'assistant']),
-  parts: limitedList(Part, { max: 10_000 }),
+  parts: limitedList(Part, { max: MAX_PARTS }),
 });
 type Message = z.infer<typeof Message>;
+
+/** Counted before anything else is read: to check many small parts takes long. */
+const Messages = z.preprocess(
+  (sent, { addIssue }) => {
+    if (countParts(sent) <= MAX_PARTS) return sent;
+    addIssue({ code: 'custom', message: `may hold at most ${MAX_PARTS} parts together` });
+    return z.NEVER;
+  },
+  limitedList(Message, { min: 1, max: 10_000 }),
+);
+
+function countParts(messages: unknown): number {
+  if (!Array.isArray(messages)) return 0;
+  return messages.reduce<number>(
+    (sum, message) => sum + (Array.isArray(message?.parts) ? message.parts.length : 0),
+    0,
+  );
+}
 
 const ClientToolSchema = z.looseObject({
   description: z.string().optional(),
@@ -45,7 +66,7 @@ const ClientToolSchema = z.looseObject({
 export const ChatRequest = z
   .looseObject({
     id: z.string().min(1).max(200).describe('The chat; it becomes a session on first use'),
-    messages: limitedList(Message, { min: 1, max: 10_000 }),
+    messages: Messages,
     trigger: z.enum(['submit-message', 'regenerate-message']).optional(),
     messageId: z.string().nullish(),
     model: z.string().optional().describe('An id from `/models`'),
@@ -114,7 +135,8 @@ async function continueTurn(
 ): Promise<SurfaceRun | undefined> {
   const sessionId = await turns.findThread(chatId);
   const questions = sessionId === undefined ? [] : await turns.pending(sessionId);
-  const matches = questions.map((question) => [question, findOutcome(question, calls)] as const);
+  const outcomes = mapOutcomes(calls);
+  const matches = questions.map((question) => [question, findOutcome(question, outcomes)] as const);
   if (matches.every(([, outcome]) => outcome === undefined)) return undefined;
   const missing = matches.find(([, outcome]) => outcome === undefined)?.[0];
   if (missing) throw invalid(`The turn also waits for ${describe(missing)}`);
@@ -130,18 +152,35 @@ async function keepResults(turns: CallerTurns, { id, messages }: ChatRequest): P
   const calls = before?.role === 'assistant' ? before.parts.filter(isSettled) : [];
   const sessionId = calls.length === 0 ? undefined : await turns.findThread(id);
   const questions = sessionId === undefined ? [] : await turns.pending(sessionId);
+  const outcomes = mapOutcomes(calls);
   for (const question of questions.filter(({ isApproval }) => !isApproval)) {
-    const outcome = findOutcome(question, calls);
+    const outcome = findOutcome(question, outcomes);
     if (outcome) await turns.keepResult({ id: question.id, value: toValue(outcome) });
   }
 }
 
-const findOutcome = (question: PendingQuestion, calls: readonly Part[]) =>
-  calls.find(({ toolCallId, approval, state }) =>
-    question.isApproval
-      ? approval?.id === question.id && state === 'approval-responded'
-      : toolCallId !== undefined && toolCallId === findClientToolCall(question)?.toolCallId,
-  );
+/** The first outcome of each call, and of each approval. */
+interface OutcomesById {
+  readonly calls: ReadonlyMap<string, Part>;
+  readonly approvals: ReadonlyMap<string, Part>;
+}
+
+function mapOutcomes(parts: readonly Part[]): OutcomesById {
+  const [calls, approvals] = [new Map<string, Part>(), new Map<string, Part>()];
+  for (const part of parts) {
+    const { toolCallId, approval, state } = part;
+    if (toolCallId !== undefined && !calls.has(toolCallId)) calls.set(toolCallId, part);
+    const isAnswered = approval && state === 'approval-responded';
+    if (isAnswered && !approvals.has(approval.id)) approvals.set(approval.id, part);
+  }
+  return { calls, approvals };
+}
+
+function findOutcome(question: PendingQuestion, { calls, approvals }: OutcomesById) {
+  if (question.isApproval) return approvals.get(question.id);
+  const call = findClientToolCall(question);
+  return call && calls.get(call.toolCallId);
+}
 
 const describe = (question: PendingQuestion): string =>
   question.isApproval
