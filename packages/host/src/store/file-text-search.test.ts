@@ -48,6 +48,20 @@ describe('FileTextStore.search', () => {
     expect(await (await open([])).find('zebra')).toEqual([]);
   });
 
+  it('lets other work have a turn while it ranks many passages', async () => {
+    const { find } = await open(Array.from({ length: 100 }, (_, i) => `zebra ${i}`));
+    let turns = 0;
+    let isDone = false;
+    const count = () => {
+      turns += 1;
+      if (!isDone) setImmediate(count);
+    };
+    setImmediate(count);
+    expect(await find('zebra')).toHaveLength(100);
+    isDone = true;
+    expect(turns).toBeGreaterThanOrEqual(10);
+  });
+
   it('reads nothing of a query as syntax', async () => {
     const { find } = await open(['a zebra', 'a lion']);
     expect(await find('ZEBRA" OR scope:*')).toEqual(['a zebra']);

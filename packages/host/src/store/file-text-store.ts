@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { setImmediate as nextTick } from 'node:timers/promises';
 import { isUnspaced, readQueryTerms, readTerms } from '@sibyl/plugin-kit';
 import { sql } from 'kysely';
 import type { StoreContext } from './database.js';
@@ -260,7 +261,7 @@ export class FileTextStore {
     for (const wanted of queries)
       for (const passage of await this.findPassages({ owner, scope, words: wanted }))
         found.set(`${passage.fileId} ${passage.n}`, passage);
-    return rank([...found.values()], words).slice(0, search.limit);
+    return (await rank([...found.values()], words)).slice(0, search.limit);
   }
 
   private async findPassages(search: WordSearch): Promise<FoundPassage[]> {
@@ -386,9 +387,17 @@ function splitWords(query: string): string[] {
 }
 
 /** Ranks by BM25 within the candidates. */
-function rank(candidates: readonly FoundPassage[], query: readonly string[]): FoundPassage[] {
+async function rank(
+  candidates: readonly FoundPassage[],
+  query: readonly string[],
+): Promise<FoundPassage[]> {
   const words = [...new Set(query.map((word) => (isUnspaced(word) ? word : fold(word))))];
-  const bags = candidates.map(({ text }) => countWords(text));
+  const bags: Bag[] = [];
+  for (const [i, { text }] of candidates.entries()) {
+    bags.push(countWords(text));
+    // Those of languages without spaces take a millisecond each.
+    if (i % PASSAGES_PER_TICK === PASSAGES_PER_TICK - 1) await nextTick();
+  }
   const average = bags.reduce((sum, { length }) => sum + length, 0) / (bags.length || 1);
   const weights = words.map((word) => {
     const having = bags.filter(({ counts }) => counts.has(word)).length;
@@ -405,6 +414,8 @@ function rank(candidates: readonly FoundPassage[], query: readonly string[]): Fo
     .sort((a, b) => b.score - a.score)
     .map(({ passage }) => passage);
 }
+
+const PASSAGES_PER_TICK = 10;
 
 interface Bag {
   readonly counts: ReadonlyMap<string, number>;
