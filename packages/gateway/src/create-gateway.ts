@@ -100,6 +100,11 @@ async function start(config: Config, logger: Logger): Promise<Running> {
   }
 }
 
+/** Fields that a message omits are written, so JSON can be hundreds of times as long. */
+const JSON_PER_REPLY_BYTE = 8;
+/** Shorter replies cannot become too long. */
+const MIN_REPLY_BYTES = 1024 * 1024;
+
 async function createDeps(config: Config, logger: Logger) {
   const { addresses, caFile, http2, maxReplyBytes, maxLag, pollMs } = config.nodes;
   const ca =
@@ -135,6 +140,7 @@ async function createDeps(config: Config, logger: Logger) {
     cacheBytes: config.cache.maxBytes,
     metrics,
     memory,
+    maxJsonBytes: JSON_PER_REPLY_BYTE * Math.max(maxReplyBytes, MIN_REPLY_BYTES),
     longestMs: config.nodes.timeoutMs,
   });
   const { incoming, outgoing } = createBudgets(maxReplyBytes);

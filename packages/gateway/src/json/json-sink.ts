@@ -14,6 +14,8 @@ export class JsonSink {
   /** Where the next byte goes. */
   at = 0;
 
+  constructor(public maxBytes = Number.POSITIVE_INFINITY) {}
+
   /** Returns the buffer with space for `size` more bytes; the next call may replace it. */
   reserve(size: number): Uint8Array {
     const needed = this.at + size;
@@ -89,7 +91,9 @@ export class JsonSink {
   }
 
   private grow(needed: number): void {
-    const grown = new Uint8Array(Math.max(needed, this.buffer.length * 2));
+    if (needed > this.maxBytes) throw new LongJsonError(this.maxBytes);
+    const doubled = Math.min(this.buffer.length * 2, this.maxBytes);
+    const grown = new Uint8Array(Math.max(needed, doubled));
     grown.set(this.buffer.subarray(0, this.at));
     this.use(grown);
   }
@@ -97,6 +101,15 @@ export class JsonSink {
   private use(buffer: Uint8Array<ArrayBuffer>): void {
     this.buffer = buffer;
     this.view = new DataView(buffer.buffer);
+  }
+}
+
+/** The JSON is longer than its buffer may become. */
+export class LongJsonError extends Error {
+  override readonly name = 'LongJsonError';
+
+  constructor(maxBytes: number) {
+    super(`the JSON of the reply exceeds the limit of ${maxBytes} bytes`);
   }
 }
 
@@ -130,7 +143,12 @@ export interface ValueWriter {
   zero(): Uint8Array;
   /** Prints a message without its length before it; only values that are messages have this. */
   writeBody?(wire: WireReader, out: JsonSink): void;
+  /** Does what `writeBody` does in steps; only messages with fields have this. */
+  writeBodyInSteps?: PrintInSteps | undefined;
 }
+
+/** Prints the message that fills the reader, pausing often; yields whether a pause is due, whatever was printed. */
+export type PrintInSteps = (wire: WireReader, out: JsonSink) => Generator<boolean>;
 
 /** Prints the part of the bytes between two places. */
 type PrintSpan = (out: JsonSink, bytes: Uint8Array, start: number, end: number) => void;
@@ -163,10 +181,12 @@ export type PrintBody = (wire: WireReader, out: JsonSink) => void;
 export class EmbeddedWriter implements ValueWriter {
   readonly wireType = WIRE_TYPE.lengthDelimited;
   readonly writeBody: PrintBody;
+  readonly writeBodyInSteps: PrintInSteps | undefined;
   private zeroBytes: Uint8Array | 'being made' | undefined;
 
-  constructor(writeBody: PrintBody) {
+  constructor(writeBody: PrintBody, writeBodyInSteps?: PrintInSteps) {
     this.writeBody = writeBody;
+    this.writeBodyInSteps = writeBodyInSteps;
   }
 
   write(wire: WireReader, out: JsonSink): void {

@@ -21,9 +21,11 @@ import { MessageWriter } from './message-writer.js';
 import { writeText } from './text.js';
 import { WIRE_TYPE, WireError, WireReader } from './wire-reader.js';
 
+/** Printing more takes longer than others should wait. */
+const MAX_BYTES_AT_ONCE = 2 * 1024 * 1024;
 /** Shared by all replies that are printed at once. */
 const wire = new WireReader();
-const sink = new JsonSink();
+const sink = new JsonSink(MAX_BYTES_AT_ONCE);
 
 /** For those printed in steps, several at a time: growing a new one takes as long as a quarter of the printing. */
 const idleSinks: JsonSink[] = [];
@@ -41,6 +43,7 @@ export class ReplyWriter {
     this.type = type;
   }
 
+  /** Throws `LongJsonError` if the JSON must be printed in steps. */
   write(reply: Uint8Array): Buffer {
     wire.reset(reply);
     sink.at = 0;
@@ -48,8 +51,10 @@ export class ReplyWriter {
     return sink.take();
   }
 
-  *writeInSteps(reply: Uint8Array): Generator<void, Buffer> {
+  /** Throws `LongJsonError` if the JSON is longer than `maxBytes`. */
+  *writeInSteps(reply: Uint8Array, maxBytes?: number): Generator<void, Buffer> {
     const out = idleSinks.pop() ?? new JsonSink();
+    out.maxBytes = maxBytes ?? Number.POSITIVE_INFINITY;
     try {
       yield* this.writer().writeInSteps(new WireReader(reply), out);
       return out.take();
@@ -159,7 +164,10 @@ export class JsonWriters {
       case 'only_member':
         return new EmbeddedWriter((wire, out) => message().writeOnlyValue(wire, out));
       case 'fields':
-        return new EmbeddedWriter((wire, out) => message().writeBody(wire, out));
+        return new EmbeddedWriter(
+          (wire, out) => message().writeBody(wire, out),
+          (wire, out) => message().writeBodyInSteps(wire, out),
+        );
       default:
         return form satisfies never;
     }

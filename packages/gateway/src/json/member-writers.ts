@@ -15,8 +15,35 @@ export interface MemberWriter {
   /** Prints a comma, the name and the value, unless the member is omitted. */
   write(wire: WireReader, out: JsonSink, frame: number): void;
   writeValue(wire: WireReader, out: JsonSink, frame: number): void;
-  /** Does what `write` does, pausing after each item; only lists have this. */
-  writeItems?(wire: WireReader, out: JsonSink, frame: number): Generator<void>;
+  /** Does what `write` does, pausing between items; yields whether a pause is due, whatever was printed. */
+  writeItems?(wire: WireReader, out: JsonSink, frame: number): Generator<boolean>;
+}
+
+/** Shorter messages are printed at once, which is faster. */
+const LONG_MESSAGE_BYTES = 64 * 1024;
+
+/** Prints the next value of the reader, or, if it is a long message, returns the steps to print it. */
+function writeOrStep(
+  value: ValueWriter,
+  wire: WireReader,
+  out: JsonSink,
+): Generator<boolean> | undefined {
+  const { at } = wire;
+  const isLong = value.writeBodyInSteps !== undefined && wire.length() >= LONG_MESSAGE_BYTES;
+  wire.at = at;
+  if (isLong) return writeLongMessage(value, wire, out);
+  value.write(wire, out);
+  return undefined;
+}
+
+function* writeLongMessage(
+  value: ValueWriter,
+  wire: WireReader,
+  out: JsonSink,
+): Generator<boolean> {
+  const outer = wire.enter();
+  if (value.writeBodyInSteps) yield* value.writeBodyInSteps(wire, out);
+  wire.leave(outer);
 }
 
 export interface SingleOptions {
@@ -52,6 +79,15 @@ export class SingleWriter implements MemberWriter {
     const valueStart = out.at;
     this.writeValue(wire, out, frame);
     if (this.options.omitsZero && isWritten(out, valueStart, this.absent())) out.at = start;
+  }
+
+  *writeItems(wire: WireReader, out: JsonSink, frame: number): Generator<boolean> {
+    const count = wire.frames[frame + this.place + 1] as number;
+    if (count !== 1 || this.options.omitsZero) return this.write(wire, out, frame);
+    out.label(this.label);
+    wire.at = wire.frames[frame + this.place] as number;
+    const steps = writeOrStep(this.value, wire, out);
+    if (steps) yield* steps;
   }
 
   writeValue(wire: WireReader, out: JsonSink, frame: number): void {
@@ -126,6 +162,16 @@ export class OneofWriter implements MemberWriter {
     this.writeValue(wire, out, frame);
   }
 
+  *writeItems(wire: WireReader, out: JsonSink, frame: number): Generator<boolean> {
+    const choice = wire.frames[frame + this.place + 1] as number;
+    const [label, value] = [this.labels[choice - 1], this.values[choice - 1]];
+    if (!label || !value) return;
+    out.label(label);
+    wire.at = wire.frames[frame + this.place] as number;
+    const steps = writeOrStep(value, wire, out);
+    if (steps) yield* steps;
+  }
+
   writeValue(wire: WireReader, out: JsonSink, frame: number): void {
     const choice = wire.frames[frame + this.place + 1] as number;
     wire.at = wire.frames[frame + this.place] as number;
@@ -143,6 +189,8 @@ export interface ListOptions {
 }
 
 const COMMA = 0x2c;
+/** Numbers printed between pauses. */
+const STEP_ITEMS = 1000;
 
 /** Prints a repeated field. Numbers may be packed or not, with other fields in between. */
 export class ListWriter implements MemberWriter {
@@ -182,31 +230,53 @@ export class ListWriter implements MemberWriter {
     out.closeList(start);
   }
 
-  *writeItems(wire: WireReader, out: JsonSink, frame: number): Generator<void> {
+  *writeItems(wire: WireReader, out: JsonSink, frame: number): Generator<boolean> {
     const count = this.count(wire, frame);
-    if (count === 0 || this.itemTag !== this.packedTag) return this.write(wire, out, frame);
+    if (count === 0) return this.write(wire, out, frame);
     out.label(this.label);
     const start = out.at;
     wire.at = wire.frames[frame + this.place] as number;
-    for (let done = 0; done < count; done += 1) {
-      this.writeNext(wire, out);
-      yield;
+    for (let left = count; left > 0; left -= 1) {
+      const steps = this.startNext(wire, out);
+      if (steps) yield* steps;
+      yield false;
     }
     out.closeList(start);
+  }
+
+  /** Prints the value of the list's next tag, or, if it is long, returns the steps to print it. */
+  private startNext(wire: WireReader, out: JsonSink): Generator<boolean> | undefined {
+    if (this.findNext(wire) !== this.itemTag) return this.writePacked(wire, out);
+    out.byte(COMMA);
+    return writeOrStep(this.value, wire, out);
+  }
+
+  private *writePacked(wire: WireReader, out: JsonSink): Generator<boolean> {
+    const outer = wire.enter();
+    for (let written = 1; wire.at < wire.end; written += 1) {
+      this.writeItem(wire, out);
+      if (written % STEP_ITEMS === 0) yield false;
+    }
+    wire.leave(outer);
   }
 
   private count(wire: WireReader, frame: number): number {
     return wire.frames[frame + this.place + 1] as number;
   }
 
-  /** Prints the value of the list's next tag. */
-  private writeNext(wire: WireReader, out: JsonSink): void {
+  /** Reads up to the list's next tag. */
+  private findNext(wire: WireReader): number {
     let tag = wire.tag();
     while (tag !== this.itemTag && tag !== this.packedTag) {
       wire.skip(tag);
       tag = wire.tag();
     }
-    if (tag === this.itemTag) this.writeItem(wire, out);
+    return tag;
+  }
+
+  /** Prints the value of the list's next tag. */
+  private writeNext(wire: WireReader, out: JsonSink): void {
+    if (this.findNext(wire) === this.itemTag) this.writeItem(wire, out);
     else {
       const outer = wire.enter();
       while (wire.at < wire.end) this.writeItem(wire, out);
@@ -238,6 +308,9 @@ interface Entry {
   readonly valueAt: number;
 }
 
+/** Entries read between pauses, which take about a millisecond. */
+const STEP_ENTRIES = 200;
+
 /** Keys are printed one at a time. */
 const keySink = new JsonSink();
 
@@ -263,19 +336,30 @@ export class MapWriter implements MemberWriter {
   }
 
   writeValue(wire: WireReader, out: JsonSink, frame: number): void {
+    for (const _ of this.writeEntries(wire, out, frame));
+  }
+
+  *writeItems(wire: WireReader, out: JsonSink, frame: number): Generator<boolean> {
+    out.label(this.label);
+    yield* this.writeEntries(wire, out, frame);
+  }
+
+  private *writeEntries(wire: WireReader, out: JsonSink, frame: number): Generator<boolean> {
     const start = out.at;
-    for (const { label, valueAt } of this.sortedEntries(wire, frame)) {
+    for (const { label, valueAt } of yield* this.readEntries(wire, frame)) {
       out.raw(label);
       if (valueAt === 0) out.raw(this.options.absent());
       else {
         wire.at = valueAt;
         this.options.value.write(wire, out);
       }
+      yield false;
     }
     out.closeObject(start);
   }
 
-  private sortedEntries(wire: WireReader, frame: number): Entry[] {
+  /** Returns the entries in order. Pauses although nothing is printed yet. */
+  private *readEntries(wire: WireReader, frame: number): Generator<boolean, Entry[]> {
     const entries = new Map<string | bigint, Entry>();
     let left = wire.frames[frame + this.place + 1] as number;
     wire.at = wire.frames[frame + this.place] as number;
@@ -288,6 +372,7 @@ export class MapWriter implements MemberWriter {
       const entry = this.readEntry(wire);
       entries.set(entry.rank, entry);
       left -= 1;
+      if (left % STEP_ENTRIES === 0) yield true;
     }
     return [...entries.values()].sort((a, b) => (a.rank < b.rank ? -1 : 1));
   }

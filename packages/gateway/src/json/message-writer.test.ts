@@ -3,6 +3,7 @@ import { descriptorSet } from '../../test/schema/descriptor-set.js';
 import type { Facts } from '../../test/schema/facts.js';
 import { replyPrinter, replyWriters } from '../../test/schema/print-reply.js';
 import { type Wire, wire } from '../../test/schema/wire.js';
+import { LongJsonError } from './json-sink.js';
 
 const facts: Facts = {
   messages: {
@@ -30,6 +31,13 @@ const facts: Facts = {
       { no: 1, name: 'items', type: 'test.Choices', repeated: true },
       { no: 2, name: 'total', type: 'uint64' },
       { no: 3, name: 'ids', type: 'uint64', repeated: true },
+    ],
+    'test.Long': [
+      { no: 1, name: 'page', type: 'test.Page' },
+      { no: 2, name: 'pages', type: 'test.Page', repeated: true },
+      { no: 3, name: 'one', type: 'test.Page', oneof: 'choice' },
+      { no: 4, name: 'ids', type: 'uint64', repeated: true },
+      { no: 5, name: 'names', type: 'map<string, string>' },
     ],
   },
 };
@@ -174,6 +182,36 @@ describe('writeInSteps', () => {
     });
     expect(pauses).toBe(Math.floor(text.length / (64 * 1024)));
     expect(JSON.parse(text).items).toHaveLength(2000);
+  });
+
+  const ids = Array.from({ length: 20_000 }, (_, i) => i);
+  const entries = wire();
+  for (const id of ids) entries.message(5, wire().text(1, `name ${id}`).text(2, 'x'.repeat(20)));
+
+  it.each([
+    ['a message', wire().bytes(1, page(2000))],
+    ['the message of a oneof', wire().bytes(3, page(2000))],
+    ['the only item of a list', wire().bytes(2, page(2000))],
+    ['packed numbers', wire().packed(4, ids)],
+    ['a map', entries],
+  ])('pauses within %s', (_, message) => {
+    const bytes = message.finish();
+    const writer = buildWriter('test.Long');
+    let pauses = 0;
+    const text = finish(writer.writeInSteps(bytes), () => {
+      pauses += 1;
+    });
+    expect(text).toBe(writer.write(bytes).toString());
+    expect(pauses).toBeGreaterThanOrEqual(Math.floor(text.length / (64 * 1024)));
+    expect(pauses).toBeGreaterThan(0);
+  });
+
+  it('throws for JSON of more than the allowed bytes, and at once for more than 2 MB', () => {
+    const bytes = new Uint8Array(200_000).fill(0).map((_, i) => (i % 2 === 0 ? 0x12 : 0));
+    const writer = buildWriter('test.Long');
+    expect(() => writer.write(bytes)).toThrow(LongJsonError);
+    expect(() => finish(writer.writeInSteps(bytes, 3_000_000))).toThrow(LongJsonError);
+    expect(JSON.parse(finish(writer.writeInSteps(bytes, 8_000_000))).pages).toHaveLength(100_000);
   });
 
   it('throws for a broken reply, and the next one is whole', () => {

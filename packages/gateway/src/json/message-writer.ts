@@ -62,25 +62,27 @@ export class MessageWriter {
     this.finish(wire, frame);
   }
 
-  /** Prints the message as an object too, pausing between list items. */
+  /** Prints the message as an object too, pausing after each part of the text. */
   *writeInSteps(wire: WireReader, out: JsonSink): Generator<void> {
-    const start = out.at;
-    let pausedAt = start;
-    for (const _ of this.writeItems(wire, out)) {
-      if (out.at - pausedAt < STEP_BYTES) continue;
+    let pausedAt = out.at;
+    for (const isDue of this.writeBodyInSteps(wire, out)) {
+      if (!isDue && out.at - pausedAt < STEP_BYTES) continue;
       pausedAt = out.at;
       yield;
     }
-    out.closeObject(start);
   }
 
-  /** Prints the object's members, pausing after each item of a list. */
-  private *writeItems(wire: WireReader, out: JsonSink): Generator<void> {
+  /** Does what `writeBody` does, pausing within and after each member. */
+  *writeBodyInSteps(wire: WireReader, out: JsonSink): Generator<boolean> {
+    const start = out.at;
     const frame = this.scan(wire);
     for (const member of this.members) {
       if (member.writeItems) yield* member.writeItems(wire, out, frame);
       else member.write(wire, out, frame);
+      yield false;
     }
+    this.finish(wire, frame);
+    out.closeObject(start);
   }
 
   /** Records the position of every field and returns the frame with the positions. */

@@ -154,13 +154,17 @@ function isContinuation(byte: number): boolean {
   return (byte & 0xc0) === 0x80;
 }
 
-const SPACES = new Set([0x20, 0x09, 0x0a, 0x0d]);
-const HTML_CHARACTERS = new Set([0x3c, 0x3e, 0x26]);
+/** For each byte: 1 if it is whitespace. */
+const IS_SPACE = new Uint8Array(256);
+for (const byte of [0x20, 0x09, 0x0a, 0x0d]) IS_SPACE[byte] = 1;
+/** For each byte: 1 for HTML characters and for the first byte of a line separator. */
+const MAY_ESCAPE = new Uint8Array(256);
+for (const byte of [0x3c, 0x3e, 0x26, 0xe2]) MAY_ESCAPE[byte] = 1;
 
 /** Writes JSON bytes without the whitespace between tokens, with Go's HTML escaping. */
 export function writeRawJson(out: JsonSink, bytes: Uint8Array, start: number, end: number): void {
   assertJson(bytes.subarray(start, end));
-  const buffer = out.reserve((end - start) * MOST_PER_BYTE);
+  const buffer = out.reserve(maxRawLength(bytes, start, end));
   let { at } = out;
   let from = start;
   let isInString = false;
@@ -171,7 +175,7 @@ export function writeRawJson(out: JsonSink, bytes: Uint8Array, start: number, en
     isEscaped = byte === BACKSLASH && !isEscaped;
     const unit = escapedRawUnit(bytes, from);
     if (unit !== 0) at = writeUnicodeEscape(buffer, at, unit);
-    else if (isInString || !SPACES.has(byte)) {
+    else if (isInString || IS_SPACE[byte] === 0) {
       buffer[at] = byte;
       at += 1;
     }
@@ -180,10 +184,19 @@ export function writeRawJson(out: JsonSink, bytes: Uint8Array, start: number, en
   out.at = at;
 }
 
+/** The space for a value, which may be long: six bytes for each would take longer to allocate than to write. */
+function maxRawLength(bytes: Uint8Array, start: number, end: number): number {
+  let length = end - start;
+  for (let from = start; from < end; from += 1)
+    length += (MOST_PER_BYTE - 1) * (MAY_ESCAPE[bytes[from] as number] as number);
+  return length;
+}
+
 /** The character to escape at this position; 0 to copy it. */
 function escapedRawUnit(bytes: Uint8Array, at: number): number {
   const byte = bytes[at] as number;
-  return HTML_CHARACTERS.has(byte) ? byte : lineSeparatorAt(bytes, at);
+  if (MAY_ESCAPE[byte] === 0) return 0;
+  return byte === 0xe2 ? lineSeparatorAt(bytes, at) : byte;
 }
 
 function assertJson(bytes: Uint8Array): void {

@@ -1,7 +1,7 @@
 import { GrpcCode, GrpcError, toHttpStatus } from '@sibyl/grpc-client';
 import { parseHeightError } from '../nodes/chain-node.js';
 import type { NodePool } from '../nodes/node-pool.js';
-import { BindError, WireError } from '../schema/schema.js';
+import { BindError, LongJsonError, WireError } from '../schema/schema.js';
 
 interface QueryErrorOptions {
   /** Overrides the status that the code maps to. */
@@ -40,6 +40,8 @@ export function toQueryError(error: unknown, context: ErrorContext): QueryError 
   if (error instanceof QueryError) return error;
   if (error instanceof BindError) return badRequest(error.message);
   if (error instanceof WireError) return new QueryError(GrpcCode.internal, error.message);
+  if (error instanceof LongJsonError)
+    return toNodeError(new GrpcError(GrpcCode.resourceExhausted, error.message));
   if (!(error instanceof GrpcError)) return undefined;
   return toHeightError(error, context) ?? toNodeError(error);
 }

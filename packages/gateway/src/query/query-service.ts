@@ -4,7 +4,7 @@ import { type ExceededLimit, TimeoutError, withTimeout } from '@sibyl/server-kit
 import type { BlockWatch } from '../nodes/block-watch.js';
 import type { NodePool } from '../nodes/node-pool.js';
 import type { Metrics } from '../observe/metrics.js';
-import { type Route, UnknownTypeError } from '../schema/schema.js';
+import { LongJsonError, type Route, UnknownTypeError } from '../schema/schema.js';
 import type { SchemaGroup } from '../schema/schema-registry.js';
 import type { CallOwner } from '../upstream/upstream.js';
 import {
@@ -41,6 +41,7 @@ interface QueryServiceOptions {
   readonly metrics: Metrics;
   /** Of the messages that nodes send. */
   readonly memory: ReplyMemory;
+  readonly maxJsonBytes: number;
   /** Maximum timeout of a call to the nodes. */
   readonly longestMs: number;
 }
@@ -206,8 +207,8 @@ export class QueryService {
     try {
       return query.route.write(message);
     } catch (error) {
-      if (error instanceof UnknownTypeError) return this.writeLookingUp(query, message, endsAt);
-      throw error;
+      if (!(error instanceof UnknownTypeError || error instanceof LongJsonError)) throw error;
+      return this.writeLookingUp(query, message, endsAt);
     }
   }
 
@@ -219,8 +220,7 @@ export class QueryService {
   ): Promise<Buffer> {
     for (let lookups = 0; ; lookups += 1) {
       try {
-        const isLong = message.length >= STEPS_FROM_BYTES;
-        return isLong ? await writeInSteps(route, message) : route.write(message);
+        return await writeInSteps(route, message, this.options.maxJsonBytes);
       } catch (error) {
         if (!(error instanceof UnknownTypeError) || lookups === MAX_LOOKUPS) throw error;
         if (!(await this.options.typeLookup.resolve(group, error.typeName, endsAt))) throw error;
@@ -265,8 +265,8 @@ function buildKey({ route, message, isPageCapped }: Query, height: number): stri
   return `${route.key}${isPageCapped ? '^' : ''}\n${bytes}=${height}`;
 }
 
-async function writeInSteps(route: Route, message: Uint8Array): Promise<Buffer> {
-  const steps = route.writeInSteps(message);
+async function writeInSteps(route: Route, message: Uint8Array, maxBytes: number): Promise<Buffer> {
+  const steps = route.writeInSteps(message, maxBytes);
   for (;;) {
     const { done, value } = steps.next();
     if (done) return value;

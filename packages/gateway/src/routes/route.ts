@@ -105,14 +105,14 @@ export class Route {
     return this.binder.bind(input);
   }
 
-  /** The reply as the node prints it. Throws `WireError`. */
+  /** The reply as the node prints it. Throws `WireError`, and `LongJsonError` if it must be written in steps. */
   write(reply: Uint8Array): Buffer {
     return this.writer.write(reply);
   }
 
-  /** Returns the same bytes as `write`, after steps between which the caller can yield to the event loop. Throws `WireError`. */
-  writeInSteps(reply: Uint8Array): Generator<void, Buffer> {
-    return this.writer.writeInSteps(reply);
+  /** Returns the same bytes as `write`, after steps between which the caller can yield to the event loop. Throws `WireError` and `LongJsonError`. */
+  writeInSteps(reply: Uint8Array, maxBytes: number): Generator<void, Buffer> {
+    return this.writer.writeInSteps(reply, maxBytes);
   }
 }
 

@@ -6,6 +6,7 @@ import { type Match, RouteTable } from '../routes/route-table.js';
 import { type DescriptorBytes, readDescriptors, TypeRegistry } from './descriptors.js';
 
 export { BindError, UnknownTypeBindError } from '../binding/bind-error.js';
+export { LongJsonError } from '../json/json-sink.js';
 export { UnknownTypeError } from '../json/json-writers.js';
 export { WireError } from '../json/wire-reader.js';
 export type { Route } from '../routes/route.js';
