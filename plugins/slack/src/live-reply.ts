@@ -5,7 +5,7 @@ import {
   settlesWithin,
 } from '@sibyl/plugin-kit';
 import { z } from 'zod';
-import { splitMessage, toMrkdwn } from './mrkdwn.js';
+import { MrkdwnStream } from './mrkdwn.js';
 import { type Block, section, type View } from './views.js';
 
 /** Slack rejects longer sections. */
@@ -34,6 +34,7 @@ interface Shown {
 export class LiveReply {
   private readonly deps: LiveReplyDeps;
   private readonly shown: Shown[];
+  private readonly converter = new MrkdwnStream(MAX_LENGTH);
   private wanted = '';
   private work: Promise<void> | undefined;
   private error: unknown;
@@ -76,7 +77,7 @@ export class LiveReply {
   }
 
   private async sync(markdown: string, buttons: Block | undefined): Promise<void> {
-    const texts = splitMessage(toMrkdwn(markdown), MAX_LENGTH);
+    const texts = this.converter.update(markdown);
     for (const [i, text] of texts.entries())
       await this.showOne(i, { text, buttons: i === texts.length - 1 ? buttons : undefined });
     // The final text may be shorter than what was shown.

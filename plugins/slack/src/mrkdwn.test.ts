@@ -1,5 +1,5 @@
-import { describe, expect, it } from 'vitest';
-import { splitMessage, toMrkdwn } from './mrkdwn.js';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { MrkdwnStream, splitMessage, toMrkdwn } from './mrkdwn.js';
 
 it.each([
   ['**bold** and *italic* and _italic_', '*bold* and _italic_ and _italic_'],
@@ -84,10 +84,51 @@ it.each([
   ['a table', `|${'|  '.repeat(100_000)}x`],
   ['code', `${'`a'.repeat(1900)}\n`.repeat(50)],
   ['marks of code', `${'`'.repeat(500_000)}x\``],
+  ['marks of code in lines', `x${'`'.repeat(3900)}\n`.repeat(250)],
+  ['emphasis', `${'***a '.repeat(790)}\n`.repeat(250)],
   ['brackets', `${'['.repeat(3999)}\n`.repeat(1000)],
   ['links', `${'[](a '.repeat(700)}\n`.repeat(50)],
 ])('toMrkdwn takes no time over %s of any length', { timeout: 60_000 }, (_, text) => {
   expect(toMrkdwn(text)).not.toBe('');
+});
+
+it('toMrkdwn leaves a line of more emphasis than prose has as it is', () => {
+  expect(toMrkdwn('**a** '.repeat(50))).toBe('*a* '.repeat(50));
+  expect(toMrkdwn('**a** '.repeat(51))).toBe('**a** '.repeat(51));
+});
+
+describe('MrkdwnStream', () => {
+  const markdown = [
+    ...['# Title', '**bold**', '```ts', 'const a = 1;', '# no title', '```', '', '| a |', '|---|'],
+    ...['- item', '~~~', '```', '~~~', '```', '```', `long ${'x y '.repeat(100)}`, 'end'],
+  ].join('\n');
+
+  it('converts an answer that grows like one that is complete', () => {
+    const stream = new MrkdwnStream(100);
+    for (let end = 0; end <= markdown.length; end += 3) {
+      const text = markdown.slice(0, end);
+      expect(stream.update(text)).toEqual(splitMessage(toMrkdwn(text), 100));
+    }
+  });
+
+  it('converts another answer from its beginning', () => {
+    const stream = new MrkdwnStream(100);
+    stream.update('```\nthinking\n');
+    expect(stream.update(markdown)).toEqual(splitMessage(toMrkdwn(markdown), 100));
+  });
+
+  it('MrkdwnStream.update converts finished lines once', () => {
+    const stream = new MrkdwnStream(100);
+    const lines = '**bold** text\n'.repeat(1000);
+    stream.update(lines);
+    const exec = vi.spyOn(RegExp.prototype, 'exec');
+    onTestFinished(() => exec.mockRestore());
+    const shown = stream.update(`${lines}and more`);
+    const { length } = exec.mock.calls;
+    exec.mockRestore();
+    expect(shown.at(-1)).toMatch(/and more$/);
+    expect(length).toBeLessThan(100);
+  });
 });
 
 it('splitMessage leaves a short message whole, and an empty one out', () => {

@@ -4,33 +4,74 @@ const CLOSING_FENCE = /^\s*(`{3,}|~{3,})\s*$/;
 const TABLE_LINE = /^\s*\|.*\|\s*$/;
 const RULE = /^\s*([-*_])(\s*\1){2,}\s*$/;
 
-interface Block {
-  readonly kind: 'text' | 'code' | 'table';
-  readonly lines: string[];
+/** The block that the lines so far end in. */
+interface OpenBlock {
+  kind: 'text' | 'code' | 'table';
+  fence: string | undefined;
 }
+
+const createBlock = (): OpenBlock => ({ kind: 'text', fence: undefined });
 
 /** Converts Markdown to Slack's mrkdwn; nothing in it can mention people or channels. */
 export function toMrkdwn(markdown: string): string {
-  return splitBlocks(markdown).map(convertBlock).join('\n');
+  const block = createBlock();
+  const lines = markdown.split('\n').flatMap((line) => convertNext(line, block));
+  return [...lines, ...endBlock(block)].join('\n');
+}
+
+/** What a line becomes after those before it. */
+function convertNext(line: string, block: OpenBlock): string[] {
+  const fence = readFence(line, block.fence);
+  if (fence !== block.fence) {
+    block.fence = fence;
+    return fence === undefined ? [] : openBlock(block, 'code');
+  }
+  const kind = fence === undefined ? classifyLine(line) : 'code';
+  const opened = kind === block.kind ? [] : openBlock(block, kind);
+  return [...opened, kind === 'text' ? convertLine(line) : escapeCode(line)];
+}
+
+function openBlock(block: OpenBlock, kind: OpenBlock['kind']): string[] {
+  const ended = endBlock(block);
+  block.kind = kind;
+  // Slack has no tables: a fixed width keeps them readable.
+  return kind === 'text' ? ended : [...ended, FENCE];
 }
 
 /** A stream may stop in the middle of a block, which then ends there. */
-function splitBlocks(markdown: string): Block[] {
-  const blocks: Block[] = [];
-  let fence: string | undefined;
-  for (const line of markdown.split('\n')) {
-    const next = readFence(line, fence);
-    if (next !== fence) {
-      fence = next;
-      if (fence !== undefined) blocks.push({ kind: 'code', lines: [] });
-      continue;
-    }
-    const kind = fence === undefined ? classifyLine(line) : 'code';
-    const last = blocks.at(-1);
-    if (last?.kind === kind) last.lines.push(line);
-    else blocks.push({ kind, lines: [line] });
+const endBlock = ({ kind }: OpenBlock): string[] => (kind === 'text' ? [] : [FENCE]);
+
+/** The messages of an answer that grows. Its finished lines are converted once, since it is shown again every second. */
+export class MrkdwnStream {
+  private block = createBlock();
+  private messages: MessageSplitter;
+  /** The lines that are converted. */
+  private finished = '';
+
+  constructor(private readonly limit: number) {
+    this.messages = new MessageSplitter(limit);
   }
-  return blocks;
+
+  /** The same as `splitMessage` of all of it. */
+  update(markdown: string): string[] {
+    if (!markdown.startsWith(this.finished)) this.reset();
+    const end = markdown.lastIndexOf('\n') + 1;
+    if (end > this.finished.length) {
+      const lines = markdown.slice(this.finished.length, end - 1).split('\n');
+      for (const line of lines) this.messages.add(convertNext(line, this.block));
+      this.finished = markdown.slice(0, end);
+    }
+    const block = { ...this.block };
+    const messages = this.messages.copy();
+    messages.add([...convertNext(markdown.slice(end), block), ...endBlock(block)]);
+    return messages.end();
+  }
+
+  private reset(): void {
+    this.block = createBlock();
+    this.messages = new MessageSplitter(this.limit);
+    this.finished = '';
+  }
 }
 
 /** The fence that code is in after a line. The same marks close it, at least as many: code may contain other fences. */
@@ -43,13 +84,12 @@ function classifyLine(line: string): 'text' | 'table' {
   return TABLE_LINE.test(line) ? 'table' : 'text';
 }
 
-function convertBlock({ kind, lines }: Block): string {
-  if (kind === 'text') return lines.map(convertLine).join('\n');
-  // Slack has no tables: a fixed width keeps them readable.
-  return [FENCE, ...lines.map(escapeCode), FENCE].join('\n');
-}
+/** A line without it stays as it is. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: the private marks are removed from texts.
+const MARKUP = /[`*_~[<>&#+\-\u0001-\u0003]|\/\//;
 
 function convertLine(line: string): string {
+  if (!MARKUP.test(line)) return line;
   if (RULE.test(line)) return '⸻';
   // Matches to the end of the line, so that it cannot backtrack.
   const heading = /^\s{0,3}#{1,6}\s+(\S.*)$/s.exec(line);
@@ -76,7 +116,8 @@ function toBullet(box: string | undefined): string {
   return box === ' ' ? '☐' : '☑';
 }
 
-const CODE = /`+[^`]+`+/g;
+/** Begins with the first mark: to begin again at each of them takes long. */
+const CODE = /(?<!`)`+[^`]+`+/g;
 /** A target may contain parentheses in pairs. */
 const LINK =
   /!?\[([^[\]]*)\]\(\s*<?((?:\([^\s()<>]*\)|[^\s()<>])+)>?(?:\s+"[^"]*")?\s*\)|<?(https?:\/\/[^\s<>]+)>?/g;
@@ -115,14 +156,19 @@ function convertLink([whole = '', label, target, bare]: readonly (string | undef
   return text ? `<${url}|${text}>` : `<${url}>`;
 }
 
+/** A line with more marks of emphasis is not prose. */
+const MAX_MARKS = 200;
+
 /** Emphasis ends soon: to search for its end from every mark to the end of the line takes long. */
 function convertEmphasis(text: string): string {
+  const marks = text.match(/[*_~]/g)?.length ?? 0;
+  if (marks === 0 || marks > MAX_MARKS) return escapeText(text);
   return escapeText(text)
-    .replace(/\*\*\*(?=\S)(.{1,500}?)(?<=\S)\*\*\*/g, `_${BOLD}$1${BOLD}_`)
-    .replace(/\*\*(?=\S)(.{1,500}?)(?<=\S)\*\*/g, `${BOLD}$1${BOLD}`)
-    .replace(/(?<!\w)__(?=\S)(.{1,500}?)(?<=\S)__(?!\w)/g, `${BOLD}$1${BOLD}`)
-    .replace(/(?<![*\w])\*(?=[^\s*])(.{1,500}?)(?<=[^\s*])\*(?![*\w])/g, '_$1_')
-    .replace(/~~(?=\S)(.{1,500}?)(?<=\S)~~/g, '~$1~')
+    .replace(/\*\*\*(?=\S)(.{1,200}?)(?<=\S)\*\*\*/g, `_${BOLD}$1${BOLD}_`)
+    .replace(/\*\*(?=\S)(.{1,200}?)(?<=\S)\*\*/g, `${BOLD}$1${BOLD}`)
+    .replace(/(?<!\w)__(?=\S)(.{1,200}?)(?<=\S)__(?!\w)/g, `${BOLD}$1${BOLD}`)
+    .replace(/(?<![*\w])\*(?=[^\s*])(.{1,200}?)(?<=[^\s*])\*(?![*\w])/g, '_$1_')
+    .replace(/~~(?=\S)(.{1,200}?)(?<=\S)~~/g, '~$1~')
     .replaceAll(BOLD, '*');
 }
 
@@ -139,25 +185,34 @@ const escapeCode = (line: string) => escapeText(line).replace(/`(?=``)/g, '`\u20
 /** Splits mrkdwn into messages of at most `limit` characters; a code block continues in the next message. */
 export function splitMessage(text: string, limit: number): string[] {
   const parts = new MessageSplitter(limit);
-  const longest = limit - 2 * (FENCE.length + 1);
-  for (const line of text.split('\n'))
-    for (const piece of splitLine(line, longest)) parts.add(piece);
+  parts.add(text.split('\n'));
   return parts.end();
 }
 
 class MessageSplitter {
-  private readonly done: string[] = [];
+  private done: string[] = [];
   private readonly room: number;
   private lines: string[] = [];
   private length = 0;
   private isCode = false;
 
-  constructor(limit: number) {
+  constructor(private readonly limit: number) {
     // Less the fence that closes a message in the middle of code.
     this.room = limit - FENCE.length - 1;
   }
 
-  add(line: string): void {
+  copy(): MessageSplitter {
+    const { done, lines, length, isCode } = this;
+    const copied = { done: [...done], lines: [...lines], length, isCode };
+    return Object.assign(new MessageSplitter(this.limit), copied);
+  }
+
+  add(lines: readonly string[]): void {
+    const longest = this.limit - 2 * (FENCE.length + 1);
+    for (const line of lines) for (const piece of splitLine(line, longest)) this.addPiece(piece);
+  }
+
+  private addPiece(line: string): void {
     if (this.lines.length > 0 && this.length + line.length > this.room) this.break();
     this.push(line);
     if (line === FENCE) this.isCode = !this.isCode;
