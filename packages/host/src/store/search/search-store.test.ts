@@ -253,6 +253,22 @@ describe('SearchStore on SQLite', () => {
     expect(await second.search.indexPass()).toBe(false);
   });
 
+  it('findMessages lets other work have a turn after 10,000 characters', async () => {
+    const { owner, say } = await openSession(test.store);
+    for (let i = 0; i < 30; i++) await say('a gnu '.repeat(500));
+    await indexAll(test.store);
+    let turns = 0;
+    let isDone = false;
+    const count = () => {
+      turns += 1;
+      if (!isDone) setImmediate(count);
+    };
+    setImmediate(count);
+    expect(await find(test.store, owner, 'gnu', 30)).toHaveLength(30);
+    isDone = true;
+    expect(turns).toBeGreaterThanOrEqual(7);
+  });
+
   it('builds an index again that is damaged, at the first search', async () => {
     const first = await test.another();
     const { owner, say } = await openSession(first, undefined, 'A title');

@@ -101,8 +101,8 @@ async function queueSession(tables: Kysely<Schema>, owner: string, id: string): 
 const ROWS_PER_PASS = 128;
 /** Their words take many times the memory of a text. */
 const CHARACTERS_PER_PASS = 100_000;
-/** Longer texts are searched for their words one at a time. */
-const LONG_TEXT = 10_000;
+/** Of texts that are searched for their words in one go. */
+const CHARACTERS_PER_TICK = 10_000;
 const GENERATION_KEY = 'search_generation';
 
 export interface FoundMessage {
@@ -158,13 +158,16 @@ export class SearchStore {
     const hits = await this.index.find({ owner, sources, query, limit: limit + 1, offset });
     const texts = await this.readTexts(owner, hits.slice(0, limit));
     const found: FoundMessage[] = [];
+    let characters = 0;
     for (const { source, id, score } of hits.slice(0, limit)) {
       const row = texts.get(`${source} ${id}`);
       if (!row) continue;
       const { sessionId, title, text: whole, message } = row;
       found.push({ sessionId, title, snippet: buildSnippet(whole, query), score, ...message });
-      // A long text takes milliseconds.
-      if (whole.length > LONG_TEXT) await nextTick();
+      characters += whole.length;
+      if (characters < CHARACTERS_PER_TICK) continue;
+      characters = 0;
+      await nextTick();
     }
     return { found, hasMore: hits.length > limit };
   }
