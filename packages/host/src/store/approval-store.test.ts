@@ -1,19 +1,22 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 import { createMailApproval } from '../../test/support/test-interrupts.js';
 import { startTestRun } from '../../test/support/test-runs.js';
+import { ApprovalStore } from './approval-store.js';
+import { createVault, type Vault } from './encryption.js';
+import { openDatabase } from './open-database.js';
 
 describe.each(engines)('ApprovalStore on %s', (engine) => {
   const test = useStore(engine);
 
   /** Pauses a run in a new session, of a new user by default, until these approvals are decided. */
-  async function requestApprovals(ids: readonly string[], owner = newOwner()) {
+  async function requestApprovals(ids: readonly string[], owner = newOwner(), schema = {}) {
     const { runs, sessions } = test.store;
     const { id: sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
     const { key } = await startTestRun(test.store, { owner, sessionId });
     const paused = await runs.pause({
       ...key,
-      interrupts: ids.map((id) => createMailApproval(id)),
+      interrupts: ids.map((id) => createMailApproval(id, schema)),
       data: new Map(),
       steps: [],
       request: {},
@@ -50,6 +53,32 @@ describe.each(engines)('ApprovalStore on %s', (engine) => {
   it('ApprovalStore.pending returns at most 100', async () => {
     const { owner } = await requestApprovals(Array.from({ length: 101 }, (_, i) => `a${i}`));
     expect(await listPending(owner)).toHaveLength(100);
+  });
+
+  it('ApprovalStore.pending decrypts large requests in portions, between which others are served', async () => {
+    const schema = { description: 'x'.repeat(200_000) };
+    const { owner } = await requestApprovals(['a', 'b', 'c', 'd', 'e'], newOwner(), schema);
+    const vault = createVault(test.options.secretKey);
+    const database = await openDatabase(test.options);
+    onTestFinished(() => database.close());
+    let tick = 0;
+    const opened: number[] = [];
+    const countTicks = () => {
+      tick += 1;
+      if (opened.length < 5) setImmediate(countTicks);
+    };
+    countTicks();
+    const open: Vault['open'] = (...sealed) => {
+      opened.push(tick);
+      return vault.open(...sealed);
+    };
+    const context = { database, clock: Date.now, newId: () => crypto.randomUUID() };
+    const approvals = await new ApprovalStore(context, { ...vault, open }, 'host').pending(owner);
+    expect(approvals.map(({ id, inputSchema }) => [id, inputSchema])).toEqual(
+      ['a', 'b', 'c', 'd', 'e'].map((id) => [id, schema]),
+    );
+    const perTick = [...Map.groupBy(opened, (at) => at).values()].map(({ length }) => length);
+    expect(Math.max(...perTick)).toBeLessThanOrEqual(2);
   });
 
   it('ApprovalStore.find returns one approval of its user', async () => {

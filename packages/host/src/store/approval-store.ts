@@ -1,5 +1,6 @@
+import { setImmediate as nextTick } from 'node:timers/promises';
 import type { Approval, Decision, JsonObject } from '@sibyl/protocol';
-import type { Kysely } from 'kysely';
+import { type Kysely, sql } from 'kysely';
 import type { ApprovalRow, InterruptRow, Schema, StoreContext } from './database.js';
 import type { Vault } from './encryption.js';
 import { claimOnce } from './revocation-store.js';
@@ -8,6 +9,8 @@ import { recordEnd } from './runs/pending-approvals.js';
 
 /** Each may have 128 KiB of arguments. */
 const PENDING_PER_LIST = 100;
+/** Of encrypted requests that are read at once. */
+const PORTION_BYTES = 512 * 1024;
 
 interface ApprovalKey {
   readonly owner: string;
@@ -54,16 +57,20 @@ export class ApprovalStore {
 
   /** The pending ones, oldest first. */
   async pending(owner: string, sessionId?: string): Promise<readonly Approval[]> {
-    const query = selectApprovals(this.context.database.tables, owner)
-      .where('i.status', '=', 'open')
-      .orderBy('a.created_at')
-      .orderBy('a.id')
-      .limit(PENDING_PER_LIST);
-    const rows = await (sessionId === undefined
-      ? query
-      : query.where('a.session_id', '=', sessionId)
-    ).execute();
-    return rows.map((row) => this.toApproval(row));
+    const { tables } = this.context.database;
+    const pending: Approval[] = [];
+    for (const ids of splitBySize(await listPending(tables, owner, sessionId))) {
+      if (pending.length > 0) await nextTick();
+      const rows = await selectApprovals(tables, owner)
+        .where('a.id', 'in', ids)
+        // It may have been decided meanwhile.
+        .where('i.status', '=', 'open')
+        .orderBy('a.created_at')
+        .orderBy('a.id')
+        .execute();
+      pending.push(...rows.map((row) => this.toApproval(row)));
+    }
+    return pending;
   }
 
   async find({ owner, id }: ApprovalKey): Promise<Approval | undefined> {
@@ -151,6 +158,41 @@ export class ApprovalStore {
     const opened = this.vault.open(sealed, [kind, owner]);
     return 'ok' in opened ? opened.ok : undefined;
   }
+}
+
+/** The ids of pending approvals, oldest first, and how large they are. Users have few open interrupts, and many approvals. */
+function listPending(tables: Kysely<Schema>, owner: string, sessionId: string | undefined) {
+  const query = tables
+    .selectFrom('interrupts as i')
+    // In this order also on SQLite.
+    .crossJoin('approvals as a')
+    .select(['a.id', sql<number>`octet_length(a.request)`.as('bytes')])
+    .where('i.owner', '=', owner)
+    .where('i.status', '=', sql.lit('open'))
+    .whereRef('a.owner', '=', 'i.owner')
+    .whereRef('a.id', '=', 'i.id')
+    .orderBy('a.created_at')
+    .orderBy('a.id')
+    .limit(PENDING_PER_LIST);
+  const listed = sessionId === undefined ? query : query.where('i.session_id', '=', sessionId);
+  return listed.execute();
+}
+
+/** In portions that do not block the event loop for long; each has at least one. */
+function splitBySize(
+  approvals: readonly { readonly id: string; readonly bytes: number }[],
+): string[][] {
+  const portions: string[][] = [];
+  let size = Number.POSITIVE_INFINITY;
+  for (const { id, bytes } of approvals) {
+    if (size + bytes > PORTION_BYTES) {
+      portions.push([]);
+      size = 0;
+    }
+    portions.at(-1)?.push(id);
+    size += bytes;
+  }
+  return portions;
 }
 
 /** Rolls the decision back. */

@@ -9,6 +9,7 @@ import {
   flushFrames,
 } from '../../../test/support/test-runs.js';
 import { AnswerDetailsStore } from '../answer-details.js';
+import { ApprovalStore } from '../approval-store.js';
 import { CallerStore } from '../caller-store.js';
 import { readSnapshot, type Schema, type StoreContext } from '../database.js';
 import { DelegationStore } from '../delegation-store.js';
@@ -262,6 +263,20 @@ it('TurnReports.find and RevocationStore.listExpiring use an index', async () =>
   expect(plans).toEqual([
     'SEARCH runs USING INDEX runs_by_id (id=?)',
     'SEARCH revocations USING INDEX revocations_by_owner (owner=?)',
+  ]);
+});
+
+it('ApprovalStore.pending looks up the open interrupts, not all approvals', async () => {
+  const vault = createVault(new Uint8Array(32));
+  const plans = await explainQueries(async (context) => {
+    const approvals = new ApprovalStore(context, vault, 'host');
+    await approvals.pending(owner);
+    await approvals.pending(owner, 's');
+  });
+  const lookup = 'SEARCH a USING INDEX sqlite_autoindex_approvals_1 (owner=? AND id=?)';
+  expect(plans.map((plan) => plan.split('; ').slice(0, 2))).toEqual([
+    ['SEARCH i USING INDEX interrupts_open (owner=?)', lookup],
+    ['SEARCH i USING INDEX interrupts_open (owner=? AND session_id=?)', lookup],
   ]);
 });
 
