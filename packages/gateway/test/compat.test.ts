@@ -188,6 +188,13 @@ describe('queries', () => {
       status: 200,
       message: { pagination: { limit: '2', offset: '1' } },
     });
+    for (const [long, what] of [
+      ['a&'.repeat(10_001), '10000 values'],
+      [`a=${'%80'.repeat(22_000)}`, '65536 bytes'],
+    ] as const) {
+      const refused = await send(CLAIMS, form(long));
+      expect([refused.status, refused.text]).toEqual([400, expect.stringContaining(what)]);
+    }
     const bad = await send(CLAIMS, form('a=%zz'));
     expect(bad).toMatchObject({ status: 400, code: 3 });
     const other = await send(CLAIMS, { method: 'POST', headers: { 'content-type': 'text/plain' } });

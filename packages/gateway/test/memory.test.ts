@@ -7,6 +7,9 @@ import { ENTITY_PARAMS, largeEntityParams } from './support/entity-params.js';
 import { type RunningGateway, startGateway } from './support/running-gateway.js';
 
 const PARAMS = '/ixo/entity/params';
+const CLAIM_LIST = 'ixo.claims.v1beta1.Query/ClaimList';
+/** Two bytes for each claim, whose JSON has all its fields. */
+const emptyClaims = (count: number) => Buffer.from('0a00'.repeat(count), 'hex');
 /** More than the system buffers for a connection, and six of them fit into the memory of one caller. */
 const REPLY_BYTES = 10_000_000;
 const FITTING = 6;
@@ -144,4 +147,15 @@ describe('the memory of request bodies', () => {
     await expect.poll(refused, { timeout: 10_000 }).toBe(429);
     expect((await gateway.get('/health')).status).toBe(200);
   });
+});
+
+it('a reply that would become more than 8 MB of JSON is refused', async () => {
+  const small = await startGateway([node], { GATEWAY_MAX_REPLY_SIZE: '1mb' });
+  node.interrupt(({ method, height = node.blocks.latest }) =>
+    method === CLAIM_LIST ? { message: emptyClaims(100_000), height } : undefined,
+  );
+  const { status, json } = await small.get('/ixo/claims/claims');
+  await small.close();
+  expect(status).toBe(429);
+  expect(json.message).toBe('the JSON of the reply exceeds the limit of 8388608 bytes');
 });

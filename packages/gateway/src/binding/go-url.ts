@@ -9,6 +9,11 @@ export interface QueryValues {
   getAll(key: string): string[];
 }
 
+/** More than any query or form has; each takes microseconds. */
+const MAX_PAIRS = 10_000;
+/** Of a form; the query in an address is shorter. */
+const MAX_LENGTH = 64 * 1024;
+
 /** The parameters of a query as Go reads them, and the first error in it. */
 export class GoQuery implements QueryValues {
   readonly error: string | undefined;
@@ -16,7 +21,10 @@ export class GoQuery implements QueryValues {
 
   /** Earlier texts come first, such as that of a form before that of the address. */
   constructor(...texts: readonly string[]) {
-    for (const pair of texts.flatMap((text) => text.split('&'))) {
+    const pairs = texts.flatMap((text) => text.split('&', MAX_PAIRS + 1));
+    this.error = findExcess(texts, pairs);
+    if (this.error !== undefined) return;
+    for (const pair of pairs) {
       if (pair === '') continue;
       const problem = this.add(pair);
       this.error ??= problem;
@@ -53,6 +61,12 @@ export class GoQuery implements QueryValues {
     else this.values.set(key, [value]);
     return undefined;
   }
+}
+
+function findExcess(texts: readonly string[], pairs: readonly string[]): string | undefined {
+  const length = texts.reduce((sum, text) => sum + text.length, 0);
+  if (length > MAX_LENGTH) return `The form has more than ${MAX_LENGTH} bytes`;
+  return pairs.length > MAX_PAIRS ? `The form has more than ${MAX_PAIRS} values` : undefined;
 }
 
 const SPECIAL = /[%+\x80-\xff]/;
