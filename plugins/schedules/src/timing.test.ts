@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { assertTrigger, computeBackoff, decideDue, findFirstDue, findNextDue } from './timing.js';
 
 const cron = (pattern: string, timezone = 'Europe/Berlin') =>
@@ -77,6 +77,9 @@ describe('assertTrigger', () => {
     ['* * * *', /required\. Use five fields/],
     ['0 0 30 2 *', /no such time comes within 10 years/],
     ['0 0 31 4,6,9,11 *', /no such time/],
+    ['0 0 31 2,4,6,9,11 +MON#5', /no such time/],
+    ['0 0 29 2 +1', /no such time/],
+    ['0,30 0 0 29 2 *', /more often than every 60 seconds/],
     ['* * * * * *', /more often than every 60 seconds/],
     ['0,30 0 8 * * *', /more often than every 60 seconds/],
     ['2030-01-23T00:00:00', /a date is not a pattern/],
@@ -88,6 +91,30 @@ describe('assertTrigger', () => {
   it.each(['* * * * *', '0 8 * * 1-5', '@daily', '0 0 L * *', '0 0 8 * * *'])(
     'accepts the pattern %s',
     (pattern) => assertTrigger(cron(pattern), limits),
+  );
+
+  it.each(['0 0 31 2,4,6,9,11 +MON#5', '0 0 29 2 +1'])(
+    'looks for the times of %s only in the years that count',
+    (pattern) => {
+      const computed = vi.spyOn(Date, 'UTC');
+      try {
+        assertTrigger(cron(pattern), limits);
+      } catch (error) {
+        expect(String(error)).toContain('no such time');
+      }
+      const days = computed.mock.calls.length;
+      computed.mockRestore();
+      expect(days).toBeLessThan(10_000);
+    },
+  );
+
+  it.each(['@yearly', '0 0 1 1 *', '0 0 29 2 *', '59 23 31 12 *'])(
+    'accepts %s at the turn of a year, in every time zone',
+    (pattern) => {
+      for (const zone of ['Pacific/Kiritimati', 'UTC', 'Pacific/Pago_Pago'])
+        for (const time of ['2026-12-31T11:00:00Z', '2027-01-01T10:00:00Z'])
+          assertTrigger(cron(pattern, zone), { ...limits, now: at(time) });
+    },
   );
 
   it('accepts seconds if the operator does', () => {

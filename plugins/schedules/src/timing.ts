@@ -35,8 +35,8 @@ function assertTime(at: number, { now }: TriggerLimits): void {
 type CronTrigger = Extract<ScheduleTrigger, { type: 'cron' }>;
 
 function assertCron(trigger: CronTrigger, { now, minIntervalSeconds }: TriggerLimits): void {
-  const pattern = parse(trigger);
-  const [first, ...others] = pattern.nextRuns(minIntervalSeconds > 1 ? COMPARED : 1, new Date(now));
+  const count = minIntervalSeconds > 1 ? COMPARED : 1;
+  const [first, ...others] = parseAhead(trigger, now).nextRuns(count, new Date(now));
   if (!first || first.getTime() > now + MAX_AHEAD_YEARS * YEAR_MS)
     throw refuse(`cron: no such time comes within ${MAX_AHEAD_YEARS} years`);
   const times = [first, ...others].map((time) => time.getTime());
@@ -45,6 +45,19 @@ function assertCron(trigger: CronTrigger, { now, minIntervalSeconds }: TriggerLi
   );
   if (isTooOften)
     throw refuse(`cron: runs more often than every ${minIntervalSeconds} seconds, the limit here`);
+}
+
+/** With the years that matter: the library would search for rare times through centuries. */
+function parseAhead(trigger: CronTrigger, now: number): Cron {
+  const pattern = parse(trigger);
+  const fields = trigger.cron.trim().split(/\s+/);
+  // A name, which stands for times in every year.
+  if (fields.length < 5) return pattern;
+  const year = new Date(now).getUTCFullYear();
+  // In a time zone, it may be another year.
+  const years = `${year - 1}-${year + MAX_AHEAD_YEARS + 1}`;
+  const cron = [...(fields.length === 5 ? ['0'] : []), ...fields, years].join(' ');
+  return new Cron(cron, { timezone: trigger.timezone, mode: '7-part', paused: true });
 }
 
 /** Parses a pattern of five or six fields, or a name such as @daily. */
