@@ -22,6 +22,8 @@ describe('JsonTextLimit', () => {
     ['escaped quotes', JSON.stringify(Array(400).fill('"\\",{'))],
     ['values below the limit', JSON.stringify(Array(900).fill(0))],
     ['indented JSON', JSON.stringify(Array(900).fill(0), null, 2).replaceAll('\n', '\r\n')],
+    ['indented objects', JSON.stringify(Array(30).fill({ a: [1, { b: 2 }] }), null, 2)],
+    ['lines of one value each', '1,\n'.repeat(990)],
     ['a few events', `data: {"text": "${',\\n'.repeat(2_000)}"}\r\n\r\n`.repeat(20)],
   ])('lets %s pass, in one piece or many', (_, text) => {
     expect([passes(text), passes(text, 7)]).toEqual([true, true]);
@@ -33,6 +35,10 @@ describe('JsonTextLimit', () => {
     ['many messages in a list', JSON.stringify(Array(60).fill({}))],
     ['many events without JSON', 'data:1\n\n'.repeat(60)],
     ['many events that end lines with CR', 'data:1\r\r'.repeat(60)],
+    ['many comments', ':\n'.repeat(1_100)],
+    ['many comments that end with CR', ':\r'.repeat(1_100)],
+    ['many comments inside of a value', `data: {\n${': no value\r\n'.repeat(1_100)}`],
+    ['many unknown fields', `${'x\n'.repeat(1_100)}\r`],
     ['many values after a quote that nothing closes', `data: "\n\ndata: [${'0,'.repeat(1_100)}0]`],
   ])('refuses %s, in one piece or many', (_, text) => {
     expect([passes(text), passes(text, 7)]).toEqual([false, false]);

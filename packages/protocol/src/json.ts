@@ -97,7 +97,8 @@ export interface JsonTextLimits {
 
 /**
  * Counts the values in JSON text or server-sent events while they arrive: many small ones take much longer to parse than their
- * bytes suggest. Messages are the objects of a list, and events with any data.
+ * bytes suggest. Messages are the objects of a list, and events with any data. A line without a value, such as a comment, counts
+ * as one: to split a text into many lines takes long, too.
  */
 export class JsonTextLimit {
   private values = 0;
@@ -105,6 +106,8 @@ export class JsonTextLimit {
   private depth = 0;
   private previous: number | undefined;
   private isInString = false;
+  /** Whether the current line has a value that was counted. */
+  private hasValue = false;
 
   constructor(private readonly limits: JsonTextLimits) {}
 
@@ -131,10 +134,12 @@ export class JsonTextLimit {
     switch (byte) {
       case COMMA:
         this.values += 1;
+        this.hasValue = true;
         break;
       case OPEN_ARRAY:
       case OPEN_OBJECT:
         this.values += byte === OPEN_OBJECT && this.depth <= 1 ? VALUES_PER_MESSAGE : 1;
+        this.hasValue = true;
         this.depth += 1;
         break;
       case CLOSE_ARRAY:
@@ -146,9 +151,13 @@ export class JsonTextLimit {
   /** A line ends strings, which have no line breaks in JSON; an empty one ends an event. */
   private endLine(byte: number, previous: number | undefined): void {
     this.isInString = false;
-    if ((previous !== LF && previous !== CR) || (previous === CR && byte === LF)) return;
-    this.values += VALUES_PER_MESSAGE;
-    this.depth = 0;
+    if (previous === CR && byte === LF) return;
+    const isEmpty = previous === LF || previous === CR;
+    if (isEmpty) {
+      this.values += VALUES_PER_MESSAGE;
+      this.depth = 0;
+    } else if (!this.hasValue) this.values += 1;
+    this.hasValue = false;
   }
 }
 
