@@ -58,3 +58,15 @@ export const approvals: Migration = {
       .execute();
   },
 };
+
+/** Users read what happened in one session, newest first. */
+export const activityBySession: Migration = {
+  // biome-ignore lint/suspicious/noExplicitAny: migrations are independent of the current schema.
+  async up(tables: Kysely<any>) {
+    await tables.schema
+      .createIndex('activity_by_session')
+      .on('activity')
+      .columns(['owner', 'session_id', 'id'])
+      .execute();
+  },
+};

@@ -11,7 +11,7 @@ import { delegationList } from './0002-delegation-list.js';
 import { turnLimits } from './0003-turn-limits.js';
 import { frameChunks, runModel } from './0004-run-model.js';
 import { feedback, history } from './0005-history.js';
-import { approvals } from './0006-approvals.js';
+import { activityBySession, approvals } from './0006-approvals.js';
 import { ownData } from './0007-own-data.js';
 import { embeddings, files, textBytes, uploadHosts, vectorModels } from './0010-files.js';
 import { accessKeys } from './0011-access-keys.js';
@@ -50,6 +50,7 @@ export const hostSchema: MigrationPlan = {
     '0018-usage-by-day': usageByDay,
     '0019-upload-hosts': uploadHosts,
     '0020-vector-models': vectorModels,
+    '0021-activity-by-session': activityBySession,
   },
   table: DEFAULT_MIGRATION_TABLE,
   lockTable: DEFAULT_MIGRATION_LOCK_TABLE,

@@ -8,6 +8,7 @@ import {
   finishTestRun,
   flushFrames,
 } from '../../../test/support/test-runs.js';
+import { ActivityStore } from '../activity-store.js';
 import { AnswerDetailsStore } from '../answer-details.js';
 import { ApprovalStore } from '../approval-store.js';
 import { CallerStore } from '../caller-store.js';
@@ -251,7 +252,7 @@ it('queries about the attempts of a turn use an index', async () => {
 
 const isSlow = (plan: string) => /\bSCAN (?!CONSTANT|\d+-ROW)|TEMP B-TREE/.test(plan);
 
-it('TurnReports.find and RevocationStore.listExpiring use an index', async () => {
+it('TurnReports.find, RevocationStore.listExpiring and ActivityStore.list use an index', async () => {
   const plans = await explainQueries(async (context) => {
     await new TurnReports(context).find('run');
     await new RevocationStore(context).listExpiring({
@@ -259,10 +260,12 @@ it('TurnReports.find and RevocationStore.listExpiring use an index', async () =>
       withinSeconds: 60,
       limit: 10,
     });
+    await new ActivityStore(context).list({ owner, sessionId: 's', before: 'z', limit: 10 });
   });
   expect(plans).toEqual([
     'SEARCH runs USING INDEX runs_by_id (id=?)',
     'SEARCH revocations USING INDEX revocations_by_owner (owner=?)',
+    'SEARCH activity USING INDEX activity_by_session (owner=? AND session_id=? AND id<?)',
   ]);
 });
 
