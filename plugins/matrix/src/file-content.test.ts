@@ -1,6 +1,6 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { tinyPdf } from '../test/support/tiny-pdf.js';
-import { detectContent, readPdf } from './file-content.js';
+import { DECODED_BYTES, detectContent, readPdf } from './file-content.js';
 
 const signal = new AbortController().signal;
 
@@ -60,6 +60,17 @@ describe('detectContent', () => {
     );
     const bytes = Buffer.from([...words].map((c) => table.get(c) ?? c.charCodeAt(0)));
     expect(readText(bytes)).toBe(words);
+  });
+
+  it('decodes only the beginning of a long file, even within a character', () => {
+    const decode = vi.spyOn(TextDecoder.prototype, 'decode');
+    onTestFinished(() => decode.mockRestore());
+    const latin = Buffer.alloc(5_000_000, 'Gr\xf6\xdfe; ', 'latin1');
+    const content = detectContent('text/csv', latin);
+    expect(content).toMatchObject({ kind: 'text', decodedBytes: DECODED_BYTES });
+    expect(readText(Buffer.from(`x${'ö'.repeat(200_000)}`))).toMatch(/^xö+$/);
+    const lengths = decode.mock.calls.map(([bytes]) => bytes?.byteLength ?? 0);
+    expect(Math.max(...lengths)).toBe(DECODED_BYTES);
   });
 
   it('does not trust a charset that does not fit', () => {

@@ -17,11 +17,21 @@ const MAGIC: Readonly<Record<string, readonly (readonly [number, Buffer])[][]>> 
   ],
 };
 
+export interface TextContent {
+  readonly kind: 'text';
+  readonly text: string;
+  /** Less than all of a long file: its beginning. */
+  readonly decodedBytes: number;
+}
+
 /** What the bytes of a file are. */
 export type FileContent =
-  | { readonly kind: 'text'; readonly text: string }
+  | TextContent
   | { readonly kind: 'pdf' }
   | { readonly kind: 'image'; readonly type: string };
+
+/** Contain all characters that a model receives, of up to four bytes each: all of a file would be decoded for each charset that it could have. */
+export const DECODED_BYTES = 4 * 60_000;
 
 /** Finds out what a file is by its bytes. What it claims to be names the charset, and which other types are a mistake. */
 export function detectContent(mimetype: string, bytes: Uint8Array): FileContent {
@@ -37,9 +47,11 @@ export function detectContent(mimetype: string, bytes: Uint8Array): FileContent 
   // A broken image or PDF is not a text, even if its bytes could be read as one.
   if (/^(image\/(?!svg)|audio\/|video\/|application\/pdf$)/.test(claimed))
     throw new Error(`it is not of type ${claimed}`);
-  const text = decodeText(bytes, findCharset(parameters));
+  const start = bytes.subarray(0, DECODED_BYTES);
+  const isWhole = start.length === bytes.length;
+  const text = decodeText(start, { named: findCharset(parameters), isWhole });
   if (text === undefined) throw new Error(`files of type ${claimed} cannot be read`);
-  return { kind: 'text', text };
+  return { kind: 'text', text, decodedBytes: start.length };
 }
 
 function startsAt(bytes: Uint8Array, at: number, start: Buffer): boolean {
@@ -54,23 +66,34 @@ const findCharset = (parameters: readonly string[]): string | undefined =>
 /** Enough to recognize a charset. */
 const SAMPLE_BYTES = 64 * 1024;
 
+interface DecodeOptions {
+  readonly named: string | undefined;
+  /** Otherwise the last character may be incomplete. */
+  readonly isWhole: boolean;
+}
+
 /** The text of a file; undefined if it is binary. */
-function decodeText(bytes: Uint8Array, named: string | undefined): string | undefined {
+function decodeText(bytes: Uint8Array, { named, isWhole }: DecodeOptions): string | undefined {
+  const decode = (charset: string) => decodeAs(charset, bytes, { stream: !isWhole });
   const sample = bytes.subarray(0, SAMPLE_BYTES);
   const marked = findByteOrderMark(sample) ?? guessUtf16(sample);
-  const decoded = marked && decode(bytes, marked);
+  const decoded = marked && decode(marked);
   if (decoded !== undefined && !BINARY_TEXT.test(decoded.slice(0, SAMPLE_BYTES))) return decoded;
   if (sample.some(isBinary)) return undefined;
-  const text = (named && decode(bytes, named)) ?? decode(bytes, 'utf-8');
+  const text = (named && decode(named)) ?? decode('utf-8');
   if (text !== undefined) return text;
   const guesses = [...analyse(sample).map(({ name }) => name), 'windows-1252'];
-  return guesses.map((charset) => decode(bytes, charset)).find((guess) => guess !== undefined);
+  for (const charset of guesses) {
+    const guess = decode(charset);
+    if (guess !== undefined) return guess;
+  }
+  return undefined;
 }
 
 /** Undefined if the charset is unknown, or the bytes are not valid in it. */
-function decode(bytes: Uint8Array, charset: string): string | undefined {
+function decodeAs(charset: string, bytes: Uint8Array, options: TextDecodeOptions) {
   try {
-    return new TextDecoder(charset, { fatal: true }).decode(bytes);
+    return new TextDecoder(charset, { fatal: true }).decode(bytes, options);
   } catch {
     return undefined;
   }

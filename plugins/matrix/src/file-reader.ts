@@ -10,6 +10,7 @@ import {
 } from '@sibyl/plugin-kit';
 import type { Attachment } from '@sibyl/protocol';
 import { listChatFiles } from './chat-files.js';
+import type { TextContent } from './file-content.js';
 import { decryptFile, downloadFile, locateFile } from './file-download.js';
 import { HomeserverDownError, type HomeserverHealth, toHost } from './health.js';
 import { findUserHomeserver, type Homeserver, type MatrixConfig } from './homeserver.js';
@@ -185,11 +186,11 @@ export class FileReader {
     const content = detectContent(type, bytes);
     switch (content.kind) {
       case 'text':
-        return { text: truncate(content.text) };
+        return { text: truncateStart(content, bytes.length) };
       case 'pdf': {
         const read = () => readPdf(bytes, FILE_LENGTH, signal);
         const { text, length } = await this.pdfSlots.run(reader, signal, read);
-        return { text: truncate(text, length) };
+        return { text: truncate(text, length - FILE_LENGTH) };
       }
       case 'image':
         return { image: bytes, type: content.type };
@@ -263,10 +264,17 @@ function restrictToken({ eventId }: Attachment, homeserver: Homeserver): Homeser
 }
 
 /** Copies the text: a slice would keep the original in memory. */
-function truncate(text: string, length = text.length): string {
-  if (length <= FILE_LENGTH) return text;
+function truncate(text: string, left: number, unit = 'characters'): string {
+  if (left <= 0) return text;
   const start = Buffer.from(text.slice(0, FILE_LENGTH)).toString();
-  return `${start}\n[truncated: ${length - FILE_LENGTH} more characters]`;
+  return `${start}\n[truncated: ${left} more ${unit}]`;
+}
+
+/** Only the beginning of a long file is decoded, so its characters are not counted. */
+function truncateStart({ text, decodedBytes }: TextContent, bytes: number): string {
+  if (decodedBytes === bytes) return truncate(text, text.length - FILE_LENGTH);
+  const shown = Math.round(decodedBytes * Math.min(1, FILE_LENGTH / text.length));
+  return truncate(text, bytes - shown, 'bytes');
 }
 
 function toImageKey({ user }: TurnContext, { eventId, mxcUri }: Attachment): string {

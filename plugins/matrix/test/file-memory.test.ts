@@ -94,6 +94,6 @@ describe('FileReader', () => {
     await expect.poll(() => usedMemory() - before, { timeout: 20_000 }).toBeLessThan(48);
     expect(reader.budget.used).toBeLessThan(20 * 130_000);
     expect(kept.flatMap(({ files }) => listErrors(files))).toEqual([]);
-    expect(JSON.stringify(kept[0]?.files)).toContain('more characters');
+    expect(JSON.stringify(kept[0]?.files)).toContain('more bytes]');
   });
 });
