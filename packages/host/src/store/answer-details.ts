@@ -96,14 +96,14 @@ export class AnswerDetailsStore {
     { owner, sessionId }: Message,
     answers: readonly Message[],
   ): Promise<ReadonlyMap<string, AnswerDetails>> {
-    const turns = answers.map(({ turn }) => turn);
+    // Not all between the first and the last: on a branch, these may be all turns of a long session.
+    const turns = new Set(answers.map(({ turn }) => turn));
     const rows = await this.context.database.tables
       .selectFrom('runs')
       .select(['message_id', 'input_tokens', 'output_tokens', 'cached_tokens', 'usage', 'report'])
       .where('owner', '=', owner)
       .where('session_id', '=', sessionId)
-      .where('turn', '>=', Math.min(...turns))
-      .where('turn', '<=', Math.max(...turns))
+      .where('turn', 'in', [...turns])
       .orderBy('turn')
       .orderBy('attempt')
       .execute();

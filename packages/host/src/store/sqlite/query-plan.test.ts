@@ -252,7 +252,7 @@ it('queries about the attempts of a turn use an index', async () => {
 
 const isSlow = (plan: string) => /\bSCAN (?!CONSTANT|\d+-ROW)|TEMP B-TREE/.test(plan);
 
-it('TurnReports.find, RevocationStore.listExpiring and ActivityStore.list use an index', async () => {
+it('queries of reports, revocations, activity and answers use an index', async () => {
   const plans = await explainQueries(async (context) => {
     await new TurnReports(context).find('run');
     await new RevocationStore(context).listExpiring({
@@ -261,11 +261,15 @@ it('TurnReports.find, RevocationStore.listExpiring and ActivityStore.list use an
       limit: 10,
     });
     await new ActivityStore(context).list({ owner, sessionId: 's', before: 'z', limit: 10 });
+    const answers = [1, 9].map((turn) => ({ owner, sessionId: 's', turn, id: 'm', type: 'ai' }));
+    await new AnswerDetailsStore(context).read(answers as never);
   });
   expect(plans).toEqual([
     'SEARCH runs USING INDEX runs_by_id (id=?)',
     'SEARCH revocations USING INDEX revocations_by_owner (owner=?)',
     'SEARCH activity USING INDEX activity_by_session (owner=? AND session_id=? AND id<?)',
+    'SEARCH feedback USING INDEX sqlite_autoindex_feedback_1 (owner=? AND session_id=? AND message_id=?)',
+    'SEARCH runs USING INDEX runs_in_order (owner=? AND session_id=? AND turn=?)',
   ]);
 });
 
