@@ -137,7 +137,10 @@ it.each([
 });
 
 /** A server that answers any calls, and the number of calls in each request. */
-async function withBatches(answer: (calls: { id: number; params: object }[]) => object) {
+async function withBatches(
+  answer: (calls: { id: number; params: object }[]) => object,
+  maxReplyBytes = 1000,
+) {
   const sizes: number[] = [];
   const upstream = await withServer((request, response) => {
     void json(request).then((body) => {
@@ -146,7 +149,7 @@ async function withBatches(answer: (calls: { id: number; params: object }[]) => 
       const replies = answer(calls) as object[];
       response.end(JSON.stringify(Array.isArray(body) ? replies : replies[0]));
     });
-  }, 1000);
+  }, maxReplyBytes);
   return { upstream, sizes };
 }
 
@@ -210,6 +213,17 @@ it('JsonRpc keeps the limit of a reply in a request with other calls', async () 
     { status: 'fulfilled' },
   ]);
   expect(sizes).toEqual([3]);
+});
+
+it('JsonRpc reads replies of more than 8 MB together one at a time', async () => {
+  const text = 'x'.repeat(2_200_000);
+  const { upstream, sizes } = await withBatches(
+    (calls) => calls.map(({ id }) => reply(id, text)),
+    3_000_000,
+  );
+  const replies = await Promise.all([call(upstream), call(upstream), call(upstream)]);
+  expect(replies.map(({ message }) => message.length)).toEqual([2_200_000, 2_200_000, 2_200_000]);
+  expect(sizes).toEqual([3, 1, 1, 1]);
 });
 
 it('JsonRpc sends calls together again after a proxy was busy', async () => {

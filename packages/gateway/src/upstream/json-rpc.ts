@@ -6,6 +6,8 @@ import { Backoff, GrpcCode, GrpcError } from '@sibyl/grpc-client';
 const IDLE_SOCKETS = 32;
 /** The most calls that a node accepts in one request by default. */
 const MAX_BATCH = 10;
+/** Longer replies are parsed one at a time: together they would hold all other queries. */
+const MAX_BATCH_REPLY_BYTES = 8 * 1024 * 1024;
 
 export interface JsonRpcOptions {
   /** An `http:` or `https:` address. */
@@ -69,7 +71,8 @@ export class JsonRpc {
     }
     try {
       const response = await posted.response;
-      const maxBytes = calls.reduce((sum, { limits }) => sum + limits.maxReplyBytes, 0);
+      const sum = calls.reduce((sum, { limits }) => sum + limits.maxReplyBytes, 0);
+      const maxBytes = calls.length === 1 ? sum : Math.min(sum, MAX_BATCH_REPLY_BYTES);
       const text = await readBody(response, maxBytes, this.options.memory);
       this.backoff.succeeded();
       this.deliver(calls, text, response.statusCode ?? 0);
