@@ -239,30 +239,37 @@ interface RecentEvent {
   readonly at: number;
 }
 
-/** The events of the last seconds, of all sessions. */
+/** The events of the last seconds, of all sessions and of each: a socket that opens must not read those of all others. */
 class RecentEvents {
-  private readonly entries = new Set<RecentEvent>();
+  private readonly all = new Set<RecentEvent>();
+  private readonly bySession = new Map<string, Set<RecentEvent>>();
   private bytes = 0;
 
   add(name: string, event: ServerEvent): void {
     if (!event.position) return;
     const bytes = textBytes(name) + textBytes(JSON.stringify(event.payload));
-    this.entries.add({ name, event, bytes, at: performance.now() });
+    const entry = { name, event, bytes, at: performance.now() };
+    this.all.add(entry);
+    const own = this.bySession.get(name) ?? new Set();
+    this.bySession.set(name, own.add(entry));
     this.bytes += bytes;
     this.prune();
   }
 
   list(name: string): readonly ServerEvent[] {
     this.prune();
-    return [...this.entries].filter((each) => each.name === name).map(({ event }) => event);
+    return [...(this.bySession.get(name) ?? [])].map(({ event }) => event);
   }
 
   private prune(): void {
     const oldest = performance.now() - RECENT_MS;
-    for (const entry of this.entries) {
+    for (const entry of this.all) {
       if (entry.at >= oldest && this.bytes <= RECENT_MAX_BYTES) break;
-      this.entries.delete(entry);
+      this.all.delete(entry);
       this.bytes -= entry.bytes;
+      const own = this.bySession.get(entry.name);
+      own?.delete(entry);
+      if (own?.size === 0) this.bySession.delete(entry.name);
     }
   }
 }
