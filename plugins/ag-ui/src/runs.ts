@@ -7,7 +7,7 @@ import type {
   SurfaceRun,
 } from '@sibyl/plugin-kit';
 import { findClientToolCall, RouteReply } from '@sibyl/plugin-kit';
-import { limitedList, OracleError } from '@sibyl/protocol';
+import { JsonObject, limitedList, OracleError } from '@sibyl/protocol';
 import { z } from 'zod';
 import { type KnownCalls, type Reader, streamEvents } from './event-stream.js';
 import { type RunView, toEvents } from './events.js';
@@ -31,6 +31,12 @@ const Message = z.looseObject({
 });
 type Message = z.infer<typeof Message>;
 
+/** A JSON Schema; undefined if it is anything but an object. */
+const Parameters = z.preprocess(
+  (sent) => (typeof sent === 'object' && sent !== null && !Array.isArray(sent) ? sent : undefined),
+  JsonObject.optional(),
+);
+
 /** The body of `POST /v2/agent/run`, as AG-UI 1.0 defines it. */
 export const RunAgentInput = z
   .looseObject({
@@ -39,7 +45,7 @@ export const RunAgentInput = z
     protocolVersion: z.string().optional(),
     messages: limitedList(Message, { max: MAX_MESSAGES }),
     tools: list(
-      z.looseObject({ name: z.string(), description: Text, parameters: z.unknown().optional() }),
+      z.looseObject({ name: z.string(), description: Text, parameters: Parameters }),
     ).default([]),
     context: list(z.looseObject({ description: Text, value: Text })).default([]),
     forwardedProps: z.unknown().optional(),
@@ -134,7 +140,7 @@ async function continueThread(turns: CallerTurns, input: RunAgentInput): Promise
     threadId,
     messages: messages.map(toClientMessage),
     clientTools: tools.map(({ name, description, parameters }) => {
-      return { name, description, schema: Schema.parse(parameters) };
+      return { name, description, schema: parameters ?? { type: 'object' } };
     }),
     ...(instructions && { instructions }),
     ...(model !== undefined && { model }),
@@ -145,8 +151,6 @@ async function continueThread(turns: CallerTurns, input: RunAgentInput): Promise
 const ForwardedProps = z
   .object({ model: z.string().optional(), timezone: z.string().optional() })
   .catch({});
-
-const Schema = z.record(z.string(), z.json()).catch({ type: 'object' });
 
 function readInstructions({ messages, context }: RunAgentInput): string {
   const said = messages
