@@ -1,7 +1,10 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { insertRows } from '../../test/support/stored-rows.js';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 import { createRunRequest, expectStarted, finishTestRun } from '../../test/support/test-runs.js';
 import { endInterrupted } from '../turns/closing-runs.js';
+import { IdempotencyStore } from './idempotency-store.js';
+import { openDatabase } from './open-database.js';
 
 describe.each(engines)('IdempotencyStore on %s', (engine) => {
   let now = 1_000;
@@ -148,6 +151,22 @@ describe.each(engines)('IdempotencyStore on %s', (engine) => {
       expect(await start(key)).toEqual({ state: 'existing', runId });
     }
     expect(await idempotency.find({ owner, key: 'd' })).toBeUndefined();
+  });
+
+  it('IdempotencyStore.prune deletes many keys in portions', async () => {
+    const owner = newOwner();
+    const row = { owner, body_hash: 'hash', run_id: 'run', created_at: 1, expires_at: now - 1 };
+    const rows = Array.from({ length: 1_500 }, (_, i) => ({ ...row, key: `key ${i}` }));
+    const database = await openDatabase(test.options);
+    onTestFinished(() => database.close());
+    await insertRows(database, 'idempotency_keys', ...rows);
+    const write = vi.spyOn(database, 'write');
+    const context = { database, clock: () => now, newId: () => crypto.randomUUID() };
+    const pruned = await test.forAllUsers(() => new IdempotencyStore(context).prune());
+    expect(pruned).toBeGreaterThanOrEqual(rows.length);
+    expect(write.mock.calls.length).toBeGreaterThan(1);
+    const left = database.tables.selectFrom('idempotency_keys').select('key');
+    expect(await left.where('owner', '=', owner).execute()).toEqual([]);
   });
 
   it('IdempotencyStore.prune deletes only expired keys, which can be claimed again', async () => {

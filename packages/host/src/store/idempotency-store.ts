@@ -1,3 +1,4 @@
+import { setImmediate as nextTick } from 'node:timers/promises';
 import type { Kysely } from 'kysely';
 import type { Schema, StoreContext } from './database.js';
 import { findLatestAttempt, toRun } from './runs/run.js';
@@ -35,17 +36,40 @@ export class IdempotencyStore {
     };
   }
 
-  /** Deletes expired keys; returns how many. */
-  prune(): Promise<number> {
-    const now = this.context.clock();
-    return this.context.database.write(async (tables) => {
-      const { numDeletedRows } = await tables
-        .deleteFrom('idempotency_keys')
-        .where('expires_at', '<=', now)
-        .executeTakeFirstOrThrow();
-      return Number(numDeletedRows);
-    });
+  /** Deletes expired keys in portions, so that other writers do not wait long; returns how many. */
+  async prune(): Promise<number> {
+    const { clock, database } = this.context;
+    const now = clock();
+    for (let total = 0; ; ) {
+      const deleted = await database.write((tables) => deleteExpired(tables, now));
+      total += deleted;
+      if (deleted < KEYS_PER_PORTION) return total;
+      await nextTick();
+    }
   }
+}
+
+const KEYS_PER_PORTION = 1000;
+
+async function deleteExpired(tables: Kysely<Schema>, now: number): Promise<number> {
+  const { numDeletedRows } = await tables
+    .deleteFrom('idempotency_keys')
+    .where(({ eb, refTuple, selectFrom }) =>
+      eb(
+        refTuple('owner', 'key'),
+        'in',
+        selectFrom('idempotency_keys as expired')
+          .select(['expired.owner', 'expired.key'])
+          .where('expired.expires_at', '<=', now)
+          .orderBy('expired.expires_at')
+          .limit(KEYS_PER_PORTION)
+          .$asTuple('owner', 'key'),
+      ),
+    )
+    // On PostgreSQL, it may have been claimed again meanwhile.
+    .where('expires_at', '<=', now)
+    .executeTakeFirstOrThrow();
+  return Number(numDeletedRows);
 }
 
 /** How long an idempotency key is known. */
