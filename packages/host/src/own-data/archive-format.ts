@@ -50,6 +50,24 @@ export const Manifest = z.object({
 export type Manifest = z.infer<typeof Manifest>;
 export type ManifestFile = Manifest['files'][number];
 
+/** The parts of each table, in order. */
+export function listParts(
+  { files }: Pick<Manifest, 'files'>,
+  tables: readonly string[],
+): ReadonlyMap<string, Manifest['files']> {
+  // Once for all tables: an archive may have very many files.
+  const byPath = new Map(files.map((file) => [file.path, file]));
+  const list = (table: string) => {
+    const parts: Manifest['files'] = [];
+    for (let part = 1; ; part++) {
+      const file = byPath.get(toPartPath(table, part));
+      if (!file) return parts;
+      parts.push(file);
+    }
+  };
+  return new Map(tables.map((table) => [table, list(table)]));
+}
+
 /** The last entry: who signed the bytes of the manifest. */
 const ManifestSignature = z.object({
   /** The did:key of the oracle's key. */

@@ -5,6 +5,7 @@ import { expect, it } from 'vitest';
 import { newOwner, useStore } from '../../test/support/test-database.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import type { ImportProgress, ImportStore } from '../store/own-data/import-store.js';
+import { listParts } from './archive-format.js';
 import { ImportWriter } from './import-writer.js';
 import { Imports } from './imports.js';
 
@@ -60,4 +61,27 @@ it('Imports report their end last, although an earlier report is stored late', a
   await expect.poll(() => stored.length, { timeout: 30_000 }).toBe(2);
   expect(stored).toEqual(['running', 'finished']);
   await expect.poll(() => imports.find(owner, id)).toMatchObject({ status: 'finished' });
+});
+
+it('listParts looks at each file of a manifest once, not once for each table', () => {
+  let reads = 0;
+  const createFile = (path: string) => ({
+    ...{ bytes: 1, sha256: '' },
+    get path() {
+      reads += 1;
+      return path;
+    },
+  });
+  const paths = ['a/000002', 'b/000001', 'a/000001', 'a/000004'].map(
+    (part) => `tables/${part}.jsonl`,
+  );
+  const files = paths.map(createFile);
+  const [second, ofB, first] = files;
+  const parts = listParts({ files }, ['a', 'b', 'c']);
+  expect(reads).toBe(files.length);
+  expect([...parts]).toEqual([
+    ['a', [first, second]],
+    ['b', [ofB]],
+    ['c', []],
+  ]);
 });

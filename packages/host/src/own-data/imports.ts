@@ -15,11 +15,11 @@ import type { StoredRow } from '../store/own-data/owner-rows.js';
 import { isStoreError } from '../store/store-errors.js';
 import {
   FileRow,
+  listParts,
   MANIFEST,
   type Manifest,
   parseUploadPath,
   SIGNATURE,
-  toPartPath,
   verifyManifest,
 } from './archive-format.js';
 import {
@@ -276,7 +276,7 @@ export class Imports {
     progress.format = 'sibyl';
     progress.signedBy = key;
     const tables = ['rooms', 'files', ...writer.tables, ...writer.skippedTables];
-    const parts = new Map(tables.map((table) => [table, listParts(manifest, table)]));
+    const parts = listParts(manifest, tables);
     // An export has the newest first: so their order stays the same.
     const uploads = manifest.files.filter(({ path }) => parseUploadPath(path)).reverse();
     const files = [...[...parts.values()].flat(), ...uploads];
@@ -397,17 +397,6 @@ async function isZip(path: string): Promise<boolean> {
     return buffer.toString('latin1') === 'PK';
   } finally {
     await file.close();
-  }
-}
-
-/** The parts of a table, in order. */
-function listParts({ files }: Manifest, table: string): Manifest['files'] {
-  const byPath = new Map(files.map((file) => [file.path, file]));
-  const parts: Manifest['files'] = [];
-  for (let part = 1; ; part++) {
-    const file = byPath.get(toPartPath(table, part));
-    if (!file) return parts;
-    parts.push(file);
   }
 }
 
