@@ -165,23 +165,44 @@ for (const byte of [0x3c, 0x3e, 0x26, 0xe2]) MAY_ESCAPE[byte] = 1;
 export function writeRawJson(out: JsonSink, bytes: Uint8Array, start: number, end: number): void {
   assertJson(bytes.subarray(start, end));
   const buffer = out.reserve(maxRawLength(bytes, start, end));
-  let { at } = out;
-  let from = start;
-  let isInString = false;
-  let isEscaped = false;
-  while (from < end) {
+  for (let from = start; from < end; ) {
     const byte = bytes[from] as number;
-    if (byte === QUOTE && !isEscaped) isInString = !isInString;
-    isEscaped = byte === BACKSLASH && !isEscaped;
-    const unit = escapedRawUnit(bytes, from);
-    if (unit !== 0) at = writeUnicodeEscape(buffer, at, unit);
-    else if (isInString || IS_SPACE[byte] === 0) {
-      buffer[at] = byte;
-      at += 1;
-    }
-    from += unit > 0xff ? 3 : 1;
+    from += 1;
+    if (IS_SPACE[byte] === 1) continue;
+    buffer[out.at] = byte;
+    out.at += 1;
+    if (byte === QUOTE) from = writeRawString(out, bytes, from, end);
   }
-  out.at = at;
+}
+
+/** Writes the rest of a string after its first quote; returns where it ends. */
+function writeRawString(out: JsonSink, bytes: Uint8Array, start: number, end: number): number {
+  for (let from = start; from < end; ) {
+    from = copyPlain(out, bytes, from, end);
+    for (const stop = Math.min(end, from + 4); from < stop; ) {
+      const byte = bytes[from] as number;
+      from = writeRawCharacter(out, bytes, from);
+      if (byte === QUOTE) return from;
+    }
+  }
+  return end;
+}
+
+/** Writes a byte, with what a backslash escapes, or a character that must be escaped; returns where it ends. */
+function writeRawCharacter(out: JsonSink, bytes: Uint8Array, from: number): number {
+  const { buffer, at } = out;
+  const byte = bytes[from] as number;
+  const unit = escapedRawUnit(bytes, from);
+  if (unit !== 0) {
+    out.at = writeUnicodeEscape(buffer, at, unit);
+    return from + (unit > 0xff ? 3 : 1);
+  }
+  buffer[at] = byte;
+  out.at = at + 1;
+  if (byte !== BACKSLASH) return from + 1;
+  buffer[at + 1] = bytes[from + 1] as number;
+  out.at = at + 2;
+  return from + 2;
 }
 
 /** The space for a value, which may be long: six bytes for each would take longer to allocate than to write. */
