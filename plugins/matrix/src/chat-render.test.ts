@@ -16,6 +16,18 @@ it('readAnswer reads a line for each field', () => {
   });
 });
 
+it('readAnswer looks a line up among many fields without comparing it with each', () => {
+  const names = Array.from({ length: 50 }, (_, i) => `field${i}`);
+  const properties = Object.fromEntries(names.map((name) => [name, { type: 'string' }]));
+  const lowerCase = vi.spyOn(String.prototype, 'toLowerCase');
+  onTestFinished(() => lowerCase.mockRestore());
+  const answer = readAnswer({ schema: { properties } }, `${'a: b\n'.repeat(1000)}field49: c`);
+  const { length } = lowerCase.mock.calls;
+  lowerCase.mockRestore();
+  expect(answer).toEqual({ field49: 'c' });
+  expect(length).toBeLessThan(2000);
+});
+
 it('readAnswer reads long lines of spaces in no time', () => {
   const spaces = ' '.repeat(20_000);
   expect(readAnswer({ schema }, `x\n${spaces}\nname: Ada`)).toEqual({ name: 'Ada' });

@@ -46,7 +46,7 @@ function renderPiece(body: string): EventContent {
 function renderHtml(markdown: string): EventContent {
   if (NESTED.test(markdown) || hasLongRuns(markdown)) return {};
   try {
-    const marked = new Marked(OPTIONS, { tokenizer: limitWork() });
+    const marked = new Marked(OPTIONS, limitWork());
     const html = marked.parse(markdown, { async: false }).trim();
     return { format: 'org.matrix.custom.html', formatted_body: html };
   } catch {
@@ -69,7 +69,7 @@ const MAX_WORD = 3000;
 const MAX_WORK = 3_000_000;
 
 /** The parser compares each mark with all that follows in its paragraph: it stops when that is too much. */
-function limitWork(): MarkedExtension['tokenizer'] {
+function limitWork(): MarkedExtension {
   let work = 0;
   const count = (cost: number): false => {
     work += cost;
@@ -77,11 +77,12 @@ function limitWork(): MarkedExtension['tokenizer'] {
     // Leaves it to the default.
     return false;
   };
-  return {
-    // The first that it tries at the beginning of each block, and of each part of a line.
-    space: (rest) => count(rest.length / 4),
-    escape: (rest) => count(measureMark(rest)),
+  // The first that it tries at the beginning of each block, and of each part of a line.
+  const tokenizer = {
+    space: (rest: string) => count(rest.length / 4),
+    escape: (rest: string) => count(measureMark(rest)),
   };
+  return { tokenizer };
 }
 
 /** Emphasis is the slowest. */
@@ -191,18 +192,26 @@ export function readAnswer({ schema }: Pick<PendingQuestion, 'schema'>, text: st
   const { type, enum: values, properties } = parseSchema(schema);
   if (values) return values.find((value) => isSame(String(value), text)) ?? text;
   if (!properties) return convert(text, type);
+  const known = new Map(
+    Object.keys(properties)
+      .map((key) => [normalize(key), key] as const)
+      .reverse(),
+  );
   const fields = text.split('\n').flatMap((line) => {
     // Not a pattern: one for this takes hours for a long line of spaces.
     const colon = line.indexOf(':');
-    const name = line.slice(0, Math.max(0, colon));
-    const value = line.slice(colon + 1);
-    const known = Object.keys(properties).find((key) => isSame(key, name));
-    return known ? [[known, convert(value, parseSchema(properties[known]).type)] as const] : [];
+    const key = known.get(normalize(line.slice(0, Math.max(0, colon))));
+    return key ? [[key, line.slice(colon + 1)] as const] : [];
   });
-  return Object.fromEntries(fields);
+  // Of several lines with the same name, the last one counts.
+  const last = [...new Map(fields)];
+  return Object.fromEntries(
+    last.map(([key, value]) => [key, convert(value, parseSchema(properties[key]).type)]),
+  );
 }
 
-const isSame = (a: string, b: string) => a.trim().toLowerCase() === b.trim().toLowerCase();
+const normalize = (name: string) => name.trim().toLowerCase();
+const isSame = (a: string, b: string) => normalize(a) === normalize(b);
 
 function convert(text: string, type = 'string'): unknown {
   const said = text.trim();

@@ -91,7 +91,7 @@ function decodeText(bytes: Uint8Array, { named, isWhole }: DecodeOptions): strin
 }
 
 /** Undefined if the charset is unknown, or the bytes are not valid in it. */
-function decodeAs(charset: string, bytes: Uint8Array, options: TextDecodeOptions) {
+function decodeAs(charset: string, bytes: Uint8Array, options: { readonly stream: boolean }) {
   try {
     return new TextDecoder(charset, { fatal: true }).decode(bytes, options);
   } catch {
