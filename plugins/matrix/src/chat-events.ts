@@ -50,12 +50,16 @@ export interface RoomMessage extends MatrixMessage {
 /** Text of a message that is kept; the host limits messages further. */
 const MAX_TEXT = 60_000;
 
+const isRecord = (value: unknown): boolean =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
 const RoomEvent = z.object({
   event_id: z.string().min(1).max(255),
   type: z.string(),
   sender: z.string().max(255),
   state_key: z.string().optional(),
-  content: z.record(z.string(), z.unknown()).catch({}),
+  // Not a record, which is copied: it may have thousands of fields.
+  content: z.custom<Readonly<Record<string, unknown>>>(isRecord).catch({}),
   redacts: z.string().optional().catch(undefined),
   unsigned: z
     .object({ prev_content: z.object({ membership: z.string() }).optional().catch(undefined) })
@@ -170,8 +174,9 @@ const Content = z.object({
       mimetype: z.string().max(255).optional().catch(undefined),
       size: z.number().min(0).optional().catch(undefined),
     })
+    .default({})
     .catch({}),
-  'm.relates_to': Relation,
+  'm.relates_to': Relation.default({}),
   'm.mentions': z
     .object({ user_ids: z.array(z.string()).catch([]) })
     .optional()
@@ -195,7 +200,7 @@ export function readMessage(
   const base = { eventId, roomId, sender, thread: eventId };
   if (type === 'm.room.encrypted')
     return { ...base, kind: 'encrypted', text: '', isMention: true, isInThread: false };
-  const { data: content } = Content.safeParse({ info: {}, 'm.relates_to': {}, ...event.content });
+  const { data: content } = Content.safeParse(event.content);
   if (type !== 'm.room.message' || !content) return undefined;
   const { rel_type: relation, event_id: root } = content['m.relates_to'];
   if (relation === 'm.replace') return undefined;
