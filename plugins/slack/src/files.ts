@@ -95,11 +95,21 @@ export const sendMedia = (deps: FilesDeps): Middleware => ({
 const MAX_MEDIA = 5;
 
 /** Files in a result, alone or in a list or an object. */
-function findMedia(result: unknown): z.infer<typeof Media>[] {
+export function findMedia(result: unknown): z.infer<typeof Media>[] {
   const parts =
     typeof result === 'object' && result !== null ? [result, ...Object.values(result).flat()] : [];
-  return parts.flatMap((part) => Media.safeParse(part).data ?? []).slice(0, MAX_MEDIA);
+  const found: z.infer<typeof Media>[] = [];
+  for (const part of parts) {
+    if (found.length === MAX_MEDIA) break;
+    // A result may have many thousands of parts: to parse each of them takes long.
+    const { data } = hasBytes(part) ? Media.safeParse(part) : {};
+    if (data) found.push(data);
+  }
+  return found;
 }
+
+const hasBytes = (part: unknown): boolean =>
+  typeof part === 'object' && part !== null && 'data' in part && part.data instanceof Uint8Array;
 
 interface SessionPlace {
   readonly owner: string;
