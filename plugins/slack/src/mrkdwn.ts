@@ -4,7 +4,7 @@ const CLOSING_FENCE = /^\s*(`{3,}|~{3,})\s*$/;
 const TABLE_LINE = /^\s*\|.*\|\s*$/;
 const RULE = /^\s*([-*_])(\s*\1){2,}\s*$/;
 
-/** The block that the lines so far end in. */
+/** The block that the converted lines end in. */
 interface OpenBlock {
   kind: 'text' | 'code' | 'table';
   fence: string | undefined;
