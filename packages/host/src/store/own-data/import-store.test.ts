@@ -1,10 +1,14 @@
-import { DatabaseSync } from 'node:sqlite';
+import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
+import { type CompiledQuery, Kysely } from 'kysely';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { readRows } from '../../../test/support/stored-rows.js';
 import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
 import { copySession, startTestRun } from '../../../test/support/test-runs.js';
+import type { Schema } from '../database.js';
+import { hostSchema, migrate } from '../migrations/migrate.js';
 import { toSqlitePath } from '../sqlite/sqlite.js';
-import type { ImportProgress } from './import-store.js';
+import { SqliteDialect } from '../sqlite/sqlite-dialect.js';
+import { type ImportProgress, ImportStore } from './import-store.js';
 import type { StoredRow } from './owner-rows.js';
 
 const oracleDid = 'did:key:zOracle';
@@ -34,6 +38,16 @@ describe.each(engines)('ImportStore.filterFitting on %s', (engine) => {
     expect(await test.store.imports.filterFitting(owner, later)).toEqual(later.slice(1));
   });
 
+  it('counts what is stored of a turn on all branches', async () => {
+    const { imports, sessions } = test.store;
+    const owner = newOwner();
+    const { id } = await sessions.create({ owner, oracleDid });
+    const stored = [0, 2, 5].map((branch) => ({ ...createMessage(id, 1, 5 * MB), branch }));
+    expect(await imports.insert(owner, 'messages', stored)).toBe(3);
+    const [first, second] = [createMessage(id, 1, MB), createMessage(id, 2, MB)];
+    expect(await imports.filterFitting(owner, [first, second])).toEqual([second]);
+  });
+
   it('counts bytes of text and parts, and 1 KB for each message, up to 16 MB', async () => {
     const { imports, sessions } = test.store;
     const owner = newOwner();
@@ -61,6 +75,29 @@ describe.each(engines)('ImportStore.filterFitting on %s', (engine) => {
     const [fits, doesNot] = [createMessage(id, 1, rest), createMessage(id, 1, rest + 1)];
     expect(await imports.filterFitting(owner, [doesNot, fits])).toEqual([fits]);
   });
+});
+
+it('ImportStore.filterFitting reads the turns that it measures, not all of their session', async () => {
+  const handle = new DatabaseSync(':memory:');
+  const queries: CompiledQuery[] = [];
+  const tables = new Kysely<Schema>({
+    dialect: new SqliteDialect(handle),
+    log: ({ query }) => {
+      queries.push(query);
+    },
+  });
+  onTestFinished(() => tables.destroy());
+  await migrate(tables, hostSchema);
+  queries.length = 0;
+  const imports = new ImportStore({ database: { tables } } as never, {} as never);
+  const messages = [createMessage('s', 7), createMessage('s', 8)];
+  expect(await imports.filterFitting('did:a', messages)).toEqual(messages);
+  const plans = queries.flatMap(({ sql, parameters }) =>
+    handle.prepare(`explain query plan ${sql}`).all(...(parameters as SQLInputValue[])),
+  );
+  expect(plans.map(({ detail }) => detail)).toContain(
+    'SEARCH messages USING INDEX messages_of_branch (owner=? AND session_id=? AND branch=? AND turn>? AND turn<?)',
+  );
 });
 
 describe.each(engines)('ImportStore on %s', (engine) => {

@@ -1,5 +1,6 @@
 import { type ImportJob, OracleError } from '@sibyl/protocol';
 import { type Insertable, type Kysely, sql } from 'kysely';
+import type { SessionKey } from '../../bus/event-bus.js';
 import type { MessageRow, Schema, SessionRow, StoreContext } from '../database.js';
 import type { OwnedTable, OwnerRows, StoredRow, StoredValue } from './owner-rows.js';
 
@@ -215,22 +216,21 @@ export class ImportStore {
     return fitting;
   }
 
-  /** Stored bytes of turns. One query for each session, since it reads all of its index: branches come before turns there. */
+  /** Stored bytes of turns, on all branches. */
   private async measureTurns(
     owner: string,
     messages: readonly MessageToStore[],
   ): Promise<Map<string, number>> {
     const sizes = new Map<string, number>();
     for (const [sessionId, own] of Map.groupBy(messages, ({ session_id: id }) => id)) {
-      const rows = await this.context.database.tables
-        .selectFrom('messages')
-        .select(['session_id', 'turn', sql<number>`sum(${STORED_BYTES})`.as('bytes')])
-        .where('owner', '=', owner)
-        .where('session_id', '=', sessionId)
-        .where('turn', 'in', [...new Set(own.map(({ turn }) => turn))])
-        .groupBy(['session_id', 'turn'])
-        .execute();
-      for (const row of rows) sizes.set(formatTurn(row), Number(row.bytes));
+      const turns = [...new Set(own.map(({ turn }) => turn))];
+      const { rows } = await measureTurns(this.context.database.tables, {
+        owner,
+        sessionId,
+        turns,
+      });
+      for (const { turn, bytes } of rows)
+        sizes.set(formatTurn({ session_id: sessionId, turn }), Number(bytes));
     }
     return sizes;
   }
@@ -269,6 +269,27 @@ export class ImportStore {
 }
 
 const STORED_BYTES = sql`${sql.lit(ROW_BYTES)} + octet_length(content) + coalesce(octet_length(parts), 0)`;
+
+interface TurnsToMeasure extends SessionKey {
+  readonly turns: readonly number[];
+}
+
+/**
+ * Finds the branches one after the other, and then the turns on each: in the index, branches come before turns. The range
+ * limits how much is read of it; a lookup of each turn would be slower in a session of very many branches.
+ */
+const measureTurns = (tables: Kysely<Schema>, { owner, sessionId, turns }: TurnsToMeasure) =>
+  sql<{ turn: number; bytes: number }>`with recursive known(branch) as (
+      select min(branch) from messages where owner = ${owner} and session_id = ${sessionId}
+      union all
+      select (select min(m.branch) from messages m where m.owner = ${owner}
+        and m.session_id = ${sessionId} and m.branch > known.branch)
+      from known where known.branch is not null)
+    select messages.turn, sum(${STORED_BYTES}) as bytes from known cross join messages
+    where owner = ${owner} and session_id = ${sessionId} and messages.branch = known.branch
+      and turn >= ${Math.min(...turns)} and turn <= ${Math.max(...turns)}
+      and turn + 0 in (${sql.join(turns)})
+    group by messages.turn`.execute(tables);
 
 const formatTurn = ({ session_id: sessionId, turn }: Pick<MessageRow, 'session_id' | 'turn'>) =>
   `${sessionId} ${turn}`;
