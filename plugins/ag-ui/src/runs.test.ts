@@ -29,7 +29,7 @@ describe('parameters of a tool in POST /v2/agent/run', () => {
     ]);
   });
 
-  it('are kept as they are; what is not an object stands for any input', async () => {
+  it('are kept as they are; what is not an object allows any input', async () => {
     const schema = { type: 'object', properties: nest(31), required: [null, 1, 'a'] };
     const sent = JSON.stringify(withParameters(schema, undefined, null, 'text', [1]));
     const input = RunAgentInput.parse(JSON.parse(sent));

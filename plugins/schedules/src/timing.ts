@@ -51,7 +51,7 @@ function assertCron(trigger: CronTrigger, { now, minIntervalSeconds }: TriggerLi
 function parseAhead(trigger: CronTrigger, now: number): Cron {
   const pattern = parse(trigger);
   const fields = trigger.cron.trim().split(/\s+/);
-  // A name, which stands for times in every year.
+  // A name, such as @daily: it has times in every year.
   if (fields.length < 5) return pattern;
   const year = new Date(now).getUTCFullYear();
   // In a time zone, it may be another year.
