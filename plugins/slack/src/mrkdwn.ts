@@ -164,11 +164,11 @@ function convertEmphasis(text: string): string {
   const marks = text.match(/[*_~]/g)?.length ?? 0;
   if (marks === 0 || marks > MAX_MARKS) return escapeText(text);
   return escapeText(text)
-    .replace(/\*\*\*(?=\S)(.{1,200}?)(?<=\S)\*\*\*/g, `_${BOLD}$1${BOLD}_`)
-    .replace(/\*\*(?=\S)(.{1,200}?)(?<=\S)\*\*/g, `${BOLD}$1${BOLD}`)
-    .replace(/(?<!\w)__(?=\S)(.{1,200}?)(?<=\S)__(?!\w)/g, `${BOLD}$1${BOLD}`)
-    .replace(/(?<![*\w])\*(?=[^\s*])(.{1,200}?)(?<=[^\s*])\*(?![*\w])/g, '_$1_')
-    .replace(/~~(?=\S)(.{1,200}?)(?<=\S)~~/g, '~$1~')
+    .replace(/\*\*\*(?=\S)(.{1,500}?)(?<=\S)\*\*\*/g, `_${BOLD}$1${BOLD}_`)
+    .replace(/\*\*(?=\S)(.{1,500}?)(?<=\S)\*\*/g, `${BOLD}$1${BOLD}`)
+    .replace(/(?<!\w)__(?=\S)(.{1,500}?)(?<=\S)__(?!\w)/g, `${BOLD}$1${BOLD}`)
+    .replace(/(?<![*\w])\*(?=[^\s*])(.{1,500}?)(?<=[^\s*])\*(?![*\w])/g, '_$1_')
+    .replace(/~~(?=\S)(.{1,500}?)(?<=\S)~~/g, '~$1~')
     .replaceAll(BOLD, '*');
 }
 
