@@ -116,7 +116,7 @@ export class ChunkCounter {
   private chunks = 0;
   private bytes = 0;
 
-  /** Counts a chunk; returns whether the chunks so far are too small on average. */
+  /** Counts a chunk; returns whether all chunks until now are too small on average. */
   add({ length }: Uint8Array): boolean {
     this.chunks += 1;
     this.bytes += length;
@@ -125,7 +125,7 @@ export class ChunkCounter {
 }
 
 /**
- * Reads a body to its end. `check` is called with each chunk and the length so far; the body is left unread from where
+ * Reads a body to its end. `check` is called with each chunk and the length until now; the body is left unread from where
  * it throws. Reading by events takes half the time of an iterator.
  */
 export function readChunks(

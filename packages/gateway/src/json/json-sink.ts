@@ -147,7 +147,7 @@ export interface ValueWriter {
   writeBodyInSteps?: PrintInSteps | undefined;
 }
 
-/** Prints the message that fills the reader, pausing often; yields whether a pause is due, whatever was printed. */
+/** Prints the message that fills the reader, pausing often; yields true if a pause is due although little was printed. */
 export type PrintInSteps = (wire: WireReader, out: JsonSink) => Generator<boolean>;
 
 /** Prints the part of the bytes between two places. */

@@ -15,7 +15,7 @@ export interface MemberWriter {
   /** Prints a comma, the name and the value, unless the member is omitted. */
   write(wire: WireReader, out: JsonSink, frame: number): void;
   writeValue(wire: WireReader, out: JsonSink, frame: number): void;
-  /** Does what `write` does, pausing between items; yields whether a pause is due, whatever was printed. */
+  /** Does what `write` does, pausing between items; yields true if a pause is due although little was printed. */
   writeItems?(wire: WireReader, out: JsonSink, frame: number): Generator<boolean>;
 }
 
