@@ -141,14 +141,22 @@ export function readChunks(
       try {
         check(chunk, length);
       } catch (error) {
-        body.off('data', onData).pause();
+        end();
+        body.pause();
         reject(error);
       }
     };
-    finished(body, { writable: false }, (error) => {
+    const stopWaiting = finished(body, { writable: false }, (error) => {
+      const read = end();
       if (error) reject(error);
-      else resolve(Buffer.concat(chunks, length));
+      else resolve(Buffer.concat(read, length));
     });
+    /** The request may live much longer, so it must not refer to the chunks any more. */
+    const end = (): Buffer[] => {
+      body.off('data', onData);
+      stopWaiting();
+      return chunks.splice(0);
+    };
     body.on('data', onData);
   });
 }
