@@ -149,6 +149,7 @@ it.each([
   ['/files?name=a.txt', 'application/octet-stream', 400, ''],
   ['/files', 'multipart/form-data; boundary=b', 400, FORM],
   ['/files', 'multipart/form-data; boundary=b', 400, ''],
+  ['/me/import', 'application/zip', 400, ''],
 ])(
   'POST %s of %s refuses a body in tiny chunks before its end',
   async (path, type, status, start) => {

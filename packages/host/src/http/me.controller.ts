@@ -23,7 +23,7 @@ import { allowLongBody } from './http-adapter.js';
 import { ReplySender } from './reply-sender.js';
 import { StreamedBody } from './request-body.js';
 import type { ProvenRequest } from './ucan-guard.js';
-import { limitTime } from './uploads.js';
+import { limitChunks, limitTime } from './uploads.js';
 
 /** Everything that is stored about the caller. */
 @Controller('me')
@@ -78,8 +78,7 @@ export class MeController {
     @Res({ passthrough: true }) response: Response,
   ): Promise<ImportJob> {
     const end = allowLongBody(request);
-    // The connection stays open, for the response to a rejected body.
-    const body = limitTime(request.iterator({ destroyOnReturn: false }));
+    const body = limitTime(limitChunks(request));
     try {
       return await this.imports.start(request.caller.did, body);
     } catch (error) {

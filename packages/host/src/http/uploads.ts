@@ -37,7 +37,7 @@ export async function openUpload(request: Request, name: string | undefined): Pr
  * Ends a body in tiny chunks, which are counted as they arrive: an iterator of the request would join them. The request
  * itself is only paused, for the response to a rejected body.
  */
-function limitChunks(request: Request): Readable {
+export function limitChunks(request: Request): Readable {
   // An error is reported to the reader, who may come later.
   const body = new PassThrough().on('error', () => {});
   const counter = new ChunkCounter();
