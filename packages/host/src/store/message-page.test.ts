@@ -237,4 +237,16 @@ describe('what pages of messages read on sqlite', () => {
     expect(queries.some((text) => text.includes('min('))).toBe(true);
     expect(queries.filter((text) => text.includes('min(') && text.includes('max('))).toEqual([]);
   });
+
+  it('readPage refuses a question with more turns than the memory has room for', async () => {
+    const { handle, tables } = await openLongBranch();
+    handle.exec(`with recursive turns (turn) as (select ${2 * LENGTH} union all
+        select turn + 1 from turns where turn < ${2 * LENGTH} + 10000)
+      insert into messages (owner, id, session_id, turn, seq, parent, type, content, request_id,
+        is_complete, created_at)
+      select 'did:a', turn, 's', turn, turn, '1', 'ai', 'x', 'r', 1, 1 from turns`);
+    const path = { ...session, branch: 0, limit: 1 };
+    await expect(readPage(tables, path)).rejects.toMatchObject({ code: 'bad_request' });
+    expect(await readPage(tables, { ...path, before: '5' })).toHaveProperty('ok');
+  });
 });

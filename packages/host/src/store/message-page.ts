@@ -7,7 +7,7 @@ import { MESSAGE_COLUMNS, type Message, toMessage } from './message.js';
 /** Stored bytes of a page, after which it ends; one turn may have more. */
 const PAGE_BYTES = 512 * 1024;
 /** Of a question with all that follows it; only an imported conversation can have more, which would exhaust the memory. */
-const SPAN_BYTES = 64 * 1024 * 1024;
+const SPAN_LIMITS = { bytes: 64 * 1024 * 1024, turns: 10_000 };
 
 export interface PageRequest extends PathKey {
   /** How many turns at most. */
@@ -211,13 +211,13 @@ async function fitPage(
     first: Math.min(first.first, end.first),
     last: Math.max(first.last, end.last),
   });
-  const measure = (span: TurnSpan) =>
-    sizes
-      .filter(({ turn }) => turn >= span.first && turn <= span.last)
-      .reduce((sum, { bytes }) => sum + bytes, 0);
+  const list = (span: TurnSpan) =>
+    sizes.filter(({ turn }) => turn >= span.first && turn <= span.last);
+  const measure = (span: TurnSpan) => list(span).reduce((sum, { bytes }) => sum + bytes, 0);
   let fitting = first;
   let sum = measure(first);
-  if (sum > SPAN_BYTES) throw new OracleError('bad_request', { message: TOO_LONG });
+  if (sum > SPAN_LIMITS.bytes || list(first).length > SPAN_LIMITS.turns)
+    throw new OracleError('bad_request', { message: TOO_LONG });
   for (const span of others) {
     sum += measure(span);
     if (sum > PAGE_BYTES) break;
