@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { countEventLoopTurns } from '../../test/support/event-loop-turns.js';
 import { newOwner, useStore } from '../../test/support/test-database.js';
 import type { FileKey } from './file-store.js';
 import { LEASE_MS } from './file-text-store.js';
@@ -50,16 +51,9 @@ describe('FileTextStore.search', () => {
 
   it('lets other work have a turn while it ranks many passages', async () => {
     const { find } = await open(Array.from({ length: 100 }, (_, i) => `zebra ${i}`));
-    let turns = 0;
-    let isDone = false;
-    const count = () => {
-      turns += 1;
-      if (!isDone) setImmediate(count);
-    };
-    setImmediate(count);
+    const readTurns = countEventLoopTurns();
     expect(await find('zebra')).toHaveLength(100);
-    isDone = true;
-    expect(turns).toBeGreaterThanOrEqual(10);
+    expect(readTurns()).toBeGreaterThanOrEqual(10);
   });
 
   it('reads nothing of a query as syntax', async () => {

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { countEventLoopTurns } from '../../../test/support/event-loop-turns.js';
 import { openRecordedPostgres } from '../../../test/support/recorded-postgres.js';
 import {
   convertParts,
@@ -186,20 +187,14 @@ describe('the words of a search index', () => {
 
   it('convertParts lets other work have a turn after 50,000 characters', async () => {
     const parts = [49_999, 1, 49_999, 1].map((length) => 'x'.repeat(length));
-    let turns = 0;
-    let isEnded = false;
-    const count = () => {
-      turns += 1;
-      if (!isEnded) setImmediate(count);
-    };
-    setImmediate(count);
+    const readTurns = countEventLoopTurns();
     const before: number[] = [];
-    for await (const _ of convertParts([createEntry(parts)], () => undefined)) before.push(turns);
-    isEnded = true;
+    for await (const _ of convertParts([createEntry(parts)], () => undefined))
+      before.push(readTurns());
     const [first, second, third, fourth] = before;
     expect([first, second]).toEqual([0, 0]);
     expect(third).toBeGreaterThan(0);
     expect(fourth).toBe(third);
-    expect(turns).toBeGreaterThan(fourth ?? 0);
+    expect(readTurns()).toBeGreaterThan(fourth ?? 0);
   });
 });

@@ -2,6 +2,7 @@ import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it, vi } from 'vitest';
+import { countEventLoopTurns } from '../../../test/support/event-loop-turns.js';
 import { readRows } from '../../../test/support/stored-rows.js';
 import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
 import type { Store } from '../store.js';
@@ -257,16 +258,9 @@ describe('SearchStore on SQLite', () => {
     const { owner, say } = await openSession(test.store);
     for (let i = 0; i < 30; i++) await say('a gnu '.repeat(500));
     await indexAll(test.store);
-    let turns = 0;
-    let isDone = false;
-    const count = () => {
-      turns += 1;
-      if (!isDone) setImmediate(count);
-    };
-    setImmediate(count);
+    const readTurns = countEventLoopTurns();
     expect(await find(test.store, owner, 'gnu', 30)).toHaveLength(30);
-    isDone = true;
-    expect(turns).toBeGreaterThanOrEqual(7);
+    expect(readTurns()).toBeGreaterThanOrEqual(7);
   });
 
   it('builds an index again that is damaged, at the first search', async () => {
