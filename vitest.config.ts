@@ -34,6 +34,15 @@ export const SLOW = [
   'packages/ucan/test/hostile-tokens.test.ts',
 ];
 
+/** Tests that take more than ten seconds, or need programs that few machines have: `npm run test:all`. */
+export const LONG = [
+  'packages/host/test/{cluster-*,durable-turns*}.test.ts',
+  'packages/host/src/bus/pooler.test.ts',
+  'packages/cli/test/{install,user-commands}.test.ts',
+  'packages/web/test/storage.test.ts',
+  'scripts/{deployment,proxies}.test.ts',
+];
+
 /** Files of one project follow each other: a worker that shares its modules ends where another project begins. */
 class SlowFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
@@ -85,7 +94,7 @@ export default defineConfig({
             '{packages,plugins,examples,compat}/*/{src,test}/**/*.test.{ts,tsx}',
             'scripts/**/*.test.ts',
           ],
-          exclude: [...configDefaults.exclude, ...SLOW, ...ISOLATED],
+          exclude: [...configDefaults.exclude, ...SLOW, ...ISOLATED, ...LONG],
         },
       },
       {
@@ -95,12 +104,21 @@ export default defineConfig({
           ...limits,
           ...shared,
           include: SLOW,
-          exclude: [...configDefaults.exclude, ...ISOLATED],
+          exclude: [...configDefaults.exclude, ...ISOLATED, ...LONG],
         },
       },
       {
         ...project,
-        test: { name: 'isolated', ...limits, include: ISOLATED },
+        test: {
+          name: 'isolated',
+          ...limits,
+          include: ISOLATED,
+          exclude: [...configDefaults.exclude, ...LONG],
+        },
+      },
+      {
+        ...project,
+        test: { name: 'long', ...limits, include: LONG },
       },
     ],
   },

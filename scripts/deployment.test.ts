@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -26,6 +26,7 @@ import {
 } from '../packages/host/test/support/test-database.js';
 import { TestUser } from '../packages/host/test/support/user.js';
 import { MAIN } from './build.ts';
+import { findProgram, type Program } from './debian-programs.ts';
 
 interface Service {
   readonly image: string;
@@ -140,10 +141,8 @@ describe('deploy/compose.yaml', () => {
 });
 
 interface Proxy {
-  readonly name: string;
+  readonly name: Program;
   readonly config: string;
-  /** Debian's package, which `npm run test:full` installs. */
-  readonly package: string;
   readonly args: (config: string) => readonly string[];
 }
 
@@ -151,39 +150,34 @@ const proxies: readonly Proxy[] = [
   {
     name: 'nginx',
     config: 'deploy/nginx.conf',
-    package: 'nginx-light',
     args: (config) => ['-e', 'stderr', '-c', config, '-g', `daemon off; pid ${config}.pid;`],
   },
   {
     name: 'haproxy',
     config: 'deploy/haproxy.cfg',
-    package: 'haproxy',
     args: (config) => ['-db', '-f', config],
   },
   {
     name: 'caddy',
     config: 'deploy/Caddyfile',
-    package: 'caddy',
     args: (config) => ['run', '--adapter', 'caddyfile', '--config', config],
   },
 ];
 
 describe.each(proxies)('$config', (proxy) => {
-  const path = findProgram(proxy);
-
   it('names the hosts of deploy/compose.yaml', () => {
     const text = readFileSync(proxy.config, 'utf8');
     const named = new Set([...text.matchAll(/\b(host-\d+):3000\b/g)].map(([, name]) => name));
     expect([...named]).toEqual(hostNames);
   });
 
-  it.skipIf(!path)(`${proxy.name} passes on messages, streams and sockets`, async () => {
-    const url = await startProxy(proxy, path);
+  it(`${proxy.name} passes on messages, streams and sockets`, async () => {
+    const url = await startProxy(proxy);
     await exchange([url, url, url]);
   });
 
-  it.skipIf(!path)(`${proxy.name} passes on a file of 8 MB`, async () => {
-    const url = await startProxy(proxy, path);
+  it(`${proxy.name} passes on a file of 8 MB`, async () => {
+    const url = await startProxy(proxy);
     const alice = new TestUser({ url, did: await readDid(url) });
     const client = createOracleClient({ url, signer: createSigner(alice.signer) });
     const bytes = new Uint8Array(8 * 1024 * 1024).fill(97);
@@ -193,8 +187,8 @@ describe.each(proxies)('$config', (proxy) => {
     expect(stored.byteLength).toBe(bytes.length);
   });
 
-  it.skipIf(!path)(`${proxy.name} continues while a host is stopped`, async () => {
-    const url = await startProxy(proxy, path);
+  it(`${proxy.name} continues while a host is stopped`, async () => {
+    const url = await startProxy(proxy);
     const alice = new TestUser({ url, did: await readDid(url) });
     const [victim] = hosts as [StartedHost, ...StartedHost[]];
     victim.process.child.kill('SIGTERM');
@@ -204,24 +198,14 @@ describe.each(proxies)('$config', (proxy) => {
   });
 });
 
-/** Finds the program; `npm run test:full` installs it on Debian as root. */
-function findProgram(proxy: Proxy): string {
-  const find = () => spawnSync('which', [proxy.name], { encoding: 'utf8' }).stdout.trim();
-  if (!find() && process.env.SIBYL_TEST_FULL)
-    spawnSync('apt-get', ['install', '-y', '--no-install-recommends', proxy.package], {
-      env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
-    });
-  return find();
-}
-
 /** Runs the proxy with its configuration; only addresses differ. Returns its own address. */
-async function startProxy(proxy: Proxy, path: string): Promise<string> {
+async function startProxy(proxy: Proxy): Promise<string> {
   const port = await findFreePort();
   const config = join(folder, `${proxy.name}-${port}.conf`);
   let text = readFileSync(proxy.config, 'utf8').replaceAll('8080', String(port));
   for (const host of hosts) text = text.replace(`${host.name}:3000`, `127.0.0.1:${host.port}`);
   writeFileSync(config, proxy.name === 'caddy' ? `{\n\tadmin off\n}\n${text}` : text);
-  const child: ChildProcess = spawn(path, proxy.args(config), { stdio: 'pipe' });
+  const child: ChildProcess = spawn(findProgram(proxy.name), proxy.args(config), { stdio: 'pipe' });
   let output = '';
   for (const stream of [child.stdout, child.stderr])
     stream?.on('data', (chunk) => {

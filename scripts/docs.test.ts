@@ -1,7 +1,7 @@
 import { existsSync, globSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { ISOLATED, SLOW } from '../vitest.config.ts';
+import { ISOLATED, LONG, SLOW } from '../vitest.config.ts';
 import { buildReferencePages } from './reference-pages.ts';
 
 const pages = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', ...globSync('docs/**/*.md')];
@@ -91,7 +91,7 @@ it('docs/architecture.md names only files and functions that exist in its paths'
 
 it('vitest.config.ts lists only slow tests that exist', () => {
   expect(
-    [...SLOW, ...ISOLATED].filter(
+    [...SLOW, ...ISOLATED, ...LONG].filter(
       (pattern) => globSync(pattern, { exclude: ['**/node_modules/**'] }).length === 0,
     ),
   ).toEqual([]);

@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -15,6 +15,7 @@ import { openSession, stream } from '../packages/host/test/support/stream.js';
 import { upload } from '../packages/host/test/support/upload.js';
 import { TestUser } from '../packages/host/test/support/user.js';
 import { selfSigned } from '../packages/safe-fetch/test/support/certificate.js';
+import { findProgram, type Program } from './debian-programs.ts';
 
 const PAGE = 'https://pages.example';
 const page = readFileSync('docs/deploying.md', 'utf8');
@@ -26,8 +27,7 @@ const firstNginx = /```nginx\n(.*?)^server \{/ms.exec(page)?.[1] ?? '';
 const haproxyHead = readFileSync('deploy/haproxy.cfg', 'utf8').split('frontend')[0] ?? '';
 
 interface Proxy {
-  readonly name: string;
-  readonly package: string;
+  readonly name: Program;
   readonly build: (paths: Readonly<Record<'cert' | 'key' | 'pem', string>>) => string;
   readonly args: (config: string) => readonly string[];
 }
@@ -35,7 +35,6 @@ interface Proxy {
 const proxies: readonly Proxy[] = [
   {
     name: 'nginx',
-    package: 'nginx-light',
     build: ({ cert, key }) =>
       `events {}\nhttp {\n${firstNginx}${readExample('nginx')
         .replace('/etc/ssl/oracle.crt', cert)
@@ -44,13 +43,11 @@ const proxies: readonly Proxy[] = [
   },
   {
     name: 'haproxy',
-    package: 'haproxy',
     build: ({ pem }) => haproxyHead + readExample('haproxy').replace('/etc/ssl/oracle.pem', pem),
     args: (config) => ['-db', '-f', config],
   },
   {
     name: 'caddy',
-    package: 'caddy',
     build: ({ cert, key }) =>
       `{\n\tadmin off\n\tauto_https disable_redirects\n}\n${readExample('caddy').replace(
         'example.org {',
@@ -79,27 +76,22 @@ afterAll(async () => {
 });
 
 describe.each(proxies)('docs/deploying.md: $name with TLS, below a path', (proxy) => {
-  const path = findProgram(proxy);
-
-  it.skipIf(!path)(
-    'passes on messages, streams without buffering, sockets and origins',
-    async () => {
-      const origin = await startProxy(proxy, path);
-      const alice = new TestUser({ url: `${origin}/oracle`, did: host.did });
-      const sessionId = await openSession(alice);
-      const live = await stream(alice, sessionId, { message: 'Hello' });
-      const turn = await model.next();
-      turn.say('One');
-      // Through a proxy that collects the answer, its beginning would never arrive.
-      expect((await live.untilEvent('message')).data.content).toBe('One');
-      turn.finish();
-      await live.toEnd();
-      await checkSockets(origin, alice, sessionId);
-      await checkOrigins(origin);
-      await checkPage(origin);
-      await checkUpload(alice);
-    },
-  );
+  it('passes on messages, streams without buffering, sockets and origins', async () => {
+    const origin = await startProxy(proxy);
+    const alice = new TestUser({ url: `${origin}/oracle`, did: host.did });
+    const sessionId = await openSession(alice);
+    const live = await stream(alice, sessionId, { message: 'Hello' });
+    const turn = await model.next();
+    turn.say('One');
+    // Through a proxy that collects the answer, its beginning would never arrive.
+    expect((await live.untilEvent('message')).data.content).toBe('One');
+    turn.finish();
+    await live.toEnd();
+    await checkSockets(origin, alice, sessionId);
+    await checkOrigins(origin);
+    await checkPage(origin);
+    await checkUpload(alice);
+  });
 });
 
 /** 8 MB, more than proxies accept or keep in memory by default. */
@@ -153,18 +145,8 @@ async function checkPage(origin: string): Promise<void> {
   ]);
 }
 
-/** Finds the program; `npm run test:full` installs it on Debian as root. */
-function findProgram(proxy: Proxy): string {
-  const find = () => spawnSync('which', [proxy.name], { encoding: 'utf8' }).stdout.trim();
-  if (!find() && process.env.SIBYL_TEST_FULL)
-    spawnSync('apt-get', ['install', '-y', '--no-install-recommends', proxy.package], {
-      env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
-    });
-  return find();
-}
-
 /** Runs the proxy with the documented configuration; only addresses and files differ. Returns its origin. */
-async function startProxy(proxy: Proxy, path: string): Promise<string> {
+async function startProxy(proxy: Proxy): Promise<string> {
   const port = await findFreePort();
   const paths = {
     cert: join(folder, 'oracle.crt'),
@@ -179,7 +161,7 @@ async function startProxy(proxy: Proxy, path: string): Promise<string> {
   const text = proxy.build(paths).replace(/\b443\b/, String(port));
   expect(text).toContain('127.0.0.1:3000');
   writeFileSync(config, text.replaceAll('127.0.0.1:3000', new URL(host.url).host));
-  const child: ChildProcess = spawn(path, proxy.args(config), { stdio: 'pipe' });
+  const child: ChildProcess = spawn(findProgram(proxy.name), proxy.args(config), { stdio: 'pipe' });
   let output = '';
   for (const stream of [child.stdout, child.stderr])
     stream?.on('data', (chunk) => {

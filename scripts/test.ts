@@ -1,8 +1,10 @@
-// Runs all checks of the project and prints one line of totals at the end. Static checks run beside the tests; the output of
-// each check is one block. With --full, tests run with their full counts, and checks by third-party tools are added.
+// Runs checks of the project and prints one line of totals at the end; the output of each check is one block. Without options,
+// static checks run beside the tests that take less than ten seconds each. With --all, the longer tests run instead. With --full,
+// all run, with their full counts, and checks by third-party tools are added.
 import { spawn } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { TSC } from './build.ts';
+import { installPrograms } from './debian-programs.ts';
 import { SKIPPED } from './third-party.ts';
 
 const REPORT = 'test-output/vitest.json';
@@ -28,17 +30,15 @@ const STATIC: readonly Check[] = [
     command: ['depcruise', '--output-type', 'err', 'packages', 'plugins', 'examples', 'bench'],
   },
   { name: 'dead code', command: ['knip'] },
-  { name: 'length of files and functions', command: ['node', 'scripts/style-figures.ts'] },
   { name: 'words', command: ['node', 'scripts/word-list.ts'] },
 ];
 
-const TESTS: Check = {
-  name: 'tests',
-  command: [
-    ...['vitest', 'run', '--reporter=default', '--reporter=json'],
-    `--outputFile.json=${REPORT}`,
-  ],
-};
+const VITEST = [
+  ...['vitest', 'run', '--reporter=default', '--reporter=json'],
+  `--outputFile.json=${REPORT}`,
+];
+const SHORT_TESTS: Check = { name: 'tests', command: [...VITEST, '--project=!long'] };
+const LONG_TESTS: Check = { name: 'long tests', command: [...VITEST, '--project=long'] };
 
 /** More failed files than this are no accident of a busy machine. */
 const MAX_REPEATED_FILES = 20;
@@ -61,15 +61,26 @@ const THIRD_PARTY: readonly Check[] = [
 
 const totals = { passed: 0, failed: 0, skipped: 0 };
 
+type Mode = 'short' | 'all' | 'full';
+
+const TESTS: Readonly<Record<Mode, readonly Check[]>> = {
+  short: [SHORT_TESTS],
+  all: [LONG_TESTS],
+  full: [SHORT_TESTS, LONG_TESTS],
+};
+
 async function main(): Promise<number> {
   mkdirSync('test-output', { recursive: true });
-  const isFull = process.argv.includes('--full');
-  if (isFull) process.env.SIBYL_TEST_FULL = '1';
+  const mode = (['full', 'all'] as const).find((name) => process.argv.includes(`--${name}`));
+  if (mode === 'full') process.env.SIBYL_TEST_FULL = '1';
   if (!(await runCheck(INSTALL))) return 1;
+  if (mode !== undefined) installPrograms();
   // Many tests run the build output, so they start after the build.
-  const tests = runCheck(BUILD).then((isBuilt) => (isBuilt ? runTests() : countMissingReport()));
-  await Promise.all([runInSequence(STATIC), tests]);
-  if (isFull) await runInSequence(THIRD_PARTY);
+  await Promise.all([
+    mode !== 'all' && runInSequence(STATIC),
+    runCheck(BUILD).then((isBuilt) => runTests(isBuilt ? TESTS[mode ?? 'short'] : [])),
+  ]);
+  if (mode === 'full') await runInSequence(THIRD_PARTY);
   const { passed, failed, skipped } = totals;
   console.log(`\n${passed} passed, ${failed} failed${skipped ? `, ${skipped} skipped` : ''}`);
   return failed === 0 ? 0 : 1;
@@ -119,14 +130,18 @@ interface TestFile {
   readonly assertionResults: readonly { readonly status: string }[];
 }
 
-async function runTests(): Promise<void> {
-  console.log('\n── tests started; their output follows when they end');
-  const { code, output, files } = await runVitest(TESTS);
+async function runTests(checks: readonly Check[]): Promise<void> {
+  for (const check of checks) await runTestFiles(check);
+}
+
+async function runTestFiles(tests: Check): Promise<void> {
+  const { name, command } = tests;
+  console.log(`\n── ${name} started; their output follows when they end`);
+  const { code, output, files } = await runVitest(tests);
   if (!files) return countMissingReport();
   const failed = files.filter(({ status }) => status === 'failed').map(({ name }) => name);
   if (!isRepeated(failed, output)) return count(files, code);
   console.log(`\n! These failed, and are repeated:\n${failed.join('\n')}`);
-  const { name, command } = TESTS;
   const again = await runVitest({ name: `${name} again`, command: [...command, ...failed] });
   if (!again.files) return countMissingReport();
   const passed = files.filter(({ status }) => status === 'passed');

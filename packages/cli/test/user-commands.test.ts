@@ -6,6 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { findProgram } from '../../../scripts/debian-programs.ts';
 import { useOracle } from '../../web/test/support/oracle.js';
 import { commands } from '../src/run.js';
 import { MAIN, sibyl, sibylInProcess, startSibyl, useFolder } from './support/sibyl.js';
@@ -340,9 +341,7 @@ describe('sibyl completion', () => {
       timeout: 300_000,
     },
     async (shell) => {
-      const program = findShell(shell);
-      // `npm run test:full` installs the shells.
-      if (!program) return expect(process.env.SIBYL_TEST_FULL).toBeUndefined();
+      const program = findProgram(shell);
       const file = join(home, `shells.${shell}`);
       writeFileSync(file, (await sibylInProcess(['completion', shell])).stdout);
       const complete = (line: string, wanted: string) =>
@@ -359,36 +358,26 @@ describe('sibyl completion', () => {
   );
 
   it.each([
-    ['zsh', ['-n'], 'zsh'],
-    ['fish', ['--no-execute'], 'fish'],
-  ])('prints a script for %s with every command', async (shell, check, packageName) => {
+    ['zsh', ['-n']],
+    ['fish', ['--no-execute']],
+  ] as const)('prints a script for %s with every command', async (shell, check) => {
     const { code, stdout } = await sibylInProcess(['completion', shell]);
     expect(code).toBe(0);
     for (const { name, summary } of commands) {
       expect(stdout).toContain(name);
       expect(withoutQuotes(stdout)).toContain(withoutQuotes(summary));
     }
-    const program = findShell(packageName);
-    if (!program) return;
     const file = join(home, `completion.${shell}`);
     writeFileSync(file, stdout);
-    const { status, stderr } = spawnSync(program, [...check, file], { encoding: 'utf8' });
+    const { status, stderr } = spawnSync(findProgram(shell), [...check, file], {
+      encoding: 'utf8',
+    });
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
   });
 });
 
 /** Each shell quotes in its own way. */
 const withoutQuotes = (script: string) => script.replaceAll(/[\\']/g, '');
-
-/** Finds a shell; `npm run test:full` installs it on Debian as root. */
-function findShell(name: string): string {
-  const find = () => spawnSync('which', [name], { encoding: 'utf8' }).stdout.trim();
-  if (!find() && process.env.SIBYL_TEST_FULL)
-    spawnSync('apt-get', ['install', '-y', '--no-install-recommends', name], {
-      env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
-    });
-  return find();
-}
 
 it.each([
   [['chta'], 'There is no command "chta". Did you mean "chat"?'],

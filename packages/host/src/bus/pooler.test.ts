@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { type Kysely, sql } from 'kysely';
 import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { findProgram } from '../../../../scripts/debian-programs.ts';
 import { joinForTest } from '../../test/support/cluster.js';
 import { findFreePort } from '../../test/support/free-port.js';
 import { startHost } from '../../test/support/host.js';
@@ -13,8 +14,6 @@ import { createTestDatabase, type TestDatabase } from '../../test/support/test-d
 import { TestUser } from '../../test/support/user.js';
 import type { Schema } from '../store/database.js';
 import { openDatabase } from '../store/open-database.js';
-
-const hasPgBouncer = spawnSync('pgbouncer', ['--version']).status === 0;
 
 const UNPRIVILEGED_UID = 65534;
 
@@ -50,7 +49,7 @@ pool_mode = ${mode}
   chmodSync(folder, 0o755);
   // PgBouncer refuses to run as root.
   const user = process.getuid?.() === 0 ? { uid: UNPRIVILEGED_UID } : {};
-  const child = spawn('pgbouncer', [file], { stdio: 'ignore', ...user });
+  const child = spawn(findProgram('pgbouncer'), [file], { stdio: 'ignore', ...user });
   onTestFinished(() => stop(child, folder));
   await expect.poll(() => canConnect(own.href)).toBe(true);
   return own.href;
@@ -77,7 +76,7 @@ async function canConnect(address: string): Promise<boolean> {
   }
 }
 
-describe.skipIf(!hasPgBouncer)('joinCluster behind PgBouncer', () => {
+describe('joinCluster behind PgBouncer', () => {
   it('refuses transaction mode and names DATABASE_DIRECT_URL', async () => {
     const pooled = await startPgBouncer('transaction');
     const { dataDir } = database.options;
