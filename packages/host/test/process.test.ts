@@ -134,6 +134,18 @@ describe('main with an invalid environment', () => {
     other.close();
     expect(host.output()).toContain(String(port));
   });
+
+  it('names a port on which another host of the same user listens', async () => {
+    const first = run();
+    const { port } = new URL(await untilListening(first));
+    const second = run({ PORT: port, DATA_DIR: join(dataDir, 'second') });
+    expect(await second.ended).toBe(1);
+    expect(second.output()).toMatch(
+      new RegExp(`listen EADDRINUSE.*:${port}\\n.*set PORT .* to another port`),
+    );
+    first.child.kill();
+    expect(await first.ended).toBe(0);
+  });
 });
 
 it('main says in one line that it needs a newer Node', async () => {

@@ -1,4 +1,4 @@
-import { afterEach, expect, it, vi } from 'vitest';
+import { afterEach, expect, it } from 'vitest';
 import { createHttpServer, listen } from './server.js';
 
 const closers: (() => void)[] = [];
@@ -25,10 +25,7 @@ it('createHttpServer gives headers ten seconds, and looks for slow ones every se
   expect(server.maxConnections).toBe(10_000);
 });
 
-it('listen lets many connections wait to be accepted', async () => {
-  const server = createServer(1000);
-  const listening = vi.spyOn(server, 'listen');
-  const url = await listen(server, 0, '127.0.0.1');
+it('listen resolves to the URL of a server that answers', async () => {
+  const url = await listen(createServer(1000), 0, '127.0.0.1');
   expect((await fetch(url)).status).toBe(200);
-  expect(listening.mock.calls[0]?.[0]).toMatchObject({ backlog: 4096 });
 });

@@ -1,11 +1,6 @@
-import {
-  createServer,
-  type IncomingMessage,
-  type RequestListener,
-  type Server,
-  STATUS_CODES,
-} from 'node:http';
+import { type IncomingMessage, type RequestListener, type Server, STATUS_CODES } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
+import { HttpServer } from '@sibyl/server-kit/http-server';
 
 /** A UCAN of 8192 characters, a target of the same size, and other headers. */
 const MAX_HEADER_BYTES = 32 * 1024;
@@ -22,8 +17,6 @@ const IDLE_MS = 60_000;
 export const KEEP_ALIVE_SECONDS = 75;
 /** For requests that are on their way when the connection is closed. */
 const KEEP_ALIVE_BUFFER_MS = 1000;
-/** Maximum pending connections; the system may allow fewer. */
-const BACKLOG = 4096;
 const LINGER_MS = 1000;
 
 export interface ServerTimes {
@@ -37,8 +30,8 @@ export interface ServerTimes {
 export function createHttpServer(
   listener: RequestListener,
   { requestTimeoutMs, answerTimeoutMs }: ServerTimes,
-): Server {
-  const server = createServer(
+): HttpServer {
+  const server = new HttpServer(
     {
       maxHeaderSize: MAX_HEADER_BYTES,
       headersTimeout: Math.min(MAX_HEADERS_MS, requestTimeoutMs),
@@ -66,13 +59,8 @@ export function createHttpServer(
 }
 
 /** Resolves to the URL once the server listens. */
-export async function listen(server: Server, port: number, host: string): Promise<string> {
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject).listen({ port, host, backlog: BACKLOG }, () => {
-      server.off('error', reject);
-      resolve();
-    });
-  });
+export async function listen(server: HttpServer, port: number, host: string): Promise<string> {
+  await server.start({ port, host });
   const { address, port: actual, family } = server.address() as AddressInfo;
   return `http://${family === 'IPv6' ? `[${address}]` : address}:${actual}`;
 }

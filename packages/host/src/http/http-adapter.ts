@@ -1,16 +1,14 @@
-import { createServer, type IncomingMessage, type Server, ServerResponse } from 'node:http';
+import { type IncomingMessage, type Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { ExpressAdapter } from '@nestjs/platform-express';
 import { RouteReply } from '@sibyl/plugin-kit';
 import { type ErrorCode, OracleError } from '@sibyl/protocol';
+import { HttpServer } from '@sibyl/server-kit/http-server';
 import type { Response } from 'express';
 import { buildRawResponse, sendRouteReply } from './responses.js';
 
 /** Two tokens of 8192 characters each, and room for the rest. */
 const MAX_HEADER_BYTES = 32 * 1024;
-
-/** How many connections the kernel keeps until they are accepted, as far as `net.core.somaxconn` allows. */
-const LISTEN_BACKLOG = 4096;
 
 /** Connections open at once, of all clients; each may hold its headers. Further ones are closed. */
 const MAX_CONNECTIONS = 20_000;
@@ -48,6 +46,8 @@ export interface StreamOptions {
 
 /** Express on a server with stricter limits, which answers parse errors as JSON too. */
 export class HttpAdapter extends ExpressAdapter {
+  declare protected httpServer: HttpServer;
+
   constructor(
     private readonly streams: StreamOptions,
     private readonly timeouts = REQUEST_TIMEOUTS,
@@ -56,7 +56,7 @@ export class HttpAdapter extends ExpressAdapter {
   }
 
   override initHttpServer(): void {
-    const server = createServer(
+    const server = new HttpServer(
       {
         maxHeaderSize: MAX_HEADER_BYTES,
         headersTimeout: this.timeouts.headers,
@@ -83,14 +83,16 @@ export class HttpAdapter extends ExpressAdapter {
     return super.reply(response, body, statusCode);
   }
 
-  /** Adds the backlog to the arguments that Nest passes. */
+  /** With the arguments that Nest passes. */
   override listen(port: string | number, ...rest: unknown[]): Server {
-    const callback = rest.find((each) => typeof each === 'function') as (() => void) | undefined;
+    const callback = rest.find((each) => typeof each === 'function');
     const host = rest.find((each) => typeof each === 'string');
-    return this.httpServer.listen(
-      { port: Number(port), ...(host && { host }), backlog: LISTEN_BACKLOG },
-      callback,
+    const server = this.httpServer;
+    void server.start({ port: Number(port), host }).then(
+      () => callback?.(),
+      (error) => server.emit('error', error),
     );
+    return server;
   }
 }
 
