@@ -5,6 +5,8 @@ import OpenAI from 'openai';
 const client = new OpenAI({ maxRetries: 0 });
 const model = 'default';
 const messages = [{ role: 'user', content: 'Hello' }];
+const image =
+  'data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==';
 const parameters = { type: 'object', properties: { city: { type: 'string' } } };
 const tool = { name: 'get_weather', description: 'The weather in a city', parameters };
 
@@ -28,6 +30,22 @@ const checks = {
     const final = await stream.finalChatCompletion();
     assert.equal(final.choices[0].message.content, 'You said: Hello');
     assert.ok(final.usage.total_tokens > 0);
+  },
+  async 'chat, images'() {
+    const text = { type: 'text', text: 'Hello' };
+    const content = [text, { type: 'image_url', image_url: { url: image } }];
+    const { choices } = await client.chat.completions.create({
+      model,
+      messages: [{ role: 'user', content }],
+    });
+    assert.ok(choices[0].message.content.startsWith('You said: Hello'));
+    const parts = [
+      { type: 'input_text', text: 'Hello' },
+      { type: 'input_image', image_url: image, detail: 'auto' },
+    ];
+    const input = [{ role: 'user', content: parts }];
+    const { output_text } = await client.responses.create({ model, input });
+    assert.ok(output_text.startsWith('You said: Hello'));
   },
   async 'chat, tools'() {
     const runner = client.chat.completions.runTools({

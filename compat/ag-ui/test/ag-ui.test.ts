@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { HttpAgent, type Message, type RunFinishedEvent } from '@ag-ui/client';
+import { HttpAgent, type Message, type RunFinishedEvent, type UserMessage } from '@ag-ui/client';
 import { describe, expect, it } from 'vitest';
 import { createKey } from '../../../packages/host/test/support/access-key.js';
 import { bearer, useSurfaceHost } from '../../../packages/host/test/support/surface-host.js';
@@ -45,6 +45,9 @@ async function readNumbered(reply: Response) {
   });
 }
 
+const PIXEL =
+  'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==';
+
 /** The ids of the host's run. */
 function sessionIn([started]: readonly { [field: string]: unknown }[]) {
   const { run } = (started?.metadata ?? {}) as { run: { sessionId: string; runId: string } };
@@ -52,6 +55,24 @@ function sessionIn([started]: readonly { [field: string]: unknown }[]) {
 }
 
 describe('HttpAgent and POST /v2/agent/run', () => {
+  it('sends images, which become files of the message', async () => {
+    const agent = createAgent();
+    const source = { type: 'data', value: PIXEL, mimeType: 'image/png' } as const;
+    const content: UserMessage['content'] = [
+      { type: 'text', text: 'What is this?' },
+      { type: 'image', source },
+    ];
+    agent.addMessage({ id: 'u1', role: 'user', content });
+    const { ended, events } = run(agent);
+    (await test.model.next()).answer('A pixel.');
+    await ended;
+    const [question] = await list(sessionIn(events).sessionId);
+    expect(question).toMatchObject({
+      content: 'What is this?',
+      attachments: [{ fileId: expect.any(String), mimetype: 'image/png' }],
+    });
+  });
+
   it('streams reasoning, text and tool calls, and continues the thread with its next message', async () => {
     const agent = createAgent();
     say(agent, 'u1', 'Add 1 and 2');

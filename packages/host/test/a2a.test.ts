@@ -320,8 +320,8 @@ it('a file of a message is attached to it and stored for its user', async () => 
   await sent;
   const { files } = (await test.alice.request('GET', '/files')).body;
   expect(files).toContainEqual(expect.objectContaining({ name: 'notes.txt' }));
-  const url = say('', { parts: [{ url: 'https://example.com/a.txt' }] });
-  await expect(send(client, url)).rejects.toThrow(/send the bytes/);
+  const url = say('', { parts: [{ url: 'http://10.0.0.1/a.txt' }] });
+  await expect(send(client, url)).rejects.toThrow(/10\.0\.0\.1 could not be read/);
 });
 
 /** The position of the last event of a task, as its server-sent events have it. */

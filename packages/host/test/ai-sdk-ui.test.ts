@@ -228,7 +228,7 @@ describe('POST /ui/chat', () => {
     const model = await post({ id: 'x', messages: [user('u', 'x')], model: 'no-such' });
     expect(model.status).toBe(400);
     const file = { id: 'u', role: 'user', parts: [{ type: 'file', url: 'data:,' }] };
-    expect(await (await post({ id: 'x', messages: [file] })).text()).toContain('Files');
+    expect(await (await post({ id: 'x', messages: [file] })).text()).toContain('data:');
     const reply = post({ id: 'failing', messages: [user('u1', 'Fail')] });
     const turn = await test.model.next();
     turn.say('Begun');

@@ -45,7 +45,7 @@ async function readEvents(reply: Response | Promise<Response>) {
     .map((line) => (line === 'data: [DONE]' ? line : JSON.parse(line.slice('data: '.length))));
 }
 
-const user = (content: string) => ({ role: 'user', content });
+const user = (content: unknown) => ({ role: 'user', content });
 const chat = (fields: object = {}) => ({ model: MODEL, messages: [user('Hello')], ...fields });
 const countSessions = async () => (await test.alice.request('GET', '/sessions')).body.total;
 
@@ -200,6 +200,21 @@ describe('POST /v1/chat/completions', () => {
     running.answer('Answered.');
     expect(await own).toMatchObject({ status: 200, body: { status: 'finished' } });
     expect(test.model.arrived).toBe(0);
+  });
+
+  it('continues an answer that is the last message', async () => {
+    const answer = { role: 'assistant', content: 'One, two' };
+    const reply = readJson(
+      request('/chat/completions', chat({ messages: [user('Count'), answer] })),
+    );
+    const turn = await test.model.next();
+    expect(turn.body.messages.slice(1)).toMatchObject([
+      user('Count'),
+      answer,
+      user(expect.stringMatching(/^Continue your last message/)),
+    ]);
+    turn.answer(', three');
+    expect((await reply).choices[0].message.content).toBe(', three');
   });
 
   it('cancels the turn when the client disconnects', async () => {

@@ -38,7 +38,14 @@ export type PathParams<Path extends string> = Path extends `${infer Head}/${infe
 interface RouteDefinition<Path extends string, Auth, Params, Query, Body, Reply>
   extends Pick<
       RouteDescription,
-      'summary' | 'status' | 'errors' | 'headers' | 'acceptsForms' | 'otherReplies' | 'mediaTypes'
+      | 'summary'
+      | 'status'
+      | 'errors'
+      | 'headers'
+      | 'acceptsForms'
+      | 'acceptsFiles'
+      | 'otherReplies'
+      | 'mediaTypes'
     >,
     Pick<Route, 'checksOrigin'> {
   readonly method: Method;
@@ -129,6 +136,8 @@ export interface RouteDescription {
   readonly headers?: Readonly<Record<string, string | HeaderDescription>>;
   /** Whether the body may be a form (`application/x-www-form-urlencoded`); its bytes are in `rawBody`. */
   readonly acceptsForms?: boolean;
+  /** Whether a JSON body may contain files, and be as large as `FILES_BODY_LIMIT`. */
+  readonly acceptsFiles?: boolean;
   /** Media types of a body that is not JSON. */
   readonly bodyTypes?: readonly string[];
   /** Media types of a success that is not JSON. */

@@ -49,12 +49,16 @@ export interface EarlierMessage {
   readonly text: string;
   /** Calls of an assistant, with their results. */
   readonly toolCalls?: readonly ToolCall[];
+  /** Of a user. */
+  readonly files?: readonly SurfaceFile[];
 }
 
 /** A message for which a surface starts a turn. */
 export interface SurfaceTurn {
   readonly sessionId: string;
+  /** May be empty if there are files. */
   readonly message: string;
+  readonly files?: readonly SurfaceFile[];
   /** As `/models` lists it. */
   readonly model?: string;
   /** For the system prompt, below the instructions of the operator. */
@@ -73,31 +77,38 @@ export interface SurfaceTurn {
   readonly after?: string;
 }
 
-/** A file that comes with a message. */
-export interface SurfaceFile {
-  readonly name: string;
-  readonly data: Uint8Array;
-}
+/**
+ * A file that comes with a message: its bytes, or an address, `https:` or `data:`, that the host reads. It is stored for the user
+ * as an upload is, once however often it is sent, and attached to the message.
+ */
+export type SurfaceFile = { readonly name?: string | undefined } & (
+  | { readonly data: Uint8Array }
+  | { readonly url: string }
+);
 
 /** A message of a conversation as its client keeps it. */
 export interface ClientMessage {
   /** Chosen by the client; an answer has the `messageId` of its run. */
   readonly id: string;
   readonly role: 'user' | 'assistant' | 'other';
+  /** May be empty if there are files. */
   readonly text: string;
+  /** Of a user. */
+  readonly files?: readonly SurfaceFile[];
 }
 
 /** A conversation that a client sends, as a whole or in part. */
 export interface ThreadTurn
-  extends Omit<SurfaceTurn, 'sessionId' | 'message' | 'history' | 'idempotencyKey' | 'after'> {
+  extends Omit<
+    SurfaceTurn,
+    'sessionId' | 'message' | 'files' | 'history' | 'idempotencyKey' | 'after'
+  > {
   /** Chosen by the client, or the id of a session; see `openThread`. */
   readonly threadId: string;
   /** Oldest first. */
   readonly messages: readonly ClientMessage[];
   /** Answers the last message of the user again. */
   readonly regenerates?: boolean;
-  /** Stored for the user, and attached to the newest message if that is new. */
-  readonly files?: readonly SurfaceFile[];
 }
 
 /** One attempt to execute a turn; times in milliseconds. */

@@ -144,6 +144,7 @@ const createRpcRoute = (service: A2aService) =>
     auth: 'access-key',
     summary: 'Agent2Agent protocol 1.0, as JSON-RPC',
     headers: { [VERSION_HEADER]: VERSION_MEANING },
+    acceptsFiles: true,
     body: A2aObject,
     reply: A2aObject,
     mediaTypes: [EVENTS],
@@ -204,6 +205,7 @@ const listTaskRoutes = (service: A2aService) => [
     path: '/a2a/:action',
     summary: 'Send a message, and wait for the task or read its events: A2A 1.0, as HTTP and JSON',
     params: MessageAction,
+    acceptsFiles: true,
     body: A2aObject,
     handler: ({ params: { action }, body, ...http }) =>
       service.rest(http, { method: action === 'message:send' ? 'send' : 'stream', body }),

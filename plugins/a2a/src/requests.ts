@@ -19,7 +19,6 @@ import type {
 } from '@a2a-js/sdk';
 import { Role } from '@a2a-js/sdk';
 import {
-  ContentTypeNotSupportedError,
   RequestMalformedError,
   TaskNotCancelableError,
   TaskNotFoundError,
@@ -259,8 +258,7 @@ export class A2aRequests implements A2ARequestHandler {
     const { model, timezone } = Choices.parse(metadata ?? {});
     const run = await turns.continueThread({
       threadId,
-      messages: [{ id: message.messageId, role: 'user', text }],
-      files,
+      messages: [{ id: message.messageId, role: 'user', text, files }],
       ...(model !== undefined && { model }),
       ...(timezone !== undefined && { timezone }),
     });
@@ -409,26 +407,28 @@ const Choices = z
   .object({ model: z.string().optional(), timezone: z.string().optional() })
   .catch({});
 
-const FILES_ONLY = 'See the attached files.';
-
 /** The text of a message, with its data as JSON, and its files. */
 function readContent({ parts }: Message): { text: string; files: SurfaceFile[] } {
   const text = parts.flatMap(toTexts).join('\n\n').trim();
-  const files = parts.flatMap(({ content, filename }) =>
-    content?.$case === 'raw' ? [{ name: filename || 'file', data: content.value }] : [],
-  );
+  const files = parts.flatMap(toFiles);
   if (!text && files.length === 0) throw new RequestMalformedError('The message is empty');
-  return { text: text || FILES_ONLY, files };
+  return { text, files };
 }
 
-function toTexts({ content }: Part): string[] {
+const toTexts = ({ content }: Part): string[] =>
+  content?.$case === 'text'
+    ? [content.value]
+    : content?.$case === 'data'
+      ? [JSON.stringify(content.value)]
+      : [];
+
+function toFiles({ content, filename }: Part): SurfaceFile[] {
+  const name = filename || undefined;
   switch (content?.$case) {
-    case 'text':
-      return [content.value];
-    case 'data':
-      return [JSON.stringify(content.value)];
+    case 'raw':
+      return [{ name, data: content.value }];
     case 'url':
-      throw new ContentTypeNotSupportedError('Files by address are not supported: send the bytes');
+      return [{ name, url: content.value }];
     default:
       return [];
   }

@@ -41,6 +41,7 @@ const listRunRoutes = (runs: Runs) => [
     path: '/v2/agent/run',
     auth: 'access-key',
     summary: 'Run the agent: AG-UI 1.0, as server-sent events',
+    acceptsFiles: true,
     body: RunAgentInput,
     mediaTypes: ['text/event-stream'],
     errors: ['insufficient_credit', 'access_key_too_narrow', 'access_key_used_up', 'forbidden'],

@@ -4,6 +4,7 @@ import type {
   ClientMessage,
   PendingQuestion,
   Surface,
+  SurfaceFile,
   SurfaceRun,
 } from '@sibyl/plugin-kit';
 import { findClientToolCall, RouteReply } from '@sibyl/plugin-kit';
@@ -169,13 +170,38 @@ const toClientMessage = (message: Message): ClientMessage => ({
   id: message.id,
   role: ROLES[message.role] ?? 'other',
   text: readText(message),
+  files: message.role === 'user' ? listFiles(message) : [],
 });
 
-function readText({ role, content }: Message): string {
+function readText({ content }: Message): string {
   if (typeof content === 'string') return content;
-  const other = (content ?? []).find(({ type }) => type !== 'text');
-  if (other && role === 'user') throw invalid(`Content of type ${other.type} is not supported`);
   return (content ?? []).map(({ text }) => (typeof text === 'string' ? text : '')).join('');
+}
+
+const listFiles = ({ content }: Message): SurfaceFile[] =>
+  typeof content === 'string'
+    ? []
+    : (content ?? []).filter(({ type }) => type !== 'text').map(toFile);
+
+/** A part of AG-UI 1.0 with a source, or one of its predecessor, `binary`, with the fields after it. */
+const FilePart = z.looseObject({
+  source: z
+    .looseObject({ type: z.string(), value: z.string(), mimeType: z.string().optional() })
+    .optional(),
+  mimeType: z.string().optional(),
+  filename: z.string().optional(),
+  data: z.string().optional(),
+  url: z.string().optional(),
+});
+
+function toFile(part: { readonly type: string }): SurfaceFile {
+  const { source, filename: name, ...binary } = FilePart.safeParse(part).data ?? {};
+  const { mimeType = '' } = source ?? binary;
+  const data = source?.type === 'data' ? source.value : binary.data;
+  if (data !== undefined) return { name, url: `data:${mimeType};base64,${data}` };
+  const url = source?.type === 'url' ? source.value : binary.url;
+  if (url !== undefined) return { name, url };
+  throw invalid(`Content of type ${part.type} needs its bytes or an address`);
 }
 
 const invalid = (message: string) => new OracleError('bad_request', { message });

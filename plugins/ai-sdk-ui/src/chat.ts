@@ -4,6 +4,7 @@ import {
   type ClientTool,
   findClientToolCall,
   type PendingQuestion,
+  type SurfaceFile,
   type SurfaceRun,
 } from '@sibyl/plugin-kit';
 import { JsonObject, limitedList, OracleError } from '@sibyl/protocol';
@@ -25,6 +26,8 @@ const Part = z.looseObject({
   output: z.unknown().optional(),
   errorText: z.string().optional(),
   approval: Approval.optional(),
+  url: z.string().optional(),
+  filename: z.string().max(255).optional(),
 });
 type Part = z.infer<typeof Part>;
 
@@ -232,14 +235,14 @@ const listTools = ({ tools = {} }: ChatRequest): ClientTool[] =>
 
 function toClientMessage(message: Message): ClientMessage {
   const { id, role } = message;
-  return { id, role: role === 'system' ? 'other' : role, text: readText(message) };
+  const files = role === 'user' ? message.parts.flatMap(toFiles) : [];
+  return { id, role: role === 'system' ? 'other' : role, text: readText(message), files };
 }
 
-/** Answers are known to the host, so only questions must be understood. */
-function readText({ role, parts }: Message): string {
-  const file = role === 'user' && parts.find(({ type }) => type === 'file');
-  if (file) throw invalid('Files are not supported here; upload them to /files and send text');
-  return parts.flatMap(({ type, text }) => (type === 'text' && text ? [text] : [])).join('\n\n');
-}
+const readText = ({ parts }: Message): string =>
+  parts.flatMap(({ type, text }) => (type === 'text' && text ? [text] : [])).join('\n\n');
+
+const toFiles = ({ type, url, filename: name }: Part): SurfaceFile[] =>
+  type === 'file' && url ? [{ name, url }] : [];
 
 const invalid = (message: string) => new OracleError('bad_request', { message });

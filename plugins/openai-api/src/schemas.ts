@@ -6,12 +6,26 @@ const MAX_MESSAGES = 2_000;
 const MAX_TEXT = 1_000_000;
 
 const Text = z.string().max(MAX_TEXT);
-const Part = z.looseObject({ type: z.string(), text: Text.optional() });
-const Content = z.union([Text, limitedList(Part, { max: 1_000 })]).nullish();
+/** Bytes in base64, or the address of a file; as long as a body may be. */
+const Bytes = z.string().nullish();
+const FileFields = z.looseObject({
+  filename: z.string().max(255).nullish(),
+  file_data: Bytes,
+  file_url: Bytes,
+});
+const ContentPart = FileFields.extend({
+  type: z.string(),
+  text: Text.optional(),
+  image_url: z.union([z.string(), z.looseObject({ url: z.string() })]).nullish(),
+  file: FileFields.optional(),
+});
+const Content = z.union([Text, limitedList(ContentPart, { max: 1_000 })]).nullish();
 const JsonSchema = z.record(z.string(), z.unknown());
 const Metadata = z.record(z.string().max(64), z.string().max(512)).nullish();
 const Effort = z.enum(['none', 'minimal', 'low', 'medium', 'high', 'xhigh']).nullish();
 
+export type FileFields = z.infer<typeof FileFields>;
+export type ContentPart = z.infer<typeof ContentPart>;
 export type Content = z.infer<typeof Content>;
 export type Effort = z.infer<typeof Effort>;
 
@@ -110,7 +124,7 @@ const InputItem = z.looseObject({
   call_id: z.string().max(200).optional(),
   name: z.string().max(200).optional(),
   arguments: Text.optional(),
-  output: z.union([Text, limitedList(Part, { max: 1_000 })]).optional(),
+  output: z.union([Text, limitedList(ContentPart, { max: 1_000 })]).optional(),
 });
 export type InputItem = z.infer<typeof InputItem>;
 

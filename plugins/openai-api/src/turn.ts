@@ -69,11 +69,12 @@ export async function startTurn(
   conversation: Conversation,
   choices: TurnChoices,
 ): Promise<SurfaceRun> {
-  const { instructions, history, message } = conversation;
+  const { instructions, history, question } = conversation;
   const { model, tools, toolChoice, responseSchema, effort, idempotencyKey, after } = choices;
   return turns.start({
     sessionId,
-    message: message || OUTPUTS_ABOVE,
+    message: question?.text ?? OUTPUTS_ABOVE,
+    files: question?.files ?? [],
     history,
     clientTools: tools,
     ...(toolChoice && { toolChoice }),
@@ -101,8 +102,8 @@ export async function continueTurn(
   conversation: Conversation,
   toolChoice: ToolChoice | undefined,
 ): Promise<SurfaceRun | undefined> {
-  const { outputs, message } = conversation;
-  if (message) return keepResults(turns, conversation);
+  const { outputs, question } = conversation;
+  if (question) return keepResults(turns, conversation);
   let runId: string | undefined;
   for (const { callId, output: value } of outputs) {
     const id = toQuestionId(callId);

@@ -101,11 +101,11 @@ export class AppModule {
   }
 }
 
-const globals = ({ bodyLimit, bodyBudget, ...deps }: HostDeps) => [
+const globals = ({ bodyLimits, bodyBudget, ...deps }: HostDeps) => [
   { provide: APP_FILTER, useValue: new ErrorFilter(deps) },
   {
     provide: APP_INTERCEPTOR,
-    useValue: new BodyInterceptor(bodyLimit, bodyBudget, deps.rateLimits),
+    useValue: new BodyInterceptor(bodyLimits, bodyBudget, deps.rateLimits),
   },
   { provide: APP_PIPE, useClass: ValidationPipe },
   { provide: APP_GUARD, useClass: OriginGuard },

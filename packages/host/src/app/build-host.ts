@@ -41,6 +41,7 @@ import type { SocketPresence } from '../bus/socket-presence.js';
 import type { Config } from '../config/config.js';
 import type { FileService } from '../files/file-service.js';
 import { openFiles } from '../files/open-files.js';
+import { SentFiles } from '../files/sent-files.js';
 import { HostFacts } from '../http/discovery.controller.js';
 import { ModelHealth, ReadinessChecks } from '../http/health.controller.js';
 import type { ReplySender } from '../http/reply-sender.js';
@@ -101,7 +102,7 @@ export interface HostDeps extends OwnDataServices, OperatorDeps {
   readonly accessKeys: AccessKeys;
   readonly rateLimits: RateLimits;
   /** Largest request body, in bytes. */
-  readonly bodyLimit: number;
+  readonly bodyLimits: Pick<Config, 'bodyLimit' | 'filesBodyLimit'>;
   readonly bodyBudget: ByteBudget;
   readonly models: Models;
   readonly sessions: SessionsService;
@@ -208,7 +209,8 @@ async function wire(
     const own = { cluster, metrics, exporter, budget, plugins: plugins.plugins };
     const needs = { ...shared, ...access, ...own };
     const turnDeps = wireTurns(needs);
-    ready.resolve({ ...turnDeps, files: files.service, plugins: plugins.plugins });
+    const sentFiles = new SentFiles({ ...files, fetch: createPluginFetch(config) });
+    ready.resolve({ ...turnDeps, files: sentFiles, plugins: plugins.plugins });
     const readiness = createReadiness({ store, cluster, plugins }, modelHealth);
     const observed = { exporter, readiness, hostEvents };
     const known = { ...needed, ...observed, models, budget, plugins };
@@ -283,7 +285,7 @@ function wireRoutes(
       ...authExcludedRoutes,
     ]),
     surfaceRoutes: new SurfaceRoutes(plugins.flatMap(({ routes }) => routes)),
-    bodyLimit: config.bodyLimit,
+    bodyLimits: config,
     bodyBudget: new ByteBudget({
       maxBytes: config.bodiesLimit,
       maxBytesPerKey: config.bodiesLimit * BODIES_ADDRESS_SHARE,

@@ -29,6 +29,7 @@ export interface Config {
   /** Variables of an older host that are set, and what to set instead. */
   readonly ignored: readonly string[];
   readonly bodyLimit: number;
+  readonly filesBodyLimit: number;
   /** Bytes of all request bodies that are being read. */
   readonly bodiesLimit: number;
   readonly corsOrigins: readonly string[];
@@ -183,6 +184,7 @@ function toPublicUrl({ PUBLIC_URL, HOST, PORT }: Environment): string {
 function toHttpConfig(env: Environment) {
   return {
     bodyLimit: env.BODY_LIMIT,
+    filesBodyLimit: Math.max(env.BODY_LIMIT, Math.min(env.FILES_BODY_LIMIT, env.BODIES_LIMIT / 4)),
     bodiesLimit: env.BODIES_LIMIT,
     corsOrigins: Object.freeze(env.CORS_ORIGIN),
     trustProxy: env.TRUST_PROXY,

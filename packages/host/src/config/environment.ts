@@ -197,6 +197,11 @@ export const Environment = z.object({
     .prefault('*')
     .describe('Origins whose pages may call this host, separated by commas; * for all'),
   BODY_LIMIT: size.prefault('1mb').describe('Maximum size of a request body, such as 512kb or 1mb'),
+  FILES_BODY_LIMIT: size
+    .prefault('16mb')
+    .describe(
+      'Maximum size of a request body where messages contain their files: the OpenAI API, AG-UI, the AI SDK and A2A; at most a quarter of BODIES_LIMIT',
+    ),
   BODIES_LIMIT: size
     .prefault('64mb')
     .describe(

@@ -19,13 +19,15 @@ import {
 import type { Request, Response } from 'express';
 import type { Observable } from 'rxjs';
 import type { RateLimits } from '../auth/rate-limits.js';
+import type { Config } from '../config/config.js';
 import type { OracleRequest } from './ucan-guard.js';
 
 /** Reads JSON bodies after the guard, so that only bodies of authenticated callers cost work. */
 @Injectable()
 export class BodyInterceptor implements NestInterceptor {
   constructor(
-    private readonly limit: number,
+    /** In bytes. */
+    private readonly maxBytes: Pick<Config, 'bodyLimit' | 'filesBodyLimit'>,
     /** By address: identities cost nothing, addresses do. */
     private readonly budget: ByteBudget,
     private readonly limits: Pick<RateLimits, 'takeBody'>,
@@ -37,9 +39,10 @@ export class BodyInterceptor implements NestInterceptor {
     const request = http.getRequest<OracleRequest>();
     const response = http.getResponse<Response>();
     try {
-      if (isJson(request)) await this.read(request, response, parseJson);
+      const { acceptsFiles = false } = describe(context);
+      if (isJson(request)) await this.read(request, response, { acceptsFiles, parse: parseJson });
       else if (isAcceptedForm(request, context))
-        await this.read(request, response, () => undefined);
+        await this.read(request, response, { acceptsFiles, parse: () => undefined });
     } catch (error) {
       // The rest of the body is not read, so this connection cannot be used again.
       response.setHeader('Connection', 'close');
@@ -53,11 +56,12 @@ export class BodyInterceptor implements NestInterceptor {
   private async read(
     request: OracleRequest,
     response: Response,
-    parse: (bytes: Buffer) => unknown,
+    { acceptsFiles, parse }: BodyOptions,
   ): Promise<void> {
+    const limit = acceptsFiles ? this.maxBytes.filesBodyLimit : this.maxBytes.bodyLimit;
     const reservation = this.budget.open(toAddressKey(request.ip));
     try {
-      const rawBody = await readBytes(request, this.limit, reservation);
+      const rawBody = await readBytes(request, limit, reservation);
       this.limits.takeBody(rawBody.length, request, response);
       // Plugins check signatures over the raw bytes.
       if (rawBody.length > 0) Object.assign(request, { rawBody, body: parse(rawBody) });
@@ -65,6 +69,11 @@ export class BodyInterceptor implements NestInterceptor {
       reservation.release();
     }
   }
+}
+
+interface BodyOptions {
+  readonly acceptsFiles: boolean;
+  readonly parse: (bytes: Buffer) => unknown;
 }
 
 const STREAMED_BODY = Symbol('streamed body');
@@ -83,13 +92,12 @@ function isJson(request: Request): boolean {
 
 /** Routes that accept forms read their bytes. */
 function isAcceptedForm(request: Request, context: ExecutionContext): boolean {
-  const described: RouteDescription | undefined = Reflect.getMetadata(
-    ROUTE_DESCRIPTION,
-    context.getHandler(),
-  );
   const isForm = request.is('application/x-www-form-urlencoded') !== false;
-  return described?.acceptsForms === true && isForm && hasBody(request);
+  return describe(context).acceptsForms === true && isForm && hasBody(request);
 }
+
+const describe = (context: ExecutionContext): Partial<RouteDescription> =>
+  Reflect.getMetadata(ROUTE_DESCRIPTION, context.getHandler()) ?? {};
 
 function hasBody({ headers }: Request): boolean {
   const { 'content-length': length = '0', 'transfer-encoding': encoding } = headers;

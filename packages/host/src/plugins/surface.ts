@@ -1,30 +1,22 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { Readable } from 'node:stream';
 import type {
   CallerAccess,
   CallerSessions,
   CallerTurns,
+  ClientMessage,
   NumberedPart,
   PendingQuestion,
   Surface,
-  SurfaceFile,
   SurfacePlugin,
   SurfaceRun,
   SurfaceTurn,
   ThreadTurn,
 } from '@sibyl/plugin-kit';
 import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
-import {
-  type Attachment,
-  describeIssues,
-  Id,
-  OracleError,
-  type ReplyPart,
-  SendMessage,
-} from '@sibyl/protocol';
+import { describeIssues, Id, OracleError, type ReplyPart, SendMessage } from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
 import type { SessionChanges } from '../bus/session-changes.js';
-import type { FileService } from '../files/file-service.js';
+import { FILES_ONLY, type SentFiles } from '../files/sent-files.js';
 import type { Models } from '../models/models.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
@@ -53,7 +45,7 @@ export interface TurnServices {
   readonly slots: StreamSlots;
   readonly access: Pick<TurnAccess, 'assertKept' | 'limit'>;
   readonly changes: Pick<SessionChanges, 'assertOpen' | 'read' | 'observe'>;
-  readonly files: Pick<FileService, 'upload'>;
+  readonly files: SentFiles;
   readonly plugins: readonly LoadedPlugin[];
 }
 
@@ -111,12 +103,14 @@ class SurfaceTurns implements CallerTurns {
   // Plugins hold this object.
   readonly #deps: SurfaceDeps;
   readonly #caller: Caller;
+  readonly #signal: AbortSignal | undefined;
   readonly #stream: ReservedStream;
   readonly #opened = new Set<string>();
 
   constructor(deps: SurfaceDeps, caller: Caller, signal: AbortSignal | undefined) {
     this.#deps = deps;
     this.#caller = caller;
+    this.#signal = signal;
     this.#stream = new ReservedStream(caller.did, signal);
   }
 
@@ -182,11 +176,11 @@ class SurfaceTurns implements CallerTurns {
 
   async continueThread({
     threadId,
-    messages,
+    messages: sent,
     regenerates,
-    files = [],
     ...turn
   }: ThreadTurn): Promise<SurfaceRun> {
+    const messages = sent.map((message) => ({ ...message, text: toText(message) }));
     if (messages.some(({ id }) => id.length > MAX_CLIENT_ID))
       throw new OracleError('bad_request', { message: TOO_LONG });
     const { sessionId } = await this.openThread(threadId);
@@ -196,30 +190,40 @@ class SurfaceTurns implements CallerTurns {
       const wanted = await readThread(store, session, { messages, regenerates });
       if (wanted.type === 'join') return toSurfaceRun(wanted.run);
       const request = this.#toThreadRequest({ ...turn, sessionId }, wanted);
-      if (files.length === 0 || wanted.type === 'again') return this.#start(request);
-      const attachments = await this.#attach(files);
-      return this.#start({ ...request, message: { ...request.message, attachments } });
+      if (wanted.type === 'again') return this.#start(request);
+      const added = messages.filter(({ id }) => wanted.clientIds.includes(id));
+      return this.#start(await this.#withFiles(request, added));
     });
   }
 
-  /** A file with the same bytes is stored once. */
-  async #attach(files: readonly SurfaceFile[]): Promise<Attachment[]> {
-    if (files.length > MAX_FILES) throw new OracleError('bad_request', { message: TOO_MANY_FILES });
-    const { files: service } = await this.#deps.ready;
-    const attachments: Attachment[] = [];
-    for (const { name, data } of files) {
-      const upload = { owner: this.#caller.did, name, declaredBytes: data.byteLength };
-      const body = Readable.from([data]);
-      const { id, size, ...file } = await service.upload({ ...upload, isForm: false, body });
-      attachments.push({ fileId: id, filename: file.name, mimetype: file.mediaType, size });
-    }
-    return attachments;
+  /** The request with the files that are sent with its message. */
+  async #withFiles(
+    request: TurnRequest,
+    messages: readonly Pick<ClientMessage, 'files'>[],
+  ): Promise<TurnRequest> {
+    const files = messages.flatMap((message) => message.files ?? []);
+    if (files.length === 0) return request;
+    const { files: sentFiles } = await this.#deps.ready;
+    const attachments = await sentFiles.attach(this.#sender, files);
+    return { ...request, message: { ...request.message, attachments } };
   }
 
-  async start({ after, ...turn }: SurfaceTurn): Promise<SurfaceRun> {
+  get #sender() {
+    return { owner: this.#caller.did, signal: this.#signal };
+  }
+
+  async start({ after, history = [], ...turn }: SurfaceTurn): Promise<SurfaceRun> {
     const origin = after === undefined ? undefined : { parentId: after };
-    const start = async () => this.#start({ ...this.#toTurnRequest(turn), origin });
-    return this.#startIn(turn.sessionId, start);
+    return this.#startIn(turn.sessionId, async () => {
+      const { surface, ...request } = this.#toTurnRequest({
+        ...turn,
+        message: toText({ ...turn, text: turn.message }),
+      });
+      const { files } = await this.#deps.ready;
+      const earlier = await files.attachEarlier(this.#sender, history);
+      const extras = { plugin: this.#deps.plugin, ...surface, history: earlier };
+      return this.#start(await this.#withFiles({ ...request, surface: extras, origin }, [turn]));
+    });
   }
 
   /** A turn that is refused leaves no session that was opened for it. */
@@ -378,8 +382,8 @@ class SurfaceTurns implements CallerTurns {
     return { ...request, origin, surface: { plugin: this.#deps.plugin, ...surface, clientIds } };
   }
 
-  #toTurnRequest(turn: SurfaceTurn): TurnRequest {
-    const { sessionId, message, instructions, history, clientTools, idempotencyKey } = turn;
+  #toTurnRequest(turn: Omit<SurfaceTurn, 'history' | 'after'>): TurnRequest {
+    const { sessionId, message, instructions, clientTools, idempotencyKey } = turn;
     const { responseSchema, reasoningEffort, multitask, toolChoice } = turn;
     const model = turn.model ?? this.#caller.accessKey?.caveats.model;
     const sent = SendMessage.safeParse({
@@ -404,7 +408,7 @@ class SurfaceTurns implements CallerTurns {
       user: { timezone },
       warnings,
       client: this.#deps.plugin,
-      surface: { plugin: this.#deps.plugin, instructions, history, clientTools, toolChoice },
+      surface: { plugin: this.#deps.plugin, instructions, clientTools, toolChoice },
       idempotencyKey,
     };
   }
@@ -482,10 +486,10 @@ const toSessionView = ({ id, title, createdAt, lastUpdatedAt }: Session) => ({
 
 /** Ids of clients are stored. */
 const MAX_CLIENT_ID = 200;
-/** As in `attachments` of a message. */
-const MAX_FILES = 10;
-const TOO_MANY_FILES = `A message has at most ${MAX_FILES} files`;
 const TOO_LONG = `An id of a thread or message has 1 to ${MAX_CLIENT_ID} characters`;
+
+const toText = ({ text, files = [] }: Pick<ClientMessage, 'text' | 'files'>): string =>
+  text.trim() === '' && files.length > 0 ? FILES_ONLY : text;
 
 const hash = (values: readonly unknown[]) =>
   createHash('sha256').update(JSON.stringify(values)).digest('base64url');

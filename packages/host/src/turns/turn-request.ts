@@ -7,6 +7,7 @@ import {
   TimeZone,
 } from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
+import type { AttachedMessage } from '../files/sent-files.js';
 import type { Models } from '../models/models.js';
 import type { TurnOrigin } from '../store/branches.js';
 import { listAttachments } from '../store/message.js';
@@ -68,7 +69,7 @@ export async function readQuestion(
 export interface SurfaceExtras {
   readonly plugin: string;
   readonly instructions?: SurfaceTurn['instructions'] | undefined;
-  readonly history?: SurfaceTurn['history'] | undefined;
+  readonly history?: readonly AttachedMessage[] | undefined;
   readonly clientTools?: SurfaceTurn['clientTools'] | undefined;
   readonly toolChoice?: SurfaceTurn['toolChoice'] | undefined;
   /** The ids that the client gave the message. */

@@ -15,7 +15,7 @@ import type { Config } from '../config/config.js';
 import type { ModelRole } from '../models/model.js';
 import type { Models } from '../models/models.js';
 import type { Metrics } from '../observability/metrics.js';
-import type { Message } from '../store/message.js';
+import { type Message, toQuestionParts } from '../store/message.js';
 import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
@@ -263,12 +263,22 @@ function isPrompted({ type, error, id }: Message, run: Run): boolean {
 /** The conversation before the message, if the client keeps it itself. */
 function toEarlierMessages({ surface }: TurnRequest, run: Run): Message[] {
   const { owner, sessionId, requestId, branch, createdAt } = run;
-  return (surface?.history ?? []).map(({ role, text, toolCalls = [] }, i): Message => {
+  return (surface?.history ?? []).map(({ role, text, toolCalls = [], attachments }, i): Message => {
     const calls = toolCalls.map((call) => ({ type: 'tool-call', call }) as const);
-    const parts = calls.length > 0 ? { parts: [{ type: 'text', text } as const, ...calls] } : {};
+    const parts =
+      calls.length > 0
+        ? [{ type: 'text', text } as const, ...calls]
+        : toQuestionParts(text, attachments);
     const type = role === 'user' ? 'human' : 'ai';
     const place = { id: `earlier-${i}`, owner, sessionId, requestId, branch, turn: 0, seq: 0 };
-    return { ...place, type, content: text, ...parts, isComplete: true, createdAt };
+    return {
+      ...place,
+      type,
+      content: text,
+      ...(parts && { parts }),
+      isComplete: true,
+      createdAt,
+    };
   });
 }
 

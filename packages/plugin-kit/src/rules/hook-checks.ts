@@ -132,6 +132,7 @@ const ROUTE_MEMBERS: Members<Route> = {
   headers: true,
   handler: true,
   acceptsForms: true,
+  acceptsFiles: true,
   checksOrigin: true,
   formatError: true,
   mediaTypes: true,
