@@ -177,22 +177,22 @@ async function restoreToPostgres(folder: string, config: Config): Promise<void> 
 /** From the SQLite file in a folder to the database of the configuration. */
 async function copyToStore(
   dataDir: string,
-  { databaseUrl }: Config,
+  { databaseUrl, databaseDirectUrl }: Config,
   { did: oracleDid }: OracleIdentity,
 ): Promise<CopiedStore> {
   return withDatabases(
     () => openDatabase({ dataDir, oracleDid }),
-    () => openDatabase({ dataDir, databaseUrl, oracleDid }),
+    () => openDatabase({ dataDir, databaseUrl, databaseDirectUrl, oracleDid }),
   );
 }
 
 async function copyFromStore(
   folder: string,
-  { databaseUrl, dataDir }: Config,
+  { databaseUrl, databaseDirectUrl, dataDir }: Config,
   { did: oracleDid }: OracleIdentity,
 ): Promise<CopiedStore> {
   return withDatabases(
-    () => openDatabase({ dataDir, databaseUrl, oracleDid }),
+    () => openDatabase({ dataDir, databaseUrl, databaseDirectUrl, oracleDid }),
     () => openDatabase({ dataDir: folder, oracleDid }),
   );
 }

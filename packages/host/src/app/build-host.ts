@@ -174,6 +174,7 @@ function openHostStore(
     oracleDid: oracle.did,
     outage,
     onConnectionLost: (error) => outage.failed(error),
+    onWait: (reason) => logger.warn(reason),
     ...(config.tracing.endpoint && { observe: traceDatabase }),
   });
 }

@@ -1,21 +1,13 @@
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { type Kysely, sql } from 'kysely';
-import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { findProgram } from '../../../../scripts/debian-programs.ts';
 import { joinForTest } from '../../test/support/cluster.js';
 import { findFreePort } from '../../test/support/free-port.js';
 import { startHost } from '../../test/support/host.js';
+import { startPgBouncer } from '../../test/support/pgbouncer.js';
 import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.js';
 import { TestUser } from '../../test/support/user.js';
 import type { Schema } from '../store/database.js';
 import { openDatabase } from '../store/open-database.js';
-
-const UNPRIVILEGED_UID = 65534;
 
 let database: TestDatabase;
 let url: string;
@@ -25,60 +17,9 @@ beforeEach(async () => {
 });
 afterEach(() => database.drop());
 
-/** Starts a real PgBouncer before the database; returns its address. */
-async function startPgBouncer(mode: 'transaction' | 'session'): Promise<string> {
-  const { hostname, port, username, password, pathname } = new URL(url);
-  const folder = mkdtempSync(join(tmpdir(), 'sibyl-pooler-'));
-  const own = new URL(url);
-  own.host = `127.0.0.1:${await findFreePort()}`;
-  const file = join(folder, 'pgbouncer.ini');
-  const login = password ? `user=${username} password=${password}` : `user=${username}`;
-  const target = `host=${hostname} port=${port || 5432} ${login}`;
-  writeFileSync(
-    file,
-    `[databases]
-${pathname.slice(1)} = ${target}
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = ${own.port}
-unix_socket_dir =
-auth_type = any
-pool_mode = ${mode}
-`,
-  );
-  chmodSync(folder, 0o755);
-  // PgBouncer refuses to run as root.
-  const user = process.getuid?.() === 0 ? { uid: UNPRIVILEGED_UID } : {};
-  const child = spawn(findProgram('pgbouncer'), [file], { stdio: 'ignore', ...user });
-  onTestFinished(() => stop(child, folder));
-  await expect.poll(() => canConnect(own.href)).toBe(true);
-  return own.href;
-}
-
-async function stop(child: ChildProcess, folder: string): Promise<void> {
-  const ended = child.exitCode ?? once(child, 'exit');
-  child.kill('SIGKILL');
-  await ended;
-  rmSync(folder, { recursive: true, force: true });
-}
-
-async function canConnect(address: string): Promise<boolean> {
-  const client = new pg.Client({ connectionString: address });
-  client.on('error', () => {});
-  try {
-    await client.connect();
-    await client.query('select 1');
-    return true;
-  } catch {
-    return false;
-  } finally {
-    await client.end();
-  }
-}
-
 describe('joinCluster behind PgBouncer', () => {
   it('refuses transaction mode and names DATABASE_DIRECT_URL', async () => {
-    const pooled = await startPgBouncer('transaction');
+    const pooled = await startPgBouncer(url, 'transaction');
     const { dataDir } = database.options;
     const REFUSAL = /DATABASE_URL .*PgBouncer in transaction mode.*Set DATABASE_DIRECT_URL/s;
     await expect(joinForTest({ databaseUrl: pooled, dataDir })).rejects.toThrow(REFUSAL);
@@ -91,7 +32,7 @@ describe('joinCluster behind PgBouncer', () => {
   });
 
   it('accepts session mode', async () => {
-    const pooled = await startPgBouncer('session');
+    const pooled = await startPgBouncer(url, 'session');
     const { dataDir } = database.options;
     const [a, b] = [
       await joinForTest({ databaseUrl: pooled, dataDir }),
@@ -104,7 +45,7 @@ describe('joinCluster behind PgBouncer', () => {
   });
 
   it('serves a host whose store uses transaction mode, with DATABASE_DIRECT_URL', async () => {
-    const pooled = await startPgBouncer('transaction');
+    const pooled = await startPgBouncer(url, 'transaction');
     const env = { ...database.env, DATABASE_URL: pooled, DATABASE_DIRECT_URL: url };
     const host = await startHost({ env });
     onTestFinished(() => host.close());
@@ -114,7 +55,7 @@ describe('joinCluster behind PgBouncer', () => {
   });
 
   it('serves a host whose store uses session mode, with the same DATABASE_DIRECT_URL', async () => {
-    const pooled = await startPgBouncer('session');
+    const pooled = await startPgBouncer(url, 'session');
     const env = { ...database.env, DATABASE_URL: pooled };
     await expect(startHost({ env })).rejects.toThrow(
       /startup parameter.*this is a pooler.*set DATABASE_DIRECT_URL/,
@@ -126,7 +67,7 @@ describe('joinCluster behind PgBouncer', () => {
   });
 
   it('gives transactions their time limits, which PgBouncer does not take from a connection', async () => {
-    const pooled = await startPgBouncer('transaction');
+    const pooled = await startPgBouncer(url, 'transaction');
     const opened = await openDatabase({
       ...database.options,
       databaseUrl: pooled,

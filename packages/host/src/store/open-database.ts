@@ -17,6 +17,8 @@ export interface DatabaseOptions {
   readonly oracleDid?: string | undefined;
   /** Called when a PostgreSQL connection is lost; the pool replaces it by itself. */
   readonly onConnectionLost?: ((error: Error) => void) | undefined;
+  /** Called from time to time with what the migration of a schema waits for. */
+  readonly onWait?: ((reason: string) => void) | undefined;
 }
 
 /** Opens SQLite or PostgreSQL, migrates the schema and checks whose database it is. */
@@ -35,16 +37,16 @@ async function openEngine({
   databaseUrl,
   databaseDirectUrl,
   dataDir,
-  poolSize,
-  writeWaitMs,
   onConnectionLost = () => {},
+  onWait = () => {},
+  ...limits
 }: DatabaseOptions): Promise<Database> {
   if (!databaseUrl) return openSqlite(dataDir);
   if (/^postgres(ql)?:\/\//i.test(databaseUrl)) {
     // Loaded only here, since most hosts use SQLite.
     const { openPostgres } = await import('./postgres/postgres.js');
-    const isPooled = databaseDirectUrl !== undefined;
-    return openPostgres({ url: databaseUrl, isPooled, poolSize, writeWaitMs, onConnectionLost });
+    const address = { url: databaseUrl, directUrl: databaseDirectUrl };
+    return openPostgres({ ...address, ...limits, onConnectionLost, onWait });
   }
   throw new StoreError(
     'DATABASE_URL must start with postgres:// or postgresql://; leave it unset to use a SQLite file in DATA_DIR',
@@ -83,9 +85,10 @@ async function readOwner(tables: Kysely<Schema>): Promise<string | undefined> {
 /** Checks whether the database can be opened; changes nothing. */
 export async function probeDatabase({
   databaseUrl,
+  databaseDirectUrl,
   dataDir,
-}: Pick<DatabaseOptions, 'databaseUrl' | 'dataDir'>): Promise<DatabaseState> {
+}: Pick<DatabaseOptions, 'databaseUrl' | 'databaseDirectUrl' | 'dataDir'>): Promise<DatabaseState> {
   if (!databaseUrl) return probeSqlite(dataDir);
   const { probePostgres } = await import('./postgres/postgres.js');
-  return probePostgres(databaseUrl);
+  return probePostgres({ url: databaseUrl, directUrl: databaseDirectUrl });
 }

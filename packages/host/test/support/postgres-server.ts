@@ -92,7 +92,8 @@ async function untilReady(
   }
 }
 
-async function answers(url: string): Promise<boolean> {
+/** Whether PostgreSQL, or a pooler before it, accepts connections. */
+export async function answers(url: string): Promise<boolean> {
   const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 2_000 });
   client.on('error', () => {});
   try {

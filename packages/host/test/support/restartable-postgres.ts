@@ -3,9 +3,9 @@ import { once } from 'node:events';
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import pg from 'pg';
 import { findFreePort } from './free-port.js';
 import { type PostgresHome, preparePostgresHome, runAsOwner } from './postgres-home.js';
+import { answers } from './postgres-server.js';
 
 const START_LIMIT_MS = 60_000;
 
@@ -107,23 +107,11 @@ export class RestartablePostgres {
 
   private async untilReady(): Promise<void> {
     const deadline = performance.now() + START_LIMIT_MS;
-    while (!(await isAnswering(this.url))) {
+    while (!(await answers(this.url))) {
       if (performance.now() > deadline)
         throw new Error(readFileSync(join(this.home.path, 'log'), 'utf8').slice(-2_000));
       await sleep(20);
     }
-  }
-}
-
-async function isAnswering(url: string): Promise<boolean> {
-  const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 2_000 });
-  client.on('error', () => {});
-  try {
-    await client.connect();
-    await client.end();
-    return true;
-  } catch {
-    return false;
   }
 }
 

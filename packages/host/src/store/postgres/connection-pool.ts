@@ -1,5 +1,12 @@
 import { LruMap, textBytes } from '@sibyl/server-kit';
-import { Kysely, PostgresDialect, type PostgresPool, type PostgresPoolClient, sql } from 'kysely';
+import {
+  Kysely,
+  PostgresAdapter,
+  PostgresDialect,
+  type PostgresPool,
+  type PostgresPoolClient,
+  sql,
+} from 'kysely';
 import pg from 'pg';
 import { withReplyTimeout } from '../../bus/postgres-session.js';
 import { type Schema, storable } from '../database.js';
@@ -9,7 +16,7 @@ import { isOwnerLock } from './owner-queue.js';
 export interface PostgresRequest {
   readonly url: string;
   /** Whether the address is that of a pooler, which may run each transaction on another connection. */
-  readonly isPooled?: boolean | undefined;
+  readonly isPooled: boolean;
   /** Also called if a connection cannot be opened. */
   readonly onConnectionLost: (error: Error) => void;
 }
@@ -33,6 +40,10 @@ export function connect(request: PoolRequest): Kysely<Schema> {
 }
 
 class NamesDialect extends PostgresDialect {
+  override createAdapter(): PostgresAdapter {
+    return new LockedAdapter();
+  }
+
   // biome-ignore lint/suspicious/noExplicitAny: Kysely's own signature.
   override createIntrospector(tables: Kysely<any>): TableNames {
     const select = sql<{ name: string }>`select tablename as name from pg_tables
@@ -42,6 +53,15 @@ class NamesDialect extends PostgresDialect {
       return rows.map(({ name }) => name);
     });
   }
+}
+
+/**
+ * Kysely would lock the session for its migrations: behind a pooler, the unlock may reach another one. Migrations run in a
+ * transaction that has the lock already.
+ */
+class LockedAdapter extends PostgresAdapter {
+  override async acquireMigrationLock(): Promise<void> {}
+  override async releaseMigrationLock(): Promise<void> {}
 }
 
 const INT8_OID = 20;

@@ -15,6 +15,7 @@ import { type DatabaseOptions, openDatabase } from '../open-database.js';
 import { SessionStore } from '../session-store.js';
 import { createIdSource, openStore } from '../store.js';
 import { classifyStoreError } from '../store-errors.js';
+import { MIGRATION_LOCK } from './postgres.js';
 
 it('openStore opens as many PostgreSQL connections as poolSize allows', async () => {
   const database = await createTestDatabase('postgres');
@@ -71,9 +72,11 @@ it('openStore rejects while PostgreSQL is unreachable and recovers with it', asy
 });
 
 describe('the statements of openPostgres', () => {
-  async function openNamed(options: Partial<DatabaseOptions> = {}) {
+  async function openNamed(
+    choose: (own: DatabaseOptions) => Partial<DatabaseOptions> = () => ({}),
+  ) {
     const { options: own, drop } = await createTestDatabase('postgres');
-    const database = await openDatabase({ ...own, poolSize: 1, ...options });
+    const database = await openDatabase({ ...own, poolSize: 1, ...choose(own) });
     onTestFinished(async () => {
       await database.close();
       await drop();
@@ -121,10 +124,43 @@ describe('the statements of openPostgres', () => {
   });
 
   it('are not prepared through a pooler', async () => {
-    const { countNames, sessions } = await openNamed({ databaseDirectUrl: 'postgres://direct' });
+    const { countNames, sessions } = await openNamed(({ databaseUrl }) => ({
+      databaseDirectUrl: databaseUrl,
+    }));
     for (let i = 0; i < 10; i++) await sessions.find({ owner: 'did:a', sessionId: String(i) });
     expect(await countNames()).toBe(0);
   });
+});
+
+it('openDatabase says which process it waits for before it migrates, and waits for none if no step is missing', async () => {
+  const { options, drop } = await createTestDatabase('postgres');
+  onTestFinished(drop);
+  const other = new pg.Client({
+    connectionString: options.databaseUrl,
+    application_name: 'another host',
+  });
+  await other.connect();
+  const lock = async () => {
+    await other.query('begin');
+    await other.query(`select pg_advisory_xact_lock(${MIGRATION_LOCK})`);
+  };
+  const waits: string[] = [];
+  const open = () => openDatabase({ ...options, onWait: (reason) => waits.push(reason) });
+  await lock();
+  const opening = open();
+  await expect
+    .poll(() => waits)
+    .toEqual([
+      expect.stringMatching(
+        /^waiting to migrate the tables of Sibyl: process \d+ of PostgreSQL \(another host at 127\.0\.0\.1, since .*\) is migrating/,
+      ),
+    ]);
+  await other.query('commit');
+  await (await opening).close();
+  await lock();
+  await (await open()).close();
+  expect(waits).toHaveLength(1);
+  await other.end();
 });
 
 it('the transaction of a host that is frozen ends before the writes of other hosts fail', {

@@ -1,4 +1,5 @@
-import type { Kysely } from 'kysely';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Kysely, sql } from 'kysely';
 import {
   type Database,
   type DatabaseState,
@@ -6,11 +7,11 @@ import {
   type Schema,
   type Unit,
 } from '../database.js';
-import { hostSchema, isBehind, migrate } from '../migrations/migrate.js';
+import { hostSchema, isBehind, type MigrationPlan, migrate } from '../migrations/migrate.js';
 import { repeatRolledBack, StoreError } from '../store-errors.js';
-import { connect, type PostgresRequest, type TimeLimits } from './connection-pool.js';
+import { connect, type TimeLimits } from './connection-pool.js';
 import { DatabaseClock } from './database-clock.js';
-import { OwnerQueue } from './owner-queue.js';
+import { OWNER_LOCK_CLASS, OwnerQueue } from './owner-queue.js';
 
 /** After 8 s, the host of a transaction is frozen or lost; others wait longer for its locks. */
 const LIMITS: TimeLimits = { statement: 30_000, idle: 8_000 };
@@ -18,20 +19,27 @@ const MIGRATION_LIMITS: TimeLimits = { statement: 0, idle: 60_000 };
 const DEFAULT_POOL_SIZE = 10;
 const DEFAULT_WRITE_WAIT_MS = 10_000;
 
-/** Connects to PostgreSQL and migrates the schema. */
-export async function openPostgres({
-  poolSize: max = DEFAULT_POOL_SIZE,
-  writeWaitMs = DEFAULT_WRITE_WAIT_MS,
-  ...request
-}: PostgresRequest & {
+export interface PostgresOptions {
+  readonly url: string;
+  /** The address of PostgreSQL itself, if `url` is that of a pooler. */
+  readonly directUrl?: string | undefined;
   readonly poolSize?: number | undefined;
   readonly writeWaitMs?: number | undefined;
-}): Promise<Database> {
-  await reachPostgres(request, (tables) => migrate(tables, hostSchema));
+  readonly onConnectionLost: (error: Error) => void;
+  /** Called with what the migration of a schema waits for. */
+  readonly onWait: (reason: string) => void;
+}
+
+/** Connects to PostgreSQL and migrates the schema. */
+export async function openPostgres(options: PostgresOptions): Promise<Database> {
+  const { url, directUrl, poolSize: max = DEFAULT_POOL_SIZE, onConnectionLost } = options;
+  const request = { url, isPooled: directUrl !== undefined, onConnectionLost };
   const tables = connect({ ...request, max, limits: LIMITS });
   try {
+    if (await reachPostgres('DATABASE_URL', url, () => isBehind(tables, hostSchema)))
+      await reachDirectly(options, () => migrateAlone(options, hostSchema));
     const clock = await DatabaseClock.start(tables);
-    return asDatabase({ tables, clock, request, writeWaitMs });
+    return asDatabase({ tables, clock, options });
   } catch (error) {
     await tables.destroy();
     throw error;
@@ -41,11 +49,11 @@ export async function openPostgres({
 interface Opened {
   readonly tables: Kysely<Schema>;
   readonly clock: DatabaseClock;
-  readonly request: PostgresRequest;
-  readonly writeWaitMs: number;
+  readonly options: PostgresOptions;
 }
 
-function asDatabase({ tables, clock, request, writeWaitMs }: Opened): Database {
+function asDatabase({ tables, clock, options }: Opened): Database {
+  const { writeWaitMs = DEFAULT_WRITE_WAIT_MS } = options;
   const pending = new Set<Promise<unknown>>();
   const write = <T>(unit: Unit<T>): Promise<T> => {
     const writing = repeatRolledBack(() => tables.transaction().execute(unit));
@@ -62,7 +70,9 @@ function asDatabase({ tables, clock, request, writeWaitMs }: Opened): Database {
     write,
     writeFor: (owner, unit) => owners.write(owner, unit),
     read: (unit) => readSnapshot(tables, unit),
-    migrate: (plan) => withConnection(request, (own) => migrate(own, plan)),
+    migrate: async (plan) => {
+      if (await isBehind(tables, plan)) await migrateAlone(options, plan);
+    },
     // Autovacuum does this.
     reclaim: async () => {},
     close: async () => {
@@ -74,36 +84,90 @@ function asDatabase({ tables, clock, request, writeWaitMs }: Opened): Database {
   };
 }
 
+export type PostgresAddress = Pick<PostgresOptions, 'url' | 'directUrl'>;
+
 /** Checks whether the database can be reached and is migrated; changes nothing. */
-export async function probePostgres(url: string): Promise<DatabaseState> {
-  const request = { url, onConnectionLost: () => {} };
-  const lacksSteps = await reachPostgres(request, (tables) => isBehind(tables, hostSchema));
+export async function probePostgres(address: PostgresAddress): Promise<DatabaseState> {
+  const lacksSteps = await reachDirectly(address, () =>
+    withConnection(address, (tables) => isBehind(tables, hostSchema)),
+  );
   return lacksSteps ? 'behind' : 'ready';
 }
 
-/** Runs the first unit of work on a server; an error names the server and what to check. */
-async function reachPostgres<T>(request: PostgresRequest, unit: Unit<T>): Promise<T> {
-  const address = readAddress(request.url);
+/** PostgreSQL's locks of this kind have two numbers; the first one is that of this program. */
+export const MIGRATION_LOCK = `${OWNER_LOCK_CLASS + 1}, 0`;
+const LOCK_RETRY_MS = 250;
+const WAIT_REPORT_MS = 15_000;
+
+/** One process at a time, in a transaction of its own: waiting for another process may take long. */
+async function migrateAlone(options: PostgresOptions, plan: MigrationPlan): Promise<void> {
+  await withConnection(options, async (tables) => {
+    let reportAt = performance.now();
+    while (!(await tryToMigrate(tables, plan))) {
+      if (performance.now() >= reportAt) {
+        options.onWait(await describeMigrationWait(tables, plan));
+        reportAt += WAIT_REPORT_MS;
+      }
+      await sleep(LOCK_RETRY_MS);
+    }
+  });
+}
+
+/** False if another process is migrating this database. */
+const tryToMigrate = (tables: Kysely<Schema>, plan: MigrationPlan): Promise<boolean> =>
+  tables.transaction().execute(async (own) => {
+    const { rows } = await sql<{ hasLock: boolean }>`
+      select pg_try_advisory_xact_lock(${sql.raw(MIGRATION_LOCK)}) as "hasLock"`.execute(own);
+    if (!rows[0]?.hasLock) return false;
+    await migrate(own, plan);
+    return true;
+  });
+
+async function describeMigrationWait(
+  tables: Kysely<Schema>,
+  { author }: MigrationPlan,
+): Promise<string> {
+  const { rows } = await sql<{ holder: string }>`
+    select concat('process ', pid, ' of PostgreSQL (', application_name, ' at ',
+      coalesce(host(client_addr), 'its own machine'), ', since ', xact_start, ')') as holder
+    from pg_locks join pg_stat_activity using (pid)
+    where locktype = 'advisory' and granted and objsubid = 2 and (classid, objid) = (${sql.raw(MIGRATION_LOCK)})
+      and pg_locks.database = (select oid from pg_database where datname = current_database())
+  `.execute(tables);
+  const holder = rows[0]?.holder ?? 'another process';
+  return `waiting to migrate the tables of ${author}: ${holder} is migrating this database; trying again`;
+}
+
+/** Runs a unit of work on a separate connection that keeps its session. */
+async function withConnection<T>({ url, directUrl }: PostgresAddress, unit: Unit<T>): Promise<T> {
+  const isPooled = directUrl !== undefined;
+  const own = { url: directUrl ?? url, isPooled, onConnectionLost: () => {} };
+  const tables = connect({ ...own, max: 1, limits: MIGRATION_LIMITS });
   try {
-    return await withConnection(request, unit);
+    return await unit(tables);
+  } finally {
+    await tables.destroy();
+  }
+}
+
+const reachDirectly = <T>({ url, directUrl }: PostgresAddress, work: () => Promise<T>) =>
+  directUrl === undefined
+    ? reachPostgres('DATABASE_URL', url, work)
+    : reachPostgres('DATABASE_DIRECT_URL', directUrl, work);
+
+/** Runs the first unit of work on a server; an error names the server and what to check. */
+async function reachPostgres<T>(variable: string, url: string, work: () => Promise<T>): Promise<T> {
+  const address = readAddress(url);
+  try {
+    return await work();
   } catch (error) {
     if (error instanceof StoreError) throw error;
     const reason = describeError(error);
     const advice = reason.includes('startup parameter')
       ? 'this is a pooler such as PgBouncer: set DATABASE_DIRECT_URL to PostgreSQL itself, or to a pooler in session mode'
-      : 'check DATABASE_URL and that the server is running';
+      : `check ${variable} and that the server is running`;
     const message = `Cannot open PostgreSQL at ${address}: ${reason}; ${advice}`;
     throw new StoreError(message, { cause: error });
-  }
-}
-
-/** Uses a separate connection, because waiting for the migration of another process may take long. */
-async function withConnection<T>(request: PostgresRequest, unit: Unit<T>): Promise<T> {
-  const tables = connect({ ...request, max: 1, limits: MIGRATION_LIMITS });
-  try {
-    return await unit(tables);
-  } finally {
-    await tables.destroy();
   }
 }
 
