@@ -4,7 +4,6 @@ import { startPgBouncer } from './support/pgbouncer.js';
 import { createTestDatabase } from './support/test-database.js';
 import { TestUser } from './support/user.js';
 
-const MAIN = process.env.SIBYL_TEST_PREVIOUS;
 const RESTARTS = 20;
 
 it('a host behind PgBouncer in transaction mode starts again each time that it is restarted, beside another host', {
@@ -15,7 +14,7 @@ it('a host behind PgBouncer in transaction mode starts again each time that it i
   const direct = database.env.DATABASE_URL ?? '';
   const pooled = await startPgBouncer(direct, 'transaction');
   const env = { ...database.env, DATABASE_URL: pooled, DATABASE_DIRECT_URL: direct };
-  const hosts = await startHosts(2, { env, main: MAIN });
+  const hosts = await startHosts(2, { env });
   onTestFinished(async () => {
     await Promise.all(hosts.map((host) => host.close()));
   });
@@ -25,7 +24,7 @@ it('a host behind PgBouncer in transaction mode starts again each time that it i
   for (let i = 0; i < RESTARTS; i++) {
     // The connections that the pooler hands out next depend on who used them last.
     await Promise.all(Array.from({ length: 5 }, () => user.request('GET', '/sessions')));
-    await restarted.replace(MAIN);
+    await restarted.replace();
     const created = await user.at(restarted).request('POST', '/sessions');
     expect(created.status).toBe(201);
   }

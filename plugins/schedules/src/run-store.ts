@@ -1,5 +1,5 @@
 import type { JobSummary, PluginDatabase } from '@sibyl/plugin-kit';
-import { OracleError } from '@sibyl/plugin-kit';
+import { OracleError, RateLimiter } from '@sibyl/plugin-kit';
 import {
   pruneRuns,
   type RunRow,
@@ -32,11 +32,14 @@ export interface RunEnd {
   readonly error?: string | undefined;
 }
 
-interface Manual {
+interface Rate {
   readonly cause: 'manual' | 'webhook';
-  readonly message: string;
   /** Runs with this cause in a minute. */
   readonly perMinute: number;
+}
+
+interface Manual extends Rate {
+  readonly message: string;
 }
 
 /**
@@ -44,6 +47,9 @@ interface Manual {
  * that no two hosts run it; the row then stays until the turn has ended, so that any host can continue it.
  */
 export class ScheduleRuns {
+  /** Runs that this host may claim: what is beyond it waits for no lock. */
+  private readonly rates = new RateLimiter({ maxBytes: 1024 ** 2 });
+
   constructor(private readonly database: PluginDatabase<ScheduleTables>) {}
 
   /** The schedules and deliveries of all users, for operators. */
@@ -101,14 +107,23 @@ export class ScheduleRuns {
     });
   }
 
+  /** Throws if `claimNow` would, as far as this host knows without its database. */
+  assertRate(key: ScheduleKey, { cause, perMinute }: Rate): void {
+    assertAllowed(this.rates.peek(toRateKey(key, cause), perMinute));
+  }
+
   /** Claims a run outside of the schedule's times; throws if there were too many. */
-  claimNow({ owner, id }: ScheduleKey, { cause, message, perMinute }: Manual): Promise<RunRow> {
-    return this.database.write(async (tables) => {
+  async claimNow(
+    { owner, id }: ScheduleKey,
+    { cause, message, perMinute }: Manual,
+  ): Promise<RunRow> {
+    assertAllowed(this.rates.take(toRateKey({ owner, id }, cause), perMinute));
+    // Concurrent runs of one schedule are counted one after the other.
+    return this.database.writeFor(owner, async (tables) => {
       const now = await readTime(tables, this.database.engine);
-      // Concurrent runs of one schedule are counted one after the other.
       const row = await this.lockSchedule(tables, { owner, id });
       if (!row) throw new OracleError('schedule_not_found');
-      await this.assertRate(tables, { row, cause, perMinute, now });
+      await this.assertStoredRate(tables, { row, cause, perMinute, now });
       for (let dueAt = avoidSeconds(now); ; dueAt += 1) {
         // Whichever host looks first starts it.
         const run = { ...newRun(row, { dueAt, cause, message, now }), check_at: now };
@@ -153,9 +168,9 @@ export class ScheduleRuns {
 
   /** Ends a run, and postpones its schedule after a failure; the reason if the schedule has to stop. */
   end(key: RunKey, end: RunEnd): Promise<string | undefined> {
-    return this.database.write(async (tables) => {
+    const { owner, scheduleId: id } = key;
+    return this.database.writeFor(owner, async (tables) => {
       const now = await readTime(tables, this.database.engine);
-      const { owner, scheduleId: id } = key;
       const schedule = await this.lockSchedule(tables, { owner, id });
       const delivers = schedule?.result_url != null || schedule?.result_to != null;
       const ended = await whereKey(
@@ -277,14 +292,14 @@ export class ScheduleRuns {
     return Number(count);
   }
 
-  private async assertRate(
+  private async assertStoredRate(
     tables: Tables,
     {
       row,
       cause,
       perMinute,
       now,
-    }: Pick<Manual, 'cause' | 'perMinute'> & {
+    }: Rate & {
       readonly row: ScheduleRow;
       readonly now: number;
     },
@@ -320,6 +335,12 @@ export class ScheduleRuns {
       return rows;
     });
   }
+}
+
+const toRateKey = ({ owner, id }: ScheduleKey, cause: Rate['cause']) => `${cause} ${owner} ${id}`;
+
+function assertAllowed({ allowed, resetSeconds }: ReturnType<RateLimiter['peek']>): void {
+  if (!allowed) throw new OracleError('rate_limited', { retryAfterSeconds: resetSeconds });
 }
 
 const MISSED = 'Missed while no host was running';

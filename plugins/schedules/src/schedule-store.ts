@@ -81,7 +81,7 @@ export class ScheduleStore {
     key: ScheduleKey,
     decide: (row: ScheduleRow, now: number) => ScheduleChange,
   ): Promise<ScheduleRow> {
-    return this.database.write(async (tables) => {
+    return this.database.writeFor(key.owner, async (tables) => {
       const now = await readTime(tables, this.database.engine);
       const row = await this.lockRow(tables, key);
       if (!row) throw new OracleError('schedule_not_found');
@@ -98,7 +98,7 @@ export class ScheduleStore {
 
   /** Ends a schedule that is active; undefined if it is not, or another host was faster. */
   stop({ owner, id }: ScheduleKey, reason: string): Promise<ScheduleRow | undefined> {
-    return this.database.write(async (tables) =>
+    return this.database.writeFor(owner, async (tables) =>
       tables
         .updateTable('schedules_schedules')
         .set({ status: 'stopped', reason, next_due_at: null })
@@ -111,7 +111,7 @@ export class ScheduleStore {
   }
 
   remove({ owner, id }: ScheduleKey): Promise<ScheduleRow | undefined> {
-    return this.database.write(async (tables) => {
+    return this.database.writeFor(owner, async (tables) => {
       await tables
         .deleteFrom('schedules_runs')
         .where('owner', '=', owner)

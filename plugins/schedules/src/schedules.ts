@@ -155,13 +155,18 @@ export class Schedules {
     key: ScheduleKey,
     { authorization, body }: { readonly authorization: string | undefined; readonly body: string },
   ): Promise<{ dueAt: string }> {
+    const rate = {
+      cause: 'webhook',
+      perMinute: this.deps.config.SCHEDULES_WEBHOOKS_PER_MINUTE,
+    } as const;
+    // Before anything is read: many callers would take all connections to the database.
+    this.deps.runs.assertRate(key, rate);
     const row = await this.deps.store.find(key);
     assertSecret(authorization, row?.secret_hash ?? null);
     if (row?.status !== 'active')
       throw new OracleError('forbidden', { message: 'This schedule is not active' });
     const message = composeMessage(row.message, body);
-    const perMinute = this.deps.config.SCHEDULES_WEBHOOKS_PER_MINUTE;
-    return this.claim(key, { cause: 'webhook', message, perMinute });
+    return this.claim(key, { ...rate, message });
   }
 
   /** Replaces the secret of a webhook; the old one is invalid at once. */

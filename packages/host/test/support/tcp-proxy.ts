@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 
 /** A proxy between a host and its database that can interrupt the connections. */
 export interface TcpProxy {
@@ -11,6 +12,8 @@ export interface TcpProxy {
   /** Notifications of PostgreSQL do not pass; everything else does. */
   mute(): void;
   unmute(): void;
+  /** What a client sends from now on arrives this much later, in its order; 0 for no delay. */
+  delay(ms: number): void;
   /** Closes every connection, and new ones at once. */
   disconnect(): void;
   reconnect(): void;
@@ -21,7 +24,7 @@ export interface TcpProxy {
 export async function startTcpProxy(target: string): Promise<TcpProxy> {
   const { hostname, port } = new URL(target);
   const sockets = new Set<Socket>();
-  const state = { isFrozen: false, isMuted: false, isDisconnected: false };
+  const state = { isFrozen: false, isMuted: false, isDisconnected: false, delayMs: 0 };
   const server = createServer((client) => {
     if (state.isDisconnected) return void client.destroy();
     const upstream = connect(Number(port || 5432), hostname);
@@ -30,7 +33,8 @@ export async function startTcpProxy(target: string): Promise<TcpProxy> {
       socket.on('close', () => sockets.delete(socket));
     }
     const filter = new NotificationFilter();
-    client.on('data', (data) => upstream.write(data));
+    const send = createDelayedWriter(upstream);
+    client.on('data', (data) => send(data, state.delayMs));
     upstream.on('data', (data) => {
       const others = filter.remove(data);
       client.write(state.isMuted ? others : data);
@@ -62,6 +66,9 @@ export async function startTcpProxy(target: string): Promise<TcpProxy> {
     unmute: () => {
       state.isMuted = false;
     },
+    delay: (ms) => {
+      state.delayMs = ms;
+    },
     disconnect: () => {
       state.isDisconnected = true;
       destroyAll();
@@ -76,6 +83,23 @@ export async function startTcpProxy(target: string): Promise<TcpProxy> {
       destroyAll();
       await closed;
     },
+  };
+}
+
+/** Later data never overtakes earlier data. */
+function createDelayedWriter(target: Socket): (data: Buffer, ms: number) => void {
+  let last = Promise.resolve();
+  let waiting = 0;
+  return (data, ms) => {
+    if (ms === 0 && waiting === 0) return void target.write(data);
+    waiting += 1;
+    const passes = sleep(ms);
+    last = last
+      .then(() => passes)
+      .then(() => {
+        waiting -= 1;
+        if (!target.destroyed) target.write(data);
+      });
   };
 }
 
