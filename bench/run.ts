@@ -6,7 +6,7 @@ import { describeMachine, type Figure, formatTable, toRow } from './support/figu
 
 const NAMES = [
   ...['auth', 'turn', 'events', 'cluster', 'gateway', 'start'],
-  ...['surfaces', 'files', 'search', 'export', 'page'],
+  ...['surfaces', 'files', 'search', 'export', 'bodies', 'page'],
 ];
 const PAGE = 'docs/performance.md';
 
@@ -73,6 +73,7 @@ Measured on ${machine}. Servers, models and load generators share its cores.
 | files | \`npm run bench:files\` | node:http, which keeps the bytes in a file |
 | search | \`npm run bench:search\` | |
 | export | \`npm run bench:export\` | |
+| bodies | \`npm run bench:bodies\` | opening a session, on the same host |
 | page | \`npm run bench:page\` | |
 
 \`npm run bench:pairs -- <folder>\` compares the processor time of a turn with that of another checkout, in pairs of new processes.

@@ -203,28 +203,28 @@ describe('an HTTP body', () => {
   });
 
   it('with very many unknown fields gets an error that names some', async () => {
-    const fields = Array.from({ length: 60_000 }, (_, i) => `"k${i}": 1`).join(', ');
+    const fields = Array.from({ length: 4_900 }, (_, i) => `"k${i}": 1`).join(', ');
     const { status, body } = await post('POST', '/sessions', `{${fields}}`);
-    expect([status, JSON.parse(body).message.at(-1)]).toEqual([400, 'and 59980 more']);
+    expect([status, JSON.parse(body).message.at(-1)]).toEqual([400, 'and 4880 more']);
     expect(body.length).toBeLessThan(10_000);
   });
 
   const entries = (count: number) => `[${Array(count).fill('{}').join(',')}]`;
   const names = (count: number) => Array.from({ length: count }, (_, i) => `"k${i}": 0`).join();
-  const some = `[${Array(300)
-    .fill(`{"id": "a", "role": "user", "content": ${entries(300)}, "parts": ${entries(300)}}`)
+  const some = `[${Array(200)
+    .fill(`{"id": "a", "role": "user", "content": ${entries(100)}, "parts": ${entries(100)}}`)
     .join(',')}]`;
 
   it.each([
     ['/v2/agent/run', `"messages": ${some}`],
     ['/v2/agent/run', `"messages": ${entries(9_000)}`],
-    ['/v2/agent/run', `"messages": ${entries(300_000)}`],
+    ['/v2/agent/run', `"messages": ${entries(90_000)}`],
     ['/v2/agent/run', `"tools": ${entries(900)}`],
     ['/ui/chat', `"messages": ${some}`],
-    ['/ui/chat', `"messages": ${entries(300_000)}`],
+    ['/ui/chat', `"messages": ${entries(90_000)}`],
     ['/v1/chat/completions', `"messages": ${some}`],
     ['/v1/responses', `"model": "x", "input": ${some}`],
-    ['/messages/x', `"message": "x", "mcpInvocations": {${names(70_000)}}`],
+    ['/messages/x', `"message": "x", "mcpInvocations": {${names(19_000)}}`],
   ])('with very many invalid entries is checked up to the first ones: %s', async (path, field) => {
     const { status, body } = await post('POST', path, `{${field}}`);
     expect(status).toBe(400);
@@ -232,7 +232,7 @@ describe('an HTTP body', () => {
   });
 
   it('with very many MCP messages that are invalid is checked up to the first ones', async () => {
-    const { status, body } = await post('POST', '/mcp', `[${Array(400_000).fill('0').join(',')}]`);
+    const { status, body } = await post('POST', '/mcp', `[${Array(90_000).fill('0').join(',')}]`);
     expect([status, body]).toEqual([400, expect.stringContaining('<=1000 items')]);
   });
 });

@@ -44,6 +44,7 @@ interface RouteDefinition<Path extends string, Auth, Params, Query, Body, Reply>
       | 'headers'
       | 'acceptsForms'
       | 'acceptsFiles'
+      | 'acceptsManyValues'
       | 'otherReplies'
       | 'mediaTypes'
     >,
@@ -138,6 +139,11 @@ export interface RouteDescription {
   readonly acceptsForms?: boolean;
   /** Whether a JSON body may contain files, and be as large as `FILES_BODY_LIMIT`. */
   readonly acceptsFiles?: boolean;
+  /**
+   * Whether the body may have history, tools or metadata: 100,000 JSON values and 20,000 members of objects, instead of
+   * 20,000 and 5,000.
+   */
+  readonly acceptsManyValues?: boolean;
   /** Media types of a body that is not JSON. */
   readonly bodyTypes?: readonly string[];
   /** Media types of a success that is not JSON. */

@@ -32,6 +32,10 @@ describe('JsonTextLimit', () => {
   it.each([
     ['many values', JSON.stringify(Array(1_100).fill(0))],
     ['many small values', `{"a": [${'[],'.repeat(1_000)}0]}`],
+    [
+      'many names',
+      JSON.stringify(Object.fromEntries(Array.from({ length: 600 }, (_, i) => [i, 0]))),
+    ],
     ['many messages in a list', JSON.stringify(Array(60).fill({}))],
     ['many events without JSON', 'data:1\n\n'.repeat(60)],
     ['many events that end lines with CR', 'data:1\r\r'.repeat(60)],

@@ -84,13 +84,13 @@ const isContainer = (value: unknown): value is object =>
   typeof value === 'object' && value !== null;
 
 const listCodes = (text: string) => [...text].map((character) => character.charCodeAt(0));
-const [LF, CR, QUOTE, COMMA, ESCAPE] = listCodes('\n\r",\\');
+const [LF, CR, QUOTE, COMMA, COLON, ESCAPE] = listCodes('\n\r",:\\');
 const [OPEN_ARRAY, OPEN_OBJECT, CLOSE_ARRAY, CLOSE_OBJECT] = listCodes('[{]}');
 /** To handle a message, even an empty one, takes as long as to parse this many values. */
 const VALUES_PER_MESSAGE = 20;
 
 export interface JsonTextLimits {
-  /** Values at once; a message counts as 20. */
+  /** Values at once; a message counts as 20, and a member of an object as two. */
   readonly max: number;
   readonly perSecond: number;
 }
@@ -132,6 +132,10 @@ export class JsonTextLimit {
 
   private count(byte: number): void {
     switch (byte) {
+      case COLON:
+        // To parse a name takes longer than to parse a plain value.
+        this.values += 1;
+        break;
       case COMMA:
         this.values += 1;
         this.hasValue = true;

@@ -7,6 +7,7 @@ export {
   readChunks,
 } from './byte-budget.js';
 export { type DocsFile, DocsPage, type DocsPageOptions } from './docs-page.js';
+export { type JsonScan, type JsonScanLimits, scanJson } from './json-scan.js';
 export { readKeyFile, readOrCreateKeyFile } from './key-file.js';
 export { type LruLimits, LruMap, textBytes } from './lru-map.js';
 export {

@@ -146,6 +146,7 @@ const createRpcRoute = (service: A2aService) =>
     headers: { [VERSION_HEADER]: VERSION_MEANING },
     acceptsFiles: true,
     body: A2aObject,
+    acceptsManyValues: true,
     reply: A2aObject,
     mediaTypes: [EVENTS],
     errors: ERRORS,
@@ -207,6 +208,7 @@ const listTaskRoutes = (service: A2aService) => [
     params: MessageAction,
     acceptsFiles: true,
     body: A2aObject,
+    acceptsManyValues: true,
     handler: ({ params: { action }, body, ...http }) =>
       service.rest(http, { method: action === 'message:send' ? 'send' : 'stream', body }),
   }),

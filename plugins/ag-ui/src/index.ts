@@ -43,6 +43,7 @@ const listRunRoutes = (runs: Runs) => [
     summary: 'Run the agent: AG-UI 1.0, as server-sent events',
     acceptsFiles: true,
     body: RunAgentInput,
+    acceptsManyValues: true,
     mediaTypes: ['text/event-stream'],
     errors: ['insufficient_credit', 'access_key_too_narrow', 'access_key_used_up', 'forbidden'],
     handler: ({ caller, body, signal }) => runs.start({ caller, signal }, body),

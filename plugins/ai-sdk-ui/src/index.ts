@@ -44,6 +44,7 @@ const createChatRoute = ({ surface, pageUrl }: UiDeps) =>
     summary: 'Answer a chat of the AI SDK as a UI message stream',
     acceptsFiles: true,
     body: ChatRequest,
+    acceptsManyValues: true,
     mediaTypes: ['text/event-stream'],
     errors: [
       'not_found',

@@ -42,6 +42,7 @@ export const mcpServer = definePlugin({
       checksOrigin: true,
       summary: 'Model Context Protocol 2026-07-28 and 2025-11-25, as streamable HTTP',
       body: McpMessages,
+      acceptsManyValues: true,
       mediaTypes: ['application/json', 'text/event-stream'],
       otherReplies: {
         202: { when: 'The body has no requests' },

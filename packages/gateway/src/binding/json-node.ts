@@ -1,3 +1,4 @@
+import { scanJson } from '@sibyl/server-kit';
 import { BindError } from './bind-error.js';
 
 /**
@@ -25,14 +26,13 @@ const goUtf8 = new TextDecoder('utf-8', { ignoreBOM: true });
 export function readJson(body: Uint8Array, compat?: 'node'): JsonNode | undefined {
   const value = compat ? firstValue(body) : body;
   if (value.length === 0) return undefined;
-  if (hasMoreValues(value, MAX_VALUES)) {
-    throw new BindError('', `The body has more than ${MAX_VALUES} values`);
-  }
+  const { excess } = scanJson(value, { values: MAX_VALUES, depth: MAX_DEPTH });
+  if (excess) throw new BindError('', `The body has ${excess}`);
   try {
     const text = (compat ? goUtf8 : utf8).decode(value);
     // The reader below requires valid JSON.
     JSON.parse(text);
-    return new JsonReader(text).read(0);
+    return new JsonReader(text).read();
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message : String(cause);
     throw new BindError('', `The body is not valid JSON: ${reason}`);
@@ -52,27 +52,26 @@ class JsonReader {
     this.text = text;
   }
 
-  read(depth: number): JsonNode {
-    if (depth > MAX_DEPTH) throw new SyntaxError('it is nested too deeply');
+  read(): JsonNode {
     this.match(SPACE);
     const start = this.at;
     const first = this.text[start];
     if (first === '{') {
-      const members = this.readList('}', () => this.readMember(depth + 1));
+      const members = this.readList('}', () => this.readMember());
       return { text: this.text.slice(start, this.at), members };
     }
     if (first === '[') {
-      const items = this.readList(']', () => this.read(depth + 1));
+      const items = this.readList(']', () => this.read());
       return { text: this.text.slice(start, this.at), items };
     }
     return { text: this.match(STRING_OR_WORD) };
   }
 
-  private readMember(depth: number): readonly [string, JsonNode] {
+  private readMember(): readonly [string, JsonNode] {
     const name = JSON.parse(this.match(STRING_OR_WORD)) as string;
     this.match(SPACE);
     this.at += 1;
-    return [name, this.read(depth)];
+    return [name, this.read()];
   }
 
   /** Reads the items between two brackets. */
@@ -98,22 +97,7 @@ class JsonReader {
   }
 }
 
-const [QUOTE, BACKSLASH, COMMA, BRACE, BRACKET, BRACE_END] = Buffer.from('"\\,{[}');
-
-/**
- * Whether a JSON text holds more values than allowed, found without parsing it: a megabyte of empty lists takes
- * a second to read. Texts that are not JSON have some result.
- */
-export function hasMoreValues(json: Uint8Array, max: number): boolean {
-  let values = 1;
-  for (let at = 0; at < json.length; at += 1) {
-    const byte = json[at];
-    if (byte === QUOTE) at = endOfString(json, at);
-    else if (byte === COMMA || byte === BRACE || byte === BRACKET) values += 1;
-    if (values > max) return true;
-  }
-  return false;
-}
+const [QUOTE, BACKSLASH, BRACE, BRACE_END] = Buffer.from('"\\{}');
 
 const SPACES: ReadonlySet<number | undefined> = new Set(Buffer.from(' \t\r\n'));
 

@@ -1,9 +1,8 @@
 import { GrpcCode } from '@sibyl/grpc-client';
-import type { ByteReservation } from '@sibyl/server-kit';
+import { type ByteReservation, scanJson } from '@sibyl/server-kit';
 import { z } from 'zod';
 import { checkPermission } from '../auth/admission.js';
 import { type Caller } from '../auth/gate.js';
-import { hasMoreValues } from '../binding/json-node.js';
 import type { OnGone } from '../query/block-waiters.js';
 import { badRequest, QueryError, toQueryError } from '../query/query-error.js';
 import {
@@ -145,7 +144,7 @@ async function readBatch(
   const limit = config.batchLimit;
   const body = await readBody(context, incoming);
   // Before parsing: each query has at most two values, plus a few for the batch.
-  if (hasMoreValues(body, 2 * limit + 100)) throw tooManyQueries(limit);
+  if (scanJson(body, { values: 2 * limit + 100 }).excess) throw tooManyQueries(limit);
   const { data, error } = Batch.safeParse(parse(body.toString()));
   if (data && data.queries.length > limit) throw tooManyQueries(limit);
   if (!error) return data;

@@ -61,21 +61,39 @@ afterEach(() => void vi.useRealTimers());
 describe('RateLimits.takeBody', () => {
   const KB = 1024;
 
+  const none = { bytes: 0, values: 0, members: 0 };
+
   it('counts each 64 KiB as a request, of the caller and its address', () => {
     const { limits } = openLimits({ perCaller: 100 });
     const { sink, read } = createSink();
-    limits.takeBody(64 * KB - 1, { caller: alice, ip: address }, sink);
+    limits.takeBody({ ...none, bytes: 64 * KB - 1 }, { caller: alice, ip: address }, sink);
     expect(read()).toEqual({});
-    limits.takeBody(3 * 64 * KB, { caller: alice, ip: address }, sink);
+    limits.takeBody({ ...none, bytes: 3 * 64 * KB }, { caller: alice, ip: address }, sink);
     expect(read()).toMatchObject({ 'RateLimit-Limit': 100, 'RateLimit-Remaining': 97 });
-    limits.takeBody(3 * 64 * KB, { ip: address }, sink);
+    limits.takeBody({ ...none, bytes: 3 * 64 * KB }, { ip: address }, sink);
     expect(read()).toMatchObject({ 'RateLimit-Limit': 10, 'RateLimit-Remaining': 8 });
+  });
+
+  it('counts 8,000 values and 1,000 members of objects as a request too', () => {
+    const { limits } = openLimits({ perCaller: 100 });
+    const { sink, read } = createSink();
+    const take = (size: object) =>
+      limits.takeBody({ ...none, ...size }, { caller: alice, ip: address }, sink);
+    take({ values: 7999 });
+    take({ members: 999 });
+    expect(read()).toEqual({});
+    take({ values: 8000 });
+    expect(read()).toMatchObject({ 'RateLimit-Remaining': 99 });
+    take({ members: 20_000 });
+    expect(read()).toMatchObject({ 'RateLimit-Remaining': 79 });
+    take({ bytes: 32 * KB, values: 2000, members: 250 });
+    expect(read()).toMatchObject({ 'RateLimit-Remaining': 78 });
   });
 
   it('takes at most a quarter of the limit, and refuses a caller beyond it without cost for others', async () => {
     const { limits, countLimited } = openLimits({ perCaller: 100 });
     const send = (caller: typeof alice) =>
-      limits.takeBody(1024 * 1024 * KB, { caller, ip: address });
+      limits.takeBody({ ...none, bytes: 1024 * 1024 * KB }, { caller, ip: address });
     expect(countAllowed(() => send(alice))).toBe(4);
     expect(await countLimited('caller')).toBe(1);
     for (let i = 0; i < 100; i++) expect(() => send(alice)).toThrow('Too many requests');

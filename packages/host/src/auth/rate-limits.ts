@@ -1,5 +1,5 @@
 import { OracleError } from '@sibyl/protocol';
-import { type RateVerdict, toAddressKey } from '@sibyl/server-kit';
+import { type JsonScan, type RateVerdict, toAddressKey } from '@sibyl/server-kit';
 import type { Charge, Settle, VerificationCost } from '@sibyl/ucan';
 import type { HostBus } from '../bus/host-bus.js';
 import type { Metrics } from '../observability/metrics.js';
@@ -15,8 +15,8 @@ const LOOKUPS = { perMinute: 300, atOnce: 10 } as const;
 const LOOKUPS_AT_ONCE = 50;
 /** Reading this many characters of a token takes about as long as verifying a signature. */
 const CHARACTERS_PER_UNIT = 1024;
-/** Reading this much JSON takes about as long as a small request. */
-const BODY_BYTES_PER_REQUEST = 64 * 1024;
+/** Reading each of these takes about as long as a small request. */
+const PER_REQUEST = { bytes: 64 * 1024, values: 8000, members: 1000 } as const;
 /** One body costs at most this part of a limit, so that large ones pass a low limit too. */
 const BODY_SHARE = 1 / 4;
 
@@ -28,6 +28,11 @@ interface RateLimitsOptions {
   readonly bus: HostBus;
   /** Called with a caller that has reached its limit. */
   readonly onLimited?: ((did: string) => void) | undefined;
+}
+
+/** What was received as JSON. */
+export interface BodySize extends Pick<JsonScan, 'values' | 'members'> {
+  readonly bytes: number;
 }
 
 /** Receives the RateLimit headers; sockets have none. */
@@ -140,11 +145,13 @@ export class RateLimits {
 
   /** Counts a large body as further requests, before it is parsed; without a caller, of its address. */
   takeBody(
-    bytes: number,
+    { bytes, values, members }: BodySize,
     { caller, ip }: { readonly caller?: Pick<Caller, 'did'>; readonly ip?: string | undefined },
     headers = noHeaders,
   ): void {
-    const requests = Math.floor(bytes / BODY_BYTES_PER_REQUEST);
+    const work =
+      bytes / PER_REQUEST.bytes + values / PER_REQUEST.values + members / PER_REQUEST.members;
+    const requests = Math.floor(work);
     if (requests === 0) return;
     const { anonymous, caller: perCaller } = this.perMinute;
     const limit = caller ? perCaller : anonymous;

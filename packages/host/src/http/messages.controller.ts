@@ -101,6 +101,7 @@ export class MessagesController {
     summary: 'Send a message; the response is JSON, or a stream if `stream` is true',
     reply: Reply,
     streams: true,
+    acceptsManyValues: true,
     errors: SEND_ERRORS,
     headers: {
       'idempotency-key': {

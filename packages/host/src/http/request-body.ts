@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import {
   type CallHandler,
   type ExecutionContext,
@@ -14,6 +15,7 @@ import {
   type ByteReservation,
   ChunkCounter,
   readChunks,
+  scanJson,
   toAddressKey,
 } from '@sibyl/server-kit';
 import type { Request, Response } from 'express';
@@ -22,9 +24,17 @@ import type { RateLimits } from '../auth/rate-limits.js';
 import type { Config } from '../config/config.js';
 import type { OracleRequest } from './ucan-guard.js';
 
+/** What JSON of a caller may hold where it has history, tools or metadata. */
+export const MANY_VALUES = { values: 100_000, members: 20_000 } as const;
+/** The same everywhere else. */
+export const FEW_VALUES = { values: 20_000, members: 5_000 } as const;
+
 /** Reads JSON bodies after the guard, so that only bodies of authenticated callers cost work. */
 @Injectable()
 export class BodyInterceptor implements NestInterceptor {
+  /** Settles when the last of the large bodies may be read. */
+  private turn: Promise<unknown> = Promise.resolve();
+
   constructor(
     /** In bytes. */
     private readonly maxBytes: Pick<Config, 'bodyLimit' | 'filesBodyLimit'>,
@@ -39,42 +49,55 @@ export class BodyInterceptor implements NestInterceptor {
     const request = http.getRequest<OracleRequest>();
     const response = http.getResponse<Response>();
     try {
-      const { acceptsFiles = false } = describe(context);
-      if (isJson(request)) await this.read(request, response, { acceptsFiles, parse: parseJson });
-      else if (isAcceptedForm(request, context))
-        await this.read(request, response, { acceptsFiles, parse: () => undefined });
+      const described = describe(context);
+      if (isJson(request)) await this.read(request, response, described, parseJson);
+      else if (described.acceptsForms && isForm(request))
+        await this.read(request, response, described);
+      else if (hasBody(request) && acceptsBody(context)) await assertEmpty(request);
     } catch (error) {
       // The rest of the body is not read, so this connection cannot be used again.
       response.setHeader('Connection', 'close');
       throw error;
     }
-    if (request.body === undefined && hasBody(request) && acceptsBody(context))
-      throw new OracleError('unsupported_media_type');
     return next.handle();
   }
 
+  /** Only what is parsed is counted. */
   private async read(
     request: OracleRequest,
     response: Response,
-    { acceptsFiles, parse }: BodyOptions,
+    { acceptsFiles, acceptsManyValues }: Partial<RouteDescription>,
+    parse?: (bytes: Buffer) => unknown,
   ): Promise<void> {
     const limit = acceptsFiles ? this.maxBytes.filesBodyLimit : this.maxBytes.bodyLimit;
     const reservation = this.budget.open(toAddressKey(request.ip));
     try {
       const rawBody = await readBytes(request, limit, reservation);
-      this.limits.takeBody(rawBody.length, request, response);
+      const { length: bytes } = rawBody;
+      if (bytes === 0) return;
+      if (bytes > SMALL_BYTES) await this.waitForTurn();
+      const limits = acceptsManyValues ? MANY_VALUES : FEW_VALUES;
+      const { excess, ...counts } = parse ? scanJson(rawBody, limits) : NO_JSON;
+      this.limits.takeBody({ bytes, ...counts }, request, response);
+      if (excess)
+        throw new OracleError('validation_failed', { message: [`body: has ${excess}; send less`] });
       // Plugins check signatures over the raw bytes.
-      if (rawBody.length > 0) Object.assign(request, { rawBody, body: parse(rawBody) });
+      Object.assign(request, { rawBody, body: parse?.(rawBody) });
     } finally {
       reservation.release();
     }
   }
+
+  /** One large body is counted and parsed in each turn of the event loop, so that other requests are answered in between. */
+  private waitForTurn(): Promise<unknown> {
+    this.turn = this.turn.then(() => nextTurn());
+    return this.turn;
+  }
 }
 
-interface BodyOptions {
-  readonly acceptsFiles: boolean;
-  readonly parse: (bytes: Buffer) => unknown;
-}
+/** Bodies up to this size take a millisecond at most. */
+const SMALL_BYTES = 8 * 1024;
+const NO_JSON = { values: 0, members: 0, excess: undefined };
 
 const STREAMED_BODY = Symbol('streamed body');
 
@@ -90,11 +113,8 @@ function isJson(request: Request): boolean {
   return hasBody(request) && request.is(['application/json', 'application/a2a+json']) !== false;
 }
 
-/** Routes that accept forms read their bytes. */
-function isAcceptedForm(request: Request, context: ExecutionContext): boolean {
-  const isForm = request.is('application/x-www-form-urlencoded') !== false;
-  return describe(context).acceptsForms === true && isForm && hasBody(request);
-}
+const isForm = (request: Request) =>
+  hasBody(request) && request.is('application/x-www-form-urlencoded') !== false;
 
 const describe = (context: ExecutionContext): Partial<RouteDescription> =>
   Reflect.getMetadata(ROUTE_DESCRIPTION, context.getHandler()) ?? {};
@@ -110,6 +130,15 @@ function acceptsBody(context: ExecutionContext): boolean {
   return Object.keys(args).some((key) => key.startsWith(`${RouteParamtypes.BODY}:`));
 }
 
+/** A body that comes in chunks is empty if there are none. */
+async function assertEmpty(request: Request): Promise<void> {
+  if (request.headers['transfer-encoding'] === undefined)
+    throw new OracleError('unsupported_media_type');
+  await readChunks(request, () => {
+    throw new OracleError('unsupported_media_type');
+  });
+}
+
 async function readBytes(
   request: Request,
   limit: number,
@@ -118,8 +147,9 @@ async function readBytes(
   const { 'content-encoding': encoding = 'identity', 'content-length': declared = '0' } =
     request.headers;
   // A small compressed body can expand to a large one, and no client of ours compresses.
-  if (encoding.toLowerCase() !== 'identity' || !isUtf8(request))
-    throw new OracleError('unsupported_media_type');
+  if (encoding.toLowerCase() !== 'identity')
+    throw new OracleError('unsupported_media_type', { message: ENCODED });
+  if (!isUtf8(request)) throw new OracleError('unsupported_media_type');
   if (Number(declared) > limit) throw new OracleError('body_too_large');
   const counter = new ChunkCounter();
   return readChunks(request, (chunk, length) => {
@@ -129,6 +159,7 @@ async function readBytes(
   });
 }
 
+const ENCODED = 'Send the body as it is, without a Content-Encoding';
 const SMALL_CHUNKS = 'The body arrives in too many small chunks; send larger ones';
 
 function reserve(reservation: ByteReservation, bytes: number): void {

@@ -100,7 +100,7 @@ export function verifyManifest(
 const MAX_VALUES = 1_000_100;
 
 const parse = <Schema extends z.ZodType>(schema: Schema, bytes: Buffer) =>
-  schema.safeParse(parseJson(bytes.toString('utf8'), MAX_VALUES)).data;
+  schema.safeParse(parseJson(bytes.toString('utf8'), { values: MAX_VALUES })).data;
 
 function isSigned(bytes: Buffer, signature: string, publicKey: Uint8Array): boolean {
   const x = Buffer.from(publicKey).toString('base64url');
@@ -127,7 +127,7 @@ const json = (schema: z.ZodType) =>
   z
     .string()
     .max(MAX_TEXT)
-    .refine((text) => schema.safeParse(parseJson(text, MAX_JSON_VALUES)).success)
+    .refine((text) => schema.safeParse(parseJson(text, { values: MAX_JSON_VALUES })).success)
     .nullable()
     .catch(null);
 

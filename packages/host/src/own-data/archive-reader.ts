@@ -6,6 +6,7 @@ import { setImmediate as nextTick } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { crc32 } from 'node:zlib';
 import { OracleError } from '@sibyl/protocol';
+import { type JsonScanLimits, scanJson } from '@sibyl/server-kit';
 import type { Entry, Options, ZipFile } from 'yauzl';
 
 const MAX_ENTRIES = 200_000;
@@ -125,31 +126,14 @@ async function listEntries(zip: ZipFile): Promise<ReadonlyMap<string, Entry>> {
   return entries;
 }
 
-/** Parses JSON of a stranger; undefined if it is invalid or contains more values than `maxValues`. */
-export function parseJson(text: string, maxValues: number): unknown {
-  if (hasMoreValues(text, maxValues)) return undefined;
+/** Parses JSON of a stranger; undefined if it is invalid or contains more than the limits. */
+export function parseJson(text: string, limits: JsonScanLimits): unknown {
+  if (scanJson(Buffer.from(text), limits).excess) return undefined;
   try {
     return JSON.parse(text);
   } catch {
     return undefined;
   }
-}
-
-/** A few bytes for an empty array are many more in memory. Each value but the first follows one of `,[{`. */
-function hasMoreValues(text: string, maxValues: number): boolean {
-  let count = 1;
-  for (let at = 0; at < text.length && count <= maxValues; at++) {
-    const character = text[at];
-    if (character === '"') at = findTextEnd(text, at);
-    else if (character === ',' || character === '[' || character === '{') count += 1;
-  }
-  return count > maxValues;
-}
-
-function findTextEnd(text: string, start: number): number {
-  let at = start + 1;
-  while (at < text.length && text[at] !== '"') at += text[at] === '\\' ? 2 : 1;
-  return at;
 }
 
 const NEWLINE = 0x0a;

@@ -45,7 +45,7 @@ const MAX_ROW_VALUES = 10_000;
 /** Rows are flat, but for those that name files. */
 const ROW_LIMITS = { depth: 4 };
 /** Of thousands of messages; reading them takes well below a second, in which the host does nothing else. */
-const MAX_CONVERSATION_VALUES = 250_000;
+const CONVERSATION_LIMITS = { values: 250_000, members: 100_000 };
 /** The name of the conversations in an export of ChatGPT. */
 const CONVERSATIONS = /^(?:[^/]+\/)?conversations(?:-\d+)?\.json$/;
 
@@ -371,7 +371,7 @@ export class Imports {
     let count = 0;
     for await (const text of readArrayItems(countBytes(chunks, progress))) {
       signal.throwIfAborted();
-      const conversation = convertConversation(parseJson(text, MAX_CONVERSATION_VALUES));
+      const conversation = convertConversation(parseJson(text, CONVERSATION_LIMITS));
       if (conversation) await writer.addConversation(conversation, signal);
       else writer.counts.refused += 1;
       count += 1;
@@ -434,7 +434,7 @@ async function* countBytes(
 }
 
 function parseRow(line: string): StoredRow | undefined {
-  const value = parseJson(line, MAX_ROW_VALUES);
+  const value = parseJson(line, { values: MAX_ROW_VALUES });
   const isRow = typeof value === 'object' && value !== null && !Array.isArray(value);
   return isRow && !measureJson(value, ROW_LIMITS).excess ? (value as StoredRow) : undefined;
 }

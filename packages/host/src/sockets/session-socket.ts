@@ -25,7 +25,7 @@ import type { MissedEvents } from '../turns/run-reader.js';
 import { clientRequests, resultReaders } from './client-events.js';
 import { type ConnectionRegistry, terminate } from './connections.js';
 import type { SocketContext } from './handshake.js';
-import { type SocketBacklog, WriteLimit } from './write-limit.js';
+import { type ReceivedSize, type SocketBacklog, WriteLimit } from './write-limit.js';
 
 export interface SessionSocketDeps {
   readonly authenticator: Authenticator;
@@ -52,10 +52,12 @@ export class SessionSocket {
   private last: Position = BEFORE_ALL;
   /** The host whose events are sent now; undefined until it is known, and if there is only one. */
   private sender: string | undefined;
-  /** What has arrived since the last event that counted, in bytes or characters. */
-  private received = 0;
-
-  constructor(socket: Socket, context: SocketContext, deps: SessionSocketDeps) {
+  constructor(
+    socket: Socket,
+    context: SocketContext,
+    private readonly received: ReceivedSize,
+    deps: SessionSocketDeps,
+  ) {
     this.socket = socket;
     this.context = context;
     this.deps = deps;
@@ -208,9 +210,6 @@ export class SessionSocket {
   private listen(): void {
     const { session } = this.context;
     const { registry } = this.deps;
-    this.socket.conn.on('data', (data: string | Buffer) => {
-      this.received += data.length;
-    });
     for (const [name, answer] of Object.entries(clientRequests))
       this.socket.on(name, () => this.ask(() => this.emit(answer(session, registry))));
     for (const [name, read] of Object.entries(resultReaders))
@@ -225,7 +224,7 @@ export class SessionSocket {
     const { pendingCalls, logger } = this.deps;
     const { session } = this.context;
     if (answer && pendingCalls.answer(session, answer)) {
-      this.received = 0;
+      this.received.take();
       return;
     }
     logger.debug({ ...session, event: name, toolCallId: answer?.toolCallId }, 'result ignored');
@@ -235,8 +234,7 @@ export class SessionSocket {
   private ask(answer: () => void): void {
     const { caller, address } = this.context;
     const { limits } = this.deps;
-    const size = this.received;
-    this.received = 0;
+    const size = this.received.take();
     const allowed = limits
       .takeCaller(caller, address)
       .then(() => limits.takeBody(size, { caller, ip: address }));

@@ -23,7 +23,13 @@ import { toOracleError } from '../store/store-errors.js';
 import { type Connection, ConnectionRegistry, onceClosed, terminate } from './connections.js';
 import { HandshakeVerifier, type SocketContext } from './handshake.js';
 import { SessionSocket, type SessionSocketDeps } from './session-socket.js';
-import { limitPackets, limitReceived, limitWire, SocketBacklog } from './write-limit.js';
+import {
+  limitPackets,
+  limitReceived,
+  limitWire,
+  ReceivedSize,
+  SocketBacklog,
+} from './write-limit.js';
 
 /** How long a connection may take to send its handshake. */
 const CONNECT_MS = 10_000;
@@ -53,6 +59,7 @@ export class SocketServer {
   private readonly sockets = new Set<SessionSocket>();
   /** Connections of authenticated callers. */
   private readonly proven = new WeakSet<Connection>();
+  private readonly received = new WeakMap<Connection, ReceivedSize>();
   private isClosing = false;
 
   constructor(server: HttpServer, deps: SocketServerDeps) {
@@ -87,7 +94,12 @@ export class SocketServer {
       this.connections.add(connection);
       onceClosed(connection, () => this.connections.delete(connection));
       const isProven = () => this.proven.has(connection);
-      limitPackets(connection, { attachments: reserve(connection.request), isProven });
+      const received = new ReceivedSize();
+      this.received.set(connection, received);
+      const onExcess = (excess: string) =>
+        deps.logger.info(`socket disconnected: a message has ${excess}`);
+      const attachments = reserve(connection.request);
+      limitPackets(connection, { attachments, received, isProven, onExcess });
       try {
         onceClosed(connection, registry.addConnection(readAddress(connection.request)));
       } catch {
@@ -163,7 +175,8 @@ export class SocketServer {
   }
 
   private open(socket: Socket): void {
-    const open = new SessionSocket(socket, socket.data as SocketContext, this.deps);
+    const received = this.received.get(socket.conn) ?? new ReceivedSize();
+    const open = new SessionSocket(socket, socket.data as SocketContext, received, this.deps);
     this.sockets.add(open);
     socket.once('disconnect', () => this.sockets.delete(open));
     open.open();

@@ -1,7 +1,9 @@
 import type { IncomingMessage } from 'node:http';
 import type { Duplex, Readable } from 'node:stream';
-import type { ByteReservation } from '@sibyl/server-kit';
+import { type ByteReservation, type JsonScan, scanJson } from '@sibyl/server-kit';
 import type { WebSocket } from 'ws';
+import type { BodySize } from '../auth/rate-limits.js';
+import { FEW_VALUES, MANY_VALUES } from '../http/request-body.js';
 import { type Connection, onceClosed, terminate } from './connections.js';
 
 /** Maximum bytes of unread data of one connection. */
@@ -151,35 +153,68 @@ function createUncountedLimit(onExcess: () => void): () => void {
   };
 }
 
+/** What a connection has sent since its last event that counted. */
+export class ReceivedSize {
+  private size: BodySize = { bytes: 0, values: 0, members: 0 };
+
+  add(
+    bytes: number,
+    { values, members }: Omit<BodySize, 'bytes'> = { values: 0, members: 0 },
+  ): void {
+    const { size } = this;
+    this.size = {
+      bytes: size.bytes + bytes,
+      values: size.values + values,
+      members: size.members + members,
+    };
+  }
+
+  /** Returns it, and begins anew. */
+  take(): BodySize {
+    const { size } = this;
+    this.size = { bytes: 0, values: 0, members: 0 };
+    return size;
+  }
+}
+
 /** The longest packet other than events of authenticated callers: a handshake with two tokens, and room for the rest. */
 const MAX_UNCOUNTED_LENGTH = 32 * 1024;
 
 interface PacketLimits {
   readonly attachments: ByteReservation;
+  readonly received: ReceivedSize;
   /** Whether the caller is authenticated. */
   readonly isProven: () => boolean;
+  /** Called with the reason for which a client is disconnected. */
+  readonly onExcess: (excess: string) => void;
 }
 
 /**
  * Disconnects a client that sends many or long packets other than events of an authenticated caller, such as handshakes for other
- * namespaces, which are all answered, or too many bytes of attachments, which are kept until the last one has arrived.
+ * namespaces, which are all answered, JSON that would take long to parse, or too many bytes of attachments, which are kept until
+ * the last one has arrived.
  */
 export function limitPackets(
   connection: Connection,
-  { attachments, isProven }: PacketLimits,
+  { attachments, received, isProven, onExcess }: PacketLimits,
 ): void {
   const count = createUncountedLimit(() => terminate(connection));
   connection.on('packet', (packet: { type: string; readonly data?: unknown }) => {
     const { type, data } = packet;
     if (type !== 'message') return count();
-    const isLong = typeof data === 'string' && data.length > MAX_UNCOUNTED_LENGTH;
-    if (!isLong || (EVENT.test(data) && isProven())) return;
+    if (typeof data !== 'string') return;
+    const { excess, ...counts } =
+      EVENT.test(data) && isProven() ? scanJson(Buffer.from(data), MANY_VALUES) : scanShort(data);
+    received.add(data.length, counts);
+    if (excess === undefined) return;
+    onExcess(excess);
     terminate(connection);
     // Otherwise it would still be parsed.
     packet.type = 'noop';
   });
   connection.on('data', (packet: string | Buffer) => {
     if (typeof packet !== 'string') {
+      received.add(packet.length);
       if (attachments.resize(attachments.bytes + packet.length) !== undefined)
         terminate(connection);
       return;
@@ -192,6 +227,12 @@ export function limitPackets(
   connection.transport.on('packet', countLate);
   connection.on('upgrade', (transport) => transport.on('packet', countLate));
   onceClosed(connection, () => attachments.release());
+}
+
+function scanShort(data: string): JsonScan {
+  const excess = `more than ${MAX_UNCOUNTED_LENGTH} characters`;
+  if (data.length > MAX_UNCOUNTED_LENGTH) return { values: 0, members: 0, excess };
+  return scanJson(Buffer.from(data), FEW_VALUES);
 }
 
 /** The first character of an event, in the protocol of Socket.IO; events count as requests. */

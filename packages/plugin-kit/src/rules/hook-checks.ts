@@ -133,6 +133,7 @@ const ROUTE_MEMBERS: Members<Route> = {
   handler: true,
   acceptsForms: true,
   acceptsFiles: true,
+  acceptsManyValues: true,
   checksOrigin: true,
   formatError: true,
   mediaTypes: true,

@@ -1,4 +1,5 @@
 import type { Result } from '@sibyl/protocol';
+import { scanJson } from '@sibyl/server-kit';
 import { decodeBase58 } from '../codec/bytes.js';
 import { ED25519_KEY_BYTES, ed25519FromMulticodec } from './did-key.js';
 import { type DidError, type DidKeys, refuseDid } from './did-resolver.js';
@@ -147,6 +148,9 @@ export interface FetchLimits {
   readonly timeoutMs: number;
 }
 
+/** In a document: more than its keys and services have. */
+const MAX_VALUES = 10_000;
+
 export const FETCH_LIMITS: FetchLimits = { maxBytes: 256 * 1024, timeoutMs: 3000 };
 
 interface JsonRequest {
@@ -217,6 +221,7 @@ async function readBytes(response: Response, maxBytes: number): Promise<Uint8Arr
 }
 
 function parseJson(bytes: Uint8Array): unknown {
+  if (scanJson(bytes, { values: MAX_VALUES }).excess) return undefined;
   try {
     return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
   } catch {
