@@ -56,7 +56,7 @@ describe('sibyl', () => {
     [['chat', '--loud'], "Unknown option '--loud'"],
     [['delegate'], 'grant, status, list, revoke'],
     [['delegate', 'revoke', 'bafyone', '--all'], 'not both'],
-    [['schedules', 'fly'], 'list, add, show, pause, resume, run, authorize, remove'],
+    [['schedules', 'fly'], 'list, add, show, change, pause, resume, run, authorize, remove'],
     [['schedules', 'pause'], 'its id'],
     [['matrix', 'fly'], 'list, link, unlink'],
     [['matrix', 'link'], '@alice:example.org'],

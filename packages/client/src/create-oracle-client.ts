@@ -7,10 +7,18 @@ import type {
   MessageList,
   PluginList,
   RegisterAccessKey,
+  Schedule,
   ScheduleList,
   ScheduleRunList,
   StoreDelegation,
+  UpdateSchedule,
 } from '@sibyl/protocol';
+import {
+  buildScheduleClaims,
+  RUN_ABILITY,
+  type ScheduleTerms,
+  toOracleResource,
+} from '@sibyl/protocol/decisions';
 import type { IpldMap, MintedToken } from '@sibyl/ucan/browser';
 import { createApprovals, createQuestions, createRules, listActivity } from './approvals.js';
 import { type Action, type BrowserTool, ToolRegistry } from './browser-tools/tool-registry.js';
@@ -313,17 +321,23 @@ const sign = (signer: OracleSigner, request: DelegationRequest): Promise<MintedT
 
 const RUN_DAYS = 90;
 
+interface RunTerms {
+  /** What the resource ends with. */
+  readonly purpose: string;
+  readonly nb?: IpldMap;
+  readonly expiration?: number | undefined;
+}
+
 /** Signs that the oracle may run turns for the user; returns the token. */
 async function delegateRuns(
   http: HttpClient,
   signer: OracleSigner,
-  { purpose, expiration }: { readonly purpose: string; readonly expiration?: number | undefined },
+  { purpose, nb, expiration }: RunTerms,
 ): Promise<string> {
   const { did: audience } = await http.discovery.card();
-  const expiresAt = expiration ?? http.discovery.now() + RUN_DAYS * DAY_SECONDS;
-  const capability = { can: 'oracle/run', with: `ixo:oracle:${audience}:${purpose}` };
-  const request = { audience, capabilities: [capability], expiration: expiresAt };
-  return (await sign(signer, request)).token;
+  const resource = `${toOracleResource(audience)}:${purpose}`;
+  const capabilities = [{ can: RUN_ABILITY, with: resource, ...(nb && { nb }) }];
+  return (await signToOracle(http, signer, { capabilities, expiration, days: RUN_DAYS })).token;
 }
 
 const LINKS_PATH = '/matrix/links';
@@ -345,26 +359,44 @@ function createMatrixAccounts(http: HttpClient, signer: OracleSigner): MatrixAcc
 }
 
 const SCHEDULES_PATH = '/schedules';
+/** What the delegation of a schedule signs. */
+const SIGNED = ['message', 'trigger', 'resultUrl', 'resultTo'] as const;
 
-/** Schedules of the user, each with a delegation for itself alone. */
+/** Schedules of the user, each with a delegation for itself alone and for what it does. */
 function createSchedules(http: HttpClient, signer: OracleSigner): Schedules {
   const toPath = (id: string) => `${SCHEDULES_PATH}/${encodeURIComponent(id)}`;
-  const delegate = (id: string, expiration?: number) =>
-    delegateRuns(http, signer, { purpose: `schedule/${id}`, expiration });
+  const get: Schedules['get'] = (id, options = {}) =>
+    http.requestJson({ path: toPath(id), ...options });
+  const change = (id: string, body: UpdateSchedule): Promise<Schedule> =>
+    http.requestJson({ method: 'PATCH', path: toPath(id), body });
+  const delegate = async (
+    { id, ...terms }: ScheduleTerms & Pick<Schedule, 'id'>,
+    expiration?: number,
+  ) => {
+    const nb = { ...(await buildScheduleClaims(terms)) };
+    return delegateRuns(http, signer, { purpose: `schedule/${id}`, nb, expiration });
+  };
   return {
     list: async (options = {}) =>
       (await http.requestJson<ScheduleList>({ path: SCHEDULES_PATH, ...options })).schedules,
-    get: (id, options = {}) => http.requestJson({ path: toPath(id), ...options }),
+    get,
     create: async ({ id = crypto.randomUUID(), expiration, ...schedule }) => {
-      const delegation = await delegate(id, expiration);
+      const delegation = await delegate({ ...schedule, id }, expiration);
       const body = { ...schedule, id, delegation };
       return http.requestJson({ method: 'POST', path: SCHEDULES_PATH, body });
     },
-    update: (id, body) => http.requestJson({ method: 'PATCH', path: toPath(id), body }),
-    authorize: async (id, { expiration } = {}) => {
-      const body = { delegation: await delegate(id, expiration) };
-      return http.requestJson({ method: 'PATCH', path: toPath(id), body });
+    update: async (id, changes) => {
+      if (!SIGNED.some((field) => changes[field] !== undefined)) return change(id, changes);
+      const { delegation: before, ...schedule } = await get(id);
+      // Changes that are undefined change nothing.
+      const terms = { ...schedule, ...JSON.parse(JSON.stringify(changes)) };
+      const { expiration = 0 } = before ?? {};
+      const isValid = expiration > http.discovery.now();
+      const delegation = await delegate(terms, isValid ? expiration : undefined);
+      return change(id, { ...changes, delegation });
     },
+    authorize: async (schedule, { expiration } = {}) =>
+      change(schedule.id, { delegation: await delegate(schedule, expiration) }),
     delete: async (id) => {
       await http.requestJson({ method: 'DELETE', path: toPath(id) });
     },

@@ -71,6 +71,7 @@ export type {
   Sharing,
   TurnFailure,
   TurnUsage,
+  UpdateSchedule,
   Usage,
   UserBlocked,
   UserPreferences,

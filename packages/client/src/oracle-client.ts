@@ -56,6 +56,7 @@ import type {
   UserPreferences,
   UserRules,
 } from '@sibyl/protocol';
+import type { ScheduleTerms } from '@sibyl/protocol/decisions';
 import type { Capability, MintedToken } from '@sibyl/ucan/browser';
 import type { Action, ArgumentSchema, BrowserTool } from './browser-tools/tool-registry.js';
 import type { SessionEvents } from './events/reconnecting-socket.js';
@@ -289,9 +290,13 @@ export interface Schedules {
   get(id: string, options?: RequestOptions): Promise<Schedule>;
   /** Signs a delegation for the schedule and creates it. The secret of a webhook is in this reply only. */
   create(schedule: NewSchedule): Promise<ScheduleWithSecret>;
+  /** Signs the schedule again if it will do something else; its delegation expires when the last one would have, or in 90 days. */
   update(id: string, changes: Omit<UpdateSchedule, 'delegation'>): Promise<Schedule>;
-  /** Signs another delegation, so that the schedule can run, or can run for longer. */
-  authorize(id: string, options?: { readonly expiration?: number }): Promise<Schedule>;
+  /** Signs what a schedule does, as it was read, so that it can run, or can run for longer. */
+  authorize(
+    schedule: Pick<Schedule, 'id' | keyof ScheduleTerms>,
+    options?: { readonly expiration?: number },
+  ): Promise<Schedule>;
   delete(id: string): Promise<void>;
   /** Starts a run now, in addition to those at its times. */
   run(id: string): Promise<ScheduleTriggered>;

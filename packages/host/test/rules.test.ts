@@ -157,6 +157,7 @@ describe('PUT, GET and DELETE /rules', () => {
       headers: { 'x-ucan-delegation': user.delegate() },
     });
     expect(response.status).toBe(403);
+    expect(await response.json()).toMatchObject({ code: 'own_key_required' });
     expect((await user.request('GET', '/rules')).body.rules).toHaveLength(1);
   });
 });

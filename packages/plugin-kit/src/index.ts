@@ -5,6 +5,7 @@ export {
   JsonTextLimit,
   OracleError,
   type OracleErrorOptions,
+  RUN_ABILITY,
 } from '@sibyl/protocol';
 export { createSafeFetch, type SafeFetch, SafeFetchError } from '@sibyl/safe-fetch';
 export {
@@ -114,7 +115,9 @@ export {
   CurrentCaller,
   Describe,
   defineRoute,
+  NeedsOwnKey,
   ORIGIN_CHECKED_ROUTE,
+  OWN_KEY_ROUTE,
   RawBody,
   ROUTE_DESCRIPTION,
   ROUTE_ERROR_FORMAT,
@@ -165,17 +168,16 @@ export {
   type ToolProgress,
   type ToolResult,
 } from './tool.js';
-export {
-  type Continuation,
-  type DelegatedTurn,
-  type DelegatedTurns,
-  type EndedQuestion,
-  type PendingQuestion,
-  type PluginTurn,
-  type PluginTurns,
-  RUN_ABILITY,
-  type RunDelegation,
-  type RunPermission,
-  type RunReference,
-  type TurnOutcome,
+export type {
+  Continuation,
+  DelegatedTurn,
+  DelegatedTurns,
+  EndedQuestion,
+  PendingQuestion,
+  PluginTurn,
+  PluginTurns,
+  RunDelegation,
+  RunPermission,
+  RunReference,
+  TurnOutcome,
 } from './turns.js';

@@ -57,6 +57,11 @@ interface RouteDefinition<Path extends string, Auth, Params, Query, Body, Reply>
    * chatting; a `public` route is open to everyone.
    */
   readonly auth?: Auth;
+  /**
+   * Whether a caller who logged in with a delegation is refused: for what outlives a login, or shows everything. A function
+   * decides by the body.
+   */
+  readonly needsOwnKey?: boolean | ((body: Output<Body, undefined>) => boolean);
   readonly params?: Params;
   readonly query?: Query;
   /** Without it a body is ignored. */
@@ -81,6 +86,8 @@ export interface Route extends Omit<RouteDescription, 'bodyTypes' | 'streams'> {
   readonly method: Method;
   readonly path: string;
   readonly auth: RouteAuth;
+  // biome-ignore lint/suspicious/noExplicitAny: defineRoute checks it against the schema.
+  readonly needsOwnKey?: boolean | ((body: any) => boolean);
   /** Whether pages of origins that CORS_ORIGIN does not allow are refused; the same page under a foreign name too. */
   readonly checksOrigin?: boolean;
   readonly params?: z.ZodType | undefined;
@@ -189,6 +196,15 @@ export const ROUTE_ERROR_FORMAT = Symbol.for('sibyl route error format');
 
 /** Marks handlers that refuse pages of origins that are not allowed. */
 export const ORIGIN_CHECKED_ROUTE = Symbol.for('sibyl origin-checked route');
+
+/** Marks handlers that need a login with the caller's own key. */
+export const OWN_KEY_ROUTE = Symbol.for('sibyl own-key route');
+
+/**
+ * Refuses callers who logged in with a delegation, which other services may also know: for what outlives a login, or shows
+ * everything.
+ */
+export const NeedsOwnKey = () => SetMetadata(OWN_KEY_ROUTE, true);
 
 /** Marks handlers that accept access keys. */
 export const ACCESS_KEY_ROUTE = Symbol.for('sibyl access-key route');

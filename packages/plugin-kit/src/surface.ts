@@ -172,8 +172,11 @@ type SessionField = 'sessionId' | 'title' | 'createdAt' | 'lastUpdatedAt';
 export interface CallerTurns {
   /** The only session of the caller's access key, if the key has one. */
   readonly onlySession: string | undefined;
-  /** What the caller's access rests on; store it with what is done for the caller later, and ask `Surface.keepsAccess`. */
-  readonly access: CallerAccess;
+  /**
+   * What the caller's access rests on: store it with what is done for the caller later, and ask `Surface.keepsAccess`. Throws
+   * for a caller who logged in with a delegation, for whom nothing is done later.
+   */
+  accessForLater(): CallerAccess;
   /** Undefined with an access key: it lists and reads nothing. */
   readonly sessions: CallerSessions | undefined;
   /** An unlisted session appears in no list and is deleted when it has not been used for 30 days. */
@@ -234,7 +237,7 @@ export interface CallerTurns {
   }): Promise<{ readonly runId: string; readonly pending?: readonly PendingAnswer[] }>;
 }
 
-/** Whose access it is, and the UCANs that it ends with: those of an access key or a delegation, none of a login that the caller signed. */
+/** Whose access it is, and the UCANs that it ends with: those of an access key, none of a login that the caller signed. */
 export interface CallerAccess {
   readonly did: string;
   readonly cids: readonly string[];

@@ -92,9 +92,6 @@ export interface PendingQuestion extends PendingAnswer {
   readonly expiresAt: number;
 }
 
-/** The ability that a user delegates so that the oracle may run turns for them. */
-export const RUN_ABILITY = 'oracle/run';
-
 /** A stored delegation of `oracle/run`. */
 export interface RunDelegation {
   readonly cid: string;
@@ -108,6 +105,11 @@ export interface RunPermission {
   readonly cid: string;
   /** What the delegation must cover, such as `ixo:oracle:did:key:z6Mk…:schedule/7`. */
   readonly resource: string;
+  /**
+   * With caveats, the delegation must be for exactly this resource and have exactly these: hashes of what the turns do, for
+   * example. Without, it must have none.
+   */
+  readonly caveats?: Readonly<Record<string, string>> | undefined;
 }
 
 /** A message that a plugin sends as the user. */
@@ -147,13 +149,9 @@ export interface TurnOutcome {
  */
 export interface DelegatedTurns {
   /** Verifies and stores a delegation that the owner signed for this oracle; throws what is wrong with it. */
-  authorize(request: {
-    readonly owner: string;
-    readonly token: string;
-    readonly resource: string;
-  }): Promise<RunDelegation>;
-  /** The newest stored delegation that covers a resource now. */
-  find(wanted: Pick<RunPermission, 'owner' | 'resource'>): Promise<RunDelegation | undefined>;
+  authorize(
+    request: Omit<RunPermission, 'cid'> & { readonly token: string },
+  ): Promise<RunDelegation>;
   /** Why a turn may not run under a delegation now; undefined if it may. */
   check(permission: RunPermission): Promise<string | undefined>;
   /** Deletes a delegation that is not needed any more. */

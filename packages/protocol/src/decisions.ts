@@ -1,5 +1,6 @@
 import type { ApprovalFacts, Decision, DecisionClaims } from './approvals.js';
 import type { JsonObject } from './json.js';
+import type { CreateSchedule, ScheduleTrigger } from './schedules.js';
 
 // What users sign. Without schemas, so that pages need not load a validator.
 
@@ -9,6 +10,8 @@ export const APPROVE_ABILITY = 'oracle/approve';
 export const RULES_ABILITY = 'oracle/rules';
 /** The ability of the invocation with which a user confirms `DELETE /me`. */
 export const ERASE_ABILITY = 'oracle/erase';
+/** The ability that a user delegates so that the oracle may run turns for them. */
+export const RUN_ABILITY = 'oracle/run';
 /** The resource of all: one oracle. */
 export const toOracleResource = (oracleDid: string): string => `ixo:oracle:${oracleDid}`;
 
@@ -31,6 +34,30 @@ export async function buildDecisionClaims(decided: ApprovalDecision): Promise<De
     argsHash: await hashJson(args),
     originalArgsHash: await hashJson(originalArgs),
     reasonHash: await hashJson(reason),
+  };
+}
+
+/** What a schedule does, as its user signs it. */
+export interface ScheduleTerms extends Pick<CreateSchedule, 'message'> {
+  readonly trigger: ScheduleTrigger;
+  readonly resultUrl?: string | null | undefined;
+  readonly resultTo?: string | null | undefined;
+}
+
+/** The caveats of the delegation of a schedule. */
+export interface ScheduleClaims {
+  readonly messageHash: string;
+  readonly triggerHash: string;
+  readonly targetHash: string;
+}
+
+/** Builds the caveats that a user signs for a schedule. */
+export async function buildScheduleClaims(terms: ScheduleTerms): Promise<ScheduleClaims> {
+  const { message, trigger, resultUrl = null, resultTo = null } = terms;
+  return {
+    messageHash: await hashJson(message),
+    triggerHash: await hashJson(trigger),
+    targetHash: await hashJson({ resultUrl, resultTo }),
   };
 }
 

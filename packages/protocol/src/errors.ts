@@ -20,6 +20,10 @@ export const errorCatalog = {
   insufficient_credit: [402, 'Out of credit: settle the outstanding claims, then send again'],
   foreign_delegation: [403, 'The delegation was issued by another user'],
   invalid_decision: [403, 'The invocation does not sign this decision'],
+  own_key_required: [
+    403,
+    'A delegation, which other services may also know, is not enough for this: sign in with your own key, with Authorization: Bearer <invocation> and X-Auth-Type: ucan',
+  ],
   decision_unsigned: [
     403,
     'An approval needs your signature: send an invocation of oracle/approve, or deny the call',

@@ -28,9 +28,13 @@ export {
   APPROVE_ABILITY,
   type ApprovalDecision,
   buildDecisionClaims,
+  buildScheduleClaims,
   canonicalJson,
   hashJson,
   RULES_ABILITY,
+  RUN_ABILITY,
+  type ScheduleClaims,
+  type ScheduleTerms,
   toApprovalId,
   toOracleResource,
 } from './decisions.js';

@@ -57,7 +57,7 @@ const ResultTo = z
     'The address of a chat in which the result of each run is posted; instead of `resultUrl`',
   );
 const Delegation = UcanToken.describe(
-  'A delegation of `oracle/run` at the `resource` of the schedule, signed by the user for this oracle',
+  'A delegation of `oracle/run` at the `resource` of the schedule, signed by the user for this oracle, with exactly the caveats `messageHash`, `triggerHash` and `targetHash`: SHA-256 in hex of the canonical JSON (RFC 8785) of `message`, of `trigger`, and of `{resultUrl, resultTo}` with null for what is absent',
 );
 
 /** Body of `POST /schedules`. */
@@ -75,7 +75,7 @@ export const CreateSchedule = z
   .meta({ id: 'CreateSchedule' });
 export type CreateSchedule = z.infer<typeof CreateSchedule>;
 
-/** Body of `PATCH /schedules/:id`; what is absent does not change. */
+/** Body of `PATCH /schedules/:id`; what is absent does not change. A schedule that does something else then needs another delegation. */
 export const UpdateSchedule = z
   .strictObject({
     name: ScheduleName.optional(),
@@ -101,7 +101,7 @@ export const Schedule = z
     status: z
       .enum(['active', 'paused', 'unauthorized', 'stopped', 'finished'])
       .describe(
-        '`unauthorized`: waits for a delegation; `stopped`: ended by the host, see `reason`; `finished`: its only time has passed',
+        '`unauthorized`: waits for a delegation for what it does now, see `reason`; `stopped`: ended by the host, see `reason`; `finished`: its only time has passed',
       ),
     reason: z.string().optional(),
     sessionId: Id.describe('The session whose turns are the runs'),

@@ -151,7 +151,7 @@ export class PushNotifications {
     const { store, turns, surface, logger } = this.deps;
     const { data: access } = Access.safeParse(JSON.parse(row.access ?? 'null'));
     // What its client may not read any more is not sent to it either.
-    if (access && !(await surface.keepsAccess(access))) return this.drop(row);
+    if (!access || !(await surface.keepsAccess(access))) return this.drop(row);
     const outcome = await turns.outcome({ owner: row.owner, runId: row.task_id });
     // Its session was deleted, or its message withdrawn.
     if (!outcome) return this.drop(row);
@@ -262,7 +262,7 @@ interface ConfigRow extends Progress {
   context_id: string;
   message_id: string;
   url: string;
-  /** What the access of the client rests on, as JSON; null in rows of earlier versions. */
+  /** What the access of the client rests on, as JSON. */
   access: string | null;
 }
 

@@ -195,7 +195,7 @@ export class A2aRequests implements A2ARequestHandler {
   ): Promise<TaskPushNotificationConfig> {
     const call = readCall(context);
     const task = await this.describe(call, params.taskId);
-    return this.deps.push.add(call.turns.access, task, params);
+    return this.deps.push.add(call.turns.accessForLater(), task, params);
   }
 
   async getTaskPushNotificationConfig(
@@ -239,12 +239,13 @@ export class A2aRequests implements A2ARequestHandler {
     assertHistoryLength(configuration?.historyLength);
     const push = configuration?.taskPushNotificationConfig;
     // Before anything happens.
+    const access = push && call.turns.accessForLater();
     if (push) parseConfig(push);
     const accepted = message.taskId
       ? await this.answer(call, message)
       : await this.start(call, message, params.metadata);
-    if (push)
-      await this.deps.push.add(call.turns.access, await this.describe(call, accepted.taskId), push);
+    if (push && access)
+      await this.deps.push.add(access, await this.describe(call, accepted.taskId), push);
     return accepted;
   }
 

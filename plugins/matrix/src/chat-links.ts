@@ -193,6 +193,7 @@ export const listLinkRoutes = (links: ChatLinks): readonly Route[] => [
     method: 'POST',
     path: '/matrix/links',
     summary: 'Link a Matrix account: it has to send the code to the oracle',
+    needsOwnKey: true,
     status: 201,
     body: CreateMatrixLink,
     reply: MatrixLink,
@@ -204,6 +205,7 @@ export const listLinkRoutes = (links: ChatLinks): readonly Route[] => [
     method: 'DELETE',
     path: '/matrix/links/:userId',
     summary: 'Remove the link of a Matrix account, and its delegation',
+    needsOwnKey: true,
     reply: MatrixLinkDeleted,
     errors: ['link_not_found'],
     handler: async ({ caller: { did: owner }, params: { userId } }) => {

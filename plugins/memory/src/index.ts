@@ -60,6 +60,7 @@ export const memory = definePlugin({
       method: 'POST',
       path: '/memory',
       summary: 'Remember a fact; one that is there already stays as it is',
+      needsOwnKey: true,
       body: FactText,
       reply: Fact,
       errors: ['bad_request'],
@@ -69,6 +70,7 @@ export const memory = definePlugin({
       method: 'PATCH',
       path: '/memory/:id',
       summary: 'Change a fact',
+      needsOwnKey: true,
       body: FactText,
       reply: Fact,
       errors: ['not_found', 'bad_request'],
@@ -82,6 +84,7 @@ export const memory = definePlugin({
       method: 'DELETE',
       path: '/memory/:id',
       summary: 'Forget a fact',
+      needsOwnKey: true,
       reply: FactForgotten,
       errors: ['not_found'],
       handler: async ({ caller: { did: owner }, params: { id } }) => {

@@ -19,6 +19,7 @@ import {
 } from '@sibyl/protocol';
 import { z } from 'zod';
 import { ScheduleRuns } from './run-store.js';
+import { SchedulePermits } from './schedule-permits.js';
 import { migrations, ScheduleStore } from './schedule-store.js';
 import { Scheduler } from './scheduler.js';
 import { Schedules, SchedulesConfig } from './schedules.js';
@@ -55,19 +56,17 @@ export const schedules = definePlugin({
 });
 
 function createServices(context: SetupContext<SchedulesConfig>) {
-  const { database, config, logger, oracle, publicUrl, fetch, ucan, delegatedTurns, surface } =
-    context;
+  const { database, config, logger, oracle, publicUrl, fetch, ucan, delegatedTurns } = context;
   const chats: ResultChats = {
     find: (address) =>
       context.shared.get(address.startsWith('slack_') ? RESULT_CHATS.slack : RESULT_CHATS.matrix),
   };
   const store = new ScheduleStore(database);
   const runs = new ScheduleRuns(database);
-  const toResource = (id: string) => `ixo:oracle:${oracle.did}:schedule/${id}`;
-  const common = { runs, turns: delegatedTurns, toResource, logger, chats };
+  const permits = new SchedulePermits({ turns: delegatedTurns, oracleDid: oracle.did });
+  const common = { runs, turns: delegatedTurns, permits, logger, chats };
   const delivery = new ResultDelivery({
     ...common,
-    surface,
     schedules: store,
     fetch,
     ucan,
@@ -96,6 +95,7 @@ const listScheduleRoutes = (service: Schedules): readonly Route[] => [
     method: 'POST',
     path: '/schedules',
     summary: 'Create a schedule',
+    needsOwnKey: true,
     status: 201,
     body: CreateSchedule,
     reply: ScheduleWithSecret,
@@ -119,7 +119,9 @@ const listScheduleRoutes = (service: Schedules): readonly Route[] => [
   defineRoute({
     method: 'PATCH',
     path: '/schedules/:id',
-    summary: 'Change, pause or resume a schedule, or give it another delegation',
+    summary:
+      'Change, pause or resume a schedule, or give it another delegation; with a login by delegation only pause it',
+    needsOwnKey: ({ status, ...changes }) => status !== 'paused' || Object.keys(changes).length > 0,
     body: UpdateSchedule,
     reply: Schedule,
     errors: ['schedule_not_found', 'invalid_delegation', 'foreign_delegation', 'delegation_ended'],
@@ -130,6 +132,7 @@ const listScheduleRoutes = (service: Schedules): readonly Route[] => [
     method: 'DELETE',
     path: '/schedules/:id',
     summary: 'Delete a schedule; its session stays',
+    needsOwnKey: true,
     reply: ScheduleDeleted,
     errors: ['schedule_not_found'],
     handler: async ({ caller: { did: owner }, params: { id } }) => {
@@ -144,6 +147,7 @@ const listRunRoutes = (service: Schedules): readonly Route[] => [
     method: 'POST',
     path: '/schedules/:id/run',
     summary: 'Run a schedule now',
+    needsOwnKey: true,
     reply: ScheduleTriggered,
     errors: ['schedule_not_found', 'delegation_ended'],
     handler: ({ caller: { did: owner }, params: { id } }) => service.runNow({ owner, id }),
@@ -163,6 +167,7 @@ const listRunRoutes = (service: Schedules): readonly Route[] => [
     method: 'POST',
     path: '/schedules/:id/secret',
     summary: 'Replace the secret of the webhook of a schedule',
+    needsOwnKey: true,
     reply: ScheduleWithSecret,
     errors: ['schedule_not_found', 'bad_request'],
     handler: ({ caller: { did: owner }, params: { id } }) => service.replaceSecret({ owner, id }),

@@ -22,7 +22,7 @@ describe.each(engines)('ScheduleRuns on %s', (engine) => {
     await store.change({ owner, id }, () => ({ next_due_at: now }));
     const rows = runs.map((run, i) => ({
       ...{ owner, schedule_id: id, due_at: now - (i + 1) * MINUTE_MS, cause: 'time' as const },
-      ...{ status: 'skipped' as const, message: null, session_id: 'session', run_id: null },
+      ...{ status: 'skipped' as const, data: null, session_id: 'session', run_id: null },
       ...{ attempts: 0, error: null, check_at: null, ended_at: 1, delivery: null },
       ...{ delivery_attempts: 0, delivery_error: null, deliver_at: null },
       ...run,

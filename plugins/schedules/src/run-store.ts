@@ -39,7 +39,8 @@ interface Rate {
 }
 
 interface Manual extends Rate {
-  readonly message: string;
+  /** What a webhook delivered. */
+  readonly data: string | null;
 }
 
 /**
@@ -115,7 +116,7 @@ export class ScheduleRuns {
   /** Claims a run outside of the schedule's times; throws if there were too many. */
   async claimNow(
     { owner, id }: ScheduleKey,
-    { cause, message, perMinute }: Manual,
+    { cause, data, perMinute }: Manual,
   ): Promise<RunRow> {
     assertAllowed(this.rates.take(toRateKey({ owner, id }, cause), perMinute));
     // Concurrent runs of one schedule are counted one after the other.
@@ -126,7 +127,7 @@ export class ScheduleRuns {
       await this.assertStoredRate(tables, { row, cause, perMinute, now });
       for (let dueAt = avoidSeconds(now); ; dueAt += 1) {
         // Whichever host looks first starts it.
-        const run = { ...newRun(row, { dueAt, cause, message, now }), check_at: now };
+        const run = { ...newRun(row, { dueAt, cause, data, now }), check_at: now };
         if (await insertRun(tables, run)) return run;
       }
     });
@@ -177,7 +178,7 @@ export class ScheduleRuns {
         tables.updateTable('schedules_runs').set({
           status: end.status,
           error: end.error ?? null,
-          message: null,
+          data: null,
           check_at: null,
           ended_at: now,
           ...(delivers && { delivery: 'pending', deliver_at: now }),
@@ -274,7 +275,7 @@ export class ScheduleRuns {
       : (await this.countOpen(tables, row)) >= MAX_OPEN
         ? BUSY
         : undefined;
-    const run = newRun(row, { dueAt, cause, message: row.message, now });
+    const run = newRun(row, { dueAt, cause, data: null, now });
     const inserted = await insertRun(tables, why === undefined ? run : skip(run, why, now));
     // Nothing else ends while an earlier run waits for its user.
     if (why !== undefined) await pruneRuns(tables, row);
@@ -358,18 +359,18 @@ const avoidSeconds = (now: number): number => (now % 1000 === 0 ? now + 1 : now)
 interface RunFacts {
   readonly dueAt: number;
   readonly cause: RunRow['cause'];
-  readonly message: string;
+  readonly data: string | null;
   readonly now: number;
 }
 
-function newRun(schedule: ScheduleRow, { dueAt, cause, message, now }: RunFacts): RunRow {
+function newRun(schedule: ScheduleRow, { dueAt, cause, data, now }: RunFacts): RunRow {
   return {
     owner: schedule.owner,
     schedule_id: schedule.id,
     due_at: dueAt,
     cause,
     status: 'starting',
-    message,
+    data,
     session_id: schedule.session_id,
     run_id: null,
     attempts: 0,
@@ -387,7 +388,7 @@ const skip = (run: RunRow, error: string, now: number): RunRow => ({
   ...run,
   status: 'skipped',
   error,
-  message: null,
+  data: null,
   check_at: null,
   ended_at: now,
 });

@@ -5,7 +5,13 @@ import {
   type PluginDatabase,
   type PluginMigrations,
 } from '@sibyl/plugin-kit';
-import type { CreateSchedule, Schedule, ScheduleRun, ScheduleTrigger } from '@sibyl/protocol';
+import type {
+  CreateSchedule,
+  Schedule,
+  ScheduleRun,
+  ScheduleTerms,
+  ScheduleTrigger,
+} from '@sibyl/protocol';
 import { type Kysely, type Selectable, sql } from 'kysely';
 import { findFirstDue } from './timing.js';
 
@@ -274,6 +280,14 @@ export const toExpiry = (
 export const readTrigger = (row: Pick<ScheduleRow, 'trigger'>): ScheduleTrigger =>
   JSON.parse(row.trigger);
 
+/** What the user signs of a schedule. */
+export const toTerms = (row: ScheduleRow): ScheduleTerms => ({
+  message: row.message,
+  trigger: readTrigger(row),
+  resultUrl: row.result_url,
+  resultTo: row.result_to,
+});
+
 export function toScheduleRun(row: RunRow): ScheduleRun {
   return {
     dueAt: toTimestamp(row.due_at),
@@ -335,8 +349,8 @@ interface RunTable {
   due_at: number;
   cause: ScheduleRun['cause'];
   status: ScheduleRun['status'];
-  /** What the turn is asked; null once it has ended. */
-  message: string | null;
+  /** What a webhook delivered, marked as that; null once it has ended, and of other runs. */
+  data: string | null;
   session_id: string;
   run_id: string | null;
   attempts: number;
@@ -381,7 +395,7 @@ export const migrations = {
       .addColumn('due_at', 'bigint', (c) => c.notNull())
       .addColumn('cause', 'text', (c) => c.notNull())
       .addColumn('status', 'text', (c) => c.notNull())
-      .addColumn('message', 'text')
+      .addColumn('data', 'text')
       .addColumn('session_id', 'text', (c) => c.notNull())
       .addColumn('run_id', 'text')
       .addColumn('attempts', 'bigint', (c) => c.notNull())

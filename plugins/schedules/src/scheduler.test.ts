@@ -1,5 +1,6 @@
 import { OracleError } from '@sibyl/plugin-kit';
 import { expect, it, onTestFinished, vi } from 'vitest';
+import { SchedulePermits } from './schedule-permits.js';
 import { Scheduler } from './scheduler.js';
 
 const SWEEP_MS = 600_000;
@@ -13,7 +14,8 @@ function startScheduler(
   const sessions = new Set<string>();
   const warnings: object[] = [];
   const rows = ['did:web:unreachable.example', 'did:key:zRevoked'].map((owner) => ({
-    ...{ owner, id: `schedule of ${owner}`, delegation_cid: 'bafy' },
+    ...{ owner, id: `schedule of ${owner}`, delegation_cid: 'bafy', trigger: '{"type":"webhook"}' },
+    ...{ message: 'x', result_url: null, result_to: null },
   }));
   const deps = {
     schedules: {
@@ -21,7 +23,7 @@ function startScheduler(
       listExpired: async () => [],
       listActive: async ({ owner }: { owner: string }) => (owner === '' ? rows : []),
       stop: async ({ owner }: { owner: string }) => void stopped.push(owner),
-      find: async () => ({ ...rows[0], trigger: '{"type":"webhook"}' }),
+      find: async () => rows[0],
       change: () => Promise.reject(new OracleError('schedule_not_found')),
     },
     runs: {
@@ -31,7 +33,6 @@ function startScheduler(
     },
     turns: {
       onRevoked: () => () => undefined,
-      check,
       start: () => Promise.reject(new OracleError('session_not_found')),
       openSession: async () => {
         sessions.add('new');
@@ -40,7 +41,7 @@ function startScheduler(
       removeEmptySession: async () => void sessions.delete('new'),
     },
     delivery: { deliverSome: async () => undefined },
-    toResource: (id: string) => id,
+    permits: new SchedulePermits({ turns: { check } as never, oracleDid: 'did:key:zOracle' }),
     logger: { warn: (fields: object) => void warnings.push(fields), info: () => undefined },
   };
   const scheduler = new Scheduler(deps as unknown as ConstructorParameters<typeof Scheduler>[0]);

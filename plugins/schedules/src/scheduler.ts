@@ -1,5 +1,6 @@
 import { type DelegatedTurns, type Logger, OracleError } from '@sibyl/plugin-kit';
 import { type RunEnd, type ScheduleRuns, toRunKey } from './run-store.js';
+import type { SchedulePermits } from './schedule-permits.js';
 import {
   type RunRow,
   readTrigger,
@@ -28,7 +29,7 @@ interface SchedulerDeps {
   readonly runs: ScheduleRuns;
   readonly turns: DelegatedTurns;
   readonly delivery: ResultDelivery;
-  readonly toResource: (scheduleId: string) => string;
+  readonly permits: SchedulePermits;
   readonly logger: Logger;
 }
 
@@ -129,16 +130,16 @@ export class Scheduler {
   }
 
   private async start(run: RunRow): Promise<void> {
-    const { schedules, runs, turns } = this.deps;
+    const { schedules, runs, turns, permits } = this.deps;
     const schedule = await schedules.find({ owner: run.owner, id: run.schedule_id });
     if (!schedule) return;
-    const reason = await this.checkPermission(schedule);
+    const reason = await permits.check(schedule);
     if (reason !== undefined) {
       await runs.end(toRunKey(run), { status: 'aborted', error: reason });
       return this.stop(schedule, reason, 'notify');
     }
     try {
-      const { runId } = await turns.start(this.toTurn(schedule, run));
+      const { runId } = await turns.start(await this.toTurn(schedule, run));
       await runs.attend(run, { run_id: runId, status: 'running' }, FIRST_CHECK_MS);
     } catch (error) {
       await this.handleRefusal(run, schedule, error);
@@ -206,13 +207,6 @@ export class Scheduler {
     if (reason !== undefined && schedule) await this.stop(schedule, reason, 'known');
   }
 
-  /** Why a schedule may not run as its user now. */
-  private async checkPermission(schedule: ScheduleRow): Promise<string | undefined> {
-    const { owner, id, delegation_cid: cid } = schedule;
-    if (cid === null) return 'The schedule has no delegation';
-    return this.deps.turns.check({ owner, cid, resource: this.deps.toResource(id) });
-  }
-
   private async stopRevoked(cid: string): Promise<void> {
     try {
       const schedules = await this.deps.schedules.listByDelegation(cid);
@@ -225,11 +219,11 @@ export class Scheduler {
 
   private async sweep(): Promise<void> {
     this.sweptAt = performance.now();
-    const { schedules } = this.deps;
+    const { schedules, permits } = this.deps;
     for (let after = { owner: '', id: '' }; ; ) {
       const page = await schedules.listActive(after);
       await this.forEach(page, async (schedule) => {
-        const reason = await this.checkPermission(schedule);
+        const reason = await permits.check(schedule);
         if (reason !== undefined) await this.stop(schedule, reason, 'notify');
       });
       const last = page.at(-1);
@@ -261,9 +255,7 @@ export class Scheduler {
     if (cid === null) return;
     try {
       await this.deps.turns.start({
-        owner,
-        cid,
-        resource: this.deps.toResource(id),
+        ...(await this.deps.permits.toPermission(schedule)),
         sessionId,
         message,
         client: CLIENT,
@@ -277,15 +269,13 @@ export class Scheduler {
     }
   }
 
-  private toTurn(schedule: ScheduleRow, run: RunRow) {
-    const { owner, id, delegation_cid: cid } = schedule;
+  private async toTurn(schedule: ScheduleRow, run: RunRow) {
+    const { id } = schedule;
     const trigger = readTrigger(schedule);
     return {
-      owner,
-      cid: cid ?? '',
-      resource: this.deps.toResource(id),
+      ...(await this.deps.permits.toPermission(schedule)),
       sessionId: run.session_id,
-      message: run.message ?? schedule.message,
+      message: run.data === null ? schedule.message : `${schedule.message}\n\n${run.data}`,
       client: CLIENT,
       ...(trigger.type === 'cron' && { timezone: trigger.timezone }),
       idempotencyKey: `schedule:${id}:${run.due_at}`,

@@ -1,13 +1,15 @@
-import { type DelegatedTurns, OracleError } from '@sibyl/plugin-kit';
+import { type DelegatedTurns, OracleError, RUN_ABILITY } from '@sibyl/plugin-kit';
 import type {
   CreateSchedule,
   Schedule,
   ScheduleRun,
+  ScheduleTerms,
   ScheduleWithSecret,
   UpdateSchedule,
 } from '@sibyl/protocol';
 import { z } from 'zod';
 import type { ScheduleRuns } from './run-store.js';
+import { isSame, type SchedulePermits, type Signature } from './schedule-permits.js';
 import {
   assertFits,
   type NewSchedule,
@@ -18,17 +20,12 @@ import {
   type ScheduleStore,
   toExpiry,
   toScheduleRun,
+  toTerms,
   toTimestamp,
 } from './schedule-store.js';
 import type { Scheduler } from './scheduler.js';
 import { assertTrigger, findFirstDue } from './timing.js';
-import {
-  assertSecret,
-  composeMessage,
-  createSecret,
-  hashSecret,
-  type ResultChats,
-} from './webhooks.js';
+import { assertSecret, createSecret, hashSecret, markData, type ResultChats } from './webhooks.js';
 
 /** The plugin's environment variables. */
 export const SchedulesConfig = z.object({
@@ -62,7 +59,7 @@ interface SchedulesDeps {
   readonly runs: ScheduleRuns;
   readonly turns: DelegatedTurns;
   readonly scheduler: Scheduler;
-  readonly toResource: (scheduleId: string) => string;
+  readonly permits: SchedulePermits;
   readonly chats: ResultChats;
   readonly publicUrl: string;
   readonly config: SchedulesConfig;
@@ -80,25 +77,26 @@ export class Schedules {
     return this.toSchedule(await this.deps.store.get(key));
   }
 
-  /** Without a delegation in the request, one that is already stored for all schedules of the user counts. */
+  /** Without a delegation, the schedule waits for one. */
   async create(
     owner: string,
     { delegation: token, id = crypto.randomUUID(), ...wanted }: CreateSchedule,
   ): Promise<ScheduleWithSecret> {
-    const { store, turns, config, scheduler } = this.deps;
+    const { store, turns, config, scheduler, permits } = this.deps;
     this.assertTrigger(wanted.trigger, await store.now());
     assertOneResult(wanted);
     await this.assertResultTo(wanted.resultTo);
     // Before a session is opened for it; `create` decides.
     assertFits(await store.list(owner), id, config.SCHEDULES_PER_USER);
-    const delegation = await this.findDelegation({ owner, id }, token);
+    const delegation =
+      token === undefined ? undefined : await permits.sign({ owner, id }, { token, terms: wanted });
     const { sessionId } = await turns.openSession({ owner, title: wanted.name });
     const secret = wanted.trigger.type === 'webhook' ? createSecret() : undefined;
     const secretHash = secret && hashSecret(secret);
     const schedule = { ...wanted, owner, id, sessionId, delegation, secretHash };
     const row = await store.create(schedule, config.SCHEDULES_PER_USER).catch(async (error) => {
       // After another error, it may be stored.
-      if (error instanceof OracleError && error.status < 500) await this.discard(schedule, token);
+      if (error instanceof OracleError && error.status < 500) await this.discard(schedule);
       throw error;
     });
     scheduler.wake();
@@ -106,16 +104,21 @@ export class Schedules {
   }
 
   /** Removes what was stored for a schedule that another request prevented. */
-  private async discard(
-    { owner, sessionId, delegation }: NewSchedule & { readonly owner: string },
-    token: string | undefined,
-  ): Promise<void> {
+  private async discard({
+    owner,
+    sessionId,
+    delegation,
+  }: NewSchedule & { readonly owner: string }): Promise<void> {
     await this.deps.turns.removeEmptySession({ owner, sessionId });
-    if (token !== undefined) await this.release({ owner, delegation_cid: delegation?.cid ?? null });
+    await this.release({ owner, delegation_cid: delegation?.cid ?? null });
   }
 
-  async update(key: ScheduleKey, { delegation: token, ...wanted }: UpdateSchedule) {
-    const { store, scheduler } = this.deps;
+  /** A schedule that does something else than what was signed waits for another delegation. */
+  async update(
+    key: ScheduleKey,
+    { delegation: token, ...wanted }: UpdateSchedule,
+  ): Promise<Schedule> {
+    const { store, scheduler, permits } = this.deps;
     const before = await store.get(key);
     if (wanted.trigger) this.assertTrigger(wanted.trigger, await store.now());
     if (wanted.trigger && (wanted.trigger.type === 'webhook') !== (before.secret_hash !== null))
@@ -123,15 +126,16 @@ export class Schedules {
         message: ['trigger.type: a webhook stays a webhook; create another schedule instead'],
       });
     await this.assertResultTo(wanted.resultTo);
-    const resumes = wanted.status === 'active' || token !== undefined;
-    const delegation = resumes ? await this.findDelegation(key, token) : undefined;
-    if (wanted.status === 'active' && !delegation)
-      throw notAuthorized(this.deps.toResource(key.id));
+    const terms = mergeTerms(before, wanted);
+    const signature = token === undefined ? undefined : await permits.sign(key, { token, terms });
+    if (wanted.status === 'active' && !signature)
+      await this.assertPermitted(isSame(terms, toTerms(before)) ? before : unsigned(before));
     const row = await store.change(key, (current, now) =>
-      toChange(current, { ...wanted, delegation }, now),
+      toChange(current, { ...wanted, signature }, now),
     );
-    if (before.delegation_cid && before.delegation_cid !== row.delegation_cid)
-      await this.release(before);
+    const stored = [before.delegation_cid, signature?.cid ?? null];
+    for (const delegation_cid of stored.filter((cid) => cid !== row.delegation_cid))
+      await this.release({ owner: key.owner, delegation_cid });
     scheduler.wake();
     return this.toSchedule(row);
   }
@@ -146,8 +150,7 @@ export class Schedules {
   async runNow(key: ScheduleKey): Promise<{ dueAt: string }> {
     const row = await this.deps.store.get(key);
     await this.assertPermitted(row);
-    const { message } = row;
-    return this.claim(key, { cause: 'manual', message, perMinute: MANUAL_PER_MINUTE });
+    return this.claim(key, { cause: 'manual', data: null, perMinute: MANUAL_PER_MINUTE });
   }
 
   /** Starts a run for a caller who knows the webhook's secret; an unknown schedule looks like a wrong secret. */
@@ -165,8 +168,7 @@ export class Schedules {
     assertSecret(authorization, row?.secret_hash ?? null);
     if (row?.status !== 'active')
       throw new OracleError('forbidden', { message: 'This schedule is not active' });
-    const message = composeMessage(row.message, body);
-    return this.claim(key, { ...rate, message });
+    return this.claim(key, { ...rate, data: markData(body) });
   }
 
   /** Replaces the secret of a webhook; the old one is invalid at once. */
@@ -203,19 +205,13 @@ export class Schedules {
     });
   }
 
-  private findDelegation({ owner, id }: ScheduleKey, token: string | undefined) {
-    const { turns, toResource } = this.deps;
-    const resource = toResource(id);
-    return token === undefined
-      ? turns.find({ owner, resource })
-      : turns.authorize({ owner, token, resource });
-  }
-
-  private async assertPermitted({ owner, id, delegation_cid: cid }: ScheduleRow): Promise<void> {
-    const resource = this.deps.toResource(id);
-    const reason =
-      cid === null ? 'none is stored' : await this.deps.turns.check({ owner, cid, resource });
-    if (reason !== undefined) throw notAuthorized(resource);
+  private async assertPermitted(row: ScheduleRow): Promise<void> {
+    const { permits } = this.deps;
+    const reason = await permits.check(row);
+    if (reason === undefined) return;
+    throw new OracleError('delegation_ended', {
+      message: `${reason}: sign a delegation of ${RUN_ABILITY} at ${permits.toResource(row.id)} with the hashes of what the schedule does`,
+    });
   }
 
   /** Deletes the delegation of a schedule, unless another schedule uses it. */
@@ -223,7 +219,7 @@ export class Schedules {
     const { owner, delegation_cid: cid } = row;
     const others = await this.deps.store.list(owner);
     if (cid === null || others.some((other) => other.delegation_cid === cid)) return;
-    await this.deps.turns.release({ owner, cid });
+    await this.deps.permits.release(row);
   }
 
   private toSchedule(row: ScheduleRow): Schedule {
@@ -239,7 +235,7 @@ export class Schedules {
       sessionId: row.session_id,
       ...(row.next_due_at !== null && { nextDueAt: toTimestamp(row.next_due_at) }),
       failures: row.failures,
-      resource: this.deps.toResource(id),
+      resource: this.deps.permits.toResource(id),
       ...(cid !== null && {
         delegation: { cid, ...(expiresAt !== null && { expiration: expiresAt / 1000 }) },
       }),
@@ -254,39 +250,70 @@ export class Schedules {
   }
 }
 
-const notAuthorized = (resource: string) =>
-  new OracleError('delegation_ended', {
-    message: `No valid delegation is stored: sign one with the capability oracle/run at ${resource}`,
-  });
-
 interface WantedChange extends Omit<UpdateSchedule, 'delegation'> {
-  readonly delegation: { readonly cid: string; readonly expiration?: number } | undefined;
+  readonly signature: Signature | undefined;
 }
 
+/** What a schedule does after a change. */
+function mergeTerms(row: ScheduleRow, wanted: Omit<UpdateSchedule, 'delegation'>): ScheduleTerms {
+  const { message, trigger, resultUrl, resultTo } = wanted;
+  const before = toTerms(row);
+  return {
+    message: message ?? before.message,
+    trigger: trigger ?? before.trigger,
+    resultUrl: resultUrl === undefined ? before.resultUrl : resultUrl,
+    resultTo: resultTo === undefined ? before.resultTo : resultTo,
+  };
+}
+
+const unsigned = (row: ScheduleRow): ScheduleRow => ({
+  ...row,
+  delegation_cid: null,
+  reason: UNSIGNED,
+});
+
+const UNSIGNED = 'What the schedule does was changed without a signature';
+
 function toChange(row: ScheduleRow, wanted: WantedChange, now: number): ScheduleChange {
-  const { name, message, catchUp, delegation } = wanted;
-  const resultUrl = wanted.resultUrl === undefined ? row.result_url : wanted.resultUrl;
-  const resultTo = wanted.resultTo === undefined ? row.result_to : wanted.resultTo;
+  const { name, catchUp } = wanted;
+  const terms = mergeTerms(row, wanted);
+  const { message, trigger, resultUrl = null, resultTo = null } = terms;
   assertOneResult({ resultUrl, resultTo });
-  const trigger = wanted.trigger ?? readTrigger(row);
-  const status = chooseStatus(row, wanted);
+  // Another request may have changed the schedule since this one was signed.
+  const signature =
+    wanted.signature && isSame(wanted.signature.terms, terms) ? wanted.signature : undefined;
+  const signed = sign(row, { signature, terms });
+  const isSigned = signed.delegation_cid !== null;
+  const status = chooseStatus(row, { ...wanted, signature, isSigned });
   const isRetimed = wanted.trigger !== undefined || status !== row.status;
   const next = status === 'active' ? findFirstDue(trigger, now) : null;
   const isOver = status === 'active' && trigger.type === 'once' && next === null;
   return {
     ...(name !== undefined && { name }),
-    ...(message !== undefined && { message }),
+    message,
     ...(catchUp !== undefined && { catch_up: catchUp }),
     result_url: resultUrl,
     result_to: resultTo,
-    ...(delegation && {
-      delegation_cid: delegation.cid,
-      delegation_expires_at: toExpiry(delegation),
-    }),
     trigger: JSON.stringify(trigger),
     ...(isRetimed && { next_due_at: next, failures: 0, reason: null }),
     status: isOver ? 'finished' : status,
+    ...signed,
   };
+}
+
+/** The delegation of a schedule that does this now; none if it does something else than what was signed. */
+function sign(
+  row: ScheduleRow,
+  { signature, terms }: Pick<WantedChange, 'signature'> & { readonly terms: ScheduleTerms },
+): Partial<ScheduleRow> & Pick<ScheduleRow, 'delegation_cid'> {
+  if (signature)
+    return {
+      delegation_cid: signature.cid,
+      delegation_expires_at: toExpiry(signature),
+      reason: null,
+    };
+  if (isSame(terms, toTerms(row))) return { delegation_cid: row.delegation_cid };
+  return { delegation_cid: null, delegation_expires_at: null, reason: UNSIGNED };
 }
 
 function assertOneResult({ resultUrl, resultTo }: Pick<WantedChange, 'resultUrl' | 'resultTo'>) {
@@ -297,9 +324,13 @@ function assertOneResult({ resultUrl, resultTo }: Pick<WantedChange, 'resultUrl'
 }
 
 /** A delegation lets a schedule continue that waited for one; a new time wakes one that had finished. */
-function chooseStatus(row: ScheduleRow, wanted: WantedChange): ScheduleRow['status'] {
-  if (wanted.status !== undefined) return wanted.status;
+function chooseStatus(
+  row: ScheduleRow,
+  { status, trigger, signature, isSigned }: WantedChange & { readonly isSigned: boolean },
+): ScheduleRow['status'] {
+  const wakes = row.status === 'finished' && trigger !== undefined;
+  if (!isSigned) return row.status === 'finished' && !wakes ? 'finished' : 'unauthorized';
+  if (status !== undefined) return status;
   const waits = row.status === 'unauthorized' || row.status === 'stopped';
-  if (waits && wanted.delegation) return 'active';
-  return row.status === 'finished' && wanted.trigger ? 'active' : row.status;
+  return wakes || (waits && signature) ? 'active' : row.status;
 }

@@ -1,4 +1,4 @@
-import type { NewSchedule, Schedule } from '@sibyl/client';
+import type { NewSchedule, Schedule, UpdateSchedule } from '@sibyl/client';
 import { type Call, type Command, findAction, UsageError } from '../command.js';
 import { type OpenOracle, openOracle } from '../environment.js';
 import { plainText, table } from '../terminal.js';
@@ -16,6 +16,7 @@ export const schedules: Command = {
     '[list] [url]',
     'add <name> [url] --message <text> (--cron <pattern> | --at <time> | --in <duration> | --webhook)',
     'show <id> [url]',
+    'change <id> [url] [--message <text>] [--cron <pattern> | --at <time> | --in <duration>] [--result-url <url> | --result-to <address>]',
     'pause <id> [url]',
     'resume <id> [url]',
     'run <id> [url]',
@@ -23,7 +24,8 @@ export const schedules: Command = {
     'remove <id> [url]',
   ],
   details: [
-    'A schedule runs as you while a delegation is valid that your key signs for it. "authorize" signs another one; "sibyl delegate revoke" ends one at once.',
+    'A schedule runs as you while a delegation is valid that your key signs for it and for what it does: its message, its times and where its results go. "change" signs the change; "authorize" signs the schedule again as it is; "sibyl delegate revoke" ends a delegation at once.',
+    'An empty --result-url or --result-to removes the address.',
     '"show" lists the last runs. The secret of a webhook is printed once, by "add".',
   ].join('\n'),
   options: {
@@ -66,13 +68,15 @@ export const schedules: Command = {
     if (subject === undefined)
       throw new UsageError(name === 'add' ? 'Name the schedule' : 'Name a schedule: its id');
     // Before the oracle is asked, so that mistakes are reported first.
-    const wanted = name === 'add' ? readNew(subject, call) : undefined;
+    const wanted = readWanted(name, subject, call);
     const oracle = await openOracle(url, call.output);
     return action(oracle, call, wanted ?? subject);
   },
 };
 
-type Subject = string | NewSchedule;
+/** What `change` sends. */
+type Change = Omit<UpdateSchedule, 'delegation'> & Pick<Schedule, 'id'>;
+type Subject = string | NewSchedule | Change;
 type Action = (oracle: OpenOracle, call: Call, subject: Subject) => Promise<number>;
 
 const list: Action = async ({ client }, { output }) => {
@@ -105,8 +109,7 @@ const show: Action = async ({ client }, { output }, id) => {
   const runs = await client.schedules.runs(String(id));
   const facts = [
     ['name', schedule.name],
-    ['message', schedule.message],
-    ['when', describeTrigger(schedule)],
+    ...listTerms(schedule),
     ['status', [schedule.status, schedule.reason].filter(Boolean).join(': ')],
     ['delegation', describeExpiry(schedule)],
     ['session', schedule.sessionId],
@@ -117,7 +120,21 @@ const show: Action = async ({ client }, { output }, id) => {
   return 0;
 };
 
-const change =
+/** What a delegation signs. */
+const listTerms = (schedule: Schedule): string[][] => [
+  ['message', schedule.message],
+  ['when', describeTrigger(schedule)],
+  ['results', schedule.resultUrl ?? schedule.resultTo ?? 'in its session'],
+];
+
+const change: Action = async ({ client }, { output }, wanted) => {
+  const { id, ...changes } = wanted as Change;
+  const schedule = await client.schedules.update(id, changes);
+  output.result(schedule, `Changed and signed; ${describeExpiry(schedule)}`);
+  return 0;
+};
+
+const setStatus =
   (status: 'active' | 'paused', text: string): Action =>
   async ({ client }, { output }, id) => {
     output.result(await client.schedules.update(String(id), { status }), text);
@@ -130,8 +147,10 @@ const runNow: Action = async ({ client }, { output }, id) => {
 };
 
 const authorize: Action = async ({ client }, { output, options }, id) => {
-  const schedule = await client.schedules.authorize(String(id), readExpiration(options));
-  output.result(schedule, `Authorized; ${describeExpiry(schedule)}`);
+  const found = await client.schedules.get(String(id));
+  const schedule = await client.schedules.authorize(found, readExpiration(options));
+  const text = table([...listTerms(schedule), ['delegation', describeExpiry(schedule)]]);
+  output.result(schedule, plainText(`Signed:\n\n${text}`));
   return 0;
 };
 
@@ -145,12 +164,32 @@ const actions = {
   list,
   add,
   show,
-  pause: change('paused', 'Paused'),
-  resume: change('active', 'Resumed'),
+  change,
+  pause: setStatus('paused', 'Paused'),
+  resume: setStatus('active', 'Resumed'),
   run: runNow,
   authorize,
   remove,
 };
+
+function readWanted(action: string | undefined, subject: string, call: Call) {
+  if (action === 'add') return readNew(subject, call);
+  return action === 'change' ? readChange(subject, call) : undefined;
+}
+
+function readChange(id: string, { options }: Call): Change {
+  const { message, 'result-url': resultUrl, 'result-to': resultTo } = options;
+  const hasTime = ['cron', 'at', 'in'].some((name) => options[name] !== undefined);
+  const change = {
+    id,
+    ...(message !== undefined && { message: String(message) }),
+    ...(hasTime && { trigger: readTrigger(options) }),
+    ...(resultUrl !== undefined && { resultUrl: String(resultUrl) || null }),
+    ...(resultTo !== undefined && { resultTo: String(resultTo) || null }),
+  };
+  if (Object.keys(change).length > 1) return change;
+  throw new UsageError('Give what changes: --message, a time, --result-url or --result-to');
+}
 
 function readNew(name: string, { options }: Call): NewSchedule {
   if (!options.message) throw new UsageError('--message is missing');

@@ -3,8 +3,10 @@ import type { NestExpressApplication } from '@nestjs/platform-express';
 import { DocumentBuilder, type OpenAPIObject, SwaggerModule } from '@nestjs/swagger';
 import {
   ACCESS_KEY_ROUTE,
+  OWN_KEY_ROUTE,
   ROUTE_DESCRIPTION,
   ROUTE_ERROR_FORMAT,
+  type Route,
   type RouteDescription,
 } from '@sibyl/plugin-kit';
 import type { PublicRoutes } from '@sibyl/plugin-kit/rules';
@@ -107,8 +109,9 @@ function readRouteFacts(nest: NestExpressApplication): Map<string | undefined, R
         const isPublic = [handler, metatype].some((on) => Reflect.getMetadata(PUBLIC_ROUTE, on));
         const description = Reflect.getMetadata(ROUTE_DESCRIPTION, handler);
         const acceptsKeys = Reflect.getMetadata(ACCESS_KEY_ROUTE, handler) === true;
+        const needsOwnKey = Reflect.getMetadata(OWN_KEY_ROUTE, handler);
         const hasOwnErrors = Reflect.getMetadata(ROUTE_ERROR_FORMAT, handler) !== undefined;
-        const route = { isPublic, acceptsKeys, hasOwnErrors, description };
+        const route = { isPublic, acceptsKeys, needsOwnKey, hasOwnErrors, description };
         facts.set(operationIdFactory(metatype.name, method), route);
       }
     }
@@ -123,6 +126,8 @@ type Response = Exclude<Operation['responses'][string], undefined | { $ref: stri
 interface RouteFacts {
   readonly isPublic?: boolean;
   readonly acceptsKeys?: boolean;
+  /** Whether a delegation is not enough; a function decides by the body. */
+  readonly needsOwnKey?: Route['needsOwnKey'];
   /** Whether its errors have the form of another protocol. */
   readonly hasOwnErrors?: boolean;
   readonly description?: RouteDescription | undefined;
@@ -147,8 +152,13 @@ const PROTECTED: readonly ErrorCode[] = [
   'verification_busy',
 ];
 
-const listAccessErrors = ({ isPublic, acceptsKeys }: RouteFacts): readonly ErrorCode[] => [
+const listAccessErrors = ({
+  isPublic,
+  acceptsKeys,
+  needsOwnKey,
+}: RouteFacts): readonly ErrorCode[] => [
   ...(isPublic ? [] : PROTECTED),
+  ...(needsOwnKey ? (['own_key_required'] as const) : []),
   ...(acceptsKeys ? (['invalid_access_key'] as const) : []),
 ];
 
@@ -164,6 +174,7 @@ function completeOperation(
     path,
     isPublic = false,
     acceptsKeys = false,
+    needsOwnKey,
     hasOwnErrors,
     description,
   }: RouteFacts & { readonly path: string },
@@ -172,7 +183,7 @@ function completeOperation(
   const ownHeaders = description?.headers ?? {};
   const hasInput = readsInput(operation) || Object.keys(ownHeaders).length > 0;
   operation.tags = [toTag(path)];
-  operation.security = isPublic ? [] : listSchemes(acceptsKeys);
+  operation.security = isPublic ? [] : listSchemes({ acceptsKeys, needsOwnKey });
   addHeaders(operation, {
     common: isPublic ? ['x-request-id'] : CALLER_HEADERS,
     own: ownHeaders,
@@ -184,7 +195,7 @@ function completeOperation(
     description?.errors ?? [],
     hasInput ? WITH_INPUT : [],
     operation.requestBody === undefined ? [] : WITH_BODY,
-    listAccessErrors({ isPublic, acceptsKeys }),
+    listAccessErrors({ isPublic, acceptsKeys, needsOwnKey }),
     ALWAYS,
   ];
   const content = hasOwnErrors ? {} : ERROR_CONTENT;
@@ -209,10 +220,12 @@ const describeBytes = (types: readonly string[]) => ({
     ]),
   ),
 });
-const listSchemes = (acceptsKeys = false) =>
-  ['invocation', 'delegation', ...(acceptsKeys ? ['accessKey'] : [])].map((scheme) => ({
-    [scheme]: [],
-  }));
+const listSchemes = ({ acceptsKeys, needsOwnKey }: RouteFacts) =>
+  [
+    'invocation',
+    ...(needsOwnKey === true ? [] : ['delegation']),
+    ...(acceptsKeys ? ['accessKey'] : []),
+  ].map((scheme) => ({ [scheme]: [] }));
 
 /** Routes are grouped by the first part of their path. */
 function toTag(path: string): string {

@@ -1,4 +1,4 @@
-import { RUN_ABILITY } from '@sibyl/plugin-kit';
+import { RUN_ABILITY } from '@sibyl/protocol';
 import {
   createDidKeyResolver,
   createRevocationSet,
@@ -73,10 +73,9 @@ describe('RunGrants', () => {
     return { ...opened, user, owner, token, stored };
   }
 
-  it('store keeps a delegation of the owner, which find returns and assertValid accepts', async () => {
+  it('store keeps a delegation of the owner, which assertValid accepts', async () => {
     const { runGrants, owner, stored } = await grant();
     expect(stored).toEqual({ cid: expect.any(String), expiration: expect.any(Number) });
-    expect(await runGrants.find({ owner, resource })).toEqual(stored);
     const valid = await runGrants.assertValid({ owner, cid: stored.cid, resource });
     expect(valid).toMatchObject({ cid: stored.cid, did: owner });
   });
@@ -87,12 +86,12 @@ describe('RunGrants', () => {
   });
 
   it('store refuses the delegation of another user', async () => {
-    const { runGrants, token } = await grant();
+    const { runGrants, grants, token } = await grant();
     const owner = generateSigner().did;
     await expect(runGrants.store({ owner, token, resource })).rejects.toMatchObject({
       code: 'foreign_delegation',
     });
-    expect(await runGrants.find({ owner, resource })).toBeUndefined();
+    expect(await grants.list({ owner, purpose: 'schedule' })).toEqual([]);
   });
 
   it.each<[string, Parameters<typeof mint>[1], RegExp]>([
@@ -114,14 +113,14 @@ describe('RunGrants', () => {
       /exactly one capability/,
     ],
   ])('store refuses a delegation that %s, and says why', async (_, fields, message) => {
-    const { runGrants } = open();
+    const { runGrants, grants } = open();
     const user = generateSigner();
     const wanted = { owner: user.did, token: mint(user, fields), resource };
     await expect(runGrants.store(wanted)).rejects.toMatchObject({
       code: 'invalid_delegation',
       message: expect.stringMatching(message),
     });
-    expect(await runGrants.find(wanted)).toBeUndefined();
+    expect(await grants.list({ owner: user.did, purpose: 'schedule' })).toEqual([]);
   });
 
   it('store records until when and for what the delegation is', async () => {
@@ -206,17 +205,6 @@ describe('RunGrants', () => {
     await expect(moved.assertValid(permission)).rejects.toMatchObject(ended(/cannot be verified/));
     vi.useFakeTimers({ now: Date.now() + 3_601_000, toFake: ['Date'] });
     await expect(runGrants.assertValid(permission)).rejects.toMatchObject(ended(/has expired/));
-    expect(await runGrants.find({ owner, resource })).toBeUndefined();
-  });
-
-  it('find returns the newest of several', async () => {
-    vi.useFakeTimers({ toFake: ['Date'] });
-    const { runGrants, user, owner, stored } = await grant();
-    vi.advanceTimersByTime(1_000);
-    const newest = await runGrants.store({ owner, token: mint(user), resource });
-    expect(await runGrants.find({ owner, resource })).toEqual(newest);
-    await runGrants.remove({ owner, cid: newest.cid });
-    expect(await runGrants.find({ owner, resource })).toEqual(stored);
   });
 
   it('store refuses what is not a token', async () => {
@@ -226,20 +214,50 @@ describe('RunGrants', () => {
     });
   });
 
-  it('find passes over delegations that are revoked, for other resources or of other users', async () => {
-    const { runGrants, grants, owner, user, stored, revoke } = await grant();
+  it('assertValid refuses the delegation of another user that was written into the table', async () => {
+    const { runGrants, grants, owner } = await grant();
     const other = await grant();
-    // As if a stranger had written it into the table.
     const facts = { owner, audience: oracle.did, expiresAt: null, capabilities: [] };
-    await grants.put({ ...facts, purpose: 'schedule', cid: other.stored.cid, raw: other.token });
-    const elsewhere = mint(user, { capabilities: [{ can: RUN_ABILITY, with: 'sibyl:other' }] });
-    await runGrants.store({ owner, token: elsewhere, resource: 'sibyl:other' });
-    expect(await runGrants.find({ owner, resource })).toEqual(stored);
-    revoke(stored.cid);
-    expect(await runGrants.find({ owner, resource })).toBeUndefined();
-    await expect(
-      runGrants.assertValid({ owner, cid: other.stored.cid, resource }),
-    ).rejects.toMatchObject({ code: 'delegation_ended', message: /another use/ });
+    const { cid } = other.stored;
+    await grants.put({ ...facts, purpose: 'schedule', cid, raw: other.token });
+    await expect(runGrants.assertValid({ owner, cid, resource })).rejects.toMatchObject({
+      code: 'delegation_ended',
+      message: expect.stringContaining('something else'),
+    });
+  });
+
+  const caveats = { messageHash: 'a', triggerHash: 'b' };
+  const withCaveats = (nb: object, at = resource) => ({
+    capabilities: [{ can: RUN_ABILITY, with: at, nb: nb as never }],
+  });
+
+  it('store and assertValid accept exactly the caveats of the permission', async () => {
+    const { runGrants } = open();
+    const user = generateSigner();
+    const wanted = { owner: user.did, resource, caveats };
+    const token = mint(user, withCaveats(caveats));
+    const { cid } = await runGrants.store({ ...wanted, token });
+    await expect(runGrants.assertValid({ ...wanted, cid })).resolves.toMatchObject({ cid });
+    for (const other of [{ ...caveats, messageHash: 'c' }, { messageHash: 'a' }, {}, undefined])
+      await expect(runGrants.assertValid({ ...wanted, cid, caveats: other })).rejects.toMatchObject(
+        { code: 'delegation_ended' },
+      );
+  });
+
+  it.each<[string, Parameters<typeof mint>[1]]>([
+    ['other caveats', withCaveats({ ...caveats, messageHash: 'c' })],
+    ['more caveats', withCaveats({ ...caveats, model: 'x' })],
+    ['fewer caveats', withCaveats({ messageHash: 'a' })],
+    ['no caveats', {}],
+    ['a wider resource', withCaveats(caveats, 'sibyl:*')],
+  ])('store refuses a delegation with %s than those of the permission', async (_, fields) => {
+    const { runGrants } = open();
+    const user = generateSigner();
+    const wanted = { owner: user.did, token: mint(user, fields), resource, caveats };
+    await expect(runGrants.store(wanted)).rejects.toMatchObject({
+      code: 'invalid_delegation',
+      message: expect.stringContaining(JSON.stringify(caveats)),
+    });
   });
 
   it('assertValid refuses what was removed, revoked or is another user’s or for another resource', async () => {
@@ -252,7 +270,7 @@ describe('RunGrants', () => {
         message: expect.stringMatching(message),
       });
     await refuse({ owner: stranger, cid, resource }, /revoked or removed/);
-    await refuse({ owner, cid, resource: 'sibyl:other' }, /another use/);
+    await refuse({ owner, cid, resource: 'sibyl:other' }, /something else/);
     revoke(cid);
     await refuse({ owner, cid, resource }, /was revoked/);
     await runGrants.remove({ owner: stranger, cid });

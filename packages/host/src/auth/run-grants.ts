@@ -1,6 +1,12 @@
-import { RUN_ABILITY, type RunDelegation, type RunPermission } from '@sibyl/plugin-kit';
-import { OracleError } from '@sibyl/protocol';
-import { isCovered, readToken, type VerifiedDelegation, type Verifier } from '@sibyl/ucan';
+import type { RunDelegation, RunPermission } from '@sibyl/plugin-kit';
+import { canonicalJson, OracleError, RUN_ABILITY } from '@sibyl/protocol';
+import {
+  hasExactly,
+  isCovered,
+  readToken,
+  type VerifiedDelegation,
+  type Verifier,
+} from '@sibyl/ucan';
 import type { GrantKey, GrantStore } from '../store/grant-store.js';
 import { toTemporaryError } from './authenticator.js';
 import type { CallerAllowList } from './caller-allow-list.js';
@@ -14,6 +20,9 @@ interface RunGrantsDeps {
   readonly allowList: Pick<CallerAllowList, 'findExclusion'>;
 }
 
+/** What a delegation must be for. */
+type Wanted = Pick<RunPermission, 'resource' | 'caveats'>;
+
 type NewGrant = Omit<RunPermission, 'cid'> & { readonly token: string };
 
 /** Delegations with which users let turns run while they are not there. */
@@ -21,31 +30,19 @@ export class RunGrants {
   constructor(private readonly deps: RunGrantsDeps) {}
 
   /** Stores a delegation of the owner. */
-  async store({ owner, token, resource }: NewGrant): Promise<RunDelegation> {
+  async store({ owner, token, ...wanted }: NewGrant): Promise<RunDelegation> {
     const { verifier, grants } = this.deps;
     const { ok: read } = readToken(token);
     // Before any look-up: the issuer may be a DID whose document a stranger serves.
     if (read && read.root.issuer !== owner) throw new OracleError('foreign_delegation');
     const { ok, error } = await verifier.verifyGrant(token, { can: RUN_ABILITY });
-    if (error) throw toTemporaryError(error) ?? invalid(error.code, resource);
-    if (!covers(ok, resource)) throw invalid('wrong_capability', resource);
+    if (error) throw toTemporaryError(error) ?? invalid(error.code, wanted);
+    if (!covers(ok, wanted)) throw invalid('wrong_capability', wanted);
     const { cid, audience, capabilities, expiration } = ok;
     const expiresAt = Number.isFinite(expiration) ? expiration : null;
     const facts = { owner, cid, audience, capabilities, expiresAt };
     if (!(await grants.put({ ...facts, purpose: 'schedule', raw: token }))) throw tooMany();
     return toRunDelegation(ok);
-  }
-
-  /** The newest delegation that covers a resource now. */
-  async find({
-    owner,
-    resource,
-  }: Pick<RunPermission, 'owner' | 'resource'>): Promise<RunDelegation | undefined> {
-    for (const { raw } of await this.deps.grants.list({ owner, purpose: 'schedule' })) {
-      const { ok } = await this.deps.verifier.verifyGrant(raw, { can: RUN_ABILITY });
-      if (ok?.did === owner && covers(ok, resource)) return toRunDelegation(ok);
-    }
-    return undefined;
   }
 
   remove({ owner, cid }: Pick<RunPermission, 'owner' | 'cid'>): Promise<void> {
@@ -54,12 +51,12 @@ export class RunGrants {
 
   /** Throws `delegation_ended` unless turns may run; a failure that may pass is another error. */
   async assertValid(permission: RunPermission): Promise<VerifiedDelegation> {
-    const { owner, resource } = permission;
+    const { owner } = permission;
     const stored = await this.deps.grants.get(toKey(permission));
     if (!stored) throw ended('The delegation was revoked or removed');
     const { ok, error } = await this.deps.verifier.verifyGrant(stored.raw, { can: RUN_ABILITY });
     if (error) throw toTemporaryError(error) ?? ended(describeEnd(error.code));
-    if (ok.did !== owner || !covers(ok, resource)) throw ended('The delegation is for another use');
+    if (ok.did !== owner || !covers(ok, permission)) throw ended(OTHER_USE);
     const exclusion = await this.deps.allowList.findExclusion(owner);
     if (exclusion) throw new OracleError(exclusion);
     return ok;
@@ -84,9 +81,18 @@ const toKey = ({ owner, cid }: Pick<RunPermission, 'owner' | 'cid'>): GrantKey =
   purpose: 'schedule',
 });
 
-/** A delegation with caveats covers nothing: the host cannot enforce what it does not know. */
-const covers = ({ capabilities }: VerifiedDelegation, resource: string): boolean =>
-  isCovered({ can: RUN_ABILITY, with: resource }, capabilities);
+const OTHER_USE = 'The delegation was signed for something else than what would run now';
+
+/**
+ * A delegation with other caveats than those that its use requires covers nothing: the host cannot enforce what it does
+ * not know.
+ */
+function covers({ capabilities }: VerifiedDelegation, { resource, caveats }: Wanted): boolean {
+  if (!caveats) return isCovered({ can: RUN_ABILITY, with: resource }, capabilities);
+  return capabilities.some(
+    (granted) => granted.with === resource && hasExactly(granted.nb ?? {}, caveats),
+  );
+}
 
 const toRunDelegation = ({ cid, expiration }: VerifiedDelegation): RunDelegation => ({
   cid,
@@ -100,12 +106,12 @@ const tooMany = () =>
     message: 'You have stored too many delegations of this kind: revoke some, then try again',
   });
 
-function invalid(code: string, resource: string): OracleError {
-  return new OracleError('invalid_delegation', { message: explain(code, resource) });
+function invalid(code: string, wanted: Wanted): OracleError {
+  return new OracleError('invalid_delegation', { message: explain(code, wanted) });
 }
 
 /** Explains errors that the signer can fix; all others have the same text. */
-function explain(code: string, resource: string): string {
+function explain(code: string, { resource, caveats }: Wanted): string {
   switch (code) {
     case 'expired':
     case 'revoked':
@@ -115,7 +121,7 @@ function explain(code: string, resource: string): string {
     case 'expiry_too_far':
       return 'The delegation expires after the year 9999: give its expiry in seconds, or none';
     default:
-      return `The delegation must have exactly one capability, ${RUN_ABILITY} at ${resource}, without caveats and proofs`;
+      return `The delegation must have exactly one capability, ${RUN_ABILITY} at ${resource}, ${caveats ? `with the caveats ${canonicalJson(caveats)} and without` : 'without caveats and'} proofs`;
   }
 }
 

@@ -348,20 +348,10 @@ describe('UserRules', () => {
     expect(send).not.toHaveBeenCalled();
   });
 
-  it('delete removes the rules of the caller only, and not after a login by delegation', async () => {
+  it('delete removes the rules of the caller only', async () => {
     const { userRules } = open();
     const [alice, bob] = [createUser(), createUser()];
     for (const user of [alice, bob]) await userRules.put(user.caller, user.sign(ASK).token);
-    const { token, cid, expiration } = alice.sign(ASK);
-    const login = {
-      ...{ did: alice.did, cid, token, audience: oracle.did, capabilities: [] },
-      ...{ issuers: [alice.did], cids: [cid], expiration: expiration ?? 0 },
-    };
-    await expect(userRules.delete({ ...alice.caller, login })).rejects.toMatchObject({
-      code: 'forbidden',
-      message: expect.stringContaining('login with an invocation'),
-    });
-    expect((await userRules.get(alice.did)).rules).toEqual(ASK);
     await userRules.delete(alice.caller);
     expect(await userRules.get(alice.did)).toEqual({ rules: [] });
     expect((await userRules.get(bob.did)).rules).toEqual(ASK);

@@ -71,9 +71,7 @@ export class UserRules {
     return this.toView(await this.deps.store.find(did));
   }
 
-  /** Widens what the oracle may do, so a delegation, which other services see, is not enough. */
-  async delete({ did, login }: Caller): Promise<void> {
-    if (login) throw new OracleError('forbidden', { message: DELEGATION_LOGIN });
+  async delete({ did }: Caller): Promise<void> {
     const previous = await this.deps.store.delete(did);
     if (previous !== undefined) this.announce(did, previous);
   }
@@ -115,9 +113,6 @@ export class UserRules {
     return new OracleError('invalid_rules', { message: explainRefusal(code) });
   }
 }
-
-const DELEGATION_LOGIN =
-  'Deleting rules needs a login with an invocation: a delegation is also known to other services';
 
 /** A DID contains no space. */
 const toKey = (owner: string, cid: string): string => `${owner} ${cid}`;

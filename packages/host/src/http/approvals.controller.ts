@@ -10,7 +10,7 @@ import {
   Put,
   Query,
 } from '@nestjs/common';
-import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
+import { CurrentCaller, Describe, NeedsOwnKey } from '@sibyl/plugin-kit';
 import {
   ActivityPage,
   AnswerQuestion,
@@ -162,6 +162,7 @@ export class RulesController {
   }
 
   @Put()
+  @NeedsOwnKey()
   @Describe({
     summary: 'Replace the rules of the caller: which tools run, ask first, or are blocked',
     reply: UserRulesView,
@@ -175,8 +176,9 @@ export class RulesController {
   }
 
   @Delete()
+  @NeedsOwnKey()
   @Describe({
-    summary: 'Delete the rules of the caller; needs a login with an invocation',
+    summary: 'Delete the rules of the caller',
     reply: RulesDeleted,
     errors: ['forbidden'],
   })

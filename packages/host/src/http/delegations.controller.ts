@@ -1,5 +1,5 @@
 import { Body, Controller, Delete, Get, HttpCode, Param, Post, Req } from '@nestjs/common';
-import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
+import { CurrentCaller, Describe, NeedsOwnKey } from '@sibyl/plugin-kit';
 import {
   AccessKeyInfo,
   AccessKeyList,
@@ -71,6 +71,7 @@ export class DelegationController {
   }
 
   @Delete('delegations')
+  @NeedsOwnKey()
   @OpenToUninvited()
   @Describe({
     summary: 'Revoke every delegation that GET /delegations lists, and the one in this request',
@@ -87,6 +88,7 @@ export class DelegationController {
   }
 
   @Delete('delegations/:cid')
+  @NeedsOwnKey()
   @OpenToUninvited()
   @Describe({
     summary: 'Revoke one of the delegations that GET /delegations lists',
@@ -108,6 +110,7 @@ export class KeysController {
   constructor(private readonly keys: AccessKeys) {}
 
   @Post()
+  @NeedsOwnKey()
   @HttpCode(200)
   @Describe({
     summary: 'Register an access key for a program that cannot sign',
@@ -129,6 +132,7 @@ export class KeysController {
   }
 
   @Delete(':id')
+  @NeedsOwnKey()
   @OpenToUninvited()
   @Describe({
     summary: 'Revoke an access key, and abort the turns that were started with it',

@@ -1,5 +1,5 @@
 import { Controller, Delete, Get, HttpCode, Param, Post, Query, Req, Res } from '@nestjs/common';
-import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
+import { CurrentCaller, Describe, NeedsOwnKey } from '@sibyl/plugin-kit';
 import {
   FileDeleted,
   FileInfo,
@@ -129,6 +129,7 @@ export class FilesController {
   }
 
   @Delete(':fileId')
+  @NeedsOwnKey()
   @Describe({
     summary: 'Delete a file and its text',
     reply: FileDeleted,

@@ -10,7 +10,7 @@ import {
   Req,
   Res,
 } from '@nestjs/common';
-import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
+import { CurrentCaller, Describe, NeedsOwnKey } from '@sibyl/plugin-kit';
 import { Erased, EraseMe, ImportJob, ReadUsage, Usage } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Caller } from '../auth/caller.js';
@@ -36,6 +36,7 @@ export class MeController {
   ) {}
 
   @Get('export')
+  @NeedsOwnKey()
   @Describe({
     summary:
       'Everything that is stored about the caller: a zip archive of JSON lines and files, signed by the oracle',
@@ -57,6 +58,7 @@ export class MeController {
   }
 
   @Post('import')
+  @NeedsOwnKey()
   @HttpCode(200)
   @StreamedBody()
   @Describe({
@@ -104,6 +106,7 @@ export class MeController {
   }
 
   @Delete()
+  @NeedsOwnKey()
   @HttpCode(200)
   @Describe({
     summary:

@@ -12,7 +12,7 @@ import {
   Query,
   UseGuards,
 } from '@nestjs/common';
-import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
+import { CurrentCaller, Describe, NeedsOwnKey } from '@sibyl/plugin-kit';
 import {
   AuditLog,
   BlockUser,
@@ -207,6 +207,7 @@ export class SharingController {
   }
 
   @Put()
+  @NeedsOwnKey()
   @Describe({
     summary: 'Let operators see the arguments of tool calls, for example to find an error, or not',
     reply: Sharing,

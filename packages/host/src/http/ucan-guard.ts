@@ -7,6 +7,7 @@ import {
   hasShortHost,
   ORIGIN_CHECKED_ROUTE,
   OracleError,
+  OWN_KEY_ROUTE,
   ROUTE_ERROR_FORMAT,
   type RouteError,
 } from '@sibyl/plugin-kit';
@@ -127,7 +128,10 @@ export class UcanGuard implements CanActivate {
   }
 }
 
-/** Rejects authenticated callers that CALLERS_ALLOW does not allow; runs after UcanGuard and its limits. */
+/**
+ * Rejects authenticated callers that CALLERS_ALLOW does not allow, and logins by delegation where a route needs more; runs
+ * after UcanGuard and its limits.
+ */
 @Injectable()
 export class CallerGuard implements CanActivate {
   constructor(
@@ -149,6 +153,8 @@ export class CallerGuard implements CanActivate {
     // Nothing is stored on behalf of callers that are not allowed.
     if (caller.login && (await this.allowList.isAllowed(caller.did)))
       await this.presented.record(caller.login);
+    if (caller.login && this.reflector.get(OWN_KEY_ROUTE, context.getHandler()) === true)
+      throw new OracleError('own_key_required');
     return true;
   }
 }

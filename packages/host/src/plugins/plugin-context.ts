@@ -322,7 +322,6 @@ function createDelegatedTurns(deps: DelegatedTurnsDeps): DelegatedTurns {
   const { plugin, grants, authority, store, ready } = deps;
   return {
     authorize: (request) => grants.store(request),
-    find: (wanted) => grants.find(wanted),
     check: async (permission) => {
       try {
         await grants.assertValid(permission);
@@ -356,7 +355,8 @@ function createDelegatedTurns(deps: DelegatedTurnsDeps): DelegatedTurns {
 }
 
 function toDelegatedRequest(turn: DelegatedTurn): TurnRequest {
-  const { owner, cid, resource, sessionId, message, client, idempotencyKey, metadata } = turn;
+  const { owner, cid, resource, caveats, sessionId, message, client, idempotencyKey, metadata } =
+    turn;
   const { timezone, warnings } = readTimezone(turn.timezone);
   return {
     // Credentials of other services come from the delegation that the user has stored for them.
@@ -373,7 +373,7 @@ function toDelegatedRequest(turn: DelegatedTurn): TurnRequest {
     user: { timezone },
     warnings,
     client,
-    permission: { owner, cid, resource },
+    permission: { owner, cid, resource, caveats },
     waitsForPaused: true,
     idempotencyKey,
   };

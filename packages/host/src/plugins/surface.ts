@@ -118,8 +118,9 @@ class SurfaceTurns implements CallerTurns {
     return this.#caller.accessKey?.caveats.session;
   }
 
-  get access(): CallerAccess {
-    const { did, loginCids: cids = [], expiration } = this.#caller;
+  accessForLater(): CallerAccess {
+    const { did, login, loginCids: cids = [], expiration } = this.#caller;
+    if (login) throw new OracleError('own_key_required');
     // An invocation lasts for minutes, and its caller can sign another one.
     return { did, cids, ...(cids.length > 0 && Number.isFinite(expiration) && { expiration }) };
   }

@@ -122,6 +122,7 @@ const ROUTE_MEMBERS: Members<Route> = {
   method: true,
   path: true,
   auth: true,
+  needsOwnKey: true,
   summary: true,
   params: true,
   query: true,
@@ -149,8 +150,16 @@ const checkRoute = checkFields('route', ROUTE_MEMBERS, (route) => {
   // A wildcard would open every other route below it as well.
   if (auth === 'public' && path.includes('*')) return 'a public route cannot have a wildcard';
   if (!isText(summary)) return 'it has no summary';
-  return checkRouteSchemas(route) ?? (isFunction(handler) ? undefined : 'it has no handler');
+  const wrong = checkOwnKey(route) ?? checkRouteSchemas(route);
+  return wrong ?? (isFunction(handler) ? undefined : 'it has no handler');
 });
+
+function checkOwnKey({ auth, needsOwnKey = false }: Fields): string | undefined {
+  if (typeof needsOwnKey !== 'boolean' && !isFunction(needsOwnKey))
+    return 'its needsOwnKey must be true, false or a function of the body';
+  const isPublic = needsOwnKey && auth === 'public';
+  return isPublic ? 'a public route cannot need the own key of a caller' : undefined;
+}
 
 function checkRouteSchemas(route: Fields): string | undefined {
   const isWrong = (key: string) => route[key] !== undefined && !(route[key] instanceof z.ZodType);

@@ -20,12 +20,14 @@ import {
   type Caller,
   Describe,
   ORIGIN_CHECKED_ROUTE,
+  OWN_KEY_ROUTE,
   ROUTE_ERROR_FORMAT,
   type Route,
 } from '../routes.js';
 
 interface HttpRequest {
-  readonly caller?: Caller;
+  /** `login` is the delegation with which the caller logged in. */
+  readonly caller?: Caller & { readonly login?: unknown };
   readonly params: Readonly<Record<string, string>>;
   readonly headers: Readonly<Record<string, string | undefined>>;
   readonly rawBody?: Buffer;
@@ -44,11 +46,13 @@ export function buildRouteModule(plugin: string, routes: readonly Route[]): Dyna
 }
 
 function addHandler(prototype: object, route: Route): void {
-  const { method, path, params, query, body, status = 200, handler } = route;
+  const { method, path, params, query, body, status = 200, needsOwnKey, handler } = route;
   // The API document and the body interceptor find a handler by this name.
   const name = findFreeName(prototype, `${method} ${path}`);
-  const handle = (request: HttpRequest, ...[given, queried, sent]: readonly unknown[]) =>
-    handler({
+  const handle = (request: HttpRequest, ...[given, queried, sent]: readonly unknown[]) => {
+    if (typeof needsOwnKey === 'function' && request.caller?.login && needsOwnKey(sent))
+      throw new OracleError('own_key_required');
+    return handler({
       caller: request.caller,
       params: params ? given : { ...request.params },
       query: queried,
@@ -61,6 +65,7 @@ function addHandler(prototype: object, route: Route): void {
         return gone.signal;
       },
     });
+  };
   const value = Object.defineProperty(handle, 'name', { value: name });
   const descriptor = { value, writable: true, configurable: true, enumerable: false };
   Object.defineProperty(prototype, name, descriptor);
@@ -75,6 +80,7 @@ function addHandler(prototype: object, route: Route): void {
   Describe(route)(prototype, name, descriptor);
   SetMetadata(ROUTE_ERROR_FORMAT, route.formatError)(prototype, name, descriptor);
   if (route.checksOrigin) SetMetadata(ORIGIN_CHECKED_ROUTE, true)(prototype, name, descriptor);
+  if (needsOwnKey) SetMetadata(OWN_KEY_ROUTE, needsOwnKey)(prototype, name, descriptor);
   if (route.auth === 'access-key') SetMetadata(ACCESS_KEY_ROUTE, true)(prototype, name, descriptor);
 }
 

@@ -1,5 +1,11 @@
 import { randomUUID } from 'node:crypto';
-import { type JsonObject, OracleError, type ReplyPart } from '@sibyl/protocol';
+import {
+  canonicalJson,
+  type JsonObject,
+  OracleError,
+  type ReplyPart,
+  RUN_ABILITY,
+} from '@sibyl/protocol';
 import type { SafeFetch } from '@sibyl/safe-fetch';
 import type {
   Blobs,
@@ -23,7 +29,6 @@ import {
   type DelegatedTurns,
   type PluginTurn,
   type PluginTurns,
-  RUN_ABILITY,
   type RunPermission,
   type TurnOutcome,
 } from '../turns.js';
@@ -222,6 +227,8 @@ function copyJson<T>(value: T): T {
 interface InvocationClaims extends WantedCapability {
   readonly issuer: string;
   readonly audience?: string;
+  /** The caveats. */
+  readonly nb?: JsonObject;
 }
 
 let minted = 0;
@@ -264,12 +271,21 @@ function parseClaims(token: string): Partial<InvocationClaims> {
   }
 }
 
+const isPermitted = (
+  { issuer, can, with: granted, nb = {} }: Partial<InvocationClaims>,
+  { owner, resource, caveats = {} }: Omit<RunPermission, 'cid'>,
+): boolean =>
+  issuer === owner &&
+  can === RUN_ABILITY &&
+  granted === resource &&
+  canonicalJson(nb) === canonicalJson(caveats);
+
 type Answer = NonNullable<TestRuntimeOptions['answer']>;
 
 /** Runs turns as users, without a host: `testInvocation` with the ability `oracle/run` makes a delegation. */
 export class TestDelegatedTurns implements DelegatedTurns {
   readonly started: DelegatedTurn[] = [];
-  readonly #delegations = new Map<string, InvocationClaims>();
+  readonly #delegations = new Map<string, Partial<InvocationClaims>>();
   readonly #outcomes = new Map<string, TurnOutcome>();
   readonly #listeners = new Set<(cid: string) => void>();
 
@@ -281,26 +297,16 @@ export class TestDelegatedTurns implements DelegatedTurns {
     for (const listener of this.#listeners) listener(cid);
   }
 
-  async authorize({ owner, token, resource }: Parameters<DelegatedTurns['authorize']>[0]) {
+  async authorize({ token, ...wanted }: Parameters<DelegatedTurns['authorize']>[0]) {
     const claims = parseClaims(token);
-    const { issuer, can, with: granted } = claims;
-    if (issuer !== owner || can !== RUN_ABILITY || granted !== resource)
-      throw new OracleError('invalid_delegation');
-    this.#delegations.set(token, { issuer, can, with: granted });
+    if (!isPermitted(claims, wanted)) throw new OracleError('invalid_delegation');
+    this.#delegations.set(token, claims);
     return { cid: token };
   }
 
-  async find({ owner, resource }: Pick<RunPermission, 'owner' | 'resource'>) {
-    for (const [cid, claims] of this.#delegations)
-      if (claims.issuer === owner && claims.with === resource) return { cid };
-    return undefined;
-  }
-
-  async check({ owner, cid, resource }: RunPermission) {
+  async check({ cid, ...wanted }: RunPermission) {
     const claims = this.#delegations.get(cid);
-    return claims?.issuer === owner && claims.with === resource
-      ? undefined
-      : 'The delegation was revoked';
+    return claims && isPermitted(claims, wanted) ? undefined : 'The delegation was revoked';
   }
 
   async release({ cid }: Pick<RunPermission, 'cid'>) {

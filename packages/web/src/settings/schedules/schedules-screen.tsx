@@ -156,7 +156,7 @@ interface ScheduleControlsProps {
 function ScheduleControls({ schedule, isBusy, change }: ScheduleControlsProps) {
   const { schedules } = useOracle();
   const { id, name, status } = schedule;
-  const renew = () => schedules.authorize(id, { expiration: inDays(RENEWAL_DAYS) });
+  const renew = () => schedules.authorize(schedule, { expiration: inDays(RENEWAL_DAYS) });
   return (
     <>
       {(status === 'unauthorized' || status === 'stopped' || endsBeforeNext(schedule)) && (
