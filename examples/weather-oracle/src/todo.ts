@@ -1,11 +1,4 @@
-import {
-  definePlugin,
-  defineRoute,
-  defineSubAgent,
-  defineTool,
-  OracleError,
-  type PluginDatabase,
-} from '@sibyl/plugin-kit';
+import { definePlugin, defineRoute, OracleError, type PluginDatabase } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 
 const NewTodo = z.strictObject({ text: z.string().trim().min(1).max(200) });
@@ -75,36 +68,36 @@ export const todo = definePlugin({
     },
   },
   setup: ({ database }) => new Todos(database),
-  getTools: ({ services: todos }) => [
-    defineTool({
+  getTools: ({ tool }) => [
+    tool({
       name: 'add_todo',
       description: "Adds a task to the user's to-do list.",
       inputSchema: NewTodo,
       outputSchema: TodoList,
-      async *run({ text }, { user }) {
+      async *run({ text }, { user, services: todos }) {
         yield `Adding ${text}`;
         await todos.add(user.did, text);
         return { todos: await todos.list(user.did) };
       },
     }),
-    defineTool({
+    tool({
       name: 'clear_todos',
       description: "Deletes all tasks of the user's to-do list.",
       inputSchema: z.object({}),
       outputSchema: TodoList,
       // It runs only after the user has signed an approval of this call.
       needsApproval: true,
-      run: async (_, { user }) => {
+      run: async (_, { user, services: todos }) => {
         await todos.clear(user.did);
         return { todos: [] };
       },
     }),
   ],
-  getSubAgents: ({ services: todos }) => [
-    defineSubAgent({
+  getSubAgents: ({ subAgent }) => [
+    subAgent({
       name: 'planner',
       description: "Plans the user's day from the to-do list.",
-      prompt: async ({ user }) =>
+      prompt: async ({ user, services: todos }) =>
         `Plan a day with these tasks:\n${(await todos.list(user.did)).join('\n')}`,
     }),
   ],

@@ -19,6 +19,7 @@ import type { SafeFetch } from '@sibyl/safe-fetch';
 import type { Kysely } from 'kysely';
 import type { Embeddings, ModelRole, ModelUse } from './model.js';
 import type { Surface } from './surface.js';
+import type { Definitions } from './tool.js';
 import type { DelegatedTurns, PluginTurns } from './turns.js';
 
 /** The oracle's identity. */
@@ -129,7 +130,8 @@ export interface SetupContext<Config = Readonly<Record<string, unknown>>> {
 
 /** What the hooks receive that are called when the host starts. */
 export interface PluginContext<Config = Readonly<Record<string, unknown>>, Services = unknown>
-  extends SetupContext<Config> {
+  extends SetupContext<Config>,
+    Definitions<Config, Services> {
   /** What `setup` returned. */
   readonly services: Services;
 }
@@ -334,7 +336,8 @@ export interface Blobs {
 }
 
 /** What a plugin can read and do during one turn. */
-export interface TurnContext<Config = Readonly<Record<string, unknown>>, Services = unknown> {
+export interface TurnContext<Config = Readonly<Record<string, unknown>>, Services = unknown>
+  extends Definitions<Config, Services> {
   readonly user: TurnUser;
   readonly session: TurnSession;
   /** The messages before this one, oldest first; only the newest of a very long conversation. */

@@ -13,11 +13,25 @@ export interface ModelRequest {
   readonly tools: readonly ModelTool[];
 }
 
-/** The answer of a model, complete. */
-export interface ModelResponse {
+interface ModelAnswer {
   readonly text: string;
   readonly toolCalls: readonly { readonly id: string; readonly name: string }[];
   readonly use: ModelUse;
+}
+
+/** The answer of a model, complete. A middleware returns the one that it received: only the host creates them. */
+export class ModelResponse implements ModelAnswer {
+  readonly text: string;
+  readonly toolCalls: ModelAnswer['toolCalls'];
+  readonly use: ModelUse;
+  /** A copy with another text lacks it, so it is not a response. */
+  declare protected readonly isOriginal: true;
+
+  constructor({ text, toolCalls, use }: ModelAnswer) {
+    this.text = text;
+    this.toolCalls = toolCalls;
+    this.use = use;
+  }
 }
 
 /** A tool call about to be made; its input is validated. */

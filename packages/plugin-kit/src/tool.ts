@@ -52,7 +52,7 @@ export interface ToolContext<Config = Readonly<Record<string, unknown>>, Service
 
 /** An action the agent can take. */
 // biome-ignore-start lint/suspicious/noExplicitAny: without arguments it is any tool.
-export interface Tool<Schema extends ToolSchema = any, Output = any, Services = any> {
+export interface Tool<Schema extends ToolSchema = any, Output = any, Services = any, Config = any> {
   // biome-ignore-end lint/suspicious/noExplicitAny: see above.
   /** Letters, digits, `_` and `-`, at most 64 characters: names that every provider accepts. */
   readonly name: string;
@@ -76,19 +76,24 @@ export interface Tool<Schema extends ToolSchema = any, Output = any, Services = 
     | boolean
     | ((
         input: ToolInput<Schema>,
-        turn: TurnContext<Readonly<Record<string, unknown>>, Services>,
+        turn: TurnContext<Config, Services>,
       ) => boolean | Promise<boolean>);
   /** An error that it throws is reported to the model. */
   readonly run: (
     input: ToolInput<Schema>,
-    turn: ToolContext<Readonly<Record<string, unknown>>, Services>,
+    turn: ToolContext<Config, Services>,
   ) => ToolResult<Output>;
 }
 
-/** Types a tool by its schemas. */
-export const defineTool = <Schema extends ToolSchema, Output, Services = unknown>(
-  tool: Tool<Schema, Output, Services>,
-): Tool<Schema, Output, Services> => tool;
+/** Types a tool by its schemas. In a plugin, `tool` of the context also types `turn.services` and `turn.config`. */
+export const defineTool = <
+  Schema extends ToolSchema,
+  Output,
+  Services = unknown,
+  Config = Readonly<Record<string, unknown>>,
+>(
+  tool: Tool<Schema, Output, Services, Config>,
+): Tool<Schema, Output, Services, Config> => tool;
 
 const MAX_PROGRESS_LENGTH = 500;
 
@@ -137,20 +142,16 @@ async function finishGenerator(
 }
 
 /** An agent that the main agent can delegate a task to, with the tool `call_<name>_agent`. */
-// biome-ignore lint/suspicious/noExplicitAny: without an argument it is any sub-agent.
-export interface SubAgent<Services = any> {
+// biome-ignore lint/suspicious/noExplicitAny: without arguments it is any sub-agent.
+export interface SubAgent<Services = any, Config = any> {
   /** Lower case, digits and `_`, at most 40 characters. */
   readonly name: string;
   /** For the main agent: what the sub-agent does and when to call it. */
   readonly description: string;
   /** The system prompt. */
-  readonly prompt:
-    | string
-    | ((
-        turn: TurnContext<Readonly<Record<string, unknown>>, Services>,
-      ) => string | Promise<string>);
+  readonly prompt: string | ((turn: TurnContext<Config, Services>) => string | Promise<string>);
   // biome-ignore lint/suspicious/noExplicitAny: tools of any schema.
-  readonly tools?: readonly Tool<any, any, Services>[];
+  readonly tools?: readonly Tool<any, any, Services, Config>[];
   /** `subagent` by default. */
   readonly model?: ModelRole;
   /** By default that of the plugin. */
@@ -158,8 +159,20 @@ export interface SubAgent<Services = any> {
 }
 
 /** Types a sub-agent. */
-export const defineSubAgent = <Services = unknown>(agent: SubAgent<Services>): SubAgent<Services> =>
-  agent;
+export const defineSubAgent = <Services = unknown, Config = Readonly<Record<string, unknown>>>(
+  agent: SubAgent<Services, Config>,
+): SubAgent<Services, Config> => agent;
+
+/** Types what a plugin contributes: its functions know the configuration and the services of the plugin. */
+export interface Definitions<Config, Services> {
+  readonly tool: <Schema extends ToolSchema, Output>(
+    tool: Tool<Schema, Output, Services, Config>,
+  ) => Tool<Schema, Output>;
+  readonly subAgent: (agent: SubAgent<Services, Config>) => SubAgent;
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: they are the same functions for every plugin.
+export const definitions: Definitions<any, any> = { tool: defineTool, subAgent: defineSubAgent };
 
 /**
  * A file that a tool returns, alone or inside of its result. A model that sees receives images as images; others receive

@@ -2,7 +2,9 @@ import {
   definePlugin,
   defineRoute,
   defineTool,
+  type Middleware,
   type OraclePlugin,
+  type SetupContext,
   sharedKey,
   type ToolContext,
   type TurnContext,
@@ -63,6 +65,78 @@ it('a manifest can be declared with `as const`, such as in a class', () => {
     readonly manifest = { ...manifest, whenToUse: ['w'], visibility: 'always' } as const;
   }
   expect(new Declared().manifest.whenToUse).toEqual(['w']);
+});
+
+it('tool and subAgent of the context know the services and the configuration of the plugin', () => {
+  const plugin = definePlugin({
+    name: 'typed',
+    version: '1.0.0',
+    manifest,
+    configSchema: z.object({ TYPED_LIMIT: z.coerce.number().default(3).describe('Limit') }),
+    setup: () => ({ names: new Set<string>() }),
+    getTools: ({ tool }) => [
+      tool({
+        name: 'has_name',
+        description: 'x',
+        inputSchema: z.object({ name: z.string() }),
+        outputSchema: z.boolean(),
+        needsApproval: ({ name }, { services, config }) =>
+          services.names.size > config.TYPED_LIMIT && name !== '',
+        run: ({ name }, { services, config }) => {
+          expectTypeOf(services.names).toEqualTypeOf<Set<string>>();
+          expectTypeOf(config.TYPED_LIMIT).toBeNumber();
+          return services.names.has(name);
+        },
+      }),
+    ],
+    getRequestTools: ({ tool }) => [
+      tool({
+        name: 'count_names',
+        description: 'x',
+        inputSchema: z.object({}),
+        // @ts-expect-error: the services have no such member.
+        run: (_, { services }) => services.missing,
+      }),
+    ],
+    getSubAgents: ({ tool, subAgent }) => [
+      subAgent({
+        name: 'namer',
+        description: 'x',
+        prompt: ({ services }) => `There are ${services.names.size} names.`,
+        tools: [
+          tool({
+            name: 'add_name',
+            description: 'x',
+            inputSchema: z.object({ name: z.string() }),
+            run: ({ name }, { services }) => services.names.add(name).size,
+          }),
+        ],
+      }),
+    ],
+  });
+  expect(plugin.name).toBe('typed');
+});
+
+it('wrapModel cannot change the answer', () => {
+  declared(() => {
+    const wraps: Middleware = {
+      name: 'm',
+      wrapModel: (request, next) => next({ ...request, system: 'x' }),
+    };
+    const changes: Middleware = {
+      name: 'm',
+      // @ts-expect-error: a changed copy is not a response.
+      wrapModel: async (request, next) => ({ ...(await next(request)), text: 'changed' }),
+    };
+    return [wraps, changes];
+  });
+});
+
+it('fetch of the context can be passed where `typeof fetch` is expected', () => {
+  declared(() => {
+    const { fetch: own } = null as never as SetupContext;
+    expectTypeOf(own).toExtend<typeof fetch>();
+  });
 });
 
 it('definePlugin passes the services of setup to its hooks', () => {

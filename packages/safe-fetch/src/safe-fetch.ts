@@ -49,11 +49,13 @@ export interface SafeFetchOptions extends SafeFetchLimits, Partial<ConnectionLim
 /** fetch's init with limits for this one request; only method, headers, body, signal and redirect count. */
 export interface SafeFetchInit extends RequestInit, SafeFetchLimits {}
 
+type SafeFetchInput = Parameters<typeof fetch>[0];
+
 /**
  * Resolves to a Response with a streamed body. Refusals, limits and failures throw SafeFetchError, also out of
  * the body while it is read; an abort throws the signal's reason.
  */
-export type SafeFetch = (url: string | URL, init?: SafeFetchInit) => Promise<Response>;
+export type SafeFetch = (input: SafeFetchInput, init?: SafeFetchInit) => Promise<Response>;
 
 type SettledLimits = { readonly [K in keyof SafeFetchLimits]-?: number };
 
@@ -82,8 +84,20 @@ export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
     ca: options.ca,
     limits: settleLimits(options, { maxBytes: 5 * 1024 ** 2, timeoutMs: 30_000, redirects: 3 }),
   };
-  return (url, init = {}) => fetchSafely(url, init, settings);
+  return (input, init = {}) =>
+    typeof input === 'string' || input instanceof URL
+      ? fetchSafely(input, init, settings)
+      : fetchSafely(input.url, { ...readRequest(input), ...init }, settings);
 }
+
+/** What a Request states; `init` replaces it, as with fetch. */
+const readRequest = ({ method, headers, body, signal, redirect }: Request): SafeFetchInit => ({
+  method,
+  headers,
+  body,
+  signal,
+  redirect,
+});
 
 async function fetchSafely(input: string | URL, init: SafeFetchInit, settings: Settings) {
   const request = await toOutgoingRequest(checkUrl(input), init);

@@ -36,6 +36,19 @@ describe('an exchange', () => {
     expect(headers.authorization).toBe('Bearer x');
   });
 
+  it('takes a Request, as fetch does, which init replaces', async () => {
+    const { url } = await serve(async (request, response) => {
+      response.end(`${request.method} ${request.headers['x-a']} ${await text(request)}`);
+    });
+    const sameAsFetch: typeof fetch = safeFetch;
+    const request = () => new Request(url, { method: 'PUT', body: 'tea', headers: { 'x-a': '1' } });
+    expect(await (await sameAsFetch(request())).text()).toBe('PUT 1 tea');
+    const replaced = await sameAsFetch(request(), { method: 'POST', headers: { 'x-a': '2' } });
+    expect(await replaced.text()).toBe('POST 2 tea');
+    const aborted = new Request(url, { signal: AbortSignal.abort(new Error('stopped')) });
+    await expect(sameAsFetch(aborted)).rejects.toThrow('stopped');
+  });
+
   it('over TLS names the host in SNI and Host, and trusts no unknown certificate', async () => {
     const tls = selfSigned('secure.test');
     const { port } = await serve(

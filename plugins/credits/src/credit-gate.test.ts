@@ -1,10 +1,5 @@
-import type {
-  ModelMessage,
-  ModelRequest,
-  ModelResponse,
-  TurnContext,
-  UserPart,
-} from '@sibyl/plugin-kit';
+import type { ModelMessage, ModelRequest, TurnContext, UserPart } from '@sibyl/plugin-kit';
+import { ModelResponse } from '@sibyl/plugin-kit/testing';
 import { describe, expect, it } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
 import { newOwner } from '../../../packages/host/test/support/test-database.js';
@@ -48,7 +43,7 @@ describe('CreditGate: turns that are paid for', () => {
         await started.promise;
         return {
           finish: async () => {
-            answer.resolve({ text: '', toolCalls: [], use: used(0) });
+            answer.resolve(new ModelResponse({ text: '', toolCalls: [], use: used(0) }));
             await ended;
           },
           fail: async () => {

@@ -304,8 +304,13 @@ const isEventStream = (headers: Headers, name: string) =>
 const opensStream = (init: RequestInit) =>
   (init.method ?? 'GET') === 'GET' && isEventStream(new Headers(init.headers), 'accept');
 
+type FetchUrl = (
+  url: string | URL,
+  init?: Parameters<PluginContext['fetch']>[1],
+) => Promise<Response>;
+
 /** The configured headers may be secrets: they go to the server, not to an authorization server that it names. */
-function withHeaders({ fetch, server }: HttpTarget): PluginContext['fetch'] {
+function withHeaders({ fetch, server }: HttpTarget): FetchUrl {
   const { origin } = new URL(server.url);
   const origins = [origin, origin.replace(/^http:/, 'https:')];
   return (url, init = {}) => {
@@ -323,7 +328,7 @@ const listens = (init: RequestInit) =>
 const opensNewStream = (init: RequestInit) =>
   listens(init) || (opensStream(init) && !new Headers(init.headers).has('last-event-id'));
 
-type FetchTarget = Pick<HttpTarget, 'fetch' | 'server' | 'isOwned'>;
+type FetchTarget = Pick<HttpTarget, 'server' | 'isOwned'> & { readonly fetch: FetchUrl };
 
 /** Sends requests through safe-fetch, and bounds their replies in time and size. */
 function createHttpFetch({ fetch, server, isOwned }: FetchTarget): FetchLike {
@@ -371,7 +376,7 @@ const isTooLarge = (error: unknown) =>
 
 /** Fetches what is not a reply of the server itself, such as where to sign in: the client parses all addresses in it. */
 export async function fetchDocument(
-  fetch: PluginContext['fetch'],
+  fetch: FetchUrl,
   url: string | URL,
   init: Parameters<PluginContext['fetch']>[1],
 ): Promise<Response> {
@@ -422,7 +427,7 @@ const UNKNOWN_SESSION = 'The server does not know the session that a message was
 
 /** Connecting waits for the first event of this stream, so it must come soon. */
 async function fetchChanges(
-  fetch: PluginContext['fetch'],
+  fetch: FetchUrl,
   url: string | URL,
   init: RequestInit,
 ): Promise<Response> {
@@ -444,7 +449,7 @@ interface StreamInit extends RequestInit {
 }
 
 async function fetchStream(
-  fetch: PluginContext['fetch'],
+  fetch: FetchUrl,
   url: string | URL,
   { onData, onEnd = () => undefined, ...init }: StreamInit,
 ): Promise<Response> {

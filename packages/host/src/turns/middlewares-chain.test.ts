@@ -1,5 +1,5 @@
 import { type Middleware, type ModelMessage, PluginManifest } from '@sibyl/plugin-kit';
-import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import { type LoadedPlugin, ModelResponse } from '@sibyl/plugin-kit/rules';
 import { OracleError } from '@sibyl/protocol';
 import { pino } from 'pino';
 import { afterEach, describe, expect, it, vi } from 'vitest';
@@ -50,7 +50,7 @@ const call: ModelCall = {
   signal: new AbortController().signal,
 };
 const use = { model: 'scripted/model', input: 1, output: 1, cached: 0 };
-const answer = { agent: 'clerk', text: 'Hi', toolCalls: [], use };
+const answer = new ModelResponse({ text: 'Hi', toolCalls: [], use });
 const never = () => new Promise<never>(() => undefined);
 
 type WrapModel = NonNullable<Middleware['wrapModel']>;

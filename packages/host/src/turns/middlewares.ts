@@ -1,11 +1,5 @@
-import type {
-  Middleware,
-  ModelRequest,
-  ModelResponse,
-  ToolCall,
-  TurnContext,
-} from '@sibyl/plugin-kit';
-import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import type { Middleware, ModelRequest, ToolCall, TurnContext } from '@sibyl/plugin-kit';
+import { type LoadedPlugin, ModelResponse } from '@sibyl/plugin-kit/rules';
 import { JsonObject, OracleError, type Result } from '@sibyl/protocol';
 import { abortable } from '@sibyl/server-kit';
 import { z } from 'zod';
@@ -96,7 +90,7 @@ export class MiddlewareChain {
     return {
       call: await abortable(() => started.promise, this.signal),
       finish: async (answer) => {
-        answered.resolve(answer);
+        answered.resolve(new ModelResponse(answer));
         await abortable(() => ended, this.signal);
       },
       fail: answered.reject,

@@ -11,6 +11,7 @@ import type {
 import {
   createTurnEmit as createEmit,
   createShared,
+  definitions,
   type LoadedPlugin,
 } from '@sibyl/plugin-kit/rules';
 import { describeIssues, type ReplyPart, runFrames, UserPreferences } from '@sibyl/protocol';
@@ -159,6 +160,8 @@ export class TurnContexts {
       degrade: (name, missing) =>
         void this.degraded.push({ name: `${name}`, missing: `${missing}` }),
       toolCallId: '',
+      tool: definitions.tool,
+      subAgent: definitions.subAgent,
     };
   }
 }

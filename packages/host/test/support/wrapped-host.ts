@@ -16,7 +16,10 @@ export interface Hooks {
   onFailure?: 'fail' | 'skip';
   /** Returns what to change in the request. */
   beforeModel?: (request: ModelRequest, turn: TurnContext) => unknown;
-  afterModel?: (response: ModelResponse & { agent: string }, turn: TurnContext) => unknown;
+  afterModel?: (
+    response: Pick<ModelResponse, 'text' | 'toolCalls' | 'use'> & { agent: string },
+    turn: TurnContext,
+  ) => unknown;
   wrapTool?: (
     call: ToolCall,
     next: (input: ToolCall['input']) => Promise<unknown>,

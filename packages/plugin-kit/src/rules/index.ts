@@ -1,7 +1,8 @@
 // The rules for plugins that the host and the testing kit share. Plugins import none of it.
 export { createTurnEmit } from '../context.js';
+export { ModelResponse } from '../middleware.js';
 export { isStandardSchema, toJsonSchema } from '../schema.js';
-export { runTool } from '../tool.js';
+export { definitions, runTool } from '../tool.js';
 export {
   checkPluginMembers,
   checkPluginName,

@@ -3,7 +3,7 @@ import type { PluginContext, RoomState, SetupContext, Shared, SharedState } from
 import type { PluginManifest } from '../manifest.js';
 import type { Middleware } from '../middleware.js';
 import type { AuthExcludedRoute, MessageGate, OraclePlugin } from '../plugin.js';
-import type { SubAgent, Tool } from '../tool.js';
+import { definitions, type SubAgent, type Tool } from '../tool.js';
 import { hookChecks } from './hook-checks.js';
 import { buildRouteModule, type PluginRoute } from './route-module.js';
 
@@ -105,7 +105,7 @@ async function startPlugin(
     check: hookChecks.services,
     otherwise: undefined,
   });
-  const context = { ...setupContext, services };
+  const context = { ...setupContext, ...definitions, services };
   if (hooks.hasFailed) return { ...candidate, context, shared: {} };
   if (plugin.close) onClose(() => plugin.close?.(services));
   const shared = await hooks.call({

@@ -1,3 +1,4 @@
+export { ModelResponse } from '../middleware.js';
 export type { ContractOptions, ContractTest } from './contract-tests.js';
 export { contractTests } from './contract-tests.js';
 export type { TestRoute } from './test-app.js';

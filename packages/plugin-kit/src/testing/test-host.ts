@@ -6,7 +6,7 @@ import {
   type ReplyPart,
   RUN_ABILITY,
 } from '@sibyl/protocol';
-import type { SafeFetch } from '@sibyl/safe-fetch';
+import type { SafeFetchInit } from '@sibyl/safe-fetch';
 import type {
   Blobs,
   ClientCalls,
@@ -50,7 +50,7 @@ export interface TestRuntimeOptions {
   /** Environment variables. */
   readonly config?: Readonly<Record<string, string>>;
   /** Answers outgoing requests. */
-  readonly fetch?: SafeFetch;
+  readonly fetch?: (url: string | URL, init?: SafeFetchInit) => Promise<Response>;
   /** Answers the prompts of plugins, and the turns they start. */
   readonly answer?: (prompt: ModelPrompt) => string | Promise<string>;
   /** Answers calls to the user's page. */
@@ -93,9 +93,10 @@ export class TestHost {
     error: (fields, message) => void this.log.push({ level: 'error', fields, message }),
   };
 
-  readonly fetch: PluginContext['fetch'] = async (url, init) => {
+  readonly fetch: PluginContext['fetch'] = async (input, init) => {
+    const url = input instanceof Request ? input.url : input;
     if (this.options.fetch) return this.options.fetch(url, init);
-    throw new Error(`There is no network in this test: pass fetch to createTestRuntime for ${url}`);
+    throw new Error(`There is no network in this test: set the option \`fetch\` for ${url}`);
   };
 
   readonly llm: Llms = {
@@ -152,7 +153,7 @@ export class TestHost {
 
   async #answer(prompt: Parameters<NonNullable<TestRuntimeOptions['answer']>>[0]) {
     if (this.options.answer) return this.options.answer(prompt);
-    throw new Error('There is no model in this test: pass answer to createTestRuntime');
+    throw new Error('There is no model in this test: set the option `answer`');
   }
 
   async *#reply({ sessionId, message }: PluginTurn): AsyncGenerator<ReplyPart> {

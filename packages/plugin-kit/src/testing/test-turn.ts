@@ -12,10 +12,11 @@ import {
 } from '@sibyl/protocol';
 import { z } from 'zod';
 import { createTurnEmit, sharedKey, type TurnContext, type TurnUser } from '../context.js';
-import type { ModelRequest, ModelResponse, ToolCall } from '../middleware.js';
+import { type ModelRequest, ModelResponse, type ToolCall } from '../middleware.js';
 import { createShared, type LoadedPlugin } from '../rules/plugin-setup.js';
 import { isStandardSchema, type ToolInput, type ToolSchema } from '../schema.js';
 import {
+  definitions,
   type InterruptRequest,
   runTool,
   type SubAgent,
@@ -167,14 +168,14 @@ export class TestTurn {
   /** Calls a model through every middleware; returns the request as the model would receive it. */
   async callModel(
     request: Partial<ModelRequest> = {},
-    response: Partial<ModelResponse> = {},
+    response: Partial<Pick<ModelResponse, 'text' | 'toolCalls' | 'use'>> = {},
   ): Promise<ModelRequest> {
     const use = { model: 'test', input: 0, output: 0, cached: 0 };
     let received: ModelRequest | undefined;
     const callModel = async (sent: ModelRequest): Promise<ModelResponse> => {
       if (received) throw new Error('A middleware called next twice');
       received = sent;
-      return { text: '', toolCalls: [], use, ...response };
+      return new ModelResponse({ text: '', toolCalls: [], use, ...response });
     };
     const call = this.#listMiddlewares().reduceRight<typeof callModel>(
       (next, { item, plugin }) =>
@@ -237,7 +238,7 @@ export class TestTurn {
       client: {
         call: async ({ signal: _, ...call }) => {
           if (page) return page(call);
-          throw new Error('No page is connected: pass page to createTestRuntime');
+          throw new Error('No page is connected: set the option `page`');
         },
       },
       shared,
@@ -246,6 +247,7 @@ export class TestTurn {
       degrade: (name, missing) => void degraded.push({ name, missing }),
       signal: options.signal ?? new AbortController().signal,
       toolCallId: '',
+      ...definitions,
     };
   }
 
