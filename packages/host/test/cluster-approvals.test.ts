@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join as joinPath } from 'node:path';
 import { type Approval, buildDecisionClaims } from '@sibyl/protocol';
@@ -14,7 +14,12 @@ const folder = mkdtempSync(joinPath(tmpdir(), 'sibyl-approvals-'));
 const traceFile = joinPath(folder, 'trace');
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-const test = useControlledCluster({ TRACE_FILE: traceFile }, { main: JOURNAL });
+const holdFile = joinPath(folder, 'hold');
+
+const test = useControlledCluster(
+  { TRACE_FILE: traceFile, HOLD_FILE: holdFile },
+  { main: JOURNAL },
+);
 
 const countTraces = (text: string) =>
   existsSync(traceFile)
@@ -67,6 +72,41 @@ describe('approvals on several hosts', () => {
       users.map((user) => user.request('GET', `/approvals/${approval.id}/receipt`)),
     );
     expect(new Set(receipts.map((receipt) => JSON.stringify(receipt.body))).size).toBe(1);
+  });
+
+  it('POST /approvals/:id at a host that dies before the tool has begun: another host runs it, once', {
+    timeout: 240_000,
+  }, async () => {
+    const { users, sessionId, approval, body } = await wait('after a crash');
+    writeFileSync(holdFile, '');
+    const { status } = await users[1].request('POST', `/approvals/${approval.id}`, { body });
+    expect(status).toBe(200);
+    await test.hosts[1].kill();
+    rmSync(holdFile);
+    const next = await test.model.next();
+    expect(next.results[0]).toContain('after a crash');
+    next.answer('Done.');
+    const readRun = async () =>
+      (await users[2].request('GET', `/sessions/${sessionId}/run`)).body.run;
+    await expect.poll(readRun).toMatchObject({ status: 'finished' });
+    expect(countTraces('after a crash')).toBe(1);
+    await test.hosts[1].start();
+  });
+
+  it('POST /approvals/:id at a host that dies while the tool runs: the tool does not run again', {
+    timeout: 240_000,
+  }, async () => {
+    const { users, sessionId, approval, body } = await wait('then hang');
+    expect((await users[1].request('POST', `/approvals/${approval.id}`, { body })).status).toBe(
+      200,
+    );
+    await expect.poll(() => countTraces('then hang')).toBe(1);
+    await test.hosts[1].kill();
+    const readRun = async () =>
+      (await users[2].request('GET', `/sessions/${sessionId}/run`)).body.run;
+    await expect.poll(readRun).toMatchObject({ status: 'interrupted' });
+    expect(countTraces('then hang')).toBe(1);
+    await test.hosts[1].start();
   });
 
   it('are not answered through a plugin, which has no signature', async () => {

@@ -48,6 +48,7 @@ const hosts = useHostPair(async () => {
 afterAll(() => model.close());
 afterEach(() => {
   hosts.busProxy.unmute();
+  hosts.storeProxy.delay(0);
   model.discard();
 });
 
@@ -151,6 +152,13 @@ describe('a reader on another host than the turn, whose access is revoked with i
     await unlock();
     expect(await readEnd(live)).toMatchObject({ status: 'aborted', partialText: 'half' });
     expect(await readEnd(started)).toMatchObject({ status: 'aborted', partialText: 'half' });
+  });
+
+  it('GET /runs/:id receives the end, also if every packet to PostgreSQL takes 1,500 ms', async () => {
+    const { live, revoke } = await readFromA();
+    hosts.storeProxy.delay(1_500);
+    await revoke();
+    expect(await readEnd(live)).toMatchObject({ status: 'aborted', partialText: 'half' });
   });
 
   it('GET /runs/:id receives the end, also if no notification reaches the host of the turn', async () => {

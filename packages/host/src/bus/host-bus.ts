@@ -17,6 +17,8 @@ export interface HostTopics {
   'run-watch': { readonly runId: string };
   /** Frames of a run that the receiver watches. */
   'run-frames': { readonly runId: string; readonly frames: readonly WireFrame[] };
+  /** A run that the receiver watches was canceled; storing its end may take a while. */
+  'run-ending': { readonly runId: string };
   /** The run changed in the store: its readers should read it again. */
   'run-changed': { readonly owner: string; readonly runId: string };
   /** A queued run of the receiver was withdrawn. */

@@ -1,6 +1,11 @@
 import { type ErrorKind, OracleError, type ReplyPart, WarningFrame } from '@sibyl/protocol';
 import { PARAGRAPH } from '../agent/conversation.js';
-import type { AgentStep, AssistantMessage, InterruptAnswer } from '../agent/steps.js';
+import {
+  type AgentStep,
+  type AssistantMessage,
+  buildCallPath,
+  type InterruptAnswer,
+} from '../agent/steps.js';
 import type { RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Interrupt } from '../store/runs/interrupts.js';
@@ -135,6 +140,20 @@ export function readSteps(steps: readonly AgentStep[]): MessageParts {
     if (step.type === 'model') addModelStep(parts, step.message);
   }
   return parts;
+}
+
+/**
+ * Whether a call of a running turn was answered or approved and has not run since: it is stored that it runs before it
+ * does.
+ */
+export function hasUnusedAnswer(steps: readonly AgentStep[]): boolean {
+  const waiting = new Set<string>();
+  for (const step of steps) {
+    if (step.type === 'interrupt') waiting.add(buildCallPath(step.path, step.callId));
+    if (step.type === 'retry') waiting.delete(buildCallPath(step.path, step.callId));
+    if (step.type === 'result') waiting.delete(buildCallPath(step.path, step.call.id));
+  }
+  return waiting.size > 0;
 }
 
 function addModelStep(parts: MessageParts, message: AssistantMessage): void {

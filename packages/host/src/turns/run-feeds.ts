@@ -19,6 +19,8 @@ export class FeedSender {
   /** By run: the watching hosts, and when each stops to watch. */
   private readonly watchers = new Map<string, Map<string, number>>();
   private unsent = new Map<string, Frame[]>();
+  /** Runs that were canceled and have not ended. */
+  private readonly ending = new Set<string>();
 
   constructor(
     private readonly bus: HostBus,
@@ -37,8 +39,16 @@ export class FeedSender {
     this.unsent.set(runId, [frame]);
   }
 
+  /** Tells the hosts that watch a run that it was canceled. */
+  announceEnd(runId: string): void {
+    this.ending.add(runId);
+    for (const hostId of this.watchers.get(runId)?.keys() ?? [])
+      this.bus.send(hostId, 'run-ending', { runId });
+  }
+
   /** The run has ended, or another host has it. */
   forget(runId: string): void {
+    this.ending.delete(runId);
     if (this.unsent.has(runId)) setImmediate(() => this.watchers.delete(runId));
     else this.watchers.delete(runId);
   }
@@ -47,6 +57,7 @@ export class FeedSender {
     if (!this.hasRun(runId)) return;
     const hosts = this.watchers.get(runId) ?? new Map<string, number>();
     this.watchers.set(runId, hosts.set(hostId, performance.now() + WATCH_EXPIRY_MS));
+    if (this.ending.has(runId)) this.bus.send(hostId, 'run-ending', { runId });
   }
 
   private sendAll(): void {
@@ -98,6 +109,10 @@ class Feed {
   publish(event: readonly Frame[] | 'changed'): void {
     for (const reader of this.readers) reader.push(event);
   }
+
+  announceEnd(): void {
+    for (const reader of this.readers) reader.isEnding = true;
+  }
 }
 
 /** The runs of other hosts that this host has readers for. */
@@ -109,6 +124,7 @@ export class RunFeeds {
       this.feeds.get(runId)?.publish(frames.map(([seq, event, data]) => ({ seq, event, data }))),
     );
     bus.on('run-changed', ({ runId }) => this.announce(runId));
+    bus.on('run-ending', ({ runId }) => this.feeds.get(runId)?.announceEnd());
     bus.onMissed(() => {
       for (const feed of this.feeds.values()) feed.publish('changed');
     });
@@ -133,6 +149,8 @@ export class RunFeeds {
 
 /** Follows a run of another host; subscribe before reading the store, so that nothing is missed in between. */
 export class FeedReader {
+  /** Whether the host of the run has said that it was canceled. */
+  isEnding = false;
   private waiting: Frame[] = [];
   /** The characters of the waiting frames. */
   private waitingLength = 0;

@@ -25,8 +25,10 @@ const SILENCE_MS = 1_000;
 /** The same, if frames are known to be on their way to the store. */
 const POLL_MS = 200;
 
-/** How long a reader that lost access waits for the end of a run of another host, which may learn of it later and has to store the end. */
+/** How long a reader that lost access waits for the end of a run of another host, which may learn of it later. */
 const LOST_END_MS = 5_000;
+/** The same, once that host has said that the run ends: storing the end may take longer. */
+const ENDING_MS = 60_000;
 
 /** The published client fails if the end of a stream arrives just after the response to its abort. */
 const ABORT_DELAY_MS = 300;
@@ -114,7 +116,8 @@ export class RunReader {
     { feed, error }: { readonly feed: FeedReader; readonly error: OracleError },
   ): AsyncGenerator<readonly Frame[]> {
     const key = { owner: run.owner, runId: run.id };
-    for (const startedAt = performance.now(); performance.now() - startedAt < LOST_END_MS; ) {
+    const startedAt = performance.now();
+    while (performance.now() - startedAt < (feed.isEnding ? ENDING_MS : LOST_END_MS)) {
       const { status, report } = await this.find(key);
       const isSameEnd = status === 'aborted' && report.error?.code === error.code;
       if (isSameEnd) yield* this.readStore(run, seen, feed);

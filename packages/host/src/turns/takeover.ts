@@ -4,7 +4,7 @@ import type { Cluster } from '../bus/cluster.js';
 import { type EventBus, endOfRun } from '../bus/event-bus.js';
 import type { Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
-import { buildHandover, endInterrupted, readSteps } from './closing-runs.js';
+import { buildHandover, endInterrupted, hasUnusedAnswer, readSteps } from './closing-runs.js';
 import type { PausedTurns } from './paused-turns.js';
 import { buildCacheInvalidation } from './run-recorder.js';
 import type { Turns } from './turns.js';
@@ -22,7 +22,7 @@ interface TakeoverDeps {
   readonly cluster: Cluster;
   readonly events: EventBus;
   readonly logger: Logger;
-  /** Whether running turns of dead hosts are continued instead of closed. */
+  /** Whether running turns of dead hosts are continued instead of closed, also those that have begun to use an answer. */
   readonly resumes: boolean;
   /** Called when a run was ended or continued, so that its readers read the store. */
   readonly onClosed: (run: Run) => void;
@@ -116,9 +116,9 @@ export class Takeover {
   }
 
   private async resumeOrClose(run: Run): Promise<void> {
-    const { runs, turns, resumes, logger, onTakeover } = this.deps;
+    const { runs, turns, logger, onTakeover } = this.deps;
     const about = { runId: run.id, did: run.owner, hostId: run.hostId };
-    const next = resumes ? await this.resume(run) : undefined;
+    const next = await this.resume(run);
     if (next) {
       logger.warn(about, 'run of a dead host is continued');
       onTakeover('resumed');
@@ -134,14 +134,20 @@ export class Takeover {
     if (ended.next) turns.startOrForward(ended.next);
   }
 
-  /** Starts the next attempt of a running turn; undefined if it was canceled, its request is not stored, or it was interrupted too often. */
+  /**
+   * Starts the next attempt of a running turn; undefined if it may not be continued, was canceled, its request is not
+   * stored, or it was interrupted too often.
+   */
   private async resume(run: Run): Promise<Run | undefined> {
-    const { runs } = this.deps;
+    const { runs, resumes } = this.deps;
     if (run.status !== 'running' || run.cancelReason) return undefined;
+    // Only a later attempt can have an answer.
+    if (!resumes && run.attempt === 1) return undefined;
+    const steps = (await runs.steps(run)) as readonly AgentStep[];
+    if (!resumes && !hasUnusedAnswer(steps)) return undefined;
     if (!(await runs.request({ owner: run.owner, runId: run.id }))) return undefined;
     if ((await runs.countCrashes(run)) >= MAX_CRASHES) return undefined;
-    const partial = readSteps((await runs.steps(run)) as readonly AgentStep[]).content;
-    return runs.resume(run, buildHandover(run, partial));
+    return runs.resume(run, buildHandover(run, readSteps(steps).content));
   }
 
   /** Executes promoted runs that no host has started: of dead or stopped hosts, and those of this host that a hint missed. */

@@ -408,6 +408,8 @@ export class Turns {
     });
     const created = { ...turn, live, recorder, isExecuting: false };
     this.liveTurns.set(run.id, created);
+    const announceCancel = () => live.cancelReason && this.feeds.announceEnd(run.id);
+    live.signal.addEventListener('abort', announceCancel, { once: true });
     access.watch(turn.request.caller, live, (error) => {
       live.cancel('aborted', error);
       this.execute(created);

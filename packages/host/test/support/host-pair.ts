@@ -10,6 +10,8 @@ export interface HostPair {
   readonly database: TestDatabase;
   /** Between the second host and PostgreSQL, for its connections that keep their session. */
   readonly busProxy: TcpProxy;
+  /** The same, for the connections of its store. */
+  readonly storeProxy: TcpProxy;
 }
 
 export function useHostPair(
@@ -21,15 +23,19 @@ export function useHostPair(
     parts.database = database;
     const busProxy = await startTcpProxy(database.env.DATABASE_URL ?? '');
     parts.busProxy = busProxy;
+    const storeProxy = await startTcpProxy(database.env.DATABASE_URL ?? '');
+    parts.storeProxy = storeProxy;
     const { env, ...others } = await options();
     const shared = { ...env, ...database.env };
     parts.a = await startHost({ ...others, env: shared });
-    parts.b = await startHost({ ...others, env: { ...shared, DATABASE_DIRECT_URL: busProxy.url } });
+    const proxied = { DATABASE_URL: storeProxy.url, DATABASE_DIRECT_URL: busProxy.url };
+    parts.b = await startHost({ ...others, env: { ...shared, ...proxied } });
   });
   afterAll(async () => {
     await parts.a?.close();
     await parts.b?.close();
     await parts.busProxy?.close();
+    await parts.storeProxy?.close();
     await parts.database?.drop();
   });
   return parts as HostPair;

@@ -1,5 +1,6 @@
 // A host with a plugin whose tools leave traces in a file and ask questions.
-import { appendFileSync } from 'node:fs';
+import { appendFileSync, existsSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { serve } from '@sibyl/host';
 import { definePlugin, defineRoute, defineTool } from '@sibyl/plugin-kit';
 import { z } from 'zod';
@@ -11,8 +12,9 @@ const act = defineTool({
   name: 'act',
   description: 'Acts, which must happen only once.',
   inputSchema: z.object({ text: z.string() }),
-  run: ({ text }) => {
+  run: async ({ text }) => {
     trace(text);
+    if (text.includes('hang')) await new Promise(() => undefined);
     return { acted: text };
   },
 });
@@ -59,6 +61,11 @@ const journal = definePlugin({
     whenToUse: ['in tests'],
     category: 'test',
     visibility: 'always',
+  },
+  // Attempts wait here while the file exists.
+  getRequestTools: async () => {
+    while (existsSync(process.env.HOLD_FILE ?? '')) await sleep(20);
+    return [];
   },
   getTools: () => [act, actAndHang, actIfConfirmed, actIfApproved],
   routes: ({ turns }) => [
