@@ -38,7 +38,7 @@ async function killHosts(): Promise<void> {
     const victim = hosts[(kill * 7) % HOSTS] as ClusterHost;
     await victim.kill();
     await sleep((kill * 311) % 2_000);
-    await victim.startAgain();
+    await victim.start();
     await sleep(1_000 + ((kill * 977) % 3_000));
   }
 }

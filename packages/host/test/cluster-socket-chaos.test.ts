@@ -144,7 +144,7 @@ it('kills and outages of PostgreSQL lose, repeat and reorder no event of sockets
     const victim = hosts[round % hosts.length] as ClusterHost;
     await sleep(1_000 + ((round * 311) % 1_000));
     await victim.kill();
-    await victim.startAgain();
+    await victim.start();
     await sleep((round * 613) % 1_000);
     await postgres.crash();
     await sleep(500 + ((round * 977) % 2_000));

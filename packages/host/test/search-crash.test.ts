@@ -49,7 +49,7 @@ it.each(engines)(
       const known = words.length;
       await expect.poll(() => words.length, { timeout: 60_000 }).toBeGreaterThan(known + PROGRESS);
       await host.kill();
-      await host.startAgain();
+      await host.start();
     }
     isDone = true;
     await Promise.all(writing);

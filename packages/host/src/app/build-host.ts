@@ -124,7 +124,7 @@ export interface HostDeps extends OwnDataServices, OperatorDeps {
   readonly files: FileService;
 }
 
-interface HostOptions {
+export interface HostOptions {
   readonly config: Config;
   readonly logger: Logger;
   readonly selected: readonly SelectedPlugin[];

@@ -44,9 +44,10 @@ import { SocketServer } from '../sockets/socket-server.js';
 import type { InvitedCaller } from '../store/caller-store.js';
 import { startIndexing } from '../store/search/search-store.js';
 import { AppModule } from './app.module.js';
-import { buildHost, createPluginFetch, type HostDeps } from './build-host.js';
+import { buildHost, createPluginFetch, type HostDeps, type HostOptions } from './build-host.js';
 import { bundledPlugins } from './bundled-plugins.js';
 import { startCleanup } from './cleanup.js';
+import { whenDatabaseAnswers } from './database-wait.js';
 import { diagnosePlugin } from './operator-tasks.js';
 import { serveApiDocument } from './serve-openapi.js';
 import { ShutdownStages, shutdownShares } from './shutdown.js';
@@ -120,12 +121,24 @@ const LAST_WRITE_TIMEOUT_MS = 5_000;
 /** How long before its deadline the HTTP server closes connections that are still open. */
 const FORCED_CLOSE_MARGIN_MS = 500;
 
-/** Builds the host: its store, plugins and routes. All configuration errors are thrown as one ConfigError. */
+/**
+ * Builds the host: its store, plugins and routes. All configuration errors are thrown as one ConfigError. While PostgreSQL
+ * cannot be reached, it tries again for a minute, and answers 503 on the port of the host.
+ */
 export async function createOracleApp(options: OracleAppOptions = {}): Promise<OracleApp> {
   const { nestModules = [], authExcludedRoutes = [] } = options;
-  const { config, status, ...chosen } = readOptions(options);
+  const { config, ...chosen } = readOptions(options);
   const logger = withScopeIds(options.logger ?? (await createLogger(config)));
-  const deps = await buildHost({ config, logger, ...chosen, status, authExcludedRoutes });
+  const host = { config, logger, ...chosen, authExcludedRoutes };
+  return whenDatabaseAnswers(() => startApp(host, nestModules), host);
+}
+
+async function startApp(
+  host: HostOptions,
+  nestModules: readonly (Type | DynamicModule)[],
+): Promise<OracleApp> {
+  const { config, logger, status } = host;
+  const deps = await buildHost(host);
   try {
     await deps.takeover.start();
     const modules = deps.plugins.plugins.flatMap((plugin) => plugin.nestModules);

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { ConfigError } from '@sibyl/server-kit/environment';
 import type pg from 'pg';
 import type { Logger } from 'pino';
+import { StoreError } from '../store/store-errors.js';
 import { PostgresHostBus, SHARED_CHANNEL, toChannel } from './postgres-host-bus.js';
 import { lockHost, PostgresLiveness } from './postgres-liveness.js';
 import { closeClient, createClient, PostgresSession } from './postgres-session.js';
@@ -79,10 +80,11 @@ async function probeNotification(listener: pg.Client, notifier: pg.Client): Prom
   notifier.on('notification', () => arrival.resolve(false));
   for (const client of [listener, notifier])
     client.once('end', () => arrival.reject(new Error('Connection terminated unexpectedly')));
+  await listener.query(`listen ${channel}`);
+  await notifier.query(`notify ${channel}`);
+  // A server that is frozen for a while is not a pooler.
   const timer = setTimeout(() => arrival.resolve(false), PROBE_TIMEOUT_MS);
   try {
-    await listener.query(`listen ${channel}`);
-    await notifier.query(`notify ${channel}`);
     return await arrival.promise;
   } finally {
     clearTimeout(timer);
@@ -101,15 +103,12 @@ function createPoolerError(variable: SuitableUrl): ConfigError {
   ]);
 }
 
-function createUnreachableError(variable: SuitableUrl, error: unknown): ConfigError {
+function createUnreachableError(variable: SuitableUrl, cause: unknown): StoreError {
   // If a name has several addresses, the error contains one error for each and has no message.
-  const first = error instanceof AggregateError ? error.errors[0] : error;
+  const first = cause instanceof AggregateError ? cause.errors[0] : cause;
   const reason = first instanceof Error ? first.message : String(first);
-  return new ConfigError('host', [
-    {
-      subject: `${variable} (host)`,
-      problem: `cannot connect: ${reason}`,
-      remedy: 'Check the address, and that the server is running and accepts more connections',
-    },
-  ]);
+  return new StoreError(
+    `${variable} (host): cannot connect: ${reason}. Check the address, and that the server is running and accepts more connections`,
+    { cause },
+  );
 }

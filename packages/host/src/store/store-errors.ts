@@ -54,6 +54,16 @@ export function classifyStoreError(error: unknown): StoreErrorKind | undefined {
   return classifyStoreError(error.cause) ?? 'passing';
 }
 
+/** What the operator has to change: a failed login, a missing database. */
+const LOGIN_ERRORS = /^(28|3D)/;
+
+/** Whether an error says that the database does not answer, which a later try may find over. */
+export function isUnreachable(error: unknown): boolean {
+  const fault = error instanceof StoreError ? error.cause : error;
+  const { code = '' } = (fault ?? {}) as { readonly code?: unknown };
+  return classifyStoreError(fault) === 'passing' && !LOGIN_ERRORS.test(String(code));
+}
+
 export const isStoreError = (error: unknown): boolean => classifyStoreError(error) !== undefined;
 
 /** The error of the catalog; an unexpected error becomes `internal_error` without details. */

@@ -65,16 +65,6 @@ export class ClusterHost {
     this.did = (card as { did: string }).did;
   }
 
-  /** As an init system does: a host that starts while PostgreSQL does not answer may stop. */
-  async startAgain(): Promise<void> {
-    for (let attempt = 1; ; attempt++)
-      try {
-        return await this.start();
-      } catch (error) {
-        if (attempt === 20) throw error;
-      }
-  }
-
   /** Lets the process end, as an init system does, and starts a program in its place; by default the host itself. */
   async replace(main?: string): Promise<void> {
     this.running.child.kill('SIGTERM');
