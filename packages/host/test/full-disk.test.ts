@@ -1,11 +1,14 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { ERASE_ABILITY, toOracleResource } from '@sibyl/protocol/decisions';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
-import { untilListening } from './support/process.js';
-import { checkSmallDisk, runOnSmallDisk, type SmallDiskHost } from './support/small-disk.js';
+import { type HostProcess, untilListening } from './support/process.js';
+import { checkSmallDisk, SmallDisk } from './support/small-disk.js';
 import { join as joinRun, openSession, stream } from './support/stream.js';
+import { postFile, upload } from './support/upload.js';
 import { TestUser } from './support/user.js';
 
 const fault = checkSmallDisk();
@@ -23,22 +26,29 @@ beforeAll(async () => {
 afterAll(() => model.close());
 
 let dataDir: string;
-let host: SmallDiskHost | undefined;
+let disk: SmallDisk | undefined;
+let host: HostProcess | undefined;
 beforeEach(async () => {
   dataDir = await mkdtemp(join(tmpdir(), 'sibyl-disk-'));
 });
 afterEach(async () => {
   host?.child.kill('SIGKILL');
   await host?.ended;
+  disk?.close();
+  disk = undefined;
   await rm(dataDir, { recursive: true, force: true });
 });
 
-async function start(env: Record<string, string>) {
-  const limits = { RATE_LIMIT_PER_MINUTE: '1000000', RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1000000' };
-  const running = runOnSmallDisk(
-    { PORT: '0', DATA_DIR: dataDir, FEATURES: 'memory=false', ...limits, ...model.env, ...env },
-    { megabytes: 16 },
-  );
+async function start(env: Record<string, string>, megabytes = 16) {
+  disk ??= await SmallDisk.mount(dataDir, megabytes);
+  const running = disk.run({
+    PORT: '0',
+    FEATURES: 'memory=false',
+    RATE_LIMIT_PER_MINUTE: '1000000',
+    RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1000000',
+    ...model.env,
+    ...env,
+  });
   host = running;
   const url = await untilListening(running);
   const card = (await (await fetch(`${url}/.well-known/oracle.json`)).json()) as { did: string };
@@ -46,7 +56,7 @@ async function start(env: Record<string, string>) {
     const response = await fetch(`${url}/health/ready`);
     return [response.status, await response.json()] as const;
   };
-  return { ...running, url, ready, alice: new TestUser({ url, did: card.did }) };
+  return { ...running, disk, url, ready, alice: new TestUser({ url, did: card.did }) };
 }
 
 async function untilRefused(user: TestUser) {
@@ -60,7 +70,7 @@ describe.skipIf(fault)('a host on a full disk', () => {
   it('reports on POST /messages that the answer could not be stored, and stores it once there is space', {
     timeout: 90_000,
   }, async () => {
-    const { alice, ready, fill, free, output, url } = await start({ DISK_MIN_FREE: '0' });
+    const { alice, ready, disk, output, url } = await start({ DISK_MIN_FREE: '0' });
     expect((await ready())[0]).toBe(200);
     const [whole, streamed] = [await openSession(alice), await openSession(alice)];
     const asked = alice.request('POST', `/messages/${whole}`, { body: { message: 'as JSON' } });
@@ -73,7 +83,7 @@ describe.skipIf(fault)('a host on a full disk', () => {
     // What the write-ahead log has allocated since the start would still take some writes.
     for (let i = 0; i < 100; i++)
       await alice.request('PATCH', `/sessions/${whole}`, { body: { title: `title ${i}` } });
-    fill();
+    disk.fill();
     // SQLite's log may have room left that it has claimed before.
     const refused = await untilRefused(alice);
     expect(refused.body.code).toBe('store_unavailable');
@@ -95,7 +105,7 @@ describe.skipIf(fault)('a host on a full disk', () => {
     expect((await alice.request('GET', `/messages/${whole}`)).body.messages).toHaveLength(1);
     expect(output().match(/the store is unavailable/g)).toHaveLength(1);
 
-    free();
+    disk.free();
     await expect.poll(async () => (await ready())[0], { timeout: 30_000 }).toBe(200);
     const texts = async (id: string) =>
       (await alice.request('GET', `/messages/${id}`)).body.messages.map(
@@ -118,10 +128,10 @@ describe.skipIf(fault)('a host on a full disk', () => {
   it('rejects POST /sessions, POST /messages and POST /delegation below DISK_MIN_FREE, while the rest works', {
     timeout: 60_000,
   }, async () => {
-    const { alice, ready, fill, free, url } = await start({ DISK_MIN_FREE: '8mb' });
+    const { alice, ready, disk, url } = await start({ DISK_MIN_FREE: '8mb' });
     const sessionId = await openSession(alice);
     expect((await ready())[0]).toBe(200);
-    fill(10 * MB);
+    disk.fill(10 * MB);
     const low = { store: { status: 'ok' }, disk: { status: 'failing' } };
     await expect.poll(ready).toMatchObject([503, { status: 'not_ready', checks: low }]);
     const body = { message: 'hi' };
@@ -143,7 +153,7 @@ describe.skipIf(fault)('a host on a full disk', () => {
     const login = { 'x-ucan-delegation': alice.delegate({ ttlSeconds: null }) };
     const listBy = async () => (await fetch(`${url}/delegations`, { headers: login })).json();
     expect(await listBy()).toEqual({ delegations: [] });
-    free();
+    disk.free();
     await expect.poll(async () => (await alice.request('POST', '/sessions')).status).toBe(201);
     expect(await listBy()).toMatchObject({ delegations: [{ isCurrent: false }] });
   });
@@ -154,14 +164,149 @@ describe.skipIf(fault)('a host on a full disk', () => {
   ])(
     'prints what to do instead of a stack when %s cannot be written at startup',
     async (_, env) => {
-      const running = runOnSmallDisk(
-        { PORT: '0', DATA_DIR: dataDir, ...env },
-        { megabytes: 1, isFull: true },
-      );
+      disk = await SmallDisk.mount(dataDir, 1);
+      disk.fill();
+      const running = disk.run({ PORT: '0', ...env });
       host = running;
       expect(await running.ended).toBe(1);
       expect(running.output()).toMatch(/free some space/);
       expect(running.output()).not.toMatch(/^\s+at /m);
     },
   );
+});
+
+/** As much as some megabytes in pieces, without a length; `each` runs before every piece. */
+const sendMegabytes = (count: number, each = async (_sent: number) => {}) => {
+  let sent = 0;
+  return new ReadableStream<Uint8Array>({
+    pull: async (controller) => {
+      await each(sent);
+      if (sent === count) return controller.close();
+      sent += 1;
+      controller.enqueue(new Uint8Array(MB).fill(sent));
+    },
+  });
+};
+
+const confirmErasure = (user: TestUser) => {
+  const capability = { can: ERASE_ABILITY, with: toOracleResource(user.host.did) };
+  return { body: { invocation: user.delegate({ capabilities: [capability], ttlSeconds: 300 }) } };
+};
+
+describe.skipIf(fault)('the reserve of DISK_MIN_FREE', () => {
+  const reserve = { DISK_MIN_FREE: '32mb' };
+
+  /** The least that is free while something runs. */
+  async function measureFree(disk: SmallDisk, work: () => Promise<unknown>): Promise<number> {
+    let least = disk.freeBytes;
+    const timer = setInterval(() => {
+      least = Math.min(least, disk.freeBytes);
+    }, 5);
+    await work().finally(() => clearInterval(timer));
+    return least;
+  }
+
+  /** So that the sender receives the answer before the connection is closed. */
+  const slowDown = (disk: SmallDisk) => sleep(disk.freeBytes < 46 * MB ? 100 : 0);
+
+  const full = { status: 503, body: { code: 'disk_full' } };
+
+  it('stays free of POST /files, of declared and undeclared length and of several at a time', {
+    timeout: 90_000,
+  }, async () => {
+    const { alice, disk } = await start(reserve, 128);
+    const bob = new TestUser(alice.host);
+    const least = await measureFree(disk, async () => {
+      expect(await postFile(alice, 'a', new Uint8Array(110 * MB))).toMatchObject(full);
+      expect(
+        await postFile(
+          alice,
+          'a',
+          sendMegabytes(110, () => slowDown(disk)),
+        ),
+      ).toMatchObject(full);
+      // The space of what was refused is given back.
+      await expect.poll(() => disk.freeBytes, { timeout: 30_000 }).toBeGreaterThan(100 * MB);
+      const both = [alice, bob].map((user, i) =>
+        postFile(user, 'a', new Uint8Array(50 * MB).fill(i)),
+      );
+      const statuses = (await Promise.all(both)).map(({ status }) => status);
+      expect(statuses.sort()).toEqual([200, 503]);
+    });
+    // SQLite's log is written before it is moved into the file.
+    expect(least).toBeGreaterThan(14 * MB);
+    for (const user of [alice, bob]) {
+      const { files } = (await user.request('GET', '/files')).body;
+      for (const { fileId } of files)
+        expect((await user.request('DELETE', `/files/${fileId}`)).status).toBe(200);
+    }
+    await expect.poll(async () => (await bob.request('POST', '/sessions')).status).toBe(201);
+    const again = async () => (await postFile(bob, 'b', new Uint8Array(60 * MB))).status;
+    await expect.poll(again, { timeout: 30_000 }).toBe(200);
+  });
+
+  it('stays free of POST /me/import, of declared and undeclared length', {
+    timeout: 60_000,
+  }, async () => {
+    const { alice, disk, url } = await start(reserve, 128);
+    const send = async (body: Uint8Array | ReadableStream) => {
+      const sent = { method: 'POST', headers: alice.headers, body: body as BodyInit };
+      const answer = await fetch(`${url}/me/import`, {
+        ...sent,
+        ...({ duplex: 'half' } as object),
+      });
+      return { status: answer.status, body: await answer.json() };
+    };
+    const least = await measureFree(disk, async () => {
+      expect(await send(new Uint8Array(110 * MB))).toMatchObject(full);
+      expect(await send(sendMegabytes(110, () => slowDown(disk)))).toMatchObject(full);
+    });
+    expect(least).toBeGreaterThan(30 * MB);
+    expect(disk.freeBytes).toBeGreaterThan(100 * MB);
+    expect((await alice.request('POST', '/sessions')).status).toBe(201);
+  });
+
+  it('is gone when another process fills the disk: POST /files is refused and removed, everything can be deleted, and the host starts again', {
+    timeout: 90_000,
+  }, async () => {
+    const first = await start(reserve, 128);
+    const { alice, disk } = first;
+    const [carol, dora] = [new TestUser(alice.host), new TestUser(alice.host)];
+    const sessionId = await openSession(alice);
+    await openSession(carol);
+    const { fileId } = await upload(alice, 'kept', new Uint8Array(8 * MB).fill(1));
+    let sent = 0;
+    const cut = new ReadableStream<Uint8Array>({
+      pull: async (controller) => {
+        // So that the answer is received before the connection is closed.
+        if (sent > 20) await new Promise(() => {});
+        if (sent === 20) await sleep(500);
+        if (sent === 20) disk.fill();
+        controller.enqueue(new Uint8Array(sent < 20 ? MB : MB / 3).fill(sent));
+        sent += 1;
+      },
+    });
+    expect(await postFile(dora, 'cut', cut)).toMatchObject(full);
+    expect((await alice.request('POST', '/sessions')).body.code).toBe('disk_full');
+    // What was freed meanwhile.
+    disk.fill();
+
+    first.child.kill('SIGKILL');
+    await first.ended;
+    const { ready, url } = await start(reserve);
+    const [user, other] = [alice, carol].map((one) => one.at({ url, did: one.host.did }));
+    expect((await ready())[0]).toBe(503);
+    expect((await user?.request('GET', '/sessions'))?.body.total).toBe(1);
+    expect((await user?.request('POST', '/sessions'))?.body.code).toBe('disk_full');
+    expect((await user?.request('DELETE', `/sessions/${sessionId}`))?.status).toBe(200);
+    expect((await user?.request('DELETE', `/files/${fileId}`))?.status).toBe(200);
+    // Given back by the host, without a restart.
+    await expect.poll(() => disk.freeBytes, { timeout: 30_000 }).toBeGreaterThan(7 * MB);
+    const erase = async () =>
+      (await other?.request('DELETE', '/me', confirmErasure(other)))?.status;
+    await expect.poll(erase, { timeout: 30_000 }).toBe(200);
+    disk.free();
+    await expect.poll(async () => (await ready())[0], { timeout: 30_000 }).toBe(200);
+    expect((await user?.request('POST', '/sessions'))?.status).toBe(201);
+  });
 });

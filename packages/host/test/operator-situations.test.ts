@@ -10,7 +10,7 @@ import { readShownSeries } from './support/dashboard.js';
 import { findFreePort } from './support/free-port.js';
 import { startHost } from './support/host.js';
 import { untilListening } from './support/process.js';
-import { checkSmallDisk, runOnSmallDisk } from './support/small-disk.js';
+import { checkSmallDisk, SmallDisk } from './support/small-disk.js';
 import { openSession } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
@@ -120,10 +120,9 @@ it.skipIf(fault)(
     const port = await findFreePort();
     const limits = { RATE_LIMIT_PER_MINUTE: '1000000', RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1000000' };
     const own = { OPERATORS: signer.did, METRICS_PORT: String(port), DISK_MIN_FREE: '0' };
-    const host = runOnSmallDisk(
-      { PORT: '0', DATA_DIR: dataDir, FEATURES: 'memory=false', ...limits, ...own },
-      { megabytes: 16 },
-    );
+    const disk = await SmallDisk.mount(dataDir, 16);
+    cleanups.push(async () => disk.close());
+    const host = disk.run({ PORT: '0', FEATURES: 'memory=false', ...limits, ...own });
     cleanups.push(() => rm(dataDir, { recursive: true, force: true }));
     cleanups.push(async () => {
       host.child.kill('SIGKILL');
@@ -137,7 +136,7 @@ it.skipIf(fault)(
     const readProblems = async () =>
       (await operator.request('GET', '/operator/overview')).body.problems;
     expect(await readProblems()).toEqual([]);
-    host.fill();
+    disk.fill();
     // SQLite's log may have room left that it has claimed before.
     const open = async () => (await alice.request('POST', '/sessions')).status;
     await expect.poll(open, { ...TIMEOUT, interval: 1 }).toBe(503);
@@ -159,7 +158,7 @@ it.skipIf(fault)(
     // Read once a second.
     const readFree = async () => (await readShownSeries(port)).get(free);
     await expect.poll(readFree, TIMEOUT).toBeLessThan((before.get(free) ?? 0) / 10);
-    host.free();
+    disk.free();
     await expect.poll(readProblems, TIMEOUT).toEqual([]);
   },
 );

@@ -2,8 +2,8 @@ import type { Config } from '../config/config.js';
 import type { HostDeps } from './build-host.js';
 
 const HOUR_MS = 60 * 60 * 1000;
-/** How often a host looks for erasures to continue. */
-const ERASURES_MS = 5_000;
+/** How often a host looks for erasures to continue, and whether the disk is almost full. */
+const LOOK_MS = 5_000;
 
 /**
  * Deletes expired rows and frees their space, at once and then every hour; returns a function that stops it and settles
@@ -55,32 +55,38 @@ export function startCleanup(
   const timer = setInterval(() => report(sweepIfDue()), HOUR_MS);
   timer.unref();
   report(sweep());
-  const stopErasures = startErasures(erasure);
+  // The store logs its outages itself.
+  const stopErasures = repeat(async () => erasure?.continueAll().catch(() => undefined));
+  const stopFreeing = repeat(() =>
+    freeSpace(store).catch((err) => logger.warn({ err }, 'no disk space was freed; trying again')),
+  );
   return () => {
     isStopped = true;
     clearInterval(timer);
     retention?.close();
-    return Promise.all([sweeping, stopErasures()]).then(() => undefined);
+    return Promise.all([sweeping, stopErasures(), stopFreeing()]).then(() => undefined);
   };
 }
 
-/** Continues erasures of users that were not completed, at once and then every few seconds; returns as `startCleanup` does. */
-function startErasures(erasure: HostDeps['erasure'] | undefined): () => Promise<void> {
-  let erasing: Promise<void> | undefined;
-  const continueAll = () => {
-    // The store logs its outages itself.
-    erasing ??= erasure
-      ?.continueAll()
-      .catch(() => undefined)
-      .finally(() => {
-        erasing = undefined;
-      });
+/** While space is short, what was deleted gives its own back at once. */
+async function freeSpace({ disk, reclaim }: Pick<HostDeps['store'], 'disk' | 'reclaim'>) {
+  if (await disk?.isShort()) await reclaim();
+  await disk?.createBallast();
+}
+
+/** At once and then every few seconds, but never twice at a time; returns as `startCleanup` does. */
+function repeat(work: () => Promise<void>): () => Promise<void> {
+  let running: Promise<void> | undefined;
+  const start = () => {
+    running ??= work().finally(() => {
+      running = undefined;
+    });
   };
-  const timer = setInterval(continueAll, ERASURES_MS);
+  const timer = setInterval(start, LOOK_MS);
   timer.unref();
-  continueAll();
+  start();
   return async () => {
     clearInterval(timer);
-    await erasing;
+    await running;
   };
 }

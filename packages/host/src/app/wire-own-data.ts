@@ -64,7 +64,7 @@ export function wireOwnData(needs: OwnDataNeeds): OwnDataServices {
     files: needs.files,
     allowList: needs.allowList,
     createWriter,
-    disk: store.disk,
+    disk: store.dataDisk,
     liveness: cluster.liveness,
     dataDir: config.dataDir,
     maxBytes: config.importLimit,

@@ -164,7 +164,7 @@ export const Environment = z.object({
   DISK_MIN_FREE: variable.size
     .prefault('100mb')
     .describe(
-      'Minimum free disk space for SQLite; below it, new sessions, messages and delegations are rejected. 0: no limit',
+      'Minimum free disk space for SQLite; below it, new sessions, messages and delegations are rejected, and uploads and imports that would use it. 0: no limit',
     ),
   RETENTION_DAYS: positive
     .optional()

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { OracleError } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { HostLiveness } from '../bus/host-bus.js';
-import type { DiskSpace } from '../store/disk-space.js';
+import type { DiskReservation, DiskSpace } from '../store/disk-space.js';
 import {
   type ChunkStorage,
   createLostError,
@@ -47,15 +47,17 @@ export interface Upload {
   readonly body: AsyncIterable<Uint8Array>;
 }
 
+type NamedUpload = Upload & { readonly name: string };
+
 /** Uploads at the same time, each of which holds two chunks. */
 const MAX_UPLOADS = 64;
 const MAX_UPLOADS_PER_USER = 4;
 /** Anyone can have many identities, but few addresses. */
 const MAX_UPLOADS_PER_ADDRESS = 16;
 const RETRY_SECONDS = 5;
-/** Until an upload is removed after ten minutes anyway. */
-const DISCARD_MS = 2_000;
-const DISCARD_TRIES = 300;
+/** Until the next sweep removes it anyway. */
+const REMOVE_MS = 2_000;
+const REMOVE_TRIES = 300;
 
 /** Stores, reads and deletes the files of users. */
 export class FileService {
@@ -80,8 +82,17 @@ export class FileService {
 
   /** As `upload`, for callers that store few files at the same time. */
   async store(upload: Upload): Promise<StoredFile> {
-    await this.deps.disk?.assertRoom();
-    return this.receive({ ...upload, name: cleanName(upload.name) });
+    const { maxBytes } = this.deps.limits;
+    const { declaredBytes, isForm } = upload;
+    if (!isForm && (declaredBytes ?? 0) > maxBytes) throw createTooLargeError(maxBytes);
+    const isOnDisk = this.deps.storages[0].name === 'database';
+    const space = await this.deps.disk?.reserve(isOnDisk ? declaredBytes : 0);
+    try {
+      const named = { ...upload, name: cleanName(upload.name) };
+      return await this.receive(named, isOnDisk ? space : undefined);
+    } finally {
+      space?.release();
+    }
   }
 
   /** The file of a user with these bytes, by their SHA-256. */
@@ -134,7 +145,7 @@ export class FileService {
   async delete(key: FileKey): Promise<boolean> {
     const hidden = await this.deps.files.hide(key, 'ready');
     if (!hidden) return false;
-    await this.purgeOrReport(hidden);
+    await this.repeat(key, () => this.purge(hidden));
     return true;
   }
 
@@ -187,11 +198,13 @@ export class FileService {
     return () => this.uploads.delete(slot);
   }
 
-  private async receive(upload: Upload & { readonly name: string }): Promise<StoredFile> {
+  private async receive(
+    upload: NamedUpload,
+    space: DiskReservation | undefined,
+  ): Promise<StoredFile> {
     const { owner, name, createdAt, declaredBytes } = upload;
     const [storage] = this.deps.storages;
     const { maxBytes, maxBytesPerUser } = this.deps.limits;
-    if (!upload.isForm && (declaredBytes ?? 0) > maxBytes) throw createTooLargeError(maxBytes);
     const size = Math.min(declaredBytes ?? storage.chunkBytes, maxBytes);
     const { hostId } = this.deps.liveness;
     const place = { storage: storage.name, chunkBytes: storage.chunkBytes, hostId };
@@ -199,7 +212,11 @@ export class FileService {
     const key = await this.deps.files.begin({ ...reserved, ...place });
     if (!key) throw createQuotaError(maxBytesPerUser);
     try {
-      const stored = await this.storeBytes(upload, key, size);
+      const quota = new Reservation(this.deps, key, size);
+      const stored = await this.storeBytes(upload, key, async (bytes) => {
+        await quota.cover(bytes);
+        await space?.cover(bytes);
+      });
       const file = await this.deps.files.finish({ ...key, ...stored });
       if (file.id !== key.fileId) await this.discard(key);
       else if (file.text.status === 'pending') this.deps.onUnread();
@@ -210,20 +227,20 @@ export class FileService {
     }
   }
 
+  /** `cover` is called before as many bytes are stored. */
   private async storeBytes(
-    upload: Upload & { readonly name: string },
+    upload: NamedUpload,
     key: FileKey,
-    reserved: number,
+    cover: (bytes: number) => Promise<void>,
   ) {
     const [storage] = this.deps.storages;
     const hash = createHash('sha256');
-    const reservation = new Reservation(this.deps, key, reserved);
     let size = 0;
     let n = 0;
     let start: Uint8Array = new Uint8Array();
     for await (const chunk of toChunks(upload.body, storage.chunkBytes)) {
       size += chunk.length;
-      await reservation.cover(size);
+      await cover(size);
       hash.update(chunk);
       if (n === 0) start = chunk;
       await storage.put({ ...key, n }, chunk);
@@ -241,24 +258,27 @@ export class FileService {
     return { size, hash: hash.digest('hex'), mediaType, textStatus };
   }
 
-  /** Tries to hide an upload again while the store is away: until then, it keeps its space. */
-  private async discard(key: FileKey, tries = DISCARD_TRIES): Promise<void> {
-    try {
-      const hidden = await this.deps.files.hide(key, 'uploading');
-      if (hidden) await this.purgeOrReport(hidden);
-    } catch (err) {
-      if (tries === DISCARD_TRIES)
-        this.deps.logger.warn({ err, ...key }, 'an upload is not removed yet; trying again');
-      if (tries > 0) setTimeout(() => this.discard(key, tries - 1), DISCARD_MS).unref();
-    }
+  /** Removes an upload that was refused or has broken off. */
+  private discard(key: FileKey): Promise<void> {
+    let hidden: FileBytes | undefined;
+    return this.repeat(key, async () => {
+      hidden ??= await this.deps.files.hide(key, 'uploading');
+      if (hidden) await this.purge(hidden);
+    });
   }
 
-  private async purgeOrReport(file: FileBytes): Promise<void> {
+  /** Tries a removal again in the background while the store is away: until then, the bytes keep their space. */
+  private async repeat(
+    key: FileKey,
+    remove: () => Promise<void>,
+    tries = REMOVE_TRIES,
+  ): Promise<void> {
     try {
-      await this.purge(file);
+      await remove();
     } catch (err) {
-      const { owner, id: fileId } = file;
-      this.deps.logger.warn({ err, owner, fileId }, 'a file is hidden, but not removed yet');
+      if (tries === REMOVE_TRIES)
+        this.deps.logger.warn({ err, ...key }, 'a file is not removed yet; trying again');
+      if (tries > 0) setTimeout(() => this.repeat(key, remove, tries - 1), REMOVE_MS).unref();
     }
   }
 

@@ -57,7 +57,7 @@ export function openFiles({ settings, store, logger, liveness, embeddings }: Fil
   const readBytes: FileService['read'] = (file, range) => service.read(file, range);
   const embedder = embeddings && new PassageEmbedder({ vectors, embeddings, logger });
   const onRead = () => embedder?.wake();
-  const indexer = new TextIndexer({ ...limits, texts, readBytes, logger, onRead });
+  const indexer = new TextIndexer({ ...limits, texts, readBytes, disk, logger, onRead });
   const search = new PassageSearch({ texts, vectors, embeddings, logger });
   const images = new ByteBudget(IMAGE_LIMITS);
   const plugin = createFilesPlugin({ files, texts, service, images, search, indexer, embedder });

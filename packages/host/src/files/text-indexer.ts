@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
+import type { DiskSpace } from '../store/disk-space.js';
 import type { StoredFile } from '../store/file-store.js';
 import { type ClaimKey, type FileTextStore, LEASE_MS } from '../store/file-text-store.js';
 import { findDocumentKind } from './detect-type.js';
@@ -34,6 +35,7 @@ interface TextIndexerDeps {
   ) => AsyncIterable<Uint8Array>;
   /** Bytes of the text of all files of one user. */
   readonly maxBytesPerUser: number;
+  readonly disk: DiskSpace | undefined;
   readonly logger: Logger;
   readonly slowMs?: number;
   /** Called when the text of a file is stored. */
@@ -101,7 +103,7 @@ export class TextIndexer {
   }
 
   private async startReaders(): Promise<void> {
-    if (this.active.size >= READERS) return;
+    if (this.active.size >= READERS || (await this.deps.disk?.isLow())) return;
     const owners = await this.listNextOwners();
     for (const owner of owners.slice(0, READERS - this.active.size)) this.start(owner);
   }
@@ -203,7 +205,9 @@ export class TextIndexer {
         for await (const chunk of readBytes(file, { start, end })) chunks.push(chunk);
         return Buffer.concat(chunks);
       },
-      store: (passages) => {
+      store: async (passages) => {
+        // Tried again once there is space.
+        await this.deps.disk?.assertRoom();
         const numbered = passages.map((passage, i) => ({ ...passage, n: n + i }));
         n += passages.length;
         return texts.add(key, numbered);

@@ -82,7 +82,9 @@ export class MeController {
     const end = allowLongBody(request);
     const body = limitTime(limitChunks(request));
     try {
-      return await this.imports.start(request.caller.did, body);
+      const { 'content-length': length } = request.headers;
+      const declaredBytes = length === undefined ? undefined : Number(length);
+      return await this.imports.start(request.caller.did, { body, declaredBytes });
     } catch (error) {
       // The rest of the body is not read, so this connection cannot be used again.
       response.setHeader('Connection', 'close');

@@ -133,7 +133,10 @@ export class ImportWriter {
 
   /** Stores rows of a table; `ownRoom` is the user's room at the oracle of the archive. */
   async add(table: string, rows: AsyncIterable<StoredRow>, ownRoom?: string): Promise<void> {
-    for await (const batch of toBatches(rows)) await this.addBatch(table, batch, ownRoom);
+    for await (const batch of toBatches(rows)) {
+      await this.deps.store.assertRoom();
+      await this.addBatch(table, batch, ownRoom);
+    }
   }
 
   /** Finds the sessions that have other messages or branches here in the place of those of the archive: they are stored apart. */

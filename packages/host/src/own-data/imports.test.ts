@@ -36,7 +36,7 @@ function delayReports(store: ImportStore, stored: string[]): ImportStore {
 it('Imports report their end last, although an earlier report is stored late', async () => {
   const stored: string[] = [];
   const store = delayReports(test.store.imports, stored);
-  const { rooms, disk } = test.store;
+  const { rooms, dataDisk: disk } = test.store;
   const oracle = new OracleIdentity('Test', undefined, generateSigner());
   const none = { importers: new Map(), skippedTables: [] };
   const imports = new Imports({
@@ -57,7 +57,7 @@ it('Imports report their end last, although an earlier report is stored late', a
   const body = async function* () {
     yield Buffer.from(JSON.stringify([conversation]));
   };
-  const { id } = await imports.start(owner, body());
+  const { id } = await imports.start(owner, { body: body() });
   await expect.poll(() => stored.length, { timeout: 30_000 }).toBe(2);
   expect(stored).toEqual(['running', 'finished']);
   await expect.poll(() => imports.find(owner, id)).toMatchObject({ status: 'finished' });

@@ -56,7 +56,8 @@ interface ImportsDeps {
   readonly createWriter: (job: { readonly owner: string; readonly id: string }) => ImportWriter;
   readonly files: Pick<FileService, 'store' | 'findSame'>;
   readonly allowList: Pick<CallerAllowList, 'watch'>;
-  readonly disk: DiskSpace | undefined;
+  /** The disk of the archives. */
+  readonly disk: DiskSpace;
   readonly liveness: Pick<HostLiveness, 'hostId' | 'findDeadHosts'>;
   /** Has a folder for archives until they are imported. */
   readonly dataDir: string;
@@ -69,6 +70,12 @@ interface ActiveImport {
   readonly cancel: AbortController;
   /** Settles once nothing is left to do for it. */
   readonly ended: Promise<void>;
+}
+
+interface SentArchive {
+  readonly body: AsyncIterable<Uint8Array>;
+  /** The length that the client announced. */
+  readonly declaredBytes?: number | undefined;
 }
 
 interface ReceivedArchive {
@@ -97,7 +104,7 @@ export class Imports {
   }
 
   /** Receives an archive and starts to import it. */
-  async start(owner: string, body: AsyncIterable<Uint8Array>): Promise<ImportJob> {
+  async start(owner: string, { body, declaredBytes }: SentArchive): Promise<ImportJob> {
     if (this.running.has(owner)) throw new OracleError('import_running');
     if (this.running.size >= MAX_RUNNING || this.closing.signal.aborted)
       throw new OracleError('imports_busy', { retryAfterSeconds: RETRY_SECONDS });
@@ -115,7 +122,7 @@ export class Imports {
       ended.resolve();
     };
     try {
-      const received = await this.receive(body, signal);
+      const received = await this.receive({ body, declaredBytes }, signal);
       const job = await this.createJob(owner, received);
       const writer = this.deps.createWriter({ owner, id: job.id });
       const running = { ...received, owner, id: job.id, writer, signal };
@@ -169,22 +176,24 @@ export class Imports {
   }
 
   private async receive(
-    body: AsyncIterable<Uint8Array>,
+    { body, declaredBytes }: SentArchive,
     signal: AbortSignal,
   ): Promise<ReceivedArchive> {
     const { disk, maxBytes, liveness } = this.deps;
-    await disk?.assertRoom();
-    await mkdir(this.folder, { recursive: true, mode: 0o700 });
+    if ((declaredBytes ?? 0) > maxBytes) throw createTooLargeError();
+    const space = await disk.reserve(declaredBytes);
     const path = join(this.folder, `${liveness.hostId}.${crypto.randomUUID()}`);
     let bytes = 0;
     const limit = async function* (chunks: AsyncIterable<Uint8Array>) {
       for await (const chunk of chunks) {
         bytes += chunk.length;
-        if (bytes > maxBytes) throw new OracleError('body_too_large', { message: TOO_LARGE });
+        if (bytes > maxBytes) throw createTooLargeError();
+        await space.cover(bytes);
         yield chunk;
       }
     };
     try {
+      await mkdir(this.folder, { recursive: true, mode: 0o700 });
       const file = createWriteStream(path, { mode: 0o600, flags: 'wx' });
       await pipeline(limit(abortableIterable(body, signal)), file, { signal });
       if (bytes === 0) throw rejectArchive('The body is empty: send the archive as it is');
@@ -192,6 +201,8 @@ export class Imports {
       await rm(path, { force: true });
       signal.throwIfAborted();
       throw error;
+    } finally {
+      space.release();
     }
     const progress: RunningImport['progress'] = {
       status: 'running',
@@ -387,6 +398,8 @@ const STOPPED =
 
 /** The host that a file in the folder of archives belongs to. */
 const readHostId = (name: string): string => name.replace(/\..*/, '');
+
+const createTooLargeError = () => new OracleError('body_too_large', { message: TOO_LARGE });
 
 const createErasedError = () => rejectArchive('The user was erased');
 

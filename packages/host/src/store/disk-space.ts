@@ -1,18 +1,37 @@
-import { statfs } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import { rmSync, statSync } from 'node:fs';
+import { open, statfs } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { OracleError } from '@sibyl/protocol';
 
 /** Freeing space takes an operator or an hourly job. */
 const RETRY_AFTER_SECONDS = 30;
 
-/** The free space of the file system that holds the database. */
+/** What an upload or archive of unknown length reserves at a time. */
+const STEP_BYTES = 8 * 1024 * 1024;
+
+const BALLAST = 'ballast';
+/** SQLite needs space for its log before it deletes anything. */
+const MAX_BALLAST_BYTES = 32 * 1024 * 1024;
+const BALLAST_SHARE = 1 / 4;
+const PIECE_BYTES = 1024 * 1024;
+
+/** The free space of the file system of DATA_DIR, of which some is kept free for what must always work. */
 export class DiskSpace {
   private readonly minFree: number;
   /** Free bytes; undefined if they cannot be read. */
   readonly readFree: () => Promise<number | undefined>;
+  private readonly folder: string;
+  private readonly ballast: string;
+  private readonly reservations = new Set<DiskReservation>();
+  private hasRefused = false;
 
   /** `minFree` in bytes; 0 switches the check off. */
   constructor(folder: string, minFree: number) {
+    this.folder = folder;
     this.minFree = minFree;
+    this.ballast = join(folder, BALLAST);
     this.readFree = oncePerSecond(() => readFreeBytes(folder));
   }
 
@@ -25,11 +44,112 @@ export class DiskSpace {
 
   /** Throws if space is low. Only for new data: deleting and finishing must still be possible. */
   async assertRoom(): Promise<void> {
-    if (await this.isLow()) {
-      throw new OracleError('disk_full', { retryAfterSeconds: RETRY_AFTER_SECONDS });
+    if (await this.isLow()) throw createFullError();
+  }
+
+  /**
+   * Reserves space for what arrives in pieces: `bytes`, or some at a time if its length is unknown. Throws if DISK_MIN_FREE
+   * would not stay free after all reservations are used. The caller releases it.
+   */
+  async reserve(bytes?: number): Promise<DiskReservation> {
+    const reservation = new DiskReservation(this.reservations, bytes ?? STEP_BYTES, () =>
+      this.assertReservable(),
+    );
+    try {
+      await this.assertReservable();
+      return reservation;
+    } catch (error) {
+      reservation.release();
+      throw error;
     }
   }
+
+  /** Whether deleted data should give its space back now: little is free, or something was refused since the last call. */
+  async isShort(): Promise<boolean> {
+    const { hasRefused } = this;
+    this.hasRefused = false;
+    return hasRefused || this.isLow();
+  }
+
+  /** Keeps space in a file, which `freeBallast` gives back; not if that would leave too little. */
+  async createBallast(): Promise<void> {
+    const pieces = Math.min(MAX_BALLAST_BYTES, this.minFree * BALLAST_SHARE) / PIECE_BYTES;
+    const size = Math.floor(pieces) * PIECE_BYTES;
+    const { size: found = 0 } = statSync(this.ballast, { throwIfNoEntry: false }) ?? {};
+    if (found === size) return;
+    this.freeBallast();
+    const free = await readFreeBytes(this.folder);
+    if (free === undefined || free - this.countReserved() - size < this.minFree) return;
+    const file = await open(this.ballast, 'wx', 0o600);
+    try {
+      for (let at = 0; at < size; at += PIECE_BYTES)
+        // A file system may store equal bytes without using space.
+        await file.write(await promisify(randomBytes)(PIECE_BYTES));
+    } catch (error) {
+      this.freeBallast();
+      throw error;
+    } finally {
+      await file.close();
+    }
+  }
+
+  /** Gives the space of the ballast back, so that a full disk allows the host to start and users to delete. */
+  freeBallast(): void {
+    rmSync(this.ballast, { force: true });
+  }
+
+  /** As `freeBallast`, if hardly anything else is free. */
+  async freeBallastIfFull(): Promise<void> {
+    const free = await readFreeBytes(this.folder);
+    if (free !== undefined && free < this.minFree * BALLAST_SHARE) this.freeBallast();
+  }
+
+  private async assertReservable(): Promise<void> {
+    const free = await readFreeBytes(this.folder);
+    if (free === undefined || free - this.countReserved() >= this.minFree) return;
+    this.hasRefused = true;
+    throw createFullError();
+  }
+
+  private countReserved(): number {
+    let sum = 0;
+    for (const { left } of this.reservations) sum += left;
+    return sum;
+  }
 }
+
+/** Space that is promised, but not used yet. */
+export class DiskReservation {
+  private used = 0;
+
+  constructor(
+    private readonly all: Set<DiskReservation>,
+    private bytes: number,
+    private readonly assertReservable: () => Promise<void>,
+  ) {
+    all.add(this);
+  }
+
+  /** Bytes that are not used yet. */
+  get left(): number {
+    return Math.max(0, this.bytes - this.used);
+  }
+
+  /** Called before `size` bytes are stored in all; throws if others have used what was free. */
+  async cover(size: number): Promise<void> {
+    if (size > this.bytes) this.bytes = size + STEP_BYTES;
+    await this.assertReservable();
+    this.used = size;
+  }
+
+  /** Gives back what is left; repeated calls have no effect. */
+  release(): void {
+    this.all.delete(this);
+  }
+}
+
+const createFullError = () =>
+  new OracleError('disk_full', { retryAfterSeconds: RETRY_AFTER_SECONDS });
 
 async function readFreeBytes(folder: string): Promise<number | undefined> {
   try {
@@ -39,7 +159,6 @@ async function readFreeBytes(folder: string): Promise<number | undefined> {
     return undefined;
   }
 }
-
 const FRESH_MS = 1_000;
 
 /** Wraps a check that any client can trigger: at most one runs at a time, and its result is reused for one second. */

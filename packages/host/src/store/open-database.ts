@@ -15,6 +15,8 @@ export interface DatabaseOptions {
   readonly writeWaitMs?: number | undefined;
   /** Claims the database for this oracle: one of another oracle is rejected. Unset: any. */
   readonly oracleDid?: string | undefined;
+  /** Called when a write fails because the disk of SQLite is full, before it is tried again: it may free some space. */
+  readonly onFull?: (() => void) | undefined;
   /** Called when a PostgreSQL connection is lost; the pool replaces it by itself. */
   readonly onConnectionLost?: ((error: Error) => void) | undefined;
   /** Called from time to time with what the migration of a schema waits for. */
@@ -37,11 +39,12 @@ async function openEngine({
   databaseUrl,
   databaseDirectUrl,
   dataDir,
+  onFull = () => {},
   onConnectionLost = () => {},
   onWait = () => {},
   ...limits
 }: DatabaseOptions): Promise<Database> {
-  if (!databaseUrl) return openSqlite(dataDir);
+  if (!databaseUrl) return openSqlite(dataDir, onFull);
   if (/^postgres(ql)?:\/\//i.test(databaseUrl)) {
     // Loaded only here, since most hosts use SQLite.
     const { openPostgres } = await import('./postgres/postgres.js');

@@ -41,17 +41,24 @@ export class BlobStore {
   }
 
   async #put(scope: PluginScope, { mediaType, data }: Blob): Promise<string> {
-    const { database, newId, clock } = this.#context;
+    const { database, newId, clock, disk } = this.#context;
     const size = data.byteLength;
     if (size > MAX_BYTES) throw tooLarge(`A file may have at most ${MAX_BYTES / MB} MB`);
     const id = newId();
     const row = { id, ...scope, media_type: mediaType, size, data, created_at: clock() };
-    await database.writeFor(scope.owner, async (tables) => {
-      if ((await countBytes(tables, scope)) + size > MAX_TOTAL_BYTES)
-        throw tooLarge(`${MAX_TOTAL_BYTES / MB} MB of files are already stored; delete some first`);
-      await tables.insertInto('blobs').values(row).execute();
-    });
-    return id;
+    const space = await disk?.reserve(size);
+    try {
+      await database.writeFor(scope.owner, async (tables) => {
+        if ((await countBytes(tables, scope)) + size > MAX_TOTAL_BYTES)
+          throw tooLarge(
+            `${MAX_TOTAL_BYTES / MB} MB of files are already stored; delete some first`,
+          );
+        await tables.insertInto('blobs').values(row).execute();
+      });
+      return id;
+    } finally {
+      space?.release();
+    }
   }
 
   async #get({ owner, plugin }: PluginScope, id: string): Promise<Blob | undefined> {

@@ -83,7 +83,9 @@ export interface Store {
   readonly erasures: ErasureRequests;
   /** Undefined if no other host can use the database. */
   readonly sockets: SocketStore | undefined;
-  /** The disk of the database; undefined if it is not on this host. */
+  /** The disk of DATA_DIR. */
+  readonly dataDisk: DiskSpace;
+  /** The same, if the database is there. */
   readonly disk: DiskSpace | undefined;
   /** Undefined if nothing observes the store. */
   readonly outage: StoreOutage | undefined;
@@ -137,15 +139,15 @@ function createOwnDataStores(context: StoreContext, vault: Vault) {
 /** Opens and migrates the database. */
 export async function openStore(options: StoreOptions): Promise<Store> {
   const vault = createVault(options.secretKey);
-  const found = await openDatabase(options);
+  const dataDisk = new DiskSpace(options.dataDir, options.diskMinFree ?? 0);
+  const disk = options.databaseUrl ? undefined : dataDisk;
+  await disk?.freeBallastIfFull();
+  const found = await openDatabase({ ...options, onFull: () => disk?.freeBallast() });
   const clock = options.clock ?? found.now;
   const opened = options.observe?.(found) ?? found;
   const newId = createIdSource(clock);
   const database =
     options.outage?.watch(opened, (observed) => probeWrite(observed, newId())) ?? opened;
-  const disk = options.databaseUrl
-    ? undefined
-    : new DiskSpace(options.dataDir, options.diskMinFree ?? 0);
   const context = { database, clock, newId, disk };
   const rooms = new RoomStore(context);
   const hostId = options.hostId ?? createHostId();
@@ -180,6 +182,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     ...createOwnDataStores(context, vault),
     jobs: new JobClaims(context),
     sockets: openSockets(context, options),
+    dataDisk,
     disk,
     outage: options.outage,
     now: clock,

@@ -50,6 +50,11 @@ export class ImportStore {
     await this.context.database.write((tables) => this.holdJob(tables));
   }
 
+  /** Throws if the disk of the database is almost full. */
+  async assertRoom(): Promise<void> {
+    (await this.context.disk?.reserve(0))?.release();
+  }
+
   /** The time that jobs are stored with. */
   now(): number {
     return this.context.clock();

@@ -33,13 +33,16 @@ interface Outcome {
 export class GroupCommit {
   private readonly dialect: SqliteDialect;
   private readonly log: LogFile;
+  private readonly freeSpace: () => void;
   private waiting: Waiting[] = [];
   private draining: Promise<void> | undefined;
   private isClosed = false;
 
-  constructor(dialect: SqliteDialect, log: LogFile) {
+  /** `freeSpace` is called when the disk is full. */
+  constructor(dialect: SqliteDialect, log: LogFile, freeSpace: () => void) {
     this.dialect = dialect;
     this.log = log;
+    this.freeSpace = freeSpace;
   }
 
   /** `onCommit` is called when other connections see what the unit wrote, before it is on disk. */
@@ -77,13 +80,25 @@ export class GroupCommit {
 
   private async commit(units: readonly Waiting[]): Promise<void> {
     try {
-      const outcomes = await this.runAll(units);
+      const outcomes = await this.runAll(units).catch((error) => this.runAlone(units, error));
       for (const { announce } of outcomes) announce?.();
       await this.log.sync();
       for (const { settle } of outcomes) settle();
     } catch (error) {
       for (const { reject } of units) reject(error);
     }
+  }
+
+  /** On a full disk, what is small and what deletes may still fit. */
+  private async runAlone(units: readonly Waiting[], error: unknown): Promise<Outcome[]> {
+    if (!isFull(error)) throw error;
+    this.freeSpace();
+    const outcomes: Outcome[] = [];
+    for (const unit of units) {
+      const refuse = (reason: unknown): Outcome[] => [{ settle: () => unit.reject(reason) }];
+      outcomes.push(...(await this.runAll([unit]).catch(refuse)));
+    }
+    return outcomes;
   }
 
   private async runAll(units: readonly Waiting[]): Promise<Outcome[]> {
@@ -112,8 +127,8 @@ export class GroupCommit {
         driver.endUnit();
         outcomes.push(outcome);
       } catch (error) {
-        // SQLite rolls back the whole transaction by itself when the disk is full or fails.
-        if (!driver.isInTransaction) throw error;
+        // SQLite rolls back the whole transaction by itself when the disk is full or fails, but not always.
+        if (!driver.isInTransaction || isFull(error)) throw error;
         driver.undoUnit();
         outcomes.push({ settle: () => waiting.reject(error) });
       }
@@ -131,6 +146,8 @@ export class GroupCommit {
     }
   }
 }
+
+const isFull = (error: unknown): boolean => classifyStoreError(error) === 'full';
 
 const open = promisify(fs.open);
 const close = promisify(fs.close);

@@ -34,7 +34,7 @@ const SETTINGS = `
 const SETTINGS_AFTER_MIGRATION = 'pragma temp_store = memory';
 
 /** Opens `sibyl.db` in `dataDir`, creating both if needed, readable only by this user. */
-export async function openSqlite(dataDir: string): Promise<Database> {
+export async function openSqlite(dataDir: string, onFull = () => {}): Promise<Database> {
   const path = toSqlitePath(dataDir);
   const handle = await openWriter(dataDir, path);
   const dialect = new SqliteDialect(handle);
@@ -46,11 +46,27 @@ export async function openSqlite(dataDir: string): Promise<Database> {
     const log = new LogFile(`${path}-wal`);
     await log.sync();
     const reader = await openReader(path);
-    return asDatabase({ handle, writer, reader, commits: new GroupCommit(dialect, log) });
+    const freeSpace = createSpaceFreer(handle, onFull);
+    const commits = new GroupCommit(dialect, log, freeSpace);
+    return asDatabase({ handle, writer, reader, commits });
   } catch (error) {
     await writer.destroy();
     throw isStoreError(error) ? toOpenError(path, error) : error;
   }
+}
+
+/** Moving the log takes some time, and helps at most once. */
+const FREE_SPACE_MS = 1_000;
+
+/** What to do when the disk is full: what the log contains is moved into the file, so that its space can be used again. */
+function createSpaceFreer(handle: DatabaseSync, onFull: () => void): () => void {
+  let nextAt = 0;
+  return () => {
+    if (performance.now() < nextAt) return;
+    nextAt = performance.now() + FREE_SPACE_MS;
+    onFull();
+    checkpoint(handle, 'passive');
+  };
 }
 
 /** Reads use a separate connection, so that they do not wait while another process writes. */
@@ -183,11 +199,16 @@ async function reclaim(handle: DatabaseSync, commits: GroupCommit): Promise<void
       return readPragma(handle, 'freelist_count');
     });
   }
+  // The file shrinks, and the log no longer contains what was deleted.
+  checkpoint(handle, 'truncate');
+}
+
+/** Moves the log into the file. */
+function checkpoint(handle: DatabaseSync, mode: 'passive' | 'truncate'): void {
   try {
-    // The file shrinks at a checkpoint.
-    handle.exec('pragma wal_checkpoint(passive)');
+    handle.exec(`pragma wal_checkpoint(${mode})`);
   } catch (error) {
-    // Another write has begun; its own checkpoint does the same.
+    // Another write has begun, or the disk is full; a later checkpoint does the same.
     if (!isStoreError(error)) throw error;
   }
 }
