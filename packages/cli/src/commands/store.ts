@@ -13,7 +13,8 @@ export const backup: Command = {
   async run({ args: [folder], output }) {
     if (!folder) throw new UsageError('Name the folder to create');
     const { backUpStore } = await loadStoreTasks(output);
-    const saved = await explain(output.progress('Copying', backUpStore(resolve(folder))));
+    const copying = backUpStore(resolve(folder), undefined, showProgress(output));
+    const saved = await explain(output.progress('Copying', copying));
     const key = saved.hasKey ? 'with its key' : 'without its key, which a variable has';
     output.result(saved, `Saved ${saved.oracle} in ${saved.folder}, ${key}`);
     return 0;
@@ -57,6 +58,18 @@ export const migrate: Command = {
     return 0;
   },
 };
+
+const SHOWN_MS = 2_000;
+
+/** Writes how much is done, but not too often. */
+function showProgress(output: Output): (done: number) => void {
+  let shownAt = performance.now();
+  return (done) => {
+    if (performance.now() - shownAt < SHOWN_MS) return;
+    shownAt = performance.now();
+    output.note(output.dim(`Copying… ${Math.floor(done * 100)} %`));
+  };
+}
 
 const loadStoreTasks = (output: Output) => output.progress('Loading', loadHost());
 

@@ -1,6 +1,17 @@
 import { createHash } from 'node:crypto';
 import { createReadStream, existsSync } from 'node:fs';
-import { chmod, copyFile, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import {
+  chmod,
+  copyFile,
+  mkdir,
+  mkdtemp,
+  readFile,
+  rename,
+  rm,
+  stat,
+  statfs,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { backup, DatabaseSync } from 'node:sqlite';
@@ -20,6 +31,8 @@ import { bundledPlugins } from './bundled-plugins.js';
 
 const OWNER_ONLY = 0o600;
 const MANIFEST = 'manifest.json';
+/** 16 MB: the progress is known as often. */
+const PAGES_PER_STEP = 4096;
 
 /** What a backup says about itself. */
 const Manifest = z.object({
@@ -54,10 +67,11 @@ export async function migrateStore(config = loadConfig()): Promise<CopiedStore> 
   }
 }
 
-/** Writes the database and the key to a new folder; the oracle may be running. */
+/** Writes the database and the key to a new folder; the oracle may be running. `onProgress` is called with shares of 1. */
 export async function backUpStore(
   folder: string,
   config = loadConfig(),
+  onProgress = (_done: number): void => {},
 ): Promise<Manifest & { readonly folder: string }> {
   const identity = await requireIdentity(config);
   await mkdir(folder, { mode: 0o700 }).catch((cause) => {
@@ -65,13 +79,14 @@ export async function backUpStore(
     throw new StoreError(`Cannot create ${folder}: ${reason}. Name a new folder.`, { cause });
   });
   try {
+    // Before the copy begins: what happens later is not part of it.
+    const createdAt = new Date().toISOString();
     if (config.databaseUrl) await copyFromStore(folder, config, identity);
-    else await copySqlite(config.dataDir, folder);
+    else await copySqlite(config, folder, onProgress);
     const keyFile = toKeyFilePath(config.dataDir);
     const hasKey = !isKeyConfigured(config) && existsSync(keyFile);
     if (hasKey) await copyPrivately(keyFile, toKeyFilePath(folder));
     const sha256 = await hashFile(toSqlitePath(folder));
-    const createdAt = new Date().toISOString();
     const manifest = { createdAt, oracle: identity.did, sha256, hasKey };
     await writeFile(join(folder, MANIFEST), `${JSON.stringify(manifest, null, 2)}\n`);
     return { folder, ...manifest };
@@ -226,16 +241,38 @@ async function createPluginTables(source: Database, target: Database): Promise<v
 }
 
 /** With all tables, also those of plugins that do not come with the host. */
-async function copySqlite(dataDir: string, folder: string): Promise<void> {
+async function copySqlite(
+  { dataDir, diskMinFree }: Config,
+  folder: string,
+  onProgress: (done: number) => void,
+): Promise<void> {
   const path = toSqlitePath(dataDir);
   if (!existsSync(path)) throw new StoreError(`There is no SQLite file in ${dataDir}`);
+  await assertRoom(path, folder, diskMinFree);
   const database = new DatabaseSync(path, { readOnly: true });
   try {
-    await backup(database, toSqlitePath(folder));
+    // One snapshot: otherwise SQLite begins again after each write of the host, and never ends while that is busy.
+    database.exec('begin');
+    database.prepare('select 1 from sqlite_schema').get();
+    await backup(database, toSqlitePath(folder), {
+      rate: PAGES_PER_STEP,
+      progress: ({ totalPages, remainingPages }) => onProgress(1 - remainingPages / totalPages),
+    });
     await chmod(toSqlitePath(folder), OWNER_ONLY);
   } finally {
     database.close();
   }
+}
+
+/** A backup beside the database must not stop the oracle. */
+async function assertRoom(path: string, folder: string, diskMinFree: number): Promise<void> {
+  const [database, target] = [await stat(path), await stat(folder)];
+  const minFree = database.dev === target.dev ? diskMinFree : 0;
+  const { bavail, bsize } = await statfs(folder);
+  const missing = database.size + minFree - bavail * bsize;
+  if (missing <= 0) return;
+  const text = `${Math.ceil(missing / 1024 ** 2)} MB are missing`;
+  throw new StoreError(`There is too little space for the backup in ${folder}: ${text}`);
 }
 
 async function copyPrivately(from: string, to: string): Promise<void> {
