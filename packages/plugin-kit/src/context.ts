@@ -51,7 +51,10 @@ export interface OracleUcan {
     readonly timestamp: number;
     readonly body: string;
   }): string;
-  /** Accepts an invocation once: from this issuer, for this oracle and exactly this capability. */
+  /**
+   * Accepts an invocation once: from this issuer, for this oracle and exactly this capability. Throws `store_unavailable` if
+   * that cannot be checked now; the invocation is not used then.
+   */
   acceptOnce(
     token: string,
     wanted: WantedCapability & { readonly issuer: string },

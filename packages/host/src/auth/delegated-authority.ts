@@ -15,7 +15,7 @@ import type { HostBus } from '../bus/host-bus.js';
 import { type DelegationStore, type PluginUse } from '../store/delegation-store.js';
 import type { RevocationStore } from '../store/revocation-store.js';
 import { AccessWatch } from './access-watch.js';
-import { PresentedDelegations } from './authenticator.js';
+import { PresentedDelegations, toTemporaryError } from './authenticator.js';
 import type { Caller } from './caller.js';
 
 interface DelegatedAuthorityDeps {
@@ -149,6 +149,8 @@ export class DelegatedAuthority {
   ): Promise<{ readonly ok?: VerifiedDelegation; readonly error?: UcanError | undefined }> {
     if (token === undefined) return {};
     const { ok, error } = await this.deps.verifier.verifyDelegation(token, { charge });
+    const temporary = error && toTemporaryError(error);
+    if (temporary?.code === 'store_unavailable') throw temporary;
     if (ok?.did === did) {
       await this.deps.presented.record(ok);
       return { ok };

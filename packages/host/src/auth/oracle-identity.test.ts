@@ -202,9 +202,10 @@ describe('OracleAuthority.acceptOnce', () => {
   it.each<[string, Choice]>([
     ['its use cannot be stored', { singleUse: { ...createSingleUse(), claim: away } }],
     ['it may be revoked', { revocations: { isRevoked: away } }],
-  ])('refuses every invocation while %s', async (_, choice) => {
-    expect(await openAuthority(choice).acceptOnce(mint(), wanted)).toEqual({
-      error: 'the invocation cannot be checked now; try again with a new one',
+  ])('throws store_unavailable while %s', async (_, choice) => {
+    await expect(openAuthority(choice).acceptOnce(mint(), wanted)).rejects.toMatchObject({
+      code: 'store_unavailable',
+      retryAfterSeconds: expect.any(Number),
     });
   });
 

@@ -18,6 +18,7 @@ import {
 } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.js';
+import { toTemporaryError } from './authenticator.js';
 import { resolveServiceDid } from './delegated-authority.js';
 
 /** Where the oracle's key is stored if no variable contains it. */
@@ -148,6 +149,8 @@ export class OracleAuthority implements OracleUcan {
   async acceptOnce(token: string, wanted: Wanted) {
     const { error } = await this.#deps.verifierFor(wanted.issuer).verifySingleUse(token, wanted);
     if (!error) return { ok: true } as const;
+    const temporary = toTemporaryError(error);
+    if (temporary) throw temporary;
     const { code, detail, cid } = error;
     this.#deps.logger.info({ reason: code, detail, cid, did: wanted.issuer }, 'token rejected');
     return { error: explainRefusal(code) };
@@ -161,9 +164,6 @@ function explainRefusal(code: string): string {
       return 'the invocation has expired';
     case 'replayed':
       return 'the invocation was used before';
-    case 'replay_store_unavailable':
-    case 'revocations_unavailable':
-      return 'the invocation cannot be checked now; try again with a new one';
     default:
       return 'the invocation is not valid for this call';
   }
