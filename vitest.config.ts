@@ -24,7 +24,7 @@ export const SLOW = [
   'packages/web/test/*.test.ts',
   'packages/client/test/*.test.ts',
   '**/{crash,*-crash,processes,process,process-signals}.test.ts',
-  'packages/host/**/{postgres,store-away,full-disk,reply-status,turn-length}.test.ts',
+  'packages/host/**/{postgres,store-away,reply-status,turn-length}.test.ts',
   'packages/host/**/{open-database,provider-endings}.test.ts',
   'packages/host/**/{host-bus,liveness,directory-lock,pooler,socket-presence}.test.ts',
   'packages/host/test/{attacks-*,hostile-files,slack-load,unhandled-errors}.test.ts',
@@ -36,7 +36,7 @@ export const SLOW = [
 
 /** Tests that take more than ten seconds, or need programs that few machines have: `npm run test:all`. */
 export const LONG = [
-  'packages/host/test/{cluster-*,durable-turns*}.test.ts',
+  'packages/host/test/{cluster-*,durable-turns*,full-disk}.test.ts',
   'packages/host/src/bus/pooler.test.ts',
   'packages/host/test/{database-wait,schedule-load}.test.ts',
   'packages/cli/test/{install,user-commands}.test.ts',

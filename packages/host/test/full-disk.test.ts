@@ -1,6 +1,9 @@
+import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
+import { type IncomingMessage, request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ERASE_ABILITY, toOracleResource } from '@sibyl/protocol/decisions';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -188,6 +191,17 @@ const sendMegabytes = (count: number, each = async (_sent: number) => {}) => {
   });
 };
 
+/** The answer to a body that is announced, but not sent. */
+async function declare(user: TestUser, path: string, bytes: number) {
+  const headers = { ...user.headers, 'content-length': bytes };
+  const sent = request(user.host.url + path, { method: 'POST', headers }).on('error', () => {});
+  sent.flushHeaders();
+  const [response] = (await once(sent, 'response')) as [IncomingMessage];
+  const body = JSON.parse(await text(response));
+  sent.destroy();
+  return { status: response.statusCode, body };
+}
+
 const confirmErasure = (user: TestUser) => {
   const capability = { can: ERASE_ABILITY, with: toOracleResource(user.host.did) };
   return { body: { invocation: user.delegate({ capabilities: [capability], ttlSeconds: 300 }) } };
@@ -217,7 +231,7 @@ describe.skipIf(fault)('the reserve of DISK_MIN_FREE', () => {
     const { alice, disk } = await start(reserve, 128);
     const bob = new TestUser(alice.host);
     const least = await measureFree(disk, async () => {
-      expect(await postFile(alice, 'a', new Uint8Array(110 * MB))).toMatchObject(full);
+      expect(await declare(alice, '/files?name=a', 110 * MB)).toMatchObject(full);
       expect(
         await postFile(
           alice,
@@ -249,7 +263,7 @@ describe.skipIf(fault)('the reserve of DISK_MIN_FREE', () => {
     timeout: 60_000,
   }, async () => {
     const { alice, disk, url } = await start(reserve, 128);
-    const send = async (body: Uint8Array | ReadableStream) => {
+    const send = async (body: ReadableStream) => {
       const sent = { method: 'POST', headers: alice.headers, body: body as BodyInit };
       const answer = await fetch(`${url}/me/import`, {
         ...sent,
@@ -258,7 +272,7 @@ describe.skipIf(fault)('the reserve of DISK_MIN_FREE', () => {
       return { status: answer.status, body: await answer.json() };
     };
     const least = await measureFree(disk, async () => {
-      expect(await send(new Uint8Array(110 * MB))).toMatchObject(full);
+      expect(await declare(alice, '/me/import', 110 * MB)).toMatchObject(full);
       expect(await send(sendMegabytes(110, () => slowDown(disk)))).toMatchObject(full);
     });
     expect(least).toBeGreaterThan(30 * MB);
@@ -287,16 +301,19 @@ describe.skipIf(fault)('the reserve of DISK_MIN_FREE', () => {
       },
     });
     expect(await postFile(dora, 'cut', cut)).toMatchObject(full);
-    expect((await alice.request('POST', '/sessions')).body.code).toBe('disk_full');
     // What was freed meanwhile.
     disk.fill();
+    const open = async () => (await alice.request('POST', '/sessions')).body.code;
+    await expect.poll(open).toBe('disk_full');
 
     first.child.kill('SIGKILL');
     await first.ended;
+    disk.fill();
     const { ready, url } = await start(reserve);
     const [user, other] = [alice, carol].map((one) => one.at({ url, did: one.host.did }));
     expect((await ready())[0]).toBe(503);
-    expect((await user?.request('GET', '/sessions'))?.body.total).toBe(1);
+    const { total } = (await user?.request('GET', '/sessions'))?.body ?? {};
+    expect(total).toBeGreaterThan(0);
     expect((await user?.request('POST', '/sessions'))?.body.code).toBe('disk_full');
     expect((await user?.request('DELETE', `/sessions/${sessionId}`))?.status).toBe(200);
     expect((await user?.request('DELETE', `/files/${fileId}`))?.status).toBe(200);

@@ -31,6 +31,7 @@ describe.each(engines)('TextIndexer on %s', (engine) => {
         yield text;
       },
       maxBytesPerUser,
+      disk: undefined,
       logger: pino({ enabled: false }),
       slowMs: 4000,
       onRead: () => {},

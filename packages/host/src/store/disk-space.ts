@@ -8,6 +8,9 @@ import { OracleError } from '@sibyl/protocol';
 /** Freeing space takes an operator or an hourly job. */
 const RETRY_AFTER_SECONDS = 30;
 
+/** What was refused is deleted by then. */
+const RECENT_MS = 60_000;
+
 /** What an upload or archive of unknown length reserves at a time. */
 const STEP_BYTES = 8 * 1024 * 1024;
 
@@ -25,7 +28,7 @@ export class DiskSpace {
   private readonly folder: string;
   private readonly ballast: string;
   private readonly reservations = new Set<DiskReservation>();
-  private hasRefused = false;
+  private refusedAt: number | undefined;
 
   /** `minFree` in bytes; 0 switches the check off. */
   constructor(folder: string, minFree: number) {
@@ -52,11 +55,10 @@ export class DiskSpace {
    * would not stay free after all reservations are used. The caller releases it.
    */
   async reserve(bytes?: number): Promise<DiskReservation> {
-    const reservation = new DiskReservation(this.reservations, bytes ?? STEP_BYTES, () =>
-      this.assertReservable(),
-    );
+    const assert = (own: DiskReservation) => this.assertReservable(own);
+    const reservation = new DiskReservation(this.reservations, bytes ?? STEP_BYTES, assert);
     try {
-      await this.assertReservable();
+      await this.assertReservable(reservation);
       return reservation;
     } catch (error) {
       reservation.release();
@@ -64,11 +66,10 @@ export class DiskSpace {
     }
   }
 
-  /** Whether deleted data should give its space back now: little is free, or something was refused since the last call. */
+  /** Whether deleted data should give its space back now: little is free, or something was refused recently. */
   async isShort(): Promise<boolean> {
-    const { hasRefused } = this;
-    this.hasRefused = false;
-    return hasRefused || this.isLow();
+    const sinceMs = performance.now() - (this.refusedAt ?? Number.NEGATIVE_INFINITY);
+    return sinceMs < RECENT_MS || this.isLow();
   }
 
   /** Keeps space in a file, which `freeBallast` gives back; not if that would leave too little. */
@@ -104,16 +105,21 @@ export class DiskSpace {
     if (free !== undefined && free < this.minFree * BALLAST_SHARE) this.freeBallast();
   }
 
-  private async assertReservable(): Promise<void> {
+  /** Of several that do not fit together, the first comes first. */
+  private async assertReservable(own: DiskReservation): Promise<void> {
     const free = await readFreeBytes(this.folder);
-    if (free === undefined || free - this.countReserved() >= this.minFree) return;
-    this.hasRefused = true;
+    if (free === undefined || free - this.countReserved(own) >= this.minFree) return;
+    this.refusedAt = performance.now();
     throw createFullError();
   }
 
-  private countReserved(): number {
+  /** Bytes of all reservations, or of one and those before it. */
+  private countReserved(last?: DiskReservation): number {
     let sum = 0;
-    for (const { left } of this.reservations) sum += left;
+    for (const reservation of this.reservations) {
+      sum += reservation.left;
+      if (reservation === last) break;
+    }
     return sum;
   }
 }
@@ -125,7 +131,7 @@ export class DiskReservation {
   constructor(
     private readonly all: Set<DiskReservation>,
     private bytes: number,
-    private readonly assertReservable: () => Promise<void>,
+    private readonly assertReservable: (own: DiskReservation) => Promise<void>,
   ) {
     all.add(this);
   }
@@ -138,7 +144,7 @@ export class DiskReservation {
   /** Called before `size` bytes are stored in all; throws if others have used what was free. */
   async cover(size: number): Promise<void> {
     if (size > this.bytes) this.bytes = size + STEP_BYTES;
-    await this.assertReservable();
+    await this.assertReservable(this);
     this.used = size;
   }
 

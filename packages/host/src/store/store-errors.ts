@@ -18,6 +18,9 @@ const SQLITE_ERRORS: Readonly<Record<number, StoreErrorKind>> = {
   26: 'lasting', // NOTADB
 };
 
+/** IOERR_SHMSIZE: there is no space for the index of the log. */
+const SQLITE_NO_INDEX = 4874;
+
 /** Codes of Node and pg for a server that does not answer. */
 const CONNECTION_ERRORS = /^(ECONN|ETIMEDOUT|EPIPE|ENOTFOUND|EHOSTUNREACH|ENETUNREACH|EAI_AGAIN)/;
 
@@ -44,7 +47,8 @@ const CODELESS_ERRORS =
 export function classifyStoreError(error: unknown): StoreErrorKind | undefined {
   if (!(error instanceof Error)) return undefined;
   const { code = '', errcode = 0 } = error as { code?: unknown; errcode?: number };
-  if (code === 'ERR_SQLITE_ERROR') return SQLITE_ERRORS[errcode & 0xff];
+  if (code === 'ERR_SQLITE_ERROR')
+    return errcode === SQLITE_NO_INDEX ? 'full' : SQLITE_ERRORS[errcode & 0xff];
   const text = String(code);
   if (FULL_ERRORS.test(text)) return 'full';
   if (POSTGRES_CORRUPTION.test(text)) return 'lasting';
