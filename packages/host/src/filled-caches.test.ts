@@ -5,6 +5,7 @@ import { usedMemory } from '../test/support/used-memory.js';
 import { SummaryCache } from './agent/agent.js';
 import { PresentedDelegations } from './auth/authenticator.js';
 import { CallerAllowList } from './auth/caller-allow-list.js';
+import { Holders } from './auth/holders.js';
 import { RateLimits } from './auth/rate-limits.js';
 import { MemoryHostBus } from './bus/host-bus.js';
 import { PendingClientCalls } from './bus/pending-client-calls.js';
@@ -25,12 +26,14 @@ const fills: readonly [name: string, limitMb: number, fill: () => Promise<unknow
         perCaller: 1e9,
         anonymous: 1e9,
         metrics: new Metrics(),
+        holders: new Holders({ hasFinishedTurn: async () => false, now: Date.now }),
         bus,
       });
       for (let i = 0; i < 60_000; i++) {
         const address = `2001:db8:${(i >> 16).toString(16)}:${(i & 0xffff).toString(16)}::1`;
         limits.takeAnonymous(address);
-        await limits.takeCaller({ did: `did:web:${i}.${'x'.repeat(200)}` }, address);
+        const owner = `did:web:${i}.${'x'.repeat(200)}`;
+        await limits.takeCaller({ owner, address, isKnown: i % 2 === 0 });
       }
       return limits;
     },

@@ -5,6 +5,7 @@ import {
   startControlledModel,
 } from './support/controlled-model.js';
 import { startHost, type TestHost, type TestHostOptions } from './support/host.js';
+import { BEHIND_PROXY, Neighbor } from './support/neighbors.js';
 import { testPlugin } from './support/plugin.js';
 import { openSession, stream } from './support/stream.js';
 import { createTestDatabase, engines, type TestDatabase } from './support/test-database.js';
@@ -132,8 +133,8 @@ it('a message that interrupts takes the place of the turn it ends, also at TURNS
 });
 
 it('TURNS_MAX refuses what all users together send beyond it with 503 host_busy', async () => {
-  const host = await start({ env: { TURNS_MAX: '2' } });
-  const users = Array.from({ length: 30 }, () => new TestUser(host));
+  const host = await start({ env: { TURNS_MAX: '2', ...BEHIND_PROXY } });
+  const users = Array.from({ length: 30 }, (_, i) => new Neighbor(host, `192.0.2.${i}`));
   const sessions = await Promise.all(users.map(openSession));
   const settled: { status: number; code: string | undefined; retryAfter: string | null }[] = [];
   const answers = users.map(async (user, i) => {

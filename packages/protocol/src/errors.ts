@@ -105,6 +105,10 @@ export const errorCatalog = {
   turn_too_long: [422, 'The turn reached a limit of this host and was stopped'],
   rate_limited: [429, 'Too many requests. Try again after the time in Retry-After.'],
   too_many_turns: [429, 'You have too many running turns. Send again when one has ended.'],
+  address_busy: [
+    429,
+    'Your network address uses its share of what this host does at the same time; try again later',
+  ],
   too_many_paused: [
     429,
     'Too many of your turns wait for an answer; answer or abort some, then send again',

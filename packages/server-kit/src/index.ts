@@ -11,6 +11,16 @@ export { type JsonScan, type JsonScanLimits, scanJson } from './json-scan.js';
 export { readKeyFile, readOrCreateKeyFile } from './key-file.js';
 export { type LruLimits, LruMap, textBytes } from './lru-map.js';
 export {
+  type Holder,
+  type PlaceRefusal,
+  Places,
+  type PlacesOptions,
+  Rounds,
+  type RoundsOptions,
+  type Slice,
+  toShareKey,
+} from './places.js';
+export {
   logUnhandledRejections,
   type ProcessLogger,
   waitForShutdown,

@@ -24,6 +24,7 @@ import { Authenticator, PresentedDelegations } from '../auth/authenticator.js';
 import { CallerAllowList } from '../auth/caller-allow-list.js';
 import { DelegatedAuthority } from '../auth/delegated-authority.js';
 import { DelegationService } from '../auth/delegations.js';
+import { Holders } from '../auth/holders.js';
 import { OutageRevocations } from '../auth/operators.js';
 import {
   loadOracleIdentity,
@@ -93,6 +94,7 @@ export interface HostDeps extends OwnDataServices, OperatorDeps {
   readonly cluster: Cluster;
   readonly store: Store;
   readonly authenticator: Authenticator;
+  readonly holders: Holders;
   /** What guards have to know while the store does not answer. */
   readonly cachedLists: readonly { start(): Promise<void>; close(): void }[];
   readonly authority: DelegatedAuthority;
@@ -205,8 +207,8 @@ async function wire(
   const files = openFiles({ settings: config.files, store, logger, liveness, embeddings });
   const plugins = await wirePlugins([...selected, files.plugin], pluginDeps);
   try {
-    const { allowList, verifier, rules, accessKeys } = auth;
-    const access = { allowList, verifier, rules, accessKeys };
+    const { allowList, verifier, rules, accessKeys, holders } = auth;
+    const access = { allowList, verifier, rules, accessKeys, holders };
     const own = { cluster, metrics, exporter, budget, plugins: plugins.plugins };
     const needs = { ...shared, ...access, ...own };
     const turnDeps = wireTurns(needs);
@@ -214,7 +216,7 @@ async function wire(
     ready.resolve({ ...turnDeps, files: sentFiles, plugins: plugins.plugins });
     const readiness = createReadiness({ store, cluster, plugins }, modelHealth);
     const observed = { exporter, readiness, hostEvents };
-    const known = { ...needed, ...observed, models, budget, plugins };
+    const known = { ...needed, ...observed, holders, models, budget, plugins };
     const routeDeps = wireRoutes(options, known);
     const base = { ...known, ...auth, ...turnDeps, files: files.service };
     const ownData = wireOwnData({ ...base, ucan: oracleAuthority, unloaded: options.unloaded });
@@ -274,9 +276,9 @@ async function openExporter(
 /** Builds what the routes need besides the turns. */
 function wireRoutes(
   { config, authExcludedRoutes }: HostOptions,
-  known: Pick<HostDeps, 'metrics' | 'cluster' | 'plugins' | 'hostEvents'>,
+  known: Pick<HostDeps, 'metrics' | 'holders' | 'cluster' | 'plugins' | 'hostEvents'>,
 ) {
-  const { metrics, cluster, hostEvents } = known;
+  const { metrics, holders, cluster, hostEvents } = known;
   const { plugins } = known.plugins;
   return {
     facts: describeHost(config, plugins),
@@ -294,6 +296,7 @@ function wireRoutes(
     rateLimits: new RateLimits({
       ...config.rateLimits,
       metrics,
+      holders,
       bus: cluster.bus,
       onLimited: (did) => hostEvents.recordLimited(did),
     }),
@@ -399,6 +402,10 @@ function wireAuth({ config, logger, metrics, oracle, store, cluster }: AuthDeps)
       new Authenticator({ ...login, verifier: forOperators.verifier }),
     ),
     cachedLists: [forOperators.revocations, allowList],
+    holders: new Holders({
+      hasFinishedTurn: (owner, before) => store.usage.hasFinishedTurn(owner, before),
+      now: store.now,
+    }),
     presented,
     allowList,
     authority,

@@ -5,6 +5,7 @@ import type { Logger } from 'pino';
 import type { AccessKeys } from '../auth/access-keys.js';
 import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
+import type { Holders } from '../auth/holders.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { RunGrants } from '../auth/run-grants.js';
 import type { UserRules } from '../auth/user-rules.js';
@@ -49,6 +50,7 @@ interface TurnDeps {
   readonly authority: DelegatedAuthority;
   readonly allowList: CallerAllowList;
   readonly accessKeys: AccessKeys;
+  readonly holders: Holders;
   readonly verifier: Verifier;
   readonly rules: UserRules;
   readonly grants: RunGrants;
@@ -90,6 +92,7 @@ export function wireTurns(needs: TurnDeps) {
     cluster,
     gates,
     access,
+    holders: needs.holders,
     runner,
     models,
     events,

@@ -23,6 +23,7 @@ import {
   toTemporaryError,
 } from './authenticator.js';
 import type { Credentials } from './caller.js';
+import { Holders } from './holders.js';
 import { RateLimits } from './rate-limits.js';
 
 const oracle = generateSigner();
@@ -298,7 +299,8 @@ describe('authentication', () => {
       const opened = open();
       const { authenticator, metrics } = opened;
       const bus = new MemoryHostBus('own', pino({ level: 'silent' }));
-      const limits = new RateLimits({ perCaller, anonymous, metrics, bus });
+      const holders = new Holders({ hasFinishedTurn: async () => false, now: Date.now });
+      const limits = new RateLimits({ perCaller, anonymous, metrics, holders, bus });
       const headers = new Map<string, number>();
       const sink = { setHeader: (name: string, value: number) => headers.set(name, value) };
       const prove = (credentials: Credentials, isCounted?: boolean) =>

@@ -1,5 +1,5 @@
 import { OracleError, type Result } from '@sibyl/protocol';
-import { LruMap, textBytes } from '@sibyl/server-kit';
+import { LruMap, textBytes, toAddressKey } from '@sibyl/server-kit';
 import type {
   Charge,
   UcanError,
@@ -12,7 +12,7 @@ import type { Logger } from 'pino';
 import type { Metrics } from '../observability/metrics.js';
 import { type DelegationStore, USE_PRECISION_MS } from '../store/delegation-store.js';
 import type { DiskSpace } from '../store/disk-space.js';
-import type { Caller, Credentials, VerifiedAccessKey } from './caller.js';
+import type { Caller, Credentials, ProvenCaller, VerifiedAccessKey } from './caller.js';
 import type { HeaderSink, RateLimits } from './rate-limits.js';
 
 interface AuthenticatorDeps {
@@ -129,7 +129,7 @@ interface Attempt {
 export async function proveCaller(
   { authenticator, limits }: { authenticator: Authenticator; limits: RateLimits },
   { credentials, address, headers, isCounted = false }: Attempt,
-): Promise<Caller> {
+): Promise<ProvenCaller> {
   let cost = 1;
   let isPaid = isCounted;
   let refusal: unknown;
@@ -157,9 +157,10 @@ export async function proveCaller(
       if (!isPaid) limits.takeAnonymous(address, headers);
       throw error;
     });
-  await limits.takeCaller(caller, address, headers, cost);
+  const holder = await limits.holders.find(caller.did, toAddressKey(address));
+  await limits.takeCaller(holder, headers, cost);
   const presentedAt = caller.presentedDelegation === undefined ? undefined : Date.now() / 1000;
-  return { ...caller, presentedAt, charge: limits.chargeFor(caller, address) };
+  return { ...caller, holder, presentedAt, charge: limits.chargeFor(holder) };
 }
 
 /** About 9,000 delegations. */

@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { AccessKeyCaveats } from '@sibyl/protocol';
+import type { Holder } from '@sibyl/server-kit';
 import type { Charge, VerifiedDelegation } from '@sibyl/ucan';
 
 /** The authenticated caller: the DID that the UCAN proves, never one from a header. */
@@ -19,6 +20,13 @@ export interface Caller {
   readonly presentedAt?: number | undefined;
   /** Charges the caller and its address for verifying further tokens. */
   readonly charge?: Charge | undefined;
+  /** What the limits of places count; absent for users that a plugin has authenticated, or who are not there. */
+  readonly holder?: Holder | undefined;
+}
+
+/** A caller that a request has proven. */
+export interface ProvenCaller extends Caller {
+  readonly holder: Holder;
 }
 
 /** An access key and what it is narrowed to. */

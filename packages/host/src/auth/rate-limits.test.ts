@@ -2,6 +2,7 @@ import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { type HostBus, MemoryHostBus } from '../bus/host-bus.js';
 import { Metrics } from '../observability/metrics.js';
+import { Holders } from './holders.js';
 import { RateLimits } from './rate-limits.js';
 
 const address = '192.0.2.1';
@@ -11,7 +12,13 @@ const chain = { signatures: 5, lookups: 0, characters: 0 };
 const lookup = { signatures: 1, lookups: 1, characters: 0 };
 const alice = { did: 'did:key:zAlice' };
 const bob = { did: 'did:key:zBob' };
+const at = ({ did: owner }: { readonly did: string }, from: string, isKnown = false) => ({
+  owner,
+  address: from,
+  isKnown,
+});
 
+const holders = new Holders({ hasFinishedTurn: async () => false, now: Date.now });
 const createBus = (): HostBus => new MemoryHostBus('own', pino({ level: 'silent' }));
 
 /** Limits of 10 per minute. */
@@ -19,7 +26,7 @@ function openLimits({ bus = createBus(), perCaller = 10, anonymous = 10, isRepor
   const metrics = new Metrics();
   const limited: string[] = [];
   const onLimited = isReported ? (did: string) => void limited.push(did) : undefined;
-  const limits = new RateLimits({ perCaller, anonymous, metrics, bus, onLimited });
+  const limits = new RateLimits({ perCaller, anonymous, metrics, holders, bus, onLimited });
   const countLimited = async (kind: string) => {
     const line = (await metrics.print()).match(
       new RegExp(`^sibyl_rate_limited_total\\{kind="${kind}"\\} (\\d+)$`, 'm'),
@@ -66,9 +73,9 @@ describe('RateLimits.takeBody', () => {
   it('counts each 64 KiB as a request, of the caller and its address', () => {
     const { limits } = openLimits({ perCaller: 100 });
     const { sink, read } = createSink();
-    limits.takeBody({ ...none, bytes: 64 * KB - 1 }, { caller: alice, ip: address }, sink);
+    limits.takeBody({ ...none, bytes: 64 * KB - 1 }, { caller: { holder: at(alice, address) } }, sink);
     expect(read()).toEqual({});
-    limits.takeBody({ ...none, bytes: 3 * 64 * KB }, { caller: alice, ip: address }, sink);
+    limits.takeBody({ ...none, bytes: 3 * 64 * KB }, { caller: { holder: at(alice, address) } }, sink);
     expect(read()).toMatchObject({ 'RateLimit-Limit': 100, 'RateLimit-Remaining': 97 });
     limits.takeBody({ ...none, bytes: 3 * 64 * KB }, { ip: address }, sink);
     expect(read()).toMatchObject({ 'RateLimit-Limit': 10, 'RateLimit-Remaining': 8 });
@@ -78,7 +85,7 @@ describe('RateLimits.takeBody', () => {
     const { limits } = openLimits({ perCaller: 100 });
     const { sink, read } = createSink();
     const take = (size: object) =>
-      limits.takeBody({ ...none, ...size }, { caller: alice, ip: address }, sink);
+      limits.takeBody({ ...none, ...size }, { caller: { holder: at(alice, address) } }, sink);
     take({ values: 7999 });
     take({ members: 999 });
     expect(read()).toEqual({});
@@ -93,7 +100,7 @@ describe('RateLimits.takeBody', () => {
   it('takes at most a quarter of the limit, and refuses a caller beyond it without cost for others', async () => {
     const { limits, countLimited } = openLimits({ perCaller: 100 });
     const send = (caller: typeof alice) =>
-      limits.takeBody({ ...none, bytes: 1024 * 1024 * KB }, { caller, ip: address });
+      limits.takeBody({ ...none, bytes: 1024 * 1024 * KB }, { caller: { holder: at(caller, address) } });
     expect(countAllowed(() => send(alice))).toBe(4);
     expect(await countLimited('caller')).toBe(1);
     for (let i = 0; i < 100; i++) expect(() => send(alice)).toThrow('Too many requests');
@@ -124,39 +131,69 @@ describe('RateLimits.takeAnonymous', () => {
   });
 });
 
+describe('RateLimits.takeCaller of a known caller', () => {
+  it('does not count against new callers of the address, nor they against it', async () => {
+    const { limits } = openLimits();
+    for (let i = 0; i < 200; i++)
+      await limits.takeCaller(at({ did: `did:key:z${i}` }, address)).catch(() => undefined);
+    await expect(limits.takeCaller(at(alice, address))).rejects.toMatchObject({
+      code: 'rate_limited',
+    });
+    const known = at(bob, address, true);
+    expect(await countServed(() => limits.takeCaller(known))).toBe(10);
+  });
+});
+
+describe('RateLimits.takeFile', () => {
+  it('counts each megabyte as a request of the caller and its address, at most a quarter of the limit', () => {
+    const { limits } = openLimits({ perCaller: 40 });
+    const file =
+      (bytes: number, did = 'did:key:zAlice') =>
+      () =>
+        limits.takeFile(bytes, at({ did }, address));
+    limits.takeFile(1024 ** 2 - 1, at(alice, address));
+    expect(countAllowed(file(2 * 1024 ** 2))).toBe(20);
+    expect(countAllowed(file(1024 ** 4, 'did:key:zBob'))).toBe(4);
+    let callers = 0;
+    expect(countAllowed(() => file(1024 ** 4, `did:key:z${callers++}`)())).toBe(32);
+  });
+});
+
 describe('RateLimits.takeCaller', () => {
   it('allows each caller the limit, and reports who reached it', async () => {
     const { limits, limited, countLimited } = openLimits();
-    expect(await countServed(() => limits.takeCaller(alice, address))).toBe(10);
+    expect(await countServed(() => limits.takeCaller(at(alice, address)))).toBe(10);
     expect(limited).toEqual([alice.did]);
     expect(await countLimited('caller')).toBe(1);
-    expect(await countServed(() => limits.takeCaller(bob, address))).toBe(10);
-    await expect(limits.takeCaller(alice, elsewhere)).rejects.toMatchObject({
+    expect(await countServed(() => limits.takeCaller(at(bob, address)))).toBe(10);
+    await expect(limits.takeCaller(at(alice, elsewhere))).rejects.toMatchObject({
       code: 'rate_limited',
     });
   });
 
   it('throws the same without onLimited', async () => {
     const { limits } = openLimits({ isReported: false });
-    await countServed(() => limits.takeCaller(alice, address));
-    await expect(limits.takeCaller(alice, address)).rejects.toMatchObject({ code: 'rate_limited' });
+    await countServed(() => limits.takeCaller(at(alice, address)));
+    await expect(limits.takeCaller(at(alice, address))).rejects.toMatchObject({
+      code: 'rate_limited',
+    });
   });
 
   it('allows an address ten times the limit of a caller', async () => {
     const { limits, countLimited } = openLimits();
     let callers = 0;
-    const askAsAnother = () => limits.takeCaller({ did: `did:key:z${callers++}` }, address);
+    const askAsAnother = () => limits.takeCaller(at({ did: `did:key:z${callers++}` }, address));
     expect(await countServed(askAsAnother)).toBe(100);
     expect(await countLimited('address')).toBe(1);
-    await limits.takeCaller(alice, elsewhere);
+    await limits.takeCaller(at(alice, elsewhere));
   });
 
   it('sets the headers of the caller, not those of its address', async () => {
     const { limits } = openLimits();
     const { sink, read } = createSink();
-    await limits.takeCaller(alice, address, sink, 4);
+    await limits.takeCaller(at(alice, address), sink, 4);
     expect(read()).toMatchObject({ 'RateLimit-Limit': 10, 'RateLimit-Remaining': 6 });
-    await expect(limits.takeCaller(alice, address, sink, 7)).rejects.toMatchObject({
+    await expect(limits.takeCaller(at(alice, address), sink, 7)).rejects.toMatchObject({
       code: 'rate_limited',
       retryAfterSeconds: 6,
     });
@@ -169,33 +206,36 @@ describe('RateLimits.takeCaller', () => {
 
   it('takes nothing from a caller whose address has reached its limit', async () => {
     const { limits, limited } = openLimits({ perCaller: 2 });
-    for (let i = 0; i < 20; i++) await limits.takeCaller({ did: `did:key:z${i}` }, address);
-    await expect(limits.takeCaller(alice, address)).rejects.toMatchObject({ code: 'rate_limited' });
+    for (let i = 0; i < 20; i++) await limits.takeCaller(at({ did: `did:key:z${i}` }, address));
+    await expect(limits.takeCaller(at(alice, address))).rejects.toMatchObject({
+      code: 'rate_limited',
+    });
     expect(limited).toEqual([]);
-    expect(await countServed(() => limits.takeCaller(alice, elsewhere))).toBe(2);
+    expect(await countServed(() => limits.takeCaller(at(alice, elsewhere)))).toBe(2);
   });
 
   it('takes a very expensive token of a caller beyond its limit from the whole address', async () => {
     const { limits } = openLimits();
-    await countServed(() => limits.takeCaller(alice, address));
-    await expect(limits.takeCaller(alice, address, undefined, 1_000)).rejects.toThrow();
+    await countServed(() => limits.takeCaller(at(alice, address)));
+    await expect(limits.takeCaller(at(alice, address), undefined, 1_000)).rejects.toThrow();
     expect(countAllowed(() => limits.takeAnonymous(address))).toBe(0);
   });
 
   it('counts by the cost, which never exceeds the limit', async () => {
     const { limits } = openLimits();
-    await limits.takeCaller(alice, address, undefined, 7);
-    expect(await countServed(() => limits.takeCaller(alice, address))).toBe(3);
-    await limits.takeCaller(bob, elsewhere, undefined, 1_000);
-    await expect(limits.takeCaller(bob, elsewhere)).rejects.toThrow('Too many requests');
+    await limits.takeCaller(at(alice, address), undefined, 7);
+    expect(await countServed(() => limits.takeCaller(at(alice, address)))).toBe(3);
+    await limits.takeCaller(at(bob, elsewhere), undefined, 1_000);
+    await expect(limits.takeCaller(at(bob, elsewhere))).rejects.toThrow('Too many requests');
   });
 
   it('takes nothing from the address for a caller beyond its limit, except for expensive tokens', async () => {
     const { limits } = openLimits();
-    await countServed(() => limits.takeCaller(alice, address));
-    for (let i = 0; i < 100; i++) await limits.takeCaller(alice, address).catch(() => undefined);
-    await limits.takeCaller(bob, address);
-    await expect(limits.takeCaller(alice, address, undefined, 5)).rejects.toThrow();
+    await countServed(() => limits.takeCaller(at(alice, address)));
+    for (let i = 0; i < 100; i++)
+      await limits.takeCaller(at(alice, address)).catch(() => undefined);
+    await limits.takeCaller(at(bob, address));
+    await expect(limits.takeCaller(at(alice, address), undefined, 5)).rejects.toThrow();
     expect(countAllowed(() => limits.takeAnonymous(address))).toBe(6);
   });
 
@@ -204,7 +244,7 @@ describe('RateLimits.takeCaller', () => {
     const ask = async () => {
       const { cost, settle } = limits.reserve(address, chain);
       settle(true);
-      await limits.takeCaller(alice, address, undefined, cost);
+      await limits.takeCaller(at(alice, address), undefined, cost);
     };
     let served = 0;
     for (let i = 0; i < 50; i++)
@@ -216,7 +256,7 @@ describe('RateLimits.takeCaller', () => {
     // The work is rejected before it begins; a plain token of another caller at the address is not.
     expect(() => limits.reserve(address, chain)).toThrow('Too many requests');
     expect(() => limits.reserve(address, plain)).not.toThrow();
-    await limits.takeCaller(bob, address);
+    await limits.takeCaller(at(bob, address));
   });
 });
 
@@ -279,8 +319,11 @@ describe('RateLimits.reserve', () => {
 
   it('refuses work for an address whose callers have used its limit', async () => {
     const { limits, countLimited } = openLimits({ perCaller: 1 });
-    for (let i = 0; i < 8; i++) await limits.takeCaller({ did: `did:key:z${i}` }, address);
-    expect(() => limits.reserve(address, chain)).toThrow('Too many requests');
+    for (let i = 0; i < 8; i++) await limits.takeCaller(at({ did: `did:key:z${i}` }, address));
+    expect(() => limits.reserve(address, chain)).not.toThrow();
+    for (let i = 0; i < 10; i++)
+      await limits.takeCaller(at({ did: `did:key:zKnown${i}` }, address, true));
+    expect(() => limits.reserve(address, chain)).toThrow('Too many req');
     expect(await countLimited('address')).toBe(1);
     expect(() => limits.reserve(address, plain)).not.toThrow();
   });
@@ -340,53 +383,53 @@ describe('RateLimits.reserve', () => {
 describe('RateLimits.chargeFor', () => {
   it('charges caller and address for all but the one that the request counts as', async () => {
     const { limits } = openLimits();
-    const charge = limits.chargeFor(alice, address);
+    const charge = limits.chargeFor(at(alice, address));
     charge(plain)?.(true);
     charge(chain)?.(true);
-    expect(await countServed(() => limits.takeCaller(alice, elsewhere))).toBe(6);
+    expect(await countServed(() => limits.takeCaller(at(alice, elsewhere)))).toBe(6);
     let callers = 0;
-    const askAsAnother = () => limits.takeCaller({ did: `did:key:z${callers++}` }, address);
+    const askAsAnother = () => limits.takeCaller(at({ did: `did:key:z${callers++}` }, address));
     expect(await countServed(askAsAnother)).toBe(96);
   });
 
   it('returns nothing if the caller or its address cannot pay, and takes nothing then', async () => {
     const { limits } = openLimits();
-    await limits.takeCaller(alice, address, undefined, 7);
-    expect(limits.chargeFor(alice, address)(chain)).toBeUndefined();
-    expect(await countServed(() => limits.takeCaller(alice, address))).toBe(3);
+    await limits.takeCaller(at(alice, address), undefined, 7);
+    expect(limits.chargeFor(at(alice, address))(chain)).toBeUndefined();
+    expect(await countServed(() => limits.takeCaller(at(alice, address)))).toBe(3);
     limits.reserve(elsewhere, { ...chain, signatures: 8 });
-    expect(limits.chargeFor(bob, elsewhere)(chain)).toBeUndefined();
-    expect(await countServed(() => limits.takeCaller(bob, elsewhere))).toBe(10);
+    expect(limits.chargeFor(at(bob, elsewhere))(chain)).toBeUndefined();
+    expect(await countServed(() => limits.takeCaller(at(bob, elsewhere)))).toBe(10);
   });
 
   it('counts a charge that is refused, by the limit that was reached', async () => {
     const { limits, countLimited } = openLimits();
-    await limits.takeCaller(alice, address, undefined, 10);
-    limits.chargeFor(alice, address)(chain);
+    await limits.takeCaller(at(alice, address), undefined, 10);
+    limits.chargeFor(at(alice, address))(chain);
     expect([await countLimited('caller'), await countLimited('anonymous')]).toEqual([1, 0]);
     limits.reserve(elsewhere, { ...chain, signatures: 8 });
-    limits.chargeFor(bob, elsewhere)(chain);
+    limits.chargeFor(at(bob, elsewhere))(chain);
     expect([await countLimited('caller'), await countLimited('anonymous')]).toEqual([1, 1]);
   });
 
   it('charges a token beyond the limit of a caller as much as the limit', async () => {
     const { limits } = openLimits();
-    await limits.takeCaller(alice, address);
-    const charge = limits.chargeFor(alice, address);
+    await limits.takeCaller(at(alice, address));
+    const charge = limits.chargeFor(at(alice, address));
     expect(charge({ ...chain, signatures: 50 })).toBeDefined();
-    expect(await countServed(() => limits.takeCaller(alice, address))).toBe(0);
+    expect(await countServed(() => limits.takeCaller(at(alice, address)))).toBe(0);
   });
 
   it('refuses lookups beyond those in progress, and takes nothing from the caller then', async () => {
     const { limits } = openLimits();
     for (let i = 0; i < 10; i++) limits.reserve(address, lookup);
-    expect(limits.chargeFor(alice, address)(lookup)).toBeUndefined();
-    expect(await countServed(() => limits.takeCaller(alice, address))).toBe(10);
+    expect(limits.chargeFor(at(alice, address))(lookup)).toBeUndefined();
+    expect(await countServed(() => limits.takeCaller(at(alice, address)))).toBe(10);
   });
 
   it('keeps the advance of an address if the token is invalid', () => {
     const { limits } = openLimits();
-    limits.chargeFor(alice, address)(chain)?.(false);
+    limits.chargeFor(at(alice, address))(chain)?.(false);
     expect(countAllowed(() => limits.takeAnonymous(address))).toBe(5);
   });
 });
@@ -414,7 +457,7 @@ describe('RateLimits of several hosts', () => {
 
   it.each<[string, (limits: RateLimits) => unknown]>([
     ['requests of addresses', (limits) => limits.takeAnonymous(address)],
-    ['requests of callers', (limits) => limits.takeCaller(alice, address)],
+    ['requests of callers', (limits) => limits.takeCaller(at(alice, address))],
     ['lookups', (limits) => limits.reserve(address, { ...lookup, lookups: 30 }).settle(false)],
   ])('count the %s of each other', async (_, use) => {
     const { one, two, sent } = openTwo();
@@ -428,7 +471,7 @@ describe('RateLimits of several hosts', () => {
 
   it('send what they have counted by kind of limit', async () => {
     const { one, sent } = openTwo();
-    await one.takeCaller(alice, address, undefined, 3);
+    await one.takeCaller(at(alice, address), undefined, 3);
     one.takeAnonymous(elsewhere);
     one.reserve(address, lookup);
     await vi.waitUntil(() => sent.length > 0);

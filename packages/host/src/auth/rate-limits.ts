@@ -1,9 +1,15 @@
 import { OracleError } from '@sibyl/protocol';
-import { type JsonScan, type RateVerdict, toAddressKey } from '@sibyl/server-kit';
+import {
+  type Holder,
+  type JsonScan,
+  type RateVerdict,
+  toAddressKey,
+  toShareKey,
+} from '@sibyl/server-kit';
 import type { Charge, Settle, VerificationCost } from '@sibyl/ucan';
 import type { HostBus } from '../bus/host-bus.js';
 import type { Metrics } from '../observability/metrics.js';
-import type { Caller } from './caller.js';
+import type { Holders } from './holders.js';
 import { LimitExchange, type SharedLimiter } from './shared-limits.js';
 
 /** How many callers behind one address may use their full limit: identities cost nothing. */
@@ -17,6 +23,8 @@ const LOOKUPS_AT_ONCE = 50;
 const CHARACTERS_PER_UNIT = 1024;
 /** Reading each of these takes about as long as a small request. */
 const PER_REQUEST = { bytes: 64 * 1024, values: 8000, members: 1000 } as const;
+/** So does storing this much of a file. */
+const FILE_BYTES_PER_REQUEST = 1024 ** 2;
 /** One body costs at most this part of a limit, so that large ones pass a low limit too. */
 const BODY_SHARE = 1 / 4;
 
@@ -24,6 +32,7 @@ interface RateLimitsOptions {
   readonly perCaller: number;
   readonly anonymous: number;
   readonly metrics: Metrics;
+  readonly holders: Holders;
   /** To the hosts that share the limits. */
   readonly bus: HostBus;
   /** Called with a caller that has reached its limit. */
@@ -53,6 +62,7 @@ export interface Reservation {
 
 /** Limits unauthenticated requests by address, authenticated ones by caller, on all hosts together. */
 export class RateLimits {
+  readonly holders: Holders;
   private readonly metrics: Metrics;
   private readonly perMinute: Readonly<Record<'anonymous' | 'caller' | 'address', number>>;
   private readonly anonymous: SharedLimiter;
@@ -62,7 +72,8 @@ export class RateLimits {
   private readonly openLookups = new OpenLookups();
   private readonly onLimited: RateLimitsOptions['onLimited'];
 
-  constructor({ perCaller, anonymous, metrics, bus, onLimited }: RateLimitsOptions) {
+  constructor({ perCaller, anonymous, metrics, holders, bus, onLimited }: RateLimitsOptions) {
+    this.holders = holders;
     this.onLimited = onLimited;
     this.metrics = metrics;
     this.perMinute = { anonymous, caller: perCaller, address: perCaller * CALLERS_PER_ADDRESS };
@@ -81,9 +92,10 @@ export class RateLimits {
   /** Throws if the address cannot pay for this work. */
   checkAffordable(address: string | undefined, work: VerificationCost, headers = noHeaders): void {
     const key = toAddressKey(address);
-    // The caller would be rejected after the verification, so skip it.
+    // The caller would be rejected after the verification, known or not, so skip it.
     const cost = Math.min(measureCost(work), this.perMinute.address);
-    this.refuse('address', this.addresses.peek(key, cost), headers);
+    const known = this.addresses.peek(toShareKey({ address: key, isKnown: true }), cost);
+    if (!known.allowed) this.refuse('address', this.addresses.peek(key, cost), headers);
     const advance = measureAdvance(work, this.perMinute.anonymous);
     this.refuse('anonymous', this.anonymous.peek(key, advance), headers);
     this.refuse('lookups', this.lookups.peek(key, work.lookups), headers);
@@ -122,50 +134,61 @@ export class RateLimits {
 
   /**
    * Counts an authenticated request, by the cost of its verification. A caller beyond its own limit takes nothing
-   * from the other callers of its address.
+   * from the other callers of its address, and new callers take nothing from known ones.
    */
-  async takeCaller(
-    { did }: Pick<Caller, 'did'>,
-    address: string | undefined,
-    headers = noHeaders,
-    cost = 1,
-  ): Promise<void> {
+  async takeCaller(holder: Holder, headers = noHeaders, cost = 1): Promise<void> {
     const { anonymous, caller, address: everyone } = this.perMinute;
-    const key = toAddressKey(address);
+    const { owner: did, address } = holder;
     const callerVerdict = this.callers.peek(did, Math.min(cost, caller));
     // An expensive token whose caller is rejected costs as much as an invalid one.
     if (!callerVerdict.allowed) {
-      this.anonymous.take(key, Math.min(cost - 1, anonymous));
+      this.anonymous.take(address, Math.min(cost - 1, anonymous));
       this.onLimited?.(did);
     }
     this.refuse('caller', callerVerdict, headers);
-    this.enforce('address', this.addresses.take(key, Math.min(cost, everyone)), headers);
+    const share = toShareKey(holder);
+    this.enforce('address', this.addresses.take(share, Math.min(cost, everyone)), headers);
     this.enforce('caller', this.callers.take(did, Math.min(cost, caller)), headers);
   }
 
   /** Counts a large body as further requests, before it is parsed; without a caller, of its address. */
   takeBody(
     { bytes, values, members }: BodySize,
-    { caller, ip }: { readonly caller?: Pick<Caller, 'did'>; readonly ip?: string | undefined },
+    {
+      caller,
+      ip,
+    }: {
+      readonly caller?: { readonly holder: Holder } | undefined;
+      readonly ip?: string | undefined;
+    },
     headers = noHeaders,
   ): void {
     const work =
       bytes / PER_REQUEST.bytes + values / PER_REQUEST.values + members / PER_REQUEST.members;
     const requests = Math.floor(work);
     if (requests === 0) return;
-    const { anonymous, caller: perCaller } = this.perMinute;
-    const limit = caller ? perCaller : anonymous;
-    const cost = Math.min(requests, Math.floor(limit * BODY_SHARE));
-    const key = toAddressKey(ip);
-    if (!caller) return void this.enforce('anonymous', this.anonymous.take(key, cost), headers);
-    this.refuse('caller', this.callers.peek(caller.did, cost), headers);
-    this.enforce('address', this.addresses.take(key, cost), headers);
-    this.enforce('caller', this.callers.take(caller.did, cost), headers);
+    if (caller) return void this.takeShare(requests, caller.holder, headers);
+    const cost = Math.min(requests, Math.floor(this.perMinute.anonymous * BODY_SHARE));
+    this.enforce('anonymous', this.anonymous.take(toAddressKey(ip), cost), headers);
+  }
+
+  /** Counts a file as further requests, before it is stored. */
+  takeFile(bytes: number, holder: Holder, headers = noHeaders): void {
+    this.takeShare(Math.floor(bytes / FILE_BYTES_PER_REQUEST), holder, headers);
+  }
+
+  /** What one request costs more than a plain one; at most a part of the limit. */
+  private takeShare(requests: number, holder: Holder, headers: HeaderSink): void {
+    const cost = Math.min(requests, Math.floor(this.perMinute.caller * BODY_SHARE));
+    this.refuse('caller', this.callers.peek(holder.owner, cost), headers);
+    this.enforce('address', this.addresses.take(toShareKey(holder), cost), headers);
+    this.enforce('caller', this.callers.take(holder.owner, cost), headers);
   }
 
   /** Charges an authenticated caller for verifying further tokens. */
-  chargeFor({ did }: Pick<Caller, 'did'>, address: string | undefined): Charge {
+  chargeFor(holder: Holder): Charge {
     const { caller } = this.perMinute;
+    const { owner: did, address } = holder;
     return (work) => {
       try {
         // The request itself has been counted as one.
@@ -173,7 +196,7 @@ export class RateLimits {
         this.refuse('caller', this.callers.peek(did, extra), noHeaders);
         const { settle } = this.reserve(address, work);
         this.callers.take(did, extra);
-        this.addresses.take(toAddressKey(address), extra);
+        this.addresses.take(toShareKey(holder), extra);
         return settle;
       } catch {
         // Already counted; the verifier reports that the cost was rejected.

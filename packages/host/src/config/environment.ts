@@ -334,7 +334,7 @@ export const Environment = z.object({
   TURNS_MAX: positive
     .prefault('1000')
     .describe(
-      'Maximum number of running and queued turns on this host; more are rejected with 503',
+      'Maximum number of running and queued turns on this host, shared by address and user; more are rejected with 429 or 503',
     ),
   TURN_MAX_CHARACTERS: positive
     .prefault('1000000')

@@ -65,6 +65,7 @@ const SEND_ERRORS: readonly ErrorCode[] = [
   'model_unavailable',
   'host_stopping',
   'host_busy',
+  'address_busy',
   'model_budget_exhausted',
   'disk_full',
   'turn_too_long',

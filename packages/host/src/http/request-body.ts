@@ -17,6 +17,7 @@ import {
   readChunks,
   scanJson,
   toAddressKey,
+  toShareKey,
 } from '@sibyl/server-kit';
 import type { Request, Response } from 'express';
 import type { Observable } from 'rxjs';
@@ -70,7 +71,8 @@ export class BodyInterceptor implements NestInterceptor {
     parse?: (bytes: Buffer) => unknown,
   ): Promise<void> {
     const limit = acceptsFiles ? this.maxBytes.filesBodyLimit : this.maxBytes.bodyLimit;
-    const reservation = this.budget.open(toAddressKey(request.ip));
+    const { caller, ip } = request;
+    const reservation = this.budget.open(caller ? toShareKey(caller.holder) : toAddressKey(ip));
     try {
       const rawBody = await readBytes(request, limit, reservation);
       const { length: bytes } = rawBody;

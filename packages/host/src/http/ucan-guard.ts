@@ -14,7 +14,12 @@ import {
 import { PublicRoutes } from '@sibyl/plugin-kit/rules';
 import type { Request, Response } from 'express';
 import { Authenticator, PresentedDelegations, proveCaller } from '../auth/authenticator.js';
-import { type Caller, type Credentials, readAccessKey, readCredentials } from '../auth/caller.js';
+import {
+  type Credentials,
+  type ProvenCaller,
+  readAccessKey,
+  readCredentials,
+} from '../auth/caller.js';
 import { CallerAllowList } from '../auth/caller-allow-list.js';
 import { RateLimits } from '../auth/rate-limits.js';
 import type { Config } from '../config/config.js';
@@ -177,7 +182,7 @@ export const ForOperators = () => SetMetadata(OPERATOR_ROUTES, true);
 export interface OracleRequest extends Request {
   requestId: string;
   /** Set once the caller is authenticated; absent on public routes. */
-  caller?: Caller;
+  caller?: ProvenCaller;
   /** The errors of the route, if it has its own. */
   formatError?: ((error: RouteError) => unknown) | undefined;
   /** Whether the limit of unauthenticated requests has been applied, or does not apply. */
@@ -185,4 +190,4 @@ export interface OracleRequest extends Request {
 }
 
 /** An authenticated request. */
-export type ProvenRequest = OracleRequest & { readonly caller: Caller };
+export type ProvenRequest = OracleRequest & { readonly caller: ProvenCaller };

@@ -7,7 +7,7 @@ import {
   type PresentedDelegations,
   proveCaller,
 } from '../auth/authenticator.js';
-import type { Caller, Credentials } from '../auth/caller.js';
+import type { Credentials, ProvenCaller } from '../auth/caller.js';
 import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import type { RateLimits } from '../auth/rate-limits.js';
 import { type EventBus, type Position, parsePosition, type SessionKey } from '../bus/event-bus.js';
@@ -38,8 +38,7 @@ interface HandshakeDeps {
 /** The caller and session of a socket, and the events that have arrived since the handshake. */
 export interface SocketContext extends Omit<HandshakeData, 'sessionId'> {
   readonly session: SessionKey;
-  readonly caller: Caller;
-  readonly address: string;
+  readonly caller: ProvenCaller;
   readonly inbox: Inbox;
 }
 
@@ -63,7 +62,6 @@ export class HandshakeVerifier {
       ...handshake,
       session,
       caller,
-      address,
       inbox: await this.openInbox(session, socket.conn),
     };
   }

@@ -232,12 +232,10 @@ export class SessionSocket {
   }
 
   private ask(answer: () => void): void {
-    const { caller, address } = this.context;
+    const { caller } = this.context;
     const { limits } = this.deps;
     const size = this.received.take();
-    const allowed = limits
-      .takeCaller(caller, address)
-      .then(() => limits.takeBody(size, { caller, ip: address }));
+    const allowed = limits.takeCaller(caller.holder).then(() => limits.takeBody(size, { caller }));
     allowed.then(answer, () => this.close('rate_limited'));
   }
 

@@ -58,6 +58,28 @@ export class UsageStore {
     );
   }
 
+  /** Whether a turn of a user ended well before this time, in milliseconds. */
+  async hasFinishedTurn(owner: string, before: number): Promise<boolean> {
+    const { tables } = this.context.database;
+    const run = await tables
+      .selectFrom('runs')
+      .select('id')
+      .where('owner', '=', owner)
+      .where('id', '<', toFirstId(before))
+      .where('status', '=', 'finished')
+      .limit(1)
+      .executeTakeFirst();
+    if (run) return true;
+    const deleted = await tables
+      .selectFrom('usage_days')
+      .select('day')
+      .where('owner', '=', owner)
+      .where('day', '<', toUtcDay(before))
+      .limit(1)
+      .executeTakeFirst();
+    return deleted !== undefined;
+  }
+
   /** The titles of sessions that exist. */
   async readTitles(owner: string, ids: readonly string[]): Promise<ReadonlyMap<string, string>> {
     if (ids.length === 0) return new Map();

@@ -153,40 +153,33 @@ describe.each(engines)('ModelBudget on %s', (engine) => {
 
 describe('TurnSlots', () => {
   const busy = (code: string) => expect.objectContaining({ code, retryAfterSeconds: 5 });
+  const from = (owner: string, address = owner) => ({ owner, address, isKnown: true });
 
-  it('acquire allows each user so many turns, and all users together', () => {
-    const slots = new TurnSlots({ maxPerUser: 2, max: 3 });
-    const first = slots.acquire('alice');
-    slots.acquire('alice');
-    expect(() => slots.acquire('alice')).toThrow(busy('too_many_turns'));
-    expect(slots.hasRoom).toBe(true);
-    slots.acquire('bob');
+  it('acquire allows each user so many turns, each address a share, and all together', () => {
+    const slots = new TurnSlots({ maxPerUser: 2, max: 4 });
+    const first = slots.acquire(from('alice', 'office'));
+    slots.acquire(from('alice', 'office'));
+    expect(() => slots.acquire(from('alice', 'office'))).toThrow(busy('too_many_turns'));
+    expect(() => slots.acquire(from('bob', 'office'))).toThrow(busy('address_busy'));
+    slots.acquire(from('bob'));
+    slots.acquire(from('carol'));
     expect(slots.hasRoom).toBe(false);
-    expect(() => slots.acquire('bob')).toThrow(busy('host_busy'));
-    first.release();
+    expect(() => slots.acquire(from('dave'))).toThrow(busy('host_busy'));
+    first();
     expect(slots.hasRoom).toBe(true);
-    slots.acquire('alice');
-    expect(() => slots.acquire('bob')).toThrow(busy('host_busy'));
+    slots.acquire(from('dave'));
+    expect(() => slots.acquire(from('eve'))).toThrow(busy('host_busy'));
   });
 
-  it('release frees a slot once, however often it is called', () => {
-    const slots = new TurnSlots({ maxPerUser: 2, max: 10 });
-    const first = slots.acquire('alice');
-    slots.acquire('alice');
-    first.release();
-    first.release();
-    slots.acquire('alice');
-    expect(() => slots.acquire('alice')).toThrow(busy('too_many_turns'));
-  });
-
-  it('take returns a slot beyond the limits, which counts', () => {
+  it('take returns a slot beyond the limits, which counts until it is released once', () => {
     const slots = new TurnSlots({ maxPerUser: 1, max: 1 });
-    slots.acquire('alice');
-    const extra = slots.take('alice');
-    expect(() => slots.acquire('alice')).toThrow(busy('too_many_turns'));
-    extra.release();
-    expect(() => slots.acquire('alice')).toThrow(busy('too_many_turns'));
-    expect(() => slots.acquire('bob')).toThrow(busy('host_busy'));
+    slots.acquire(from('alice'));
+    const release = slots.take(from('alice'));
+    expect(() => slots.acquire(from('alice'))).toThrow(busy('too_many_turns'));
+    release();
+    release();
+    expect(() => slots.acquire(from('alice'))).toThrow(busy('too_many_turns'));
+    expect(() => slots.acquire(from('bob'))).toThrow(busy('host_busy'));
   });
 });
 

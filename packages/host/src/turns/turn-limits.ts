@@ -1,4 +1,5 @@
 import { OracleError } from '@sibyl/protocol';
+import { type Holder, type PlaceRefusal, Places } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { Meter } from '../agent/agent.js';
 import type { Model, ModelPart, ModelUse } from '../models/model.js';
@@ -7,12 +8,6 @@ import { type ModelUsageStore, toUtcDay } from '../store/usage-store.js';
 
 /** By then another turn has probably ended. */
 const RETRY_SECONDS = 5;
-
-/** Permission for one turn on this host. */
-export interface TurnSlot {
-  /** Frees the slot; repeated calls have no effect. */
-  release(): void;
-}
 
 interface TurnLimits {
   readonly maxPerUser: number;
@@ -25,41 +20,41 @@ interface TurnLimits {
  * hosts together.
  */
 export class TurnSlots {
-  private readonly perUser = new Map<string, number>();
-  private total = 0;
+  private readonly places: Places;
+  private readonly max: number;
 
-  constructor(private readonly limits: TurnLimits) {}
+  constructor({ max, maxPerUser }: TurnLimits) {
+    this.max = max;
+    this.places = new Places({ max, maxPerOwner: maxPerUser });
+  }
 
   get hasRoom(): boolean {
-    return this.total < this.limits.max;
+    return this.places.size < this.max;
   }
 
-  /** Returns a slot or throws if none is free; never waits. */
-  acquire(owner: string): TurnSlot {
-    const { maxPerUser, max } = this.limits;
-    if ((this.perUser.get(owner) ?? 0) >= maxPerUser) throw tooManyTurns();
-    if (this.total >= max) throw new OracleError('host_busy', { retryAfterSeconds: RETRY_SECONDS });
-    return this.take(owner);
+  /** Takes a slot and returns the function that releases it; throws if there is none for the holder. Never waits. */
+  acquire(holder: Holder): () => void {
+    const { ok: release, error } = this.places.take(holder);
+    if (release) return release;
+    throw toTurnError(error);
   }
 
-  /** Returns a slot even if none is free: for a turn that replaces one, or that a host has accepted already. */
-  take(owner: string): TurnSlot {
-    this.perUser.set(owner, (this.perUser.get(owner) ?? 0) + 1);
-    this.total += 1;
-    let isTaken = true;
-    return {
-      release: () => {
-        if (isTaken) this.release(owner);
-        isTaken = false;
-      },
-    };
+  /** Takes a slot even if none is free: for a turn that replaces one, or that a host has accepted already. */
+  take(holder: Holder): () => void {
+    return this.places.force(holder);
   }
+}
 
-  private release(owner: string): void {
-    this.total -= 1;
-    const left = (this.perUser.get(owner) ?? 1) - 1;
-    if (left > 0) this.perUser.set(owner, left);
-    else this.perUser.delete(owner);
+function toTurnError(refusal: PlaceRefusal): OracleError {
+  switch (refusal) {
+    case 'owner':
+      return tooManyTurns();
+    case 'address':
+      return new OracleError('address_busy', { retryAfterSeconds: RETRY_SECONDS });
+    case 'total':
+      return new OracleError('host_busy', { retryAfterSeconds: RETRY_SECONDS });
+    default:
+      return refusal satisfies never;
   }
 }
 

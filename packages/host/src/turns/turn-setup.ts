@@ -36,7 +36,7 @@ import {
   TurnContexts,
   type TurnFacts,
 } from './turn-context.js';
-import { OutputLimit, type TurnSlot } from './turn-limits.js';
+import { OutputLimit } from './turn-limits.js';
 import type { TurnRequest } from './turn-request.js';
 
 /** Key of the host's own session state; not a valid plugin name. */
@@ -284,12 +284,13 @@ function toEarlierMessages({ surface }: TurnRequest, run: Run): Message[] {
 
 /** A turn that this host executes or has accepted and queued. */
 export interface LiveTurn extends TurnJob {
-  readonly slot: TurnSlot;
+  /** Gives back its place on this host; may be called more than once. */
+  readonly freeSlot: () => void;
   isExecuting: boolean;
 }
 
 /** A turn that the gates have admitted. */
-export type NewTurn = Pick<LiveTurn, 'request' | 'session' | 'account' | 'slot' | 'progress'>;
+export type NewTurn = Pick<LiveTurn, 'request' | 'session' | 'account' | 'freeSlot' | 'progress'>;
 
 /** What earlier attempts of a turn have done. */
 export interface TurnProgress {

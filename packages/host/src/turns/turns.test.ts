@@ -57,7 +57,7 @@ function createTurns(
 
 const requestFor = ({ owner, id }: Session, multitask: 'enqueue' | 'interrupt' = 'enqueue') =>
   ({
-    caller: { did: owner },
+    caller: { did: owner, holder: { owner, address: owner, isKnown: true } },
     sessionId: id,
     requestId: 'r',
     message: { message: 'hi', multitask },

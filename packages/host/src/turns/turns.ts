@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { OracleError } from '@sibyl/protocol';
-import { settlesWithin } from '@sibyl/server-kit';
+import { type Holder, settlesWithin } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
+import type { Holders } from '../auth/holders.js';
 import type { Cluster } from '../bus/cluster.js';
 import type { EventBus, SessionKey } from '../bus/event-bus.js';
 import type { SessionChanges } from '../bus/session-changes.js';
@@ -33,7 +34,7 @@ import {
 } from './run-recorder.js';
 import type { TurnRunner } from './run-turn.js';
 import type { TurnAccess } from './turn-access.js';
-import { hostStopping, startErrors, type TurnSlot, TurnSlots } from './turn-limits.js';
+import { hostStopping, startErrors, TurnSlots } from './turn-limits.js';
 import {
   assertModelExists,
   fromStoredRequest,
@@ -44,11 +45,18 @@ import {
 } from './turn-request.js';
 import type { LiveTurn, NewTurn } from './turn-setup.js';
 
+interface StartContext {
+  readonly session: Session;
+  readonly holder: Holder;
+  readonly idempotency: IdempotencyClaim | undefined;
+}
+
 interface TurnsDeps {
   readonly store: Store;
   readonly cluster: Cluster;
   readonly gates: Gates;
   readonly access: TurnAccess;
+  readonly holders: Pick<Holders, 'find'>;
   readonly runner: TurnRunner;
   readonly models: Models;
   readonly events: EventBus;
@@ -111,8 +119,13 @@ export class Turns {
     assertModelExists(this.deps.models, message.model);
     // A session of another user must look unknown before its gates are asked.
     const session = await this.deps.store.sessions.get({ owner: caller.did, sessionId });
+    const holder = caller.holder ?? (await this.deps.holders.find(caller.did));
     return this.idempotent.run(request, async (claim) =>
-      this.startNew(await readQuestion(request, this.deps.store.messages), session, claim),
+      this.startNew(await readQuestion(request, this.deps.store.messages), {
+        session,
+        holder,
+        idempotency: claim,
+      }),
     );
   }
 
@@ -282,11 +295,11 @@ export class Turns {
 
   /** Drops a queued run. */
   private forget(turn: LiveTurn, error: OracleError, status: CancelReason): void {
-    const { live, account, slot } = turn;
+    const { live, account, freeSlot } = turn;
     this.liveTurns.delete(live.run.id);
     this.feeds.forget(live.run.id);
     live.settle({ status, messageId: undefined, text: '', warnings: [], error });
-    slot.release();
+    freeSlot();
     void account.settle();
   }
 
@@ -297,22 +310,21 @@ export class Turns {
 
   private async startNew(
     request: TurnRequest,
-    session: Session,
-    idempotency?: IdempotencyClaim,
+    { session, holder, idempotency }: StartContext,
   ): Promise<string> {
     this.assertOpen();
-    const slot = this.acquireSlot(request, session);
+    const freeSlot = this.acquireSlot(request, session, holder);
     const runId = this.deps.store.runs.newId();
     this.starting.set(runId, false);
     try {
-      const turn = { request, session, slot, account: await this.admit(request) };
+      const turn = { request, session, freeSlot, account: await this.admit(request) };
       return await this.store(runId, turn, idempotency).catch(async (error) => {
         void turn.account.settle();
         await this.deps.access.release(request);
         throw error;
       });
     } catch (error) {
-      slot.release();
+      freeSlot();
       throw error;
     } finally {
       this.starting.delete(runId);
@@ -329,10 +341,14 @@ export class Turns {
   }
 
   /** A message that interrupts a turn of this host replaces it. */
-  private acquireSlot({ message }: TurnRequest, { owner, id: sessionId }: Session): TurnSlot {
+  private acquireSlot(
+    { message }: TurnRequest,
+    { owner, id: sessionId }: Session,
+    holder: Holder,
+  ): () => void {
     const replaces =
       message.multitask === 'interrupt' && this.liveTurns.findExecuting({ owner, sessionId });
-    return replaces ? this.slots.take(owner) : this.slots.acquire(owner);
+    return replaces ? this.slots.take(holder) : this.slots.acquire(holder);
   }
 
   /** Returns the id of the new run, or of the run that an earlier request with the same key started. */
@@ -342,7 +358,7 @@ export class Turns {
     idempotency: IdempotencyClaim | undefined,
   ): Promise<string> {
     this.assertOpen();
-    const { request, account, slot } = turn;
+    const { request, account, freeSlot } = turn;
     let adding: Promise<void> | undefined;
     const result = await storeStart(this.deps, request, {
       id: runId,
@@ -364,7 +380,7 @@ export class Turns {
         return runId;
       case 'existing':
         // Another host was first.
-        slot.release();
+        freeSlot();
         void account.settle();
         await this.deps.access.release(request);
         return result.runId;
@@ -419,7 +435,7 @@ export class Turns {
 
   /** Loads a run that another host has accepted; ends it if it cannot be executed any more. */
   private async restore(run: Run): Promise<LiveTurn | undefined> {
-    const { store } = this.deps;
+    const { store, holders } = this.deps;
     const key = { owner: run.owner, runId: run.id };
     const request = fromStoredRequest(await store.runs.request(key));
     const session = await store.sessions.find({ owner: run.owner, sessionId: run.sessionId });
@@ -433,7 +449,7 @@ export class Turns {
       request: run.attempt > 1 ? withExpiryWarning(request) : request,
       session,
       account: admitted,
-      slot: this.slots.take(run.owner),
+      freeSlot: this.slots.take(await holders.find(run.owner)),
       progress,
     });
     const { log } = turn.live;
@@ -470,7 +486,7 @@ export class Turns {
   }
 
   private async run(turn: LiveTurn): Promise<void> {
-    const { live, slot } = turn;
+    const { live, freeSlot } = turn;
     this.deps.changes.publish(live.run, 'turn_started');
     try {
       live.settle(await this.deps.runner.run(turn));
@@ -480,7 +496,7 @@ export class Turns {
     } finally {
       this.liveTurns.delete(live.run.id);
       this.feeds.forget(live.run.id);
-      slot.release();
+      freeSlot();
       this.deps.changes.publish(live.run, 'turn_ended');
     }
   }

@@ -141,6 +141,7 @@ export function createTestTurns(store: Store, options: TestTurnsOptions = {}) {
     store: { ...store, runs },
     cluster: { hostId, bus, liveness, close: async () => {} },
     ...{ gates, access, runner, events, logger, onFlush },
+    holders: { find: async (owner) => ({ owner, address: owner, isKnown: true }) },
     models: models as Models,
     changes: { publish } as Pick<SessionChanges, 'publish'> as SessionChanges,
     settings: { maxPerUser: 10, max: 10, storeWaitMs: 60_000, resumesTurns: false, ...settings },

@@ -20,6 +20,7 @@ const texts: Readonly<Record<string, TextKey | undefined>> = {
   connection_lost: 'chat.error.network',
   rate_limited: 'chat.error.busy',
   host_busy: 'chat.error.busy',
+  address_busy: 'chat.error.busy',
   verification_busy: 'chat.error.busy',
   too_many_turns: 'chat.error.busy',
   too_many_streams: 'chat.error.busy',
