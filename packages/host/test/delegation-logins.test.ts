@@ -1,7 +1,12 @@
+import type { Capability } from '@sibyl/ucan';
+import { Delegation, delegate } from '@ucanto/core';
+import { ed25519 } from '@ucanto/principal';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { bundledVariables } from './support/bundled-variables.js';
 import { startHost, type TestHost } from './support/host.js';
 import { createSchedule, readSchedule } from './support/schedules.js';
+import { openRejectedSocket } from './support/session-socket.js';
+import { openSession } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
 /**
@@ -172,5 +177,101 @@ describe('a login by delegation', () => {
       expect((await patch(body)).body).toMatchObject({ code: 'own_key_required' });
     expect(await readSchedule(alice, id)).toMatchObject({ name: 'Test', status: 'active' });
     expect((await patch({ status: 'paused' })).body).toMatchObject({ status: 'paused' });
+  });
+});
+
+describe('x-ucan-delegation and POST /delegation', () => {
+  let host: TestHost;
+  let alice: TestUser;
+  beforeAll(async () => {
+    host = await startHost();
+    alice = new TestUser(host);
+  });
+  afterAll(() => host.close());
+
+  const auth = { can: '*', with: 'ixo:oracle' } as const;
+  const signAuth = (ttlSeconds: number | null, ...more: Capability[]) =>
+    alice.delegate({ capabilities: [auth, ...more], ttlSeconds });
+  const login = async (token: string) =>
+    (await fetch(`${host.url}/sessions`, { headers: { 'x-ucan-delegation': token } })).status;
+  const store = async (raw: string) => {
+    const { status, body } = await alice.request('POST', '/delegation', { body: { raw } });
+    return [status, body.message];
+  };
+
+  it('an auth invocation logs in as one, and is neither recorded, stored nor used as a delegation', async () => {
+    const token = alice.mint();
+    expect(await login(token)).toBe(200);
+    expect(await store(token)).toEqual([400, expect.stringMatching(/raw is an invocation/)]);
+    const headers = { 'x-ucan-delegation': token };
+    expect((await fetch(`${host.url}/me/export`, { headers })).status).toBe(200);
+    expect((await alice.request('GET', '/delegations')).body).toEqual({ delegations: [] });
+    expect((await alice.request('GET', '/delegation')).body).toEqual({ authorized: false });
+  });
+
+  it.each<[string, () => string]>([
+    ['for an hour', () => signAuth(3600)],
+    ['without an expiry', () => signAuth(null)],
+    ['with another capability', () => signAuth(300, { can: 'store/*', with: alice.did })],
+    [
+      'with caveats',
+      () => alice.delegate({ capabilities: [{ ...auth, nb: { a: 1 } }], ttlSeconds: 300 }),
+    ],
+  ])(
+    'an auth invocation %s logs in neither by HTTP nor by socket, and is not stored',
+    async (_, sign) => {
+      const token = sign();
+      expect(await login(token)).toBe(401);
+      expect(await store(token)).toEqual([400, expect.stringMatching(/raw is an invocation/)]);
+      const query = { sessionId: await openSession(alice) };
+      const refusal = await openRejectedSocket(host.url, {
+        query,
+        auth: { ucanDelegation: token },
+      });
+      expect(refusal.data).toMatchObject({ code: 'missing_authentication' });
+    },
+  );
+
+  const signMany = (length: number) =>
+    alice.delegate({
+      capabilities: Array.from({ length }, (_, n) => ({ can: `store/a${n}`, with: alice.did })),
+    });
+
+  it.each([17, 56])('a delegation of %i capabilities logs in and is stored', async (count) => {
+    const token = signMany(count);
+    expect(await login(token)).toBe(200);
+    expect(await store(token)).toEqual([200, undefined]);
+  });
+
+  it('64 short capabilities log in, 65 do not, and POST /delegation says why', async () => {
+    // Our own minter refuses more than 64.
+    const issuer = await ed25519.generate();
+    const sign = async (length: number) => {
+      const made = await delegate({
+        issuer,
+        audience: { did: () => host.did as `did:key:${string}` },
+        capabilities: Array.from({ length }, (_, n) => ({
+          can: 'a/b' as const,
+          with: `ixo:${n}` as const,
+        })) as never,
+        expiration: Math.floor(Date.now() / 1000) + 300,
+      });
+      const { ok } = await Delegation.archive(made);
+      return Buffer.from(ok as Uint8Array).toString('base64');
+    };
+    const post = async (raw: string) => {
+      const response = await fetch(`${host.url}/delegation`, {
+        method: 'POST',
+        headers: { 'x-ucan-delegation': alice.delegate(), 'content-type': 'application/json' },
+        body: JSON.stringify({ raw }),
+      });
+      return (await response.json()) as { code?: string; message?: string };
+    };
+    expect(await login(await sign(64))).toBe(200);
+    expect(await post(await sign(64))).toMatchObject({ code: 'foreign_delegation' });
+    expect(await login(await sign(65))).toBe(401);
+    expect(await post(await sign(65))).toMatchObject({
+      message: expect.stringMatching(/more than 64 capabilities/),
+    });
   });
 });

@@ -3,6 +3,7 @@ export {
   AUTH_CAPABILITY,
   type Capability,
   type Clock,
+  LIMITS as TOKEN_LIMITS,
   type MintedToken,
   systemClock,
   type Token,
@@ -57,7 +58,7 @@ export {
   type SingleUseStore,
   type SpentTokens,
 } from './verify/revocations.js';
-export { covers, isCovered } from './verify/rules.js';
+export { covers, isAuthInvocation, isCovered } from './verify/rules.js';
 export type { VerificationCost } from './verify/signatures.js';
 export type {
   Verdict,

@@ -1,12 +1,13 @@
 import { OracleError, type Result } from '@sibyl/protocol';
 import { LruMap, textBytes, toAddressKey } from '@sibyl/server-kit';
-import type {
-  Charge,
-  UcanError,
-  VerificationCost,
-  VerifiedDelegation,
-  Verifier,
-  VerifyOptions,
+import {
+  type Charge,
+  isAuthInvocation,
+  type UcanError,
+  type VerificationCost,
+  type VerifiedDelegation,
+  type Verifier,
+  type VerifyOptions,
 } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { Metrics } from '../observability/metrics.js';
@@ -76,6 +77,9 @@ export class Authenticator {
     this.count('delegation', error);
     if (error) throw this.createRejection('missing_authentication', error);
     const login = ok as VerifiedDelegation;
+    // The same token as a bearer says no more: it is no delegation that anything could be done with.
+    if (isAuthInvocation(login))
+      return { did: login.did, expiration: login.expiration, presentedDelegation: undefined };
     const { did, expiration, cids: loginCids } = login;
     return { did, expiration, login, loginCids, presentedDelegation: token };
   }

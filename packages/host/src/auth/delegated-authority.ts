@@ -2,6 +2,7 @@ import type { MintRequest, TurnUcan, WantedCapability } from '@sibyl/plugin-kit'
 import { OracleError } from '@sibyl/protocol';
 import {
   type DidResolver,
+  isAuthInvocation,
   isCovered,
   type Minter,
   readToken,
@@ -151,11 +152,11 @@ export class DelegatedAuthority {
     const { ok, error } = await this.deps.verifier.verifyDelegation(token, { charge });
     const temporary = error && toTemporaryError(error);
     if (temporary?.code === 'store_unavailable') throw temporary;
-    if (ok?.did === did) {
+    if (ok?.did === did && !isAuthInvocation(ok)) {
       await this.deps.presented.record(ok);
       return { ok };
     }
-    const reason = error?.code ?? 'issued by another user';
+    const reason = error?.code ?? (ok?.did === did ? 'auth invocation' : 'issued by another user');
     this.deps.logger.info({ did, reason, cid: error?.cid ?? ok?.cid }, 'delegation not used');
     return { error };
   }

@@ -5,7 +5,14 @@ import {
   OracleError,
   type StoreDelegation,
 } from '@sibyl/protocol';
-import { readToken, type UcanError, type VerifiedDelegation, type Verifier } from '@sibyl/ucan';
+import {
+  isAuthInvocation,
+  readToken,
+  TOKEN_LIMITS,
+  type UcanError,
+  type VerifiedDelegation,
+  type Verifier,
+} from '@sibyl/ucan';
 import type { DelegationRecord } from '../store/delegation-store.js';
 import type { Store } from '../store/store.js';
 import { type PresentedDelegations, toTemporaryError } from './authenticator.js';
@@ -30,6 +37,8 @@ export class DelegationService {
     await store.disk?.assertRoom();
     const { ok: delegation, error } = await verifier.verifyDelegation(body.raw, { charge });
     if (error) throw toTemporaryError(error) ?? this.createRejection(error);
+    if (isAuthInvocation(delegation))
+      throw this.createRejection({ code: 'wrong_purpose', detail: 'an auth invocation' });
     if (delegation.did !== did) throw new OracleError('foreign_delegation');
     assertAgrees(body, delegation);
     const { cid, audience, capabilities } = delegation;
@@ -138,7 +147,9 @@ function explainRefusal(code: UcanError['code'], oracleDid: string): string {
       return 'The delegation was revoked: sign a new one';
     case 'wrong_purpose':
     case 'single_use':
-      return 'raw is an invocation: delegate abilities other than oracle/* and mcp/*, with a token not used before';
+      return 'raw is an invocation: delegate abilities other than oracle/*, mcp/* and * at ixo:oracle, with a token not used before';
+    case 'too_many_capabilities':
+      return `The delegation has more than ${TOKEN_LIMITS.capabilities} capabilities: sign one with fewer`;
     case 'did_unavailable':
       return 'The keys of the issuer could not be looked up: try again';
     default:

@@ -168,5 +168,5 @@ export const LIMITS = {
   ucans: 8,
   depth: 4,
   proofs: 2,
-  capabilities: 16,
+  capabilities: 64,
 } as const;

@@ -1,6 +1,12 @@
 import { equalBytes } from '../codec/bytes.js';
 import { type Ipld, isIpldMap, Link } from '../codec/ipld.js';
-import type { Capability, Token, Ucan, UcanPayload } from '../codec/ucan.js';
+import {
+  AUTH_CAPABILITY,
+  type Capability,
+  type Token,
+  type Ucan,
+  type UcanPayload,
+} from '../codec/ucan.js';
 import { refuse, type UcanError } from '../errors.js';
 import { named } from '../read/read-token.js';
 
@@ -49,14 +55,24 @@ function checkCapability(
   return undefined;
 }
 
-interface DelegationRules {
+interface GrantRules {
   readonly audiences: ReadonlySet<string>;
   readonly now: number;
+  readonly can: string;
 }
 
-/** Every check of a delegation that needs neither the network nor a signature. */
+interface DelegationRules extends Omit<GrantRules, 'can'> {
+  /** Of an auth invocation. */
+  readonly maxTtlSeconds: number;
+}
+
+/** Every check of a delegation, or of an auth invocation in its place, that needs neither the network nor a signature. */
 export function checkDelegation(token: Token, rules: DelegationRules): UcanError | undefined {
   const { root, ucans } = token;
+  if (isAuthInvocation(root)) {
+    const error = checkInvocation(token, { ...rules, capability: AUTH_CAPABILITY });
+    return error && refuse('wrong_purpose', `an auth invocation: ${error.code}`).error;
+  }
   if (!rules.audiences.has(root.audience)) return refuse('wrong_audience', root.audience).error;
   if (root.capabilities.length === 0) return refuse('wrong_capability', 'none delegated').error;
   const call = root.capabilities.find(({ can }) => isCall(can));
@@ -66,10 +82,6 @@ export function checkDelegation(token: Token, rules: DelegationRules): UcanError
     if (error) return named(error, ucan);
   }
   return undefined;
-}
-
-interface GrantRules extends DelegationRules {
-  readonly can: string;
 }
 
 /** Every check of a grant that needs neither the network nor a signature. */
@@ -82,6 +94,10 @@ export function checkGrant({ root }: Token, rules: GrantRules): UcanError | unde
   if (capability && others.length === 0 && capability.can === rules.can) return undefined;
   return refuse('wrong_capability', `not exactly one ${rules.can}`).error;
 }
+
+/** Whether a token has the capability that makes it an auth invocation, wherever it is presented. */
+export const isAuthInvocation = ({ capabilities }: Pick<Ucan, 'capabilities'>): boolean =>
+  capabilities.some((one) => one.can === AUTH_CAPABILITY.can && one.with === AUTH_CAPABILITY.with);
 
 /**
  * Whether an ability calls the oracle or a tool. UCANs have no type, and such tokens are passed on to

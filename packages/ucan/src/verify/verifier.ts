@@ -109,7 +109,10 @@ export interface Verifier {
     token: unknown,
     options?: VerifyOptions,
   ): Promise<Result<VerifiedInvocation, UcanError>>;
-  /** What a user lets the oracle do; also the login of clients without invocations. */
+  /**
+   * What a user lets the oracle do; also the login of clients without invocations. An auth invocation passes within its own
+   * rules: the caller decides whether it may stand in for a delegation (`isAuthInvocation`).
+   */
   verifyDelegation(
     token: unknown,
     options?: VerifyOptions,
@@ -163,10 +166,12 @@ class CachingVerifier implements Verifier {
   private readonly grants: VerdictCache<VerifiedDelegation>;
   private readonly accessKeys: VerdictCache<VerifiedDelegation>;
   private readonly signatures: SignatureVerifier;
+  private readonly maxTtlSeconds: number;
 
   constructor(options: VerifierOptions) {
     this.options = options;
     this.clock = options.clock ?? systemClock;
+    this.maxTtlSeconds = options.maxTtlSeconds ?? 900;
     this.audiences = new Set([options.audience, ...(options.extraAudiences ?? [])]);
     const maxBytes = options.cacheBytes ?? 8 * 1024 * 1024;
     const cache = { clock: this.clock, maxBytes };
@@ -189,7 +194,12 @@ class CachingVerifier implements Verifier {
   async verifyDelegation(text: unknown, options: VerifyOptions = {}) {
     const result = await this.verifyCached(text, options, {
       cache: this.delegations,
-      check: (token) => checkDelegation(token, { audiences: this.audiences, now: this.clock() }),
+      check: (token) =>
+        checkDelegation(token, {
+          audiences: this.audiences,
+          now: this.clock(),
+          maxTtlSeconds: this.maxTtlSeconds,
+        }),
       toVerdict: toDelegation,
       spentTokens: this.options.spentTokens,
     });
@@ -341,7 +351,7 @@ class CachingVerifier implements Verifier {
       capability,
       ...(issuer !== undefined && { issuer }),
       now: this.clock(),
-      maxTtlSeconds: this.options.maxTtlSeconds ?? 900,
+      maxTtlSeconds: this.maxTtlSeconds,
       ...more,
     });
   }

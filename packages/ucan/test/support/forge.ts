@@ -32,7 +32,11 @@ interface ForgeableMap {
 /** Encodes without any of the encoder's scruples. */
 export function forgeCbor(value: Forgeable): Uint8Array {
   if (value instanceof Raw) return value.bytes;
-  if (Array.isArray(value)) return concat([[0x80 | value.length], ...value.map(forgeCbor)]);
+  if (Array.isArray(value)) {
+    const { length } = value;
+    const head = length < 24 ? [0x80 | length] : [0x98, length];
+    return concat([head, ...value.map(forgeCbor)]);
+  }
   if (value instanceof Entries) {
     return concat([[0xa0 | value.list.length], ...value.list.flat().map(forgeCbor)]);
   }

@@ -221,11 +221,11 @@ const rules: readonly HostileToken[] = [
     token: chain({ capabilities: [{ can: '*', with: 'ucan:*' }] }),
   },
   {
-    name: '17 capabilities',
+    name: '65 capabilities',
     code: 'too_many_capabilities',
     token: forgeToken(
       linkFrom(alice, oracle, [], {
-        payload: { capabilities: Array.from({ length: 17 }, (_, n) => at(n)) },
+        payload: { capabilities: Array.from({ length: 65 }, (_, n) => at(n)) },
       }),
     ),
   },

@@ -59,6 +59,13 @@ const handmade: readonly UcantoCase[] = [
       })),
     },
   },
+  {
+    name: '64 capabilities',
+    fields: {
+      ...base,
+      capabilities: Array.from({ length: 64 }, (_, n) => ({ can: `a/b${n}`, with: bob.did })),
+    },
+  },
 ];
 
 /** The same in every run (mulberry32). */
