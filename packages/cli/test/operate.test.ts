@@ -45,6 +45,7 @@ describe('sibyl doctor', () => {
         ['configuration', 'ok'],
         ['key', 'ok'],
         ['store', 'ok'],
+        ['logins', 'off'],
         ['model', 'off'],
         ['Matrix', 'off'],
         ['chain', 'off'],
@@ -59,6 +60,7 @@ describe('sibyl doctor', () => {
     expect(code).toBe(0);
     expect(stdout).toContain('✓ key: made at the first start, in data/oracle.key');
     expect(stdout).toContain('✓ store: SQLite, made at the first start, in data/sibyl.db');
+    expect(stdout).toMatch(/– logins: .*; set DELEGATION_LOGIN_MAX_DAYS=30/);
     expect(readdirSync(cwd)).toEqual([]);
   });
 

@@ -40,6 +40,19 @@ describe('CORS_ORIGIN=*', () => {
   });
 });
 
+describe('DELEGATION_LOGIN_MAX_DAYS', () => {
+  it.each([
+    ['unset causes a warning on a public address', {}, 1],
+    ['causes none', { DELEGATION_LOGIN_MAX_DAYS: '30' }, 0],
+    ['unset causes none without such logins', { UCAN_ALLOW_DELEGATION_LOGIN: 'false' }, 0],
+    ['unset causes none on a loopback address', { HOST: '127.0.0.1' }, 0],
+  ])('%s', async (_, env, count) => {
+    const host = await start({ ...namedOrigin, ...env });
+    const isAdvice = (text: string) => text.includes('DELEGATION_LOGIN_MAX_DAYS=30');
+    expect(warnings(host).filter(isAdvice)).toHaveLength(count);
+  });
+});
+
 it('names variables of an older host, and what to set instead', async () => {
   const old = {
     OPEN_ROUTER_API_KEY: 'sk-secret',

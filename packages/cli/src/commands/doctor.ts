@@ -18,7 +18,7 @@ const options: Command['options'] = {
 /** Checks whether an oracle can run here, and says how to fix what is wrong. */
 export const doctor: Command = {
   name: 'doctor',
-  summary: 'Check configuration, key, store, model, Matrix, chain and plugins, and say what to do',
+  summary: 'Check configuration, key, store, logins, model, Matrix, chain and plugins, and say what to do',
   usage: [''],
   details:
     'Reads the environment and .env in this folder, as "sibyl start" does. The model is asked for one word, which may cost a fraction of a cent. The exit code is 1 if anything is wrong.',
@@ -115,6 +115,15 @@ const checks: Readonly<Record<string, (own: OwnPlugins) => Promise<Check>>> = {
       ? 'Check DATABASE_URL, and that the database is up and lets this machine in'
       : 'Check that DATA_DIR can be written and no other program holds it';
     return { state: 'fault', text: `${place}: ${found.fault}`, remedy };
+  },
+  logins: async () => {
+    const { loadConfig } = await loadHost();
+    const { allowDelegationLogin, loginMaxDays } = loadConfig().auth;
+    if (!allowDelegationLogin) return { state: 'ok', text: 'with invocations only' };
+    if (loginMaxDays !== undefined)
+      return { state: 'ok', text: `also with delegations of at most ${loginMaxDays} days` };
+    const text = 'also with delegations that never expire, which other services may know';
+    return { state: 'off', text: `${text}; set DELEGATION_LOGIN_MAX_DAYS=30` };
   },
   model: async () => {
     const { checkModel, loadConfig } = await loadHost();

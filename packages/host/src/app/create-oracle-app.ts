@@ -51,7 +51,7 @@ import { whenDatabaseAnswers } from './database-wait.js';
 import { diagnosePlugin } from './operator-tasks.js';
 import { serveApiDocument } from './serve-openapi.js';
 import { ShutdownStages, shutdownShares } from './shutdown.js';
-import { OwnDidCheck, warnAboutOpenOrigins } from './startup-checks.js';
+import { OwnDidCheck, warnAboutOpenAccess } from './startup-checks.js';
 
 /** What an application states in code; each option overrides the environment variable it names. */
 export interface OracleAppOptions {
@@ -303,7 +303,7 @@ function createApp(
         await this.close();
         throw error;
       }
-      warnAboutOpenOrigins(config, deps.logger);
+      warnAboutOpenAccess(config, deps.logger);
       for (const text of config.ignored) deps.logger.warn(text);
       void ownDid.onceListening();
       const url = formatAddress(nest.getHttpServer(), host);

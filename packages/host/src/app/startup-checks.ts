@@ -9,12 +9,17 @@ import type { Config } from '../config/config.js';
 import { isLoopback } from '../http/ucan-guard.js';
 import { createResolver } from './build-host.js';
 
-/** Warns if pages of every origin may call a host that is reachable from other machines. */
-export function warnAboutOpenOrigins({ host, corsOrigins }: Config, logger: Logger): void {
-  if (isLoopback(host) || !corsOrigins.includes('*')) return;
-  logger.warn(
-    `CORS_ORIGIN=* lets pages of every website call this host, which listens on ${host}; set CORS_ORIGIN to the origins of your own pages`,
-  );
+/** Warns about defaults that are too open for a host that is reachable from other machines. */
+export function warnAboutOpenAccess({ host, corsOrigins, auth }: Config, logger: Logger): void {
+  if (isLoopback(host)) return;
+  if (corsOrigins.includes('*'))
+    logger.warn(
+      `CORS_ORIGIN=* lets pages of every website call this host, which listens on ${host}; set CORS_ORIGIN to the origins of your own pages`,
+    );
+  if (auth.allowDelegationLogin && auth.loginMaxDays === undefined)
+    logger.warn(
+      'Delegations that never expire can log in, and other services may know them; set DELEGATION_LOGIN_MAX_DAYS=30, or UCAN_ALLOW_DELEGATION_LOGIN=false if your clients need none',
+    );
 }
 
 /**
