@@ -276,13 +276,25 @@ export class FileStore {
     return rows.flatMap(({ host_id }) => host_id ?? []);
   }
 
-  /** Gives back the files that hosts were reading or embedding when they died; false if there are none. */
+  /**
+   * Gives back the files that hosts were reading or embedding when they died, as if they had not been claimed; false if
+   * there are none.
+   */
   async releaseClaims(deadHosts: readonly string[]): Promise<boolean> {
     if (deadHosts.length === 0) return false;
     const { numUpdatedRows } = await this.context.database.write((tables) =>
       tables
         .updateTable('files')
-        .set({ lease_until: null, host_id: null })
+        .set((e) => ({
+          lease_until: null,
+          host_id: null,
+          attempts: e
+            .case()
+            .when('text_status', '=', 'pending')
+            .then(e('attempts', '-', 1))
+            .else(e.ref('attempts'))
+            .end(),
+        }))
         .where('host_id', 'in', deadHosts)
         .where('status', '=', 'ready')
         .where('lease_until', 'is not', null)

@@ -49,7 +49,7 @@ describe.each(engines)('FileTextStore on %s', (engine) => {
     expect(await fileTexts.claimNext(owner)).toMatchObject({ id: first.fileId });
   });
 
-  it('FileTextStore.claimNext does not return a file that ended its host three times, but not one that was released', async () => {
+  it('FileTextStore.claimNext does not return a file whose reading never ended three times, but one that was released', async () => {
     const { files, fileTexts } = test.store;
     const owner = newOwner();
     const broken = await addFile(test.store, owner);
@@ -62,6 +62,27 @@ describe.each(engines)('FileTextStore on %s', (engine) => {
     expect(await files.get(broken)).toHaveProperty('text.status', 'failed');
     await fileTexts.release({ owner, fileId });
     expect(await fileTexts.claimNext(owner)).toMatchObject({ id: fileId });
+  });
+
+  it('the death of a host is no attempt to read a file, and a host that was only frozen changes nothing', async () => {
+    const { files, fileTexts } = test.store;
+    const owner = newOwner();
+    const key = await addFile(test.store, owner);
+    const dead = await test.another({ hostId: 'dead', clock: () => now });
+    const claims = [];
+    for (let death = 0; death < 5; death++) {
+      claims.push(await dead.fileTexts.claimNext(owner));
+      expect(await test.forAllUsers(() => files.releaseClaims(['dead']))).toBe(true);
+    }
+    expect(claims).toEqual(Array(5).fill(expect.objectContaining({ id: key.fileId, attempt: 1 })));
+    expect(await fileTexts.claimNext(owner)).toMatchObject({ id: key.fileId, attempt: 1 });
+    const frozen = { ...key, attempt: 1 };
+    expect(await dead.fileTexts.extend(frozen)).toBe(false);
+    expect(await dead.fileTexts.add(frozen, [createPassage(0)])).toBe(false);
+    await dead.fileTexts.finish(frozen, outcome);
+    expect(await getStatus(key)).toBe('pending');
+    await fileTexts.finish(frozen, outcome);
+    expect(await getStatus(key)).toBe('ready');
   });
 
   it('a host that lost its claim to another one changes nothing', async () => {

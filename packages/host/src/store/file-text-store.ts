@@ -31,7 +31,7 @@ export interface TextOutcome {
 
 /** A file whose host does not extend its claim for this long can be claimed by another one, at once if the host is seen to end. */
 export const LEASE_MS = 60_000;
-/** A file that ended its host this often is not read again. */
+/** A file is not read again once claims of it have ended this often without a result, other than with their host. */
 const MAX_ATTEMPTS = 3;
 /** Owners to choose from for the next file. */
 const MAX_OWNERS = 100;
@@ -133,7 +133,9 @@ export class FileTextStore {
         .where('owner', '=', owner)
         .where('id', '=', fileId)
         .where('text_status', '=', 'pending')
-        .$if(attempt !== undefined, (query) => query.where('attempts', '=', attempt ?? 0))
+        .$if(attempt !== undefined, (query) =>
+          query.where('attempts', '=', attempt ?? 0).where('host_id', '=', this.hostId),
+        )
         .executeTakeFirstOrThrow();
       if (numUpdatedRows === 0n) return false;
       await tables.insertInto('file_passages').values(rows).execute();
@@ -294,6 +296,7 @@ export class FileTextStore {
         .where('id', '=', fileId)
         .where('text_status', '=', 'pending')
         .where('attempts', '=', attempt ?? row?.attempts ?? 0)
+        .$if(attempt !== undefined, (query) => query.where('host_id', '=', this.hostId))
         .executeTakeFirstOrThrow();
       return numUpdatedRows > 0n;
     });

@@ -224,7 +224,7 @@ describe.each(engines)('PassageVectorStore.claimNext on %s', (engine) => {
     expect(await live.files.releaseClaims(['other'])).toBe(false);
     expect(await live.fileTexts.claimNext(owner)).toBeUndefined();
     expect(await live.files.releaseClaims(['dead'])).toBe(true);
-    expect(await live.fileTexts.claimNext(owner)).toMatchObject({ id: fileId, attempt: 2 });
+    expect(await live.fileTexts.claimNext(owner)).toMatchObject({ id: fileId, attempt: 1 });
     expect(await live.passageVectors.claimNext()).toEqual(ofDead);
     expect(await live.passageVectors.claimNext()).toBeUndefined();
     expect(await live.files.releaseClaims(['dead'])).toBe(false);
