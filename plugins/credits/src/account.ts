@@ -33,7 +33,7 @@ export class LockedAccount {
     this.row = row;
   }
 
-  /** Opens the account if there is none. Other transactions that change it wait. */
+  /** Opens the account if there is none. Inside `writeFor`, so that others wait without a connection. */
   static async lock(tables: Tables, owner: string, now: number): Promise<LockedAccount> {
     const empty = { balance: 0, reserved: 0, unpaid: 0, last_entry: 0, is_welcomed: 0 };
     const row = await tables

@@ -186,9 +186,9 @@ describe('CreditGate while the ledger fails', () => {
     const state = { isDown: false };
     const database: typeof test.database = {
       ...test.database,
-      write: async (unit) => {
+      writeFor: async (owner, unit) => {
         if (state.isDown) throw new Error('no disk');
-        return test.database.write(unit);
+        return test.database.writeFor(owner, unit);
       },
     };
     const { reservations, ledger } = openLedger(database, { initialGrant: 1000 });

@@ -42,7 +42,7 @@ export class Ledger {
   private async welcome(owner: string): Promise<void> {
     const { database, initialGrant, clock } = this.deps;
     if (initialGrant === 0 || (await findAccount(database.tables, owner))?.is_welcomed) return;
-    await database.write(async (tables) => {
+    await database.writeFor(owner, async (tables) => {
       const account = await LockedAccount.lock(tables, owner, clock());
       await account.welcome(initialGrant);
       await account.save();
@@ -140,7 +140,7 @@ export async function grantCredits(
   const parsed = CreditGrant.safeParse(request);
   if (!parsed.success) throw createGrantError(parsed.error);
   const { owner, amount, note, reference } = parsed.data;
-  return database.write(async (tables) => {
+  return database.writeFor(owner, async (tables) => {
     const account = await LockedAccount.lock(tables, owner, database.now());
     const isNew = reference === undefined || !(await isUsed(tables, reference));
     if (isNew && account.balance + amount > Number.MAX_SAFE_INTEGER) throw createOverflowError();

@@ -82,10 +82,10 @@ describe.each(engines)('Reservations on %s', (engine) => {
     const slow: typeof database = {
       ...database,
       tables: database.tables,
-      write: async (unit) => {
+      writeFor: async (owner, unit) => {
         erased ??= eraseAccount(owner);
         await erased;
-        return database.write(unit);
+        return database.writeFor(owner, unit);
       },
     };
     const clock = () => Date.now() + 2 * LEASE_MS;
@@ -237,8 +237,8 @@ describe.each(engines)('Reservations: turns whose process is gone on %s', (engin
     let isReplyLost = false;
     const { reservations } = open({
       ...database,
-      write: async (unit) => {
-        const result = await database.write(unit);
+      writeFor: async (owner, unit) => {
+        const result = await database.writeFor(owner, unit);
         if (isReplyLost) throw new Error('Connection terminated unexpectedly');
         return result;
       },
@@ -303,10 +303,10 @@ describe.each(engines)('Reservations: turns whose process is gone on %s', (engin
     const goOn = Promise.withResolvers<void>();
     const paused: typeof database = {
       ...database,
-      write: async (unit) => {
+      writeFor: async (owner, unit) => {
         found.resolve();
         await goOn.promise;
-        return database.write(unit);
+        return database.writeFor(owner, unit);
       },
     };
     return { ...open(paused), found: found.promise, goOn: goOn.resolve };

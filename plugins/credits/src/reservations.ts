@@ -83,7 +83,7 @@ export class Reservations {
     { cost, usage }: { cost: number; usage: string },
   ): Promise<void> {
     const { database, clock } = this.deps;
-    await database.write(async (tables) => {
+    await database.writeFor(key.owner, async (tables) => {
       // A user who was erased meanwhile has none.
       const account = await LockedAccount.lockExisting(tables, key.owner, clock());
       const row = account && (await find(tables, key));
@@ -157,7 +157,7 @@ export class Reservations {
 
   private settleOneAbandoned(key: ReservationKey): Promise<boolean> {
     const { database, clock } = this.deps;
-    return database.write(async (tables) => {
+    return database.writeFor(key.owner, async (tables) => {
       const now = clock();
       const account = await LockedAccount.lockExisting(tables, key.owner, now);
       const row = account && (await find(tables, key));
@@ -201,7 +201,7 @@ export class Reservations {
     work: (account: LockedAccount, tables: Tables, now: number) => Promise<T>,
   ): Promise<T> {
     const { database, clock } = this.deps;
-    return database.write(async (tables) => {
+    return database.writeFor(owner, async (tables) => {
       const now = clock();
       const account = await LockedAccount.lock(tables, owner, now);
       const result = await work(account, tables, now);

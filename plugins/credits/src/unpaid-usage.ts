@@ -85,7 +85,7 @@ export class UnpaidUsage {
 
   private change<T>(key: UnpaidKey, work: (found: Found) => Promise<T>): Promise<T | undefined> {
     const { database, clock } = this.deps;
-    return database.write(async (tables) => {
+    return database.writeFor(key.owner, async (tables) => {
       // A user who was erased meanwhile has none, but what collects the usage may be kept.
       const account = await LockedAccount.lockExisting(tables, key.owner, clock());
       if (!account) return undefined;

@@ -149,7 +149,7 @@ export class SessionStore {
   /** Moves the session to the top of the list; false if the owner has no such session. */
   rename({ owner, sessionId, title }: SessionKey & { readonly title: string }): Promise<boolean> {
     const values = { title, last_updated_at: this.context.clock() };
-    return this.context.database.write(async (tables) => {
+    return this.context.database.writeFor(owner, async (tables) => {
       const { numUpdatedRows } = await tables
         .updateTable('sessions')
         .set(values)
