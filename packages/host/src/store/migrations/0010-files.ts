@@ -114,6 +114,7 @@ async function createWordTable(tables: Tables): Promise<void> {
   await sql`create virtual table file_words using fts5(scope, text, content='file_passages', content_rowid='seq', tokenize='unicode61 remove_diacritics 0')`.execute(
     tables,
   );
+  await sql`insert into file_words (file_words, rank) values ('secure-delete', 1)`.execute(tables);
   await sql`create trigger file_passages_added after insert on file_passages begin
     insert into file_words(rowid, scope, text) values (new.seq, new.scope, new.text);
   end`.execute(tables);

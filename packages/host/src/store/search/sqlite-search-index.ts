@@ -24,18 +24,25 @@ const OWNER_ONLY = 0o600;
 /** Requests that wait for the worker; beyond it, searches are rejected. */
 const MAX_WAITING = 1_000;
 
-/** Each document has the words of its text, each behind the word of its owner: so a search reads only what its user wrote. */
+/** Documents that one transaction removes: each of their words takes some microseconds, and searches wait meanwhile. */
+const REMOVED_DOCUMENTS = 50;
+
+/**
+ * Each document has the words of its text, in the index each behind the word of its owner: so a search reads only what its
+ * user wrote. With them, they can be removed from the index without a trace.
+ */
 const SETUP = `
+  pragma secure_delete = on;
   pragma journal_mode = wal;
   pragma synchronous = full;
   pragma journal_size_limit = ${16 * 1024 * 1024};
   create table if not exists documents (
     number integer primary key, owner text not null, source text not null, id text not null,
-    part integer not null, scope text not null);
+    part integer not null, scope text not null, terms text not null);
   create unique index if not exists documents_by_key on documents (owner, source, id, part);
   create index if not exists documents_by_scope on documents (owner, scope);
-  create virtual table if not exists words using fts5(
-    terms, content = '', contentless_delete = 1, tokenize = 'ascii');
+  create virtual table if not exists words using fts5(terms, content = '', tokenize = 'ascii');
+  insert into words (words, rank) values ('secure-delete', 1);
   create table if not exists info (generation text not null);
 `;
 
@@ -53,24 +60,30 @@ const prepare = (sql) => {
   if (!prepared.has(sql)) prepared.set(sql, database.prepare(sql));
   return prepared.get(sql);
 };
-const remove = prepare('delete from documents where owner = ? and source = ? and id = ? returning number');
-const removeWords = prepare('delete from words where rowid = ?');
-const insert = prepare('insert into documents (owner, source, id, part, scope) values (?, ?, ?, ?, ?)');
+const addOwner = (owner, terms) => terms.replaceAll(/[^ ]+/g, (term) => owner + term);
+const removeWords = prepare("insert into words (words, rowid, terms) values ('delete', ?, ?)");
+const remove = (condition, values) => {
+  const removed = prepare('delete from documents where ' + condition + ' returning number, owner, terms').all(...values);
+  for (const { number, owner, terms } of removed) removeWords.run(number, addOwner(owner, terms));
+  return removed.map(({ number }) => ({ number }));
+};
+const insert = prepare('insert into documents (owner, source, id, part, scope, terms) values (?, ?, ?, ?, ?, ?)');
 const insertWords = prepare('insert into words (rowid, terms) values (last_insert_rowid(), ?)');
 const put = ({ owner, source, id, scope, parts }) => {
-  for (const { number } of remove.all(owner, source, id)) removeWords.run(number);
-  parts.forEach((words, part) => {
-    insert.run(owner, source, id, part, scope);
-    insertWords.run(words);
+  remove('owner = ? and source = ? and id = ?', [owner, source, id]);
+  parts.forEach((terms, part) => {
+    insert.run(owner, source, id, part, scope, terms);
+    insertWords.run(addOwner(owner, terms));
   });
 };
 parentPort.on('message', (message) => {
-  const { id, mode, statements = [], entries = [] } = JSON.parse(message);
+  const { id, mode, statements = [], entries = [], removed } = JSON.parse(message);
   try {
     if (mode === 'write') database.exec('begin immediate');
     let rows = [];
     for (const { sql, values } of statements) rows = prepare(sql).all(...values);
     for (const entry of entries) put(entry);
+    if (removed) rows = remove(removed.sql, removed.values);
     if (mode === 'write') database.exec('commit');
     parentPort.postMessage({ id, rows });
   } catch (error) {
@@ -99,6 +112,8 @@ interface WorkerRequest {
   readonly mode: 'read' | 'write';
   readonly statements?: readonly Statement[];
   readonly entries?: readonly PutEntry[];
+  /** A condition: documents that it fits are removed. */
+  readonly removed?: Statement;
 }
 
 interface Waiting {
@@ -136,16 +151,14 @@ export class SqliteSearchIndex implements SearchIndex {
     _tables: Kysely<Schema>,
     { owner, scope }: { readonly owner: string; readonly scope: string },
   ): Promise<void> {
-    const values = [toOwnerTerm(owner), scope];
-    await this.run({ mode: 'write', statements: removeWhere('owner = ? and scope = ?', values) });
+    await this.removeWhere('owner = ? and scope = ?', [toOwnerTerm(owner), scope]);
   }
 
   async removeOwner(owner: string): Promise<void> {
-    const statements = removeWhere('owner = ?', [toOwnerTerm(owner)]);
-    await this.run({ mode: 'write', statements });
-    // Deleted words stay in the file until their segment is merged with another.
-    const optimize = { sql: "insert into words (words) values ('optimize')", values: [] };
-    await this.run({ mode: 'write', statements: [optimize] });
+    await this.removeWhere('owner = ?', [toOwnerTerm(owner)]);
+    // The log contains what was deleted.
+    const empty = { sql: 'pragma wal_checkpoint(truncate)', values: [] };
+    await this.run({ mode: 'read', statements: [empty] });
   }
 
   async find({ owner, sources, scope, query, limit, offset = 0 }: SearchRequest) {
@@ -182,6 +195,12 @@ export class SqliteSearchIndex implements SearchIndex {
     this.isClosed = true;
     const worker = await this.opening?.catch(() => undefined);
     await worker?.terminate();
+  }
+
+  private async removeWhere(condition: string, values: readonly string[]): Promise<void> {
+    const some = `select number from documents where ${condition} limit ${REMOVED_DOCUMENTS}`;
+    const removed = { sql: `number in (${some})`, values };
+    while ((await this.run({ mode: 'write', removed })).length === REMOVED_DOCUMENTS);
   }
 
   private async run(request: WorkerRequest): Promise<readonly unknown[]> {
@@ -281,18 +300,9 @@ interface Answer {
   readonly error?: string;
 }
 
-const removeWhere = (condition: string, values: readonly string[]): Statement[] => [
-  {
-    sql: `delete from words where rowid in (select number from documents where ${condition})`,
-    values,
-  },
-  { sql: `delete from documents where ${condition}`, values },
-];
-
-function toWords(text: string, { owner }: SearchEntry): string {
-  const ownerTerm = toOwnerTerm(owner);
+function toWords(text: string): string {
   let words = '';
-  for (const term of readTerms(text)) words += `${ownerTerm}${term.text} `;
+  for (const term of readTerms(text)) words += `${term.text} `;
   return words;
 }
 

@@ -16,11 +16,12 @@ const LOG_BYTES = 16 * 1024 * 1024;
 const PAGE_BYTES = 4096;
 
 /**
- * The first setting applies only to new files; the last limits the size of the log after a burst of writes. LogFile syncs
+ * The first setting applies only to new files; with the second, deleted rows are overwritten; the last limits the size of the log after a burst of writes. LogFile syncs
  * every commit; SQLite syncs only what keeps the file intact.
  */
 const SETTINGS = `
   pragma auto_vacuum = incremental;
+  pragma secure_delete = on;
   pragma journal_mode = wal;
   pragma synchronous = normal;
   pragma wal_autocheckpoint = ${LOG_BYTES / PAGE_BYTES};
