@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import { findClientToolCall, type Tool, type TurnContext, type TurnUcan } from '@sibyl/plugin-kit';
 import { hashJson, type JsonObject, measureJson, type RuleEffect } from '@sibyl/protocol';
 import { abortable } from '@sibyl/server-kit';
@@ -110,8 +111,10 @@ export class ToolPolicy {
     const requiredBy = call.decision
       ? call.decision.request.requiredBy
       : await this.findRequirement(effect, asked);
-    if (requiredBy) await this.requireApproval(asked, requiredBy);
-    return this.runCovered(asked);
+    if (!requiredBy) return this.runCovered(asked);
+    const shown = { ...asked, input: await toShownInput(asked) };
+    await this.requireApproval(shown, requiredBy);
+    return this.runCovered(shown);
   }
 
   private findEffect(target: RuleTarget): RuleEffect {
@@ -158,10 +161,11 @@ export class ToolPolicy {
   }
 
   private async ask(
-    { tool, facts, input, call }: ToolRun,
+    asked: ToolRun,
     requiredBy: ApprovalRequest['requiredBy'],
   ): Promise<void> {
-    const args = toArgs(input);
+    const { tool, facts, call } = asked;
+    const args = toArgs(await toShownInput(asked));
     const argsHash = await hashArgs(args);
     const { inputSchema } = tool;
     const approval = { ...pickNames(facts), args, argsHash, inputSchema, requiredBy };
@@ -225,7 +229,36 @@ function describeDenial({ reason }: ApprovalAnswer): string {
 function toArgs(input: JsonObject): JsonObject {
   const { excess } = measureJson(input, ARGS_LIMITS);
   if (excess) throw new Error(`Not run: this call needs approval, and its input ${excess}.`);
-  return JSON.parse(JSON.stringify(input));
+  try {
+    return JSON.parse(JSON.stringify(input));
+  } catch (cause) {
+    throw new Error(NOT_JSON, { cause });
+  }
+}
+
+/**
+ * What the tool receives of an input that needs approval: what is shown, or what the schema makes of that. A schema may make objects
+ * whose JSON does not show what they hold, such as a Map, which is `{}`: they cannot be approved.
+ */
+async function toShownInput({ tool, input }: Pick<ToolRun, 'tool' | 'input'>): Promise<JsonObject> {
+  const args = toArgs(input);
+  if (isPlain(input)) return args;
+  const { ok } = await tool.check(args);
+  if (ok && isDeepStrictEqual(ok, input)) return ok;
+  throw new Error(NOT_JSON);
+}
+
+const NOT_JSON =
+  "Not run: this call needs approval, and the tool's schema makes values of its input that cannot be shown as JSON. The author of the tool can convert them in the tool instead.";
+
+/** Whether the JSON of a value has all of it. Members that are undefined are absent. */
+function isPlain(value: unknown): boolean {
+  if (Array.isArray(value)) return value.every(isPlain);
+  if (typeof value !== 'object' || value === null)
+    return ['string', 'boolean'].includes(typeof value) || value === null || Number.isFinite(value);
+  const prototype: unknown = Object.getPrototypeOf(value);
+  if ((prototype !== Object.prototype && prototype !== null) || 'toJSON' in value) return false;
+  return Object.values(value).every((inner) => inner === undefined || isPlain(inner));
 }
 
 async function hashArgs(args: JsonObject): Promise<string> {
