@@ -1,4 +1,8 @@
-import { expect, it } from 'vitest';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect, it, onTestFinished } from 'vitest';
 import { createDocx } from '../../test/support/documents.js';
 import { ReaderProcess } from './reader-process.js';
 
@@ -46,4 +50,25 @@ it('ReaderProcess ends at the limit of bytes, with whole characters', async () =
   expect(length).toBe(3_333);
   const { outcome: full } = await readParagraph('語', { maxTextBytes: -1 });
   expect(full).toMatchObject({ type: 'failed', error: expect.stringContaining('no room') });
+});
+
+it('ReaderProcess reads no files but its own code, so not the key of the oracle', async () => {
+  const dataDir = await mkdtemp(join(tmpdir(), 'sibyl-key-'));
+  onTestFinished(() => rm(dataDir, { recursive: true }));
+  const key = join(dataDir, 'oracle.key');
+  await writeFile(key, 'secret');
+  const program = fileURLToPath(new URL('../../test/support/file-thief.ts', import.meta.url));
+  const steal = async (path: string) => {
+    const reader = new ReaderProcess(program);
+    const job = { kind: path, size: 1, maxCharacters: 1, maxTextBytes: 1, maxBytes: 1 };
+    const outcome = await reader.read({
+      job: job as never,
+      readBytes: async () => new Uint8Array(),
+      store: async () => true,
+    });
+    return outcome.type === 'failed' ? outcome.error : outcome.type;
+  };
+  expect(await steal(key)).toBe('ERR_ACCESS_DENIED');
+  expect(await steal('/proc/self/environ')).toBe('ERR_ACCESS_DENIED');
+  expect(await steal(program)).toContain('In place of');
 });

@@ -1,6 +1,8 @@
 import { type ChildProcess, fork } from 'node:child_process';
+import { existsSync, realpathSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { setPriority } from 'node:os';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { FromReader, ReadJob, ReadPassage, ToReader, Unit } from './document-reader.js';
 
@@ -38,17 +40,14 @@ export class ReaderProcess {
   private readonly child: ChildProcess;
   private isDead = false;
 
-  constructor() {
-    // The path is the same beside the sources, the build and the bundle.
-    const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
-    const program = fileURLToPath(new URL(`./document-reader.${extension}`, import.meta.url));
+  constructor(program = findProgram()) {
     this.child = fork(program, {
-      // Neither secrets of the host nor its options; it may read files, but not write them or start processes.
+      // Neither secrets of the host nor its options; it may read its own code only, and not write files or start processes.
       env: {},
       execArgv: [
         `--max-old-space-size=${HEAP_MB}`,
         '--permission',
-        '--allow-fs-read=*',
+        ...listReadable(program).map((path) => `--allow-fs-read=${path}`),
         '--no-warnings',
       ],
       serialization: 'advanced',
@@ -142,6 +141,22 @@ export class ReaderProcess {
       // It may have ended already.
     }
   }
+}
+
+/** The path is the same beside the sources, the build and the bundle. */
+function findProgram(): string {
+  const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
+  return fileURLToPath(new URL(`./document-reader.${extension}`, import.meta.url));
+}
+
+/** The folder of the program, and where Node looks for the packages that it imports. */
+function listReadable(program: string): string[] {
+  const paths = [dirname(program)];
+  for (let folder = program; folder !== dirname(folder); ) {
+    folder = dirname(folder);
+    paths.push(join(folder, 'package.json'), join(folder, 'node_modules'));
+  }
+  return [...new Set(paths.filter(existsSync).flatMap((path) => [path, realpathSync(path)]))];
 }
 
 const TOO_SLOW = 'it takes too long to read';
