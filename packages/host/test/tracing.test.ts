@@ -97,9 +97,9 @@ it(
     const ofTrace = () => receiver.spans.filter((span) => span.traceId === traceId);
     const names = () => ofTrace().map(({ name }) => name);
     const wanted = [
-      'POST',
+      'POST /messages/:sessionId',
       expect.stringMatching(/^invoke_agent /),
-      'chat openai-compatible/controlled',
+      'chat controlled',
       'execute_tool call_weather_agent',
       'execute_tool measure',
       `execute_tool ${mcpTool}`,
@@ -125,10 +125,16 @@ it(
     expect(turn?.attributes).toMatchObject({
       'user.id': alice.did,
       'session.id': expect.any(String),
+      'gen_ai.operation.name': 'invoke_agent',
+      'gen_ai.agent.name': turn?.name.slice('invoke_agent '.length),
+      'gen_ai.provider.name': 'openai-compatible',
+      'gen_ai.request.model': 'controlled',
+      'gen_ai.conversation.id': turn?.attributes['session.id'],
     });
     expect(chats[0]?.attributes).toMatchObject({
       'gen_ai.operation.name': 'chat',
-      'gen_ai.request.model': 'openai-compatible/controlled',
+      'gen_ai.provider.name': 'openai-compatible',
+      'gen_ai.request.model': 'controlled',
       'gen_ai.usage.output_tokens': 3,
     });
     // Read on the other host, in the same trace.
@@ -139,6 +145,22 @@ it(
       asked.headers.traceparent,
     );
     expect(mcpTraces.some((traceparent) => String(traceparent).includes(traceId))).toBe(true);
+    expect(find('POST')[0]?.attributes).toMatchObject({ 'http.route': '/messages/:sessionId' });
+    // The store is no model.
+    const stored = find('store write');
+    expect(stored[0]?.attributes).toMatchObject({
+      'db.operation.name': 'write',
+      'db.system.name': 'postgresql',
+    });
+    for (const { attributes } of find('store'))
+      expect(attributes).not.toHaveProperty('gen_ai.operation.name');
+    // Hooks that did nothing are left out, and no span has lost its parent.
+    for (const { name, spanId, ms } of find('hook')) {
+      const inner = spans.filter(({ parentId }) => parentId === spanId);
+      expect([name, inner.length > 0 || ms > 19]).toEqual([name, true]);
+    }
+    const ids = new Set([...spans.map(({ spanId }) => spanId), 'b7ad6b7169203331']);
+    for (const { name, parentId } of spans) expect([name, ids.has(parentId)]).toEqual([name, true]);
     // Texts stay out of traces.
     expect(JSON.stringify(receiver.spans)).not.toContain('goats');
   },

@@ -4,8 +4,9 @@ import type { Database, Unit } from '../store/database.js';
 
 /** The same database; each unit of work is a span. Only used if spans are exported. */
 export function traceDatabase(database: Database): Database {
+  const engine = database.engine === 'postgres' ? 'postgresql' : database.engine;
   const trace = <T>(name: string, work: () => Promise<T>) =>
-    withSpan({ kind: 'store', name, facts: { operation: name } }, work);
+    withSpan({ kind: 'store', name, facts: { statement: name, engine } }, work);
   return {
     engine: database.engine,
     now: database.now,

@@ -74,11 +74,11 @@ class ObservedCall {
     call: ModelCall,
     private readonly deps: ObservedModelsDeps,
   ) {
-    const { id, provider } = model;
+    const { id } = model;
     this.span = startSpan({
       kind: 'model',
       name: id,
-      facts: { operation: 'chat', model: id, provider },
+      facts: { operation: 'chat', model: id },
     });
     const traceparent = this.span?.traceparent;
     this.call = traceparent ? { ...call, headers: { traceparent } } : call;

@@ -195,6 +195,9 @@ export class Metrics {
   /** Adds processor time, memory, event loop and garbage collection; only if they are read, because they cost some time. */
   addProcess(): void {
     collectDefaultMetrics({ register: this.registry });
+    // Gauges named as counters, of what other gauges have by type.
+    for (const kind of ['handles', 'requests', 'resources'])
+      this.registry.removeSingleMetric(`nodejs_active_${kind}_total`);
   }
 
   print(): Promise<string> {

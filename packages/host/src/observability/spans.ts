@@ -111,6 +111,8 @@ export class Scope {
   readonly parentId: number;
   /** The context of the current span; undefined if nothing is exported. */
   readonly otel: OtelContext | undefined;
+  /** Whether spans have begun directly in it. */
+  hasSpans = false;
   private readonly options: ScopeOptions;
   private ownTraceId: string | undefined;
 
@@ -205,6 +207,7 @@ export class ActiveSpan {
   private readonly startedAt: number;
   private readonly otelSpan: OtelSpan | undefined;
   private readonly inner: Scope;
+  private readonly begunAt = performance.now();
 
   constructor(
     private readonly scope: Scope,
@@ -212,6 +215,7 @@ export class ActiveSpan {
     links?: Link[],
   ) {
     const { trace: turn, exporter, otel } = scope;
+    scope.hasSpans = true;
     this.id = turn?.nextId() ?? 0;
     this.startedAt = turn?.now ?? 0;
     const { kind, name, facts } = begun;
@@ -235,6 +239,11 @@ export class ActiveSpan {
     return this.scope.exporter?.capturesContent ?? false;
   }
 
+  /** Whether it was short, and nothing below it was recorded. */
+  private get isIdle(): boolean {
+    return !this.inner.hasSpans && performance.now() - this.begunAt < IDLE_MS;
+  }
+
   /** Spans that `work` begins are below this one. */
   run<T>(work: () => T): T {
     return runInScope(this.inner, work);
@@ -243,6 +252,7 @@ export class ActiveSpan {
   end({ error, facts, shown }: SpanEnd = {}): void {
     const { kind, name } = this.begun;
     const { trace: turn } = this.scope;
+    if (kind === 'hook' && !error && this.isIdle) return;
     if (turn && STORED_KINDS.has(kind))
       turn.add({
         id: this.id,
@@ -256,11 +266,16 @@ export class ActiveSpan {
       });
     if (!this.otelSpan) return;
     if (facts) this.otelSpan.setAttributes(buildAttributes(facts));
+    // The route is known once the router has found it.
+    if (facts?.route) this.otelSpan.updateName(`${name} ${facts.route}`);
     if (error)
       this.otelSpan.setStatus({ code: 2, message: error }).setAttribute('error.type', error);
     this.otelSpan.end();
   }
 }
+
+/** Most hooks of a turn return at once; a span that does not end is not exported. */
+const IDLE_MS = 20;
 
 /** Store and bus would be most of a turn's spans; they are only exported. */
 const STORED_KINDS: ReadonlySet<SpanKind> = new Set(['model', 'tool', 'hook']);
@@ -333,12 +348,13 @@ type SpanKind =
 /** What is known about a span, under our own names. */
 interface SpanFacts {
   readonly sessionId?: string | undefined;
+  readonly conversationId?: string | undefined;
   readonly userId?: string | undefined;
   readonly runId?: string | undefined;
   readonly hostId?: string | undefined;
   readonly agent?: string | undefined;
+  /** As the host names it: with its provider, which is an attribute of its own. */
   readonly model?: string | undefined;
-  readonly provider?: string | undefined;
   /** The model that answered, if another one was asked. */
   readonly answeredBy?: string | undefined;
   readonly inputTokens?: number | undefined;
@@ -352,6 +368,8 @@ interface SpanFacts {
   readonly route?: string | undefined;
   readonly status?: number | undefined;
   readonly operation?: string | undefined;
+  readonly statement?: string | undefined;
+  readonly engine?: string | undefined;
   readonly messageId?: string | undefined;
   readonly evaluation?: string | undefined;
   readonly rating?: string | undefined;
@@ -366,14 +384,13 @@ interface SpanFacts {
 /**
  * The attribute of each fact. The names of generative AI are not stable in OpenTelemetry yet, so they are only here.
  */
-const NAMES: Readonly<Record<keyof SpanFacts, string>> = {
+const NAMES: Readonly<Record<Exclude<keyof SpanFacts, 'model'>, string>> = {
   sessionId: 'session.id',
+  conversationId: 'gen_ai.conversation.id',
   userId: 'user.id',
   runId: 'sibyl.run.id',
   hostId: 'service.instance.id',
   agent: 'gen_ai.agent.name',
-  model: 'gen_ai.request.model',
-  provider: 'gen_ai.provider.name',
   answeredBy: 'gen_ai.response.model',
   inputTokens: 'gen_ai.usage.input_tokens',
   outputTokens: 'gen_ai.usage.output_tokens',
@@ -386,6 +403,8 @@ const NAMES: Readonly<Record<keyof SpanFacts, string>> = {
   route: 'http.route',
   status: 'http.response.status_code',
   operation: 'gen_ai.operation.name',
+  statement: 'db.operation.name',
+  engine: 'db.system.name',
   messageId: 'sibyl.message.id',
   evaluation: 'gen_ai.evaluation.name',
   rating: 'gen_ai.evaluation.score.label',
@@ -404,20 +423,34 @@ const SPAN_KINDS: Readonly<
   turn: { kind: OtelKind.INTERNAL, name: (name) => `invoke_agent ${name}` },
   read: { kind: OtelKind.INTERNAL, name: (name) => `read_run ${name}` },
   feedback: { kind: OtelKind.INTERNAL, name: (name) => `feedback ${name}` },
-  model: { kind: OtelKind.CLIENT, name: (name) => `chat ${name}` },
+  model: { kind: OtelKind.CLIENT, name: (name) => `chat ${splitModel(name).model}` },
   tool: { kind: OtelKind.INTERNAL, name: (name) => `execute_tool ${name}` },
   hook: { kind: OtelKind.INTERNAL, name: (name) => `hook ${name}` },
   store: { kind: OtelKind.CLIENT, name: (name) => `store ${name}` },
   bus: { kind: OtelKind.PRODUCER, name: (name) => `bus ${name}` },
 };
 
-function buildAttributes(facts: SpanFacts = {}): Attributes {
-  const attributes: Attributes = {};
+function buildAttributes({ model, ...facts }: SpanFacts = {}): Attributes {
+  const attributes: Attributes = model === undefined ? {} : describeModel(model);
   for (const [fact, value] of Object.entries(facts))
-    if (value !== undefined) attributes[NAMES[fact as keyof SpanFacts]] = toAttribute(fact, value);
+    if (value !== undefined)
+      attributes[NAMES[fact as keyof typeof NAMES]] = toAttribute(fact, value);
   return attributes;
 }
 
+function describeModel(id: string): Attributes {
+  const { provider, model } = splitModel(id);
+  return { 'gen_ai.request.model': model, ...(provider && { 'gen_ai.provider.name': provider }) };
+}
+
+/** Names of models may contain slashes too. */
+function splitModel(id: string): { readonly provider: string; readonly model: string } {
+  const end = id.indexOf('/');
+  return { provider: id.slice(0, Math.max(0, end)), model: id.slice(end + 1) };
+}
+
 /** A response may have several choices, each with its reason. */
-const toAttribute = (fact: string, value: string | number) =>
-  fact === 'finishReason' ? [String(value)] : value;
+function toAttribute(fact: string, value: string | number) {
+  if (fact === 'answeredBy') return splitModel(String(value)).model;
+  return fact === 'finishReason' ? [String(value)] : value;
+}

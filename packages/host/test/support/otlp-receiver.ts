@@ -10,6 +10,7 @@ export interface ReceivedSpan {
   readonly parentId: string;
   readonly name: string;
   readonly attributes: Readonly<Record<string, string | number>>;
+  readonly ms: number;
   /** The `service.instance.id` of the sender. */
   readonly host: string;
 }
@@ -93,6 +94,7 @@ function readSpan(bytes: Buffer, host: string): ReceivedSpan {
     parentId: read(4).toString('hex'),
     name: read(5).toString(),
     attributes: readAttributes(bytes, 9),
+    ms: Number(read(8).readBigUInt64LE() - read(7).readBigUInt64LE()) / 1e6,
     host,
   };
 }
