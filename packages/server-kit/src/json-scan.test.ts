@@ -52,6 +52,17 @@ describe('scanJson', () => {
     );
   });
 
+  it('allows more members below the upper levels, as far as a limit says so', () => {
+    const names = (count: number) => `{${Array.from({ length: count }, (_, i) => `"k${i}":1`)}}`;
+    const limits = { values: 100, members: 20, deepMembers: 10 };
+    const find = (text: string) => scanJson(Buffer.from(text), limits).excess;
+    expect(find(names(20))).toBeUndefined();
+    expect(find(names(21))).toBe('more than 20 members of objects');
+    expect(find(`[[[${names(21)}]]]`)).toBe('more than 20 members of objects');
+    expect(find(`[[[[${names(30)}]]]]`)).toBeUndefined();
+    expect(find(`[[[[${names(31)}]]]]`)).toBe('more than 20 members of objects');
+  });
+
   it('counts nothing in a string, also if it does not end', () => {
     expect(scan(`["${',[{:'.repeat(50_000)}"]`)).toMatchObject({ values: 2, members: 0 });
     expect(scan(`["${',[{:'.repeat(50_000)}\\`)).toMatchObject({ values: 2, members: 0 });

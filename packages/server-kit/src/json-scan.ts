@@ -3,6 +3,8 @@ export interface JsonScanLimits {
   readonly values: number;
   /** Names in objects, at all levels: each takes as long to parse as several plain values. */
   readonly members?: number;
+  /** How many more names there may be below the upper four levels, such as in the schemas of tools. */
+  readonly deepMembers?: number;
   /** Levels of nesting. */
   readonly depth?: number;
 }
@@ -14,6 +16,7 @@ export interface JsonScan {
   readonly excess: string | undefined;
 }
 
+const UPPER_LEVELS = 4;
 /** Deeper than any schema of a tool. */
 const MAX_DEPTH = 128;
 
@@ -65,10 +68,11 @@ class JsonCounts {
   members = 0;
   excess: string | undefined;
   private depth = 0;
+  private upperMembers = 0;
   private readonly limits: Required<JsonScanLimits>;
 
-  constructor({ values, members = values, depth = MAX_DEPTH }: JsonScanLimits) {
-    this.limits = { values, members, depth };
+  constructor({ values, members = values, deepMembers = 0, depth = MAX_DEPTH }: JsonScanLimits) {
+    this.limits = { values, members, deepMembers, depth };
   }
 
   addValue(): void {
@@ -78,8 +82,10 @@ class JsonCounts {
 
   addMember(): void {
     this.members += 1;
-    const { members } = this.limits;
-    if (this.members > members) this.excess = `more than ${members} members of objects`;
+    if (this.depth <= UPPER_LEVELS) this.upperMembers += 1;
+    const { members, deepMembers } = this.limits;
+    if (this.upperMembers > members || this.members > members + deepMembers)
+      this.excess = `more than ${members} members of objects`;
   }
 
   enter(): void {

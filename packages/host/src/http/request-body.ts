@@ -25,8 +25,8 @@ import type { RateLimits } from '../auth/rate-limits.js';
 import type { Config } from '../config/config.js';
 import type { OracleRequest } from './ucan-guard.js';
 
-/** What JSON of a caller may hold where it has history, tools or metadata. */
-export const MANY_VALUES = { values: 100_000, members: 20_000 } as const;
+/** What JSON of a caller may hold where it has history, tools or metadata; two lists of tools may have 40,000 members. */
+export const MANY_VALUES = { values: 100_000, members: 20_000, deepMembers: 25_000 } as const;
 /** The same everywhere else. */
 export const FEW_VALUES = { values: 20_000, members: 5_000 } as const;
 
