@@ -14,9 +14,9 @@ import type {
   PluginManifestInput,
   Tool,
 } from '@sibyl/plugin-kit';
-import type { SurfaceRoutes } from '@sibyl/plugin-kit/rules';
+import { hookChecks, type SurfaceRoutes } from '@sibyl/plugin-kit/rules';
 import { corsExposedHeaders, corsMethods, corsRequestHeaders } from '@sibyl/protocol';
-import { ConfigError, readEnvironment } from '@sibyl/server-kit/environment';
+import { ConfigError, type ConfigIssue, readEnvironment } from '@sibyl/server-kit/environment';
 import type { Express, Request } from 'express';
 import type { Logger } from 'pino';
 import { type Config, checkConfig, readFeatures } from '../config/config.js';
@@ -26,6 +26,7 @@ import {
   accessLog,
   anonymousLimit,
   answerOptions,
+  assertOneHost,
   listRoutes,
   requestId,
   requestScope,
@@ -193,11 +194,17 @@ function readOptions(options: OracleAppOptions) {
     manifestOverrides: options.manifestOverrides ?? {},
     env,
   });
-  const allIssues = [...(checked.issues ?? []), ...issues];
+  const allIssues = [...(checked.issues ?? []), ...issues, ...checkExcludedRoutes(options)];
   if (!checked.config || allIssues.length > 0) throw new ConfigError('host', allIssues);
   const config = useModels(checked.config, options);
   const unloaded = plugins.filter(({ name }) => off.has(name));
   return { config, selected, unloaded, status: describeStatus(plugins, { off }) };
+}
+
+function checkExcludedRoutes({ authExcludedRoutes = [] }: OracleAppOptions): ConfigIssue[] {
+  const problem = hookChecks.openRoutes(authExcludedRoutes);
+  if (problem === undefined) return [];
+  return [{ subject: 'authExcludedRoutes', problem, remedy: 'Correct this option' }];
 }
 
 /** The options as the environment variables they override. */
@@ -425,6 +432,7 @@ function useMiddlewares(
   nest.use(accessLog(logger, metrics));
   nest.use(securityHeaders);
   nest.enableCors(chooseCorsOptions(corsOptions(corsOrigins), surfaceRoutes));
+  nest.use(assertOneHost);
   nest.use(answerOptions);
   nest.use(anonymousLimit(rateLimits));
 }

@@ -237,6 +237,21 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
     ['a gate without a door', { getMessageGate: () => ({}) }, /it has no admit function/],
     ['no modules', { getNestModules: () => [1] }, /Nest module 1: not a Nest module/],
     ['no routes', { getAuthExcludedRoutes: () => [1] }, /not an array of paths/],
+    [
+      'a route with a misspelled method',
+      { getAuthExcludedRoutes: () => [{ path: '/odd', method: 'PSOT' }] },
+      /getAuthExcludedRoutes returned .*the method of \/odd must be a member of RequestMethod/,
+    ],
+    [
+      'a route with a method that does not exist',
+      { getAuthExcludedRoutes: () => ['/a', { path: '/odd', method: undefined }] },
+      /the method of \/odd must be/,
+    ],
+    [
+      'a route with a misspelled field',
+      { getAuthExcludedRoutes: () => [{ path: '/odd', methods: 1 }] },
+      /unknown member methods: a route has path, method/,
+    ],
     ['no state', { getSharedState: () => [] }, /getSharedState returned .*not an object/],
     [
       'tables of others',

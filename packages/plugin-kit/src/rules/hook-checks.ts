@@ -1,3 +1,4 @@
+import { RequestMethod } from '@nestjs/common';
 import { z } from 'zod';
 import type { Middleware } from '../middleware.js';
 import type { OraclePlugin } from '../plugin.js';
@@ -170,6 +171,14 @@ function checkRouteSchemas(route: Fields): string | undefined {
     : `its ${wrong} is not a schema, such as z.object()`;
 }
 
+/** Compares objects only: a misspelled method would open no route, or all methods of it. */
+const checkOpenRoute = checkFields('route', { path: true, method: true }, (route) => {
+  const isMethod = typeof route.method === 'number' && route.method in RequestMethod;
+  return !('method' in route) || isMethod
+    ? undefined
+    : `the method of ${route.path} must be a member of RequestMethod of @nestjs/common`;
+});
+
 const checkTools = checkArray('tool', checkTool);
 
 /** What the host checks before it uses what a hook returned. */
@@ -184,7 +193,8 @@ export const hookChecks = {
   ),
   openRoutes: (value: unknown) => {
     const isRoutes = Array.isArray(value) && value.every((route) => isText(route?.path ?? route));
-    return isRoutes ? undefined : 'not an array of paths, or of paths and their methods';
+    if (!isRoutes) return 'not an array of paths, or of paths and their methods';
+    return value.filter(isObject).map(checkOpenRoute).find(Boolean);
   },
   sharedState: (value: unknown) =>
     isObject(value) && !Array.isArray(value) ? undefined : 'not an object',

@@ -9,6 +9,7 @@ export {
   checkPluginObject,
   checkSubAgent,
   checkTool,
+  hookChecks,
 } from './hook-checks.js';
 export { getTablePrefix, OwnTables } from './own-tables.js';
 export {
