@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { request } from 'node:http';
-import { buffer } from 'node:stream/consumers';
+import { connect } from 'node:net';
+import { buffer, text } from 'node:stream/consumers';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startTestNode, type TestNode } from '../../demo-chain/test/support/test-node.js';
@@ -20,6 +21,27 @@ beforeAll(async () => {
 afterAll(async () => {
   await gateway.close();
   await node.close();
+});
+
+describe('headers', () => {
+  it.each(['Host: a\r\nHost: b', 'Host: a\r\nhost: a'])(
+    'refuses a request with %j',
+    async (hosts) => {
+      const { port } = new URL(gateway.url);
+      const socket = connect(Number(port), '127.0.0.1');
+      await once(socket, 'connect');
+      socket.write(`GET ${PARAMS} HTTP/1.1\r\n${hosts}\r\nConnection: close\r\n\r\n`);
+      const answer = await text(socket);
+      expect(answer).toMatch(/^HTTP\/1\.1 400 /);
+      expect(answer).toContain('the request has several Host headers');
+    },
+  );
+
+  it('echoes a request id of printable ASCII', async () => {
+    const id = 'Root=1-67891233-abcdef; a+b/c==';
+    const { headers } = await ask(gateway.url + PARAMS, { headers: { 'x-request-id': id } });
+    expect(headers.get('x-request-id')).toBe(id);
+  });
 });
 
 describe('paths', () => {
@@ -204,7 +226,7 @@ describe('metadata', () => {
   it('returns X-Request-Id, and creates one for failures', async () => {
     const given = await gateway.get(PARAMS, { 'x-request-id': 'mine-1' });
     expect(given.headers.get('x-request-id')).toBe('mine-1');
-    const made = await gateway.get('/nope', { 'x-request-id': 'not fit for a header' });
+    const made = await gateway.get('/nope', { 'x-request-id': 'x'.repeat(257) });
     expect(made.headers.get('x-request-id')).toMatch(/^[0-9a-f-]{36}$/);
   });
 });

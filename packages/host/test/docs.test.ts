@@ -298,6 +298,9 @@ it('GET /sessions sets security headers', async () => {
     'x-content-type-options': 'nosniff',
     'x-frame-options': 'DENY',
     'referrer-policy': 'no-referrer',
+    'cross-origin-opener-policy': 'same-origin',
+    'cross-origin-resource-policy': 'same-origin',
+    'permissions-policy': expect.stringContaining('camera=()'),
     'cache-control': 'no-store',
   });
   expect(headers.get('x-powered-by')).toBeNull();

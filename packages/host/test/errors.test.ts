@@ -158,8 +158,9 @@ describe('a request body', () => {
 describe('X-Request-Id', () => {
   it.each([
     ['the caller’s own', 'abc.DEF_1:2-3', 'abc.DEF_1:2-3'],
-    ['a new one for odd characters', 'a b', expect.stringMatching(/^[0-9a-f-]{36}$/)],
-    ['a new one for a long one', 'x'.repeat(129), expect.stringMatching(/^[0-9a-f-]{36}$/)],
+    ['that of AWS', 'Root=1-67891233-abc; a+b/c==', 'Root=1-67891233-abc; a+b/c=='],
+    ['a new one for odd characters', 'a\u00e4b', expect.stringMatching(/^[0-9a-f-]{36}$/)],
+    ['a new one for a long one', 'x'.repeat(257), expect.stringMatching(/^[0-9a-f-]{36}$/)],
   ])('is %s', async (_, sent, expected) => {
     const response = await fetch(`${host.url}/health`, { headers: { 'x-request-id': sent } });
     expect(response.headers.get('x-request-id')).toEqual(expected);

@@ -16,7 +16,7 @@ export const Id = z
 /** A correlation id that a caller may send. */
 export const RequestId = z
   .string()
-  .regex(/^[A-Za-z0-9._:-]{1,128}$/, { error: 'must match [A-Za-z0-9._:-]{1,128}' });
+  .regex(/^[\x20-\x7e]{1,256}$/, { error: 'must be 1 to 256 characters of printable ASCII' });
 
 /** A point in time, ISO 8601 in UTC. */
 export const Timestamp = z.iso.datetime();

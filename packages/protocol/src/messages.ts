@@ -75,7 +75,7 @@ export const SendMessage = z
     attachments: z.array(SentAttachment).max(10).optional(),
     mcpInvocations: limitedRecord(z.string().min(1).max(256), UcanToken, { max: 32 }).optional(),
     timezone: TimezoneName.optional(),
-    homeServer: z.string().min(1).max(255).optional(),
+    homeServer: z.string().max(255).optional().describe('Empty as if it were absent'),
     metadata: JsonObject.optional(),
     model: z.string().min(1).max(200).optional(),
     reasoningEffort: ReasoningEffort.optional().describe(

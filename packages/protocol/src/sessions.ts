@@ -36,7 +36,7 @@ const Title = z.string().max(200).regex(/\S/, { error: 'must not be blank' }).tr
 
 /** Body of `POST /sessions`; may be absent. */
 export const CreateSession = z
-  .strictObject({ title: Title.optional() })
+  .strictObject({ title: Title.nullish().describe('`null` as if it were absent') })
   .default({})
   .meta({ id: 'CreateSession' });
 export type CreateSession = z.infer<typeof CreateSession>;

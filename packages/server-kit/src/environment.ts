@@ -131,9 +131,11 @@ export const variable = {
       return Number(digits) * (SIZE_UNITS[unit as keyof typeof SIZE_UNITS] ?? 1);
     }),
   did: z.string().regex(/^did:[a-z0-9]+:\S+$/, { error: 'must be a DID, such as did:web:…' }),
-  origins: list.refine((items) => items.every((item) => item === '*' || isOrigin(item)), {
-    error: 'must be * or origins such as https://chat.example, separated by commas',
-  }),
+  origins: list
+    .transform((items) => items.map((item) => item.replace(/\/$/, '')))
+    .refine((items) => items.every((item) => item === '*' || isOrigin(item)), {
+      error: 'must be * or origins such as https://chat.example, separated by commas',
+    }),
   httpUrl: z.url({ protocol: /^https?$/, error: 'must be an http(s) URL' }),
   logLevel: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']),
 };

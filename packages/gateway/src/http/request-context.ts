@@ -11,7 +11,8 @@ import {
 import { badRequest, QueryError } from '../query/query-error.js';
 import { KEEP_ALIVE_SECONDS } from './server.js';
 
-const REQUEST_ID = /^[A-Za-z0-9._:-]{1,128}$/;
+/** Printable ASCII. */
+const REQUEST_ID = /^[\x20-\x7e]{1,256}$/;
 /** Smaller bodies are not worth counting: the number of connections limits them. */
 const COUNTED_FROM_BYTES = 16 * 1024;
 

@@ -57,7 +57,15 @@ describe('readCredentials', () => {
     });
   });
 
-  it.each(['Bearer', 'Bearer\tI', 'Bearer,I', 'Basic eDp5, Bearer I', 'Basic eDp5,bearer'])(
+  it.each(['Bearer', 'bearer', ' Bearer '])(
+    '%j is a missing invocation, but an invalid one beside a delegation',
+    (authorization) => {
+      expect(readCredentials({ ...ucan, authorization }).invocation).toBeUndefined();
+      expect(readCredentials({ ...ucan, ...delegation, authorization }).invocation).toBe('');
+    },
+  );
+
+  it.each(['Bearer\tI', 'Bearer,I', 'Basic eDp5, Bearer I', 'Basic eDp5,bearer'])(
     '%j is an invalid invocation, also beside a delegation',
     (authorization) => {
       expect(readCredentials({ ...ucan, authorization }).invocation).toBe('');
@@ -65,12 +73,12 @@ describe('readCredentials', () => {
     },
   );
 
-  it.each(['Basic eDp5', 'Bearers I', 'Forbearer I', 'I'])(
-    '%j is an invalid invocation, unless it is beside a delegation and may be for a proxy',
+  it.each(['Basic eDp5', 'DPoP eDp5', 'Bearers I', 'Forbearer I', 'I'])(
+    '%j is a missing invocation: it may be for a proxy',
     (authorization) => {
-      expect(readCredentials({ ...ucan, authorization }).invocation).toBe('');
+      expect(readCredentials({ ...ucan, authorization }).invocation).toBeUndefined();
       const blank = { 'x-ucan-delegation': ' ' };
-      expect(readCredentials({ ...ucan, ...blank, authorization }).invocation).toBe('');
+      expect(readCredentials({ ...ucan, ...blank, authorization }).invocation).toBeUndefined();
       expect(readCredentials({ ...ucan, ...delegation, authorization })).toEqual({
         invocation: undefined,
         delegation: 'D',

@@ -50,9 +50,9 @@ export interface Credentials {
 export function readCredentials(headers: IncomingHttpHeaders): Credentials {
   const delegation = readHeader(headers['x-ucan-delegation']);
   const invocation = isUcan(headers['x-auth-type']) ? readBearer(headers.authorization) : undefined;
-  // Credentials of another scheme may be for a proxy, so a delegation takes precedence over them.
-  const isForeign = !isBearer(headers.authorization);
-  return { invocation: isForeign && delegation ? undefined : invocation, delegation };
+  // Credentials of another scheme are no invocation; they may be for a proxy. An empty one is invalid beside a delegation.
+  const isMissing = !isBearer(headers.authorization) || (!delegation && isEmpty(headers));
+  return { invocation: isMissing ? undefined : invocation, delegation };
 }
 
 /** An access key counts only without `X-Auth-Type`. */
@@ -67,11 +67,14 @@ const isUcan = (header: string | string[] | undefined) =>
     .split(',')
     .some((type) => type.trim().toLowerCase() === 'ucan');
 
-/** Another scheme with `X-Auth-Type: ucan` is an invalid invocation, not a missing one. */
+/** Empty if it cannot be read. */
 function readBearer(header: string | undefined): string | undefined {
   if (!header?.trim()) return undefined;
   return /^bearer +(.*)$/i.exec(header.trim())?.[1] ?? '';
 }
+
+const isEmpty = ({ authorization = '' }: IncomingHttpHeaders) =>
+  authorization.trim().toLowerCase() === 'bearer';
 
 /** Also finds a bearer token among several values, so that an invalid one is not ignored. */
 const isBearer = (header = '') => /\bbearer\b/i.test(header);

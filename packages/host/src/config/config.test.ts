@@ -36,7 +36,8 @@ it('loadConfig treats an empty variable as unset', () => {
 it('loadConfig reads sizes, lists, flags and hops', () => {
   const config = loadConfig({
     BODY_LIMIT: '512KB',
-    CORS_ORIGIN: 'https://a.example, https://b.example',
+    // Addresses as browsers show them end with a slash.
+    CORS_ORIGIN: 'https://a.example/, https://b.example',
     UCAN_ALLOW_DELEGATION_LOGIN: 'false',
     TRUST_PROXY: '2',
   });

@@ -199,7 +199,7 @@ function createTurnRequest({ sessionId, body, attachments, request }: Sent): Tur
         : { questionId: regenerate },
     user: {
       timezone,
-      matrixHomeServer: message.homeServer ?? request.header('x-matrix-homeserver'),
+      matrixHomeServer: message.homeServer || request.header('x-matrix-homeserver'),
       matrixAccessToken: request.header('x-matrix-access-token'),
     },
     warnings,

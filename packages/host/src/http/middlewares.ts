@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { IdempotencyKey, OracleError, RequestId } from '@sibyl/protocol';
+import { namesSeveralHosts } from '@sibyl/server-kit/http-server';
 import type { Express, NextFunction, Request, Response } from 'express';
 import type { Logger } from 'pino';
 import { readAccessKey, readCredentials } from '../auth/caller.js';
@@ -93,6 +94,19 @@ export function readIdempotencyKey(request: OracleRequest): string | undefined {
   });
 }
 
+/** Refuses a request whose host depends on who reads it. */
+export function assertOneHost(request: Request, _: Response, next: NextFunction): void {
+  if (namesSeveralHosts(request))
+    throw new OracleError('bad_request', {
+      message: 'The request has several Host headers; send one',
+    });
+  next();
+}
+
+/** The page uses none of them. */
+const UNUSED_FEATURES =
+  'accelerometer=(), bluetooth=(), camera=(), display-capture=(), geolocation=(), gyroscope=(), hid=(), magnetometer=(), microphone=(), midi=(), payment=(), serial=(), usb=()';
+
 const API_POLICY = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'";
 
 /** Sets security headers; a route may override them. */
@@ -101,6 +115,10 @@ export function securityHeaders(request: Request, response: Response, next: Next
   response.setHeader('X-Content-Type-Options', 'nosniff');
   response.setHeader('X-Frame-Options', 'DENY');
   response.setHeader('Referrer-Policy', 'no-referrer');
+  response.setHeader('Cross-Origin-Opener-Policy', 'same-origin');
+  // Pages of other origins use CORS, to which this does not apply.
+  response.setHeader('Cross-Origin-Resource-Policy', 'same-origin');
+  response.setHeader('Permissions-Policy', UNUSED_FEATURES);
   if (!isDocs(request)) response.setHeader('Cache-Control', 'no-store');
   next();
 }

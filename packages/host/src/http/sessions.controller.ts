@@ -63,10 +63,11 @@ export class SessionsController {
   })
   async create(
     @Req() request: ProvenRequest,
-    @Body({ schema: CreateSession }) { title }: CreateSession,
+    @Body({ schema: CreateSession }) body: CreateSession,
   ): Promise<Session> {
     const { did: owner } = request.caller;
     const idempotencyKey = readIdempotencyKey(request);
+    const title = body.title ?? undefined;
     const session = await this.service.open({ owner, title, idempotencyKey });
     return toSessionView(session, this.oracle.name);
   }

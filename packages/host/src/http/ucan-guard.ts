@@ -97,13 +97,16 @@ export class UcanGuard implements CanActivate {
       if (!isCounted) limits.takeAnonymous(address, response);
       return true;
     }
-    const accessKey = this.acceptsKeys(context) ? readAccessKey(request.headers) : undefined;
+    const acceptsKeys = this.acceptsKeys(context);
+    const accessKey = acceptsKeys ? readAccessKey(request.headers) : undefined;
     const credentials = { ...readCredentials(request.headers), accessKey };
     const authenticator = this.chooseAuthenticator(context, credentials);
     request.caller = await proveCaller(
       { authenticator, limits },
       { credentials, address, headers: response, isCounted },
-    );
+    ).catch((error: unknown) => {
+      throw acceptsKeys ? mentionKeys(error) : error;
+    });
     return true;
   }
 
@@ -132,6 +135,17 @@ export class UcanGuard implements CanActivate {
     );
   }
 }
+
+/** Users of clients of other protocols have access keys. */
+function mentionKeys(error: unknown): unknown {
+  const isMissing = error instanceof OracleError && error.code === 'missing_authentication';
+  return isMissing
+    ? new OracleError(error.code, { message: `${error.message}. ${WITH_KEY}` })
+    : error;
+}
+
+const WITH_KEY =
+  'With an access key of this oracle: Authorization: Bearer <key>, without X-Auth-Type, or X-Api-Key: <key>';
 
 /**
  * Rejects authenticated callers that CALLERS_ALLOW does not allow, and logins by delegation where a route needs more; runs

@@ -1,5 +1,5 @@
 import { OracleError, type ReplyPart } from '@sibyl/protocol';
-import { abortable } from '@sibyl/server-kit';
+import { abortable, LruMap, textBytes } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import { PausedError } from '../agent/steps.js';
 import { answerMessage } from '../agent/structured-answer.js';
@@ -15,6 +15,7 @@ import {
   TurnTrace,
   toErrorCode,
 } from '../observability/spans.js';
+import type { Run } from '../store/runs/run.js';
 import { UNTITLED } from '../store/session-store.js';
 import { classifyStoreError, isStoreError, repeatRead } from '../store/store-errors.js';
 import type { UsageStore } from '../store/usage-store.js';
@@ -53,19 +54,32 @@ interface TurnRunnerDeps {
   };
 }
 
+const LEFT_OUT_BYTES = 1024 ** 2;
+
 /** Executes turns: runs the agent, stores the outcome, and settles the cost. */
 export class TurnRunner {
+  /** The run that warned, by session and why a tool was left out of it: pages declare the same tools with every message. */
+  private readonly leftOut = new LruMap<string, string>({
+    maxBytes: LEFT_OUT_BYTES,
+    measure: (id, key) => textBytes(key) + textBytes(id),
+  });
+
   constructor(private readonly deps: TurnRunnerDeps) {}
 
   /** Runs a turn in its own scope: its log lines have its ids, and what it does are its spans. */
   async run(job: TurnJob): Promise<RunOutcome> {
     const { run } = job.live;
     const { id: runId, requestId, owner: userId, sessionId, traceparent } = run;
-    const { exporter, hostId } = this.deps;
+    const { exporter } = this.deps;
     const trace = new TurnTrace();
     const scope = new Scope({ requestId, runId, sessionId, traceparent, exporter, trace });
-    const facts = { operation: 'invoke_agent', runId, userId, sessionId, hostId };
-    const span = new ActiveSpan(scope, { kind: 'turn', name: this.deps.agentName, facts });
+    const { hostId, agentName: agent, mainModel } = this.deps;
+    const model = job.request.message.model ?? mainModel;
+    const facts = {
+      ...{ operation: 'invoke_agent', agent, model, conversationId: sessionId },
+      ...{ runId, userId, sessionId, hostId },
+    };
+    const span = new ActiveSpan(scope, { kind: 'turn', name: agent, facts });
     let error: string | undefined;
     try {
       const outcome = await span.run(() => this.runTurn(job, trace));
@@ -175,6 +189,14 @@ export class TurnRunner {
     });
   }
 
+  private isRepeated({ id, sessionId }: Run, code: string, message: string): boolean {
+    if (code !== 'tool_left_out') return false;
+    const key = `${sessionId} ${message}`;
+    const first = this.leftOut.get(key) ?? id;
+    this.leftOut.set(key, first);
+    return first !== id;
+  }
+
   /** Runs the agent; returns the error that ended it early, if any. */
   private async answer(
     job: TurnJob,
@@ -185,7 +207,9 @@ export class TurnRunner {
     let release = () => {};
     const timer = setTimeout(() => live.fail(this.createTimeoutError()), this.deps.limits.ms);
     try {
-      const warn = (code: string, message: string) => writer.warn(code, message);
+      const warn = (code: string, message: string) => {
+        if (!this.isRepeated(live.run, code, message)) writer.warn(code, message);
+      };
       for (const { code, message } of job.request.warnings ?? []) warn(code, message);
       release = await this.holdPermission(job);
       const events = { write: (part: ReplyPart) => writer.emit(part) };
