@@ -23,12 +23,13 @@ export class ConfigError extends Error {
   constructor(
     program: string,
     readonly issues: readonly ConfigIssue[],
+    options?: ErrorOptions,
   ) {
     const count = issues.length === 1 ? 'one thing is' : `${issues.length} things are`;
     const lines = issues.map(
       ({ subject, problem, remedy }) => `  ${subject}: ${problem}\n      → ${remedy}`,
     );
-    super(`The ${program} cannot start, ${count} wrong:\n${lines.join('\n')}`);
+    super(`The ${program} cannot start, ${count} wrong:\n${lines.join('\n')}`, options);
   }
 }
 

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Health, OracleError, type Readiness } from '@sibyl/protocol';
+import { ConfigError } from '@sibyl/server-kit/environment';
 import { HttpServer } from '@sibyl/server-kit/http-server';
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.js';
@@ -43,11 +44,17 @@ export async function whenDatabaseAnswers<T>(
 /** Why the database cannot be reached, if that may be why the host did not start. */
 async function findOutage(error: unknown, config: Config): Promise<string | undefined> {
   if (!config.databaseUrl) return undefined;
-  if (isUnreachable(error)) return String(error);
+  if (isUnreachable(error)) return describe(error);
   // The error of a plugin may hide that of the database.
   const fault = await probeDatabase(config).catch((reason) => reason);
-  return isUnreachable(fault) ? String(fault) : undefined;
+  return isUnreachable(fault) ? describe(fault) : undefined;
 }
+
+/** The message of a ConfigError has several lines, and says that the host cannot start. */
+const describe = (error: unknown): string =>
+  error instanceof ConfigError
+    ? error.issues.map(({ subject, problem }) => `${subject}: ${problem}`).join('; ')
+    : String(error);
 
 async function openServer({ port, host }: Config): Promise<HttpServer> {
   const server = new HttpServer({}, answer);

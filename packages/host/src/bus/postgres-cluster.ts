@@ -2,7 +2,6 @@ import { randomUUID } from 'node:crypto';
 import { ConfigError } from '@sibyl/server-kit/environment';
 import type pg from 'pg';
 import type { Logger } from 'pino';
-import { StoreError } from '../store/store-errors.js';
 import { PostgresHostBus, SHARED_CHANNEL, toChannel } from './postgres-host-bus.js';
 import { lockHost, PostgresLiveness } from './postgres-liveness.js';
 import { closeClient, createClient, PostgresSession } from './postgres-session.js';
@@ -103,12 +102,14 @@ function createPoolerError(variable: SuitableUrl): ConfigError {
   ]);
 }
 
-function createUnreachableError(variable: SuitableUrl, cause: unknown): StoreError {
+function createUnreachableError(variable: SuitableUrl, cause: unknown): ConfigError {
   // If a name has several addresses, the error contains one error for each and has no message.
   const first = cause instanceof AggregateError ? cause.errors[0] : cause;
   const reason = first instanceof Error ? first.message : String(first);
-  return new StoreError(
-    `${variable} (host): cannot connect: ${reason}. Check the address, and that the server is running and accepts more connections`,
-    { cause },
-  );
+  const issue = {
+    subject: `${variable} (host)`,
+    problem: `cannot connect: ${reason}`,
+    remedy: 'Check the address, and that the server is running and accepts more connections',
+  };
+  return new ConfigError('host', [issue], { cause });
 }

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { OracleError } from '@sibyl/protocol';
+import { ConfigError } from '@sibyl/server-kit/environment';
 
 /** `passing`: a retry may succeed soon. `lasting`: the operator must fix it first. */
 export type StoreErrorKind = 'passing' | 'full' | 'lasting';
@@ -63,7 +64,8 @@ const LOGIN_ERRORS = /^(28|3D)/;
 
 /** Whether an error says that the database does not answer, which a later try may find over. */
 export function isUnreachable(error: unknown): boolean {
-  const fault = error instanceof StoreError ? error.cause : error;
+  const isExplained = error instanceof StoreError || error instanceof ConfigError;
+  const fault = isExplained ? error.cause : error;
   const { code = '' } = (fault ?? {}) as { readonly code?: unknown };
   return classifyStoreError(fault) === 'passing' && !LOGIN_ERRORS.test(String(code));
 }
