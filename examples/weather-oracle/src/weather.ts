@@ -45,6 +45,8 @@ export const weather = definePlugin({
       name: 'get_weather',
       description: 'Returns the current weather at a place. Use it for every question about it.',
       inputSchema: z.object({ place: z.string().trim().min(1).max(100) }),
+      // It uses nothing that is stored for the user, so every access key may use it.
+      reach: 'session',
       run: async ({ place }, { signal }) => {
         const url = new URL(`/${encodeURIComponent(place)}?format=j1`, config.WEATHER_URL);
         const response = await fetch(url, { signal });
@@ -61,6 +63,7 @@ export const weather = definePlugin({
       name: 'weather-cache',
       // Without the cache, the service is called again.
       onFailure: 'skip',
+      reach: 'session',
       wrapTool: async (call, next) => {
         if (call.name !== 'get_weather') return next(call);
         const key = String(call.input.place).toLowerCase();

@@ -262,12 +262,15 @@ describe('sibyl token', () => {
 describe('sibyl keys', () => {
   it('creates a key that is shown once, lists it and revokes it', async () => {
     const create = ['keys', 'create', 'Editor', oracle.url, '--turns-per-day', '5'];
+    create.push('--tools', 'none', '--user', '*');
     const created = await sibylInProcess([...create, '--json'], { env });
     const { id, key, caveats } = JSON.parse(created.stdout);
-    expect(caveats).toEqual({ turnsPerDay: 5 });
+    expect(caveats).toEqual({ turnsPerDay: 5, tools: [], user: '*' });
     expect(key.length).toBeGreaterThan(300);
     const listed = await sibylInProcess(['keys', 'list', oracle.url], { env });
-    expect(listed.stdout).toMatch(new RegExp(`${id} +Editor +turnsPerDay 5 +never used +until`));
+    expect(listed.stdout).toMatch(
+      new RegExp(`${id} +Editor +turnsPerDay 5, tools none, user \\* +never used +until`),
+    );
     expect(listed.stdout).not.toContain(key);
     const revoked = await sibylInProcess(['keys', 'revoke', id, oracle.url], { env });
     expect([revoked.code, revoked.stdout]).toEqual([0, 'Revoked']);

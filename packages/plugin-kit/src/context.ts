@@ -19,7 +19,7 @@ import type { SafeFetch } from '@sibyl/safe-fetch';
 import type { Kysely } from 'kysely';
 import type { Embeddings, ModelRole, ModelUse } from './model.js';
 import type { Surface } from './surface.js';
-import type { Definitions } from './tool.js';
+import type { Definitions, Reach } from './tool.js';
 import type { DelegatedTurns, PluginTurns } from './turns.js';
 
 /** The oracle's identity. */
@@ -254,6 +254,11 @@ export interface RoomState {
 export interface TurnUser {
   /** Proven by a signature, or vouched for by the plugin that started the turn. */
   readonly did: string;
+  /**
+   * The person that the turn is for, if the user has given an access key to a program that others use too. What is stored belongs to
+   * `did`, and is apart for each of them.
+   */
+  readonly subUser?: string;
   /** IANA name. */
   readonly timezone: string;
   /** ISO 8601, when the turn started. */
@@ -365,6 +370,10 @@ export interface TurnContext<Config = Readonly<Record<string, unknown>>, Service
   warn(code: string, message: string): void;
   /** Informs the agent about what is missing in this turn. Call it before the first model call. */
   degrade(name: string, missing: string): void;
+  /** What the turn may use of what is stored for the user: anything, only what belongs to `user.subUser`, or nothing beyond the session. */
+  readonly reach: 'user' | Reach;
+  /** Whether the turn may use the plugin's tool with this name, so that what the plugin adds unasked follows its tools. */
+  permits(tool: string): boolean;
   /** Aborts when the turn ends or is canceled, or the call times out. */
   readonly signal: AbortSignal;
   /** The current tool call; empty outside of one. */

@@ -161,6 +161,7 @@ export {
   type InterruptRequest,
   type MediaResult,
   mediaResult,
+  type Reach,
   type SubAgent,
   type Tool,
   type ToolAnswer,

@@ -1,7 +1,7 @@
 import type { JsonObject } from '@sibyl/protocol';
 import type { TurnContext } from './context.js';
 import type { ModelMessage, ModelTool, ModelUse } from './model.js';
-import type { ToolContext } from './tool.js';
+import type { Reach, ToolContext } from './tool.js';
 
 /** A model call about to be made. */
 export interface ModelRequest {
@@ -54,6 +54,11 @@ export interface Middleware<Config = Readonly<Record<string, unknown>>, Services
    * makes the call without it: use that only for a middleware that protects nothing.
    */
   readonly onFailure?: 'fail' | 'skip';
+  /**
+   * As for a tool. Turns whose access key permits less leave out a middleware that may be skipped; what it does for a certain tool, it
+   * does only if `turn.permits` that tool.
+   */
+  readonly reach?: Reach;
   /**
    * Calls `next` once, with the request or a changed one (`system`, `messages` and `tools` may differ),
    * and returns what it returns. The answer streams to the user meanwhile, so it cannot be changed.

@@ -249,8 +249,11 @@ export interface CallerAccess {
 export interface Surface {
   /** Whether a caller of an earlier request still has access: it has not expired, been revoked or blocked. */
   keepsAccess(access: CallerAccess): Promise<boolean>;
-  /** `caller` and `signal` are those of a route; with the signal, a request that starts a run can also read it. */
-  for(caller: Caller, signal?: AbortSignal): CallerTurns;
+  /**
+   * `caller` and `signal` are those of a route; with the signal, a request that starts a run can also read it. `user` is the person that
+   * the request names; it counts only with an access key for several people.
+   */
+  for(caller: Caller, signal?: AbortSignal, user?: string): CallerTurns;
   /**
    * The error that a client may see, where a protocol reports errors inside its replies: an outage of the database is
    * `store_unavailable`, and any other unexpected error `internal_error` without details. What a route throws is converted by the host.

@@ -50,6 +50,9 @@ export interface ToolContext<Config = Readonly<Record<string, unknown>>, Service
   ): Promise<ToolAnswer<Schema>>;
 }
 
+/** How much of what is stored for a user is used: what belongs to the session, or to one person. */
+export type Reach = 'session' | 'sub-user';
+
 /** An action the agent can take. */
 // biome-ignore-start lint/suspicious/noExplicitAny: without arguments it is any tool.
 export interface Tool<Schema extends ToolSchema = any, Output = any, Services = any, Config = any> {
@@ -78,6 +81,11 @@ export interface Tool<Schema extends ToolSchema = any, Output = any, Services = 
         input: ToolInput<Schema>,
         turn: TurnContext<Config, Services>,
       ) => boolean | Promise<boolean>);
+  /**
+   * What the tool uses of what is stored for the user: nothing beyond the session, or only what belongs to `turn.user.subUser`, if
+   * there is one. By default it may use anything, and is left out of turns whose access key permits less.
+   */
+  readonly reach?: Reach;
   /** An error that it throws is reported to the model. */
   readonly run: (
     input: ToolInput<Schema>,
@@ -152,6 +160,8 @@ export interface SubAgent<Services = any, Config = any> {
   readonly prompt: string | ((turn: TurnContext<Config, Services>) => string | Promise<string>);
   // biome-ignore lint/suspicious/noExplicitAny: tools of any schema.
   readonly tools?: readonly Tool<any, any, Services, Config>[];
+  /** As for a tool; its tools have their own. */
+  readonly reach?: Reach;
   /** `subagent` by default. */
   readonly model?: ModelRole;
   /** By default that of the plugin. */

@@ -88,12 +88,27 @@ export const ACCESS_KEY_CAPABILITY = { can: 'oracle/chat', with: 'ixo:oracle' } 
 /** The longest that an access key may be valid. */
 export const ACCESS_KEY_MAX_DAYS = 366;
 
+/** A person for whom the program with an access key sends messages, as the program names them. */
+export const SubUser = z
+  .string()
+  .min(1)
+  .max(200)
+  .regex(/^[^\p{Cc}]+$/u, { error: 'must have no control characters' });
+
 /** The caveats (`nb`) of an access key: each narrows what the key permits. */
 export const AccessKeyCaveats = z
   .strictObject({
     session: Id.optional().describe('The only session that the key can use'),
     model: z.string().min(1).max(200).optional().describe('The only model that answers'),
     turnsPerDay: z.int().min(1).max(1_000_000).optional().describe('Turns per day (UTC)'),
+    tools: z
+      .array(z.string().min(1).max(64))
+      .max(100)
+      .optional()
+      .describe('The only tools of the oracle that turns use; none of them, and no memory: `[]`'),
+    user: SubUser.optional().describe(
+      'The person that turns are for, whose conversations, memory and preferences are apart; `*`: each request names one',
+    ),
   })
   .meta({ id: 'AccessKeyCaveats' });
 export type AccessKeyCaveats = z.infer<typeof AccessKeyCaveats>;

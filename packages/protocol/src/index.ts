@@ -56,6 +56,7 @@ export {
   RedeemInvitation,
   RegisterAccessKey,
   StoreDelegation,
+  SubUser,
 } from './delegations.js';
 export {
   DidDocument,

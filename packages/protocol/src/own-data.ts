@@ -95,6 +95,10 @@ export const Fact = z
     createdAt: z.iso.datetime().describe('When it was learned'),
     updatedAt: z.iso.datetime().optional().describe('When the user changed it'),
     sessionId: z.string().optional().describe('The session in which it was learned'),
+    subUser: z
+      .string()
+      .optional()
+      .describe('Whom it is about, if not the caller: the `user` of an access key'),
   })
   .meta({ id: 'Fact' });
 export type Fact = z.infer<typeof Fact>;

@@ -109,6 +109,7 @@ const toTool = ({ name, description, schema, hasRender }: AgAction) =>
     name,
     description,
     inputSchema: schema,
+    reach: 'session',
     event: 'action_call',
     // The host limits how long it waits for a page, and reports that in its error.
     timeoutMs: Number.POSITIVE_INFINITY,

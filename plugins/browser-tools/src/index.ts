@@ -34,6 +34,7 @@ const toTool = ({ name, description, schema }: BrowserTool) =>
     name,
     description,
     inputSchema: schema,
+    reach: 'session',
     // The host limits how long it waits for a page, and reports that in its error.
     timeoutMs: Number.POSITIVE_INFINITY,
     run: (args, { client, toolCallId, signal }) =>

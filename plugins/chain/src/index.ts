@@ -53,6 +53,7 @@ const listChainTools = (gateway: Gateway) => [
         .max(200),
       height: Height,
     }),
+    reach: 'session',
     run: ({ id, height }, { signal }) =>
       gateway.get({ path: `/ixo/entity/${encodeURIComponent(id)}`, height, signal }),
   }),
@@ -61,6 +62,7 @@ const listChainTools = (gateway: Gateway) => [
     description:
       'Lists claims of work done that were submitted to the chain, oldest id first: who claims, in which collection, when, the verdict and what was paid. Can be limited to a collection or a verdict. nextOffset is where to continue.',
     inputSchema: ClaimFilter,
+    reach: 'session',
     run: (filter, { signal }) => listClaims(gateway, filter, signal),
   }),
   defineTool({
@@ -78,6 +80,7 @@ const listChainTools = (gateway: Gateway) => [
         .optional(),
       height: Height,
     }),
+    reach: 'session',
     run: ({ path, query, height }, { signal }) =>
       gateway.get({ path, height, signal, ...(query && { query }) }),
   }),

@@ -7,11 +7,18 @@ import {
   type PluginDatabase,
   readQueryTerms,
 } from '@sibyl/plugin-kit';
-import { type Fact, type FactPage, wholeNumber } from '@sibyl/protocol';
+import { type Fact, type FactPage, SubUser, wholeNumber } from '@sibyl/protocol';
 import { type Kysely, type Selectable, sql } from 'kysely';
 import { z } from 'zod';
 import type { FactVectors } from './fact-vectors.js';
-import { type FactRow, type MemoryTables, normalizeText, TERMS, toWords } from './tables.js';
+import {
+  type About,
+  type FactRow,
+  type MemoryTables,
+  normalizeText,
+  TERMS,
+  toWords,
+} from './tables.js';
 
 export const FACT_LENGTH = 1000;
 
@@ -39,17 +46,14 @@ export type FactText = z.infer<typeof FactText>;
 export const FactForgotten = z.object({ message: z.string() }).meta({ id: 'FactForgotten' });
 export type FactForgotten = z.infer<typeof FactForgotten>;
 
-/** Facts that one user may have. */
-const FACTS_PER_USER = 1000;
+/** Facts about one person, and all that one user may have. */
+const FACTS_PER_PERSON = 1000;
+const FACTS_PER_OWNER = 10_000;
 const WORDS_PER_QUERY = 32;
 /** Every fact has some likeness with a query; only the closest may matter. */
 const CLOSEST = 10;
 /** Characters of a query that are searched: a message may contain megabytes of files. */
 const QUERY_LENGTH = 4000;
-
-interface Owned {
-  readonly owner: string;
-}
 
 /** Stores facts and finds them by their words, and by their meaning if `vectors` are given; every query is limited to one owner. */
 export class FactStore {
@@ -64,19 +68,22 @@ export class FactStore {
 
   /** Stores a fact, or returns the one with the same text. */
   add(fact: NewFact): Promise<Fact> {
-    const { owner, text, sessionId } = fact;
+    const { owner, subUser = '', text, sessionId } = fact;
     return this.write(owner, async (tables) => {
-      const known = await findByText(tables, owner, text);
+      const known = await findByText(tables, { owner, subUser }, text);
       if (known) return toFact(known);
-      await assertRoom(tables, owner);
-      return toFact(await insertFact(tables, { owner, text, session_id: sessionId ?? null }));
+      await assertRoom(tables, { owner, subUser });
+      const learned = { session_id: sessionId ?? null, sub_user: subUser };
+      return toFact(await insertFact(tables, { owner, text, ...learned }));
     });
   }
 
   /** Replaces the text of a fact; undefined if this owner has no such fact. */
-  change({ owner, id, text }: NewFact & { readonly id: string }): Promise<Fact | undefined> {
+  change({ owner, id, text }: FactText & FactKey): Promise<Fact | undefined> {
     return this.write(owner, async (tables) => {
-      const same = await findByText(tables, owner, text);
+      const changed = await selectFacts(tables, { owner }).where('id', '=', id).executeTakeFirst();
+      if (!changed) return undefined;
+      const same = await findByText(tables, { owner, subUser: changed.sub_user }, text);
       if (same && same.id !== id)
         throw new OracleError('bad_request', { message: 'There is another fact with this text' });
       const row = await tables
@@ -99,13 +106,18 @@ export class FactStore {
   /** Stores facts of an export that are not there yet, as far as there is room. */
   importAll(owner: string, facts: readonly unknown[]): Promise<ImportedCounts> {
     return this.write(owner, async (tables) => {
-      const room = FACTS_PER_USER - (await countFacts(tables, owner));
+      let room = FACTS_PER_OWNER - (await countFacts(tables, { owner }));
+      const known = new Map<string, number>();
       let [stored, refused] = [0, 0];
       for (const fact of facts) {
         const { data } = ExportedFact.safeParse(fact);
         if (data && (await isKnown(tables, owner, data))) continue;
-        const fits = data !== undefined && stored < room;
+        const subUser = data?.sub_user ?? '';
+        const count = known.get(subUser) ?? (await countFacts(tables, { owner, subUser }));
+        const fits = data !== undefined && count < FACTS_PER_PERSON && room > 0;
         if (fits) await insertFact(tables, { ...data, owner });
+        known.set(subUser, count + Number(fits));
+        room -= Number(fits);
         stored += Number(fits);
         refused += Number(!fits);
       }
@@ -114,8 +126,8 @@ export class FactStore {
   }
 
   /** Newest first. */
-  async list(page: Owned & { readonly limit: number; readonly offset: number }): Promise<Fact[]> {
-    const rows = await selectFacts(this.database.tables, page.owner)
+  async list(page: About & { readonly limit: number; readonly offset: number }): Promise<Fact[]> {
+    const rows = await selectFacts(this.database.tables, page)
       .orderBy('created_at', 'desc')
       .orderBy('id', 'desc')
       .limit(page.limit)
@@ -124,32 +136,34 @@ export class FactStore {
     return rows.map(toFact);
   }
 
-  count({ owner }: Owned): Promise<number> {
-    return countFacts(this.database.tables, owner);
+  count(about: About): Promise<number> {
+    return countFacts(this.database.tables, about);
   }
 
   /** Facts that share words or meaning with the query, the best first. */
-  async find({ owner, query, limit }: FactQuery): Promise<Fact[]> {
+  async find({ owner, subUser, query, limit }: FactQuery): Promise<Fact[]> {
     const [byWords, ranked = []] = await Promise.all([
-      this.findByWords({ owner, query, limit }),
-      this.vectors?.rank(owner, query.slice(0, QUERY_LENGTH)),
+      this.findByWords({ owner, subUser, query, limit }),
+      this.vectors?.rank({ owner, subUser }, query.slice(0, QUERY_LENGTH)),
     ]);
     if (ranked.length === 0) return byWords;
     const byMeaning = await this.read(owner, ranked.slice(0, Math.min(limit, CLOSEST)));
     return mergeRankings([byWords, byMeaning], ({ id }) => id).slice(0, limit);
   }
 
-  private async findByWords({ owner, query, limit }: FactQuery): Promise<Fact[]> {
+  private async findByWords({ query, limit, ...about }: FactQuery): Promise<Fact[]> {
     const words = splitWords(query.slice(0, QUERY_LENGTH));
     if (words.length === 0) return [];
     const { engine, tables } = this.database;
     const search = engine === 'postgres' ? findInPostgres : findInSqlite;
-    return (await search(tables, { owner, words, limit })).map(toFact);
+    return (await search(tables, { ...about, words, limit })).map(toFact);
   }
 
   /** Facts by their ids, in this order. */
   private async read(owner: string, ids: readonly string[]): Promise<Fact[]> {
-    const rows = await selectFacts(this.database.tables, owner).where('id', 'in', ids).execute();
+    const rows = await selectFacts(this.database.tables, { owner })
+      .where('id', 'in', ids)
+      .execute();
     const facts = new Map(rows.map((row) => [row.id, toFact(row)]));
     return ids.flatMap((id) => facts.get(id) ?? []);
   }
@@ -159,29 +173,32 @@ export class FactStore {
     limit,
     offset,
     ...search
-  }: Owned & {
+  }: About & {
     readonly query: string;
     readonly limit: number;
     readonly offset: number;
   }): Promise<FactPage> {
-    const found = await this.find({ ...search, limit: FACTS_PER_USER });
+    const found = await this.find({ ...search, limit: FACTS_PER_PERSON });
     return { facts: found.slice(offset, offset + limit), total: found.length };
   }
 
-  /** Whether there was such a fact of this owner. */
-  remove({ owner, id }: Owned & { readonly id: string }): Promise<boolean> {
+  /** Whether there was such a fact. */
+  remove({ owner, subUser, id }: FactKey): Promise<boolean> {
     return this.database.write(async (tables) => {
-      const { numDeletedRows } = await tables
-        .deleteFrom('memory_facts')
-        .where('owner', '=', owner)
+      const facts = tables.deleteFrom('memory_facts').where('owner', '=', owner);
+      const { numDeletedRows } = await (subUser === undefined
+        ? facts
+        : facts.where('sub_user', '=', subUser)
+      )
         .where('id', '=', id)
         .executeTakeFirst();
+      if (numDeletedRows === 0n) return false;
       await tables
         .deleteFrom('memory_vectors')
         .where('owner', '=', owner)
         .where('id', '=', id)
         .execute();
-      return numDeletedRows > 0n;
+      return true;
     });
   }
 
@@ -193,12 +210,16 @@ export class FactStore {
   }
 }
 
-interface FactQuery extends Owned {
+interface FactQuery extends About {
   readonly query: string;
   readonly limit: number;
 }
 
-interface NewFact extends Owned {
+interface FactKey extends About {
+  readonly id: string;
+}
+
+interface NewFact extends About {
   readonly text: string;
   readonly sessionId?: string | undefined;
 }
@@ -212,13 +233,14 @@ const ExportedFact = z.object({
   created_at: Time,
   updated_at: Time.nullable().catch(null),
   session_id: z.string().max(128).nullable().catch(null),
+  sub_user: z.union([z.literal(''), SubUser]).default(''),
 });
 
 type Tables = Kysely<MemoryTables>;
 
-async function findByText(tables: Tables, owner: string, text: string) {
+async function findByText(tables: Tables, about: About, text: string) {
   const wanted = normalizeText(text);
-  const rows = await selectFacts(tables, owner)
+  const rows = await selectFacts(tables, about)
     // Facts of hosts of an earlier version have no normalized text, or that of an earlier text.
     .where((e) => e.or([e('normalized_text', '=', wanted), e(sql`lower(text)`, '=', wanted)]))
     .execute();
@@ -228,13 +250,13 @@ async function findByText(tables: Tables, owner: string, text: string) {
 async function isKnown(
   tables: Tables,
   owner: string,
-  { id, text }: { readonly id: string; readonly text: string },
+  { id, text, sub_user: subUser }: Pick<FactToInsert, 'text' | 'sub_user'> & Pick<FactKey, 'id'>,
 ): Promise<boolean> {
-  const same = await selectFacts(tables, owner).where('id', '=', id).executeTakeFirst();
-  return same !== undefined || (await findByText(tables, owner, text)) !== undefined;
+  const same = await selectFacts(tables, { owner }).where('id', '=', id).executeTakeFirst();
+  return same !== undefined || (await findByText(tables, { owner, subUser }, text)) !== undefined;
 }
 
-type FactToInsert = Pick<FactRow, 'owner' | 'text' | 'session_id'> &
+type FactToInsert = Pick<Selectable<FactRow>, 'owner' | 'sub_user' | 'text' | 'session_id'> &
   Partial<Pick<FactRow, 'id' | 'created_at' | 'updated_at'>>;
 
 async function insertFact(tables: Tables, fact: FactToInsert): Promise<FoundRow> {
@@ -253,31 +275,34 @@ async function insertFact(tables: Tables, fact: FactToInsert): Promise<FoundRow>
 
 type FoundRow = Pick<
   Selectable<FactRow>,
-  'id' | 'text' | 'created_at' | 'updated_at' | 'session_id'
+  'id' | 'sub_user' | 'text' | 'created_at' | 'updated_at' | 'session_id'
 >;
 
-interface Search {
-  readonly owner: string;
+interface Search extends About {
   readonly words: readonly string[];
   readonly limit: number;
 }
 
-const selectFacts = (tables: Tables, owner: string) =>
-  tables.selectFrom('memory_facts').selectAll().where('owner', '=', owner);
+function selectFacts(tables: Tables, { owner, subUser }: About) {
+  const facts = tables.selectFrom('memory_facts').selectAll().where('owner', '=', owner);
+  return subUser === undefined ? facts : facts.where('sub_user', '=', subUser);
+}
 
-async function countFacts(tables: Tables, owner: string): Promise<number> {
-  const { total } = await tables
-    .selectFrom('memory_facts')
+async function countFacts(tables: Tables, about: About): Promise<number> {
+  const { total } = await selectFacts(tables, about)
+    .clearSelect()
     .select((row) => row.fn.countAll().as('total'))
-    .where('owner', '=', owner)
     .executeTakeFirstOrThrow();
   return Number(total);
 }
 
-async function assertRoom(tables: Tables, owner: string): Promise<void> {
-  if ((await countFacts(tables, owner)) < FACTS_PER_USER) return;
+async function assertRoom(tables: Tables, { owner, subUser }: About): Promise<void> {
+  const hasRoom =
+    (await countFacts(tables, { owner, subUser })) < FACTS_PER_PERSON &&
+    (await countFacts(tables, { owner })) < FACTS_PER_OWNER;
+  if (hasRoom) return;
   throw new OracleError('bad_request', {
-    message: `There are ${FACTS_PER_USER} facts already; forget some first`,
+    message: `There are ${FACTS_PER_PERSON} facts already, or ${FACTS_PER_OWNER} about all; forget some first`,
   });
 }
 
@@ -290,14 +315,15 @@ function splitWords(query: string): string[] {
 
 async function findInPostgres(
   tables: Tables,
-  { owner, words, limit }: Search,
+  { owner, subUser, words, limit }: Search,
 ): Promise<FoundRow[]> {
+  const isAbout = subUser === undefined ? sql`true` : sql`sub_user = ${subUser}`;
   const anyWord = words.map((word) => `'${word}':*`).join(' | ');
   const query = sql`${anyWord}::tsquery`;
   // Hosts of an earlier version store and change facts without their words.
   const inText = sql`to_tsvector('simple', text) @@ to_tsquery('simple', ${anyWord})`;
   const { rows } = await sql<FoundRow>`select * from memory_facts
-    where owner = ${owner} and (${TERMS} @@ ${query} or ${inText})
+    where owner = ${owner} and ${isAbout} and (${TERMS} @@ ${query} or ${inText})
     order by coalesce(ts_rank(${TERMS}, ${query}), 0) desc, created_at desc limit ${limit}`.execute(
     tables,
   );
@@ -305,13 +331,11 @@ async function findInPostgres(
 }
 
 /** Reads the facts of the owner, which are few: an index would read all words with a beginning, those of other users included. */
-async function findInSqlite(tables: Tables, { owner, words, limit }: Search): Promise<FoundRow[]> {
-  const rows = await tables
-    .selectFrom('memory_facts')
-    .select(['id', 'text', 'created_at', 'updated_at', 'session_id', 'words'])
-    .where('owner', '=', owner)
-    .orderBy('created_at', 'desc')
-    .execute();
+async function findInSqlite(
+  tables: Tables,
+  { words, limit, ...about }: Search,
+): Promise<FoundRow[]> {
+  const rows = await selectFacts(tables, about).orderBy('created_at', 'desc').execute();
   return rankByWords(rows, words).slice(0, limit);
 }
 
@@ -378,12 +402,13 @@ function countWords(text: string, tree: WordTree, words: number): Uint32Array {
   return counts;
 }
 
-function toFact({ id, text, created_at, updated_at, session_id }: FoundRow): Fact {
+function toFact({ id, sub_user, text, created_at, updated_at, session_id }: FoundRow): Fact {
   return {
     id,
     text,
     createdAt: new Date(Number(created_at)).toISOString(),
     ...(updated_at !== null && { updatedAt: new Date(Number(updated_at)).toISOString() }),
     ...(session_id !== null && { sessionId: session_id }),
+    ...(sub_user !== '' && { subUser: sub_user }),
   };
 }

@@ -7,7 +7,7 @@ import {
   repeat,
   type Vector,
 } from '@sibyl/plugin-kit';
-import type { FactRow, MemoryTables } from './tables.js';
+import type { About, FactRow, MemoryTables } from './tables.js';
 
 /** Facts in one call of the model. */
 const BATCH = 32;
@@ -38,21 +38,24 @@ export class FactVectors {
     return this.work.stop();
   }
 
-  /** The ids of all facts of an owner that have a vector, the closest in meaning first; empty if the model does not answer. */
-  async rank(owner: string, query: string): Promise<readonly string[]> {
+  /** The ids of all facts about someone that have a vector, the closest in meaning first; empty if the model does not answer. */
+  async rank({ owner, subUser }: About, query: string): Promise<readonly string[]> {
     const { database, embeddings, logger } = this.deps;
     try {
       const [wanted] = await embeddings.embed([query]);
       if (!wanted) return [];
-      const rows = await database.tables
+      const vectors = database.tables
         .selectFrom('memory_vectors as v')
         .innerJoin('memory_facts as f', (join) =>
           join.onRef('f.owner', '=', 'v.owner').onRef('f.id', '=', 'v.id'),
         )
         .select(['v.id', 'v.vector'])
         .where('v.owner', '=', owner)
-        .where('f.vector_model', '=', embeddings.model)
-        .execute();
+        .where('f.vector_model', '=', embeddings.model);
+      const rows = await (subUser === undefined
+        ? vectors
+        : vectors.where('f.sub_user', '=', subUser)
+      ).execute();
       return rows
         .map(({ id, vector }) => ({ id, score: compareVectors(vector, wanted) }))
         .filter(({ score }) => score > 0)

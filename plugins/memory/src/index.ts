@@ -5,6 +5,7 @@ import {
   type Middleware,
   type ModelMessage,
   OracleError,
+  type TurnUser,
 } from '@sibyl/plugin-kit';
 import { Fact, FactPage } from '@sibyl/protocol';
 import { z } from 'zod';
@@ -109,16 +110,18 @@ const listMemoryTools = (facts: FactStore) => [
       'Not for how you should behave (tone, language, length, your name): that is a preference. Not for what you made yourself, nor for what matters only now. Never passwords, keys or card numbers.',
     ].join(' '),
     inputSchema: z.strictObject({ fact: z.string().trim().min(3).max(FACT_LENGTH) }),
+    reach: 'sub-user',
     run: async ({ fact }, { user, session }) =>
-      facts.add({ owner: user.did, text: fact, sessionId: session.id }),
+      facts.add({ ...aboutUser(user), text: fact, sessionId: session.id }),
   }),
   defineTool({
     name: 'recall',
     description:
       'Finds what was remembered about the user, by words. Call it before you ask the user for something they may have said already.',
     inputSchema: z.strictObject({ query: z.string().trim().min(1).max(500) }),
+    reach: 'sub-user',
     run: async ({ query }, { user }) => ({
-      facts: await facts.find({ owner: user.did, query, limit: FOUND }),
+      facts: await facts.find({ ...aboutUser(user), query, limit: FOUND }),
     }),
   }),
   defineTool({
@@ -126,13 +129,17 @@ const listMemoryTools = (facts: FactStore) => [
     description:
       'Removes one remembered fact for good, by its id as recall gave it. Call it when the user asks to forget something, or when a fact has become wrong.',
     inputSchema: z.strictObject({ id: z.string().trim().min(1).max(64) }),
+    reach: 'sub-user',
     run: async ({ id }, { user }) => {
-      const isForgotten = await facts.remove({ owner: user.did, id });
+      const isForgotten = await facts.remove({ ...aboutUser(user), id });
       if (!isForgotten) throw new Error(`There is no fact with the id ${id}; find it with recall`);
       return { forgotten: id };
     },
   }),
 ];
+
+/** The agent knows only what was said by the person that it talks with. */
+const aboutUser = ({ did: owner, subUser = '' }: TurnUser) => ({ owner, subUser });
 
 const SHOWN = 8;
 
@@ -141,13 +148,15 @@ const injectFacts = (facts: FactStore): Middleware => ({
   name: 'known-facts',
   // The agent can still look facts up with its tools.
   onFailure: 'skip',
-  wrapModel: async (request, next, { user }) => {
+  reach: 'sub-user',
+  wrapModel: async (request, next, { user, permits }) => {
     const { messages } = request;
     const at = messages.findLastIndex(({ role }) => role === 'user');
     const asked = messages[at];
-    if (request.agent !== 'main' || asked?.role !== 'user') return next(request);
+    if (request.agent !== 'main' || asked?.role !== 'user' || !permits('recall'))
+      return next(request);
     const query = readText(asked);
-    const found = await facts.find({ owner: user.did, query, limit: SHOWN });
+    const found = await facts.find({ ...aboutUser(user), query, limit: SHOWN });
     if (found.length === 0) return next(request);
     const lines = found.map(({ text }) => `- ${JSON.stringify(text)}`);
     const heading = '[What you remember about the user that may matter for this message:';

@@ -6,6 +6,8 @@ export interface FactRow {
   seq: Generated<number>;
   id: string;
   owner: string;
+  /** The person that it is about, if it is not the owner; empty if it is. */
+  sub_user: Generated<string>;
   text: string;
   created_at: number;
   updated_at: number | null;
@@ -19,6 +21,12 @@ export interface FactRow {
   normalized_text: string | null;
   /** The words by which it is found; null if an earlier version stored it. */
   words: string | null;
+}
+
+/** Whose facts: those about one person, about the owner (an empty text), or all that the owner has. */
+export interface About {
+  readonly owner: string;
+  readonly subUser?: string | undefined;
 }
 
 export interface MemoryTables {
@@ -55,6 +63,7 @@ export const migrations: PluginMigrations = {
       )
       .addColumn('id', 'text', (column) => column.notNull().unique())
       .addColumn('owner', 'text', (column) => column.notNull())
+      .addColumn('sub_user', 'text', (column) => column.notNull().defaultTo(''))
       .addColumn('text', 'text', (column) => column.notNull())
       .addColumn('created_at', 'bigint', (column) => column.notNull())
       .execute();
@@ -204,6 +213,7 @@ async function rebuildFacts(tables: AnyTables): Promise<void> {
     .addColumn('seq', 'integer', (column) => column.primaryKey())
     .addColumn('id', 'text', (column) => column.notNull())
     .addColumn('owner', 'text', (column) => column.notNull())
+    .addColumn('sub_user', 'text', (column) => column.notNull().defaultTo(''))
     .addColumn('text', 'text', (column) => column.notNull())
     .addColumn('created_at', 'bigint', (column) => column.notNull())
     .addColumn('updated_at', 'bigint')
@@ -213,7 +223,7 @@ async function rebuildFacts(tables: AnyTables): Promise<void> {
     .addUniqueConstraint('memory_facts_key', ['owner', 'id'])
     .execute();
   await sql`insert into memory_facts_rebuilt
-    select seq, id, owner, text, created_at, updated_at, session_id, scope, vector_model
+    select seq, id, owner, sub_user, text, created_at, updated_at, session_id, scope, vector_model
     from memory_facts`.execute(tables);
   await tables.schema.dropTable('memory_facts').execute();
   await tables.schema.alterTable('memory_facts_rebuilt').renameTo('memory_facts').execute();

@@ -12,6 +12,7 @@ import {
   assertModel,
   chooseTools,
   continueTurn,
+  findUser,
   type GivenChoice,
   type RunEnd,
   readOnce,
@@ -66,7 +67,7 @@ export async function completeChat(
 
 async function openTurn({ surface, pageUrl }: ChatDeps, call: ChatCall): Promise<ChatTurn> {
   const { caller, body, idempotencyKey, signal } = call;
-  const turns = surface.for(caller, signal);
+  const turns = surface.for(caller, signal, findUser(body));
   const conversation = readChatMessages(body.messages);
   const wanted = body.metadata?.session_id ?? turns.onlySession;
   const isTemporary = wanted === undefined && !body.store;

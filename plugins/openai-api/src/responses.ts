@@ -22,6 +22,7 @@ import {
   chooseTools,
   continueTurn,
   DEFAULT_MODEL,
+  findUser,
   type GivenChoice,
   type RunEnd,
   readOnce,
@@ -65,7 +66,7 @@ export class Responses {
     const { body, caller, signal } = call;
     const { model = DEFAULT_MODEL } = body;
     assertModel(this.deps.surface, model);
-    const turns = this.deps.surface.for(caller, signal);
+    const turns = this.deps.surface.for(caller, signal, findUser(body));
     const previous = await this.findPrevious(caller, body);
     const conversation = readInputItems(await resolveReferences(turns, body.input, signal));
     const instructions = [body.instructions ?? '', conversation.instructions].filter(Boolean);

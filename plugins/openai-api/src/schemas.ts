@@ -22,6 +22,7 @@ const ContentPart = FileFields.extend({
 const Content = z.union([Text, limitedList(ContentPart, { max: 1_000 })]).nullish();
 const JsonSchema = z.record(z.string(), z.unknown());
 const Metadata = z.record(z.string().max(64), z.string().max(512)).nullish();
+const User = z.unknown().optional().describe('The person, if the access key is for several');
 const Effort = z.enum(['none', 'minimal', 'low', 'medium', 'high', 'xhigh']).nullish();
 
 export type FileFields = z.infer<typeof FileFields>;
@@ -111,6 +112,8 @@ export const ChatRequest = z
     reasoning_effort: Effort,
     n: z.literal(1, { error: 'only one choice is supported' }).nullish(),
     store: z.boolean().nullish(),
+    user: User,
+    safety_identifier: User,
     metadata: Metadata,
   })
   .meta({ id: 'OpenAiChatRequest' });
@@ -140,6 +143,8 @@ export const ResponseRequest = z
     stream: z.boolean().nullish(),
     background: z.boolean().nullish(),
     store: z.boolean().nullish(),
+    user: User,
+    safety_identifier: User,
     metadata: Metadata,
     tools: z
       .array(

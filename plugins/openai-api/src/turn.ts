@@ -16,13 +16,20 @@ import {
   OracleError,
 } from '@sibyl/protocol';
 import { type Conversation, invalid } from './conversation.js';
-import type { Effort } from './schemas.js';
+import type { ChatRequest, Effort } from './schemas.js';
 
 /** The name of the host's default model for clients that must send one. */
 export const DEFAULT_MODEL = 'default';
 
 /** An unlisted session has a title so that no model is asked for one. */
 export const UNLISTED = { isUnlisted: true, title: 'OpenAI API' };
+
+/** The person whom a request names; some programs send more than an id, which means something else. */
+export const findUser = ({
+  user,
+  safety_identifier: id,
+}: Pick<ChatRequest, 'user' | 'safety_identifier'>) =>
+  [user, id].find((named) => typeof named === 'string');
 
 /** What a request says about the answer. */
 export interface TurnChoices {

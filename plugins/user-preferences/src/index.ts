@@ -37,6 +37,8 @@ export const userPreferences = definePlugin({
       name: 'set_user_preferences',
       description: DESCRIPTION,
       inputSchema: PreferencesPatch,
+      // Each sub-user has a room.
+      reach: 'sub-user',
       run: async (patch, { user, session }) => {
         if (Object.keys(patch).length === 0) throw new Error('Nothing to change: name a field');
         const place = { owner: user.did, roomId: session.roomId };
@@ -46,8 +48,10 @@ export const userPreferences = definePlugin({
   ],
   getSharedState: ({ services: preferences }) => ({
     ...PREFERENCE_STORE.share(preferences),
-    ...PREFERENCES.sharePerTurn(({ user, session }) =>
-      preferences.read({ owner: user.did, roomId: session.roomId }),
+    ...PREFERENCES.sharePerTurn(({ user, session, permits }) =>
+      permits('set_user_preferences')
+        ? preferences.read({ owner: user.did, roomId: session.roomId })
+        : {},
     ),
   }),
   routes: ({ services: preferences }) => [

@@ -10,12 +10,13 @@ export const keys: Command = {
   name: 'keys',
   summary: 'Create, list or revoke access keys for other programs',
   usage: [
-    'create <name> [url] [--days <number>] [--session <id>] [--model <id>] [--turns-per-day <number>]',
+    'create <name> [url] [--days <number>] [--session <id>] [--model <id>] [--turns-per-day <number>] [--tools <names>] [--user <name>]',
     '[list] [url]',
     'revoke <id> [url]',
   ],
   details: [
     'An access key lets a program that cannot sign, such as a client of the OpenAI API, chat with the oracle as you. It permits nothing else.',
+    'The users of a program with one key share your memory and conversations, unless it has "--tools none" or "--user *".',
     '"create" prints the key once. "revoke" ends it at once, and every turn that was started with it.',
   ].join('\n'),
   options: {
@@ -27,6 +28,17 @@ export const keys: Command = {
     session: { type: 'string', value: 'id', summary: 'The only session that the key can use' },
     model: { type: 'string', value: 'id', summary: 'The only model that answers' },
     'turns-per-day': { type: 'string', value: 'number', summary: 'Turns per day (UTC)' },
+    tools: {
+      type: 'string',
+      value: 'names',
+      summary: 'The only tools that it uses, separated by commas; "none": no tools and no memory',
+    },
+    user: {
+      type: 'string',
+      value: 'name',
+      summary:
+        'A person with conversations and memory of their own; "*": each request of the program names one',
+    },
   },
   async run(call) {
     const [action, ...rest] = call.args;
@@ -68,7 +80,7 @@ async function assertKnown(
 }
 
 function readTerms({ options }: Call) {
-  const { session, model } = options;
+  const { session, model, tools, user } = options;
   const turns = options['turns-per-day'];
   const days = readNumber('days', options.days ?? String(DEFAULT_DAYS));
   return {
@@ -76,7 +88,16 @@ function readTerms({ options }: Call) {
     ...(typeof session === 'string' && { session }),
     ...(typeof model === 'string' && { model }),
     ...(turns !== undefined && { turnsPerDay: readNumber('turns-per-day', turns) }),
+    ...(typeof tools === 'string' && { tools: readTools(tools) }),
+    ...(typeof user === 'string' && { user }),
   };
+}
+
+function readTools(names: string): string[] {
+  if (names.trim() === 'none') return [];
+  const tools = names.split(',').map((name) => name.trim());
+  if (tools.every(Boolean)) return tools;
+  throw new UsageError('--tools must be names of tools, separated by commas, or none');
 }
 
 function readNumber(option: string, value: NonNullable<Call['options'][string]>): number {
@@ -91,7 +112,10 @@ async function list({ client }: OpenOracle, { output }: Call): Promise<number> {
     id,
     name,
     Object.entries(caveats)
-      .map(([caveat, value]) => `${caveat} ${value}`)
+      .map(
+        ([caveat, value]) =>
+          `${caveat} ${Array.isArray(value) ? value.join(' ') || 'none' : value}`,
+      )
       .join(', ') || 'not narrowed',
     lastUsedAt ? `used ${new Date(lastUsedAt).toLocaleString()}` : 'never used',
     `until ${formatTime(expiration)}`,

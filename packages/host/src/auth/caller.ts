@@ -33,6 +33,8 @@ export interface ProvenCaller extends Caller {
 export interface AccessKeyLogin {
   readonly cid: string;
   readonly caveats: AccessKeyCaveats;
+  /** Whom the request is for, if the key is for several people or for one that it names. */
+  readonly subUser?: string | undefined;
 }
 
 /** A valid, registered key and what it is narrowed to. */
@@ -59,6 +61,22 @@ export function readCredentials(headers: IncomingHttpHeaders): Credentials {
 export function readAccessKey(headers: IncomingHttpHeaders): string | undefined {
   if (headers['x-auth-type'] !== undefined) return undefined;
   return readHeader(headers['x-api-key']) ?? (readBearer(headers.authorization) || undefined);
+}
+
+/** The value of the caveat `user` with which each request names its user. */
+export const ANY_USER = '*';
+
+/** What a request says about the use of an access key; it can only narrow it. */
+export function narrowToRequest(
+  { caveats, ...key }: AccessKeyLogin,
+  headers: IncomingHttpHeaders,
+): AccessKeyLogin {
+  const isTask = readHeader(headers['x-background-task']) !== undefined;
+  const narrowed = isTask ? { ...caveats, tools: [] } : caveats;
+  if (caveats.user !== ANY_USER) return { ...key, caveats: narrowed, subUser: caveats.user };
+  // Open WebUI sends the second one.
+  const named = readHeader(headers['x-sub-user']) ?? readHeader(headers['x-openwebui-user-id']);
+  return { ...key, caveats: narrowed, subUser: named };
 }
 
 /** A repeated header arrives as a list; an invalid bearer token must not be ignored because of that. */

@@ -40,12 +40,17 @@ export interface FileToolsDeps {
 
 interface FileToolsTurn {
   readonly sources: Sources;
+  /** The only files that the turn may use; undefined if it may use all of the user. */
+  readonly within: ReadonlySet<string> | undefined;
   /** Aborted when the turn ends, which holds the images that it has read until then. */
   readonly signal: AbortSignal;
 }
 
 /** The tools with which the agent uses the files of the user. */
-export const createFileTools = (deps: FileToolsDeps, { sources, signal }: FileToolsTurn) => [
+export const createFileTools = (
+  deps: FileToolsDeps,
+  { sources, within, signal }: FileToolsTurn,
+) => [
   defineTool({
     name: 'search_files',
     description: [
@@ -56,12 +61,14 @@ export const createFileTools = (deps: FileToolsDeps, { sources, signal }: FileTo
       query: z.string().trim().min(1).max(1000).describe('Words to find'),
       fileId: FileId.optional().describe('Searches this file only'),
     }),
+    reach: 'session',
     run: async ({ query, fileId }, { user }) => {
       const { did: owner } = user;
-      if (fileId !== undefined) await findFile(deps, { owner, fileId });
-      const found = await deps.search.find({ owner, fileId, query, limit: FOUND });
+      if (fileId !== undefined) await findFile(deps, { owner, fileId, within });
+      const searched = fileId !== undefined ? [fileId] : listNewest(within);
+      const found = await findPassages(deps, { owner, query, searched });
       if (found.length > 0) return { passages: await toSources(found, sources), note: CITE };
-      const files = await deps.files.list({ owner, limit: LISTED_FILES, offset: 0 });
+      const files = await listFiles(deps, { owner, within });
       return { passages: [], note: 'No passage has these words', files: files.map(describe) };
     },
   }),
@@ -80,8 +87,9 @@ export const createFileTools = (deps: FileToolsDeps, { sources, signal }: FileTo
         .default(0)
         .describe('Passages to leave out, if an earlier call ended within a position: its `skip`'),
     }),
+    reach: 'session',
     run: async ({ fileId, ...start }, { user }) => {
-      const file = await findFile(deps, { owner: user.did, fileId });
+      const file = await findFile(deps, { owner: user.did, fileId, within });
       if (isImage(file.mediaType)) return readImage(deps, file, signal);
       if (file.text.status !== 'ready') throw new Error(explainMissingText(file));
       return readText(deps, file, { ...start, sources });
@@ -89,8 +97,48 @@ export const createFileTools = (deps: FileToolsDeps, { sources, signal }: FileTo
   }),
 ];
 
-async function findFile({ files }: FileToolsDeps, key: FileKey): Promise<StoredFile> {
-  const file = await files.find(key);
+const listNewest = (within: ReadonlySet<string> | undefined) =>
+  within && [...within].slice(-LISTED_FILES);
+
+/** Of these files, or of all. */
+async function findPassages(
+  { search }: FileToolsDeps,
+  {
+    owner,
+    query,
+    searched = [undefined],
+  }: {
+    readonly owner: string;
+    readonly query: string;
+    readonly searched: readonly (string | undefined)[] | undefined;
+  },
+): Promise<FoundPassage[]> {
+  const found: (readonly FoundPassage[])[] = [];
+  for (const fileId of searched)
+    found.push(await search.find({ owner, fileId, query, limit: FOUND }));
+  // The best of each file first.
+  return Array.from({ length: FOUND }, (_, rank) => found.flatMap((each) => each[rank] ?? []))
+    .flat()
+    .slice(0, FOUND);
+}
+
+interface Permitted {
+  readonly owner: string;
+  readonly within: ReadonlySet<string> | undefined;
+}
+
+async function listFiles({ files }: FileToolsDeps, { owner, within }: Permitted) {
+  if (!within) return files.list({ owner, limit: LISTED_FILES, offset: 0 });
+  const found = (listNewest(within) ?? []).map((fileId) => files.find({ owner, fileId }));
+  return (await Promise.all(found)).filter((file) => file !== undefined);
+}
+
+async function findFile(
+  { files }: FileToolsDeps,
+  { within, ...key }: FileKey & Permitted,
+): Promise<StoredFile> {
+  const isPermitted = within?.has(key.fileId) ?? true;
+  const file = isPermitted ? await files.find(key) : undefined;
   if (file) return file;
   throw new Error(`There is no file with the id ${key.fileId}; search_files lists those there are`);
 }
@@ -268,6 +316,7 @@ export const createCitationMiddleware = (find: (turn: TurnContext) => Sources): 
   name: 'file-citations',
   // An answer without its list of sources is better than none.
   onFailure: 'skip',
+  reach: 'session',
   wrapModel: async (request, next, turn) => {
     const response = await next(request);
     if (request.agent !== 'main') return response;

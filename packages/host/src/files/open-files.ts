@@ -4,6 +4,7 @@ import {
   type Embeddings,
   PluginManifest,
   sharedKey,
+  type TurnContext,
 } from '@sibyl/plugin-kit';
 import type { Logger } from 'pino';
 import type { HostLiveness } from '../bus/host-bus.js';
@@ -70,6 +71,14 @@ interface FilesPluginDeps extends FileToolsDeps {
   readonly embedder: PassageEmbedder | undefined;
 }
 
+/** The files of the messages that the turn continues. */
+const listSessionFiles = ({ history, request }: TurnContext): ReadonlySet<string> =>
+  new Set(
+    [...history.flatMap(({ attachments = [] }) => attachments), ...request.attachments].flatMap(
+      ({ fileId }) => fileId ?? [],
+    ),
+  );
+
 const SOURCES = sharedKey<Sources>('citedSources');
 
 /** What files contribute to turns: tools that search and read them, the files of a message, and citations. */
@@ -87,9 +96,10 @@ const createFilesPlugin = (deps: FilesPluginDeps) =>
     getSharedState: () => SOURCES.sharePerTurn((turn) => new Sources(turn.sessionState)),
     // Not `getTools`: without files, their schemas would only cost tokens.
     getRequestTools: async (turn) => {
-      if (!(await deps.files.hasAny(turn.user.did))) return [];
+      const within = turn.reach === 'user' ? undefined : listSessionFiles(turn);
+      if (within ? within.size === 0 : !(await deps.files.hasAny(turn.user.did))) return [];
       const sources = turn.shared.require(SOURCES);
-      const tools = createFileTools(deps, { sources, signal: turn.signal });
+      const tools = createFileTools(deps, { sources, within, signal: turn.signal });
       return tools.map((tool) => ({ ...tool, visibility: 'always' as const }));
     },
     getMiddlewares: () => [

@@ -16,6 +16,7 @@ import type { Request, Response } from 'express';
 import { Authenticator, PresentedDelegations, proveCaller } from '../auth/authenticator.js';
 import {
   type Credentials,
+  narrowToRequest,
   type ProvenCaller,
   readAccessKey,
   readCredentials,
@@ -101,12 +102,14 @@ export class UcanGuard implements CanActivate {
     const accessKey = acceptsKeys ? readAccessKey(request.headers) : undefined;
     const credentials = { ...readCredentials(request.headers), accessKey };
     const authenticator = this.chooseAuthenticator(context, credentials);
-    request.caller = await proveCaller(
+    const caller = await proveCaller(
       { authenticator, limits },
       { credentials, address, headers: response, isCounted },
     ).catch((error: unknown) => {
       throw acceptsKeys ? mentionKeys(error) : error;
     });
+    const key = caller.accessKey && narrowToRequest(caller.accessKey, request.headers);
+    request.caller = key ? { ...caller, accessKey: key } : caller;
     return true;
   }
 

@@ -13,7 +13,14 @@ import type {
   ThreadTurn,
 } from '@sibyl/plugin-kit';
 import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
-import { describeIssues, Id, OracleError, type ReplyPart, SendMessage } from '@sibyl/protocol';
+import {
+  describeIssues,
+  Id,
+  OracleError,
+  type ReplyPart,
+  SendMessage,
+  SubUser,
+} from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
 import type { SessionChanges } from '../bus/session-changes.js';
 import { FILES_ONLY, type SentFiles } from '../files/sent-files.js';
@@ -23,6 +30,7 @@ import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import { toOracleError } from '../store/store-errors.js';
+import { findSubUser, toSubUserRoom } from '../store/sub-user-rooms.js';
 import type { Approvals } from '../turns/approvals.js';
 import { toMessageView } from '../turns/message-parts.js';
 import type { PausedTurns } from '../turns/paused-turns.js';
@@ -61,7 +69,8 @@ interface SurfaceDeps {
 export function createSurface(deps: SurfaceDeps): Surface {
   return {
     keepsAccess: (access) => keepsAccess(deps, access),
-    for: (caller, signal) => new SurfaceTurns(deps, requireProven(caller), signal),
+    for: (caller, signal, user) =>
+      new SurfaceTurns(deps, withSubUser(requireProven(caller), user), signal),
     toError: toOracleError,
     get models() {
       const { models, default: standard } = deps.models.list();
@@ -98,6 +107,20 @@ function requireProven(caller: { readonly did: string }): Caller {
   throw new TypeError('Pass the caller that the route received');
 }
 
+/** The caller of an access key for several people, on behalf of one of them; headers, which programs set themselves, come first. */
+function withSubUser(caller: Caller, named: string | undefined): Caller {
+  const { accessKey } = caller;
+  if (accessKey?.caveats.user === undefined) return caller;
+  const { data: subUser, error } = SubUser.safeParse(accessKey.subUser ?? named);
+  if (error)
+    throw new OracleError('validation_failed', {
+      message: [
+        'user: this access key is for several people; name one, with 1 to 200 characters, in `user` or the header X-Sub-User',
+      ],
+    });
+  return { ...caller, accessKey: { ...accessKey, subUser } };
+}
+
 /** The turns of one caller, within the caveats of its access key. */
 class SurfaceTurns implements CallerTurns {
   // Plugins hold this object.
@@ -118,6 +141,15 @@ class SurfaceTurns implements CallerTurns {
     return this.#caller.accessKey?.caveats.session;
   }
 
+  get #subUser(): string | undefined {
+    return this.#caller.accessKey?.subUser;
+  }
+
+  /** Where new sessions are; by default in the user's own room. */
+  get #room() {
+    return this.#subUser === undefined ? {} : { roomId: toSubUserRoom(this.#subUser) };
+  }
+
   accessForLater(): CallerAccess {
     const { did, login, loginCids: cids = [], expiration } = this.#caller;
     if (login) throw new OracleError('own_key_required');
@@ -132,19 +164,24 @@ class SurfaceTurns implements CallerTurns {
   async openSession({ title, isUnlisted }: { title?: string; isUnlisted?: boolean } = {}) {
     if (this.onlySession !== undefined) throw new OracleError('access_key_too_narrow');
     const { sessions } = await this.#deps.ready;
-    const { id } = await sessions.open({ owner: this.#caller.did, title, isUnlisted });
+    const { id } = await sessions.open({
+      owner: this.#caller.did,
+      ...this.#room,
+      title,
+      isUnlisted,
+    });
     this.#opened.add(id);
     return { sessionId: id };
   }
 
   async hasSession(sessionId: string): Promise<boolean> {
-    if (!this.#permits(sessionId)) return false;
+    if (!(await this.#permits(sessionId))) return false;
     return (await this.#deps.store.sessions.find(this.#key(sessionId))) !== undefined;
   }
 
   async deleteUnlisted(sessionId: string): Promise<boolean> {
     const key = this.#key(sessionId);
-    if (!this.#permits(sessionId)) return false;
+    if (!(await this.#permits(sessionId))) return false;
     if (!(await this.#deps.store.sessions.isUnlisted(key))) return false;
     await (await this.#deps.ready).sessions.remove(key);
     return true;
@@ -154,13 +191,20 @@ class SurfaceTurns implements CallerTurns {
     if (this.onlySession !== undefined) return this.onlySession;
     if (await this.hasSession(threadId)) return threadId;
     const { store, plugin: surface } = this.#deps;
-    return store.threads.find({ owner: this.#caller.did, surface, threadId });
+    const thread = { surface, threadId: this.#toThreadId(threadId) };
+    return store.threads.find({ owner: this.#caller.did, ...thread });
   }
 
   async findThreadId(sessionId: string): Promise<string | undefined> {
-    if (!this.#permits(sessionId)) return undefined;
+    if (!(await this.#permits(sessionId))) return undefined;
     const { store, plugin: surface } = this.#deps;
-    return store.threads.findId({ ...this.#key(sessionId), surface });
+    const threadId = await store.threads.findId({ ...this.#key(sessionId), surface });
+    return threadId?.slice(this.#toThreadId('').length);
+  }
+
+  /** Clients of different people may choose the same id. */
+  #toThreadId(threadId: string): string {
+    return this.#subUser === undefined ? threadId : `${hash([this.#subUser])}:${threadId}`;
   }
 
   async openThread(threadId: string): Promise<{ readonly sessionId: string }> {
@@ -169,8 +213,8 @@ class SurfaceTurns implements CallerTurns {
     const known = await this.findThread(threadId);
     if (known !== undefined) return { sessionId: known };
     const { sessions } = await this.#deps.ready;
-    const thread = { surface: this.#deps.plugin, threadId };
-    const { id } = await sessions.open({ owner: this.#caller.did, thread });
+    const thread = { surface: this.#deps.plugin, threadId: this.#toThreadId(threadId) };
+    const { id } = await sessions.open({ owner: this.#caller.did, ...this.#room, thread });
     this.#opened.add(id);
     return { sessionId: id };
   }
@@ -303,12 +347,12 @@ class SurfaceTurns implements CallerTurns {
   }
 
   async abort(sessionId: string): Promise<boolean> {
-    if (!this.#permits(sessionId)) return false;
+    if (!(await this.#permits(sessionId))) return false;
     return (await this.#deps.ready).turns.abort(this.#key(sessionId));
   }
 
   async pending(sessionId: string) {
-    if (!this.#permits(sessionId)) return [];
+    if (!(await this.#permits(sessionId))) return [];
     const questions = await (await this.#deps.ready).paused.pending(this.#key(sessionId));
     return questions.map(toQuestion);
   }
@@ -345,7 +389,7 @@ class SurfaceTurns implements CallerTurns {
     const key = { owner: this.#caller.did, interruptId: id };
     const isId = Id.safeParse(id).success;
     const interrupt = isId ? await this.#deps.store.runs.findInterrupt(key) : undefined;
-    if (interrupt && this.#permits(interrupt.sessionId)) return interrupt;
+    if (interrupt && (await this.#permits(interrupt.sessionId))) return interrupt;
     throw new OracleError('interrupt_not_found');
   }
 
@@ -356,12 +400,15 @@ class SurfaceTurns implements CallerTurns {
       if (error instanceof OracleError && error.code === 'run_not_found') return undefined;
       throw error;
     });
-    return run && this.#permits(run.sessionId) ? run : undefined;
+    return run && (await this.#permits(run.sessionId)) ? run : undefined;
   }
 
-  #permits(sessionId: string): boolean {
+  async #permits(sessionId: string): Promise<boolean> {
     const { onlySession = sessionId } = this;
-    return sessionId === onlySession && Id.safeParse(sessionId).success;
+    if (sessionId !== onlySession || !Id.safeParse(sessionId).success) return false;
+    if (this.#subUser === undefined) return true;
+    const session = await this.#deps.store.sessions.find(this.#key(sessionId));
+    return session !== undefined && findSubUser(session) === this.#subUser;
   }
 
   #key(sessionId: string) {

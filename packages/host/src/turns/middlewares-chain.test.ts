@@ -11,6 +11,7 @@ import { ToolInterrupt } from '../agent/steps.js';
 import type { ModelCall } from '../models/model.js';
 import { Hooks } from './hooks.js';
 import { callThrough, MiddlewareChain } from './middlewares.js';
+import { TurnReach } from './tool-reach.js';
 import { TurnContexts } from './turn-context.js';
 
 afterEach(() => {
@@ -38,7 +39,10 @@ function createChain(byPlugin: Readonly<Record<string, readonly Middleware[]>>) 
     of: ({ name }: LoadedPlugin) => ({ config: { plugin: name }, signal: turn.signal }),
   });
   const hooks = new Hooks(logger, TIMEOUT_MS);
-  const chain = new MiddlewareChain({ plugins, contexts, hooks, signal: turn.signal });
+  const chain = new MiddlewareChain({
+    ...{ plugins, contexts, hooks, signal: turn.signal },
+    reach: new TurnReach({}),
+  });
   return { chain, turn, log };
 }
 

@@ -10,12 +10,14 @@ import { isPause } from '../agent/steps.js';
 import type { Model, ModelCall, ModelMessage, ModelTool } from '../models/model.js';
 import { type Hooks, toError } from './hooks.js';
 import { createInterrupt } from './tool-interrupt.js';
+import type { TurnReach } from './tool-reach.js';
 import type { TurnContexts } from './turn-context.js';
 
 interface MiddlewareChainDeps {
   readonly plugins: readonly LoadedPlugin[];
   readonly contexts: TurnContexts;
   readonly hooks: Hooks;
+  readonly reach: TurnReach;
   readonly signal: AbortSignal;
 }
 
@@ -41,13 +43,16 @@ export class MiddlewareChain {
   private readonly hooks: Hooks;
   private readonly signal: AbortSignal;
 
-  constructor({ plugins, contexts, hooks, signal }: MiddlewareChainDeps) {
+  constructor({ plugins, contexts, hooks, reach, signal }: MiddlewareChainDeps) {
     this.hooks = hooks;
     this.signal = signal;
     this.links = plugins.flatMap((plugin) =>
-      plugin.middlewares.map((middleware) => {
-        return { middleware, turn: contexts.of(plugin), plugin: plugin.name };
-      }),
+      plugin.middlewares
+        // One that may not be skipped protects something.
+        .filter(({ onFailure, reach: own }) => onFailure !== 'skip' || reach.permitsAddition(own))
+        .map((middleware) => {
+          return { middleware, turn: contexts.of(plugin), plugin: plugin.name };
+        }),
     );
     this.toolLinks = this.links.filter(({ middleware }) => middleware.wrapTool);
   }

@@ -31,6 +31,7 @@ export class SessionsService {
     /** Whether it appears in no list and is deleted once it is not used any more. */
     readonly isUnlisted?: boolean | undefined;
     readonly thread?: NewSession['thread'];
+    readonly roomId?: NewSession['roomId'];
     /** A repeated request with this key gets the session of the first one. */
     readonly idempotencyKey?: string | undefined;
   }): Promise<Session> {

@@ -26,6 +26,7 @@ import { LiveRules } from '../auth/user-rules.js';
 import { Hooks } from './hooks.js';
 import { MiddlewareChain } from './middlewares.js';
 import { ToolPolicy } from './tool-policy.js';
+import { TurnReach } from './tool-reach.js';
 import { gatherTools, type ToolTurn } from './tools.js';
 import { TurnContexts } from './turn-context.js';
 
@@ -78,14 +79,15 @@ async function gather(contributions: readonly Contribution[], options: GatherOpt
   const emitted: ReplyPart[] = [];
   const emit = toEmit({ sessionId: 's1', requestId: 'r1' }, (part) => void emitted.push(part));
   const contexts = await openContexts(plugins, { emit, warn, hooks, signal });
-  const chain = new MiddlewareChain({ plugins, contexts, hooks, signal });
+  const reach = new TurnReach({});
+  const chain = new MiddlewareChain({ plugins, contexts, hooks, reach, signal });
   const subModel = new ScriptedModel(...subScript);
   const models = { get: vi.fn(() => subModel) };
   const meter = new RecordingMeter();
   const onToolEnd = vi.fn();
   const policy = await createPolicy(hooks, options.rules ?? []);
   const { smallModel, limits } = requestTo(subModel);
-  const shared = { smallModel, limits, meter, onToolEnd, models, chain, hooks };
+  const shared = { smallModel, limits, meter, onToolEnd, models, chain, hooks, reach };
   const found = await gatherTools({
     ...{ ...shared, plugins, contexts, policy, warn, surface, signal },
   });
@@ -131,6 +133,7 @@ function openContexts(
       createUcan: () => ucan,
       llm: { get: () => ({ generate: () => Promise.reject(new Error('no model')) }) },
       client: { call: async () => undefined },
+      reach: new TurnReach({}),
       loggerFor: () => pino({ level: 'silent' }),
     },
     plugins,

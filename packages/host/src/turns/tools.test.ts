@@ -27,6 +27,7 @@ import { LiveRules } from '../auth/user-rules.js';
 import { Hooks } from './hooks.js';
 import { MiddlewareChain } from './middlewares.js';
 import { ToolPolicy } from './tool-policy.js';
+import { TurnReach } from './tool-reach.js';
 import { gatherTools } from './tools.js';
 import { TurnContexts } from './turn-context.js';
 
@@ -82,12 +83,14 @@ async function attempt(
       emit: { router: (event: unknown) => events.push(event), toolCall: () => undefined },
       warn: () => undefined,
       hooks,
+      reach: new TurnReach({}),
       loggerFor: () => logger,
       signal,
     } as unknown as Parameters<typeof TurnContexts.open>[0],
     plugins,
   );
-  const chain = new MiddlewareChain({ plugins, contexts, hooks, signal });
+  const reach = new TurnReach({});
+  const chain = new MiddlewareChain({ plugins, contexts, hooks, reach, signal });
   const model = new ScriptedModel(...script);
   const request = requestTo(model, { signal });
   const subModel = new ScriptedModel(...subScript);
@@ -96,7 +99,7 @@ async function attempt(
   const rules = new LiveRules({ load: async () => undefined, watch: () => () => {}, logger });
   const createUcan = () => ({}) as TurnUcan;
   const policy = new ToolPolicy({ operator: [], rules, hooks, createUcan, onRan: () => {} });
-  const shared = { plugins, contexts, policy, chain, hooks, warn };
+  const shared = { plugins, contexts, policy, reach, chain, hooks, warn };
   const gathered = await gatherTools({ ...request, models, ...shared, surface: undefined });
   const tools = gathered.map(({ tool }) => tool);
   const ended = await runUntilCrash({ ...request, tools: () => tools }, journal);

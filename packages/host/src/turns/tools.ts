@@ -14,6 +14,7 @@ import { type Hooks, isPromise, withSignal } from './hooks.js';
 import type { MiddlewareChain } from './middlewares.js';
 import { createInterrupt } from './tool-interrupt.js';
 import type { ToolPolicy } from './tool-policy.js';
+import type { ToolReach, TurnReach } from './tool-reach.js';
 import type { TurnContexts } from './turn-context.js';
 import type { SurfaceExtras } from './turn-request.js';
 
@@ -26,6 +27,7 @@ export interface ToolTurn extends SubAgentTurn {
   readonly plugins: readonly LoadedPlugin[];
   readonly contexts: TurnContexts;
   readonly policy: ToolPolicy;
+  readonly reach: TurnReach;
   readonly warn: TurnContext['warn'];
   /** The client tools belong to this plugin. */
   readonly surface: SurfaceExtras | undefined;
@@ -36,6 +38,8 @@ export interface ToolTurn extends SubAgentTurn {
 interface Contribution {
   readonly plugin: LoadedPlugin;
   readonly tools: readonly Tool[];
+  /** Those that the program that sent the message runs. */
+  readonly clientTools?: readonly Tool[];
   readonly subAgents: readonly SubAgent[];
 }
 
@@ -100,7 +104,7 @@ async function getRequestContribution(plugin: LoadedPlugin, turn: ToolTurn): Pro
   ]);
   const { plugin: surface, clientTools = [] } = turn.surface ?? {};
   const declared = surface === plugin.name ? clientTools.map(toClientTool) : [];
-  return { plugin, tools: [...tools, ...declared], subAgents };
+  return { plugin, tools, clientTools: declared, subAgents };
 }
 
 /** What the model learns about the client tools, and has to call, by the choice of the client. */
@@ -170,24 +174,27 @@ function* bindTools(
   contributions: readonly Contribution[],
   turn: ToolTurn,
 ): Generator<TurnTool | undefined> {
-  for (const { plugin, tools, subAgents } of contributions) {
+  for (const { plugin, tools, clientTools = [], subAgents } of contributions) {
     const bindOwn = (definition: PluginTool, own: Visibility | undefined) => {
       const bound = bind({ agent: 'main', plugin }, definition, turn);
       return bound && { plugin, visibility: own ?? plugin.manifest.visibility, ...bound };
     };
     for (const tool of tools) yield bindOwn(toToolDefinition(tool, plugin, turn), tool.visibility);
+    for (const tool of clientTools)
+      yield bindOwn({ ...toToolDefinition(tool, plugin, turn), reach: 'client' }, tool.visibility);
     for (const agent of subAgents)
       yield bindOwn(toAgentDefinition(agent, plugin, turn), agent.visibility);
   }
 }
 
-/** Leaves a tool that the user blocks out of this turn, and one with an unusable schema with a warning. */
+/** Leaves a tool that the user blocks or the turn may not use out of it, and one with an unusable schema with a warning. */
 function bind(
   { agent, plugin }: { readonly agent: string; readonly plugin: LoadedPlugin },
   definition: PluginTool,
   turn: ToolTurn,
 ): Pick<TurnTool, 'tool' | 'characters'> | undefined {
-  const { name, needsApproval } = definition;
+  const { name, needsApproval, reach } = definition;
+  if (!turn.reach.permitsTool(name, reach)) return undefined;
   const facts = { tool: name, plugin: plugin.name, needsApproval };
   if (turn.policy.isBlocked(facts)) return undefined;
   const bound = toAgentTool(definition);
@@ -203,16 +210,20 @@ function bind(
 }
 
 /** A tool that a plugin contributes. */
-type PluginTool = ToolDefinition & { readonly needsApproval?: Tool['needsApproval'] | undefined };
+type PluginTool = ToolDefinition & {
+  readonly needsApproval?: Tool['needsApproval'] | undefined;
+  readonly reach?: ToolReach | undefined;
+};
 
 function toToolDefinition(
   tool: Tool,
   plugin: LoadedPlugin,
   { contexts, policy }: ToolTurn,
 ): PluginTool {
-  const { name, description, inputSchema, timeoutMs, event, needsApproval } = tool;
+  const { name, description, inputSchema, timeoutMs, event, needsApproval, reach } = tool;
   return {
     needsApproval,
+    reach,
     name,
     description,
     inputSchema,
@@ -233,13 +244,14 @@ function toToolDefinition(
   };
 }
 
-function toAgentDefinition(agent: SubAgent, plugin: LoadedPlugin, turn: ToolTurn): ToolDefinition {
+function toAgentDefinition(agent: SubAgent, plugin: LoadedPlugin, turn: ToolTurn): PluginTool {
   const context = turn.contexts.of(plugin);
   const tools = (agent.tools ?? []).flatMap(
     (tool) =>
       bind({ agent: agent.name, plugin }, toToolDefinition(tool, plugin, turn), turn)?.tool ?? [],
   );
-  return createSubAgentTool({ agent, plugin: plugin.name, context, tools }, turn);
+  const tool = createSubAgentTool({ agent, plugin: plugin.name, context, tools }, turn);
+  return { ...tool, reach: agent.reach };
 }
 
 function reportCollision({ plugin, tool }: TurnTool, first: string, turn: ToolTurn): void {

@@ -22,6 +22,7 @@ import { FlushLoop } from './flush-loop.js';
 import { Hooks } from './hooks.js';
 import { RunLog } from './run-log.js';
 import { buildDoneFrame, RunRecorder } from './run-recorder.js';
+import { TurnReach } from './tool-reach.js';
 import { buildTurnFacts, createClientCalls, createTurnEmit, TurnContexts } from './turn-context.js';
 import type { TurnRequest } from './turn-request.js';
 
@@ -235,6 +236,7 @@ function openContexts(plugins: readonly LoadedPlugin[], request = buildRequest()
     client: {} as ClientCalls,
     warn,
     hooks: new Hooks(logger, 1000),
+    reach: new TurnReach({}),
     loggerFor: (plugin: string) => logger.child({ of: plugin }),
     signal: turn.signal,
   };

@@ -23,9 +23,11 @@ import type { SessionStates } from '../store/plugin-stores.js';
 import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
+import { findSubUser } from '../store/sub-user-rooms.js';
 import { type HookLimit, type Hooks, withSignal } from './hooks.js';
 import { toMessageView } from './message-parts.js';
 import type { RunRecorder } from './run-recorder.js';
+import type { TurnReach } from './tool-reach.js';
 import type { TurnRequest } from './turn-request.js';
 
 /** A context without a signal: that of the turn or of a hook is added. */
@@ -44,6 +46,7 @@ interface TurnContextsDeps {
   readonly client: ClientCalls;
   readonly warn: TurnContext['warn'];
   readonly hooks: Hooks;
+  readonly reach: TurnReach;
   readonly loggerFor: (plugin: string) => Logger;
   readonly signal: AbortSignal;
 }
@@ -134,8 +137,8 @@ export class TurnContexts {
     return values.flat();
   }
 
-  private make({ name: plugin, config, services }: LoadedPlugin): HookContext {
-    const { facts, store, sessionState, createUcan, llm, emit, client, warn, loggerFor } =
+  private make({ name: plugin, config, services, tools }: LoadedPlugin): HookContext {
+    const { facts, store, sessionState, createUcan, llm, emit, client, warn, loggerFor, reach } =
       this.deps;
     const { user, session, history, request } = facts;
     // Without copying an object, which takes several times as long.
@@ -159,6 +162,8 @@ export class TurnContexts {
       warn,
       degrade: (name, missing) =>
         void this.degraded.push({ name: `${name}`, missing: `${missing}` }),
+      reach: reach.reach,
+      permits: (name) => reach.permitsTool(name, tools.find((tool) => tool.name === name)?.reach),
       toolCallId: '',
       tool: definitions.tool,
       subAgent: definitions.subAgent,
@@ -182,7 +187,10 @@ export function buildTurnFacts({ request, session, messages, delegation }: FactS
   const { id, roomId } = session;
   const { requestId, client } = request;
   return {
-    user: Object.freeze({ ...buildTurnUser(request), ...(delegation && { delegation }) }),
+    user: Object.freeze({
+      ...buildTurnUser(request, session),
+      ...(delegation && { delegation }),
+    }),
     session: Object.freeze({ id, requestId, roomId, client }),
     history: Object.freeze(messages.slice(0, -1).map((message) => toMessageView(message))),
     request: Object.freeze(pickRequestFields(request)),
@@ -207,10 +215,12 @@ function buildTurnState(
   });
 }
 
-function buildTurnUser({ caller, user }: TurnRequest): TurnUser {
+function buildTurnUser({ caller, user }: TurnRequest, session: Session): TurnUser {
   const { matrixHomeServer: homeServer, matrixAccessToken: accessToken } = user;
+  const subUser = findSubUser(session);
   return {
     did: caller.did,
+    ...(subUser !== undefined && { subUser }),
     timezone: user.timezone ?? 'UTC',
     currentTime: new Date().toISOString(),
     ...((homeServer || accessToken) && {

@@ -130,7 +130,7 @@ describe('a stored request', () => {
   it('contains no more of the caller than the turn needs', () => {
     const accessKey = { cid: 'key', caveats: {} };
     const caller = { ...CALLER, accessKey, charge: () => undefined };
-    expect(store(createRequest({ caller }))?.caller).toEqual(CALLER);
+    expect(store(createRequest({ caller }))?.caller).toEqual({ ...CALLER, accessKey });
   });
 
   it.each([undefined, null, 'text', 1])('is missing if %s is stored', (stored) => {

@@ -78,11 +78,11 @@ export interface SurfaceExtras {
 
 /** Converts a request to JSON that another host can execute. */
 export function toStoredRequest({ caller, ...request }: TurnRequest): unknown {
-  const { did, expiration, loginCids, presentedDelegation, presentedAt } = caller;
+  const { did, expiration, loginCids, accessKey, presentedDelegation, presentedAt } = caller;
   // JSON has no infinity.
   const expires = Number.isFinite(expiration) ? { expiration } : {};
   const presented = { presentedDelegation, presentedAt };
-  return { ...request, caller: { did, loginCids, ...presented, ...expires } };
+  return { ...request, caller: { did, loginCids, accessKey, ...presented, ...expires } };
 }
 
 /** Reads a stored request; undefined if it is missing or cannot be decrypted. */

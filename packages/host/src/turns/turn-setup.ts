@@ -20,13 +20,14 @@ import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import { repeatRead } from '../store/store-errors.js';
-import { Capabilities } from './capabilities.js';
+import { Capabilities, type TurnTool } from './capabilities.js';
 import type { TurnAccount } from './gates.js';
 import type { Hooks } from './hooks.js';
 import { MiddlewareChain } from './middlewares.js';
 import type { LiveRun } from './run-log.js';
 import type { RunRecorder } from './run-recorder.js';
 import { type RanCall, ToolPolicy } from './tool-policy.js';
+import { TurnReach } from './tool-reach.js';
 import { applyToolChoice, gatherTools } from './tools.js';
 import type { TurnAccess } from './turn-access.js';
 import {
@@ -82,6 +83,7 @@ interface Preparation extends EmittingJob {
   /** `main` is the model of this turn. */
   readonly models: Pick<Models, 'get'>;
   readonly policy: ToolPolicy;
+  readonly reach: TurnReach;
 }
 
 /** Builds the agent's request from the store and the plugins. */
@@ -119,7 +121,9 @@ export class TurnSetup {
     const facts = buildTurnFacts({ request, session, messages, delegation });
     const models = this.selectModels(job);
     const policy = this.createPolicy(job, rules);
-    return this.buildRequest({ ...job, warn, messages, facts, models, policy });
+    const { caveats } = request.caller.accessKey ?? {};
+    const reach = new TurnReach({ caveats, subUser: facts.user.subUser });
+    return this.buildRequest({ ...job, warn, messages, facts, models, policy, reach });
   }
 
   private read<T>({ signal }: LiveRun, read: () => Promise<T>): Promise<T> {
@@ -143,7 +147,7 @@ export class TurnSetup {
   }
 
   private async buildRequest(turn: Preparation): Promise<AgentRequest> {
-    const { live, account, messages, models, policy, warn } = turn;
+    const { live, account, messages, models, policy, reach, warn } = turn;
     const { plugins, hooks, settings } = this.deps;
     const { signal } = live;
     const { steps = [], answers = new Map() } = turn.progress ?? {};
@@ -151,7 +155,7 @@ export class TurnSetup {
     const { owner, sessionId } = live.run;
     const sessionState = this.deps.store.sessionState.ofTurn({ owner, sessionId });
     const contexts = await TurnContexts.open({ ...this.contextDeps(turn), sessionState }, plugins);
-    const chain = new MiddlewareChain({ plugins, contexts, hooks, signal });
+    const chain = new MiddlewareChain({ plugins, contexts, hooks, reach, signal });
     const shared = {
       smallModel: models.get('utility'),
       limits: { steps: new StepBudget(settings.maxSteps), contextTokens: settings.contextTokens },
@@ -166,6 +170,7 @@ export class TurnSetup {
       plugins,
       contexts,
       policy,
+      reach,
       chain,
       hooks,
       warn,
@@ -174,7 +179,7 @@ export class TurnSetup {
     });
     const state = sessionState.of(HOST);
     const capabilities = await this.read(live, () =>
-      Capabilities.open({ plugins, tools, state, chain }),
+      Capabilities.open({ plugins: listDescribed(plugins, tools, reach), tools, state, chain }),
     );
     const model = models.get('main');
     const { degraded } = contexts;
@@ -196,7 +201,7 @@ export class TurnSetup {
   }
 
   private contextDeps(turn: Preparation) {
-    const { live, recorder, events, request, account, facts, models, policy, warn } = turn;
+    const { live, recorder, events, request, account, facts, models, policy, reach, warn } = turn;
     const { store, hooks, pendingCalls, checksEvents, logger } = this.deps;
     const { run, signal } = live;
     return {
@@ -210,6 +215,7 @@ export class TurnSetup {
       warn: (code: string, message: string) =>
         warn(`${code}`.slice(0, WARNING_LIMIT), `${message}`.slice(0, WARNING_LIMIT)),
       hooks,
+      reach,
       loggerFor: (plugin: string) => this.loggers.get(plugin) ?? logger,
       signal,
     };
@@ -253,6 +259,16 @@ export class TurnSetup {
       return undefined;
     }
   }
+}
+
+/** The plugins that the prompt may describe: in a turn with limited tools, those that have any. */
+function listDescribed(
+  plugins: readonly LoadedPlugin[],
+  tools: readonly TurnTool[],
+  { isLimited }: TurnReach,
+): readonly LoadedPlugin[] {
+  if (!isLimited) return plugins;
+  return plugins.filter(({ name }) => tools.some(({ plugin }) => plugin.name === name));
 }
 
 /** Omits the partial answer of failed turns, and of earlier attempts of this turn, which its steps contain. */

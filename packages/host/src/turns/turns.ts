@@ -18,6 +18,7 @@ import {
 import { type StartedRun, WITHDRAWN } from '../store/runs/start-run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
+import { findSubUser } from '../store/sub-user-rooms.js';
 import { buildFirstFrame, endUnanswered, readProgress, storeWithdrawal } from './closing-runs.js';
 import { FlushLoop } from './flush-loop.js';
 import type { Gates, TurnAccount } from './gates.js';
@@ -119,6 +120,8 @@ export class Turns {
     assertModelExists(this.deps.models, message.model);
     // A session of another user must look unknown before its gates are asked.
     const session = await this.deps.store.sessions.get({ owner: caller.did, sessionId });
+    const { subUser = findSubUser(session) } = caller.accessKey ?? {};
+    if (findSubUser(session) !== subUser) throw new OracleError('session_not_found');
     const holder = caller.holder ?? (await this.deps.holders.find(caller.did));
     return this.idempotent.run(request, async (claim) =>
       this.startNew(await readQuestion(request, this.deps.store.messages), {

@@ -6,7 +6,7 @@ interface KeyChoice {
   readonly audience?: string;
   readonly can?: string;
   /** Caveats. */
-  readonly nb?: Readonly<Record<string, string | number>>;
+  readonly nb?: Readonly<Record<string, string | number | readonly string[]>>;
   readonly expiration?: number | null;
   readonly proofs?: readonly string[];
 }

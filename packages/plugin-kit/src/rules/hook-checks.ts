@@ -56,6 +56,7 @@ const TOOL_MEMBERS: Members<Tool> = {
   visibility: true,
   event: true,
   needsApproval: true,
+  reach: true,
   run: true,
 };
 
@@ -69,8 +70,13 @@ export const checkTool = checkFields('tool', TOOL_MEMBERS, (tool) => {
     return 'its outputSchema is not a Standard Schema';
   if (!['undefined', 'boolean', 'function'].includes(typeof tool.needsApproval))
     return 'its needsApproval is neither a boolean nor a function';
-  return checkInputSchema(inputSchema);
+  return checkReach(tool) ?? checkInputSchema(inputSchema);
 });
+
+const checkReach = ({ reach }: Fields) =>
+  [undefined, 'session', 'sub-user'].some((allowed) => allowed === reach)
+    ? undefined
+    : "its reach must be 'session' or 'sub-user'";
 
 function checkInputSchema(schema: unknown): string | undefined {
   if (!isObject(schema) && !isStandardSchema(schema)) return 'it has no inputSchema';
@@ -91,6 +97,7 @@ const AGENT_MEMBERS: Members<SubAgent> = {
   tools: true,
   model: true,
   visibility: true,
+  reach: true,
 };
 
 export const checkSubAgent = checkFields('sub-agent', AGENT_MEMBERS, (agent) => {
@@ -99,12 +106,13 @@ export const checkSubAgent = checkFields('sub-agent', AGENT_MEMBERS, (agent) => 
     return 'its name must consist of lower case letters, digits and _, at most 40';
   if (!isText(description)) return 'it has no description';
   if (!isText(prompt) && !isFunction(prompt)) return 'it has no prompt';
-  return tools === undefined ? undefined : checkTools(tools);
+  return checkReach(agent) ?? (tools === undefined ? undefined : checkTools(tools));
 });
 
 const MIDDLEWARE_MEMBERS: Members<Middleware> = {
   name: true,
   onFailure: true,
+  reach: true,
   wrapModel: true,
   wrapTool: true,
 };
@@ -116,7 +124,7 @@ const checkMiddleware = checkFields('middleware', MIDDLEWARE_MEMBERS, (middlewar
   const wrong = ['wrapModel', 'wrapTool'].find(
     (hook) => middleware[hook] !== undefined && !isFunction(middleware[hook]),
   );
-  return wrong && `its ${wrong} is not a function`;
+  return checkReach(middleware) ?? (wrong && `its ${wrong} is not a function`);
 });
 
 const ROUTE_MEMBERS: Members<Route> = {

@@ -245,6 +245,8 @@ export class TestTurn {
       logger,
       warn: (code, message) => void warnings.push({ code, message }),
       degrade: (name, missing) => void degraded.push({ name, missing }),
+      reach: 'user',
+      permits: () => true,
       signal: options.signal ?? new AbortController().signal,
       toolCallId: '',
       ...definitions,

@@ -187,6 +187,7 @@ function FactText({ fact }: { readonly fact: Fact }) {
         ) : (
           t('settings.memory.byYou')
         )}
+        {fact.subUser !== undefined && ` · ${fact.subUser}`}
         {' · '}
         {formatWhen(fact.updatedAt ?? fact.createdAt)}
       </div>

@@ -1,4 +1,4 @@
-import type { AccessKeyInfo } from '@sibyl/client';
+import type { AccessKeyCaveats, AccessKeyInfo } from '@sibyl/client';
 import { useOracle, useResource } from '@sibyl/client/react';
 import { type FormEvent, useCallback, useState } from 'react';
 import { useFormDraft, useFormOpen } from '../../chat/drafts.js';
@@ -87,7 +87,16 @@ function usePermissions() {
 
 const lifetimes = [30, 7, 90] as const;
 const NEW_KEY = 'new-key';
-const initialKey = { name: '', days: lifetimes[0] as number, turns: '100' };
+const initialKey = { name: '', days: lifetimes[0] as number, turns: '100', usedBy: 'me' };
+
+/** Who uses the program with a key, and what the key permits them. */
+const usedBy = {
+  me: {},
+  each: { user: '*' },
+  anyone: { tools: [] },
+} satisfies Readonly<Record<string, AccessKeyCaveats>>;
+
+const isUsedBy = (value: string): value is keyof typeof usedBy => Object.hasOwn(usedBy, value);
 
 /** Keys for programs that cannot sign. */
 function AccessKeys() {
@@ -144,7 +153,7 @@ interface NewKeyProps {
 function NewKey({ onCreated, onCancel }: NewKeyProps) {
   const { keys } = useOracle();
   const { values, change, clear } = useFormDraft(NEW_KEY, initialKey);
-  const { name, days, turns } = values;
+  const { name, days, turns, usedBy: who } = values;
   const { isBusy, error, run } = useAction();
   const cancel = () => {
     clear();
@@ -153,8 +162,12 @@ function NewKey({ onCreated, onCancel }: NewKeyProps) {
   const submit = (event: FormEvent) => {
     event.preventDefault();
     void run(async () => {
-      const limit = turns ? { turnsPerDay: Number(turns) } : {};
-      const { key } = await keys.create({ name: name.trim(), expiration: inDays(days), ...limit });
+      const caveats = {
+        ...(turns && { turnsPerDay: Number(turns) }),
+        ...(isUsedBy(who) && usedBy[who]),
+      };
+      const terms = { name: name.trim(), expiration: inDays(days), ...caveats };
+      const { key } = await keys.create(terms);
       clear();
       await onCreated(key);
     });
@@ -174,6 +187,18 @@ function NewKey({ onCreated, onCancel }: NewKeyProps) {
           value={name}
           onChange={({ target }) => change({ name: target.value })}
         />
+      </label>
+      <label className="field">
+        <span>{t('settings.keys.for')}</span>
+        <select
+          className="input"
+          value={who}
+          onChange={({ target }) => change({ usedBy: target.value })}
+        >
+          <option value="me">{t('settings.keys.for.me')}</option>
+          <option value="each">{t('settings.keys.for.each')}</option>
+          <option value="anyone">{t('settings.keys.for.anyone')}</option>
+        </select>
       </label>
       <div className="line top">
         <LifetimeField choices={lifetimes} days={days} onChange={(days) => change({ days })} />
@@ -199,6 +224,13 @@ function NewKey({ onCreated, onCancel }: NewKeyProps) {
   );
 }
 
+function describeUse({ user, tools }: AccessKeyCaveats): string[] {
+  return [
+    ...(tools ? [tools.join(', ') || t('settings.keys.for.anyone')] : []),
+    ...(user === undefined ? [] : [user === '*' ? t('settings.keys.for.each') : user]),
+  ];
+}
+
 interface KeyRowProps {
   readonly info: AccessKeyInfo;
   readonly onChange: () => Promise<void>;
@@ -209,6 +241,7 @@ function KeyRow({ info, onChange }: KeyRowProps) {
   const { id, name, expiration, lastUsedAt, caveats } = info;
   const facts = [
     caveats.session ? t('settings.keys.oneSession') : t('settings.keys.chat'),
+    ...describeUse(caveats),
     ...(caveats.turnsPerDay ? [t('settings.keys.perDay', { count: caveats.turnsPerDay })] : []),
     t('settings.granted.until', { date: formatDate(expiration * 1000) }),
     lastUsedAt
