@@ -63,10 +63,11 @@ class PageChat {
     });
   }
 
-  static async open(user: TestUser): Promise<PageChat> {
+  static async open(user: TestUser, transport: 'polling' | 'websocket'): Promise<PageChat> {
     const sessionId = await openSession(user);
     const auth = (send: (auth: object) => void) => send({ invocation: user.mint() });
-    const options = { auth, reconnectionDelay: RETRY_MS, reconnectionDelayMax: 1_000 };
+    const times = { reconnectionDelay: RETRY_MS, reconnectionDelayMax: 1_000 };
+    const options = { auth, ...times, transports: [transport] };
     return new PageChat(user, sessionId, await joinSession(user, sessionId, options));
   }
 
@@ -135,7 +136,8 @@ it('kills and outages of PostgreSQL lose, repeat and reorder no event of sockets
 }, async () => {
   const did = hosts[0]?.did ?? '';
   const users = Array.from({ length: CHATS }, () => new TestUser({ url: balancer.url, did }));
-  const chats = await Promise.all(users.map((user) => PageChat.open(user)));
+  const transport = (i: number) => (i === 0 ? 'polling' : 'websocket');
+  const chats = await Promise.all(users.map((user, i) => PageChat.open(user, transport(i))));
   let isOver = false;
   const chatting = chats.map(async (chat) => {
     while (!isOver) await chat.sendNext();

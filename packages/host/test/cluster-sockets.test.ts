@@ -211,6 +211,24 @@ describe('a page at another host than the turn', () => {
     expect(await untilResult()).toBe(1);
   });
 
+  it.each(['a new page', 'a page that had the call'])(
+    'receives no call that a page at the host of the turn has answered: %s',
+    async (which) => {
+      const before = which === 'a new page' ? undefined : await join(atB);
+      const page = await join(alice);
+      const { untilResult } = await callPage(alice);
+      const { toolCallId } = await untilCall(page);
+      if (before) await untilCall(before);
+      before?.socket.disconnect();
+      page.socket.emit('tool_result', { toolCallId, result: 1 });
+      expect(await untilResult()).toBe(1);
+      page.socket.disconnect();
+      const next = [await join(atB), await join(alice), await join(atB)];
+      for (const each of next) await each.ask('ping', 'pong');
+      expect(next.flatMap((each) => each.all('browser_tool_call'))).toEqual([]);
+    },
+  );
+
   it.each(['the same', 'another'])(
     'receives a call that it missed when it connects again to %s host, although the host seems to have sent it',
     async (where) => {

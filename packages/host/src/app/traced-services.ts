@@ -33,6 +33,7 @@ export function traceBus(bus: HostBus): HostBus {
         span?.end();
       }
     },
+    room: () => bus.room(),
     on: (topic, listener) => bus.on(topic, listener),
     onMissed: (listener) => bus.onMissed(listener),
     get figures() {

@@ -210,8 +210,9 @@ function wireSockets({ config, store, cluster, logger }: TurnDeps) {
   const shared = new SharedCalls({ directory, bus, liveness, logger });
   const pendingCalls = new PendingClientCalls({ timeoutMs, shared });
   const onRemoteCall = pendingCalls.addRemote.bind(pendingCalls);
+  const isCallOpen = pendingCalls.has.bind(pendingCalls);
   return {
-    events: new ClusterEventBus({ directory, bus, liveness, onRemoteCall, logger }),
+    events: new ClusterEventBus({ directory, bus, liveness, onRemoteCall, isCallOpen, logger }),
     presence: new SharedPresence({ directory, bus, liveness, logger }),
     pendingCalls,
   };

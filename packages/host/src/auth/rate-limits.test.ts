@@ -442,6 +442,7 @@ describe('RateLimits of several hosts', () => {
     const connect = (own: HostBus, other: HostBus): HostBus => ({
       hostId: own.hostId,
       figures: own.figures,
+      room: () => own.room(),
       on: (topic, listener) => own.on(topic, listener),
       onMissed: () => () => {},
       send: (_, topic, payload) => {

@@ -34,7 +34,7 @@ function createBus(directory: Partial<SocketDirectory>) {
     liveness: { onHostLost },
     logger,
   };
-  const bus = new ClusterEventBus({ ...deps, onRemoteCall: () => {} });
+  const bus = new ClusterEventBus({ ...deps, onRemoteCall: () => {}, isCallOpen: () => true });
   onTestFinished(() => bus.close());
   const miss = () => {
     for (const listener of missed) listener();

@@ -51,6 +51,8 @@ interface ClusterEventBusDeps {
   readonly liveness: Pick<HostLiveness, 'onHostLost'>;
   /** Receives the calls to pages of turns on other hosts. */
   readonly onRemoteCall: (key: SessionKey, call: CallEvent, hostId: string) => void;
+  /** Whether a call of this host has not ended. */
+  readonly isCallOpen: (key: SessionKey, callId: string) => boolean;
   readonly logger: Pick<Logger, 'warn'>;
 }
 
@@ -179,9 +181,12 @@ export class ClusterEventBus implements EventBus {
     if (!route || route.hosts.includes(hostId)) return;
     route.hosts = [...route.hosts, hostId];
     // Events that wait for the hosts are sent then.
-    for (const event of recent)
-      if (!route.waiting.includes(event))
+    for (const event of recent) {
+      const isOver =
+        isCallEvent(event) && !this.deps.isCallOpen(route.key, event.payload.toolCallId);
+      if (!isOver && !route.waiting.includes(event))
         this.sendTo(hostId, route, { ...event, isRepeated: true });
+    }
   }
 
   private receiveGap({ owner, sessionId, position }: HostTopics['socket-gap'], from: string): void {

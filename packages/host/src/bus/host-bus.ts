@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import type { OutgoingHttpHeaders } from 'node:http';
 import type { SessionChange } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import type { BusFigures } from '../observability/metrics.js';
@@ -50,6 +51,38 @@ export interface HostTopics {
   'plugin-message': { readonly plugin: string; readonly message: unknown };
   /** A page has answered a call of the receiver; the answer is in the database. */
   'page-answered': SessionKey & { readonly toolCallId: string };
+  /** A call of the sender to pages has ended. */
+  'page-call-ended': SessionKey & { readonly toolCallId: string };
+  /** A client polls the sender for a connection of the receiver. */
+  polled: PolledPiece<PolledRequest>;
+  'poll-answered': PolledPiece<PolledAnswer>;
+  /** The sender no longer waits for the answer, or cannot give it. */
+  'poll-ended': { readonly id: string };
+}
+
+/** What hosts need of the request of a client that polls, besides its body. */
+export interface PolledRequest {
+  readonly method: string;
+  readonly url: string;
+  readonly headers: Readonly<Record<string, string>>;
+  /** Of the peer: the client, or a proxy. */
+  readonly address: string;
+}
+
+export interface PolledAnswer {
+  readonly status: number;
+  readonly headers: OutgoingHttpHeaders;
+}
+
+/** A piece of a request or of an answer. */
+export interface PolledPiece<Head> {
+  readonly id: string;
+  readonly index: number;
+  /** In the first one. */
+  readonly head?: Head;
+  /** Of the body. */
+  readonly text: string;
+  readonly isLast: boolean;
 }
 
 /** A change of a session; its id is empty if it is not known which ones changed. */
@@ -78,6 +111,8 @@ export interface HostBus {
    * host itself is delivered without the database. False if the message is too large, so that no host will receive it.
    */
   send<Topic extends HostTopic>(to: HostAddress, topic: Topic, payload: HostTopics[Topic]): boolean;
+  /** Resolves once few messages wait, so that a large one in parts does not displace others. */
+  room(): Promise<void>;
   /** Calls the listener for every message of a topic until the returned function is called. */
   on<Topic extends HostTopic>(topic: Topic, listener: HostMessageListener<Topic>): () => void;
   /** Calls the listener each time this host was disconnected and may have missed messages. */
@@ -145,6 +180,8 @@ export class MemoryHostBus implements HostBus {
     return true;
   }
 
+  async room(): Promise<void> {}
+
   on<Topic extends HostTopic>(topic: Topic, listener: HostMessageListener<Topic>): () => void {
     return this.listeners.add(topic, listener);
   }
@@ -166,6 +203,8 @@ export interface HostLiveness {
   readonly lastSeen: number;
   /** Running hosts, this one included. */
   readonly hostCount: number;
+  /** Whether another host was running when last seen. */
+  isRunning(hostId: string): boolean;
   /** Those of the given hosts that have ended or are disconnected; none while this host cannot know. */
   findDeadHosts(candidates: readonly string[]): Promise<readonly string[]>;
   /** Calls the listener once for each host that ends or is disconnected; at once if it is killed. */
@@ -185,6 +224,10 @@ export class SoleHost implements HostLiveness {
 
   constructor(hostId: string) {
     this.hostId = hostId;
+  }
+
+  isRunning(): boolean {
+    return false;
   }
 
   async findDeadHosts(candidates: readonly string[]): Promise<readonly string[]> {

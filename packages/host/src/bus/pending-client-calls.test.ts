@@ -51,10 +51,11 @@ describe('PendingClientCalls.call', () => {
   it('is removed for other hosts only once it is stored for them', async () => {
     const done: string[] = [];
     const stored = Promise.withResolvers<void>();
-    const shared: Pick<SharedCalls, 'add' | 'remove' | 'onAnswered'> = {
+    const shared: Pick<SharedCalls, 'add' | 'remove' | 'onAnswered' | 'onEnded'> = {
       add: () => stored.promise,
       remove: (_key, id) => void done.push(`removed ${id}`),
       onAnswered: () => {},
+      onEnded: () => {},
     };
     const pending = new PendingClientCalls({ timeoutMs: 60_000, shared: shared as SharedCalls });
     const call = pending.call(key, createCall('a'));
@@ -68,11 +69,12 @@ describe('PendingClientCalls.call', () => {
   it('stores the call again for other hosts if the database has lost it, and takes the answer from there', async () => {
     const stored: StoredCall = { isStored: false, isDelivered: false };
     const added: string[] = [];
-    const shared: Pick<SharedCalls, 'add' | 'find' | 'remove' | 'onAnswered'> = {
+    const shared: Pick<SharedCalls, 'add' | 'find' | 'remove' | 'onAnswered' | 'onEnded'> = {
       add: async (_key, call) => void added.push(call.payload.toolCallId),
       find: async () => stored,
       remove: () => {},
       onAnswered: () => {},
+      onEnded: () => {},
     };
     const pending = new PendingClientCalls({ timeoutMs: 60_000, shared: shared as SharedCalls });
     const call = pending.call(key, createCall('a'));

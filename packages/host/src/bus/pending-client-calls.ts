@@ -81,6 +81,7 @@ export class PendingClientCalls {
       if (this.find(key, id)) void this.compareStored(key, id);
       else shared.remove(key, id);
     });
+    shared?.onEnded((key, id) => this.delete(formatSessionKey(key), id));
   }
 
   /** Sends a call and waits for its result; the message of an error is for the model. */
@@ -119,7 +120,7 @@ export class PendingClientCalls {
     entry.stored.resolve();
     entry.isDeliveredElsewhere = isDelivered;
     this.add(name, toolCallId, entry);
-    // Its host does not report its end, but waits no longer than this.
+    // Its host reports its end, and waits no longer than this.
     setTimeout(() => this.delete(name, toolCallId), this.timeoutMs).unref();
   }
 

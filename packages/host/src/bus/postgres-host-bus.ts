@@ -83,6 +83,8 @@ export class NotificationReader {
 const MAX_MESSAGE_BYTES = 1024 * 1024;
 /** Beyond it, the oldest messages are dropped. */
 const MAX_QUEUE_BYTES = 16 * 1024 * 1024;
+/** What may wait before a part of a large message does. */
+const ROOM_BYTES = 256 * 1024;
 /** A statement with more takes long enough to delay the messages behind it. */
 const MAX_BATCH_BYTES = 64 * 1024;
 /** Messages that are sent again if PostgreSQL may not have received them: no host looks for socket events by itself. */
@@ -127,6 +129,7 @@ export class PostgresHostBus implements HostBus {
   private queue = new Set<QueuedMessage>();
   private queuedBytes = 0;
   private sending: Promise<void> | undefined;
+  private readonly waiters = new Set<() => void>();
   private readonly counts = { sent: 0, received: 0, dropped: 0, batches: 0, bytes: 0 };
   private readonly echo: LagMeter;
 
@@ -161,6 +164,11 @@ export class PostgresHostBus implements HostBus {
     const channel = to === 'others' ? SHARED_CHANNEL : toChannel(to);
     const attempts = REPEATED.has(topic) ? MAX_ATTEMPTS : 1;
     return this.enqueue(channel, JSON.stringify([topic, payload]), attempts);
+  }
+
+  async room(): Promise<void> {
+    while (this.queuedBytes > ROOM_BYTES)
+      await new Promise<void>((resolve) => this.waiters.add(resolve));
   }
 
   on<Topic extends HostTopic>(topic: Topic, listener: HostMessageListener<Topic>): () => void {
@@ -262,6 +270,9 @@ export class PostgresHostBus implements HostBus {
   private take(message: QueuedMessage): void {
     this.queue.delete(message);
     this.queuedBytes -= message.bytes;
+    if (this.queuedBytes > ROOM_BYTES) return;
+    for (const wake of this.waiters) wake();
+    this.waiters.clear();
   }
 
   private receive(payload: string): void {

@@ -123,6 +123,10 @@ export class PostgresLiveness implements HostLiveness {
     return this.known.size;
   }
 
+  isRunning(hostId: string): boolean {
+    return this.known.has(hostId);
+  }
+
   async findDeadHosts(candidates: readonly string[]): Promise<readonly string[]> {
     const missing = await this.findMissing(candidates);
     if (missing.length === 0) return [];

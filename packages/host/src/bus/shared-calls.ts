@@ -45,8 +45,11 @@ export class SharedCalls {
     return this.attempt(this.deps.directory.addCall(key, call));
   }
 
-  remove(key: SessionKey, callId: string): void {
-    void this.attempt(this.deps.directory.removeCall(key, callId));
+  /** A call of this host has ended; informs the hosts that may hold it for a page. */
+  remove(key: SessionKey, toolCallId: string): void {
+    const { owner, sessionId } = key;
+    this.deps.bus.send('others', 'page-call-ended', { owner, sessionId, toolCallId });
+    void this.attempt(this.deps.directory.removeCall(key, toolCallId));
   }
 
   markDelivered(key: SessionKey, callId: string): void {
@@ -104,6 +107,13 @@ export class SharedCalls {
   /** Calls back when a page at another host may have answered. */
   onAnswered(listener: (key: SessionKey, callId: string) => void): void {
     this.deps.bus.on('page-answered', ({ owner, sessionId, toolCallId }) =>
+      listener({ owner, sessionId }, toolCallId),
+    );
+  }
+
+  /** Calls back when a call of another host has ended. */
+  onEnded(listener: (key: SessionKey, callId: string) => void): void {
+    this.deps.bus.on('page-call-ended', ({ owner, sessionId, toolCallId }) =>
       listener({ owner, sessionId }, toolCallId),
     );
   }

@@ -22,6 +22,7 @@ import type { SessionStore } from '../store/session-store.js';
 import { toOracleError } from '../store/store-errors.js';
 import { type Connection, ConnectionRegistry, onceClosed, terminate } from './connections.js';
 import { HandshakeVerifier, type SocketContext } from './handshake.js';
+import { PollingRelay } from './polling-relay.js';
 import { SessionSocket, type SessionSocketDeps } from './session-socket.js';
 import {
   limitPackets,
@@ -44,7 +45,7 @@ interface SocketServerDeps extends Omit<SessionSocketDeps, 'registry' | 'backlog
   readonly events: EventBus;
   readonly presence: SocketPresence;
   readonly metrics: Metrics;
-  readonly cluster: Pick<Cluster, 'bus'>;
+  readonly cluster: Pick<Cluster, 'bus' | 'liveness'>;
   readonly config: Pick<Config, 'corsOrigins' | 'sockets' | 'bodiesLimit'>;
   readonly cors: object;
   /** The address of the client behind trusted proxies. */
@@ -55,6 +56,7 @@ interface SocketServerDeps extends Omit<SessionSocketDeps, 'registry' | 'backlog
 export class SocketServer {
   private readonly deps: SessionSocketDeps & SocketServerDeps;
   private readonly handshakes: HandshakeVerifier;
+  private readonly relay: PollingRelay;
   private readonly connections = new Set<Connection>();
   private readonly sockets = new Set<SessionSocket>();
   /** Connections of authenticated callers. */
@@ -90,6 +92,17 @@ export class SocketServer {
     const { corsOrigins } = config;
     const isClosing = () => this.isClosing;
     io.engine.use(createConnectionCheck({ registry, corsOrigins, readAddress, isClosing }));
+    this.relay = new PollingRelay({
+      ...deps.cluster,
+      registry: new ConnectionRegistry(config.sockets),
+      messageLimit: config.sockets.messageLimit,
+      readAddress,
+      answer: (request, response) =>
+        (io.engine as unknown as Engine).handleRequest(request, response),
+      logger: deps.logger,
+    });
+    io.engine.generateId = () => this.relay.createId();
+    io.engine.use(createRelaying(this.relay));
     io.engine.on('connection', (connection: Connection) => {
       this.connections.add(connection);
       onceClosed(connection, () => this.connections.delete(connection));
@@ -126,6 +139,7 @@ export class SocketServer {
   /** Notifies all clients that the host is stopping, and disconnects them within `limitMs`. */
   async close(limitMs: number): Promise<void> {
     this.isClosing = true;
+    this.relay.close();
     for (const socket of this.sockets) socket.close('host_stopping');
     for (const connection of this.connections) connection.close();
     const deadline = performance.now() + Math.min(CLOSE_MS, limitMs - FORCED_CLOSE_MARGIN_MS);
@@ -241,11 +255,30 @@ function createConnectionCheck({
   };
 }
 
+/** Passes on what was meant for another host; the answer to an unknown connection is that of Engine.IO. */
+function createRelaying(relay: PollingRelay) {
+  return (request: EngineRequest, response: ServerResponse, next: Next): void => {
+    const hostId = relay.findHost(request._query?.sid);
+    // A client whose upgrade fails continues to poll.
+    if (hostId === undefined || !(response instanceof ServerResponse)) next();
+    else
+      relay.relay(hostId, request, response).then(
+        (isAnswered) => isAnswered || next(),
+        (error) => refuse(request, response, toOracleError(error)),
+      );
+  };
+}
+
 /** CORS_ORIGIN applies to pages of other origins, not to the page of this host or to clients that are not pages. */
 function isAllowed({ headers }: IncomingMessage, origins: readonly string[]): boolean {
   const { origin, host } = headers;
   if (origin === undefined || origins.includes('*') || origins.includes(origin)) return true;
   return hasShortHost(origin) && URL.parse(origin)?.host === host;
+}
+
+/** What Engine.IO does with a request, which its types leave out. */
+interface Engine {
+  handleRequest(request: IncomingMessage, response: ServerResponse): void;
 }
 
 /** A request whose query Engine.IO has parsed; of parameters with the same name, it takes the last. */

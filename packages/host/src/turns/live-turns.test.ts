@@ -21,6 +21,7 @@ function createHost() {
       return lastSeen;
     },
     hostCount: 1,
+    isRunning: () => true,
     findDeadHosts: async () => [],
     onHostLost: () => () => {},
     onLost: (listener) => {

@@ -26,6 +26,7 @@ function createBus(maxLength = Number.POSITIVE_INFINITY) {
       sent.push({ to, topic, payload });
       return true;
     },
+    room: async () => {},
     on: (topic, listener) => listeners.add(topic, listener),
     onMissed: (listener) => {
       missed.push(listener);

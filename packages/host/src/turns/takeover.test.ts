@@ -66,6 +66,7 @@ function createTakeover(runs: RunStore, { resumes = false, dead = [] as readonly
     isAlive: true,
     lastSeen: 0,
     hostCount: 1,
+    isRunning: () => true,
     findDeadHosts: async (hosts) => {
       asked.push([...hosts]);
       return hosts.filter((id) => dead.includes(id));

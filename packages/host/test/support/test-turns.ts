@@ -104,6 +104,7 @@ function createLiveness(hostId: string) {
       return performance.now() - 9_999;
     },
     hostCount: 1,
+    isRunning: () => true,
     findDeadHosts: async () => [],
     onHostLost: () => () => {},
     onLost: (listener) => {
