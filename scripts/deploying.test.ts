@@ -51,6 +51,36 @@ describe('docs/deploying.md: the nginx example', () => {
   });
 });
 
+describe('the timeouts of proxies exceed the default of TURN_MAX_SECONDS', () => {
+  const [, seconds] = /^\| `TURN_MAX_SECONDS` \| `(\d+)` /m.exec(
+    readFileSync('docs/configuration.md', 'utf8'),
+  ) as RegExpExecArray;
+  const timeout =
+    /(?:proxy_read_timeout|timeout server|proxy-read-timeout:|response_header_timeout) "?(\w+)/g;
+  const files = [
+    'deploy/nginx.conf',
+    'deploy/haproxy.cfg',
+    'deploy/Caddyfile',
+    'deploy/helm/sibyl/values.yaml',
+  ];
+
+  it.each([...files, ...globSync('docs/*.md')])('in %s', (path) => {
+    const found = [...readFileSync(path, 'utf8').matchAll(timeout)].map(([, value = '']) => value);
+    // Caddy waits by default.
+    const expected = path === 'deploy/Caddyfile' ? 0 : files.includes(path) ? 1 : found.length;
+    expect(found).toHaveLength(expected);
+    for (const value of found) {
+      expect(value).toMatch(/^\d+s?$/);
+      expect(Number.parseInt(value, 10)).toBeGreaterThan(Number(seconds));
+    }
+  });
+
+  it('in every example of docs/deploying.md that has one by default', () => {
+    for (const [, example] of page.matchAll(/```nginx\n(.*?)```/gs))
+      expect(example).toContain('proxy_read_timeout');
+  });
+});
+
 describe('Containerfile', () => {
   const file = readFileSync('Containerfile', 'utf8').replaceAll('\\\n', '');
   const instructions = file.split('\n').map((line) => line.trim().split(/\s+/));

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { parse } from 'yaml';
 import { createOracleClient, createSigner } from '../packages/client/src/index.js';
@@ -13,6 +14,7 @@ import {
   toMarker,
 } from '../packages/host/test/support/answering-model.js';
 import { findFreePort } from '../packages/host/test/support/free-port.js';
+import { scroll } from '../packages/host/test/support/page-tools.js';
 import {
   type HostProcess,
   runHost,
@@ -187,6 +189,33 @@ describe.each(proxies)('$config', (proxy) => {
     expect(stored.byteLength).toBe(bytes.length);
   });
 
+  it.each([
+    ['polls', ['polling']],
+    ['polls first', ['polling', 'websocket']],
+  ])(`${proxy.name} leads a Socket.IO client that %s to its socket`, async (_, transports) => {
+    const url = await startProxy(proxy);
+    const alice = new TestUser({ url, did: await readDid(url) });
+    // Each connection begins at another host.
+    for (const { port } of hosts) {
+      const sessionId = await openSession(alice);
+      const options = { transports, reconnection: false };
+      const socket = await joinSession(alice, sessionId, options);
+      expect(await socket.ask('ping', 'pong')).toMatchObject({ sessionId });
+      const user = alice.at({ url: `http://127.0.0.1:${port}`, did: alice.host.did });
+      const reply = user.request('POST', `/messages/${sessionId}`, {
+        body: { message: toMarker(sessionId.slice(-8), 1), tools: [scroll] },
+      });
+      const { toolCallId, args } = await socket.until('browser_tool_call');
+      expect(args).toEqual({ by: 3 });
+      socket.socket.emit('tool_result', { toolCallId, result: 'scrolled' });
+      expect((await reply).status).toBe(200);
+      const { messages } = (await alice.request('GET', `/messages/${sessionId}`)).body;
+      expect(messages.at(-1).toolCalls).toMatchObject([{ name: 'scroll', output: '"scrolled"' }]);
+      expect(socket.all('(disconnect)')).toEqual([]);
+      socket.socket.disconnect();
+    }
+  });
+
   it(`${proxy.name} continues while a host is stopped`, async () => {
     const url = await startProxy(proxy);
     const alice = new TestUser({ url, did: await readDid(url) });
@@ -196,6 +225,21 @@ describe.each(proxies)('$config', (proxy) => {
     for (let i = 0; i < 6; i++) expect((await alice.request('POST', '/sessions')).status).toBe(201);
     hosts[0] = await startHost(victim.name);
   });
+});
+
+it('every proxy passes on an answer as JSON that takes 90 seconds', {
+  timeout: 240_000,
+}, async () => {
+  const urls = await Promise.all(proxies.map((proxy) => startProxy(proxy)));
+  const ask = async (url: string) => {
+    const alice = new TestUser({ url, did: await readDid(url) });
+    const sessionId = await openSession(alice);
+    const message = toMarker(sessionId.slice(-8), 1);
+    held.set(message, sleep(90_000));
+    const { status } = await alice.request('POST', `/messages/${sessionId}`, { body: { message } });
+    return status;
+  };
+  expect(await Promise.all(urls.map(ask))).toEqual([200, 200, 200]);
 });
 
 /** Runs the proxy with its configuration; only addresses differ. Returns its own address. */

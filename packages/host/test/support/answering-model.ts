@@ -58,7 +58,8 @@ export async function startAnsweringModel(
     void closed.then(() => {
       call.endedAt = performance.now();
     });
-    if (!response.closed) await answer(response, marker, options);
+    if (mayCallPage(body)) response.end(PAGE_CALL);
+    else if (!response.closed) await answer(response, marker, options);
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -101,6 +102,16 @@ function groupBySession(calls: readonly ModelCall[]): Map<string, ModelCall[]> {
 
 interface ChatBody {
   readonly messages: readonly { readonly role: string; readonly content: unknown }[];
+  readonly tools?: readonly { readonly function: { readonly name: string } }[];
+}
+
+/** Calls a browser tool of this name once, if the page has it. */
+const PAGE_TOOL = 'scroll';
+
+function mayCallPage({ messages, tools = [] }: ChatBody): boolean {
+  return (
+    messages.at(-1)?.role === 'user' && tools.some(({ function: { name } }) => name === PAGE_TOOL)
+  );
 }
 
 function readMarker({ messages }: ChatBody): Pick<ModelCall, 'session' | 'number'> | undefined {
@@ -119,6 +130,12 @@ const ENDING = `${toChunk({ delta: {}, finish_reason: 'stop' }, { usage: USAGE }
 function toChunk(choice: object, more: object = {}): string {
   return `data: ${JSON.stringify({ choices: [{ index: 0, ...choice }], ...more })}\n\n`;
 }
+
+const PAGE_CALL = `${toChunk({
+  delta: {
+    tool_calls: [{ index: 0, id: 'call', function: { name: PAGE_TOOL, arguments: '{"by":3}' } }],
+  },
+})}${toChunk({ delta: {}, finish_reason: 'tool_calls' })}data: [DONE]\n\n`;
 
 async function answer(
   response: ServerResponse,
