@@ -81,6 +81,8 @@ export class PostgresLiveness implements HostLiveness {
   private readonly events = new EventEmitter<LivenessEvents>().setMaxListeners(0);
   /** Hosts that were running when last seen, and have not been reported as lost since. */
   private readonly known = new Set<string>();
+  /** Hosts that were running when last seen; a host leaves it even while no host is considered dead. */
+  private running = new Set<string>();
   /** Hosts that have been reported as lost, so that each is reported once. */
   private readonly reported = new LruMap<string, true>({
     maxBytes: REPORTED_MAX_BYTES,
@@ -98,7 +100,10 @@ export class PostgresLiveness implements HostLiveness {
       holder.on('lost', (error) => this.check(error));
       holder.on('connected', () => this.check());
     }
-    deps.bus.on('host-joined', ({ hostId }) => this.known.add(hostId));
+    deps.bus.on('host-joined', ({ hostId }) => {
+      this.known.add(hostId);
+      this.running.add(hostId);
+    });
     deps.bus.on('host-lost', ({ hostId }) => {
       if (!this.reported.get(hostId)) this.known.add(hostId);
       // Not on the watcher, which is waiting.
@@ -124,7 +129,7 @@ export class PostgresLiveness implements HostLiveness {
   }
 
   isRunning(hostId: string): boolean {
-    return this.known.has(hostId);
+    return this.running.has(hostId);
   }
 
   async findDeadHosts(candidates: readonly string[]): Promise<readonly string[]> {
@@ -216,6 +221,7 @@ export class PostgresLiveness implements HostLiveness {
   /** Calls the listeners for hosts that are no longer running; returns these hosts. */
   private reportLost(running: RunningHosts): string[] {
     const alive = new Set(running.hostIds);
+    this.running = alive;
     for (const id of alive) {
       this.known.add(id);
       this.reported.delete(id);

@@ -15,8 +15,10 @@ import {
 } from '../bus/host-bus.js';
 import type { ConnectionRegistry } from './connections.js';
 
-/** Longer than Engine.IO leaves a request without an answer: it sends a ping every 25 seconds. */
+/** Longer than Engine.IO leaves a request for events without an answer: it sends a ping every 25 seconds. */
 const ANSWER_MS = 35_000;
+/** All others are answered at once. */
+const OTHER_ANSWER_MS = 5_000;
 const PIECE_LENGTH = 16 * 1024;
 /** Requests a minute of one address that their host refuses, such as those for connections that have ended. */
 const MAX_REFUSED = 120;
@@ -120,7 +122,10 @@ export class PollingRelay {
     const pieces = new PieceReader<PolledAnswer>();
     const fail = (reason: string) => reject(new Error(reason));
     this.waiting.set(id, { hostId, pieces, resolve, fail });
-    const timer = setTimeout(() => fail('No answer in time'), ANSWER_MS);
+    const timer = setTimeout(
+      () => fail('No answer in time'),
+      request.method === 'GET' ? ANSWER_MS : OTHER_ANSWER_MS,
+    );
     response.once('close', () => fail('The client has left'));
     try {
       const body = await this.readBody(request);

@@ -148,6 +148,11 @@ async function answer(
     if (response.closed) return;
     response.write(toChunk({ delta: { content: ` word${token}` } }));
   }
+  // A model that sends nothing for a minute counts as failed.
+  const alive = setInterval(() => response.write(toChunk({ delta: { content: '.' } })), ALIVE_MS);
   await beforeEnd?.({ session, number });
+  clearInterval(alive);
   response.end(ENDING);
 }
+
+const ALIVE_MS = 10_000;
