@@ -1,6 +1,7 @@
 // Builds if sources have changed, then runs the host in this process and the demo gateway in another.
 // With --no-gateway or GATEWAY_URL, no gateway starts.
-import { buildIfChanged, MAIN } from './build.ts';
+import { spawnSync } from 'node:child_process';
+import { MAIN } from './build.ts';
 
 /** Without GATEWAY_UPSTREAMS the gateway serves the demo chain. */
 const DEMO_CHAIN = new URL('./demo-chain.ts', import.meta.url).href;
@@ -14,6 +15,9 @@ async function start(): Promise<void> {
   await gateway?.stop();
 }
 
-const failure = await buildIfChanged();
-if (failure) process.exitCode = failure;
-else await start();
+// In a process of its own: this one would keep the memory of the compiler and the bundler.
+const { status } = spawnSync(process.execPath, ['scripts/build.ts', '--if-changed'], {
+  stdio: 'inherit',
+});
+if (status === 0) await start();
+else process.exitCode = status ?? 1;
