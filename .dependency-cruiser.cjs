@@ -28,7 +28,7 @@ const packages = {
   protocol: [],
   'server-kit': ['protocol'],
   'safe-fetch': ['protocol', 'server-kit'],
-  ucan: ['protocol', 'server-kit'],
+  ucan: ['protocol'],
   'plugin-kit': ['protocol', 'safe-fetch', 'server-kit', 'ucan'],
   client: ['protocol', 'ucan'],
   'grpc-client': ['protocol', 'server-kit'],

@@ -41,7 +41,8 @@ export const LONG = [
   'packages/host/test/{database-wait,schedule-load}.test.ts',
   'packages/cli/test/{install,user-commands}.test.ts',
   'packages/web/test/storage.test.ts',
-  'scripts/{deployment,proxies}.test.ts',
+  'packages/client/test/packed.test.ts',
+  'scripts/{deployment,proxies,start-memory}.test.ts',
 ];
 
 /** Files of one project follow each other: a worker that shares its modules ends where another project begins. */

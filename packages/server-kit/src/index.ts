@@ -1,3 +1,4 @@
+export { type LruLimits, LruMap, textBytes } from '@sibyl/protocol/lru-map';
 export {
   ByteBudget,
   type ByteLimits,
@@ -9,7 +10,6 @@ export {
 export { type DocsFile, DocsPage, type DocsPageOptions } from './docs-page.js';
 export { type JsonScan, type JsonScanLimits, scanJson } from './json-scan.js';
 export { readKeyFile, readOrCreateKeyFile } from './key-file.js';
-export { type LruLimits, LruMap, textBytes } from './lru-map.js';
 export {
   type Holder,
   type PlaceRefusal,

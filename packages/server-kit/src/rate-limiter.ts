@@ -1,5 +1,5 @@
 import { isIP, isIPv6 } from 'node:net';
-import { LruMap, textBytes } from './lru-map.js';
+import { LruMap, textBytes } from '@sibyl/protocol/lru-map';
 
 /** Whether a request is allowed, and the figures of the `RateLimit-*` headers. */
 export interface RateVerdict {

@@ -1,5 +1,5 @@
 import type { Result } from '@sibyl/protocol';
-import { LruMap, textBytes } from '@sibyl/server-kit';
+import { LruMap, textBytes } from '@sibyl/protocol/lru-map';
 import { type Clock, systemClock } from '../codec/ucan.js';
 import {
   createSingleFlight,

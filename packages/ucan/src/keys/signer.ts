@@ -8,7 +8,7 @@ import {
   verify,
 } from 'node:crypto';
 import type { Result } from '@sibyl/protocol';
-import { LruMap, textBytes } from '@sibyl/server-kit';
+import { LruMap, textBytes } from '@sibyl/protocol/lru-map';
 import { equalBytes } from '../codec/bytes.js';
 import { encodePrincipal } from '../codec/ucan.js';
 import { didFromPublicKey } from '../did/did-key.js';

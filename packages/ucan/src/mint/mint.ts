@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type { Result } from '@sibyl/protocol';
-import { LruMap, textBytes } from '@sibyl/server-kit';
+import { LruMap, textBytes } from '@sibyl/protocol/lru-map';
 import { concat, equalBytes } from '../codec/bytes.js';
 import { encodeCbor } from '../codec/cbor.js';
 import { encodeDagJson, type IpldMap, type Link, linkFromDigest } from '../codec/ipld.js';

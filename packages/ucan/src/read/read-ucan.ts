@@ -1,5 +1,5 @@
 import type { Result } from '@sibyl/protocol';
-import { LruMap, textBytes } from '@sibyl/server-kit';
+import { LruMap, textBytes } from '@sibyl/protocol/lru-map';
 import { equalBytes, startsWith } from '../codec/bytes.js';
 import { decodeCbor, TOO_MANY_VALUES } from '../codec/cbor.js';
 import { type Ipld, type IpldMap, isIpldMap, isUcanLink, Link } from '../codec/ipld.js';

@@ -1,4 +1,4 @@
-import { LruMap, textBytes } from '@sibyl/server-kit';
+import { LruMap, textBytes } from '@sibyl/protocol/lru-map';
 import type { Clock, Ucan } from '../codec/ucan.js';
 import { refuse, type UcanError } from '../errors.js';
 

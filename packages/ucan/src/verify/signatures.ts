@@ -1,5 +1,5 @@
 import type { Result } from '@sibyl/protocol';
-import { LruMap, textBytes } from '@sibyl/server-kit';
+import { LruMap, textBytes } from '@sibyl/protocol/lru-map';
 import { signingBytes, type Token, type Ucan } from '../codec/ucan.js';
 import type { DidKeys, DidResolver } from '../did/did-resolver.js';
 import { refuse, type UcanError } from '../errors.js';

@@ -1,5 +1,5 @@
 import type { Result } from '@sibyl/protocol';
-import { LruMap, textBytes } from '@sibyl/server-kit';
+import { LruMap, textBytes } from '@sibyl/protocol/lru-map';
 import { type Ipld, type IpldMap, isIpldMap, Link } from '../codec/ipld.js';
 import type { Capability, Clock, Token } from '../codec/ucan.js';
 import { refuse, type UcanError } from '../errors.js';
