@@ -8,7 +8,7 @@ export {
   readChunks,
 } from './byte-budget.js';
 export { type DocsFile, DocsPage, type DocsPageOptions } from './docs-page.js';
-export { type JsonScan, type JsonScanLimits, scanJson } from './json-scan.js';
+export { type JsonScan, type JsonScanLimits, scanJson } from '@sibyl/protocol/json-scan';
 export { readKeyFile, readOrCreateKeyFile } from './key-file.js';
 export {
   type Holder,

@@ -8,7 +8,7 @@ interface Chunk {
   readonly dynamicImports: readonly string[];
 }
 
-test('@sibyl/ucan imports two packages of this project and nothing else: ucanto only judges beside it in tests', async () => {
+test('@sibyl/ucan imports @sibyl/protocol and nothing else: ucanto only judges beside it in tests', async () => {
   const entry = fileURLToPath(new URL('../src/index.ts', import.meta.url));
   const result = await build({
     configFile: false,
@@ -26,6 +26,8 @@ test('@sibyl/ucan imports two packages of this project and nothing else: ucanto 
   const [bundle] = [result].flat() as unknown as { output: Chunk[] }[];
   const [chunk] = bundle?.output ?? [];
   const imports = chunk?.imports.filter((id) => !isBuiltin(id)) ?? [];
-  expect(imports.toSorted()).toEqual(['@sibyl/protocol', '@sibyl/server-kit']);
+  expect(new Set(imports.map((id) => id.split('/').slice(0, 2).join('/')))).toEqual(
+    new Set(['@sibyl/protocol']),
+  );
   expect(chunk?.dynamicImports).toEqual([]);
 });

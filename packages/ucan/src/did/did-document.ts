@@ -1,5 +1,5 @@
 import type { Result } from '@sibyl/protocol';
-import { scanJson } from '@sibyl/server-kit';
+import { scanJson } from '@sibyl/protocol/json-scan';
 import { decodeBase58 } from '../codec/bytes.js';
 import { ED25519_KEY_BYTES, ed25519FromMulticodec } from './did-key.js';
 import { type DidError, type DidKeys, refuseDid } from './did-resolver.js';
