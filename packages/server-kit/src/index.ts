@@ -1,3 +1,4 @@
+export { type JsonScan, type JsonScanLimits, scanJson } from '@sibyl/protocol/json-scan';
 export { type LruLimits, LruMap, textBytes } from '@sibyl/protocol/lru-map';
 export {
   ByteBudget,
@@ -8,7 +9,6 @@ export {
   readChunks,
 } from './byte-budget.js';
 export { type DocsFile, DocsPage, type DocsPageOptions } from './docs-page.js';
-export { type JsonScan, type JsonScanLimits, scanJson } from '@sibyl/protocol/json-scan';
 export { readKeyFile, readOrCreateKeyFile } from './key-file.js';
 export {
   type Holder,

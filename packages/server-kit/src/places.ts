@@ -1,5 +1,5 @@
 import type { Result } from '@sibyl/protocol';
-import { LruMap, textBytes } from './lru-map.js';
+import { LruMap, textBytes } from '@sibyl/protocol/lru-map';
 
 /** Who wants something that is scarce: an identity, which may cost nothing, and the network address that it comes from. */
 export interface Holder {
