@@ -62,6 +62,7 @@ const WORST: Readonly<Record<string, () => Sent>> = {
   }),
   '70,000 names in a message': () => message(names(70_000)),
   '19,900 names in a message': () => message(names(19_900)),
+  '44,900 names deep in a message': () => message(`{"a":{"b":{"c":${names(44_900)}}}}`),
   '19,900 long names in a message': () => message(names(19_900, 'x'.repeat(35))),
   '19,900 objects of one name': () =>
     message(`{"a":[${count(19_900, (i) => `{"k${i}":1}`).join()}]}`),
