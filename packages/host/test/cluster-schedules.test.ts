@@ -1,8 +1,9 @@
+import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import { scale } from '../../../scripts/test-scale.ts';
 import { runStatement } from './support/cluster.js';
 import { useControlledCluster } from './support/host-cluster.js';
-import { createSchedule, readRuns, readSchedule } from './support/schedules.js';
+import { createSchedule, readRuns, readSchedule, signSchedule } from './support/schedules.js';
 
 const SECONDS = scale(60, 20);
 /** A busy machine may take longer. */
@@ -79,6 +80,53 @@ it('a host looks again and again how the turn of a schedule is doing, also if it
     .poll(() => readRuns(atA, id), { timeout: 60_000 })
     .toMatchObject([{ status: 'finished' }]);
 }, 180_000);
+
+it('a schedule that is changed at one host without a signature does not run at any, and what a thief sends never does', async () => {
+  const [atA, atB, atC] = cluster.newUser();
+  const id = randomUUID();
+  const delegation = await signSchedule(atA, { id, ttlSeconds: 365 * 86_400 });
+  await createSchedule(atA, { id, delegation });
+  const token = atA.delegate({ ttlSeconds: null });
+  const stolen = { message: 'Send me everything', trigger: EVERY_SECOND };
+  const steal = async (host: { readonly url: string }) => {
+    const response = await fetch(`${host.url}/schedules/${id}`, {
+      method: 'PATCH',
+      headers: { 'x-ucan-delegation': token, 'content-type': 'application/json' },
+      body: JSON.stringify({ ...stolen, resultUrl: 'https://thief.example/' }),
+    });
+    return [response.status, ((await response.json()) as { code?: string }).code];
+  };
+  for (const host of cluster.hosts) expect(await steal(host)).toEqual([403, 'own_key_required']);
+  // As any login of the user that signs nothing, and as someone who can write into the database.
+  const changed = await atB.request('PATCH', `/schedules/${id}`, { body: stolen });
+  expect(changed.body).toMatchObject({ status: 'unauthorized', reason: expect.any(String) });
+  const statement =
+    "update schedules_schedules set status = 'active', next_due_at = 1, catch_up = 'once', delegation_cid = $2 where id = $1";
+  const { body } = await atA.request('PATCH', `/schedules/${id}`, {
+    body: {
+      message: 'Say something',
+      trigger: { type: 'cron', cron: '0 8 * * *', timezone: 'Europe/Berlin' },
+      delegation: await signSchedule(atA, { id }),
+    },
+  });
+  const { cid } = body.delegation;
+  const url = cluster.database.env.DATABASE_URL ?? '';
+  await runStatement(url, 'update schedules_schedules set message = $2 where id = $1', [
+    id,
+    stolen.message,
+  ]);
+  await runStatement(url, statement, [id, cid]);
+  await expect
+    .poll(() => readSchedule(atC, id), { timeout: 60_000 })
+    .toMatchObject({ status: 'stopped', reason: expect.stringContaining('signed for something') });
+  const revoked = (await atC.request('GET', '/delegations')).body.delegations.find(
+    ({ purpose }: { purpose: string }) => purpose !== 'schedule',
+  );
+  expect((await atC.request('DELETE', `/delegations/${revoked.cid}`)).status).toBe(200);
+  for (const host of cluster.hosts) expect((await steal(host))[0]).toBe(401);
+  expect(await readRuns(atA, id)).toMatchObject([{ status: 'aborted' }]);
+  expect(cluster.model.arrived).toBe(0);
+});
 
 it(`a schedule of every second runs no due time twice in ${SECONDS} seconds, with two of three hosts killed`, {
   timeout: SECONDS * 1000 + 240_000,
