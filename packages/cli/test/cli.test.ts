@@ -355,7 +355,10 @@ describe('sibyl schedules', () => {
     // One command at a time: each captures the output of this process.
     let shown = '';
     while (!/manual +finished/.test(shown)) shown = (await call('show', id)).stdout;
-    expect((await call('authorize', id)).stdout).toContain('authorized until');
+    expect((await call('authorize', id)).stdout).toMatch(/message +hello.*authorized until/s);
+    expect((await call('change', id, '--message', 'bye')).stdout).toContain('Changed and signed');
+    const changed = (await call('show', id)).stdout;
+    expect(changed).toMatch(/message +bye.*status +active/s);
     expect(await call('remove', id)).toMatchObject({ code: 0, stdout: 'Removed' });
     expect((await call('list')).stdout).toBe('No schedules');
     expect(await call('run', id)).toMatchObject({ code: 1, stderr: 'No such schedule' });

@@ -2,6 +2,7 @@ import type {
   AccessKeyInfo,
   AccessKeyList,
   DelegationList,
+  DelegationRevoked,
   DelegationsRevoked,
   MatrixLinkList,
   MessageList,
@@ -261,10 +262,13 @@ function createDelegations(http: HttpClient, signer: OracleSigner): Delegations 
       (await http.requestJson<DelegationList>({ path: LIST_PATH, ...options })).delegations,
     revoke: async (cid) => {
       const path = cid === undefined ? PATH : `${LIST_PATH}/${encodeURIComponent(cid)}`;
-      await http.requestJson({ method: 'DELETE', path });
+      return (await http.requestJson<DelegationRevoked>({ method: 'DELETE', path })).stopped ?? [];
     },
-    revokeAll: async () =>
-      (await http.requestJson<DelegationsRevoked>({ method: 'DELETE', path: LIST_PATH })).revoked,
+    revokeAll: async () => {
+      const request = { method: 'DELETE', path: LIST_PATH } as const;
+      const { revoked, stopped = [] } = await http.requestJson<DelegationsRevoked>(request);
+      return { revoked, stopped };
+    },
   };
 }
 

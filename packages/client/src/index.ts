@@ -69,6 +69,7 @@ export type {
   SessionPage,
   SessionsChangedEvent,
   Sharing,
+  StoppedWork,
   TurnFailure,
   TurnUsage,
   UpdateSchedule,

@@ -50,6 +50,7 @@ import type {
   SessionPage,
   SessionsChangedEvent,
   Sharing,
+  StoppedWork,
   UpdateSchedule,
   Usage,
   UserBlocked,
@@ -269,10 +270,10 @@ export interface Delegations {
   status(options?: RequestOptions): Promise<DelegationStatus>;
   /** The user's delegations at the oracle, newest first. */
   list(options?: RequestOptions): Promise<readonly DelegationInfo[]>;
-  /** Revokes one delegation; without a CID, the current one and those it replaced. */
-  revoke(cid?: string): Promise<void>;
-  /** Revokes all delegations at the oracle; returns their number. */
-  revokeAll(): Promise<number>;
+  /** Revokes one delegation; without a CID, the current one and those it replaced. Returns what runs no more. */
+  revoke(cid?: string): Promise<readonly StoppedWork[]>;
+  /** Revokes all delegations at the oracle; returns their number, and what runs no more. */
+  revokeAll(): Promise<{ readonly revoked: number; readonly stopped: readonly StoppedWork[] }>;
 }
 
 /** A schedule to create; the client signs its delegation. */

@@ -136,7 +136,7 @@ describe('createOracleClient', () => {
       code: 'delegation_not_found',
       status: 404,
     });
-    expect(await client.delegation.revokeAll()).toBe(2);
+    expect(await client.delegation.revokeAll()).toEqual({ revoked: 2, stopped: [] });
     expect(await client.delegation.list()).toEqual([]);
   });
 

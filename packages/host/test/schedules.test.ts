@@ -129,7 +129,8 @@ describe('the delegation of a schedule', () => {
     const alice = newUser();
     const { id, sessionId, delegation } = await createSchedule(alice);
     const socket = await joinSession(alice, sessionId);
-    await alice.request('DELETE', `/delegations/${delegation?.cid}`);
+    const revoked = await alice.request('DELETE', `/delegations/${delegation?.cid}`);
+    expect(revoked.body).toEqual({ ok: true, stopped: [{ kind: 'schedule', id, name: 'Test' }] });
     await socket.until('message_cache_invalidation');
     expect(await readSchedule(alice, id)).toMatchObject({ status: 'stopped' });
     const readLast = async () =>

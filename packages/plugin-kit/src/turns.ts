@@ -1,4 +1,4 @@
-import type { JsonObject, PendingAnswer, ReplyPart } from '@sibyl/protocol';
+import type { JsonObject, PendingAnswer, ReplyPart, StoppedWork } from '@sibyl/protocol';
 
 /** A message that a plugin received outside of the host's API. */
 export interface PluginTurn {
@@ -156,8 +156,11 @@ export interface DelegatedTurns {
   check(permission: RunPermission): Promise<string | undefined>;
   /** Deletes a delegation that is not needed any more. */
   release(key: Pick<RunPermission, 'owner' | 'cid'>): Promise<void>;
-  /** Calls back when delegations were revoked, on any host; a call may be missed. Returns a function that stops it. */
-  onRevoked(listener: (cid: string) => void): () => void;
+  /**
+   * Calls back when delegations were revoked, on any host; a call may be missed. The user learns what a listener says that
+   * it has stopped. Returns a function that stops it.
+   */
+  onRevoked(listener: (cid: string) => Promise<readonly StoppedWork[]>): () => void;
   openSession(session: {
     readonly owner: string;
     readonly title: string;

@@ -24,9 +24,17 @@ export const DelegationStatus = z
   .meta({ id: 'DelegationStatus' });
 export type DelegationStatus = z.infer<typeof DelegationStatus>;
 
+/** What does not run any more because a delegation was revoked. */
+export const StoppedWork = z
+  .object({ kind: z.literal('schedule'), id: Id, name: z.string() })
+  .meta({ id: 'StoppedWork' });
+export type StoppedWork = z.infer<typeof StoppedWork>;
+
+const Stopped = z.array(StoppedWork).optional().describe('What it ran; absent if nothing');
+
 /** Reply of `DELETE /delegation` and `DELETE /delegations/:cid`. */
 export const DelegationRevoked = z
-  .object({ ok: z.literal(true) })
+  .object({ ok: z.literal(true), stopped: Stopped })
   .meta({ id: 'DelegationRevoked' });
 export type DelegationRevoked = z.infer<typeof DelegationRevoked>;
 
@@ -61,7 +69,7 @@ export type DelegationList = z.infer<typeof DelegationList>;
 
 /** Reply of `DELETE /delegations`. */
 export const DelegationsRevoked = z
-  .object({ ok: z.literal(true), revoked: z.int().min(0) })
+  .object({ ok: z.literal(true), revoked: z.int().min(0), stopped: Stopped })
   .meta({ id: 'DelegationsRevoked' });
 export type DelegationsRevoked = z.infer<typeof DelegationsRevoked>;
 

@@ -55,6 +55,7 @@ export {
   InvitationRedeemed,
   RedeemInvitation,
   RegisterAccessKey,
+  StoppedWork,
   StoreDelegation,
   SubUser,
 } from './delegations.js';

@@ -1,4 +1,5 @@
 import { type DelegatedTurns, type Logger, OracleError } from '@sibyl/plugin-kit';
+import type { StoppedWork } from '@sibyl/protocol';
 import { type RunEnd, type ScheduleRuns, toRunKey } from './run-store.js';
 import type { SchedulePermits } from './schedule-permits.js';
 import {
@@ -45,7 +46,7 @@ export class Scheduler {
   private readonly stopListening: () => void;
 
   constructor(private readonly deps: SchedulerDeps) {
-    this.stopListening = deps.turns.onRevoked((cid) => void this.stopRevoked(cid));
+    this.stopListening = deps.turns.onRevoked((cid) => this.stopRevoked(cid));
     this.sleep(MIN_SLEEP_MS);
   }
 
@@ -207,13 +208,15 @@ export class Scheduler {
     if (reason !== undefined && schedule) await this.stop(schedule, reason, 'known');
   }
 
-  private async stopRevoked(cid: string): Promise<void> {
+  private async stopRevoked(cid: string): Promise<StoppedWork[]> {
     try {
       const schedules = await this.deps.schedules.listByDelegation(cid);
       await this.forEach(schedules, (schedule) => this.stop(schedule, REVOKED, 'notify'));
+      return schedules.map(({ id, name }) => ({ kind: 'schedule', id, name }));
     } catch (err) {
       // The sweep or the next due time finds it.
       this.deps.logger.warn({ err, cid }, 'schedules of a revoked delegation not stopped yet');
+      return [];
     }
   }
 

@@ -1,4 +1,4 @@
-import type { DelegationInfo } from '@sibyl/client';
+import type { DelegationInfo, StoppedWork } from '@sibyl/client';
 import { type Call, type Command, findAction, UsageError } from '../command.js';
 import { type OpenOracle, openOracle } from '../environment.js';
 import { plainText, table } from '../terminal.js';
@@ -118,14 +118,18 @@ async function revoke(
   cid: string | undefined,
 ): Promise<number> {
   if (options.all) {
-    const revoked = await client.delegation.revokeAll();
-    output.result({ ok: true, revoked }, `Revoked ${revoked}`);
+    const { revoked, stopped } = await client.delegation.revokeAll();
+    const text = `Revoked ${revoked}${describeStopped(stopped)}`;
+    output.result({ ok: true, revoked, stopped }, plainText(text));
     return 0;
   }
-  await client.delegation.revoke(cid);
-  output.result({ ok: true }, 'Revoked');
+  const stopped = await client.delegation.revoke(cid);
+  output.result({ ok: true, stopped }, plainText(`Revoked${describeStopped(stopped)}`));
   return 0;
 }
+
+const describeStopped = (stopped: readonly StoppedWork[]): string =>
+  stopped.map(({ kind, name }) => `\nStopped the ${kind} ${name}`).join('');
 
 const actions = { grant, status, list, revoke };
 

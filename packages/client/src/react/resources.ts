@@ -196,8 +196,9 @@ export function useDelegation(): UseDelegation {
   );
   const revoke = useCallback(
     async (cid?: string) => {
-      await delegation.revoke(cid);
+      const stopped = await delegation.revoke(cid);
       await refresh();
+      return stopped;
     },
     [delegation, refresh],
   );

@@ -59,7 +59,11 @@ describe('AccessKeys', () => {
     const resolver = createDidKeyResolver();
     const verifier = createVerifier({ audience: oracle.did, resolver, revocations });
     const forgotten: string[] = [];
-    const authority = { forget: (cids: readonly string[]) => void forgotten.push(...cids) };
+    const forget = async (cids: readonly string[]) => {
+      forgotten.push(...cids);
+      return [];
+    };
+    const authority = { forget };
     const { accessKeys } = test.store;
     const store = { accessKeys, disk };
     const keys = new AccessKeys({ oracleDid: oracle.did, verifier, authority, store });

@@ -52,7 +52,7 @@ export class AccessKeys {
   async revoke({ did: owner }: Caller, cid: string): Promise<void> {
     if (!(await this.deps.store.accessKeys.revoke({ owner, cid })))
       throw new OracleError('access_key_not_found');
-    this.deps.authority.forget([cid]);
+    await this.deps.authority.forget([cid]);
   }
 
   /** Verifies a key in a request; one that its user has not registered is invalid. */

@@ -400,8 +400,12 @@ describe('a revocation', () => {
     own.onRevoked(['one', 'two'], () => ended.push('login'));
     own.onRevoked(['three'], () => ended.push('another login'));
     own.onRevoked(['two'], () => ended.push('closed socket'))();
-    own.onRevocation((cid) => ended.push(cid));
-    own.onRevocation(() => ended.push('stopped listener'))();
+    const listen = (note: (cid: string) => void) => async (cid: string) => {
+      note(cid);
+      return [];
+    };
+    own.onRevocation(listen((cid) => ended.push(cid)));
+    own.onRevocation(listen(() => ended.push('stopped listener')))();
     revoke(own, bus, ['two', 'four']);
     await Promise.resolve();
     expect(ended).toEqual(['login', 'two', 'four']);
@@ -413,7 +417,10 @@ describe('a revocation', () => {
     const { cid, expiration } = alice.delegate();
     const ended: string[] = [];
     authority.onRevoked([cid], () => ended.push('login'));
-    authority.onRevocation((revoked) => ended.push(revoked));
+    authority.onRevocation(async (revoked) => {
+      ended.push(revoked);
+      return [];
+    });
     expect(await authority.hasRevoked(['other', cid])).toBe(false);
     await store.revocations.add({ owner: alice.did, cid, expiresAt: expiration });
     expect(await authority.hasRevoked(['other', cid])).toBe(true);

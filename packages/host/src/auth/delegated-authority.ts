@@ -1,5 +1,5 @@
 import type { MintRequest, TurnUcan, WantedCapability } from '@sibyl/plugin-kit';
-import { OracleError } from '@sibyl/protocol';
+import { OracleError, type StoppedWork } from '@sibyl/protocol';
 import {
   type DidResolver,
   isAuthInvocation,
@@ -31,6 +31,8 @@ interface DelegatedAuthorityDeps {
   readonly logger: Logger;
 }
 
+type RevocationListener = (cid: string) => Promise<readonly StoppedWork[]>;
+
 interface TurnUcanOptions {
   readonly caller: Caller;
   readonly plugin: string;
@@ -41,7 +43,7 @@ interface TurnUcanOptions {
 export class DelegatedAuthority {
   /** The UCANs that open sockets and running turns depend on. */
   private readonly logins: AccessWatch;
-  private readonly revocationListeners = new Set<(cid: string) => void>();
+  private readonly revocationListeners = new Set<RevocationListener>();
   private readonly uses: PluginUses;
 
   constructor(private readonly deps: DelegatedAuthorityDeps) {
@@ -49,12 +51,12 @@ export class DelegatedAuthority {
     this.uses = new PluginUses(deps);
     this.logins = new AccessWatch({
       findEnded: (cids) => revocations.filterRevoked(cids),
-      onEnded: (cid) => this.apply(cid),
+      onEnded: (cid) => void this.apply(cid),
       bus,
       logger,
     });
     bus.on('revoked', ({ cids }) => {
-      for (const cid of cids) this.apply(cid);
+      for (const cid of cids) void this.apply(cid);
     });
   }
 
@@ -89,11 +91,12 @@ export class DelegatedAuthority {
 
   /**
    * Drops all cached results and minted invocations that depend on revoked delegations, and calls the listeners, on all
-   * hosts.
+   * hosts. Resolves with what those of this host have stopped.
    */
-  forget(cids: readonly string[]): void {
-    for (const cid of cids) this.apply(cid);
+  async forget(cids: readonly string[]): Promise<StoppedWork[]> {
+    const stopped = cids.map((cid) => this.apply(cid));
     if (cids.length > 0) this.deps.bus.send('others', 'revoked', { cids });
+    return (await Promise.all(stopped)).flat();
   }
 
   /** Records what a plugin did with a delegation; it is stored within a minute. */
@@ -116,16 +119,25 @@ export class DelegatedAuthority {
   }
 
   /** Calls back for every revocation that this host learns of; returns a function that stops listening. */
-  onRevocation(listener: (cid: string) => void): () => void {
+  onRevocation(listener: RevocationListener): () => void {
     this.revocationListeners.add(listener);
     return () => this.revocationListeners.delete(listener);
   }
 
-  private apply(revokedCid: string): void {
+  private async apply(revokedCid: string): Promise<StoppedWork[]> {
     this.deps.verifier.forget(({ cids }) => cids.includes(revokedCid));
     this.deps.minter.forget(revokedCid);
     this.logins.end(revokedCid);
-    for (const listener of this.revocationListeners) listener(revokedCid);
+    const stopped = [...this.revocationListeners].map((listener) =>
+      listener(revokedCid).catch((err) => {
+        this.deps.logger.warn(
+          { err, cid: revokedCid },
+          'revoked delegation not handled by a plugin',
+        );
+        return [];
+      }),
+    );
+    return (await Promise.all(stopped)).flat();
   }
 
   private async isGranted(caller: Caller, wanted: WantedCapability): Promise<boolean> {

@@ -84,7 +84,10 @@ describe('DelegationService', () => {
     });
     /** What hosts and plugins have received. */
     const forgotten: string[] = [];
-    authority.onRevocation((cid) => forgotten.push(cid));
+    authority.onRevocation(async (cid) => {
+      forgotten.push(cid);
+      return [];
+    });
     const store = { delegations, revocations, disk };
     const deps = { oracleDid: oracle.did, verifier, authority, presented, store };
     return { service: new DelegationService(deps), authority, presented, forgotten, spent };
@@ -311,7 +314,7 @@ describe('DelegationService', () => {
     const forger = { ...eve, did: alice.did, sign: (bytes: Uint8Array) => eve.sign(bytes) };
     const { raw, cid } = alice.delegate({ signer: forger, expiration: null });
     await service.revoke(alice.callWith(raw));
-    expect(await service.revokeAll(alice.callWith(raw))).toBe(0);
+    expect((await service.revokeAll(alice.callWith(raw))).revoked).toBe(0);
     expect(await test.store.revocations.has(cid)).toBe(false);
     expect(forgotten).toEqual([]);
   });
@@ -347,7 +350,7 @@ describe('DelegationService', () => {
     const facts = { audience: oracle.did, capabilities: [], issuers: [], cids: [], token: '' };
     const { cid } = shown;
     await presented.record({ ...facts, did: alice.did, cid, expiration: inSeconds(60) });
-    expect(await service.revokeAll(alice.callWith(stored.raw))).toBe(2);
+    expect((await service.revokeAll(alice.callWith(stored.raw))).revoked).toBe(2);
     expect(new Set(forgotten)).toEqual(new Set([stored.cid, cid]));
     expect(await service.list(alice.caller)).toEqual({ delegations: [] });
     expect(await service.revokeAll(alice.callWith(alice.delegate().raw))).toBe(1);

@@ -3,6 +3,7 @@ import {
   type DelegationList,
   type DelegationStatus,
   OracleError,
+  type StoppedWork,
   type StoreDelegation,
 } from '@sibyl/protocol';
 import {
@@ -52,7 +53,7 @@ export class DelegationService {
       raw: body.raw,
     });
     presented.forget(dropped);
-    this.deps.authority.forget(revoked);
+    await this.deps.authority.forget(revoked);
     return expiration;
   }
 
@@ -80,22 +81,24 @@ export class DelegationService {
 
   /** Revokes the stored delegation of the caller, those it replaced, and the one in the request. */
   async revoke(caller: Caller): Promise<void> {
-    this.deps.authority.forget(await this.deps.store.delegations.revokeStored(caller.did));
+    await this.deps.authority.forget(await this.deps.store.delegations.revokeStored(caller.did));
     await this.revokePresented(caller);
   }
 
-  async revokeOne({ did }: Caller, cid: string): Promise<void> {
+  /** Returns what it ran. */
+  async revokeOne({ did }: Caller, cid: string): Promise<StoppedWork[]> {
     if (!(await this.deps.store.delegations.revoke(did, cid)))
       throw new OracleError('delegation_not_found');
-    this.deps.authority.forget([cid]);
+    return this.deps.authority.forget([cid]);
   }
 
-  /** Revokes all delegations that `list` returns, and the one in the request; returns how many. */
-  async revokeAll(caller: Caller): Promise<number> {
+  /** Revokes all delegations that `list` returns, and the one in the request; returns how many, and what they ran. */
+  async revokeAll(caller: Caller): Promise<{ revoked: number; stopped: StoppedWork[] }> {
     const revoked = await this.deps.store.delegations.revokeAll(caller.did);
-    this.deps.authority.forget(revoked);
+    const stopped = await this.deps.authority.forget(revoked);
     const presented = await this.revokePresented(caller);
-    return new Set([...revoked, ...(presented === undefined ? [] : [presented])]).size;
+    const cids = new Set([...revoked, ...(presented === undefined ? [] : [presented])]);
+    return { revoked: cids.size, stopped };
   }
 
   /**
@@ -115,7 +118,7 @@ export class DelegationService {
     if (!ok) return undefined;
     const { cid, expiration: expiresAt } = ok;
     await this.deps.store.revocations.add({ owner: did, cid, expiresAt });
-    this.deps.authority.forget([cid]);
+    await this.deps.authority.forget([cid]);
     return cid;
   }
 

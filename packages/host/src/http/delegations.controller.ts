@@ -11,6 +11,7 @@ import {
   DelegationsRevoked,
   OracleError,
   RegisterAccessKey,
+  type StoppedWork,
   StoreDelegation,
 } from '@sibyl/protocol';
 import type { Request } from 'express';
@@ -84,7 +85,8 @@ export class DelegationController {
   ): Promise<DelegationsRevoked> {
     // Who sends an empty CID wants to revoke one.
     if (path.endsWith('/')) throw new OracleError('delegation_not_found');
-    return { ok: true, revoked: await this.delegations.revokeAll(caller) };
+    const { revoked, stopped } = await this.delegations.revokeAll(caller);
+    return { ok: true, revoked, ...describeStopped(stopped) };
   }
 
   @Delete('delegations/:cid')
@@ -99,10 +101,11 @@ export class DelegationController {
     @CurrentCaller() caller: Caller,
     @Param('cid') cid: string,
   ): Promise<DelegationRevoked> {
-    await this.delegations.revokeOne(caller, cid);
-    return { ok: true };
+    return { ok: true, ...describeStopped(await this.delegations.revokeOne(caller, cid)) };
   }
 }
+
+const describeStopped = (stopped: StoppedWork[]) => (stopped.length > 0 ? { stopped } : {});
 
 /** Listing and revoking is open to all authenticated callers, so that removed callers can still revoke their keys. */
 @Controller('keys')

@@ -288,14 +288,14 @@ export class TestDelegatedTurns implements DelegatedTurns {
   readonly started: DelegatedTurn[] = [];
   readonly #delegations = new Map<string, Partial<InvocationClaims>>();
   readonly #outcomes = new Map<string, TurnOutcome>();
-  readonly #listeners = new Set<(cid: string) => void>();
+  readonly #listeners = new Set<Parameters<DelegatedTurns['onRevoked']>[0]>();
 
   constructor(private readonly answer: (prompt: ModelPrompt) => ReturnType<Answer>) {}
 
   /** Ends a delegation, as its user does. */
   revoke(cid: string): void {
     this.#delegations.delete(cid);
-    for (const listener of this.#listeners) listener(cid);
+    for (const listener of this.#listeners) void listener(cid);
   }
 
   async authorize({ token, ...wanted }: Parameters<DelegatedTurns['authorize']>[0]) {
@@ -314,7 +314,7 @@ export class TestDelegatedTurns implements DelegatedTurns {
     this.#delegations.delete(cid);
   }
 
-  onRevoked(listener: (cid: string) => void) {
+  onRevoked(listener: Parameters<DelegatedTurns['onRevoked']>[0]) {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }

@@ -404,7 +404,7 @@ export const settings = {
   'schedules.until': 'الإذن حتى {date}',
   'schedules.endsBefore': 'ينتهي إذنها قبل ذلك',
   'schedules.paused': 'متوقفة',
-  'schedules.unauthorized': 'انتهى إذنها',
+  'schedules.unauthorized': 'غير موقّعة بحالتها الحالية',
   'schedules.stopped': 'أوقفت:',
   'schedules.finished': 'انتهت',
   'schedules.renew': forms(

@@ -403,7 +403,7 @@ export const settings = {
   'schedules.until': 'Berechtigung bis {date}',
   'schedules.endsBefore': 'seine Berechtigung endet vorher',
   'schedules.paused': 'ausgeschaltet',
-  'schedules.unauthorized': 'seine Berechtigung ist abgelaufen',
+  'schedules.unauthorized': 'so wie jetzt nicht unterschrieben',
   'schedules.stopped': 'angehalten:',
   'schedules.finished': 'abgeschlossen',
   'schedules.renew': {

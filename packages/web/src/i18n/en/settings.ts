@@ -410,7 +410,7 @@ export const settings = {
   'schedules.until': 'permission until {date}',
   'schedules.endsBefore': 'its permission ends before that',
   'schedules.paused': 'switched off',
-  'schedules.unauthorized': 'its permission ended',
+  'schedules.unauthorized': 'not signed as it is now',
   'schedules.stopped': 'stopped:',
   'schedules.finished': 'finished',
   'schedules.renew': { one: 'Renew for {count} day', other: 'Renew for {count} days' },

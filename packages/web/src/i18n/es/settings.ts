@@ -393,7 +393,7 @@ export const settings = {
   'schedules.until': 'permiso hasta el {date}',
   'schedules.endsBefore': 'su permiso termina antes',
   'schedules.paused': 'desactivada',
-  'schedules.unauthorized': 'su permiso terminó',
+  'schedules.unauthorized': 'sin firmar tal como está ahora',
   'schedules.stopped': 'detenida:',
   'schedules.finished': 'terminada',
   'schedules.renew': { one: 'Renovar {count} día', other: 'Renovar {count} días' },

@@ -399,7 +399,7 @@ export const settings = {
   'schedules.until': 'autorisation jusqu’au {date}',
   'schedules.endsBefore': 'son autorisation prend fin avant',
   'schedules.paused': 'désactivée',
-  'schedules.unauthorized': 'son autorisation a pris fin',
+  'schedules.unauthorized': 'non signée dans son état actuel',
   'schedules.stopped': 'arrêtée :',
   'schedules.finished': 'terminée',
   'schedules.renew': { one: 'Renouveler {count} jour', other: 'Renouveler {count} jours' },

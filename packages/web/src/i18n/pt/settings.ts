@@ -394,7 +394,7 @@ export const settings = {
   'schedules.until': 'permissão até {date}',
   'schedules.endsBefore': 'a permissão termina antes disso',
   'schedules.paused': 'desligado',
-  'schedules.unauthorized': 'a permissão dele terminou',
+  'schedules.unauthorized': 'não assinada como está agora',
   'schedules.stopped': 'parado:',
   'schedules.finished': 'concluído',
   'schedules.renew': { one: 'Renovar por {count} dia', other: 'Renovar por {count} dias' },

@@ -393,7 +393,7 @@ export const settings = {
   'schedules.until': 'ruhusa hadi {date}',
   'schedules.endsBefore': 'ruhusa yake inaisha kabla ya hapo',
   'schedules.paused': 'imezimwa',
-  'schedules.unauthorized': 'ruhusa yake imeisha',
+  'schedules.unauthorized': 'haijasainiwa jinsi ilivyo sasa',
   'schedules.stopped': 'imesimamishwa:',
   'schedules.finished': 'imekamilika',
   'schedules.renew': { one: 'Fanya upya kwa siku {count}', other: 'Fanya upya kwa siku {count}' },

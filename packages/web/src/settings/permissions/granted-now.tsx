@@ -1,4 +1,4 @@
-import type { DelegationInfo } from '@sibyl/client';
+import type { DelegationInfo, StoppedWork } from '@sibyl/client';
 import { useOracle } from '@sibyl/client/react';
 import { useState } from 'react';
 import { formatDate, formatWhen, nowMs } from '../../i18n/format.js';
@@ -42,7 +42,8 @@ export function GrantedNow({ data, current, onReplace, onChange }: GrantedNowPro
   const { delegation: routes } = useOracle();
   const { card } = usePage();
   const [isRevokingAll, setRevokingAll] = useState(false);
-  const granted = useGranted({ data, current, onReplace, onChange });
+  const [stopped, setStopped] = useState<readonly StoppedWork[]>([]);
+  const granted = useGranted({ data, current, onReplace, onChange, onStopped: setStopped });
   return (
     <Section
       title={t('settings.granted.title')}
@@ -58,6 +59,11 @@ export function GrantedNow({ data, current, onReplace, onChange }: GrantedNowPro
         )
       }
     >
+      {stopped.length > 0 && (
+        <p role="status" className="small">
+          {t('settings.schedules.stopped')} {stopped.map(({ name }) => name).join(', ')}
+        </p>
+      )}
       {granted.length === 0 ? (
         <Empty
           title={t('settings.granted.none')}
@@ -77,7 +83,7 @@ export function GrantedNow({ data, current, onReplace, onChange }: GrantedNowPro
           confirm={t('settings.granted.revokeAll')}
           onClose={() => setRevokingAll(false)}
           onConfirm={async () => {
-            await routes.revokeAll();
+            setStopped((await routes.revokeAll()).stopped);
             await onChange();
           }}
         />
@@ -86,12 +92,23 @@ export function GrantedNow({ data, current, onReplace, onChange }: GrantedNowPro
   );
 }
 
-function useGranted({ data, current, onReplace, onChange }: GrantedNowProps): readonly Granted[] {
+interface GrantedOptions extends GrantedNowProps {
+  /** What runs no more since a permission was revoked. */
+  readonly onStopped: (stopped: readonly StoppedWork[]) => void;
+}
+
+function useGranted({
+  data,
+  current,
+  onReplace,
+  onChange,
+  onStopped,
+}: GrantedOptions): readonly Granted[] {
   const { delegation: routes } = useOracle();
   const { signer } = usePage();
   const asked = listAsked(data.plugins, signer.did);
   const revoke = (cid: string) => async () => {
-    await routes.revoke(cid);
+    onStopped(await routes.revoke(cid));
     await onChange();
   };
   const ofCurrent = (delegation: DelegationInfo): Granted[] =>

@@ -116,6 +116,7 @@ function ScheduleRow({ schedule, onChange }: ScheduleRowProps) {
         <div className="small quiet">
           {describeTrigger(trigger)} · <Status schedule={schedule} />
         </div>
+        {schedule.status === 'unauthorized' && <Unsigned schedule={schedule} />}
       </div>
       <ScheduleControls schedule={schedule} isBusy={isBusy} change={change} />
       <ScheduleMenu
@@ -145,6 +146,17 @@ function ScheduleRow({ schedule, onChange }: ScheduleRowProps) {
     </li>
   );
 }
+
+/** What renewing the permission signs. */
+const Unsigned = ({
+  schedule: { message, resultUrl, resultTo },
+}: {
+  readonly schedule: Schedule;
+}) => (
+  <div className="small" dir="auto">
+    {message} {resultUrl ?? resultTo}
+  </div>
+);
 
 interface ScheduleControlsProps {
   readonly schedule: Schedule;
