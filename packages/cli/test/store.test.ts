@@ -10,9 +10,12 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
+import { ERASE_ABILITY, toOracleResource } from '@sibyl/protocol/decisions';
+import { generateSigner } from '@sibyl/ucan';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { runHost, untilListening } from '../../host/test/support/process.js';
 import { createTestDatabase, type TestDatabase } from '../../host/test/support/test-database.js';
+import { TestUser } from '../../host/test/support/user.js';
 import { sibyl, sibylInProcess, useFolder } from './support/sibyl.js';
 
 const home = useFolder();
@@ -129,6 +132,48 @@ describe('sibyl backup and sibyl restore', () => {
     await withOracle({ DATA_DIR: target }, expectAll);
     const taken = await run(['backup', 'from-postgres'], env);
     expect(taken).toMatchObject({ code: 1, stderr: expect.stringContaining('exists already') });
+  });
+
+  it('bring back neither users that were erased nor delegations that were revoked after the backup', async () => {
+    const env = { DATA_DIR: join(home, 'removed') };
+    const signers = [generateSigner(), generateSigner()];
+    const open = async (url: string) => {
+      const card = await (await fetch(`${url}/.well-known/oracle.json`)).json();
+      const oracle = { url, did: (card as { did: string }).did };
+      return signers.map((signer) => new TestUser(oracle, signer)) as [TestUser, TestUser];
+    };
+    await withOracle(env, async (url) => {
+      const [alice, bob] = await open(url);
+      for (const user of [alice, bob]) {
+        await user.request('POST', '/sessions');
+        const { status } = await user.request('POST', '/delegation', {
+          body: { raw: user.delegate() },
+        });
+        expect(status).toBe(200);
+      }
+      expect(await run(['backup', 'before-removal'], env)).toMatchObject({ code: 0 });
+      const capability = { can: ERASE_ABILITY, with: toOracleResource(alice.host.did) };
+      const invocation = alice.delegate({ capabilities: [capability], ttlSeconds: 300 });
+      const erased = await alice.request('DELETE', '/me', { body: { invocation } });
+      expect(erased.status).toBe(200);
+      expect((await bob.request('DELETE', '/delegation')).status).toBe(200);
+    });
+    const log = readFileSync(join(env.DATA_DIR, 'removals.jsonl'), 'utf8');
+    for (const { did } of signers) expect(log).not.toContain(did);
+    rmSync(join(env.DATA_DIR, 'sibyl.db'));
+    const { code, stdout } = await run(['restore', 'before-removal'], env);
+    expect({ code, stdout }).toEqual({
+      code: 0,
+      stdout: expect.stringContaining('1 erased users, 2 revoked delegations'),
+    });
+    await withOracle(env, async (url) => {
+      const [alice, bob] = await open(url);
+      expect((await alice.request('GET', '/sessions')).body.total).toBe(0);
+      expect((await bob.request('GET', '/sessions')).body.total).toBe(1);
+      expect((await bob.request('GET', '/delegations')).body).toEqual({ delegations: [] });
+    });
+    const elsewhere = await run(['restore', 'before-removal'], { DATA_DIR: join(home, 'empty') });
+    expect(elsewhere.stdout).toContain('has no removals.jsonl');
   });
 
   it('refuse a damaged backup and the key of another oracle', async () => {

@@ -18,7 +18,8 @@ const options: Command['options'] = {
 /** Checks whether an oracle can run here, and says how to fix what is wrong. */
 export const doctor: Command = {
   name: 'doctor',
-  summary: 'Check configuration, key, store, logins, model, Matrix, chain and plugins, and say what to do',
+  summary:
+    'Check configuration, key, store, logins, model, Matrix, chain and plugins, and say what to do',
   usage: [''],
   details:
     'Reads the environment and .env in this folder, as "sibyl start" does. The model is asked for one word, which may cost a fraction of a cent. The exit code is 1 if anything is wrong.',

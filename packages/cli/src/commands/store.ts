@@ -32,7 +32,11 @@ export const restore: Command = {
     if (!folder) throw new UsageError('Name the folder of the backup');
     const { restoreStore } = await loadStoreTasks(output);
     const restored = await explain(output.progress('Copying', restoreStore(resolve(folder))));
-    output.result(restored, `Restored ${restored.oracle}, saved ${restored.createdAt}`);
+    const { oracle, createdAt, removed } = restored;
+    const since = removed
+      ? `Removed again what was removed since then: ${removed.erasedUsers} erased users, ${removed.revocations} revoked delegations and keys.`
+      : 'DATA_DIR has no removals.jsonl: users that were erased, and delegations and keys that were revoked since then are back. To remove them, restore again into a folder with that file.';
+    output.result(restored, `Restored ${oracle}, saved ${createdAt}\n${since}`);
     return 0;
   },
 };

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { createReadStream, existsSync } from 'node:fs';
 import {
   chmod,
@@ -23,9 +23,11 @@ import { type Config, loadConfig } from '../config/config.js';
 import { copyDatabase, type TableDigest } from '../store/copy-database.js';
 import type { Database } from '../store/database.js';
 import { openDatabase } from '../store/open-database.js';
+import { RemovalLog } from '../store/own-data/removal-log.js';
 import { readCatalog } from '../store/own-data/table-catalog.js';
 import { PluginTables } from '../store/plugin-stores.js';
 import { toSqlitePath } from '../store/sqlite/sqlite.js';
+import { openStore } from '../store/store.js';
 import { StoreError } from '../store/store-errors.js';
 import { bundledPlugins } from './bundled-plugins.js';
 
@@ -96,8 +98,17 @@ export async function backUpStore(
   }
 }
 
-/** Puts a backup into the store and the DATA_DIR that the environment names, which must be empty. */
-export async function restoreStore(folder: string, config = loadConfig()): Promise<Manifest> {
+/** What was removed again after a restore, because it was removed after the backup; undefined if nothing is known of that. */
+interface RepeatedRemovals {
+  readonly erasedUsers: number;
+  readonly revocations: number;
+}
+
+/** Puts a backup into the database and the DATA_DIR that the environment names, which has none yet. */
+export async function restoreStore(
+  folder: string,
+  config = loadConfig(),
+): Promise<Manifest & { readonly removed: RepeatedRemovals | undefined }> {
   const manifest = await readManifest(folder);
   const lock = await DirectoryLock.acquire(config.dataDir);
   try {
@@ -109,7 +120,7 @@ export async function restoreStore(folder: string, config = loadConfig()): Promi
       await removeKey();
       throw error;
     }
-    return manifest;
+    return { ...manifest, removed: await repeatRemovals(manifest, config) };
   } finally {
     lock.release();
   }
@@ -173,9 +184,46 @@ async function restoreToSqlite(folder: string, dataDir: string): Promise<void> {
     throw new StoreError(
       `There is a database in ${dataDir} already. Nothing was restored; set DATA_DIR to an empty folder.`,
     );
+  // It may contain what the backup does not; the host builds another one.
+  for (const end of ['', '-wal', '-shm'])
+    await rm(join(dataDir, `search.db${end}`), { force: true });
   // A copy that is interrupted must not look like a database.
   await copyPrivately(toSqlitePath(folder), `${path}.restoring`);
   await rename(`${path}.restoring`, path);
+}
+
+/** Erases users and revokes delegations again for whom that happened after the backup. */
+async function repeatRemovals(
+  { createdAt }: Manifest,
+  config: Config,
+): Promise<RepeatedRemovals | undefined> {
+  const { did: oracleDid, signer } = await requireIdentity(config);
+  const secretKey = signer.exportSeed();
+  const removals = await new RemovalLog(config.dataDir, secretKey).read();
+  if (!removals) return undefined;
+  const { databaseUrl, databaseDirectUrl, dataDir } = config;
+  const store = await openStore({ databaseUrl, databaseDirectUrl, dataDir, secretKey, oracleDid });
+  try {
+    const since = Date.parse(createdAt);
+    const erased = new Set(
+      removals.flatMap((one) => ('erased' in one && one.at >= since ? one.erased : [])),
+    );
+    let erasedUsers = 0;
+    for (const owner of erased.size > 0 ? await store.ownerRows.owners() : []) {
+      if (!erased.has(store.removals.hash(owner))) continue;
+      await store.ownerRows.erase(owner, `erased:${randomUUID()}`);
+      erasedUsers += 1;
+    }
+    const now = Date.now() / 1000;
+    const revoked = removals.flatMap((one) =>
+      'revoked' in one && (one.expiresAt ?? now) >= now
+        ? { cid: one.revoked, expiresAt: one.expiresAt }
+        : [],
+    );
+    return { erasedUsers, revocations: await store.revocations.repeat(revoked) };
+  } finally {
+    await store.close();
+  }
 }
 
 async function restoreToPostgres(folder: string, config: Config): Promise<void> {

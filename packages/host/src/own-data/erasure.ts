@@ -26,7 +26,7 @@ const MAX_PAUSE_MS = 10 * 60_000;
 
 interface ErasureDeps {
   readonly oracleDid: string;
-  readonly store: Pick<Store, 'erasures' | 'ownerRows' | 'runs' | 'search'>;
+  readonly store: Pick<Store, 'erasures' | 'ownerRows' | 'removals' | 'runs' | 'search'>;
   readonly turns: Turns;
   readonly delegations: DelegationService;
   readonly ucan: Pick<OracleUcan, 'acceptOnce'>;
@@ -141,6 +141,7 @@ export class Erasure {
     const { rows, kept } = await store.ownerRows.erase(owner, pseudonym, request);
     // Until now, what was queued for the index may have been added to it.
     if (await this.isOpen(request)) await index.removeOwner(owner);
+    if (rows > 0) await store.removals.addErasure(owner);
     await store.erasures.end(request);
     logger.info({ rows }, 'a user was erased');
     return { rows, kept: kept.flatMap(({ table, rows }) => describeKept(table, rows)) };

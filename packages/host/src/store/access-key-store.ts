@@ -146,7 +146,7 @@ export class AccessKeyStore {
         .returning('expires_at')
         .executeTakeFirst();
       if (!row) return false;
-      await addRevocation(tables, { owner, cid, expiresAt: row.expires_at });
+      await addRevocation(this.context, tables, { owner, cid, expiresAt: row.expires_at });
       return true;
     });
   }

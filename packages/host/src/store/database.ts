@@ -10,6 +10,7 @@ import type {
 import type { Generated, Kysely } from 'kysely';
 import type { DiskSpace } from './disk-space.js';
 import type { MigrationPlan } from './migrations/migrate.js';
+import type { RemovalLog } from './own-data/removal-log.js';
 import type {
   BranchRow,
   FeedbackRow,
@@ -488,4 +489,5 @@ export interface StoreContext {
   readonly newId: () => string;
   /** Unset if the database is not on a disk of this host. */
   readonly disk?: DiskSpace | undefined;
+  readonly removals?: RemovalLog | undefined;
 }

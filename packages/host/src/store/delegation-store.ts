@@ -241,7 +241,7 @@ export class DelegationStore {
         .returning(['cid', 'expires_at'])
         .execute();
       for (const { cid, expires_at } of rows)
-        await addRevocation(tables, { owner, cid, expiresAt: expires_at });
+        await addRevocation(this.context, tables, { owner, cid, expiresAt: expires_at });
       return [...new Set(rows.map(({ cid }) => cid))];
     });
   }
@@ -291,7 +291,7 @@ export class DelegationStore {
         .execute();
     const replaced = rows.filter((row) => Number(row.rank) === 1);
     for (const { cid, expires_at } of replaced)
-      await addRevocation(tables, { owner, cid, expiresAt: expires_at });
+      await addRevocation(this.context, tables, { owner, cid, expiresAt: expires_at });
     return { dropped: rows.map(({ cid }) => cid), revoked: replaced.map(({ cid }) => cid) };
   }
 

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import type { Insertable, Kysely } from 'kysely';
 import type { Schema, StoreContext } from './database.js';
 import { prepareQuery } from './prepared-query.js';
@@ -26,7 +27,30 @@ export class RevocationStore {
   }
 
   add(revocation: Revocation): Promise<void> {
-    return this.context.database.write((tables) => addRevocation(tables, revocation));
+    return this.context.database.write((tables) => addRevocation(this.context, tables, revocation));
+  }
+
+  /** Revokes again what an older backup has brought back; returns how many it did not know. */
+  async repeat(revocations: readonly Omit<Revocation, 'owner'>[]): Promise<number> {
+    let repeated = 0;
+    for (const { cid, expiresAt } of revocations)
+      await this.context.database.write(async (tables) => {
+        const rows = await tables
+          .deleteFrom('delegations')
+          .where('cid', '=', cid)
+          .returning('owner')
+          .execute();
+        const known = await tables
+          .selectFrom('revocations')
+          .select('cid')
+          .where('cid', '=', cid)
+          .executeTakeFirst();
+        if (known) return;
+        const owner = rows[0]?.owner ?? `erased:${randomUUID()}`;
+        await addRevocation({}, tables, { owner, cid, expiresAt });
+        repeated += 1;
+      });
+    return repeated;
   }
 
   /** Does not check the owner: a CID has one issuer, and only that issuer can revoke it. */
@@ -85,10 +109,14 @@ interface ExpiringSoon {
   readonly limit: number;
 }
 
+/** Inside the unit of work that removes what is revoked. */
 export async function addRevocation(
+  { removals }: Pick<StoreContext, 'removals'>,
   tables: Kysely<Schema>,
   { owner, cid, expiresAt }: Revocation,
 ): Promise<void> {
+  // PostgreSQL returns large numbers as text.
+  await removals?.addRevocation(cid, expiresAt === null ? null : Number(expiresAt));
   await tables
     .insertInto('revocations')
     .values({ owner, cid, expires_at: expiresAt })

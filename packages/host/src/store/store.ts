@@ -22,6 +22,7 @@ import { TurnReports } from './operators/turn-reports.js';
 import { ExpiredRows } from './own-data/expired-rows.js';
 import { ImportStore } from './own-data/import-store.js';
 import { OwnerRows } from './own-data/owner-rows.js';
+import { RemovalLog } from './own-data/removal-log.js';
 import { PassageVectorStore } from './passage-vectors.js';
 import { BlobStore, PluginTables, SecretStore, SessionStateStore } from './plugin-stores.js';
 import { RevocationStore, SingleUseStore } from './revocation-store.js';
@@ -81,6 +82,7 @@ export interface Store {
   readonly expired: ExpiredRows;
   readonly jobs: JobClaims;
   readonly erasures: ErasureRequests;
+  readonly removals: RemovalLog;
   /** Undefined if no other host can use the database. */
   readonly sockets: SocketStore | undefined;
   /** The disk of DATA_DIR. */
@@ -148,7 +150,8 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   const newId = createIdSource(clock);
   const database =
     options.outage?.watch(opened, (observed) => probeWrite(observed, newId())) ?? opened;
-  const context = { database, clock, newId, disk };
+  const removals = new RemovalLog(options.dataDir, options.secretKey);
+  const context = { database, clock, newId, disk, removals };
   const rooms = new RoomStore(context);
   const hostId = options.hostId ?? createHostId();
   const search = new SearchStore(context, options.dataDir);
@@ -182,6 +185,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     ...createOwnDataStores(context, vault),
     jobs: new JobClaims(context),
     sockets: openSockets(context, options),
+    removals,
     dataDisk,
     disk,
     outage: options.outage,

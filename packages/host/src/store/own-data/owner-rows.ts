@@ -67,6 +67,17 @@ export class OwnerRows {
     return { rows, kept: await this.countKept(tables, [owner, pseudonym]) };
   }
 
+  /** Everyone who has rows. */
+  async owners(): Promise<ReadonlySet<string>> {
+    const owners = new Set<string>();
+    for (const { name, ownerColumn } of await this.tables()) {
+      const { rows } = await sql<{ owner: string }>`select distinct ${sql.ref(ownerColumn)} as owner
+        from ${sql.table(name)}`.execute(this.context.database.tables);
+      for (const { owner } of rows) owners.add(owner);
+    }
+    return owners;
+  }
+
   /** The rows of a user in a table, in pages of about the same size, without binary columns. */
   async *pages(table: OwnedTable, owner: string): AsyncGenerator<readonly StoredRow[]> {
     const columns = table.columns

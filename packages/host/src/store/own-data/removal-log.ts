@@ -1,0 +1,82 @@
+import { createHmac, hkdfSync } from 'node:crypto';
+import { appendFile, readFile, rename, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { z } from 'zod';
+
+const FILE = 'removals.jsonl';
+const MAX_BYTES = 8 * 1024 * 1024;
+const OWNER_ONLY = 0o600;
+
+const Removal = z.union([
+  z.object({
+    /** Of the DID: the file itself says nothing about users. */
+    erased: z.string(),
+    /** Milliseconds. */
+    at: z.number(),
+  }),
+  z.object({
+    /** The CID. */
+    revoked: z.string(),
+    /** Unix seconds; null for a delegation that never expires. */
+    expiresAt: z.number().nullable(),
+  }),
+]);
+type Removal = z.infer<typeof Removal>;
+
+/** A file beside the database that remembers what must not come back with an older backup: restoring leaves it as it is. */
+export class RemovalLog {
+  private readonly path: string;
+  private readonly key: Uint8Array;
+
+  /** `secretKey` is that of the oracle. */
+  constructor(dataDir: string, secretKey: Uint8Array) {
+    this.path = join(dataDir, FILE);
+    this.key = new Uint8Array(hkdfSync('sha256', secretKey, '', 'sibyl removals', 32));
+  }
+
+  hash(owner: string): string {
+    return createHmac('sha256', this.key).update(owner).digest('base64url');
+  }
+
+  addErasure(owner: string): Promise<void> {
+    return this.append({ erased: this.hash(owner), at: Date.now() });
+  }
+
+  addRevocation(cid: string, expiresAt: number | null): Promise<void> {
+    return this.append({ revoked: cid, expiresAt });
+  }
+
+  /** The oldest first; undefined if nothing was ever removed, or the file is lost. */
+  async read(): Promise<readonly Removal[] | undefined> {
+    const text = await readFile(this.path, 'utf8').catch((error) => {
+      if (error.code === 'ENOENT') return undefined;
+      throw error;
+    });
+    return text?.split('\n').flatMap(parse);
+  }
+
+  private async append(removal: Removal): Promise<void> {
+    const line = `${JSON.stringify(removal)}\n`;
+    await appendFile(this.path, line, { mode: OWNER_ONLY, flush: true });
+    if ((await stat(this.path)).size > MAX_BYTES) await this.shorten();
+  }
+
+  /** Forgets revocations of what has expired, and then the older half. */
+  private async shorten(): Promise<void> {
+    const now = Date.now() / 1000;
+    const known = (await this.read()) ?? [];
+    const valid = known.filter((one) => 'erased' in one || (one.expiresAt ?? now) >= now);
+    const kept = valid.slice(-Math.ceil(known.length / 2)).map((one) => `${JSON.stringify(one)}\n`);
+    await writeFile(`${this.path}.new`, kept.join(''), { mode: OWNER_ONLY, flush: true });
+    await rename(`${this.path}.new`, this.path);
+  }
+}
+
+/** A line that was cut off by a power failure is left out. */
+function parse(line: string): Removal[] {
+  try {
+    return [Removal.parse(JSON.parse(line))];
+  } catch {
+    return [];
+  }
+}
