@@ -268,6 +268,29 @@ describe('POST /v1/chat/completions', () => {
     }
   });
 
+  it('shows reasoning, and finds a model without its provider', async () => {
+    const ask = (stream: boolean) =>
+      request('/chat/completions', chat({ model: 'controlled', stream }));
+    const answer = async () => {
+      const turn = await test.model.next();
+      turn.think('Hm.');
+      turn.answer('Yes.');
+    };
+    const [whole] = await Promise.all([readJson(ask(false)), answer()]);
+    expect(whole.choices[0].message).toMatchObject({ content: 'Yes.', reasoning_content: 'Hm.' });
+    const [events] = await Promise.all([readEvents(ask(true)), answer()]);
+    const reasoning = events.map((event) => event.choices?.[0]?.delta.reasoning_content ?? '');
+    expect(reasoning.join('')).toBe('Hm.');
+  });
+
+  it('answers what the provider refuses with 400, which clients do not repeat', async () => {
+    const reply = request('/chat/completions', chat());
+    const turn = await test.model.next();
+    turn.say('Begun');
+    turn.fail({ message: 'seed is not allowed', type: 'invalid_request_error', code: 400 });
+    expect((await reply).status).toBe(400);
+  });
+
   it('answers a failure that may pass with Retry-After', async () => {
     const reply = request('/chat/completions', chat());
     const turn = await test.model.next();
@@ -313,7 +336,7 @@ describe('an access key on /v1', () => {
     turn.say('Begun');
     await test.alice.request('DELETE', `/keys/${id}`);
     await turn.left;
-    await reply;
+    expect((await reply).at(-1)).toMatchObject({ error: { code: 'access_revoked' } });
     expect((await request('/models', undefined, { as, method: 'GET' })).status).toBe(401);
   });
 
@@ -509,6 +532,24 @@ describe('/v1/responses', () => {
     next.answer('Warm.');
     expect((await second).status).toBe('completed');
   });
+});
+
+it('an unknown route of /v1 answers with an error in the format of OpenAI', async () => {
+  const reply = await request('/embeddings', { input: 'x' });
+  expect(reply.status).toBe(404);
+  expect((await reply.json()).error).toMatchObject({ type: 'invalid_request_error' });
+  const other = await fetch(`${test.host.url}/unknown`);
+  expect(await other.json()).toMatchObject({ statusCode: 404 });
+});
+
+it.each([true, false])('POST /v1/responses leaves reasoning out (stream: %s)', async (stream) => {
+  const reply = request('/responses', { model: MODEL, input: 'Hello', stream });
+  const turn = await test.model.next();
+  turn.think('Hm.');
+  turn.answer('Yes.');
+  const text = await (await reply).text();
+  expect(text).toContain('Yes.');
+  expect(text).not.toContain('Hm.');
 });
 
 describe('GET /v1/models', () => {

@@ -149,12 +149,17 @@ export class FileReader {
       if (held.resize(bytes) !== undefined) throw new Error(BUSY);
     };
     const release = () => held.release();
+    let charged = 0;
     const reserve = (size: number) => {
       hold(size);
       this.charge(turn.user.did, size);
+      charged += toMegabytes(size);
     };
     try {
       const bytes = await source.read({ maxBytes, signal, reserve });
+      // A server that does not announce the size is charged for the largest file at first.
+      const unread = charged - toMegabytes(bytes.length);
+      if (unread > 0) this.rates.refund(turn.user.did, MEGABYTES_PER_MINUTE, unread);
       const content = await this.readContent(source.type, bytes, { reader, signal });
       hold('image' in content ? content.image.byteLength : 2 * content.text.length);
       if (turn.signal.aborted) release();
@@ -168,7 +173,7 @@ export class FileReader {
 
   /** Counts the bytes before they are read. */
   private charge(user: string, bytes: number): void {
-    const cost = Math.max(1, Math.ceil(bytes / 1024 ** 2));
+    const cost = toMegabytes(bytes);
     const { allowed, resetSeconds } = this.rates.take(user, MEGABYTES_PER_MINUTE, cost);
     if (allowed) return;
     throw new Error(
@@ -197,6 +202,8 @@ export class FileReader {
     }
   }
 }
+
+const toMegabytes = (bytes: number) => Math.max(1, Math.ceil(bytes / 1024 ** 2));
 
 interface Reading {
   readonly turn: TurnContext;

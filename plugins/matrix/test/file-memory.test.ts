@@ -16,6 +16,7 @@ beforeAll(async () => {
   const image = Buffer.alloc(24 * MB);
   image.write('\x89PNG\r\n\x1a\n', 'latin1');
   home.media.set('image', { bytes: image });
+  home.media.set('small', { bytes: Buffer.from('Twenty-three characters.') });
   home.media.set('text', { bytes: Buffer.alloc(24 * MB, 'x') });
 });
 
@@ -31,7 +32,7 @@ function createReader() {
   };
   const reader = new FileReader({ health: new HomeserverHealth(fetch), config });
   /** Reads the files of one turn; `end` is its end. */
-  const read = async (user: string, name: 'image' | 'text', type: string) => {
+  const read = async (user: string, name: 'image' | 'text' | 'small', type: string) => {
     const ending = new AbortController();
     const attachment = { mxcUri: `mxc://test/${name}`, filename: name, mimetype: type };
     const turn = {
@@ -82,6 +83,17 @@ describe('FileReader', () => {
     for (let i = 0; i < 4; i++) expect(await readErrors('alice')).toEqual([]);
     expect((await readErrors('alice'))[0]).toMatch(/200 MB of files a minute/);
     expect(await readErrors('bob')).toEqual([]);
+  });
+
+  it('charges a file whose size the homeserver does not announce for what was read', async () => {
+    home.behavior.hidesSizes = true;
+    const { read } = createReader();
+    for (let i = 0; i < 5; i++) {
+      const { files, end } = await read('alice', 'small', 'text/plain');
+      end();
+      expect(listErrors(files)).toEqual([]);
+    }
+    home.behavior.hidesSizes = false;
   });
 
   it('keeps of a long text only what the model is shown', async () => {

@@ -9,12 +9,13 @@ import { OracleError } from '@sibyl/protocol';
 import { assertCalls, type Conversation, readChatMessages } from './conversation.js';
 import { type ChatRequest, formatError, type OpenAiObject } from './schemas.js';
 import {
-  assertModel,
   chooseTools,
   continueTurn,
+  findModel,
   findUser,
   type GivenChoice,
   type RunEnd,
+  type RunEvent,
   readOnce,
   readRun,
   SSE_HEADERS,
@@ -50,8 +51,8 @@ export async function completeChat(
   call: ChatCall,
 ): Promise<OpenAiObject | RouteReply> {
   const { body, signal } = call;
-  assertModel(deps.surface, body.model);
-  const turn = await openTurn(deps, call);
+  const model = findModel(deps.surface, body.model);
+  const turn = await openTurn(deps, { ...call, body: { ...body, model } });
   const reading = readRun({ ...turn, pageUrl: deps.pageUrl, signal });
   const events = readOnce(turn, reading, async () => {
     if (turn.isTemporary) await turn.turns.deleteUnlisted(turn.run.sessionId);
@@ -114,12 +115,13 @@ interface Head {
 }
 
 async function collect(head: Head, events: Events) {
-  let content = '';
+  const said = { text: '', reasoning: '' };
   let end: RunEnd | undefined;
   for await (const event of events) {
-    if (event.type === 'text') content += event.text;
     if (event.type === 'end') end = event.end;
+    else if (event.type !== 'begin') said[event.type] += event.text;
   }
+  const { text: content, reasoning } = said;
   const failure = end && findFailure(end, content);
   if (failure) throw failure;
   const tool_calls = (end?.calls ?? []).map(toToolCall);
@@ -127,6 +129,8 @@ async function collect(head: Head, events: Events) {
     role: 'assistant',
     content: content || null,
     refusal: null,
+    // As DeepSeek and vLLM name it: OpenAI shows no reasoning here.
+    ...(reasoning && { reasoning_content: reasoning }),
     ...(tool_calls.length > 0 && { tool_calls }),
   };
   const choice = { index: 0, message, logprobs: null, finish_reason: toFinishReason(end) };
@@ -144,9 +148,10 @@ async function* streamChunks(
     return send({ ...head, object: 'chat.completion.chunk', choices });
   };
   for await (const event of events) {
-    if (event.type === 'begin') yield chunk({ role: 'assistant', content: '' });
-    if (event.type === 'text') yield chunk({ content: event.text });
-    if (event.type !== 'end') continue;
+    if (event.type !== 'end') {
+      yield chunk(toDelta(event));
+      continue;
+    }
     const { end } = event;
     const failure = findFailure(end, '');
     if (failure) return yield send(formatError(failure));
@@ -163,9 +168,21 @@ async function* streamChunks(
   }
 }
 
+function toDelta(event: Exclude<RunEvent, { type: 'end' }>) {
+  switch (event.type) {
+    case 'begin':
+      return { role: 'assistant', content: '' };
+    case 'reasoning':
+      return { reasoning_content: event.text };
+    default:
+      return { content: event.text };
+  }
+}
+
 /** An answer that was canceled is partial; without any text there is none. */
 function findFailure({ status, isWaiting, error }: RunEnd, text: string): OracleError | undefined {
   if (status === 'failed') return error ?? new OracleError('model_unavailable');
+  if (error?.code === 'access_revoked') return error;
   if (status === 'interrupted' && !isWaiting && !text)
     return error ?? new OracleError('turn_interrupted');
   return undefined;

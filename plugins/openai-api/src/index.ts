@@ -10,7 +10,7 @@ import {
   RetrieveQuery,
 } from './schemas.js';
 import { migrations, ResponseStore } from './stored-responses.js';
-import { assertModel, DEFAULT_MODEL } from './turn.js';
+import { DEFAULT_MODEL, findModel } from './turn.js';
 
 const KEY_HEADER = 'idempotency-key';
 
@@ -63,8 +63,7 @@ const listModelRoutes = (surface: Surface) => [
     reply: OpenAiObject,
     errors: ['not_found'],
     handler: ({ params: { model } }) => {
-      assertModel(surface, model);
-      return toModel(model);
+      return toModel(findModel(surface, model));
     },
   }),
 ];

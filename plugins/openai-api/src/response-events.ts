@@ -155,6 +155,8 @@ export async function* streamResponse(
         text += event.text;
         yield toDelta(run, event.text);
         break;
+      case 'reasoning':
+        break;
       default:
         if (text) yield* closeMessage(run, text);
         yield* sendCalls(run, event.end.calls, text ? 1 : 0);

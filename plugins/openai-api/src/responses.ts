@@ -18,10 +18,10 @@ import {
 import type { InputItem, OpenAiObject, ResponseRequest } from './schemas.js';
 import type { ResponseFacts, ResponseStore, StoredResponse } from './stored-responses.js';
 import {
-  assertModel,
   chooseTools,
   continueTurn,
   DEFAULT_MODEL,
+  findModel,
   findUser,
   type GivenChoice,
   type RunEnd,
@@ -64,8 +64,7 @@ export class Responses {
 
   async create(call: CreateCall): Promise<OpenAiObject | RouteReply> {
     const { body, caller, signal } = call;
-    const { model = DEFAULT_MODEL } = body;
-    assertModel(this.deps.surface, model);
+    const model = findModel(this.deps.surface, body.model ?? DEFAULT_MODEL);
     const turns = this.deps.surface.for(caller, signal, findUser(body));
     const previous = await this.findPrevious(caller, body);
     const conversation = readInputItems(await resolveReferences(turns, body.input, signal));

@@ -183,6 +183,7 @@ export type RunEvent =
   /** The caller may read it: until then, an error is a response with its own status. */
   | { readonly type: 'begin' }
   | { readonly type: 'text'; readonly text: string }
+  | { readonly type: 'reasoning'; readonly text: string }
   | { readonly type: 'end'; readonly end: RunEnd };
 
 interface ReadDeps {
@@ -210,6 +211,9 @@ export async function* readRun(deps: ReadDeps): AsyncGenerator<RunEvent> {
         if (text) yield { type: 'text', text };
         break;
       }
+      case 'reasoning':
+        yield* toReasoning(part.data.reasoning);
+        break;
       case 'error':
         error = toOracleError(part.data);
         break;
@@ -220,6 +224,10 @@ export async function* readRun(deps: ReadDeps): AsyncGenerator<RunEvent> {
         yield* end(deps, part.data, { error, truncatedBy });
     }
   }
+}
+
+function* toReasoning(text: string): Generator<RunEvent> {
+  if (text) yield { type: 'reasoning', text };
 }
 
 /** For a run that nothing can read later: it is cancelled if its client disconnects, and forgotten unless it waits for its client. */
@@ -260,7 +268,8 @@ async function* end(
   if (pending.some(({ kind }) => kind !== 'tool_call'))
     yield { type: 'text', text: `\n\nThis needs your decision. Open ${pageUrl} to continue.` };
   const isWaiting = pending.length > 0;
-  const { error } = (status === 'interrupted' && (await turns.findRun(run.runId))) || reasons;
+  const isCut = status === 'interrupted' || status === 'aborted';
+  const { error = reasons.error } = (isCut && (await turns.findRun(run.runId))) || {};
   yield { type: 'end', end: { status, calls, isWaiting, usage, ...reasons, error } };
 }
 
@@ -275,16 +284,21 @@ const isErrorCode = (code: string): code is ErrorCode => code in errorCatalog;
 /** Clients wait for it before they repeat a request that may succeed then. */
 const RETRY_SECONDS = 5;
 
-function toOracleError({ error: message, code = '', retryable }: ErrorFrame): OracleError {
+function toOracleError({ error: message, code = '', kind, retryable }: ErrorFrame): OracleError {
+  // What a provider refuses, it refuses again: clients repeat requests after a 503.
+  if (kind === 'unknown' && code === 'model_unavailable' && !retryable)
+    return new OracleError('bad_request', { message });
   return new OracleError(isErrorCode(code) ? code : 'model_unavailable', {
     message,
     ...(retryable && { retryAfterSeconds: RETRY_SECONDS }),
   });
 }
 
-/** Throws for a model that the host does not have; clients may send `default`. */
-export function assertModel({ models }: Surface, model: string): void {
-  if (model === DEFAULT_MODEL || models.some(({ id }) => id === model)) return;
+/** The id of a model that a client names, also without its provider if only one has it; throws if the host has none. */
+export function findModel({ models }: Surface, model: string): string {
+  if (model === DEFAULT_MODEL || models.some(({ id }) => id === model)) return model;
+  const named = models.filter(({ id }) => id.slice(id.indexOf('/') + 1) === model);
+  if (named[0] && named.length === 1) return named[0].id;
   const message = `The model ${model} does not exist; GET /v1/models lists those of this oracle`;
   throw new OracleError('not_found', { message });
 }

@@ -34,7 +34,7 @@ export class ErrorFilter implements ExceptionFilter {
     if (answer.retryAfterSeconds) response.setHeader('Retry-After', answer.retryAfterSeconds);
     // An error before the guards has not reached a route: other methods, and limits.
     const formatError =
-      request.formatError ?? this.deps.surfaceRoutes.find(request.path)?.formatError;
+      request.formatError ?? this.deps.surfaceRoutes.findErrorFormat(request.path);
     // Clients of other protocols look for it; the host's own routes state in the body what is missing.
     if (status === 401 && formatError) response.setHeader('WWW-Authenticate', 'Bearer');
     const described = { status, code, message: [message].flat().join('; ') };

@@ -125,7 +125,16 @@ export class SurfaceRoutes {
   find(path: string): PluginRoute | undefined {
     return this.surfaces.find(({ pattern }) => pattern.test(path));
   }
+
+  /** How errors on this path are written, also where it has no route: beside the routes of a surface, clients of that surface ask. */
+  findErrorFormat(path: string): PluginRoute['formatError'] {
+    const beside = this.surfaces.find((route) => getRoot(route.path) === getRoot(path));
+    return (this.find(path) ?? beside)?.formatError;
+  }
 }
+
+/** The first part of a path. */
+const getRoot = (path: string) => path.split('/', 2).join('/').toLowerCase();
 
 /** Access keys and foreign errors are for clients of other protocols. */
 const isSurfaceRoute = ({ auth, formatError }: PluginRoute) =>

@@ -28,6 +28,8 @@ interface Logged {
 }
 
 interface Behavior {
+  /** Whether files have no `Content-Length`. */
+  hidesSizes: boolean;
   /** Events of a room that a sync returns. */
   timelineLength: number;
   /** How many of the next messages are answered with 429. */
@@ -76,6 +78,7 @@ export async function startHomeserver(): Promise<TestHomeserver> {
     requests: [] as { line: string; token: string | undefined }[],
     behavior: {
       hangs: false,
+      hidesSizes: false,
       roomsLeft: Number.POSITIVE_INFINITY,
       retryAfterMs: 1000,
       timelineLength: 50,
@@ -134,7 +137,11 @@ async function answer(request: IncomingMessage, response: ServerResponse, home: 
     body: headers['content-type'] === 'application/json' && text ? JSON.parse(text) : { text },
   };
   const result = await routes.find(([line]) => line.test(`${method} ${path}`))?.[1](asked);
-  if (result instanceof Uint8Array) return void response.end(result);
+  if (result instanceof Uint8Array) {
+    // Otherwise Node announces the length.
+    if (home.behavior.hidesSizes) response.flushHeaders();
+    return void response.end(result);
+  }
   const { status = result ? 200 : 404 } = (result ?? {}) as { status?: number };
   response.writeHead(status, { 'content-type': 'application/json' });
   response.end(JSON.stringify(result ?? { errcode: 'M_NOT_FOUND', error: 'no such thing' }));
