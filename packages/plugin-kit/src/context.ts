@@ -19,7 +19,6 @@ import type { SafeFetch } from '@sibyl/safe-fetch';
 import type { Kysely } from 'kysely';
 import type { Embeddings, ModelRole, ModelUse } from './model.js';
 import type { Surface } from './surface.js';
-import type { Definitions, Reach } from './tool.js';
 import type { DelegatedTurns, PluginTurns } from './turns.js';
 
 /** The oracle's identity. */
@@ -129,14 +128,6 @@ export interface SetupContext<Config = Readonly<Record<string, unknown>>> {
   readonly llm: Llms;
   /** Undefined if the operator has not configured an embedding model. */
   readonly embeddings: Embeddings | undefined;
-}
-
-/** What the hooks receive that are called when the host starts. */
-export interface PluginContext<Config = Readonly<Record<string, unknown>>, Services = unknown>
-  extends SetupContext<Config>,
-    Definitions<Config, Services> {
-  /** What `setup` returned. */
-  readonly services: Services;
 }
 
 /** Names a value that one plugin shares with others, and its type. */
@@ -343,9 +334,11 @@ export interface Blobs {
   delete(id: string): Promise<void>;
 }
 
+/** How much of what is stored for a user is used: what belongs to the session, or to one person. */
+export type Reach = 'session' | 'sub-user';
+
 /** What a plugin can read and do during one turn. */
-export interface TurnContext<Config = Readonly<Record<string, unknown>>, Services = unknown>
-  extends Definitions<Config, Services> {
+export interface TurnContext<Config = Readonly<Record<string, unknown>>, Services = unknown> {
   readonly user: TurnUser;
   readonly session: TurnSession;
   /** The messages before this one, oldest first; only the newest of a very long conversation. */

@@ -32,10 +32,10 @@ export type {
   MintRequest,
   OracleFacts,
   OracleUcan,
-  PluginContext,
   PluginDatabase,
   PluginMigration,
   PluginMigrations,
+  Reach,
   RoomPlace,
   RoomState,
   Secrets,
@@ -89,6 +89,7 @@ export type {
   ImportedCounts,
   ImportedRows,
   MessageGate,
+  PluginContext,
   TurnHold,
 } from './plugin.js';
 export {
@@ -161,7 +162,6 @@ export {
   type InterruptRequest,
   type MediaResult,
   mediaResult,
-  type Reach,
   type SubAgent,
   type Tool,
   type ToolAnswer,

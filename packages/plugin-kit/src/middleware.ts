@@ -1,7 +1,7 @@
 import type { JsonObject } from '@sibyl/protocol';
-import type { TurnContext } from './context.js';
+import type { Reach, TurnContext } from './context.js';
 import type { ModelMessage, ModelTool, ModelUse } from './model.js';
-import type { Reach, ToolContext } from './tool.js';
+import type { ToolContext } from './tool.js';
 
 /** A model call about to be made. */
 export interface ModelRequest {

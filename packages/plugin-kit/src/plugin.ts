@@ -1,7 +1,6 @@
 import type { DynamicModule, RequestMethod, Type } from '@nestjs/common';
 import type { z } from 'zod';
 import type {
-  PluginContext,
   PluginMigrations,
   RoomState,
   SetupContext,
@@ -12,7 +11,7 @@ import type { PluginManifestInput } from './manifest.js';
 import type { Middleware } from './middleware.js';
 import type { ModelUse } from './model.js';
 import type { Route } from './routes.js';
-import type { SubAgent, Tool } from './tool.js';
+import type { Definitions, SubAgent, Tool } from './tool.js';
 
 /** A route open to callers without a UCAN: a path, or a path and its method. */
 export type AuthExcludedRoute = string | { readonly path: string; readonly method?: RequestMethod };
@@ -50,6 +49,18 @@ export interface JobSummary {
   /** When the next one is due. */
   readonly nextAt?: Date | undefined;
 }
+
+/** What the hooks receive that are called when the host starts. */
+export interface PluginContext<Config = Readonly<Record<string, unknown>>, Services = unknown>
+  extends SetupContext<Config>,
+    Definitions<Config, Services> {
+  /** What `setup` returned. */
+  readonly services: Services;
+}
+
+/** What the hooks receive that are called in each turn. */
+export type RequestContext<Config, Services> = TurnContext<Config, Services> &
+  Definitions<Config, Services>;
 
 // biome-ignore lint/suspicious/noExplicitAny: tools of any schema.
 type Tools<Services> = readonly Tool<any, any, NoInfer<Services>>[];
@@ -98,12 +109,14 @@ export interface OraclePlugin<ConfigSchema extends z.ZodObject = z.ZodObject, Se
   /** Tools for every turn. */
   getTools?(context: PluginContext<z.output<ConfigSchema>, Services>): Awaitable<Tools<Services>>;
   /** Tools for this turn only. */
-  getRequestTools?(turn: TurnContext<z.output<ConfigSchema>, Services>): Awaitable<Tools<Services>>;
+  getRequestTools?(
+    turn: RequestContext<z.output<ConfigSchema>, Services>,
+  ): Awaitable<Tools<Services>>;
   getSubAgents?(
     context: PluginContext<z.output<ConfigSchema>, Services>,
   ): Awaitable<readonly SubAgent<NoInfer<Services>>[]>;
   getRequestSubAgents?(
-    turn: TurnContext<z.output<ConfigSchema>, Services>,
+    turn: RequestContext<z.output<ConfigSchema>, Services>,
   ): Awaitable<readonly SubAgent<NoInfer<Services>>[]>;
   getMiddlewares?(
     context: PluginContext<z.output<ConfigSchema>, Services>,

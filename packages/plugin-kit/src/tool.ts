@@ -1,6 +1,6 @@
 import { describeIssues } from '@sibyl/protocol';
 import type { StandardSchemaV1 } from '@standard-schema/spec';
-import type { JsonValue, TurnContext } from './context.js';
+import type { JsonValue, Reach, TurnContext } from './context.js';
 import type { Visibility } from './manifest.js';
 import type { ModelRole } from './model.js';
 import type { ToolInput, ToolSchema } from './schema.js';
@@ -49,9 +49,6 @@ export interface ToolContext<Config = Readonly<Record<string, unknown>>, Service
     request: InterruptRequest<Schema>,
   ): Promise<ToolAnswer<Schema>>;
 }
-
-/** How much of what is stored for a user is used: what belongs to the session, or to one person. */
-export type Reach = 'session' | 'sub-user';
 
 /** An action the agent can take. */
 // biome-ignore-start lint/suspicious/noExplicitAny: without arguments it is any tool.

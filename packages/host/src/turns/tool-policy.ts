@@ -160,10 +160,7 @@ export class ToolPolicy {
     this.spent.add(call);
   }
 
-  private async ask(
-    asked: ToolRun,
-    requiredBy: ApprovalRequest['requiredBy'],
-  ): Promise<void> {
+  private async ask(asked: ToolRun, requiredBy: ApprovalRequest['requiredBy']): Promise<void> {
     const { tool, facts, call } = asked;
     const args = toArgs(await toShownInput(asked));
     const argsHash = await hashArgs(args);

@@ -31,7 +31,7 @@ import type { TurnReach } from './tool-reach.js';
 import type { TurnRequest } from './turn-request.js';
 
 /** A context without a signal: that of the turn or of a hook is added. */
-type HookContext = Omit<TurnContext, 'signal'>;
+type HookContext = Omit<TurnContext, 'signal'> & typeof definitions;
 
 type SharedFunction = (turn: TurnContext) => unknown;
 
@@ -95,7 +95,7 @@ export class TurnContexts {
   }
 
   /** For a hook, with its own signal. */
-  forHook(plugin: LoadedPlugin, limit: HookLimit): TurnContext {
+  forHook(plugin: LoadedPlugin, limit: HookLimit): TurnContext & typeof definitions {
     return withSignal(this.makeOnce(plugin), limit);
   }
 

@@ -1,8 +1,8 @@
 import { type DynamicModule, RequestMethod, type Type } from '@nestjs/common';
-import type { PluginContext, RoomState, SetupContext, Shared, SharedState } from '../context.js';
+import type { RoomState, SetupContext, Shared, SharedState } from '../context.js';
 import type { PluginManifest } from '../manifest.js';
 import type { Middleware } from '../middleware.js';
-import type { AuthExcludedRoute, MessageGate, OraclePlugin } from '../plugin.js';
+import type { AuthExcludedRoute, MessageGate, OraclePlugin, PluginContext } from '../plugin.js';
 import { definitions, type SubAgent, type Tool } from '../tool.js';
 import { hookChecks } from './hook-checks.js';
 import { buildRouteModule, type PluginRoute } from './route-module.js';

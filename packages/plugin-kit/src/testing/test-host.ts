@@ -13,11 +13,11 @@ import type {
   Llms,
   Logger,
   OracleUcan,
-  PluginContext,
   RoomPlace,
   RoomState,
   Secrets,
   SessionState,
+  SetupContext,
   TurnUcan,
   WantedCapability,
 } from '../context.js';
@@ -93,7 +93,7 @@ export class TestHost {
     error: (fields, message) => void this.log.push({ level: 'error', fields, message }),
   };
 
-  readonly fetch: PluginContext['fetch'] = async (input, init) => {
+  readonly fetch: SetupContext['fetch'] = async (input, init) => {
     const url = input instanceof Request ? input.url : input;
     if (this.options.fetch) return this.options.fetch(url, init);
     throw new Error(`There is no network in this test: set the option \`fetch\` for ${url}`);

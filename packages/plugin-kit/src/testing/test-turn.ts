@@ -249,7 +249,6 @@ export class TestTurn {
       permits: () => true,
       signal: options.signal ?? new AbortController().signal,
       toolCallId: '',
-      ...definitions,
     };
   }
 
@@ -257,7 +256,7 @@ export class TestTurn {
     const tools: Owned<Tool>[] = [];
     const subAgents: Owned<SubAgent>[] = [];
     for (const plugin of this.#plugins) {
-      const context = this.getContext(plugin.name);
+      const context = { ...this.getContext(plugin.name), ...definitions };
       const requestTools = (await plugin.plugin.getRequestTools?.(context)) ?? [];
       const requestAgents = (await plugin.plugin.getRequestSubAgents?.(context)) ?? [];
       for (const item of [...plugin.tools, ...requestTools]) tools.push({ item, plugin });
