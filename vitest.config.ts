@@ -38,7 +38,7 @@ export const SLOW = [
 export const LONG = [
   'packages/host/test/{cluster-*,durable-turns*,full-disk}.test.ts',
   'packages/host/src/bus/pooler.test.ts',
-  'packages/host/test/{database-wait,schedule-load}.test.ts',
+  'packages/host/test/{database-wait,overload,schedule-load}.test.ts',
   'packages/cli/test/{install,user-commands}.test.ts',
   'packages/web/test/storage.test.ts',
   'packages/client/test/packed.test.ts',

@@ -45,7 +45,13 @@ import {
   SessionEventsController,
   SessionsController,
 } from '../http/sessions.controller.js';
-import { CallerGuard, OriginGuard, OriginPolicy, UcanGuard } from '../http/ucan-guard.js';
+import {
+  CallerGuard,
+  LoadGuard,
+  OriginGuard,
+  OriginPolicy,
+  UcanGuard,
+} from '../http/ucan-guard.js';
 import { OperatorService } from '../operators/operator-service.js';
 import { Erasure } from '../own-data/erasure.js';
 import { Exports } from '../own-data/exports.js';
@@ -109,6 +115,7 @@ const globals = ({ bodyLimits, bodyBudget, ...deps }: HostDeps) => [
   },
   { provide: APP_PIPE, useClass: ValidationPipe },
   { provide: APP_GUARD, useClass: OriginGuard },
+  { provide: APP_GUARD, useClass: LoadGuard },
   { provide: APP_GUARD, useClass: UcanGuard },
   { provide: APP_GUARD, useClass: CallerGuard },
 ];

@@ -11,9 +11,11 @@ export function traceDatabase(database: Database): Database {
     engine: database.engine,
     now: database.now,
     tables: database.tables,
-    write: (unit) => trace('write', () => database.write(unit)),
-    writeFor: (owner, unit, onCommit) =>
-      trace('write', () => database.writeFor(owner, unit, onCommit)),
+    write: (unit, options) => trace('write', () => database.write(unit, options)),
+    writeFor: (owner, unit, options) =>
+      trace('write', () => database.writeFor(owner, unit, options)),
+    estimateDelay: () => database.estimateDelay(),
+    isStoring: (ms) => database.isStoring(ms),
     read: <T>(unit: Unit<T>) => trace('read', () => database.read(unit)),
     migrate: (plan) => database.migrate(plan),
     reclaim: () => database.reclaim(),

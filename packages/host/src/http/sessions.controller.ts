@@ -36,7 +36,7 @@ import { SessionStore, type Session as StoredSession } from '../store/session-st
 import { SessionsService } from '../turns/sessions.js';
 import { readIdempotencyKey } from './middlewares.js';
 import type { ReplySender } from './reply-sender.js';
-import type { ProvenRequest } from './ucan-guard.js';
+import { type ProvenRequest, StartsNewWork } from './ucan-guard.js';
 
 @Controller('sessions')
 export class SessionsController {
@@ -49,11 +49,12 @@ export class SessionsController {
 
   @Post()
   @HttpCode(201)
+  @StartsNewWork()
   @Describe({
     summary: 'Create a session',
     reply: Session,
     status: 201,
-    errors: ['too_many_sessions', 'disk_full', 'idempotency_conflict'],
+    errors: ['too_many_sessions', 'host_busy', 'disk_full', 'idempotency_conflict'],
     headers: {
       'idempotency-key': {
         meaning: 'A retry with the same key returns the session of the first request',
@@ -120,7 +121,13 @@ export class SessionsController {
     summary: 'Copy the messages up to one into a new session',
     reply: Session,
     status: 201,
-    errors: ['session_not_found', 'message_not_found', 'too_many_sessions', 'disk_full'],
+    errors: [
+      'session_not_found',
+      'message_not_found',
+      'too_many_sessions',
+      'host_busy',
+      'disk_full',
+    ],
   })
   async fork(
     @CurrentCaller() { did: owner }: Caller,

@@ -24,6 +24,7 @@ import {
 import { CallerAllowList } from '../auth/caller-allow-list.js';
 import { RateLimits } from '../auth/rate-limits.js';
 import type { Config } from '../config/config.js';
+import { Turns } from '../turns/turns.js';
 
 /** Which pages may call routes that check it. */
 export class OriginPolicy {
@@ -72,6 +73,33 @@ export class OriginGuard implements CanActivate {
     const isChecked = this.reflector.get<boolean>(ORIGIN_CHECKED_ROUTE, handler) === true;
     if (!isChecked || this.policy.allows(request.headers)) return true;
     throw new OracleError('origin_not_allowed');
+  }
+}
+
+const NEW_WORK = Symbol('starts new work');
+
+/** Marks a handler that starts turns, or what they need. */
+export const StartsNewWork = () => SetMetadata(NEW_WORK, true);
+
+/** Refuses new work that this host has no time for, before it is known who sends it: proving that would take most of the time. */
+@Injectable()
+export class LoadGuard implements CanActivate {
+  constructor(
+    private readonly reflector: Reflector,
+    private readonly turns: Turns,
+  ) {}
+
+  canActivate(context: ExecutionContext): boolean {
+    if (context.getType() !== 'http') return true;
+    if (!this.reflector.get<boolean>(NEW_WORK, context.getHandler())) return true;
+    try {
+      this.turns.assertPrompt();
+      return true;
+    } catch (error) {
+      // It must not use up what its address may send without credentials.
+      context.switchToHttp().getRequest<OracleRequest>().isCounted = true;
+      throw error;
+    }
   }
 }
 

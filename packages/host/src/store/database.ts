@@ -28,6 +28,14 @@ import type {
 /** A unit of work; it awaits only queries on the given tables, and may run again if the database rolls it back. */
 export type Unit<T> = (tables: Kysely<Schema>) => Promise<T>;
 
+/** How a unit of work is queued. */
+export interface WriteOptions<T> {
+  /** Called as soon as others see the outcome, if that is before it is on disk. */
+  readonly onCommit?: ((value: T) => void) | undefined;
+  /** Before all that wait already: the end of work that was accepted. */
+  readonly isFirst?: boolean | undefined;
+}
+
 /** One engine, opened and migrated. */
 export interface Database {
   readonly engine: DatabaseEngine;
@@ -36,12 +44,16 @@ export interface Database {
   /** Single reads outside any transaction. */
   readonly tables: Kysely<Schema>;
   /** Runs a unit of work in a transaction; settles once the outcome is on disk. */
-  write<T>(unit: Unit<T>): Promise<T>;
+  write<T>(unit: Unit<T>, options?: WriteOptions<T>): Promise<T>;
   /**
    * As `write`, but units of one owner never run at the same time, on any host: rows that a unit has counted do not
-   * change until it is committed. `onCommit` is called as soon as others see the outcome, if that is before it is on disk.
+   * change until it is committed.
    */
-  writeFor<T>(owner: string, unit: Unit<T>, onCommit?: (value: T) => void): Promise<T>;
+  writeFor<T>(owner: string, unit: Unit<T>, options?: WriteOptions<T>): Promise<T>;
+  /** How long a write that is submitted now would probably wait until it begins, in milliseconds. */
+  estimateDelay(): number;
+  /** Whether writes wait only for others: part of one was stored within the last `ms`. */
+  isStoring(ms: number): boolean;
   /** Runs several reads on one snapshot. */
   read<T>(unit: Unit<T>): Promise<T>;
   /** Migrates a schema other than that of the host. */

@@ -140,7 +140,9 @@ describe('StoreOutage.watch', () => {
     const result =
       name === 'write'
         ? watched.write(succeed)
-        : watched.writeFor('did:key:zOwner', succeed, (value) => committed.push(value));
+        : watched.writeFor('did:key:zOwner', succeed, {
+            onCommit: (value) => committed.push(value),
+          });
     expect(await result).toBe('value');
     expect(outage.current).toBeUndefined();
     expect(committed).toEqual(name === 'write' ? [] : ['value']);

@@ -88,8 +88,8 @@ export class StoreOutage {
     this.probe = () => this.observe(probe(database)).catch(() => undefined);
     return {
       ...database,
-      write: (unit) => this.observe(database.write(unit)),
-      writeFor: (owner, unit, onCommit) => this.observe(database.writeFor(owner, unit, onCommit)),
+      write: (unit, options) => this.observe(database.write(unit, options)),
+      writeFor: (owner, unit, options) => this.observe(database.writeFor(owner, unit, options)),
     };
   }
 

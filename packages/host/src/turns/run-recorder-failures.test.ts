@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { pino } from 'pino';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { replaceSleep, waitForAbort } from '../../test/support/replaced-sleep.js';
@@ -169,6 +170,21 @@ describe('RunRecorder.end with an end that cannot be stored', () => {
     const { run, recorder, onUnstored } = await record(test.store, { runs });
     expect(await finish(recorder, run)).toMatchObject({ status: count ? 'failed' : 'finished' });
     expect(onUnstored).toHaveBeenCalledTimes(count);
+  });
+
+  it('waits as long as the store works, although it takes longer than the time limit', async () => {
+    const { run, recorder, onUnstored } = await record(test.store, {
+      storeWaitMs: 20,
+      runs: Object.assign(Object.create(test.store.runs), {
+        isStoring: () => true,
+        finish: async (request: FinishRequest) => {
+          await sleep(200);
+          return test.store.runs.finish(request);
+        },
+      }),
+    });
+    expect(await finish(recorder, run)).toMatchObject({ status: 'finished' });
+    expect(onUnstored).not.toHaveBeenCalled();
   });
 
   it('keeps the warnings, the usage and the trace of the turn with the failure', async () => {

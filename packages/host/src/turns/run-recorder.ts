@@ -85,6 +85,8 @@ export class RunRecorder implements UnsavedRun {
   /** The end to store; replaced if readers saw another one. */
   private lastWrite: LastWrite | undefined;
   private isShown = false;
+  /** Whether an attempt to store the end has failed. */
+  private hasFailed = false;
 
   constructor(private readonly deps: RunRecorderDeps) {}
 
@@ -185,14 +187,16 @@ export class RunRecorder implements UnsavedRun {
   }
 
   /**
-   * Stores the outcome with the last frames before readers see `done`. If storing takes too long, readers see the run
-   * fail, and the failure is stored when the store is available again.
+   * Stores the outcome with the last frames before readers see `done`. If storing fails or hangs for too long, readers see
+   * the run fail, and the failure is stored when the store is available again.
    */
   async end(ending: Ending, done: DonePart): Promise<Run> {
     this.isEnding = true;
-    const { flushes, log, storeWaitMs, onPromoted } = this.deps;
+    const { runs, flushes, log, storeWaitMs, onPromoted } = this.deps;
     this.lastWrite = { ending, last: [toFrame(done, log.lastSeq + 1)] };
-    const timer = setTimeout(() => this.showUnstored(), storeWaitMs);
+    const timer = setInterval(() => {
+      if (this.hasFailed || !runs.isStoring(storeWaitMs)) this.showUnstored();
+    }, storeWaitMs);
     try {
       await flushes.remove(this);
       const { run, next } = await this.storeEnd();
@@ -204,7 +208,7 @@ export class RunRecorder implements UnsavedRun {
       if (!this.isShown) this.showLost(ending.message.content);
       throw error;
     } finally {
-      clearTimeout(timer);
+      clearInterval(timer);
       log.close();
     }
   }
@@ -275,6 +279,7 @@ export class RunRecorder implements UnsavedRun {
 
   private async waitAfter(error: unknown, wait: number): Promise<void> {
     const { shutdown } = this.deps;
+    this.hasFailed = true;
     if (shutdown.aborted) throw error;
     this.logFailure(error, 'outcome not stored yet', wait);
     if (!isTransient(error) || this.deps.isStoreLost()) this.showUnstored();

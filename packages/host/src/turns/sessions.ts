@@ -113,7 +113,8 @@ export class SessionsService {
   }
 
   private async create(wanted: NewSession): Promise<Session> {
-    const { sessions, maxPerUser, disk } = this.deps;
+    const { sessions, turns, maxPerUser, disk } = this.deps;
+    turns.assertPrompt();
     await disk?.assertRoom();
     const session = await sessions.createWithin(maxPerUser, wanted);
     if (!session) throw new OracleError('too_many_sessions');

@@ -52,7 +52,7 @@ function toTurnError(refusal: PlaceRefusal): OracleError {
     case 'address':
       return new OracleError('address_busy', { retryAfterSeconds: RETRY_SECONDS });
     case 'total':
-      return new OracleError('host_busy', { retryAfterSeconds: RETRY_SECONDS });
+      return hostBusy();
     default:
       return refusal satisfies never;
   }
@@ -61,6 +61,10 @@ function toTurnError(refusal: PlaceRefusal): OracleError {
 /** The error for a user at the limit of turns. */
 export const tooManyTurns = (): OracleError =>
   new OracleError('too_many_turns', { retryAfterSeconds: RETRY_SECONDS });
+
+/** The error for messages that this host has no capacity for. */
+export const hostBusy = (): OracleError =>
+  new OracleError('host_busy', { retryAfterSeconds: RETRY_SECONDS });
 
 /** The error for messages that arrive during shutdown. */
 export const hostStopping = (): OracleError =>

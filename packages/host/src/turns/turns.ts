@@ -22,6 +22,7 @@ import { findSubUser } from '../store/sub-user-rooms.js';
 import { buildFirstFrame, endUnanswered, readProgress, storeWithdrawal } from './closing-runs.js';
 import { FlushLoop } from './flush-loop.js';
 import type { Gates, TurnAccount } from './gates.js';
+import { HostLoad } from './host-load.js';
 import { type IdempotencyClaim, IdempotentStarts, storeStart } from './idempotent-starts.js';
 import { DisconnectedTurns, LiveTurns, type TurnCounts } from './live-turns.js';
 import { FeedSender } from './run-feeds.js';
@@ -35,7 +36,7 @@ import {
 } from './run-recorder.js';
 import type { TurnRunner } from './run-turn.js';
 import type { TurnAccess } from './turn-access.js';
-import { hostStopping, startErrors, TurnSlots } from './turn-limits.js';
+import { hostBusy, hostStopping, startErrors, TurnSlots } from './turn-limits.js';
 import {
   assertModelExists,
   fromStoredRequest,
@@ -79,6 +80,7 @@ export class Turns {
   private pendingClaims = 0;
   private readonly idempotent: IdempotentStarts;
   private readonly slots: TurnSlots;
+  private readonly load: HostLoad;
   private readonly flushes: FlushLoop;
   private readonly feeds: FeedSender;
   private readonly disconnected: DisconnectedTurns;
@@ -88,6 +90,7 @@ export class Turns {
   constructor(private readonly deps: TurnsDeps) {
     this.idempotent = new IdempotentStarts(deps.store);
     this.slots = new TurnSlots(deps.settings);
+    this.load = new HostLoad(() => deps.store.runs.estimateDelay());
     this.flushes = new FlushLoop(deps.store.runs, deps.logger, deps.onFlush);
     const { bus } = deps.cluster;
     this.feeds = new FeedSender(bus, (runId) => this.liveTurns.has(runId));
@@ -117,6 +120,7 @@ export class Turns {
   /** Stores the message and the run that will answer it, and returns the run's id. */
   async start(request: TurnRequest): Promise<string> {
     const { caller, sessionId, message } = request;
+    this.assertPrompt();
     assertModelExists(this.deps.models, message.model);
     // A session of another user must look unknown before its gates are asked.
     const session = await this.deps.store.sessions.get({ owner: caller.did, sessionId });
@@ -237,6 +241,7 @@ export class Turns {
     }, graceMs);
     const hasEnded = await settlesWithin(timeoutMs, this.finishAll());
     clearTimeout(timer);
+    this.load.close();
     const runs = [...this.liveTurns.keys()];
     if (!hasEnded) this.deps.logger.error({ runs }, 'turns did not end; closing without them');
     return hasEnded;
@@ -309,6 +314,11 @@ export class Turns {
   /** Throws while the host stops. */
   assertOpen(): void {
     if (this.isClosing) throw hostStopping();
+  }
+
+  /** Throws while this host has more work than it can do in time: turns that it has accepted must end. */
+  assertPrompt(): void {
+    if (this.load.isTooHigh(this.liveTurns.size)) throw hostBusy();
   }
 
   private async startNew(

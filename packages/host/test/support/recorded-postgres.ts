@@ -43,6 +43,8 @@ export function openRecordedPostgres(rows: readonly object[] = []) {
     write: (unit) => unit(tables),
     now: Date.now,
     writeFor: (_owner, unit) => unit(tables),
+    estimateDelay: () => 0,
+    isStoring: () => true,
     read: (unit) => unit(tables),
     migrate: async () => undefined,
     reclaim: async () => undefined,

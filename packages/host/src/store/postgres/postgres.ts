@@ -69,6 +69,9 @@ function asDatabase({ tables, clock, options }: Opened): Database {
     tables,
     write,
     writeFor: (owner, unit) => owners.write(owner, unit),
+    // Its connections write at the same time.
+    estimateDelay: () => 0,
+    isStoring: () => false,
     read: (unit) => readSnapshot(tables, unit),
     migrate: async (plan) => {
       if (await isBehind(tables, plan)) await migrateAlone(options, plan);

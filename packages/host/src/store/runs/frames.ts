@@ -1,6 +1,13 @@
 import { type Kysely, sql } from 'kysely';
 import { insertActivity } from '../activity-store.js';
-import type { ActivityRow, Database, FrameChunkRow, RunStepRow, Schema } from '../database.js';
+import type {
+  ActivityRow,
+  Database,
+  FrameChunkRow,
+  RunStepRow,
+  Schema,
+  Unit,
+} from '../database.js';
 import { prepareQuery } from '../prepared-query.js';
 import { type CancelReason, type RunKey } from './run.js';
 
@@ -48,7 +55,7 @@ export async function flushRuns(
   writes: readonly RunWrites[],
   host: { readonly hostId: string; readonly now: number },
 ): Promise<FlushResult> {
-  const flushed = await database.write(async (tables) => {
+  const unit: Unit<readonly FlushedRun[]> = async (tables) => {
     const runs = await (database.engine === 'postgres' ? flushAtOnce : flushEach)(
       tables,
       writes,
@@ -61,7 +68,9 @@ export async function flushRuns(
       kept.flatMap(({ activity = [] }) => activity),
     );
     return runs;
-  });
+  };
+  // The end of a run waits for its flush.
+  const flushed = await database.write(unit, { isFirst: true });
   const known = new Set(flushed.map(({ id }) => id));
   return {
     lost: writes.map(({ runId }) => runId).filter((runId) => !known.has(runId)),

@@ -83,6 +83,16 @@ export class RunStore {
     this.isAlive = isAlive;
   }
 
+  /** See `Database`. */
+  estimateDelay(): number {
+    return this.context.database.estimateDelay();
+  }
+
+  /** See `Database`. */
+  isStoring(ms: number): boolean {
+    return this.context.database.isStoring(ms);
+  }
+
   newId(): string {
     return this.context.newId();
   }
@@ -128,8 +138,9 @@ export class RunStore {
   > {
     this.assertAlive();
     const host = { hostId: this.hostId, next: takesNext ? this.hostId : undefined };
-    return this.context.database.write((tables) =>
-      finishRun(tables, { ...request, host }, this.context),
+    return this.context.database.write(
+      (tables) => finishRun(tables, { ...request, host }, this.context),
+      { isFirst: true },
     );
   }
 
@@ -167,8 +178,10 @@ export class RunStore {
       steps: this.sealSteps({ owner, steps }),
     };
     // The limit counts rows that must not change until it is committed.
-    return this.context.database.writeFor(owner, (tables) =>
-      pauseRun(tables, sealed, this.context),
+    return this.context.database.writeFor(
+      owner,
+      (tables) => pauseRun(tables, sealed, this.context),
+      { isFirst: true },
     );
   }
 
@@ -213,8 +226,9 @@ export class RunStore {
   /** Cancels a run: ends a paused one, marks a running one; nothing if it is neither. */
   cancel(key: RunKey, reason: CancelReason): Promise<Canceled> {
     const { context, hostId } = this;
-    return context.database.write((tables) =>
-      cancelRun(tables, key, { ...context, hostId, reason }),
+    return context.database.write(
+      (tables) => cancelRun(tables, key, { ...context, hostId, reason }),
+      { isFirst: true },
     );
   }
 
@@ -287,8 +301,9 @@ export class RunStore {
     const key = { owner: run.owner, runId: run.id };
     const ending = end(run, await this.allFrames(key));
     const host = { hostId: run.hostId ?? null, next: this.hostId };
-    return this.context.database.write((tables) =>
-      finishRun(tables, { ...key, ending, host }, this.context),
+    return this.context.database.write(
+      (tables) => finishRun(tables, { ...key, ending, host }, this.context),
+      { isFirst: true },
     );
   }
 

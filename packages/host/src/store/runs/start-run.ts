@@ -111,7 +111,7 @@ export async function startRun(
     return await context.database.writeFor(
       request.owner,
       (tables) => insertStart(tables, request, { ...context, hostId }),
-      request.onCommit,
+      { onCommit: request.onCommit },
     );
   } catch (error) {
     if (error instanceof RefusedStart) return { state: error.state };

@@ -82,7 +82,7 @@ describe('while the disk is slow', () => {
   it('GroupCommit announces what is committed before it is on disk', async () => {
     const seen: string[] = [];
     const written = database
-      .writeFor('a', addRoom('a'), (id) => seen.push(`committed ${id}`))
+      .writeFor('a', addRoom('a'), { onCommit: (id) => seen.push(`committed ${id}`) })
       .then((id) => seen.push(`written ${id}`));
     const { finish } = await nextSync();
     expect(seen).toEqual(['committed a']);
@@ -90,6 +90,31 @@ describe('while the disk is slow', () => {
     finish(null);
     await written;
     expect(seen).toEqual(['committed a', 'written a']);
+  });
+
+  it('GroupCommit runs units that are first before those that wait already, and estimates how long they wait', async () => {
+    const stored: string[] = [];
+    const write = (id: string, isFirst = false) =>
+      database.write(addRoom(id), { isFirst }).then(() => stored.push(id));
+    const began = write('began');
+    const { finish } = await nextSync();
+    const waiting = Array.from({ length: 150 }, (_, i) => write(`waits ${i}`));
+    expect(database.estimateDelay()).toBe(0);
+    const end = write('end', true);
+    wanted.splice(0);
+    const slowMs = 100;
+    await expect.poll(() => database.isStoring(slowMs)).toBe(false);
+    finish(null);
+    await began;
+    expect(database.isStoring(slowMs)).toBe(true);
+    // Two full commits wait for the one in progress; one commit has been measured.
+    expect(database.estimateDelay()).toBeGreaterThan(0.3 * slowMs);
+    (await nextSync()).finish(null);
+    await end;
+    expect(stored.slice(0, 2)).toEqual(['began', 'end']);
+    vi.restoreAllMocks();
+    await Promise.all(waiting);
+    expect(database.estimateDelay()).toBe(0);
   });
 
   const failNextSync = async (code: string) => {

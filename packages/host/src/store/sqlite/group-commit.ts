@@ -1,12 +1,15 @@
 import fs from 'node:fs';
 import { setImmediate as nextTick } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import type { Schema, Unit } from '../database.js';
+import type { Schema, Unit, WriteOptions } from '../database.js';
 import { classifyStoreError, StoreError, UnsyncedError } from '../store-errors.js';
 import type { SqliteDialect } from './sqlite-dialect.js';
 
 /** Limits how long one commit blocks the event loop. */
 const MAX_UNITS = 64;
+
+/** Share of the latest commit in the average duration. */
+const LATEST_SHARE = 0.3;
 
 /** Each waiting unit keeps its request in memory; a slow disk needs seconds for this many. */
 const MAX_WAITING = 10_000;
@@ -34,7 +37,12 @@ export class GroupCommit {
   private readonly dialect: SqliteDialect;
   private readonly log: LogFile;
   private readonly freeSpace: () => void;
+  /** Each end of a turn was accepted with its start, so there is no limit for them. */
+  private first: Waiting[] = [];
   private waiting: Waiting[] = [];
+  /** The average duration of a commit. */
+  private commitMs = 0;
+  private progressAt = Number.NEGATIVE_INFINITY;
   private draining: Promise<void> | undefined;
   private isClosed = false;
 
@@ -45,14 +53,15 @@ export class GroupCommit {
     this.freeSpace = freeSpace;
   }
 
-  /** `onCommit` is called when other connections see what the unit wrote, before it is on disk. */
-  write<T>(unit: Unit<T>, onCommit?: (value: T) => void): Promise<T> {
+  /** Calls `onCommit` when other connections see what the unit wrote, before it is on disk. */
+  write<T>(unit: Unit<T>, { onCommit, isFirst }: WriteOptions<T> = {}): Promise<T> {
     if (this.isClosed) return Promise.reject(new StoreError('The store is closed'));
-    if (this.waiting.length >= MAX_WAITING) {
+    const queue = isFirst ? this.first : this.waiting;
+    if (queue === this.waiting && queue.length >= MAX_WAITING) {
       return Promise.reject(new StoreError('Too many writes are waiting; try again'));
     }
     return new Promise<T>((resolve, reject) => {
-      this.waiting.push({
+      queue.push({
         unit,
         onCommit: (value) => onCommit?.(value as T),
         resolve: (value) => resolve(value as T),
@@ -69,11 +78,25 @@ export class GroupCommit {
     await this.log.close();
   }
 
+  /** None for what fits into the next commit: if every commit is slow, waiting for one is no sign of a long queue. */
+  estimateDelay(): number {
+    const commits = Math.floor((this.first.length + this.waiting.length) / MAX_UNITS);
+    return commits * this.commitMs;
+  }
+
+  isStoring(ms: number): boolean {
+    return performance.now() - this.progressAt < ms;
+  }
+
   private async drain(): Promise<void> {
-    while (this.waiting.length > 0) {
+    while (this.first.length + this.waiting.length > 0) {
+      const startedAt = performance.now();
       // Units that arrive in the same tick of the event loop join this commit.
       await nextTick();
-      await this.commit(this.waiting.splice(0, MAX_UNITS));
+      const units = this.first.splice(0, MAX_UNITS);
+      units.push(...this.waiting.splice(0, MAX_UNITS - units.length));
+      await this.commit(units);
+      this.commitMs += LATEST_SHARE * (performance.now() - startedAt - this.commitMs);
     }
     this.draining = undefined;
   }
@@ -83,6 +106,7 @@ export class GroupCommit {
       const outcomes = await this.runAll(units).catch((error) => this.runAlone(units, error));
       for (const { announce } of outcomes) announce?.();
       await this.log.sync();
+      this.progressAt = performance.now();
       for (const { settle } of outcomes) settle();
     } catch (error) {
       for (const { reject } of units) reject(error);
@@ -143,6 +167,7 @@ export class GroupCommit {
       return { announce: () => onCommit(value), settle: () => resolve(value) };
     } finally {
       close();
+      this.progressAt = performance.now();
     }
   }
 }

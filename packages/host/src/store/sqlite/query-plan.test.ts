@@ -55,6 +55,8 @@ async function recordQueries(use: (context: StoreContext) => Promise<unknown>) {
       write: (unit) => tables.transaction().execute(unit),
       now: Date.now,
       writeFor: (_owner, unit) => tables.transaction().execute(unit),
+      estimateDelay: () => 0,
+      isStoring: () => true,
       read: (unit) => readSnapshot(tables, unit),
       migrate: (plan) => migrate(tables, plan),
       reclaim: async () => undefined,

@@ -165,7 +165,9 @@ describe('openSqlite', () => {
       await addRoom('a')(tables);
       return 'value';
     };
-    expect(await database.writeFor('a', unit, (value) => committed.push(value))).toBe('value');
+    expect(await database.writeFor('a', unit, { onCommit: (value) => committed.push(value) })).toBe(
+      'value',
+    );
     expect(committed).toEqual(['value']);
     expect(await countRooms(database.tables)).toBe(1);
   });

@@ -111,9 +111,11 @@ function asDatabase({ handle, writer, reader, commits }: Connections): Database 
     engine: 'sqlite',
     now: Date.now,
     tables: reader,
-    write: (unit) => commits.write(unit),
+    write: (unit, options) => commits.write(unit, options),
     // SQLite has one writer at a time, for all owners.
-    writeFor: (_owner, unit, onCommit) => commits.write(unit, onCommit),
+    writeFor: (_owner, unit, options) => commits.write(unit, options),
+    estimateDelay: () => commits.estimateDelay(),
+    isStoring: (ms) => commits.isStoring(ms),
     read: (unit) => readSnapshot(reader, unit),
     migrate: (plan) => commits.write((tables) => migrate(tables, plan)),
     reclaim: () => reclaim(handle, commits),
