@@ -1,4 +1,8 @@
+import { once } from 'node:events';
+import { type ClientRequest, type IncomingMessage, request } from 'node:http';
+import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { importArchive, sendArchive } from './support/archives.js';
 import {
   type ControlledModel,
   type ModelTurn,
@@ -6,7 +10,9 @@ import {
 } from './support/controlled-model.js';
 import { startHost, type TestHost } from './support/host.js';
 import { BEHIND_PROXY, makeKnown, Neighbor } from './support/neighbors.js';
+import { readSlowly } from './support/read-slowly.js';
 import { openSession } from './support/stream.js';
+import { postFile, upload } from './support/upload.js';
 
 let model: ControlledModel;
 let host: TestHost;
@@ -25,7 +31,9 @@ const start = async (env: Record<string, string>) => {
 const neighbors = (count: number, address: string) =>
   Array.from({ length: count }, () => new Neighbor(host, address));
 
-const countAnswers = (answers: readonly { readonly status: number; readonly body: { readonly code?: string } }[]) => {
+const countAnswers = (
+  answers: readonly { readonly status: number; readonly body: { readonly code?: string } }[],
+) => {
   const counts: Record<string, number> = {};
   for (const { status, body } of answers) {
     const key = `${status} ${body.code ?? ''}`.trim();
@@ -114,5 +122,158 @@ describe('the limit of requests of an address', () => {
     );
     expect(countAnswers(answers)['429 rate_limited']).toBeGreaterThan(300);
     expect((await list(known)).status).toBe(200);
+  });
+});
+
+/** Sends the first bytes of a body and no more; resolves to the code of the answer, if one comes before the end. */
+function stall(user: Neighbor, path: string) {
+  const headers = { ...user.headers, 'content-type': 'application/octet-stream' };
+  const sending = request(host.url + path, { method: 'POST', headers });
+  sending.on('error', () => {});
+  sending.write('[');
+  const code = once(sending, 'response').then(
+    async ([response]: IncomingMessage[]) =>
+      JSON.parse(await text(response as IncomingMessage)).code as string,
+    () => undefined,
+  );
+  return { sending, code };
+}
+
+describe('POST /files', () => {
+  it('serves other addresses, and known users, while uploads of new users of one address stall', async () => {
+    await start({});
+    const known = new Neighbor(host, '192.0.2.1');
+    makeKnown(host, [known]);
+    const sending: ClientRequest[] = [];
+    let refused = 0;
+    for (const user of neighbors(40, '192.0.2.1')) {
+      const stalled = stall(user, '/files?name=a.txt');
+      sending.push(stalled.sending);
+      void stalled.code.then((code) => {
+        if (code === 'address_busy') refused += 1;
+      });
+    }
+    await expect.poll(() => refused).toBe(24);
+    await upload(known, 'a.txt', 'mine');
+    await upload(new Neighbor(host, '192.0.2.2'), 'a.txt', 'mine too');
+    for (const each of sending) each.destroy();
+  });
+
+  it('limits what new users send in a day, and each address', async () => {
+    await start({ FILES_PER_NEW_USER_PER_DAY: '2mb', FILES_PER_ADDRESS_PER_DAY: '5mb' });
+    const known = new Neighbor(host, '192.0.2.1');
+    makeKnown(host, [known]);
+    const file = (user: Neighbor, mb: number) =>
+      postFile(user, 'a.bin', Buffer.alloc(mb * 1024 ** 2, Math.random().toString()));
+    const full = { status: 429, body: { code: 'upload_limit_reached' } };
+    const [one, two, three] = neighbors(3, '192.0.2.1') as [Neighbor, Neighbor, Neighbor];
+    expect(await file(one, 2)).toMatchObject({ status: 200 });
+    const refused = await file(one, 1);
+    expect(refused).toMatchObject(full);
+    expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(3600);
+    expect(await file(two, 2)).toMatchObject({ status: 200 });
+    expect(await file(three, 2)).toMatchObject(full);
+    expect(await file(known, 4)).toMatchObject({ status: 200 });
+    expect(await file(new Neighbor(host, '192.0.2.2'), 2)).toMatchObject({ status: 200 });
+  });
+
+  it('counts a file by its size against the limit of requests', async () => {
+    await start({ RATE_LIMIT_PER_MINUTE: '40' });
+    const user = new Neighbor(host, '192.0.2.1');
+    const codes: (string | undefined)[] = [];
+    for (let i = 0; i < 4; i++)
+      codes.push((await postFile(user, 'a.bin', Buffer.alloc(10 * 1024 ** 2, `${i}`))).body.code);
+    expect(codes).toEqual([undefined, undefined, undefined, 'rate_limited']);
+  });
+
+  it('is 503 files_full when all files together have reached FILES_MAX', async () => {
+    await start({ FILES_MAX: '3mb' });
+    const [one, two] = neighbors(2, '192.0.2.1') as [Neighbor, Neighbor];
+    await upload(one, 'a.bin', Buffer.alloc(2 * 1024 ** 2, 'a'));
+    const large = Buffer.alloc(2 * 1024 ** 2, 'b');
+    await expect
+      .poll(async () => (await postFile(two, 'b.bin', large)).body.code)
+      .toBe('files_full');
+  });
+});
+
+describe('POST /me/import', () => {
+  it('imports an archive of another address while those of one arrive slowly', async () => {
+    await start({});
+    const sending: ClientRequest[] = [];
+    let refused = 0;
+    for (const user of neighbors(30, '192.0.2.1')) {
+      const stalled = stall(user, '/me/import');
+      sending.push(stalled.sending);
+      void stalled.code.then((code) => {
+        if (code === 'address_busy') refused += 1;
+      });
+    }
+    await expect.poll(() => refused).toBe(14);
+    const conversation = { title: 'a', create_time: 1, mapping: {}, conversation_id: 'c' };
+    const user = new Neighbor(host, '192.0.2.2');
+    const job = await importArchive(user, JSON.stringify([conversation]), 'application/json');
+    expect(job).toMatchObject({ status: 'finished', format: 'chatgpt' });
+    for (const each of sending) each.destroy();
+  });
+
+  it('imports a small archive while several large ones of another address are read', async () => {
+    await start({});
+    const conversations = (count: number) =>
+      JSON.stringify(
+        Array.from({ length: count }, (_, i) => ({
+          title: `${i}`,
+          create_time: 1,
+          conversation_id: `c${i}`,
+          mapping: {
+            m: {
+              id: 'm',
+              message: { author: { role: 'user' }, content: { parts: ['x'.repeat(1000)] } },
+            },
+          },
+        })),
+      );
+    const large = conversations(300);
+    const others = neighbors(4, '192.0.2.1');
+    const jobs = await Promise.all(
+      others.map(async (user) => (await sendArchive(user, large, 'application/json')).body.id),
+    );
+    const user = new Neighbor(host, '192.0.2.2');
+    const job = await importArchive(user, conversations(1), 'application/json');
+    expect(job).toMatchObject({ status: 'finished' });
+    const states = await Promise.all(
+      others.map(async (other, i) => {
+        const { body } = await other.request('GET', `/me/import/${jobs[i]}`);
+        return body.status;
+      }),
+    );
+    expect(states).toContain('running');
+    await expect
+      .poll(
+        async () => {
+          const last = others[3] as Neighbor;
+          return (await last.request('GET', `/me/import/${jobs[3]}`)).body.status;
+        },
+        { timeout: 60_000 },
+      )
+      .toBe('finished');
+  }, 90_000);
+});
+
+describe('GET /me/export', () => {
+  it('exports for others while clients of one address read nothing', async () => {
+    await start({ FILES_PER_NEW_USER_PER_DAY: '1gb' });
+    const slow = neighbors(12, '192.0.2.1');
+    const sockets = await Promise.all(
+      slow.map(async (user, i) => {
+        await upload(user, 'a.bin', Buffer.alloc(8 * 1024 ** 2, `${i}`));
+        return readSlowly(user, '/me/export');
+      }),
+    );
+    const user = new Neighbor(host, '192.0.2.2');
+    const response = await fetch(`${host.url}/me/export`, { headers: user.headers });
+    expect(response.status).toBe(200);
+    expect((await response.arrayBuffer()).byteLength).toBeGreaterThan(1000);
+    for (const socket of sockets) socket.destroy();
   });
 });

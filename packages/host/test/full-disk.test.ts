@@ -221,7 +221,7 @@ describe.skipIf(fault)('the reserve of DISK_MIN_FREE', () => {
   }
 
   /** So that the sender receives the answer before the connection is closed. */
-  const slowDown = (disk: SmallDisk) => sleep(disk.freeBytes < 46 * MB ? 100 : 0);
+  const slowDown = (disk: SmallDisk) => sleep(disk.freeBytes < 90 * MB ? 100 : 0);
 
   const full = { status: 503, body: { code: 'disk_full' } };
 
@@ -242,7 +242,7 @@ describe.skipIf(fault)('the reserve of DISK_MIN_FREE', () => {
       // The space of what was refused is given back.
       await expect.poll(() => disk.freeBytes, { timeout: 30_000 }).toBeGreaterThan(100 * MB);
       const both = [alice, bob].map((user, i) =>
-        postFile(user, 'a', new Uint8Array(50 * MB).fill(i)),
+        postFile(user, 'a', new Uint8Array(30 * MB).fill(i)),
       );
       const statuses = (await Promise.all(both)).map(({ status }) => status);
       expect(statuses.sort()).toEqual([200, 503]);

@@ -130,9 +130,17 @@ export const errorCatalog = {
     429,
     'Your address is sending too much at once; wait for the answers, then send again',
   ],
+  upload_limit_reached: [
+    429,
+    'You, or your network address, have sent as much as this host stores in a day; try again after the time in Retry-After',
+  ],
   too_many_uploads: [429, 'Too many files are being uploaded; wait until one has ended'],
   headers_too_large: [431, 'The request headers are larger than this host accepts'],
   internal_error: [500, 'Internal server error'],
+  files_full: [
+    503,
+    'The files on this host use all the space that it keeps for them; try again later',
+  ],
   uploads_full: [503, 'The host is receiving as many files as it can; try again'],
   sockets_full: [503, 'The host has too many open sockets; try again later'],
   store_unavailable: [503, 'The store is not available; try again'],

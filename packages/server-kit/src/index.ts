@@ -11,6 +11,7 @@ export {
 export { type DocsFile, DocsPage, type DocsPageOptions } from './docs-page.js';
 export { readKeyFile, readOrCreateKeyFile } from './key-file.js';
 export {
+  createRefusal,
   type Holder,
   type PlaceRefusal,
   Places,

@@ -1,4 +1,4 @@
-import type { Result } from '@sibyl/protocol';
+import { type ErrorCode, OracleError, type Result } from '@sibyl/protocol';
 import { LruMap, textBytes } from '@sibyl/protocol/lru-map';
 
 /** Who wants something that is scarce: an identity, which may cost nothing, and the network address that it comes from. */
@@ -80,6 +80,19 @@ export class Places {
     add(this.owners, owner, change);
   }
 }
+
+interface RefusalCodes {
+  readonly owner: ErrorCode;
+  readonly total: ErrorCode;
+}
+
+/** The error for a holder that gets no place. */
+export const createRefusal = (
+  refusal: PlaceRefusal,
+  codes: RefusalCodes,
+  retryAfterSeconds: number,
+): OracleError =>
+  new OracleError(refusal === 'address' ? 'address_busy' : codes[refusal], { retryAfterSeconds });
 
 /** What the limits of an address count by: its known owners must not suffer from identities that others make there. */
 export const toShareKey = ({ address, isKnown }: Omit<Holder, 'owner'>): string =>

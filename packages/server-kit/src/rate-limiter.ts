@@ -16,6 +16,8 @@ interface Bucket {
 }
 
 export interface RateLimiterOptions {
+  /** How long an empty bucket takes to be full again; a minute by default. */
+  readonly windowMs?: number;
   /** What all buckets together may take in memory. */
   readonly maxBytes?: number;
   /** Milliseconds of a monotonic clock. */
@@ -28,67 +30,70 @@ const BUCKET_BYTES = 64;
 export class RateLimiter {
   private readonly buckets: LruMap<string, Bucket>;
   private readonly now: () => number;
+  private readonly windowMs: number;
 
   constructor({
+    windowMs = 60_000,
     maxBytes = 8 * 1024 * 1024,
     now = () => performance.now(),
   }: RateLimiterOptions = {}) {
     // The least recently used bucket makes room: it has refilled the most.
     this.buckets = new LruMap({ maxBytes, measure: (_, key) => textBytes(key) + BUCKET_BYTES });
     this.now = now;
+    this.windowMs = windowMs;
   }
 
-  /** Takes `cost` tokens from the bucket of `key` if it has that many. */
-  take(key: string, perMinute: number, cost = 1): RateVerdict {
-    const { tokens, filledAt } = this.refill(key, perMinute);
+  /** Takes `cost` tokens from the bucket of `key`, which holds `limit`, if it has that many. */
+  take(key: string, limit: number, cost = 1): RateVerdict {
+    const { tokens, filledAt } = this.refill(key, limit);
     const allowed = tokens >= cost;
     const left = allowed ? tokens - cost : tokens;
     this.buckets.set(key, { tokens: left, filledAt });
-    return verdict({ tokens: left, perMinute, cost, allowed });
+    return this.judge({ tokens: left, limit, cost, allowed });
   }
 
   /** Gives tokens back, for a charge that turned out not to be due. */
-  refund(key: string, perMinute: number, cost = 1): void {
-    const { tokens, filledAt } = this.refill(key, perMinute);
-    this.buckets.set(key, { tokens: Math.min(perMinute, tokens + cost), filledAt });
+  refund(key: string, limit: number, cost = 1): void {
+    const { tokens, filledAt } = this.refill(key, limit);
+    this.buckets.set(key, { tokens: Math.min(limit, tokens + cost), filledAt });
   }
 
   /** Takes tokens that were used elsewhere, even if the bucket has fewer: it then refills from below zero. */
-  spend(key: string, perMinute: number, cost: number): void {
-    const { tokens, filledAt } = this.refill(key, perMinute);
-    // A debt of more than a minute would punish callers for errors in counting.
-    this.buckets.set(key, { tokens: Math.max(-perMinute, tokens - cost), filledAt });
+  spend(key: string, limit: number, cost: number): void {
+    const { tokens, filledAt } = this.refill(key, limit);
+    // A debt of more than one bucket would punish callers for errors in counting.
+    this.buckets.set(key, { tokens: Math.max(-limit, tokens - cost), filledAt });
   }
 
   /** What `take` would answer, without taking anything. */
-  peek(key: string, perMinute: number, cost = 1): RateVerdict {
-    const { tokens } = this.refill(key, perMinute);
-    return verdict({ tokens, perMinute, cost, allowed: tokens >= cost });
+  peek(key: string, limit: number, cost = 1): RateVerdict {
+    const { tokens } = this.refill(key, limit);
+    return this.judge({ tokens, limit, cost, allowed: tokens >= cost });
   }
 
-  private refill(key: string, perMinute: number): Bucket {
+  private refill(key: string, limit: number): Bucket {
     const now = this.now();
-    const { tokens, filledAt } = this.buckets.get(key) ?? { tokens: perMinute, filledAt: now };
-    const gained = (Math.max(0, now - filledAt) / 60_000) * perMinute;
-    return { tokens: Math.min(perMinute, tokens + gained), filledAt: now };
+    const { tokens, filledAt } = this.buckets.get(key) ?? { tokens: limit, filledAt: now };
+    const gained = (Math.max(0, now - filledAt) / this.windowMs) * limit;
+    return { tokens: Math.min(limit, tokens + gained), filledAt: now };
+  }
+
+  private judge({ tokens, limit, cost, allowed }: Standing): RateVerdict {
+    const missing = allowed ? limit - tokens : cost - tokens;
+    return {
+      allowed,
+      limit,
+      remaining: Math.max(0, Math.floor(tokens)),
+      resetSeconds: Math.max(1, Math.ceil(((missing / limit) * this.windowMs) / 1000)),
+    };
   }
 }
 
 interface Standing {
   readonly tokens: number;
-  readonly perMinute: number;
+  readonly limit: number;
   readonly cost: number;
   readonly allowed: boolean;
-}
-
-function verdict({ tokens, perMinute, cost, allowed }: Standing): RateVerdict {
-  const missing = allowed ? perMinute - tokens : cost - tokens;
-  return {
-    allowed,
-    limit: perMinute,
-    remaining: Math.max(0, Math.floor(tokens)),
-    resetSeconds: Math.max(1, Math.ceil((missing / perMinute) * 60)),
-  };
 }
 
 /** `1.2.3.4:5678` and `[2001:db8::1]:5678`, as some proxies write addresses. */

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { GrpcCode } from '@sibyl/grpc-client';
+import { Places } from '@sibyl/server-kit';
 import type { BlockWatch } from '../nodes/block-watch.js';
 import type { NodePool } from '../nodes/node-pool.js';
 import { badRequest, QueryError } from './query-error.js';
@@ -171,33 +172,35 @@ interface CallerSlotsOptions {
 
 /** Limits what callers do at the same time: each caller, each address, and all of them together. */
 export class CallerSlots {
-  private readonly byCaller = new Map<string, number>();
-  private taken = 0;
+  private readonly places: Places;
 
-  constructor(private readonly options: CallerSlotsOptions) {}
-
-  /** Takes a slot; returns the function that frees it, to be called once. Throws 429 or 503. */
-  acquire({ name, address = name }: QueryCaller): () => void {
-    const { max, maxPerCaller, callerMessage, totalMessage } = this.options;
-    const keys = [name, `address ${address}`];
-    if (keys.some((key) => this.count(key) >= maxPerCaller))
-      throw this.createError(GrpcCode.resourceExhausted, callerMessage);
-    if (this.taken >= max) throw this.createError(GrpcCode.unavailable, totalMessage);
-    this.taken += 1;
-    for (const key of keys) this.byCaller.set(key, this.count(key) + 1);
-    return () => this.release(keys);
+  constructor(private readonly options: CallerSlotsOptions) {
+    const { max, maxPerCaller } = options;
+    this.places = new Places({ max, maxPerOwner: maxPerCaller });
   }
 
-  private release(keys: readonly string[]): void {
-    this.taken -= 1;
-    for (const key of keys) {
-      if (this.count(key) > 1) this.byCaller.set(key, this.count(key) - 1);
-      else this.byCaller.delete(key);
+  /** Takes a slot; returns the function that frees it. Throws 429 or 503. */
+  acquire({ name, address }: QueryCaller): () => void {
+    const { callerMessage, totalMessage } = this.options;
+    // Names that are free to create are not known, unless they are addresses.
+    const isKnown = address === undefined || address === name;
+    const { ok: release, error } = this.places.take({
+      owner: name,
+      address: address ?? name,
+      isKnown,
+    });
+    switch (error) {
+      case undefined:
+        return release;
+      case 'owner':
+        throw this.createError(GrpcCode.resourceExhausted, callerMessage);
+      case 'address':
+        throw this.createError(GrpcCode.resourceExhausted, ADDRESS_FULL);
+      case 'total':
+        throw this.createError(GrpcCode.unavailable, totalMessage);
+      default:
+        return error satisfies never;
     }
-  }
-
-  private count(key: string): number {
-    return this.byCaller.get(key) ?? 0;
   }
 
   private createError(code: GrpcCode, message: string): QueryError {
@@ -205,3 +208,5 @@ export class CallerSlots {
     return new QueryError(code, message, { headers });
   }
 }
+
+const ADDRESS_FULL = 'your network address uses its share of the places; try again later';

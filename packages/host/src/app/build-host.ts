@@ -219,7 +219,12 @@ async function wire(
     const known = { ...needed, ...observed, holders, models, budget, plugins };
     const routeDeps = wireRoutes(options, known);
     const base = { ...known, ...auth, ...turnDeps, files: files.service };
-    const ownData = wireOwnData({ ...base, ucan: oracleAuthority, unloaded: options.unloaded });
+    const ownData = wireOwnData({
+      ...base,
+      uploads: files.uploads,
+      ucan: oracleAuthority,
+      unloaded: options.unloaded,
+    });
     const built = { ...base, ...routeDeps, ...ownData };
     return { ...built, ...wireOperators(options, built) };
   } catch (error) {

@@ -9,6 +9,7 @@ import type { EventBus } from '../bus/event-bus.js';
 import type { SessionChanges } from '../bus/session-changes.js';
 import type { Config } from '../config/config.js';
 import type { FileService } from '../files/file-service.js';
+import type { UploadLimits } from '../files/upload-limits.js';
 import { Erasure } from '../own-data/erasure.js';
 import { Exports } from '../own-data/exports.js';
 import { ImportWriter, type RowImporter } from '../own-data/import-writer.js';
@@ -32,6 +33,7 @@ interface OwnDataNeeds {
   readonly store: Store;
   readonly turns: Turns;
   readonly files: FileService;
+  readonly uploads: UploadLimits;
   readonly events: EventBus;
   readonly changes: SessionChanges;
   readonly delegations: DelegationService;
@@ -62,6 +64,7 @@ export function wireOwnData(needs: OwnDataNeeds): OwnDataServices {
     changes: needs.changes,
     store: store.imports,
     files: needs.files,
+    uploads: needs.uploads,
     allowList: needs.allowList,
     createWriter,
     disk: store.dataDisk,

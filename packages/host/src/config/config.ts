@@ -69,6 +69,8 @@ export interface Config {
     /** Bytes of one file. */
     readonly maxBytes: number;
     readonly maxBytesPerUser: number;
+    readonly maxBytesTotal: number | undefined;
+    readonly daily: { readonly maxBytesPerAddress: number; readonly maxBytesPerNewUser: number };
     /** S3-compatible storage, with its key and bucket. */
     readonly url: string | undefined;
   };
@@ -163,6 +165,11 @@ function buildConfig(env: Environment): Omit<Config, 'ignored'> {
     files: Object.freeze({
       maxBytes: env.FILE_LIMIT,
       maxBytesPerUser: env.FILES_PER_USER,
+      maxBytesTotal: env.FILES_MAX,
+      daily: {
+        maxBytesPerAddress: env.FILES_PER_ADDRESS_PER_DAY,
+        maxBytesPerNewUser: env.FILES_PER_NEW_USER_PER_DAY,
+      },
       url: env.FILES_URL,
     }),
     turns: toTurnsConfig(env),

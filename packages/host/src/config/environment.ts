@@ -302,6 +302,19 @@ export const Environment = z.object({
     .describe(
       'Maximum size of all files of one user; a small file counts as 4 kB. The text that is read from them may have as much again',
     ),
+  FILES_MAX: size
+    .optional()
+    .describe(
+      'Maximum size of all files of all users; unset: what the disk holds. Uploads and imports leave twice DISK_MIN_FREE free for messages',
+    ),
+  FILES_PER_ADDRESS_PER_DAY: size
+    .prefault('20gb')
+    .describe(
+      'Maximum size of what the new users of one IP address send as files and archives in a day; its known users may send as much',
+    ),
+  FILES_PER_NEW_USER_PER_DAY: size
+    .prefault('500mb')
+    .describe('Maximum size of the files that one new user sends in a day'),
   FILES_URL: filesUrl
     .optional()
     .describe(

@@ -1,8 +1,9 @@
 import { createHash } from 'node:crypto';
 import { OracleError } from '@sibyl/protocol';
+import type { Holder } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { HostLiveness } from '../bus/host-bus.js';
-import type { DiskReservation, DiskSpace } from '../store/disk-space.js';
+import { type DiskReservation, type DiskSpace, oncePerSecond } from '../store/disk-space.js';
 import {
   type ChunkStorage,
   createLostError,
@@ -19,6 +20,7 @@ import {
   type FileLimits,
   Reservation,
 } from './reservation.js';
+import { chargeBody, type UploadLimits } from './upload-limits.js';
 
 export interface FileServiceDeps {
   readonly files: FileStore;
@@ -26,6 +28,7 @@ export interface FileServiceDeps {
   /** The storage of new files first, then those that may hold older ones. */
   readonly storages: readonly [ChunkStorage, ...ChunkStorage[]];
   readonly limits: FileLimits;
+  readonly uploads: UploadLimits;
   readonly disk: DiskSpace | undefined;
   readonly liveness: Pick<HostLiveness, 'hostId' | 'findDeadHosts'>;
   readonly logger: Logger;
@@ -36,8 +39,6 @@ export interface FileServiceDeps {
 /** A file to store. */
 export interface Upload {
   readonly owner: string;
-  /** Where it comes from, if that is not this host. */
-  readonly address?: string | undefined;
   readonly name: string | undefined;
   /** When it was uploaded, in milliseconds, if that is not now. */
   readonly createdAt?: number | undefined;
@@ -47,34 +48,38 @@ export interface Upload {
   readonly body: AsyncIterable<Uint8Array>;
 }
 
+/** A file that a user sends. */
+export interface UserUpload extends Omit<Upload, 'owner'> {
+  readonly holder: Holder;
+}
+
 type NamedUpload = Upload & { readonly name: string };
 
-/** Uploads at the same time, each of which holds two chunks. */
-const MAX_UPLOADS = 64;
-const MAX_UPLOADS_PER_USER = 4;
-/** Anyone can have many identities, but few addresses. */
-const MAX_UPLOADS_PER_ADDRESS = 16;
-const RETRY_SECONDS = 5;
+const FULL_RETRY_SECONDS = 60;
 /** Until the next sweep removes it anyway. */
 const REMOVE_MS = 2_000;
 const REMOVE_TRIES = 300;
 
 /** Stores, reads and deletes the files of users. */
 export class FileService {
-  /** Uploads in progress. */
-  private readonly uploads = new Set<Pick<Upload, 'owner' | 'address'>>();
+  private readonly sumBytes: () => Promise<number>;
 
-  constructor(private readonly deps: FileServiceDeps) {}
+  constructor(private readonly deps: FileServiceDeps) {
+    this.sumBytes = oncePerSecond(() => deps.files.sumAllBytes());
+  }
 
   get limits(): FileLimits {
     return this.deps.limits;
   }
 
   /** Stores a file while it arrives; returns the file that the user has already, if its bytes are the same. */
-  async upload(upload: Upload): Promise<StoredFile> {
-    const release = this.takeSlot(upload);
+  async upload({ holder, ...upload }: UserUpload): Promise<StoredFile> {
+    const { uploads } = this.deps;
+    this.assertSize(upload);
+    const release = uploads.enter(holder);
     try {
-      return await this.store(upload);
+      const body = chargeBody(upload, (bytes) => uploads.chargeFile(holder, bytes));
+      return await this.store({ ...upload, owner: holder.owner, body });
     } finally {
       release();
     }
@@ -82,9 +87,9 @@ export class FileService {
 
   /** As `upload`, for callers that store few files at the same time. */
   async store(upload: Upload): Promise<StoredFile> {
-    const { maxBytes } = this.deps.limits;
-    const { declaredBytes, isForm } = upload;
-    if (!isForm && (declaredBytes ?? 0) > maxBytes) throw createTooLargeError(maxBytes);
+    this.assertSize(upload);
+    await this.assertRoom(upload);
+    const { declaredBytes } = upload;
     const isOnDisk = this.deps.storages[0].name === 'database';
     const space = await this.deps.disk?.reserve(isOnDisk ? declaredBytes : 0);
     try {
@@ -183,19 +188,20 @@ export class FileService {
     }
   }
 
-  private takeSlot({ owner, address }: Upload): () => void {
-    const count = (isLike: (other: Pick<Upload, 'owner' | 'address'>) => boolean) =>
-      [...this.uploads].filter(isLike).length;
-    const retry = { retryAfterSeconds: RETRY_SECONDS };
-    const isAddressFull =
-      address !== undefined &&
-      count((other) => other.address === address) >= MAX_UPLOADS_PER_ADDRESS;
-    if (isAddressFull || count((other) => other.owner === owner) >= MAX_UPLOADS_PER_USER)
-      throw new OracleError('too_many_uploads', retry);
-    if (this.uploads.size >= MAX_UPLOADS) throw new OracleError('uploads_full', retry);
-    const slot = { owner, address };
-    this.uploads.add(slot);
-    return () => this.uploads.delete(slot);
+  private assertSize({
+    declaredBytes = 0,
+    isForm,
+  }: Pick<Upload, 'declaredBytes' | 'isForm'>): void {
+    const { maxBytes } = this.deps.limits;
+    if (!isForm && declaredBytes > maxBytes) throw createTooLargeError(maxBytes);
+  }
+
+  /** All files together, as they were within the last second: what arrives at the same time may exceed FILES_MAX by its size. */
+  private async assertRoom({ declaredBytes = 0 }: Pick<Upload, 'declaredBytes'>): Promise<void> {
+    const { maxBytesTotal } = this.deps.limits;
+    if (maxBytesTotal === undefined || (await this.sumBytes()) + declaredBytes <= maxBytesTotal)
+      return;
+    throw new OracleError('files_full', { retryAfterSeconds: FULL_RETRY_SECONDS });
   }
 
   private async receive(

@@ -22,6 +22,7 @@ import {
 import { PassageEmbedder, PassageSearch } from './passage-embedder.js';
 import { S3Chunks } from './s3-chunks.js';
 import { TextIndexer } from './text-indexer.js';
+import { UploadLimits } from './upload-limits.js';
 
 /** Memory of the images that running turns show to models; one call shows at most 64 MB. */
 const IMAGE_LIMITS = { maxBytes: 256 * 1024 ** 2, maxBytesPerKey: 100 * 1024 ** 2 };
@@ -37,12 +38,14 @@ interface FilesDeps {
 /** Builds the files of users, and what they contribute to turns as a plugin; it stops reading them when the host closes. */
 export function openFiles({ settings, store, logger, liveness, embeddings }: FilesDeps) {
   const { files, fileTexts: texts, passageVectors: vectors, fileChunks, disk } = store;
-  const { url, ...limits } = settings;
+  const { url, daily, ...limits } = settings;
+  const uploads = new UploadLimits(daily);
   const service: FileService = new FileService({
     files,
     texts,
     storages: url ? [new S3Chunks(url), fileChunks] : [fileChunks],
     limits,
+    uploads,
     disk,
     liveness,
     logger,
@@ -63,7 +66,7 @@ export function openFiles({ settings, store, logger, liveness, embeddings }: Fil
   const images = new ByteBudget(IMAGE_LIMITS);
   const plugin = createFilesPlugin({ files, texts, service, images, search, indexer, embedder });
   const manifest = PluginManifest.parse(plugin.manifest);
-  return { service, plugin: { plugin, name: plugin.name, manifest, config: {} } };
+  return { service, uploads, plugin: { plugin, name: plugin.name, manifest, config: {} } };
 }
 
 interface FilesPluginDeps extends FileToolsDeps {

@@ -6,6 +6,8 @@ export interface FileLimits {
   readonly maxBytes: number;
   /** Bytes of all files of one user. */
   readonly maxBytesPerUser: number;
+  /** Bytes of all files of all users; undefined for no limit. */
+  readonly maxBytesTotal: number | undefined;
 }
 
 /** What an upload of unknown length reserves at a time, at most. */

@@ -3,7 +3,7 @@ import { Readable } from 'node:stream';
 import type { EarlierMessage, SurfaceFile } from '@sibyl/plugin-kit';
 import { type Attachment, OracleError } from '@sibyl/protocol';
 import { type SafeFetch, SafeFetchError } from '@sibyl/safe-fetch';
-import { ByteBudget } from '@sibyl/server-kit';
+import { ByteBudget, type Holder } from '@sibyl/server-kit';
 import type { StoredFile } from '../store/file-store.js';
 import type { FileService } from './file-service.js';
 
@@ -28,7 +28,7 @@ export interface SentFilesDeps {
 }
 
 interface Sender {
-  readonly owner: string;
+  readonly holder: Holder;
   /** Ends the requests for files. */
   readonly signal: AbortSignal | undefined;
 }
@@ -86,7 +86,7 @@ export class SentFiles {
     sender: Sender,
     { name, url }: { readonly name?: string | undefined; readonly url: string },
   ): Promise<Attachment> {
-    const { ok: held, error } = this.memory.reserve(sender.owner, MAX_FETCHED_BYTES);
+    const { ok: held, error } = this.memory.reserve(sender.holder.owner, MAX_FETCHED_BYTES);
     if (error !== undefined) throw new OracleError('uploads_full', { retryAfterSeconds: 5 });
     try {
       const data = await this.download(url, sender.signal);
@@ -110,12 +110,12 @@ export class SentFiles {
   }
 
   /** A file that the user has already costs neither room nor an upload: clients send pictures again with each message. */
-  private async keep({ owner }: Sender, name: string, data: Uint8Array): Promise<Attachment> {
+  private async keep({ holder }: Sender, name: string, data: Uint8Array): Promise<Attachment> {
     const { service } = this.deps;
     const hash = createHash('sha256').update(data).digest('hex');
-    const upload = { owner, name, declaredBytes: data.byteLength, isForm: false };
+    const upload = { holder, name, declaredBytes: data.byteLength, isForm: false };
     const stored: StoredFile =
-      (await service.findSame(owner, hash)) ??
+      (await service.findSame(holder.owner, hash)) ??
       (await service.upload({ ...upload, body: Readable.from([data]) }));
     const { id: fileId, mediaType: mimetype, size } = stored;
     return { fileId, filename: stored.name, mimetype, size };

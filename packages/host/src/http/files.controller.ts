@@ -8,11 +8,12 @@ import {
   OracleError,
   UploadFile,
 } from '@sibyl/protocol';
-import { toAddressKey } from '@sibyl/server-kit';
 import type { Request, Response } from 'express';
 import type { Caller } from '../auth/caller.js';
+import { RateLimits } from '../auth/rate-limits.js';
 import { toSafeType } from '../files/detect-type.js';
 import { FileService } from '../files/file-service.js';
+import { chargeBody } from '../files/upload-limits.js';
 import { FileStore, type StoredFile } from '../store/file-store.js';
 import { allowLongBody } from './http-adapter.js';
 import { ReplySender } from './reply-sender.js';
@@ -39,6 +40,7 @@ export class FilesController {
     private readonly service: FileService,
     private readonly files: FileStore,
     private readonly replies: ReplySender,
+    private readonly limits: RateLimits,
   ) {}
 
   @Post()
@@ -57,6 +59,10 @@ export class FilesController {
       'unsupported_media_type',
       'too_many_uploads',
       'uploads_full',
+      'address_busy',
+      'upload_limit_reached',
+      'files_full',
+      'rate_limited',
       'disk_full',
     ],
   })
@@ -67,10 +73,11 @@ export class FilesController {
   ): Promise<FileInfo> {
     const end = allowLongBody(request);
     try {
-      const from = { owner: request.caller.did, address: toAddressKey(request.ip) };
+      const { holder } = request.caller;
       const upload = await openUpload(request, name);
-      const body = this.replies.limitBody(request.caller, response, upload.body);
-      return toFileView(await this.service.upload({ ...from, ...upload, body }));
+      const charged = chargeBody(upload, (bytes) => this.limits.takeFile(bytes, holder));
+      const body = this.replies.limitBody(request.caller, response, charged);
+      return toFileView(await this.service.upload({ ...upload, holder, body }));
     } catch (error) {
       // The rest of the body is not read, so this connection cannot be used again.
       response.setHeader('Connection', 'close');

@@ -41,9 +41,10 @@ export class MeController {
     summary:
       'Everything that is stored about the caller: a zip archive of JSON lines and files, signed by the oracle',
     mediaTypes: ['application/zip'],
-    errors: ['too_many_exports', 'too_many_streams'],
+    errors: ['too_many_exports', 'too_many_streams', 'address_busy'],
   })
-  async export(@CurrentCaller() caller: Caller, @Res() response: Response): Promise<void> {
+  async export(@Req() request: ProvenRequest, @Res() response: Response): Promise<void> {
+    const { caller } = request;
     const day = new Date().toISOString().slice(0, 10);
     await this.replies.withSlot(caller.did, () =>
       this.replies.sendBytes(caller, response, {
@@ -52,7 +53,7 @@ export class MeController {
           'Content-Type': 'application/zip',
           'Content-Disposition': `attachment; filename="sibyl-export-${day}.zip"`,
         },
-        bytes: this.exports.open(caller.did),
+        bytes: this.exports.open(caller.holder),
       }),
     );
   }
@@ -71,6 +72,8 @@ export class MeController {
       'body_too_large',
       'import_running',
       'imports_busy',
+      'address_busy',
+      'upload_limit_reached',
       'disk_full',
       'request_timeout',
     ],
@@ -84,7 +87,7 @@ export class MeController {
     try {
       const { 'content-length': length } = request.headers;
       const declaredBytes = length === undefined ? undefined : Number(length);
-      return await this.imports.start(request.caller.did, { body, declaredBytes });
+      return await this.imports.start(request.caller.holder, { body, declaredBytes });
     } catch (error) {
       // The rest of the body is not read, so this connection cannot be used again.
       response.setHeader('Connection', 'close');

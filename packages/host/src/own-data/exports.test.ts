@@ -25,11 +25,13 @@ function createExports() {
   return { clock, exports: new Exports({ rows, oracle, plugins: [], files: { exportAll } }) };
 }
 
+const newHolder = () => ({ owner: newOwner(), address: '192.0.2.1', isKnown: false });
+
 /** Reads a whole export, with so much time between its pieces. */
 async function read(skipMs: number): Promise<number> {
   const { exports, clock } = createExports();
   let bytes = 0;
-  for await (const piece of exports.open(newOwner())) {
+  for await (const piece of exports.open(newHolder())) {
     bytes += piece.length;
     clock.skippedMs += skipMs;
   }
@@ -38,12 +40,12 @@ async function read(skipMs: number): Promise<number> {
 
 it('Exports end for a client that reads too slowly, and make room for others', async () => {
   const { exports, clock } = createExports();
-  const owner = newOwner();
+  const holder = newHolder();
   const readSlowly = async () => {
-    for await (const _ of exports.open(owner)) clock.skippedMs += 50_000;
+    for await (const _ of exports.open(holder)) clock.skippedMs += 50_000;
   };
   await expect(readSlowly()).rejects.toMatchObject({ code: 'request_timeout' });
-  const again = exports.open(owner);
+  const again = exports.open(holder);
   expect((await again.next()).done).toBe(false);
   await again.return(undefined);
 });

@@ -3,6 +3,7 @@ import { addAbortSignal, Readable } from 'node:stream';
 import { finished } from 'node:stream/promises';
 import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
 import { OracleError } from '@sibyl/protocol';
+import { createRefusal, type Holder, Places, Rounds } from '@sibyl/server-kit';
 import type { ZipFile } from 'yazl';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { FileService } from '../files/file-service.js';
@@ -20,8 +21,11 @@ import {
   toUploadPath,
 } from './archive-format.js';
 
-/** Of all users on this host: each one reads and compresses as fast as its client reads. */
+/** Exports of all users on this host, most of which wait for their clients. */
+const MAX_OPEN = 64;
+/** Those that read and compress at the same time. */
 const MAX_RUNNING = 4;
+const CODES = { owner: 'too_many_exports', total: 'too_many_exports' } as const;
 const RETRY_SECONDS = 30;
 /** Characters after which the rows of a table continue in another file. */
 const PART_LENGTH = 64 * 1024 * 1024;
@@ -53,8 +57,8 @@ async function* limitTime(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer>
 
 /** Writes everything that is stored about a user as a zip archive, while it is being read. */
 export class Exports {
-  /** The users whose export is running. */
-  private readonly running = new Set<string>();
+  private readonly places = new Places({ max: MAX_OPEN, maxPerOwner: 1 });
+  private readonly rounds = new Rounds({ places: MAX_RUNNING, sliceMs: 0 });
 
   constructor(private readonly deps: ExportsDeps) {}
 
@@ -62,14 +66,27 @@ export class Exports {
    * Throws before the first byte if the user's last export is still running, or too many others are. It counts from the
    * first read on: a generator that is never read does not end either.
    */
-  async *open(owner: string): AsyncGenerator<Buffer> {
-    if (this.running.has(owner) || this.running.size >= MAX_RUNNING)
-      throw new OracleError('too_many_exports', { retryAfterSeconds: RETRY_SECONDS });
-    this.running.add(owner);
+  async *open(holder: Holder): AsyncGenerator<Buffer> {
+    const { ok: release, error } = this.places.take(holder);
+    if (!release) throw createRefusal(error, CODES, RETRY_SECONDS);
     try {
-      yield* limitTime(this.stream(await ArchiveWriter.create(), owner));
+      const chunks = this.stream(await ArchiveWriter.create(), holder.owner);
+      yield* limitTime(this.share(holder, chunks));
     } finally {
-      this.running.delete(owner);
+      release();
+    }
+  }
+
+  /** While its client reads, an export holds back no other. */
+  private async *share(holder: Holder, chunks: AsyncGenerator<Buffer>): AsyncGenerator<Buffer> {
+    try {
+      for (;;) {
+        const { done, value } = await this.rounds.run(holder, () => chunks.next());
+        if (done) return;
+        yield value;
+      }
+    } finally {
+      await chunks.return(undefined);
     }
   }
 

@@ -46,6 +46,7 @@ it('Imports report their end last, although an earlier report is stored late', a
       new ImportWriter({ owner, store, rooms, oracle, maxSessions: 10, ...none }),
     files: {} as never,
     allowList: { watch: () => () => {} },
+    uploads: { chargeArchive: () => undefined },
     disk,
     liveness: { hostId: 'host', findDeadHosts: async () => [] },
     dataDir: test.options.dataDir,
@@ -57,7 +58,10 @@ it('Imports report their end last, although an earlier report is stored late', a
   const body = async function* () {
     yield Buffer.from(JSON.stringify([conversation]));
   };
-  const { id } = await imports.start(owner, { body: body() });
+  const { id } = await imports.start(
+    { owner, address: '192.0.2.1', isKnown: false },
+    { body: body() },
+  );
   await expect.poll(() => stored.length, { timeout: 30_000 }).toBe(2);
   expect(stored).toEqual(['running', 'finished']);
   await expect.poll(() => imports.find(owner, id)).toMatchObject({ status: 'finished' });

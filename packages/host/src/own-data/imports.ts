@@ -3,12 +3,20 @@ import { mkdir, open, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { type ImportJob, measureJson, OracleError } from '@sibyl/protocol';
-import { abortableIterable } from '@sibyl/server-kit';
+import {
+  abortableIterable,
+  createRefusal,
+  type Holder,
+  Places,
+  Rounds,
+  type Slice,
+} from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import type { HostLiveness } from '../bus/host-bus.js';
 import type { SessionChanges } from '../bus/session-changes.js';
 import type { FileService } from '../files/file-service.js';
+import { chargeBody, type UploadLimits } from '../files/upload-limits.js';
 import type { DiskSpace } from '../store/disk-space.js';
 import type { ImportProgress, ImportStore } from '../store/own-data/import-store.js';
 import type { StoredRow } from '../store/own-data/owner-rows.js';
@@ -33,8 +41,13 @@ import {
 import { convertConversation } from './chatgpt-import.js';
 import type { ImportWriter } from './import-writer.js';
 
-/** Of all users on this host. */
+/** Archives of all users that arrive, wait or are read on this host. */
+const MAX_ARCHIVES = 64;
+/** Those that are read at the same time. */
 const MAX_RUNNING = 2;
+/** How long one is read while others wait. */
+const SLICE_MS = 1000;
+const CODES = { owner: 'import_running', total: 'imports_busy' } as const;
 const RETRY_SECONDS = 60;
 const PROGRESS_MS = 1000;
 /** A job that was not updated for so long has lost its host. */
@@ -55,6 +68,7 @@ interface ImportsDeps {
   /** The writer stores nothing once the job is deleted. */
   readonly createWriter: (job: { readonly owner: string; readonly id: string }) => ImportWriter;
   readonly files: Pick<FileService, 'store' | 'findSame'>;
+  readonly uploads: Pick<UploadLimits, 'chargeArchive'>;
   readonly allowList: Pick<CallerAllowList, 'watch'>;
   /** The disk of the archives. */
   readonly disk: DiskSpace;
@@ -83,18 +97,25 @@ interface ReceivedArchive {
   readonly progress: { -readonly [Field in keyof ImportProgress]: ImportProgress[Field] };
 }
 
-interface RunningImport extends ReceivedArchive {
+interface StartedImport extends ReceivedArchive {
   readonly owner: string;
+  readonly holder: Holder;
+  /** Gives back its place. */
+  readonly release: () => void;
   readonly writer: ImportWriter;
   readonly signal: AbortSignal;
   readonly id: string;
 }
 
+interface RunningImport extends StartedImport {
+  readonly slice: Slice;
+}
+
 /** Imports archives: receives them as files, then stores their content in the background. */
 export class Imports {
-  /** The users whose import is running; few, because their number is limited. */
-  private readonly running = new Set<string>();
-  /** At most one more than `running` for each user. */
+  private readonly places = new Places({ max: MAX_ARCHIVES, maxPerOwner: 1 });
+  private readonly rounds = new Rounds({ places: MAX_RUNNING, sliceMs: SLICE_MS });
+  /** At most one more for each user than have a place. */
   private readonly active = new Map<ActiveImport, string>();
   private readonly closing = new AbortController();
   private readonly folder: string;
@@ -104,14 +125,15 @@ export class Imports {
   }
 
   /** Receives an archive and starts to import it. */
-  async start(owner: string, { body, declaredBytes }: SentArchive): Promise<ImportJob> {
-    if (this.running.has(owner)) throw new OracleError('import_running');
-    if (this.running.size >= MAX_RUNNING || this.closing.signal.aborted)
+  async start(holder: Holder, sent: SentArchive): Promise<ImportJob> {
+    const { owner } = holder;
+    if (this.closing.signal.aborted)
       throw new OracleError('imports_busy', { retryAfterSeconds: RETRY_SECONDS });
+    const { ok: release, error: refusal } = this.places.take(holder);
+    if (!release) throw createRefusal(refusal, CODES, RETRY_SECONDS);
     const ended = Promise.withResolvers<void>();
     const active = { cancel: new AbortController(), ended: ended.promise };
     const signal = AbortSignal.any([this.closing.signal, active.cancel.signal]);
-    this.running.add(owner);
     this.active.set(active, owner);
     const stopWatching = this.deps.allowList.watch(owner, (exclusion) =>
       active.cancel.abort(new OracleError(exclusion)),
@@ -122,14 +144,15 @@ export class Imports {
       ended.resolve();
     };
     try {
-      const received = await this.receive({ body, declaredBytes }, signal);
+      const body = chargeBody(sent, (bytes) => this.deps.uploads.chargeArchive(holder, bytes));
+      const received = await this.receive({ ...sent, body }, signal);
       const job = await this.createJob(owner, received);
       const writer = this.deps.createWriter({ owner, id: job.id });
-      const running = { ...received, owner, id: job.id, writer, signal };
+      const running = { ...received, owner, holder, release, id: job.id, writer, signal };
       void this.run(running, active.cancel).finally(end);
       return job;
     } catch (error) {
-      this.running.delete(owner);
+      release();
       end();
       throw error;
     }
@@ -216,7 +239,7 @@ export class Imports {
     return { path, progress };
   }
 
-  private async run(running: RunningImport, cancel: AbortController): Promise<void> {
+  private async run(running: StartedImport, cancel: AbortController): Promise<void> {
     const { store, logger } = this.deps;
     const { owner, id, path, progress } = running;
     const report = async () => {
@@ -233,7 +256,8 @@ export class Imports {
         });
     }, PROGRESS_MS);
     try {
-      await this.read(running);
+      const read = (slice: Slice) => this.read({ ...running, slice });
+      await this.rounds.run(running.holder, read, running.signal);
       progress.status = 'finished';
     } catch (error) {
       progress.status = 'failed';
@@ -245,16 +269,16 @@ export class Imports {
       this.deps.changes.publish({ owner }, 'reload');
       await rm(path, { force: true });
       // Before the user can see that it has ended, and send the next one.
-      this.running.delete(owner);
+      running.release();
       await report().catch((err) => logger.warn({ err, did: owner }, 'import not reported'));
     }
   }
 
-  private describe({ progress, writer }: RunningImport): ImportProgress {
+  private describe({ progress, writer }: StartedImport): ImportProgress {
     return { ...progress, ...writer.counts };
   }
 
-  private explain(error: unknown, { owner, id, signal }: RunningImport): string {
+  private explain(error: unknown, { owner, id, signal }: StartedImport): string {
     if (signal.aborted) return signal.reason.message;
     if (error instanceof OracleError) return error.message;
     this.deps.logger.error({ err: error, did: owner, importId: id }, 'import failed');
@@ -293,8 +317,10 @@ export class Imports {
     const files = [...[...parts.values()].flat(), ...uploads];
     progress.totalBytes = files.reduce((sum, file) => sum + file.bytes, 0);
     // Nothing is stored of an archive that is damaged.
-    for (const { path, sha256 } of files)
+    for (const { path, sha256 } of files) {
+      await running.slice.giveWay();
       if ((await archive.hash(path)) !== sha256) throw rejectArchive(`${path} was changed`);
+    }
     const read = (table: string) => this.readRows(archive, parts.get(table) ?? [], running);
     const known = await readFiles(uploads, read('files'));
     await this.storeFiles(archive, uploads, { ...running, known });
@@ -333,7 +359,7 @@ export class Imports {
         continue;
       }
       await writer.assertWanted();
-      const body = countBytes(archive.chunks(path), progress);
+      const body = countBytes(archive.chunks(path), running);
       const upload = { owner, name, createdAt, declaredBytes: bytes, isForm: false, body };
       try {
         writer.mapFile(id, (await this.deps.files.store(upload)).id);
@@ -350,10 +376,11 @@ export class Imports {
   private async *readRows(
     archive: ArchiveReader,
     files: Manifest['files'],
-    { progress, writer }: RunningImport,
+    running: RunningImport,
   ): AsyncGenerator<StoredRow> {
+    const { writer } = running;
     for (const { path } of files)
-      for await (const line of readLines(countBytes(archive.chunks(path), progress))) {
+      for await (const line of readLines(countBytes(archive.chunks(path), running))) {
         const row = parseRow(line);
         if (row) yield row;
         else writer.counts.refused += 1;
@@ -377,10 +404,11 @@ export class Imports {
 
   private async storeConversations(
     chunks: AsyncIterable<Buffer>,
-    { progress, writer, signal }: RunningImport,
+    running: RunningImport,
   ): Promise<void> {
+    const { progress, writer, signal } = running;
     let count = 0;
-    for await (const text of readArrayItems(countBytes(chunks, progress))) {
+    for await (const text of readArrayItems(countBytes(chunks, running))) {
       signal.throwIfAborted();
       const conversation = convertConversation(parseJson(text, CONVERSATION_LIMITS));
       if (conversation) await writer.addConversation(conversation, signal);
@@ -438,9 +466,10 @@ async function readFiles(
 
 async function* countBytes(
   chunks: AsyncIterable<Buffer>,
-  progress: RunningImport['progress'],
+  { progress, slice }: Pick<RunningImport, 'progress' | 'slice'>,
 ): AsyncGenerator<Buffer> {
   for await (const chunk of chunks) {
+    await slice.giveWay();
     progress.bytes += chunk.length;
     yield chunk;
   }

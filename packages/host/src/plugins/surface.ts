@@ -21,7 +21,7 @@ import {
   SendMessage,
   SubUser,
 } from '@sibyl/protocol';
-import type { Caller } from '../auth/caller.js';
+import type { ProvenCaller } from '../auth/caller.js';
 import type { SessionChanges } from '../bus/session-changes.js';
 import { FILES_ONLY, type SentFiles } from '../files/sent-files.js';
 import type { Models } from '../models/models.js';
@@ -102,13 +102,13 @@ function toSurfacePlugin({ name, manifest }: LoadedPlugin): SurfacePlugin[] {
 }
 
 /** Routes receive the caller that the guard has authenticated. */
-function requireProven(caller: { readonly did: string }): Caller {
-  if ('expiration' in caller) return caller as Caller;
+function requireProven(caller: { readonly did: string }): ProvenCaller {
+  if ('expiration' in caller) return caller as ProvenCaller;
   throw new TypeError('Pass the caller that the route received');
 }
 
 /** The caller of an access key for several people, on behalf of one of them; headers, which programs set themselves, come first. */
-function withSubUser(caller: Caller, named: string | undefined): Caller {
+function withSubUser(caller: ProvenCaller, named: string | undefined): ProvenCaller {
   const { accessKey } = caller;
   if (accessKey?.caveats.user === undefined) return caller;
   const { data: subUser, error } = SubUser.safeParse(accessKey.subUser ?? named);
@@ -125,12 +125,12 @@ function withSubUser(caller: Caller, named: string | undefined): Caller {
 class SurfaceTurns implements CallerTurns {
   // Plugins hold this object.
   readonly #deps: SurfaceDeps;
-  readonly #caller: Caller;
+  readonly #caller: ProvenCaller;
   readonly #signal: AbortSignal | undefined;
   readonly #stream: ReservedStream;
   readonly #opened = new Set<string>();
 
-  constructor(deps: SurfaceDeps, caller: Caller, signal: AbortSignal | undefined) {
+  constructor(deps: SurfaceDeps, caller: ProvenCaller, signal: AbortSignal | undefined) {
     this.#deps = deps;
     this.#caller = caller;
     this.#signal = signal;
@@ -254,7 +254,7 @@ class SurfaceTurns implements CallerTurns {
   }
 
   get #sender() {
-    return { owner: this.#caller.did, signal: this.#signal };
+    return { holder: this.#caller.holder, signal: this.#signal };
   }
 
   async start({ after, history = [], ...turn }: SurfaceTurn): Promise<SurfaceRun> {
@@ -474,7 +474,7 @@ function* toParts(frames: readonly Frame[]): Generator<NumberedPart> {
 
 const createSessions = (
   { store: { sessions, messages, turns }, ready }: SurfaceDeps,
-  caller: Caller,
+  caller: ProvenCaller,
   owner = caller.did,
 ): CallerSessions => ({
   changes: (signal) => readChanges(ready, caller, signal),
@@ -503,7 +503,7 @@ const createSessions = (
 /** A client without access learns nothing more, also if it was lost on another host. */
 async function* readChanges(
   ready: Promise<TurnServices>,
-  caller: Caller,
+  caller: ProvenCaller,
   signal: AbortSignal,
 ): AsyncGenerator<(string | undefined)[]> {
   const { access, changes } = await ready;

@@ -14,6 +14,9 @@ const RECENT_MS = 60_000;
 /** What an upload or archive of unknown length reserves at a time. */
 const STEP_BYTES = 8 * 1024 * 1024;
 
+/** Files and archives leave more free, so that messages are accepted long after uploads are not. */
+const KEPT_BY_FILES = 2;
+
 const BALLAST = 'ballast';
 /** SQLite needs space for its log before it deletes anything. */
 const MAX_BALLAST_BYTES = 32 * 1024 * 1024;
@@ -108,7 +111,8 @@ export class DiskSpace {
   /** Of several that do not fit together, the first comes first. */
   private async assertReservable(own: DiskReservation): Promise<void> {
     const free = await readFreeBytes(this.folder);
-    if (free === undefined || free - this.countReserved(own) >= this.minFree) return;
+    if (free === undefined || free - this.countReserved(own) >= this.minFree * KEPT_BY_FILES)
+      return;
     this.refusedAt = performance.now();
     throw createFullError();
   }

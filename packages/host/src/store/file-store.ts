@@ -329,6 +329,15 @@ export class FileStore {
     return rows.map(toBytes);
   }
 
+  /** The bytes of all files of all users, including those that are being uploaded or deleted. */
+  async sumAllBytes(): Promise<number> {
+    const { tables } = this.context.database;
+    const sum = tables
+      .selectFrom('files')
+      .select((e) => e.fn.sum<number | null>('size').as('total'));
+    return Number((await sum.executeTakeFirstOrThrow()).total ?? 0);
+  }
+
   private async sumBytes(tables: Kysely<Schema>, owner: string, except = ''): Promise<number> {
     const staleBefore = this.context.clock() - STALE_UPLOAD_MS;
     const { total } = await tables

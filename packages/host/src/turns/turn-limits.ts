@@ -1,5 +1,5 @@
 import { OracleError } from '@sibyl/protocol';
-import { type Holder, type PlaceRefusal, Places } from '@sibyl/server-kit';
+import { createRefusal, type Holder, Places } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { Meter } from '../agent/agent.js';
 import type { Model, ModelPart, ModelUse } from '../models/model.js';
@@ -36,25 +36,12 @@ export class TurnSlots {
   acquire(holder: Holder): () => void {
     const { ok: release, error } = this.places.take(holder);
     if (release) return release;
-    throw toTurnError(error);
+    throw createRefusal(error, { owner: 'too_many_turns', total: 'host_busy' }, RETRY_SECONDS);
   }
 
   /** Takes a slot even if none is free: for a turn that replaces one, or that a host has accepted already. */
   take(holder: Holder): () => void {
     return this.places.force(holder);
-  }
-}
-
-function toTurnError(refusal: PlaceRefusal): OracleError {
-  switch (refusal) {
-    case 'owner':
-      return tooManyTurns();
-    case 'address':
-      return new OracleError('address_busy', { retryAfterSeconds: RETRY_SECONDS });
-    case 'total':
-      return hostBusy();
-    default:
-      return refusal satisfies never;
   }
 }
 
