@@ -80,7 +80,9 @@ function describe(name: string, times: readonly number[]): Figure {
 function fill(): void {
   const database = new DatabaseSync(join(dataDir, 'sibyl.db'), { timeout: 20_000 });
   database.exec('create table filler (owner text not null, data blob)');
-  const insert = database.prepare(`insert into filler values ('nobody', randomblob(${ROW_BYTES}))`);
+  const insert = database.prepare(
+    `insert into filler values ('did:example:filler', randomblob(${ROW_BYTES}))`,
+  );
   for (let left = megabytes * 1e6; left > 0; left -= ROW_BYTES) insert.run();
   database.close();
 }

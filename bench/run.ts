@@ -104,7 +104,7 @@ none of which failed; after ten minutes, \`live\` rose by 5 MB per hour and RSS 
 While V8 has enough memory it collects the young generation only and lets the old one grow, so RSS rises in the first minutes. About 64 MB of
 it is program code, which is mapped from files and constant. In an hour, with 25 requests a second (\`-- 60 25\`) on a machine with much other load,
 RSS rose to 254 MB within twelve minutes, and to 260 until the end, 1 MB of it in the last 20 minutes; \`live\` rose by at most 2 MB per hour and
-\`external\` not at all. What rose is the memory allocator of the C library, which keeps an arena of its own for each thread of Node: a second host
+\`external\` not at all. What rose is the memory allocator of the C library, which keeps a separate arena for each thread of Node: a second host
 in the same hour, with \`MALLOC_ARENA_MAX=1\`, had 254 MB from the twelfth minute to the last. So a slope over the first minutes is not a leak. To limit the heap of a host, set \`NODE_OPTIONS=--max-old-space-size=256\` (in MB).
 `;
 

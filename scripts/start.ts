@@ -15,7 +15,7 @@ async function start(): Promise<void> {
   await gateway?.stop();
 }
 
-// In a process of its own: this one would keep the memory of the compiler and the bundler.
+// In a separate process: this one would keep the memory of the compiler and the bundler.
 const { status } = spawnSync(process.execPath, ['scripts/build.ts', '--if-changed'], {
   stdio: 'inherit',
 });

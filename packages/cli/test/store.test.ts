@@ -134,7 +134,7 @@ describe('sibyl backup and sibyl restore', () => {
     expect(taken).toMatchObject({ code: 1, stderr: expect.stringContaining('exists already') });
   });
 
-  it('bring back neither users that were erased nor delegations that were revoked after the backup', async () => {
+  it('restore neither users that were erased nor delegations that were revoked after the backup', async () => {
     const env = { DATA_DIR: join(home, 'removed') };
     const signers = [generateSigner(), generateSigner()];
     const open = async (url: string) => {

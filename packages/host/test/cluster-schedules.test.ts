@@ -97,7 +97,7 @@ it('a schedule that is changed at one host without a signature does not run at a
     return [response.status, ((await response.json()) as { code?: string }).code];
   };
   for (const host of cluster.hosts) expect(await steal(host)).toEqual([403, 'own_key_required']);
-  // As any login of the user that signs nothing, and as someone who can write into the database.
+  // As any login of the user that signs nothing, and as an intruder who can write into the database.
   const changed = await atB.request('PATCH', `/schedules/${id}`, { body: stolen });
   expect(changed.body).toMatchObject({ status: 'unauthorized', reason: expect.any(String) });
   const statement =

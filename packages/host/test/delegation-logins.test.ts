@@ -41,9 +41,9 @@ const OPEN: ReadonlySet<string> = new Set([
   'POST /files',
   'GET /files/{fileId}',
   'GET /files/{fileId}/info',
-  // Denies; an approval has a signature of its own.
+  // Denies; an approval has its own signature.
   'POST /approvals/{id}',
-  // Admits the user and no one else.
+  // Admits only the user.
   'POST /invitations',
   // Reads.
   'GET /search',

@@ -62,7 +62,7 @@ describe('POST /messages', () => {
     };
   }
 
-  /** The answer of the model arrives while the flood goes on. */
+  /** The answer of the model arrives while the flood continues. */
   async function isServed(user: Neighbor) {
     const reply = send(user);
     (await model.next()).answer('done');
@@ -99,7 +99,7 @@ describe('POST /messages', () => {
     await end();
   });
 
-  it('serves 100 new users of one address while one of them takes all of its own turns', async () => {
+  it('serves 100 new users of one address while one of them takes all its turns', async () => {
     await start({});
     const [attacker, ...honest] = neighbors(100, '192.0.2.1') as [Neighbor, ...Neighbor[]];
     const { refused, end } = await flood(Array(60).fill(attacker), 20);

@@ -290,7 +290,7 @@ describe.skipIf(fault)('the reserve of DISK_MIN_FREE', () => {
     await openSession(carol);
     const { fileId } = await upload(alice, 'kept', new Uint8Array(8 * MB).fill(1));
     let sent = 0;
-    const cut = new ReadableStream<Uint8Array>({
+    const broken = new ReadableStream<Uint8Array>({
       pull: async (controller) => {
         // So that the answer is received before the connection is closed.
         if (sent > 20) await new Promise(() => {});
@@ -300,7 +300,7 @@ describe.skipIf(fault)('the reserve of DISK_MIN_FREE', () => {
         sent += 1;
       },
     });
-    expect(await postFile(dora, 'cut', cut)).toMatchObject(full);
+    expect(await postFile(dora, 'broken', broken)).toMatchObject(full);
     // What was freed meanwhile.
     disk.fill();
     const open = async () => (await alice.request('POST', '/sessions')).body.code;

@@ -168,7 +168,7 @@ describe('an access key for one session', () => {
 });
 
 describe('an access key with the caveat user', () => {
-  it('gives each person a memory, preferences and files of their own, apart from those of the user', async () => {
+  it('gives each person separate memory, preferences and files, apart from those of the user', async () => {
     await remember('The user grows coffee in Kenya.');
     await test.alice.request('PATCH', '/user-preferences', { body: { userName: 'Alice' } });
     const { key } = await createKey(test.alice, { user: '*' });
@@ -200,7 +200,7 @@ describe('an access key with the caveat user', () => {
     expect(all(own)).not.toContain('llamas in');
   });
 
-  it('gives each person conversations of their own', async () => {
+  it('gives each person separate conversations', async () => {
     const { key } = await createKey(test.alice, { user: '*' });
     const respond = (user: string, body: object = {}) =>
       send('/v1/responses', { input: 'Hello', user, ...body }, key);

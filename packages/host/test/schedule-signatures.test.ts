@@ -19,7 +19,7 @@ const at = useControlledHost({
   env: { SCHEDULES_MIN_INTERVAL_SECONDS: '1', OUTGOING_ALLOW: '127.0.0.1' },
 });
 
-/** Receives results at an address of its own. */
+/** Receives results at a separate address. */
 async function startReceiver() {
   const received: string[] = [];
   const server = createServer((request, response) => {
@@ -66,11 +66,7 @@ const refused = { id: 'a-refused-one', name: 'x', message: 'x', trigger: EVERY_S
 
 describe('POST /schedules', () => {
   it.each([
-    [
-      'of another user',
-      () => signSchedule(new TestUser(at.host), refused),
-      'foreign_delegation',
-    ],
+    ['of another user', () => signSchedule(new TestUser(at.host), refused), 'foreign_delegation'],
     [
       'for another schedule',
       (alice: TestUser) => signSchedule(alice, { ...refused, id: 'another-one' }),
@@ -198,7 +194,7 @@ describe('a schedule that its user has signed for a year', () => {
       const run = await alice.request('POST', `/schedules/${id}/run`);
       expect([run.status, run.body.code]).toEqual([403, 'delegation_ended']);
       expect((await change({ status: 'active' })).code).toBe('delegation_ended');
-      // The delegation for what it did before is not one for what it does now.
+      // The delegation for what it did before does not cover what it does now.
       const { delegation } = schedule;
       const listed = (await alice.request('GET', '/delegations')).body.delegations;
       expect(listed.map(({ cid }: { cid: string }) => cid)).not.toContain(delegation?.cid);

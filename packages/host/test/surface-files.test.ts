@@ -56,7 +56,7 @@ describe('POST /v1/chat/completions', () => {
       { role: 'user', content: 'Which color?' },
     ]);
     const next = await test.model.next();
-    // The model still knows of the picture.
+    // The model still knows the picture.
     expect(JSON.stringify(next.body.messages.at(1))).toContain('image.png');
     next.answer('Black.');
     expect((await two).status).toBe(200);

@@ -146,7 +146,7 @@ it(
     );
     expect(mcpTraces.some((traceparent) => String(traceparent).includes(traceId))).toBe(true);
     expect(find('POST')[0]?.attributes).toMatchObject({ 'http.route': '/messages/:sessionId' });
-    // The store is no model.
+    // The store is not a model.
     const stored = find('store write');
     expect(stored[0]?.attributes).toMatchObject({
       'db.operation.name': 'write',

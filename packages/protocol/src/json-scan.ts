@@ -124,7 +124,7 @@ function findByte(json: Uint8Array, byte: number, start: number): number {
   return at < 0 ? json.length : at;
 }
 
-/** Bytes that are compared one by one before the rest of a string is searched natively: each search has a cost of its own. */
+/** Bytes that are compared one by one before the rest of a string is searched natively: each search has a fixed cost. */
 const SMALL_STEP = 128;
 
 /** Whether anything but spaces is between the bracket here and the next one. */

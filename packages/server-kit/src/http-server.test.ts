@@ -27,10 +27,10 @@ async function serve({ listeners }: { listeners?: number } = {}): Promise<HttpSe
   return server;
 }
 
-const portOf = (server: HttpServer) => (server.address() as AddressInfo).port;
+const readPort = (server: HttpServer) => (server.address() as AddressInfo).port;
 
 function open(server: HttpServer): Socket {
-  const socket = connect({ port: portOf(server), host: HOST }).on('error', () => undefined);
+  const socket = connect({ port: readPort(server), host: HOST }).on('error', () => undefined);
   onTestFinished(() => void socket.destroy());
   return socket;
 }
@@ -112,7 +112,7 @@ it('HttpServer.close waits for running requests on all its sockets, and frees th
   const endings: (() => void)[] = [];
   const server = create((end) => endings.push(end));
   await server.start({ port: 0, host: HOST });
-  const port = portOf(server);
+  const port = readPort(server);
   const replies = Array.from({ length: 40 }, () => get(server));
   await expect.poll(() => endings.length).toBe(40);
   const ended: string[] = [];

@@ -13,7 +13,7 @@ export { readKeyFile, readOrCreateKeyFile } from './key-file.js';
 export {
   createRefusal,
   type Holder,
-  type PlaceRefusal,
+  type PlaceLimit,
   Places,
   type PlacesOptions,
   Rounds,

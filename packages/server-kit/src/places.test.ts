@@ -90,7 +90,7 @@ describe('Places.force', () => {
 });
 
 describe('Rounds.run', () => {
-  /** Work that goes on until it is ended. */
+  /** Work that continues until it is ended. */
   function open(rounds: Rounds, holder: Holder, log: string[]) {
     const { promise, resolve } = Promise.withResolvers<void>();
     const ended = rounds.run(holder, () => {
@@ -140,7 +140,7 @@ describe('Rounds.run', () => {
     expect(rounds.waiting).toBe(0);
   });
 
-  it('does not pause for nobody', async () => {
+  it('does not pause if no work waits', async () => {
     const rounds = new Rounds({ places: 1, sliceMs: 0 });
     const log: number[] = [];
     await rounds.run(at('a'), async ({ giveWay }) => {

@@ -16,7 +16,7 @@ export interface PlacesOptions {
 }
 
 /** Which limit refuses a holder: its own, that of its address, or that of all together. */
-export type PlaceRefusal = 'owner' | 'address' | 'total';
+export type PlaceLimit = 'owner' | 'address' | 'total';
 
 /** The part that only known owners may take. */
 const RESERVED = 1 / 4;
@@ -44,7 +44,7 @@ export class Places {
   }
 
   /** Takes a place; returns the function that gives it back, which may be called more than once. */
-  take(holder: Holder): Result<() => void, PlaceRefusal> {
+  take(holder: Holder): Result<() => void, PlaceLimit> {
     const error = this.findRefusal(holder);
     return error === undefined ? { ok: this.force(holder) } : { error };
   }
@@ -61,7 +61,7 @@ export class Places {
   }
 
   /** Why a holder gets no place now. */
-  findRefusal(holder: Holder): PlaceRefusal | undefined {
+  findRefusal(holder: Holder): PlaceLimit | undefined {
     const { max, maxPerOwner } = this;
     const free = max - this.taken;
     const room = holder.isKnown ? free : free - Math.floor(max * RESERVED);
@@ -88,7 +88,7 @@ interface RefusalCodes {
 
 /** The error for a holder that gets no place. */
 export const createRefusal = (
-  refusal: PlaceRefusal,
+  refusal: PlaceLimit,
   codes: RefusalCodes,
   retryAfterSeconds: number,
 ): OracleError =>

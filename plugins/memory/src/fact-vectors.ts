@@ -38,7 +38,7 @@ export class FactVectors {
     return this.work.stop();
   }
 
-  /** The ids of all facts about someone that have a vector, the closest in meaning first; empty if the model does not answer. */
+  /** The ids of all facts about a user that have a vector, the closest in meaning first; empty if the model does not answer. */
   async rank({ owner, subUser }: About, query: string): Promise<readonly string[]> {
     const { database, embeddings, logger } = this.deps;
     try {

@@ -268,8 +268,8 @@ async function* end(
   if (pending.some(({ kind }) => kind !== 'tool_call'))
     yield { type: 'text', text: `\n\nThis needs your decision. Open ${pageUrl} to continue.` };
   const isWaiting = pending.length > 0;
-  const isCut = status === 'interrupted' || status === 'aborted';
-  const { error = reasons.error } = (isCut && (await turns.findRun(run.runId))) || {};
+  const isIncomplete = status === 'interrupted' || status === 'aborted';
+  const { error = reasons.error } = (isIncomplete && (await turns.findRun(run.runId))) || {};
   yield { type: 'end', end: { status, calls, isWaiting, usage, ...reasons, error } };
 }
 

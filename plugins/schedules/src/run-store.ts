@@ -114,10 +114,7 @@ export class ScheduleRuns {
   }
 
   /** Claims a run outside of the schedule's times; throws if there were too many. */
-  async claimNow(
-    { owner, id }: ScheduleKey,
-    { cause, data, perMinute }: Manual,
-  ): Promise<RunRow> {
+  async claimNow({ owner, id }: ScheduleKey, { cause, data, perMinute }: Manual): Promise<RunRow> {
     assertAllowed(this.rates.take(toRateKey({ owner, id }, cause), perMinute));
     // Concurrent runs of one schedule are counted one after the other.
     return this.database.writeFor(owner, async (tables) => {

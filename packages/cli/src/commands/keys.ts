@@ -37,7 +37,7 @@ export const keys: Command = {
       type: 'string',
       value: 'name',
       summary:
-        'A person with conversations and memory of their own; "*": each request of the program names one',
+        'A person with separate conversations and memory; "*": each request of the program names one',
     },
   },
   async run(call) {

@@ -77,7 +77,7 @@ export class Authenticator {
     this.count('delegation', error);
     if (error) throw this.createRejection('missing_authentication', error);
     const login = ok as VerifiedDelegation;
-    // The same token as a bearer says no more: it is no delegation that anything could be done with.
+    // The same token as a bearer says no more: nothing could be done with it as a delegation.
     if (isAuthInvocation(login))
       return { did: login.did, expiration: login.expiration, presentedDelegation: undefined };
     const { did, expiration, cids: loginCids } = login;

@@ -29,7 +29,7 @@ export interface ProvenCaller extends Caller {
   readonly holder: Holder;
 }
 
-/** An access key and what it is narrowed to. */
+/** An access key and what it is restricted to. */
 export interface AccessKeyLogin {
   readonly cid: string;
   readonly caveats: AccessKeyCaveats;
@@ -37,7 +37,7 @@ export interface AccessKeyLogin {
   readonly subUser?: string | undefined;
 }
 
-/** A valid, registered key and what it is narrowed to. */
+/** A valid, registered key and what it is restricted to. */
 export type VerifiedAccessKey = VerifiedDelegation & Pick<AccessKeyLogin, 'caveats'>;
 
 /** The credentials in a request or handshake. */
@@ -72,11 +72,11 @@ export function narrowToRequest(
   headers: IncomingHttpHeaders,
 ): AccessKeyLogin {
   const isTask = readHeader(headers['x-background-task']) !== undefined;
-  const narrowed = isTask ? { ...caveats, tools: [] } : caveats;
-  if (caveats.user !== ANY_USER) return { ...key, caveats: narrowed, subUser: caveats.user };
+  const restricted = isTask ? { ...caveats, tools: [] } : caveats;
+  if (caveats.user !== ANY_USER) return { ...key, caveats: restricted, subUser: caveats.user };
   // Open WebUI sends the second one.
   const named = readHeader(headers['x-sub-user']) ?? readHeader(headers['x-openwebui-user-id']);
-  return { ...key, caveats: narrowed, subUser: named };
+  return { ...key, caveats: restricted, subUser: named };
 }
 
 /** A repeated header arrives as a list; an invalid bearer token must not be ignored because of that. */

@@ -1,6 +1,6 @@
 import { type Holder, LruMap, settlesWithin, textBytes } from '@sibyl/server-kit';
 
-/** Long enough that nobody makes identities for an attack and waits for them. */
+/** Long enough that identities are not made for an attack and kept until then. */
 export const KNOWN_AFTER_MS = 60 * 60 * 1000;
 /** Until a new user is looked up again. */
 const FRESH_MS = 10 * 60 * 1000;
@@ -27,7 +27,7 @@ interface Seen {
 
 /**
  * Where users come from, and whether they are known: what all limits are shared by. A user is known once a turn has ended
- * well more than an hour ago. An import cannot bring such turns.
+ * well more than an hour ago. An import cannot add such turns.
  */
 export class Holders {
   private readonly users = new LruMap<string, Seen>({

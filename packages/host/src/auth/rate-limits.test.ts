@@ -73,9 +73,17 @@ describe('RateLimits.takeBody', () => {
   it('counts each 64 KiB as a request, of the caller and its address', () => {
     const { limits } = openLimits({ perCaller: 100 });
     const { sink, read } = createSink();
-    limits.takeBody({ ...none, bytes: 64 * KB - 1 }, { caller: { holder: at(alice, address) } }, sink);
+    limits.takeBody(
+      { ...none, bytes: 64 * KB - 1 },
+      { caller: { holder: at(alice, address) } },
+      sink,
+    );
     expect(read()).toEqual({});
-    limits.takeBody({ ...none, bytes: 3 * 64 * KB }, { caller: { holder: at(alice, address) } }, sink);
+    limits.takeBody(
+      { ...none, bytes: 3 * 64 * KB },
+      { caller: { holder: at(alice, address) } },
+      sink,
+    );
     expect(read()).toMatchObject({ 'RateLimit-Limit': 100, 'RateLimit-Remaining': 97 });
     limits.takeBody({ ...none, bytes: 3 * 64 * KB }, { ip: address }, sink);
     expect(read()).toMatchObject({ 'RateLimit-Limit': 10, 'RateLimit-Remaining': 8 });
@@ -100,7 +108,10 @@ describe('RateLimits.takeBody', () => {
   it('takes at most a quarter of the limit, and refuses a caller beyond it without cost for others', async () => {
     const { limits, countLimited } = openLimits({ perCaller: 100 });
     const send = (caller: typeof alice) =>
-      limits.takeBody({ ...none, bytes: 1024 * 1024 * KB }, { caller: { holder: at(caller, address) } });
+      limits.takeBody(
+        { ...none, bytes: 1024 * 1024 * KB },
+        { caller: { holder: at(caller, address) } },
+      );
     expect(countAllowed(() => send(alice))).toBe(4);
     expect(await countLimited('caller')).toBe(1);
     for (let i = 0; i < 100; i++) expect(() => send(alice)).toThrow('Too many requests');

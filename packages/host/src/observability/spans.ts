@@ -353,7 +353,7 @@ interface SpanFacts {
   readonly runId?: string | undefined;
   readonly hostId?: string | undefined;
   readonly agent?: string | undefined;
-  /** As the host names it: with its provider, which is an attribute of its own. */
+  /** As the host names it: with its provider, which is a separate attribute. */
   readonly model?: string | undefined;
   /** The model that answered, if another one was asked. */
   readonly answeredBy?: string | undefined;

@@ -169,7 +169,7 @@ export class ReceivedSize {
     };
   }
 
-  /** Returns it, and begins anew. */
+  /** Returns it, and begins again. */
   take(): BodySize {
     const { size } = this;
     this.size = { bytes: 0, values: 0, members: 0 };

@@ -64,7 +64,7 @@ describe.each(engines)('FileTextStore on %s', (engine) => {
     expect(await fileTexts.claimNext(owner)).toMatchObject({ id: fileId });
   });
 
-  it('the death of a host is no attempt to read a file, and a host that was only frozen changes nothing', async () => {
+  it('the death of a host does not count as an attempt to read a file, and a host that was only frozen changes nothing', async () => {
     const { files, fileTexts } = test.store;
     const owner = newOwner();
     const key = await addFile(test.store, owner);

@@ -30,7 +30,7 @@ export class RevocationStore {
     return this.context.database.write((tables) => addRevocation(this.context, tables, revocation));
   }
 
-  /** Revokes again what an older backup has brought back; returns how many it did not know. */
+  /** Revokes again what an older backup has restored; returns how many it did not know. */
   async repeat(revocations: readonly Omit<Revocation, 'owner'>[]): Promise<number> {
     let repeated = 0;
     for (const { cid, expiresAt } of revocations)

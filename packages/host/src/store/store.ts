@@ -229,7 +229,7 @@ function probeWrite(database: Database, id: string): Promise<void> {
       .where('key', '=', key.key)
       .execute();
   };
-  // A store with much to do is not one that fails.
+  // A store with much to do has not failed.
   return database.write(unit, { isFirst: true });
 }
 

@@ -1,5 +1,5 @@
 /**
- * The sessions and preferences of a sub-user are in a room of their own, which names them. Ids of other rooms begin otherwise: the
+ * The sessions and preferences of a sub-user are in a separate room, which names them. Ids of other rooms begin otherwise: the
  * host's are UUIDs, those of Matrix begin with `!`.
  */
 const PREFIX = 'sub-user:';

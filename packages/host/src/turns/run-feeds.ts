@@ -39,7 +39,7 @@ export class FeedSender {
     this.unsent.set(runId, [frame]);
   }
 
-  /** Tells the hosts that watch a run that it was canceled. */
+  /** Informs the hosts that watch a run that it was canceled. */
   announceEnd(runId: string): void {
     this.ending.add(runId);
     for (const hostId of this.watchers.get(runId)?.keys() ?? [])

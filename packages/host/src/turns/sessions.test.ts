@@ -27,7 +27,7 @@ describe('SessionsService', () => {
     const changes = new SessionChanges(new MemoryHostBus('host', pino({ level: 'silent' })));
     changes.subscribe(owner, ({ change, sessionId }) => steps.push(`${change} ${sessionId}`));
     const turns = {
-    assertPrompt: () => undefined,
+      assertPrompt: () => undefined,
       interruptAll: async ({ sessionId }: SessionKey) => {
         const isThere = (await sessions.find({ owner, sessionId })) !== undefined;
         steps.push(`interrupted ${sessionId}${isThere ? '' : ', which is gone'}`);

@@ -33,7 +33,7 @@ export class TurnReach {
     return this.covers(reach) && (this.named?.includes(name) ?? true);
   }
 
-  /** Whether a plugin may add what reaches so far to a turn unasked. */
+  /** Whether a plugin may add what reaches that to a turn unasked. */
   permitsAddition(reach: Tool['reach']): boolean {
     return this.covers(reach) && (this.named === undefined || reach !== undefined);
   }

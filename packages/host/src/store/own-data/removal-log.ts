@@ -72,7 +72,7 @@ export class RemovalLog {
   }
 }
 
-/** A line that was cut off by a power failure is left out. */
+/** A line that a power failure left incomplete is left out. */
 function parse(line: string): Removal[] {
   try {
     return [Removal.parse(JSON.parse(line))];

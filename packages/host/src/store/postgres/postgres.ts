@@ -102,7 +102,7 @@ export const MIGRATION_LOCK = `${OWNER_LOCK_CLASS + 1}, 0`;
 const LOCK_RETRY_MS = 250;
 const WAIT_REPORT_MS = 15_000;
 
-/** One process at a time, in a transaction of its own: waiting for another process may take long. */
+/** One process at a time, in a separate transaction: waiting for another process may take long. */
 async function migrateAlone(options: PostgresOptions, plan: MigrationPlan): Promise<void> {
   await withConnection(options, async (tables) => {
     let reportAt = performance.now();

@@ -78,7 +78,7 @@ export class GroupCommit {
     await this.log.close();
   }
 
-  /** None for what fits into the next commit: if every commit is slow, waiting for one is no sign of a long queue. */
+  /** None for what fits into the next commit: if every commit is slow, waiting for one does not mean a long queue. */
   estimateDelay(): number {
     const commits = Math.floor((this.first.length + this.waiting.length) / MAX_UNITS);
     return commits * this.commitMs;
