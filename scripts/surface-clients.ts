@@ -174,7 +174,10 @@ async function run(command: string, args: readonly string[], env: object): Promi
 }
 
 interface ChatRequest {
-  readonly messages: readonly { readonly role: string; readonly content: string }[];
+  readonly messages: readonly {
+    readonly role: string;
+    readonly content: string | readonly { readonly text?: string }[];
+  }[];
   readonly tools?: readonly { readonly function: { readonly name: string } }[];
   readonly tool_choice?: 'required' | { readonly function: { readonly name: string } };
 }
@@ -191,7 +194,9 @@ async function answerAsModel(request: IncomingMessage, response: ServerResponse)
   const asked = (await json(request)) as ChatRequest;
   const last = asked.messages.at(-1);
   const isResult = last?.role === 'tool';
-  const said = (last?.content ?? '').split('\n\n[Sent:')[0] ?? '';
+  const content = last?.content ?? '';
+  const text = typeof content === 'string' ? content : (content[0]?.text ?? '');
+  const said = text.split('\n\n[Sent:')[0] ?? '';
   response.writeHead(200, { 'content-type': 'text/event-stream' });
   response.flushHeaders();
   if (said === 'Wait') return;
@@ -217,9 +222,12 @@ function findCall({ tools = [] }: ChatRequest, said: string) {
   return calls.find(({ name }) => tools.some((tool) => tool.function.name === name));
 }
 
-/** Tools of the client are the last ones. */
+const FILE_TOOLS = ['search_files', 'read_file'];
+
+/** Tools of the client are the last ones, apart from those for files, once there are any. */
 function findForcedCall({ tools = [], tool_choice }: ChatRequest) {
-  const forced = tool_choice === 'required' ? tools.at(-1) : tool_choice;
+  const others = tools.filter(({ function: { name } }) => !FILE_TOOLS.includes(name));
+  const forced = tool_choice === 'required' ? others.at(-1) : tool_choice;
   return forced && { name: forced.function.name, arguments: CITY };
 }
 
