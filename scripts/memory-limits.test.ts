@@ -22,7 +22,7 @@ const CONFIGURED = [
 ];
 
 const SOURCES =
-  '{packages/{host,gateway,grpc-client,ucan,safe-fetch,server-kit,plugin-kit},plugins/*}/src/**/*.ts';
+  '{packages/{host,gateway,grpc-client,protocol,ucan,safe-fetch,server-kit,plugin-kit},plugins/*}/src/**/*.ts';
 const GROWING = new Set(['Map', 'Set', 'LruMap', 'RateLimiter', 'SummaryCache', 'LiveTurns']);
 
 /** `file#name` of each row: its first cell is the file below packages or plugins, its second the names. */

@@ -39,7 +39,7 @@ export class UploadLimits {
     if (!holder.isKnown) this.bytes.take(key, maxBytesPerNewUser, bytes);
   }
 
-  /** Charges an archive to its address: a new user may bring everything from another host. */
+  /** Charges an archive to its address: a new user may add everything from another host. */
   chargeArchive(holder: Holder, bytes: number): void {
     const { maxBytesPerAddress } = this.daily;
     const key = toShareKey(holder);

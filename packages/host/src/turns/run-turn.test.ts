@@ -509,6 +509,10 @@ describe('the span of a turn', () => {
     await start();
     expect(find()?.attributes).toEqual({
       'gen_ai.operation.name': 'invoke_agent',
+      'gen_ai.agent.name': 'Sibyl',
+      'gen_ai.conversation.id': run.sessionId,
+      'gen_ai.provider.name': 'vendor',
+      'gen_ai.request.model': 'main',
       'sibyl.run.id': run.id,
       'user.id': run.owner,
       'session.id': run.sessionId,

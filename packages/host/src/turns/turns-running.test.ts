@@ -153,7 +153,7 @@ describe('a turn of this host', () => {
 
 describe('a host that has lost its database', () => {
   it('stops its running turns and drops those that wait', async () => {
-    const { turns, disconnect, first, waiting, counts } = await startTwo({ max: 2 });
+    const { turns, disconnect, first, waiting, counts } = await startTwo();
     const running = turns.findLive(first);
     disconnect();
     expect(await waiting.outcome).toEqual({
@@ -164,7 +164,7 @@ describe('a host that has lost its database', () => {
     await expect(readers.next()).rejects.toMatchObject(STORE_AWAY);
     expect(await running?.outcome).toMatchObject({ status: 'interrupted', error: STORE_AWAY });
     await expect.poll(() => turns.count()).toEqual({ running: 0, queued: 0 });
-    expect([turns.hasRoom, counts.settled]).toEqual([true, 1]);
+    expect(counts.settled).toBe(1);
   });
 
   it('shows readers at once that an end is not stored', async () => {

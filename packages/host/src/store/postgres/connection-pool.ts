@@ -31,12 +31,48 @@ export interface TimeLimits {
 interface PoolRequest extends PostgresRequest {
   readonly max: number;
   readonly limits: TimeLimits;
+  readonly delay?: PoolDelay;
 }
 
 /** The tables of a PostgreSQL database, over a pool that connects when first used. */
 export function connect(request: PoolRequest): Kysely<Schema> {
   const pool = createStorablePool(createPostgresPool(request), request);
   return new Kysely<Schema>({ dialect: new NamesDialect({ pool }) });
+}
+
+/** How much the latest use of a connection counts in the mean. */
+const WEIGHT = 0.05;
+
+/** Estimates how long a connection of a pool is waited for. */
+export class PoolDelay {
+  /** Since when each caller waits, the longest first. */
+  private readonly waiting = new Set<{ readonly since: number }>();
+  /** The mean time for which a connection is used. */
+  private useMs = 0;
+
+  constructor(private readonly size: number) {}
+
+  /** Milliseconds until a connection would be free for a further caller. */
+  estimate(): number {
+    const [first] = this.waiting;
+    if (!first) return 0;
+    const waitedMs = performance.now() - first.since;
+    return Math.max(waitedMs, (this.waiting.size * this.useMs) / this.size);
+  }
+
+  async wait<T>(connect: () => Promise<T>): Promise<T> {
+    const place = { since: performance.now() };
+    this.waiting.add(place);
+    try {
+      return await connect();
+    } finally {
+      this.waiting.delete(place);
+    }
+  }
+
+  addUse(ms: number): void {
+    this.useMs += WEIGHT * (ms - this.useMs);
+  }
 }
 
 class NamesDialect extends PostgresDialect {
@@ -111,12 +147,21 @@ const COMMIT_TIMEOUT_MS = 5_000;
 function createStorablePool(pool: pg.Pool, request: PoolRequest): PostgresPool {
   const names = request.isPooled ? undefined : new StatementNames();
   const clients = new WeakMap<pg.PoolClient, PostgresPoolClient>();
+  const usedSince = new WeakMap<pg.PoolClient, number>();
+  const { delay } = request;
+  pool.on('release', (_error, client) => {
+    const since = usedSince.get(client);
+    if (since !== undefined) delay?.addUse(performance.now() - since);
+  });
+  const connect = () =>
+    pool.connect().catch((error) => {
+      request.onConnectionLost(error);
+      throw error;
+    });
   return {
     connect: async () => {
-      const client = await pool.connect().catch((error) => {
-        request.onConnectionLost(error);
-        throw error;
-      });
+      const client = delay ? await delay.wait(connect) : await connect();
+      usedSince.set(client, performance.now());
       const known = clients.get(client) ?? createStorableClient(client, { names, request });
       clients.set(client, known);
       return known;

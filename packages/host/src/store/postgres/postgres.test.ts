@@ -297,3 +297,30 @@ async function startProxy(target: string) {
     },
   };
 }
+
+it('Database.estimateDelay says how long a connection is waited for', async () => {
+  const { options, drop } = await createTestDatabase('postgres');
+  const database = await openDatabase({ ...options, poolSize: 2 });
+  onTestFinished(async () => {
+    await database.close();
+    await drop();
+  });
+  const use = (seconds: number) =>
+    database.read((tables) => sql`select pg_sleep(${seconds}::float8)`.execute(tables));
+  const inUse = [use(2), use(2)];
+  expect(database.estimateDelay()).toBeLessThan(500);
+  const waiting = use(0);
+  await expect.poll(() => database.estimateDelay()).toBeGreaterThan(500);
+  await waiting;
+  expect(database.estimateDelay()).toBe(0);
+  await Promise.all(inUse);
+  // As long as each use of a connection has taken.
+  await Promise.all(Array.from({ length: 100 }, () => use(0.02)));
+  const all = Array.from({ length: 60 }, () => use(0.02));
+  const startedAt = performance.now();
+  const estimate = database.estimateDelay();
+  await Promise.all(all);
+  const took = performance.now() - startedAt;
+  expect(estimate).toBeGreaterThan(took / 4);
+  expect(estimate).toBeLessThan(took * 4);
+});

@@ -9,7 +9,7 @@ import {
 } from '../database.js';
 import { hostSchema, isBehind, type MigrationPlan, migrate } from '../migrations/migrate.js';
 import { repeatRolledBack, StoreError } from '../store-errors.js';
-import { connect, type TimeLimits } from './connection-pool.js';
+import { connect, PoolDelay, type TimeLimits } from './connection-pool.js';
 import { DatabaseClock } from './database-clock.js';
 import { OWNER_LOCK_CLASS, OwnerQueue } from './owner-queue.js';
 
@@ -34,12 +34,13 @@ export interface PostgresOptions {
 export async function openPostgres(options: PostgresOptions): Promise<Database> {
   const { url, directUrl, poolSize: max = DEFAULT_POOL_SIZE, onConnectionLost } = options;
   const request = { url, isPooled: directUrl !== undefined, onConnectionLost };
-  const tables = connect({ ...request, max, limits: LIMITS });
+  const delay = new PoolDelay(max);
+  const tables = connect({ ...request, max, limits: LIMITS, delay });
   try {
     if (await reachPostgres('DATABASE_URL', url, () => isBehind(tables, hostSchema)))
       await reachDirectly(options, () => migrateAlone(options, hostSchema));
     const clock = await DatabaseClock.start(tables);
-    return asDatabase({ tables, clock, options });
+    return asDatabase({ tables, clock, delay, options });
   } catch (error) {
     await tables.destroy();
     throw error;
@@ -49,10 +50,11 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
 interface Opened {
   readonly tables: Kysely<Schema>;
   readonly clock: DatabaseClock;
+  readonly delay: PoolDelay;
   readonly options: PostgresOptions;
 }
 
-function asDatabase({ tables, clock, options }: Opened): Database {
+function asDatabase({ tables, clock, delay, options }: Opened): Database {
   const { writeWaitMs = DEFAULT_WRITE_WAIT_MS } = options;
   const pending = new Set<Promise<unknown>>();
   const write = <T>(unit: Unit<T>): Promise<T> => {
@@ -69,8 +71,7 @@ function asDatabase({ tables, clock, options }: Opened): Database {
     tables,
     write,
     writeFor: (owner, unit) => owners.write(owner, unit),
-    // Its connections write at the same time.
-    estimateDelay: () => 0,
+    estimateDelay: () => delay.estimate(),
     isStoring: () => false,
     read: (unit) => readSnapshot(tables, unit),
     migrate: async (plan) => {
