@@ -255,7 +255,7 @@ describe.skipIf(fault)('the reserve of DISK_MIN_FREE', () => {
         expect((await user.request('DELETE', `/files/${fileId}`)).status).toBe(200);
     }
     await expect.poll(async () => (await bob.request('POST', '/sessions')).status).toBe(201);
-    const again = async () => (await postFile(bob, 'b', new Uint8Array(60 * MB))).status;
+    const again = async () => (await postFile(bob, 'b', new Uint8Array(30 * MB))).status;
     await expect.poll(again, { timeout: 30_000 }).toBe(200);
   });
 

@@ -16,6 +16,7 @@ import type {
   UserPreferences,
 } from '@sibyl/protocol';
 import type { SafeFetch } from '@sibyl/safe-fetch';
+import type { Holder } from '@sibyl/server-kit';
 import type { Kysely } from 'kysely';
 import type { Embeddings, ModelRole, ModelUse } from './model.js';
 import type { Surface } from './surface.js';
@@ -123,6 +124,8 @@ export interface SetupContext<Config = Readonly<Record<string, unknown>>> {
   readonly turns: PluginTurns;
   readonly delegatedTurns: DelegatedTurns;
   readonly hosts: HostMessages;
+  /** Where a user was last seen, and whether they are known: for `OwnerRounds`. */
+  readonly findHolder: (owner: string) => Promise<Holder>;
   /** Turns of the callers of the plugin's own routes. */
   readonly surface: Surface;
   readonly llm: Llms;

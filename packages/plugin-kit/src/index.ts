@@ -11,6 +11,7 @@ export { createSafeFetch, type SafeFetch, SafeFetchError } from '@sibyl/safe-fet
 export {
   abortable,
   ByteBudget,
+  type Holder,
   LruMap,
   RateLimiter,
   settlesWithin,
@@ -83,6 +84,7 @@ export {
   toVector,
   type Vector,
 } from './model.js';
+export { OwnerRounds } from './owner-rounds.js';
 export type {
   ExportedFile,
   GateRequest,

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { OracleError } from '@sibyl/plugin-kit';
+import { OracleError, type SafeFetch } from '@sibyl/plugin-kit';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
 import { engines, newOwner } from '../../../packages/host/test/support/test-database.js';
@@ -8,6 +8,7 @@ import { PushConfigStore, PushNotifications } from './push-notifications.js';
 
 const url = 'https://example.com';
 const newHost = () => ({ hostId: randomUUID(), findDead: async (): Promise<string[]> => [] });
+const findHolder = async (owner: string) => ({ owner, address: owner, isKnown: false });
 const task = { task_id: 'task', session_id: 's', context_id: 'c', message_id: 'm', access: null };
 
 describe.each(engines)('PushConfigStore on %s', (engine) => {
@@ -31,7 +32,7 @@ describe.each(engines)('PushConfigStore on %s', (engine) => {
     const owner = newOwner();
     const store = new PushConfigStore(test.database, newHost());
     await store.add({ owner, ...task, id: 'a', url: 'https://example.com/old' });
-    const row = (await store.takeDue(30_000)).find((each) => each.owner === owner);
+    const row = (await store.takeDue(owner, 20, 30_000)).find((each) => each.owner === owner);
     if (!row) throw new Error('It is due');
     await store.add({ owner, ...task, id: 'a', url });
     await store.recordDelivery(row, 'run finished', true);
@@ -46,7 +47,7 @@ describe.each(engines)('PushConfigStore on %s', (engine) => {
     const findDead = async (ids: readonly string[]) => ids.filter((id) => id === 'dead');
     const other = new PushConfigStore(await test.another(), { ...newHost(), findDead });
     for (const id of ['later', 'ended', 'in hand']) await dead.add({ owner, ...task, id, url });
-    const rows = (await dead.takeDue(600_000)).filter((row) => row.owner === owner);
+    const rows = (await dead.takeDue(owner, 20, 600_000)).filter((row) => row.owner === owner);
     const later = rows.find(({ id }) => id === 'later');
     if (!later) throw new Error('It is due');
     await dead.retry(later, 1, 600_000);
@@ -59,7 +60,8 @@ describe.each(engines)('PushConfigStore on %s', (engine) => {
         .where('id', '=', 'ended')
         .execute(),
     );
-    const taken = (await other.takeDue(0)).filter((row) => row.owner === owner);
+    await other.listDueOwners();
+    const taken = (await other.takeDue(owner, 20, 0)).filter((row) => row.owner === owner);
     expect(taken.map(({ id }) => id)).toEqual(['in hand']);
   });
 
@@ -68,7 +70,7 @@ describe.each(engines)('PushConfigStore on %s', (engine) => {
     const frozen = new PushConfigStore(test.database, newHost());
     const other = new PushConfigStore(await test.another(), newHost());
     await frozen.add({ owner, ...task, id: 'a', url });
-    const row = (await frozen.takeDue(0)).find((each) => each.owner === owner);
+    const row = (await frozen.takeDue(owner, 20, 0)).find((each) => each.owner === owner);
     if (!row) throw new Error('It is due');
     await other.recordDelivery(row, 'run finished', true);
     await frozen.postpone(row);
@@ -124,6 +126,7 @@ describe.each(engines)('PushConfigStore on %s', (engine) => {
       fetch: () => Promise.reject(new Error('Nothing is posted')),
       ucan: { signWebhook: () => '' },
       pageUrl: url,
+      findHolder,
       logger: { info: vi.fn(), warn: vi.fn(), error: vi.fn() },
     });
     onTestFinished(() => push.close());
@@ -148,5 +151,53 @@ describe.each(engines)('PushConfigStore on %s', (engine) => {
     expect(await list()).toEqual([[`${url}/2`, 'second']]);
     await push.remove({ owner, taskId: 'task', id: 'a' });
     expect(secrets).toEqual(new Map());
+  });
+
+  it('PushNotifications post for others while receivers of users at one address do not answer', {
+    timeout: 90_000,
+  }, async () => {
+    const store = new PushConfigStore(test.database, newHost());
+    const access = (did: string) => ({ access: JSON.stringify({ did, cids: [] }) });
+    const posted: string[] = [];
+    const left = new AbortController();
+    const fetch: SafeFetch = async (target) => {
+      posted.push(String(target));
+      if (!String(target).includes('dead')) return new Response('');
+      return new Promise((_, reject) => {
+        left.signal.addEventListener('abort', reject);
+        if (left.signal.aborted) reject(left.signal.reason);
+      });
+    };
+    const attackers = Array.from({ length: 40 }, newOwner);
+    for (const owner of attackers)
+      for (const id of ['a', 'b', 'c'])
+        await store.add({ owner, ...task, ...access(owner), id, url: `${url}/dead` });
+    const honest = newOwner();
+    const holderOf = async (owner: string) => ({
+      owner,
+      address: attackers.includes(owner) ? '192.0.2.1' : owner,
+      isKnown: false,
+    });
+    const push = new PushNotifications({
+      store,
+      secrets: () => ({ get: async () => undefined, set: async () => undefined }),
+      turns: { outcome: async () => ({ runId: 'task', status: 'finished', text: '' }) },
+      surface: { keepsAccess: async () => true },
+      questions: { pending: async () => [] },
+      fetch,
+      ucan: { signWebhook: () => '' },
+      pageUrl: url,
+      findHolder: holderOf,
+      logger: { info: vi.fn(), warn: vi.fn(), error: vi.fn() },
+    });
+    onTestFinished(() => {
+      left.abort();
+      return push.close();
+    });
+    await expect.poll(() => posted.length, { timeout: 60_000 }).toBe(10);
+    await store.add({ owner: honest, ...task, ...access(honest), id: 'a', url: `${url}/alive` });
+    await expect.poll(() => posted, { timeout: 10_000 }).toContain(`${url}/alive`);
+    // Those of the address have their share, and no more.
+    expect(posted.filter((target) => target.includes('dead'))).toHaveLength(10);
   });
 });

@@ -6,6 +6,7 @@ import {
   type HostMessages,
   type Logger,
   type OracleUcan,
+  OwnerRounds,
   type PluginDatabase,
   type PluginMigrations,
   type PluginTurns,
@@ -14,6 +15,7 @@ import {
   repeat,
   type SafeFetch,
   type Secrets,
+  type SetupContext,
   type Surface,
   type TurnOutcome,
 } from '@sibyl/plugin-kit';
@@ -31,13 +33,14 @@ interface PushDeps {
   readonly fetch: SafeFetch;
   readonly ucan: Pick<OracleUcan, 'signWebhook'>;
   readonly pageUrl: string;
+  readonly findHolder: SetupContext['findHolder'];
   readonly logger: Logger;
 }
 
 /** How often hosts look for tasks that have changed. */
 const INTERVAL_MS = 1_000;
-/** A batch more may be in progress. */
 const MAX_IN_PROGRESS = 40;
+const MAX_PER_OWNER = 4;
 const ATTEMPTS = 6;
 /** Longer than an attempt may take. */
 const FIRST_PAUSE_MS = 30_000;
@@ -69,17 +72,27 @@ const Access = z.object({
 
 /** Posts tasks to the addresses that their clients chose, whenever a task ends or waits for an answer. */
 export class PushNotifications {
-  private readonly inProgress = new Set<Promise<void>>();
+  private readonly rounds: OwnerRounds<ConfigRow>;
   private readonly worker: Repetition;
 
   constructor(private readonly deps: PushDeps) {
-    const { logger } = deps;
-    this.worker = repeat(() => this.deliverSome(), { everyMs: INTERVAL_MS, logger });
+    const { store, findHolder, logger } = deps;
+    this.rounds = new OwnerRounds({
+      max: MAX_IN_PROGRESS,
+      maxPerOwner: MAX_PER_OWNER,
+      findHolder,
+      listOwners: () => store.listDueOwners(),
+      take: (owner, limit) => store.takeDue(owner, limit, FIRST_PAUSE_MS),
+      run: (row) => this.check(row),
+      describe: ({ owner: did, task_id: taskId }) => ({ did, taskId }),
+      logger,
+    });
+    this.worker = repeat(() => this.rounds.fill(), { everyMs: INTERVAL_MS, logger });
   }
 
   async close(): Promise<void> {
     await this.worker.stop();
-    await Promise.all(this.inProgress);
+    await this.rounds.close();
   }
 
   /** Stores where to post as long as the client has access; a config with the same id is replaced. */
@@ -132,18 +145,6 @@ export class PushNotifications {
   async wake(task: TaskRef): Promise<void> {
     await this.deps.store.wake(task);
     this.worker.wake();
-  }
-
-  private async deliverSome(): Promise<void> {
-    if (this.inProgress.size >= MAX_IN_PROGRESS) return;
-    for (const row of await this.deps.store.takeDue(FIRST_PAUSE_MS)) {
-      const work = this.check(row).catch((err) => {
-        const about = { err, did: row.owner, taskId: row.task_id };
-        this.deps.logger.warn(about, 'push notification not sent; trying again');
-      });
-      this.inProgress.add(work);
-      void work.finally(() => this.inProgress.delete(work));
-    }
   }
 
   /** Posts the task if its state is news. */
@@ -304,7 +305,7 @@ export const migrations: PluginMigrations = {
     await tables.schema
       .createIndex('a2a_push_configs_due')
       .on('a2a_push_configs')
-      .column('due_at')
+      .columns(['due_at', 'owner'])
       .execute();
   },
   '0002-access': async (tables) => {
@@ -317,7 +318,8 @@ export const migrations: PluginMigrations = {
   },
 };
 
-const BATCH = 20;
+/** Users that one look considers. */
+const MAX_OWNERS = 1_000;
 const MAX_PER_TASK = 10;
 const MAX_PER_USER = 1_000;
 const KEPT_MS = 30 * 86_400_000;
@@ -400,24 +402,34 @@ export class PushConfigStore {
     for (const row of configs) if (row.due_at !== null) await this.update(row, {}, 0);
   }
 
-  /** Takes configs to look at now; `pauseMs` later any host may do so. */
-  async takeDue(pauseMs: number): Promise<readonly ConfigRow[]> {
-    const { tables, engine } = this.database;
+  /** Users with configs to look at now. */
+  async listDueOwners(): Promise<readonly string[]> {
     await this.releaseDead();
-    // Most of the time nothing is due, and no transaction is needed to know that.
-    const now = this.database.now();
+    const rows = await this.database.tables
+      .selectFrom('a2a_push_configs')
+      .select('owner')
+      .where('due_at', '<=', this.database.now())
+      .groupBy('owner')
+      .orderBy((e) => e.fn.min('due_at'))
+      .limit(MAX_OWNERS)
+      .execute();
+    return rows.map(({ owner }) => owner);
+  }
+
+  /** Takes configs of a user to look at now; `pauseMs` later any host may do so. */
+  takeDue(owner: string, limit: number, pauseMs: number): Promise<readonly ConfigRow[]> {
     const { hostId: holder } = this.hosts;
-    const due = (within: Kysely<Tables>) =>
-      within
+    return this.database.write(async (locked) => {
+      const now = this.database.now();
+      const due = locked
         .selectFrom('a2a_push_configs')
         .selectAll()
+        .where('owner', '=', owner)
         .where('due_at', '<=', now)
         .orderBy('due_at')
-        .limit(BATCH);
-    if (!(await due(tables).executeTakeFirst())) return [];
-    return this.database.write(async (locked) => {
-      const query = due(locked);
-      const rows = await (engine === 'postgres' ? query.forUpdate().skipLocked() : query).execute();
+        .limit(limit);
+      const { engine } = this.database;
+      const rows = await (engine === 'postgres' ? due.forUpdate().skipLocked() : due).execute();
       for (const row of rows)
         await updateRow(locked, row, { due_at: now + pauseMs, holder }).execute();
       return rows;

@@ -56,7 +56,8 @@ export const schedules = definePlugin({
 });
 
 function createServices(context: SetupContext<SchedulesConfig>) {
-  const { database, config, logger, oracle, publicUrl, fetch, ucan, delegatedTurns } = context;
+  const { database, config, logger, oracle, publicUrl, fetch, ucan, delegatedTurns, findHolder } =
+    context;
   const chats: ResultChats = {
     find: (address) =>
       context.shared.get(address.startsWith('slack_') ? RESULT_CHATS.slack : RESULT_CHATS.matrix),
@@ -68,6 +69,7 @@ function createServices(context: SetupContext<SchedulesConfig>) {
   const delivery = new ResultDelivery({
     ...common,
     schedules: store,
+    findHolder,
     fetch,
     ucan,
     oracle,

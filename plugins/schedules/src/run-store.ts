@@ -20,6 +20,14 @@ const START_MS = 15_000;
 const MAX_OPEN = 2;
 const MAX_FAILURES = 10;
 
+/** Users that one look considers. */
+const MAX_OWNERS = 1_000;
+
+interface OwnRuns {
+  readonly owner: string;
+  readonly limit: number;
+}
+
 export interface RunKey {
   readonly owner: string;
   readonly scheduleId: string;
@@ -136,8 +144,22 @@ export class ScheduleRuns {
   }
 
   /** Takes results that are to be delivered now; `pauseMs` later any host may try again. */
-  takeDeliveries(pauseMs: number): Promise<readonly RunRow[]> {
-    return this.take('deliver_at', pauseMs);
+  takeDeliveries(pauseMs: number, of: OwnRuns): Promise<readonly RunRow[]> {
+    return this.take('deliver_at', pauseMs, of);
+  }
+
+  /** Users with results that are to be delivered now. */
+  async listDeliveryOwners(): Promise<readonly string[]> {
+    const { tables, engine } = this.database;
+    const rows = await tables
+      .selectFrom('schedules_runs')
+      .select('owner')
+      .where('deliver_at', '<=', await readTime(tables, engine))
+      .groupBy('owner')
+      .orderBy((e) => e.fn.min('deliver_at'))
+      .limit(MAX_OWNERS)
+      .execute();
+    return rows.map(({ owner }) => owner);
   }
 
   /**
@@ -315,15 +337,20 @@ export class ScheduleRuns {
   }
 
   /** Takes rows that are due in a column, and moves it on, so that only one host has each. */
-  private take(column: 'check_at' | 'deliver_at', pauseMs: number): Promise<readonly RunRow[]> {
+  private take(
+    column: 'check_at' | 'deliver_at',
+    pauseMs: number,
+    { owner, limit = BATCH }: Partial<OwnRuns> = {},
+  ): Promise<readonly RunRow[]> {
     return this.database.write(async (tables) => {
       const now = await readTime(tables, this.database.engine);
       const due = tables
         .selectFrom('schedules_runs')
         .selectAll()
         .where(column, '<=', now)
+        .$if(owner !== undefined, (query) => query.where('owner', '=', owner ?? ''))
         .orderBy(column)
-        .limit(BATCH);
+        .limit(limit);
       const rows = await (this.isPostgres ? due.forUpdate().skipLocked() : due).execute();
       for (const row of rows)
         await whereKey(

@@ -5,9 +5,11 @@ import {
   OracleError,
   type OracleFacts,
   type OracleUcan,
+  OwnerRounds,
   postWebhook,
   type ResultChat,
   type SafeFetch,
+  type SetupContext,
   type TurnOutcome,
 } from '@sibyl/plugin-kit';
 import type { ScheduleRuns } from './run-store.js';
@@ -65,8 +67,8 @@ const FIRST_PAUSE_MS = 30_000;
 const MAX_TEXT = 256 * 1024;
 /** Longer texts flood a chat; the session has the rest. */
 const MAX_CHAT_TEXT = 20_000;
-/** A batch more may be in progress. */
 const MAX_IN_PROGRESS = 40;
+const MAX_PER_OWNER = 4;
 
 /** The chats in which results can be posted. */
 export interface ResultChats {
@@ -83,30 +85,35 @@ interface ResultDeliveryDeps {
   readonly fetch: SafeFetch;
   readonly ucan: Pick<OracleUcan, 'signWebhook'>;
   readonly oracle: OracleFacts;
+  readonly findHolder: SetupContext['findHolder'];
   readonly logger: Logger;
 }
 
 /** Posts the results of runs to the addresses that users chose: signed by the oracle, or in a chat. */
 export class ResultDelivery {
-  private readonly inProgress = new Set<Promise<void>>();
+  private readonly rounds: OwnerRounds<RunRow>;
 
-  constructor(private readonly deps: ResultDeliveryDeps) {}
-
-  /** Starts the deliveries that are due; they continue in the background. */
-  async deliverSome(): Promise<void> {
-    if (this.inProgress.size >= MAX_IN_PROGRESS) return;
-    for (const run of await this.deps.runs.takeDeliveries(FIRST_PAUSE_MS)) {
-      const work = this.deliver(run).catch((err) => {
-        const about = { err, did: run.owner, scheduleId: run.schedule_id };
-        this.deps.logger.warn(about, 'result of a schedule not delivered; trying again');
-      });
-      this.inProgress.add(work);
-      void work.finally(() => this.inProgress.delete(work));
-    }
+  constructor(private readonly deps: ResultDeliveryDeps) {
+    const { runs, findHolder, logger } = deps;
+    this.rounds = new OwnerRounds({
+      max: MAX_IN_PROGRESS,
+      maxPerOwner: MAX_PER_OWNER,
+      findHolder,
+      listOwners: () => runs.listDeliveryOwners(),
+      take: (owner, limit) => runs.takeDeliveries(FIRST_PAUSE_MS, { owner, limit }),
+      run: (run) => this.deliver(run),
+      describe: ({ owner: did, schedule_id: scheduleId }) => ({ did, scheduleId }),
+      logger,
+    });
   }
 
-  async close(): Promise<void> {
-    await Promise.all(this.inProgress);
+  /** Starts the deliveries that are due; they continue in the background. */
+  deliverSome(): Promise<void> {
+    return this.rounds.fill();
+  }
+
+  close(): Promise<void> {
+    return this.rounds.close();
   }
 
   private async deliver(run: RunRow): Promise<void> {

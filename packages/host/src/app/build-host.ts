@@ -198,16 +198,16 @@ async function wire(
   // Plugins contribute to turns, and may start turns themselves once these are set up.
   const ready = Promise.withResolvers<TurnServices>();
   const services = { config, logger, oracle, store, models };
-  const { authority, grants } = auth;
+  const { authority, grants, holders } = auth;
   const embeddings = wireEmbeddings(config, budget);
-  const shared = { ...services, authority, grants };
+  const shared = { ...services, authority, grants, holders };
   const { bus, liveness } = cluster;
   const common = { ...shared, bus, liveness, embeddings, turns: ready.promise };
   const pluginDeps = { ...common, meter: budget, ucan: oracleAuthority };
   const files = openFiles({ settings: config.files, store, logger, liveness, embeddings });
   const plugins = await wirePlugins([...selected, files.plugin], pluginDeps);
   try {
-    const { allowList, verifier, rules, accessKeys, holders } = auth;
+    const { allowList, verifier, rules, accessKeys } = auth;
     const access = { allowList, verifier, rules, accessKeys, holders };
     const own = { cluster, metrics, exporter, budget, plugins: plugins.plugins };
     const needs = { ...shared, ...access, ...own };

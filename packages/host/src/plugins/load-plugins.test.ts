@@ -40,6 +40,7 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
       liveness: {} as HostServices['liveness'],
       grants: {} as HostServices['grants'],
       authority: {} as HostServices['authority'],
+      holders: {} as HostServices['holders'],
       turns: new Promise(() => {}),
       ...more,
     });

@@ -27,6 +27,7 @@ import { withTimeout } from '@sibyl/server-kit';
 import type { ConfigIssue } from '@sibyl/server-kit/environment';
 import type { Logger } from 'pino';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
+import type { Holders } from '../auth/holders.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { RunGrants } from '../auth/run-grants.js';
 import { type HostBus, type HostLiveness, isHostId } from '../bus/host-bus.js';
@@ -58,6 +59,7 @@ export interface HostServices extends DelegationServices {
   readonly models: Pick<Models, 'list'>;
   readonly bus: HostBus;
   readonly liveness: Pick<HostLiveness, 'findDeadHosts'>;
+  readonly holders: Pick<Holders, 'find'>;
   /** Resolves once the host is ready to take messages. */
   readonly turns: Promise<TurnServices>;
 }
@@ -82,6 +84,7 @@ export function createSetupContext(
     models,
     bus,
     liveness,
+    holders,
     turns,
     ...delegation
   }: HostServices,
@@ -101,6 +104,7 @@ export function createSetupContext(
     turns: createPluginTurns({ plugin, oracle, sessions: store.sessions, ready: turns, logger }),
     delegatedTurns: createDelegatedTurns({ ...delegation, plugin, store, ready: turns }),
     hosts: createHostMessages({ bus, liveness, store }, plugin),
+    findHolder: (owner) => holders.find(owner),
     surface: createSurface({ plugin, store, models, ready: turns }),
     llm,
     embeddings,

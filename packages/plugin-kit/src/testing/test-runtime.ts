@@ -166,6 +166,7 @@ async function createCandidate(
         on: () => undefined,
         findDead: async () => [],
       },
+      findHolder: async (owner) => ({ owner, address: owner, isKnown: false }),
       llm: host.llm,
       embeddings: host.options.embeddings,
     },
