@@ -2,6 +2,7 @@ import type {
   ActivityPage,
   Approval,
   ApprovalDecided,
+  ApprovalDelegation,
   ApprovalList,
   DecideApproval,
   Decision,
@@ -14,7 +15,9 @@ import {
   buildDecisionClaims,
   canonicalJson,
   hashJson,
+  hashTerms,
   RULES_ABILITY,
+  RUN_ABILITY,
   toApprovalId,
   toOracleResource,
 } from '@sibyl/protocol/decisions';
@@ -33,7 +36,7 @@ const toPath = (id: string) => `/approvals/${encodeURIComponent(id)}`;
 
 export function createApprovals(http: HttpClient, signer: OracleSigner): Approvals {
   const decide = async (
-    { id, facts, args: originalArgs }: Approval,
+    { id, facts, args: originalArgs, delegates }: Approval,
     decision: Decision,
     { args, reason }: { readonly args?: JsonObject; readonly reason?: string },
   ): Promise<ApprovalDecided> => {
@@ -44,7 +47,12 @@ export function createApprovals(http: HttpClient, signer: OracleSigner): Approva
       nb: { ...claims },
       seconds: DECISION_SECONDS,
     });
-    const body: DecideApproval = { decision, reason, args, invocation };
+    const isAsShown = decision === 'approve' && args === undefined;
+    const delegation = isAsShown && delegates && (await delegate(http, signer, delegates));
+    const body: DecideApproval = {
+      ...{ decision, reason, args, invocation },
+      ...(delegation && { delegation }),
+    };
     return http.requestJson({ method: 'POST', path: toPath(id), body });
   };
   return {
@@ -84,6 +92,22 @@ async function assertConsistent({
   );
 }
 
+/** Signs what the approval delegates: turns at this oracle, for exactly what is shown. */
+async function delegate(
+  http: HttpClient,
+  signer: OracleSigner,
+  { can, with: resource, terms, expiresInSeconds: seconds }: ApprovalDelegation,
+): Promise<string> {
+  const { did } = await http.discovery.card();
+  const isForOracle = can === RUN_ABILITY && resource.startsWith(`${toOracleResource(did)}:`);
+  if (!isForOracle || Object.keys(terms).length === 0)
+    throw new OracleClientError(
+      'invalid_reply',
+      'Nothing was signed: the approval would delegate more than turns with what is shown',
+    );
+  return sign(http, signer, { can, with: resource, nb: await hashTerms(terms), seconds });
+}
+
 export function createRules(http: HttpClient, signer: OracleSigner): Rules {
   return {
     get: ({ signal } = {}) => http.requestJson({ path: '/rules', signal }),
@@ -105,6 +129,8 @@ export const listActivity = (
 
 interface Statement {
   readonly can: string;
+  /** The oracle, if it is absent. */
+  readonly with?: string;
   readonly nb: Parameters<OracleSigner['delegate']>[0]['capabilities'][number]['nb'];
   readonly seconds: number;
 }
@@ -113,10 +139,10 @@ interface Statement {
 export async function sign(
   http: HttpClient,
   signer: OracleSigner,
-  { can, nb, seconds }: Statement,
+  { can, with: resource, nb, seconds }: Statement,
 ): Promise<string> {
   const { did: audience } = await http.discovery.card();
-  const capability = { can, with: toOracleResource(audience), ...(nb && { nb }) };
+  const capability = { can, with: resource ?? toOracleResource(audience), ...(nb && { nb }) };
   const expiration = http.discovery.now() + seconds;
   const minted = await signer
     .delegate({ audience, capabilities: [capability], expiration })

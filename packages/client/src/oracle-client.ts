@@ -359,7 +359,10 @@ export interface Approvals {
   /** The tool calls that wait for the user, oldest first. */
   list(options?: RequestOptions & { readonly sessionId?: string }): Promise<readonly Approval[]>;
   get(id: string, options?: RequestOptions): Promise<Approval>;
-  /** Signs an approval of exactly the call that is given; with `args`, of a call with these arguments. */
+  /**
+   * Signs an approval of exactly the call that is given; with `args`, of a call with these arguments. Without, it signs the
+   * `delegates` of the approval too: show them to the user.
+   */
   approve(
     approval: Approval,
     options?: { readonly args?: JsonObject; readonly reason?: string },

@@ -81,6 +81,59 @@ describe('client.approvals', () => {
   });
 });
 
+describe('client.approvals.approve of schedule_task', () => {
+  /** A turn that waits for the approval of a schedule. */
+  async function waitForSchedule(client: OracleClient) {
+    const { sessionId } = await client.sessions.create();
+    const reply = client.messages.send(sessionId, 'Every day at 9');
+    const input = { name: 'Daily', message: 'Do it', cron: '0 9 * * *', timezone: 'UTC' };
+    (await pages.model.next()).call({ name: 'load_capability', input: { names: ['schedules'] } });
+    (await pages.model.next()).call({ name: 'schedule_task', input });
+    await reply;
+    const [approval] = await client.approvals.list();
+    if (!approval?.delegates) throw new Error('nothing waits');
+    return { approval, delegates: approval.delegates, input };
+  }
+
+  it('signs the schedule too, which is active then', async () => {
+    const { client } = pages.open(createUser());
+    const { approval, delegates } = await waitForSchedule(client);
+    const { runId } = await client.approvals.approve(approval);
+    await readResult(client, runId);
+    expect(await client.schedules.list()).toMatchObject([
+      { name: 'Daily', status: 'active', resource: delegates.with },
+    ]);
+    expect(await client.delegation.list()).toMatchObject([{ purpose: 'schedule' }]);
+  });
+
+  it('with edited arguments leaves the schedule to be authorized', async () => {
+    const { client } = pages.open(createUser());
+    const { approval, input } = await waitForSchedule(client);
+    const args = { ...input, message: 'Do more' };
+    const { runId } = await client.approvals.approve(approval, { args });
+    await readResult(client, runId);
+    const [schedule] = await client.schedules.list();
+    expect(schedule).toMatchObject({ message: 'Do more', status: 'unauthorized' });
+    if (!schedule) throw new Error('no schedule');
+    expect(await client.schedules.authorize(schedule)).toMatchObject({ status: 'active' });
+  });
+
+  it('signs nothing that would delegate more than turns at this oracle for what is shown', async () => {
+    const { client } = pages.open(createUser());
+    const { approval, delegates } = await waitForSchedule(client);
+    for (const changed of [
+      { can: 'oracle/*' as 'oracle/run' },
+      { with: 'ixo:oracle' },
+      { with: 'ixo:oracle:did:key:z6Mkother:schedule/7' },
+      { terms: {} },
+    ])
+      await expect(
+        client.approvals.approve({ ...approval, delegates: { ...delegates, ...changed } }),
+      ).rejects.toMatchObject({ code: 'invalid_reply' });
+    expect(await client.approvals.list()).toMatchObject([{ id: approval.id }]);
+  });
+});
+
 describe('client.rules', () => {
   it('set, get and delete', async () => {
     const { client } = pages.open(createUser());

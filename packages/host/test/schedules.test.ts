@@ -1,7 +1,14 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
-import { buildDecisionClaims } from '@sibyl/protocol';
+import {
+  type Approval,
+  type ApprovalDelegation,
+  buildDecisionClaims,
+  hashTerms,
+  type JsonObject,
+} from '@sibyl/protocol';
+import type { Capability } from '@sibyl/ucan';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { useControlledHost } from './support/controlled-host.js';
 import {
@@ -347,6 +354,128 @@ describe('schedule_task', () => {
     await expect
       .poll(readLast)
       .toMatchObject({ status: 'failed', error: { code: 'delegation_ended' } });
+  });
+});
+
+describe('POST /approvals/:id of schedule_task', () => {
+  const input = { name: 'Later', message: 'Do it', cron: '0 9 * * *', timezone: 'Africa/Nairobi' };
+  const list = async (user: TestUser) => (await user.request('GET', '/schedules')).body.schedules;
+
+  const listApprovals = async (user: TestUser): Promise<readonly Approval[]> =>
+    (await user.request('GET', '/approvals')).body.approvals;
+
+  /** A user whose turn waits for the approval of a schedule. */
+  async function ask() {
+    const alice = newUser();
+    const { sessionId } = (await alice.request('POST', '/sessions')).body;
+    const reply = alice.request('POST', `/messages/${sessionId}`, { body: { message: 'Do it' } });
+    (await at.model.next()).call({ name: 'load_capability', input: { names: ['schedules'] } });
+    (await at.model.next()).call({ name: 'schedule_task', input });
+    await reply;
+    const [approval] = await listApprovals(alice);
+    if (!approval?.delegates) throw new Error('Nothing to delegate');
+    return { alice, approval, delegates: approval.delegates };
+  }
+
+  async function decide(
+    { alice, approval: { id, args } }: Pick<Awaited<ReturnType<typeof ask>>, 'alice' | 'approval'>,
+    { delegation, ...edited }: { delegation?: string; args?: JsonObject } = {},
+  ) {
+    const nb = await buildDecisionClaims({
+      id,
+      decision: 'approve',
+      originalArgs: args,
+      ...edited,
+    });
+    const resource = `ixo:oracle:${alice.host.did}`;
+    const invocation = alice.delegate({
+      capabilities: [{ can: 'oracle/approve', with: resource, nb: { ...nb } }],
+      ttlSeconds: 120,
+    });
+    const body = { decision: 'approve', invocation, delegation, ...edited };
+    return alice.request('POST', `/approvals/${id}`, { body });
+  }
+
+  it('stores the schedule signed, with the delegation of the approval, and it runs', async () => {
+    const asked = await ask();
+    const { alice, delegates } = asked;
+    expect(delegates).toMatchObject({
+      can: 'oracle/run',
+      terms: {
+        message: 'Do it',
+        trigger: { type: 'cron', cron: input.cron, timezone: input.timezone },
+        target: { resultUrl: null, resultTo: null },
+      },
+      expiresInSeconds: 90 * 24 * 60 * 60,
+    });
+    const { can, with: resource, terms } = delegates;
+    const capabilities = [{ can, with: resource, nb: await hashTerms(terms) }];
+    const delegation = alice.delegate({ capabilities });
+    expect((await decide(asked, { delegation })).body).toMatchObject({ status: 'approved' });
+    const turn = await at.model.next();
+    expect(turn.results.join()).toContain('"status":"active"');
+    turn.answer('Scheduled');
+    const [schedule] = await list(alice);
+    expect(schedule).toMatchObject({ status: 'active', resource: delegates.with });
+    await alice.request('POST', `/schedules/${schedule.id}/run`);
+    const run = await at.model.next();
+    expect(run.body.messages.at(-1)).toMatchObject({ content: 'Do it' });
+    run.answer('Done');
+    await expect.poll(() => readRuns(alice, schedule.id)).toMatchObject([{ status: 'finished' }]);
+    const { body } = await alice.request('GET', '/delegations');
+    expect(body.delegations).toMatchObject([
+      { cid: schedule.delegation.cid, purpose: 'schedule', lastUsedBy: 'schedules' },
+    ]);
+  });
+
+  it.each<[string, (d: ApprovalDelegation) => Promise<Partial<Capability>>, string]>([
+    [
+      'of another message',
+      async ({ terms }) => ({ nb: await hashTerms({ ...terms, message: 'Other' }) }),
+      'invalid_delegation',
+    ],
+    [
+      'of another schedule',
+      async ({ with: resource }) => ({ with: `${resource}1` }),
+      'invalid_delegation',
+    ],
+    ['without terms', async () => ({ nb: {} }), 'invalid_delegation'],
+    ['of another ability', async () => ({ can: 'oracle/*' }), 'invalid_delegation'],
+  ])('refuses a delegation %s, and the call waits', async (_, change, code) => {
+    const asked = await ask();
+    const { can, with: resource, terms } = asked.delegates;
+    const capability = { can, with: resource, nb: await hashTerms(terms) };
+    const changed = { ...capability, ...(await change(asked.delegates)) };
+    const delegation = asked.alice.delegate({ capabilities: [changed] });
+    const reply = await decide(asked, { delegation });
+    expect([reply.status, reply.body.code]).toEqual([400, code]);
+    expect(await listApprovals(asked.alice)).toMatchObject([{ id: asked.approval.id }]);
+    expect((await asked.alice.request('GET', '/delegations')).body.delegations).toEqual([]);
+  });
+
+  it('refuses a delegation of another user, and one for edited arguments', async () => {
+    const asked = await ask();
+    const { can, with: resource, terms } = asked.delegates;
+    const capabilities = [{ can, with: resource, nb: await hashTerms(terms) }];
+    const foreign = await decide(asked, { delegation: newUser().delegate({ capabilities }) });
+    expect([foreign.status, foreign.body.code]).toEqual([403, 'foreign_delegation']);
+    const delegation = asked.alice.delegate({ capabilities });
+    const edited = await decide(asked, { delegation, args: { ...input, message: 'Other' } });
+    expect([edited.status, edited.body.code]).toEqual([400, 'validation_failed']);
+    expect(await list(asked.alice)).toEqual([]);
+    expect((await asked.alice.request('GET', '/delegations')).body.delegations).toEqual([]);
+  });
+
+  it.each([
+    ['', {}],
+    [', with other arguments,', { args: { ...input, message: 'Other' } }],
+  ])('without a delegation%s creates a schedule that waits for one', async (_, edited) => {
+    const { alice, ...asked } = await ask();
+    await decide({ alice, ...asked }, edited);
+    const turn = await at.model.next();
+    expect(turn.results.join()).toContain('sibyl schedules authorize');
+    turn.answer('Please authorize it');
+    expect(await list(alice)).toMatchObject([{ status: 'unauthorized' }]);
   });
 });
 

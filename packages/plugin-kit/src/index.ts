@@ -159,6 +159,7 @@ export type {
 } from './surface.js';
 export { findClientToolCall } from './surface.js';
 export {
+  type ApprovedDelegation,
   defineSubAgent,
   defineTool,
   type InterruptRequest,
@@ -168,6 +169,7 @@ export {
   type Tool,
   type ToolAnswer,
   type ToolContext,
+  type ToolDelegation,
   type ToolProgress,
   type ToolResult,
 } from './tool.js';

@@ -1,9 +1,10 @@
-import { describeIssues } from '@sibyl/protocol';
+import { describeIssues, type JsonObject } from '@sibyl/protocol';
 import type { StandardSchemaV1 } from '@standard-schema/spec';
 import type { JsonValue, Reach, TurnContext } from './context.js';
 import type { Visibility } from './manifest.js';
 import type { ModelRole } from './model.js';
 import type { ToolInput, ToolSchema } from './schema.js';
+import type { RunDelegation } from './turns.js';
 
 /** A short text for the user about what a running tool does. */
 export type ToolProgress = string;
@@ -37,6 +38,11 @@ export type ToolAnswer<Schema> = Schema extends StandardSchemaV1
   ? StandardSchemaV1.InferOutput<Schema>
   : unknown;
 
+/** A stored delegation that the user signed with the approval of a call. */
+export interface ApprovedDelegation extends RunDelegation {
+  readonly resource: string;
+}
+
 /** What a tool can read and do during one call. */
 export interface ToolContext<Config = Readonly<Record<string, unknown>>, Services = unknown>
   extends TurnContext<Config, Services> {
@@ -48,6 +54,18 @@ export interface ToolContext<Config = Readonly<Record<string, unknown>>, Service
   interrupt<Schema extends ToolSchema>(
     request: InterruptRequest<Schema>,
   ): Promise<ToolAnswer<Schema>>;
+  /** What the user delegated with the approval of this call, as `delegates` of the tool asked for; it is stored. */
+  readonly delegation?: ApprovedDelegation | undefined;
+}
+
+/** What the approval of a call delegates: turns of the user, with the plugin's `delegatedTurns`. */
+export interface ToolDelegation {
+  /** The only resource of the delegation, such as `ixo:oracle:did:key:z6Mk…:schedule/7`. */
+  readonly resource: string;
+  /** What the turns do, as the user sees it: a term `message` becomes the caveat `messageHash`. At least one. */
+  readonly terms: JsonObject;
+  /** How long the delegation is valid. */
+  readonly days: number;
 }
 
 /** An action the agent can take. */
@@ -78,6 +96,14 @@ export interface Tool<Schema extends ToolSchema = any, Output = any, Services = 
         input: ToolInput<Schema>,
         turn: TurnContext<Config, Services>,
       ) => boolean | Promise<boolean>);
+  /**
+   * What the user also delegates by approving a call as it is. The tool receives it as `turn.delegation`, unless the user
+   * edited the input or the client did not sign it. Called when the approval is requested; if it throws, the call is approved without.
+   */
+  readonly delegates?: (
+    input: ToolInput<Schema>,
+    turn: TurnContext<Config, Services>,
+  ) => ToolDelegation | Promise<ToolDelegation>;
   /**
    * What the tool uses of what is stored for the user: nothing beyond the session, or only what belongs to `turn.user.subUser`, if
    * there is one. By default it may use anything, and is left out of turns whose access key permits less.

@@ -25,6 +25,19 @@ export const ApprovalFacts = z
   .meta({ id: 'ApprovalFacts' });
 export type ApprovalFacts = z.infer<typeof ApprovalFacts>;
 
+/** What approving a call also delegates, as its user signs it. */
+export const ApprovalDelegation = z
+  .object({
+    can: z.literal('oracle/run'),
+    with: z.string().describe('The only resource of the delegation'),
+    terms: JsonObject.describe(
+      'What it is for. For each term, the delegation has a caveat `<name>Hash`: SHA-256 in hex of its canonical JSON (RFC 8785)',
+    ),
+    expiresInSeconds: z.int().min(1),
+  })
+  .meta({ id: 'ApprovalDelegation' });
+export type ApprovalDelegation = z.infer<typeof ApprovalDelegation>;
+
 /** A tool call that needs, or needed, the approval of its user. */
 export const Approval = z
   .object({
@@ -36,6 +49,9 @@ export const Approval = z
     requiredBy: z
       .enum(['tool', 'operator', 'rules'])
       .describe("Who asks: the tool itself, the operator's `APPROVALS`, or the user's own rules"),
+    delegates: ApprovalDelegation.optional().describe(
+      'What to sign too when approving the call without edits',
+    ),
     status: z.enum(['pending', 'approved', 'denied', 'expired', 'cancelled']),
     createdAt: Timestamp,
     expiresAt: Timestamp,
@@ -63,6 +79,9 @@ export const DecideApproval = z
     args: JsonObject.optional().describe('Arguments that replace those of the call'),
     invocation: UcanToken.optional().describe(
       'A UCAN of the user with exactly one capability, `oracle/approve`; without one, the only decision is `deny`',
+    ),
+    delegation: UcanToken.optional().describe(
+      'With `approve` and without `args`: the delegation that `delegates` of the approval asks for, signed by the user for this oracle; without one, the tool acts without it',
     ),
   })
   .meta({ id: 'DecideApproval' });

@@ -51,14 +51,28 @@ export interface ScheduleClaims {
   readonly targetHash: string;
 }
 
+/** What of a schedule is signed, by the names of the caveats without `Hash`. */
+export function toSignedTerms({
+  message,
+  trigger,
+  resultUrl = null,
+  resultTo = null,
+}: ScheduleTerms) {
+  return { message, trigger, target: { resultUrl, resultTo } } satisfies JsonObject;
+}
+
 /** Builds the caveats that a user signs for a schedule. */
-export async function buildScheduleClaims(terms: ScheduleTerms): Promise<ScheduleClaims> {
-  const { message, trigger, resultUrl = null, resultTo = null } = terms;
-  return {
-    messageHash: await hashJson(message),
-    triggerHash: await hashJson(trigger),
-    targetHash: await hashJson({ resultUrl, resultTo }),
-  };
+export const buildScheduleClaims = async (terms: ScheduleTerms): Promise<ScheduleClaims> =>
+  hashTerms(toSignedTerms(terms));
+
+/** The caveats of a delegation for these terms: `messageHash` for `message`. */
+export async function hashTerms<Name extends string>(
+  terms: Readonly<Record<Name, unknown>>,
+): Promise<Record<`${Name}Hash`, string>> {
+  const hashed = Object.entries(terms).map(
+    async ([name, term]) => [`${name}Hash`, await hashJson(term)] as const,
+  );
+  return Object.fromEntries(await Promise.all(hashed)) as Record<`${Name}Hash`, string>;
 }
 
 /** The id of an approval: it commits to the facts, so that a signature under it does too. */

@@ -4,6 +4,7 @@ export {
   AnswerQuestion,
   Approval,
   ApprovalDecided,
+  ApprovalDelegation,
   ApprovalFacts,
   ApprovalList,
   DecideApproval,
@@ -31,12 +32,14 @@ export {
   buildScheduleClaims,
   canonicalJson,
   hashJson,
+  hashTerms,
   RULES_ABILITY,
   RUN_ABILITY,
   type ScheduleClaims,
   type ScheduleTerms,
   toApprovalId,
   toOracleResource,
+  toSignedTerms,
 } from './decisions.js';
 export {
   ACCESS_KEY_CAPABILITY,

@@ -13,6 +13,7 @@ import {
   ScheduleDeleted,
   ScheduleList,
   ScheduleRunList,
+  ScheduleTrigger,
   ScheduleTriggered,
   ScheduleWithSecret,
   UpdateSchedule,
@@ -215,6 +216,18 @@ const Task = z
     error: 'give either cron or at',
   });
 
+/** The schedule that a task is. */
+function toWanted(
+  { name, message, cron = '', at, timezone }: z.output<typeof Task>,
+  user: { readonly timezone: string },
+): Omit<CreateSchedule, 'delegation'> {
+  const trigger: ScheduleTrigger =
+    at !== undefined
+      ? { type: 'once', at }
+      : { type: 'cron', cron, timezone: timezone ?? user.timezone };
+  return { name, message, trigger, catchUp: 'skip' };
+}
+
 /** The tools with which the agent schedules tasks. */
 const listScheduleTools = (service: Schedules) => [
   defineTool({
@@ -224,12 +237,11 @@ const listScheduleTools = (service: Schedules) => [
     inputSchema: Task,
     // A schedule acts as the user while the user is away.
     needsApproval: true,
-    run: async ({ name, message, cron, at, timezone }, { user }) => {
-      const trigger =
-        at !== undefined
-          ? ({ type: 'once', at } as const)
-          : ({ type: 'cron', cron: cron ?? '', timezone: timezone ?? user.timezone } as const);
-      const created = await service.create(user.did, { name, message, trigger, catchUp: 'skip' });
+    // With the approval, the user signs the schedule too.
+    delegates: (task, { user }) => service.toDelegation(toWanted(task, user)),
+    run: async (task, { user, delegation }) => {
+      const wanted = toWanted(task, user);
+      const created = await service.createApproved(user.did, wanted, delegation);
       const { id, status, nextDueAt, resource } = created;
       if (status === 'active') return { id, status, nextDueAt };
       const todo = `The task does not run yet. Ask the user to authorize it: sign a delegation of oracle/run at ${resource}, for example with: sibyl schedules authorize ${id}`;

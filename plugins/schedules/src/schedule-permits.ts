@@ -28,6 +28,11 @@ export class SchedulePermits {
     return `ixo:oracle:${this.deps.oracleDid}:schedule/${id}`;
   }
 
+  /** The id of the schedule that a resource is of. */
+  readId(resource: string): string {
+    return resource.slice(this.toResource('').length);
+  }
+
   /** What the turns of a schedule run under. */
   async toPermission(row: ScheduleRow): Promise<RunPermission> {
     const { owner, delegation_cid: cid } = row;
@@ -47,6 +52,16 @@ export class SchedulePermits {
   ): Promise<Signature> {
     const wanted = await this.toWanted({ id }, terms);
     return { ...(await this.deps.turns.authorize({ owner, token, ...wanted })), terms };
+  }
+
+  /** A delegation that is stored already; undefined if it is not, or no longer, for a schedule that does this. */
+  async adopt(
+    { owner, id }: ScheduleKey,
+    { delegation, terms }: { readonly delegation: RunDelegation; readonly terms: ScheduleTerms },
+  ): Promise<Signature | undefined> {
+    const permission = { owner, cid: delegation.cid, ...(await this.toWanted({ id }, terms)) };
+    const reason = await this.deps.turns.check(permission);
+    return reason === undefined ? { ...delegation, terms } : undefined;
   }
 
   /** Deletes the delegation of a schedule; this does not revoke it. */

@@ -1,11 +1,18 @@
-import { type DelegatedTurns, OracleError, RUN_ABILITY } from '@sibyl/plugin-kit';
-import type {
-  CreateSchedule,
-  Schedule,
-  ScheduleRun,
-  ScheduleTerms,
-  ScheduleWithSecret,
-  UpdateSchedule,
+import {
+  type ApprovedDelegation,
+  type DelegatedTurns,
+  OracleError,
+  RUN_ABILITY,
+  type ToolDelegation,
+} from '@sibyl/plugin-kit';
+import {
+  type CreateSchedule,
+  type Schedule,
+  type ScheduleRun,
+  type ScheduleTerms,
+  type ScheduleWithSecret,
+  toSignedTerms,
+  type UpdateSchedule,
 } from '@sibyl/protocol';
 import { z } from 'zod';
 import type { ScheduleRuns } from './run-store.js';
@@ -54,6 +61,10 @@ export type SchedulesConfig = z.output<typeof SchedulesConfig>;
 /** Runs that a user may start by hand in a minute, for one schedule. */
 const MANUAL_PER_MINUTE = 10;
 
+/** How long the signature of an approval is valid, unless the only time of the schedule is later. */
+const SIGNED_DAYS = 90;
+const DAY_MS = 24 * 60 * 60 * 1000;
+
 interface SchedulesDeps {
   readonly store: ScheduleStore;
   readonly runs: ScheduleRuns;
@@ -78,18 +89,48 @@ export class Schedules {
   }
 
   /** Without a delegation, the schedule waits for one. */
-  async create(
+  create(
     owner: string,
     { delegation: token, id = crypto.randomUUID(), ...wanted }: CreateSchedule,
   ): Promise<ScheduleWithSecret> {
-    const { store, turns, config, scheduler, permits } = this.deps;
+    const { permits } = this.deps;
+    return this.add({ owner, id, ...wanted }, async () =>
+      token === undefined ? undefined : permits.sign({ owner, id }, { token, terms: wanted }),
+    );
+  }
+
+  /** Creates a schedule that its user has approved, and perhaps signed with that. */
+  async createApproved(
+    owner: string,
+    wanted: Omit<CreateSchedule, 'delegation'>,
+    approved: ApprovedDelegation | undefined,
+  ): Promise<Schedule> {
+    const { permits } = this.deps;
+    if (!approved) return this.create(owner, wanted);
+    const key = { owner, id: permits.readId(approved.resource) };
+    try {
+      return await this.add({ ...wanted, ...key }, () =>
+        permits.adopt(key, { delegation: approved, terms: wanted }),
+      );
+    } catch (error) {
+      // After another error, the schedule may be stored.
+      if (error instanceof OracleError && error.status < 500)
+        await this.release({ owner, delegation_cid: approved.cid });
+      throw error;
+    }
+  }
+
+  private async add(
+    { owner, id, ...wanted }: Omit<CreateSchedule, 'delegation'> & ScheduleKey,
+    sign: () => Promise<Signature | undefined>,
+  ): Promise<ScheduleWithSecret> {
+    const { store, turns, config, scheduler } = this.deps;
     this.assertTrigger(wanted.trigger, await store.now());
     assertOneResult(wanted);
     await this.assertResultTo(wanted.resultTo);
     // Before a session is opened for it; `create` decides.
     assertFits(await store.list(owner), id, config.SCHEDULES_PER_USER);
-    const delegation =
-      token === undefined ? undefined : await permits.sign({ owner, id }, { token, terms: wanted });
+    const delegation = await sign();
     const { sessionId } = await turns.openSession({ owner, title: wanted.name });
     const secret = wanted.trigger.type === 'webhook' ? createSecret() : undefined;
     const secretHash = secret && hashSecret(secret);
@@ -101,6 +142,14 @@ export class Schedules {
     });
     scheduler.wake();
     return { ...this.toSchedule(row), ...(secret && { webhookSecret: secret }) };
+  }
+
+  /** What a user signs with the approval of a schedule that is not created yet. */
+  toDelegation(terms: ScheduleTerms): ToolDelegation {
+    const resource = this.deps.permits.toResource(crypto.randomUUID());
+    const { trigger } = terms;
+    const days = trigger.type === 'once' ? (Date.parse(trigger.at) - Date.now()) / DAY_MS + 1 : 0;
+    return { resource, terms: toSignedTerms(terms), days: Math.max(SIGNED_DAYS, days) };
   }
 
   /** Removes what was stored for a schedule that another request prevented. */

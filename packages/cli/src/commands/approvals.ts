@@ -43,12 +43,15 @@ async function list({ client }: OpenOracle, _: string, { output }: Call): Promis
   return 0;
 }
 
-function describe({ id, facts, args, requiredBy, expiresAt }: Approval): string {
+function describe({ id, facts, args, requiredBy, expiresAt, delegates }: Approval): string {
   return table([
     [id, ''],
     ['  tool', `${facts.tool} (${facts.plugin})`],
     ['  arguments', JSON.stringify(args)],
     ['  asked by', requiredBy],
+    ...(delegates
+      ? [['  lets it run', `${JSON.stringify(delegates.terms)} at ${delegates.with}`]]
+      : []),
     ['  until', new Date(expiresAt).toLocaleString()],
   ]);
 }

@@ -140,7 +140,7 @@ export async function toInterrupt(
   const question = { kind, schema, callId, path: key, data: null };
   const expiresInMs = expiresInSeconds * 1000;
   if (!approval) return { id: randomUUID(), ...question, expiresInMs };
-  const { tool, plugin, argsHash, args, inputSchema, requiredBy } = approval;
+  const { tool, plugin, argsHash, args, inputSchema, requiredBy, delegates } = approval;
   const place = { sessionId: run.sessionId, runId: run.id, call: key };
   return {
     id: await toApprovalId({ ...place, tool, plugin, argsHash }),
@@ -153,7 +153,7 @@ export async function toInterrupt(
       plugin,
       args_hash: argsHash,
       required_by: requiredBy,
-      request: { args, inputSchema },
+      request: { args, inputSchema, delegates },
     },
   };
 }

@@ -1,5 +1,5 @@
 import type { InterruptRequest as PluginRequest } from '@sibyl/plugin-kit';
-import type { JsonObject, ToolCall } from '@sibyl/protocol';
+import type { ApprovalDelegation, JsonObject, ToolCall } from '@sibyl/protocol';
 import type { ModelMessage } from '../models/model.js';
 
 export type AssistantMessage = Extract<ModelMessage, { role: 'assistant' }>;
@@ -65,6 +65,7 @@ export interface ApprovalRequest {
   /** JSON Schema that edited arguments must fit. */
   readonly inputSchema: JsonObject;
   readonly requiredBy: 'tool' | 'operator' | 'rules';
+  readonly delegates?: ApprovalDelegation | undefined;
 }
 
 /** An open interrupt of a paused agent. */

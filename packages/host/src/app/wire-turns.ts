@@ -155,7 +155,7 @@ const SETTLE_MS = 2_000;
 
 /** Builds what reads runs, continues paused ones and takes over those of other hosts. */
 function wireRuns(
-  { config, logger, metrics, oracle, verifier, cluster, store, models }: TurnDeps,
+  { config, logger, metrics, oracle, verifier, cluster, store, models, grants }: TurnDeps,
   { turns, events, changes, access, gates }: RunDeps,
 ) {
   const { runs, messages, answerDetails: details } = store;
@@ -187,7 +187,9 @@ function wireRuns(
   return {
     reader,
     paused,
-    approvals: new Approvals({ store, turns, assertAdmitted, verifier, oracle, metrics, logger }),
+    approvals: new Approvals({
+      ...{ store, turns, grants, assertAdmitted, verifier, oracle, metrics, logger },
+    }),
     takeover,
     slots,
     missed: new MissedEvents(turns, runs),

@@ -7,7 +7,7 @@ import {
   type VerifiedDelegation,
   type Verifier,
 } from '@sibyl/ucan';
-import type { GrantKey, GrantStore } from '../store/grant-store.js';
+import type { GrantKey, GrantStore, NewGrant } from '../store/grant-store.js';
 import { toTemporaryError } from './authenticator.js';
 import type { CallerAllowList } from './caller-allow-list.js';
 
@@ -23,26 +23,40 @@ interface RunGrantsDeps {
 /** What a delegation must be for. */
 type Wanted = Pick<RunPermission, 'resource' | 'caveats'>;
 
-type NewGrant = Omit<RunPermission, 'cid'> & { readonly token: string };
+type SignedWanted = Omit<RunPermission, 'cid'> & { readonly token: string };
+
+/** A delegation that is valid, and how it is stored. */
+interface VerifiedGrant {
+  readonly delegation: RunDelegation;
+  readonly grant: NewGrant;
+}
 
 /** Delegations with which users let turns run while they are not there. */
 export class RunGrants {
   constructor(private readonly deps: RunGrantsDeps) {}
 
   /** Stores a delegation of the owner. */
-  async store({ owner, token, ...wanted }: NewGrant): Promise<RunDelegation> {
-    const { verifier, grants } = this.deps;
+  async store(signed: SignedWanted): Promise<RunDelegation> {
+    const { delegation, grant } = await this.verify(signed);
+    if (!(await this.deps.grants.put(grant))) throw tooManyGrants();
+    return delegation;
+  }
+
+  /** Throws unless the token is a delegation of the owner for exactly what is wanted. */
+  async verify({ owner, token, ...wanted }: SignedWanted): Promise<VerifiedGrant> {
     const { ok: read } = readToken(token);
     // Before any look-up: the issuer may be a DID whose document a stranger serves.
     if (read && read.root.issuer !== owner) throw new OracleError('foreign_delegation');
-    const { ok, error } = await verifier.verifyGrant(token, { can: RUN_ABILITY });
+    const { ok, error } = await this.deps.verifier.verifyGrant(token, { can: RUN_ABILITY });
     if (error) throw toTemporaryError(error) ?? invalid(error.code, wanted);
     if (!covers(ok, wanted)) throw invalid('wrong_capability', wanted);
     const { cid, audience, capabilities, expiration } = ok;
     const expiresAt = Number.isFinite(expiration) ? expiration : null;
     const facts = { owner, cid, audience, capabilities, expiresAt };
-    if (!(await grants.put({ ...facts, purpose: 'schedule', raw: token }))) throw tooMany();
-    return toRunDelegation(ok);
+    return {
+      delegation: toRunDelegation(ok),
+      grant: { ...facts, purpose: 'schedule', raw: token },
+    };
   }
 
   remove({ owner, cid }: Pick<RunPermission, 'owner' | 'cid'>): Promise<void> {
@@ -101,7 +115,7 @@ const toRunDelegation = ({ cid, expiration }: VerifiedDelegation): RunDelegation
 
 const ended = (message: string) => new OracleError('delegation_ended', { message });
 
-const tooMany = () =>
+export const tooManyGrants = () =>
   new OracleError('invalid_delegation', {
     message: 'You have stored too many delegations of this kind: revoke some, then try again',
   });

@@ -70,6 +70,8 @@ export class ApprovalsController {
       'key_changed',
       'invalid_decision',
       'decision_unsigned',
+      'invalid_delegation',
+      'foreign_delegation',
       'insufficient_credit',
     ],
   })

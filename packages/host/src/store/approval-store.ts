@@ -1,8 +1,10 @@
 import { setImmediate as nextTick } from 'node:timers/promises';
-import type { Approval, Decision, JsonObject } from '@sibyl/protocol';
+import type { RunDelegation } from '@sibyl/plugin-kit';
+import type { Approval, ApprovalDelegation, Decision, JsonObject } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
 import type { ApprovalRow, InterruptRow, Schema, StoreContext } from './database.js';
 import type { Vault } from './encryption.js';
+import { insertGrant, type NewGrant } from './grant-store.js';
 import { claimOnce } from './revocation-store.js';
 import { type AnswerResult, endInterrupt } from './runs/interrupts.js';
 import { recordEnd } from './runs/pending-approvals.js';
@@ -21,6 +23,7 @@ interface ApprovalKey {
 interface ApprovalRequest {
   readonly args: JsonObject;
   readonly inputSchema: JsonObject;
+  readonly delegates?: ApprovalDelegation | undefined;
 }
 
 /** What the tool receives once its call is decided. */
@@ -29,6 +32,8 @@ export interface ApprovalAnswer {
   readonly reason?: string | undefined;
   /** If the user edited the arguments. */
   readonly args?: JsonObject | undefined;
+  /** What the user delegated with it. */
+  readonly delegation?: RunDelegation | undefined;
 }
 
 export interface StoredDecision extends ApprovalKey {
@@ -42,6 +47,12 @@ export interface StoredDecision extends ApprovalKey {
     readonly expiration: number;
     readonly receipt: string;
   };
+  /** What the user delegated with it. */
+  readonly grant?: NewGrant | undefined;
+}
+
+interface RefusedDecision {
+  readonly state: 'replayed' | 'too_many_grants';
 }
 
 /** How long a used invocation is remembered after its expiry, in seconds. */
@@ -91,9 +102,9 @@ export class ApprovalStore {
     return row?.receipt ? this.open('receipt', owner, row.receipt) : undefined;
   }
 
-  /** Stores a decision, its receipt and the use of its invocation, and continues the turn: all or nothing. */
-  async decide(decided: StoredDecision): Promise<AnswerResult | { readonly state: 'replayed' }> {
-    const { owner, id, answer, decidedAt, proof } = decided;
+  /** Stores a decision, its receipt, its delegation and the use of its invocation, and continues the turn: all or nothing. */
+  async decide(decided: StoredDecision): Promise<AnswerResult | RefusedDecision> {
+    const { owner, id, answer, decidedAt, proof, grant } = decided;
     const sealed = this.vault.seal(JSON.stringify(answer), ['answer', owner]);
     const receipt = proof ? this.vault.seal(proof.receipt, ['receipt', owner]) : null;
     const end = { owner, interruptId: id, status: 'answered', answer: sealed } as const;
@@ -102,7 +113,8 @@ export class ApprovalStore {
       return await this.context.database.writeFor(owner, async (tables) => {
         const result = await endInterrupt(tables, { ...end, hostId: this.hostId }, this.context);
         if (result.state === 'unknown' || result.state === 'closed') return result;
-        if (proof && !(await spend(tables, owner, proof))) throw new ReplayedError();
+        if (proof && !(await spend(tables, owner, proof))) throw new RefusedError('replayed');
+        if (grant) await this.storeGrant(tables, grant);
         await tables
           .updateTable('approvals')
           .set(decision)
@@ -115,17 +127,24 @@ export class ApprovalStore {
         return result;
       });
     } catch (error) {
-      if (error instanceof ReplayedError) return { state: 'replayed' };
+      if (error instanceof RefusedError) return { state: error.state };
       throw error;
     }
+  }
+
+  private async storeGrant(tables: Kysely<Schema>, grant: NewGrant): Promise<void> {
+    const sealing = { vault: this.vault, now: this.context.clock() };
+    if (!(await insertGrant(tables, grant, sealing))) throw new RefusedError('too_many_grants');
   }
 
   private toApproval(row: SelectedApproval): Approval {
     const { owner } = row;
     // Empty if it cannot be read, because the oracle's key has changed: the hash of the arguments shows that.
-    const { args = {}, inputSchema = {} }: Partial<ApprovalRequest> = JSON.parse(
-      this.open('approval', owner, row.request) ?? '{}',
-    );
+    const {
+      args = {},
+      inputSchema = {},
+      delegates,
+    }: Partial<ApprovalRequest> = JSON.parse(this.open('approval', owner, row.request) ?? '{}');
     const answer: Partial<ApprovalAnswer> =
       row.answer === null ? {} : JSON.parse(this.open('answer', owner, row.answer) ?? '{}');
     return {
@@ -142,6 +161,7 @@ export class ApprovalStore {
       args,
       inputSchema,
       requiredBy: row.required_by,
+      ...(delegates && { delegates }),
       status: toStatus(row),
       createdAt: new Date(row.created_at).toISOString(),
       expiresAt: new Date(row.expires_at).toISOString(),
@@ -196,7 +216,11 @@ function splitBySize(
 }
 
 /** Rolls the decision back. */
-class ReplayedError extends Error {}
+class RefusedError extends Error {
+  constructor(readonly state: RefusedDecision['state']) {
+    super();
+  }
+}
 
 function spend(
   tables: Kysely<Schema>,

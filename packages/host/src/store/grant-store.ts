@@ -21,6 +21,8 @@ export interface StoredGrant {
   readonly raw: string | undefined;
 }
 
+export type NewGrant = DelegationFacts & Pick<GrantKey, 'purpose'> & { readonly raw: string };
+
 type Grants = Pick<GrantKey, 'owner' | 'purpose'>;
 
 /** Delegations that let the oracle act as a user later; each is kept with its token, encrypted. */
@@ -31,34 +33,12 @@ export class GrantStore {
   ) {}
 
   /** Stores a grant; false if the user has too many that have not expired. */
-  put({
-    purpose,
-    raw,
-    ...facts
-  }: DelegationFacts & Pick<GrantKey, 'purpose'> & { readonly raw: string }): Promise<boolean> {
-    const { owner, cid, audience, capabilities, expiresAt } = facts;
-    const key = { owner, purpose, cid };
-    const now = this.context.clock();
-    const row = {
-      ...key,
-      audience,
-      capabilities: JSON.stringify(capabilities.map(({ can, with: at }) => ({ can, with: at }))),
-      ciphertext: this.vault.seal(raw, toVaultContext(key)),
-      expires_at: expiresAt,
-      created_at: now,
-      stored_at: now,
-      last_used_at: null,
-    };
-    return this.context.database.writeFor(owner, async (tables) => {
-      await deleteExpired(tables, key, Math.floor(now / 1000));
-      if ((await this.countOthers(tables, key)) >= GRANTS_PER_OWNER) return false;
-      await tables
-        .insertInto('delegations')
-        .values(row)
-        .onConflict((c) => c.columns(['owner', 'cid', 'purpose']).doNothing())
-        .execute();
-      return true;
-    });
+  put(grant: NewGrant): Promise<boolean> {
+    const { database, clock } = this.context;
+    const now = clock();
+    return database.writeFor(grant.owner, (tables) =>
+      insertGrant(tables, grant, { vault: this.vault, now }),
+    );
   }
 
   async get(key: GrantKey): Promise<StoredGrant | undefined> {
@@ -88,20 +68,6 @@ export class GrantStore {
     );
   }
 
-  private async countOthers(
-    tables: Kysely<Schema>,
-    { owner, purpose, cid }: GrantKey,
-  ): Promise<number> {
-    const { count } = await tables
-      .selectFrom('delegations')
-      .select((e) => e.fn.countAll<number>().as('count'))
-      .where('owner', '=', owner)
-      .where('purpose', '=', purpose)
-      .where('cid', '<>', cid)
-      .executeTakeFirstOrThrow();
-    return Number(count);
-  }
-
   private open(
     grants: Grants,
     { cid, ciphertext }: { cid: string; ciphertext: string | null },
@@ -109,6 +75,48 @@ export class GrantStore {
     const opened = this.vault.open(ciphertext ?? '', toVaultContext({ ...grants, cid }));
     return { cid, raw: 'ok' in opened ? opened.ok : undefined };
   }
+}
+
+/** Stores a grant inside of a unit of work of its owner; false if the user has too many that have not expired. */
+export async function insertGrant(
+  tables: Kysely<Schema>,
+  { purpose, raw, ...facts }: NewGrant,
+  { vault, now }: { readonly vault: Vault; readonly now: number },
+): Promise<boolean> {
+  const { owner, cid, audience, capabilities, expiresAt } = facts;
+  const key = { owner, purpose, cid };
+  await deleteExpired(tables, key, Math.floor(now / 1000));
+  if ((await countOthers(tables, key)) >= GRANTS_PER_OWNER) return false;
+  const row = {
+    ...key,
+    audience,
+    capabilities: JSON.stringify(capabilities.map(({ can, with: at }) => ({ can, with: at }))),
+    ciphertext: vault.seal(raw, toVaultContext(key)),
+    expires_at: expiresAt,
+    created_at: now,
+    stored_at: now,
+    last_used_at: null,
+  };
+  await tables
+    .insertInto('delegations')
+    .values(row)
+    .onConflict((c) => c.columns(['owner', 'cid', 'purpose']).doNothing())
+    .execute();
+  return true;
+}
+
+async function countOthers(
+  tables: Kysely<Schema>,
+  { owner, purpose, cid }: GrantKey,
+): Promise<number> {
+  const { count } = await tables
+    .selectFrom('delegations')
+    .select((e) => e.fn.countAll<number>().as('count'))
+    .where('owner', '=', owner)
+    .where('purpose', '=', purpose)
+    .where('cid', '<>', cid)
+    .executeTakeFirstOrThrow();
+  return Number(count);
 }
 
 const selectGrants = (tables: Kysely<Schema>, { owner, purpose }: Grants) =>

@@ -3,6 +3,7 @@ import {
   buildDecisionClaims,
   type DecideApproval,
   hashJson,
+  hashTerms,
   OracleError,
 } from '@sibyl/protocol';
 import {
@@ -22,6 +23,7 @@ import { createApproval } from '../../test/support/test-interrupts.js';
 import { startTestRun } from '../../test/support/test-runs.js';
 import type { Caller } from '../auth/caller.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
+import { RunGrants } from '../auth/run-grants.js';
 import { Metrics } from '../observability/metrics.js';
 import type { Run } from '../store/runs/run.js';
 import type { Store } from '../store/store.js';
@@ -67,20 +69,22 @@ describe('Approvals', () => {
     const assertAdmitted = async () => {
       if (state.refusal) throw state.refusal;
     };
-    const deps = { store, turns, assertAdmitted, verifier, oracle, metrics, logger };
+    const allowList = { findExclusion: async () => undefined };
+    const grants = new RunGrants({ verifier, grants: store.grants, allowList });
+    const deps = { store, turns, grants, assertAdmitted, verifier, oracle, metrics, logger };
     const approvals = new Approvals(deps);
     const counted = () => count.mock.calls.map(([name, labels]) => [name, labels?.outcome]);
     return { approvals, adopted, state, counted };
   }
 
   /** A turn of a new user that waits for approvals with these ids. */
-  async function pause(ids: readonly string[] = ['a'], expiresInMs = 60_000) {
+  async function pause(ids: readonly string[] = ['a'], expiresInMs = 60_000, request: object = REQUEST) {
     const user = generateSigner();
     const { sessions, runs } = test.store;
     const owner = user.did;
     const { id: sessionId } = await sessions.create({ owner, oracleDid: oracle.did });
     const { key } = await startTestRun(test.store, { owner, sessionId });
-    const approval = { expiresInMs, request: REQUEST, argsHash: await hashJson(ARGS) };
+    const approval = { expiresInMs, request, argsHash: await hashJson(ARGS) };
     const paused = await runs.pause({
       ...key,
       interrupts: ids.map((id) => createApproval(id, approval)),
@@ -115,6 +119,36 @@ describe('Approvals', () => {
 
   const findStatus = async ({ owner }: Paused): Promise<Approval['status'] | undefined> =>
     (await test.store.approvals.find({ owner, id: 'a' }))?.status;
+
+  it('decide stores its delegation and the decision together, or neither', async () => {
+    const { approvals } = open();
+    const resource = `ixo:oracle:${oracle.did}:schedule/1`;
+    const delegates = {
+      ...{ can: 'oracle/run' as const, with: resource, terms: { message: 'Hi' } },
+      expiresInSeconds: 60,
+    };
+    const paused = await pause(['a'], 60_000, { ...REQUEST, delegates });
+    const { owner, caller, user } = paused;
+    const capabilities = [
+      { can: 'oracle/run', with: resource, nb: await hashTerms({ message: 'Hi' }) },
+    ];
+    const terms = { signer: user, audience: oracle.did, capabilities };
+    const delegation = mintDelegation({ ...terms, expiration: systemClock() + 60 }).ok?.token;
+    const { grants } = test.store;
+    const facts = { owner, audience: oracle.did, capabilities, expiresAt: null, raw: '' };
+    const cids = Array.from({ length: 200 }, (_, n) => `other-${n}`);
+    for (const cid of cids) await grants.put({ ...facts, cid, purpose: 'schedule' });
+    const { body } = await sign(paused, { decision: 'approve' });
+    await expect(approvals.decide(caller, 'a', { ...body, delegation })).rejects.toMatchObject({
+      code: 'invalid_delegation',
+    });
+    expect(await findStatus(paused)).toBe('pending');
+    await grants.remove({ owner, cid: 'other-0', purpose: 'schedule' });
+    await approvals.decide(caller, 'a', { ...body, delegation });
+    const stored = await grants.list({ owner, purpose: 'schedule' });
+    expect(stored.filter(({ raw }) => raw === delegation)).toHaveLength(1);
+    expect(await findStatus(paused)).toBe('approved');
+  });
 
   it('decide succeeds if the decision is stored although the reply of the database is lost', async () => {
     const stored: Store['approvals'] = Object.create(test.store.approvals);

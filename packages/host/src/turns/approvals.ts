@@ -7,6 +7,7 @@ import {
   buildDecisionClaims,
   type DecideApproval,
   type DecisionClaims,
+  hashTerms,
   type ListActivity,
   OracleError,
   toOracleResource,
@@ -24,6 +25,7 @@ import { checkAnswer } from '../agent/json-schema.js';
 import { toTemporaryError } from '../auth/authenticator.js';
 import type { Caller } from '../auth/caller.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
+import { type RunGrants, tooManyGrants } from '../auth/run-grants.js';
 import type { Metrics } from '../observability/metrics.js';
 import type { StoredDecision } from '../store/approval-store.js';
 import type { Store } from '../store/store.js';
@@ -34,6 +36,7 @@ import type { Turns } from './turns.js';
 interface ApprovalsDeps {
   readonly store: Pick<Store, 'approvals' | 'activity' | 'runs' | 'now'>;
   readonly turns: Pick<Turns, 'assertOpen' | 'adopt'>;
+  readonly grants: Pick<RunGrants, 'verify'>;
   /** Throws if the gates would not let a turn continue now, for example without credit. */
   readonly assertAdmitted: (request: TurnRequest) => Promise<void>;
   readonly verifier: Verifier;
@@ -87,8 +90,10 @@ export class Approvals {
     assertPossible(approval, body);
     const { decision, reason, args } = body;
     const decidedAt = this.deps.store.now();
-    const decided = { owner, id, answer: { decision, reason, args }, decidedAt };
     const proof = await this.prove(caller, approval, { ...body, decidedAt });
+    const { delegation, grant } = await this.verifyDelegation(owner, approval, body);
+    const answer = { decision, reason, args, delegation };
+    const decided = { owner, id, answer, decidedAt, grant };
     if (decision === 'approve') await this.assertAdmitted(owner, approval);
     return this.store(approval, proof ? { ...decided, proof } : decided);
   }
@@ -106,6 +111,19 @@ export class Approvals {
     }
     const caller = { did: owner, expiration: 0, presentedDelegation: undefined };
     return this.decide(caller, id, { decision: 'deny', reason: reason?.slice(0, MAX_REASON) });
+  }
+
+  /** What the user delegates with the approval: exactly what the approval asks for. */
+  private async verifyDelegation(
+    owner: string,
+    { delegates }: Approval,
+    { decision, args, delegation: token }: DecideApproval,
+  ): Promise<Partial<Awaited<ReturnType<RunGrants['verify']>>>> {
+    if (token === undefined) return {};
+    if (!delegates || decision === 'deny' || args)
+      throw new OracleError('validation_failed', { message: [UNWANTED_DELEGATION] });
+    const caveats = await hashTerms(delegates.terms);
+    return this.deps.grants.verify({ owner, token, resource: delegates.with, caveats });
   }
 
   /** Before it is stored: a receipt must not say that a call was approved that cannot run. */
@@ -131,6 +149,8 @@ export class Approvals {
         return { id, status, runId: approval.facts.runId, pending: [...result.pending] };
       case 'replayed':
         throw this.refuse({ code: 'replayed', detail: 'used before', issuer: decided.owner });
+      case 'too_many_grants':
+        throw tooManyGrants();
       case 'unknown':
       case 'closed':
         throw new OracleError('approval_closed');
@@ -206,6 +226,8 @@ export class Approvals {
   }
 }
 
+const UNWANTED_DELEGATION =
+  'delegation: only for approving, without args, a call whose approval has `delegates`; leave it out';
 const UNREADABLE_RECEIPT =
   'The receipt was encrypted with an earlier key of this oracle and cannot be read any more';
 const UNREADABLE_CALL =

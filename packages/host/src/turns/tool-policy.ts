@@ -1,6 +1,20 @@
 import { isDeepStrictEqual } from 'node:util';
-import { findClientToolCall, type Tool, type TurnContext, type TurnUcan } from '@sibyl/plugin-kit';
-import { hashJson, type JsonObject, measureJson, type RuleEffect } from '@sibyl/protocol';
+import {
+  type ApprovedDelegation,
+  findClientToolCall,
+  type Tool,
+  type ToolDelegation,
+  type TurnContext,
+  type TurnUcan,
+} from '@sibyl/plugin-kit';
+import {
+  ApprovalDelegation,
+  hashJson,
+  type JsonObject,
+  measureJson,
+  RUN_ABILITY,
+  type RuleEffect,
+} from '@sibyl/protocol';
 import { abortable } from '@sibyl/server-kit';
 import type { AgentCall, AgentTool } from '../agent/agent.js';
 import { readAnswer } from '../agent/call-interrupts.js';
@@ -41,6 +55,7 @@ export interface ToolFacts {
   readonly tool: string;
   readonly plugin: string;
   readonly needsApproval?: Tool['needsApproval'] | undefined;
+  readonly delegates?: Tool['delegates'];
   readonly getContext: () => TurnContext;
 }
 
@@ -165,11 +180,28 @@ export class ToolPolicy {
     const args = toArgs(await toShownInput(asked));
     const argsHash = await hashArgs(args);
     const { inputSchema } = tool;
-    const approval = { ...pickNames(facts), args, argsHash, inputSchema, requiredBy };
+    const delegates = await this.findDelegation(asked);
+    const approval = { ...pickNames(facts), args, argsHash, inputSchema, requiredBy, delegates };
     // Returns if an earlier attempt has asked exactly this.
     const answer = call.interrupt({ kind: 'confirmation', schema: {}, approval }) as ApprovalAnswer;
     if (answer.decision !== 'approve') throw new Error(describeDenial(answer));
     if (answer.args) throw new Error(REPLACED);
+  }
+
+  /** What approving the call delegates. Without it, the call is approved all the same. */
+  private async findDelegation({
+    facts,
+    input,
+    call,
+  }: ToolRun): Promise<ApprovalDelegation | undefined> {
+    const { tool, plugin, delegates, getContext } = facts;
+    if (!delegates) return undefined;
+    const { id: toolCallId, signal } = call;
+    const hook = { plugin, hook: `delegates of ${tool}`, signal };
+    const answer = await this.deps.hooks.callOptional(hook, async (limit) =>
+      toDelegation(await delegates(input, withSignal({ ...getContext(), toolCallId }, limit))),
+    );
+    return 'ok' in answer ? answer.ok : undefined;
   }
 
   /** Runs the tool until it ends, or until a change of the rules no longer covers it. */
@@ -206,6 +238,27 @@ interface ToolRun {
   readonly facts: ToolFacts;
   readonly input: JsonObject;
   readonly call: AgentCall;
+}
+
+/** What the user delegated with the approval of a call. */
+export function findApproved({ decision }: AgentCall): ApprovedDelegation | undefined {
+  const { delegates } = decision?.request ?? {};
+  if (!delegates || decision?.answer.status !== 'answered') return undefined;
+  const { delegation } = decision.answer.value as ApprovalAnswer;
+  return delegation && { ...delegation, resource: delegates.with };
+}
+
+const DAY_SECONDS = 24 * 60 * 60;
+
+/** As it is stored and shown; throws for the author of the tool. */
+function toDelegation({ resource, terms, days }: ToolDelegation): ApprovalDelegation {
+  const expiresInSeconds = Math.ceil(days * DAY_SECONDS);
+  if (Object.keys(terms).length === 0 || measureJson(terms, ARGS_LIMITS).excess)
+    throw new TypeError('the terms must be at least one, and small enough to be shown');
+  return ApprovalDelegation.parse({
+    ...{ can: RUN_ABILITY, with: resource, expiresInSeconds },
+    terms: JSON.parse(JSON.stringify(terms)),
+  });
 }
 
 const pickNames = ({ tool, plugin }: ToolFacts) => ({ tool, plugin });

@@ -13,7 +13,7 @@ import { RESERVED_TOOLS, type TurnTool } from './capabilities.js';
 import { type Hooks, isPromise, withSignal } from './hooks.js';
 import type { MiddlewareChain } from './middlewares.js';
 import { createInterrupt } from './tool-interrupt.js';
-import type { ToolPolicy } from './tool-policy.js';
+import { findApproved, type ToolPolicy } from './tool-policy.js';
 import type { ToolReach, TurnReach } from './tool-reach.js';
 import type { TurnContexts } from './turn-context.js';
 import type { SurfaceExtras } from './turn-request.js';
@@ -193,9 +193,9 @@ function bind(
   definition: PluginTool,
   turn: ToolTurn,
 ): Pick<TurnTool, 'tool' | 'characters'> | undefined {
-  const { name, needsApproval, reach } = definition;
+  const { name, needsApproval, delegates, reach } = definition;
   if (!turn.reach.permitsTool(name, reach)) return undefined;
-  const facts = { tool: name, plugin: plugin.name, needsApproval };
+  const facts = { tool: name, plugin: plugin.name, needsApproval, delegates };
   if (turn.policy.isBlocked(facts)) return undefined;
   const bound = toAgentTool(definition);
   if (!bound.ok) {
@@ -212,6 +212,7 @@ function bind(
 /** A tool that a plugin contributes. */
 type PluginTool = ToolDefinition & {
   readonly needsApproval?: Tool['needsApproval'] | undefined;
+  readonly delegates?: Tool['delegates'];
   readonly reach?: ToolReach | undefined;
 };
 
@@ -220,9 +221,11 @@ function toToolDefinition(
   plugin: LoadedPlugin,
   { contexts, policy }: ToolTurn,
 ): PluginTool {
-  const { name, description, inputSchema, timeoutMs, event, needsApproval, reach } = tool;
+  const { name, description, inputSchema, timeoutMs, event, needsApproval, delegates, reach } =
+    tool;
   return {
     needsApproval,
+    delegates,
     reach,
     name,
     description,
@@ -233,7 +236,11 @@ function toToolDefinition(
       const { id, signal } = call;
       const interrupt = createInterrupt(call);
       const ucan = policy.restrictUcan(plugin.name, call);
-      const context = { ...contexts.of(plugin), ucan, toolCallId: id, signal, interrupt };
+      const delegation = findApproved(call);
+      const context = {
+        ...contexts.of(plugin),
+        ...{ ucan, toolCallId: id, signal, interrupt, delegation },
+      };
       const shown = { toolName: name, args: input, status: 'isRunning' as const };
       return runTool(tool, input, context, (output) =>
         event === 'action_call'

@@ -56,6 +56,7 @@ const TOOL_MEMBERS: Members<Tool> = {
   visibility: true,
   event: true,
   needsApproval: true,
+  delegates: true,
   reach: true,
   run: true,
 };
@@ -70,6 +71,8 @@ export const checkTool = checkFields('tool', TOOL_MEMBERS, (tool) => {
     return 'its outputSchema is not a Standard Schema';
   if (!['undefined', 'boolean', 'function'].includes(typeof tool.needsApproval))
     return 'its needsApproval is neither a boolean nor a function';
+  if (!['undefined', 'function'].includes(typeof tool.delegates))
+    return 'its delegates is not a function';
   return checkReach(tool) ?? checkInputSchema(inputSchema);
 });
 

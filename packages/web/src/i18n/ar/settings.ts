@@ -265,6 +265,8 @@ export const settings = {
   'approvals.decided': 'تم البتّ فيها',
   'approvals.noDecided': 'لا قرارات بعد',
   'approval.wants': 'يريد {name} أن يفعل هذا بالضبط.',
+  'approval.delegates': 'بموافقتك تسمح أيضًا بأن ينفّذ {name} هذا من تلقاء نفسه حتى {when}.',
+  'approval.permitted': 'المسموح به',
   'approval.byTool': 'إجراءات من هذا النوع تحتاج دائمًا إلى موافقتك.',
   'approval.byOperator': 'يشترط المشغّل موافقتك.',
   'approval.byRules': 'تقول قواعدك: اسأل أولًا.',

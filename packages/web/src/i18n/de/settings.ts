@@ -260,6 +260,9 @@ export const settings = {
   'approvals.decided': 'Entschieden',
   'approvals.noDecided': 'Noch keine Entscheidungen',
   'approval.wants': '{name} möchte genau das tun.',
+  'approval.delegates':
+    'Mit der Freigabe darf {name} dies bis {when} auch selbstständig ausführen.',
+  'approval.permitted': 'Erlaubt',
   'approval.byTool': 'Aktionen dieser Art brauchen immer Ihre Freigabe.',
   'approval.byOperator': 'Der Betreiber verlangt Ihre Freigabe.',
   'approval.byRules': 'Ihre Regeln sagen: erst fragen.',

@@ -257,6 +257,8 @@ export const settings = {
   'approvals.decided': 'Decided',
   'approvals.noDecided': 'No decisions yet',
   'approval.wants': '{name} wants to do exactly this.',
+  'approval.delegates': 'Approving it also permits {name} to run this by itself until {when}.',
+  'approval.permitted': 'Permitted',
   'approval.byTool': 'Actions of this kind always need your approval.',
   'approval.byOperator': 'The operator requires your approval.',
   'approval.byRules': 'Your rules say: ask first.',

@@ -251,6 +251,9 @@ export const settings = {
   'approvals.decided': 'Decididas',
   'approvals.noDecided': 'Aún no hay decisiones',
   'approval.wants': '{name} quiere hacer exactamente esto.',
+  'approval.delegates':
+    'Al aprobarlo, también permites que {name} lo haga por sí mismo hasta {when}.',
+  'approval.permitted': 'Permitido',
   'approval.byTool': 'Las acciones de este tipo siempre necesitan tu aprobación.',
   'approval.byOperator': 'El operador exige tu aprobación.',
   'approval.byRules': 'Tus reglas dicen: preguntar antes.',

@@ -256,6 +256,9 @@ export const settings = {
   'approvals.decided': 'Décidées',
   'approvals.noDecided': 'Aucune décision pour l’instant',
   'approval.wants': '{name} veut faire exactement ceci.',
+  'approval.delegates':
+    'En l’approuvant, vous autorisez aussi {name} à l’exécuter de lui-même jusqu’au {when}.',
+  'approval.permitted': 'Autorisé',
   'approval.byTool': 'Les actions de ce genre demandent toujours votre approbation.',
   'approval.byOperator': 'L’opérateur exige votre approbation.',
   'approval.byRules': 'Vos règles disent : demander d’abord.',

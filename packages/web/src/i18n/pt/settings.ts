@@ -252,6 +252,9 @@ export const settings = {
   'approvals.decided': 'Decididas',
   'approvals.noDecided': 'Nenhuma decisão ainda',
   'approval.wants': '{name} quer fazer exatamente isto.',
+  'approval.delegates':
+    'Ao aprovar, você também permite que {name} faça isto por conta própria até {when}.',
+  'approval.permitted': 'Permitido',
   'approval.byTool': 'Ações deste tipo sempre precisam da sua aprovação.',
   'approval.byOperator': 'O operador exige sua aprovação.',
   'approval.byRules': 'Suas regras dizem: perguntar antes.',

@@ -250,6 +250,8 @@ export const settings = {
   'approvals.decided': 'Vilivyoamuliwa',
   'approvals.noDecided': 'Hakuna uamuzi bado',
   'approval.wants': '{name} inataka kufanya hili hasa.',
+  'approval.delegates': 'Ukiidhinisha, unaruhusu pia {name} kufanya hili yenyewe hadi {when}.',
+  'approval.permitted': 'Kilichoruhusiwa',
   'approval.byTool': 'Vitendo vya aina hii vinahitaji idhini yako kila mara.',
   'approval.byOperator': 'Mwendeshaji anahitaji idhini yako.',
   'approval.byRules': 'Kanuni zako zinasema: uliza kwanza.',

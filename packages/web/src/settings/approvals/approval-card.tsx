@@ -2,7 +2,7 @@ import type { Approval, JsonObject, OracleClientError } from '@sibyl/client';
 import type { UseApprovals } from '@sibyl/client/react';
 import { type ReactNode, useId, useState } from 'react';
 import { toTurnForm } from '../../chat/drafts.js';
-import { formatWhen, nowMs } from '../../i18n/format.js';
+import { formatDate, formatWhen, nowMs } from '../../i18n/format.js';
 import { type TextKey, t } from '../../i18n/i18n.js';
 import { usePage } from '../../page/page-context.js';
 import { toHash } from '../../page/router.js';
@@ -78,6 +78,7 @@ export function ApprovalCard(props: ApprovalCardProps) {
         ) : (
           <Arguments args={args} edited={edited.args} fields={fields} />
         )}
+        {!edited.args && <Delegated approval={approval} />}
         <ReasonField reason={reason} onChange={typed.changeReason} />
         <Details approval={approval} />
         <Failure error={error} findLabel={(path) => findFieldLabel(fields, path)} />
@@ -258,8 +259,16 @@ function Change({ before, after }: { readonly before: string; readonly after: st
   );
 }
 
+/** What the approval also permits; an edited call is approved without. */
+function Delegated({ approval: { delegates } }: { readonly approval: Approval }) {
+  const { card } = usePage();
+  if (!delegates) return null;
+  const when = formatDate(new Date(nowMs() + delegates.expiresInSeconds * 1000));
+  return <p>{t('settings.approval.delegates', { name: card.name, when })}</p>;
+}
+
 function Details({ approval }: { readonly approval: Approval }) {
-  const { facts } = approval;
+  const { facts, delegates } = approval;
   return (
     <details className="fold">
       <summary>
@@ -278,6 +287,17 @@ function Details({ approval }: { readonly approval: Approval }) {
               sha256:{facts.argsHash}
             </code>
           </dd>
+          {delegates && (
+            <>
+              <dt>{t('settings.approval.permitted')}</dt>
+              <dd>
+                <code dir="ltr" className="break">
+                  {delegates.can} {delegates.with}
+                </code>
+                <pre dir="auto">{formatArgument(delegates.terms)}</pre>
+              </dd>
+            </>
+          )}
         </dl>
       </div>
     </details>
