@@ -4,7 +4,7 @@ import { gzipSync } from 'node:zlib';
 import { rolldown } from 'rolldown';
 import { describe, expect, it } from 'vitest';
 
-const MAX_BYTES = 20_000;
+const MAX_BYTES = 20_500;
 
 interface Bundle {
   /** Bytes of the initial chunks, minified and compressed. */
