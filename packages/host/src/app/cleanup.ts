@@ -35,7 +35,7 @@ export function startCleanup(
     () => store.sessions.pruneUnlisted(),
     () => files.sweep(),
     () => retention?.sweep(),
-    () => store.reclaim(),
+    async () => store.reclaim((await store.disk?.isShort()) ? 'kept' : 'emptied'),
   ];
   const sweep = async () => {
     for (const step of steps) if (!isStopped) await step();
@@ -70,7 +70,7 @@ export function startCleanup(
 
 /** While space is short, what was deleted gives its own back at once. */
 async function freeSpace({ disk, reclaim }: Pick<HostDeps['store'], 'disk' | 'reclaim'>) {
-  if (await disk?.isShort()) await reclaim();
+  if (await disk?.isShort()) await reclaim('kept');
   await disk?.createBallast();
 }
 

@@ -18,7 +18,7 @@ export function traceDatabase(database: Database): Database {
     isStoring: (ms) => database.isStoring(ms),
     read: <T>(unit: Unit<T>) => trace('read', () => database.read(unit)),
     migrate: (plan) => database.migrate(plan),
-    reclaim: () => database.reclaim(),
+    reclaim: (log) => database.reclaim(log),
     close: () => database.close(),
   };
 }

@@ -59,7 +59,7 @@ export interface Database {
   /** Migrates a schema other than that of the host. */
   migrate(plan: MigrationPlan): Promise<void>;
   /** Returns the space of deleted rows to the file system, if the engine does not do so itself. */
-  reclaim(): Promise<void>;
+  reclaim(log?: ReclaimedLog): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -493,6 +493,9 @@ export function storable(value: unknown): unknown {
   if (typeof value !== 'string' || !value.includes(NUL)) return value;
   return value.replaceAll(NUL, '\uFFFD');
 }
+
+/** The log of SQLite: on a full disk, deleting needs the space that it has. */
+export type ReclaimedLog = 'emptied' | 'kept';
 
 export interface StoreContext {
   readonly database: Database;

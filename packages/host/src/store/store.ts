@@ -7,7 +7,7 @@ import { ActivityStore } from './activity-store.js';
 import { AnswerDetailsStore } from './answer-details.js';
 import { ApprovalStore } from './approval-store.js';
 import { CallerStore } from './caller-store.js';
-import type { Database, StoreContext, Unit } from './database.js';
+import type { Database, ReclaimedLog, StoreContext, Unit } from './database.js';
 import { DelegationStore } from './delegation-store.js';
 import { DiskSpace, oncePerSecond } from './disk-space.js';
 import { createVault, type Vault } from './encryption.js';
@@ -98,7 +98,7 @@ export interface Store {
   /** Inserts and deletes a row; rejects if the database does not accept writes. */
   probeWrite(): Promise<void>;
   /** Returns the space of deleted rows to the file system. */
-  reclaim(): Promise<void>;
+  reclaim(log?: ReclaimedLog): Promise<void>;
   /** Waits for writes in progress, then closes the database. */
   close(): Promise<void>;
 }
@@ -194,7 +194,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
       await sql`select 1`.execute(database.tables);
     },
     probeWrite: () => probeWrite(database, newId()),
-    reclaim: () => database.reclaim(),
+    reclaim: (log) => database.reclaim(log),
     close: async () => {
       options.outage?.close();
       await search.close();

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { appendFileSync, rmSync, statfsSync } from 'node:fs';
+import { appendFileSync, existsSync, rmSync, statfsSync } from 'node:fs';
 import { join } from 'node:path';
 import { type HostProcess, runHost } from './process.js';
 
@@ -48,6 +48,11 @@ export class SmallDisk {
   get freeBytes(): number {
     const { bavail, bsize } = statfsSync(join(this.filler, '..'));
     return bavail * bsize;
+  }
+
+  /** Whether it has a file. */
+  has(name: string): boolean {
+    return existsSync(join(this.filler, '..', name));
   }
 
   /** Writes until nothing more fits, or up to some bytes. */

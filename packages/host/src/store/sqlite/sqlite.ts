@@ -3,7 +3,13 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { pathToFileURL } from 'node:url';
 import { Kysely, sql } from 'kysely';
-import { type Database, type DatabaseState, readSnapshot, type Schema } from '../database.js';
+import {
+  type Database,
+  type DatabaseState,
+  type ReclaimedLog,
+  readSnapshot,
+  type Schema,
+} from '../database.js';
 import { hostSchema, isBehind, migrate } from '../migrations/migrate.js';
 import { classifyStoreError, isStoreError, StoreError } from '../store-errors.js';
 import { GroupCommit, LogFile } from './group-commit.js';
@@ -118,7 +124,7 @@ function asDatabase({ handle, writer, reader, commits }: Connections): Database 
     isStoring: (ms) => commits.isStoring(ms),
     read: (unit) => readSnapshot(reader, unit),
     migrate: (plan) => commits.write((tables) => migrate(tables, plan)),
-    reclaim: () => reclaim(handle, commits),
+    reclaim: (log) => reclaim(handle, commits, log),
     close: async () => {
       await commits.close();
       // The writer is last, since it moves the log into the main file.
@@ -193,7 +199,11 @@ function enableReclaim(handle: DatabaseSync): void {
 }
 
 /** Returns free pages to the file system, in batches between other writes. */
-async function reclaim(handle: DatabaseSync, commits: GroupCommit): Promise<void> {
+async function reclaim(
+  handle: DatabaseSync,
+  commits: GroupCommit,
+  log: ReclaimedLog = 'emptied',
+): Promise<void> {
   let left = readPragma(handle, 'freelist_count');
   for (let before = left + 1; left > 0 && left < before; ) {
     before = left;
@@ -202,8 +212,8 @@ async function reclaim(handle: DatabaseSync, commits: GroupCommit): Promise<void
       return readPragma(handle, 'freelist_count');
     });
   }
-  // The file shrinks, and the log no longer contains what was deleted.
-  checkpoint(handle, 'truncate');
+  // The file shrinks, and an empty log no longer contains what was deleted.
+  checkpoint(handle, log === 'emptied' ? 'truncate' : 'passive');
 }
 
 /** Moves the log into the file. */
