@@ -18,9 +18,8 @@ const STEP_BYTES = 8 * 1024 * 1024;
 const KEPT_BY_FILES = 2;
 
 const BALLAST = 'ballast';
-/** SQLite needs space for its log before it deletes anything. */
-const MAX_BALLAST_BYTES = 32 * 1024 * 1024;
-const BALLAST_SHARE = 1 / 4;
+/** More than the log of SQLite, which is moved into its file before its space can be used to delete. */
+const BALLAST_BYTES = 24 * 1024 * 1024;
 const PIECE_BYTES = 1024 * 1024;
 
 /** The free space of the file system of DATA_DIR, of which some is kept free for what must always work. */
@@ -77,16 +76,14 @@ export class DiskSpace {
 
   /** Keeps space in a file, which `freeBallast` gives back; not if that would leave too little. */
   async createBallast(): Promise<void> {
-    const pieces = Math.min(MAX_BALLAST_BYTES, this.minFree * BALLAST_SHARE) / PIECE_BYTES;
-    const size = Math.floor(pieces) * PIECE_BYTES;
-    const { size: found = 0 } = statSync(this.ballast, { throwIfNoEntry: false }) ?? {};
-    if (found === size) return;
+    const size = statSync(this.ballast, { throwIfNoEntry: false })?.size;
+    if (this.minFree === 0 || size === BALLAST_BYTES) return;
     this.freeBallast();
     const free = await readFreeBytes(this.folder);
-    if (free === undefined || free - this.countReserved() - size < this.minFree) return;
+    if (free === undefined || free - this.countReserved() - BALLAST_BYTES < this.minFree) return;
     const file = await open(this.ballast, 'wx', 0o600);
     try {
-      for (let at = 0; at < size; at += PIECE_BYTES)
+      for (let at = 0; at < BALLAST_BYTES; at += PIECE_BYTES)
         // A file system may store equal bytes without using space.
         await file.write(await promisify(randomBytes)(PIECE_BYTES));
     } catch (error) {
@@ -105,7 +102,7 @@ export class DiskSpace {
   /** As `freeBallast`, if hardly anything else is free. */
   async freeBallastIfFull(): Promise<void> {
     const free = await readFreeBytes(this.folder);
-    if (free !== undefined && free < this.minFree * BALLAST_SHARE) this.freeBallast();
+    if (free !== undefined && free < BALLAST_BYTES) this.freeBallast();
   }
 
   /** Of several that do not fit together, the first comes first. */
