@@ -292,7 +292,7 @@ describe('POST /operator/block', () => {
     await expect.poll(countFailed, { timeout: 30_000 }).toBe(1);
     expect(received).toBe(0);
     await operator.request('POST', '/operator/unblock', { body: { user: alice.did } });
-    const delivery = { status: 'failed', error: expect.stringContaining('access') };
+    const delivery = { status: 'failed', error: expect.stringContaining('has blocked you') };
     expect(await readRuns(alice, id)).toMatchObject([{ delivery }]);
     receiver.close();
     model.close();

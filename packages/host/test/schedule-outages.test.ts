@@ -80,13 +80,13 @@ it('a schedule with catchUp skip notes what it missed, and runs at its next time
 
 it('a due time that was claimed runs once: a host that died before its start is replaced, a second claim is refused', async () => {
   const alice = new TestUser(host);
-  const { id, sessionId } = await createSchedule(alice, { trigger });
+  const { id, sessionId } = await createSchedule(alice, { trigger, message: 'Left behind' });
   const due = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
   const insert = (database: DatabaseSync) =>
     database
       .prepare(
-        `insert into schedules_runs (owner, schedule_id, due_at, cause, status, message, session_id, attempts, check_at, delivery_attempts)
-         values (?, ?, ?, 'time', 'starting', 'Left behind', ?, 0, 0, 0)`,
+        `insert into schedules_runs (owner, schedule_id, due_at, cause, status, session_id, attempts, check_at, delivery_attempts)
+         values (?, ?, ?, 'time', 'starting', ?, 0, 0, 0)`,
       )
       .run(alice.did, id, due, sessionId);
   await restartAfter((database) => {
