@@ -5,7 +5,12 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { useControlledHost } from './support/controlled-host.js';
 import { startHost } from './support/host.js';
 import { resultsIn } from './support/page-tools.js';
-import { joinSession, openRejectedSocket, type SessionSocket } from './support/session-socket.js';
+import {
+  joinSession,
+  openRejectedSocket,
+  openSocket,
+  type SessionSocket,
+} from './support/session-socket.js';
 import { openSession, stream } from './support/stream.js';
 import { TestUser } from './support/user.js';
 
@@ -25,12 +30,6 @@ const sendRaw = ({ socket }: SessionSocket, packet: string | Buffer) =>
 
 describe('a socket packet with', () => {
   it.each([
-    ['a result of ten thousand levels', `2["tool_result",${deep(10_000)}]`],
-    [
-      'a result as deep as it fits',
-      `2["tool_result",{"toolCallId":"x","result":${deep(100_000)}}]`,
-    ],
-    ['a session of many levels', `2["action_call_result",{"sessionId":${deep(10_000)}}]`],
     ['the name of a prototype', '2["__proto__",1]'],
     ['the name of a constructor', '2["constructor",1]'],
     ['a number for a name', '2[7]'],
@@ -43,6 +42,12 @@ describe('a socket packet with', () => {
   });
 
   it.each([
+    ['a result of ten thousand levels', `2["tool_result",${deep(10_000)}]`],
+    [
+      'a result as deep as it fits',
+      `2["tool_result",{"toolCallId":"x","result":${deep(100_000)}}]`,
+    ],
+    ['a session of many levels', `2["action_call_result",{"sessionId":${deep(10_000)}}]`],
     ['a reserved name', '2["newListener",1]'],
     ['another reserved name', '2["disconnecting",1]'],
     ['no list', '2{}'],
@@ -65,7 +70,6 @@ describe('a socket handshake with', () => {
     ['no text for a token', { invocation: { toString: 'x' } }],
     ['a list of tokens', { invocation: ['a', 'b'] }],
     ['a token of 20,000 characters', { invocation: 'A'.repeat(20_000) }],
-    ['a token of many levels', { invocation: JSON.parse(deep(500)) }],
     ['no token, but a place', { offset: '0.0', pid: 'x' }],
     ['a false token beside a good delegation', { invocation: 'AAAA', good: true }],
   ])('%s is rejected', async (_, { good, ...auth }: { good?: boolean }) => {
@@ -76,6 +80,18 @@ describe('a socket handshake with', () => {
       auth: { ...auth, ucanDelegation },
     });
     expect(refusal.data.statusCode).toBe(401);
+  });
+
+  it('a token of many levels ends only its connection', async () => {
+    const other = await join();
+    const socket = openSocket(test.host.url, {
+      query: { sessionId: await openSession(test.alice) },
+      auth: { invocation: JSON.parse(deep(500)) },
+      reconnection: false,
+    });
+    await socket.until('(disconnect)');
+    expect(socket.all('(connect)')).toEqual([]);
+    expect(await other.socket.ask('ping', 'pong')).toBeDefined();
   });
 
   it.each(['1e3.5', '-1.0', '9'.repeat(40), '1.', '__proto__', { turn: 1 }, ['1.1']])(
