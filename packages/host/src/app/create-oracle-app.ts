@@ -154,6 +154,7 @@ async function startApp(
   } catch (error) {
     // The process may continue after a failed start, so release everything.
     await deps.takeover.close();
+    await deps.turns.close(0, LAST_WRITE_TIMEOUT_MS);
     await deps.hostReports.close();
     closeLists(deps);
     deps.events.close();
