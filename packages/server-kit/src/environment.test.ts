@@ -78,6 +78,7 @@ describe('variable', () => {
     ['size', '2gb', 2 * 1024 ** 3],
     ['did', 'did:web:oracle.example', 'did:web:oracle.example'],
     ['origins', '*,https://chat.example', ['*', 'https://chat.example']],
+    ['origins', 'https://chat.example/', ['https://chat.example']],
     ['httpUrl', 'https://chat.example/a', 'https://chat.example/a'],
     ['logLevel', 'info', 'info'],
   ] as const)('%s accepts %j', (kind, text, value) => {
@@ -92,7 +93,7 @@ describe('variable', () => {
     ['port', '65536'],
     ['size', '1 mb'],
     ['did', 'oracle.example'],
-    ['origins', 'https://chat.example/'],
+    ['origins', 'https://chat.example/a'],
     ['httpUrl', 'ftp://chat.example'],
     ['logLevel', 'loud'],
   ] as const)('%s rejects %j', (kind, text) => {

@@ -182,7 +182,7 @@ describe('the body of a POST', () => {
       'messages[0].@type: "/test.Gone" is not a type of this chain',
     ],
     ['/test/tx', '{"coins":[{"amount":"x"}]}', 'coins[0].amount: "x" is not a whole number'],
-    ['/test/tx', `{"meta":${'{"a":'.repeat(70)}1${'}'.repeat(70)}}`, 'nested too deep'],
+    ['/test/tx', `{"meta":${'{"a":'.repeat(70)}1${'}'.repeat(70)}}`, 'more than 64 levels'],
   ])('%s %s is refused', (path, body, message) => {
     expect(() => bind(path, body)).toThrow(message);
   });

@@ -126,15 +126,19 @@ export class SurfaceRoutes {
     return this.surfaces.find(({ pattern }) => pattern.test(path));
   }
 
-  /** How errors on this path are written, also where it has no route: beside the routes of a surface, clients of that surface ask. */
+  /** How errors on this path are written, also where it has no route: beside `/v1/models`, clients of that surface ask. */
   findErrorFormat(path: string): PluginRoute['formatError'] {
-    const beside = this.surfaces.find((route) => getRoot(route.path) === getRoot(path));
+    const folder = readFolder(path);
+    const beside =
+      folder === undefined
+        ? undefined
+        : this.surfaces.find((route) => readFolder(route.path) === folder);
     return (this.find(path) ?? beside)?.formatError;
   }
 }
 
-/** The first part of a path. */
-const getRoot = (path: string) => path.split('/', 2).join('/').toLowerCase();
+/** The first part of a path with several. */
+const readFolder = (path: string) => /^\/([^/]+)\/./.exec(path)?.[1]?.toLowerCase();
 
 /** Access keys and foreign errors are for clients of other protocols. */
 const isSurfaceRoute = ({ auth, formatError }: PluginRoute) =>
