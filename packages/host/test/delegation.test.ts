@@ -155,7 +155,7 @@ describe.each(engines)('on %s', (engine) => {
       const alice = new TestUser(before);
       const raw = alice.delegate();
       await store(alice, raw);
-      await alice.request('DELETE', '/delegation');
+      expect((await alice.request('DELETE', '/delegation')).status).toBe(200);
       await before.close();
       const after = await startHost({ env });
       expect(after.did).toBe(before.did);

@@ -1,6 +1,6 @@
 import { createHmac, hkdfSync } from 'node:crypto';
-import { appendFile, readFile, rename, stat, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { appendFile, mkdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { z } from 'zod';
 
 const FILE = 'removals.jsonl';
@@ -57,6 +57,8 @@ export class RemovalLog {
 
   private async append(removal: Removal): Promise<void> {
     const line = `${JSON.stringify(removal)}\n`;
+    // With PostgreSQL and the key of the oracle in the environment, this may be its first file.
+    await mkdir(dirname(this.path), { recursive: true, mode: 0o700 });
     await appendFile(this.path, line, { mode: OWNER_ONLY, flush: true });
     if ((await stat(this.path)).size > MAX_BYTES) await this.shorten();
   }
