@@ -32,15 +32,21 @@ export class ErrorFilter implements ExceptionFilter {
     this.deps.onError(code, status, request.caller?.did);
     if (response.headersSent) return void response.destroy();
     if (answer.retryAfterSeconds) response.setHeader('Retry-After', answer.retryAfterSeconds);
-    // An error before the guards has not reached a route: other methods, and limits.
-    const formatError =
-      request.formatError ?? this.deps.surfaceRoutes.findErrorFormat(request.path);
+    const formatError = request.formatError ?? this.findErrorFormat(request, code);
     // Clients of other protocols look for it; the host's own routes state in the body what is missing.
     if (status === 401 && formatError) response.setHeader('WWW-Authenticate', 'Bearer');
     const described = { status, code, message: [message].flat().join('; ') };
     const body = formatError?.(described) ?? answer.body;
     if (typeof body === 'string') response.status(status).type('text').send(body);
     else response.status(status).json(body);
+  }
+
+  /** Of an error before the guards, which has not reached a route: other methods, unknown paths, and limits. */
+  private findErrorFormat(request: OracleRequest, code: string) {
+    const { surfaceRoutes } = this.deps;
+    const { formatError } = surfaceRoutes.find(request.path) ?? {};
+    if (formatError || code !== 'not_found' || 'formatError' in request) return formatError;
+    return surfaceRoutes.findErrorFormatBeside(request.path);
   }
 
   /** Counts a request that no guard has counted; returns the error if it is beyond the limit. */

@@ -126,14 +126,11 @@ export class SurfaceRoutes {
     return this.surfaces.find(({ pattern }) => pattern.test(path));
   }
 
-  /** How errors on this path are written, also where it has no route: beside `/v1/models`, clients of that surface ask. */
-  findErrorFormat(path: string): PluginRoute['formatError'] {
+  /** How errors on a path without a route are written: beside `/v1/models`, clients of that surface ask. */
+  findErrorFormatBeside(path: string): PluginRoute['formatError'] {
     const folder = readFolder(path);
-    const beside =
-      folder === undefined
-        ? undefined
-        : this.surfaces.find((route) => readFolder(route.path) === folder);
-    return (this.find(path) ?? beside)?.formatError;
+    if (folder === undefined) return undefined;
+    return this.surfaces.find((route) => readFolder(route.path) === folder)?.formatError;
   }
 }
 
