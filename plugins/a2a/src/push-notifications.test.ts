@@ -173,7 +173,7 @@ describe.each(engines)('PushConfigStore on %s', (engine) => {
       for (const id of ['a', 'b', 'c'])
         await store.add({ owner, ...task, ...access(owner), id, url: `${url}/dead` });
     const honest = newOwner();
-    const holderOf = async (owner: string) => ({
+    const readHolder = async (owner: string) => ({
       owner,
       address: attackers.includes(owner) ? '192.0.2.1' : owner,
       isKnown: false,
@@ -187,7 +187,7 @@ describe.each(engines)('PushConfigStore on %s', (engine) => {
       fetch,
       ucan: { signWebhook: () => '' },
       pageUrl: url,
-      findHolder: holderOf,
+      findHolder: readHolder,
       logger: { info: vi.fn(), warn: vi.fn(), error: vi.fn() },
     });
     onTestFinished(() => {

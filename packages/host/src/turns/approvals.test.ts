@@ -78,7 +78,11 @@ describe('Approvals', () => {
   }
 
   /** A turn of a new user that waits for approvals with these ids. */
-  async function pause(ids: readonly string[] = ['a'], expiresInMs = 60_000, request: object = REQUEST) {
+  async function pause(
+    ids: readonly string[] = ['a'],
+    expiresInMs = 60_000,
+    request: object = REQUEST,
+  ) {
     const user = generateSigner();
     const { sessions, runs } = test.store;
     const owner = user.did;
