@@ -364,7 +364,7 @@ describe('POST /approvals/:id of schedule_task', () => {
   const listApprovals = async (user: TestUser): Promise<readonly Approval[]> =>
     (await user.request('GET', '/approvals')).body.approvals;
 
-  /** A user where the turn waits for the approval of a schedule. */
+  /** A user with a turn that waits for the approval of a schedule. */
   async function ask() {
     const alice = newUser();
     const { sessionId } = (await alice.request('POST', '/sessions')).body;
