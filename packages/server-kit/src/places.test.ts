@@ -78,6 +78,20 @@ describe('Places.take', () => {
   });
 });
 
+describe('Places.hasFew', () => {
+  it('is true for addresses with far fewer places than others, and of many with one each for none', () => {
+    const places = new Places({ max: 1000 });
+    fill(places, 'a');
+    expect(places.hasFew(at('b'))).toBe(true);
+    expect(places.hasFew(known('a'))).toBe(true);
+    expect(places.hasFew(at('a'))).toBe(false);
+    const spread = new Places({ max: 1000 });
+    for (let i = 0; i < 500; i++) spread.take(known(`${i}`));
+    expect(spread.hasFew(at('new'))).toBe(false);
+    expect(new Places({ max: 10 }).hasFew(at('first'))).toBe(false);
+  });
+});
+
 describe('Places.force', () => {
   it('takes a place that is not free, which counts', () => {
     const places = new Places({ max: 1 });

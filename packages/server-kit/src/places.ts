@@ -20,6 +20,8 @@ export type PlaceLimit = 'owner' | 'address' | 'total';
 
 /** The part that only known owners may take. */
 const RESERVED = 1 / 4;
+/** Far below the average: where many addresses have one place each, none has few. */
+const FEW = 1 / 4;
 
 /**
  * A fixed number of places. An address takes further ones only while it holds less than is still free, so that one alone
@@ -72,6 +74,12 @@ export class Places {
     if (held >= perOwner) return 'owner';
     const share = holder.isKnown ? room : room / 2;
     return (this.addresses.get(toShareKey(holder)) ?? 0) < share ? undefined : 'address';
+  }
+
+  /** Whether the address of a holder has far fewer places than others have on average. */
+  hasFew(holder: Omit<Holder, 'owner'>): boolean {
+    const average = this.taken / Math.max(1, this.addresses.size);
+    return (this.addresses.get(toShareKey(holder)) ?? 0) + 1 <= average * FEW;
   }
 
   private count(address: string, owner: string, change: 1 | -1): void {

@@ -35,7 +35,18 @@ export class Holders {
     measure: ({ address = '' }, did) => textBytes(did) + textBytes(address) + 40,
   });
 
+  /** Addresses where known users were seen. */
+  private readonly knownAddresses = new LruMap<string, true>({
+    maxBytes: MAX_BYTES / 8,
+    measure: (_, address) => textBytes(address),
+  });
+
   constructor(private readonly deps: HoldersDeps) {}
+
+  /** Whether a known user was seen at an address. */
+  hasKnown(address: string): boolean {
+    return this.knownAddresses.get(address) !== undefined;
+  }
 
   /** Asks the store once for a known user, and every ten minutes for a new one. `address` is where the user is now. */
   async find(owner: string, address?: string): Promise<Holder> {
@@ -44,6 +55,7 @@ export class Holders {
     const isKnown = isFresh ? seen.isKnown : await this.lookUp(owner, address ?? seen?.address);
     if (isFresh && address !== undefined && address !== seen.address)
       this.users.set(owner, { ...seen, address });
+    if (isKnown && address !== undefined) this.knownAddresses.set(address, true);
     const [method = owner] = METHOD.exec(owner) ?? [];
     return { owner, address: address ?? seen?.address ?? method, isKnown };
   }

@@ -155,6 +155,18 @@ describe('RateLimits.takeCaller of a known caller', () => {
   });
 });
 
+describe('RateLimits.takeWork', () => {
+  it('counts as nine requests of an address for its new callers together, and nothing for known ones', async () => {
+    const { limits } = openLimits();
+    let callers = 0;
+    const work = () => limits.takeWork(at({ did: `did:key:z${callers++}` }, address));
+    expect(countAllowed(work)).toBe(11);
+    for (let i = 0; i < 100; i++) limits.takeWork(at(bob, address, true));
+    limits.takeWork(at(alice, elsewhere));
+    expect(await countServed(() => limits.takeCaller(at(bob, address, true)))).toBe(10);
+  });
+});
+
 describe('RateLimits.takeFile', () => {
   it('counts each megabyte as a request of the caller and its address, at most a quarter of the limit', () => {
     const { limits } = openLimits({ perCaller: 40 });

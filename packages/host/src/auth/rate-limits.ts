@@ -23,7 +23,9 @@ const LOOKUPS_AT_ONCE = 50;
 const CHARACTERS_PER_UNIT = 1024;
 /** Reading each of these takes about as long as a small request. */
 const PER_REQUEST = { bytes: 64 * 1024, values: 8000, members: 1000 } as const;
-/** So does storing this much of a file. */
+/** What new work of a new caller costs its address more than another request. */
+const WORK_COST = 9;
+/** Storing this much of a file takes about as long as a small request. */
 const FILE_BYTES_PER_REQUEST = 1024 ** 2;
 /** One body costs at most this part of a limit, so that large ones pass a low limit too. */
 const BODY_SHARE = 1 / 4;
@@ -149,6 +151,16 @@ export class RateLimits {
     const share = toShareKey(holder);
     this.enforce('address', this.addresses.take(share, Math.min(cost, everyone)), headers);
     this.enforce('caller', this.callers.take(did, Math.min(cost, caller)), headers);
+  }
+
+  /**
+   * Counts what makes the host write and call models as further requests of the address of a new caller: its new callers
+   * together could keep the host busy with requests that are each within their limit.
+   */
+  takeWork(holder: Holder, headers = noHeaders): void {
+    if (holder.isKnown) return;
+    const cost = Math.min(WORK_COST, this.perMinute.address);
+    this.enforce('address', this.addresses.take(toShareKey(holder), cost), headers);
   }
 
   /** Counts a large body as further requests, before it is parsed; without a caller, of its address. */

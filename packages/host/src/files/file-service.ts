@@ -46,6 +46,8 @@ export interface Upload {
   readonly declaredBytes: number | undefined;
   readonly isForm: boolean;
   readonly body: AsyncIterable<Uint8Array>;
+  /** Does a write once it is the turn of this upload. */
+  readonly pace?: (<T>(write: () => Promise<T>) => Promise<T>) | undefined;
 }
 
 /** A file that a user sends. */
@@ -79,7 +81,8 @@ export class FileService {
     const release = uploads.enter(holder);
     try {
       const body = chargeBody(upload, (bytes) => uploads.chargeFile(holder, bytes));
-      return await this.store({ ...upload, owner: holder.owner, body });
+      const pace = <T>(write: () => Promise<T>) => uploads.write(holder, write);
+      return await this.store({ ...upload, owner: holder.owner, body, pace });
     } finally {
       release();
     }
@@ -249,7 +252,8 @@ export class FileService {
       await cover(size);
       hash.update(chunk);
       if (n === 0) start = chunk;
-      await storage.put({ ...key, n }, chunk);
+      const place = { ...key, n };
+      await (upload.pace?.(() => storage.put(place, chunk)) ?? storage.put(place, chunk));
       if (!(await this.deps.files.find(key, 'uploading'))) {
         // What deleted the upload may have missed this chunk.
         const { name, chunkBytes } = storage;

@@ -1,5 +1,12 @@
 import { OracleError } from '@sibyl/protocol';
-import { createRefusal, type Holder, Places, RateLimiter, toShareKey } from '@sibyl/server-kit';
+import {
+  createRefusal,
+  type Holder,
+  Places,
+  RateLimiter,
+  Rounds,
+  toShareKey,
+} from '@sibyl/server-kit';
 
 export interface DailyBytes {
   /** What the known users of one address, and its new ones, may each send in a day. */
@@ -11,6 +18,7 @@ export interface DailyBytes {
 /** Uploads at the same time, each of which holds two chunks. */
 const MAX_UPLOADS = 64;
 const MAX_UPLOADS_PER_USER = 4;
+const MAX_WRITES = 2;
 const RETRY_SECONDS = 5;
 const DAY_MS = 24 * 60 * 60 * 1000;
 /** What a body of unknown length pays for at a time. */
@@ -19,6 +27,7 @@ const STEP_BYTES = 4 * 1024 * 1024;
 /** Shares what the host receives at the same time, and what it stores in a day: keys that cost nothing could fill its disk. */
 export class UploadLimits {
   private readonly places = new Places({ max: MAX_UPLOADS, maxPerOwner: MAX_UPLOADS_PER_USER });
+  private readonly rounds = new Rounds({ places: MAX_WRITES, sliceMs: 0 });
   private readonly bytes = new RateLimiter({ windowMs: DAY_MS });
 
   constructor(private readonly daily: DailyBytes) {}
@@ -28,6 +37,11 @@ export class UploadLimits {
     const { ok: release, error } = this.places.take(holder);
     if (release) return release;
     throw createRefusal(error, { owner: 'too_many_uploads', total: 'uploads_full' }, RETRY_SECONDS);
+  }
+
+  /** Writes one chunk: few at a time, so that the writes of others do not wait for many. */
+  write<T>(holder: Holder, work: () => Promise<T>): Promise<T> {
+    return this.rounds.run(holder, work);
   }
 
   /** Charges a file to its user and address. */

@@ -22,7 +22,7 @@ import { UsageStore } from '../store/usage-store.js';
 import { allowLongBody } from './http-adapter.js';
 import { ReplySender } from './reply-sender.js';
 import { StreamedBody } from './request-body.js';
-import type { ProvenRequest } from './ucan-guard.js';
+import { type ProvenRequest, StartsNewWork } from './ucan-guard.js';
 import { limitChunks, limitTime } from './uploads.js';
 
 /** Everything that is stored about the caller. */
@@ -36,6 +36,7 @@ export class MeController {
   ) {}
 
   @Get('export')
+  @StartsNewWork()
   @NeedsOwnKey()
   @Describe({
     summary:
@@ -59,6 +60,7 @@ export class MeController {
   }
 
   @Post('import')
+  @StartsNewWork()
   @NeedsOwnKey()
   @HttpCode(200)
   @StreamedBody()

@@ -12,6 +12,7 @@ import {
   type RouteError,
 } from '@sibyl/plugin-kit';
 import { PublicRoutes } from '@sibyl/plugin-kit/rules';
+import { toAddressKey } from '@sibyl/server-kit';
 import type { Request, Response } from 'express';
 import { Authenticator, PresentedDelegations, proveCaller } from '../auth/authenticator.js';
 import {
@@ -78,7 +79,7 @@ export class OriginGuard implements CanActivate {
 
 const NEW_WORK = Symbol('starts new work');
 
-/** Marks a handler that starts turns, or what they need. */
+/** Marks a handler that starts turns, or other work that takes far longer than a request. */
 export const StartsNewWork = () => SetMetadata(NEW_WORK, true);
 
 /** Refuses new work that this host has no time for, before it is known who sends it: proving that would take most of the time. */
@@ -87,17 +88,20 @@ export class LoadGuard implements CanActivate {
   constructor(
     private readonly reflector: Reflector,
     private readonly turns: Turns,
+    private readonly limits: RateLimits,
   ) {}
 
   canActivate(context: ExecutionContext): boolean {
     if (context.getType() !== 'http') return true;
     if (!this.reflector.get<boolean>(NEW_WORK, context.getHandler())) return true;
+    const request = context.switchToHttp().getRequest<OracleRequest>();
     try {
-      this.turns.assertPrompt();
+      const address = toAddressKey(request.ip);
+      this.turns.assertPrompt({ address, isKnown: this.limits.holders.hasKnown(address) });
       return true;
     } catch (error) {
       // It must not use up what its address may send without credentials.
-      context.switchToHttp().getRequest<OracleRequest>().isCounted = true;
+      request.isCounted = true;
       throw error;
     }
   }
@@ -136,6 +140,8 @@ export class UcanGuard implements CanActivate {
     ).catch((error: unknown) => {
       throw acceptsKeys ? mentionKeys(error) : error;
     });
+    if (this.reflector.get<boolean>(NEW_WORK, context.getHandler()))
+      limits.takeWork(caller.holder, response);
     const key = caller.accessKey && narrowToRequest(caller.accessKey, request.headers);
     request.caller = key ? { ...caller, accessKey: key } : caller;
     return true;

@@ -27,12 +27,12 @@ describe('SessionsService', () => {
     const changes = new SessionChanges(new MemoryHostBus('host', pino({ level: 'silent' })));
     changes.subscribe(owner, ({ change, sessionId }) => steps.push(`${change} ${sessionId}`));
     const turns = {
-      assertPrompt: () => undefined,
+      assertPromptFor: async () => undefined,
       interruptAll: async ({ sessionId }: SessionKey) => {
         const isThere = (await sessions.find({ owner, sessionId })) !== undefined;
         steps.push(`interrupted ${sessionId}${isThere ? '' : ', which is gone'}`);
       },
-    } as Turns;
+    } as unknown as Turns;
     const disk = minFreeBytes > 0 ? new DiskSpace(test.options.dataDir, minFreeBytes) : undefined;
     const deps = { sessions, messages, oracle, turns, events, changes, maxPerUser, disk };
     return { owner, service: new SessionsService(deps), events, steps };

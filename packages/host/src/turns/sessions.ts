@@ -114,7 +114,7 @@ export class SessionsService {
 
   private async create(wanted: NewSession): Promise<Session> {
     const { sessions, turns, maxPerUser, disk } = this.deps;
-    turns.assertPrompt();
+    await turns.assertPromptFor(wanted.owner);
     await disk?.assertRoom();
     const session = await sessions.createWithin(maxPerUser, wanted);
     if (!session) throw new OracleError('too_many_sessions');

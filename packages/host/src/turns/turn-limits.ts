@@ -32,6 +32,11 @@ export class TurnSlots {
     return this.places.size < this.max;
   }
 
+  /** Whether others cause the load of this host, not the address of the holder. */
+  hasFew(holder: Omit<Holder, 'owner'>): boolean {
+    return this.places.hasFew(holder);
+  }
+
   /** Takes a slot and returns the function that releases it; throws if there is none for the holder. Never waits. */
   acquire(holder: Holder): () => void {
     const { ok: release, error } = this.places.take(holder);

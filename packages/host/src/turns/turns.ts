@@ -120,13 +120,13 @@ export class Turns {
   /** Stores the message and the run that will answer it, and returns the run's id. */
   async start(request: TurnRequest): Promise<string> {
     const { caller, sessionId, message } = request;
-    this.assertPrompt();
+    const holder = caller.holder ?? (await this.deps.holders.find(caller.did));
+    this.assertPrompt(holder);
     assertModelExists(this.deps.models, message.model);
     // A session of another user must look unknown before its gates are asked.
     const session = await this.deps.store.sessions.get({ owner: caller.did, sessionId });
     const { subUser = findSubUser(session) } = caller.accessKey ?? {};
     if (findSubUser(session) !== subUser) throw new OracleError('session_not_found');
-    const holder = caller.holder ?? (await this.deps.holders.find(caller.did));
     return this.idempotent.run(request, async (claim) =>
       this.startNew(await readQuestion(request, this.deps.store.messages), {
         session,
@@ -317,8 +317,12 @@ export class Turns {
   }
 
   /** Throws while this host has more work than it can do in time: turns that it has accepted must end. */
-  assertPrompt(): void {
-    if (this.load.isTooHigh(this.liveTurns.size)) throw hostBusy();
+  assertPrompt(holder: Omit<Holder, 'owner'>): void {
+    if (this.load.isTooHigh(this.liveTurns.size) && !this.slots.hasFew(holder)) throw hostBusy();
+  }
+
+  async assertPromptFor(owner: string): Promise<void> {
+    this.assertPrompt(await this.deps.holders.find(owner));
   }
 
   private async startNew(
