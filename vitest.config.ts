@@ -37,6 +37,7 @@ export const SLOW = [
 /** Tests that take more than ten seconds, or need programs that few machines have: `npm run test:all`. */
 export const LONG = [
   'packages/host/test/{cluster-*,durable-turns*,full-disk}.test.ts',
+  'packages/host/test/fairness.test.ts',
   'packages/host/src/bus/pooler.test.ts',
   'packages/host/test/{database-wait,overload,schedule-load}.test.ts',
   'packages/cli/test/{install,user-commands}.test.ts',
