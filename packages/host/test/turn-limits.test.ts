@@ -73,10 +73,9 @@ describe.each(engines)('TURNS_PER_USER on %s', (engine) => {
     const host = await start({ env: { ...env, TURNS_PER_USER: `${LIMIT}` }, plugins });
     const alice = new TestUser(host);
     const sessions = await openSessions(alice, 300);
-    expect(await sendAtOnce([alice], sessions)).toEqual({
-      '200': LIMIT,
-      '429 too_many_turns': 300 - LIMIT,
-    });
+    const { '503 host_busy': busy = 0, ...counts } = await sendAtOnce([alice], sessions);
+    // While connections to PostgreSQL are waited for, messages are refused earlier.
+    expect(counts).toEqual({ '200': LIMIT, '429 too_many_turns': 300 - LIMIT - busy });
     expect(gate.asked).toHaveLength(LIMIT);
     const again = send(alice, sessions[0] as string);
     (await model.next()).answer('there is room again');
