@@ -111,13 +111,13 @@ describe('did:web callers', () => {
         replies.some(({ code, retryAfter }) => code === 'verification_busy' && retryAfter),
       )
       .toBe(true);
+    // On a busy machine, some time out before the last ones reach the server.
+    await expect.poll(() => mostOpen).toBeGreaterThan(25);
     // A caller whose key is in its DID waits for none of them.
     expect((await new TestUser(host).request('GET', '/sessions')).status).toBe(200);
     release();
     await Promise.all(all);
-    // On a busy machine, some time out before the last ones reach the server.
     expect(mostOpen).toBeLessThanOrEqual(50);
-    expect(mostOpen).toBeGreaterThan(25);
     expect(Object.keys(countStatuses(replies))).toEqual(['401', '503']);
     for (const client of clients) client.close();
   });

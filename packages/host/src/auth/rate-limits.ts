@@ -160,7 +160,8 @@ export class RateLimits {
   takeWork(holder: Holder, headers = noHeaders): void {
     if (holder.isKnown) return;
     const cost = Math.min(WORK_COST, this.perMinute.address);
-    this.enforce('address', this.addresses.take(toShareKey(holder), cost), headers);
+    // The headers say what the caller has left, except in a refusal.
+    this.refuse('address', this.addresses.take(toShareKey(holder), cost), headers);
   }
 
   /** Counts a large body as further requests, before it is parsed; without a caller, of its address. */
