@@ -43,13 +43,19 @@ const countAnswers = (
 };
 
 describe('POST /messages', () => {
-  const send = async (user: Neighbor) =>
-    user.request('POST', `/messages/${await openSession(user)}`, { body: { message: 'now' } });
+  const post = (user: Neighbor, sessionId: string) =>
+    user.request('POST', `/messages/${sessionId}`, { body: { message: 'now' } });
+  const send = async (user: Neighbor) => post(user, await openSession(user));
 
   /** Sends messages that the model does not answer; returns the refused ones and a function that ends the others. */
   async function flood(users: readonly Neighbor[], expected: number) {
-    const refused: Awaited<ReturnType<typeof send>>[] = [];
-    const sent = users.map((user) => send(user).then((answer) => void refused.push(answer)));
+    const refused: Awaited<ReturnType<typeof post>>[] = [];
+    // One after the other: so many at once could be refused because the host is busy.
+    const sessions: string[] = [];
+    for (const user of users) sessions.push(await openSession(user));
+    const sent = users.map((user, i) =>
+      post(user, sessions[i] ?? '').then((answer) => void refused.push(answer)),
+    );
     const turns: ModelTurn[] = [];
     for (let i = 0; i < expected; i++) turns.push(await model.next());
     await expect.poll(() => refused.length).toBe(users.length - expected);
