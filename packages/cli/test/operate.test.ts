@@ -46,6 +46,7 @@ describe('sibyl doctor', () => {
         ['key', 'ok'],
         ['store', 'ok'],
         ['logins', 'off'],
+        ['proxy', 'ok'],
         ['model', 'off'],
         ['Matrix', 'off'],
         ['chain', 'off'],
@@ -62,6 +63,17 @@ describe('sibyl doctor', () => {
     expect(stdout).toContain('✓ store: SQLite, made at the first start, in data/sibyl.db');
     expect(stdout).toMatch(/– logins: .*; set DELEGATION_LOGIN_MAX_DAYS=30/);
     expect(readdirSync(cwd)).toEqual([]);
+  });
+
+  it('names a proxy that is not trusted', async () => {
+    const cwd = newFolder('proxy');
+    const doctor = async (env: Record<string, string>) =>
+      (await sibylInProcess(['doctor'], { cwd, env })).stdout;
+    const PUBLIC_URL = 'https://oracle.example';
+    const fault = /– proxy: PUBLIC_URL is https:\/\/oracle\.example.*; set TRUST_PROXY/;
+    expect(await doctor({ PUBLIC_URL })).toMatch(fault);
+    expect(await doctor({ PUBLIC_URL, TRUST_PROXY: 'loopback' })).toContain('✓ proxy: its');
+    expect(await doctor({ PUBLIC_URL: 'http://localhost', PORT: '80' })).toContain('✓ proxy: none');
   });
 
   it('leaves what is there as it is', async () => {

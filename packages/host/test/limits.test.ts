@@ -184,10 +184,15 @@ describe('large bodies', () => {
 describe('TRUST_PROXY', () => {
   const from = (address: string) => fetchStatus('/', { 'x-forwarded-for': address });
 
-  it('is required for X-Forwarded-For', async () => {
-    host = await startHost({ env: { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '1' } });
+  const listWarnings = () => host.log.filter(({ msg }) => /set TRUST_PROXY/.test(String(msg)));
+
+  it('is required for X-Forwarded-For, as the log says once', async () => {
+    host = await startHost({ env: { RATE_LIMIT_ANONYMOUS_PER_MINUTE: '2' } });
+    await fetchStatus('/');
+    expect(listWarnings()).toEqual([]);
     await from('203.0.113.1');
     expect(await from('203.0.113.2')).toBe(429);
+    expect(listWarnings()).toHaveLength(1);
   });
 
   it('limits the addresses that the trusted proxy sends', async () => {
@@ -196,6 +201,7 @@ describe('TRUST_PROXY', () => {
     await from('203.0.113.1');
     expect(await from('203.0.113.1')).toBe(429);
     expect(await from('203.0.113.2')).toBe(200);
+    expect(listWarnings()).toEqual([]);
   });
 
   it('limits an address with any port that the proxy writes', async () => {

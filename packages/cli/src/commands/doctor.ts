@@ -19,7 +19,7 @@ const options: Command['options'] = {
 export const doctor: Command = {
   name: 'doctor',
   summary:
-    'Check configuration, key, store, logins, model, Matrix, chain and plugins, and say what to do',
+    'Check configuration, key, store, logins, proxy, model, Matrix, chain and plugins, and say what to do',
   usage: [''],
   details:
     'Reads the environment and .env in this folder, as "sibyl start" does. The model is asked for one word, which may cost a fraction of a cent. The exit code is 1 if anything is wrong.',
@@ -125,6 +125,19 @@ const checks: Readonly<Record<string, (own: OwnPlugins) => Promise<Check>>> = {
       return { state: 'ok', text: `also with delegations of at most ${loginMaxDays} days` };
     const text = 'also with delegations that never expire, which other services may know';
     return { state: 'off', text: `${text}; set DELEGATION_LOGIN_MAX_DAYS=30` };
+  },
+  proxy: async () => {
+    const { loadConfig } = await loadHost();
+    const { publicUrl, port, trustProxy } = loadConfig();
+    const { protocol, port: publicPort } = new URL(publicUrl);
+    const isBehindProxy = protocol === 'https:' || Number(publicPort || 80) !== port;
+    if (!isBehindProxy) return { state: 'ok', text: 'none in front of this oracle' };
+    if (trustProxy !== undefined) return { state: 'ok', text: 'its X-Forwarded-For is trusted' };
+    const text = `PUBLIC_URL is ${publicUrl}, so a proxy is in front, whose users all count as one address`;
+    return {
+      state: 'off',
+      text: `${text}; set TRUST_PROXY to its address, or to loopback if it is on this machine`,
+    };
   },
   model: async () => {
     const { checkModel, loadConfig } = await loadHost();

@@ -31,6 +31,7 @@ import {
   requestId,
   requestScope,
   securityHeaders,
+  warnAboutProxy,
 } from '../http/middlewares.js';
 import { createLogger, withScopeIds } from '../observability/logger.js';
 import { serveMetrics } from '../observability/metrics.js';
@@ -427,7 +428,8 @@ function useMiddlewares(
 ): void {
   nest.disable('x-powered-by');
   nest.disable('etag');
-  if (trustProxy !== undefined) nest.set('trust proxy', trustProxy);
+  if (trustProxy === undefined) nest.use(warnAboutProxy(logger));
+  else nest.set('trust proxy', trustProxy);
   nest.use(requestId);
   nest.use(requestScope(exporter));
   nest.use(accessLog(logger, metrics));

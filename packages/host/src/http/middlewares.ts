@@ -15,6 +15,20 @@ import {
 } from '../observability/spans.js';
 import type { OracleRequest } from './ucan-guard.js';
 
+/** Without TRUST_PROXY, all callers behind a proxy share its address, and so the limits of one address. */
+export function warnAboutProxy(logger: Logger) {
+  let isWarned = false;
+  return ({ headers }: Request, _response: Response, next: NextFunction): void => {
+    if (!isWarned && headers['x-forwarded-for'] !== undefined) {
+      isWarned = true;
+      logger.warn(
+        'a proxy in front of this host sends X-Forwarded-For, which is not trusted: all callers share the limits of its address; set TRUST_PROXY to it, or to loopback if it is on this machine',
+      );
+    }
+    next();
+  };
+}
+
 /** Logs one line per request, without headers, body and query, which may contain tokens. */
 export function accessLog(logger: Logger, metrics: Metrics) {
   return (request: OracleRequest, response: Response, next: NextFunction): void => {
