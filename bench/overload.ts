@@ -119,12 +119,16 @@ function reportTurns(outcomes: readonly Outcome[], dataDir: string): void {
 }
 
 function describe(outcomes: readonly Outcome[]): string {
-  const counts = new Map<string, number>();
-  for (const { status, code = '' } of outcomes) {
+  const counts = new Map<string, number[]>();
+  for (const { status, code = '', ms } of outcomes) {
     const key = `${status} ${code}`.trim();
-    counts.set(key, (counts.get(key) ?? 0) + 1);
+    const times = counts.get(key) ?? [];
+    times.push(ms);
+    counts.set(key, times);
   }
-  return [...counts].map(([key, count]) => `${count} × ${key}`).join(', ');
+  const describeTimes = (times: readonly number[]) =>
+    `${times.length} (p99 ${format(times, 0.99)}, slowest ${format(times, 1)})`;
+  return [...counts].map(([key, times]) => `${describeTimes(times)} × ${key}`).join(', ');
 }
 
 function countStored(dataDir: string): { all: number; finished: number } {

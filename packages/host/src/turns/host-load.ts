@@ -1,6 +1,6 @@
 /** How often the delay of the event loop is measured, and over what time it is averaged. */
 const TICK_MS = 100;
-const AVERAGED_MS = 2_000;
+const AVERAGED_MS = 1_000;
 
 /** Longer delays of the event loop would be noticed by those whose turns run. */
 const MAX_LOOP_DELAY_MS = 150;
