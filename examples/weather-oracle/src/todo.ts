@@ -1,12 +1,18 @@
 import { definePlugin, defineRoute, OracleError, type PluginDatabase } from '@sibyl/plugin-kit';
+import { defineTable, integer, type TablesOf, text } from '@sibyl/plugin-kit/tables';
 import { z } from 'zod';
 
 const NewTodo = z.strictObject({ text: z.string().trim().min(1).max(200) });
 const TodoList = z.object({ todos: z.array(z.string()) }).meta({ id: 'TodoList' });
 
-interface TodoTables {
-  todo_items: { owner: string; position: number; text: string };
-}
+/** Its name begins with that of the plugin, and its key with the owner. */
+const items = defineTable(
+  'todo_items',
+  { owner: text(), position: integer(), text: text() },
+  { key: ['owner', 'position'] },
+);
+
+type TodoTables = TablesOf<readonly [typeof items]>;
 
 class Todos {
   constructor(private readonly database: PluginDatabase<TodoTables>) {}
@@ -56,17 +62,7 @@ export const todo = definePlugin({
   configSchema: z.object({
     TODO_LIMIT: z.coerce.number().int().prefault('100').describe('Tasks that a user may have'),
   }),
-  migrations: {
-    '0001-items': async (tables) => {
-      await tables.schema
-        .createTable('todo_items')
-        .addColumn('owner', 'text', (column) => column.notNull())
-        .addColumn('position', 'integer', (column) => column.notNull())
-        .addColumn('text', 'text', (column) => column.notNull())
-        .addPrimaryKeyConstraint('todo_items_key', ['owner', 'position'])
-        .execute();
-    },
-  },
+  tables: [items],
   setup: ({ database }) => new Todos(database),
   getTools: ({ tool }) => [
     tool({

@@ -8,12 +8,7 @@ import { sql } from 'kysely';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Database } from '../src/store/database.js';
 import { openDatabase } from '../src/store/open-database.js';
-import {
-  ERASE_EXCEPTIONS,
-  isMigrationTable,
-  readCatalog,
-  TABLES_WITHOUT_OWNER,
-} from '../src/store/own-data/table-catalog.js';
+import { isMigrationTable, readCatalog } from '../src/store/own-data/table-catalog.js';
 import { bundledVariables } from './support/bundled-variables.js';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { fillTables, findText } from './support/database-scan.js';
@@ -61,11 +56,13 @@ describe.each(engines)('DELETE /me on %s', (engine) => {
     await test?.drop();
   });
 
-  it('every table has an owner, or is listed in TABLES_WITHOUT_OWNER', async () => {
+  it('every table has an owner, or says that its rows belong to no user', async () => {
     const tables = await readCatalog(database);
     const without = tables.filter(({ ownerColumn }) => ownerColumn === undefined);
-    const names = without.map(({ name }) => name).filter((name) => !isMigrationTable(name));
-    expect(names.filter((name) => !(name in TABLES_WITHOUT_OWNER))).toEqual([]);
+    const undeclared = without.filter(
+      ({ name, rules }) => rules.ownerColumn !== false && !isMigrationTable(name),
+    );
+    expect(undeclared).toEqual([]);
     expect(tables.map(({ name }) => name)).toContain('slack_inbox');
   });
 
@@ -100,12 +97,13 @@ describe.each(engines)('DELETE /me on %s', (engine) => {
 
     const { status, body } = await eraseWhenBlocked(user);
     expect(status).toBe(200);
-    const kept = ERASE_EXCEPTIONS.filter(({ keeps }) => keeps === 'rows');
+    const exceptions = (await readCatalog(database)).filter(({ rules }) => rules.onErase);
+    const kept = exceptions.filter(({ rules }) => rules.onErase?.keeps === 'rows');
     expect(await findText(database, user.did)).toEqual(
-      kept.map(({ table }) => `${table}.owner`).sort(),
+      kept.map(({ name }) => `${name}.owner`).sort(),
     );
     expect(body.kept.map(({ table }: { table: string }) => table).sort()).toEqual(
-      ERASE_EXCEPTIONS.map(({ table }) => table).sort(),
+      exceptions.map(({ name }) => name).sort(),
     );
     const withoutQueue = (found: string[]) => found.filter((place) => !place.startsWith('search_'));
     expect(withoutQueue(await findText(database, other.did))).toEqual(withoutQueue(before));

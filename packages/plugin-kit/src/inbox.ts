@@ -1,6 +1,7 @@
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
 import type { HostMessages, PluginDatabase } from './context.js';
+import { bigint, type RowOf, text } from './tables/columns.js';
 import type { RunReference } from './turns.js';
 
 /** A host that does not renew its messages for this long has abandoned them, also if it is not known to be dead. */
@@ -22,22 +23,24 @@ export interface Waiting<Message> {
   readonly replies: readonly string[];
 }
 
-/** A row of an inbox; timestamps are milliseconds. The key is `owner` and `event_id`. */
-export interface InboxRow {
-  owner: string;
-  event_id: string;
+/** The columns of an inbox; timestamps are milliseconds. The key is `owner` and `event_id`. */
+export const inboxColumns = {
+  owner: text(),
+  event_id: text(),
   /** One message may be delivered as several events; unique for an owner. */
-  message_key: string;
-  message: string;
+  message_key: text(),
+  message: text(),
   /** `paused`: it waits for a paused turn; `continued`: it is answered, now that the turn has continued or ended. */
-  state: 'waiting' | 'paused' | 'continued' | 'done';
-  attempts: number;
+  state: text<'waiting' | 'paused' | 'continued' | 'done'>(),
+  attempts: bigint(),
   /** JSON of the messages that contain the partial answer. */
-  replies: string;
-  holder: string;
-  lease_until: number;
-  created_at: number;
-}
+  replies: text(),
+  holder: text(),
+  lease_until: bigint(),
+  created_at: bigint(),
+};
+
+type InboxRow = RowOf<typeof inboxColumns>;
 
 type InboxTables = { inbox: InboxRow };
 
@@ -60,7 +63,7 @@ const OPEN = ['waiting', 'continued'] as const;
 
 interface InboxDeps<Message> {
   readonly database: PluginDatabase;
-  /** A table of the plugin with the columns of `InboxRow`. */
+  /** A table of the plugin with `inboxColumns`. */
   readonly table: string;
   readonly clock: () => number;
   readonly hosts: Pick<HostMessages, 'hostId' | 'findDead'>;

@@ -58,7 +58,7 @@ export type {
 export { FILE_SOURCES, findPageUrl, sharedKey } from './context.js';
 export {
   Inbox,
-  type InboxRow,
+  inboxColumns,
   type MessageIdentity,
   type PausedTurn,
   type Waiting,

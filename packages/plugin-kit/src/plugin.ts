@@ -11,6 +11,7 @@ import type { PluginManifestInput } from './manifest.js';
 import type { Middleware } from './middleware.js';
 import type { ModelUse } from './model.js';
 import type { Route } from './routes.js';
+import type { AnyTable } from './tables/index.js';
 import type { Definitions, SubAgent, Tool } from './tool.js';
 
 /** A route open to callers without a UCAN: a path, or a path and its method. */
@@ -90,7 +91,9 @@ export interface OraclePlugin<ConfigSchema extends z.ZodObject = z.ZodObject, Se
   autoDetect?(env: PluginEnv): boolean;
   /** What the operator has to set so that it loads. */
   readonly autoDetectHint?: string;
-  /** Creates its tables. */
+  /** Its tables, parents before those that refer to them. */
+  readonly tables?: readonly AnyTable[];
+  /** What changed in them since its first version; a new database has the tables of this version at once. */
   readonly migrations?: PluginMigrations;
 
   /** Summarizes its background work, for the page of operators. */

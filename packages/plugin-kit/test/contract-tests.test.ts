@@ -1,5 +1,6 @@
 import { Controller, Get } from '@nestjs/common';
 import { defineTool, type OraclePlugin } from '@sibyl/plugin-kit';
+import { defineTable, text } from '@sibyl/plugin-kit/tables';
 import { contractTests } from '@sibyl/plugin-kit/testing';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
@@ -67,15 +68,10 @@ const offenders: Record<string, Partial<OraclePlugin>> = {
     getMessageGate: () => ({ admit: () => Promise.reject(new TypeError('oops')) }),
   },
   'has tables with an owner and a primary key, so that users can export and erase their rows': {
-    migrations: {
-      ...notesPlugin.migrations,
-      '0002-tags': async (tables) => {
-        await tables.schema
-          .createTable('notes_tags')
-          .addColumn('tag', 'text', (column) => column.primaryKey())
-          .execute();
-      },
-    },
+    tables: [
+      ...(notesPlugin.tables ?? []),
+      defineTable('notes_tags', { tag: text() }, { key: ['tag'], ownerColumn: false }),
+    ],
   },
   'has tools with unique names and useful descriptions': {
     getTools: () => [tool({ description: 'short' })],

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { Body, Controller, Get, HttpException, Inject, Module, Param, Post } from '@nestjs/common';
 import {
   type Caller,
@@ -10,6 +11,7 @@ import {
   RawBody,
   sharedKey,
 } from '@sibyl/plugin-kit';
+import { defineTable, type TablesOf, text } from '@sibyl/plugin-kit/tables';
 import { OracleError } from '@sibyl/protocol';
 import { z } from 'zod';
 
@@ -17,16 +19,20 @@ export const NOTE_COUNT = sharedKey<number>('noteCount');
 
 const NewNote = z.strictObject({ text: z.string().trim().min(1).max(100) });
 
-interface NoteTables {
-  notes_pages: { owner: string; text: string };
-}
+const pages = defineTable(
+  'notes_pages',
+  { owner: text(), id: text(), text: text() },
+  { key: ['owner', 'id'] },
+);
+
+type NoteTables = TablesOf<readonly [typeof pages]>;
 
 class Notes {
   constructor(private readonly database: PluginDatabase<NoteTables>) {}
 
   async add(owner: string, text: string): Promise<void> {
     await this.database.write((tables) =>
-      tables.insertInto('notes_pages').values({ owner, text }).execute(),
+      tables.insertInto('notes_pages').values({ owner, id: randomUUID(), text }).execute(),
     );
   }
 
@@ -118,16 +124,7 @@ export const notesPlugin = definePlugin({
   }),
   autoDetect: () => true,
   autoDetectHint: 'it always loads',
-  migrations: {
-    '0001-pages': async (tables) => {
-      await tables.schema
-        .createTable('notes_pages')
-        .addColumn('id', 'integer', (column) => column.primaryKey().autoIncrement())
-        .addColumn('owner', 'text', (column) => column.notNull())
-        .addColumn('text', 'text', (column) => column.notNull())
-        .execute();
-    },
-  },
+  tables: [pages],
   setup: ({ database }) => new Notes(database),
   getTools: ({ services: notes }) => tools(notes),
   getRequestTools: ({ request }) =>

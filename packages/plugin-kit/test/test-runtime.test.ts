@@ -151,7 +151,7 @@ it('accepts invocations once', async () => {
   const accepting = definePlugin({
     ...notesPlugin,
     name: 'accepting',
-    migrations: {},
+    tables: [],
     getTools: ({ ucan }) => [
       defineTool({
         name: 'accept',
@@ -222,7 +222,7 @@ it('createTestRuntime refuses a route whose schema the API document could not de
     body,
     handler: () => ({}),
   });
-  const plugin = definePlugin({ ...notesPlugin, migrations: {}, routes: [route] });
+  const plugin = definePlugin({ ...notesPlugin, tables: [], routes: [route] });
   await expect(createTestRuntime({ plugins: [plugin] })).rejects.toThrow(
     'route 1: its body is not a schema of zod 4',
   );
@@ -230,7 +230,7 @@ it('createTestRuntime refuses a route whose schema the API document could not de
 
 it('createTestRuntime names the plugin whose variables or manifest are invalid', async () => {
   const configSchema = z.object({ NOTES_KEY: z.string().describe('The key') });
-  const { migrations: _, ...plugin } = notesPlugin;
+  const { tables: _, ...plugin } = notesPlugin;
   const keyless = { ...plugin, configSchema } as unknown as OraclePlugin;
   await expect(createTestRuntime({ plugins: [keyless] })).rejects.toThrow(
     /^Plugin notes: NOTES_KEY: .*\. Pass its variables as config$/,

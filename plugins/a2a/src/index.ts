@@ -7,7 +7,7 @@ import {
 } from '@sibyl/plugin-kit';
 import { z } from 'zod';
 import type { A2aEndpoint, HttpCall, RestRequest } from './endpoint.js';
-import { migrations, PushConfigStore, PushNotifications } from './push-notifications.js';
+import { PushConfigStore, PushNotifications, tables } from './push-notifications.js';
 
 const A2aConfig = z.object({
   A2A_DESCRIPTION: z
@@ -31,7 +31,7 @@ export const a2a = definePlugin({
     visibility: 'silent',
   },
   configSchema: A2aConfig,
-  migrations,
+  tables,
   setup: (context) => new A2aService(context),
   close: ({ push }) => push.close(),
   routes: ({ services }) => [

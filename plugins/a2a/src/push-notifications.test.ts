@@ -9,7 +9,7 @@ import { PushConfigStore, PushNotifications } from './push-notifications.js';
 const url = 'https://example.com';
 const newHost = () => ({ hostId: randomUUID(), findDead: async (): Promise<string[]> => [] });
 const findHolder = async (owner: string) => ({ owner, address: owner, isKnown: false });
-const task = { task_id: 'task', session_id: 's', context_id: 'c', message_id: 'm', access: null };
+const task = { task_id: 'task', session_id: 's', context_id: 'c', message_id: 'm', access: 'null' };
 
 describe.each(engines)('PushConfigStore on %s', (engine) => {
   const test = usePluginTables(engine, a2a);

@@ -8,7 +8,6 @@ import {
   type OracleUcan,
   OwnerRounds,
   type PluginDatabase,
-  type PluginMigrations,
   type PluginTurns,
   postWebhook,
   type Repetition,
@@ -19,6 +18,14 @@ import {
   type Surface,
   type TurnOutcome,
 } from '@sibyl/plugin-kit';
+import {
+  bigint,
+  defineTable,
+  integer,
+  type Row,
+  type TablesOf,
+  text,
+} from '@sibyl/plugin-kit/tables';
 import { HttpUrl, OracleError } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
@@ -150,7 +157,7 @@ export class PushNotifications {
   /** Posts the task if its state is news. */
   private async check(row: ConfigRow): Promise<void> {
     const { store, turns, surface, logger } = this.deps;
-    const { data: access } = Access.safeParse(JSON.parse(row.access ?? 'null'));
+    const { data: access } = Access.safeParse(JSON.parse(row.access));
     // What its client may not read any more is not sent to it either.
     if (!access || !(await surface.keepsAccess(access))) return this.drop(row);
     const outcome = await turns.outcome({ owner: row.owner, runId: row.task_id });
@@ -254,69 +261,46 @@ interface ConfigKey extends TaskRef {
   readonly id: string;
 }
 
-/** Where to post a task. */
-interface ConfigRow extends Progress {
-  owner: string;
-  task_id: string;
-  id: string;
-  session_id: string;
-  context_id: string;
-  message_id: string;
-  url: string;
-  /** What the access of the client rests on, as JSON. */
-  access: string | null;
-}
+/** Where to post tasks. */
+const pushConfigs = defineTable(
+  'a2a_push_configs',
+  {
+    owner: text(),
+    task_id: text(),
+    id: text(),
+    session_id: text(),
+    context_id: text(),
+    message_id: text(),
+    url: text(),
+    /** What the access of the client rests on, as JSON. */
+    access: text(),
+    /** The run and the status that the receiver knows. */
+    delivered: text().optional(),
+    /** Of the current notification. */
+    attempts: integer(),
+    /** When to look at the task again; null once there is nothing to expect. */
+    due_at: bigint().optional(),
+    /** The host that looks at it. */
+    holder: text().optional(),
+    created_at: bigint(),
+  },
+  {
+    key: ['owner', 'task_id', 'id'],
+    indexes: {
+      a2a_push_configs_due: { on: ['due_at', 'owner'] },
+      a2a_push_configs_held: { on: ['holder'] },
+    },
+  },
+);
 
-interface Progress {
-  /** The run and the status that the receiver knows. */
-  delivered: string | null;
-  /** Of the current notification. */
-  attempts: number;
-  /** When to look at the task again; null once there is nothing to expect. */
-  due_at: number | null;
-  /** The host that looks at it. */
-  holder: string | null;
-  created_at: number;
-}
+type ConfigRow = Row<typeof pushConfigs>;
+type Progress = Pick<ConfigRow, 'delivered' | 'attempts' | 'due_at' | 'holder' | 'created_at'>;
 
 type Address = Pick<ConfigRow, 'owner' | 'task_id' | 'id' | 'url'>;
 
-interface Tables {
-  a2a_push_configs: ConfigRow;
-}
+export const tables = [pushConfigs] as const;
 
-export const migrations: PluginMigrations = {
-  '0001-push-configs': async (tables) => {
-    await tables.schema
-      .createTable('a2a_push_configs')
-      .addColumn('owner', 'text', (c) => c.notNull())
-      .addColumn('task_id', 'text', (c) => c.notNull())
-      .addColumn('id', 'text', (c) => c.notNull())
-      .addColumn('session_id', 'text', (c) => c.notNull())
-      .addColumn('context_id', 'text', (c) => c.notNull())
-      .addColumn('message_id', 'text', (c) => c.notNull())
-      .addColumn('url', 'text', (c) => c.notNull())
-      .addColumn('delivered', 'text')
-      .addColumn('attempts', 'integer', (c) => c.notNull())
-      .addColumn('due_at', 'bigint')
-      .addColumn('created_at', 'bigint', (c) => c.notNull())
-      .addPrimaryKeyConstraint('a2a_push_configs_key', ['owner', 'task_id', 'id'])
-      .execute();
-    await tables.schema
-      .createIndex('a2a_push_configs_due')
-      .on('a2a_push_configs')
-      .columns(['due_at', 'owner'])
-      .execute();
-  },
-  '0002-access': async (tables) => {
-    await tables.schema.alterTable('a2a_push_configs').addColumn('access', 'text').execute();
-  },
-  '0003-holder': async (tables) => {
-    await tables.schema.alterTable('a2a_push_configs').addColumn('holder', 'text').execute();
-    const index = tables.schema.createIndex('a2a_push_configs_held').on('a2a_push_configs');
-    await index.column('holder').execute();
-  },
-};
+type Tables = TablesOf<typeof tables>;
 
 /** Users that one look considers. */
 const MAX_OWNERS = 1_000;

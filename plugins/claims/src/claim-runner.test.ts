@@ -7,7 +7,7 @@ import { credits, grantCredits } from '../../credits/src/index.js';
 import { costing, openLedger, turn } from '../../credits/test/support/open-ledger.js';
 import { ClaimsServer } from '../test/support/claims-server.js';
 import { ClaimRunner, RunnerLease } from './claim-runner.js';
-import { ClaimStore, computeBackoff, migrations } from './claim-store.js';
+import { ClaimStore, computeBackoff } from './claim-store.js';
 import { ClaimsService } from './claims-service.js';
 import { claims } from './index.js';
 
@@ -283,29 +283,5 @@ describe.each(engines)('RunnerLease.hold on %s', (engine) => {
     dead.push('a');
     expect([await third?.hold(), await third?.hold()]).toEqual([true, true]);
     expect(await first?.hold()).toBe(false);
-  });
-});
-
-describe.each(engines)('migration 0002-lease-owner on %s', (engine) => {
-  const test = useStore(engine);
-
-  it('keeps the lease of another runner', async () => {
-    const request = { plugin: 'claims', plugins: ['claims'] };
-    const { '0001-claims': first } = migrations;
-    const steps = { '0001-claims': first };
-    const old = await test.store.pluginTables.open({ ...request, migrations: steps });
-    const lease = { name: 'process', holder: 'another', lease_until: 1_000 };
-    await old.write((tables) => tables.insertInto('claims_leases').values(lease).execute());
-    const database = await test.store.pluginTables.open({ ...request, migrations });
-    let now = 1_000;
-    // Which host it has is unknown, so none is dead.
-    const hosts = { ...newHost(), findDead: async (ids: readonly string[]) => ids };
-    const runner = new RunnerLease({ database, clock: () => now, hosts });
-    expect(await runner.hold()).toBe(false);
-    now += 1;
-    expect(await runner.hold()).toBe(true);
-    expect(await database.tables.selectFrom('claims_leases').select('owner').execute()).toEqual([
-      { owner: '' },
-    ]);
   });
 });

@@ -151,18 +151,17 @@ export class RunnerLease {
     return (await this.take()) || ((await this.endDead()) && this.take());
   }
 
-  /** Ends the lease of a runner whose host is dead. An earlier version stores leases without a host. */
+  /** Ends the lease of a runner whose host is dead. */
   private async endDead(): Promise<boolean> {
     const { database, hosts } = this.deps;
-    const { holder = '' } =
-      (await database.tables
-        .selectFrom('claims_leases')
-        .select('holder')
-        .where((e) => e.and(LEASE))
-        .executeTakeFirst()) ?? {};
-    const [hostId, runner] = holder.split(' ');
-    if (!hostId || !runner || (await hosts.findDead([hostId])).length === 0) return false;
-    await this.end(holder);
+    const lease = await database.tables
+      .selectFrom('claims_leases')
+      .select('holder')
+      .where((e) => e.and(LEASE))
+      .executeTakeFirst();
+    const [hostId = ''] = lease?.holder.split(' ') ?? [];
+    if (!lease || (await hosts.findDead([hostId])).length === 0) return false;
+    await this.end(lease.holder);
     return true;
   }
 

@@ -1,5 +1,5 @@
-import type { PluginDatabase, PluginMigrations } from '@sibyl/plugin-kit';
-import { type Kysely, sql } from 'kysely';
+import type { PluginDatabase } from '@sibyl/plugin-kit';
+import { bigint, defineTable, type Row, type TablesOf, text } from '@sibyl/plugin-kit/tables';
 import type { Claim, ClaimStatus, Unpaid } from './claim.js';
 
 const BATCH = 50;
@@ -135,113 +135,51 @@ function toClaim(row: ClaimRow): Claim {
   };
 }
 
+export const claims = defineTable(
+  'claims_claims',
+  {
+    owner: text(),
+    id: text(),
+    amount: bigint(),
+    session_id: text(),
+    request_id: text(),
+    status: text<ClaimStatus>(),
+    /** How often it was sent, including attempts with unknown outcome. */
+    attempts: bigint(),
+    next_attempt_at: bigint(),
+    reference: text().optional(),
+    reason: text().optional(),
+    created_at: bigint(),
+    updated_at: bigint(),
+  },
+  {
+    key: ['owner', 'id'],
+    indexes: {
+      claims_by_owner: { on: ['owner', 'created_at', 'id'] },
+      claims_by_due: { on: ['status', 'next_attempt_at'] },
+    },
+    onErase: { keeps: 'rows', reason: 'Claims for payment, which the operator must keep' },
+  },
+);
+
+export type ClaimRow = Row<typeof claims>;
+
+const leases = defineTable(
+  'claims_leases',
+  {
+    /** Empty: the runner works for all users. */
+    owner: text(),
+    name: text(),
+    holder: text(),
+    lease_until: bigint(),
+  },
+  { key: ['owner', 'name'] },
+);
+
 /** The plugin's tables; timestamps are milliseconds. */
-export interface ClaimsTables {
-  claims_claims: ClaimRow;
-  claims_leases: LeaseRow;
-}
+export const tables = [claims, leases] as const;
 
-export interface ClaimRow {
-  id: string;
-  owner: string;
-  amount: number;
-  session_id: string;
-  request_id: string;
-  status: ClaimStatus;
-  /** How often it was sent, including attempts with unknown outcome. */
-  attempts: number;
-  next_attempt_at: number;
-  reference: string | null;
-  reason: string | null;
-  created_at: number;
-  updated_at: number;
-}
-
-interface LeaseRow {
-  /** Empty: the runner works for all users. */
-  owner: string;
-  name: string;
-  holder: string;
-  lease_until: number;
-}
-
-// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
-type AnyTables = Kysely<any>;
-
-export const migrations = {
-  async '0001-claims'(tables) {
-    await createClaims(tables);
-    await createLeases(tables);
-  },
-  async '0002-lease-owner'(tables) {
-    await rebuildLeases(tables);
-  },
-  async '0003-owner-first'(tables, engine) {
-    await tables.schema
-      .createIndex('claims_one_per_owner')
-      .unique()
-      .on('claims_claims')
-      .columns(['owner', 'id'])
-      .execute();
-    if (engine === 'postgres')
-      await sql`alter table claims_claims
-        drop constraint claims_claims_pkey, add primary key using index claims_one_per_owner`.execute(
-        tables,
-      );
-  },
-} satisfies PluginMigrations;
-
-async function createClaims(tables: AnyTables): Promise<void> {
-  await tables.schema
-    .createTable('claims_claims')
-    .addColumn('id', 'text', (c) => c.primaryKey().notNull())
-    .addColumn('owner', 'text', (c) => c.notNull())
-    .addColumn('amount', 'bigint', (c) => c.notNull())
-    .addColumn('session_id', 'text', (c) => c.notNull())
-    .addColumn('request_id', 'text', (c) => c.notNull())
-    .addColumn('status', 'text', (c) => c.notNull())
-    .addColumn('attempts', 'bigint', (c) => c.notNull())
-    .addColumn('next_attempt_at', 'bigint', (c) => c.notNull())
-    .addColumn('reference', 'text')
-    .addColumn('reason', 'text')
-    .addColumn('created_at', 'bigint', (c) => c.notNull())
-    .addColumn('updated_at', 'bigint', (c) => c.notNull())
-    .execute();
-  await tables.schema
-    .createIndex('claims_by_owner')
-    .on('claims_claims')
-    .columns(['owner', 'created_at', 'id'])
-    .execute();
-  await tables.schema
-    .createIndex('claims_by_due')
-    .on('claims_claims')
-    .columns(['status', 'next_attempt_at'])
-    .execute();
-}
-
-async function createLeases(tables: AnyTables): Promise<void> {
-  await tables.schema
-    .createTable('claims_leases')
-    .addColumn('name', 'text', (c) => c.primaryKey().notNull())
-    .addColumn('holder', 'text', (c) => c.notNull())
-    .addColumn('lease_until', 'bigint', (c) => c.notNull())
-    .execute();
-}
-
-async function rebuildLeases(tables: AnyTables): Promise<void> {
-  await tables.schema
-    .createTable('claims_leases_rebuilt')
-    .addColumn('owner', 'text', (c) => c.notNull())
-    .addColumn('name', 'text', (c) => c.notNull())
-    .addColumn('holder', 'text', (c) => c.notNull())
-    .addColumn('lease_until', 'bigint', (c) => c.notNull())
-    .addPrimaryKeyConstraint('claims_leases_by_owner', ['owner', 'name'])
-    .execute();
-  await sql`insert into claims_leases_rebuilt
-    select '', name, holder, lease_until from claims_leases`.execute(tables);
-  await tables.schema.dropTable('claims_leases').execute();
-  await tables.schema.alterTable('claims_leases_rebuilt').renameTo('claims_leases').execute();
-}
+export type ClaimsTables = TablesOf<typeof tables>;
 
 const FIRST_MS = 30_000;
 const LONGEST_MS = 6 * 60 * 60 * 1000;

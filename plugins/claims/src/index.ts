@@ -3,7 +3,7 @@ import { definePlugin, defineRoute, OracleError, type SetupContext } from '@siby
 import { z } from 'zod';
 import { ClaimList, ClaimsProcessed, CREDITS, ListClaims } from './claim.js';
 import { ClaimRunner, RunnerLease } from './claim-runner.js';
-import { ClaimStore, migrations } from './claim-store.js';
+import { ClaimStore, tables } from './claim-store.js';
 import { ClaimsService } from './claims-service.js';
 
 /** The plugin's environment variables. */
@@ -34,7 +34,7 @@ export const claims = definePlugin({
   configSchema: ClaimsConfig,
   autoDetect: ({ CLAIMS_URL, CRON_SECRET }) => Boolean(CLAIMS_URL && CRON_SECRET),
   autoDetectHint: 'set CLAIMS_URL and CRON_SECRET',
-  migrations,
+  tables,
   setup: (context) => createServices(context),
   close: ({ runner }) => runner.stop(),
   routes: ({ services: { store, usage, runner, secret } }) => [

@@ -4,7 +4,7 @@ import { CreditStatement, Ledger, ReadStatement } from './ledger.js';
 import { CreditsConfig } from './prices.js';
 import { Reservations } from './reservations.js';
 import { type CreditLines, noCreditLines, SubscriptionService } from './subscription.js';
-import { migrations } from './tables.js';
+import { tables } from './tables.js';
 import { UnpaidUsage } from './unpaid-usage.js';
 
 export { type CreditGrant, type GrantOutcome, grantCredits } from './ledger.js';
@@ -28,7 +28,7 @@ export const credits = definePlugin({
   configSchema: CreditsConfig,
   autoDetect: ({ CREDITS_ENABLED }) => CREDITS_ENABLED === 'true',
   autoDetectHint: 'set CREDITS_ENABLED=true',
-  migrations,
+  tables,
   setup: (context) => createServices(context),
   close: ({ renewal }) => renewal.stop(),
   getMessageGate: ({ services }) => services.gate,

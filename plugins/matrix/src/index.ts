@@ -13,7 +13,7 @@ import { FileReader } from './file-reader.js';
 import { HomeserverHealth } from './health.js';
 import { findUserHomeserver, getOracleHomeserver, MatrixConfig } from './homeserver.js';
 import { MatrixRoomState } from './room-state.js';
-import { migrations, RoomDirectory } from './rooms.js';
+import { RoomDirectory, tables } from './rooms.js';
 import { createTurnFiles, filesMiddleware, TURN_FILES } from './turn-files.js';
 
 const MATRIX_BASE_URL = sharedKey<string>('matrixBaseUrl');
@@ -30,7 +30,7 @@ export const matrix = definePlugin({
     visibility: 'silent',
   },
   configSchema: MatrixConfig,
-  migrations,
+  tables,
   // Reads the files that it shares.
   softDependsOn: ['slack'],
   setup: (context) => createServices(context),

@@ -1,12 +1,11 @@
 import { createHash } from 'node:crypto';
-import type {
-  InboxRow,
-  PluginContext,
-  PluginDatabase,
-  PluginMigrations,
-  SafeFetch,
+import {
+  inboxColumns,
+  type PluginContext,
+  type PluginDatabase,
+  type SafeFetch,
 } from '@sibyl/plugin-kit';
-import type { Kysely } from 'kysely';
+import { bigint, defineTable, type TablesOf, text } from '@sibyl/plugin-kit/tables';
 import { z } from 'zod';
 import {
   encodeSegment,
@@ -20,166 +19,98 @@ import {
 const WhoAmI = z.object({ user_id: z.string() });
 const Room = z.object({ room_id: z.string() });
 
-export interface MatrixTables {
-  matrix_rooms: { owner: string; room_id: string; user_id: string | null };
-  matrix_state: StateRow;
-  matrix_inbox: InboxRow;
-  matrix_threads: {
-    owner: string;
-    room_id: string;
-    thread: string;
-    session_id: string;
+const rooms = defineTable(
+  'matrix_rooms',
+  { owner: text(), room_id: text(), user_id: text().optional() },
+  { key: ['owner'] },
+);
+
+/** The copies of values in the users' Matrix rooms. */
+const state = defineTable(
+  'matrix_state',
+  {
+    owner: text(),
+    state_key: text(),
+    /** Counts changes. */
+    version: bigint(),
+    /** The last change that is in Matrix. */
+    sent_version: bigint(),
+    /** 1 once the store has what was in Matrix before. */
+    is_imported: bigint(),
+    attempts: bigint(),
+    /** Milliseconds: not before this time. */
+    due_at: bigint(),
+  },
+  { key: ['owner', 'state_key'], indexes: { matrix_state_by_due: { on: ['due_at'] } } },
+);
+
+const inbox = defineTable('matrix_inbox', inboxColumns, {
+  key: ['owner', 'event_id'],
+  indexes: {
+    matrix_inbox_by_event: { on: ['event_id'] },
+    matrix_inbox_by_state: { on: ['state', 'lease_until'] },
+  },
+});
+
+const threads = defineTable(
+  'matrix_threads',
+  {
+    owner: text(),
+    room_id: text(),
+    thread: text(),
+    session_id: text(),
     /** The account that the messages of the owner come from. */
-    sender: string;
-  };
-  matrix_links: {
-    owner: string;
-    user_id: string;
+    sender: text(),
+  },
+  {
+    key: ['owner', 'room_id', 'thread'],
+    indexes: { matrix_threads_by_room: { on: ['room_id', 'thread'] } },
+  },
+);
+
+const links = defineTable(
+  'matrix_links',
+  {
+    owner: text(),
+    user_id: text(),
     /** Of the delegation. */
-    cid: string;
-    code_hash: string | null;
+    cid: text(),
+    code_hash: text().optional(),
     /** Milliseconds. */
-    code_expires_at: number;
+    code_expires_at: bigint(),
     /** Milliseconds; null until the account has sent the code. */
-    linked_at: number | null;
-  };
-  matrix_results: { owner: string; place: string; address_hash: string };
-  /** The position in the stream of events of the oracle's account, and the host that reads it. */
-  matrix_sync: {
+    linked_at: bigint().optional(),
+  },
+  { key: ['owner', 'user_id'], indexes: { matrix_links_by_user: { on: ['user_id'] } } },
+);
+
+const results = defineTable(
+  'matrix_results',
+  { owner: text(), place: text(), address_hash: text() },
+  {
+    key: ['owner', 'place'],
+    indexes: { matrix_results_by_address: { on: ['address_hash'], isUnique: true } },
+  },
+);
+
+/** The position in the stream of events of the oracle's account, and the host that reads it. */
+const sync = defineTable(
+  'matrix_sync',
+  {
     /** The oracle. */
-    owner: string;
-    account: string;
-    since: string | null;
-    holder: string;
+    owner: text(),
+    account: text(),
+    since: text().optional(),
+    holder: text(),
     /** Milliseconds. */
-    lease_until: number;
-  };
-}
-
-/** The copy of a value in the user's Matrix room. */
-interface StateRow {
-  owner: string;
-  state_key: string;
-  /** Counts changes. */
-  version: number;
-  /** The last change that is in Matrix. */
-  sent_version: number;
-  /** 1 once the store has what was in Matrix before. */
-  is_imported: number;
-  attempts: number;
-  /** Milliseconds: not before this time. */
-  due_at: number;
-}
-
-export const migrations: PluginMigrations = {
-  async '0001-rooms'(tables) {
-    await tables.schema
-      .createTable('matrix_rooms')
-      .addColumn('owner', 'text', (column) => column.primaryKey())
-      .addColumn('room_id', 'text', (column) => column.notNull())
-      .addColumn('user_id', 'text')
-      .execute();
+    lease_until: bigint(),
   },
-  async '0002-state'(tables) {
-    await tables.schema
-      .createTable('matrix_state')
-      .addColumn('owner', 'text', (column) => column.notNull())
-      .addColumn('state_key', 'text', (column) => column.notNull())
-      .addColumn('version', 'bigint', (column) => column.notNull())
-      .addColumn('sent_version', 'bigint', (column) => column.notNull())
-      .addColumn('is_imported', 'bigint', (column) => column.notNull())
-      .addColumn('attempts', 'bigint', (column) => column.notNull())
-      .addColumn('due_at', 'bigint', (column) => column.notNull())
-      .addPrimaryKeyConstraint('matrix_state_by_owner', ['owner', 'state_key'])
-      .execute();
-    await tables.schema
-      .createIndex('matrix_state_by_due')
-      .on('matrix_state')
-      .column('due_at')
-      .execute();
-  },
-  async '0003-chat'(tables) {
-    await createInbox(tables);
-    await createChatTables(tables);
-    await tables.schema
-      .createTable('matrix_results')
-      .addColumn('owner', 'text', (c) => c.notNull())
-      .addColumn('place', 'text', (c) => c.notNull())
-      .addColumn('address_hash', 'text', (c) => c.notNull().unique())
-      .addPrimaryKeyConstraint('matrix_results_by_owner', ['owner', 'place'])
-      .execute();
-  },
-};
+  { key: ['owner', 'account'] },
+);
 
-// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
-async function createInbox(tables: Kysely<any>): Promise<void> {
-  await tables.schema
-    .createTable('matrix_inbox')
-    .addColumn('owner', 'text', (c) => c.notNull())
-    .addColumn('event_id', 'text', (c) => c.notNull())
-    .addColumn('message_key', 'text', (c) => c.notNull())
-    .addColumn('message', 'text', (c) => c.notNull())
-    .addColumn('state', 'text', (c) => c.notNull())
-    .addColumn('attempts', 'bigint', (c) => c.notNull())
-    .addColumn('replies', 'text', (c) => c.notNull())
-    .addColumn('holder', 'text', (c) => c.notNull())
-    .addColumn('lease_until', 'bigint', (c) => c.notNull())
-    .addColumn('created_at', 'bigint', (c) => c.notNull())
-    .addPrimaryKeyConstraint('matrix_inbox_by_owner', ['owner', 'event_id'])
-    .execute();
-  await tables.schema
-    .createIndex('matrix_inbox_by_event')
-    .on('matrix_inbox')
-    .column('event_id')
-    .execute();
-  await tables.schema
-    .createIndex('matrix_inbox_by_state')
-    .on('matrix_inbox')
-    .columns(['state', 'lease_until'])
-    .execute();
-}
+export const tables = [rooms, state, inbox, threads, links, results, sync] as const;
 
-// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
-async function createChatTables(tables: Kysely<any>): Promise<void> {
-  await tables.schema
-    .createTable('matrix_threads')
-    .addColumn('owner', 'text', (c) => c.notNull())
-    .addColumn('room_id', 'text', (c) => c.notNull())
-    .addColumn('thread', 'text', (c) => c.notNull())
-    .addColumn('session_id', 'text', (c) => c.notNull())
-    .addColumn('sender', 'text', (c) => c.notNull())
-    .addPrimaryKeyConstraint('matrix_threads_by_owner', ['owner', 'room_id', 'thread'])
-    .execute();
-  await tables.schema
-    .createIndex('matrix_threads_by_room')
-    .on('matrix_threads')
-    .columns(['room_id', 'thread'])
-    .execute();
-  await tables.schema
-    .createTable('matrix_links')
-    .addColumn('owner', 'text', (c) => c.notNull())
-    .addColumn('user_id', 'text', (c) => c.notNull())
-    .addColumn('cid', 'text', (c) => c.notNull())
-    .addColumn('code_hash', 'text')
-    .addColumn('code_expires_at', 'bigint', (c) => c.notNull())
-    .addColumn('linked_at', 'bigint')
-    .addPrimaryKeyConstraint('matrix_links_by_owner', ['owner', 'user_id'])
-    .execute();
-  await tables.schema
-    .createIndex('matrix_links_by_user')
-    .on('matrix_links')
-    .column('user_id')
-    .execute();
-  await tables.schema
-    .createTable('matrix_sync')
-    .addColumn('owner', 'text', (c) => c.notNull())
-    .addColumn('account', 'text', (c) => c.notNull())
-    .addColumn('since', 'text')
-    .addColumn('holder', 'text', (c) => c.notNull())
-    .addColumn('lease_until', 'bigint', (c) => c.notNull())
-    .addPrimaryKeyConstraint('matrix_sync_by_owner', ['owner', 'account'])
-    .execute();
-}
+export type MatrixTables = TablesOf<typeof tables>;
 
 interface RoomDirectoryDeps {
   readonly database: PluginDatabase<MatrixTables>;

@@ -8,7 +8,7 @@ import {
 import { limitedList } from '@sibyl/protocol';
 import { z } from 'zod';
 import { McpEndpoint, type McpExtension } from './endpoint.js';
-import { migrations } from './subscriptions.js';
+import { tables } from './subscriptions.js';
 
 export type { McpExtension };
 
@@ -26,7 +26,7 @@ export const mcpServer = definePlugin({
     category: 'integration',
     visibility: 'silent',
   },
-  migrations,
+  tables,
   setup: (context) => new McpEndpoint({ ...context, pageUrl: findPageUrl(context) }),
   close: (endpoint) => endpoint.close(),
   getSharedState: ({ services: endpoint }) =>

@@ -1,37 +1,19 @@
-import type {
-  CallerSessions,
-  HostMessages,
-  Logger,
-  PluginDatabase,
-  PluginMigrations,
-} from '@sibyl/plugin-kit';
+import type { CallerSessions, HostMessages, Logger, PluginDatabase } from '@sibyl/plugin-kit';
 import { OracleError } from '@sibyl/plugin-kit';
+import { bigint, defineTable, type TablesOf, text } from '@sibyl/plugin-kit/tables';
 import { z } from 'zod';
 import { EventStream } from './calls.js';
 
-interface SubscriptionRow {
-  owner: string;
-  session: string;
-  uri: string;
-  expires_at: number;
-}
+const subscriptions = defineTable(
+  'mcp_server_subscriptions',
+  { owner: text(), session: text(), uri: text(), expires_at: bigint() },
+  { key: ['owner', 'session', 'uri'] },
+);
 
-interface Tables {
-  mcp_server_subscriptions: SubscriptionRow;
-}
+export const tables = [subscriptions] as const;
 
-export const migrations: PluginMigrations = {
-  '0001-subscriptions': async (tables) => {
-    await tables.schema
-      .createTable('mcp_server_subscriptions')
-      .addColumn('owner', 'text', (c) => c.notNull())
-      .addColumn('session', 'text', (c) => c.notNull())
-      .addColumn('uri', 'text', (c) => c.notNull())
-      .addColumn('expires_at', 'bigint', (c) => c.notNull())
-      .addPrimaryKeyConstraint('mcp_server_subscriptions_key', ['owner', 'session', 'uri'])
-      .execute();
-  },
-};
+type Tables = TablesOf<typeof tables>;
+type SubscriptionRow = Tables['mcp_server_subscriptions'];
 
 interface SubscriptionsDeps {
   readonly database: PluginDatabase<Tables>;

@@ -9,9 +9,9 @@ import { Connection, SignInRequiredError } from './connection.js';
 import { CALLBACK_PATH } from './grant.js';
 import { createCallbackModule, listRoutes } from './routes.js';
 import { ServerDirectory } from './server-directory.js';
-import { SignIns, signInMigrations } from './sign-ins.js';
+import { SignIns, signIns } from './sign-ins.js';
 import { listTurnTools } from './turn-tools.js';
-import { UserServers, userServerMigrations } from './user-servers.js';
+import { UserServers, userServers } from './user-servers.js';
 
 export { INVOCATION_META } from './connection.js';
 
@@ -29,7 +29,7 @@ export const mcp = definePlugin({
   configSchema: McpConfig,
   autoDetect: (env) => Boolean(env.MCP_SERVERS) || env.MCP_USER_SERVERS === 'true',
   autoDetectHint: 'set MCP_SERVERS, or MCP_USER_SERVERS=true',
-  migrations: { ...signInMigrations, ...userServerMigrations },
+  tables: [userServers, signIns],
   diagnose: diagnoseServers,
   setup: (context) => createServices(context),
   close: ({ directory }) => directory.close(),

@@ -3,11 +3,11 @@ import {
   type Logger,
   OracleError,
   type PluginDatabase,
-  type PluginMigrations,
   RateLimiter,
   type SafeFetch,
   type Secrets,
 } from '@sibyl/plugin-kit';
+import { bigint, defineTable, type TablesOf, text } from '@sibyl/plugin-kit/tables';
 import { z } from 'zod';
 import type { HttpServer } from './config.js';
 import {
@@ -44,27 +44,16 @@ interface SignInsDeps {
   readonly findTarget: (owner: string, name: string) => Promise<SignInTarget | undefined>;
 }
 
-interface SignInTables {
-  mcp_sign_ins: {
-    state_hash: string;
-    owner: string;
-    server: string;
-    expires_at: number;
-  };
-}
-
-export const signInMigrations: PluginMigrations = {
-  async '0001-sign-ins'(tables) {
-    await tables.schema
-      .createTable('mcp_sign_ins')
-      .addColumn('state_hash', 'text', (column) => column.primaryKey())
-      .addColumn('owner', 'text', (column) => column.notNull())
-      .addColumn('server', 'text', (column) => column.notNull())
-      .addColumn('expires_at', 'bigint', (column) => column.notNull())
-      .addUniqueConstraint('mcp_sign_ins_of_user', ['owner', 'server'])
-      .execute();
+export const signIns = defineTable(
+  'mcp_sign_ins',
+  { owner: text(), server: text(), state_hash: text(), expires_at: bigint() },
+  {
+    key: ['owner', 'server'],
+    indexes: { mcp_sign_ins_by_state: { on: ['state_hash'], isUnique: true } },
   },
-};
+);
+
+type SignInTables = TablesOf<readonly [typeof signIns]>;
 
 /** A sign-in in progress; with tokens once the user has returned from the authorization server. */
 const PendingGrant = Grant.extend({

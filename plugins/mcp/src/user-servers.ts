@@ -1,10 +1,5 @@
-import {
-  HttpUrl,
-  OracleError,
-  type PluginDatabase,
-  type PluginMigrations,
-  type Secrets,
-} from '@sibyl/plugin-kit';
+import { HttpUrl, OracleError, type PluginDatabase, type Secrets } from '@sibyl/plugin-kit';
+import { bigint, defineTable, type TablesOf, text } from '@sibyl/plugin-kit/tables';
 import { z } from 'zod';
 import { HttpServer, ServerName } from './config.js';
 import { isKeyChanged } from './grant.js';
@@ -39,22 +34,13 @@ export interface UserServer {
   readonly problem?: OracleError;
 }
 
-interface UserServerTables {
-  mcp_servers: { owner: string; name: string; url: string; created_at: number };
-}
+export const userServers = defineTable(
+  'mcp_servers',
+  { owner: text(), name: text(), url: text(), created_at: bigint() },
+  { key: ['owner', 'name'] },
+);
 
-export const userServerMigrations: PluginMigrations = {
-  async '0002-servers'(tables) {
-    await tables.schema
-      .createTable('mcp_servers')
-      .addColumn('owner', 'text', (column) => column.notNull())
-      .addColumn('name', 'text', (column) => column.notNull())
-      .addColumn('url', 'text', (column) => column.notNull())
-      .addColumn('created_at', 'bigint', (column) => column.notNull())
-      .addPrimaryKeyConstraint('mcp_servers_pk', ['owner', 'name'])
-      .execute();
-  },
-};
+type UserServerTables = TablesOf<readonly [typeof userServers]>;
 
 interface UserServersDeps {
   readonly database: PluginDatabase<UserServerTables>;

@@ -13,7 +13,7 @@ import {
 } from '../../../packages/host/test/support/test-database.js';
 import { TestUser } from '../../../packages/host/test/support/user.js';
 import { buildToolName } from '../src/server-tools.js';
-import { UserServers, userServerMigrations } from '../src/user-servers.js';
+import { UserServers, userServers } from '../src/user-servers.js';
 import { type HttpMcpServer, startHttpServer } from './support/http-server.js';
 import { startProtectedServer } from './support/protected-server.js';
 
@@ -66,7 +66,7 @@ async function talk(user: TestUser, ...calls: { name: string; input: object }[])
 }
 
 describe.each(engines)('UserServers on %s', (engine) => {
-  const test = usePluginTables(engine, { name: 'mcp', migrations: userServerMigrations });
+  const test = usePluginTables(engine, { name: 'mcp', tables: [userServers] });
 
   it('add stores no server whose headers cannot be stored, and the next attempt succeeds', async () => {
     const owner = 'did:example:alice';

@@ -238,13 +238,10 @@ const ExportedFact = z.object({
 
 type Tables = Kysely<MemoryTables>;
 
-async function findByText(tables: Tables, about: About, text: string) {
-  const wanted = normalizeText(text);
-  const rows = await selectFacts(tables, about)
-    // Facts of hosts of an earlier version have no normalized text, or that of an earlier text.
-    .where((e) => e.or([e('normalized_text', '=', wanted), e(sql`lower(text)`, '=', wanted)]))
-    .execute();
-  return rows.find((row) => normalizeText(row.text) === wanted);
+function findByText(tables: Tables, about: About, text: string) {
+  return selectFacts(tables, about)
+    .where('normalized_text', '=', normalizeText(text))
+    .executeTakeFirst();
 }
 
 async function isKnown(
@@ -320,13 +317,9 @@ async function findInPostgres(
   const isAbout = subUser === undefined ? sql`true` : sql`sub_user = ${subUser}`;
   const anyWord = words.map((word) => `'${word}':*`).join(' | ');
   const query = sql`${anyWord}::tsquery`;
-  // Hosts of an earlier version store and change facts without their words.
-  const inText = sql`to_tsvector('simple', text) @@ to_tsquery('simple', ${anyWord})`;
   const { rows } = await sql<FoundRow>`select * from memory_facts
-    where owner = ${owner} and ${isAbout} and (${TERMS} @@ ${query} or ${inText})
-    order by coalesce(ts_rank(${TERMS}, ${query}), 0) desc, created_at desc limit ${limit}`.execute(
-    tables,
-  );
+    where owner = ${owner} and ${isAbout} and ${TERMS} @@ ${query}
+    order by ts_rank(${TERMS}, ${query}) desc, created_at desc limit ${limit}`.execute(tables);
   return rows;
 }
 
@@ -346,7 +339,7 @@ function rankByWords(
 ): FoundRow[] {
   const tree = buildTree(words);
   const found = rows
-    .map((row) => ({ row, counts: countWords(row.words ?? toWords(row.text), tree, words.length) }))
+    .map((row) => ({ row, counts: countWords(row.words, tree, words.length) }))
     .filter(({ counts }) => counts.some((count) => count > 0));
   const weights = words.map((_, i) => {
     const facts = found.filter(({ counts }) => counts[i]).length;

@@ -11,7 +11,7 @@ import { Fact, FactPage } from '@sibyl/protocol';
 import { z } from 'zod';
 import { FACT_LENGTH, FactForgotten, FactStore, FactText, ListFacts } from './fact-store.js';
 import { FactVectors } from './fact-vectors.js';
-import { migrations } from './tables.js';
+import { tables } from './tables.js';
 
 /** Facts about the user that outlive a conversation. */
 export const memory = definePlugin({
@@ -33,7 +33,7 @@ export const memory = definePlugin({
     category: 'core',
     visibility: 'always',
   },
-  migrations,
+  tables,
   setup: ({ database, embeddings, logger }) =>
     new FactStore(database, embeddings && new FactVectors({ database, embeddings, logger })),
   close: (facts) => facts.close(),

@@ -4,7 +4,6 @@ import { usePluginTables } from '../../../packages/host/test/support/plugin-tabl
 import { engines, newOwner, useStore } from '../../../packages/host/test/support/test-database.js';
 import { FactStore } from '../src/fact-store.js';
 import { memory } from '../src/index.js';
-import { migrations, toScope, toWords } from '../src/tables.js';
 
 describe.each(engines)('FactStore.add on %s', (engine) => {
   const test = usePluginTables(engine, memory);
@@ -122,56 +121,5 @@ describe('FactStore.find on sqlite', () => {
   it('has no index of the words of all users', async () => {
     const query = sql`select name from sqlite_master where name like 'memory_words%' or type = 'trigger' and tbl_name like 'memory_%'`;
     expect((await query.execute(test.database.tables)).rows).toEqual([]);
-  });
-});
-
-describe.each(engines)('migrations 0005-ids-per-owner and 0006-normalized-text on %s', (engine) => {
-  const test = useStore(engine);
-
-  it('keep facts and their words, and recognize their texts', async () => {
-    const request = { plugin: 'memory', plugins: ['memory'] };
-    const first = Object.fromEntries(Object.entries(migrations).slice(0, 4));
-    const old = await test.store.pluginTables.open({ ...request, migrations: first });
-    const owner = newOwner();
-    const texts = ['Über Köln gezogen', 'Gone', 'Likes tea'];
-    for (const [i, text] of texts.entries()) {
-      const row = { id: `${i}`, owner, text, created_at: i, scope: toScope(owner) };
-      await old.write((tables) => tables.insertInto('memory_facts').values(row).execute());
-    }
-    await old.write((tables) => tables.deleteFrom('memory_facts').where('id', '=', '1').execute());
-    const facts = new FactStore(await test.store.pluginTables.open({ ...request, migrations }));
-    expect(await facts.add({ owner, text: 'ÜBER KÖLN GEZOGEN' })).toMatchObject({ id: '0' });
-    expect(await facts.add({ owner, text: 'LIKES TEA' })).toMatchObject({ id: '2' });
-    const find = (query: string) => facts.find({ owner, query, limit: 10 });
-    expect(await find('tea')).toMatchObject([{ id: '2' }]);
-    await facts.change({ owner, id: '2', text: 'Likes coffee' });
-    expect(await find('tea')).toEqual([]);
-    expect(await find('coffee')).toMatchObject([{ id: '2' }]);
-  });
-});
-
-describe.each(engines)('migration 0008-no-word-table on %s', (engine) => {
-  const test = useStore(engine);
-
-  it('keeps the facts that were found with the table', async () => {
-    const request = { plugin: 'memory', plugins: ['memory'] };
-    const owner = newOwner();
-    const scope = toScope(owner);
-    const { '0008-no-word-table': last, ...first } = migrations;
-    expect(last).toBeDefined();
-    const { pluginTables } = test.store;
-    const old = await pluginTables.open({ ...request, migrations: first });
-    for (const [id, text] of ['Likes tea', 'Likes coffee', 'Has a boat'].entries()) {
-      const row = { id: `${id}`, owner, text, words: toWords(text), created_at: id, scope };
-      await old.write((tables) => tables.insertInto('memory_facts').values(row).execute());
-    }
-    const facts = new FactStore(await pluginTables.open({ ...request, migrations }));
-    const find = async (query: string) =>
-      (await facts.find({ owner, query, limit: 10 })).map(({ text }) => text);
-    expect(await find('tea')).toEqual(['Likes tea']);
-    await facts.change({ owner, id: '1', text: 'Likes milk' });
-    await facts.remove({ owner, id: '0' });
-    expect(await find('likes')).toEqual(['Likes milk']);
-    expect(await find('boa')).toEqual(['Has a boat']);
   });
 });

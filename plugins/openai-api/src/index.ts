@@ -9,7 +9,7 @@ import {
   ResponseRequest,
   RetrieveQuery,
 } from './schemas.js';
-import { migrations, ResponseStore } from './stored-responses.js';
+import { ResponseStore, tables } from './stored-responses.js';
 import { DEFAULT_MODEL, findModel } from './turn.js';
 
 const KEY_HEADER = 'idempotency-key';
@@ -25,7 +25,7 @@ export const openaiApi = definePlugin({
     category: 'integration',
     visibility: 'silent',
   },
-  migrations,
+  tables,
   setup: (context) => {
     const { surface, database } = context;
     const pageUrl = findPageUrl(context);

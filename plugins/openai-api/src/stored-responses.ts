@@ -1,4 +1,5 @@
-import type { PluginDatabase, PluginMigrations } from '@sibyl/plugin-kit';
+import type { PluginDatabase } from '@sibyl/plugin-kit';
+import { bigint, defineTable, integer, type TablesOf, text } from '@sibyl/plugin-kit/tables';
 import type { ResponseRequest } from './schemas.js';
 
 /** What a response shows besides the answer of its run. */
@@ -23,31 +24,23 @@ export interface StoredResponse {
   readonly facts: ResponseFacts;
 }
 
-interface ResponseTables {
-  openai_api_responses: {
-    owner: string;
-    id: string;
-    session_id: string;
-    unlisted: number;
-    facts: string;
-    created_at: number;
-  };
-}
-
-export const migrations: PluginMigrations = {
-  '0001-responses': async (tables) => {
-    await tables.schema
-      .createTable('openai_api_responses')
-      .addColumn('owner', 'text', (c) => c.notNull())
-      .addColumn('id', 'text', (c) => c.notNull())
-      .addColumn('session_id', 'text', (c) => c.notNull())
-      .addColumn('unlisted', 'integer', (c) => c.notNull())
-      .addColumn('facts', 'text', (c) => c.notNull())
-      .addColumn('created_at', 'bigint', (c) => c.notNull())
-      .addPrimaryKeyConstraint('openai_api_responses_key', ['owner', 'id'])
-      .execute();
+const responses = defineTable(
+  'openai_api_responses',
+  {
+    owner: text(),
+    id: text(),
+    session_id: text(),
+    unlisted: integer(),
+    /** JSON. */
+    facts: text(),
+    created_at: bigint(),
   },
-};
+  { key: ['owner', 'id'] },
+);
+
+export const tables = [responses] as const;
+
+type ResponseTables = TablesOf<typeof tables>;
 
 /** Responses are kept as long as unlisted sessions are. */
 const KEPT_MS = 30 * 86_400_000;

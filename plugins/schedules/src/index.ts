@@ -21,7 +21,7 @@ import {
 import { z } from 'zod';
 import { ScheduleRuns } from './run-store.js';
 import { SchedulePermits } from './schedule-permits.js';
-import { migrations, ScheduleStore } from './schedule-store.js';
+import { ScheduleStore, tables } from './schedule-store.js';
 import { Scheduler } from './scheduler.js';
 import { Schedules, SchedulesConfig } from './schedules.js';
 import { type ResultChats, ResultDelivery } from './webhooks.js';
@@ -43,7 +43,7 @@ export const schedules = definePlugin({
     visibility: 'on-demand',
   },
   configSchema: SchedulesConfig,
-  migrations,
+  tables,
   // They post results.
   softDependsOn: ['slack', 'matrix'],
   setup: (context) => createServices(context),

@@ -1,10 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import {
-  type DatabaseEngine,
-  OracleError,
-  type PluginDatabase,
-  type PluginMigrations,
-} from '@sibyl/plugin-kit';
+import { type DatabaseEngine, OracleError, type PluginDatabase } from '@sibyl/plugin-kit';
+import { bigint, defineTable, type Row, type TablesOf, text } from '@sibyl/plugin-kit/tables';
 import type {
   CreateSchedule,
   Schedule,
@@ -12,7 +8,7 @@ import type {
   ScheduleTerms,
   ScheduleTrigger,
 } from '@sibyl/protocol';
-import { type Kysely, type Selectable, sql } from 'kysely';
+import { type Kysely, sql } from 'kysely';
 import { findFirstDue } from './timing.js';
 
 /** Runs of a schedule that are kept. */
@@ -308,128 +304,85 @@ export function toScheduleRun(row: RunRow): ScheduleRun {
 
 export const toTimestamp = (ms: number): string => new Date(ms).toISOString();
 
+export const schedules = defineTable(
+  'schedules_schedules',
+  {
+    owner: text(),
+    id: text(),
+    name: text(),
+    message: text(),
+    /** JSON. */
+    trigger: text(),
+    catch_up: text<'skip' | 'once'>(),
+    status: text<Schedule['status']>(),
+    reason: text().optional(),
+    session_id: text(),
+    next_due_at: bigint().optional(),
+    failures: bigint(),
+    delegation_cid: text().optional(),
+    delegation_expires_at: bigint().optional(),
+    result_url: text().optional(),
+    /** The address of a chat, instead of `result_url`. */
+    result_to: text().optional(),
+    /** SHA-256 of the webhook's secret, in base64. */
+    secret_hash: text().optional(),
+    created_at: bigint(),
+    updated_at: bigint(),
+  },
+  {
+    key: ['owner', 'id'],
+    // Hosts look for what is due of all users; rows with nothing due are not in these indexes.
+    indexes: {
+      schedules_by_due: { on: ['next_due_at'], where: 'next_due_at is not null' },
+      schedules_by_expiry: {
+        on: ['delegation_expires_at'],
+        where: 'delegation_expires_at is not null',
+      },
+      schedules_by_delegation: { on: ['delegation_cid'], where: 'delegation_cid is not null' },
+    },
+  },
+);
+
+export type ScheduleRow = Row<typeof schedules>;
+
+/** The due times that were claimed: the key makes a second run of the same time impossible. */
+export const scheduleRuns = defineTable(
+  'schedules_runs',
+  {
+    owner: text(),
+    schedule_id: text(),
+    due_at: bigint(),
+    cause: text<ScheduleRun['cause']>(),
+    status: text<ScheduleRun['status']>(),
+    /** What a webhook delivered, marked as that; null once it has ended, and of other runs. */
+    data: text().optional(),
+    session_id: text(),
+    run_id: text().optional(),
+    attempts: bigint(),
+    error: text().optional(),
+    /** When any host looks at it next; null once it has ended. */
+    check_at: bigint().optional(),
+    ended_at: bigint().optional(),
+    delivery: text<'pending' | 'delivered' | 'failed'>().optional(),
+    delivery_attempts: bigint(),
+    delivery_error: text().optional(),
+    /** When any host delivers the result next; null if there is nothing to deliver. */
+    deliver_at: bigint().optional(),
+  },
+  {
+    key: ['owner', 'schedule_id', 'due_at'],
+    indexes: {
+      schedules_runs_by_check: { on: ['check_at'], where: 'check_at is not null' },
+      schedules_runs_by_delivery: { on: ['deliver_at'], where: 'deliver_at is not null' },
+    },
+  },
+);
+
+export type RunRow = Row<typeof scheduleRuns>;
+
 /** The plugin's tables; times are milliseconds. */
-export interface ScheduleTables {
-  schedules_schedules: ScheduleRow;
-  schedules_runs: RunRow;
-}
+export const tables = [schedules, scheduleRuns] as const;
+
+export type ScheduleTables = TablesOf<typeof tables>;
 
 export type Tables = Kysely<ScheduleTables>;
-
-export interface ScheduleRow {
-  owner: string;
-  id: string;
-  name: string;
-  message: string;
-  /** JSON. */
-  trigger: string;
-  catch_up: 'skip' | 'once';
-  status: Schedule['status'];
-  reason: string | null;
-  session_id: string;
-  next_due_at: number | null;
-  failures: number;
-  delegation_cid: string | null;
-  delegation_expires_at: number | null;
-  result_url: string | null;
-  /** The address of a chat, instead of `result_url`. */
-  result_to: string | null;
-  /** SHA-256 of the webhook's secret, in base64. */
-  secret_hash: string | null;
-  created_at: number;
-  updated_at: number;
-}
-
-/** One due time that was claimed: its key makes a second run of the same time impossible. */
-export type RunRow = Selectable<RunTable>;
-
-interface RunTable {
-  owner: string;
-  schedule_id: string;
-  due_at: number;
-  cause: ScheduleRun['cause'];
-  status: ScheduleRun['status'];
-  /** What a webhook delivered, marked as that; null once it has ended, and of other runs. */
-  data: string | null;
-  session_id: string;
-  run_id: string | null;
-  attempts: number;
-  error: string | null;
-  /** When any host looks at it next; null once it has ended. */
-  check_at: number | null;
-  ended_at: number | null;
-  delivery: 'pending' | 'delivered' | 'failed' | null;
-  delivery_attempts: number;
-  delivery_error: string | null;
-  /** When any host delivers the result next; null if there is nothing to deliver. */
-  deliver_at: number | null;
-}
-
-export const migrations = {
-  async '0001-schedules'(tables) {
-    await tables.schema
-      .createTable('schedules_schedules')
-      .addColumn('owner', 'text', (c) => c.notNull())
-      .addColumn('id', 'text', (c) => c.notNull())
-      .addColumn('name', 'text', (c) => c.notNull())
-      .addColumn('message', 'text', (c) => c.notNull())
-      .addColumn('trigger', 'text', (c) => c.notNull())
-      .addColumn('catch_up', 'text', (c) => c.notNull())
-      .addColumn('status', 'text', (c) => c.notNull())
-      .addColumn('reason', 'text')
-      .addColumn('session_id', 'text', (c) => c.notNull())
-      .addColumn('next_due_at', 'bigint')
-      .addColumn('failures', 'bigint', (c) => c.notNull())
-      .addColumn('delegation_cid', 'text')
-      .addColumn('delegation_expires_at', 'bigint')
-      .addColumn('result_url', 'text')
-      .addColumn('secret_hash', 'text')
-      .addColumn('created_at', 'bigint', (c) => c.notNull())
-      .addColumn('updated_at', 'bigint', (c) => c.notNull())
-      .addPrimaryKeyConstraint('schedules_schedules_pk', ['owner', 'id'])
-      .execute();
-    await tables.schema
-      .createTable('schedules_runs')
-      .addColumn('owner', 'text', (c) => c.notNull())
-      .addColumn('schedule_id', 'text', (c) => c.notNull())
-      .addColumn('due_at', 'bigint', (c) => c.notNull())
-      .addColumn('cause', 'text', (c) => c.notNull())
-      .addColumn('status', 'text', (c) => c.notNull())
-      .addColumn('data', 'text')
-      .addColumn('session_id', 'text', (c) => c.notNull())
-      .addColumn('run_id', 'text')
-      .addColumn('attempts', 'bigint', (c) => c.notNull())
-      .addColumn('error', 'text')
-      .addColumn('check_at', 'bigint')
-      .addColumn('ended_at', 'bigint')
-      .addColumn('delivery', 'text')
-      .addColumn('delivery_attempts', 'bigint', (c) => c.notNull())
-      .addColumn('delivery_error', 'text')
-      .addColumn('deliver_at', 'bigint')
-      .addPrimaryKeyConstraint('schedules_runs_pk', ['owner', 'schedule_id', 'due_at'])
-      .execute();
-    await createIndexes(tables);
-  },
-  async '0002-result-to'(tables) {
-    await tables.schema.alterTable('schedules_schedules').addColumn('result_to', 'text').execute();
-  },
-} satisfies PluginMigrations;
-
-/** Hosts look for what is due of all users; rows with nothing due are not in these indexes. */
-// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
-async function createIndexes(tables: Kysely<any>): Promise<void> {
-  const indexes = [
-    ['schedules_schedules', 'next_due_at'],
-    ['schedules_schedules', 'delegation_expires_at'],
-    ['schedules_schedules', 'delegation_cid'],
-    ['schedules_runs', 'check_at'],
-    ['schedules_runs', 'deliver_at'],
-  ] as const;
-  for (const [table, column] of indexes)
-    await tables.schema
-      .createIndex(`${table}_by_${column}`)
-      .on(table)
-      .column(column)
-      .where(column, 'is not', null)
-      .execute();
-}

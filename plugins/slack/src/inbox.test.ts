@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
 import { engines, useStore } from '../../../packages/host/test/support/test-database.js';
 import type { SlackMessage } from './delivery.js';
-import { createInbox, migrations, toContinuation } from './inbox.js';
+import { createInbox, toContinuation } from './inbox.js';
 import { slack } from './index.js';
 import { Threads } from './threads.js';
 
@@ -395,54 +395,5 @@ describe.each(engines)('Threads on %s', (engine) => {
     expect(await threads.openSession(message)).toBe(gone);
     await threads.remove(message, gone);
     expect(await threads.openSession(message)).not.toBe(gone);
-  });
-});
-
-describe.each(engines)('migration 0002-owners on %s', (engine) => {
-  const test = useStore(engine);
-
-  it('keeps messages and threads, each with its owner', async () => {
-    const request = { plugin: 'slack', plugins: ['slack'] };
-    const { '0001-slack': first } = migrations;
-    const old = await test.store.pluginTables.open({
-      ...request,
-      migrations: { '0001-slack': first },
-    });
-    const message = newMessage();
-    const { team, user: user_id, channel, thread } = message;
-    await old.write(async (tables) => {
-      await tables
-        .insertInto('slack_inbox')
-        .values({
-          event_id: message.eventId,
-          message_key: 'T1:C1:1.0',
-          message: JSON.stringify(message),
-          state: 'waiting',
-          attempts: 2,
-          replies: '["9.1"]',
-          holder: 'gone',
-          lease_until: 1,
-          created_at: 1,
-        })
-        .execute();
-      await tables
-        .insertInto('slack_threads')
-        .values({ team, user_id, channel, thread, session_id: 'known' })
-        .execute();
-    });
-    const database = await test.store.pluginTables.open({ ...request, migrations });
-    const owners = await Promise.all(
-      ['slack_inbox', 'slack_threads'].map((table) =>
-        database.tables.selectFrom(table).select('owner').execute(),
-      ),
-    );
-    expect(owners.flat()).toEqual([{ owner: 'did:slack:T1:U1' }, { owner: 'did:slack:T1:U1' }]);
-    const inbox = createInbox({ database, clock: () => 2, hosts: newHost() });
-    expect(await inbox.takeOver(10)).toEqual([{ message, replies: ['9.1'], attempts: 3 }]);
-    expect(await inbox.accept(message)).toBe(false);
-    const turns = {
-      openSession: () => Promise.reject(new Error('the thread has a session')),
-    };
-    expect(await new Threads({ database, turns }).openSession(message)).toBe('known');
   });
 });

@@ -1,12 +1,6 @@
-import {
-  type DatabaseEngine,
-  type HostMessages,
-  Inbox,
-  type InboxRow,
-  type PluginDatabase,
-  type PluginMigrations,
-} from '@sibyl/plugin-kit';
-import { type Kysely, sql } from 'kysely';
+import { type HostMessages, Inbox, inboxColumns, type PluginDatabase } from '@sibyl/plugin-kit';
+import { defineTable, type TablesOf, text } from '@sibyl/plugin-kit/tables';
+import type { Kysely } from 'kysely';
 import { SlackMessage } from './delivery.js';
 
 interface InboxDeps {
@@ -59,111 +53,32 @@ export const getOwner = ({ team, user }: Pick<SlackMessage, 'team' | 'user'>) =>
 /** Identifies a message across deliveries. */
 export const getMessageKey = ({ team, channel, ts }: SlackMessage) => `${team}:${channel}:${ts}`;
 
+const inbox = defineTable('slack_inbox', inboxColumns, {
+  key: ['owner', 'event_id'],
+  indexes: {
+    slack_inbox_by_message: { on: ['owner', 'message_key'], isUnique: true },
+    slack_inbox_by_state: { on: ['state', 'lease_until'] },
+  },
+});
+
+const threads = defineTable(
+  'slack_threads',
+  { owner: text(), channel: text(), thread: text(), session_id: text() },
+  { key: ['owner', 'channel', 'thread'] },
+);
+
+const results = defineTable(
+  'slack_results',
+  { owner: text(), place: text(), address_hash: text() },
+  {
+    key: ['owner', 'place'],
+    indexes: { slack_results_by_address: { on: ['address_hash'], isUnique: true } },
+  },
+);
+
 /** The plugin's tables; timestamps are milliseconds. */
-export interface SlackTables {
-  slack_inbox: InboxRow;
-  slack_threads: ThreadRow;
-  slack_results: { owner: string; place: string; address_hash: string };
-}
+export const tables = [inbox, threads, results] as const;
+
+export type SlackTables = TablesOf<typeof tables>;
 
 export type Tables = Kysely<SlackTables>;
-
-interface ThreadRow {
-  owner: string;
-  channel: string;
-  thread: string;
-  session_id: string;
-}
-
-export const migrations = {
-  async '0001-slack'(tables) {
-    await tables.schema
-      .createTable('slack_inbox')
-      .addColumn('event_id', 'text', (c) => c.primaryKey().notNull())
-      .addColumn('message_key', 'text', (c) => c.notNull().unique())
-      .addColumn('message', 'text', (c) => c.notNull())
-      .addColumn('state', 'text', (c) => c.notNull())
-      .addColumn('attempts', 'bigint', (c) => c.notNull())
-      .addColumn('replies', 'text', (c) => c.notNull())
-      .addColumn('holder', 'text', (c) => c.notNull())
-      .addColumn('lease_until', 'bigint', (c) => c.notNull())
-      .addColumn('created_at', 'bigint', (c) => c.notNull())
-      .execute();
-    await tables.schema
-      .createIndex('slack_inbox_by_state')
-      .on('slack_inbox')
-      .columns(['state', 'lease_until'])
-      .execute();
-    await tables.schema
-      .createTable('slack_threads')
-      .addColumn('team', 'text', (c) => c.notNull())
-      .addColumn('channel', 'text', (c) => c.notNull())
-      .addColumn('thread', 'text', (c) => c.notNull())
-      .addColumn('user_id', 'text', (c) => c.notNull())
-      .addColumn('session_id', 'text', (c) => c.notNull())
-      .addPrimaryKeyConstraint('slack_threads_pk', ['team', 'channel', 'thread', 'user_id'])
-      .execute();
-  },
-  async '0002-owners'(tables, engine) {
-    await rebuildInbox(tables, engine);
-    await rebuildThreads(tables);
-  },
-  async '0003-results'(tables) {
-    await tables.schema
-      .createTable('slack_results')
-      .addColumn('owner', 'text', (c) => c.notNull())
-      .addColumn('place', 'text', (c) => c.notNull())
-      .addColumn('address_hash', 'text', (c) => c.notNull().unique())
-      .addPrimaryKeyConstraint('slack_results_by_owner', ['owner', 'place'])
-      .execute();
-  },
-} satisfies PluginMigrations;
-
-// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
-type AnyTables = Kysely<any>;
-
-async function rebuildInbox(tables: AnyTables, engine: DatabaseEngine): Promise<void> {
-  await tables.schema
-    .createTable('slack_inbox_rebuilt')
-    .addColumn('owner', 'text', (c) => c.notNull())
-    .addColumn('event_id', 'text', (c) => c.notNull())
-    .addColumn('message_key', 'text', (c) => c.notNull())
-    .addColumn('message', 'text', (c) => c.notNull())
-    .addColumn('state', 'text', (c) => c.notNull())
-    .addColumn('attempts', 'bigint', (c) => c.notNull())
-    .addColumn('replies', 'text', (c) => c.notNull())
-    .addColumn('holder', 'text', (c) => c.notNull())
-    .addColumn('lease_until', 'bigint', (c) => c.notNull())
-    .addColumn('created_at', 'bigint', (c) => c.notNull())
-    .addPrimaryKeyConstraint('slack_inbox_by_event', ['owner', 'event_id'])
-    .addUniqueConstraint('slack_inbox_by_message', ['owner', 'message_key'])
-    .execute();
-  const message = engine === 'postgres' ? sql`message::json` : sql`message`;
-  await sql`insert into slack_inbox_rebuilt
-    select 'did:slack:' || (${message} ->> 'team') || ':' || (${message} ->> 'user'),
-      event_id, message_key, message, state, attempts, replies, holder, lease_until, created_at
-    from slack_inbox`.execute(tables);
-  await tables.schema.dropTable('slack_inbox').execute();
-  await tables.schema.alterTable('slack_inbox_rebuilt').renameTo('slack_inbox').execute();
-  await tables.schema
-    .createIndex('slack_inbox_by_state')
-    .on('slack_inbox')
-    .columns(['state', 'lease_until'])
-    .execute();
-}
-
-async function rebuildThreads(tables: AnyTables): Promise<void> {
-  await tables.schema
-    .createTable('slack_threads_rebuilt')
-    .addColumn('owner', 'text', (c) => c.notNull())
-    .addColumn('channel', 'text', (c) => c.notNull())
-    .addColumn('thread', 'text', (c) => c.notNull())
-    .addColumn('session_id', 'text', (c) => c.notNull())
-    .addPrimaryKeyConstraint('slack_threads_by_owner', ['owner', 'channel', 'thread'])
-    .execute();
-  await sql`insert into slack_threads_rebuilt
-    select 'did:slack:' || team || ':' || user_id, channel, thread, session_id
-    from slack_threads`.execute(tables);
-  await tables.schema.dropTable('slack_threads').execute();
-  await tables.schema.alterTable('slack_threads_rebuilt').renameTo('slack_threads').execute();
-}

@@ -20,7 +20,7 @@ import {
   type SlackMessage,
 } from './delivery.js';
 import { listFileTools, sendMedia, shareFiles } from './files.js';
-import { createInbox, migrations } from './inbox.js';
+import { createInbox, tables } from './inbox.js';
 import { readInteraction } from './interactions.js';
 import { connectSlack, MAX_LENGTH } from './live-reply.js';
 import { MessageAnswerer } from './message-answerer.js';
@@ -71,7 +71,7 @@ export const slack = definePlugin({
   autoDetect: ({ SLACK_SIGNING_SECRET, SLACK_APP_TOKEN, SLACK_BOT_TOKEN }) =>
     Boolean(SLACK_BOT_TOKEN && (SLACK_SIGNING_SECRET || SLACK_APP_TOKEN)),
   autoDetectHint: 'set SLACK_BOT_TOKEN, and SLACK_SIGNING_SECRET or SLACK_APP_TOKEN',
-  migrations,
+  tables,
   diagnose: async ({ config, fetch }) => [await diagnoseSlack(config, fetch)],
   setup: (context) => createServices(context),
   close: async ({ rounds, worker, disconnect }) => {

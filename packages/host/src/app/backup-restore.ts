@@ -281,10 +281,10 @@ async function withDatabases(openSource: Open, openTarget: Open): Promise<Copied
 async function createPluginTables(source: Database, target: Database): Promise<void> {
   const names = (await readCatalog(source)).map(({ name }) => name);
   const plugins = bundledPlugins.map(({ name }) => name);
-  for (const { name: plugin, migrations = {} } of bundledPlugins) {
+  for (const { name: plugin, tables, migrations } of bundledPlugins) {
     if (!names.includes(`${plugin.replaceAll('-', '_')}_migration`)) continue;
     for (const database of [source, target])
-      await new PluginTables(database).open({ plugin, migrations, plugins });
+      await new PluginTables(database).open({ plugin, tables, migrations, plugins });
   }
 }
 

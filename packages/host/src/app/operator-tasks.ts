@@ -99,11 +99,11 @@ export async function diagnosePlugin(
 
 /** Runs a task on the tables of a plugin, in the store that the environment names. */
 export async function withPluginTables<T>(
-  { name, migrations = {} }: OraclePlugin,
+  { name, tables, migrations }: OraclePlugin,
   work: (tables: PluginDatabase) => Promise<T>,
 ): Promise<T> {
   return withStore(loadConfig(), async (store) =>
-    work(await store.pluginTables.open({ plugin: name, migrations, plugins: [name] })),
+    work(await store.pluginTables.open({ plugin: name, tables, migrations, plugins: [name] })),
   );
 }
 

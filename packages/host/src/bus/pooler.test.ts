@@ -6,8 +6,8 @@ import { startHost } from '../../test/support/host.js';
 import { startPgBouncer } from '../../test/support/pgbouncer.js';
 import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.js';
 import { TestUser } from '../../test/support/user.js';
-import type { Schema } from '../store/database.js';
 import { openDatabase } from '../store/open-database.js';
+import type { Schema } from '../store/schema/index.js';
 
 let database: TestDatabase;
 let url: string;

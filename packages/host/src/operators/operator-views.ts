@@ -14,10 +14,10 @@ import {
 import { TimeoutError, withTimeout } from '@sibyl/server-kit';
 import type { SocketUser } from '../bus/socket-presence.js';
 import type { TurnSpan } from '../observability/spans.js';
-import type { RunRow } from '../store/database.js';
 import { listToolCalls } from '../store/message.js';
 import type { ListedUser } from '../store/operators/operator-store.js';
 import type { SpeedCount, TurnFilter, UserSum } from '../store/operators/turn-reports.js';
+import type { RunRow } from '../store/schema/runs.js';
 import type { Store } from '../store/store.js';
 import { toUtcDay } from '../store/usage-store.js';
 import type { HostReports } from './host-reports.js';

@@ -1,9 +1,16 @@
 import { createHash, createPublicKey, verify } from 'node:crypto';
-import { Feedback, Id, Message, MessagePart, RequestId, type Result } from '@sibyl/protocol';
+import type { AnyTable, StoredRowOf } from '@sibyl/plugin-kit/tables';
+import { Id, type Result } from '@sibyl/protocol';
 import { publicKeyFromDid, type Signer } from '@sibyl/ucan';
 import { z } from 'zod';
 import type { StoredRow } from '../store/own-data/owner-rows.js';
 import { SOURCES_STATE, STATE_MAX_LENGTH } from '../store/plugin-stores.js';
+import { branches } from '../store/schema/branches.js';
+import { feedback } from '../store/schema/feedback.js';
+import { MAX_TEXT, Time } from '../store/schema/imported-values.js';
+import { messages } from '../store/schema/messages.js';
+import { roomState } from '../store/schema/rooms.js';
+import { sessions } from '../store/schema/sessions.js';
 import { parseJson } from './archive-reader.js';
 
 /** The layout of an export. */
@@ -110,17 +117,8 @@ function isSigned(bytes: Buffer, signature: string, publicKey: Uint8Array): bool
 
 // The rows that are imported.
 
-/** Characters of a message, and of its parts: more than any turn writes by default. */
-const MAX_TEXT = 4 * 1024 * 1024;
 /** Values in the parts of a message, or in its other JSON. */
 const MAX_JSON_VALUES = 100_000;
-
-const LATEST_TIME = 253_402_300_799_999;
-const Time = z.int().min(0).max(LATEST_TIME);
-/** Room to count on. */
-const Count = z.int().min(0).max(1_000_000_000_000);
-/** More than anyone makes in a session; each one of a path is a lookup. */
-const Branch = Count.max(10_000);
 
 /** JSON as text; null if it is missing or invalid. */
 const json = (schema: z.ZodType) =>
@@ -131,63 +129,31 @@ const json = (schema: z.ZodType) =>
     .nullable()
     .catch(null);
 
-export const SessionRow = z.looseObject({
-  id: Id,
-  title: z.string().max(1000),
-  created_at: Time,
-  last_updated_at: Time,
-  room_id: z.string().max(512),
-  last_seq: Count,
-  last_turn: Count,
-  active_branch: Branch.catch(0),
-  last_branch: Branch.catch(0),
-  active_message_id: Id.nullable().catch(null),
-  previous_message_id: Id.nullable().catch(null),
-  unlisted: z.union([z.literal(0), z.literal(1)]).catch(0),
-});
+/** What the definition of a table accepts of an archive. */
+function importedRow<T extends AnyTable>({ columns }: T) {
+  const shape: Record<string, z.ZodType> = {};
+  for (const [name, { options }] of Object.entries(columns)) {
+    const { imported, codec, isOptional } = options;
+    if (!imported) continue;
+    if (codec === 'json') shape[name] = json(imported);
+    else shape[name] = isOptional ? toOptional(imported) : imported;
+  }
+  return z.looseObject(shape) as unknown as z.ZodType<StoredRowOf<T>>;
+}
 
-const MessageError = Message.shape.error.unwrap().extend({ status: Message.shape.status.unwrap() });
+/** Null in place of what is missing or invalid, unless the schema itself says when it is null. */
+const toOptional = (schema: z.ZodType): z.ZodType =>
+  schema.safeParse(null).success ? schema : schema.nullable().catch(null);
 
-export const MessageRow = z.looseObject({
-  id: Id,
-  session_id: Id,
-  turn: Count,
-  seq: Count,
-  branch: Branch.default(0),
-  parent: Id.nullable().catch(null),
-  type: z.enum(['human', 'ai']),
-  content: z.string().max(MAX_TEXT),
-  parts: json(z.array(MessagePart)),
-  metadata: json(z.record(z.string(), z.unknown())),
-  error: json(MessageError),
-  request_id: RequestId,
-  run_id: Id.nullable().catch(null),
-  is_complete: z.union([z.literal(0), z.literal(1)]),
-  created_at: Time,
-});
+export const SessionRow = importedRow(sessions);
 
-export const BranchRow = z
-  .looseObject({
-    session_id: Id,
-    branch: Branch.min(1),
-    base_branch: Branch.nullable(),
-    base_turn: Count,
-    base_seq: Count,
-    parent_id: z.union([Id, z.literal('')]),
-    original_id: Id.nullable(),
-    first_id: Id,
-  })
+export const MessageRow = importedRow(messages);
+
+export const BranchRow = importedRow(branches)
   // Otherwise a path would lead back to itself.
   .refine(({ branch, base_branch }) => base_branch === null || base_branch < branch);
 
-export const FeedbackRow = z.looseObject({
-  session_id: Id,
-  message_id: Id,
-  rating: z.enum(['up', 'down']),
-  comment: Feedback.shape.comment.nullable().catch(null),
-  created_at: Time,
-  updated_at: Time,
-});
+export const FeedbackRow = importedRow(feedback);
 
 /** What else is stored for a session belongs to plugins of the other oracle. */
 export const SourcesRow = z.looseObject({
@@ -204,9 +170,4 @@ export const FileRow = z.object({
 });
 export type FileRow = z.infer<typeof FileRow>;
 
-export const RoomStateRow = z.looseObject({
-  room_id: z.string().max(512),
-  key: z.string().max(200),
-  data: json(z.record(z.string(), z.unknown())),
-  updated_at: Time,
-});
+export const RoomStateRow = importedRow(roomState);

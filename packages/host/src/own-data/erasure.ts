@@ -9,7 +9,6 @@ import type { Caller } from '../auth/caller.js';
 import type { DelegationService } from '../auth/delegations.js';
 import type { HostBus, HostLiveness } from '../bus/host-bus.js';
 import type { FileService } from '../files/file-service.js';
-import { ERASE_EXCEPTIONS } from '../store/own-data/table-catalog.js';
 import type { ErasureRequest } from '../store/shared-jobs.js';
 import type { Store } from '../store/store.js';
 import { isStoreError } from '../store/store-errors.js';
@@ -144,7 +143,7 @@ export class Erasure {
     if (rows > 0) await store.removals.addErasure(owner);
     await store.erasures.end(request);
     logger.info({ rows }, 'a user was erased');
-    return { rows, kept: kept.flatMap(({ table, rows }) => describeKept(table, rows)) };
+    return { rows, kept };
   }
 
   /** Ends what runs on the user's behalf on any host, so that nothing is written after the erasure. */
@@ -179,8 +178,3 @@ class ElsewhereError extends Error {}
 
 const CONTINUES =
   'You are not erased completely yet, because the database did not answer in time. This continues by itself, and also erases what you store meanwhile. Confirm the erasure again to learn when it has ended.';
-
-function describeKept(table: string, rows: number): Erased['kept'] {
-  const exception = ERASE_EXCEPTIONS.find((known) => known.table === table);
-  return exception ? [{ table, rows, keeps: exception.keeps, reason: exception.reason }] : [];
-}

@@ -8,7 +8,6 @@ import type { ZipFile } from 'yazl';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { FileService } from '../files/file-service.js';
 import type { OwnedTable, OwnerRows, StoredRow } from '../store/own-data/owner-rows.js';
-import { DERIVED_TABLES, OMITTED_COLUMNS } from '../store/own-data/table-catalog.js';
 import {
   MANIFEST,
   type Manifest,
@@ -104,8 +103,9 @@ export class Exports {
   private async fill(archive: ArchiveWriter, owner: string): Promise<void> {
     const { rows, oracle } = this.deps;
     await archive.add(README, [describe(oracle.name)]);
-    for (const table of await rows.tables()) {
-      if (DERIVED_TABLES.includes(table.name)) continue;
+    const tables = await rows.tables();
+    for (const table of tables) {
+      if (table.rules.isDerived) continue;
       await this.addRows(archive, table, owner);
       for (const { name, kind } of table.columns)
         if (kind === 'bytes') await this.addFiles(archive, table, { owner, column: name });
@@ -118,7 +118,9 @@ export class Exports {
       oracle: { did: oracle.did, name: oracle.name },
       createdAt: new Date().toISOString(),
       files: archive.files,
-      omitted: OMITTED_COLUMNS.map((omitted) => ({ reason: 'a credential', ...omitted })),
+      omitted: tables.flatMap(({ name, rules }) =>
+        Object.entries(rules.omitted).map(([column, reason]) => ({ table: name, column, reason })),
+      ),
     };
     const bytes = Buffer.from(JSON.stringify(manifest, null, 2));
     await archive.add(MANIFEST, [bytes]);

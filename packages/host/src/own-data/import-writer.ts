@@ -8,6 +8,7 @@ import type { ImportStore, MessageToStore } from '../store/own-data/import-store
 import type { StoredRow } from '../store/own-data/owner-rows.js';
 import { SOURCES_STATE } from '../store/plugin-stores.js';
 import type { RoomStore } from '../store/room-store.js';
+import { messages as messagesTable } from '../store/schema/messages.js';
 import {
   BranchRow,
   FeedbackRow,
@@ -39,7 +40,7 @@ export interface ImportedMessage {
 }
 
 /** The columns that name a message of the same session. */
-const MESSAGE_COLUMNS = [
+const MESSAGE_ID_COLUMNS = [
   'id',
   'parent',
   'parent_id',
@@ -181,12 +182,14 @@ export class ImportWriter {
     const { id: original, title, createdAt, updatedAt } = conversation;
     const id = deriveId(createdAt, [owner, original]);
     let turn = 0;
-    let parent: string | null = null;
+    let parent: string | undefined;
     const rows: StoredRow[] = [];
     for (const [index, message] of messages.entries()) {
       turn += message.type === 'human' || turn === 0 ? 1 : 0;
       const messageId = deriveId(message.createdAt, [owner, original, message.id]);
-      rows.push(toMessageRow({ ...message, id: messageId }, { id, turn, seq: index + 1, parent }));
+      const place = { id: messageId, sessionId: id, turn, seq: index + 1, branch: 0, parent };
+      const body = { ...message, ...place, owner, requestId: messageId, isComplete: true };
+      rows.push({ ...messagesTable.toRow(body) });
       parent = messageId;
     }
     const session = {
@@ -392,35 +395,13 @@ const renameMessage = (id: string, sessionId: string, target: string): string =>
   sessionId === target && Message.shape.id.safeParse(id).success ? id : deriveId(0, [target, id]);
 
 function renameMessages(row: StoredRow, sessionId: string, target: string): StoredRow {
-  const renamed = MESSAGE_COLUMNS.flatMap((column) => {
+  const renamed = MESSAGE_ID_COLUMNS.flatMap((column) => {
     const id = row[column];
     return typeof id === 'string' && id !== ''
       ? [[column, renameMessage(id, sessionId, target)]]
       : [];
   });
   return { ...row, ...Object.fromEntries(renamed) };
-}
-
-function toMessageRow(
-  { id, type, content, createdAt }: ImportedMessage,
-  place: { id: string; turn: number; seq: number; parent: string | null },
-): StoredRow {
-  return {
-    id,
-    session_id: place.id,
-    turn: place.turn,
-    seq: place.seq,
-    parent: place.parent,
-    type,
-    content,
-    parts: null,
-    metadata: null,
-    error: null,
-    request_id: id,
-    run_id: null,
-    is_complete: 1,
-    created_at: createdAt,
-  };
 }
 
 /** A UUID of version 8 that the text determines; it sorts by time like those of the host. */

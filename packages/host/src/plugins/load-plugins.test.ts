@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { defineTool, type OraclePlugin, type PluginContext, sharedKey } from '@sibyl/plugin-kit';
+import { defineTable, text } from '@sibyl/plugin-kit/tables';
 import { createSafeFetch } from '@sibyl/safe-fetch';
 import { generateSigner } from '@sibyl/ucan';
 import { pino } from 'pino';
@@ -118,20 +119,17 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
   it('loadPlugins creates the tables of all plugins first', async () => {
     let kept: unknown;
     const notes = testPlugin('notes', {
-      migrations: {
-        '0001': (tables) =>
-          tables.schema.createTable('notes_pages').addColumn('id', 'text').execute(),
-      },
+      tables: [defineTable('notes_pages', { owner: text(), id: text() }, { key: ['owner', 'id'] })],
       getTools: async ({ database }) => {
         await database.write((tables) =>
-          tables.insertInto('notes_pages').values({ id: 'x' }).execute(),
+          tables.insertInto('notes_pages').values({ owner: 'did:a', id: 'x' }).execute(),
         );
         kept = await database.tables.selectFrom('notes_pages').selectAll().execute();
         return [];
       },
     });
     await load([notes]);
-    expect(kept).toEqual([{ id: 'x' }]);
+    expect(kept).toEqual([{ owner: 'did:a', id: 'x' }]);
   });
 
   it('loadPlugins lets one plugin provide the room state', async () => {
@@ -257,10 +255,7 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
     [
       'tables of others',
       {
-        migrations: {
-          '0001': (tables: never) =>
-            (tables as PluginContext['database']['tables']).schema.dropTable('sessions').execute(),
-        },
+        tables: [defineTable('sessions', { owner: text() }, { key: ['owner'] })],
       },
       /its tables could not be created: The table sessions is not the plugin odd's/,
     ],

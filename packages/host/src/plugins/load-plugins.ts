@@ -78,7 +78,8 @@ function openTables(
   plugins: readonly string[],
   { store }: HostServices,
 ): Promise<PluginDatabase> {
-  return store.pluginTables.open({ plugin: name, migrations: plugin.migrations ?? {}, plugins });
+  const { tables, migrations } = plugin;
+  return store.pluginTables.open({ plugin: name, tables, migrations, plugins });
 }
 
 /** An error of Nest as an issue of the plugin whose module it names; otherwise unchanged. */

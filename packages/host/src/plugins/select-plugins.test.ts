@@ -20,6 +20,7 @@ describe('selectPlugins', () => {
   it.each([
     ['dependsOn', 'b', 'is not an array of names'],
     ['configSchema', { A: z.string() }, 'is not a z.object()'],
+    ['tables', [{ name: 'notes_pages' }], 'is not a list of tables that defineTable returns'],
     ['migrations', [() => undefined], 'is not an object of functions'],
     ['migrations', { '0001': 'create table' }, 'is not an object of functions'],
     ['close', 1, 'is not a function'],

@@ -1,13 +1,10 @@
 import type { AccessKeyCaveats } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
-import {
-  type DelegationPurpose,
-  type DelegationRow,
-  type Schema,
-  type StoreContext,
-} from './database.js';
+import { type StoreContext } from './database.js';
 import { prepareQuery } from './prepared-query.js';
 import { addRevocation } from './revocation-store.js';
+import type { DelegationPurpose, DelegationRow } from './schema/delegations.js';
+import type { Schema } from './schema/index.js';
 
 const PURPOSE: DelegationPurpose = 'access-key';
 

@@ -1,7 +1,9 @@
 import type { ActivityEntry } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
-import type { ActivityRow, Schema, StoreContext } from './database.js';
+import type { StoreContext } from './database.js';
 import { prepareQuery } from './prepared-query.js';
+import type { ActivityRow } from './schema/activity.js';
+import type { Schema } from './schema/index.js';
 
 interface ActivityQuery {
   readonly owner: string;

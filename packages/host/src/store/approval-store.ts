@@ -2,12 +2,15 @@ import { setImmediate as nextTick } from 'node:timers/promises';
 import type { RunDelegation } from '@sibyl/plugin-kit';
 import type { Approval, ApprovalDelegation, Decision, JsonObject } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
-import type { ApprovalRow, InterruptRow, Schema, StoreContext } from './database.js';
+import type { StoreContext } from './database.js';
 import type { Vault } from './encryption.js';
 import { insertGrant, type NewGrant } from './grant-store.js';
 import { claimOnce } from './revocation-store.js';
 import { type AnswerResult, endInterrupt } from './runs/interrupts.js';
 import { recordEnd } from './runs/pending-approvals.js';
+import type { ApprovalRow } from './schema/approvals.js';
+import type { Schema } from './schema/index.js';
+import type { InterruptRow } from './schema/interrupts.js';
 
 /** Each may have 128 KiB of arguments. */
 const PENDING_PER_LIST = 100;

@@ -1,9 +1,9 @@
 import { type Compilable, type Kysely, type SelectQueryBuilder, sql } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
-import type { Schema } from './database.js';
 import { type PreparedQuery, prepareQuery } from './prepared-query.js';
-import type { BranchRow } from './rows.js';
 import { isOpen } from './runs/run.js';
+import type { BranchRow } from './schema/branches.js';
+import type { Schema } from './schema/index.js';
 
 /** The messages of a session from the first to the last of a branch. */
 export interface PathKey extends SessionKey {

@@ -3,8 +3,9 @@ import { type Kysely, type KyselyPlugin, sql } from 'kysely';
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
 import { createTestDatabase } from '../../test/support/test-database.js';
 import { copyDatabase, type TableDigest } from './copy-database.js';
-import type { Database, Schema } from './database.js';
+import type { Database } from './database.js';
 import { openDatabase } from './open-database.js';
+import type { Schema } from './schema/index.js';
 import { toSqlitePath } from './sqlite/sqlite.js';
 import { StoreError } from './store-errors.js';
 
@@ -71,11 +72,12 @@ function findDigest(copied: readonly TableDigest[], table: string): TableDigest 
 const createSession = (owner: string, id: string): Row => ({
   ...{ owner, id, title: 'Ünïcode 🌍', created_at: 1, last_updated_at: 2, oracle_name: null },
   ...{ oracle_did: 'did:key:zOracle', room_id: 'room', last_seq: 1, last_turn: 1 },
+  ...{ active_branch: 0, last_branch: 0 },
 });
 
 const createMessage = (owner: string, id: string, seq: number): Row => ({
   ...{ owner, id, session_id: 'session', turn: 1, seq, type: 'human', content: `text ${seq}` },
-  ...{ request_id: 'r', is_complete: 1, created_at: 3 },
+  ...{ branch: 0, request_id: 'r', is_complete: 1, created_at: 3 },
 });
 
 const createRoom = (owner: string, id: string, createdAt = 1): Row => ({

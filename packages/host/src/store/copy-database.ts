@@ -1,8 +1,10 @@
 import { createHash } from 'node:crypto';
 import { type Kysely, sql } from 'kysely';
-import { type Database, type Schema, storable } from './database.js';
+import { type Database, storable } from './database.js';
 import type { StoredRow, StoredValue } from './own-data/owner-rows.js';
 import { isMigrationTable, readCatalog, type StoredTable } from './own-data/table-catalog.js';
+import type { Schema } from './schema/index.js';
+import { hostTables } from './schema/index.js';
 import { copyErasures } from './shared-jobs.js';
 import { StoreError } from './store-errors.js';
 
@@ -23,7 +25,9 @@ const NOT_COPIED: readonly string[] = [
 const NO_IDLE_TIMEOUT = 'set local idle_in_transaction_session_timeout = 0';
 
 /** Numbers of rows that one engine needs and the other does not have. */
-const ENGINE_COLUMNS: Readonly<Record<string, readonly string[]>> = { file_passages: ['seq'] };
+const ENGINE_COLUMNS: ReadonlyMap<string, string | undefined> = new Map(
+  hostTables.map(({ name, options }) => [name, options.rowId]),
+);
 
 /** What a table contains: equal for equal rows on both engines, in any order. */
 export interface TableDigest {
@@ -68,7 +72,7 @@ const isCopied = ({ name }: StoredTable) => !isMigrationTable(name) && !NOT_COPI
 
 const listColumns = ({ name, columns }: StoredTable): readonly string[] =>
   columns
-    .filter((column) => column.kind !== 'other' && !ENGINE_COLUMNS[name]?.includes(column.name))
+    .filter((column) => column.kind !== 'other' && ENGINE_COLUMNS.get(name) !== column.name)
     .map((column) => column.name)
     .sort();
 

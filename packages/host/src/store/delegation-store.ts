@@ -1,8 +1,10 @@
 import { type Kysely, sql } from 'kysely';
-import type { DelegationPurpose, DelegationRow, Schema, StoreContext } from './database.js';
+import type { StoreContext } from './database.js';
 import type { Vault } from './encryption.js';
 import { prepareQuery } from './prepared-query.js';
 import { addRevocation } from './revocation-store.js';
+import type { DelegationPurpose, DelegationRow } from './schema/delegations.js';
+import type { Schema } from './schema/index.js';
 
 /** The purpose of the delegations that users store for the oracle's own calls, or present in requests. */
 const SERVICES: DelegationPurpose = 'services';

@@ -1,8 +1,9 @@
 import { OracleError } from '@sibyl/protocol';
 import { type ExpressionBuilder, type Kysely, sql } from 'kysely';
-import type { Database, Schema, StoreContext } from './database.js';
+import type { Database, StoreContext } from './database.js';
 import { prepareQuery } from './prepared-query.js';
-import type { FileRow } from './rows.js';
+import type { FileRow } from './schema/files.js';
+import type { Schema } from './schema/index.js';
 
 /** Identifies a file; a file of another owner does not exist for a caller. */
 export interface FileKey {

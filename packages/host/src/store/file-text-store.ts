@@ -4,7 +4,7 @@ import { isUnspaced, readQueryTerms, readTerms } from '@sibyl/plugin-kit';
 import { sql } from 'kysely';
 import type { StoreContext } from './database.js';
 import { type FileKey, type StoredFile, toFile } from './file-store.js';
-import type { FileRow } from './rows.js';
+import type { FileRow } from './schema/files.js';
 
 /** A piece of a file's text, short enough for a search result. */
 export interface Passage {

@@ -1,7 +1,9 @@
 import type { Kysely } from 'kysely';
-import type { DelegationPurpose, Schema, StoreContext } from './database.js';
+import type { StoreContext } from './database.js';
 import type { DelegationFacts } from './delegation-store.js';
 import type { Vault } from './encryption.js';
+import type { DelegationPurpose } from './schema/delegations.js';
+import type { Schema } from './schema/index.js';
 
 /** Grants of one user for one purpose; a row takes at most about 18 kB. */
 const GRANTS_PER_OWNER = 200;

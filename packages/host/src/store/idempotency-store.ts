@@ -1,7 +1,8 @@
 import { setImmediate as nextTick } from 'node:timers/promises';
 import type { Kysely } from 'kysely';
-import type { Schema, StoreContext } from './database.js';
+import type { StoreContext } from './database.js';
 import { findLatestAttempt, toRun } from './runs/run.js';
+import type { Schema } from './schema/index.js';
 
 export interface IdempotencyKey {
   readonly owner: string;

@@ -4,9 +4,9 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { engines, useStore } from '../../test/support/test-database.js';
 import { finishTestRun, openTestSession, startTestRun } from '../../test/support/test-runs.js';
 import type { TurnOrigin } from './branches.js';
-import type { Schema } from './database.js';
 import { readPage, readSpan } from './message-page.js';
-import { hostSchema, migrate } from './migrations/migrate.js';
+import { hostSchema, migrate } from './migrations.js';
+import type { Schema } from './schema/index.js';
 import { SqliteDialect } from './sqlite/sqlite-dialect.js';
 
 describe.each(engines)('pages of messages on %s', (engine) => {
@@ -242,9 +242,9 @@ describe('what pages of messages read on sqlite', () => {
     const { handle, tables } = await openLongBranch();
     handle.exec(`with recursive turns (turn) as (select ${2 * LENGTH} union all
         select turn + 1 from turns where turn < ${2 * LENGTH} + 10000)
-      insert into messages (owner, id, session_id, turn, seq, parent, type, content, request_id,
+      insert into messages (owner, id, session_id, turn, seq, branch, parent, type, content, request_id,
         is_complete, created_at)
-      select 'did:a', turn, 's', turn, turn, '1', 'ai', 'x', 'r', 1, 1 from turns`);
+      select 'did:a', turn, 's', turn, turn, 0, '1', 'ai', 'x', 'r', 1, 1 from turns`);
     const path = { ...session, branch: 0, limit: 1 };
     await expect(readPage(tables, path)).rejects.toMatchObject({ code: 'bad_request' });
     expect(await readPage(tables, { ...path, before: '5' })).toHaveProperty('ok');

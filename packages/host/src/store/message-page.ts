@@ -1,8 +1,9 @@
 import { OracleError } from '@sibyl/protocol';
 import { type Compilable, type Kysely, sql } from 'kysely';
 import { type PathKey, type PathMessages, preparePathQuery, SIBLINGS } from './branches.js';
-import type { Schema } from './database.js';
-import { MESSAGE_COLUMNS, type Message, toMessage } from './message.js';
+import { type Message, toMessage } from './message.js';
+import type { Schema } from './schema/index.js';
+import { messages } from './schema/messages.js';
 
 /** Stored bytes of a page, after which it ends; one turn may have more. */
 const PAGE_BYTES = 512 * 1024;
@@ -36,7 +37,7 @@ export interface TurnSpan {
 
 export const LAST_TURN = Number.MAX_SAFE_INTEGER;
 
-const COLUMNS = MESSAGE_COLUMNS.map((name) => `messages.${name}` as const);
+const COLUMNS = messages.columnNames.map((name) => `messages.${name}` as const);
 
 interface SpanRequest extends PathKey, TurnSpan {}
 

@@ -1,7 +1,7 @@
 import { type Kysely, sql } from 'kysely';
 import { type PathKey, preparePathQuery } from './branches.js';
-import type { Schema } from './database.js';
 import { LAST_TURN, type TurnSpan, toPath } from './message-page.js';
+import type { Schema } from './schema/index.js';
 
 /** What a message takes beside its texts: otherwise, very many short ones would be read at once. */
 const MESSAGE_BYTES = 1024;

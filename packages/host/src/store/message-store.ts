@@ -2,14 +2,8 @@ import { type MessagePart, OracleError } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
 import { type Fork, findFork, insertBranch, type TurnOrigin } from './branches.js';
-import type { MessageRow, Schema, StoreContext } from './database.js';
-import {
-  MESSAGE_COLUMNS,
-  type Message,
-  type MessageBody,
-  toMessage,
-  toMessageRow,
-} from './message.js';
+import type { StoreContext } from './database.js';
+import { type Message, type MessageBody, toMessage } from './message.js';
 import {
   type PageRequest,
   type PageResult,
@@ -20,6 +14,8 @@ import {
 import { findRecentSpan, listSpans, type RecentRequest } from './message-sizes.js';
 import { copySources } from './plugin-stores.js';
 import { prepareQuery } from './prepared-query.js';
+import type { Schema } from './schema/index.js';
+import { type MessageRow, messages } from './schema/messages.js';
 import { queueForSearch, SESSION } from './search/search-store.js';
 import { holdSession } from './session-store.js';
 
@@ -45,7 +41,7 @@ export class MessageStore {
   }): Promise<Message | undefined> {
     const row = await this.context.database.tables
       .selectFrom('messages')
-      .select(MESSAGE_COLUMNS)
+      .select(messages.columnNames)
       .where('owner', '=', key.owner)
       .where('id', '=', key.messageId)
       .executeTakeFirst();
@@ -349,7 +345,7 @@ async function startFork(
 }
 
 async function insertMessage(tables: Kysely<Schema>, message: Message): Promise<Message> {
-  await insertRow(tables, toMessageRow(message));
+  await insertRow(tables, messages.toRow(message));
   return message;
 }
 
@@ -360,7 +356,7 @@ export async function saveAnswer(
 ): Promise<Message> {
   if (id === undefined) throw new Error('An answer has an id since its turn began');
   const message = { ...answer, id };
-  const { rows } = await insertAnswer(tables, toMessageRow(message));
+  const { rows } = await insertAnswer(tables, messages.toRow(message));
   const { parent: _, ...stored } = message;
   return { ...stored, ...(rows[0]?.parent != null && { parent: rows[0].parent }) };
 }
@@ -368,6 +364,13 @@ export async function saveAnswer(
 const insertRow = prepareQuery((tables, row: MessageRow) =>
   tables.insertInto('messages').values(row),
 );
+
+/** What an answer keeps of the partial one of an earlier attempt. */
+const KEPT: readonly (keyof MessageRow)[] = [
+  ...(['owner', 'id', 'session_id', 'turn', 'seq', 'branch', 'parent', 'type'] as const),
+  ...(['request_id', 'created_at'] as const),
+];
+const REPLACED = messages.columnNames.filter((column) => !KEPT.includes(column));
 
 /** By default, an answer belongs to the question of its turn. */
 const insertAnswer = prepareQuery((tables, row: MessageRow) =>
@@ -388,13 +391,11 @@ const insertAnswer = prepareQuery((tables, row: MessageRow) =>
       ),
     }))
     .onConflict((c) =>
-      c.columns(['owner', 'id']).doUpdateSet((e) => ({
-        content: e.ref('excluded.content'),
-        parts: e.ref('excluded.parts'),
-        run_id: e.ref('excluded.run_id'),
-        is_complete: e.ref('excluded.is_complete'),
-        error: e.ref('excluded.error'),
-      })),
+      c
+        .columns(['owner', 'id'])
+        .doUpdateSet(({ ref }) =>
+          Object.fromEntries(REPLACED.map((column) => [column, ref(`excluded.${column}`)])),
+        ),
     )
     .returning('parent'),
 );

@@ -1,5 +1,6 @@
 import type { Kysely } from 'kysely';
-import type { Database, DatabaseState, Schema } from './database.js';
+import type { Database, DatabaseState } from './database.js';
+import type { Schema } from './schema/index.js';
 import { openSqlite, probeSqlite } from './sqlite/sqlite.js';
 import { StoreError } from './store-errors.js';
 

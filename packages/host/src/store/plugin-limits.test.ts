@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import type { PluginMigrations } from '@sibyl/plugin-kit';
+import { defineTable, text } from '@sibyl/plugin-kit/tables';
 import { describe, expect, it, vi } from 'vitest';
 import { newOwner, useStore } from '../../test/support/test-database.js';
 import { SessionStates } from './plugin-stores.js';
@@ -161,15 +161,12 @@ describe('the states of a session during a turn', () => {
 });
 
 describe('PluginTables', () => {
-  const migrations: PluginMigrations = {
-    '0001-pages': async (tables) => {
-      await tables.schema
-        .createTable('my_notes_pages')
-        .addColumn('id', 'text', (c) => c.primaryKey().notNull())
-        .execute();
-    },
-  };
-  const request = { plugin: 'my-notes', migrations, plugins: ['my-notes'] };
+  const pages = defineTable(
+    'my_notes_pages',
+    { owner: text(), id: text() },
+    { key: ['owner', 'id'] },
+  );
+  const request = { plugin: 'my-notes', tables: [pages], plugins: ['my-notes'] };
 
   function listTables(): string[] {
     const file = openFile();
@@ -178,9 +175,9 @@ describe('PluginTables', () => {
     return rows.map(({ name }) => String(name));
   }
 
-  it('a plugin without migrations has no tables, not even for itself', async () => {
+  it('a plugin that defines no tables has none, not even for itself', async () => {
     const before = listTables();
-    await test.store.pluginTables.open({ plugin: 'empty', migrations: {}, plugins: ['empty'] });
+    await test.store.pluginTables.open({ plugin: 'empty', plugins: ['empty'] });
     expect(listTables()).toEqual(before);
   });
 
@@ -195,11 +192,11 @@ describe('PluginTables', () => {
     const { tables, write, writeFor, read } = await test.store.pluginTables.open(request);
     const owner = newOwner();
     await writeFor(owner, (handle) =>
-      handle.insertInto('my_notes_pages').values({ id: 'kept' }).execute(),
+      handle.insertInto('my_notes_pages').values({ owner, id: 'kept' }).execute(),
     );
     for (const run of [write, (unit: Parameters<typeof write>[0]) => writeFor(owner, unit)]) {
       const failing = run(async (handle) => {
-        await handle.insertInto('my_notes_pages').values({ id: 'lost' }).execute();
+        await handle.insertInto('my_notes_pages').values({ owner, id: 'lost' }).execute();
         throw new Error('undone');
       });
       await expect(failing).rejects.toThrow('undone');

@@ -1,7 +1,14 @@
-import type { PluginMigrations } from '@sibyl/plugin-kit';
+import { defineTable, text } from '@sibyl/plugin-kit/tables';
 import { sql } from 'kysely';
 import { describe, expect, it } from 'vitest';
-import { engines, newOwner, useStore } from '../../test/support/test-database.js';
+import {
+  createTestDatabase,
+  engines,
+  newOwner,
+  useStore,
+} from '../../test/support/test-database.js';
+import type { PluginTablesRequest } from './plugin-stores.js';
+import { openStore } from './store.js';
 
 const oracleDid = 'did:key:zOracle';
 const plugin = 'notes';
@@ -190,20 +197,22 @@ describe.each(engines)('BlobStore on %s', (engine) => {
   });
 });
 
-const migrations: PluginMigrations = {
-  '0001-pages': async (tables) => {
-    await tables.schema
-      .createTable('note_book_pages')
-      .addColumn('id', 'text', (c) => c.primaryKey().notNull())
-      .addColumn('text', 'text', (c) => c.notNull())
-      .execute();
-  },
-};
-const request = { plugin: 'note-book', migrations, plugins: ['note', 'note-book'] };
+const pages = defineTable(
+  'note_book_pages',
+  { owner: text(), id: text(), text: text() },
+  { key: ['owner', 'id'], onErase: { keeps: 'rows', reason: 'a ledger' } },
+);
+const colored = defineTable(
+  'note_book_pages',
+  { ...pages.columns, color: text().optional() },
+  { key: ['owner', 'id'] },
+);
+const owner = 'did:key:zNotes';
+const request = { plugin: 'note-book', tables: [pages], plugins: ['note', 'note-book'] };
 
 describe.each(engines)('PluginTables on %s', (engine) => {
   const test = useStore(engine);
-  const open = (more: Partial<typeof request> = {}) =>
+  const open = (more: Partial<PluginTablesRequest> = {}) =>
     test.store.pluginTables.open({ ...request, ...more });
 
   it('creates the tables once, in one of several processes', async () => {
@@ -211,18 +220,18 @@ describe.each(engines)('PluginTables on %s', (engine) => {
     const [database, same] = await Promise.all([open(), second.pluginTables.open(request)]);
     expect(database.engine).toBe(engine);
     await database.write((tables) =>
-      tables.insertInto('note_book_pages').values({ id: '1', text: 'kept' }).execute(),
+      tables.insertInto('note_book_pages').values({ owner, id: '1', text: 'kept' }).execute(),
     );
     await open();
     expect(await same.tables.selectFrom('note_book_pages').selectAll().execute()).toEqual([
-      { id: '1', text: 'kept' },
+      { owner, id: '1', text: 'kept' },
     ]);
   });
 
   it('allows joins, aliases and common table expressions', async () => {
     const { tables, write } = await open();
     await write((handle) =>
-      handle.insertInto('note_book_pages').values({ id: '2', text: 'joined' }).execute(),
+      handle.insertInto('note_book_pages').values({ owner, id: '2', text: 'joined' }).execute(),
     );
     const rows = await tables
       .with('short', (handle) => handle.selectFrom('note_book_pages').select('id'))
@@ -234,22 +243,30 @@ describe.each(engines)('PluginTables on %s', (engine) => {
     expect(rows).toEqual([{ id: '2', text: 'joined' }]);
   });
 
-  it('runs migrations that are added later', async () => {
+  it('runs migrations that are added later on tables of an earlier version only', async () => {
     await open();
-    const added: PluginMigrations = {
-      ...migrations,
-      '0002-color': async (tables, on) => {
-        expect(on).toBe(engine);
-        await tables.schema.alterTable('note_book_pages').addColumn('color', 'text').execute();
+    const later = {
+      tables: [colored],
+      migrations: {
+        '0002-color': async (tables, on) => {
+          expect(on).toBe(engine);
+          await tables.schema.alterTable('note_book_pages').addColumn('color', 'text').execute();
+        },
       },
-    };
-    const { tables } = await open({ migrations: added });
+    } satisfies Partial<PluginTablesRequest>;
+    const { tables } = await open(later);
     await tables.selectFrom('note_book_pages').select('color').execute();
     await expect(open()).rejects.toThrow(/written by a newer plugin note-book.*0002-color/);
+    const other = await createTestDatabase(engine);
+    const store = await openStore(other.options);
+    const created = await store.pluginTables.open({ ...request, ...later });
+    await created.tables.selectFrom('note_book_pages').select('color').execute();
+    await store.close();
+    await other.drop();
   });
 
   it('allows a plugin to query only its own tables', async () => {
-    const { tables, write, read } = await open({ plugin: 'note', migrations: {} });
+    const { tables, write, read } = await open({ plugin: 'note', tables: [] });
     const foreign = /is not the plugin note's: the names of its tables begin with note_/;
     const attempts = [
       () => tables.selectFrom('sessions').selectAll().execute(),
@@ -263,9 +280,6 @@ describe.each(engines)('PluginTables on %s', (engine) => {
       () => tables.selectFrom('main.sessions').selectAll().execute(),
     ];
     for (const attempt of attempts) await expect(attempt).rejects.toThrow(foreign);
-    const peek: PluginMigrations = {
-      '0001': async (handle) => void (await handle.selectFrom('secrets').selectAll().execute()),
-    };
-    await expect(open({ plugin: 'note', migrations: peek })).rejects.toThrow(foreign);
+    await expect(open({ plugin: 'note', tables: [pages] })).rejects.toThrow(foreign);
   });
 });

@@ -6,14 +6,17 @@ import type {
   SessionState,
 } from '@sibyl/plugin-kit';
 import { getTablePrefix, OwnTables } from '@sibyl/plugin-kit/rules';
+import type { AnyTable } from '@sibyl/plugin-kit/tables';
 import { OracleError } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { SessionKey } from '../bus/event-bus.js';
-import type { Database, Schema, StoreContext } from './database.js';
+import type { Database, StoreContext } from './database.js';
 import type { Vault } from './encryption.js';
-import type { MigrationPlan } from './migrations/migrate.js';
+import type { MigrationPlan } from './migrations.js';
+import { keepRules } from './own-data/table-catalog.js';
 import { prepareQuery } from './prepared-query.js';
+import type { Schema } from './schema/index.js';
 import { holdSession } from './session-store.js';
 
 const MB = 1024 * 1024;
@@ -104,7 +107,8 @@ export interface PluginScope {
 
 export interface PluginTablesRequest {
   readonly plugin: string;
-  readonly migrations: PluginMigrations;
+  readonly tables?: readonly AnyTable[] | undefined;
+  readonly migrations?: PluginMigrations | undefined;
   /** Names of all plugins, so that none uses the tables of another. */
   readonly plugins: readonly string[];
 }
@@ -121,10 +125,12 @@ export class PluginTables {
   async open(request: PluginTablesRequest): Promise<PluginDatabase> {
     const { engine, now, tables, write, writeFor, read, migrate } = this.#database;
     const own = new OwnTables(request.plugin, request.plugins);
+    for (const { name } of request.tables ?? []) own.assertOwn(name);
     const plan = buildPlan(request, (migration) => ({
       up: (handle) => migration(handle.withPlugin(own), engine),
     }));
-    if (Object.keys(plan.steps).length > 0) await migrate(plan);
+    if (plan.tables.length > 0) await migrate(plan);
+    await keepRules(this.#database, plan.tables);
     return {
       engine,
       now,
@@ -137,13 +143,14 @@ export class PluginTables {
 }
 
 function buildPlan(
-  { plugin, migrations }: PluginTablesRequest,
+  { plugin, tables = [], migrations = {} }: PluginTablesRequest,
   toStep: (migration: PluginMigrations[string]) => Migration,
 ): MigrationPlan {
   const prefix = getTablePrefix(plugin);
   const steps = Object.entries(migrations).map(([name, step]) => [name, toStep(step)]);
   return {
     author: `plugin ${plugin}`,
+    tables,
     steps: Object.fromEntries(steps),
     table: `${prefix}migration`,
     lockTable: `${prefix}migration_lock`,

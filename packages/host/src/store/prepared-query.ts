@@ -1,5 +1,5 @@
 import type { Compilable, CompiledQuery, DialectAdapter, Kysely, QueryResult } from 'kysely';
-import type { Schema } from './database.js';
+import type { Schema } from './schema/index.js';
 
 type Value = string | number | null | Uint8Array;
 type Row<R> = { readonly [Name in keyof R]: Value };

@@ -1,8 +1,9 @@
 import type { RoomState } from '@sibyl/plugin-kit';
 import type { JsonObject } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
-import type { Schema, StoreContext } from './database.js';
+import type { StoreContext } from './database.js';
 import { prepareQuery } from './prepared-query.js';
+import type { Schema } from './schema/index.js';
 
 export interface RoomKey {
   readonly owner: string;

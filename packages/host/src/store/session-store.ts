@@ -3,11 +3,13 @@ import { OracleError } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
 import { activate } from './branches.js';
-import type { Schema, SessionRow, StoreContext } from './database.js';
+import type { StoreContext } from './database.js';
 import { findClaim, KEY_LIFE_MS, type KeyClaim, replaceClaim } from './idempotency-store.js';
 import { prepareQuery } from './prepared-query.js';
 import { findOrCreateRoom } from './room-store.js';
 import { forgetArguments } from './runs/pending-approvals.js';
+import type { Schema } from './schema/index.js';
+import type { SessionRow } from './schema/sessions.js';
 import { findThread, insertThread, type ThreadKey } from './thread-store.js';
 import { keepUsage } from './usage-store.js';
 

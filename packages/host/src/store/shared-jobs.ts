@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { type Kysely, type RawBuilder, sql } from 'kysely';
-import type { Schema, StoreContext } from './database.js';
+import type { StoreContext } from './database.js';
+import type { Schema } from './schema/index.js';
 
 /** Work that is due at certain times, once for all hosts on a database. */
 export class JobClaims {

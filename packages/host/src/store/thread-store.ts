@@ -1,6 +1,7 @@
 import type { Kysely } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
-import type { Schema, StoreContext } from './database.js';
+import type { StoreContext } from './database.js';
+import type { Schema } from './schema/index.js';
 
 /** A conversation of a client, by the id that the client gave it. */
 export interface ThreadKey {

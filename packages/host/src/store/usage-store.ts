@@ -1,8 +1,10 @@
 import { type Kysely, sql } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
-import type { Schema, StoreContext, UsageDayRow } from './database.js';
+import type { StoreContext } from './database.js';
 import { prepareQuery } from './prepared-query.js';
 import type { RunKey, TokenUsage } from './runs/run.js';
+import type { Schema } from './schema/index.js';
+import type { UsageDayRow } from './schema/usage.js';
 
 const RUNS_PER_PAGE = 500;
 /** The model of runs from before it was stored. */

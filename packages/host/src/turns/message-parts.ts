@@ -11,13 +11,8 @@ import {
   ToolCallEvent,
 } from '@sibyl/protocol';
 import type { AnswerDetails, AnswerDetailsStore } from '../store/answer-details.js';
-import {
-  joinReasoning,
-  listAttachments,
-  listToolCalls,
-  type Message,
-  type MessageError,
-} from '../store/message.js';
+import { joinReasoning, listAttachments, listToolCalls, type Message } from '../store/message.js';
+import type { MessageError } from '../store/schema/messages.js';
 import { toUsageField } from './run-recorder.js';
 
 /** The output of a call that had no result when its turn ended. */

@@ -10,11 +10,11 @@ import {
   toServerEvent,
 } from '../bus/event-bus.js';
 import { toActivityRow } from '../store/activity-store.js';
-import type { ActivityRow } from '../store/database.js';
 import type { EndedRun, RunEnding } from '../store/runs/finish-run.js';
 import { type Frame, findLastSeq, type UnsealedWrites } from '../store/runs/frames.js';
 import type { CancelReason, Run, TokenUsage } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
+import type { ActivityRow } from '../store/schema/activity.js';
 import { classifyStoreError } from '../store/store-errors.js';
 import type { FlushLoop, UnsavedRun } from './flush-loop.js';
 import { createReport, type RunLog, type RunOutcome } from './run-log.js';

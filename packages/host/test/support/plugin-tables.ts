@@ -10,10 +10,10 @@ export interface TestTables {
 
 export function usePluginTables(
   engine: Engine,
-  { name, migrations = {} }: Pick<OraclePlugin, 'name' | 'migrations'>,
+  { name, tables }: Pick<OraclePlugin, 'name' | 'tables'>,
 ): TestTables {
   const test = useStore(engine);
-  const request = { plugin: name, migrations, plugins: [name] };
+  const request = { plugin: name, tables, plugins: [name] };
   const opened: PluginDatabase[] = [];
   beforeAll(async () => void opened.push(await test.store.pluginTables.open(request)));
   return {

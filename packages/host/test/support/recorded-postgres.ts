@@ -6,7 +6,8 @@ import {
   PostgresIntrospector,
   PostgresQueryCompiler,
 } from 'kysely';
-import type { Database, Schema } from '../../src/store/database.js';
+import type { Database } from '../../src/store/database.js';
+import type { Schema } from '../../src/store/schema/index.js';
 
 /** Collects the statements that PostgreSQL would receive, and answers each with the same rows. */
 class RecordingDriver extends DummyDriver {

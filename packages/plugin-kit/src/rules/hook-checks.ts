@@ -243,6 +243,11 @@ const checkConfigSchema: Check = (value) =>
   isObject(value) && isStandardSchema(value) && 'shape' in value
     ? undefined
     : 'is not a z.object()';
+const checkTables: Check = (value) =>
+  Array.isArray(value) && value.every((table) => isObject(table) && 'columnNames' in table)
+    ? undefined
+    : 'is not a list of tables that defineTable returns';
+
 const checkMigrations: Check = (value) =>
   isObject(value) && !Array.isArray(value) && Object.values(value).every(isFunction)
     ? undefined
@@ -257,6 +262,7 @@ const PLUGIN_MEMBERS: Readonly<Record<keyof OraclePlugin, Check>> = {
   configSchema: checkConfigSchema,
   autoDetect: checkHook,
   autoDetectHint: unchecked,
+  tables: checkTables,
   migrations: checkMigrations,
   setup: checkHook,
   close: checkHook,

@@ -2,6 +2,7 @@
 export { createTurnEmit } from '../context.js';
 export { ModelResponse } from '../middleware.js';
 export { isStandardSchema, toJsonSchema } from '../schema.js';
+export { createTables } from '../tables/create-tables.js';
 export { definitions, runTool } from '../tool.js';
 export {
   checkPluginMembers,

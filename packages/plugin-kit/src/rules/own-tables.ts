@@ -30,8 +30,12 @@ export class OwnTables implements KyselyPlugin {
   transformQuery({ node }: PluginTransformQueryArgs) {
     const names = new TableNames();
     names.transformNode(node);
-    for (const name of names.used) if (!this.isOwn(name)) throw this.createError(name);
+    for (const name of names.used) this.assertOwn(name);
     return node;
+  }
+
+  assertOwn(name: string): void {
+    if (!this.isOwn(name)) throw this.createError(name);
   }
 
   async transformResult({ result }: PluginTransformResultArgs) {

@@ -14,6 +14,7 @@ import {
   type SetupHooks,
   setUpPlugins,
 } from '../rules/plugin-setup.js';
+import { createTables } from '../tables/create-tables.js';
 import type { DelegatedTurn, PluginTurn } from '../turns.js';
 import { CALLER_HEADER, listRoutes, openTestApp, type TestRoute } from './test-app.js';
 import { type LogLine, TEST_USER, TestHost, type TestRuntimeOptions } from './test-host.js';
@@ -262,16 +263,17 @@ async function listTables(database: Database): Promise<TestTable[]> {
   }));
 }
 
-/** Migrates the tables of a plugin; the handle refuses those of others. */
+/** Creates the tables of a plugin; the handle refuses those of others. */
 async function openPluginTables(
   database: Database,
-  { name, migrations = {} }: OraclePlugin,
+  { name, tables: definitions = [] }: OraclePlugin,
   plugins: readonly OraclePlugin[],
 ): Promise<PluginDatabase> {
   const names = plugins.map((plugin) => plugin.name);
-  const tables = database.withPlugin(new OwnTables(name, names));
-  for (const migrate of Object.values(migrations))
-    await tables.transaction().execute((handle) => migrate(handle, 'sqlite'));
+  const own = new OwnTables(name, names);
+  for (const table of definitions) own.assertOwn(table.name);
+  const tables = database.withPlugin(own);
+  await tables.transaction().execute((handle) => createTables(handle, definitions, 'sqlite'));
   return {
     engine: 'sqlite',
     tables,

@@ -1,6 +1,7 @@
 import type { HostReport, OperatorAction } from '@sibyl/protocol';
-import type { Schema, StoreContext } from '../database.js';
-import type { ListedUserRow, OperatorActionRow } from '../rows.js';
+import type { StoreContext } from '../database.js';
+import type { Schema } from '../schema/index.js';
+import type { ListedUserRow, OperatorActionRow } from '../schema/operators.js';
 
 /** A user on one of the lists below; times in milliseconds. */
 export interface ListedUser {

@@ -32,6 +32,7 @@ const insert = (table: string, ...rows: readonly StoredRow[]) =>
 
 const createSession = (owner: string, id: string, updatedAt: number): StoredRow => ({
   ...{ owner, id, title: 't', created_at: 1, last_updated_at: updatedAt, last_turn: 1 },
+  ...{ active_branch: 0, last_branch: 0 },
   ...{ oracle_did: 'did:o', room_id: 'room', last_seq: 1 },
 });
 
@@ -47,7 +48,7 @@ const createRun = (
   { status, updatedAt = 1, turn = 1 }: RunOptions,
 ): StoredRow => ({
   ...{ owner, id: `${sessionId} ${turn}`, session_id: sessionId, turn, request_id: 'r', status },
-  ...{ last_seq: 0, input_tokens: 5, output_tokens: 6, cached_tokens: 0, attempt: 1 },
+  ...{ last_seq: 0, input_tokens: 5, output_tokens: 6, cached_tokens: 0, attempt: 1, branch: 0 },
   ...{ updated_at: updatedAt, created_at: 1 },
 });
 

@@ -4,8 +4,8 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { readRows } from '../../../test/support/stored-rows.js';
 import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
 import { copySession, startTestRun } from '../../../test/support/test-runs.js';
-import type { Schema } from '../database.js';
-import { hostSchema, migrate } from '../migrations/migrate.js';
+import { hostSchema, migrate } from '../migrations.js';
+import type { Schema } from '../schema/index.js';
 import { toSqlitePath } from '../sqlite/sqlite.js';
 import { SqliteDialect } from '../sqlite/sqlite-dialect.js';
 import { type ImportProgress, ImportStore } from './import-store.js';
@@ -145,6 +145,7 @@ describe.each(engines)('ImportStore on %s', (engine) => {
     const session = {
       ...{ id: crypto.randomUUID(), title: 'Old', created_at: 1, last_updated_at: 1 },
       ...{ oracle_did: oracleDid, room_id: '!room', last_seq: 0, last_turn: 0 },
+      ...{ active_branch: 0, last_branch: 0 },
     };
     const state = { room_id: '!room', key: 'x', data: '{}', updated_at: 1 };
     expect(await ofJob.insertSession(owner, session, 5)).toBe('stored');
@@ -192,7 +193,7 @@ describe.each(engines)('ImportStore on %s', (engine) => {
     const { roomId } = await sessions.create({ owner, oracleDid });
     const toRow = (id: string) => ({
       ...{ id, title: 'Old', created_at: 1, last_updated_at: 1, oracle_did: oracleDid },
-      ...{ room_id: roomId, last_seq: 0, last_turn: 0 },
+      ...{ room_id: roomId, last_seq: 0, last_turn: 0, active_branch: 0, last_branch: 0 },
     });
     const ids = Array.from({ length: 8 }, (_, i) => `s${i}`);
     const outcomes = await Promise.all(

@@ -1,7 +1,10 @@
 import { type ImportJob, OracleError } from '@sibyl/protocol';
 import { type Insertable, type Kysely, sql } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
-import type { MessageRow, Schema, SessionRow, StoreContext } from '../database.js';
+import type { StoreContext } from '../database.js';
+import type { Schema } from '../schema/index.js';
+import type { MessageRow } from '../schema/messages.js';
+import type { SessionRow } from '../schema/sessions.js';
 import type { OwnedTable, OwnerRows, StoredRow, StoredValue } from './owner-rows.js';
 
 /** Jobs that are kept for one user. */

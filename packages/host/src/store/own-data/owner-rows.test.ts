@@ -1,3 +1,5 @@
+import { createTables } from '@sibyl/plugin-kit/rules';
+import { type AnyTable, defineTable, integer, text } from '@sibyl/plugin-kit/tables';
 import { type KyselyPlugin, sql } from 'kysely';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { insertRows } from '../../../test/support/stored-rows.js';
@@ -7,6 +9,7 @@ import { createVault } from '../encryption.js';
 import { openDatabase } from '../open-database.js';
 import { ErasureRequests } from '../shared-jobs.js';
 import { type OwnedTable, OwnerRows, type StoredRow } from './owner-rows.js';
+import { keepRules } from './table-catalog.js';
 
 const OWNER = 'did:key:zOwner';
 const OTHER = 'did:key:zOther';
@@ -32,6 +35,11 @@ const createRows = (used: Database) =>
 
 const execute = (statement: string) =>
   database.write((tables) => sql.raw(statement).execute(tables));
+
+async function createPluginTable(definition: AnyTable): Promise<void> {
+  await database.write((tables) => createTables(tables, [definition], 'sqlite'));
+  await keepRules(database, [definition]);
+}
 
 const insert = (table: string, ...rows: readonly StoredRow[]) =>
   insertRows(database, table, ...rows);
@@ -63,12 +71,13 @@ const createRoom = (owner: string, id: string): StoredRow => ({
 
 const createSession = (owner: string): StoredRow => ({
   ...{ owner, id: 'session', title: 't', created_at: 1, last_updated_at: 1, last_turn: 1 },
+  ...{ active_branch: 0, last_branch: 0 },
   ...{ oracle_did: 'did:o', room_id: 'room', last_seq: 1 },
 });
 
 const createMessage = (owner: string, id: string, seq: number): StoredRow => ({
   ...{ owner, id, session_id: 'session', turn: 1, seq, type: 'human', content: 'hi' },
-  ...{ request_id: 'r', is_complete: 1, created_at: 1 },
+  ...{ branch: 0, request_id: 'r', is_complete: 1, created_at: 1 },
 });
 
 const createBlob = (owner: string, id: string, data: Uint8Array): StoredRow => ({
@@ -117,11 +126,16 @@ describe('OwnerRows.erase', () => {
   });
 
   it('keeps signed decisions and what operators must keep, as they are', async () => {
-    await execute('create table claims_claims (owner text, id text, primary key (owner, id))');
+    const ledger = defineTable(
+      'notes_ledger',
+      { owner: text(), id: text() },
+      { key: ['owner', 'id'], onErase: { keeps: 'rows', reason: 'A ledger' } },
+    );
+    await createPluginTable(ledger);
     for (const owner of [OWNER, OTHER]) {
       await insert('approvals', createApproval(owner, 'signed', { receipt: 'x' }));
       await insert('approvals', createApproval(owner, 'unsigned'));
-      await insert('claims_claims', { owner, id: 'a' }, { owner, id: 'b' });
+      await insert('notes_ledger', { owner, id: 'a' }, { owner, id: 'b' });
       await insert('blocked_users', { owner, created_at: 1 });
       await insert('operator_actions', { owner, id: 'a', action: 'block', created_at: 1 });
     }
@@ -130,10 +144,10 @@ describe('OwnerRows.erase', () => {
     expect(erased.kept).toHaveLength(4);
     expect(erased.kept).toEqual(
       expect.arrayContaining([
-        { table: 'approvals', rows: 1 },
-        { table: 'claims_claims', rows: 2 },
-        { table: 'blocked_users', rows: 1 },
-        { table: 'operator_actions', rows: 1 },
+        expect.objectContaining({ table: 'approvals', rows: 1 }),
+        { table: 'notes_ledger', rows: 2, keeps: 'rows', reason: 'A ledger' },
+        expect.objectContaining({ table: 'blocked_users', rows: 1 }),
+        expect.objectContaining({ table: 'operator_actions', rows: 1 }),
       ]),
     );
     const [approvals = []] = await readPages('approvals');
@@ -142,20 +156,23 @@ describe('OwnerRows.erase', () => {
   });
 
   it('keeps what must stay used or revoked under a pseudonym', async () => {
-    await execute(
-      'create table credits_entries (owner text, seq integer, primary key (owner, seq))',
+    const payments = defineTable(
+      'notes_payments',
+      { owner: text(), seq: integer() },
+      { key: ['owner', 'seq'], onErase: { keeps: 'without owner', reason: 'Payments' } },
     );
+    await createPluginTable(payments);
     for (const owner of [OWNER, OTHER]) {
       await insert('revocations', { owner, cid: 'same', expires_at: null });
       await insert('single_use', { owner, cid: `used by ${owner}`, expires_at: 9 });
-      await insert('credits_entries', ...range(1100).map((seq) => ({ owner, seq })));
+      await insert('notes_payments', ...range(1100).map((seq) => ({ owner, seq })));
     }
     const { rows: changed, kept } = await rows.erase(OWNER, PSEUDONYM);
     expect(changed).toBe(1102);
     expect(kept).toHaveLength(3);
-    const tables = { revocations: 1, single_use: 1, credits_entries: 1100 };
+    const tables = { revocations: 1, single_use: 1, notes_payments: 1100 };
     for (const [table, number] of Object.entries(tables)) {
-      expect(kept).toContainEqual({ table, rows: number });
+      expect(kept).toContainEqual(expect.objectContaining({ table, rows: number }));
       expect(await count(table, OWNER)).toBe(0);
       expect(await count(table, PSEUDONYM)).toBe(number);
       expect(await count(table, OTHER)).toBe(number);

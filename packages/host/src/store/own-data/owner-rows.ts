@@ -1,15 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { EraseRule } from '@sibyl/plugin-kit/tables';
 import { type Kysely, type RawBuilder, sql } from 'kysely';
-import type { Schema, StoreContext } from '../database.js';
+import type { StoreContext } from '../database.js';
 import type { Vault } from '../encryption.js';
+import type { Schema } from '../schema/index.js';
 import { type ErasureRequest, isRequested } from '../shared-jobs.js';
-import {
-  ERASE_EXCEPTIONS,
-  OMITTED_COLUMNS,
-  readCatalog,
-  SEALED_COLUMNS,
-  type StoredTable,
-} from './table-catalog.js';
+import { readCatalog, type StoredTable } from './table-catalog.js';
 
 /** Rows that one statement deletes: other users must not wait long. */
 const ROWS_PER_DELETE = 500;
@@ -27,7 +23,7 @@ export type StoredValue = string | number | null | Uint8Array;
 export type StoredRow = Readonly<Record<string, StoredValue>>;
 
 /** What remains of an erased user in one table. */
-export interface KeptRows {
+interface KeptRows extends Pick<EraseRule, 'keeps' | 'reason'> {
   readonly table: string;
   readonly rows: number;
 }
@@ -45,7 +41,7 @@ export class OwnerRows {
   }
 
   /**
-   * Deletes all rows of a user, except what `ERASE_EXCEPTIONS` lists; nothing once the request has ended: a host that was
+   * Deletes all rows of a user, except those that outlive an erasure by the definition of their table; nothing once the request has ended: a host that was
    * frozen must not delete what the user has stored since then.
    */
   async erase(
@@ -81,10 +77,10 @@ export class OwnerRows {
   /** The rows of a user in a table, in pages of about the same size, without binary columns. */
   async *pages(table: OwnedTable, owner: string): AsyncGenerator<readonly StoredRow[]> {
     const columns = table.columns
-      .filter(({ name, kind }) => isReadable(kind) && !isOmitted(table.name, name))
+      .filter(({ name, kind }) => isReadable(kind) && !(name in table.rules.omitted))
       .map(({ name }) => name);
     for await (const page of this.read(table, owner, columns))
-      yield page.map((row) => this.unseal(table.name, owner, row));
+      yield page.map((row) => this.unseal(table, owner, row));
   }
 
   /** The values of a binary column with the keys of their rows, one at a time. */
@@ -134,9 +130,7 @@ export class OwnerRows {
     return rows.map((row) => Number(row.bytes));
   }
 
-  private unseal(table: string, owner: string, row: StoredRow): StoredRow {
-    const sealed = SEALED_COLUMNS[table];
-    if (!sealed) return row;
+  private unseal({ rules: { sealed } }: OwnedTable, owner: string, row: StoredRow): StoredRow {
     const values = Object.entries(row).map(([column, value]) => {
       const kind = sealed[column];
       if (kind === undefined || typeof value !== 'string') return [column, value];
@@ -151,7 +145,7 @@ export class OwnerRows {
     erased: Pick<Some, 'owner' | 'request'>,
     pseudonym: string,
   ): Promise<number> {
-    const exception = ERASE_EXCEPTIONS.find(({ table: name }) => name === table.name);
+    const exception = table.rules.onErase;
     if (exception?.keeps === 'rows' && exception.onlyWith === undefined) return 0;
     const hasFiles = table.columns.some(({ kind }) => kind === 'bytes');
     const limit = hasFiles ? FILES_PER_DELETE : ROWS_PER_DELETE;
@@ -171,12 +165,15 @@ export class OwnerRows {
   ): Promise<KeptRows[]> {
     const kept: KeptRows[] = [];
     for (const table of tables) {
+      const rule = table.rules.onErase;
+      if (!rule) continue;
       const { rows } = await sql<{ rows: number }>`select count(*) as rows
         from ${sql.table(table.name)} where ${sql.ref(table.ownerColumn)} in (${sql.join(owners)})`.execute(
         this.context.database.tables,
       );
       const count = Number(rows[0]?.rows ?? 0);
-      if (count > 0) kept.push({ table: table.name, rows: count });
+      const { keeps, reason } = rule;
+      if (count > 0) kept.push({ table: table.name, rows: count, keeps, reason });
     }
     return kept;
   }
@@ -187,9 +184,6 @@ export type OwnedTable = StoredTable & { readonly ownerColumn: string };
 const isOwned = (table: StoredTable): table is OwnedTable => table.ownerColumn !== undefined;
 
 const isReadable = (kind: string) => kind === 'text' || kind === 'number';
-
-const isOmitted = (table: string, column: string) =>
-  OMITTED_COLUMNS.some((omitted) => omitted.table === table && omitted.column === column);
 
 /** How many rows fit into a page: at least one, if there is one. */
 function countFitting(sizes: readonly number[]): number {

@@ -1,9 +1,10 @@
+import { defineTable, text } from '@sibyl/plugin-kit/tables';
 import { sql } from 'kysely';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { createTestDatabase } from '../../../test/support/test-database.js';
 import type { Database } from '../database.js';
 import { openDatabase } from '../open-database.js';
-import { readCatalog, type StoredTable } from './table-catalog.js';
+import { keepRules, readCatalog, type StoredTable } from './table-catalog.js';
 
 let database: Database;
 
@@ -40,6 +41,24 @@ describe('readCatalog on sqlite', () => {
       key: ['owner', 'id'],
       ownerColumn: 'owner',
       parents: [],
+      rules: { omitted: {}, sealed: {} },
+    });
+  });
+
+  it('knows what the definition of a plugin says, also when the plugin is not loaded any more', async () => {
+    const ledger = defineTable(
+      'notes_ledger',
+      { owner: text(), id: text(), secret: text().omitted() },
+      { key: ['owner', 'id'], onErase: { keeps: 'rows', reason: 'A ledger' }, isDerived: true },
+    );
+    await execute('create table notes_ledger (owner text, id text, secret text)');
+    await keepRules(database, [ledger]);
+    await keepRules(database, [ledger]);
+    expect((await readTable('notes_ledger'))?.rules).toEqual({
+      onErase: { keeps: 'rows', reason: 'A ledger' },
+      isDerived: true,
+      omitted: { secret: 'a credential' },
+      sealed: {},
     });
   });
 

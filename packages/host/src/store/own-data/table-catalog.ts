@@ -1,5 +1,7 @@
+import type { AnyTable, EraseRule } from '@sibyl/plugin-kit/tables';
 import { sql } from 'kysely';
 import type { Database } from '../database.js';
+import { hostTables } from '../schema/index.js';
 
 /** A table of the host or of a plugin, as the database describes it. */
 export interface StoredTable {
@@ -11,6 +13,7 @@ export interface StoredTable {
   readonly ownerColumn: string | undefined;
   /** The tables that its rows refer to. */
   readonly parents: readonly string[];
+  readonly rules: TableRules;
 }
 
 export interface StoredColumn {
@@ -28,10 +31,12 @@ export type ColumnKind = 'text' | 'number' | 'bytes' | 'other';
 export async function readCatalog(database: Database): Promise<readonly StoredTable[]> {
   const read = database.engine === 'postgres' ? readPostgres : readSqlite;
   const { columns, references } = await read(database);
+  const pluginRules = await readPluginRules(database);
   const names = [...new Set(columns.map(({ table }) => table))];
   const tables = names.map((name): StoredTable => {
     const own = columns.filter(({ table }) => table === name);
-    const ownerColumn = OWNER_COLUMNS[name] ?? 'owner';
+    const rules = HOST_RULES.get(name) ?? pluginRules.get(name) ?? NO_RULES;
+    const ownerColumn = rules.ownerColumn === undefined ? 'owner' : rules.ownerColumn;
     return {
       name,
       columns: own.map(({ column, type }) => ({ name: column, kind: toKind(type) })),
@@ -39,8 +44,9 @@ export async function readCatalog(database: Database): Promise<readonly StoredTa
         .filter(({ place }) => place > 0)
         .sort((a, b) => a.place - b.place)
         .map(({ column }) => column),
-      ownerColumn: own.some(({ column }) => column === ownerColumn) ? ownerColumn : undefined,
+      ownerColumn: own.find(({ column }) => column === ownerColumn)?.column,
       parents: references.flatMap(({ child, parent }) => (child === name ? parent : [])),
+      rules,
     };
   });
   return sortByParents(tables);
@@ -114,95 +120,80 @@ function sortByParents(tables: readonly StoredTable[]): readonly StoredTable[] {
   return [...sorted.values()];
 }
 
-/** The column with the user's DID, in tables where it is not `owner`. */
-const OWNER_COLUMNS: Readonly<Record<string, string>> = { callers: 'did' };
-
-/** The tables whose rows belong to no user, and what they contain. Every other table has an owner. */
-export const TABLES_WITHOUT_OWNER: Readonly<Record<string, string>> = {
-  model_usage: 'Tokens per day, of all users together',
-  database_info: 'Facts about the database, and the erasures that have not ended',
-  hosts: 'The running hosts',
-};
-
 /** Which migrations are done, of the host and of each plugin. */
 export const isMigrationTable = (name: string): boolean => /_migration(_lock)?$/.test(name);
 
-/** What is left of a table when its user is erased. */
-interface EraseException {
-  readonly table: string;
-  /** `rows`: they stay as they are. `without owner`: they stay, but no longer say whose they were. */
-  readonly keeps: 'rows' | 'without owner';
-  /** Only rows with a value in this column are kept. */
-  readonly onlyWith?: string;
-  readonly reason: string;
+/** What the definition of a table says about the rows of a user. */
+export interface TableRules {
+  /** False if the rows belong to no user. */
+  readonly ownerColumn?: string | false | undefined;
+  readonly onErase?: EraseRule | undefined;
+  /** Computed from other tables, or exported as files, and so not exported as rows. */
+  readonly isDerived?: boolean | undefined;
+  /** By column, why exports do not contain it: by default, a stolen export must not be able to act for the user. */
+  readonly omitted: Readonly<Record<string, string>>;
+  /** The encrypted columns that an export contains in plain text, and the kind each was encrypted as. */
+  readonly sealed: Readonly<Record<string, string>>;
 }
 
-/** All that erasing a user does not delete. The reply to the user names those that apply. */
-export const ERASE_EXCEPTIONS: readonly EraseException[] = [
-  {
-    table: 'claims_claims',
-    keeps: 'rows',
-    reason: 'Claims for payment, which the operator must keep',
-  },
-  {
-    table: 'approvals',
-    keeps: 'rows',
-    onlyWith: 'receipt',
-    reason: 'Receipts of signed decisions, which the operator must keep',
-  },
-  {
-    table: 'credits_entries',
-    keeps: 'without owner',
-    reason: 'Payments, so that none counts twice',
-  },
-  {
-    table: 'revocations',
-    keeps: 'without owner',
-    reason: 'Hashes of revoked delegations, so that these stay revoked',
-  },
-  {
-    table: 'blocked_users',
-    keeps: 'rows',
-    reason: 'Users whom the operator has blocked, so that they stay blocked',
-  },
-  {
-    table: 'operator_actions',
-    keeps: 'rows',
-    reason: 'What operators did, which must stay accountable',
-  },
-  {
-    table: 'single_use',
-    keeps: 'without owner',
-    reason: 'Hashes of used invocations and invitations, so that these stay used until they expire',
-  },
-];
+const NO_RULES: TableRules = { omitted: {}, sealed: {} };
 
-/** What is computed from other tables, or exported as files, and so is not exported as rows. */
-export const DERIVED_TABLES: readonly string[] = [
-  'search_queue',
-  'search_documents',
-  'file_chunks',
-  'file_passages',
-  'file_vectors',
-  'memory_vectors',
-];
+function readRules({ columns, options }: AnyTable): TableRules {
+  const { ownerColumn, onErase, isDerived } = options;
+  const omitted: Record<string, string> = {};
+  const sealed: Record<string, string> = {};
+  for (const [name, { options }] of Object.entries(columns)) {
+    if (options.omittedBecause !== undefined) omitted[name] = options.omittedBecause;
+    if (options.sealedAs !== undefined) sealed[name] = options.sealedAs;
+  }
+  return { ownerColumn, onErase, isDerived, omitted, sealed };
+}
 
-/** By default credentials: a stolen export must not be able to act for the user. */
-export const OMITTED_COLUMNS: readonly {
-  readonly table: string;
-  readonly column: string;
-  readonly reason?: string;
-}[] = [
-  { table: 'delegations', column: 'ciphertext' },
-  { table: 'secrets', column: 'ciphertext' },
-  { table: 'runs', column: 'request' },
-  { table: 'file_chunks', column: 'data', reason: 'the files are in uploads, as a whole' },
-];
+const HOST_RULES: ReadonlyMap<string, TableRules> = new Map(
+  hostTables.map((table) => [table.name, readRules(table)]),
+);
 
-/** The encrypted columns that an export contains in plain text, and the kind each was encrypted as. */
-export const SEALED_COLUMNS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
-  run_steps: { data: 'step' },
-  interrupts: { data: 'interrupt', answer: 'answer' },
-  approvals: { request: 'approval', answer: 'answer', receipt: 'receipt' },
-  rules: { token: 'rules' },
-};
+/** In `database_info`, since the rows of a plugin that is not loaded any more follow its rules too. */
+const RULES_KEY = 'table:';
+
+/** Stores what the definitions of a plugin say, if that has changed. */
+export async function keepRules(
+  database: Database,
+  definitions: readonly AnyTable[],
+): Promise<void> {
+  if (definitions.length === 0) return;
+  const rows = definitions.map((table) => ({
+    key: `${RULES_KEY}${table.name}`,
+    value: JSON.stringify(readRules(table)),
+  }));
+  const known = await database.tables
+    .selectFrom('database_info')
+    .select(['key', 'value'])
+    .where(
+      'key',
+      'in',
+      rows.map(({ key }) => key),
+    )
+    .execute();
+  const changed = rows.filter(
+    (row) => !known.some(({ key, value }) => key === row.key && value === row.value),
+  );
+  if (changed.length === 0) return;
+  await database.write((tables) =>
+    tables
+      .insertInto('database_info')
+      .values(changed)
+      .onConflict((c) => c.column('key').doUpdateSet((e) => ({ value: e.ref('excluded.value') })))
+      .execute(),
+  );
+}
+
+async function readPluginRules({ tables }: Database): Promise<ReadonlyMap<string, TableRules>> {
+  const rows = await tables
+    .selectFrom('database_info')
+    .select(['key', 'value'])
+    .where('key', '>=', RULES_KEY)
+    .where('key', '<', `${RULES_KEY}\uffff`)
+    .execute();
+  return new Map(rows.map(({ key, value }) => [key.slice(RULES_KEY.length), JSON.parse(value)]));
+}

@@ -9,8 +9,9 @@ import {
 } from 'kysely';
 import pg from 'pg';
 import { withReplyTimeout } from '../../bus/postgres-session.js';
-import { type Schema, storable } from '../database.js';
-import { TableNames } from '../migrations/migrate.js';
+import { storable } from '../database.js';
+import { TableNames } from '../migrations.js';
+import type { Schema } from '../schema/index.js';
 import { isOwnerLock } from './owner-queue.js';
 
 export interface PostgresRequest {

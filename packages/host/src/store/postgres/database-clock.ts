@@ -1,5 +1,5 @@
 import { type Kysely, sql } from 'kysely';
-import type { Schema } from '../database.js';
+import type { Schema } from '../schema/index.js';
 
 /** How often the clocks are compared. */
 const COMPARE_MS = 60_000;

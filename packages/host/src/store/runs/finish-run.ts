@@ -1,9 +1,12 @@
 import { type Kysely, sql } from 'kysely';
 import { insertActivity } from '../activity-store.js';
-import type { ActivityRow, RunRow, Schema, StoreContext } from '../database.js';
+import type { StoreContext } from '../database.js';
 import type { Message, MessageBody } from '../message.js';
 import { saveAnswer } from '../message-store.js';
 import { prepareQuery } from '../prepared-query.js';
+import type { ActivityRow } from '../schema/activity.js';
+import type { Schema } from '../schema/index.js';
+import type { RunRow } from '../schema/runs.js';
 import { type Frame, findLastSeq, insertFrames } from './frames.js';
 import {
   type Ending,

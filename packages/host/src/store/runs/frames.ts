@@ -1,14 +1,11 @@
 import { type Kysely, sql } from 'kysely';
 import { insertActivity } from '../activity-store.js';
-import type {
-  ActivityRow,
-  Database,
-  FrameChunkRow,
-  RunStepRow,
-  Schema,
-  Unit,
-} from '../database.js';
+import type { Database, Unit } from '../database.js';
 import { prepareQuery } from '../prepared-query.js';
+import type { ActivityRow } from '../schema/activity.js';
+import type { FrameChunkRow } from '../schema/frames.js';
+import type { Schema } from '../schema/index.js';
+import type { RunStepRow } from '../schema/run-steps.js';
 import { type CancelReason, type RunKey } from './run.js';
 
 const ROWS_PER_INSERT = 64;

@@ -1,9 +1,12 @@
 import type { JsonObject, PendingAnswer } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
 import { insertActivity } from '../activity-store.js';
-import type { InterruptRow, RunRow, Schema, StoreContext } from '../database.js';
+import type { StoreContext } from '../database.js';
 import { saveAnswer } from '../message-store.js';
 import { prepareQuery } from '../prepared-query.js';
+import type { Schema } from '../schema/index.js';
+import type { InterruptRow } from '../schema/interrupts.js';
+import type { RunRow } from '../schema/runs.js';
 import {
   deleteSteps,
   lockSession,

@@ -1,7 +1,10 @@
 import type { Kysely } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
 import { insertActivity, toActivityRow } from '../activity-store.js';
-import type { ApprovalRow, RunRow, Schema, StoreContext } from '../database.js';
+import type { StoreContext } from '../database.js';
+import type { ApprovalRow } from '../schema/approvals.js';
+import type { Schema } from '../schema/index.js';
+import type { RunRow } from '../schema/runs.js';
 
 /** What is stored of an approval beside its run; `request` is encrypted. */
 export type NewApproval = Pick<

@@ -1,8 +1,9 @@
 import { type Kysely, sql } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
-import type { Schema, StoreContext } from '../database.js';
+import type { StoreContext } from '../database.js';
 import type { Vault } from '../encryption.js';
 import { pruneFrames } from '../own-data/expired-rows.js';
+import type { Schema } from '../schema/index.js';
 import { StoreError } from '../store-errors.js';
 import { type EndedRun, finishRun, type RunEnding } from './finish-run.js';
 import {

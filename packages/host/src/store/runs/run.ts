@@ -1,8 +1,10 @@
 import type { ErrorKind, PendingAnswer, ReplyWarning, RunStatus } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
-import type { RunRow, Schema, StoreContext } from '../database.js';
+import type { StoreContext } from '../database.js';
 import { prepareQuery } from '../prepared-query.js';
+import type { Schema } from '../schema/index.js';
+import type { RunRow } from '../schema/runs.js';
 
 /** The states of a run that has ended. */
 export const ENDED = [

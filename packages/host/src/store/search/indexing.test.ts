@@ -11,8 +11,9 @@ import {
   useStore,
 } from '../../../test/support/test-database.js';
 import { copySession } from '../../../test/support/test-runs.js';
-import type { Database, Schema } from '../database.js';
+import type { Database } from '../database.js';
 import { openDatabase } from '../open-database.js';
+import type { Schema } from '../schema/index.js';
 import type { Store } from '../store.js';
 import { queueForSearch, type SearchSource, SearchStore, startIndexing } from './search-store.js';
 import { MAX_TEXT, parseQuery } from './terms.js';

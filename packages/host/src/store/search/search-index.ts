@@ -1,7 +1,8 @@
 import { hash } from 'node:crypto';
 import { setImmediate as nextTick } from 'node:timers/promises';
 import { type Kysely, sql } from 'kysely';
-import type { Schema, StoreContext } from '../database.js';
+import type { StoreContext } from '../database.js';
+import type { Schema } from '../schema/index.js';
 import { type Phrase, readTerms, type SearchQuery } from './terms.js';
 
 /** Identifies what is searched for: a text of a user, by its kind and id. */

@@ -1,8 +1,10 @@
 import { setImmediate as nextTick, setTimeout as sleep } from 'node:timers/promises';
 import { type Kysely, sql } from 'kysely';
 import type { Logger } from 'pino';
-import type { Schema, SearchQueueRow, StoreContext } from '../database.js';
+import type { StoreContext } from '../database.js';
 import { prepareQuery } from '../prepared-query.js';
+import type { Schema } from '../schema/index.js';
+import type { SearchQueueRow } from '../schema/search.js';
 import { UNTITLED } from '../session-store.js';
 import {
   PostgresSearchIndex,

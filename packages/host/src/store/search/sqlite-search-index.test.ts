@@ -19,7 +19,7 @@ import {
   SqliteQueryCompiler,
 } from 'kysely';
 import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest';
-import type { Schema } from '../database.js';
+import type { Schema } from '../schema/index.js';
 import { StoreError } from '../store-errors.js';
 import { type SearchEntry, toOwnerTerm } from './search-index.js';
 import { SqliteSearchIndex } from './sqlite-search-index.js';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { OracleError } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
-import type { Schema } from '../database.js';
+import type { Schema } from '../schema/index.js';
 import { StoreError } from '../store-errors.js';
 import {
   convertParts,

@@ -1,7 +1,8 @@
 import fs from 'node:fs';
 import { setImmediate as nextTick } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import type { Schema, Unit, WriteOptions } from '../database.js';
+import type { Unit, WriteOptions } from '../database.js';
+import type { Schema } from '../schema/index.js';
 import { classifyStoreError, StoreError, UnsyncedError } from '../store-errors.js';
 import type { SqliteDialect } from './sqlite-dialect.js';
 

@@ -19,7 +19,7 @@ import {
   ValueNode,
 } from 'kysely';
 import { storable } from '../database.js';
-import { TableNames } from '../migrations/migrate.js';
+import { TableNames } from '../migrations.js';
 import type { DirectAdapter, StatementWithValues } from '../prepared-query.js';
 import { StoreError } from '../store-errors.js';
 

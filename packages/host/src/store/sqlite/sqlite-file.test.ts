@@ -17,6 +17,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { defineTable, text } from '@sibyl/plugin-kit/tables';
 import { sql } from 'kysely';
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { Database } from '../database.js';
@@ -265,9 +266,11 @@ describe('Database.migrate on sqlite', () => {
       await sql.raw(statement).execute(tables);
     },
   });
+  const notes = defineTable('notes_pages', { owner: text() }, { key: ['owner'] });
   const createPlan = (...statements: readonly string[]) => ({
     ...{ author: 'a plugin', table: 'notes_migration', lockTable: 'notes_migration_lock' },
-    steps: Object.fromEntries(statements.map((each, i) => [`000${i}`, createStep(each)])),
+    tables: [notes],
+    steps: Object.fromEntries(statements.map((each, i) => [`000${i + 1}`, createStep(each)])),
   });
   const listTables = () => {
     const handle = new DatabaseSync(path, { readOnly: true });
@@ -280,6 +283,7 @@ describe('Database.migrate on sqlite', () => {
 
   it('runs the steps of another schema once', async () => {
     const database = await open();
+    await database.migrate(createPlan());
     await database.migrate(createPlan('create table notes_a (id text)'));
     const more = createPlan('create table notes_a (id text)', 'create table notes_b (id text)');
     await database.migrate(more);
@@ -288,6 +292,7 @@ describe('Database.migrate on sqlite', () => {
 
   it('keeps nothing of steps before one that fails', async () => {
     const database = await open();
+    await database.migrate(createPlan());
     const plan = createPlan('create table notes_a (id text)', 'create tabel notes_b (id text)');
     await expect(database.migrate(plan)).rejects.toThrow(/syntax error/);
     expect(listTables()).toEqual([]);

@@ -3,14 +3,9 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { pathToFileURL } from 'node:url';
 import { Kysely, sql } from 'kysely';
-import {
-  type Database,
-  type DatabaseState,
-  type ReclaimedLog,
-  readSnapshot,
-  type Schema,
-} from '../database.js';
-import { hostSchema, isBehind, migrate } from '../migrations/migrate.js';
+import { type Database, type DatabaseState, type ReclaimedLog, readSnapshot } from '../database.js';
+import { hostSchema, isBehind, migrate } from '../migrations.js';
+import type { Schema } from '../schema/index.js';
 import { classifyStoreError, isStoreError, StoreError } from '../store-errors.js';
 import { GroupCommit, LogFile } from './group-commit.js';
 import { retryWhileBusy, SqliteDialect } from './sqlite-dialect.js';

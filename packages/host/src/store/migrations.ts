@@ -1,28 +1,28 @@
-import type { DatabaseIntrospector, Kysely, TableMetadata } from 'kysely';
+import type { DatabaseEngine } from '@sibyl/plugin-kit';
+import { createTables } from '@sibyl/plugin-kit/rules';
+import type { AnyTable } from '@sibyl/plugin-kit/tables';
+import {
+  type DatabaseIntrospector,
+  type Kysely,
+  PostgresAdapter,
+  type TableMetadata,
+} from 'kysely';
 import {
   DEFAULT_MIGRATION_LOCK_TABLE,
   DEFAULT_MIGRATION_TABLE,
   type Migration,
   Migrator,
 } from 'kysely/migration';
-import { StoreError } from '../store-errors.js';
-import { initial } from './0001-initial.js';
-import { delegationList } from './0002-delegation-list.js';
-import { turnLimits } from './0003-turn-limits.js';
-import { frameChunks, runModel } from './0004-run-model.js';
-import { feedback, history } from './0005-history.js';
-import { activityBySession, approvals } from './0006-approvals.js';
-import { ownData } from './0007-own-data.js';
-import { embeddings, files, textBytes, uploadHosts, vectorModels } from './0010-files.js';
-import { accessKeys } from './0011-access-keys.js';
-import { operators, usageByDay } from './0012-operators.js';
-import { lookups } from './0015-lookups.js';
+import { hostTables } from './schema/index.js';
+import { StoreError } from './store-errors.js';
 
-/** The migrations of one schema, and the tables that record which of them are done. */
+/** The tables of the host or of a plugin, the steps from earlier versions of them, and where the database records these. */
 export interface MigrationPlan {
   /** Who wrote the steps, for error messages. */
   readonly author: string;
-  /** By name, oldest first. Steps are only ever added. */
+  /** As this version uses them. */
+  readonly tables: readonly AnyTable[];
+  /** What changed since the first version, by name, oldest first. Steps are only ever added. */
   readonly steps: Readonly<Record<string, Migration>>;
   readonly table: string;
   readonly lockTable: string;
@@ -31,30 +31,34 @@ export interface MigrationPlan {
 /** The host's own schema. */
 export const hostSchema: MigrationPlan = {
   author: 'Sibyl',
-  steps: {
-    '0001-initial': initial,
-    '0002-delegation-list': delegationList,
-    '0003-turn-limits': turnLimits,
-    '0004-run-model': runModel,
-    '0005-history': history,
-    '0006-approvals': approvals,
-    '0007-own-data': ownData,
-    '0010-files': files,
-    '0011-access-keys': accessKeys,
-    '0012-operators': operators,
-    '0013-embeddings': embeddings,
-    '0014-feedback': feedback,
-    '0015-lookups': lookups,
-    '0016-frame-chunks': frameChunks,
-    '0017-text-bytes': textBytes,
-    '0018-usage-by-day': usageByDay,
-    '0019-upload-hosts': uploadHosts,
-    '0020-vector-models': vectorModels,
-    '0021-activity-by-session': activityBySession,
-  },
+  tables: hostTables,
+  steps: {},
   table: DEFAULT_MIGRATION_TABLE,
   lockTable: DEFAULT_MIGRATION_LOCK_TABLE,
 };
+
+const FIRST_STEP = '0000-tables';
+const FIRST_STEP_OF_0_1 = '0001-initial';
+
+/** A new database gets the tables of this version at once; the steps from earlier ones are recorded, but not run. */
+function buildSteps({ tables: definitions, steps }: MigrationPlan): Record<string, Migration> {
+  let isNew = false;
+  const initial: Migration = {
+    up: async (tables) => {
+      isNew = true;
+      await createTables(tables, definitions, findEngine(tables));
+    },
+  };
+  const later = Object.entries(steps).map(([name, { up }]): [string, Migration] => [
+    name,
+    { up: async (tables) => (isNew ? undefined : up(tables)) },
+  ]);
+  return { [FIRST_STEP]: initial, ...Object.fromEntries(later) };
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: migrations are independent of the current schema.
+const findEngine = (tables: Kysely<any>): DatabaseEngine =>
+  tables.getExecutor().adapter instanceof PostgresAdapter ? 'postgres' : 'sqlite';
 
 /** Runs the missing migrations of a schema, and only reads if none is missing. */
 // biome-ignore lint/suspicious/noExplicitAny: migrations are independent of the current schema.
@@ -68,18 +72,19 @@ export async function migrate(tables: Kysely<any>, plan: MigrationPlan): Promise
 // biome-ignore lint/suspicious/noExplicitAny: as above.
 export async function isBehind(tables: Kysely<any>, plan: MigrationPlan): Promise<boolean> {
   const done = await readDone(tables, plan);
-  const unknown = done.find((name) => !(name in plan.steps));
-  if (unknown !== undefined) throw createNewerDatabaseError(unknown, plan);
-  return done.length < Object.keys(plan.steps).length;
+  const known = Object.keys(buildSteps(plan));
+  const unknown = done.find((name) => !known.includes(name));
+  if (unknown !== undefined) throw createUnknownStepError(unknown, plan);
+  return done.length < known.length;
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: as above.
-function createMigrator(tables: Kysely<any>, { steps, table, lockTable }: MigrationPlan): Migrator {
+function createMigrator(tables: Kysely<any>, plan: MigrationPlan): Migrator {
   return new Migrator({
     db: tables,
-    provider: { getMigrations: async () => ({ ...steps }) },
-    migrationTableName: table,
-    migrationLockTableName: lockTable,
+    provider: { getMigrations: async () => buildSteps(plan) },
+    migrationTableName: plan.table,
+    migrationLockTableName: plan.lockTable,
   });
 }
 
@@ -95,9 +100,11 @@ async function readDone(
   return done.map((row) => String(row.name));
 }
 
-const createNewerDatabaseError = (step: string, { author }: MigrationPlan) =>
+const createUnknownStepError = (step: string, { author }: MigrationPlan) =>
   new StoreError(
-    `This database was written by a newer ${author} (it has migration ${step}); upgrade ${author}, or point DATABASE_URL or DATA_DIR at another database`,
+    step === FIRST_STEP_OF_0_1
+      ? 'This database was written by Sibyl 0.1, whose data this version cannot read; point DATABASE_URL or DATA_DIR at another database (docs/upgrading.md)'
+      : `This database was written by a newer ${author} (it has migration ${step}); upgrade ${author}, or point DATABASE_URL or DATA_DIR at another database`,
   );
 
 /** The names of all tables are what migrations ask for; Kysely itself reads every column as well, for each plugin. */
