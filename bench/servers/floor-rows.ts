@@ -107,20 +107,20 @@ export function openDurableRows(path: string, hostDatabase: string): FloorRows {
 function prepareDurable(db: DatabaseSync) {
   return {
     session: db.prepare(`insert into sessions
-      (owner, id, title, created_at, last_updated_at, oracle_did, room_id, last_seq, last_turn)
-      values (?, ?, 'Bench', ?, ?, '', '', 0, 0) on conflict do nothing`),
+      (owner, id, title, created_at, last_updated_at, oracle_did, room_id, last_seq, last_turn, active_branch, last_branch)
+      values (?, ?, 'Bench', ?, ?, '', '', 0, 0, 0, 0) on conflict do nothing`),
     open: db.prepare(`select id from runs
       where owner = ? and session_id = ? and status in ('queued', 'running', 'paused')`),
     next: db.prepare(`update sessions set last_seq = last_seq + 1, last_turn = last_turn + ?, last_updated_at = ?,
       previous_message_id = active_message_id, active_message_id = ? where owner = ? and id = ?
       returning last_seq as seq, last_turn as turn`),
     message: db.prepare(`insert into messages
-      (owner, id, session_id, turn, seq, type, content, request_id, run_id, is_complete, created_at)
-      values (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?)`),
+      (owner, id, session_id, turn, seq, branch, type, content, request_id, run_id, is_complete, created_at)
+      values (?, ?, ?, ?, ?, 0, ?, ?, ?, ?, 1, ?)`),
     run: db.prepare(`insert into runs
-      (owner, id, session_id, turn, request_id, status, attempt, host_id, last_seq, input_tokens, output_tokens, cached_tokens,
+      (owner, id, session_id, turn, request_id, status, attempt, branch, host_id, last_seq, input_tokens, output_tokens, cached_tokens,
       started_at, updated_at, created_at)
-      values (?, ?, ?, ?, ?, 'running', 1, 'floor', 0, 0, 0, 0, ?, ?, ?)`),
+      values (?, ?, ?, ?, ?, 'running', 1, 0, 'floor', 0, 0, 0, 0, ?, ?, ?)`),
     history:
       db.prepare(`select case type when 'ai' then 'assistant' else 'user' end as role, content from messages
       where owner = ? and session_id = ? and branch = 0 order by turn, seq`),

@@ -169,7 +169,7 @@ export class ChatAnswerer {
     if (isApproval && !denial) return describeQuestion(question, page);
     const value = denial ? undefined : readAnswer(question, message.text);
     const answer = { owner, sessionId, runId, id, denial, value };
-    // Known already, except if an earlier version has asked.
+    // Known already, except if the host has died.
     await follow(toContinuation(message, { owner, sessionId, runId }));
     const replies = [`${ANSWER_MARK}${JSON.stringify(answer)}`];
     await inbox.saveReplies(message, replies);

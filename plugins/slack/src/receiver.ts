@@ -187,7 +187,7 @@ export class Receiver {
     const owner = getOwner({ team, user });
     const { id, sessionId, value, isDenial } = answer;
     const asked = (await turns.pending({ owner, sessionId })).find((one) => one.id === id);
-    // Known already, except if the host has died, or an earlier version has asked.
+    // Known already, except if the host has died.
     const place = { team, user, channel, thread, sessionId };
     const questions = ts === undefined ? [] : [{ id, ts }];
     if (asked) await worker.follow(toContinuation(place, { runId: asked.runId, questions }));

@@ -30,7 +30,7 @@ import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { Holders } from '../auth/holders.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { RunGrants } from '../auth/run-grants.js';
-import { type HostBus, type HostLiveness, isHostId } from '../bus/host-bus.js';
+import type { HostBus, HostLiveness } from '../bus/host-bus.js';
 import type { Models } from '../models/models.js';
 import type { Run, RunKey } from '../store/runs/run.js';
 import type { SessionStore } from '../store/session-store.js';
@@ -123,8 +123,7 @@ const createHostMessages = (
     });
   },
   findDead: async (hostIds) => {
-    // Plugins of the previous version use other ids: what they hold can be taken over once its lease has ended.
-    const dead = await liveness.findDeadHosts(hostIds.filter(isHostId));
+    const dead = await liveness.findDeadHosts(hostIds);
     // Until other hosts have ended or continued its turns, a plugin would see them running.
     const busy = dead.length > 0 ? await store.runs.hosts() : [];
     return dead.filter((hostId) => !busy.includes(hostId));

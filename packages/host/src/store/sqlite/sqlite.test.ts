@@ -102,13 +102,3 @@ it('Store.reclaim frees space while others write', async () => {
   await store.reclaim();
   expect(readPragma(path, 'freelist_count')).toBe(0);
 });
-
-it('openStore converts a small file of an older version, but not a large one', async () => {
-  const small = await newStore((handle) => handle.exec('create table old (v); drop table old'));
-  expect(readPragma(small.path, 'auto_vacuum')).toBe(2);
-  const large = await newStore((handle) =>
-    handle.exec(`create table old (v); insert into old values (zeroblob(${70 * MB}))`),
-  );
-  expect(readPragma(large.path, 'auto_vacuum')).toBe(0);
-  await large.store.reclaim();
-});

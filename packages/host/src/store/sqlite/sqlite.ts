@@ -43,7 +43,6 @@ export async function openSqlite(dataDir: string, onFull = () => {}): Promise<Da
   const writer = new Kysely<Schema>({ dialect });
   try {
     await migrate(writer, hostSchema);
-    enableReclaim(handle);
     handle.exec(SETTINGS_AFTER_MIGRATION);
     const log = new LogFile(`${path}-wal`);
     await log.sync();
@@ -171,27 +170,8 @@ function toOpenError(path: string, error: unknown): StoreError {
   });
 }
 
-/** Rewriting a file of this size takes about a second, once. */
-const CONVERT_BYTES = 64 * 1024 * 1024;
-
 /** Few enough that one batch does not block the event loop for long. */
 const PAGES_PER_PORTION = 256;
-
-/**
- * Rewrites a file of an older version, which cannot shrink. A large file, or one that another process is using, stays
- * unchanged until the operator runs VACUUM.
- */
-function enableReclaim(handle: DatabaseSync): void {
-  if (readPragma(handle, 'auto_vacuum') !== 0) return;
-  const bytes = readPragma(handle, 'page_count') * readPragma(handle, 'page_size');
-  if (bytes > CONVERT_BYTES) return;
-  try {
-    handle.exec('pragma auto_vacuum = incremental; vacuum');
-  } catch (error) {
-    // The host can start without this; the next start tries again.
-    if (!isStoreError(error)) throw error;
-  }
-}
 
 /** Returns free pages to the file system, in batches between other writes. */
 async function reclaim(
