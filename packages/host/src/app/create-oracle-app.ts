@@ -234,7 +234,7 @@ function useModels(config: Config, { model, smallModel }: OracleAppOptions): Con
   const main = typeof model === 'object' ? model : undefined;
   const small = typeof smallModel === 'object' ? smallModel : undefined;
   if (!main && !small) return config;
-  return { ...config, models: addLanguageModels(config.models, { main, small }) };
+  return { ...config, models: addLanguageModels(config.models, main, small) };
 }
 
 const createToolsPlugin = (tools: readonly Tool[]): OraclePlugin => ({
