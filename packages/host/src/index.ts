@@ -1,6 +1,5 @@
 export { ConfigError } from '@sibyl/server-kit/environment';
 export { backUpStore, type CopiedStore, migrateStore, restoreStore } from './app/backup-restore.js';
-export { createPluginFetch } from './app/build-host.js';
 export { grantCredits } from './app/bundled-plugins.js';
 export {
   createOracleApp,
@@ -24,6 +23,7 @@ export {
   removeCaller,
   showRetention,
 } from './app/operator-tasks.js';
+export { createPluginFetch } from './app/outgoing.js';
 export { type Config, loadConfig } from './config/config.js';
 export type { PluginStatus } from './plugins/select-plugins.js';
 export { serve } from './serve.js';

@@ -1,15 +1,7 @@
 import { type DynamicModule, Module, type Type } from '@nestjs/common';
 import { APP_FILTER, APP_GUARD, APP_INTERCEPTOR, APP_PIPE } from '@nestjs/core';
-import { PublicRoutes, ValidationPipe } from '@sibyl/plugin-kit/rules';
-import { AccessKeys } from '../auth/access-keys.js';
-import { Authenticator, PresentedDelegations } from '../auth/authenticator.js';
-import { CallerAllowList, InvitationReader } from '../auth/caller-allow-list.js';
-import { DelegationService } from '../auth/delegations.js';
-import { Operators } from '../auth/operators.js';
-import { OracleIdentity } from '../auth/oracle-identity.js';
-import { RateLimits } from '../auth/rate-limits.js';
-import { UserRules } from '../auth/user-rules.js';
-import { FileService } from '../files/file-service.js';
+import { ValidationPipe } from '@sibyl/plugin-kit/rules';
+import { InvitationReader } from '../auth/caller-allow-list.js';
 import {
   ActivityController,
   ApprovalsController,
@@ -19,7 +11,6 @@ import {
 import { DelegationController, KeysController } from '../http/delegations.controller.js';
 import {
   DiscoveryController,
-  HostFacts,
   MODELS,
   ModelsController,
   PLUGINS,
@@ -27,7 +18,7 @@ import {
 } from '../http/discovery.controller.js';
 import { ErrorFilter } from '../http/error-filter.js';
 import { FilesController } from '../http/files.controller.js';
-import { HealthController, ReadinessChecks } from '../http/health.controller.js';
+import { HealthController } from '../http/health.controller.js';
 import { InvitationsController } from '../http/invitations.controller.js';
 import { MeController, UsageController } from '../http/me.controller.js';
 import {
@@ -36,7 +27,6 @@ import {
   MessagesController,
 } from '../http/messages.controller.js';
 import { OperatorController, SharingController } from '../http/operator.controller.js';
-import { ReplySender } from '../http/reply-sender.js';
 import { BodyInterceptor } from '../http/request-body.js';
 import { RunsController } from '../http/runs.controller.js';
 import {
@@ -45,35 +35,12 @@ import {
   SessionEventsController,
   SessionsController,
 } from '../http/sessions.controller.js';
-import {
-  CallerGuard,
-  LoadGuard,
-  OriginGuard,
-  OriginPolicy,
-  UcanGuard,
-} from '../http/ucan-guard.js';
-import { OperatorService } from '../operators/operator-service.js';
-import { Erasure } from '../own-data/erasure.js';
-import { Exports } from '../own-data/exports.js';
-import { Imports } from '../own-data/imports.js';
-import { AnswerDetailsStore } from '../store/answer-details.js';
-import { CallerStore } from '../store/caller-store.js';
-import { FileStore } from '../store/file-store.js';
-import { MessageStore } from '../store/message-store.js';
-import { RunStore } from '../store/runs/run-store.js';
-import { SearchStore } from '../store/search/search-store.js';
-import { SessionStore } from '../store/session-store.js';
-import { UsageStore } from '../store/usage-store.js';
-import { Approvals } from '../turns/approvals.js';
-import { FeedbackService } from '../turns/feedback.js';
-import { PausedTurns } from '../turns/paused-turns.js';
-import { SessionsService } from '../turns/sessions.js';
-import { Turns } from '../turns/turns.js';
-import type { HostDeps } from './build-host.js';
+import { CallerGuard, LoadGuard, OriginGuard, UcanGuard } from '../http/ucan-guard.js';
+import type { Services } from './services.js';
 
 @Module({})
 export class AppModule {
-  static create(deps: HostDeps, modules: readonly (Type | DynamicModule)[]): DynamicModule {
+  static create(services: Services, modules: readonly (Type | DynamicModule)[]): DynamicModule {
     return {
       module: AppModule,
       imports: [...modules],
@@ -102,16 +69,16 @@ export class AppModule {
         OperatorController,
         SharingController,
       ],
-      providers: [...globals(deps), ...values(deps)],
+      providers: [...listGlobals(services), ...listProviders(services)],
     };
   }
 }
 
-const globals = ({ bodyLimits, bodyBudget, ...deps }: HostDeps) => [
-  { provide: APP_FILTER, useValue: new ErrorFilter(deps) },
+const listGlobals = (services: Services) => [
+  { provide: APP_FILTER, useValue: new ErrorFilter(services) },
   {
     provide: APP_INTERCEPTOR,
-    useValue: new BodyInterceptor(bodyLimits, bodyBudget, deps.rateLimits),
+    useValue: new BodyInterceptor(services.config, services.bodyBudget, services.rateLimits),
   },
   { provide: APP_PIPE, useClass: ValidationPipe },
   { provide: APP_GUARD, useClass: OriginGuard },
@@ -120,42 +87,44 @@ const globals = ({ bodyLimits, bodyBudget, ...deps }: HostDeps) => [
   { provide: APP_GUARD, useClass: CallerGuard },
 ];
 
-/** Objects that were built before Nest, each provided under its class. */
-const values = (deps: HostDeps) => [
-  { provide: OracleIdentity, useValue: deps.oracle },
-  { provide: HostFacts, useValue: deps.facts },
-  { provide: PublicRoutes, useValue: deps.publicRoutes },
-  { provide: OriginPolicy, useValue: deps.origins },
-  { provide: Authenticator, useValue: deps.authenticator },
-  { provide: AccessKeys, useValue: deps.accessKeys },
-  { provide: DelegationService, useValue: deps.delegations },
-  { provide: PresentedDelegations, useValue: deps.presented },
-  { provide: CallerAllowList, useValue: deps.allowList },
-  { provide: InvitationReader, useValue: new InvitationReader(deps.oracle.signer) },
-  { provide: CallerStore, useValue: deps.store.callers },
-  { provide: RateLimits, useValue: deps.rateLimits },
-  { provide: SessionEvents, useValue: new SessionEvents(deps) },
-  { provide: SearchStore, useValue: deps.store.search },
-  { provide: SessionStore, useValue: deps.store.sessions },
-  { provide: SessionsService, useValue: deps.sessions },
-  { provide: MessageStore, useValue: deps.store.messages },
-  { provide: AnswerDetailsStore, useValue: deps.store.answerDetails },
-  { provide: FeedbackService, useValue: deps.feedback },
-  { provide: RunStore, useValue: deps.store.runs },
-  { provide: FileStore, useValue: deps.store.files },
-  { provide: FileService, useValue: deps.files },
-  { provide: Turns, useValue: deps.turns },
-  { provide: Approvals, useValue: deps.approvals },
-  { provide: PausedTurns, useValue: deps.paused },
-  { provide: UserRules, useValue: deps.rules },
-  { provide: ReplySender, useValue: deps.replies },
-  { provide: Erasure, useValue: deps.erasure },
-  { provide: Exports, useValue: deps.exports },
-  { provide: Imports, useValue: deps.imports },
-  { provide: UsageStore, useValue: deps.store.usage },
-  { provide: MODELS, useValue: deps.models },
-  { provide: PLUGINS, useValue: deps.plugins.plugins },
-  { provide: ReadinessChecks, useValue: deps.readiness },
-  { provide: Operators, useValue: deps.operators },
-  { provide: OperatorService, useValue: deps.operatorService },
+/** What controllers and guards receive: objects that were built before Nest, each provided under its class. */
+const listProviders = ({ store, ...services }: Services) => [
+  { provide: MODELS, useValue: services.models },
+  { provide: PLUGINS, useValue: services.plugins },
+  ...[
+    services.oracle,
+    services.facts,
+    services.readiness,
+    services.publicRoutes,
+    services.origins,
+    services.rateLimits,
+    services.authenticator,
+    services.presented,
+    services.allowList,
+    services.accessKeys,
+    services.delegations,
+    services.rules,
+    services.sessions,
+    services.turns,
+    services.approvals,
+    services.paused,
+    services.feedback,
+    services.replies,
+    services.files,
+    services.exports,
+    services.imports,
+    services.erasure,
+    services.operators,
+    services.operatorService,
+    new InvitationReader(services.oracle.signer),
+    new SessionEvents(services),
+    store.sessions,
+    store.messages,
+    store.answerDetails,
+    store.runs,
+    store.search,
+    store.files,
+    store.usage,
+    store.callers,
+  ].map((value) => ({ provide: value.constructor, useValue: value })),
 ];

@@ -1,5 +1,5 @@
 import type { Config } from '../config/config.js';
-import type { HostDeps } from './build-host.js';
+import type { Services } from './services.js';
 
 const HOUR_MS = 60 * 60 * 1000;
 /** How often a host looks for erasures to continue, and whether the disk is almost full. */
@@ -17,9 +17,9 @@ export function startCleanup(
     retention,
     imports,
     erasure,
-  }: Pick<HostDeps, 'store' | 'logger'> &
-    Partial<Pick<HostDeps, 'retention' | 'imports' | 'erasure'>> & {
-      readonly files: Pick<HostDeps['files'], 'sweep'>;
+  }: Pick<Services, 'store' | 'logger'> &
+    Partial<Pick<Services, 'retention' | 'imports' | 'erasure'>> & {
+      readonly files: Pick<Services['files'], 'sweep'>;
     },
   { turns }: Pick<Config, 'turns'>,
 ): () => Promise<void> {
@@ -69,7 +69,7 @@ export function startCleanup(
 }
 
 /** While space is short, what was deleted gives its own back at once. */
-async function freeSpace({ disk, reclaim }: Pick<HostDeps['store'], 'disk' | 'reclaim'>) {
+async function freeSpace({ disk, reclaim }: Pick<Services['store'], 'disk' | 'reclaim'>) {
   if (await disk?.isShort()) await reclaim('kept');
   await disk?.createBallast();
 }

@@ -46,12 +46,14 @@ import { SocketServer } from '../sockets/socket-server.js';
 import type { InvitedCaller } from '../store/caller-store.js';
 import { startIndexing } from '../store/search/search-store.js';
 import { AppModule } from './app.module.js';
-import { buildHost, createPluginFetch, type HostDeps, type HostOptions } from './build-host.js';
 import { bundledPlugins } from './bundled-plugins.js';
 import { startCleanup } from './cleanup.js';
 import { whenDatabaseAnswers } from './database-wait.js';
+import { addGauges } from './gauges.js';
 import { diagnosePlugin } from './operator-tasks.js';
+import { createPluginFetch } from './outgoing.js';
 import { serveApiDocument } from './serve-openapi.js';
+import { buildServices, type HostOptions, type Services } from './services.js';
 import { ShutdownStages, shutdownShares } from './shutdown.js';
 import { OwnDidCheck, warnAboutOpenAccess } from './startup-checks.js';
 
@@ -136,32 +138,33 @@ export async function createOracleApp(options: OracleAppOptions = {}): Promise<O
 }
 
 async function startApp(
-  host: HostOptions,
+  options: HostOptions,
   nestModules: readonly (Type | DynamicModule)[],
 ): Promise<OracleApp> {
-  const { config, logger, status } = host;
-  const deps = await buildHost(host);
+  const services = await buildServices(options);
+  const { logger, plugins, takeover, hostReports } = services;
   try {
-    await deps.takeover.start();
-    const modules = deps.plugins.plugins.flatMap((plugin) => plugin.nestModules);
-    const nest = await createNest(deps, config, [...modules, ...nestModules]).catch((error) => {
-      throw toModuleError(error, deps.plugins.plugins);
+    addGauges(services);
+    await takeover.start();
+    const modules = plugins.flatMap((plugin) => plugin.nestModules);
+    const nest = await createNest(services, [...modules, ...nestModules]).catch((error) => {
+      throw toModuleError(error, plugins);
     });
-    logger.info(summarizePlugins(status));
-    deps.takeover.watch();
-    deps.hostReports.start();
-    await Promise.all([...deps.cachedLists, deps.operators].map((list) => list.start()));
-    return createApp(nest, { ...deps, status }, config);
+    logger.info(summarizePlugins(options.status));
+    takeover.watch();
+    hostReports.start();
+    await Promise.all(services.cachedLists.map((list) => list.start()));
+    return createApp(nest, services);
   } catch (error) {
     // The process may continue after a failed start, so release everything.
-    await deps.takeover.close();
-    await deps.turns.close(0, LAST_WRITE_TIMEOUT_MS);
-    await deps.hostReports.close();
-    closeLists(deps);
-    deps.events.close();
-    await deps.plugins.close();
-    await deps.store.close();
-    await deps.cluster.close();
+    await takeover.close();
+    await services.turns.close(0, LAST_WRITE_TIMEOUT_MS);
+    await hostReports.close();
+    closeLists(services);
+    services.events.close();
+    await services.closePlugins();
+    await services.store.close();
+    await services.cluster.close();
     throw error;
   }
 }
@@ -234,7 +237,7 @@ function useModels(config: Config, { model, smallModel }: OracleAppOptions): Con
   const main = typeof model === 'object' ? model : undefined;
   const small = typeof smallModel === 'object' ? smallModel : undefined;
   if (!main && !small) return config;
-  return { ...config, models: addLanguageModels(config.models, { main, small }) };
+  return { ...config, models: addLanguageModels(config.models, main, small) };
 }
 
 const createToolsPlugin = (tools: readonly Tool[]): OraclePlugin => ({
@@ -251,102 +254,95 @@ const createToolsPlugin = (tools: readonly Tool[]): OraclePlugin => ({
 });
 
 async function createNest(
-  deps: HostDeps,
-  config: Config,
+  services: Services,
   modules: readonly (Type | DynamicModule)[],
 ): Promise<NestExpressApplication> {
+  const { config, logger } = services;
   const nest = await NestFactory.create<NestExpressApplication>(
-    AppModule.create(deps, modules),
+    AppModule.create(services, modules),
     new HttpAdapter({
       stallMs: config.turns.streamStallMs,
-      onError: (err) => deps.logger.error({ err }, 'stream of a plugin failed'),
+      onError: (err) => logger.error({ err }, 'stream of a plugin failed'),
     }),
-    { logger: new NestLog(deps.logger), bodyParser: false, abortOnError: false },
+    { logger: new NestLog(logger), bodyParser: false, abortOnError: false },
   );
   try {
-    useMiddlewares(nest, deps, config);
-    serveApiDocument(nest, deps);
+    useMiddlewares(nest, services);
+    serveApiDocument(nest, services);
     await nest.init();
-    assertDistinctRoutes(listRoutes(nest.getHttpAdapter().getInstance()), deps.plugins.plugins);
+    assertDistinctRoutes(listRoutes(nest.getHttpAdapter().getInstance()), services.plugins);
     return nest;
   } catch (error) {
     // So that initialized modules of plugins can release what they hold.
-    await nest
-      .close()
-      .catch((err) => deps.logger.warn({ err }, 'closing after a failed start failed'));
+    await nest.close().catch((err) => logger.warn({ err }, 'closing after a failed start failed'));
     throw error;
   }
 }
 
-function createApp(
-  nest: NestExpressApplication,
-  deps: HostDeps & {
-    readonly status: readonly PluginStatus[];
-  },
-  config: Config,
-): OracleApp {
-  const stopCleanup = startCleanup(deps, config);
-  const stopIndexing = startIndexing(deps.store.search, deps.logger);
-  const sockets = serveSockets(nest, deps, config);
-  deps.counters.sockets = () => sockets.size;
-  deps.counters.socketUsers = () => sockets.listUsers();
-  const ownDid = new OwnDidCheck(config, deps.oracle, deps.logger);
+function createApp(nest: NestExpressApplication, services: Services): OracleApp {
+  const { config, logger, oracle, store, allowList } = services;
+  const stopCleanup = startCleanup(services, config);
+  const stopIndexing = startIndexing(store.search, logger);
+  const sockets = serveSockets(nest, services);
+  const ownDid = new OwnDidCheck(config, oracle, logger);
   let metricsServer: Server | undefined;
+  const close = async (timeoutMs?: number) => {
+    logger.info('stopping');
+    services.readiness.drain();
+    const background = Promise.all([stopCleanup(), stopIndexing()]);
+    services.changes.close();
+    const serving = { nest, sockets, background, metricsServer: () => metricsServer };
+    await closeHost(services, serving, timeoutMs);
+  };
   return {
-    did: deps.oracle.did,
+    did: oracle.did,
     nest,
-    plugins: { status: () => deps.status },
+    plugins: { status: () => services.status },
     callers: {
-      list: () => deps.store.callers.list(),
-      remove: (did) => deps.allowList.remove(did),
+      list: () => store.callers.list(),
+      remove: (did) => allowList.remove(did),
     },
-    logger: deps.logger,
+    logger,
     async listen() {
       const { host, port, metricsPort } = config;
       try {
         await ownDid.beforeListening();
         if (metricsPort !== undefined)
-          metricsServer = await serveMetrics(deps.metrics, metricsPort, host);
+          metricsServer = await serveMetrics(services.metrics, metricsPort, host);
         await nest.listen(port, host);
       } catch (error) {
-        await this.close();
+        await close();
         throw error;
       }
-      warnAboutOpenAccess(config, deps.logger);
-      for (const text of config.ignored) deps.logger.warn(text);
+      warnAboutOpenAccess(config, logger);
+      for (const text of config.ignored) logger.warn(text);
       void ownDid.onceListening();
       const url = formatAddress(nest.getHttpServer(), host);
-      announce(url, deps, config);
+      announce(url, services);
       return url;
     },
-    async close(timeoutMs) {
-      deps.logger.info('stopping');
-      deps.readiness.drain();
-      const background = Promise.all([stopCleanup(), stopIndexing()]);
-      deps.changes.close();
-      await closeHost(
-        { ...deps, nest, sockets, background, metricsServer: () => metricsServer },
-        timeoutMs,
-      );
-    },
+    close,
   };
 }
 
-interface ClosingDeps extends HostDeps {
-  readonly nest: NestExpressApplication;
-  readonly sockets: SocketServer;
-  /** Settles once cleanup and indexing write nothing more. */
-  readonly background: Promise<unknown>;
-  readonly metricsServer: () => Server | undefined;
-}
-
 /** Closes everything in order; a stage that takes too long is abandoned. */
-async function closeHost(deps: ClosingDeps, timeoutMs = CLOSE_TIMEOUT_MS): Promise<void> {
-  const { turns, titles, gates, sockets, events, plugins, budget, store, cluster, imports } = deps;
-  const closing = new ShutdownStages(shutdownShares(timeoutMs), deps.logger);
+async function closeHost(
+  services: Services,
+  serving: {
+    readonly nest: NestExpressApplication;
+    readonly sockets: SocketServer;
+    /** Settles once cleanup and indexing write nothing more. */
+    readonly background: Promise<unknown>;
+    readonly metricsServer: () => Server | undefined;
+  },
+  timeoutMs = CLOSE_TIMEOUT_MS,
+): Promise<void> {
+  const { turns, titles, gates, store, cluster } = services;
+  const closing = new ShutdownStages(shutdownShares(timeoutMs), services.logger);
   let hasEnded = false;
-  const stopping = deps.takeover.close();
-  const closeSockets = () => closing.run('sockets', { run: (leftMs) => sockets.close(leftMs) });
+  const stopping = services.takeover.close();
+  const closeSockets = () =>
+    closing.run('sockets', { run: (leftMs) => serving.sockets.close(leftMs) });
   // On PostgreSQL another host can serve them at once.
   if (store.sockets) await closeSockets();
   // Still listening: clients of running turns may reconnect, and a load balancer can see that this host is stopping.
@@ -356,9 +352,9 @@ async function closeHost(deps: ClosingDeps, timeoutMs = CLOSE_TIMEOUT_MS): Promi
       await stopping;
     },
   });
-  deps.metricsServer()?.close();
+  serving.metricsServer()?.close();
   const requestsMs = Math.min(CLOSE_TIMEOUT_MS, closing.left('requests') - FORCED_CLOSE_MARGIN_MS);
-  const requests = closeHttpServer(deps.nest, requestsMs);
+  const requests = closeHttpServer(serving.nest, requestsMs);
   await closing.run('titles', {
     run: (leftMs) => titles.close(leftMs),
     maxMs: LAST_WRITE_TIMEOUT_MS,
@@ -369,35 +365,38 @@ async function closeHost(deps: ClosingDeps, timeoutMs = CLOSE_TIMEOUT_MS): Promi
     maxMs: CLOSE_TIMEOUT_MS + LAST_WRITE_TIMEOUT_MS,
   });
   if (!store.sockets) await closeSockets();
-  events.close();
+  services.events.close();
   await closing.run('requests', { run: () => requests });
-  await closing.run('imports', { run: () => imports.close(), maxMs: LAST_WRITE_TIMEOUT_MS });
-  await closing.run('plugins', { run: () => plugins.close() });
+  await closing.run('imports', {
+    run: () => services.imports.close(),
+    maxMs: LAST_WRITE_TIMEOUT_MS,
+  });
+  await closing.run('plugins', { run: () => services.closePlugins() });
   await closing.run('budget', {
     run: () =>
       Promise.all([
-        budget.close(),
-        deps.hostReports.close(),
-        deps.authority.saveUses(),
-        closeLists(deps),
-        deps.background,
+        services.budget.close(),
+        services.hostReports.close(),
+        services.authority.saveUses(),
+        closeLists(services),
+        serving.background,
       ]),
     maxMs: LAST_WRITE_TIMEOUT_MS,
   });
   await closing.run('store', { run: () => store.close(), maxMs: LAST_WRITE_TIMEOUT_MS });
   // Last, even if the store is still closing: from now on, other hosts take over what this one left.
   await closing.run('cluster', { run: () => cluster.close(), maxMs: LAST_WRITE_TIMEOUT_MS });
-  await deps.exporter?.close();
+  await services.exporter?.close();
   closing.end();
 }
 
-function closeLists({ cachedLists, operators }: HostDeps): void {
-  for (const list of [...cachedLists, operators]) list.close();
+function closeLists({ cachedLists }: Services): void {
+  for (const list of cachedLists) list.close();
 }
 
-function announce(url: string, { logger, oracle, facts }: HostDeps, { models }: Config): void {
+function announce(url: string, { config, logger, oracle, facts }: Services): void {
   const { did, name } = oracle;
-  logger.info({ did }, `oracle ${name} is ${did}, its model ${models.main}`);
+  logger.info({ did }, `oracle ${name} is ${did}, its model ${config.models.main}`);
   const { page } = facts.links;
   const talk = page ? `, talk to it at ${url}${page}` : '';
   logger.info(`listening on ${url}${talk}, API described at ${url}/docs`);
@@ -423,9 +422,9 @@ function formatAddress(server: Server, host: string): string {
 /** Adds what every request passes before a route, in this order. */
 function useMiddlewares(
   nest: NestExpressApplication,
-  { logger, metrics, exporter, rateLimits, surfaceRoutes }: HostDeps,
-  { trustProxy, corsOrigins }: Config,
+  { config, logger, metrics, exporter, rateLimits, surfaceRoutes }: Services,
 ): void {
+  const { trustProxy, corsOrigins } = config;
   nest.disable('x-powered-by');
   nest.disable('etag');
   if (trustProxy === undefined) nest.use(warnAboutProxy(logger));
@@ -471,17 +470,14 @@ function corsOptions(origins: readonly string[]) {
 }
 
 /** Serves sockets on the same port as the routes. */
-function serveSockets(
-  nest: NestExpressApplication,
-  { store, rateLimits, ...deps }: HostDeps,
-  config: Config,
-): SocketServer {
+function serveSockets(nest: NestExpressApplication, services: Services): SocketServer {
+  const { config, store, rateLimits, connections } = services;
   const express: Express = nest.getHttpAdapter().getInstance();
   return new SocketServer(nest.getHttpServer(), {
-    ...deps,
+    ...services,
     sessions: store.sessions,
     limits: rateLimits,
-    config,
+    registry: connections,
     stallMs: config.turns.streamStallMs,
     cors: corsOptions(config.corsOrigins),
     readClientAddress: (request) => readClientAddress(express, request),

@@ -9,7 +9,6 @@ import {
   type Route,
   type RouteDescription,
 } from '@sibyl/plugin-kit';
-import type { PublicRoutes } from '@sibyl/plugin-kit/rules';
 import {
   ErrorBody,
   type ErrorCode,
@@ -21,17 +20,12 @@ import { z } from 'zod';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { HostFacts } from '../http/discovery.controller.js';
 import { PUBLIC_ROUTE } from '../http/ucan-guard.js';
-
-export interface ApiDocumentDeps {
-  readonly oracle: OracleIdentity;
-  readonly facts: HostFacts;
-  readonly publicRoutes: PublicRoutes;
-}
+import type { Services } from './services.js';
 
 /** Describes every route of the running host, plugin routes included. */
 export function createApiDocument(
   nest: NestExpressApplication,
-  { oracle, facts, publicRoutes }: ApiDocumentDeps,
+  { oracle, facts, publicRoutes }: Services,
 ): OpenAPIObject {
   const components = new SchemaComponents();
   const document = SwaggerModule.createDocument(nest, buildHead(oracle, facts), {
@@ -184,11 +178,7 @@ function completeOperation(
   const hasInput = readsInput(operation) || Object.keys(ownHeaders).length > 0;
   operation.tags = [toTag(path)];
   operation.security = isPublic ? [] : listSchemes({ acceptsKeys, needsOwnKey });
-  addHeaders(operation, {
-    common: isPublic ? ['x-request-id'] : CALLER_HEADERS,
-    own: ownHeaders,
-    components,
-  });
+  addHeaders(operation, isPublic ? ['x-request-id'] : CALLER_HEADERS, ownHeaders, components);
   addPathParameters(operation, path);
   if (description) addReply(operation, description, components);
   const groups = [
@@ -238,13 +228,12 @@ function addResponseHeaders(operation: Operation): void {
     response.headers = { ...response.headers, ...responseHeaders };
 }
 
-interface Headers {
-  readonly common: readonly (keyof typeof requestHeaders)[];
-  readonly own: NonNullable<RouteDescription['headers']>;
-  readonly components: SchemaComponents;
-}
-
-function addHeaders(operation: Operation, { common, own, components }: Headers): void {
+function addHeaders(
+  operation: Operation,
+  common: readonly (keyof typeof requestHeaders)[],
+  own: NonNullable<RouteDescription['headers']>,
+  components: SchemaComponents,
+): void {
   const meanings = {
     ...Object.fromEntries(common.map((name) => [name, requestHeaders[name]])),
     ...own,

@@ -1,15 +1,15 @@
 import type { NestExpressApplication } from '@nestjs/platform-express';
 import { DocsPage } from '@sibyl/server-kit';
 import type { Express, Request, Response } from 'express';
-import type { ApiDocumentDeps } from './openapi.js';
+import type { Services } from './services.js';
 
 /** Serves Swagger UI at `/docs`, and the OpenAPI document at `/docs/openapi.json` and `/docs-json`; builds both on first use. */
-export function serveApiDocument(nest: NestExpressApplication, deps: ApiDocumentDeps): void {
+export function serveApiDocument(nest: NestExpressApplication, services: Services): void {
   const express: Express = nest.getHttpAdapter().getInstance();
   let document: Promise<object> | undefined;
   for (const path of ['/docs/openapi.json', '/docs-json']) {
     express.get(path, async (_, response) => {
-      document ??= buildDocument(nest, deps).catch((error) => {
+      document ??= buildDocument(nest, services).catch((error) => {
         document = undefined;
         throw error;
       });
@@ -17,7 +17,7 @@ export function serveApiDocument(nest: NestExpressApplication, deps: ApiDocument
     });
   }
   const page = new DocsPage({
-    title: `${deps.oracle.name} API`,
+    title: `${services.oracle.name} API`,
     swaggerUrl: import.meta.resolve('swagger-ui-dist/package.json'),
   });
   for (const path of DocsPage.paths)
@@ -29,7 +29,7 @@ export function serveApiDocument(nest: NestExpressApplication, deps: ApiDocument
 }
 
 /** Swagger takes as long to load as the rest of the host, so it is loaded with the first request. */
-async function buildDocument(nest: NestExpressApplication, deps: ApiDocumentDeps): Promise<object> {
+async function buildDocument(nest: NestExpressApplication, services: Services): Promise<object> {
   const { createApiDocument } = await import('./openapi.js');
-  return createApiDocument(nest, deps);
+  return createApiDocument(nest, services);
 }

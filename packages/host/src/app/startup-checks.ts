@@ -7,7 +7,7 @@ import type { Logger } from 'pino';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { Config } from '../config/config.js';
 import { isLoopback } from '../http/ucan-guard.js';
-import { createResolver } from './build-host.js';
+import { createResolver } from './outgoing.js';
 
 /** Warns about defaults that are too open for a host that is reachable from other machines. */
 export function warnAboutOpenAccess({ host, corsOrigins, auth }: Config, logger: Logger): void {

@@ -8,42 +8,13 @@ export interface ProviderAccess {
 }
 
 /** Which models may answer, and how to reach their providers. */
-export interface ModelsConfig {
-  /** Ids such as `openai/gpt-…`, or `offline`. */
-  readonly main: string;
-  readonly small: string;
-  /** Every id a message may ask for, the main one first. */
-  readonly choices: readonly string[];
-  readonly providers: Readonly<Record<ProviderName, ProviderAccess>>;
-  readonly settings: ModelSettingsById;
-  /** Ids of models that answer while the chosen one is down. */
-  readonly fallbacks: readonly string[];
-  readonly firstPartSeconds: number;
-  readonly stallSeconds: number;
-  /** Models that the application passes in code, by id. */
-  readonly languageModels?: ReadonlyMap<string, LanguageModelV4>;
-  /** Undefined: texts are found by their words only. */
-  readonly embedding: EmbeddingConfig | undefined;
-}
-
-/** The model that compares texts by meaning. */
-export interface EmbeddingConfig {
-  readonly id: string;
-  /** The model's id on the server. */
-  readonly name: string;
-  readonly baseUrl: string;
-  readonly apiKey: string | undefined;
-}
-
-interface LanguageModels {
-  readonly main: LanguageModelV4 | undefined;
-  readonly small: LanguageModelV4 | undefined;
-}
+export type ModelsConfig = ReturnType<typeof buildModelsConfig>;
 
 /** Adds models of the AI SDK; without a small one, the main one does its work too. */
 export function addLanguageModels(
   config: ModelsConfig,
-  { main, small }: LanguageModels,
+  main: LanguageModelV4 | undefined,
+  small: LanguageModelV4 | undefined,
 ): ModelsConfig {
   const getId = ({ provider, modelId }: LanguageModelV4) => `${provider}/${modelId}`;
   const mainId = main ? getId(main) : config.main;
@@ -60,19 +31,25 @@ export function addLanguageModels(
   });
 }
 
-export function buildModelsConfig(env: Environment): ModelsConfig {
+export function buildModelsConfig(env: Environment) {
   const main = env.MODEL ?? defaultMain(env);
   const small = env.MODEL_SMALL ?? defaultSmall(main);
   const offered = env.MODEL ? [] : keyedProviders(env).flatMap(defaultIds);
   return Object.freeze({
+    /** Ids such as `openai/gpt-…`, or `offline`. */
     main,
     small,
+    /** Every id a message may ask for, the main one first. */
     choices: Object.freeze([...new Set([main, small, ...offered, ...env.MODEL_CHOICES])]),
     providers: Object.freeze(readProviderAccess(env)),
     settings: env.MODEL_SETTINGS,
+    /** Ids of models that answer while the chosen one is down. */
     fallbacks: Object.freeze(env.MODEL_FALLBACK),
     firstPartSeconds: env.MODEL_FIRST_PART_TIMEOUT_SECONDS,
     stallSeconds: env.MODEL_STALL_TIMEOUT_SECONDS,
+    /** Models that the application passes in code, by id. */
+    languageModels: new Map() as ReadonlyMap<string, LanguageModelV4>,
+    /** Undefined: texts are found by their words only. */
     embedding: readEmbedding(env),
   });
 }
@@ -83,7 +60,10 @@ const embeddingUrls: Readonly<Record<string, string>> = {
   google: 'https://generativelanguage.googleapis.com/v1beta/openai',
 };
 
-function readEmbedding(env: Environment): EmbeddingConfig | undefined {
+/** The model that compares texts by meaning. */
+export type EmbeddingConfig = NonNullable<ReturnType<typeof readEmbedding>>;
+
+function readEmbedding(env: Environment) {
   const id = env.EMBEDDING_MODEL;
   const provider = id && findProvider(id);
   if (!id || !provider) return undefined;
@@ -92,7 +72,8 @@ function readEmbedding(env: Environment): EmbeddingConfig | undefined {
   const usual = provider === 'google' ? undefined : env[baseUrlVariable];
   const baseUrl = env.EMBEDDING_BASE_URL ?? usual ?? embeddingUrls[provider] ?? '';
   const apiKey = env.EMBEDDING_API_KEY ?? env[keyVariable];
-  return Object.freeze({ id, name: id.slice(provider.length + 1), baseUrl, apiKey });
+  const name = id.slice(provider.length + 1);
+  return Object.freeze({ id, /** The model's id on the server. */ name, baseUrl, apiKey });
 }
 
 function readProviderAccess(env: Environment): Record<ProviderName, ProviderAccess> {

@@ -69,11 +69,6 @@ export function openFiles({ settings, store, logger, liveness, embeddings }: Fil
   return { service, uploads, plugin: { plugin, name: plugin.name, manifest, config: {} } };
 }
 
-interface FilesPluginDeps extends FileToolsDeps {
-  readonly indexer: TextIndexer;
-  readonly embedder: PassageEmbedder | undefined;
-}
-
 /** The files of the messages that the turn continues. */
 const listSessionFiles = ({ history, request }: TurnContext): ReadonlySet<string> =>
   new Set(
@@ -85,7 +80,12 @@ const listSessionFiles = ({ history, request }: TurnContext): ReadonlySet<string
 const SOURCES = sharedKey<Sources>('citedSources');
 
 /** What files contribute to turns: tools that search and read them, the files of a message, and citations. */
-const createFilesPlugin = (deps: FilesPluginDeps) =>
+const createFilesPlugin = (
+  deps: FileToolsDeps & {
+    readonly indexer: TextIndexer;
+    readonly embedder: PassageEmbedder | undefined;
+  },
+) =>
   definePlugin({
     name: SOURCES_STATE.plugin,
     version: '0.1.0',

@@ -12,19 +12,19 @@ const POLL_MS = 15_000;
 /** After a fault of the model or the store. */
 const RETRY_MS = 30_000;
 
-interface PassageEmbedderDeps {
-  readonly vectors: PassageVectorStore;
-  readonly embeddings: Embeddings;
-  readonly logger: Logger;
-}
-
 /** Gives the passages of files their vectors, in the background, one file at a time. */
 export class PassageEmbedder {
   private readonly closing = new AbortController();
   private readonly working: Promise<void>;
   private wakeUp = () => {};
 
-  constructor(private readonly deps: PassageEmbedderDeps) {
+  constructor(
+    private readonly deps: {
+      readonly vectors: PassageVectorStore;
+      readonly embeddings: Embeddings;
+      readonly logger: Logger;
+    },
+  ) {
     this.working = this.work();
   }
 
@@ -92,13 +92,6 @@ export class PassageEmbedder {
 /** Passages of each ranking that are merged. */
 const RANKED = 24;
 
-interface PassageSearchDeps {
-  readonly texts: FileTextStore;
-  readonly vectors: PassageVectorStore;
-  readonly embeddings: Embeddings | undefined;
-  readonly logger: Logger;
-}
-
 interface PassageQuery {
   readonly owner: string;
   readonly fileId?: string | undefined;
@@ -108,7 +101,14 @@ interface PassageQuery {
 
 /** Finds passages of files by their words and, with an embedding model, by their meaning. */
 export class PassageSearch {
-  constructor(private readonly deps: PassageSearchDeps) {}
+  constructor(
+    private readonly deps: {
+      readonly texts: FileTextStore;
+      readonly vectors: PassageVectorStore;
+      readonly embeddings: Embeddings | undefined;
+      readonly logger: Logger;
+    },
+  ) {}
 
   async find(search: PassageQuery): Promise<FoundPassage[]> {
     const { texts, embeddings } = this.deps;

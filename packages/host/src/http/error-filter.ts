@@ -5,22 +5,24 @@ import { type ErrorBody, OracleError } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Logger } from 'pino';
 import type { RateLimits } from '../auth/rate-limits.js';
+import type { Metrics } from '../observability/metrics.js';
+import type { HostEvents } from '../operators/host-reports.js';
 import { toOracleError } from '../store/store-errors.js';
 import { explainUnmatched } from './middlewares.js';
 import type { OracleRequest } from './ucan-guard.js';
 
-interface ErrorFilterDeps {
-  readonly logger: Logger;
-  readonly rateLimits: RateLimits;
-  readonly surfaceRoutes: SurfaceRoutes;
-  /** Called with every error that a caller receives. */
-  readonly onError: (code: string, status: number, did: string | undefined) => void;
-}
-
 /** Turns every error into an HTTP response. */
 @Catch()
 export class ErrorFilter implements ExceptionFilter {
-  constructor(private readonly deps: ErrorFilterDeps) {}
+  constructor(
+    private readonly deps: {
+      readonly logger: Logger;
+      readonly metrics: Metrics;
+      readonly hostEvents: HostEvents;
+      readonly rateLimits: RateLimits;
+      readonly surfaceRoutes: SurfaceRoutes;
+    },
+  ) {}
 
   catch(error: unknown, host: ArgumentsHost): void {
     const http = host.switchToHttp();
@@ -29,7 +31,8 @@ export class ErrorFilter implements ExceptionFilter {
     const fault = this.countUnproven(request, response) ?? explain(error, request, response);
     const answer = this.toAnswer(fault, request.requestId);
     const { statusCode: status, code, message } = answer.body;
-    this.deps.onError(code, status, request.caller?.did);
+    this.deps.metrics.count('sibyl_errors_total', { code });
+    this.deps.hostEvents.recordError(code, status, request.caller?.did);
     if (response.headersSent) return void response.destroy();
     if (answer.retryAfterSeconds) response.setHeader('Retry-After', answer.retryAfterSeconds);
     const formatError = request.formatError ?? this.findErrorFormat(request, code);

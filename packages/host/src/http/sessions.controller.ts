@@ -167,14 +167,14 @@ function toSessionView(session: StoredSession, oracleName: string): Session {
   };
 }
 
-interface SessionEventsDeps extends AccessDeps {
-  readonly changes: SessionChanges;
-  readonly replies: ReplySender;
-}
-
 /** Sends changes of the caller's sessions to clients without a socket, as long as the caller has access. */
 export class SessionEvents {
-  constructor(private readonly deps: SessionEventsDeps) {}
+  constructor(
+    private readonly deps: AccessDeps & {
+      readonly changes: SessionChanges;
+      readonly replies: ReplySender;
+    },
+  ) {}
 
   async send({ caller, headers }: ProvenRequest, response: Response): Promise<void> {
     const { changes, replies } = this.deps;

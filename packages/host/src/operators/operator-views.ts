@@ -182,9 +182,9 @@ const describeBlock = (block: ListedUser | undefined): Pick<OperatorUser, 'block
   return { blocked: { at: new Date(block.createdAt).toISOString(), ...(reason && { reason }) } };
 };
 
-type Counted = { readonly did: string; readonly count: number };
-
-function sumByDid(items: readonly Counted[]): Map<string, number> {
+function sumByDid(
+  items: readonly { readonly did: string; readonly count: number }[],
+): Map<string, number> {
   const sums = new Map<string, number>();
   for (const { did, count } of items) sums.set(did, (sums.get(did) ?? 0) + count);
   return sums;

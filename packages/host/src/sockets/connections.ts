@@ -17,6 +17,7 @@ export class ConnectionRegistry {
   private total = 0;
   /** User → session → sockets. */
   private readonly users = new Map<string, Map<string, number>>();
+  private open = 0;
 
   constructor(options: RegisterOptions) {
     this.options = options;
@@ -56,6 +57,19 @@ export class ConnectionRegistry {
       add(sessions, sessionId, -1);
       if (sessions.size === 0) this.users.delete(owner);
     };
+  }
+
+  /** Counts a socket whose handshake was accepted; returns the function that removes it. */
+  addOpenSocket(): () => void {
+    this.open += 1;
+    return () => {
+      this.open -= 1;
+    };
+  }
+
+  /** Of all users. */
+  get openSockets(): number {
+    return this.open;
   }
 
   /** Users with their open sockets, those with most first. */

@@ -13,7 +13,7 @@ import { Server, type Socket } from 'socket.io';
 import type { PresentedDelegations } from '../auth/authenticator.js';
 import type { Cluster } from '../bus/cluster.js';
 import type { EventBus } from '../bus/event-bus.js';
-import type { SocketPresence, SocketUser } from '../bus/socket-presence.js';
+import type { SocketPresence } from '../bus/socket-presence.js';
 import type { Config } from '../config/config.js';
 import { toErrorBody } from '../http/error-filter.js';
 import { buildRawResponse } from '../http/responses.js';
@@ -39,7 +39,7 @@ const CLOSE_MS = 2000;
 /** How long before its deadline the host closes connections that are still open. */
 const FORCED_CLOSE_MARGIN_MS = 100;
 
-interface SocketServerDeps extends Omit<SessionSocketDeps, 'registry' | 'backlog'> {
+interface SocketServerDeps extends Omit<SessionSocketDeps, 'backlog'> {
   readonly sessions: SessionStore;
   readonly presented: PresentedDelegations;
   readonly events: EventBus;
@@ -65,11 +65,10 @@ export class SocketServer {
   private isClosing = false;
 
   constructor(server: HttpServer, deps: SocketServerDeps) {
-    const { config, cors } = deps;
-    const registry = new ConnectionRegistry(config.sockets);
+    const { config, cors, registry } = deps;
     const readAddress = (request: IncomingMessage) => toAddressKey(deps.readClientAddress(request));
-    this.deps = { ...deps, registry, backlog: new SocketBacklog(config.sockets.backlogLimit) };
-    this.handshakes = new HandshakeVerifier({ ...deps, registry, readAddress });
+    this.deps = { ...deps, backlog: new SocketBacklog(config.sockets.backlogLimit) };
+    this.handshakes = new HandshakeVerifier({ ...deps, readAddress });
     const io = new Server(server, {
       cors,
       maxHttpBufferSize: config.sockets.messageLimit,
@@ -124,16 +123,6 @@ export class SocketServer {
       this.verify(socket).then(() => next(), next);
     });
     io.on('connection', (socket) => this.open(socket));
-  }
-
-  /** Open sockets of all users. */
-  get size(): number {
-    return this.sockets.size;
-  }
-
-  /** Users with their open sockets, those with most first. */
-  listUsers(): SocketUser[] {
-    return this.deps.registry.listUsers();
   }
 
   /** Notifies all clients that the host is stopping, and disconnects them within `limitMs`. */
@@ -192,7 +181,11 @@ export class SocketServer {
     const received = this.received.get(socket.conn) ?? new ReceivedSize();
     const open = new SessionSocket(socket, socket.data as SocketContext, received, this.deps);
     this.sockets.add(open);
-    socket.once('disconnect', () => this.sockets.delete(open));
+    const removeFromCount = this.deps.registry.addOpenSocket();
+    socket.once('disconnect', () => {
+      this.sockets.delete(open);
+      removeFromCount();
+    });
     open.open();
   }
 }
