@@ -16,7 +16,7 @@ const CONFIGURED = [
   'packages/gateway/src/{openapi,routes,schema,nodes}/**/*.ts',
   'packages/gateway/src/http/{docs-page,server}.ts',
   'packages/grpc-client/src/grpc-client.ts',
-  'packages/plugin-kit/src/{rules,testing}/**/*.ts',
+  'packages/plugin-kit/src/{host,testing}/**/*.ts',
   'packages/server-kit/src/docs-page.ts',
   'plugins/{chat-page,claims}/src/*.ts',
 ];

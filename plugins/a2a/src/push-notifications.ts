@@ -1,7 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto';
 import type { TaskPushNotificationConfig } from '@a2a-js/sdk';
 import {
-  type CallerAccess,
   type DelegatedTurns,
   type HostMessages,
   type Logger,
@@ -9,16 +8,16 @@ import {
   OwnerRounds,
   type PluginDatabase,
   type PluginMigrations,
-  type PluginTurns,
   postWebhook,
   type Repetition,
   repeat,
   type SafeFetch,
   type Secrets,
   type SetupContext,
-  type Surface,
   type TurnOutcome,
 } from '@sibyl/plugin-kit';
+import type { PluginTurns } from '@sibyl/plugin-kit/chat';
+import type { CallerAccess, Surface } from '@sibyl/plugin-kit/surface';
 import { HttpUrl, OracleError } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
 import { z } from 'zod';

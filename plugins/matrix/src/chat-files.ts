@@ -1,10 +1,5 @@
-import {
-  defineTool,
-  type FileSource,
-  type Middleware,
-  type Tool,
-  type TurnContext,
-} from '@sibyl/plugin-kit';
+import { defineTool, type Middleware, type Tool, type TurnContext } from '@sibyl/plugin-kit';
+import type { FileSource } from '@sibyl/plugin-kit/chat';
 import { z } from 'zod';
 import type { MatrixChannel } from './chat-channel.js';
 import { FILE_FIELD, MatrixFile, toTransactionId } from './chat-events.js';

@@ -1,11 +1,6 @@
 import { createHash } from 'node:crypto';
-import type {
-  InboxRow,
-  PluginContext,
-  PluginDatabase,
-  PluginMigrations,
-  SafeFetch,
-} from '@sibyl/plugin-kit';
+import type { PluginContext, PluginDatabase, PluginMigrations, SafeFetch } from '@sibyl/plugin-kit';
+import type { InboxRow } from '@sibyl/plugin-kit/chat';
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
 import {

@@ -1,11 +1,11 @@
-import type {
-  CallerSessions,
-  HostMessages,
-  Logger,
-  PluginDatabase,
-  PluginMigrations,
+import {
+  type HostMessages,
+  type Logger,
+  OracleError,
+  type PluginDatabase,
+  type PluginMigrations,
 } from '@sibyl/plugin-kit';
-import { OracleError } from '@sibyl/plugin-kit';
+import type { CallerSessions } from '@sibyl/plugin-kit/surface';
 import { z } from 'zod';
 import { EventStream } from './calls.js';
 

@@ -1,10 +1,10 @@
 import {
-  HttpUrl,
   OracleError,
   type PluginDatabase,
   type PluginMigrations,
   type Secrets,
 } from '@sibyl/plugin-kit';
+import { HttpUrl } from '@sibyl/protocol';
 import { z } from 'zod';
 import { HttpServer, ServerName } from './config.js';
 import { isKeyChanged } from './grant.js';

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
-import { type PluginMigrations, readTerms } from '@sibyl/plugin-kit';
+import type { PluginMigrations } from '@sibyl/plugin-kit';
+import { readTerms } from '@sibyl/plugin-kit/search';
 import { type Generated, type Kysely, type RawBuilder, sql } from 'kysely';
 
 export interface FactRow {

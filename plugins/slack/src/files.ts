@@ -1,12 +1,11 @@
 import {
   defineTool,
-  FILE_SOURCES,
-  type FileSource,
   type Middleware,
   type SharedState,
   type Tool,
   type TurnContext,
 } from '@sibyl/plugin-kit';
+import { FILE_SOURCES, type FileSource } from '@sibyl/plugin-kit/chat';
 import { z } from 'zod';
 import { SlackFile } from './delivery.js';
 import type { SlackChannel, Upload } from './live-reply.js';

@@ -1,11 +1,10 @@
-import {
-  type DatabaseEngine,
-  type HostMessages,
-  Inbox,
-  type InboxRow,
-  type PluginDatabase,
-  type PluginMigrations,
+import type {
+  DatabaseEngine,
+  HostMessages,
+  PluginDatabase,
+  PluginMigrations,
 } from '@sibyl/plugin-kit';
+import { Inbox, type InboxRow } from '@sibyl/plugin-kit/chat';
 import { type Kysely, sql } from 'kysely';
 import { SlackMessage } from './delivery.js';
 

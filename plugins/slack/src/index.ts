@@ -2,14 +2,13 @@ import {
   type Diagnosis,
   definePlugin,
   defineRoute,
-  InboxWorker,
   type Logger,
   OracleError,
-  ResultAddresses,
   repeat,
   type SafeFetch,
   type SetupContext,
 } from '@sibyl/plugin-kit';
+import { InboxWorker, ResultAddresses } from '@sibyl/plugin-kit/chat';
 import { z } from 'zod';
 import {
   type Delivery,

@@ -1,9 +1,5 @@
-import {
-  type FileReadOptions,
-  type SafeFetch,
-  type SetupContext,
-  settlesWithin,
-} from '@sibyl/plugin-kit';
+import { type SafeFetch, type SetupContext, settlesWithin } from '@sibyl/plugin-kit';
+import type { FileReadOptions } from '@sibyl/plugin-kit/chat';
 import { z } from 'zod';
 import { MrkdwnStream } from './mrkdwn.js';
 import { type Block, section, type View } from './views.js';

@@ -1,4 +1,5 @@
-import { type Logger, OracleError, type PluginTurns, type Waiting } from '@sibyl/plugin-kit';
+import { type Logger, OracleError } from '@sibyl/plugin-kit';
+import type { PluginTurns, Waiting } from '@sibyl/plugin-kit/chat';
 import type { ReplyPart } from '@sibyl/protocol';
 import type { SlackMessage } from './delivery.js';
 import { FILES_FIELD } from './files.js';

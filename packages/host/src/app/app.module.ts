@@ -1,6 +1,6 @@
 import { type DynamicModule, Module, type Type } from '@nestjs/common';
 import { APP_FILTER, APP_GUARD, APP_INTERCEPTOR, APP_PIPE } from '@nestjs/core';
-import { PublicRoutes, ValidationPipe } from '@sibyl/plugin-kit/rules';
+import { PublicRoutes, ValidationPipe } from '@sibyl/plugin-kit/host';
 import { AccessKeys } from '../auth/access-keys.js';
 import { Authenticator, PresentedDelegations } from '../auth/authenticator.js';
 import { CallerAllowList, InvitationReader } from '../auth/caller-allow-list.js';

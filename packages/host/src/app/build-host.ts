@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
-import type { AuthExcludedRoute, Embeddings, ModelUse, OraclePlugin } from '@sibyl/plugin-kit';
-import { PublicRoutes, SurfaceRoutes } from '@sibyl/plugin-kit/rules';
+import type { Embeddings, ModelUse, OraclePlugin } from '@sibyl/plugin-kit';
+import { type AuthExcludedRoute, PublicRoutes, SurfaceRoutes } from '@sibyl/plugin-kit/host';
 import { createSafeFetch, type SafeFetch } from '@sibyl/safe-fetch';
 import { ByteBudget } from '@sibyl/server-kit';
 import {

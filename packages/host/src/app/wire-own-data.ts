@@ -1,5 +1,5 @@
 import type { OraclePlugin, OracleUcan } from '@sibyl/plugin-kit';
-import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/host';
 import type { Logger } from 'pino';
 import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import type { DelegationService } from '../auth/delegations.js';

@@ -1,4 +1,4 @@
-import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/host';
 import { settlesWithin } from '@sibyl/server-kit';
 import type { Verifier } from '@sibyl/ucan';
 import type { Logger } from 'pino';

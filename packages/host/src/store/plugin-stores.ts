@@ -1,11 +1,5 @@
-import type {
-  Blobs,
-  PluginDatabase,
-  PluginMigrations,
-  Secrets,
-  SessionState,
-} from '@sibyl/plugin-kit';
-import { getTablePrefix, OwnTables } from '@sibyl/plugin-kit/rules';
+import type { PluginDatabase, PluginMigrations, Secrets } from '@sibyl/plugin-kit';
+import { type Blobs, getTablePrefix, OwnTables, type SessionState } from '@sibyl/plugin-kit/host';
 import { OracleError } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';

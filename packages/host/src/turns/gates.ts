@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { GateRequest, MessageGate, ModelUse, TurnHold } from '@sibyl/plugin-kit';
-import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/host';
 import { OracleError } from '@sibyl/protocol';
 import { settlesWithin } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
