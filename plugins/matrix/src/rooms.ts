@@ -1,6 +1,11 @@
 import { createHash } from 'node:crypto';
 import type { PluginContext, PluginDatabase, PluginMigrations, SafeFetch } from '@sibyl/plugin-kit';
-import type { InboxRow } from '@sibyl/plugin-kit/chat';
+import {
+  createInboxTable,
+  createResultTable,
+  type InboxRow,
+  type ResultRow,
+} from '@sibyl/plugin-kit/chat';
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
 import {
@@ -38,7 +43,7 @@ export interface MatrixTables {
     /** Milliseconds; null until the account has sent the code. */
     linked_at: number | null;
   };
-  matrix_results: { owner: string; place: string; address_hash: string };
+  matrix_results: ResultRow;
   /** The position in the stream of events of the oracle's account, and the host that reads it. */
   matrix_sync: {
     /** The oracle. */
@@ -96,30 +101,13 @@ export const migrations: PluginMigrations = {
   async '0003-chat'(tables) {
     await createInbox(tables);
     await createChatTables(tables);
-    await tables.schema
-      .createTable('matrix_results')
-      .addColumn('owner', 'text', (c) => c.notNull())
-      .addColumn('place', 'text', (c) => c.notNull())
-      .addColumn('address_hash', 'text', (c) => c.notNull().unique())
-      .addPrimaryKeyConstraint('matrix_results_by_owner', ['owner', 'place'])
-      .execute();
+    await createResultTable(tables, 'matrix_results');
   },
 };
 
 // biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
 async function createInbox(tables: Kysely<any>): Promise<void> {
-  await tables.schema
-    .createTable('matrix_inbox')
-    .addColumn('owner', 'text', (c) => c.notNull())
-    .addColumn('event_id', 'text', (c) => c.notNull())
-    .addColumn('message_key', 'text', (c) => c.notNull())
-    .addColumn('message', 'text', (c) => c.notNull())
-    .addColumn('state', 'text', (c) => c.notNull())
-    .addColumn('attempts', 'bigint', (c) => c.notNull())
-    .addColumn('replies', 'text', (c) => c.notNull())
-    .addColumn('holder', 'text', (c) => c.notNull())
-    .addColumn('lease_until', 'bigint', (c) => c.notNull())
-    .addColumn('created_at', 'bigint', (c) => c.notNull())
+  await createInboxTable(tables, 'matrix_inbox')
     .addPrimaryKeyConstraint('matrix_inbox_by_owner', ['owner', 'event_id'])
     .execute();
   await tables.schema

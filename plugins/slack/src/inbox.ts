@@ -4,7 +4,13 @@ import type {
   PluginDatabase,
   PluginMigrations,
 } from '@sibyl/plugin-kit';
-import { Inbox, type InboxRow } from '@sibyl/plugin-kit/chat';
+import {
+  createInboxTable,
+  createResultTable,
+  Inbox,
+  type InboxRow,
+  type ResultRow,
+} from '@sibyl/plugin-kit/chat';
 import { type Kysely, sql } from 'kysely';
 import { SlackMessage } from './delivery.js';
 
@@ -62,7 +68,7 @@ export const getMessageKey = ({ team, channel, ts }: SlackMessage) => `${team}:$
 export interface SlackTables {
   slack_inbox: InboxRow;
   slack_threads: ThreadRow;
-  slack_results: { owner: string; place: string; address_hash: string };
+  slack_results: ResultRow;
 }
 
 export type Tables = Kysely<SlackTables>;
@@ -108,13 +114,7 @@ export const migrations = {
     await rebuildThreads(tables);
   },
   async '0003-results'(tables) {
-    await tables.schema
-      .createTable('slack_results')
-      .addColumn('owner', 'text', (c) => c.notNull())
-      .addColumn('place', 'text', (c) => c.notNull())
-      .addColumn('address_hash', 'text', (c) => c.notNull().unique())
-      .addPrimaryKeyConstraint('slack_results_by_owner', ['owner', 'place'])
-      .execute();
+    await createResultTable(tables, 'slack_results');
   },
 } satisfies PluginMigrations;
 
@@ -122,18 +122,7 @@ export const migrations = {
 type AnyTables = Kysely<any>;
 
 async function rebuildInbox(tables: AnyTables, engine: DatabaseEngine): Promise<void> {
-  await tables.schema
-    .createTable('slack_inbox_rebuilt')
-    .addColumn('owner', 'text', (c) => c.notNull())
-    .addColumn('event_id', 'text', (c) => c.notNull())
-    .addColumn('message_key', 'text', (c) => c.notNull())
-    .addColumn('message', 'text', (c) => c.notNull())
-    .addColumn('state', 'text', (c) => c.notNull())
-    .addColumn('attempts', 'bigint', (c) => c.notNull())
-    .addColumn('replies', 'text', (c) => c.notNull())
-    .addColumn('holder', 'text', (c) => c.notNull())
-    .addColumn('lease_until', 'bigint', (c) => c.notNull())
-    .addColumn('created_at', 'bigint', (c) => c.notNull())
+  await createInboxTable(tables, 'slack_inbox_rebuilt')
     .addPrimaryKeyConstraint('slack_inbox_by_event', ['owner', 'event_id'])
     .addUniqueConstraint('slack_inbox_by_message', ['owner', 'message_key'])
     .execute();

@@ -39,6 +39,22 @@ export interface InboxRow {
   created_at: number;
 }
 
+/** Adds the columns of an inbox to a new table; the plugin adds its keys. Migrations use it, so it never changes. */
+// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
+export const createInboxTable = <Name extends string>(tables: Kysely<any>, name: Name) =>
+  tables.schema
+    .createTable(name)
+    .addColumn('owner', 'text', (c) => c.notNull())
+    .addColumn('event_id', 'text', (c) => c.notNull())
+    .addColumn('message_key', 'text', (c) => c.notNull())
+    .addColumn('message', 'text', (c) => c.notNull())
+    .addColumn('state', 'text', (c) => c.notNull())
+    .addColumn('attempts', 'bigint', (c) => c.notNull())
+    .addColumn('replies', 'text', (c) => c.notNull())
+    .addColumn('holder', 'text', (c) => c.notNull())
+    .addColumn('lease_until', 'bigint', (c) => c.notNull())
+    .addColumn('created_at', 'bigint', (c) => c.notNull());
+
 type InboxTables = { inbox: InboxRow };
 
 /** Identifies a message across deliveries. */

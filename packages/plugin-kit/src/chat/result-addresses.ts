@@ -1,4 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
+import type { Kysely } from 'kysely';
 import { type PluginDatabase, sharedKey } from '../context.js';
 
 /** A chat in which results can be posted, such as those of schedules. */
@@ -28,13 +29,31 @@ interface ResultPlace {
 
 interface ResultAddressesDeps {
   readonly database: PluginDatabase;
-  /** A table of the plugin with `owner` and `place`, which are its key, and `address_hash`. */
+  /** A table of the plugin with the columns of `ResultRow`. */
   readonly table: string;
   readonly chat: keyof typeof RESULT_CHATS;
 }
 
+/** A place with an address; the key is `owner` and `place`. */
+export interface ResultRow {
+  owner: string;
+  place: string;
+  address_hash: string;
+}
+
+/** Creates a table of addresses. Migrations use it, so it never changes. */
+// biome-ignore lint/suspicious/noExplicitAny: a migration sees the tables of its time.
+export const createResultTable = (tables: Kysely<any>, name: string): Promise<void> =>
+  tables.schema
+    .createTable(name)
+    .addColumn('owner', 'text', (c) => c.notNull())
+    .addColumn('place', 'text', (c) => c.notNull())
+    .addColumn('address_hash', 'text', (c) => c.notNull().unique())
+    .addPrimaryKeyConstraint(`${name}_by_owner`, ['owner', 'place'])
+    .execute();
+
 interface ResultTables {
-  results: { owner: string; place: string; address_hash: string };
+  results: ResultRow;
 }
 
 /** Secret addresses for results: all who know one may have results posted there, until it is replaced or closed. */
