@@ -34,6 +34,7 @@ export {
   readForwardedAddress,
   toAddressKey,
 } from './rate-limiter.js';
+export { retry } from './retry.js';
 export {
   abortable,
   abortableIterable,
