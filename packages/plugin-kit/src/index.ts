@@ -3,9 +3,9 @@ export { createSafeFetch, type SafeFetch, SafeFetchError } from '@sibyl/safe-fet
 export {
   abortable,
   ByteBudget,
+  ChangeSignal,
   LruMap,
   RateLimiter,
-  settlesWithin,
   TimeoutError,
   textBytes,
   withTimeout,
