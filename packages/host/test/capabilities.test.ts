@@ -1,7 +1,8 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { defineSubAgent, defineTool, type Tool, type Visibility } from '@sibyl/plugin-kit';
+import { defineSubAgent, defineTool, type Tool } from '@sibyl/plugin-kit';
+import type { Visibility } from '@sibyl/plugin-kit/host';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { z } from 'zod';
 import { ask, call, filterFrames, say } from './support/ask.js';

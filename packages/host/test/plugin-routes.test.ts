@@ -1,6 +1,7 @@
 import { Agent, type IncomingMessage, request } from 'node:http';
 import { Controller, Get } from '@nestjs/common';
-import { defineRoute, RouteReply } from '@sibyl/plugin-kit';
+import { defineRoute } from '@sibyl/plugin-kit';
+import { RouteReply } from '@sibyl/plugin-kit/surface';
 import { afterEach, expect, it } from 'vitest';
 import { z } from 'zod';
 import { startHost, type TestHost } from './support/host.js';

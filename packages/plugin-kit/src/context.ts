@@ -18,8 +18,9 @@ import type {
 import type { SafeFetch } from '@sibyl/safe-fetch';
 import type { Holder } from '@sibyl/server-kit';
 import type { Kysely } from 'kysely';
-import type { Embeddings, ModelRole, ModelUse } from './model.js';
-import type { Surface } from './surface.js';
+import type { ModelRole, ModelUse } from './model.js';
+import type { Embeddings } from './search/embeddings.js';
+import type { Surface } from './surface/surface.js';
 import type { DelegatedTurns, PluginTurns } from './turns.js';
 
 /** The oracle's identity. */
@@ -148,28 +149,6 @@ export const sharedKey = <T>(name: string): SharedKey<T> => ({
   share: (value) => ({ [name]: value }),
   sharePerTurn: (compute) => ({ [name]: compute }),
 });
-
-/** A file of a turn's message that a plugin can read, such as one from a chat. */
-export interface FileSource {
-  readonly name: string;
-  /** The media type that its sender states. */
-  readonly type: string;
-  /** In bytes, if it is known. */
-  readonly size?: number | undefined;
-  /** The server that it is read from: one that hangs delays only its own files. */
-  readonly server: string;
-  read(options: FileReadOptions): Promise<Uint8Array>;
-}
-
-export interface FileReadOptions {
-  readonly maxBytes: number;
-  readonly signal: AbortSignal;
-  /** Call it with the most that the file can have, before any of it is read; throws to refuse it. */
-  readonly reserve: (bytes: number) => void;
-}
-
-/** The files of a message that its attachments do not name. The plugin `matrix` reads them within its limits. */
-export const FILE_SOURCES = sharedKey<readonly FileSource[]>('fileSources');
 
 /** Shared values by name; a function is called once at the start of each turn. */
 export type SharedState = Readonly<Record<string, unknown>>;

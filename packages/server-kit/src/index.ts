@@ -8,8 +8,10 @@ export {
   type ExceededLimit,
   readChunks,
 } from './byte-budget.js';
+export { ChangeSignal } from './change-signal.js';
 export { type DocsFile, DocsPage, type DocsPageOptions } from './docs-page.js';
 export { readKeyFile, readOrCreateKeyFile } from './key-file.js';
+export { Listeners } from './listeners.js';
 export {
   createRefusal,
   type Holder,
@@ -34,6 +36,7 @@ export {
   readForwardedAddress,
   toAddressKey,
 } from './rate-limiter.js';
+export { retry } from './retry.js';
 export {
   abortable,
   abortableIterable,

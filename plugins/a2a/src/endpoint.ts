@@ -26,14 +26,9 @@ import {
   VersionNotSupportedError,
 } from '@a2a-js/sdk/errors';
 import { JsonRpcTransportHandler } from '@a2a-js/sdk/server';
-import {
-  type Caller,
-  type ErrorCode,
-  OracleError,
-  type RouteError,
-  RouteReply,
-  type SurfacePlugin,
-} from '@sibyl/plugin-kit';
+import { type Caller, OracleError } from '@sibyl/plugin-kit';
+import { type RouteError, RouteReply, type SurfacePlugin } from '@sibyl/plugin-kit/surface';
+import type { ErrorCode } from '@sibyl/protocol';
 import { A2aCall, A2aRequests, type RequestDeps } from './requests.js';
 
 /** A request as the host receives it. */

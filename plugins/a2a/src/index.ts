@@ -1,10 +1,5 @@
-import {
-  definePlugin,
-  defineRoute,
-  findPageUrl,
-  type RouteError,
-  type SetupContext,
-} from '@sibyl/plugin-kit';
+import { definePlugin, defineRoute, findPageUrl, type SetupContext } from '@sibyl/plugin-kit';
+import type { RouteError } from '@sibyl/plugin-kit/surface';
 import { z } from 'zod';
 import type { A2aEndpoint, HttpCall, RestRequest } from './endpoint.js';
 import { PushConfigStore, PushNotifications, tables } from './push-notifications.js';

@@ -1,23 +1,22 @@
 import { createHash, randomUUID } from 'node:crypto';
 import type { TaskPushNotificationConfig } from '@a2a-js/sdk';
 import {
-  type CallerAccess,
   type DelegatedTurns,
   type HostMessages,
   type Logger,
   type OracleUcan,
   OwnerRounds,
   type PluginDatabase,
-  type PluginTurns,
   postWebhook,
   type Repetition,
   repeat,
   type SafeFetch,
   type Secrets,
   type SetupContext,
-  type Surface,
   type TurnOutcome,
 } from '@sibyl/plugin-kit';
+import type { PluginTurns } from '@sibyl/plugin-kit/chat';
+import type { CallerAccess, Surface } from '@sibyl/plugin-kit/surface';
 import {
   bigint,
   defineTable,

@@ -25,14 +25,8 @@ import {
   UnsupportedOperationError,
 } from '@a2a-js/sdk/errors';
 import { type A2ARequestHandler, ServerCallContext } from '@a2a-js/sdk/server';
-import type {
-  Caller,
-  CallerTurns,
-  DelegatedTurns,
-  Surface,
-  SurfaceFile,
-  SurfaceRun,
-} from '@sibyl/plugin-kit';
+import type { Caller, DelegatedTurns } from '@sibyl/plugin-kit';
+import type { CallerTurns, Surface, SurfaceFile, SurfaceRun } from '@sibyl/plugin-kit/surface';
 import { OracleError } from '@sibyl/protocol';
 import { z } from 'zod';
 import { type PushNotifications, parseConfig } from './push-notifications.js';

@@ -1,4 +1,4 @@
-import type { CallerTurns, PendingQuestion } from '@sibyl/plugin-kit';
+import type { CallerTurns, PendingQuestion } from '@sibyl/plugin-kit/surface';
 import { describe, expect, it, vi } from 'vitest';
 import { A2aCall, A2aRequests, type RequestDeps } from './requests.js';
 import { answerQuestions } from './tasks.js';

@@ -8,14 +8,14 @@ import {
   TaskState,
   type TaskStatus,
 } from '@a2a-js/sdk';
-import type {
-  CallerTurns,
-  NumberedPart,
-  PendingQuestion,
-  SurfaceRun,
-  TurnOutcome,
-} from '@sibyl/plugin-kit';
-import { findClientToolCall } from '@sibyl/plugin-kit';
+import type { TurnOutcome } from '@sibyl/plugin-kit';
+import {
+  type CallerTurns,
+  findClientToolCall,
+  type NumberedPart,
+  type PendingQuestion,
+  type SurfaceRun,
+} from '@sibyl/plugin-kit/surface';
 import { type DoneFrame, OracleError, type RunStatus } from '@sibyl/protocol';
 import { z } from 'zod';
 

@@ -1,5 +1,5 @@
 import { type AGUIEvent, EventType } from '@ag-ui/core';
-import { findClientToolCall } from '@sibyl/plugin-kit';
+import { findClientToolCall } from '@sibyl/plugin-kit/surface';
 import { listAsked, type RunView } from './events.js';
 
 /** What a client must not receive. */

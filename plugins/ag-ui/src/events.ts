@@ -5,8 +5,13 @@ import {
   PROTOCOL_VERSION,
   type RunFinishedOutcome,
 } from '@ag-ui/core';
-import type { CallerTurns, NumberedPart, PendingQuestion, SurfaceRun } from '@sibyl/plugin-kit';
-import { findClientToolCall } from '@sibyl/plugin-kit';
+import {
+  type CallerTurns,
+  findClientToolCall,
+  type NumberedPart,
+  type PendingQuestion,
+  type SurfaceRun,
+} from '@sibyl/plugin-kit/surface';
 import type { DoneFrame, ErrorFrame } from '@sibyl/protocol';
 import { z } from 'zod';
 

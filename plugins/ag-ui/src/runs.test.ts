@@ -1,4 +1,5 @@
-import type { Caller, CallerTurns, Surface } from '@sibyl/plugin-kit';
+import type { Caller } from '@sibyl/plugin-kit';
+import type { CallerTurns, Surface } from '@sibyl/plugin-kit/surface';
 import { describe, expect, it, vi } from 'vitest';
 import { RunAgentInput, Runs } from './runs.js';
 

@@ -1,13 +1,14 @@
-import type {
-  Caller,
-  CallerTurns,
-  ClientMessage,
-  PendingQuestion,
-  Surface,
-  SurfaceFile,
-  SurfaceRun,
-} from '@sibyl/plugin-kit';
-import { findClientToolCall, RouteReply } from '@sibyl/plugin-kit';
+import type { Caller } from '@sibyl/plugin-kit';
+import {
+  type CallerTurns,
+  type ClientMessage,
+  findClientToolCall,
+  type PendingQuestion,
+  RouteReply,
+  type Surface,
+  type SurfaceFile,
+  type SurfaceRun,
+} from '@sibyl/plugin-kit/surface';
 import { JsonObject, limitedList, OracleError } from '@sibyl/protocol';
 import { z } from 'zod';
 import { type KnownCalls, type Reader, streamEvents } from './event-stream.js';

@@ -1,4 +1,4 @@
-import type { CallerTurns, PendingQuestion } from '@sibyl/plugin-kit';
+import type { CallerTurns, PendingQuestion } from '@sibyl/plugin-kit/surface';
 import { describe, expect, it, vi } from 'vitest';
 import { answerChat, ChatRequest } from './chat.js';
 

@@ -6,7 +6,7 @@ import {
   type PendingQuestion,
   type SurfaceFile,
   type SurfaceRun,
-} from '@sibyl/plugin-kit';
+} from '@sibyl/plugin-kit/surface';
 import { JsonObject, limitedList, OracleError } from '@sibyl/protocol';
 import { z } from 'zod';
 

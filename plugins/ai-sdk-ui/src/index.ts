@@ -1,12 +1,10 @@
+import { definePlugin, defineRoute, findPageUrl } from '@sibyl/plugin-kit';
 import {
-  definePlugin,
-  defineRoute,
-  findPageUrl,
   type NumberedPart,
   RouteReply,
   type RouteRequest,
   type Surface,
-} from '@sibyl/plugin-kit';
+} from '@sibyl/plugin-kit/surface';
 import { answerChat, ChatRequest, type OpenedChat } from './chat.js';
 import { toChunks } from './ui-stream.js';
 

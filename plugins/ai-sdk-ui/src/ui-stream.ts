@@ -1,5 +1,9 @@
-import type { ClientToolCall, NumberedPart, PendingQuestion } from '@sibyl/plugin-kit';
-import { findClientToolCall } from '@sibyl/plugin-kit';
+import {
+  type ClientToolCall,
+  findClientToolCall,
+  type NumberedPart,
+  type PendingQuestion,
+} from '@sibyl/plugin-kit/surface';
 import type { ApprovalRequestEvent, Citation, DoneFrame, ToolCallEvent } from '@sibyl/protocol';
 import type { OpenedChat } from './chat.js';
 

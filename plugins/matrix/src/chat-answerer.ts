@@ -1,11 +1,11 @@
-import {
-  type Inbox,
-  OracleError,
-  type PendingQuestion,
-  type PluginTurns,
-  type ResultAddresses,
-  type Waiting,
-} from '@sibyl/plugin-kit';
+import { OracleError } from '@sibyl/plugin-kit';
+import type {
+  Inbox,
+  PendingQuestion,
+  PluginTurns,
+  ResultAddresses,
+  Waiting,
+} from '@sibyl/plugin-kit/chat';
 import type { ReplyPart } from '@sibyl/protocol';
 import type { MatrixChannel } from './chat-channel.js';
 import {

@@ -1,4 +1,4 @@
-import type { EndedQuestion, PendingQuestion } from '@sibyl/plugin-kit';
+import type { EndedQuestion, PendingQuestion } from '@sibyl/plugin-kit/chat';
 import type { ReplyPart } from '@sibyl/protocol';
 import { Marked, type MarkedExtension } from 'marked';
 import { z } from 'zod';

@@ -1,13 +1,12 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import {
   type HostMessages,
-  type Inbox,
-  type InboxWorker,
   type Logger,
   type PluginDatabase,
   type SafeFetch,
   SafeFetchError,
 } from '@sibyl/plugin-kit';
+import type { Inbox, InboxWorker } from '@sibyl/plugin-kit/chat';
 import type { z } from 'zod';
 import type { MatrixChannel } from './chat-channel.js';
 import {

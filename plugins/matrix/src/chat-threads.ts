@@ -1,10 +1,5 @@
-import type {
-  DelegatedTurns,
-  PluginDatabase,
-  PluginTurn,
-  PluginTurns,
-  RunPermission,
-} from '@sibyl/plugin-kit';
+import type { DelegatedTurns, PluginDatabase, RunPermission } from '@sibyl/plugin-kit';
+import type { PluginTurn, PluginTurns } from '@sibyl/plugin-kit/chat';
 import type { ReplyPart } from '@sibyl/protocol';
 import type { ReplyPlace } from './chat-channel.js';
 import { type MatrixMessage, toOwner, toUser } from './chat-events.js';

@@ -1,12 +1,5 @@
-import {
-  findPageUrl,
-  Inbox,
-  InboxWorker,
-  ResultAddresses,
-  repeat,
-  type SetupContext,
-  type SharedState,
-} from '@sibyl/plugin-kit';
+import { findPageUrl, repeat, type SetupContext, type SharedState } from '@sibyl/plugin-kit';
+import { Inbox, InboxWorker, ResultAddresses } from '@sibyl/plugin-kit/chat';
 import { ChatAnswerer } from './chat-answerer.js';
 import { MatrixChannel } from './chat-channel.js';
 import { MatrixMessage, toOwner, toTransactionId } from './chat-events.js';

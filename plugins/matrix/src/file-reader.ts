@@ -1,13 +1,5 @@
-import {
-  ByteBudget,
-  FILE_SOURCES,
-  type FileReadOptions,
-  type FileSource,
-  LruMap,
-  RateLimiter,
-  type TurnContext,
-  textBytes,
-} from '@sibyl/plugin-kit';
+import { ByteBudget, LruMap, RateLimiter, type TurnContext, textBytes } from '@sibyl/plugin-kit';
+import { FILE_SOURCES, type FileReadOptions, type FileSource } from '@sibyl/plugin-kit/chat';
 import type { Attachment } from '@sibyl/protocol';
 import { listChatFiles } from './chat-files.js';
 import type { TextContent } from './file-content.js';

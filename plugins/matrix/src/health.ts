@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { hasShortHost, LruMap, type SafeFetch, SafeFetchError, textBytes } from '@sibyl/plugin-kit';
+import { LruMap, type SafeFetch, SafeFetchError, textBytes } from '@sibyl/plugin-kit';
+import { hasShortHost } from '@sibyl/protocol';
 
 /** Failures in a row after which a homeserver counts as down. */
 const MAX_FAILURES = 2;

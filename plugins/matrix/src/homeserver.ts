@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { hasShortHost, type SafeFetch, type TurnUser } from '@sibyl/plugin-kit';
+import type { SafeFetch, TurnUser } from '@sibyl/plugin-kit';
+import { hasShortHost } from '@sibyl/protocol';
 import { z } from 'zod';
 
 const JSON_LIMITS = { maxBytes: 1024 ** 2, timeoutMs: 10_000 };

@@ -6,8 +6,9 @@ import {
   sharedKey,
   type TurnContext,
 } from '@sibyl/plugin-kit';
+import { listFileTools, sendMedia } from '@sibyl/plugin-kit/chat';
 import type { Chat, startChat } from './chat.js';
-import { listChatTools, sendChatMedia } from './chat-files.js';
+import { toFileChat } from './chat-files.js';
 import { ChatLinks, listLinkRoutes } from './chat-links.js';
 import { FileReader } from './file-reader.js';
 import { HomeserverHealth } from './health.js';
@@ -48,10 +49,11 @@ export const matrix = definePlugin({
       return createTurnFiles(turn, services);
     }),
   }),
-  getRequestTools: (turn) => (turn.services.chat ? listChatTools(turn, turn.services.chat) : []),
+  getRequestTools: (turn) =>
+    turn.services.chat ? listFileTools(turn, toFileChat(turn.services.chat)) : [],
   getMiddlewares: ({ services: { chat } }) => [
     filesMiddleware,
-    ...(chat ? [sendChatMedia(chat)] : []),
+    ...(chat ? [sendMedia(toFileChat(chat))] : []),
   ],
   routes: ({ services }) => listLinkRoutes(services.links),
   getRoomState: ({ services }) => services.roomState,

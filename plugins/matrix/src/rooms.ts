@@ -1,10 +1,6 @@
 import { createHash } from 'node:crypto';
-import {
-  inboxColumns,
-  type PluginContext,
-  type PluginDatabase,
-  type SafeFetch,
-} from '@sibyl/plugin-kit';
+import type { PluginContext, PluginDatabase, SafeFetch } from '@sibyl/plugin-kit';
+import { defineResultTable, inboxColumns } from '@sibyl/plugin-kit/chat';
 import { bigint, defineTable, type TablesOf, text } from '@sibyl/plugin-kit/tables';
 import { z } from 'zod';
 import {
@@ -84,14 +80,7 @@ const links = defineTable(
   { key: ['owner', 'user_id'], indexes: { matrix_links_by_user: { on: ['user_id'] } } },
 );
 
-const results = defineTable(
-  'matrix_results',
-  { owner: text(), place: text(), address_hash: text() },
-  {
-    key: ['owner', 'place'],
-    indexes: { matrix_results_by_address: { on: ['address_hash'], isUnique: true } },
-  },
-);
+const results = defineResultTable('matrix_results');
 
 /** The position in the stream of events of the oracle's account, and the host that reads it. */
 const sync = defineTable(

@@ -1,5 +1,4 @@
 import {
-  FILE_SOURCES,
   type Middleware,
   type ModelMessage,
   type ModelRequest,
@@ -9,6 +8,7 @@ import {
   type UserPart,
   withTimeout,
 } from '@sibyl/plugin-kit';
+import { FILE_SOURCES } from '@sibyl/plugin-kit/chat';
 import type { Attachment } from '@sibyl/protocol';
 import { z } from 'zod';
 import { type FileReader, isInMatrix, type ReadFile } from './file-reader.js';

@@ -7,7 +7,7 @@ import type {
   RequestId,
   Transport,
 } from '@modelcontextprotocol/server';
-import { LruMap, OracleError, textBytes } from '@sibyl/plugin-kit';
+import { ChangeSignal, LruMap, OracleError, textBytes } from '@sibyl/plugin-kit';
 
 /** Clients reconnect after this time if the server has closed the stream of a call. */
 const RETRY_MS = 1_000;
@@ -31,7 +31,7 @@ export class EventStream {
   private isEnded = false;
   /** Changes when the current reader has to stop. */
   private reader = 0;
-  private changed = Promise.withResolvers<void>();
+  private readonly changed = new ChangeSignal();
 
   constructor(options: StreamOptions) {
     this.options = options;
@@ -56,12 +56,12 @@ export class EventStream {
   /** Ends the connection of the client, which may connect again. */
   disconnect(): void {
     this.reader += 1;
-    this.notify();
+    this.changed.notify();
   }
 
   end(): void {
     this.isEnded = true;
-    this.notify();
+    this.changed.notify();
   }
 
   /** The events after a number, then further ones. There is one reader: another one ends it. */
@@ -75,23 +75,17 @@ export class EventStream {
     reader: number,
     signal: AbortSignal,
   ): AsyncGenerator<string> {
-    const stop = () => this.notify();
-    signal.addEventListener('abort', stop, { once: true });
-    try {
-      // The response begins at once.
-      yield ': open\n\n';
-      for (let last = after; ; ) {
-        const { changed } = this;
-        for (const { number, text } of this.events.filter((event) => event.number > last)) {
-          yield text;
-          last = number;
-        }
-        if (this.changed !== changed) continue;
-        if (this.isEnded || this.reader !== reader || signal.aborted) return;
-        await changed.promise;
+    // The response begins at once.
+    yield ': open\n\n';
+    for (let last = after; ; ) {
+      const fresh = this.events.filter((event) => event.number > last);
+      for (const { number, text } of fresh) {
+        yield text;
+        last = number;
       }
-    } finally {
-      signal.removeEventListener('abort', stop);
+      if (fresh.length > 0) continue;
+      if (this.isEnded || this.reader !== reader || signal.aborted) return;
+      await this.changed.wait({ signal });
     }
   }
 
@@ -107,13 +101,7 @@ export class EventStream {
     // The last one is the result.
     while (this.keptBytes > MAX_STREAM_BYTES && this.events.length > 1)
       this.keptBytes -= textBytes(this.events.shift()?.text ?? '');
-    this.notify();
-  }
-
-  private notify(): void {
-    const { resolve } = this.changed;
-    this.changed = Promise.withResolvers();
-    resolve();
+    this.changed.notify();
   }
 }
 

@@ -1,14 +1,6 @@
 import type { AuthInfo, McpHttpHandler, McpServer } from '@modelcontextprotocol/server';
-import {
-  type Caller,
-  type CallerSessions,
-  type HostMessages,
-  type Logger,
-  type OracleFacts,
-  type PluginDatabase,
-  RouteReply,
-  type Surface,
-} from '@sibyl/plugin-kit';
+import type { Caller, HostMessages, Logger, OracleFacts, PluginDatabase } from '@sibyl/plugin-kit';
+import { type CallerSessions, RouteReply, type Surface } from '@sibyl/plugin-kit/surface';
 import { z } from 'zod';
 import type { Call, EventStream } from './calls.js';
 import {

@@ -1,10 +1,5 @@
-import {
-  definePlugin,
-  defineRoute,
-  findPageUrl,
-  type RouteError,
-  sharedKey,
-} from '@sibyl/plugin-kit';
+import { definePlugin, defineRoute, findPageUrl, sharedKey } from '@sibyl/plugin-kit';
+import type { RouteError } from '@sibyl/plugin-kit/surface';
 import { limitedList } from '@sibyl/protocol';
 import { z } from 'zod';
 import { McpEndpoint, type McpExtension } from './endpoint.js';

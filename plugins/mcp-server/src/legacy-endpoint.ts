@@ -6,7 +6,8 @@ import type {
   McpServer,
   RequestId,
 } from '@modelcontextprotocol/server';
-import { type Caller, type CallerTurns, type HostMessages, RouteReply } from '@sibyl/plugin-kit';
+import type { Caller, HostMessages } from '@sibyl/plugin-kit';
+import { type CallerTurns, RouteReply } from '@sibyl/plugin-kit/surface';
 import { z } from 'zod';
 import { type Call, Calls, type EventId, EventStream, parseEventId } from './calls.js';
 import type { Subscriptions } from './subscriptions.js';

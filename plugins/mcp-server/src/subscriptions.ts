@@ -1,5 +1,5 @@
-import type { CallerSessions, HostMessages, Logger, PluginDatabase } from '@sibyl/plugin-kit';
-import { OracleError } from '@sibyl/plugin-kit';
+import { type HostMessages, type Logger, OracleError, type PluginDatabase } from '@sibyl/plugin-kit';
+import type { CallerSessions } from '@sibyl/plugin-kit/surface';
 import { bigint, defineTable, type TablesOf, text } from '@sibyl/plugin-kit/tables';
 import { z } from 'zod';
 import { EventStream } from './calls.js';

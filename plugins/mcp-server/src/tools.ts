@@ -4,15 +4,15 @@ import type {
   ResourceTemplate,
   ServerContext,
 } from '@modelcontextprotocol/server';
+import type { Logger } from '@sibyl/plugin-kit';
 import type {
   CallerSessions,
   CallerTurns,
-  Logger,
   NumberedPart,
   PendingQuestion,
   Surface,
   SurfaceRun,
-} from '@sibyl/plugin-kit';
+} from '@sibyl/plugin-kit/surface';
 import { OracleError } from '@sibyl/protocol';
 import { z } from 'zod';
 import { SESSION_URI } from './subscriptions.js';

@@ -10,14 +10,8 @@ import type {
   OAuthClientProvider,
   Transport,
 } from '@modelcontextprotocol/client';
-import {
-  hasShortHost,
-  JsonTextLimit,
-  type Logger,
-  type PluginContext,
-  SafeFetchError,
-  withTimeout,
-} from '@sibyl/plugin-kit';
+import { type Logger, type PluginContext, SafeFetchError, withTimeout } from '@sibyl/plugin-kit';
+import { hasShortHost, JsonTextLimit } from '@sibyl/protocol';
 import type { HttpServer, McpServer } from './config.js';
 
 /** The most that one reply, or one event of a stream, may have. */

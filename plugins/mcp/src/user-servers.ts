@@ -1,5 +1,6 @@
-import { HttpUrl, OracleError, type PluginDatabase, type Secrets } from '@sibyl/plugin-kit';
+import { OracleError, type PluginDatabase, type Secrets } from '@sibyl/plugin-kit';
 import { bigint, defineTable, type TablesOf, text } from '@sibyl/plugin-kit/tables';
+import { HttpUrl } from '@sibyl/protocol';
 import { z } from 'zod';
 import { HttpServer, ServerName } from './config.js';
 import { isKeyChanged } from './grant.js';

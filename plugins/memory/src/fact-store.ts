@@ -1,12 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import {
-  type ImportedCounts,
-  isUnspaced,
-  mergeRankings,
-  OracleError,
-  type PluginDatabase,
-  readQueryTerms,
-} from '@sibyl/plugin-kit';
+import { type ImportedCounts, OracleError, type PluginDatabase } from '@sibyl/plugin-kit';
+import { isUnspaced, mergeRankings, readQueryTerms } from '@sibyl/plugin-kit/search';
 import { type Fact, type FactPage, SubUser, wholeNumber } from '@sibyl/protocol';
 import { type Kysely, type Selectable, sql } from 'kysely';
 import { z } from 'zod';

@@ -1,12 +1,11 @@
 import {
-  compareVectors,
   type Embeddings,
   type Logger,
   type PluginDatabase,
   type Repetition,
   repeat,
-  type Vector,
 } from '@sibyl/plugin-kit';
+import { compareVectors, type Vector } from '@sibyl/plugin-kit/search';
 import type { About, FactRow, MemoryTables } from './tables.js';
 
 /** Facts in one call of the model. */

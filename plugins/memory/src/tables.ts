@@ -1,4 +1,4 @@
-import { readTerms } from '@sibyl/plugin-kit';
+import { readTerms } from '@sibyl/plugin-kit/search';
 import {
   bigint,
   bytes,

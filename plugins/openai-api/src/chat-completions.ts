@@ -1,10 +1,10 @@
+import type { Caller } from '@sibyl/plugin-kit';
 import {
-  type Caller,
   type CallerTurns,
   RouteReply,
   type Surface,
   type SurfaceRun,
-} from '@sibyl/plugin-kit';
+} from '@sibyl/plugin-kit/surface';
 import { OracleError } from '@sibyl/protocol';
 import { assertCalls, type Conversation, readChatMessages } from './conversation.js';
 import { type ChatRequest, formatError, type OpenAiObject } from './schemas.js';

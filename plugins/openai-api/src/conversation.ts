@@ -1,4 +1,4 @@
-import type { EarlierMessage, SurfaceFile } from '@sibyl/plugin-kit';
+import type { EarlierMessage, SurfaceFile } from '@sibyl/plugin-kit/surface';
 import { JsonObject, OracleError, type ToolCall } from '@sibyl/protocol';
 import type { ChatMessage, Content, ContentPart, FileFields, InputItem } from './schemas.js';
 

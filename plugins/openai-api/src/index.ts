@@ -1,4 +1,5 @@
-import { definePlugin, defineRoute, findPageUrl, type Surface } from '@sibyl/plugin-kit';
+import { definePlugin, defineRoute, findPageUrl } from '@sibyl/plugin-kit';
+import type { Surface } from '@sibyl/plugin-kit/surface';
 import { type ChatDeps, completeChat } from './chat-completions.js';
 import { Responses } from './responses.js';
 import {

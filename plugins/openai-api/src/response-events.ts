@@ -1,4 +1,4 @@
-import { type CallerTurns, findClientToolCall, type SurfaceRun } from '@sibyl/plugin-kit';
+import { type CallerTurns, findClientToolCall, type SurfaceRun } from '@sibyl/plugin-kit/surface';
 import type { InputItem } from './schemas.js';
 import type { ResponseFacts } from './stored-responses.js';
 import {

@@ -1,10 +1,10 @@
+import type { Caller } from '@sibyl/plugin-kit';
 import {
-  type Caller,
   type CallerTurns,
   RouteReply,
   type Surface,
   type SurfaceRun,
-} from '@sibyl/plugin-kit';
+} from '@sibyl/plugin-kit/surface';
 import { OracleError } from '@sibyl/protocol';
 import { assertCalls, type Conversation, invalid, readInputItems } from './conversation.js';
 import {

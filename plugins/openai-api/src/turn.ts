@@ -1,12 +1,12 @@
-import type {
-  CallerTurns,
-  ClientTool,
-  ClientToolCall,
-  Surface,
-  SurfaceRun,
-  ToolChoice,
-} from '@sibyl/plugin-kit';
-import { findClientToolCall } from '@sibyl/plugin-kit';
+import {
+  type CallerTurns,
+  type ClientTool,
+  type ClientToolCall,
+  findClientToolCall,
+  type Surface,
+  type SurfaceRun,
+  type ToolChoice,
+} from '@sibyl/plugin-kit/surface';
 import {
   type DoneFrame,
   type ErrorCode,

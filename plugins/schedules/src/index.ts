@@ -2,10 +2,10 @@ import {
   definePlugin,
   defineRoute,
   defineTool,
-  RESULT_CHATS,
   type Route,
   type SetupContext,
 } from '@sibyl/plugin-kit';
+import { RESULT_CHATS } from '@sibyl/plugin-kit/chat';
 import {
   CreateSchedule,
   ListScheduleRuns,

@@ -2,11 +2,11 @@ import {
   type ApprovedDelegation,
   type DelegatedTurns,
   OracleError,
-  RUN_ABILITY,
   type ToolDelegation,
 } from '@sibyl/plugin-kit';
 import {
   type CreateSchedule,
+  RUN_ABILITY,
   type Schedule,
   type ScheduleRun,
   type ScheduleTerms,

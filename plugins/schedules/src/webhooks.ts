@@ -7,11 +7,11 @@ import {
   type OracleUcan,
   OwnerRounds,
   postWebhook,
-  type ResultChat,
   type SafeFetch,
   type SetupContext,
   type TurnOutcome,
 } from '@sibyl/plugin-kit';
+import type { ResultChat } from '@sibyl/plugin-kit/chat';
 import type { ScheduleRuns } from './run-store.js';
 import type { SchedulePermits } from './schedule-permits.js';
 import {

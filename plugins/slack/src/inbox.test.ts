@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import { InboxWorker, type PluginDatabase, type PluginTurns } from '@sibyl/plugin-kit';
+import type { PluginDatabase } from '@sibyl/plugin-kit';
+import { InboxWorker, type PluginTurns } from '@sibyl/plugin-kit/chat';
 import { describe, expect, it } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
 import { engines, useStore } from '../../../packages/host/test/support/test-database.js';

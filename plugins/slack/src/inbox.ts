@@ -1,4 +1,5 @@
-import { type HostMessages, Inbox, inboxColumns, type PluginDatabase } from '@sibyl/plugin-kit';
+import type { HostMessages, PluginDatabase } from '@sibyl/plugin-kit';
+import { defineResultTable, Inbox, inboxColumns } from '@sibyl/plugin-kit/chat';
 import { defineTable, type TablesOf, text } from '@sibyl/plugin-kit/tables';
 import type { Kysely } from 'kysely';
 import { SlackMessage } from './delivery.js';
@@ -67,14 +68,7 @@ const threads = defineTable(
   { key: ['owner', 'channel', 'thread'] },
 );
 
-const results = defineTable(
-  'slack_results',
-  { owner: text(), place: text(), address_hash: text() },
-  {
-    key: ['owner', 'place'],
-    indexes: { slack_results_by_address: { on: ['address_hash'], isUnique: true } },
-  },
-);
+const results = defineResultTable('slack_results');
 
 /** The plugin's tables; timestamps are milliseconds. */
 export const tables = [inbox, threads, results] as const;

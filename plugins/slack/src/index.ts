@@ -2,14 +2,13 @@ import {
   type Diagnosis,
   definePlugin,
   defineRoute,
-  InboxWorker,
   type Logger,
   OracleError,
-  ResultAddresses,
   repeat,
   type SafeFetch,
   type SetupContext,
 } from '@sibyl/plugin-kit';
+import { InboxWorker, listFileTools, ResultAddresses, sendMedia } from '@sibyl/plugin-kit/chat';
 import { z } from 'zod';
 import {
   type Delivery,
@@ -19,7 +18,7 @@ import {
   readFields,
   type SlackMessage,
 } from './delivery.js';
-import { listFileTools, sendMedia, shareFiles } from './files.js';
+import { shareFiles, toFileChat } from './files.js';
 import { createInbox, tables } from './inbox.js';
 import { readInteraction } from './interactions.js';
 import { connectSlack, MAX_LENGTH } from './live-reply.js';
@@ -87,8 +86,8 @@ export const slack = definePlugin({
         await services.channel.post({ channel }, { text });
     }),
   }),
-  getRequestTools: (turn) => listFileTools(turn, turn.services),
-  getMiddlewares: ({ services }) => [sendMedia(services)],
+  getRequestTools: (turn) => listFileTools(turn, toFileChat(turn.services)),
+  getMiddlewares: ({ services }) => [sendMedia(toFileChat(services))],
   routes: ({ services: { signature, receiver } }) => [
     defineRoute({
       method: 'POST',

@@ -1,9 +1,5 @@
-import {
-  type FileReadOptions,
-  type SafeFetch,
-  type SetupContext,
-  settlesWithin,
-} from '@sibyl/plugin-kit';
+import { ChangeSignal, type SafeFetch, type SetupContext } from '@sibyl/plugin-kit';
+import type { FileReadOptions } from '@sibyl/plugin-kit/chat';
 import { z } from 'zod';
 import { MrkdwnStream } from './mrkdwn.js';
 import { type Block, section, type View } from './views.js';
@@ -39,7 +35,7 @@ export class LiveReply {
   private work: Promise<void> | undefined;
   private error: unknown;
   private isFinishing = false;
-  private finishing = Promise.withResolvers<void>();
+  private readonly finishing = new ChangeSignal();
 
   constructor(deps: LiveReplyDeps) {
     this.deps = deps;
@@ -56,7 +52,7 @@ export class LiveReply {
   async finish(markdown: string): Promise<void> {
     this.wanted = markdown;
     this.isFinishing = true;
-    this.finishing.resolve();
+    this.finishing.notify();
     await this.work;
     this.error = undefined;
     await this.sync(markdown, undefined);
@@ -71,7 +67,7 @@ export class LiveReply {
         // `finish` shows the whole text again.
         this.error = error;
       });
-      await settlesWithin(this.deps.pauseMs, this.finishing.promise);
+      if (!this.isFinishing) await this.finishing.wait({ ms: this.deps.pauseMs });
     }
     this.work = undefined;
   }

@@ -1,7 +1,8 @@
-import { type Logger, OracleError, type PluginTurns, type Waiting } from '@sibyl/plugin-kit';
+import { type Logger, OracleError } from '@sibyl/plugin-kit';
+import type { PluginTurns, Waiting } from '@sibyl/plugin-kit/chat';
 import type { ReplyPart } from '@sibyl/protocol';
 import type { SlackMessage } from './delivery.js';
-import { FILES_FIELD } from './files.js';
+import { CLIENT, FILES_FIELD } from './files.js';
 import { getMessageKey, getOwner, type SlackInbox, toContinuation } from './inbox.js';
 import { LiveReply, MAX_LENGTH, type ReplyPlace, type SlackChannel } from './live-reply.js';
 import { splitMessage, toMrkdwn } from './mrkdwn.js';
@@ -128,7 +129,7 @@ export class MessageAnswerer {
     const turn = {
       user,
       message: message.text,
-      client: 'slack',
+      client: CLIENT,
       idempotencyKey: getMessageKey(message),
       ...(files && { metadata: { [FILES_FIELD]: files } }),
     };

@@ -1,12 +1,5 @@
-import {
-  type InboxWorker,
-  type Logger,
-  OracleError,
-  type PluginTurns,
-  type ResultAddresses,
-  type RoomPlace,
-  sharedKey,
-} from '@sibyl/plugin-kit';
+import { type Logger, OracleError, type RoomPlace, sharedKey } from '@sibyl/plugin-kit';
+import type { InboxWorker, PluginTurns, ResultAddresses } from '@sibyl/plugin-kit/chat';
 import { describeIssues, PreferencesPatch, type UserPreferences } from '@sibyl/protocol';
 import { z } from 'zod';
 import { type Delivery, parseMessage, type SlackMessage } from './delivery.js';

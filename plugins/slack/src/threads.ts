@@ -1,4 +1,5 @@
-import type { PluginDatabase, PluginTurns } from '@sibyl/plugin-kit';
+import type { PluginDatabase } from '@sibyl/plugin-kit';
+import type { PluginTurns } from '@sibyl/plugin-kit/chat';
 import type { SlackMessage } from './delivery.js';
 import { getOwner, type SlackTables, type Tables } from './inbox.js';
 import type { ReplyPlace } from './live-reply.js';

@@ -1,4 +1,4 @@
-import type { EndedQuestion, PendingQuestion } from '@sibyl/plugin-kit';
+import type { EndedQuestion, PendingQuestion } from '@sibyl/plugin-kit/chat';
 import { UserPreferences } from '@sibyl/protocol';
 import { z } from 'zod';
 

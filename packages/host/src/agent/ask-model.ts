@@ -1,4 +1,5 @@
-import type { Llms, ModelRole } from '@sibyl/plugin-kit';
+import type { Llms } from '@sibyl/plugin-kit';
+import type { ModelRole } from '@sibyl/plugin-kit/host';
 import { abortableIterable } from '@sibyl/server-kit';
 import type { Model, ModelUse } from '../models/model.js';
 import type { Meter } from './agent.js';

@@ -1,5 +1,4 @@
-import type { ToolSchema } from '@sibyl/plugin-kit';
-import { isStandardSchema, toJsonSchema } from '@sibyl/plugin-kit/rules';
+import { isStandardSchema, type ToolSchema, toJsonSchema } from '@sibyl/plugin-kit/host';
 import { describeIssues, type JsonObject, measureJson, type Result } from '@sibyl/protocol';
 import type { StandardSchemaV1 } from '@standard-schema/spec';
 import type { AgentTool } from './agent.js';

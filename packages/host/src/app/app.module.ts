@@ -1,6 +1,6 @@
 import { type DynamicModule, Module, type Type } from '@nestjs/common';
 import { APP_FILTER, APP_GUARD, APP_INTERCEPTOR, APP_PIPE } from '@nestjs/core';
-import { ValidationPipe } from '@sibyl/plugin-kit/rules';
+import { ValidationPipe } from '@sibyl/plugin-kit/host';
 import { InvitationReader } from '../auth/caller-allow-list.js';
 import {
   ActivityController,

@@ -6,15 +6,13 @@ import type { DynamicModule, LoggerService, Type } from '@nestjs/common';
 import type { CorsOptionsDelegate } from '@nestjs/common/interfaces/external/cors-options.interface.js';
 import { NestFactory } from '@nestjs/core';
 import type { NestExpressApplication } from '@nestjs/platform-express';
-import type {
-  AuthExcludedRoute,
-  Diagnosis,
-  Feature,
-  OraclePlugin,
-  PluginManifestInput,
-  Tool,
-} from '@sibyl/plugin-kit';
-import { hookChecks, type SurfaceRoutes } from '@sibyl/plugin-kit/rules';
+import type { Diagnosis, OraclePlugin, PluginManifestInput, Tool } from '@sibyl/plugin-kit';
+import {
+  type AuthExcludedRoute,
+  type Feature,
+  hookChecks,
+  type SurfaceRoutes,
+} from '@sibyl/plugin-kit/host';
 import { corsExposedHeaders, corsMethods, corsRequestHeaders } from '@sibyl/protocol';
 import { ConfigError, type ConfigIssue, readEnvironment } from '@sibyl/server-kit/environment';
 import type { Express, Request } from 'express';

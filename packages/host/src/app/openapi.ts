@@ -1,14 +1,15 @@
 import { ModulesContainer } from '@nestjs/core';
 import type { NestExpressApplication } from '@nestjs/platform-express';
 import { DocumentBuilder, type OpenAPIObject, SwaggerModule } from '@nestjs/swagger';
+import type { Route } from '@sibyl/plugin-kit';
 import {
   ACCESS_KEY_ROUTE,
   OWN_KEY_ROUTE,
+  type PublicRoutes,
   ROUTE_DESCRIPTION,
   ROUTE_ERROR_FORMAT,
-  type Route,
   type RouteDescription,
-} from '@sibyl/plugin-kit';
+} from '@sibyl/plugin-kit/host';
 import {
   ErrorBody,
   type ErrorCode,

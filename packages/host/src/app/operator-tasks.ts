@@ -1,7 +1,8 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
-import type { Diagnosis, OraclePlugin, PluginDatabase, SafeFetch } from '@sibyl/plugin-kit';
+import type { Diagnosis, OraclePlugin, PluginDatabase } from '@sibyl/plugin-kit';
 import { INVITATION_MAX_DAYS, type OperatorAction } from '@sibyl/protocol';
+import type { SafeFetch } from '@sibyl/safe-fetch';
 import { withTimeout } from '@sibyl/server-kit';
 import { mintInvitation } from '../auth/caller-allow-list.js';
 import { findOracleIdentity, type OracleIdentity, toKeyFilePath } from '../auth/oracle-identity.js';

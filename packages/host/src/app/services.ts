@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
-import type { AuthExcludedRoute, OraclePlugin } from '@sibyl/plugin-kit';
-import { type LoadedPlugin, PublicRoutes, SurfaceRoutes } from '@sibyl/plugin-kit/rules';
+import type { OraclePlugin } from '@sibyl/plugin-kit';
+import { type AuthExcludedRoute, type LoadedPlugin, PublicRoutes, SurfaceRoutes } from '@sibyl/plugin-kit/host';
 import type { HostReport } from '@sibyl/protocol';
 import { ByteBudget, settlesWithin } from '@sibyl/server-kit';
 import {

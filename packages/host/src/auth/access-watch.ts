@@ -1,3 +1,4 @@
+import { Listeners } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { HostBus } from '../bus/host-bus.js';
 
@@ -19,7 +20,7 @@ interface AccessWatchOptions {
 export class AccessWatch {
   private readonly options: AccessWatchOptions;
   /** At most as many entries as open sockets and running turns, whose numbers are limited. */
-  private readonly listeners = new Map<string, Set<() => void>>();
+  private readonly listeners = new Listeners<string>();
   private timer: NodeJS.Timeout | undefined;
 
   constructor(options: AccessWatchOptions) {
@@ -29,21 +30,16 @@ export class AccessWatch {
 
   /** Calls back when one of the ids loses access; returns a function that stops watching. */
   watch(ids: readonly string[], onEnded: () => void): () => void {
-    for (const id of ids)
-      this.listeners.set(id, (this.listeners.get(id) ?? new Set()).add(onEnded));
+    const stops = ids.map((id) => this.listeners.add(id, onEnded));
     this.arm();
     return () => {
-      for (const id of ids) {
-        const listeners = this.listeners.get(id);
-        listeners?.delete(onEnded);
-        if (listeners?.size === 0) this.listeners.delete(id);
-      }
+      for (const stop of stops) stop();
     };
   }
 
   /** Calls the listeners of an id that has lost access. */
   end(id: string): void {
-    for (const onEnded of [...(this.listeners.get(id) ?? [])]) onEnded();
+    this.listeners.call(id);
   }
 
   private arm(): void {
@@ -55,7 +51,7 @@ export class AccessWatch {
     clearTimeout(this.timer);
     const { findEnded, onEnded, logger } = this.options;
     try {
-      const ids = [...this.listeners.keys()];
+      const ids = this.listeners.list();
       for (let at = 0; at < ids.length; at += BATCH)
         for (const id of await findEnded(ids.slice(at, at + BATCH))) onEnded(id);
     } catch (err) {

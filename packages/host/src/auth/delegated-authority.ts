@@ -1,4 +1,4 @@
-import type { MintRequest, TurnUcan, WantedCapability } from '@sibyl/plugin-kit';
+import type { MintRequest, TurnUcan, WantedCapability } from '@sibyl/plugin-kit/host';
 import { OracleError, type StoppedWork } from '@sibyl/protocol';
 import {
   type DidResolver,

@@ -1,4 +1,4 @@
-import { LruMap, textBytes } from '@sibyl/server-kit';
+import { Listeners, LruMap, textBytes } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import {
   type CallEvent,
@@ -74,7 +74,7 @@ export class ClusterEventBus implements EventBus {
   private readonly published = new RecentEvents();
   private readonly received = new RecentEvents();
   /** By session; at most as many as open sockets. */
-  private readonly gapListeners = new Map<string, Set<() => void>>();
+  private readonly gapListeners = new Listeners<string>();
   private readonly silenceCheck: NodeJS.Timeout;
 
   constructor(deps: ClusterEventBusDeps) {
@@ -107,16 +107,13 @@ export class ClusterEventBus implements EventBus {
 
   subscribe(key: SessionKey, listener: Listener, onGap: () => void): () => void {
     const name = formatSessionKey(key);
-    const listeners = this.gapListeners.get(name) ?? new Set();
-    this.gapListeners.set(name, listeners.add(onGap));
+    const stopListening = this.gapListeners.add(name, onGap);
     const unsubscribe = this.local.subscribe(key, listener);
     // They may not be stored yet. An open call is sent to a new socket only if no page has received it.
     for (const event of this.received.list(name)) if (!isCallEvent(event)) listener(event);
     return () => {
       unsubscribe();
-      listeners.delete(onGap);
-      if (listeners.size === 0 && this.gapListeners.get(name) === listeners)
-        this.gapListeners.delete(name);
+      stopListening();
     };
   }
 
@@ -219,19 +216,19 @@ export class ClusterEventBus implements EventBus {
 
   /** Clients of the session reconnect, and receive what they missed from the store. */
   private reportGap(name: string): void {
-    for (const onGap of [...(this.gapListeners.get(name) ?? [])]) onGap();
+    this.gapListeners.call(name);
   }
 
   /** Events of one host, or of any, may not have arrived. */
   private reportMissed(from?: string): void {
-    const open = [...this.gapListeners.keys()].map(parseSessionKey);
+    const open = this.gapListeners.list().map(parseSessionKey);
     this.deps.directory.findTurnsElsewhere(open, from).then(
       (keys) => {
         for (const key of keys) this.reportGap(formatSessionKey(key));
       },
       (err) => {
         this.deps.logger.warn({ err }, 'cannot find turns at other hosts');
-        for (const name of [...this.gapListeners.keys()]) this.reportGap(name);
+        for (const name of this.gapListeners.list()) this.reportGap(name);
       },
     );
   }

@@ -4,6 +4,7 @@ import {
   type ServerEventName,
   serverEvents,
 } from '@sibyl/protocol';
+import { Listeners } from '@sibyl/server-kit';
 import type { z } from 'zod';
 
 /** Identifies a session; a session of another owner does not exist for a caller. */
@@ -39,24 +40,16 @@ export function parseSessionKey(text: string): SessionKey {
 
 /** Delivers events within this process. */
 export class MemoryEventBus implements EventBus {
-  private readonly listeners = new Map<string, Set<Listener>>();
+  private readonly listeners = new Listeners<string, ServerEvent>();
 
   close(): void {}
 
   publish(key: SessionKey, event: ServerEvent): void {
-    for (const listener of this.listeners.get(formatSessionKey(key)) ?? []) listener(event);
+    this.listeners.call(formatSessionKey(key), event);
   }
 
   subscribe(key: SessionKey, listener: Listener): () => void {
-    const name = formatSessionKey(key);
-    // A new function, so that the same listener may subscribe twice and unsubscribe once.
-    const member: Listener = (event) => listener(event);
-    const members = this.listeners.get(name) ?? new Set();
-    this.listeners.set(name, members.add(member));
-    return () => {
-      members.delete(member);
-      if (members.size === 0 && this.listeners.get(name) === members) this.listeners.delete(name);
-    };
+    return this.listeners.add(formatSessionKey(key), listener);
   }
 }
 

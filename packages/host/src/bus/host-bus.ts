@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import type { OutgoingHttpHeaders } from 'node:http';
 import type { SessionChange } from '@sibyl/protocol';
+import { Listeners } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { BusFigures } from '../observability/metrics.js';
 import type { Position, SessionKey, SocketEventMessage } from './event-bus.js';
@@ -125,9 +126,14 @@ export const createHostId = (): string => randomBytes(6).toString('hex');
 
 export const isHostId = (text: string): boolean => /^[0-9a-f]{12}$/.test(text);
 
+interface HostMessage {
+  readonly payload: HostTopics[HostTopic];
+  readonly from: string;
+}
+
 /** Calls the listeners of messages. */
 export class MessageListeners {
-  private readonly listeners = new Map<HostTopic, Set<(payload: never, from: string) => void>>();
+  private readonly listeners = new Listeners<HostTopic, HostMessage>();
   private readonly logger: Pick<Logger, 'error'>;
 
   constructor(logger: Pick<Logger, 'error'>) {
@@ -135,21 +141,18 @@ export class MessageListeners {
   }
 
   add<Topic extends HostTopic>(topic: Topic, listener: HostMessageListener<Topic>): () => void {
-    // A new function, so that the same listener may be added twice and removed once.
-    const member: HostMessageListener<Topic> = (payload, from) => listener(payload, from);
-    const members = this.listeners.get(topic) ?? new Set();
-    this.listeners.set(topic, members.add(member));
-    return () => members.delete(member);
+    return this.listeners.add(topic, ({ payload, from }) => {
+      try {
+        listener(payload as HostTopics[Topic], from);
+      } catch (err) {
+        this.logger.error({ err, topic }, 'a listener of messages between hosts failed');
+      }
+    });
   }
 
   /** An error of one listener does not keep the message from the others. */
   call(topic: HostTopic, payload: HostTopics[HostTopic], from: string): void {
-    for (const listener of this.listeners.get(topic) ?? [])
-      try {
-        listener(payload as never, from);
-      } catch (err) {
-        this.logger.error({ err, topic }, 'a listener of messages between hosts failed');
-      }
+    this.listeners.call(topic, { payload, from });
   }
 }
 

@@ -1,3 +1,4 @@
+import { ChangeSignal } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { BusFigures } from '../observability/metrics.js';
 import {
@@ -129,7 +130,7 @@ export class PostgresHostBus implements HostBus {
   private queue = new Set<QueuedMessage>();
   private queuedBytes = 0;
   private sending: Promise<void> | undefined;
-  private readonly waiters = new Set<() => void>();
+  private readonly roomMade = new ChangeSignal();
   private readonly counts = { sent: 0, received: 0, dropped: 0, batches: 0, bytes: 0 };
   private readonly echo: LagMeter;
 
@@ -167,8 +168,7 @@ export class PostgresHostBus implements HostBus {
   }
 
   async room(): Promise<void> {
-    while (this.queuedBytes > ROOM_BYTES)
-      await new Promise<void>((resolve) => this.waiters.add(resolve));
+    while (this.queuedBytes > ROOM_BYTES) await this.roomMade.wait();
   }
 
   on<Topic extends HostTopic>(topic: Topic, listener: HostMessageListener<Topic>): () => void {
@@ -270,9 +270,7 @@ export class PostgresHostBus implements HostBus {
   private take(message: QueuedMessage): void {
     this.queue.delete(message);
     this.queuedBytes -= message.bytes;
-    if (this.queuedBytes > ROOM_BYTES) return;
-    for (const wake of this.waiters) wake();
-    this.waiters.clear();
+    if (this.queuedBytes <= ROOM_BYTES) this.roomMade.notify();
   }
 
   private receive(payload: string): void {

@@ -1,4 +1,5 @@
 import { OracleError, type SessionChange, type SessionsChangedEvent } from '@sibyl/protocol';
+import { ChangeSignal, Listeners } from '@sibyl/server-kit';
 import type { SessionKey } from './event-bus.js';
 import type { HostBus, WireChange } from './host-bus.js';
 
@@ -16,7 +17,7 @@ type SessionListener = (session: SessionKey, change: SessionChange) => void;
 export class SessionChanges {
   private readonly bus: HostBus;
   /** By owner; at most as many as open sockets and streams. */
-  private readonly listeners = new Map<string, Set<ChangeListener>>();
+  private readonly listeners = new Listeners<string, SessionsChangedEvent>();
   /** Those of plugins. */
   private readonly observers = new Set<SessionListener>();
   private unsent: WireChange[] = [];
@@ -30,7 +31,7 @@ export class SessionChanges {
     });
     // It is not known which messages were lost.
     bus.onMissed(() => {
-      for (const owner of [...this.listeners.keys()]) this.deliver(owner, 'reload');
+      for (const owner of this.listeners.list()) this.deliver(owner, 'reload');
     });
   }
 
@@ -44,13 +45,7 @@ export class SessionChanges {
 
   /** Calls the listener for every change until the returned function is called. */
   subscribe(owner: string, listener: ChangeListener): () => void {
-    const listeners = this.listeners.get(owner) ?? new Set();
-    this.listeners.set(owner, listeners.add(listener));
-    return () => {
-      listeners.delete(listener);
-      if (listeners.size === 0 && this.listeners.get(owner) === listeners)
-        this.listeners.delete(owner);
-    };
+    return this.listeners.add(owner, listener);
   }
 
   /** Calls the listener for every change of a session of any user until the returned function is called. */
@@ -69,26 +64,20 @@ export class SessionChanges {
   async *read(owner: string, signal: AbortSignal): AsyncGenerator<readonly SessionsChangedEvent[]> {
     const ended = AbortSignal.any([signal, this.closing.signal]);
     const waiting = new Map<string, SessionsChangedEvent>();
-    let wake = () => {};
+    const arrived = new ChangeSignal();
     const stop = this.subscribe(owner, (event) => {
       if (waiting.size >= MAX_WAITING) {
         waiting.clear();
         waiting.set('reload', { change: 'reload', timestamp: event.timestamp });
       } else waiting.set(`${event.change} ${event.sessionId}`, event);
-      wake();
+      arrived.notify();
     });
-    ended.addEventListener('abort', () => wake(), { once: true });
     try {
       while (!ended.aborted) {
-        if (waiting.size > 0) {
-          const events = [...waiting.values()];
-          waiting.clear();
-          yield events;
-          continue;
-        }
-        await new Promise<void>((resolve) => {
-          wake = resolve;
-        });
+        const events = [...waiting.values()];
+        waiting.clear();
+        if (events.length > 0) yield events;
+        else await arrived.wait({ signal: ended });
       }
     } finally {
       stop();
@@ -103,11 +92,8 @@ export class SessionChanges {
 
   private deliver(owner: string, change: SessionChange, sessionId?: string): void {
     if (sessionId) for (const observer of this.observers) observer({ owner, sessionId }, change);
-    const listeners = this.listeners.get(owner);
-    if (!listeners) return;
     const timestamp = new Date().toISOString();
-    for (const listener of [...listeners])
-      listener({ change, ...(sessionId && { sessionId }), timestamp });
+    this.listeners.call(owner, { change, ...(sessionId && { sessionId }), timestamp });
   }
 
   private send(): void {

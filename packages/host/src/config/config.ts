@@ -1,4 +1,4 @@
-import type { Feature } from '@sibyl/plugin-kit';
+import type { Feature } from '@sibyl/plugin-kit/host';
 import {
   ConfigError,
   type ConfigIssue,

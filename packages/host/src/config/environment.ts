@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
-import type { Feature } from '@sibyl/plugin-kit';
+import type { Feature } from '@sibyl/plugin-kit/host';
 import { ReasoningEffort, RuleMatch } from '@sibyl/protocol';
 import { createSafeFetch } from '@sibyl/safe-fetch';
 import { type Variables, variable } from '@sibyl/server-kit/environment';

@@ -1,12 +1,7 @@
-import {
-  type ByteBudget,
-  defineTool,
-  type Middleware,
-  mediaResult,
-  type SessionState,
-  type TurnContext,
-} from '@sibyl/plugin-kit';
+import { defineTool, type Middleware, mediaResult, type TurnContext } from '@sibyl/plugin-kit';
+import type { SessionState } from '@sibyl/plugin-kit/host';
 import type { Citation } from '@sibyl/protocol';
+import type { ByteBudget } from '@sibyl/server-kit';
 import { z } from 'zod';
 import type { FileKey, FileStore, StoredFile } from '../store/file-store.js';
 import type { FileTextStore, FoundPassage, Passage } from '../store/file-text-store.js';

@@ -1,11 +1,6 @@
-import {
-  ByteBudget,
-  definePlugin,
-  type Embeddings,
-  PluginManifest,
-  sharedKey,
-  type TurnContext,
-} from '@sibyl/plugin-kit';
+import { definePlugin, type Embeddings, sharedKey, type TurnContext } from '@sibyl/plugin-kit';
+import { PluginManifest } from '@sibyl/plugin-kit/host';
+import { ByteBudget } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { HostLiveness } from '../bus/host-bus.js';
 import type { Config } from '../config/config.js';

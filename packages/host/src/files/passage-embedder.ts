@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Embeddings, mergeRankings } from '@sibyl/plugin-kit';
+import type { Embeddings } from '@sibyl/plugin-kit';
+import { mergeRankings } from '@sibyl/plugin-kit/search';
 import type { Logger } from 'pino';
 import type { FileKey } from '../store/file-store.js';
 import type { FileTextStore, FoundPassage } from '../store/file-text-store.js';

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
-import type { EarlierMessage, SurfaceFile } from '@sibyl/plugin-kit';
+import type { EarlierMessage, SurfaceFile } from '@sibyl/plugin-kit/surface';
 import { type Attachment, OracleError } from '@sibyl/protocol';
 import { type SafeFetch, SafeFetchError } from '@sibyl/safe-fetch';
 import { ByteBudget, type Holder } from '@sibyl/server-kit';

@@ -1,6 +1,6 @@
 import { STATUS_CODES } from 'node:http';
 import { type ArgumentsHost, Catch, type ExceptionFilter } from '@nestjs/common';
-import type { SurfaceRoutes } from '@sibyl/plugin-kit/rules';
+import type { SurfaceRoutes } from '@sibyl/plugin-kit/host';
 import { type ErrorBody, OracleError } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Logger } from 'pino';

@@ -1,7 +1,7 @@
 import { type IncomingMessage, type Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { ExpressAdapter } from '@nestjs/platform-express';
-import { RouteReply } from '@sibyl/plugin-kit';
+import { RouteReply } from '@sibyl/plugin-kit/surface';
 import { type ErrorCode, OracleError } from '@sibyl/protocol';
 import { HttpServer } from '@sibyl/server-kit/http-server';
 import type { Response } from 'express';

@@ -8,7 +8,7 @@ import {
 } from '@nestjs/common';
 import { ROUTE_ARGS_METADATA } from '@nestjs/common/constants.js';
 import { RouteParamtypes } from '@nestjs/common/enums/route-paramtypes.enum.js';
-import { ROUTE_DESCRIPTION, type RouteDescription } from '@sibyl/plugin-kit';
+import { ROUTE_DESCRIPTION, type RouteDescription } from '@sibyl/plugin-kit/host';
 import { OracleError } from '@sibyl/protocol';
 import {
   type ByteBudget,

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { STATUS_CODES } from 'node:http';
-import type { RouteReply } from '@sibyl/plugin-kit';
+import type { RouteReply } from '@sibyl/plugin-kit/surface';
 import type { OracleError } from '@sibyl/protocol';
 import { createAbortReason } from '@sibyl/server-kit';
 import type { Response } from 'express';

@@ -2,16 +2,16 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { isIP } from 'node:net';
 import { type CanActivate, type ExecutionContext, Injectable, SetMetadata } from '@nestjs/common';
 import { Reflector } from '@nestjs/core';
+import { OracleError } from '@sibyl/plugin-kit';
 import {
   ACCESS_KEY_ROUTE,
-  hasShortHost,
   ORIGIN_CHECKED_ROUTE,
-  OracleError,
   OWN_KEY_ROUTE,
+  PublicRoutes,
   ROUTE_ERROR_FORMAT,
-  type RouteError,
-} from '@sibyl/plugin-kit';
-import { PublicRoutes } from '@sibyl/plugin-kit/rules';
+} from '@sibyl/plugin-kit/host';
+import type { RouteError } from '@sibyl/plugin-kit/surface';
+import { hasShortHost } from '@sibyl/protocol';
 import { toAddressKey } from '@sibyl/server-kit';
 import type { Request, Response } from 'express';
 import { Authenticator, PresentedDelegations, proveCaller } from '../auth/authenticator.js';

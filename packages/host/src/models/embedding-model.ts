@@ -1,4 +1,5 @@
-import { type Embeddings, type ModelUse, toVector, type Vector } from '@sibyl/plugin-kit';
+import type { Embeddings, ModelUse } from '@sibyl/plugin-kit';
+import { toVector, type Vector } from '@sibyl/plugin-kit/search';
 import { z } from 'zod';
 import type { EmbeddingConfig } from '../config/models-config.js';
 import { createModelError, ModelError, toModelError } from './model.js';

@@ -1,4 +1,4 @@
-import type { ModelUsage } from '@sibyl/plugin-kit';
+import type { ModelUsage } from '@sibyl/plugin-kit/host';
 import type { ReasoningEffort } from '@sibyl/protocol';
 import { abortable, settlesWithin } from '@sibyl/server-kit';
 import type { ModelSettings } from '../config/environment.js';

@@ -1,25 +1,18 @@
-import type {
-  ModelMessage,
-  ModelTool,
-  ModelToolCall,
-  ModelUsage,
-  UserPart,
-} from '@sibyl/plugin-kit';
+import type { ModelMessage, UserPart } from '@sibyl/plugin-kit';
+import type { ModelTool, ModelToolCall, ModelUsage } from '@sibyl/plugin-kit/host';
 import type { ErrorKind, JsonObject, ReasoningEffort } from '@sibyl/protocol';
 import type { ModelFacts } from './model-facts.js';
 import { findRejection, type Rejection } from './rejections.js';
 
+export type { ModelMessage, ModelUse, UserPart } from '@sibyl/plugin-kit';
 export type {
   MediaPart,
-  ModelMessage,
   ModelRole,
   ModelTool,
   ModelToolCall,
   ModelToolResult,
   ModelUsage,
-  ModelUse,
-  UserPart,
-} from '@sibyl/plugin-kit';
+} from '@sibyl/plugin-kit/host';
 
 /** One call to a model, with everything it sees. */
 export interface ModelCall {

@@ -1,4 +1,4 @@
-import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/host';
 import {
   type OperatorAction,
   type OperatorJobs,

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { OracleUcan } from '@sibyl/plugin-kit';
-import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/host';
 import { type Erased, OracleError } from '@sibyl/protocol';
 import { ERASE_ABILITY, toOracleResource } from '@sibyl/protocol/decisions';
 import type { Logger } from 'pino';

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { addAbortSignal, Readable } from 'node:stream';
 import { finished } from 'node:stream/promises';
-import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/host';
 import { OracleError } from '@sibyl/protocol';
 import { createRefusal, type Holder, Places, Rounds } from '@sibyl/server-kit';
 import type { ZipFile } from 'yazl';

@@ -1,5 +1,5 @@
 import type { PluginDatabase } from '@sibyl/plugin-kit';
-import { type LoadedPlugin, type PluginCandidate, setUpPlugins } from '@sibyl/plugin-kit/rules';
+import { type LoadedPlugin, type PluginCandidate, setUpPlugins } from '@sibyl/plugin-kit/host';
 import { withTimeout } from '@sibyl/server-kit';
 import { ConfigError } from '@sibyl/server-kit/environment';
 import type { Logger } from 'pino';

@@ -1,20 +1,17 @@
 import { randomUUID } from 'node:crypto';
 import type {
-  DelegatedTurn,
   DelegatedTurns,
   Embeddings,
-  EndedQuestion,
   HostMessages,
   Llms,
   OracleUcan,
-  PendingQuestion,
   PluginDatabase,
-  PluginTurn,
-  PluginTurns,
   SetupContext,
   TurnOutcome,
 } from '@sibyl/plugin-kit';
-import type { SetupHook, SetupHooks } from '@sibyl/plugin-kit/rules';
+import type { EndedQuestion, PluginTurn, PluginTurns } from '@sibyl/plugin-kit/chat';
+import type { DelegatedTurn, SetupHook, SetupHooks } from '@sibyl/plugin-kit/host';
+import type { PendingQuestion } from '@sibyl/plugin-kit/surface';
 import {
   describeIssues,
   OracleError,

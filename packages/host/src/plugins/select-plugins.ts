@@ -1,15 +1,12 @@
-import {
-  type Feature,
-  type OraclePlugin,
-  PluginManifest,
-  type PluginManifestInput,
-} from '@sibyl/plugin-kit';
+import type { OraclePlugin, PluginManifestInput } from '@sibyl/plugin-kit';
 import {
   checkPluginMembers,
   checkPluginName,
   checkPluginObject,
+  type Feature,
   orderPlugins,
-} from '@sibyl/plugin-kit/rules';
+  PluginManifest,
+} from '@sibyl/plugin-kit/host';
 import { describeIssues } from '@sibyl/protocol';
 import {
   type ConfigIssue,

@@ -1,4 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/host';
 import type {
   CallerAccess,
   CallerSessions,
@@ -11,8 +12,7 @@ import type {
   SurfaceRun,
   SurfaceTurn,
   ThreadTurn,
-} from '@sibyl/plugin-kit';
-import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+} from '@sibyl/plugin-kit/surface';
 import {
   describeIssues,
   Id,

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { setImmediate as nextTick } from 'node:timers/promises';
-import { isUnspaced, readQueryTerms, readTerms } from '@sibyl/plugin-kit';
+import { isUnspaced, readQueryTerms, readTerms } from '@sibyl/plugin-kit/search';
 import { sql } from 'kysely';
 import type { StoreContext } from './database.js';
 import { type FileKey, type StoredFile, toFile } from './file-store.js';

@@ -1,5 +1,5 @@
 import type { DatabaseEngine } from '@sibyl/plugin-kit';
-import { createTables } from '@sibyl/plugin-kit/rules';
+import { createTables } from '@sibyl/plugin-kit/host';
 import type { AnyTable } from '@sibyl/plugin-kit/tables';
 import {
   type DatabaseIntrospector,

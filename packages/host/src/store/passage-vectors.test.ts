@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { toVector } from '@sibyl/plugin-kit';
+import { toVector } from '@sibyl/plugin-kit/search';
 import pg from 'pg';
 import { pino } from 'pino';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';

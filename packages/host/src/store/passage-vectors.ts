@@ -1,5 +1,5 @@
 import { setImmediate as nextTick } from 'node:timers/promises';
-import { compareVectors, type Vector } from '@sibyl/plugin-kit';
+import { compareVectors, type Vector } from '@sibyl/plugin-kit/search';
 import { sql } from 'kysely';
 import type { StoreContext } from './database.js';
 import type { FileKey } from './file-store.js';

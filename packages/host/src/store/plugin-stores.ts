@@ -1,11 +1,5 @@
-import type {
-  Blobs,
-  PluginDatabase,
-  PluginMigrations,
-  Secrets,
-  SessionState,
-} from '@sibyl/plugin-kit';
-import { getTablePrefix, OwnTables } from '@sibyl/plugin-kit/rules';
+import type { PluginDatabase, PluginMigrations, Secrets } from '@sibyl/plugin-kit';
+import { type Blobs, getTablePrefix, OwnTables, type SessionState } from '@sibyl/plugin-kit/host';
 import type { AnyTable } from '@sibyl/plugin-kit/tables';
 import { OracleError } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';

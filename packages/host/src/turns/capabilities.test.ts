@@ -1,5 +1,9 @@
-import { PluginManifest, type SessionState, type Visibility } from '@sibyl/plugin-kit';
-import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import {
+  type LoadedPlugin,
+  PluginManifest,
+  type SessionState,
+  type Visibility,
+} from '@sibyl/plugin-kit/host';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { MemoryJournal } from '../../test/support/agent/memory-journal.js';

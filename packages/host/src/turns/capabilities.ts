@@ -1,5 +1,4 @@
-import type { SessionState, Visibility } from '@sibyl/plugin-kit';
-import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import type { LoadedPlugin, SessionState, Visibility } from '@sibyl/plugin-kit/host';
 import { z } from 'zod';
 import type { AgentTool } from '../agent/agent.js';
 import type { Capability } from '../agent/prompt.js';

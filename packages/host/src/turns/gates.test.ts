@@ -1,5 +1,5 @@
 import type { MessageGate, ModelUse, TurnHold } from '@sibyl/plugin-kit';
-import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/host';
 import { OracleError } from '@sibyl/protocol';
 import { pino } from 'pino';
 import { expect, it } from 'vitest';

@@ -1,17 +1,14 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { GateRequest, MessageGate, ModelUse, TurnHold } from '@sibyl/plugin-kit';
-import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/host';
 import { OracleError } from '@sibyl/protocol';
-import { settlesWithin } from '@sibyl/server-kit';
+import { retry, settlesWithin } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { Meter } from '../agent/agent.js';
 import type { TokenUsage } from '../store/runs/run.js';
 import type { Hooks } from './hooks.js';
 
 /** Delays between attempts to settle: doubled up to the last. */
-const FIRST_RETRY_MS = 200;
-const LAST_RETRY_MS = 10_000;
-const ATTEMPTS = 12;
+const RETRIES = { firstMs: 200, lastMs: 10_000, attempts: 12 };
 
 /** Turns that may be unsettled at a time; beyond that, messages are rejected. */
 const MAX_OPEN = 10_000;
@@ -120,16 +117,15 @@ export class Gates {
   }
 
   private async settle({ plugin, hold }: PluginHold, used: readonly ModelUse[]): Promise<void> {
+    const { hooks, logger } = this.deps;
     const call = { plugin, hook: 'TurnHold.settle' };
-    let wait = FIRST_RETRY_MS;
-    for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
-      const answer = await this.deps.hooks.callOptional(call, () => hold.settle(used));
-      if ('ok' in answer) return;
-      if (this.shutdown.signal.aborted) break;
-      await sleep(wait, undefined, { signal: this.shutdown.signal }).catch(() => undefined);
-      wait = Math.min(2 * wait, LAST_RETRY_MS);
-    }
-    this.deps.logger.error({ plugin, used }, 'a turn was not settled');
+    const settle = async () => {
+      const answer = await hooks.callOptional(call, () => hold.settle(used));
+      if ('fault' in answer) throw answer.fault;
+    };
+    await retry(settle, { ...RETRIES, signal: this.shutdown.signal }).catch(() =>
+      logger.error({ plugin, used }, 'a turn was not settled'),
+    );
   }
 }
 

@@ -1,5 +1,5 @@
-import { type Middleware, type ModelMessage, PluginManifest } from '@sibyl/plugin-kit';
-import { type LoadedPlugin, ModelResponse } from '@sibyl/plugin-kit/rules';
+import type { Middleware, ModelMessage } from '@sibyl/plugin-kit';
+import { type LoadedPlugin, ModelResponse, PluginManifest } from '@sibyl/plugin-kit/host';
 import { OracleError } from '@sibyl/protocol';
 import { pino } from 'pino';
 import { afterEach, describe, expect, it, vi } from 'vitest';

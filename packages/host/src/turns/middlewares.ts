@@ -1,5 +1,5 @@
 import type { Middleware, ModelRequest, ToolCall, TurnContext } from '@sibyl/plugin-kit';
-import { type LoadedPlugin, ModelResponse } from '@sibyl/plugin-kit/rules';
+import { type LoadedPlugin, ModelResponse } from '@sibyl/plugin-kit/host';
 import { JsonObject, OracleError, type Result } from '@sibyl/protocol';
 import { abortable } from '@sibyl/server-kit';
 import { z } from 'zod';

@@ -1,4 +1,4 @@
-import type { ToolChoice } from '@sibyl/plugin-kit';
+import type { ToolChoice } from '@sibyl/plugin-kit/surface';
 import {
   type Approval,
   canonicalJson,

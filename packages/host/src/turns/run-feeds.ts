@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { ChangeSignal, Listeners } from '@sibyl/server-kit';
 import type { HostBus, WireFrame } from '../bus/host-bus.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
@@ -87,62 +88,39 @@ export class FeedSender {
   }
 }
 
+/** What another host sends about a run. */
+type FeedNews = readonly Frame[] | 'changed' | 'ending';
+
 /** What a reader of another host's run receives next: frames, or a reason to read the store. */
 export type FeedEvent = readonly Frame[] | 'changed' | 'silent';
 
-/** The frames of one run of another host, for all readers on this host. */
-class Feed {
-  private readonly readers = new Set<FeedReader>();
-
-  get isEmpty(): boolean {
-    return this.readers.size === 0;
-  }
-
-  add(reader: FeedReader): void {
-    this.readers.add(reader);
-  }
-
-  delete(reader: FeedReader): void {
-    this.readers.delete(reader);
-  }
-
-  publish(event: readonly Frame[] | 'changed'): void {
-    for (const reader of this.readers) reader.push(event);
-  }
-
-  announceEnd(): void {
-    for (const reader of this.readers) reader.isEnding = true;
-  }
-}
-
 /** The runs of other hosts that this host has readers for. */
 export class RunFeeds {
-  private readonly feeds = new Map<string, Feed>();
+  /** By run. */
+  private readonly readers = new Listeners<string, FeedNews>();
 
   constructor(private readonly bus: HostBus) {
     bus.on('run-frames', ({ runId, frames }) =>
-      this.feeds.get(runId)?.publish(frames.map(([seq, event, data]) => ({ seq, event, data }))),
+      this.readers.call(
+        runId,
+        frames.map(([seq, event, data]) => ({ seq, event, data })),
+      ),
     );
     bus.on('run-changed', ({ runId }) => this.announce(runId));
-    bus.on('run-ending', ({ runId }) => this.feeds.get(runId)?.announceEnd());
+    bus.on('run-ending', ({ runId }) => this.readers.call(runId, 'ending'));
     bus.onMissed(() => {
-      for (const feed of this.feeds.values()) feed.publish('changed');
+      for (const runId of this.readers.list()) this.announce(runId);
     });
   }
 
   /** Makes the readers of a run on this host read the store. */
   announce(runId: string): void {
-    this.feeds.get(runId)?.publish('changed');
+    this.readers.call(runId, 'changed');
   }
 
   open(run: Run): FeedReader {
-    const feed = this.feeds.get(run.id) ?? new Feed();
-    this.feeds.set(run.id, feed);
-    const reader = new FeedReader(run.id, this.bus, () => {
-      feed.delete(reader);
-      if (feed.isEmpty && this.feeds.get(run.id) === feed) this.feeds.delete(run.id);
-    });
-    feed.add(reader);
+    const reader: FeedReader = new FeedReader(run.id, this.bus, () => stop());
+    const stop = this.readers.add(run.id, (news) => reader.push(news));
     return reader;
   }
 }
@@ -155,7 +133,7 @@ export class FeedReader {
   /** The characters of the waiting frames. */
   private waitingLength = 0;
   private isChanged = false;
-  private wake: (() => void) | undefined;
+  private readonly arrived = new ChangeSignal();
   private hostId: string | undefined;
   private watchedAt = Number.NEGATIVE_INFINITY;
 
@@ -174,17 +152,21 @@ export class FeedReader {
     if (hostId !== undefined) this.bus.send(hostId, 'run-watch', { runId: this.runId });
   }
 
-  push(event: readonly Frame[] | 'changed'): void {
-    if (event === 'changed') this.isChanged = true;
+  push(news: FeedNews): void {
+    if (news === 'ending') {
+      this.isEnding = true;
+      return;
+    }
+    if (news === 'changed') this.isChanged = true;
     else {
-      this.waiting.push(...event);
-      this.waitingLength += countLength(event);
+      this.waiting.push(...news);
+      this.waitingLength += countLength(news);
     }
     if (this.waiting.length > MAX_WAITING || this.waitingLength > MAX_WAITING_LENGTH) {
       this.keep([]);
       this.isChanged = true;
     }
-    this.wake?.();
+    this.arrived.notify();
   }
 
   /** The next frames after `seen`, without a gap; otherwise why the store has to be read. */
@@ -199,7 +181,7 @@ export class FeedReader {
         this.isChanged = false;
         return 'changed';
       }
-      if (!(await this.wait(silenceMs, signal))) return 'silent';
+      if (!(await this.arrived.wait({ ms: silenceMs, signal }))) return 'silent';
     }
   }
 
@@ -219,22 +201,6 @@ export class FeedReader {
 
   private async waitForStore(signal: AbortSignal): Promise<void> {
     await sleep(STORE_MS, undefined, { signal }).catch(() => undefined);
-  }
-
-  private async wait(ms: number, signal: AbortSignal): Promise<boolean> {
-    if (signal.aborted) return false;
-    const { promise, resolve } = Promise.withResolvers<boolean>();
-    const timer = setTimeout(resolve, ms, false);
-    const onAbort = () => resolve(false);
-    signal.addEventListener('abort', onAbort, { once: true });
-    this.wake = () => resolve(true);
-    try {
-      return await promise;
-    } finally {
-      this.wake = undefined;
-      clearTimeout(timer);
-      signal.removeEventListener('abort', onAbort);
-    }
   }
 }
 

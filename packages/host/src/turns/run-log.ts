@@ -5,7 +5,7 @@ import {
   type PendingAnswer,
   type ReplyWarning,
 } from '@sibyl/protocol';
-import { createAbortReason, textBytes } from '@sibyl/server-kit';
+import { ChangeSignal, createAbortReason, textBytes } from '@sibyl/server-kit';
 import type { Frame } from '../store/runs/frames.js';
 import type {
   CancelReason,
@@ -22,7 +22,7 @@ const FRAME_BYTES = 80;
 /** The frames of a running turn in memory, for any number of readers at their own pace. */
 export class RunLog {
   private readonly frames: Frame[] = [];
-  private waiters: (() => void)[] = [];
+  private readonly changed = new ChangeSignal();
   private isClosed = false;
   private detached: Error | undefined;
   private frameBytes = 0;
@@ -42,7 +42,7 @@ export class RunLog {
     const frame = { seq: this.frames.length + 1, event, data };
     this.frames.push(frame);
     this.frameBytes += FRAME_BYTES + textBytes(data);
-    this.wake();
+    this.changed.notify();
     this.onFrame(frame);
     return frame;
   }
@@ -69,7 +69,7 @@ export class RunLog {
   /** Ends the log: no frame follows. */
   close(): void {
     this.isClosed = true;
-    this.wake();
+    this.changed.notify();
   }
 
   /**
@@ -81,7 +81,7 @@ export class RunLog {
     signal: AbortSignal,
     staysForEnd: () => boolean = () => false,
   ): AsyncGenerator<readonly Frame[]> {
-    const wake = () => this.wake();
+    const wake = () => this.changed.notify();
     signal.addEventListener('abort', wake, { once: true });
     try {
       let seen = Math.min(after, this.frames.length);
@@ -91,18 +91,11 @@ export class RunLog {
         if (fresh.length > 0) yield fresh;
         else if (this.detached) throw this.detached;
         else if (this.isClosed) return;
-        else await new Promise<void>((resolve) => this.waiters.push(resolve));
+        else await this.changed.wait();
       }
     } finally {
       signal.removeEventListener('abort', wake);
     }
-  }
-
-  private wake(): void {
-    if (this.waiters.length === 0) return;
-    const waiters = this.waiters;
-    this.waiters = [];
-    for (const resolve of waiters) resolve();
   }
 }
 

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type DoneFrame, OracleError, type PendingAnswer, type ReplyPart } from '@sibyl/protocol';
+import { retry } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { AgentStep, InterruptAnswer, StepJournal } from '../agent/steps.js';
 import {
@@ -24,8 +25,7 @@ import type { RanCall } from './tool-policy.js';
 const MAX_LOG_BYTES = 64 * 1024 * 1024;
 
 /** Delays between attempts to store a run while the store is unavailable: doubled up to the last. */
-const FIRST_RETRY_MS = 200;
-const LAST_RETRY_MS = 2_000;
+const RETRIES = { firstMs: 200, lastMs: 2_000 };
 
 /** How often a step that must be stored is tried again. */
 const COMMIT_RETRY_MS = 100;
@@ -242,14 +242,7 @@ export class RunRecorder implements UnsavedRun {
   private async storePause(pause: RunPause, last: readonly Frame[]): Promise<Run | undefined> {
     const { activity } = this;
     const ending = { ...pause.ending, frames: [...this.frames, ...last], activity };
-    for (let wait = FIRST_RETRY_MS; ; wait = Math.min(2 * wait, LAST_RETRY_MS)) {
-      try {
-        return await this.tryToPause({ ...pause, ending });
-      } catch (error) {
-        if (error instanceof RunEndedElsewhereError) throw error;
-        await this.waitAfter(error, wait);
-      }
-    }
+    return this.retry(() => this.tryToPause({ ...pause, ending }));
   }
 
   private async tryToPause(pause: RunPause): Promise<Run | undefined> {
@@ -266,24 +259,23 @@ export class RunRecorder implements UnsavedRun {
   }
 
   /** Retries until the end is stored or the host stops; meanwhile readers find the run in memory. */
-  private async storeEnd(): Promise<Pick<EndedRun, 'run' | 'next'>> {
-    for (let wait = FIRST_RETRY_MS; ; wait = Math.min(2 * wait, LAST_RETRY_MS)) {
-      try {
-        return await this.finish();
-      } catch (error) {
-        if (error instanceof RunEndedElsewhereError) throw error;
-        await this.waitAfter(error, wait);
-      }
-    }
+  private storeEnd(): Promise<Pick<EndedRun, 'run' | 'next'>> {
+    return this.retry(() => this.finish());
   }
 
-  private async waitAfter(error: unknown, wait: number): Promise<void> {
-    const { shutdown } = this.deps;
-    this.hasFailed = true;
-    if (shutdown.aborted) throw error;
-    this.logFailure(error, 'outcome not stored yet', wait);
-    if (!isTransient(error) || this.deps.isStoreLost()) this.showUnstored();
-    await sleep(wait, undefined, { signal: shutdown }).catch(() => undefined);
+  private retry<T>(write: () => Promise<T>): Promise<T> {
+    const { shutdown: signal, isStoreLost } = this.deps;
+    return retry(write, {
+      ...RETRIES,
+      signal,
+      onFailure: (error, attempt) => {
+        if (error instanceof RunEndedElsewhereError) throw error;
+        this.hasFailed = true;
+        if (signal.aborted) return;
+        this.logFailure(error, attempt);
+        if (!isTransient(error) || isStoreLost()) this.showUnstored();
+      },
+    });
   }
 
   private async finish(): Promise<Pick<EndedRun, 'run' | 'next'>> {
@@ -388,10 +380,10 @@ export class RunRecorder implements UnsavedRun {
   }
 
   /** One warning per run, without a stack: the store logs when an outage begins and ends. */
-  private logFailure(error: unknown, text: string, wait: number): void {
+  private logFailure(error: unknown, attempt: number): void {
     const reason = error instanceof Error ? error.message : String(error);
-    const level = wait === FIRST_RETRY_MS ? 'warn' : 'debug';
-    this.deps.logger[level]({ reason, runId: this.deps.run.id }, text);
+    const level = attempt === 1 ? 'warn' : 'debug';
+    this.deps.logger[level]({ reason, runId: this.deps.run.id }, 'outcome not stored yet');
   }
 }
 

@@ -1,4 +1,4 @@
-import type { ClientMessage } from '@sibyl/plugin-kit';
+import type { ClientMessage } from '@sibyl/plugin-kit/surface';
 import { describe, expect, it } from 'vitest';
 import { useStore } from '../../test/support/test-database.js';
 import { finishTestRun, openTestSession, startTestRun } from '../../test/support/test-runs.js';

@@ -1,4 +1,4 @@
-import type { ClientMessage } from '@sibyl/plugin-kit';
+import type { ClientMessage } from '@sibyl/plugin-kit/surface';
 import { OracleError } from '@sibyl/protocol';
 import { PARAGRAPH } from '../agent/conversation.js';
 import type { SessionKey } from '../bus/event-bus.js';

@@ -1,5 +1,5 @@
 import type { InterruptRequest, ToolContext } from '@sibyl/plugin-kit';
-import { isStandardSchema } from '@sibyl/plugin-kit/rules';
+import { isStandardSchema } from '@sibyl/plugin-kit/host';
 import { describeIssues, type JsonObject, measureJson } from '@sibyl/protocol';
 import type { AgentCall } from '../agent/agent.js';
 import { readAnswerSchema } from '../agent/tool-schema.js';

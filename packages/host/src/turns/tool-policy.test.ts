@@ -1,4 +1,5 @@
-import type { TurnContext, TurnUcan } from '@sibyl/plugin-kit';
+import type { TurnContext } from '@sibyl/plugin-kit';
+import type { TurnUcan } from '@sibyl/plugin-kit/host';
 import { hashJson, type JsonObject, type Rule } from '@sibyl/protocol';
 import { pino } from 'pino';
 import { describe, expect, it, vi } from 'vitest';

@@ -1,12 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
-import {
-  type ApprovedDelegation,
-  findClientToolCall,
-  type Tool,
-  type ToolDelegation,
-  type TurnContext,
-  type TurnUcan,
-} from '@sibyl/plugin-kit';
+import type { ApprovedDelegation, Tool, ToolDelegation, TurnContext } from '@sibyl/plugin-kit';
+import type { TurnUcan } from '@sibyl/plugin-kit/host';
+import { findClientToolCall } from '@sibyl/plugin-kit/surface';
 import {
   ApprovalDelegation,
   hashJson,

@@ -1,12 +1,11 @@
+import type { OraclePlugin, SubAgent, Tool } from '@sibyl/plugin-kit';
 import {
-  type OraclePlugin,
+  type LoadedPlugin,
   PluginManifest,
-  type SubAgent,
-  type Tool,
   type TurnUcan,
+  createTurnEmit as toEmit,
   type Visibility,
-} from '@sibyl/plugin-kit';
-import { type LoadedPlugin, createTurnEmit as toEmit } from '@sibyl/plugin-kit/rules';
+} from '@sibyl/plugin-kit/host';
 import { OracleError, type ReplyPart, type Rule } from '@sibyl/protocol';
 import { pino } from 'pino';
 import { afterEach, describe, expect, it, vi } from 'vitest';

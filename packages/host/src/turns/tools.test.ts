@@ -2,13 +2,11 @@ import {
   defineSubAgent,
   defineTool,
   type Middleware,
-  PluginManifest,
   type SubAgent,
   type Tool,
   type ToolContext,
-  type TurnUcan,
 } from '@sibyl/plugin-kit';
-import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import { type LoadedPlugin, PluginManifest, type TurnUcan } from '@sibyl/plugin-kit/host';
 import { OracleError } from '@sibyl/protocol';
 import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';

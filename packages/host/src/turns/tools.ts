@@ -1,6 +1,13 @@
 import { setImmediate as yieldToOthers } from 'node:timers/promises';
-import type { ClientTool, SubAgent, Tool, TurnContext, Visibility } from '@sibyl/plugin-kit';
-import { checkSubAgent, checkTool, type LoadedPlugin, runTool } from '@sibyl/plugin-kit/rules';
+import type { SubAgent, Tool, TurnContext } from '@sibyl/plugin-kit';
+import {
+  checkSubAgent,
+  checkTool,
+  type LoadedPlugin,
+  runTool,
+  type Visibility,
+} from '@sibyl/plugin-kit/host';
+import type { ClientTool } from '@sibyl/plugin-kit/surface';
 import { z } from 'zod';
 import type { AgentPart, AgentRequest, AgentTool } from '../agent/agent.js';
 import { composeNote } from '../agent/message-context.js';

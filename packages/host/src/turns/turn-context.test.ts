@@ -1,14 +1,11 @@
 import { randomUUID } from 'node:crypto';
+import { type Llms, type SharedState, sharedKey, type TurnContext } from '@sibyl/plugin-kit';
 import {
   type ClientCalls,
-  type Llms,
+  type LoadedPlugin,
   PluginManifest,
-  type SharedState,
-  sharedKey,
-  type TurnContext,
   type TurnUcan,
-} from '@sibyl/plugin-kit';
-import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+} from '@sibyl/plugin-kit/host';
 import { pino } from 'pino';
 import { describe, expect, it, vi } from 'vitest';
 import { testPlugin } from '../../test/support/plugin.js';

@@ -1,19 +1,14 @@
-import type {
-  ClientCalls,
-  Llms,
-  Logger,
-  TurnContext,
-  TurnEmit,
-  TurnState,
-  TurnUcan,
-  TurnUser,
-} from '@sibyl/plugin-kit';
+import type { Llms, Logger, TurnContext, TurnUser } from '@sibyl/plugin-kit';
 import {
+  type ClientCalls,
   createTurnEmit as createEmit,
   createShared,
   definitions,
   type LoadedPlugin,
-} from '@sibyl/plugin-kit/rules';
+  type TurnEmit,
+  type TurnState,
+  type TurnUcan,
+} from '@sibyl/plugin-kit/host';
 import { describeIssues, type ReplyPart, runFrames, UserPreferences } from '@sibyl/protocol';
 import type { DegradedService } from '../agent/message-context.js';
 import type { CallEvent } from '../bus/event-bus.js';

@@ -1,4 +1,5 @@
-import type { GateRequest, RunPermission, SurfaceTurn, ToolChoice } from '@sibyl/plugin-kit';
+import type { GateRequest, RunPermission } from '@sibyl/plugin-kit';
+import type { SurfaceTurn, ToolChoice } from '@sibyl/plugin-kit/surface';
 import {
   type Attachment,
   OracleError,

@@ -1,13 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import {
-  defineTool,
-  type Middleware,
-  PluginManifest,
-  type SharedState,
-  type TurnContext,
-  type TurnUcan,
-} from '@sibyl/plugin-kit';
-import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import { defineTool, type Middleware, type SharedState, type TurnContext } from '@sibyl/plugin-kit';
+import { type LoadedPlugin, PluginManifest, type TurnUcan } from '@sibyl/plugin-kit/host';
 import type { ReplyPart } from '@sibyl/protocol';
 import { pino } from 'pino';
 import { describe, expect, it, vi } from 'vitest';

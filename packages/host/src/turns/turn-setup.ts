@@ -1,5 +1,5 @@
 import type { TurnContext, TurnUser } from '@sibyl/plugin-kit';
-import type { LoadedPlugin } from '@sibyl/plugin-kit/rules';
+import type { LoadedPlugin } from '@sibyl/plugin-kit/host';
 import type { ToolCall } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import { type AgentRequest, StepBudget, SummaryCache } from '../agent/agent.js';

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { OracleError } from '@sibyl/protocol';
 import { withTimeout } from '@sibyl/server-kit';
+import { checkPluginName } from '../host/hook-checks.js';
+import { getTablePrefix } from '../host/own-tables.js';
+import { PublicRoutes } from '../host/route-module.js';
 import { PluginManifest } from '../manifest.js';
 import type { OraclePlugin } from '../plugin.js';
-import { checkPluginName } from '../rules/hook-checks.js';
-import { getTablePrefix } from '../rules/own-tables.js';
-import { PublicRoutes } from '../rules/route-module.js';
 import { isStandardSchema, toJsonSchema } from '../schema.js';
 import type { Tool } from '../tool.js';
 import type { TestRoute } from './test-app.js';

@@ -10,9 +10,9 @@ import { METHOD_METADATA, PATH_METADATA } from '@nestjs/common/constants.js';
 import { ModulesContainer, NestFactory } from '@nestjs/core';
 import type { NestExpressApplication } from '@nestjs/platform-express';
 import { OracleError } from '@sibyl/protocol';
+import type { LoadedPlugin } from '../host/plugin-setup.js';
+import { PublicRoutes, ValidationPipe } from '../host/route-module.js';
 import { ROUTE_DESCRIPTION, type RouteDescription } from '../routes.js';
-import type { LoadedPlugin } from '../rules/plugin-setup.js';
-import { PublicRoutes, ValidationPipe } from '../rules/route-module.js';
 
 /** Names the caller in tests; the host requires a proof. */
 export const CALLER_HEADER = 'x-test-caller';

@@ -21,9 +21,10 @@ import type {
   TurnUcan,
   WantedCapability,
 } from '../context.js';
-import type { Embeddings, ModelRole } from '../model.js';
+import type { ModelRole } from '../model.js';
 import type { OraclePlugin } from '../plugin.js';
-import type { Surface } from '../surface.js';
+import type { Embeddings } from '../search/embeddings.js';
+import type { Surface } from '../surface/surface.js';
 import {
   type DelegatedTurn,
   type DelegatedTurns,

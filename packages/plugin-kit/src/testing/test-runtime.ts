@@ -3,17 +3,17 @@ import { describeIssues } from '@sibyl/protocol';
 import { Kysely, type SqliteDatabase, SqliteDialect, sql } from 'kysely';
 import { z } from 'zod';
 import type { PluginDatabase } from '../context.js';
-import { PluginManifest } from '../manifest.js';
-import type { GateRequest, OraclePlugin, TurnHold } from '../plugin.js';
-import { checkPluginMembers, checkPluginName, checkPluginObject } from '../rules/hook-checks.js';
-import { OwnTables } from '../rules/own-tables.js';
+import { checkPluginMembers, checkPluginName, checkPluginObject } from '../host/hook-checks.js';
+import { OwnTables } from '../host/own-tables.js';
 import {
   type LoadedPlugin,
   orderPlugins,
   type PluginCandidate,
   type SetupHooks,
   setUpPlugins,
-} from '../rules/plugin-setup.js';
+} from '../host/plugin-setup.js';
+import { PluginManifest } from '../manifest.js';
+import type { GateRequest, OraclePlugin, TurnHold } from '../plugin.js';
 import { createTables } from '../tables/create-tables.js';
 import type { DelegatedTurn, PluginTurn } from '../turns.js';
 import { CALLER_HEADER, listRoutes, openTestApp, type TestRoute } from './test-app.js';

@@ -12,8 +12,8 @@ import {
 } from '@sibyl/protocol';
 import { z } from 'zod';
 import { createTurnEmit, sharedKey, type TurnContext, type TurnUser } from '../context.js';
+import { createShared, type LoadedPlugin } from '../host/plugin-setup.js';
 import { type ModelRequest, ModelResponse, type ToolCall } from '../middleware.js';
-import { createShared, type LoadedPlugin } from '../rules/plugin-setup.js';
 import { isStandardSchema, type ToolInput, type ToolSchema } from '../schema.js';
 import {
   definitions,

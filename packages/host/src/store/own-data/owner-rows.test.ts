@@ -1,4 +1,4 @@
-import { createTables } from '@sibyl/plugin-kit/rules';
+import { createTables } from '@sibyl/plugin-kit/host';
 import { type AnyTable, defineTable, integer, text } from '@sibyl/plugin-kit/tables';
 import { type KyselyPlugin, sql } from 'kysely';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';

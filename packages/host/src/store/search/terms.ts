@@ -1,6 +1,6 @@
-import { isUnspaced, readQueryTerms, readTerms, type Term } from '@sibyl/plugin-kit';
+import { isUnspaced, readQueryTerms, readTerms, type Term } from '@sibyl/plugin-kit/search';
 
-export { MAX_INDEXED_TEXT as MAX_TEXT, readTerms } from '@sibyl/plugin-kit';
+export { MAX_INDEXED_TEXT as MAX_TEXT, readTerms } from '@sibyl/plugin-kit/search';
 
 /** Words that follow each other. */
 export interface Phrase {

@@ -1,6 +1,6 @@
-import type { Logger } from './context.js';
+import type { Logger } from '../context.js';
+import type { PluginTurns } from '../turns.js';
 import { type Inbox, MAX_ATTEMPTS, type PausedTurn, type Waiting } from './inbox.js';
-import type { PluginTurns } from './turns.js';
 
 /** Sessions of paused turns whose changes are noticed at once; the others are found in a round. */
 const MAX_WATCHED = 10_000;

@@ -11,8 +11,8 @@ import {
   type ToolCall,
 } from '@sibyl/protocol';
 import { z } from 'zod';
-import type { Caller } from './routes.js';
-import type { PendingQuestion } from './turns.js';
+import type { Caller } from '../routes.js';
+import type { PendingQuestion } from '../turns.js';
 
 /** A tool that the client runs: a call pauses the turn until the client has sent the result. */
 export interface ClientTool {

@@ -1,7 +1,8 @@
 import { createHash, randomBytes } from 'node:crypto';
-import type { SafeFetch } from '@sibyl/safe-fetch';
-import type { OracleUcan } from './context.js';
-import { type PluginDatabase, sharedKey } from './context.js';
+import type { Kysely } from 'kysely';
+import { type PluginDatabase, sharedKey } from '../context.js';
+import { defineTable, type Row } from '../tables/table.js';
+import { text } from '../tables/columns.js';
 
 /** A chat in which results can be posted, such as those of schedules. */
 export interface ResultChat {
@@ -30,13 +31,24 @@ interface ResultPlace {
 
 interface ResultAddressesDeps {
   readonly database: PluginDatabase;
-  /** A table of the plugin with `owner` and `place`, which are its key, and `address_hash`. */
+  /** A table of the plugin that `defineResultTable` returns. */
   readonly table: string;
   readonly chat: keyof typeof RESULT_CHATS;
 }
 
+/** The table of the addresses of a plugin. */
+export const defineResultTable = <const Name extends string>(name: Name) =>
+  defineTable(
+    name,
+    { owner: text(), place: text(), address_hash: text() },
+    {
+      key: ['owner', 'place'],
+      indexes: { [`${name}_by_address`]: { on: ['address_hash'], isUnique: true } },
+    },
+  );
+
 interface ResultTables {
-  results: { owner: string; place: string; address_hash: string };
+  results: Row<ReturnType<typeof defineResultTable>>;
 }
 
 /** Secret addresses for results: all who know one may have results posted there, until it is replaced or closed. */
@@ -101,49 +113,3 @@ export class ResultAddresses {
 }
 
 const hash = (address: string) => createHash('sha256').update(address).digest('base64');
-
-const TIMEOUT_MS = 10_000;
-const MAX_REPLY_BYTES = 64 * 1024;
-
-interface WebhookDeps {
-  readonly fetch: SafeFetch;
-  readonly ucan: Pick<OracleUcan, 'signWebhook'>;
-}
-
-/** A message to an address that a user chose. */
-export interface WebhookDelivery {
-  readonly url: string;
-  /** Begins with `msg_`; the same for every attempt, so that receivers can recognize a repetition. */
-  readonly id: string;
-  readonly body: string;
-  /** In addition to the type and the signature. */
-  readonly headers?: Readonly<Record<string, string>>;
-}
-
-/** Posts a message that the oracle signs, as Standard Webhooks describes; returns why the receiver did not accept it. */
-export async function postWebhook(
-  { fetch, ucan }: WebhookDeps,
-  { url, id, body, headers }: WebhookDelivery,
-): Promise<string | undefined> {
-  const timestamp = Math.floor(Date.now() / 1000);
-  try {
-    const response = await fetch(url, {
-      method: 'POST',
-      body,
-      redirects: 0,
-      timeoutMs: TIMEOUT_MS,
-      maxBytes: MAX_REPLY_BYTES,
-      headers: {
-        'content-type': 'application/json',
-        ...headers,
-        'webhook-id': id,
-        'webhook-timestamp': String(timestamp),
-        'webhook-signature': ucan.signWebhook({ id, timestamp, body }),
-      },
-    });
-    await response.body?.cancel();
-    return response.ok ? undefined : `The receiver answered ${response.status}`;
-  } catch (error) {
-    return `Not delivered: ${error instanceof Error ? error.message : error}`;
-  }
-}

@@ -1,8 +1,8 @@
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
-import type { HostMessages, PluginDatabase } from './context.js';
-import { bigint, type RowOf, text } from './tables/columns.js';
-import type { RunReference } from './turns.js';
+import type { HostMessages, PluginDatabase } from '../context.js';
+import { bigint, type RowOf, text } from '../tables/columns.js';
+import type { RunReference } from '../turns.js';
 
 /** A host that does not renew its messages for this long has abandoned them, also if it is not known to be dead. */
 const LEASE_MS = 60_000;

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { compareVectors, mergeRankings, toVector } from './model.js';
+import { compareVectors, mergeRankings, toVector } from './embeddings.js';
 
 it('compareVectors compares directions of any length', () => {
   const random = () => Array.from({ length: 256 }, () => Math.random() - 0.5);

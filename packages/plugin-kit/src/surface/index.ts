@@ -1,0 +1,21 @@
+// For plugins that serve clients of another protocol.
+export { type RouteError, RouteReply, type RouteRequest } from '../routes.js';
+export type { PendingQuestion } from '../turns.js';
+export type {
+  CallerAccess,
+  CallerSessions,
+  CallerTurns,
+  ClientMessage,
+  ClientTool,
+  ClientToolCall,
+  EarlierMessage,
+  NumberedPart,
+  Surface,
+  SurfaceFile,
+  SurfacePlugin,
+  SurfaceRun,
+  SurfaceTurn,
+  ThreadTurn,
+  ToolChoice,
+} from './surface.js';
+export { findClientToolCall } from './surface.js';
