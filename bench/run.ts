@@ -78,6 +78,7 @@ Measured on ${machine}. Servers, models and load generators share its cores.
 
 \`npm run bench:pairs -- <folder>\` compares the processor time of a turn with that of another checkout, in pairs of new processes.
 \`npm run bench:gateway-pairs -- <folder>\` does the same for a query through the gateway.
+\`npm run bench:model-client\` compares our client of OpenAI's chat completions with that of the AI SDK, in alternating slices.
 
 \`npm run bench:overload\` sends a host with default limits 600 turns a second of 3,000 users for 45 s (\`-- 300 12\` for others), each on a new
 connection, and prints whether probes over new connections are answered within 2 s, every accepted turn is stored, every refusal is a 429 or 503

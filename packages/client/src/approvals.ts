@@ -1,5 +1,4 @@
 import type {
-  ActivityPage,
   Approval,
   ApprovalDecided,
   ApprovalDelegation,
@@ -7,8 +6,12 @@ import type {
   DecideApproval,
   Decision,
   JsonObject,
+  Question,
+  QuestionAnswered,
   QuestionList,
   Receipt,
+  Rule,
+  UserRules,
 } from '@sibyl/protocol';
 import {
   APPROVE_ABILITY,
@@ -21,10 +24,9 @@ import {
   toApprovalId,
   toOracleResource,
 } from '@sibyl/protocol/decisions';
-import { publicKeyFromDid } from '@sibyl/ucan/browser';
+import { type Capability, publicKeyFromDid } from '@sibyl/ucan/browser';
 import { OracleClientError, toSigningError } from './errors.js';
-import type { HttpClient } from './http/http-client.js';
-import type { ActivityQuery, Approvals, Rules, UserQuestions } from './oracle-client.js';
+import type { HttpClient, RequestOptions } from './http/http-client.js';
 import type { OracleSigner } from './signers/signer.js';
 
 /** How long a signed decision can be sent. */
@@ -34,7 +36,9 @@ const RULES_SECONDS = 600;
 
 const toPath = (id: string) => `/approvals/${encodeURIComponent(id)}`;
 
-export function createApprovals(http: HttpClient, signer: OracleSigner): Approvals {
+export interface Approvals extends ReturnType<typeof createApprovals> {}
+
+export function createApprovals(http: HttpClient, signer: OracleSigner) {
   const decide = async (
     { id, facts, args: originalArgs, delegates }: Approval,
     decision: Decision,
@@ -56,24 +60,46 @@ export function createApprovals(http: HttpClient, signer: OracleSigner): Approva
     return http.requestJson({ method: 'POST', path: toPath(id), body });
   };
   return {
-    list: async ({ sessionId, signal } = {}) => {
-      const request = { path: '/approvals', query: { sessionId }, signal };
-      return (await http.requestJson<ApprovalList>(request)).approvals;
+    /** The tool calls that wait for the user, oldest first. */
+    async list(
+      options?: RequestOptions & { readonly sessionId?: string },
+    ): Promise<readonly Approval[]> {
+      return (await http.get<ApprovalList>('/approvals', options)).approvals;
     },
-    get: (id, { signal } = {}) => http.requestJson({ path: toPath(id), signal }),
-    approve: (approval, options = {}) => decide(approval, 'approve', options),
-    deny: (approval, options = {}) => decide(approval, 'deny', options),
-    receipt: async (id, { signal } = {}) =>
-      (await http.request({ path: `${toPath(id)}/receipt`, signal })).text(),
+    get(id: string, options?: RequestOptions): Promise<Approval> {
+      return http.get(toPath(id), options);
+    },
+    /**
+     * Signs an approval of exactly the call that is given; with `args`, of a call with these arguments. Without, it signs the
+     * `delegates` of the approval too: show them to the user.
+     */
+    approve(
+      approval: Approval,
+      options: { readonly args?: JsonObject; readonly reason?: string } = {},
+    ): Promise<ApprovalDecided> {
+      return decide(approval, 'approve', options);
+    },
+    /** Signs a denial; the model receives the reason. */
+    deny(approval: Approval, options: { readonly reason?: string } = {}): Promise<ApprovalDecided> {
+      return decide(approval, 'deny', options);
+    },
+    /** The receipt of a signed decision, to be stored byte for byte. */
+    async receipt(id: string, { signal }: RequestOptions = {}): Promise<string> {
+      return (await http.request({ path: `${toPath(id)}/receipt`, signal })).text();
+    },
   };
 }
 
-export const createQuestions = (http: HttpClient): UserQuestions => ({
-  list: async (sessionId, { signal } = {}) => {
-    const request = { path: '/questions', query: { sessionId }, signal };
-    return (await http.requestJson<QuestionList>(request)).questions;
+export interface UserQuestions extends ReturnType<typeof createQuestions> {}
+
+export const createQuestions = (http: HttpClient) => ({
+  /** The open questions of a session. */
+  async list(sessionId: string, options?: RequestOptions): Promise<readonly Question[]> {
+    const query = { sessionId, ...options };
+    return (await http.get<QuestionList>('/questions', query)).questions;
   },
-  answer: (id, value) => {
+  /** Answers as the schema of the question says; the turn continues once nothing else is open. */
+  answer(id: string, value: unknown): Promise<QuestionAnswered> {
     const path = `/questions/${encodeURIComponent(id)}`;
     return http.requestJson({ method: 'POST', path, body: { value } });
   },
@@ -108,38 +134,46 @@ async function delegate(
   return sign(http, signer, { can, with: resource, nb: await hashTerms(terms), seconds });
 }
 
-export function createRules(http: HttpClient, signer: OracleSigner): Rules {
-  return {
-    get: ({ signal } = {}) => http.requestJson({ path: '/rules', signal }),
-    set: async (rules) => {
-      const nb = { rules: rules.map(({ match, effect }) => ({ match, effect })) };
-      const token = await sign(http, signer, { can: RULES_ABILITY, nb, seconds: RULES_SECONDS });
-      return http.requestJson({ method: 'PUT', path: '/rules', body: { token } });
-    },
-    delete: async () => {
-      await http.requestJson({ method: 'DELETE', path: '/rules' });
-    },
-  };
-}
+export interface Rules extends ReturnType<typeof createRules> {}
 
-export const listActivity = (
-  http: HttpClient,
-  { signal, ...query }: ActivityQuery = {},
-): Promise<ActivityPage> => http.requestJson({ path: '/activity', query, signal });
+export const createRules = (http: HttpClient, signer: OracleSigner) => ({
+  get(options?: RequestOptions): Promise<UserRules> {
+    return http.get('/rules', options);
+  },
+  /** Signs rules and stores them; the first one that matches a tool decides. */
+  async set(rules: readonly Rule[]): Promise<UserRules> {
+    const nb = { rules: rules.map(({ match, effect }) => ({ match, effect })) };
+    const token = await sign(http, signer, { can: RULES_ABILITY, nb, seconds: RULES_SECONDS });
+    return http.requestJson({ method: 'PUT', path: '/rules', body: { token } });
+  },
+  async delete(): Promise<void> {
+    await http.requestJson({ method: 'DELETE', path: '/rules' });
+  },
+});
 
-interface Statement {
-  readonly can: string;
-  /** The oracle, if it is absent. */
-  readonly with?: string;
-  readonly nb: Parameters<OracleSigner['delegate']>[0]['capabilities'][number]['nb'];
-  readonly seconds: number;
+export interface ActivityQuery extends RequestOptions {
+  readonly limit?: number;
+  /** `nextCursor` of the previous page. */
+  readonly before?: string;
+  readonly sessionId?: string;
 }
 
 /** Signs a statement for the oracle that can be sent for some seconds. */
 export async function sign(
   http: HttpClient,
   signer: OracleSigner,
-  { can, with: resource, nb, seconds }: Statement,
+  {
+    can,
+    with: resource,
+    nb,
+    seconds,
+  }: {
+    readonly can: string;
+    /** The oracle, if it is absent. */
+    readonly with?: string;
+    readonly nb: Capability['nb'];
+    readonly seconds: number;
+  },
 ): Promise<string> {
   const { did: audience } = await http.discovery.card();
   const capability = { can, with: resource ?? toOracleResource(audience), ...(nb && { nb }) };

@@ -80,7 +80,13 @@ export type {
   WarningFrame,
 } from '@sibyl/protocol';
 export type { Capability, MintedToken } from '@sibyl/ucan/browser';
-export { checkReceipt } from './approvals.js';
+export {
+  type ActivityQuery,
+  type Approvals,
+  checkReceipt,
+  type Rules,
+  type UserQuestions,
+} from './approvals.js';
 export type {
   Action,
   ActionView,
@@ -93,7 +99,7 @@ export type {
 } from './browser-tools/tool-registry.js';
 export type { Chat, ChatMessage, ChatState } from './chat/chat.js';
 export { openChat } from './chat/open-chat.js';
-export { createOracleClient } from './create-oracle-client.js';
+export type { AccessKeys, AccessKeyTerms, Delegations, DelegationTerms } from './delegations.js';
 export { type ClientErrorCode, OracleClientError } from './errors.js';
 export type {
   ConnectionState,
@@ -101,32 +107,20 @@ export type {
   ServerEvents,
   SessionEvents,
 } from './events/reconnecting-socket.js';
-export type {
-  AccessKeys,
-  AccessKeyTerms,
-  ActivityQuery,
-  Approvals,
-  Delegations,
-  DelegationTerms,
-  Files,
-  MatrixAccounts,
-  MatrixSession,
-  Memory,
-  Messages,
-  MessageToSend,
-  NewSchedule,
-  OperatorRoutes,
-  OracleClient,
-  OracleClientOptions,
-  OwnData,
-  Preferences,
-  RequestOptions,
-  Rules,
-  Runs,
-  Schedules,
-  Sessions,
-  UserQuestions,
+export type { Files } from './files.js';
+export type { PageOptions, RequestOptions } from './http/http-client.js';
+export type { MatrixAccounts } from './matrix-accounts.js';
+export type { OperatorRoutes } from './operator.js';
+export {
+  createOracleClient,
+  type MatrixSession,
+  type OracleClient,
+  type OracleClientOptions,
+  type Preferences,
 } from './oracle-client.js';
+export type { Memory, OwnData } from './own-data.js';
+export type { NewSchedule, Schedules } from './schedules.js';
+export type { Messages, Runs, Sessions } from './sessions.js';
 export { type BrowserSigner, openBrowserSigner } from './signers/browser-signer.js';
 export {
   createSigner,
@@ -137,3 +131,4 @@ export {
 } from './signers/signer.js';
 export type { StreamOptions, StreamState } from './turns/run-stream.js';
 export { type AnswerPart, addPart, type Call, emptyTurn, type Turn } from './turns/turn.js';
+export type { MessageToSend } from './turns/turns.js';

@@ -12,8 +12,9 @@ import type {
 } from '@sibyl/protocol';
 import type { OracleClientError } from '../errors.js';
 import type { ConnectionState } from '../events/reconnecting-socket.js';
-import type { MessageToSend, OracleClient } from '../oracle-client.js';
+import type { OracleClient } from '../oracle-client.js';
 import type { AnswerPart, Call } from '../turns/turn.js';
+import type { MessageToSend } from '../turns/turns.js';
 
 /** A message as a page shows it, stored or in progress. */
 export interface ChatMessage {

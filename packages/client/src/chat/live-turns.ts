@@ -1,7 +1,7 @@
 import type { Attachment, Message } from '@sibyl/protocol';
 import type { OracleClientError } from '../errors.js';
-import type { MessageToSend } from '../oracle-client.js';
 import { emptyTurn, type Turn } from '../turns/turn.js';
+import type { MessageToSend } from '../turns/turns.js';
 
 /** Ended turns that are kept, since socket events may arrive later than the stream. */
 const KEPT_AFTER_END = 5;

@@ -2,9 +2,10 @@ import type { ReplyPart, Run, SendMessage } from '@sibyl/protocol';
 import { OracleClientError } from '../errors.js';
 import type { ServerEvent, SessionEvents } from '../events/reconnecting-socket.js';
 import { Listeners } from '../listeners.js';
-import type { MessageToSend, OracleClient } from '../oracle-client.js';
+import type { OracleClient } from '../oracle-client.js';
 import { joinSignals, type StreamOptions, type StreamState } from '../turns/run-stream.js';
 import { addPart, emptyTurn, type Turn } from '../turns/turn.js';
+import type { MessageToSend } from '../turns/turns.js';
 import { type Chat, type ChatState, History } from './chat.js';
 import { ChatView } from './chat-view.js';
 import {

@@ -12,6 +12,16 @@ interface HttpClientOptions {
   readonly headers: (method: string) => Readonly<Record<string, string>>;
 }
 
+/** `signal` cancels the request; a turn that it started continues. */
+export interface RequestOptions {
+  readonly signal?: AbortSignal;
+}
+
+export interface PageOptions extends RequestOptions {
+  readonly limit?: number;
+  readonly offset?: number;
+}
+
 export interface HttpRequest {
   readonly method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   readonly path: string;
@@ -48,6 +58,12 @@ export class HttpClient {
     const response = await sendRequest(fetch, url + path, { headers: {}, signal });
     assertSameOrigin(response, { url, path });
     return readJson(await requireOk(response, signal), signal);
+  }
+
+  /** Requests a JSON document; `options` without the signal are the query. */
+  async get<T>(path: string, options: RequestOptions & object = {}): Promise<T> {
+    const { signal, ...query } = options;
+    return this.requestJson({ path, query, signal });
   }
 
   async requestJson<T>(request: HttpRequest): Promise<T> {

@@ -16,8 +16,10 @@ import {
   useRef,
   useState,
 } from 'react';
+import type { Approvals } from '../approvals.js';
+import type { Delegations, DelegationTerms } from '../delegations.js';
 import { OracleClientError } from '../errors.js';
-import type { Approvals, Delegations, DelegationTerms, Sessions } from '../oracle-client.js';
+import type { Sessions } from '../sessions.js';
 import { useOracle } from './oracle-provider.js';
 
 export interface UseSessions extends Resource {

@@ -1,7 +1,7 @@
 import { useCallback, useEffect, useRef, useState, useSyncExternalStore } from 'react';
 import type { Chat, ChatState } from '../chat/chat.js';
 import { openChat } from '../chat/open-chat.js';
-import type { MessageToSend } from '../oracle-client.js';
+import type { MessageToSend } from '../turns/turns.js';
 import { useOracle } from './oracle-provider.js';
 
 export type UseChat = ChatState &

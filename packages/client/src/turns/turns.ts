@@ -1,11 +1,21 @@
-import type { CurrentRun, Reply, ReplyPart, Run, TurnAborted } from '@sibyl/protocol';
+import type { CurrentRun, Reply, ReplyPart, Run, SendMessage, TurnAborted } from '@sibyl/protocol';
 import { type CallHandler, handleCalls } from '../browser-tools/tool-calls.js';
 import type { ToolRegistry } from '../browser-tools/tool-registry.js';
 import type { SessionSockets } from '../events/session-sockets.js';
-import type { HttpClient, HttpRequest } from '../http/http-client.js';
-import type { MessageToSend, RequestOptions } from '../oracle-client.js';
+import type { HttpClient, HttpRequest, RequestOptions } from '../http/http-client.js';
 import { RetryPolicy } from './retry-policy.js';
 import { followRun, type OpenStream, type StreamOptions } from './run-stream.js';
+
+type MessageOptions = Partial<Omit<SendMessage, 'message' | 'regenerate' | 'stream'>>;
+
+/**
+ * A message to send: its text, or an object with attachments, model and other fields. With the `parentId` of an earlier
+ * message it replaces that one on a new path; `regenerate` asks for another answer instead.
+ */
+export type MessageToSend =
+  | string
+  | ({ readonly message: string } & MessageOptions)
+  | ({ readonly regenerate: string; readonly message?: never } & MessageOptions);
 
 interface TurnsDeps {
   readonly http: HttpClient;

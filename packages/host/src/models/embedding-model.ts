@@ -4,7 +4,7 @@ import { z } from 'zod';
 import type { EmbeddingConfig } from '../config/models-config.js';
 import { createModelError, ModelError, toModelError } from './model.js';
 import { readErrorReply } from './openai-compatible/chat-stream.js';
-import { postJson } from './openai-compatible/http-client.js';
+import { buildHeaders, postJson, toRouteUrl } from './openai-compatible/http-client.js';
 
 /** Servers limit how much one request may contain. */
 const TEXTS_PER_CALL = 64;
@@ -31,13 +31,8 @@ interface EmbeddingModelOptions {
 /** Creates the embedding model of a server that implements OpenAI's embeddings. */
 export function createEmbeddings({ config, check, onUse }: EmbeddingModelOptions): Embeddings {
   const { id: model, name, baseUrl, apiKey } = config;
-  const url = new URL(baseUrl);
-  url.pathname = `${url.pathname.replace(/\/+$/, '')}/embeddings`;
-  const headers = {
-    'content-type': 'application/json',
-    accept: 'application/json',
-    ...(apiKey && { authorization: `Bearer ${apiKey}` }),
-  };
+  const url = toRouteUrl(baseUrl, '/embeddings');
+  const headers = buildHeaders({ apiKey });
   const call = async (texts: readonly string[]): Promise<readonly Vector[]> => {
     await check();
     const input = texts.map((text) => text.slice(0, MAX_CHARACTERS).toWellFormed());

@@ -1,13 +1,11 @@
 import type { ChatMessage, ErrorFrame } from '@sibyl/client';
 import { getLanguage, type TextKey, t } from './i18n.js';
 
-interface ExplainedError {
+/** What went wrong, in the language of the user where the page knows the error; the oracle itself writes English. */
+export function explainError(error: {
   readonly message: string;
   readonly code?: string | undefined;
-}
-
-/** What went wrong, in the language of the user where the page knows the error; the oracle itself writes English. */
-export function explainError(error: ExplainedError): string {
+}): string {
   const key = getLanguage() === 'en' ? undefined : findText(error.code ?? '');
   return key ? t(key) : error.message;
 }

@@ -128,13 +128,8 @@ const SECTIONS = {
 
 export type Section = keyof typeof SECTIONS;
 
-interface OperatorPageProps {
-  readonly client: OracleClient;
-  readonly name: string;
-}
-
 /** Health first, then speed, failures and people. Texts of users and secrets are never part of it. */
-function OperatorPage({ client, name }: OperatorPageProps) {
+function OperatorPage({ client, name }: { readonly client: OracleClient; readonly name: string }) {
   const { section, runId, query } = useHash();
   const [isDrawerOpen, setDrawerOpen] = useState(false);
   const close = () => setDrawerOpen(false);
@@ -207,11 +202,7 @@ const SectionLinks = ({ section, onChosen }: SectionLinksProps) =>
     </a>
   ));
 
-interface ViewProps extends Place {
-  readonly client: OracleClient;
-}
-
-function View({ section, runId, query, client }: ViewProps) {
+function View({ section, runId, query, client }: Place & { readonly client: OracleClient }) {
   switch (section) {
     case 'overview':
       return <OverviewView client={client} />;

@@ -1,6 +1,7 @@
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { type SseEvent, SseParser } from '@sibyl/protocol/sse-parser';
+import type { ProviderAccess } from '../../config/models-config.js';
 import type { ModelPart } from '../model.js';
 import { ChatStream } from './chat-stream.js';
 
@@ -18,6 +19,21 @@ export interface JsonRequest {
 
 export interface JsonPost extends JsonRequest {
   readonly body: string;
+}
+
+/** The address of a route of a server; `baseUrl` may end with a slash. */
+export function toRouteUrl(baseUrl: string, path: string): URL {
+  const url = new URL(baseUrl);
+  url.pathname = url.pathname.replace(/\/+$/, '') + path;
+  return url;
+}
+
+export function buildHeaders({ apiKey }: Pick<ProviderAccess, 'apiKey'>): Record<string, string> {
+  return {
+    'content-type': 'application/json',
+    accept: 'application/json',
+    ...(apiKey && { authorization: `Bearer ${apiKey}` }),
+  };
 }
 
 /** Posts JSON and returns the reply as soon as its headers have arrived. */

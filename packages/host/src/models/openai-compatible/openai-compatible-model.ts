@@ -12,7 +12,7 @@ import {
 import { ModelFacts } from '../model-facts.js';
 import { buildChatRequest } from './chat-request.js';
 import { readErrorReply } from './chat-stream.js';
-import { postJson, ReplyReader } from './http-client.js';
+import { buildHeaders, postJson, ReplyReader, toRouteUrl } from './http-client.js';
 import { discoverDetails } from './server-details.js';
 
 export interface OpenAiCompatibleOptions extends Omit<Model, 'stream' | 'facts'> {
@@ -64,8 +64,7 @@ class ChatClient {
     this.key = apiKey;
     this.id = id;
     this.name = name;
-    this.url = new URL(baseUrl);
-    this.url.pathname = `${this.url.pathname.replace(/\/+$/, '')}/chat/completions`;
+    this.url = toRouteUrl(baseUrl, '/chat/completions');
     this.headers = { ...buildHeaders(access), accept: 'text/event-stream, application/json' };
   }
 
@@ -109,14 +108,6 @@ class ChatClient {
     const text = error.text.replaceAll(this.key || '\0', '…');
     throw toModelError({ ...error, text, host: this.url.hostname });
   }
-}
-
-function buildHeaders({ apiKey }: ProviderAccess): Record<string, string> {
-  return {
-    'content-type': 'application/json',
-    accept: 'application/json',
-    ...(apiKey && { authorization: `Bearer ${apiKey}` }),
-  };
 }
 
 const DRAIN_TIMEOUT_MS = 1000;

@@ -178,11 +178,7 @@ interface FieldProps {
   readonly onChange: (change: Partial<Fields>) => void;
 }
 
-interface SourceFieldsProps extends FieldProps {
-  readonly source: Source;
-}
-
-function SourceFields({ source, ...props }: SourceFieldsProps) {
+function SourceFields({ source, ...props }: FieldProps & { readonly source: Source }) {
   return (
     <>
       {source === 'file' && <FileFields {...props} />}
