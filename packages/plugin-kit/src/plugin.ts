@@ -10,7 +10,7 @@ import type {
 import type { PluginManifestInput } from './manifest.js';
 import type { Middleware } from './middleware.js';
 import type { ModelUse } from './model.js';
-import type { Route } from './routes.js';
+import type { PluginRoute, Route } from './routes.js';
 import type { AnyTable } from './tables/index.js';
 import type { Definitions, SubAgent, Tool } from './tool.js';
 
@@ -57,6 +57,7 @@ export interface PluginContext<Config = Readonly<Record<string, unknown>>, Servi
     Definitions<Config, Services> {
   /** What `setup` returned. */
   readonly services: Services;
+  readonly route: PluginRoute<{ readonly config: Config; readonly services: Services }>;
 }
 
 /** What the hooks receive that are called in each turn. */

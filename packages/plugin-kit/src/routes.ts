@@ -35,7 +35,7 @@ export type PathParams<Path extends string> = Path extends `${infer Head}/${infe
     ? { readonly [Key in Name]: string }
     : unknown;
 
-interface RouteDefinition<Path extends string, Auth, Params, Query, Body, Reply>
+interface RouteDefinition<Path extends string, Auth, Params, Query, Body, Reply, Plugin = unknown>
   extends Pick<
       RouteDescription,
       | 'summary'
@@ -75,7 +75,8 @@ interface RouteDefinition<Path extends string, Auth, Params, Query, Body, Reply>
       Output<Params, PathParams<Path>>,
       Output<Query, undefined>,
       Output<Body, undefined>
-    >,
+    > &
+      Plugin,
   ) => NoInfer<Reply> | RouteReply | Promise<NoInfer<Reply> | RouteReply>;
   /** The JSON or plain text of an error, for clients of another protocol; by default the JSON of the host. */
   readonly formatError?: (error: RouteError) => unknown;
@@ -113,6 +114,27 @@ export const defineRoute = <
   ...route,
   auth: auth ?? 'user',
 });
+
+/** As `defineRoute`; the handler also receives what it needs of its plugin. */
+export type PluginRoute<Plugin> = <
+  const Path extends string,
+  Auth extends RouteAuth = 'user',
+  Params extends z.ZodType | undefined = undefined,
+  Query extends z.ZodType | undefined = undefined,
+  Body extends z.ZodType | undefined = undefined,
+  Reply = unknown,
+>(
+  route: RouteDefinition<Path, Auth, Params, Query, Body, Reply, Plugin>,
+) => Route;
+
+export const createRouteFactory =
+  <Plugin extends object>(plugin: Plugin): PluginRoute<Plugin> =>
+  ({ handler, ...route }) =>
+    defineRoute({
+      ...route,
+      // Not a copy, which would read `signal`.
+      handler: (request) => handler(Object.assign(request, plugin)),
+    });
 
 /** Injects the proven caller into a handler of a Nest controller. */
 export const CurrentCaller = createParamDecorator(

@@ -1,5 +1,5 @@
 import { Controller, Get } from '@nestjs/common';
-import { defineTool, type OraclePlugin } from '@sibyl/plugin-kit';
+import { defineTool, type OraclePlugin, type SetupContext } from '@sibyl/plugin-kit';
 import { defineTable, text } from '@sibyl/plugin-kit/tables';
 import { contractTests } from '@sibyl/plugin-kit/testing';
 import { describe, expect, it } from 'vitest';
@@ -10,6 +10,16 @@ const answer = () => 'a sum';
 
 describe('a plugin that keeps to the contract', () => {
   it.each(contractTests(notesPlugin, { answer }))('$name', ({ run }) => run());
+});
+
+it('contractTests names the option that is missing', async () => {
+  const run = (plugin: OraclePlugin) =>
+    Promise.all(contractTests(plugin).map((test) => test.run()));
+  await expect(run({ ...notesPlugin, dependsOn: ['tags'] })).rejects.toThrow(/`dependencies`/);
+  const setup = async ({ fetch }: SetupContext) => void (await fetch('https://example.com'));
+  const { migrations: _, ...rest } = notesPlugin;
+  const plugin = { ...rest, setup } as unknown as OraclePlugin;
+  await expect(run(plugin)).rejects.toThrow(/set the option `fetch`/);
 });
 
 @Controller('broken')

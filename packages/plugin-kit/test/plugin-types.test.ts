@@ -4,12 +4,13 @@ import {
   defineTool,
   type Middleware,
   type OraclePlugin,
+  type PluginManifestInput,
   type SetupContext,
   sharedKey,
   type ToolContext,
   type TurnContext,
 } from '@sibyl/plugin-kit';
-import { createTestRuntime } from '@sibyl/plugin-kit/testing';
+import { createTestRuntime, TEST_USER } from '@sibyl/plugin-kit/testing';
 import { toStandardJsonSchema } from '@valibot/to-json-schema';
 import { type } from 'arktype';
 import * as v from 'valibot';
@@ -67,7 +68,16 @@ it('a manifest can be declared with `as const`, such as in a class', () => {
   expect(new Declared().manifest.whenToUse).toEqual(['w']);
 });
 
-it('tool and subAgent of the context know the services and the configuration of the plugin', () => {
+it('a manifest in a variable needs no `as const` if the variable has its type', () => {
+  const typed: PluginManifestInput = { ...manifest, visibility: 'silent' };
+  const checked = { ...manifest, visibility: 'silent' } satisfies PluginManifestInput;
+  definePlugin({ name: 'typed', version: '1.0.0', manifest: typed });
+  definePlugin({ name: 'checked', version: '1.0.0', manifest: checked });
+  // @ts-expect-error: there is no such visibility.
+  definePlugin({ name: 'x', version: '1.0.0', manifest: { ...manifest, visibility: 'hidden' } });
+});
+
+it('tool, subAgent and route of the context know the services and the configuration of the plugin', async () => {
   const plugin = definePlugin({
     name: 'typed',
     version: '1.0.0',
@@ -113,8 +123,31 @@ it('tool and subAgent of the context know the services and the configuration of 
         ],
       }),
     ],
+    routes: ({ route }) => [
+      route({
+        method: 'PUT',
+        path: '/names/:name',
+        summary: 'Add a name',
+        reply: z.object({ count: z.number() }),
+        handler: ({ caller, params, services, config }) => {
+          expectTypeOf(caller.did).toBeString();
+          expectTypeOf(config.TYPED_LIMIT).toBeNumber();
+          return { count: services.names.add(params.name).size };
+        },
+      }),
+      route({
+        method: 'GET',
+        path: '/names',
+        summary: 'List the names',
+        // @ts-expect-error: the services have no such member.
+        handler: ({ services }) => services.missing,
+      }),
+    ],
   });
-  expect(plugin.name).toBe('typed');
+  const runtime = await createTestRuntime({ plugins: [plugin] });
+  const { body } = await runtime.request('PUT', '/names/Ada', { caller: TEST_USER });
+  expect(body).toEqual({ count: 1 });
+  await runtime.close();
 });
 
 it('wrapModel cannot change the answer', () => {

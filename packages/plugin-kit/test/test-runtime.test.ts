@@ -95,7 +95,7 @@ describe('a turn', () => {
     });
 
     it('fails without onInterrupt, with a hint', async () => {
-      await expect(buy()).rejects.toThrow(/pass onInterrupt to runtime.turn/);
+      await expect(buy()).rejects.toThrow(/set the option `onInterrupt` of runtime.turn/);
     });
   });
 
@@ -208,7 +208,9 @@ it('says what is wrong with a plugin', async () => {
   await expect(make({ getTool: () => [] })).rejects.toThrow(
     /notes: unknown member getTool: a plugin/,
   );
-  await expect(make({ dependsOn: ['ghost'] })).rejects.toThrow(/depends on ghost/);
+  await expect(make({ dependsOn: ['ghost'] })).rejects.toThrow(
+    /depends on ghost: add it to `plugins`, or of contractTests to `dependencies`/,
+  );
   await expect(make({ getTools: () => [{}] })).rejects.toThrow(/getTools of notes returned/);
   await expect(make({ name: 'other' })).rejects.toThrow(/notes_pages is not the plugin other's/);
 });
@@ -233,7 +235,7 @@ it('createTestRuntime names the plugin whose variables or manifest are invalid',
   const { tables: _, ...plugin } = notesPlugin;
   const keyless = { ...plugin, configSchema } as unknown as OraclePlugin;
   await expect(createTestRuntime({ plugins: [keyless] })).rejects.toThrow(
-    /^Plugin notes: NOTES_KEY: .*\. Pass its variables as config$/,
+    /^Plugin notes: NOTES_KEY: .*\. Set the option `config`$/,
   );
   const manifest = { ...notesPlugin.manifest, title: '' };
   await expect(createTestRuntime({ plugins: [{ ...notesPlugin, manifest }] })).rejects.toThrow(

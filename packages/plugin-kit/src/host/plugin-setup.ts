@@ -3,6 +3,7 @@ import type { RoomState, SetupContext, Shared, SharedState } from '../context.js
 import type { PluginManifest } from '../manifest.js';
 import type { Middleware } from '../middleware.js';
 import type { AuthExcludedRoute, MessageGate, OraclePlugin, PluginContext } from '../plugin.js';
+import { createRouteFactory } from '../routes.js';
 import { definitions, type SubAgent, type Tool } from '../tool.js';
 import { hookChecks } from './hook-checks.js';
 import { buildRouteModule, type PluginRoute } from './route-module.js';
@@ -105,7 +106,9 @@ async function startPlugin(
     check: hookChecks.services,
     otherwise: undefined,
   });
-  const context = { ...setupContext, ...definitions, services };
+  const { config } = setupContext;
+  const route = createRouteFactory({ config, services });
+  const context = { ...setupContext, ...definitions, route, services };
   if (hooks.hasFailed) return { ...candidate, context, shared: {} };
   if (plugin.close) onClose(() => plugin.close?.(services));
   const shared = await hooks.call({

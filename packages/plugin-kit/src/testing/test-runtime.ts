@@ -111,7 +111,10 @@ function sortPlugins(plugins: readonly OraclePlugin[]): readonly OraclePlugin[] 
     const misspelled = checkPluginMembers(plugin);
     if (misspelled) throw new Error(`Plugin ${name}: ${misspelled}`);
     const missing = dependsOn.find((needed) => !plugins.some((other) => other.name === needed));
-    if (missing) throw new Error(`Plugin ${name} depends on ${missing}: pass both to the test`);
+    if (missing)
+      throw new Error(
+        `Plugin ${name} depends on ${missing}: add it to \`plugins\`, or of contractTests to \`dependencies\``,
+      );
   }
   const order = orderPlugins(plugins);
   if ('cycle' in order) throw new Error(`Plugins depend on each other: ${order.cycle.join(' → ')}`);
@@ -136,7 +139,7 @@ async function createCandidate(
     parse(
       configSchema ?? z.object({}),
       own,
-      (problem) => `Plugin ${name}: ${problem}. Pass its variables as config`,
+      (problem) => `Plugin ${name}: ${problem}. Set the option \`config\``,
     ),
   );
   const described = parse(

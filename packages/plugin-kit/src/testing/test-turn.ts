@@ -329,7 +329,8 @@ export async function validateInput(
 /** The `interrupt` of a tool's context: answered at once, without a pause. */
 function createInterrupt(answer: TestTurnOptions['onInterrupt']): ToolContext['interrupt'] {
   return async (request) => {
-    if (!answer) throw new Error('A tool asked the user: pass onInterrupt to runtime.turn');
+    if (!answer)
+      throw new Error('A tool asked the user: set the option `onInterrupt` of runtime.turn');
     const checked = await validate(request.schema, await answer(request), 'answer');
     if ('ok' in checked) return checked.ok as never;
     throw new Error(`Invalid answer: ${checked.error}`);
