@@ -1,4 +1,9 @@
-import { type HostMessages, type Logger, OracleError, type PluginDatabase } from '@sibyl/plugin-kit';
+import {
+  type HostMessages,
+  type Logger,
+  OracleError,
+  type PluginDatabase,
+} from '@sibyl/plugin-kit';
 import type { CallerSessions } from '@sibyl/plugin-kit/surface';
 import { bigint, defineTable, type TablesOf, text } from '@sibyl/plugin-kit/tables';
 import { z } from 'zod';

@@ -12,7 +12,15 @@ describe.each(engines)('FactStore.add on %s', (engine) => {
     const owner = newOwner();
     await test.database.write(async (tables) => {
       const rows = Array.from({ length: 995 }, (_, i) => {
-        return { id: `${owner} ${i}`, owner, text: `fact ${i}`, created_at: i };
+        const text = `fact ${i}`;
+        return {
+          id: `${owner} ${i}`,
+          owner,
+          text,
+          created_at: i,
+          normalized_text: text,
+          words: text,
+        };
       });
       for (let i = 0; i < rows.length; i += 100)
         await tables

@@ -27,7 +27,7 @@ import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { Holders } from '../auth/holders.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { RunGrants } from '../auth/run-grants.js';
-import type { HostBus, HostLiveness } from '../bus/host-bus.js';
+import { type HostBus, type HostLiveness, isHostId } from '../bus/host-bus.js';
 import type { Models } from '../models/models.js';
 import type { Run, RunKey } from '../store/runs/run.js';
 import type { SessionStore } from '../store/session-store.js';
@@ -120,7 +120,8 @@ const createHostMessages = (
     });
   },
   findDead: async (hostIds) => {
-    const dead = await liveness.findDeadHosts(hostIds);
+    // Whatever else a plugin names as a host was none, and is not dead either.
+    const dead = await liveness.findDeadHosts(hostIds.filter(isHostId));
     // Until other hosts have ended or continued its turns, a plugin would see them running.
     const busy = dead.length > 0 ? await store.runs.hosts() : [];
     return dead.filter((hostId) => !busy.includes(hostId));

@@ -1,8 +1,8 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type { Kysely } from 'kysely';
 import { type PluginDatabase, sharedKey } from '../context.js';
-import { defineTable, type Row } from '../tables/table.js';
 import { text } from '../tables/columns.js';
+import { defineTable, type Row } from '../tables/table.js';
 
 /** A chat in which results can be posted, such as those of schedules. */
 export interface ResultChat {
