@@ -73,7 +73,12 @@ const TARGETS: readonly Target[] = [
 ];
 
 /** Released migrations never change; PostgreSQL is not part of these runs. */
-const NOT_MUTATED = ['**/*.test.ts', '**/store/migrations.ts', '**/store/schema/**', '**/postgres/**'];
+const NOT_MUTATED = [
+  '**/*.test.ts',
+  '**/store/migrations.ts',
+  '**/store/schema/**',
+  '**/postgres/**',
+];
 
 /** They need PostgreSQL or other processes, or measure time and memory. */
 const NOT_RUN = [

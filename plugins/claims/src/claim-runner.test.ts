@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { PluginContext, PluginDatabase } from '@sibyl/plugin-kit';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
-import { engines, newOwner, useStore } from '../../../packages/host/test/support/test-database.js';
+import { engines, newOwner } from '../../../packages/host/test/support/test-database.js';
 import { credits, grantCredits } from '../../credits/src/index.js';
 import { costing, openLedger, turn } from '../../credits/test/support/open-ledger.js';
 import { ClaimsServer } from '../test/support/claims-server.js';

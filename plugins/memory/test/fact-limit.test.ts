@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { describe, expect, it, vi } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
-import { engines, newOwner, useStore } from '../../../packages/host/test/support/test-database.js';
+import { engines, newOwner } from '../../../packages/host/test/support/test-database.js';
 import { FactStore } from '../src/fact-store.js';
 import { memory } from '../src/index.js';
 

@@ -3,7 +3,7 @@ import type { PluginDatabase } from '@sibyl/plugin-kit';
 import { InboxWorker, type PluginTurns } from '@sibyl/plugin-kit/chat';
 import { describe, expect, it } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
-import { engines, useStore } from '../../../packages/host/test/support/test-database.js';
+import { engines } from '../../../packages/host/test/support/test-database.js';
 import type { SlackMessage } from './delivery.js';
 import { createInbox, toContinuation } from './inbox.js';
 import { slack } from './index.js';

@@ -5,7 +5,6 @@ import type { Route } from '@sibyl/plugin-kit';
 import {
   ACCESS_KEY_ROUTE,
   OWN_KEY_ROUTE,
-  type PublicRoutes,
   ROUTE_DESCRIPTION,
   ROUTE_ERROR_FORMAT,
   type RouteDescription,

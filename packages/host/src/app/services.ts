@@ -1,6 +1,11 @@
 import { readFileSync } from 'node:fs';
 import type { OraclePlugin } from '@sibyl/plugin-kit';
-import { type AuthExcludedRoute, type LoadedPlugin, PublicRoutes, SurfaceRoutes } from '@sibyl/plugin-kit/host';
+import {
+  type AuthExcludedRoute,
+  type LoadedPlugin,
+  PublicRoutes,
+  SurfaceRoutes,
+} from '@sibyl/plugin-kit/host';
 import type { HostReport } from '@sibyl/protocol';
 import { ByteBudget, settlesWithin } from '@sibyl/server-kit';
 import {

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { defineTool, type OraclePlugin, type PluginContext, sharedKey } from '@sibyl/plugin-kit';
+import { defineTool, type OraclePlugin, sharedKey } from '@sibyl/plugin-kit';
 import { defineTable, text } from '@sibyl/plugin-kit/tables';
 import { createSafeFetch } from '@sibyl/safe-fetch';
 import { generateSigner } from '@sibyl/ucan';

@@ -1,5 +1,4 @@
 import { createHash, randomBytes } from 'node:crypto';
-import type { Kysely } from 'kysely';
 import { type PluginDatabase, sharedKey } from '../context.js';
 import { text } from '../tables/columns.js';
 import { defineTable, type Row } from '../tables/table.js';

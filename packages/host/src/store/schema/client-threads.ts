@@ -1,4 +1,4 @@
-import { defineTable, type Row, text } from '@sibyl/plugin-kit/tables';
+import { defineTable, text } from '@sibyl/plugin-kit/tables';
 
 /** The sessions that clients of a surface know by their own ids. */
 export const clientThreads = defineTable(
@@ -20,5 +20,3 @@ export const clientIds = defineTable(
     parent: { table: 'sessions', column: 'session_id' },
   },
 );
-
-export type ClientIdRow = Row<typeof clientIds>;

@@ -1,4 +1,4 @@
-import { bytes, defineTable, integer, type Row, text } from '@sibyl/plugin-kit/tables';
+import { bytes, defineTable, integer, text } from '@sibyl/plugin-kit/tables';
 
 /** The pieces of the texts of files, with a full-text index. */
 export const filePassages = defineTable(
@@ -41,8 +41,6 @@ export const filePassages = defineTable(
     },
   },
 );
-
-export type PassageRow = Row<typeof filePassages>;
 
 /** The meaning of passages, apart from their texts: a search reads all vectors of a user. */
 export const fileVectors = defineTable(

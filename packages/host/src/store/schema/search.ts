@@ -121,5 +121,3 @@ export const searchDocuments = defineTable(
     },
   },
 );
-
-export type SearchDocumentRow = Row<typeof searchDocuments>;
