@@ -211,7 +211,21 @@ interface RouteReplyOptions {
 /** What a handler returns instead of JSON: a stream, or a status without a body. */
 export class RouteReply {
   constructor(readonly options: RouteReplyOptions) {}
+
+  /** Server-sent events, in chunks of text that proxies pass on at once. */
+  static events(
+    stream: AsyncIterable<string>,
+    headers: Readonly<Record<string, string>> = {},
+  ): RouteReply {
+    return new RouteReply({ headers: { ...EVENT_HEADERS, ...headers }, stream });
+  }
 }
+
+const EVENT_HEADERS = {
+  'Content-Type': 'text/event-stream',
+  'Cache-Control': 'no-cache, no-transform',
+  'X-Accel-Buffering': 'no',
+};
 
 /** The `formatError` of a handler. */
 export const ROUTE_ERROR_FORMAT = Symbol.for('sibyl route error format');

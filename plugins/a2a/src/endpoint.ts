@@ -251,14 +251,7 @@ async function toEventReply(
   formatError: FormatError,
 ): Promise<RouteReply> {
   const first = await events.next();
-  return new RouteReply({
-    headers: {
-      'Content-Type': 'text/event-stream',
-      'Cache-Control': 'no-cache, no-transform',
-      'X-Accel-Buffering': 'no',
-    },
-    stream: writeEvents(call, first, events, formatError),
-  });
+  return RouteReply.events(writeEvents(call, first, events, formatError));
 }
 
 async function* writeEvents(

@@ -14,6 +14,7 @@ import {
   findClientToolCall,
   type NumberedPart,
   type PendingQuestion,
+  readTurn,
   type SurfaceRun,
 } from '@sibyl/plugin-kit/surface';
 import { type DoneFrame, OracleError, type RunStatus } from '@sibyl/protocol';
@@ -194,31 +195,13 @@ export async function* readEvents(
   task: TaskKey,
   { run, after = 0, text }: ReadFrom,
 ): AsyncGenerator<TaskEvent> {
+  const { turns, signal } = reading;
   const mapping = new TaskMapping(reading, task, text);
-  let next = yield* readRun(reading, mapping, { run, after });
-  while (next) next = yield* readRun(reading, mapping, { run: next, after: 0 });
-}
-
-/** The events of one run; returns the run that continues it. */
-async function* readRun(
-  { turns, signal }: TaskReading,
-  mapping: TaskMapping,
-  { run: { runId }, after }: Required<Pick<ReadFrom, 'run' | 'after'>>,
-): AsyncGenerator<TaskEvent, SurfaceRun | undefined> {
-  for await (const part of turns.read(runId, { after, signal })) {
+  for await (const { runId, part } of readTurn(turns, { runId: run.runId, after, signal })) {
     const position = `${runId}:${part.seq}`;
     for (const response of mapping.map(part)) yield { position, response };
-    if (part.event !== 'done') continue;
-    const next = await findNext(turns, runId);
-    if (next) return next;
-    yield { position, response: await mapping.end(part.data) };
+    if (part.event === 'done') yield { position, response: await mapping.end(part.data) };
   }
-  return undefined;
-}
-
-async function findNext(turns: CallerTurns, runId: string): Promise<SurfaceRun | undefined> {
-  const attempts = await turns.listAttempts(runId);
-  return attempts[attempts.findIndex((attempt) => attempt.runId === runId) + 1];
 }
 
 /** The run and frame of a position, if it belongs to one of these runs. */

@@ -107,16 +107,10 @@ export class Runs {
   ): RouteReply {
     const parts = view.turns.read(view.run.runId, { signal });
     const events = toEvents({ ...view, pageUrl: this.deps.pageUrl }, parts);
-    const headers = { ...SSE_HEADERS, 'X-Run-Id': view.run.runId };
-    return new RouteReply({ headers, stream: streamEvents(events, view, reader) });
+    const headers = { 'X-Run-Id': view.run.runId };
+    return RouteReply.events(streamEvents(events, view, reader), headers);
   }
 }
-
-const SSE_HEADERS = {
-  'Content-Type': 'text/event-stream',
-  'Cache-Control': 'no-cache, no-transform',
-  'X-Accel-Buffering': 'no',
-};
 
 async function requireRun(turns: CallerTurns, runId: string): Promise<SurfaceRun> {
   const run = await turns.findRun(runId);

@@ -102,19 +102,12 @@ interface ReplyDeps {
   readonly signal: RouteRequest<'user', unknown, unknown, unknown>['signal'];
 }
 
-const HEADERS = {
-  'Content-Type': 'text/event-stream',
-  'Cache-Control': 'no-cache, no-transform',
-  'X-Accel-Buffering': 'no',
-  'x-vercel-ai-ui-message-stream': 'v1',
-};
-
 function reply({ turns, pageUrl, signal }: ReplyDeps, chat: OpenedChat): RouteReply {
   const { run } = chat;
   const frames: AsyncIterable<NumberedPart> = turns.read(run.runId, { signal });
   const pending = () => turns.pending(run.sessionId);
   const chunks = toChunks(frames, { ...chat, pending, pageUrl });
-  return new RouteReply({ headers: HEADERS, stream: toEvents(chunks) });
+  return RouteReply.events(toEvents(chunks), { 'x-vercel-ai-ui-message-stream': 'v1' });
 }
 
 async function* toEvents(chunks: AsyncIterable<object>): AsyncGenerator<string> {

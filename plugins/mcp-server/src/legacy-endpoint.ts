@@ -76,9 +76,9 @@ export class LegacyEndpoint {
     const events = call.stream.read(0, signal);
     const options = { requests, version, isInitialize: initialize !== undefined };
     await this.calls.confirm(call, this.run(client, call, options));
-    if (!initialize) return toStream(events);
+    if (!initialize) return RouteReply.events(events);
     await call.ended;
-    return toStream(events, {
+    return RouteReply.events(events, {
       'Mcp-Session-Id': formatSession(call.protocolVersion ?? version, initialize.params),
     });
   }
@@ -104,18 +104,18 @@ export class LegacyEndpoint {
       primes: session.version >= RESUMING_VERSION,
       hasMissed: lastId !== undefined,
     });
-    return toStream(stream.read(0, signal));
+    return RouteReply.events(stream.read(0, signal));
   }
 
   /** Events of a call at this host, or an answer from the store. */
   private async resume(client: McpClient, id: EventId, signal: AbortSignal): Promise<RouteReply> {
     const stream = this.calls.findStream(client.key, id.call);
-    if (stream) return toStream(stream.read(id.number, signal));
+    if (stream) return RouteReply.events(stream.read(id.number, signal));
     const position = parsePosition(id.position);
     const prefix = `${this.deps.hosts.hostId}.${randomUUID()}`;
     const stored = new EventStream({ id: prefix, primes: true });
     if (position && (await this.deps.follow(client, position, stored, signal)))
-      return toStream(stored.read(0, signal));
+      return RouteReply.events(stored.read(0, signal));
     return refuse(404, 'No such stream, or not at this host');
   }
 
@@ -282,15 +282,6 @@ export function parseSession(text: string | undefined): McpSession | undefined {
     },
   };
 }
-
-const STREAM_HEADERS = {
-  'Content-Type': 'text/event-stream',
-  'Cache-Control': 'no-cache, no-transform',
-  'X-Accel-Buffering': 'no',
-};
-
-const toStream = (stream: AsyncIterable<string>, headers?: Readonly<Record<string, string>>) =>
-  new RouteReply({ headers: { ...STREAM_HEADERS, ...headers }, stream });
 
 function refuse(status: number, message: string, code = -32000): RouteReply {
   const text = JSON.stringify({ jsonrpc: '2.0', error: { code, message }, id: null });

@@ -18,7 +18,6 @@ import {
   type RunEvent,
   readOnce,
   readRun,
-  SSE_HEADERS,
   startTurn,
   type TurnChoices,
   toUsage,
@@ -63,7 +62,7 @@ export async function completeChat(
     model: body.model,
   };
   if (!body.stream) return collect(head, events);
-  return new RouteReply({ headers: SSE_HEADERS, stream: streamChunks(head, events, body) });
+  return RouteReply.events(streamChunks(head, events, body));
 }
 
 async function openTurn({ surface, pageUrl }: ChatDeps, call: ChatCall): Promise<ChatTurn> {

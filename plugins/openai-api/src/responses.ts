@@ -27,7 +27,6 @@ import {
   type RunEnd,
   readOnce,
   readRun,
-  SSE_HEADERS,
   startTurn,
   type TurnChoices,
   UNLISTED,
@@ -148,7 +147,7 @@ export class Responses {
 
   private stream({ run, stored }: OpenResponse, events: Events, after: number) {
     const stream = toSse(streamResponse(run, stored.facts, events), after);
-    return new RouteReply({ headers: SSE_HEADERS, stream });
+    return RouteReply.events(stream);
   }
 
   private async collect({ run, stored }: OpenResponse, events: Events) {

@@ -307,9 +307,3 @@ export const toUsage = (usage: DoneFrame['usage']) => {
   const { inputTokens = 0, outputTokens = 0, cachedTokens = 0 } = usage ?? {};
   return { inputTokens, outputTokens, cachedTokens, total: inputTokens + outputTokens };
 };
-
-export const SSE_HEADERS = {
-  'Content-Type': 'text/event-stream',
-  'Cache-Control': 'no-cache, no-transform',
-  'X-Accel-Buffering': 'no',
-};
