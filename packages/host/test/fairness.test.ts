@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { type ClientRequest, type IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { scale } from '../../../scripts/test-scale.ts';
 import { importArchive, sendArchive } from './support/archives.js';
 import {
   type ControlledModel,
@@ -114,6 +115,58 @@ describe('POST /messages', () => {
     for (const _ of honest) (await model.next()).answer('done');
     expect(countAnswers(await Promise.all(replies))).toEqual({ '200': 99 });
     await end();
+  });
+});
+
+describe('new work', () => {
+  /** What a host has by default; tests have no such limits otherwise. */
+  const DEFAULTS = { RATE_LIMIT_PER_MINUTE: '600', RATE_LIMIT_ANONYMOUS_PER_MINUTE: '300' };
+
+  async function answerAll(): Promise<never> {
+    for (;;) (await model.next()).answer('done');
+  }
+
+  /** One turn of a user who has just arrived. */
+  async function haveTurn(user: Neighbor) {
+    const { status, body } = await user.request('POST', '/sessions');
+    if (status !== 201) return { status, body };
+    return user.request('POST', `/messages/${body.sessionId}`, { body: { message: 'now' } });
+  }
+
+  async function haveTurns(users: readonly Neighbor[]) {
+    const answers: Awaited<ReturnType<typeof haveTurn>>[] = [];
+    // Fewer at once than would keep a slow machine busy.
+    const left = [...users];
+    const work = async () => {
+      for (let user = left.pop(); user; user = left.pop()) answers.push(await haveTurn(user));
+    };
+    await Promise.all([work(), work(), work(), work()]);
+    return countAnswers(answers);
+  }
+
+  it('of 100 new users of one address in the same minute is accepted', async () => {
+    await start(DEFAULTS);
+    void answerAll();
+    expect(await haveTurns(neighbors(100, '192.0.2.1'))).toEqual({ '200': 100 });
+  });
+
+  it('of 99 new users of one address is accepted while another one sends messages as fast as it can', async () => {
+    await start(DEFAULTS);
+    void answerAll();
+    const [attacker, ...honest] = neighbors(100, '192.0.2.1') as [Neighbor, ...Neighbor[]];
+    const sessionId = await openSession(attacker);
+    let [sent, isOver] = [0, false];
+    const attack = async () => {
+      for (; !isOver; sent++)
+        await attacker.request('POST', `/messages/${sessionId}`, { body: { message: 'more' } });
+    };
+    const attacks = Array.from({ length: 20 }, attack);
+    // By then, it has used all requests that it has in a minute.
+    await expect.poll(() => sent).toBeGreaterThan(scale(3000, 1000));
+    const answers = await haveTurns(honest);
+    isOver = true;
+    await Promise.all(attacks);
+    expect(answers).toEqual({ '200': 99 });
   });
 });
 
