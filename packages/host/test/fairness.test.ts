@@ -3,7 +3,7 @@ import { type ClientRequest, type IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { scale } from '../../../scripts/test-scale.ts';
-import { importArchive, sendArchive } from './support/archives.js';
+import { createArchive, importArchive, sendArchive } from './support/archives.js';
 import {
   type ControlledModel,
   type ModelTurn,
@@ -198,6 +198,18 @@ function stall(user: Neighbor, path: string) {
   return { sending, code };
 }
 
+/** Begins to send a file whose length is known. */
+function declare(user: Neighbor, name: string, bytes: number) {
+  const headers = { ...user.headers, 'content-length': bytes };
+  const sending = request(`${host.url}/files?name=${name}`, { method: 'POST', headers });
+  const answer = once(sending, 'response').then(
+    ([response]: IncomingMessage[]) => response,
+    () => undefined,
+  );
+  sending.write('a');
+  return { sending, answer };
+}
+
 describe('POST /files', () => {
   it('serves other addresses, and known users, while uploads of new users of one address stall', async () => {
     await start({});
@@ -236,6 +248,21 @@ describe('POST /files', () => {
     expect(await file(new Neighbor(host, '192.0.2.2'), 2)).toMatchObject({ status: 200 });
   });
 
+  it('costs nothing of a day if the file is there already, or does not arrive', async () => {
+    await start({ FILES_PER_NEW_USER_PER_DAY: '2mb' });
+    const user = new Neighbor(host, '192.0.2.1');
+    const file = (letter: string) => Buffer.alloc(1024 ** 2, letter);
+    for (let i = 0; i < 4; i++) await upload(user, 'a.bin', file('a'));
+    const { sending } = declare(user, 'b.bin', 1024 ** 2);
+    const list = async () => (await user.request('GET', '/files')).body;
+    await expect.poll(async () => (await list()).usedBytes).toBe(2 * 1024 ** 2);
+    sending.destroy();
+    await expect
+      .poll(async () => (await postFile(user, 'c.bin', file('c'))).body.code)
+      .toBeUndefined();
+    expect((await postFile(user, 'd.bin', file('d'))).body.code).toBe('upload_limit_reached');
+  });
+
   it('counts a file by its size against the limit of requests', async () => {
     await start({ RATE_LIMIT_PER_MINUTE: '40' });
     const user = new Neighbor(host, '192.0.2.1');
@@ -253,6 +280,21 @@ describe('POST /files', () => {
     await expect
       .poll(async () => (await postFile(two, 'b.bin', large)).body.code)
       .toBe('files_full');
+  });
+
+  it('is 503 files_full for what does not fit beside files that are arriving, and for a body of unknown length', async () => {
+    await start({ FILES_MAX: '3mb' });
+    const [one, two] = neighbors(2, '192.0.2.1') as [Neighbor, Neighbor];
+    const file = Buffer.alloc(2 * 1024 ** 2, 'a');
+    const { sending, answer } = declare(one, 'a.bin', file.length);
+    await expect
+      .poll(async () => (await postFile(two, 'b.bin', file)).body.code)
+      .toBe('files_full');
+    const stream = new Blob([Buffer.alloc(4 * 1024 ** 2, 'c')]).stream();
+    expect((await postFile(two, 'c.bin', stream)).body.code).toBe('files_full');
+    sending.end(file.subarray(1));
+    expect((await answer)?.statusCode).toBe(200);
+    await upload(two, 'd.bin', Buffer.alloc(1024, 'd'));
   });
 });
 
@@ -317,6 +359,54 @@ describe('POST /me/import', () => {
       )
       .toBe('finished');
   }, 90_000);
+});
+
+describe('POST /me/import of more than a new user may store in a day', () => {
+  const MB = 1024 ** 2;
+
+  it('stores what is allowed, says why the rest is missing, and stores all of it for a known user', async () => {
+    await start({ FILES_PER_NEW_USER_PER_DAY: '2mb' });
+    const [known, user] = neighbors(2, '192.0.2.1') as [Neighbor, Neighbor];
+    makeKnown(host, [known]);
+    const files = ['a', 'b', 'c'].map(
+      (letter) => [`uploads/${letter}/${letter}.bin`, Buffer.alloc(MB, letter)] as const,
+    );
+    const archive = await createArchive({}, {}, new Map(files));
+    expect(archive.length).toBeLessThan(MB / 10);
+    expect(await importArchive(user, archive)).toMatchObject({
+      status: 'failed',
+      stored: { files: 2 },
+      error: expect.stringMatching(/upload_limit_reached.*tomorrow/),
+    });
+    expect(await importArchive(user, archive)).toMatchObject({ stored: { files: 0 }, present: 2 });
+    expect((await user.request('GET', '/files')).body).toMatchObject({ total: 2 });
+    const more = await postFile(user, 'd.bin', Buffer.alloc(MB, 'd'));
+    expect(more.body.code).toBe('upload_limit_reached');
+    expect(await importArchive(known, archive)).toMatchObject({
+      status: 'finished',
+      stored: { files: 3 },
+    });
+  });
+
+  it('counts conversations by their size, those that were there already by nothing', async () => {
+    await start({ FILES_PER_NEW_USER_PER_DAY: '2mb' });
+    const user = new Neighbor(host, '192.0.2.1');
+    const conversations = (count: number) =>
+      JSON.stringify(
+        Array.from({ length: count }, (_, i) => {
+          const content = { parts: ['x'.repeat(MB / 8)] };
+          const message = { author: { role: 'user' }, content };
+          const mapping = { m: { id: 'm', message } };
+          return { title: `${i}`, create_time: 1, conversation_id: `c${i}`, mapping };
+        }),
+      );
+    const send = (count: number) => importArchive(user, conversations(count), 'application/json');
+    for (let i = 0; i < 3; i++) expect(await send(10)).toMatchObject({ status: 'finished' });
+    const { stored, ...job } = await send(40);
+    expect(job).toMatchObject({ status: 'failed', error: expect.stringContaining('tomorrow') });
+    expect(stored.messages).toBeGreaterThan(3);
+    expect(stored.messages).toBeLessThan(7);
+  });
 });
 
 describe('GET /me/export', () => {
