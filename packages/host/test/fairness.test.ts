@@ -170,6 +170,28 @@ describe('new work', () => {
   });
 });
 
+describe('POST /sessions/:sessionId/fork', () => {
+  it('counts as new work, and by its size against what a new user stores in a day', async () => {
+    await start({ RATE_LIMIT_PER_MINUTE: '600', FILES_PER_NEW_USER_PER_DAY: '2mb' });
+    const user = new Neighbor(host, '192.0.2.1');
+    const sessionId = await openSession(user);
+    const path = `/messages/${sessionId}`;
+    const reply = user.request('POST', path, { body: { message: 'x'.repeat(150_000) } });
+    (await model.next()).answer('y'.repeat(350_000));
+    const { messageId } = { messageId: (await reply).body.message.id };
+    const codes: string[] = [];
+    for (let i = 0; i < 150; i++) {
+      const fork = await user.request('POST', `/sessions/${sessionId}/fork`, {
+        body: { messageId },
+      });
+      codes.push(fork.body.code ?? 'copied');
+    }
+    expect(codes.slice(0, 5)).toEqual([...Array(4).fill('copied'), 'upload_limit_reached']);
+    expect(codes.at(-1)).toBe('rate_limited');
+    expect((await user.request('GET', '/sessions')).body.total).toBe(5);
+  });
+});
+
 describe('the limit of requests of an address', () => {
   it('is not used up for known users by new ones', async () => {
     await start({ RATE_LIMIT_PER_MINUTE: '20' });

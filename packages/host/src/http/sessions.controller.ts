@@ -117,6 +117,7 @@ export class SessionsController {
 
   @Post(':sessionId/fork')
   @HttpCode(201)
+  @StartsNewWork()
   @Describe({
     summary: 'Copy the messages up to one into a new session',
     reply: Session,
@@ -126,6 +127,7 @@ export class SessionsController {
       'message_not_found',
       'too_many_sessions',
       'host_busy',
+      'upload_limit_reached',
       'disk_full',
     ],
   })
