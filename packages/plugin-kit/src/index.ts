@@ -84,7 +84,7 @@ export {
   toVector,
   type Vector,
 } from './model.js';
-export { OwnerRounds } from './owner-rounds.js';
+export { OwnerRounds, type OwnersPage } from './owner-rounds.js';
 export type {
   ExportedFile,
   GateRequest,
