@@ -27,6 +27,8 @@ const PER_REQUEST = { bytes: 64 * 1024, values: 8000, members: 1000 } as const;
 const WORK_COST = 9;
 /** One new caller starts at most this part of what the new callers of its address may start together. */
 const WORK_SHARE = 1 / 5;
+/** A session and its first message, also with a low limit. */
+const MIN_WORK = 2;
 /** Storing this much of a file takes about as long as a small request. */
 const FILE_BYTES_PER_REQUEST = 1024 ** 2;
 /** One body costs at most this part of a limit, so that large ones pass a low limit too. */
@@ -87,7 +89,8 @@ export class RateLimits {
     this.anonymous = exchange.createLimiter('anonymous', anonymous);
     this.callers = exchange.createLimiter('caller', perCaller);
     const workOfAddress = this.perMinute.address / (WORK_COST + 1);
-    this.work = exchange.createLimiter('work', Math.max(1, Math.floor(workOfAddress * WORK_SHARE)));
+    const workOfCaller = Math.max(MIN_WORK, Math.floor(workOfAddress * WORK_SHARE));
+    this.work = exchange.createLimiter('work', workOfCaller);
     this.addresses = exchange.createLimiter('address', this.perMinute.address);
     this.lookups = exchange.createLimiter('lookups', LOOKUPS.perMinute);
   }
