@@ -1,8 +1,9 @@
 import { once } from 'node:events';
 import { type ClientRequest, type IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { scale } from '../../../scripts/test-scale.ts';
+import { HostLoad } from '../src/turns/host-load.js';
 import { createArchive, importArchive, sendArchive } from './support/archives.js';
 import {
   type ControlledModel,
@@ -167,6 +168,64 @@ describe('new work', () => {
     isOver = true;
     await Promise.all(attacks);
     expect(answers).toEqual({ '200': 99 });
+  });
+});
+
+describe('what starts turns on routes of plugins', () => {
+  const rpc = (method: string, params: object = {}) => ({ jsonrpc: '2.0', id: 1, method, params });
+
+  const post = (headers: Record<string, string>, path: string, body: object) =>
+    fetch(host.url + path, {
+      method: 'POST',
+      headers: {
+        accept: 'application/json, text/event-stream',
+        'content-type': 'application/json',
+        ...headers,
+      },
+      body: JSON.stringify(body),
+    });
+
+  /** The third is one more than a new user may start. */
+  it.each([
+    ['/v1/chat/completions', {}],
+    ['/v1/responses', {}],
+    ['/ui/chat', {}],
+    ['/v2/agent/run', {}],
+    ['/a2a/message:send', {}],
+    ['/a2a', rpc('SendMessage')],
+    ['/a2a', rpc('SendStreamingMessage')],
+    ['/mcp', rpc('tools/call', { name: 'ask', arguments: {} })],
+    ['/schedules/unknown/run', {}],
+  ])('counts as new work: POST %s', async (path, body) => {
+    await start({ RATE_LIMIT_PER_MINUTE: '10' });
+    const user = new Neighbor(host, '192.0.2.1');
+    const statuses: number[] = [];
+    for (let i = 0; i < 3; i++) statuses.push((await post(user.headers, path, body)).status);
+    expect(statuses.indexOf(429)).toBe(2);
+  });
+
+  it.each([
+    '/v1/chat/completions',
+    '/v1/responses',
+    '/ui/chat',
+    '/v2/agent/run',
+    '/a2a/message:send',
+    '/schedules/unknown/run',
+    '/schedules/hooks/did:key:z/unknown',
+  ])('is refused by an overloaded host before it is known who sends it: POST %s', async (path) => {
+    await start({});
+    vi.spyOn(HostLoad.prototype, 'isTooHigh').mockReturnValue(true);
+    onTestFinished(() => void vi.restoreAllMocks());
+    expect((await post({}, path, {})).status).toBe(503);
+  });
+
+  it.each([
+    ['/a2a', rpc('GetTask', { id: 'x' })],
+    ['/mcp', rpc('tools/list')],
+  ])('counts as one request otherwise: POST %s', async (path, body) => {
+    await start({ RATE_LIMIT_PER_MINUTE: '10' });
+    const user = new Neighbor(host, '192.0.2.1');
+    for (let i = 0; i < 6; i++) expect((await post(user.headers, path, body)).status).not.toBe(429);
   });
 });
 

@@ -129,6 +129,8 @@ export {
   type RouteError,
   RouteReply,
   type RouteRequest,
+  StartsWork,
+  WORK_ROUTE,
 } from './routes.js';
 export type { ToolInput, ToolSchema } from './schema.js';
 export {
