@@ -84,7 +84,7 @@ export {
   toVector,
   type Vector,
 } from './model.js';
-export { OwnerRounds } from './owner-rounds.js';
+export { OwnerRounds, type OwnersPage } from './owner-rounds.js';
 export type {
   ExportedFile,
   GateRequest,
@@ -129,6 +129,8 @@ export {
   type RouteError,
   RouteReply,
   type RouteRequest,
+  StartsWork,
+  WORK_ROUTE,
 } from './routes.js';
 export type { ToolInput, ToolSchema } from './schema.js';
 export {

@@ -210,7 +210,7 @@ async function wire(
     const { allowList, verifier, rules, accessKeys } = auth;
     const access = { allowList, verifier, rules, accessKeys, holders };
     const own = { cluster, metrics, exporter, budget, plugins: plugins.plugins };
-    const needs = { ...shared, ...access, ...own };
+    const needs = { ...shared, ...access, ...own, uploads: files.uploads };
     const turnDeps = wireTurns(needs);
     const sentFiles = new SentFiles({ ...files, fetch: createPluginFetch(config) });
     ready.resolve({ ...turnDeps, files: sentFiles, plugins: plugins.plugins });

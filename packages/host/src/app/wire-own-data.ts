@@ -9,11 +9,11 @@ import type { EventBus } from '../bus/event-bus.js';
 import type { SessionChanges } from '../bus/session-changes.js';
 import type { Config } from '../config/config.js';
 import type { FileService } from '../files/file-service.js';
-import type { UploadLimits } from '../files/upload-limits.js';
+import { DailyCharge, type UploadLimits } from '../files/upload-limits.js';
 import { Erasure } from '../own-data/erasure.js';
 import { Exports } from '../own-data/exports.js';
 import { ImportWriter, type RowImporter } from '../own-data/import-writer.js';
-import { Imports } from '../own-data/imports.js';
+import { Imports, type WriterJob } from '../own-data/imports.js';
 import { Retention } from '../own-data/retention.js';
 import type { Store } from '../store/store.js';
 import type { Turns } from '../turns/turns.js';
@@ -50,13 +50,14 @@ export function wireOwnData(needs: OwnDataNeeds): OwnDataServices {
   const { plugins } = needs.plugins;
   const importers = new Map(plugins.flatMap(listImporters));
   const skippedTables = needs.unloaded.flatMap(({ importedTables = [] }) => importedTables);
-  const createWriter = (job: { readonly owner: string; readonly id: string }) =>
+  const createWriter = ({ holder, ...job }: WriterJob) =>
     new ImportWriter({
       owner: job.owner,
       oracle,
       store: store.imports.forJob(job),
       rooms: store.rooms,
       maxSessions: config.sessionsPerUser,
+      openCharge: () => new DailyCharge(needs.uploads, holder),
       importers,
       skippedTables,
     });

@@ -17,6 +17,7 @@ import { SessionChanges } from '../bus/session-changes.js';
 import { SharedCalls } from '../bus/shared-calls.js';
 import { SharedPresence, solePresence } from '../bus/socket-presence.js';
 import type { Config } from '../config/config.js';
+import type { UploadLimits } from '../files/upload-limits.js';
 import { ReplySender, StreamSlots } from '../http/reply-sender.js';
 import type { Models } from '../models/models.js';
 import type { Metrics } from '../observability/metrics.js';
@@ -56,6 +57,7 @@ interface TurnDeps {
   readonly grants: RunGrants;
   readonly models: Models;
   readonly budget: ModelBudget;
+  readonly uploads: Pick<UploadLimits, 'charge'>;
   readonly plugins: readonly LoadedPlugin[];
 }
 
@@ -136,11 +138,14 @@ function createRunner(
 }
 
 function createSessions(
-  { config, oracle, store: { sessions, messages, disk } }: TurnDeps,
+  { config, oracle, holders, uploads, store: { sessions, messages, disk } }: TurnDeps,
   services: { readonly turns: Turns; readonly changes: SessionChanges; readonly events: EventBus },
 ): SessionsService {
   const maxPerUser = config.sessionsPerUser;
-  return new SessionsService({ sessions, messages, disk, oracle, maxPerUser, ...services });
+  const charge = async (owner: string, bytes: number) =>
+    uploads.charge(await holders.find(owner), bytes);
+  const own = { sessions, messages, disk, oracle, maxPerUser, charge };
+  return new SessionsService({ ...own, ...services });
 }
 
 interface RunDeps {
