@@ -1,8 +1,10 @@
 import { once } from 'node:events';
 import { type ClientRequest, type IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { importArchive, sendArchive } from './support/archives.js';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { scale } from '../../../scripts/test-scale.ts';
+import { HostLoad } from '../src/turns/host-load.js';
+import { createArchive, importArchive, sendArchive } from './support/archives.js';
 import {
   type ControlledModel,
   type ModelTurn,
@@ -117,6 +119,138 @@ describe('POST /messages', () => {
   });
 });
 
+describe('new work', () => {
+  /** What a host has by default; tests have no such limits otherwise. */
+  const DEFAULTS = { RATE_LIMIT_PER_MINUTE: '600', RATE_LIMIT_ANONYMOUS_PER_MINUTE: '300' };
+
+  async function answerAll(): Promise<never> {
+    for (;;) (await model.next()).answer('done');
+  }
+
+  /** One turn of a user who has just arrived. */
+  async function haveTurn(user: Neighbor) {
+    const { status, body } = await user.request('POST', '/sessions');
+    if (status !== 201) return { status, body };
+    return user.request('POST', `/messages/${body.sessionId}`, { body: { message: 'now' } });
+  }
+
+  async function haveTurns(users: readonly Neighbor[]) {
+    const answers: Awaited<ReturnType<typeof haveTurn>>[] = [];
+    // Fewer at once than would keep a slow machine busy.
+    const left = [...users];
+    const work = async () => {
+      for (let user = left.pop(); user; user = left.pop()) answers.push(await haveTurn(user));
+    };
+    await Promise.all([work(), work(), work(), work()]);
+    return countAnswers(answers);
+  }
+
+  it('of 100 new users of one address in the same minute is accepted', async () => {
+    await start(DEFAULTS);
+    void answerAll();
+    expect(await haveTurns(neighbors(100, '192.0.2.1'))).toEqual({ '200': 100 });
+  });
+
+  it('of 99 new users of one address is accepted while another one sends messages as fast as it can', async () => {
+    await start(DEFAULTS);
+    void answerAll();
+    const [attacker, ...honest] = neighbors(100, '192.0.2.1') as [Neighbor, ...Neighbor[]];
+    const sessionId = await openSession(attacker);
+    let [sent, isOver] = [0, false];
+    const attack = async () => {
+      for (; !isOver; sent++)
+        await attacker.request('POST', `/messages/${sessionId}`, { body: { message: 'more' } });
+    };
+    const attacks = Array.from({ length: 20 }, attack);
+    // By then, it has used all requests that it has in a minute.
+    await expect.poll(() => sent).toBeGreaterThan(scale(3000, 1000));
+    const answers = await haveTurns(honest);
+    isOver = true;
+    await Promise.all(attacks);
+    expect(answers).toEqual({ '200': 99 });
+  });
+});
+
+describe('what starts turns on routes of plugins', () => {
+  const rpc = (method: string, params: object = {}) => ({ jsonrpc: '2.0', id: 1, method, params });
+
+  const post = (headers: Record<string, string>, path: string, body: object) =>
+    fetch(host.url + path, {
+      method: 'POST',
+      headers: {
+        accept: 'application/json, text/event-stream',
+        'content-type': 'application/json',
+        ...headers,
+      },
+      body: JSON.stringify(body),
+    });
+
+  /** The third is one more than a new user may start. */
+  it.each([
+    ['/v1/chat/completions', {}],
+    ['/v1/responses', {}],
+    ['/ui/chat', {}],
+    ['/v2/agent/run', {}],
+    ['/a2a/message:send', {}],
+    ['/a2a', rpc('SendMessage')],
+    ['/a2a', rpc('SendStreamingMessage')],
+    ['/mcp', rpc('tools/call', { name: 'ask', arguments: {} })],
+    ['/schedules/unknown/run', {}],
+  ])('counts as new work: POST %s', async (path, body) => {
+    await start({ RATE_LIMIT_PER_MINUTE: '10' });
+    const user = new Neighbor(host, '192.0.2.1');
+    const statuses: number[] = [];
+    for (let i = 0; i < 3; i++) statuses.push((await post(user.headers, path, body)).status);
+    expect(statuses.indexOf(429)).toBe(2);
+  });
+
+  it.each([
+    '/v1/chat/completions',
+    '/v1/responses',
+    '/ui/chat',
+    '/v2/agent/run',
+    '/a2a/message:send',
+    '/schedules/unknown/run',
+    '/schedules/hooks/did:key:z/unknown',
+  ])('is refused by an overloaded host before it is known who sends it: POST %s', async (path) => {
+    await start({});
+    vi.spyOn(HostLoad.prototype, 'isTooHigh').mockReturnValue(true);
+    onTestFinished(() => void vi.restoreAllMocks());
+    expect((await post({}, path, {})).status).toBe(503);
+  });
+
+  it.each([
+    ['/a2a', rpc('GetTask', { id: 'x' })],
+    ['/mcp', rpc('tools/list')],
+  ])('counts as one request otherwise: POST %s', async (path, body) => {
+    await start({ RATE_LIMIT_PER_MINUTE: '10' });
+    const user = new Neighbor(host, '192.0.2.1');
+    for (let i = 0; i < 6; i++) expect((await post(user.headers, path, body)).status).not.toBe(429);
+  });
+});
+
+describe('POST /sessions/:sessionId/fork', () => {
+  it('counts as new work, and by its size against what a new user stores in a day', async () => {
+    await start({ RATE_LIMIT_PER_MINUTE: '600', FILES_PER_NEW_USER_PER_DAY: '2mb' });
+    const user = new Neighbor(host, '192.0.2.1');
+    const sessionId = await openSession(user);
+    const path = `/messages/${sessionId}`;
+    const reply = user.request('POST', path, { body: { message: 'x'.repeat(150_000) } });
+    (await model.next()).answer('y'.repeat(350_000));
+    const { messageId } = { messageId: (await reply).body.message.id };
+    const codes: string[] = [];
+    for (let i = 0; i < 150; i++) {
+      const fork = await user.request('POST', `/sessions/${sessionId}/fork`, {
+        body: { messageId },
+      });
+      codes.push(fork.body.code ?? 'copied');
+    }
+    expect(codes.slice(0, 5)).toEqual([...Array(4).fill('copied'), 'upload_limit_reached']);
+    expect(codes.at(-1)).toBe('rate_limited');
+    expect((await user.request('GET', '/sessions')).body.total).toBe(5);
+  });
+});
+
 describe('the limit of requests of an address', () => {
   it('is not used up for known users by new ones', async () => {
     await start({ RATE_LIMIT_PER_MINUTE: '20' });
@@ -143,6 +277,18 @@ function stall(user: Neighbor, path: string) {
     () => undefined,
   );
   return { sending, code };
+}
+
+/** Begins to send a file whose length is known. */
+function declare(user: Neighbor, name: string, bytes: number) {
+  const headers = { ...user.headers, 'content-length': bytes };
+  const sending = request(`${host.url}/files?name=${name}`, { method: 'POST', headers });
+  const answer = once(sending, 'response').then(
+    ([response]: IncomingMessage[]) => response,
+    () => undefined,
+  );
+  sending.write('a');
+  return { sending, answer };
 }
 
 describe('POST /files', () => {
@@ -183,6 +329,21 @@ describe('POST /files', () => {
     expect(await file(new Neighbor(host, '192.0.2.2'), 2)).toMatchObject({ status: 200 });
   });
 
+  it('costs nothing of a day if the file is there already, or does not arrive', async () => {
+    await start({ FILES_PER_NEW_USER_PER_DAY: '2mb' });
+    const user = new Neighbor(host, '192.0.2.1');
+    const file = (letter: string) => Buffer.alloc(1024 ** 2, letter);
+    for (let i = 0; i < 4; i++) await upload(user, 'a.bin', file('a'));
+    const { sending } = declare(user, 'b.bin', 1024 ** 2);
+    const list = async () => (await user.request('GET', '/files')).body;
+    await expect.poll(async () => (await list()).usedBytes).toBe(2 * 1024 ** 2);
+    sending.destroy();
+    await expect
+      .poll(async () => (await postFile(user, 'c.bin', file('c'))).body.code)
+      .toBeUndefined();
+    expect((await postFile(user, 'd.bin', file('d'))).body.code).toBe('upload_limit_reached');
+  });
+
   it('counts a file by its size against the limit of requests', async () => {
     await start({ RATE_LIMIT_PER_MINUTE: '40' });
     const user = new Neighbor(host, '192.0.2.1');
@@ -200,6 +361,21 @@ describe('POST /files', () => {
     await expect
       .poll(async () => (await postFile(two, 'b.bin', large)).body.code)
       .toBe('files_full');
+  });
+
+  it('is 503 files_full for what does not fit beside files that are arriving, and for a body of unknown length', async () => {
+    await start({ FILES_MAX: '3mb' });
+    const [one, two] = neighbors(2, '192.0.2.1') as [Neighbor, Neighbor];
+    const file = Buffer.alloc(2 * 1024 ** 2, 'a');
+    const { sending, answer } = declare(one, 'a.bin', file.length);
+    await expect
+      .poll(async () => (await postFile(two, 'b.bin', file)).body.code)
+      .toBe('files_full');
+    const stream = new Blob([Buffer.alloc(4 * 1024 ** 2, 'c')]).stream();
+    expect((await postFile(two, 'c.bin', stream)).body.code).toBe('files_full');
+    sending.end(file.subarray(1));
+    expect((await answer)?.statusCode).toBe(200);
+    await upload(two, 'd.bin', Buffer.alloc(1024, 'd'));
   });
 });
 
@@ -264,6 +440,54 @@ describe('POST /me/import', () => {
       )
       .toBe('finished');
   }, 90_000);
+});
+
+describe('POST /me/import of more than a new user may store in a day', () => {
+  const MB = 1024 ** 2;
+
+  it('stores what is allowed, says why the rest is missing, and stores all of it for a known user', async () => {
+    await start({ FILES_PER_NEW_USER_PER_DAY: '2mb' });
+    const [known, user] = neighbors(2, '192.0.2.1') as [Neighbor, Neighbor];
+    makeKnown(host, [known]);
+    const files = ['a', 'b', 'c'].map(
+      (letter) => [`uploads/${letter}/${letter}.bin`, Buffer.alloc(MB, letter)] as const,
+    );
+    const archive = await createArchive({}, {}, new Map(files));
+    expect(archive.length).toBeLessThan(MB / 10);
+    expect(await importArchive(user, archive)).toMatchObject({
+      status: 'failed',
+      stored: { files: 2 },
+      error: expect.stringMatching(/upload_limit_reached.*tomorrow/),
+    });
+    expect(await importArchive(user, archive)).toMatchObject({ stored: { files: 0 }, present: 2 });
+    expect((await user.request('GET', '/files')).body).toMatchObject({ total: 2 });
+    const more = await postFile(user, 'd.bin', Buffer.alloc(MB, 'd'));
+    expect(more.body.code).toBe('upload_limit_reached');
+    expect(await importArchive(known, archive)).toMatchObject({
+      status: 'finished',
+      stored: { files: 3 },
+    });
+  });
+
+  it('counts conversations by their size, those that were there already by nothing', async () => {
+    await start({ FILES_PER_NEW_USER_PER_DAY: '2mb' });
+    const user = new Neighbor(host, '192.0.2.1');
+    const conversations = (count: number) =>
+      JSON.stringify(
+        Array.from({ length: count }, (_, i) => {
+          const content = { parts: ['x'.repeat(MB / 8)] };
+          const message = { author: { role: 'user' }, content };
+          const mapping = { m: { id: 'm', message } };
+          return { title: `${i}`, create_time: 1, conversation_id: `c${i}`, mapping };
+        }),
+      );
+    const send = (count: number) => importArchive(user, conversations(count), 'application/json');
+    for (let i = 0; i < 3; i++) expect(await send(10)).toMatchObject({ status: 'finished' });
+    const { stored, ...job } = await send(40);
+    expect(job).toMatchObject({ status: 'failed', error: expect.stringContaining('tomorrow') });
+    expect(stored.messages).toBeGreaterThan(3);
+    expect(stored.messages).toBeLessThan(7);
+  });
 });
 
 describe('GET /me/export', () => {

@@ -171,3 +171,32 @@ it('a place is given back by a message that a gate refuses', async () => {
   (await model.next()).answer('in');
   expect((await reply).status).toBe(200);
 });
+
+describe('POST /messages with multitask interrupt', () => {
+  it('replaces a turn of a user without a free place; several at once get one place', async () => {
+    const gate = new TestGate();
+    const plugins = [testPlugin('gate', { getMessageGate: () => gate })];
+    const host = await start({ plugins, env: { TURNS_PER_USER: '1' } });
+    const alice = new TestUser(host);
+    const sessionId = await openSession(alice);
+    const first = send(alice, sessionId);
+    await model.next();
+    const { promise, resolve: admit } = Promise.withResolvers<void>();
+    gate.decide = () => promise;
+    const answers: string[] = [];
+    const interrupts = Array.from({ length: 10 }, async () => {
+      const { status, body } = await send(alice, sessionId, { multitask: 'interrupt' });
+      answers.push(`${status} ${body.code ?? ''}`.trim());
+    });
+    await expect.poll(() => answers).toEqual(Array(9).fill('429 too_many_turns'));
+    expect(gate.asked).toHaveLength(2);
+    admit();
+    expect((await first).body).toMatchObject({ code: 'turn_interrupted' });
+    (await model.next()).answer('done');
+    await Promise.all(interrupts);
+    expect(answers.at(-1)).toBe('200');
+    const last = send(alice, sessionId, { multitask: 'interrupt' });
+    (await model.next()).answer('again');
+    expect((await last).status).toBe(200);
+  });
+});

@@ -33,7 +33,7 @@ export {
 export type { PluginManifestInput } from './manifest.js';
 export type { Middleware, ModelRequest, ModelResponse, ToolCall } from './middleware.js';
 export type { ModelMessage, ModelUse, UserPart } from './model.js';
-export { OwnerRounds } from './owner-rounds.js';
+export { OwnerRounds, type OwnersPage } from './owner-rounds.js';
 export {
   type Diagnosis,
   type DiagnosisContext,
@@ -55,6 +55,7 @@ export {
   NeedsOwnKey,
   RawBody,
   type Route,
+  StartsWork,
 } from './routes.js';
 export type { Embeddings } from './search/embeddings.js';
 export {

@@ -11,7 +11,11 @@ function open(work: Map<string, number>) {
     max: 8,
     maxPerOwner: 2,
     findHolder: async (owner) => ({ owner, address: owner[0] as string, isKnown: true }),
-    listOwners: async () => [...work].filter(([, left]) => left > 0).map(([owner]) => owner),
+    listOwners: async ({ after, limit }) =>
+      [...work]
+        .flatMap(([owner, left]) => (left > 0 && owner > after ? owner : []))
+        .sort()
+        .slice(0, limit),
     take: async (owner, limit) => {
       const count = Math.min(limit, work.get(owner) ?? 0);
       work.set(owner, (work.get(owner) ?? 0) - count);
@@ -51,5 +55,14 @@ it('OwnerRounds.fill serves first whom it served least recently, and gives place
   await rounds.fill();
   expect(started.slice(-5)).toContain('c');
   expect(started.slice(-5)[0]).toBe('c');
+  await rounds.close();
+});
+
+it('OwnerRounds.fill reaches users behind any number of others whose work stays due', async () => {
+  const names = Array.from({ length: 2500 }, (_, i) => `a${String(i).padStart(4, '0')} slow`);
+  const { rounds, started, end } = open(new Map([...names, 'b'].map((owner) => [owner, 1000])));
+  for (let i = 0; i < 3; i++) await rounds.fill();
+  expect(started).toContain('b');
+  end();
   await rounds.close();
 });

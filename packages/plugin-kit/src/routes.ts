@@ -62,6 +62,11 @@ interface RouteDefinition<Path extends string, Auth, Params, Query, Body, Reply,
    * decides by the body.
    */
   readonly needsOwnKey?: boolean | ((body: Output<Body, undefined>) => boolean);
+  /**
+   * Whether it starts a turn, or other work that takes far longer than a request: the host refuses it while it has no time, and
+   * limits how much of it new users start. A function says how much by the body, where one route serves many methods.
+   */
+  readonly startsWork?: boolean | ((body: Output<Body, undefined>) => number);
   readonly params?: Params;
   readonly query?: Query;
   /** Without it a body is ignored. */
@@ -89,6 +94,8 @@ export interface Route extends Omit<RouteDescription, 'bodyTypes' | 'streams'> {
   readonly auth: RouteAuth;
   // biome-ignore lint/suspicious/noExplicitAny: defineRoute checks it against the schema.
   readonly needsOwnKey?: boolean | ((body: any) => boolean);
+  // biome-ignore lint/suspicious/noExplicitAny: defineRoute checks it against the schema.
+  readonly startsWork?: boolean | ((body: any) => number);
   /** Whether pages of origins that CORS_ORIGIN does not allow are refused; the same page under a foreign name too. */
   readonly checksOrigin?: boolean;
   readonly params?: z.ZodType | undefined;
@@ -241,6 +248,12 @@ export const OWN_KEY_ROUTE = Symbol.for('sibyl own-key route');
  * everything.
  */
 export const NeedsOwnKey = () => SetMetadata(OWN_KEY_ROUTE, true);
+
+/** Marks handlers that start work that takes far longer than a request. */
+export const WORK_ROUTE = Symbol.for('sibyl work route');
+
+/** Refuses requests while the host has no time for what they start, such as turns, and limits how many new users send. */
+export const StartsWork = () => SetMetadata(WORK_ROUTE, true);
 
 /** Marks handlers that accept access keys. */
 export const ACCESS_KEY_ROUTE = Symbol.for('sibyl access-key route');

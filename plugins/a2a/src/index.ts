@@ -132,12 +132,16 @@ const createCardRoute = (service: A2aService) =>
     handler: async () => ({ ...(await (await service.open()).getCard()) }),
   });
 
+/** The methods that start turns. */
+const SENDING: ReadonlySet<unknown> = new Set(['SendMessage', 'SendStreamingMessage']);
+
 const createRpcRoute = (service: A2aService) =>
   defineRoute({
     method: 'POST',
     path: '/a2a',
     auth: 'access-key',
     summary: 'Agent2Agent protocol 1.0, as JSON-RPC',
+    startsWork: ({ method }) => Number(SENDING.has(method)),
     headers: { [VERSION_HEADER]: VERSION_MEANING },
     acceptsFiles: true,
     body: A2aObject,
@@ -200,6 +204,7 @@ const listTaskRoutes = (service: A2aService) => [
     method: 'POST',
     path: '/a2a/:action',
     summary: 'Send a message, and wait for the task or read its events: A2A 1.0, as HTTP and JSON',
+    startsWork: true,
     params: MessageAction,
     acceptsFiles: true,
     body: A2aObject,

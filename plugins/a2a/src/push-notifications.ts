@@ -6,6 +6,7 @@ import {
   type Logger,
   type OracleUcan,
   OwnerRounds,
+  type OwnersPage,
   type PluginDatabase,
   postWebhook,
   type Repetition,
@@ -87,7 +88,7 @@ export class PushNotifications {
       max: MAX_IN_PROGRESS,
       maxPerOwner: MAX_PER_OWNER,
       findHolder,
-      listOwners: () => store.listDueOwners(),
+      listOwners: (page) => store.listDueOwners(page),
       take: (owner, limit) => store.takeDue(owner, limit, FIRST_PAUSE_MS),
       run: (row) => this.check(row),
       describe: ({ owner: did, task_id: taskId }) => ({ did, taskId }),
@@ -301,8 +302,6 @@ export const tables = [pushConfigs] as const;
 
 type Tables = TablesOf<typeof tables>;
 
-/** Users that one look considers. */
-const MAX_OWNERS = 1_000;
 const MAX_PER_TASK = 10;
 const MAX_PER_USER = 1_000;
 const KEPT_MS = 30 * 86_400_000;
@@ -386,15 +385,22 @@ export class PushConfigStore {
   }
 
   /** Users with configs to look at now. */
-  async listDueOwners(): Promise<readonly string[]> {
+  async listDueOwners({ after, limit }: OwnersPage): Promise<readonly string[]> {
     await this.releaseDead();
+    const now = this.database.now();
     const rows = await this.database.tables
-      .selectFrom('a2a_push_configs')
+      // Otherwise, SQLite would read the configs of all users that are not due.
+      .with(
+        (name) => name('due').materialized(),
+        (tables) =>
+          tables.selectFrom('a2a_push_configs').select('owner').where('due_at', '<=', now),
+      )
+      .selectFrom('due')
       .select('owner')
-      .where('due_at', '<=', this.database.now())
-      .groupBy('owner')
-      .orderBy((e) => e.fn.min('due_at'))
-      .limit(MAX_OWNERS)
+      .distinct()
+      .where('owner', '>', after)
+      .orderBy('owner')
+      .limit(limit)
       .execute();
     return rows.map(({ owner }) => owner);
   }

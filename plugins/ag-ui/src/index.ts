@@ -41,6 +41,7 @@ const listRunRoutes = (runs: Runs) => [
     path: '/v2/agent/run',
     auth: 'access-key',
     summary: 'Run the agent: AG-UI 1.0, as server-sent events',
+    startsWork: true,
     acceptsFiles: true,
     body: RunAgentInput,
     acceptsManyValues: true,

@@ -40,6 +40,7 @@ const createChatRoute = ({ surface, pageUrl }: UiDeps) =>
     method: 'POST',
     path: '/ui/chat',
     summary: 'Answer a chat of the AI SDK as a UI message stream',
+    startsWork: true,
     acceptsFiles: true,
     body: ChatRequest,
     acceptsManyValues: true,

@@ -36,6 +36,8 @@ export const mcpServer = definePlugin({
       auth: 'access-key',
       checksOrigin: true,
       summary: 'Model Context Protocol 2026-07-28 and 2025-11-25, as streamable HTTP',
+      startsWork: (body) =>
+        [body].flat().filter((message) => Question.safeParse(message).success).length,
       body: McpMessages,
       acceptsManyValues: true,
       mediaTypes: ['application/json', 'text/event-stream'],
@@ -76,6 +78,12 @@ const NOT_ACCEPTABLE = { when: '`Accept` lacks a media type that the protocol re
 const McpMessages = z
   .union([z.looseObject({}), limitedList(z.looseObject({}), { max: 1_000 })])
   .meta({ id: 'McpMessages' });
+
+/** The call that starts a turn. */
+const Question = z.object({
+  method: z.literal('tools/call'),
+  params: z.object({ name: z.literal('ask') }),
+});
 
 const formatError = ({ status, code, message }: RouteError) => ({
   jsonrpc: '2.0',

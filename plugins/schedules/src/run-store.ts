@@ -1,4 +1,4 @@
-import type { JobSummary, PluginDatabase } from '@sibyl/plugin-kit';
+import type { JobSummary, OwnersPage, PluginDatabase } from '@sibyl/plugin-kit';
 import { OracleError, RateLimiter } from '@sibyl/plugin-kit';
 import {
   pruneRuns,
@@ -19,9 +19,6 @@ const START_MS = 15_000;
 /** One run and one that waits for it; further due times are skipped. */
 const MAX_OPEN = 2;
 const MAX_FAILURES = 10;
-
-/** Users that one look considers. */
-const MAX_OWNERS = 1_000;
 
 interface OwnRuns {
   readonly owner: string;
@@ -149,15 +146,21 @@ export class ScheduleRuns {
   }
 
   /** Users with results that are to be delivered now. */
-  async listDeliveryOwners(): Promise<readonly string[]> {
+  async listDeliveryOwners({ after, limit }: OwnersPage): Promise<readonly string[]> {
     const { tables, engine } = this.database;
+    const now = await readTime(tables, engine);
     const rows = await tables
-      .selectFrom('schedules_runs')
+      // Otherwise, SQLite would read the runs of all users that are delivered.
+      .with(
+        (name) => name('due').materialized(),
+        (all) => all.selectFrom('schedules_runs').select('owner').where('deliver_at', '<=', now),
+      )
+      .selectFrom('due')
       .select('owner')
-      .where('deliver_at', '<=', await readTime(tables, engine))
-      .groupBy('owner')
-      .orderBy((e) => e.fn.min('deliver_at'))
-      .limit(MAX_OWNERS)
+      .distinct()
+      .where('owner', '>', after)
+      .orderBy('owner')
+      .limit(limit)
       .execute();
     return rows.map(({ owner }) => owner);
   }

@@ -99,7 +99,7 @@ export class ResultDelivery {
       max: MAX_IN_PROGRESS,
       maxPerOwner: MAX_PER_OWNER,
       findHolder,
-      listOwners: () => runs.listDeliveryOwners(),
+      listOwners: (page) => runs.listDeliveryOwners(page),
       take: (owner, limit) => runs.takeDeliveries(FIRST_PAUSE_MS, { owner, limit }),
       run: (run) => this.deliver(run),
       describe: ({ owner: did, schedule_id: scheduleId }) => ({ did, scheduleId }),

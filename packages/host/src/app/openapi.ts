@@ -8,6 +8,7 @@ import {
   ROUTE_DESCRIPTION,
   ROUTE_ERROR_FORMAT,
   type RouteDescription,
+  WORK_ROUTE,
 } from '@sibyl/plugin-kit/host';
 import {
   ErrorBody,
@@ -104,8 +105,10 @@ function readRouteFacts(nest: NestExpressApplication): Map<string | undefined, R
         const description = Reflect.getMetadata(ROUTE_DESCRIPTION, handler);
         const acceptsKeys = Reflect.getMetadata(ACCESS_KEY_ROUTE, handler) === true;
         const needsOwnKey = Reflect.getMetadata(OWN_KEY_ROUTE, handler);
+        const startsWork = Reflect.getMetadata(WORK_ROUTE, handler) !== undefined;
         const hasOwnErrors = Reflect.getMetadata(ROUTE_ERROR_FORMAT, handler) !== undefined;
-        const route = { isPublic, acceptsKeys, needsOwnKey, hasOwnErrors, description };
+        const access = { isPublic, acceptsKeys, needsOwnKey, startsWork };
+        const route = { ...access, hasOwnErrors, description };
         facts.set(operationIdFactory(metatype.name, method), route);
       }
     }
@@ -122,6 +125,8 @@ interface RouteFacts {
   readonly acceptsKeys?: boolean;
   /** Whether a delegation is not enough; a function decides by the body. */
   readonly needsOwnKey?: Route['needsOwnKey'];
+  /** Whether it is refused while the host has no time for it. */
+  readonly startsWork?: boolean;
   /** Whether its errors have the form of another protocol. */
   readonly hasOwnErrors?: boolean;
   readonly description?: RouteDescription | undefined;
@@ -150,7 +155,9 @@ const listAccessErrors = ({
   isPublic,
   acceptsKeys,
   needsOwnKey,
+  startsWork,
 }: RouteFacts): readonly ErrorCode[] => [
+  ...(startsWork ? (['host_busy'] as const) : []),
   ...(isPublic ? [] : PROTECTED),
   ...(needsOwnKey ? (['own_key_required'] as const) : []),
   ...(acceptsKeys ? (['invalid_access_key'] as const) : []),
@@ -169,6 +176,7 @@ function completeOperation(
     isPublic = false,
     acceptsKeys = false,
     needsOwnKey,
+    startsWork = false,
     hasOwnErrors,
     description,
   }: RouteFacts & { readonly path: string },
@@ -185,11 +193,11 @@ function completeOperation(
     description?.errors ?? [],
     hasInput ? WITH_INPUT : [],
     operation.requestBody === undefined ? [] : WITH_BODY,
-    listAccessErrors({ isPublic, acceptsKeys, needsOwnKey }),
+    listAccessErrors({ isPublic, acceptsKeys, needsOwnKey, startsWork }),
     ALWAYS,
   ];
   const content = hasOwnErrors ? {} : ERROR_CONTENT;
-  for (const code of groups.flat()) addError(operation, code, content);
+  for (const code of new Set(groups.flat())) addError(operation, code, content);
   if (description?.bodyTypes) operation.requestBody = describeBytes(description.bodyTypes);
   addResponseHeaders(operation);
 }

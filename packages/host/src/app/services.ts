@@ -38,6 +38,7 @@ import { SharedPresence, type SocketPresence, solePresence } from '../bus/socket
 import type { Config } from '../config/config.js';
 import { openFiles } from '../files/open-files.js';
 import { SentFiles } from '../files/sent-files.js';
+import { DailyCharge } from '../files/upload-limits.js';
 import { HostFacts } from '../http/discovery.controller.js';
 import { ModelHealth, ReadinessChecks } from '../http/health.controller.js';
 import { ReplySender, StreamSlots } from '../http/reply-sender.js';
@@ -398,7 +399,7 @@ function connectSockets(host: Awaited<ReturnType<typeof addPlugins>>): {
 /** What starts and runs turns. */
 function addTurns(host: ReturnType<typeof addEvents>) {
   const { config, logger, metrics, exporter, oracle, cluster, store, models, budget } = host;
-  const { plugins, grants, changes, events } = host;
+  const { plugins, grants, changes, events, holders, uploads } = host;
   const settings = config.turns;
   const { maxMs, maxPaused, storeWaitMs } = settings;
   const { sessions, messages, disk } = store;
@@ -446,6 +447,7 @@ function addTurns(host: ReturnType<typeof addEvents>) {
       changes,
       maxPerUser,
       disk,
+      charge: async (owner, bytes) => uploads.charge(await holders.find(owner), bytes),
     }),
   };
 }
@@ -553,13 +555,14 @@ function addOwnData(host: ReturnType<typeof addHttp>) {
   const imports = new Imports({
     ...host,
     store: store.imports,
-    createWriter: (job) =>
+    createWriter: ({ holder, ...job }) =>
       new ImportWriter({
         owner: job.owner,
         store: store.imports.forJob(job),
         rooms: store.rooms,
         oracle,
         maxSessions: config.sessionsPerUser,
+        openCharge: () => new DailyCharge(host.uploads, holder),
         importers,
         skippedTables,
       }),

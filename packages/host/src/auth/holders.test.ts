@@ -41,6 +41,14 @@ describe('Holders.find', () => {
     expect((await holders.find(owner)).address).toBe('192.0.2.2');
   });
 
+  it('gives each known user with an own key an address that was not seen', async () => {
+    const { holders } = open(true);
+    expect((await holders.find(owner)).address).toBe(owner);
+    expect((await holders.find('did:slack:T1:U1')).address).toBe('did:slack');
+    await holders.find(owner, '192.0.2.1');
+    expect((await holders.find(owner)).address).toBe('192.0.2.1');
+  });
+
   it('counts a user as new while the store fails or does not answer, and asks again', async () => {
     vi.useRealTimers();
     const answers = [Promise.reject(new Error('away')), new Promise<boolean>(() => {})];

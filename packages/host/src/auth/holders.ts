@@ -10,6 +10,8 @@ const LOOKUP_MS = 250;
 const MAX_BYTES = 8 * 1024 * 1024;
 /** Users of one kind that were not seen at an address, such as those of a chat, share one. */
 const METHOD = /^did:[^:]+/;
+/** Their users authenticate themselves; those of other methods are as many as somebody creates elsewhere. */
+const OWN_KEYS = /^did:(key|web|ixo):/;
 
 interface HoldersDeps {
   /** Whether a turn of the user ended well before this time, in milliseconds. */
@@ -56,8 +58,7 @@ export class Holders {
     if (isFresh && address !== undefined && address !== seen.address)
       this.users.set(owner, { ...seen, address });
     if (isKnown && address !== undefined) this.knownAddresses.set(address, true);
-    const [method = owner] = METHOD.exec(owner) ?? [];
-    return { owner, address: address ?? seen?.address ?? method, isKnown };
+    return { owner, address: address ?? seen?.address ?? toUnseenAddress(owner, isKnown), isKnown };
   }
 
   private async lookUp(owner: string, address: string | undefined): Promise<boolean> {
@@ -74,4 +75,10 @@ export class Holders {
     await settlesWithin(LOOKUP_MS, lookup);
     return isKnown;
   }
+}
+
+/** Known users do not suffer from others that were not seen since the host started either. */
+function toUnseenAddress(owner: string, isKnown: boolean): string {
+  if (isKnown && OWN_KEYS.test(owner)) return owner;
+  return METHOD.exec(owner)?.[0] ?? owner;
 }

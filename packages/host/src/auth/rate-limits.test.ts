@@ -165,6 +165,17 @@ describe('RateLimits.takeWork', () => {
     limits.takeWork(at(alice, elsewhere));
     expect(await countServed(() => limits.takeCaller(at(bob, address, true)))).toBe(10);
   });
+
+  it('lets one new caller start a fifth of it, and refuses the rest without taking from its address', async () => {
+    const { limits } = openLimits();
+    const work = async (did: string) => {
+      await limits.takeCaller(at({ did }, address));
+      limits.takeWork(at({ did }, address));
+    };
+    expect(await countServed(() => work('did:key:zAlice'))).toBe(2);
+    let callers = 0;
+    expect(await countServed(() => work(`did:key:z${callers++}`))).toBe(8);
+  });
 });
 
 describe('RateLimits.takeFile', () => {

@@ -25,6 +25,10 @@ const CHARACTERS_PER_UNIT = 1024;
 const PER_REQUEST = { bytes: 64 * 1024, values: 8000, members: 1000 } as const;
 /** What new work of a new caller costs its address more than another request. */
 const WORK_COST = 9;
+/** One new caller starts at most this part of what the new callers of its address may start together. */
+const WORK_SHARE = 1 / 5;
+/** A session and its first message, also with a low limit. */
+const MIN_WORK = 2;
 /** Storing this much of a file takes about as long as a small request. */
 const FILE_BYTES_PER_REQUEST = 1024 ** 2;
 /** One body costs at most this part of a limit, so that large ones pass a low limit too. */
@@ -69,6 +73,8 @@ export class RateLimits {
   private readonly perMinute: Readonly<Record<'anonymous' | 'caller' | 'address', number>>;
   private readonly anonymous: SharedLimiter;
   private readonly callers: SharedLimiter;
+  /** New work of each new caller. */
+  private readonly work: SharedLimiter;
   private readonly addresses: SharedLimiter;
   private readonly lookups: SharedLimiter;
   private readonly openLookups = new OpenLookups();
@@ -82,6 +88,9 @@ export class RateLimits {
     const exchange = new LimitExchange(bus);
     this.anonymous = exchange.createLimiter('anonymous', anonymous);
     this.callers = exchange.createLimiter('caller', perCaller);
+    const workOfAddress = this.perMinute.address / (WORK_COST + 1);
+    const workOfCaller = Math.max(MIN_WORK, Math.floor(workOfAddress * WORK_SHARE));
+    this.work = exchange.createLimiter('work', workOfCaller);
     this.addresses = exchange.createLimiter('address', this.perMinute.address);
     this.lookups = exchange.createLimiter('lookups', LOOKUPS.perMinute);
   }
@@ -155,13 +164,20 @@ export class RateLimits {
 
   /**
    * Counts what makes the host write and call models as further requests of the address of a new caller: its new callers
-   * together could keep the host busy with requests that are each within their limit.
+   * together could keep the host busy with requests that are each within their limit. Beyond its own part, a caller takes
+   * nothing from them.
    */
   takeWork(holder: Holder, headers = noHeaders): void {
     if (holder.isKnown) return;
-    const cost = Math.min(WORK_COST, this.perMinute.address);
+    const key = toShareKey(holder);
+    const verdict = this.work.peek(holder.owner);
+    // The request was counted before it was known what it wants.
+    if (!verdict.allowed) this.addresses.refund(key, 1);
     // The headers say what the caller has left, except in a refusal.
-    this.refuse('address', this.addresses.take(toShareKey(holder), cost), headers);
+    this.refuse('caller', verdict, headers);
+    const cost = Math.min(WORK_COST, this.perMinute.address);
+    this.refuse('address', this.addresses.take(key, cost), headers);
+    this.work.take(holder.owner);
   }
 
   /** Counts a large body as further requests, before it is parsed; without a caller, of its address. */

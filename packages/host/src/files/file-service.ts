@@ -3,7 +3,7 @@ import { OracleError } from '@sibyl/protocol';
 import type { Holder } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { HostLiveness } from '../bus/host-bus.js';
-import { type DiskReservation, type DiskSpace, oncePerSecond } from '../store/disk-space.js';
+import type { DiskReservation, DiskSpace } from '../store/disk-space.js';
 import {
   type ChunkStorage,
   createLostError,
@@ -20,7 +20,8 @@ import {
   type FileLimits,
   Reservation,
 } from './reservation.js';
-import { chargeBody, type UploadLimits } from './upload-limits.js';
+import { TotalSpace } from './total-space.js';
+import { chargeBody, DailyCharge, type UploadLimits } from './upload-limits.js';
 
 export interface FileServiceDeps {
   readonly files: FileStore;
@@ -38,7 +39,7 @@ export interface FileServiceDeps {
 
 /** A file to store. */
 export interface Upload {
-  readonly owner: string;
+  readonly holder: Holder;
   readonly name: string | undefined;
   /** When it was uploaded, in milliseconds, if that is not now. */
   readonly createdAt?: number | undefined;
@@ -50,24 +51,24 @@ export interface Upload {
   readonly pace?: (<T>(write: () => Promise<T>) => Promise<T>) | undefined;
 }
 
-/** A file that a user sends. */
-export interface UserUpload extends Omit<Upload, 'owner'> {
-  readonly holder: Holder;
-}
+/** What a user sends. */
+export type UserUpload = Omit<Upload, 'pace'>;
 
-type NamedUpload = Upload & { readonly name: string };
+/** The space that an upload has reserved; called before as many bytes are stored in all. */
+type Cover = (bytes: number) => Promise<unknown>;
 
-const FULL_RETRY_SECONDS = 60;
 /** Until the next sweep removes it anyway. */
 const REMOVE_MS = 2_000;
 const REMOVE_TRIES = 300;
 
 /** Stores, reads and deletes the files of users. */
 export class FileService {
-  private readonly sumBytes: () => Promise<number>;
+  private readonly total: TotalSpace;
 
   constructor(private readonly deps: FileServiceDeps) {
-    this.sumBytes = oncePerSecond(() => deps.files.sumAllBytes());
+    const { files, limits, liveness } = deps;
+    const sum = () => files.sumAllBytes({ withoutUploadsAt: liveness.hostId });
+    this.total = new TotalSpace(limits.maxBytesTotal, sum);
   }
 
   get limits(): FileLimits {
@@ -75,14 +76,14 @@ export class FileService {
   }
 
   /** Stores a file while it arrives; returns the file that the user has already, if its bytes are the same. */
-  async upload({ holder, ...upload }: UserUpload): Promise<StoredFile> {
+  async upload(upload: UserUpload): Promise<StoredFile> {
     const { uploads } = this.deps;
+    const { holder } = upload;
     this.assertSize(upload);
     const release = uploads.enter(holder);
     try {
-      const body = chargeBody(upload, (bytes) => uploads.chargeFile(holder, bytes));
       const pace = <T>(write: () => Promise<T>) => uploads.write(holder, write);
-      return await this.store({ ...upload, owner: holder.owner, body, pace });
+      return await this.store({ ...upload, pace });
     } finally {
       release();
     }
@@ -91,15 +92,26 @@ export class FileService {
   /** As `upload`, for callers that store few files at the same time. */
   async store(upload: Upload): Promise<StoredFile> {
     this.assertSize(upload);
-    await this.assertRoom(upload);
     const { declaredBytes } = upload;
-    const isOnDisk = this.deps.storages[0].name === 'database';
-    const space = await this.deps.disk?.reserve(isOnDisk ? declaredBytes : 0);
+    const { storages, disk, uploads } = this.deps;
+    const isOnDisk = storages[0].name === 'database';
+    const charge = new DailyCharge(uploads, upload.holder);
+    const total = await this.total.reserve(declaredBytes);
+    let space: DiskReservation | undefined;
+    let stored = 0;
     try {
-      const named = { ...upload, name: cleanName(upload.name) };
-      return await this.receive(named, isOnDisk ? space : undefined);
+      space = await disk?.reserve(isOnDisk ? declaredBytes : 0);
+      const body = chargeBody(upload, (bytes) => charge.add(bytes));
+      const { file, isNew } = await this.receive({ ...upload, body }, async (bytes) => {
+        await total.cover(bytes);
+        if (isOnDisk) await space?.cover(bytes);
+      });
+      if (isNew) stored = file.size;
+      return file;
     } finally {
       space?.release();
+      total.release(stored);
+      charge.settle(stored);
     }
   }
 
@@ -199,19 +211,14 @@ export class FileService {
     if (!isForm && declaredBytes > maxBytes) throw createTooLargeError(maxBytes);
   }
 
-  /** All files together, as they were within the last second: what arrives at the same time may exceed FILES_MAX by its size. */
-  private async assertRoom({ declaredBytes = 0 }: Pick<Upload, 'declaredBytes'>): Promise<void> {
-    const { maxBytesTotal } = this.deps.limits;
-    if (maxBytesTotal === undefined || (await this.sumBytes()) + declaredBytes <= maxBytesTotal)
-      return;
-    throw new OracleError('files_full', { retryAfterSeconds: FULL_RETRY_SECONDS });
-  }
-
+  /** `cover` is called before as many bytes are stored. */
   private async receive(
-    upload: NamedUpload,
-    space: DiskReservation | undefined,
-  ): Promise<StoredFile> {
-    const { owner, name, createdAt, declaredBytes } = upload;
+    upload: Upload,
+    cover: Cover,
+  ): Promise<{ readonly file: StoredFile; readonly isNew: boolean }> {
+    const { createdAt, declaredBytes } = upload;
+    const { owner } = upload.holder;
+    const name = cleanName(upload.name);
     const [storage] = this.deps.storages;
     const { maxBytes, maxBytesPerUser } = this.deps.limits;
     const size = Math.min(declaredBytes ?? storage.chunkBytes, maxBytes);
@@ -222,26 +229,22 @@ export class FileService {
     if (!key) throw createQuotaError(maxBytesPerUser);
     try {
       const quota = new Reservation(this.deps, key, size);
-      const stored = await this.storeBytes(upload, key, async (bytes) => {
+      const stored = await this.storeBytes({ ...upload, name }, key, async (bytes) => {
         await quota.cover(bytes);
-        await space?.cover(bytes);
+        await cover(bytes);
       });
       const file = await this.deps.files.finish({ ...key, ...stored });
-      if (file.id !== key.fileId) await this.discard(key);
+      const isNew = file.id === key.fileId;
+      if (!isNew) await this.discard(key);
       else if (file.text.status === 'pending') this.deps.onUnread();
-      return file;
+      return { file, isNew };
     } catch (error) {
       await this.discard(key);
       throw error;
     }
   }
 
-  /** `cover` is called before as many bytes are stored. */
-  private async storeBytes(
-    upload: NamedUpload,
-    key: FileKey,
-    cover: (bytes: number) => Promise<void>,
-  ) {
+  private async storeBytes(upload: Upload & { readonly name: string }, key: FileKey, cover: Cover) {
     const [storage] = this.deps.storages;
     const hash = createHash('sha256');
     let size = 0;

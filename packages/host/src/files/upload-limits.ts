@@ -44,16 +44,23 @@ export class UploadLimits {
     return this.rounds.run(holder, work);
   }
 
-  /** Charges a file to its user and address. */
-  chargeFile(holder: Holder, bytes: number): void {
+  /** Charges what is stored to its user and address. */
+  charge(holder: Holder, bytes: number): void {
     const { maxBytesPerNewUser } = this.daily;
-    const key = `user ${holder.owner}`;
+    const key = toUserKey(holder);
     if (!holder.isKnown) this.require(key, maxBytesPerNewUser, bytes);
     this.chargeArchive(holder, bytes);
     if (!holder.isKnown) this.bytes.take(key, maxBytesPerNewUser, bytes);
   }
 
-  /** Charges an archive to its address: a new user may add everything from another host. */
+  /** Gives back what was charged and is not stored. */
+  refund(holder: Holder, bytes: number): void {
+    const { maxBytesPerNewUser, maxBytesPerAddress } = this.daily;
+    this.bytes.refund(toShareKey(holder), maxBytesPerAddress, bytes);
+    if (!holder.isKnown) this.bytes.refund(toUserKey(holder), maxBytesPerNewUser, bytes);
+  }
+
+  /** Charges an archive to its address as it arrives; what it contains is charged when it is stored. */
   chargeArchive(holder: Holder, bytes: number): void {
     const { maxBytesPerAddress } = this.daily;
     const key = toShareKey(holder);
@@ -65,6 +72,30 @@ export class UploadLimits {
     const { allowed, resetSeconds } = this.bytes.peek(key, limit, bytes);
     if (allowed) return;
     throw new OracleError('upload_limit_reached', { retryAfterSeconds: resetSeconds });
+  }
+}
+
+const toUserKey = ({ owner }: Holder) => `user ${owner}`;
+
+/** What is charged while something is stored. */
+export class DailyCharge {
+  private bytes = 0;
+
+  constructor(
+    private readonly limits: Pick<UploadLimits, 'charge' | 'refund'>,
+    private readonly holder: Holder,
+  ) {}
+
+  /** Throws if too little is left of the day's limits. */
+  add(bytes: number): void {
+    this.limits.charge(this.holder, bytes);
+    this.bytes += bytes;
+  }
+
+  /** Gives back what is beyond the bytes that are stored. */
+  settle(stored: number): void {
+    this.limits.refund(this.holder, Math.max(0, this.bytes - stored));
+    this.bytes = Math.min(this.bytes, stored);
   }
 }
 

@@ -1,5 +1,5 @@
 import { Controller, Delete, Get, HttpCode, Param, Post, Query, Req, Res } from '@nestjs/common';
-import { CurrentCaller, Describe, NeedsOwnKey } from '@sibyl/plugin-kit';
+import { CurrentCaller, Describe, NeedsOwnKey, StartsWork } from '@sibyl/plugin-kit';
 import {
   FileDeleted,
   FileInfo,
@@ -18,7 +18,7 @@ import { FileStore, type StoredFile } from '../store/file-store.js';
 import { allowLongBody } from './http-adapter.js';
 import { ReplySender } from './reply-sender.js';
 import { StreamedBody } from './request-body.js';
-import { type ProvenRequest, StartsNewWork } from './ucan-guard.js';
+import type { ProvenRequest } from './ucan-guard.js';
 import { openUpload } from './uploads.js';
 
 /** Files of any content never run in a browser. */
@@ -44,7 +44,7 @@ export class FilesController {
   ) {}
 
   @Post()
-  @StartsNewWork()
+  @StartsWork()
   @HttpCode(200)
   @StreamedBody()
   @Describe({

@@ -10,7 +10,7 @@ import {
   Req,
   Res,
 } from '@nestjs/common';
-import { CurrentCaller, Describe, NeedsOwnKey } from '@sibyl/plugin-kit';
+import { CurrentCaller, Describe, NeedsOwnKey, StartsWork } from '@sibyl/plugin-kit';
 import { Erased, EraseMe, ImportJob, ReadUsage, Usage } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Caller } from '../auth/caller.js';
@@ -22,7 +22,7 @@ import { UsageStore } from '../store/usage-store.js';
 import { allowLongBody } from './http-adapter.js';
 import { ReplySender } from './reply-sender.js';
 import { StreamedBody } from './request-body.js';
-import { type ProvenRequest, StartsNewWork } from './ucan-guard.js';
+import type { ProvenRequest } from './ucan-guard.js';
 import { limitChunks, limitTime } from './uploads.js';
 
 /** Everything that is stored about the caller. */
@@ -36,7 +36,7 @@ export class MeController {
   ) {}
 
   @Get('export')
-  @StartsNewWork()
+  @StartsWork()
   @NeedsOwnKey()
   @Describe({
     summary:
@@ -60,7 +60,7 @@ export class MeController {
   }
 
   @Post('import')
-  @StartsNewWork()
+  @StartsWork()
   @NeedsOwnKey()
   @HttpCode(200)
   @StreamedBody()

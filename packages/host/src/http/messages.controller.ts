@@ -11,7 +11,7 @@ import {
   Req,
   Res,
 } from '@nestjs/common';
-import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
+import { CurrentCaller, Describe, StartsWork } from '@sibyl/plugin-kit';
 import {
   AbortTurn,
   type Attachment,
@@ -43,7 +43,7 @@ import { Turns } from '../turns/turns.js';
 import { adoptRequestId, readIdempotencyKey } from './middlewares.js';
 import { ReplySender } from './reply-sender.js';
 import { toRunView } from './runs.controller.js';
-import { type ProvenRequest, StartsNewWork } from './ucan-guard.js';
+import type { ProvenRequest } from './ucan-guard.js';
 
 const SEND_ERRORS: readonly ErrorCode[] = [
   'session_not_found',
@@ -98,7 +98,7 @@ export class MessagesController {
 
   @Post(':sessionId')
   @HttpCode(200)
-  @StartsNewWork()
+  @StartsWork()
   @Describe({
     summary: 'Send a message; the response is JSON, or a stream if `stream` is true',
     reply: Reply,

@@ -11,7 +11,7 @@ import {
   Req,
   Res,
 } from '@nestjs/common';
-import { CurrentCaller, Describe } from '@sibyl/plugin-kit';
+import { CurrentCaller, Describe, StartsWork } from '@sibyl/plugin-kit';
 import {
   ChangeSession,
   CreateSession,
@@ -36,7 +36,7 @@ import { SessionStore, type Session as StoredSession } from '../store/session-st
 import { SessionsService } from '../turns/sessions.js';
 import { readIdempotencyKey } from './middlewares.js';
 import type { ReplySender } from './reply-sender.js';
-import { type ProvenRequest, StartsNewWork } from './ucan-guard.js';
+import type { ProvenRequest } from './ucan-guard.js';
 
 @Controller('sessions')
 export class SessionsController {
@@ -49,7 +49,7 @@ export class SessionsController {
 
   @Post()
   @HttpCode(201)
-  @StartsNewWork()
+  @StartsWork()
   @Describe({
     summary: 'Create a session',
     reply: Session,
@@ -117,6 +117,7 @@ export class SessionsController {
 
   @Post(':sessionId/fork')
   @HttpCode(201)
+  @StartsWork()
   @Describe({
     summary: 'Copy the messages up to one into a new session',
     reply: Session,
@@ -126,6 +127,7 @@ export class SessionsController {
       'message_not_found',
       'too_many_sessions',
       'host_busy',
+      'upload_limit_reached',
       'disk_full',
     ],
   })

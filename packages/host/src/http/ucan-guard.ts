@@ -2,13 +2,14 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { isIP } from 'node:net';
 import { type CanActivate, type ExecutionContext, Injectable, SetMetadata } from '@nestjs/common';
 import { Reflector } from '@nestjs/core';
-import { OracleError } from '@sibyl/plugin-kit';
+import { OracleError, type Route } from '@sibyl/plugin-kit';
 import {
   ACCESS_KEY_ROUTE,
   ORIGIN_CHECKED_ROUTE,
   OWN_KEY_ROUTE,
   PublicRoutes,
   ROUTE_ERROR_FORMAT,
+  WORK_ROUTE,
 } from '@sibyl/plugin-kit/host';
 import type { RouteError } from '@sibyl/plugin-kit/surface';
 import { hasShortHost } from '@sibyl/protocol';
@@ -77,11 +78,6 @@ export class OriginGuard implements CanActivate {
   }
 }
 
-const NEW_WORK = Symbol('starts new work');
-
-/** Marks a handler that starts turns, or other work that takes far longer than a request. */
-export const StartsNewWork = () => SetMetadata(NEW_WORK, true);
-
 /** Refuses new work that this host has no time for, before it is known who sends it: proving that would take most of the time. */
 @Injectable()
 export class LoadGuard implements CanActivate {
@@ -93,8 +89,14 @@ export class LoadGuard implements CanActivate {
 
   canActivate(context: ExecutionContext): boolean {
     if (context.getType() !== 'http') return true;
-    if (!this.reflector.get<boolean>(NEW_WORK, context.getHandler())) return true;
-    const request = context.switchToHttp().getRequest<OracleRequest>();
+    const startsWork = this.reflector.get<Route['startsWork']>(WORK_ROUTE, context.getHandler());
+    if (!startsWork) return true;
+    const http = context.switchToHttp();
+    const request = http.getRequest<OracleRequest>();
+    if (typeof startsWork === 'function') {
+      request.startWork = (count) => this.start(count, request, http.getResponse());
+      return true;
+    }
     try {
       const address = toAddressKey(request.ip);
       this.turns.assertPrompt({ address, isKnown: this.limits.holders.hasKnown(address) });
@@ -103,6 +105,15 @@ export class LoadGuard implements CanActivate {
       // It must not use up what its address may send without credentials.
       request.isCounted = true;
       throw error;
+    }
+  }
+
+  /** For work that only the body names. */
+  private start(count: number, { caller }: OracleRequest, response: Response): void {
+    if (!caller) return;
+    for (let i = 0; i < count; i++) {
+      this.turns.assertPrompt(caller.holder);
+      this.limits.takeWork(caller.holder, response);
     }
   }
 }
@@ -140,7 +151,7 @@ export class UcanGuard implements CanActivate {
     ).catch((error: unknown) => {
       throw acceptsKeys ? mentionKeys(error) : error;
     });
-    if (this.reflector.get<boolean>(NEW_WORK, context.getHandler()))
+    if (this.reflector.get<Route['startsWork']>(WORK_ROUTE, context.getHandler()) === true)
       limits.takeWork(caller.holder, response);
     const key = caller.accessKey && narrowToRequest(caller.accessKey, request.headers);
     request.caller = key ? { ...caller, accessKey: key } : caller;
@@ -238,6 +249,8 @@ export interface OracleRequest extends Request {
   formatError?: ((error: RouteError) => unknown) | undefined;
   /** Whether the limit of unauthenticated requests has been applied, or does not apply. */
   isCounted?: boolean;
+  /** Set where the body says how much work the request starts. */
+  startWork?: (count: number) => void;
 }
 
 /** An authenticated request. */

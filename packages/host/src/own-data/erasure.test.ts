@@ -9,10 +9,10 @@ type Deps = ConstructorParameters<typeof Erasure>[0];
 
 /** An erasure in which only the store is real. */
 function createErasure(different: object): Erasure {
-  const { search, runs, erasures, ownerRows } = test.store;
+  const { search, runs, erasures, ownerRows, removals } = test.store;
   const deps = {
     oracleDid: 'did:key:zOracle',
-    store: { search, runs, erasures, ownerRows },
+    store: { search, runs, erasures, ownerRows, removals },
     ucan: { acceptOnce: async () => ({}) },
     delegations: { revokeAll: async () => undefined },
     bus: { hostId: 'a', send: () => undefined },
@@ -31,13 +31,44 @@ it('Erasure.erase leaves no words in the search index if the host is killed whil
   const owner = newOwner();
   const text = { source: 'message', id: '1', scope: 's', createdAt: 1, parts: ['zebra'] };
   await search.put([{ owner, ...text }]);
-  const ownerRows = { erase: () => Promise.reject(new Error('killed')) };
+  const ownerRows = { hasAny: async () => false, erase: () => Promise.reject(new Error('killed')) };
   const erasure = createErasure({ store: { search, runs, erasures, ownerRows } });
   const caller = { did: owner } as Parameters<Erasure['erase']>[0];
   await expect(erasure.erase(caller, 'signed')).rejects.toThrow('killed');
   const query = parseQuery('zebra');
   expect(await search.index.find({ owner, sources: ['message'], query, limit: 10 })).toEqual([]);
   await erasures.end(await erasures.add(owner, 'a'));
+});
+
+it('Erasure.erase is remembered before anything is deleted, for users with rows', async () => {
+  const { search, runs, erasures, rooms, removals } = test.store;
+  const [owner, stranger] = [newOwner(), newOwner()];
+  await rooms.getRoom({ owner, oracleDid: 'did:key:zOracle' });
+  const hasAny = (did: string) => test.store.ownerRows.hasAny(did);
+  const ownerRows = { hasAny, erase: () => Promise.reject(new Error('killed')) };
+  const store = { search, runs, erasures, ownerRows, removals };
+  for (const did of [owner, stranger]) {
+    const erasing = createErasure({ store }).erase({ did } as never, 'signed');
+    await expect(erasing).rejects.toThrow('killed');
+    await erasures.end(await erasures.add(did, 'a'));
+  }
+  const erased = (await removals.read())?.map((one) => 'erased' in one && one.erased);
+  expect(erased).toContain(removals.hash(owner));
+  expect(erased).not.toContain(removals.hash(stranger));
+});
+
+it('Erasure.erase deletes nothing if it cannot be remembered, and continues later', async () => {
+  const { search, runs, erasures, rooms, ownerRows } = test.store;
+  const owner = newOwner();
+  await rooms.getRoom({ owner, oracleDid: 'did:key:zOracle' });
+  const addErasure = vi.fn(() => Promise.reject(new Error('no space left')));
+  const removals = { addErasure };
+  const erasure = createErasure({ store: { search, runs, erasures, ownerRows, removals } });
+  await expect(erasure.erase({ did: owner } as never, 'signed')).rejects.toThrow('no space left');
+  expect(await ownerRows.hasAny(owner)).toBe(true);
+  addErasure.mockResolvedValue(undefined as never);
+  await erasure.continueAll();
+  expect(await ownerRows.hasAny(owner)).toBe(false);
 });
 
 it('Erasure.continueAll waits longer after each failure of a plugin or storage, and ends once it works', async () => {

@@ -133,6 +133,8 @@ export class Erasure {
     const { store, logger } = this.deps;
     const { owner } = request;
     const { index } = store.search;
+    // First: a host that is killed afterwards must not forget it. Keys that have stored nothing would only fill the log.
+    if (await store.ownerRows.hasAny(owner)) await store.removals.addErasure(owner);
     // A host that is killed once the texts are deleted must not leave their words.
     if (index.isSeparate) await index.removeOwner(owner);
     // A new pseudonym each time, so that rows of two erasures cannot be connected.
@@ -140,7 +142,6 @@ export class Erasure {
     const { rows, kept } = await store.ownerRows.erase(owner, pseudonym, request);
     // Until now, what was queued for the index may have been added to it.
     if (await this.isOpen(request)) await index.removeOwner(owner);
-    if (rows > 0) await store.removals.addErasure(owner);
     await store.erasures.end(request);
     logger.info({ rows }, 'a user was erased');
     return { rows, kept };

@@ -4,6 +4,7 @@ import { Message } from '@sibyl/protocol';
 import { abortableIterable } from '@sibyl/server-kit';
 import type { z } from 'zod';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
+import type { DailyCharge } from '../files/upload-limits.js';
 import type { ImportStore, MessageToStore } from '../store/own-data/import-store.js';
 import type { StoredRow } from '../store/own-data/owner-rows.js';
 import { SOURCES_STATE } from '../store/plugin-stores.js';
@@ -60,6 +61,8 @@ interface ImportWriterDeps {
   readonly rooms: RoomStore;
   readonly oracle: OracleIdentity;
   readonly maxSessions: number;
+  /** Charges rows to the day's limits of the user. */
+  readonly openCharge: () => Pick<DailyCharge, 'add' | 'settle'>;
   /** The tables of plugins that know how to import their rows. */
   readonly importers: ReadonlyMap<string, RowImporter>;
   /** The tables that plugins would import which are not loaded. */
@@ -134,10 +137,19 @@ export class ImportWriter {
 
   /** Stores rows of a table; `ownRoom` is the user's room at the oracle of the archive. */
   async add(table: string, rows: AsyncIterable<StoredRow>, ownRoom?: string): Promise<void> {
-    for await (const batch of toBatches(rows)) {
+    for await (const { batch, length } of toBatches(rows)) {
       await this.deps.store.assertRoom();
+      const charge = this.deps.openCharge();
+      charge.add(length);
+      const before = this.countStored(table);
       await this.addBatch(table, batch, ownRoom);
+      // An archive that is sent again costs what it adds.
+      charge.settle((length * (this.countStored(table) - before)) / batch.length);
     }
+  }
+
+  private countStored(table: string): number {
+    return this.counts.stored[table] ?? 0;
   }
 
   /** Finds the sessions that have other messages or branches here in the place of those of the archive: they are stored apart. */
@@ -419,16 +431,18 @@ async function* toIterable(rows: readonly StoredRow[]): AsyncGenerator<StoredRow
 }
 
 /** Few rows, or few characters, at a time: other writers must not wait long. */
-async function* toBatches(rows: AsyncIterable<StoredRow>): AsyncGenerator<readonly StoredRow[]> {
+async function* toBatches(
+  rows: AsyncIterable<StoredRow>,
+): AsyncGenerator<{ readonly batch: readonly StoredRow[]; readonly length: number }> {
   let batch: StoredRow[] = [];
   let length = 0;
   for await (const row of rows) {
     batch.push(row);
     length += JSON.stringify(row).length;
     if (batch.length < ROWS_PER_BATCH && length < BATCH_LENGTH) continue;
-    yield batch;
+    yield { batch, length };
     batch = [];
     length = 0;
   }
-  if (batch.length > 0) yield batch;
+  if (batch.length > 0) yield { batch, length };
 }

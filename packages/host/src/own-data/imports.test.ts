@@ -39,11 +39,12 @@ it('Imports report their end last, although an earlier report is stored late', a
   const { rooms, dataDisk: disk } = test.store;
   const oracle = new OracleIdentity('Test', undefined, generateSigner());
   const none = { importers: new Map(), skippedTables: [] };
+  const openCharge = () => ({ add: () => {}, settle: () => {} });
   const imports = new Imports({
     changes: { publish: () => {} } as never,
     store,
     createWriter: ({ owner }) =>
-      new ImportWriter({ owner, store, rooms, oracle, maxSessions: 10, ...none }),
+      new ImportWriter({ owner, store, rooms, oracle, maxSessions: 10, openCharge, ...none }),
     files: {} as never,
     allowList: { watch: () => () => {} },
     uploads: { chargeArchive: () => undefined },

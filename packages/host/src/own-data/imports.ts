@@ -66,7 +66,7 @@ interface ImportsDeps {
   readonly changes: SessionChanges;
   readonly store: ImportStore;
   /** The writer stores nothing once the job is deleted. */
-  readonly createWriter: (job: { readonly owner: string; readonly id: string }) => ImportWriter;
+  readonly createWriter: (job: WriterJob) => ImportWriter;
   readonly files: Pick<FileService, 'store' | 'findSame'>;
   readonly uploads: Pick<UploadLimits, 'chargeArchive'>;
   readonly allowList: Pick<CallerAllowList, 'watch'>;
@@ -78,6 +78,13 @@ interface ImportsDeps {
   /** The most bytes of an archive, compressed or not. */
   readonly maxBytes: number;
   readonly logger: Logger;
+}
+
+/** Whose content a writer stores. */
+export interface WriterJob {
+  readonly owner: string;
+  readonly id: string;
+  readonly holder: Holder;
 }
 
 interface ActiveImport {
@@ -147,7 +154,7 @@ export class Imports {
       const body = chargeBody(sent, (bytes) => this.deps.uploads.chargeArchive(holder, bytes));
       const received = await this.receive({ ...sent, body }, signal);
       const job = await this.createJob(owner, received);
-      const writer = this.deps.createWriter({ owner, id: job.id });
+      const writer = this.deps.createWriter({ owner, holder, id: job.id });
       const running = { ...received, owner, holder, release, id: job.id, writer, signal };
       void this.run(running, active.cancel).finally(end);
       return job;
@@ -280,6 +287,7 @@ export class Imports {
 
   private explain(error: unknown, { owner, id, signal }: StartedImport): string {
     if (signal.aborted) return signal.reason.message;
+    if (error instanceof OracleError && error.code === 'upload_limit_reached') return LIMITED;
     if (error instanceof OracleError) return error.message;
     this.deps.logger.error({ err: error, did: owner, importId: id }, 'import failed');
     if (isStoreError(error)) return 'The store is not available. Send the archive again.';
@@ -345,7 +353,7 @@ export class Imports {
     files: Manifest['files'],
     running: RunningImport & { readonly known: ReadonlyMap<string, FileRow> },
   ): Promise<void> {
-    const { owner, progress, writer, signal } = running;
+    const { owner, holder, progress, writer, signal } = running;
     for (const { path, bytes, sha256 } of files) {
       signal.throwIfAborted();
       const { id, name: inPath } = parseUploadPath(path) ?? { id: '', name: path };
@@ -360,7 +368,7 @@ export class Imports {
       }
       await writer.assertWanted();
       const body = countBytes(archive.chunks(path), running);
-      const upload = { owner, name, createdAt, declaredBytes: bytes, isForm: false, body };
+      const upload = { holder, name, createdAt, declaredBytes: bytes, isForm: false, body };
       try {
         writer.mapFile(id, (await this.deps.files.store(upload)).id);
         writer.counts.stored.files = (writer.counts.stored.files ?? 0) + 1;
@@ -423,6 +431,9 @@ export class Imports {
 
 const STOPPED =
   'The host stopped before the import had ended. Send the archive again: what is stored stays, and the rest is added.';
+
+const LIMITED =
+  'You, or your network address, have added as much as this host stores in a day (upload_limit_reached). What is stored stays: send the archive again tomorrow, and the rest is added.';
 
 /** The host that a file in the folder of archives belongs to. */
 const readHostId = (name: string): string => name.replace(/\..*/, '');

@@ -330,12 +330,19 @@ export class FileStore {
     return rows.map(toBytes);
   }
 
-  /** The bytes of all files of all users, including those that are being uploaded or deleted. */
-  async sumAllBytes(): Promise<number> {
+  /** The bytes of all files of all users, including those that are being deleted, or uploaded to other hosts. */
+  async sumAllBytes({ withoutUploadsAt }: { readonly withoutUploadsAt: string }): Promise<number> {
     const { tables } = this.context.database;
     const sum = tables
       .selectFrom('files')
-      .select((e) => e.fn.sum<number | null>('size').as('total'));
+      .select((e) => e.fn.sum<number | null>('size').as('total'))
+      .where((e) =>
+        e.or([
+          e('status', '<>', 'uploading'),
+          e('host_id', 'is', null),
+          e('host_id', '<>', withoutUploadsAt),
+        ]),
+      );
     return Number((await sum.executeTakeFirstOrThrow()).total ?? 0);
   }
 

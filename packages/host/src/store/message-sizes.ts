@@ -40,6 +40,25 @@ const measureFrom = preparePathQuery((messages, { turn, limit }: SizesRequest) =
     .limit(limit),
 );
 
+const sumThrough = preparePathQuery((messages, { turn }: PathKey & { readonly turn: number }) =>
+  messages
+    .select(({ fn }) => [
+      fn.countAll<number>().as('count'),
+      sql<number | null>`sum(octet_length(content) + coalesce(octet_length(parts), 0))`.as('bytes'),
+    ])
+    .where('messages.turn', '<=', turn),
+);
+
+/** What the messages of a path take until the end of a turn. */
+export async function measureThrough(
+  tables: Kysely<Schema>,
+  { turn, ...path }: PathKey & { readonly turn: number },
+): Promise<number> {
+  const { rows } = await sumThrough(tables, { ...toPath(path), turn });
+  const [{ count, bytes } = { count: 0, bytes: 0 }] = rows;
+  return Number(count) * MESSAGE_BYTES + Number(bytes ?? 0);
+}
+
 export interface RecentRequest extends PathKey {
   /** Excludes later turns, because a turn must not see messages queued behind it. */
   readonly throughTurn: number;

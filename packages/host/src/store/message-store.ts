@@ -11,7 +11,7 @@ import {
   readPage,
   readSpan,
 } from './message-page.js';
-import { findRecentSpan, listSpans, type RecentRequest } from './message-sizes.js';
+import { findRecentSpan, listSpans, measureThrough, type RecentRequest } from './message-sizes.js';
 import { copySources } from './plugin-stores.js';
 import { prepareQuery } from './prepared-query.js';
 import type { Schema } from './schema/index.js';
@@ -98,6 +98,11 @@ export class MessageStore {
   async recent(request: RecentRequest & PathRequest): Promise<readonly Message[]> {
     const { tables } = this.context.database;
     return readSpan(tables, request, await findRecentSpan(tables, request));
+  }
+
+  /** The bytes that `copy` stores, at most. */
+  measureCopy({ owner, sessionId, branch, turn }: Message): Promise<number> {
+    return measureThrough(this.context.database.tables, { owner, sessionId, branch, turn });
   }
 
   /**

@@ -1,3 +1,4 @@
+import { statfsSync } from 'node:fs';
 import { generateSigner } from '@sibyl/ucan';
 import { pino } from 'pino';
 import { afterEach, describe, expect, it, vi } from 'vitest';
@@ -34,7 +35,9 @@ describe('SessionsService', () => {
       },
     } as unknown as Turns;
     const disk = minFreeBytes > 0 ? new DiskSpace(test.options.dataDir, minFreeBytes) : undefined;
-    const deps = { sessions, messages, oracle, turns, events, changes, maxPerUser, disk };
+    const charge = async () => {};
+    const own = { sessions, messages, oracle, turns, events, changes, charge };
+    const deps = { ...own, maxPerUser, disk };
     return { owner, service: new SessionsService(deps), events, steps };
   }
 
@@ -148,6 +151,13 @@ describe('SessionsService', () => {
     // It is the session as it is after the copy.
     expect(whole.activeMessageId).toEqual(expect.any(String));
     expect(steps).toEqual([`created ${copy.id}`, `created ${whole.id}`]);
+  });
+
+  it('fork leaves the space free that uploads leave for messages', async () => {
+    const { bavail, bsize } = statfsSync(test.options.dataDir);
+    const { service, key, answerId } = await converse({ minFreeBytes: bavail * bsize * 0.7 });
+    const refused = service.fork(key, { messageId: answerId });
+    await expect(refused).rejects.toMatchObject({ code: 'disk_full' });
   });
 
   it('fork refuses an unknown session, and a message of another session', async () => {

@@ -3,6 +3,7 @@ import type { OracleIdentity } from '../auth/oracle-identity.js';
 import { createClosingEvent, type EventBus, type SessionKey } from '../bus/event-bus.js';
 import type { SessionChanges } from '../bus/session-changes.js';
 import type { DiskSpace } from '../store/disk-space.js';
+import type { Message } from '../store/message.js';
 import type { MessageStore } from '../store/message-store.js';
 import type { NewSession, Session, SessionStore } from '../store/session-store.js';
 import { claimSession, confirmWrite } from './idempotent-starts.js';
@@ -19,6 +20,8 @@ interface SessionsDeps {
   /** Sessions per user: identities are free, storage is not. */
   readonly maxPerUser: number;
   readonly disk: DiskSpace | undefined;
+  /** Charges what is copied to the day's limits of its user; throws if too little is left. */
+  readonly charge: (owner: string, bytes: number) => Promise<void>;
 }
 
 /** Creates, changes, copies and deletes sessions, and reports it to the clients of their user. */
@@ -67,15 +70,28 @@ export class SessionsService {
     { owner, sessionId }: SessionKey,
     { messageId, title }: { readonly messageId: string; readonly title?: string | undefined },
   ): Promise<Session> {
-    const { sessions, messages, changes } = this.deps;
+    const { sessions, messages, changes, disk, charge } = this.deps;
     const source = await sessions.get({ owner, sessionId });
     const last = await messages.find({ owner, messageId });
     if (last?.sessionId !== sessionId) throw new OracleError('message_not_found');
-    const wanted = { ...source, title: title ?? source.title, isUnlisted: true };
-    const session = await this.create(wanted);
-    const key = toKey(session);
+    const bytes = await messages.measureCopy(last);
+    const space = await disk?.reserve(bytes);
     try {
-      await messages.copy(last, session.id);
+      await charge(owner, bytes);
+      const wanted = { ...source, title: title ?? source.title, isUnlisted: true };
+      const session = await this.create(wanted);
+      await this.copy(last, toKey(session));
+      changes.publish(toKey(session), 'created');
+      return await sessions.get(toKey(session));
+    } finally {
+      space?.release();
+    }
+  }
+
+  private async copy(last: Message, key: SessionKey): Promise<void> {
+    const { sessions, messages } = this.deps;
+    try {
+      await messages.copy(last, key.sessionId);
     } catch (error) {
       await sessions.delete(key).catch(() => false);
       // Another new session has taken the place of the unfinished one.
@@ -83,8 +99,6 @@ export class SessionsService {
         throw new OracleError('too_many_sessions');
       throw error;
     }
-    changes.publish(key, 'created');
-    return sessions.get(key);
   }
 
   /** Deletes the session with its messages and runs, and closes its sockets. */

@@ -303,6 +303,8 @@ export interface LiveTurn extends TurnJob {
   /** Gives back its place on this host; may be called more than once. */
   readonly freeSlot: () => void;
   isExecuting: boolean;
+  /** Whether a message that interrupts it has a place already. */
+  isReplaced: boolean;
 }
 
 /** A turn that the gates have admitted. */

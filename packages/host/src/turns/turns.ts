@@ -357,15 +357,21 @@ export class Turns {
     });
   }
 
-  /** A message that interrupts a turn of this host replaces it. */
+  /** A message that interrupts a turn of this host replaces it: one at a time, others need a free place. */
   private acquireSlot(
     { message }: TurnRequest,
     { owner, id: sessionId }: Session,
     holder: Holder,
   ): () => void {
-    const replaces =
-      message.multitask === 'interrupt' && this.liveTurns.findExecuting({ owner, sessionId });
-    return replaces ? this.slots.take(holder) : this.slots.acquire(holder);
+    if (message.multitask !== 'interrupt') return this.slots.acquire(holder);
+    const replaced = this.liveTurns.findExecuting({ owner, sessionId });
+    if (!replaced || replaced.isReplaced) return this.slots.acquire(holder);
+    const freeSlot = this.slots.take(holder);
+    replaced.isReplaced = true;
+    return () => {
+      freeSlot();
+      replaced.isReplaced = false;
+    };
   }
 
   /** Returns the id of the new run, or of the run that an earlier request with the same key started. */
@@ -439,7 +445,7 @@ export class Turns {
       onFull: (error) => live.fail(error),
       onPromoted: (next) => this.startOrForward(next),
     });
-    const created = { ...turn, live, recorder, isExecuting: false };
+    const created = { ...turn, live, recorder, isExecuting: false, isReplaced: false };
     this.liveTurns.set(run.id, created);
     const announceCancel = () => live.cancelReason && this.feeds.announceEnd(run.id);
     live.signal.addEventListener('abort', announceCancel, { once: true });

@@ -135,6 +135,7 @@ const ROUTE_MEMBERS: Members<Route> = {
   path: true,
   auth: true,
   needsOwnKey: true,
+  startsWork: true,
   summary: true,
   params: true,
   query: true,
@@ -162,7 +163,7 @@ const checkRoute = checkFields('route', ROUTE_MEMBERS, (route) => {
   // A wildcard would open every other route below it as well.
   if (auth === 'public' && path.includes('*')) return 'a public route cannot have a wildcard';
   if (!isText(summary)) return 'it has no summary';
-  const wrong = checkOwnKey(route) ?? checkRouteSchemas(route);
+  const wrong = checkOwnKey(route) ?? checkWork(route) ?? checkRouteSchemas(route);
   return wrong ?? (isFunction(handler) ? undefined : 'it has no handler');
 });
 
@@ -171,6 +172,11 @@ function checkOwnKey({ auth, needsOwnKey = false }: Fields): string | undefined 
     return 'its needsOwnKey must be true, false or a function of the body';
   const isPublic = needsOwnKey && auth === 'public';
   return isPublic ? 'a public route cannot need the own key of a caller' : undefined;
+}
+
+function checkWork({ startsWork = false }: Fields): string | undefined {
+  if (typeof startsWork === 'boolean' || isFunction(startsWork)) return undefined;
+  return 'its startsWork must be true, false or a function of the body';
 }
 
 function checkRouteSchemas(route: Fields): string | undefined {

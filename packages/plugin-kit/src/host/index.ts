@@ -28,6 +28,7 @@ export {
   ROUTE_DESCRIPTION,
   ROUTE_ERROR_FORMAT,
   type RouteDescription,
+  WORK_ROUTE,
 } from '../routes.js';
 export { isStandardSchema, type ToolSchema, toJsonSchema } from '../schema.js';
 export { createTables } from '../tables/create-tables.js';

@@ -23,6 +23,7 @@ import {
   OWN_KEY_ROUTE,
   ROUTE_ERROR_FORMAT,
   type Route,
+  WORK_ROUTE,
 } from '../routes.js';
 
 interface HttpRequest {
@@ -31,6 +32,8 @@ interface HttpRequest {
   readonly params: Readonly<Record<string, string>>;
   readonly headers: Readonly<Record<string, string | undefined>>;
   readonly rawBody?: Buffer;
+  /** Refuses so many pieces of work, or counts them. */
+  readonly startWork?: (count: number) => void;
   readonly res: { once(event: 'close', listener: () => void): unknown };
 }
 
@@ -46,13 +49,14 @@ export function buildRouteModule(plugin: string, routes: readonly Route[]): Dyna
 }
 
 function addHandler(prototype: object, route: Route): void {
-  const { method, path, params, query, body, status = 200, needsOwnKey, handler } = route;
+  const { method, path, params, query, body, status = 200, needsOwnKey, startsWork } = route;
   // The API document and the body interceptor find a handler by this name.
   const name = findFreeName(prototype, `${method} ${path}`);
   const handle = (request: HttpRequest, ...[given, queried, sent]: readonly unknown[]) => {
     if (typeof needsOwnKey === 'function' && request.caller?.login && needsOwnKey(sent))
       throw new OracleError('own_key_required');
-    return handler({
+    if (typeof startsWork === 'function') request.startWork?.(startsWork(sent));
+    return route.handler({
       caller: request.caller,
       params: params ? given : { ...request.params },
       query: queried,
@@ -81,6 +85,7 @@ function addHandler(prototype: object, route: Route): void {
   SetMetadata(ROUTE_ERROR_FORMAT, route.formatError)(prototype, name, descriptor);
   if (route.checksOrigin) SetMetadata(ORIGIN_CHECKED_ROUTE, true)(prototype, name, descriptor);
   if (needsOwnKey) SetMetadata(OWN_KEY_ROUTE, needsOwnKey)(prototype, name, descriptor);
+  if (startsWork) SetMetadata(WORK_ROUTE, startsWork)(prototype, name, descriptor);
   if (route.auth === 'access-key') SetMetadata(ACCESS_KEY_ROUTE, true)(prototype, name, descriptor);
 }
 

@@ -63,6 +63,17 @@ export class OwnerRows {
     return { rows, kept: await this.countKept(tables, [owner, pseudonym]) };
   }
 
+  /** Whether there is anything of a user, except for what each request to erase leaves. */
+  async hasAny(owner: string): Promise<boolean> {
+    for (const { name, ownerColumn } of await this.tables()) {
+      if (name === 'single_use') continue;
+      const { rows } = await sql`select 1 from ${sql.table(name)}
+        where ${sql.ref(ownerColumn)} = ${owner} limit 1`.execute(this.context.database.tables);
+      if (rows.length > 0) return true;
+    }
+    return false;
+  }
+
   /** Everyone who has rows. */
   async owners(): Promise<ReadonlySet<string>> {
     const owners = new Set<string>();

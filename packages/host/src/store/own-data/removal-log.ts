@@ -4,7 +4,10 @@ import { dirname, join } from 'node:path';
 import { z } from 'zod';
 
 const FILE = 'removals.jsonl';
-const MAX_BYTES = 8 * 1024 * 1024;
+/** Below this size, nothing is forgotten. */
+const SMALL_BYTES = 8 * 1024 * 1024;
+/** About 4 MB. Anyone can revoke as much as they like, but what they erase existed. */
+const MAX_REVOCATIONS = 40_000;
 const OWNER_ONLY = 0o600;
 
 const Removal = z.union([
@@ -27,6 +30,9 @@ type Removal = z.infer<typeof Removal>;
 export class RemovalLog {
   private readonly path: string;
   private readonly key: Uint8Array;
+  /** Settles when the last line is in the file. */
+  private written: Promise<unknown> = Promise.resolve();
+  private shortenAt = SMALL_BYTES;
 
   /** `secretKey` is that of the oracle. */
   constructor(dataDir: string, secretKey: Uint8Array) {
@@ -38,6 +44,7 @@ export class RemovalLog {
     return createHmac('sha256', this.key).update(owner).digest('base64url');
   }
 
+  /** Before anything of the user is deleted: what is in the log twice is erased once. */
   addErasure(owner: string): Promise<void> {
     return this.append({ erased: this.hash(owner), at: Date.now() });
   }
@@ -55,22 +62,32 @@ export class RemovalLog {
     return text?.split('\n').flatMap(parse);
   }
 
-  private async append(removal: Removal): Promise<void> {
+  /** One after the other: what is added while the file is shortened must be in the new one. */
+  private append(removal: Removal): Promise<void> {
+    const written = this.written.then(() => this.write(removal));
+    this.written = written.catch(() => undefined);
+    return written;
+  }
+
+  private async write(removal: Removal): Promise<void> {
     const line = `${JSON.stringify(removal)}\n`;
     // With PostgreSQL and the key of the oracle in the environment, this may be its first file.
     await mkdir(dirname(this.path), { recursive: true, mode: 0o700 });
     await appendFile(this.path, line, { mode: OWNER_ONLY, flush: true });
-    if ((await stat(this.path)).size > MAX_BYTES) await this.shorten();
+    if ((await stat(this.path)).size > this.shortenAt) await this.shorten();
   }
 
-  /** Forgets revocations of what has expired, and then the older half. */
+  /** Forgets revocations of what has expired and the oldest others; keeps the last erasure of each user. */
   private async shorten(): Promise<void> {
     const now = Date.now() / 1000;
     const known = (await this.read()) ?? [];
-    const valid = known.filter((one) => 'erased' in one || (one.expiresAt ?? now) >= now);
-    const kept = valid.slice(-Math.ceil(known.length / 2)).map((one) => `${JSON.stringify(one)}\n`);
-    await writeFile(`${this.path}.new`, kept.join(''), { mode: OWNER_ONLY, flush: true });
+    const erasures = new Map(known.flatMap((one) => ('erased' in one ? [[one.erased, one]] : [])));
+    const revocations = known.filter((one) => 'revoked' in one && (one.expiresAt ?? now) >= now);
+    const kept = [...erasures.values(), ...revocations.slice(-MAX_REVOCATIONS)];
+    const text = kept.map((one) => `${JSON.stringify(one)}\n`).join('');
+    await writeFile(`${this.path}.new`, text, { mode: OWNER_ONLY, flush: true });
     await rename(`${this.path}.new`, this.path);
+    this.shortenAt = Math.max(SMALL_BYTES, 2 * text.length);
   }
 }
 
