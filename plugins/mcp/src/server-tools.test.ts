@@ -1,5 +1,4 @@
-import type { ToolContext } from '@sibyl/plugin-kit';
-import { OracleError } from '@sibyl/protocol';
+import { OracleError, type ToolContext } from '@sibyl/plugin-kit';
 import { describe, expect, it, vi } from 'vitest';
 import type { Connection } from './connection.js';
 import { buildToolName, type Identity, listServerTools } from './server-tools.js';
