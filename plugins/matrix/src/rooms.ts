@@ -69,6 +69,8 @@ interface StateRow {
   attempts: number;
   /** Milliseconds: not before this time. */
   due_at: number;
+  /** The host that makes the copy now. */
+  holder: string | null;
 }
 
 export const migrations: PluginMigrations = {
@@ -108,6 +110,9 @@ export const migrations: PluginMigrations = {
       .addColumn('address_hash', 'text', (c) => c.notNull().unique())
       .addPrimaryKeyConstraint('matrix_results_by_owner', ['owner', 'place'])
       .execute();
+  },
+  async '0004-holder'(tables) {
+    await tables.schema.alterTable('matrix_state').addColumn('holder', 'text').execute();
   },
 };
 
