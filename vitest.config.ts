@@ -43,7 +43,7 @@ export const LONG = [
   'packages/cli/test/{install,user-commands}.test.ts',
   'packages/web/test/storage.test.ts',
   'packages/client/test/packed.test.ts',
-  'scripts/{deployment,proxies,start-memory}.test.ts',
+  'scripts/{deployment,promtool,proxies,start-memory}.test.ts',
 ];
 
 /** Files of one project follow each other: a worker that shares its modules ends where another project begins. */

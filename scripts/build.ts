@@ -33,7 +33,6 @@ const external = [
   /^class-(transformer|validator)/,
   /^pg-native/,
   /^(bufferutil|utf-8-validate)$/,
-  /^swagger-ui-dist/,
   /^@ai-sdk\//,
   /^(unpdf|mammoth|read-excel-file|html-to-text|fflate)(\/|$)/,
 ];

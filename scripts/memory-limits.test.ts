@@ -9,6 +9,7 @@ const SHORT_LIVED = [
   'packages/host/src/{plugins/*,app/openapi,app/serve-openapi,app/shutdown}.ts',
   'packages/gateway/src/{binding,json}/**/*.ts',
   'plugins/slack/src/mrkdwn.ts',
+  'plugins/openai-api/src/output-items.ts',
 ];
 
 /** Collections in these files grow only with the operator's configuration: plugins, nodes, a chain's schema. */

@@ -185,7 +185,7 @@ interface ChatRequest {
 const CITY = '{"city":"Bern"}';
 
 /**
- * A model that repeats the message or the result of a tool and never answers `Wait`. It calls `get_weather` if it can, the tool
+ * A model that repeats the message or the result of a tool, reasons about `Think` and never answers `Wait`. It calls `get_weather` if it can, the tool
  * that it has to call, and changes preferences if it should.
  */
 async function answerAsModel(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -201,15 +201,18 @@ async function answerAsModel(request: IncomingMessage, response: ServerResponse)
   response.flushHeaders();
   if (said === 'Wait') return;
   const call = (isResult ? undefined : findCall(asked, said)) ?? findForcedCall(asked);
-  const toolCalls = [{ index: 0, id: 'call_1', type: 'function', function: call }];
-  const delta = call
-    ? { tool_calls: toolCalls }
-    : { content: isResult ? `The tool said: ${parse(said)}` : `You said: ${said}` };
-  const finish_reason = 'tool_calls' in delta ? 'tool_calls' : 'stop';
-  response.write(`data: ${JSON.stringify({ choices: [{ index: 0, delta }] })}\n\n`);
+  const answer = isResult ? `The tool said: ${parse(said)}` : `You said: ${said}`;
+  for (const delta of listDeltas(said, answer, call))
+    response.write(`data: ${JSON.stringify({ choices: [{ index: 0, delta }] })}\n\n`);
+  const finish_reason = call ? 'tool_calls' : 'stop';
   const usage = { prompt_tokens: 7, completion_tokens: 3 };
   const end = { choices: [{ index: 0, delta: {}, finish_reason }], usage };
   response.end(`data: ${JSON.stringify(end)}\n\ndata: [DONE]\n\n`);
+}
+
+function listDeltas(said: string, content: string, call: object | undefined): object[] {
+  if (call) return [{ tool_calls: [{ index: 0, id: 'call_1', type: 'function', function: call }] }];
+  return said === 'Think' ? [{ reasoning_content: 'Hm.' }, { content }] : [{ content }];
 }
 
 function findCall({ tools = [] }: ChatRequest, said: string) {

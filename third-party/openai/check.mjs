@@ -88,6 +88,21 @@ const checks = {
     const stream = client.responses.stream({ model, input: 'Hello' });
     assert.equal((await stream.finalResponse()).output_text, 'You said: Hello');
   },
+  async 'responses, reasoning'() {
+    const asked = { model, input: 'Think' };
+    const whole = await client.responses.create(asked);
+    const stream = client.responses.stream(asked);
+    let thought = '';
+    stream.on('response.reasoning_summary_text.delta', ({ delta }) => (thought += delta));
+    for (const { output, output_text } of [whole, await stream.finalResponse()]) {
+      assert.deepEqual(output[0].summary, [{ type: 'summary_text', text: 'Hm.' }]);
+      assert.equal(output_text, 'You said: Think');
+    }
+    assert.equal(thought, 'Hm.');
+    const input = [{ role: 'user', content: 'Think' }, ...whole.output];
+    const next = { model, input: [...input, { role: 'user', content: 'Again' }] };
+    assert.equal((await client.responses.create(next)).output_text, 'You said: Again');
+  },
   async 'responses, functions'() {
     const tools = [{ type: 'function', strict: false, ...tool }];
     const asked = await client.responses.create({ model, input: 'Weather in Bern?', tools });

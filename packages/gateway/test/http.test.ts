@@ -37,6 +37,21 @@ describe('headers', () => {
     },
   );
 
+  it.each([
+    PARAMS,
+    '/',
+    '/health',
+    '/routes',
+    '/metrics',
+    '/docs',
+    '/docs/openapi.json',
+    '/ixo/nope',
+  ])('isolates %s from pages of other origins', async (path) => {
+    const { headers } = await gateway.get(path);
+    expect(headers.get('x-content-type-options')).toBe('nosniff');
+    expect(headers.get('cross-origin-resource-policy')).toBe('same-origin');
+  });
+
   it('echoes a request id of printable ASCII', async () => {
     const id = 'Root=1-67891233-abcdef; a+b/c==';
     const { headers } = await ask(gateway.url + PARAMS, { headers: { 'x-request-id': id } });

@@ -128,6 +128,22 @@ describe.skipIf(fault)('a host on a full disk', () => {
     expect((await next).body.message.content).toBe('yes');
   });
 
+  it('refuses DELETE /me with 503, after which the same confirmation erases once there is space', {
+    timeout: 60_000,
+  }, async () => {
+    const { alice, disk } = await start({ DISK_MIN_FREE: '0' });
+    await openSession(alice);
+    disk.fill();
+    await untilRefused(alice);
+    const confirmed = confirmErasure(alice);
+    const refused = await alice.request('DELETE', '/me', confirmed);
+    expect([refused.status, refused.body.code]).toEqual([503, 'store_unavailable']);
+    expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(0);
+    disk.free();
+    const erase = async () => (await alice.request('DELETE', '/me', confirmed)).status;
+    await expect.poll(erase, { timeout: 30_000 }).toBe(200);
+  });
+
   it('rejects POST /sessions, POST /messages and POST /delegation below DISK_MIN_FREE, while the rest works', {
     timeout: 60_000,
   }, async () => {

@@ -542,14 +542,76 @@ it('an unknown route of /v1 answers with an error in the format of OpenAI', asyn
   expect(await other.json()).toMatchObject({ statusCode: 404 });
 });
 
-it.each([true, false])('POST /v1/responses leaves reasoning out (stream: %s)', async (stream) => {
-  const reply = request('/responses', { model: MODEL, input: 'Hello', stream });
-  const turn = await test.model.next();
-  turn.think('Hm.');
-  turn.answer('Yes.');
-  const text = await (await reply).text();
-  expect(text).toContain('Yes.');
-  expect(text).not.toContain('Hm.');
+describe('reasoning in POST /v1/responses', () => {
+  const summary = (text: string) => [{ type: 'summary_text', text }];
+  const tools = [{ type: 'function', ...weather.function, strict: false }];
+  const create = (fields: object) => request('/responses', { model: MODEL, tools, ...fields });
+
+  /** Thinks, says something, thinks again, and calls a function. */
+  async function answer() {
+    const turn = await test.model.next();
+    turn.think('Hm.');
+    turn.say('I look.');
+    turn.think('Where?');
+    turn.call({ name: 'get_weather', input: { city: 'Bern' } });
+  }
+
+  const expected = [
+    { type: 'reasoning', id: expect.stringMatching(/^rs_/), summary: summary('Hm.') },
+    { type: 'message', content: [{ text: 'I look.' }] },
+    { type: 'reasoning', id: expect.stringMatching(/^rs_/), summary: summary('Where?') },
+    { type: 'function_call', name: 'get_weather' },
+  ];
+
+  it('is an item of its own, which may be sent back or referred to', async () => {
+    const [one] = await Promise.all([readJson(create({ input: 'Weather?' })), answer()]);
+    expect(one.output).toMatchObject(expected);
+    const read = request(`/responses/${one.id}`, undefined, { method: 'GET' });
+    expect(await readJson(read)).toEqual(one);
+    const [thought, said, other, call] = one.output;
+    expect(thought.id).not.toBe(other.id);
+    const refer = ({ id }: { id: string }) => ({ type: 'item_reference', id });
+    const output = { type: 'function_call_output', call_id: call.call_id, output: '20 degrees' };
+    const again = [user('Weather?'), refer(thought), said, other];
+    const next = readJson(create({ input: [...again, refer(call), output] }));
+    (await test.model.next()).answer('Warm.');
+    expect((await next).status).toBe('completed');
+    const last = readJson(create({ input: [...again, user('Thanks')] }));
+    const turn = await test.model.next();
+    expect(turn.body.messages.slice(1)).toEqual([
+      user('Weather?'),
+      { role: 'assistant', content: 'I look.' },
+      expect.objectContaining({ role: 'user', content: expect.stringMatching(/^Thanks/) }),
+    ]);
+    turn.answer('Gladly.');
+    expect((await last).status).toBe('completed');
+  });
+
+  it('is streamed as summaries', async () => {
+    const [events] = await Promise.all([
+      readEvents(create({ input: 'Weather?', stream: true })),
+      answer(),
+    ]);
+    const types = events.map(({ type }) => type.replace('response.', ''));
+    const reasoning = [
+      'output_item.added',
+      'reasoning_summary_part.added',
+      'reasoning_summary_text.delta',
+      'reasoning_summary_text.done',
+      'reasoning_summary_part.done',
+      'output_item.done',
+    ];
+    expect(types.slice(2, 8)).toEqual(reasoning);
+    expect(events[4]).toMatchObject({ delta: 'Hm.', output_index: 0, summary_index: 0 });
+    expect(types.filter((type) => type in { 'reasoning_summary_part.done': 1 })).toHaveLength(2);
+    const ended = events.filter(({ type }) => type === 'response.output_item.done');
+    const items = ended.toSorted((a, b) => a.output_index - b.output_index).map(({ item }) => item);
+    expect(items).toMatchObject(expected);
+    expect(events.at(-1).response.output).toEqual(items);
+    const path = `/responses/${events[0].response.id}?stream=true&starting_after=1`;
+    const again = await readEvents(request(path, undefined, { method: 'GET' }));
+    expect(again).toEqual(events.slice(2));
+  });
 });
 
 describe('GET /v1/models', () => {

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, expect, it } from 'vitest';
 import { type ControlledModel, startControlledModel } from './support/controlled-model.js';
 import { startHost } from './support/host.js';
@@ -113,4 +114,37 @@ it('GET /runs/:runId logs a failing store', async () => {
   expect((await live.toEnd()).at(-1)?.event).toBe('done');
   await reading.close();
   await working.close();
+});
+
+it('POST /messages refuses turns at once while every connection to PostgreSQL is taken, and ends the others', {
+  timeout: 120_000,
+}, async () => {
+  const { proxied } = await prepare();
+  const host = await startHost({ env: { ...proxied, DATABASE_POOL_SIZE: '2' } });
+  const chats: { user: TestUser; sessionId: string }[] = [];
+  for (let i = 0; i < 20; i++) {
+    const user = new TestUser(host);
+    chats.push({ user, sessionId: await openSession(user) });
+  }
+  const send = async ({ user, sessionId }: (typeof chats)[number]) => {
+    const startedAt = performance.now();
+    const sent = { body: { message: 'hi' } };
+    const { status, headers, body } = await user.request('POST', `/messages/${sessionId}`, sent);
+    const ms = performance.now() - startedAt;
+    return { status, code: body.code, retryAfter: Number(headers.get('retry-after')), ms };
+  };
+  const accepted = chats.splice(0, 6).map(send);
+  const turns = await Promise.all(accepted.map(() => model.next()));
+  proxy.freeze();
+  for (const turn of turns) turn.answer('hello');
+  // Longer than a turn may wait for a connection.
+  await sleep(2_000);
+  const refused = await Promise.all(chats.map(send));
+  proxy.thaw();
+  for (const { ms, ...answer } of refused) {
+    expect(answer).toEqual({ status: 503, code: 'host_busy', retryAfter: 5 });
+    expect(ms).toBeLessThan(1_000);
+  }
+  for (const answer of await Promise.all(accepted)) expect(answer.status).toBe(200);
+  await host.close();
 });

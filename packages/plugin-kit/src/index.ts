@@ -33,7 +33,6 @@ export {
 export type { PluginManifestInput } from './manifest.js';
 export type { Middleware, ModelRequest, ModelResponse, ToolCall } from './middleware.js';
 export type { ModelMessage, ModelUse, UserPart } from './model.js';
-export { OwnerRounds, type OwnersPage } from './owner-rounds.js';
 export {
   type Diagnosis,
   type DiagnosisContext,
@@ -71,4 +70,3 @@ export {
   type ToolDelegation,
 } from './tool.js';
 export type { DelegatedTurns, RunDelegation, RunPermission, TurnOutcome } from './turns.js';
-export { postWebhook } from './webhook.js';

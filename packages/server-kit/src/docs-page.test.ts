@@ -3,7 +3,6 @@ import { DocsPage } from './docs-page.js';
 
 const page = new DocsPage({
   title: 'A <b>"chain"</b>',
-  swaggerUrl: import.meta.resolve('swagger-ui-dist/package.json'),
   docExpansion: 'none',
 });
 

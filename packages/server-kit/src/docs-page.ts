@@ -3,8 +3,6 @@ import { fileURLToPath } from 'node:url';
 
 export interface DocsPageOptions {
   readonly title: string;
-  /** `import.meta.resolve('swagger-ui-dist/package.json')` of the package that depends on it. */
-  readonly swaggerUrl: string;
   /** What Swagger UI shows of each tag at first. */
   readonly docExpansion?: 'list' | 'none';
 }
@@ -15,7 +13,7 @@ export interface DocsFile {
   readonly body: Buffer;
 }
 
-/** What the page needs of Swagger UI; nothing else of its folder is served. */
+/** What the page needs of Swagger UI, which the package contains. */
 const ASSETS: Readonly<Record<string, string>> = {
   'swagger-ui.css': 'text/css',
   'swagger-ui-bundle.js': 'text/javascript',
@@ -104,7 +102,8 @@ export class DocsPage {
   }
 
   private readAsset(name: string): Promise<Buffer> {
-    return readFile(fileURLToPath(new URL(name, this.options.swaggerUrl))).catch((error) => {
+    const path = fileURLToPath(import.meta.resolve(`@sibyl/server-kit/swagger-ui/${name}`));
+    return readFile(path).catch((error) => {
       this.assets.delete(name);
       throw error;
     });

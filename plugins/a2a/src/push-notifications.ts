@@ -5,10 +5,7 @@ import {
   type HostMessages,
   type Logger,
   type OracleUcan,
-  OwnerRounds,
-  type OwnersPage,
   type PluginDatabase,
-  postWebhook,
   type Repetition,
   repeat,
   type SafeFetch,
@@ -17,6 +14,7 @@ import {
   type TurnOutcome,
 } from '@sibyl/plugin-kit';
 import type { PluginTurns } from '@sibyl/plugin-kit/chat';
+import { OwnerRounds, type OwnersPage, postWebhook } from '@sibyl/plugin-kit/deliveries';
 import type { CallerAccess, Surface } from '@sibyl/plugin-kit/surface';
 import {
   bigint,

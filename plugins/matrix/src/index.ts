@@ -65,7 +65,7 @@ const ROUND_MS = 5_000;
 type Services = Awaited<ReturnType<typeof createServices>>;
 
 async function createServices(context: SetupContext<MatrixConfig>) {
-  const { config, database, oracle, logger, storedRooms: stored } = context;
+  const { config, database, hosts, oracle, logger, storedRooms: stored } = context;
   const health = new HomeserverHealth(context.fetch);
   const { fetch } = health;
   const homeserver = getOracleHomeserver(config);
@@ -74,7 +74,7 @@ async function createServices(context: SetupContext<MatrixConfig>) {
     throw new Error('MATRIX_CHAT needs MATRIX_BASE_URL and MATRIX_ACCESS_TOKEN');
   const chat =
     homeserver && config.MATRIX_CHAT ? await openChat(context, { homeserver, health }) : undefined;
-  const deps = { stored, database, fetch, logger, clock: database.now };
+  const deps = { stored, database, hosts, fetch, logger, clock: database.now };
   const roomState = rooms && new MatrixRoomState({ ...deps, homeserver, rooms });
   return {
     health,

@@ -1,5 +1,6 @@
 import {
   abortable,
+  type HostMessages,
   type Logger,
   type PluginDatabase,
   type RoomPlace,
@@ -25,7 +26,7 @@ const EVENT_TYPE = 'org.sibyl.room_state';
 const IMPORT_TIMEOUT_MS = 800;
 /** A change that is not stored by then was lost with its process; the copy is compared again. */
 const CHANGE_MS = 5_000;
-/** A host that does not finish a copy by then has died. */
+/** A copy that is not finished by then, nor found to be held by a dead host, is made again. */
 const LEASE_MS = 2 * 60_000;
 const BATCH = 20;
 const FIRST_PAUSE_MS = 5_000;
@@ -35,6 +36,7 @@ export interface MatrixRoomStateDeps {
   /** The host's store, which decides; Matrix has a copy. */
   readonly stored: RoomState;
   readonly database: PluginDatabase<MatrixTables>;
+  readonly hosts: Pick<HostMessages, 'hostId' | 'findDead'>;
   readonly homeserver: Homeserver;
   readonly rooms: RoomDirectory;
   readonly fetch: SafeFetch;
@@ -165,6 +167,7 @@ export class MatrixRoomState implements RoomState {
   }
 
   private async copyBatches(): Promise<void> {
+    await this.releaseDead();
     for (let size = BATCH; size === BATCH && !this.closing.signal.aborted; ) {
       const batch = await this.claim();
       size = batch.length;
@@ -172,14 +175,37 @@ export class MatrixRoomState implements RoomState {
     }
   }
 
+  /** What dead hosts were copying is due at once. */
+  private async releaseDead(): Promise<void> {
+    const { database, clock, hosts } = this.deps;
+    const now = clock();
+    const held = await database.tables
+      .selectFrom('matrix_state')
+      .select('holder')
+      .distinct()
+      .where('due_at', '>', now)
+      .where('holder', '<>', hosts.hostId)
+      .execute();
+    const dead = await hosts.findDead(held.flatMap(({ holder }) => holder ?? []));
+    if (dead.length === 0) return;
+    await database.write((tables) =>
+      tables
+        .updateTable('matrix_state')
+        .set({ due_at: now, holder: null })
+        .where('due_at', '>', now)
+        .where('holder', 'in', dead)
+        .execute(),
+    );
+  }
+
   /** Copies that this host makes now; other hosts do not try them meanwhile. */
   private claim(): Promise<Copy[]> {
-    const { database, clock } = this.deps;
+    const { database, clock, hosts } = this.deps;
     const now = clock();
     return database.write((tables) =>
       tables
         .updateTable('matrix_state')
-        .set({ due_at: now + LEASE_MS })
+        .set({ due_at: now + LEASE_MS, holder: hosts.hostId })
         .where((e) =>
           e(
             e.refTuple('owner', 'state_key'),
@@ -233,7 +259,7 @@ export class MatrixRoomState implements RoomState {
     await this.deps.database.write((tables) =>
       tables
         .updateTable('matrix_state')
-        .set(values)
+        .set({ ...values, holder: null })
         .where('owner', '=', owner)
         .where('state_key', '=', key)
         .execute(),

@@ -36,6 +36,8 @@ const state = defineTable(
     attempts: bigint(),
     /** Milliseconds: not before this time. */
     due_at: bigint(),
+    /** The host that makes the copy now. */
+    holder: text().optional(),
   },
   { key: ['owner', 'state_key'], indexes: { matrix_state_by_due: { on: ['due_at'] } } },
 );

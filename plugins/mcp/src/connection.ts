@@ -20,15 +20,8 @@ import {
   withTimeout,
 } from '@sibyl/plugin-kit';
 import type { McpServer } from './config.js';
-import {
-  type ClientTarget,
-  currentCall,
-  loadSdk,
-  MAX_REPLY_BYTES,
-  openClient,
-  readStatus,
-  VALUES,
-} from './open-client.js';
+import { type ClientTarget, currentCall, loadSdk, openClient, readStatus } from './open-client.js';
+import { TOO_LARGE } from './reply-limits.js';
 
 /** Age at which a list is refreshed, for servers that do not report changes. */
 const LIST_AGE_MS = 60_000;
@@ -406,9 +399,7 @@ class TooLargeError extends Error {
   override readonly name = 'TooLargeError';
 
   constructor() {
-    super(
-      `answered with more than ${MAX_REPLY_BYTES / 1024 ** 2} MiB or ${VALUES.max} JSON values; the call may have had its effect. Ask for less, such as fewer entries or fields`,
-    );
+    super(TOO_LARGE);
   }
 }
 

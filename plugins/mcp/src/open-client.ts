@@ -13,16 +13,15 @@ import type {
 import { type Logger, type PluginContext, SafeFetchError, withTimeout } from '@sibyl/plugin-kit';
 import { hasShortHost, JsonTextLimit } from '@sibyl/protocol';
 import type { HttpServer, McpServer } from './config.js';
+import { MAX_REPLY_BYTES, ReplyStream, tooLargeError, VALUES } from './reply-limits.js';
 
-/** The most that one reply, or one event of a stream, may have. */
-export const MAX_REPLY_BYTES = 4 * 1024 ** 2;
+/** An event has lines before its data. */
+const MAX_EVENT_BYTES = MAX_REPLY_BYTES + 4096;
 /** The most that a document about signing in may have. */
 const MAX_DOCUMENT_BYTES = 128 * 1024;
 /** A stream that has carried this much is opened again. */
 const MAX_STREAM_BYTES = 64 * 1024 ** 2;
 const FIRST_EVENT_MS = 1500;
-/** The most JSON values in what a server sends at once, and how many more in each second. */
-export const VALUES = { max: 50_000, perSecond: 20_000 };
 /** The shortest time between two continuations of streams, however soon a server wants them. */
 const CONTINUE_MS = 250;
 /** Requests of a server that are not answered yet: each one takes much memory. A shared server asks all of its users. */
@@ -123,15 +122,26 @@ async function connectTransport(
     () => logger.warn({ server: name }, 'many errors of an MCP server; further ones are left out'),
   );
   client.onerror = ({ message }) => logError(message);
-  limitRequests(transport, isOwned ? MAX_REQUESTS.owned : MAX_REQUESTS.shared);
+  limitMessages(transport, {
+    maxRequests: isOwned ? MAX_REQUESTS.owned : MAX_REQUESTS.shared,
+    // Replies over HTTP are limited before they are parsed.
+    limitReply: 'command' in server ? (message) => limitReply(message, name) : (message) => message,
+  });
   await client.connect(transport, { timeout: server.timeoutMs });
   client.onclose = () => onLost(new Error('The connection was closed'));
   void keepListening(client, onToolsChanged);
   return client;
 }
 
-/** Closes the connection of a server that asks much more than it lets the client answer. */
-function limitRequests(transport: Transport, max: number): void {
+type Message = Parameters<NonNullable<Transport['onmessage']>>[0];
+
+interface MessageLimits {
+  readonly maxRequests: number;
+  readonly limitReply: (message: Message) => Message;
+}
+
+/** Closes the connection of a server that asks much more than it lets the client answer, and limits its replies. */
+function limitMessages(transport: Transport, { maxRequests, limitReply }: MessageLimits): void {
   const send = transport.send.bind(transport);
   const open: unknown[] = [];
   let receive: Transport['onmessage'];
@@ -146,7 +156,7 @@ function limitRequests(transport: Transport, max: number): void {
     // The client does not answer what the server has canceled.
     else if ('method' in message && message.method === 'notifications/cancelled')
       end(message.params?.requestId);
-    if (open.length <= max) receive?.(message, extra);
+    if (open.length <= maxRequests) receive?.(limitReply(message), extra);
     else transport.close().catch(() => undefined);
   };
   Object.defineProperty(transport, 'onmessage', {
@@ -155,6 +165,13 @@ function limitRequests(transport: Transport, max: number): void {
       receive = handler;
     },
   });
+}
+
+/** Fails the request of a reply that is too large. */
+function limitReply(message: Message, name: string): Message {
+  if (!('result' in message) || typeof message.id !== 'number') return message;
+  const isTooLarge = JSON.stringify(message.result).length > MAX_REPLY_BYTES;
+  return isTooLarge ? tooLargeError(message.id, name) : message;
 }
 
 const LISTEN_AGAIN_MS = 500;
@@ -247,7 +264,7 @@ async function connectStdio(
       args,
       env,
       stderr: 'pipe',
-      maxBufferSize: MAX_REPLY_BYTES,
+      maxBufferSize: MAX_STREAM_BYTES,
     });
     if (transport.stderr instanceof Readable) logStderr(transport.stderr, { logger, name });
     return connect({ transport, mode });
@@ -356,6 +373,7 @@ function watchReply(response: Response): Response {
     onChunk: (chunk) => {
       limit.add(chunk);
       canResume ||= isStream && /(^|\n)id:/.test(chunk.toString('latin1'));
+      return chunk;
     },
     onEnd: (error) => {
       if (isTooLarge(error)) call?.onTooLarge();
@@ -397,7 +415,10 @@ function hasLongHosts(json: string): boolean {
 }
 
 /** The only stream of the old transport carries everything, so its end is the end of the connection. */
-function createSseFetch(target: FetchTarget, { onLost }: ClientEvents): FetchLike {
+function createSseFetch(
+  target: FetchTarget & Pick<ClientTarget, 'name'>,
+  { onLost }: ClientEvents,
+): FetchLike {
   const request = createHttpFetch(target);
   const onEnd = () => onLost(new Error('The event stream ended'));
   let wasOpen = false;
@@ -411,7 +432,8 @@ function createSseFetch(target: FetchTarget, { onLost }: ClientEvents): FetchLik
     }
     // Ends the client's attempts to reconnect, which would open a session that is not initialized.
     if (wasOpen) return new Response(null, { status: 204 });
-    const response = await fetchStream(target.fetch, url, { ...init, onEnd });
+    const replies = new ReplyStream(target.name);
+    const response = await fetchStream(target.fetch, url, { ...init, onEnd, replies });
     wasOpen = response.ok;
     return response;
   };
@@ -440,24 +462,28 @@ async function fetchChanges(
 interface StreamInit extends RequestInit {
   readonly onData?: () => void;
   readonly onEnd?: () => void;
+  /** Of a stream that carries the replies to all requests. */
+  readonly replies?: ReplyStream;
 }
 
 async function fetchStream(
   fetch: FetchUrl,
   url: string | URL,
-  { onData, onEnd = () => undefined, ...init }: StreamInit,
+  { onData, onEnd = () => undefined, replies, ...init }: StreamInit,
 ): Promise<Response> {
   const limits = { maxBytes: MAX_STREAM_BYTES, timeoutMs: Number.POSITIVE_INFINITY };
   const response = await fetch(url, { ...init, ...limits });
   if (!response.body || !response.ok) return response;
   const limit = new JsonTextLimit(VALUES);
   let eventBytes = 0;
-  const onChunk = (chunk: Buffer) => {
+  const onChunk = (received: Buffer) => {
     onData?.();
+    const chunk = replies?.add(received) ?? received;
     limit.add(chunk);
     const end = Math.max(chunk.lastIndexOf('\n\n'), chunk.lastIndexOf('\r\n\r\n'));
     eventBytes = end < 0 ? eventBytes + chunk.length : chunk.length - end;
-    if (eventBytes > MAX_REPLY_BYTES) throw new Error('An event of the stream is too large');
+    if (eventBytes > MAX_EVENT_BYTES) throw new Error('An event of the stream is too large');
+    return chunk;
   };
   return copyResponse(response, watchBody(response.body, { onChunk, onEnd }));
 }
@@ -468,8 +494,8 @@ const copyResponse = (
 ): Response => new Response(body, { status, statusText, headers });
 
 interface BodyWatch {
-  /** Fails the body by throwing. */
-  readonly onChunk: (chunk: Buffer) => void;
+  /** Returns what is passed on; fails the body by throwing. */
+  readonly onChunk: (chunk: Buffer) => Buffer;
   /** The body ended, or failed with an error. */
   readonly onEnd: (error?: unknown) => void;
 }
@@ -483,8 +509,8 @@ function watchBody(
     try {
       const { done, value } = await reader.read();
       if (!done) {
-        onChunk(Buffer.from(value.buffer, value.byteOffset, value.byteLength));
-        return controller.enqueue(value);
+        const { buffer, byteOffset, byteLength } = value;
+        return controller.enqueue(onChunk(Buffer.from(buffer, byteOffset, byteLength)));
       }
       controller.close();
       onEnd();

@@ -7,7 +7,7 @@ import { Connection, INVOCATION_META, type McpTool } from '../src/connection.js'
 import { readCallResult, readPromptResult, readResourceResult } from '../src/server-tools.js';
 import { startHttpServer } from './support/http-server.js';
 
-const TOOLS = ['add.numbers', 'fail', 'picture', 'hang', 'announce', 'ask', 'grow'];
+const TOOLS = ['add.numbers', 'fail', 'picture', 'hang', 'announce', 'ask', 'rows', 'page', 'grow'];
 
 const fetch = createSafeFetch({ allow: ['127.0.0.1'] });
 const open: { close(): Promise<void> }[] = [];
@@ -39,6 +39,8 @@ async function overHttp(options: Options = {}) {
   return { server, connection: connect({ url: server.url, timeoutMs: 20_000 }) };
 }
 
+const overEvents = async () => (await overHttp({ kind: 'sse' })).connection;
+
 const stdio = fileURLToPath(new URL('support/stdio-server.ts', import.meta.url));
 const startStdio = (log?: unknown[]) => connect({ command: process.execPath, args: [stdio] }, log);
 
@@ -62,7 +64,7 @@ describe('Connection', () => {
       'streamable HTTP without sessions',
       async () => (await overHttp({ kind: 'stateless' })).connection,
     ],
-    ['server-sent events', async () => (await overHttp({ kind: 'sse' })).connection],
+    ['server-sent events', overEvents],
     ['stdio', async () => startStdio()],
   ])('lists and calls tools, resources and prompts over %s', async (_, start) => {
     const connection = await start();
@@ -163,6 +165,24 @@ describe('Connection', () => {
       { action: 'accept', content: { color: 'blue' } },
     ]);
     expect(asked).toEqual(['Which color?', 'Which color?']);
+  });
+
+  it.each([
+    ['streamable HTTP', ['rows', 'page'], async () => (await overHttp()).connection],
+    ['server-sent events', ['rows', 'page'], overEvents],
+    // Operators choose processes: these are limited in bytes only.
+    ['stdio', ['page'], async () => startStdio()],
+  ])('fails only the call whose reply is too large over %s: %j', async (_, names, start) => {
+    const connection = await start();
+    await connection.tools();
+    const other = call(connection, 'announce');
+    other.catch(() => undefined);
+    for (const name of names)
+      await expect(call(connection, name)).rejects.toThrow(
+        /^demo answered with more than 4 MiB or 50000 JSON values/,
+      );
+    await expect(other).resolves.toBe('announced');
+    await expect(call(connection)).resolves.toBe('5');
   });
 
   it('logs what a process writes to stderr', async () => {

@@ -7,6 +7,7 @@ import {
 } from '@sibyl/plugin-kit/surface';
 import { OracleError } from '@sibyl/protocol';
 import { assertCalls, type Conversation, invalid, readInputItems } from './conversation.js';
+import { Said } from './output-items.js';
 import {
   findItem,
   streamResponse,
@@ -77,7 +78,7 @@ export class Responses {
     if (!facts.isStored) return this.answerOnce(open, call);
     await this.deps.store.add(stored);
     if (body.stream) return this.stream(open, this.read(open, signal), -1);
-    if (facts.isBackground) return toResponse(run, facts, { text: '', end: undefined });
+    if (facts.isBackground) return toResponse(run, facts);
     return this.collect(open, this.read(open, signal));
   }
 
@@ -90,8 +91,7 @@ export class Responses {
     if (query.stream === 'true')
       return this.stream(open, this.read(open, signal), query.starting_after ?? -1);
     const { status } = open.run;
-    if (status === 'queued' || status === 'running')
-      return toResponse(open.run, open.stored.facts, { text: '', end: undefined });
+    if (status === 'queued' || status === 'running') return toResponse(open.run, open.stored.facts);
     return this.collect(open, this.read(open, signal));
   }
 
@@ -151,13 +151,13 @@ export class Responses {
   }
 
   private async collect({ run, stored }: OpenResponse, events: Events) {
-    let text = '';
+    const said = new Said();
     let end: RunEnd | undefined;
     for await (const event of events) {
-      if (event.type === 'text') text += event.text;
       if (event.type === 'end') end = event.end;
+      else if (event.type !== 'begin') said.add(event);
     }
-    return toResponse(run, stored.facts, { text, end });
+    return toResponse(run, stored.facts, { said, end });
   }
 
   private async findPrevious(

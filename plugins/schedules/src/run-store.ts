@@ -1,5 +1,6 @@
-import type { JobSummary, OwnersPage, PluginDatabase } from '@sibyl/plugin-kit';
+import type { JobSummary, PluginDatabase } from '@sibyl/plugin-kit';
 import { OracleError, RateLimiter } from '@sibyl/plugin-kit';
+import type { OwnersPage } from '@sibyl/plugin-kit/deliveries';
 import {
   pruneRuns,
   type RunRow,

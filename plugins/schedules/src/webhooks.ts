@@ -5,13 +5,12 @@ import {
   OracleError,
   type OracleFacts,
   type OracleUcan,
-  OwnerRounds,
-  postWebhook,
   type SafeFetch,
   type SetupContext,
   type TurnOutcome,
 } from '@sibyl/plugin-kit';
 import type { ResultChat } from '@sibyl/plugin-kit/chat';
+import { OwnerRounds, postWebhook } from '@sibyl/plugin-kit/deliveries';
 import type { ScheduleRuns } from './run-store.js';
 import type { SchedulePermits } from './schedule-permits.js';
 import {

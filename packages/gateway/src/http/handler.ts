@@ -25,7 +25,6 @@ export class Handler {
   private readonly chain: ChainQueries;
   private readonly docs = new DocsPage({
     title: 'Chain queries',
-    swaggerUrl: import.meta.resolve('swagger-ui-dist/package.json'),
     docExpansion: 'none',
   });
   private readonly callers = new WeakMap<IncomingMessage['socket'], Caller>();

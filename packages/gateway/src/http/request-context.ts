@@ -16,6 +16,12 @@ const REQUEST_ID = /^[\x20-\x7e]{1,256}$/;
 /** Smaller bodies are not worth counting: the number of connections limits them. */
 const COUNTED_FROM_BYTES = 16 * 1024;
 
+/** Pages of other origins use CORS, to which Cross-Origin-Resource-Policy does not apply. */
+const ISOLATION = {
+  'X-Content-Type-Options': 'nosniff',
+  'Cross-Origin-Resource-Policy': 'same-origin',
+};
+
 const NO_QUERY = new URLSearchParams();
 const KEEP_ALIVE = `timeout=${KEEP_ALIVE_SECONDS}`;
 
@@ -46,7 +52,7 @@ export class RequestContext {
     const mark = target.indexOf('?');
     this.path = mark < 0 ? target : target.slice(0, mark);
     this.search = mark < 0 ? '' : target.slice(mark + 1);
-    this.headers = { 'X-Content-Type-Options': 'nosniff' };
+    this.headers = { ...ISOLATION };
     const given = request.headers['x-request-id'];
     if (typeof given === 'string' && REQUEST_ID.test(given)) this.identify(given);
   }

@@ -1,15 +1,5 @@
-import { ModulesContainer } from '@nestjs/core';
 import type { NestExpressApplication } from '@nestjs/platform-express';
-import { DocumentBuilder, type OpenAPIObject, SwaggerModule } from '@nestjs/swagger';
-import type { Route } from '@sibyl/plugin-kit';
-import {
-  ACCESS_KEY_ROUTE,
-  OWN_KEY_ROUTE,
-  ROUTE_DESCRIPTION,
-  ROUTE_ERROR_FORMAT,
-  type RouteDescription,
-  WORK_ROUTE,
-} from '@sibyl/plugin-kit/host';
+import type { RouteDescription } from '@sibyl/plugin-kit/host';
 import {
   ErrorBody,
   type ErrorCode,
@@ -20,116 +10,82 @@ import {
 import { z } from 'zod';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { HostFacts } from '../http/discovery.controller.js';
-import { PUBLIC_ROUTE } from '../http/ucan-guard.js';
+import { type DescribedHandler, listHandlers } from './described-handlers.js';
 import type { Services } from './services.js';
 
 /** Describes every route of the running host, plugin routes included. */
 export function createApiDocument(
   nest: NestExpressApplication,
-  { oracle, facts, publicRoutes }: Services,
-): OpenAPIObject {
+  { oracle, facts, publicRoutes }: Pick<Services, 'oracle' | 'facts' | 'publicRoutes'>,
+) {
   const components = new SchemaComponents();
-  const document = SwaggerModule.createDocument(nest, buildHead(oracle, facts), {
-    standardSchemaConverter: (schema, { schemaType }) => components.convert(schema, schemaType),
-    operationIdFactory,
-  });
   components.add(ErrorBody, 'output');
-  const routes = readRouteFacts(nest);
-  for (const [path, operations] of Object.entries(document.paths)) {
-    for (const [method, operation] of Object.entries(operations)) {
-      const { isPublic = false, ...route } = routes.get(operation.operationId) ?? {};
-      // OpenAPI writes `{id}` where the router writes `:id`.
-      const pattern = path.replaceAll(/\{(\w+)\}/g, ':$1');
-      const isOpen = isPublic || publicRoutes.includes(method.toUpperCase(), pattern);
-      completeOperation(operation, { ...route, path, isPublic: isOpen }, components);
-    }
+  const paths: Record<string, Record<string, Operation>> = {};
+  for (const handler of listHandlers(nest)) {
+    const { method, pattern } = handler;
+    const isPublic = handler.isPublic || publicRoutes.includes(method.toUpperCase(), pattern);
+    // OpenAPI writes `{id}` where the router writes `:id` or `*path`.
+    const path = pattern.replaceAll(/[:*](\w+)/g, '{$1}');
+    const operations = paths[path] ?? {};
+    operations[method] = describeOperation({ ...handler, isPublic, path }, components);
+    paths[path] = operations;
   }
-  const schemas = { ...document.components?.schemas, ...components.schemas };
-  for (const operation of Object.values(document.paths).flatMap((path) => Object.values(path)))
-    relaxBody(operation.requestBody, schemas);
-  return { ...document, components: { ...document.components, schemas } } as OpenAPIObject;
+  return {
+    openapi: '3.1.0',
+    info: describeOracle(oracle, facts),
+    paths,
+    components: { securitySchemes, schemas: components.schemas },
+  };
 }
 
-/** A body whose schema has a default is optional. */
-function relaxBody(body: RequestBody | undefined, schemas: Readonly<Record<string, object>>): void {
-  const { $ref = '' } = body?.content?.['application/json']?.schema ?? {};
-  const schema = schemas[$ref.replace('#/components/schemas/', '')] ?? {};
-  if (body && 'default' in schema) body.required = false;
+const describeOracle = ({ name, did }: OracleIdentity, { version }: HostFacts) => ({
+  title: name,
+  version,
+  description: `An oracle: an AI agent whose users sign with their own key. The audience of tokens is \`${did}\`.`,
+});
+
+const securitySchemes = {
+  invocation: {
+    type: 'http',
+    scheme: 'bearer',
+    description: `${requestHeaders.authorization}. Send X-Auth-Type: ucan with it.`,
+  },
+  delegation: {
+    type: 'apiKey',
+    in: 'header',
+    name: 'x-ucan-delegation',
+    description: requestHeaders['x-ucan-delegation'],
+  },
+  accessKey: {
+    type: 'apiKey',
+    in: 'header',
+    name: 'x-api-key',
+    description: requestHeaders['x-api-key'],
+  },
+};
+
+interface Parameter {
+  readonly name: string;
+  readonly in: 'path' | 'query' | 'header';
+  readonly required: boolean;
+  readonly description?: string;
+  readonly schema: JsonSchema;
 }
 
-interface RequestBody {
-  required?: boolean;
-  readonly content?: Readonly<Record<string, { readonly schema?: { readonly $ref?: string } }>>;
+interface Response {
+  readonly description: string;
+  readonly content?: object;
+  readonly headers?: object;
 }
 
-function buildHead(oracle: OracleIdentity, { version }: HostFacts) {
-  return new DocumentBuilder()
-    .setOpenAPIVersion('3.1.0')
-    .setTitle(oracle.name)
-    .setVersion(version)
-    .setDescription(
-      `An oracle: an AI agent whose users sign with their own key. The audience of tokens is \`${oracle.did}\`.`,
-    )
-    .addSecurity('invocation', {
-      type: 'http',
-      scheme: 'bearer',
-      description: `${requestHeaders.authorization}. Send X-Auth-Type: ucan with it.`,
-    })
-    .addSecurity('delegation', {
-      type: 'apiKey',
-      in: 'header',
-      name: 'x-ucan-delegation',
-      description: requestHeaders['x-ucan-delegation'],
-    })
-    .addSecurity('accessKey', {
-      type: 'apiKey',
-      in: 'header',
-      name: 'x-api-key',
-      description: requestHeaders['x-api-key'],
-    })
-    .build();
-}
-
-const operationIdFactory = (controller: string, method: string) =>
-  `${controller.replace('Controller', '')}.${method}`;
-
-/** Reads the decorators of each handler, by operation id. */
-function readRouteFacts(nest: NestExpressApplication): Map<string | undefined, RouteFacts> {
-  const facts = new Map<string | undefined, RouteFacts>();
-  for (const module of nest.get(ModulesContainer).values()) {
-    for (const { metatype } of module.controllers.values()) {
-      if (typeof metatype !== 'function') continue;
-      for (const method of Object.getOwnPropertyNames(metatype.prototype)) {
-        const handler = metatype.prototype[method];
-        const isPublic = [handler, metatype].some((on) => Reflect.getMetadata(PUBLIC_ROUTE, on));
-        const description = Reflect.getMetadata(ROUTE_DESCRIPTION, handler);
-        const acceptsKeys = Reflect.getMetadata(ACCESS_KEY_ROUTE, handler) === true;
-        const needsOwnKey = Reflect.getMetadata(OWN_KEY_ROUTE, handler);
-        const startsWork = Reflect.getMetadata(WORK_ROUTE, handler) !== undefined;
-        const hasOwnErrors = Reflect.getMetadata(ROUTE_ERROR_FORMAT, handler) !== undefined;
-        const access = { isPublic, acceptsKeys, needsOwnKey, startsWork };
-        const route = { ...access, hasOwnErrors, description };
-        facts.set(operationIdFactory(metatype.name, method), route);
-      }
-    }
-  }
-  return facts;
-}
-
-type Operation = NonNullable<OpenAPIObject['paths'][string]['get']>;
-type Response = Exclude<Operation['responses'][string], undefined | { $ref: string }>;
-
-/** The decorators of a route. */
-interface RouteFacts {
-  readonly isPublic?: boolean;
-  readonly acceptsKeys?: boolean;
-  /** Whether a delegation is not enough; a function decides by the body. */
-  readonly needsOwnKey?: Route['needsOwnKey'];
-  /** Whether it is refused while the host has no time for it. */
-  readonly startsWork?: boolean;
-  /** Whether its errors have the form of another protocol. */
-  readonly hasOwnErrors?: boolean;
-  readonly description?: RouteDescription | undefined;
+interface Operation {
+  readonly operationId: string;
+  readonly summary?: string;
+  readonly tags: readonly string[];
+  readonly security: readonly object[];
+  readonly parameters: readonly Parameter[];
+  readonly requestBody?: object;
+  readonly responses: Readonly<Record<string, Response>>;
 }
 
 const ALWAYS: readonly ErrorCode[] = ['rate_limited', 'headers_too_large', 'internal_error'];
@@ -151,12 +107,17 @@ const PROTECTED: readonly ErrorCode[] = [
   'verification_busy',
 ];
 
+type AccessFacts = Pick<
+  DescribedHandler,
+  'isPublic' | 'acceptsKeys' | 'needsOwnKey' | 'startsWork'
+>;
+
 const listAccessErrors = ({
   isPublic,
   acceptsKeys,
   needsOwnKey,
   startsWork,
-}: RouteFacts): readonly ErrorCode[] => [
+}: AccessFacts): readonly ErrorCode[] => [
   ...(startsWork ? (['host_busy'] as const) : []),
   ...(isPublic ? [] : PROTECTED),
   ...(needsOwnKey ? (['own_key_required'] as const) : []),
@@ -165,41 +126,47 @@ const listAccessErrors = ({
 
 const CALLER_HEADERS = ['x-auth-type', 'x-ucan-delegation', 'x-request-id'] as const;
 
-const readsInput = ({ requestBody, parameters = [] }: Operation): boolean =>
-  requestBody !== undefined || parameters.length > 0;
-
-/** Adds what all routes of a kind have in common, and the description of the handler. */
-function completeOperation(
-  operation: Operation,
-  {
-    path,
-    isPublic = false,
-    acceptsKeys = false,
-    needsOwnKey,
-    startsWork = false,
-    hasOwnErrors,
-    description,
-  }: RouteFacts & { readonly path: string },
+/** What all routes of a kind have in common, and what the handler says. */
+function describeOperation(
+  handler: DescribedHandler & { readonly path: string },
   components: SchemaComponents,
-): void {
+): Operation {
+  const { operationId, path, isPublic, description } = handler;
+  const requestBody = describeBody(handler, components);
   const ownHeaders = description?.headers ?? {};
-  const hasInput = readsInput(operation) || Object.keys(ownHeaders).length > 0;
-  operation.tags = [toTag(path)];
-  operation.security = isPublic ? [] : listSchemes({ acceptsKeys, needsOwnKey });
-  addHeaders(operation, isPublic ? ['x-request-id'] : CALLER_HEADERS, ownHeaders, components);
-  addPathParameters(operation, path);
-  if (description) addReply(operation, description, components);
-  const groups = [
-    description?.errors ?? [],
-    hasInput ? WITH_INPUT : [],
-    operation.requestBody === undefined ? [] : WITH_BODY,
-    listAccessErrors({ isPublic, acceptsKeys, needsOwnKey, startsWork }),
-    ALWAYS,
-  ];
-  const content = hasOwnErrors ? {} : ERROR_CONTENT;
-  for (const code of new Set(groups.flat())) addError(operation, code, content);
-  if (description?.bodyTypes) operation.requestBody = describeBytes(description.bodyTypes);
-  addResponseHeaders(operation);
+  const codes = new Set<ErrorCode>([
+    ...(description?.errors ?? []),
+    ...(handler.checksInput || Object.keys(ownHeaders).length > 0 ? WITH_INPUT : []),
+    ...(handler.body ? WITH_BODY : []),
+    ...listAccessErrors(handler),
+    ...ALWAYS,
+  ]);
+  const common = isPublic ? (['x-request-id'] as const) : CALLER_HEADERS;
+  return {
+    operationId,
+    ...(description && { summary: description.summary }),
+    tags: [toTag(path)],
+    security: isPublic ? [] : listSchemes(handler),
+    parameters: [
+      ...listPathParameters(path, components.listProperties(handler.params)),
+      ...components.listProperties(handler.query).map(toQueryParameter),
+      ...listHeaders({ common, own: ownHeaders, components }),
+    ],
+    ...(requestBody && { requestBody }),
+    responses: describeResponses(handler, codes, components),
+  };
+}
+
+function describeBody(
+  { body, description }: DescribedHandler,
+  components: SchemaComponents,
+): object | undefined {
+  if (description?.bodyTypes) return describeBytes(description.bodyTypes);
+  if (!body) return undefined;
+  const schema = components.add(body, 'input');
+  // A body whose schema has a default is optional.
+  const required = !('default' in components.resolve(schema));
+  return { required, content: { 'application/json': { schema } } };
 }
 
 const BYTES = { type: 'string' as const, format: 'binary' };
@@ -218,7 +185,8 @@ const describeBytes = (types: readonly string[]) => ({
     ]),
   ),
 });
-const listSchemes = ({ acceptsKeys, needsOwnKey }: RouteFacts) =>
+
+const listSchemes = ({ acceptsKeys, needsOwnKey }: AccessFacts) =>
   [
     'invocation',
     ...(needsOwnKey === true ? [] : ['delegation']),
@@ -231,69 +199,77 @@ function toTag(path: string): string {
   return /^(health|\..*)?$/.test(noun) ? 'service' : noun;
 }
 
-function addResponseHeaders(operation: Operation): void {
-  for (const response of Object.values(operation.responses) as Response[])
-    response.headers = { ...response.headers, ...responseHeaders };
+interface Headers {
+  readonly common: readonly (keyof typeof requestHeaders)[];
+  readonly own: NonNullable<RouteDescription['headers']>;
+  readonly components: SchemaComponents;
 }
 
-function addHeaders(
-  operation: Operation,
-  common: readonly (keyof typeof requestHeaders)[],
-  own: NonNullable<RouteDescription['headers']>,
-  components: SchemaComponents,
-): void {
+function listHeaders({ common, own, components }: Headers): Parameter[] {
   const meanings = {
     ...Object.fromEntries(common.map((name) => [name, requestHeaders[name]])),
     ...own,
   };
-  const parameters = Object.entries(meanings).map(([name, meaning]) => ({
+  return Object.entries(meanings).map(([name, meaning]) => ({
     name,
-    in: 'header' as const,
+    in: 'header',
     required: typeof meaning !== 'string' && meaning.isRequired === true,
     ...(typeof meaning === 'string'
-      ? { description: meaning, schema: { type: 'string' as const } }
+      ? { description: meaning, schema: STRING }
       : { description: meaning.meaning, schema: components.add(meaning.schema, 'input') }),
   }));
-  operation.parameters = [...(operation.parameters ?? []), ...parameters];
 }
 
-/** Nest declares only the parameters that a handler reads by name, so wildcards are missing. */
-function addPathParameters(operation: Operation, path: string): void {
-  const declared = new Set(
-    (operation.parameters ?? []).flatMap((one) =>
-      'in' in one && one.in === 'path' ? one.name : [],
-    ),
-  );
-  const missing = [...path.matchAll(/\{(\w+)\}/g)].flatMap(([, name = '']) =>
-    declared.has(name)
-      ? []
-      : { name, in: 'path' as const, required: true, schema: { type: 'string' as const } },
-  );
-  operation.parameters = [...missing, ...(operation.parameters ?? [])];
-}
+const listPathParameters = (path: string, described: readonly Property[]): Parameter[] =>
+  [...path.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => ({
+    name,
+    in: 'path',
+    required: true,
+    schema: described.find((property) => property.name === name)?.schema ?? STRING,
+  }));
 
-function addReply(
-  operation: Operation,
-  { summary, reply, status = 200, streams, mediaTypes = [], otherReplies = {} }: RouteDescription,
+const toQueryParameter = ({ name, isRequired, schema }: Property): Parameter => ({
+  name,
+  in: 'query',
+  required: isRequired,
+  ...(typeof schema.description === 'string' && { description: schema.description }),
+  schema,
+});
+
+function describeResponses(
+  { hasOwnErrors, description }: DescribedHandler,
+  codes: ReadonlySet<ErrorCode>,
   components: SchemaComponents,
-): void {
-  operation.summary = summary;
-  operation.responses = {
-    [status]: {
-      description: 'Success',
-      content: {
-        ...(reply && { 'application/json': { schema: components.add(reply, 'output') } }),
-        ...(streams && { 'text/event-stream': { schema: streamEvent } }),
-        ...Object.fromEntries(mediaTypes.map((type) => [type, {}])),
-      },
-      ...(streams && { headers: { 'X-Run-Id': header('Id of the run, for GET /runs/{runId}') } }),
+): Operation['responses'] {
+  const responses = description ? describeReplies(description, components) : {};
+  const content = hasOwnErrors ? {} : ERROR_CONTENT;
+  for (const code of codes) addError(responses, code, content);
+  for (const [status, { headers, ...response }] of Object.entries(responses))
+    responses[status] = { ...response, headers: { ...headers, ...responseHeaders } };
+  return responses;
+}
+
+function describeReplies(
+  { reply, status = 200, streams, mediaTypes = [], otherReplies = {} }: RouteDescription,
+  components: SchemaComponents,
+): Record<string, Response> {
+  const toContent = (schema: z.ZodType) => ({
+    'application/json': { schema: components.add(schema, 'output') },
+  });
+  const success = {
+    description: 'Success',
+    content: {
+      ...(reply && toContent(reply)),
+      ...(streams && { 'text/event-stream': { schema: streamEvent } }),
+      ...Object.fromEntries(mediaTypes.map((type) => [type, {}])),
     },
+    ...(streams && { headers: { 'X-Run-Id': header('Id of the run, for GET /runs/{runId}') } }),
   };
-  for (const [code, { when, reply: body }] of Object.entries(otherReplies))
-    operation.responses[code] = {
-      description: when,
-      ...(body && { content: { 'application/json': { schema: components.add(body, 'output') } } }),
-    };
+  const others = Object.entries(otherReplies).map(([code, { when, reply: body }]) => [
+    code,
+    { description: when, ...(body && { content: toContent(body) }) },
+  ]);
+  return { [status]: success, ...Object.fromEntries(others) };
 }
 
 const ERROR_CONTENT = {
@@ -301,14 +277,14 @@ const ERROR_CONTENT = {
 };
 
 function addError(
-  operation: Operation,
+  responses: Record<string, Response>,
   code: ErrorCode,
   content: Partial<typeof ERROR_CONTENT>,
 ): void {
   const [status, text] = errorCatalog[code];
-  const known = operation.responses[status] as Response | undefined;
+  const known = responses[status];
   const line = `\`${code}\`: ${text}`;
-  operation.responses[status] = {
+  responses[status] = {
     ...known,
     description: known ? `${known.description}\n\n${line}` : line,
     ...content,
@@ -329,7 +305,9 @@ const streamEvent = {
   required: ['event', 'id', 'data'],
 };
 
-const header = (description: string) => ({ description, schema: { type: 'string' as const } });
+const STRING = { type: 'string' };
+
+const header = (description: string) => ({ description, schema: STRING });
 
 const responseHeaders = { 'X-Request-Id': header('Correlation id of this request') };
 
@@ -342,30 +320,45 @@ const rateLimitHeaders = {
 
 type JsonSchema = Readonly<Record<string, unknown>>;
 
+interface Property {
+  readonly name: string;
+  readonly isRequired: boolean;
+  readonly schema: JsonSchema;
+}
+
 /** Collects the schemas that have an id, so that the document contains each once. */
 class SchemaComponents {
   readonly schemas: Record<string, JsonSchema> = {};
 
-  /** A schema with an id becomes a component and a reference to it. */
-  convert(schema: unknown, io: 'input' | 'output') {
-    if (!(schema instanceof z.ZodType)) return undefined;
+  /** The schema itself, if it is a reference to a component. */
+  resolve(schema: JsonSchema): JsonSchema {
+    const { $ref } = schema;
+    if (typeof $ref !== 'string') return schema;
+    return this.schemas[$ref.replace('#/components/schemas/', '')] ?? {};
+  }
+
+  /** The members of an object in a request. */
+  listProperties(schema: z.ZodType | undefined): readonly Property[] {
+    if (!schema) return [];
+    const { properties = {}, required = [] } = this.resolve(this.add(schema, 'input')) as {
+      readonly properties?: Readonly<Record<string, JsonSchema>>;
+      readonly required?: readonly string[];
+    };
+    return Object.entries(properties).map(([name, property]) => {
+      return { name, isRequired: required.includes(name), schema: property };
+    });
+  }
+
+  /** A schema with an id becomes a component and a reference to it; adds the components in others. */
+  add(schema: z.ZodType, io: 'input' | 'output'): JsonSchema {
     const {
       $schema: _,
       $defs: components = {},
       ...inline
-    } = z.toJSONSchema(schema, {
-      io,
-      override: limitTuple,
-    });
-    return { schema: inline, components };
-  }
-
-  /** Adds the components of a schema; returns a reference to it. */
-  add(schema: z.ZodType, io: 'input' | 'output'): JsonSchema {
-    const converted = this.convert(schema, io);
-    for (const [name, component] of Object.entries(converted?.components ?? {}))
+    } = z.toJSONSchema(schema, { io, override: limitTuple });
+    for (const [name, component] of Object.entries(components))
       this.schemas[name] = withDocumentRefs(component);
-    return withDocumentRefs(converted?.schema ?? {});
+    return withDocumentRefs(inline);
   }
 }
 

@@ -16,10 +16,7 @@ export function serveApiDocument(nest: NestExpressApplication, services: Service
       response.json(await document);
     });
   }
-  const page = new DocsPage({
-    title: `${services.oracle.name} API`,
-    swaggerUrl: import.meta.resolve('swagger-ui-dist/package.json'),
-  });
+  const page = new DocsPage({ title: `${services.oracle.name} API` });
   for (const path of DocsPage.paths)
     express.get(path, async (request: Request, response: Response, next) => {
       const file = await page.find(request.path.toLowerCase());
@@ -28,7 +25,7 @@ export function serveApiDocument(nest: NestExpressApplication, services: Service
     });
 }
 
-/** Swagger takes as long to load as the rest of the host, so it is loaded with the first request. */
+/** Few hosts are asked for it, so it is loaded with the first request. */
 async function buildDocument(nest: NestExpressApplication, services: Services): Promise<object> {
   const { createApiDocument } = await import('./openapi.js');
   return createApiDocument(nest, services);

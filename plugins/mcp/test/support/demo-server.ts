@@ -11,6 +11,7 @@ export function createDemoServer(calls: unknown[] = []): McpServer {
   const server = new McpServer({ name: 'demo', version: '1.0.0' });
   addPlainTools(server, calls);
   addWaitingTools(server, calls);
+  addLargeTools(server);
   server.registerTool('grow', { description: 'Adds a tool' }, () => {
     server.registerTool('grown', { description: 'New' }, () => ({ content: [] }));
     return { content: [{ type: 'text', text: 'grown' }] };
@@ -52,6 +53,16 @@ function addPlainTools(server: McpServer, calls: unknown[]): void {
       { type: 'text', text: 'A pixel' },
       { type: 'image', mimeType: 'image/png', data: PIXEL },
     ],
+  }));
+}
+
+function addLargeTools(server: McpServer): void {
+  server.registerTool('rows', { description: 'Returns too many values' }, () => ({
+    content: [],
+    structuredContent: { rows: Array.from({ length: 60_000 }, () => [0]) },
+  }));
+  server.registerTool('page', { description: 'Returns too many bytes' }, () => ({
+    content: [{ type: 'text', text: 'x'.repeat(5_000_000) }],
   }));
 }
 

@@ -1,5 +1,5 @@
 import { type Holder, Places, Rounds } from '@sibyl/server-kit';
-import type { Logger } from './context.js';
+import type { Logger } from '../context.js';
 
 /** Users whose DIDs follow one. */
 export interface OwnersPage {

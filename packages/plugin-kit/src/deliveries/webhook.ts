@@ -1,5 +1,5 @@
 import type { SafeFetch } from '@sibyl/safe-fetch';
-import type { OracleUcan } from './context.js';
+import type { OracleUcan } from '../context.js';
 
 const TIMEOUT_MS = 10_000;
 const MAX_REPLY_BYTES = 64 * 1024;
