@@ -22,13 +22,13 @@ export class ChangeSignal {
       const end = (isChanged: boolean) => {
         this.waiting.delete(wake);
         clearTimeout(timer);
-        signal?.removeEventListener('abort', giveUp);
+        signal?.removeEventListener('abort', stop);
         resolve(isChanged);
       };
       const wake = () => end(true);
-      const giveUp = () => end(false);
-      const timer = ms === undefined ? undefined : setTimeout(giveUp, ms);
-      signal?.addEventListener('abort', giveUp, { once: true });
+      const stop = () => end(false);
+      const timer = ms === undefined ? undefined : setTimeout(stop, ms);
+      signal?.addEventListener('abort', stop, { once: true });
       this.waiting.add(wake);
     });
   }
