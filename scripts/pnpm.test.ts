@@ -48,7 +48,7 @@ const published = globSync('{packages,plugins}/*/package.json').filter(
   (path) => !JSON.parse(readFileSync(path, 'utf8')).private,
 );
 
-// pnpm fails the installation of a package whose dependencies have scripts that nobody has decided about.
+// pnpm fails the installation of a package whose dependencies have install scripts without a decision about them.
 it.each(published)('the installation of %s runs no script of a dependency', (manifest) => {
   const installed = listInstalled(manifest.replace('/package.json', ''));
   const withScripts = [...installed].filter((path) => locked[path]?.hasInstallScript);

@@ -1,5 +1,5 @@
 import { definePlugin, defineRoute, OracleError, type PluginDatabase } from '@sibyl/plugin-kit';
-import { defineTable, integer, type TablesOf, text } from '@sibyl/plugin-kit/tables';
+import { defineTable, integer, type TableTypes, text } from '@sibyl/plugin-kit/tables';
 import { z } from 'zod';
 
 const NewTodo = z.strictObject({ text: z.string().trim().min(1).max(200) });
@@ -12,7 +12,7 @@ const items = defineTable(
   { key: ['owner', 'position'] },
 );
 
-type TodoTables = TablesOf<readonly [typeof items]>;
+type TodoTables = TableTypes<readonly [typeof items]>;
 
 class Todos {
   constructor(private readonly database: PluginDatabase<TodoTables>) {}

@@ -78,7 +78,7 @@ export function createOracleClient(options: OracleClientOptions): OracleClient {
   return buildClient(parseUrl(options.url), options);
 }
 
-/** The types of the resources are named, so that the published type is not one large object. */
+/** The types of the resources are named, so that the published type stays readable. */
 function buildClient(url: string, options: OracleClientOptions) {
   const { signer, http, tools, sockets, turns } = connect(url, options);
   return {

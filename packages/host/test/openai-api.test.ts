@@ -563,7 +563,7 @@ describe('reasoning in POST /v1/responses', () => {
     { type: 'function_call', name: 'get_weather' },
   ];
 
-  it('is an item of its own, which may be sent back or referred to', async () => {
+  it('is a separate item, which may be sent back or referred to', async () => {
     const [one] = await Promise.all([readJson(create({ input: 'Weather?' })), answer()]);
     expect(one.output).toMatchObject(expected);
     const read = request(`/responses/${one.id}`, undefined, { method: 'GET' });

@@ -11,7 +11,7 @@ import {
   RawBody,
   sharedKey,
 } from '@sibyl/plugin-kit';
-import { defineTable, type TablesOf, text } from '@sibyl/plugin-kit/tables';
+import { defineTable, type TableTypes, text } from '@sibyl/plugin-kit/tables';
 import { OracleError } from '@sibyl/protocol';
 import { z } from 'zod';
 
@@ -25,7 +25,7 @@ const pages = defineTable(
   { key: ['owner', 'id'] },
 );
 
-type NoteTables = TablesOf<readonly [typeof pages]>;
+type NoteTables = TableTypes<readonly [typeof pages]>;
 
 class Notes {
   constructor(private readonly database: PluginDatabase<NoteTables>) {}

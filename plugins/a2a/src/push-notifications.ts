@@ -21,7 +21,7 @@ import {
   defineTable,
   integer,
   type Row,
-  type TablesOf,
+  type TableTypes,
   text,
 } from '@sibyl/plugin-kit/tables';
 import { HttpUrl, OracleError } from '@sibyl/protocol';
@@ -298,7 +298,7 @@ type Address = Pick<ConfigRow, 'owner' | 'task_id' | 'id' | 'url'>;
 
 export const tables = [pushConfigs] as const;
 
-type Tables = TablesOf<typeof tables>;
+type Tables = TableTypes<typeof tables>;
 
 const MAX_PER_TASK = 10;
 const MAX_PER_USER = 1_000;

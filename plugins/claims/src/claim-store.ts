@@ -1,5 +1,5 @@
 import type { PluginDatabase } from '@sibyl/plugin-kit';
-import { bigint, defineTable, type Row, type TablesOf, text } from '@sibyl/plugin-kit/tables';
+import { bigint, defineTable, type Row, type TableTypes, text } from '@sibyl/plugin-kit/tables';
 import type { Claim, ClaimStatus, Unpaid } from './claim.js';
 
 const BATCH = 50;
@@ -179,7 +179,7 @@ const leases = defineTable(
 /** The plugin's tables; timestamps are milliseconds. */
 export const tables = [claims, leases] as const;
 
-export type ClaimsTables = TablesOf<typeof tables>;
+export type ClaimsTables = TableTypes<typeof tables>;
 
 const FIRST_MS = 30_000;
 const LONGEST_MS = 6 * 60 * 60 * 1000;

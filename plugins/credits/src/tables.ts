@@ -1,4 +1,4 @@
-import { bigint, defineTable, flag, type Row, type TablesOf, text } from '@sibyl/plugin-kit/tables';
+import { bigint, defineTable, flag, type Row, type TableTypes, text } from '@sibyl/plugin-kit/tables';
 import type { Kysely } from 'kysely';
 
 /** Amounts are whole numbers of the smallest unit, timestamps milliseconds. */
@@ -94,6 +94,6 @@ export type UnpaidRow = Row<typeof unpaid>;
 
 export const tables = [accounts, entries, reservations, unpaid] as const;
 
-export type CreditsTables = TablesOf<typeof tables>;
+export type CreditsTables = TableTypes<typeof tables>;
 
 export type Tables = Kysely<CreditsTables>;

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { PluginContext, PluginDatabase, SafeFetch } from '@sibyl/plugin-kit';
 import { defineResultTable, inboxColumns } from '@sibyl/plugin-kit/chat';
-import { bigint, defineTable, type TablesOf, text } from '@sibyl/plugin-kit/tables';
+import { bigint, defineTable, type TableTypes, text } from '@sibyl/plugin-kit/tables';
 import { z } from 'zod';
 import {
   encodeSegment,
@@ -101,7 +101,7 @@ const sync = defineTable(
 
 export const tables = [rooms, state, inbox, threads, links, results, sync] as const;
 
-export type MatrixTables = TablesOf<typeof tables>;
+export type MatrixTables = TableTypes<typeof tables>;
 
 interface RoomDirectoryDeps {
   readonly database: PluginDatabase<MatrixTables>;

@@ -5,7 +5,7 @@ import {
   type PluginDatabase,
 } from '@sibyl/plugin-kit';
 import type { CallerSessions } from '@sibyl/plugin-kit/surface';
-import { bigint, defineTable, type TablesOf, text } from '@sibyl/plugin-kit/tables';
+import { bigint, defineTable, type TableTypes, text } from '@sibyl/plugin-kit/tables';
 import { z } from 'zod';
 import { EventStream } from './calls.js';
 
@@ -17,7 +17,7 @@ const subscriptions = defineTable(
 
 export const tables = [subscriptions] as const;
 
-type Tables = TablesOf<typeof tables>;
+type Tables = TableTypes<typeof tables>;
 type SubscriptionRow = Tables['mcp_server_subscriptions'];
 
 interface SubscriptionsDeps {

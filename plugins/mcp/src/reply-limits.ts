@@ -20,8 +20,8 @@ const LF = 10;
 const ENDS_BYTES = 256;
 
 /**
- * Replaces each event of a stream of replies that is too large by the error of its request, so that the other requests go on. The
- * data of such events is one line. Throws if it cannot be told which request is answered.
+ * Replaces each event of a stream of replies that is too large by the error of its request, so that the other requests continue. The
+ * data of such events is one line. Throws if the request that it answers is unknown.
  */
 export class ReplyStream {
   private line = new Line();

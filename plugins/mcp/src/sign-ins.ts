@@ -7,7 +7,7 @@ import {
   type SafeFetch,
   type Secrets,
 } from '@sibyl/plugin-kit';
-import { bigint, defineTable, type TablesOf, text } from '@sibyl/plugin-kit/tables';
+import { bigint, defineTable, type TableTypes, text } from '@sibyl/plugin-kit/tables';
 import { z } from 'zod';
 import type { HttpServer } from './config.js';
 import {
@@ -53,7 +53,7 @@ export const signIns = defineTable(
   },
 );
 
-type SignInTables = TablesOf<readonly [typeof signIns]>;
+type SignInTables = TableTypes<readonly [typeof signIns]>;
 
 /** A sign-in in progress; with tokens once the user has returned from the authorization server. */
 const PendingGrant = Grant.extend({

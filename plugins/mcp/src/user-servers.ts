@@ -1,5 +1,5 @@
 import { OracleError, type PluginDatabase, type Secrets } from '@sibyl/plugin-kit';
-import { bigint, defineTable, type TablesOf, text } from '@sibyl/plugin-kit/tables';
+import { bigint, defineTable, type TableTypes, text } from '@sibyl/plugin-kit/tables';
 import { HttpUrl } from '@sibyl/protocol';
 import { z } from 'zod';
 import { HttpServer, ServerName } from './config.js';
@@ -41,7 +41,7 @@ export const userServers = defineTable(
   { key: ['owner', 'name'] },
 );
 
-type UserServerTables = TablesOf<readonly [typeof userServers]>;
+type UserServerTables = TableTypes<readonly [typeof userServers]>;
 
 interface UserServersDeps {
   readonly database: PluginDatabase<UserServerTables>;

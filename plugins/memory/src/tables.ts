@@ -4,7 +4,7 @@ import {
   bytes,
   defineTable,
   type Row,
-  type TablesOf,
+  type TableTypes,
   text,
 } from '@sibyl/plugin-kit/tables';
 import { sql } from 'kysely';
@@ -54,7 +54,7 @@ const vectors = defineTable(
 
 export const tables = [facts, vectors] as const;
 
-export type MemoryTables = TablesOf<typeof tables>;
+export type MemoryTables = TableTypes<typeof tables>;
 
 /** The words as PostgreSQL searches them, literally as in the index. */
 export const TERMS = sql`array_to_tsvector(string_to_array(words, ' '))`;

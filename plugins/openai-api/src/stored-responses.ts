@@ -1,5 +1,5 @@
 import type { PluginDatabase } from '@sibyl/plugin-kit';
-import { bigint, defineTable, integer, type TablesOf, text } from '@sibyl/plugin-kit/tables';
+import { bigint, defineTable, integer, type TableTypes, text } from '@sibyl/plugin-kit/tables';
 import type { ResponseRequest } from './schemas.js';
 
 /** What a response shows besides the answer of its run. */
@@ -40,7 +40,7 @@ const responses = defineTable(
 
 export const tables = [responses] as const;
 
-type ResponseTables = TablesOf<typeof tables>;
+type ResponseTables = TableTypes<typeof tables>;
 
 /** Responses are kept as long as unlisted sessions are. */
 const KEPT_MS = 30 * 86_400_000;

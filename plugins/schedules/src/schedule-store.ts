@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { type DatabaseEngine, OracleError, type PluginDatabase } from '@sibyl/plugin-kit';
-import { bigint, defineTable, type Row, type TablesOf, text } from '@sibyl/plugin-kit/tables';
+import { bigint, defineTable, type Row, type TableTypes, text } from '@sibyl/plugin-kit/tables';
 import type {
   CreateSchedule,
   Schedule,
@@ -383,6 +383,6 @@ export type RunRow = Row<typeof scheduleRuns>;
 /** The plugin's tables; times are milliseconds. */
 export const tables = [schedules, scheduleRuns] as const;
 
-export type ScheduleTables = TablesOf<typeof tables>;
+export type ScheduleTables = TableTypes<typeof tables>;
 
 export type Tables = Kysely<ScheduleTables>;

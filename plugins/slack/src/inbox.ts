@@ -1,6 +1,6 @@
 import type { HostMessages, PluginDatabase } from '@sibyl/plugin-kit';
 import { defineResultTable, Inbox, inboxColumns } from '@sibyl/plugin-kit/chat';
-import { defineTable, type TablesOf, text } from '@sibyl/plugin-kit/tables';
+import { defineTable, type TableTypes, text } from '@sibyl/plugin-kit/tables';
 import type { Kysely } from 'kysely';
 import { SlackMessage } from './delivery.js';
 
@@ -73,6 +73,6 @@ const results = defineResultTable('slack_results');
 /** The plugin's tables; timestamps are milliseconds. */
 export const tables = [inbox, threads, results] as const;
 
-export type SlackTables = TablesOf<typeof tables>;
+export type SlackTables = TableTypes<typeof tables>;
 
 export type Tables = Kysely<SlackTables>;

@@ -52,7 +52,7 @@ export function listHandlers(nest: NestExpressApplication): DescribedHandler[] {
   );
 }
 
-/** One for each of its paths; none for a method that is no handler. */
+/** One for each of its paths; empty for any other method. */
 function describeHandler(controller: Type, name: string): DescribedHandler[] {
   const handler = controller.prototype[name];
   const read = (key: string | symbol, on: object = handler) => Reflect.getMetadata(key, on);

@@ -1,5 +1,5 @@
 import { createHash, createPublicKey, verify } from 'node:crypto';
-import type { AnyTable, StoredRowOf } from '@sibyl/plugin-kit/tables';
+import type { AnyTable, SelectedRow } from '@sibyl/plugin-kit/tables';
 import { Id, type Result } from '@sibyl/protocol';
 import { publicKeyFromDid, type Signer } from '@sibyl/ucan';
 import { z } from 'zod';
@@ -138,7 +138,7 @@ function importedRow<T extends AnyTable>({ columns }: T) {
     if (codec === 'json') shape[name] = json(imported);
     else shape[name] = isOptional ? toOptional(imported) : imported;
   }
-  return z.looseObject(shape) as unknown as z.ZodType<StoredRowOf<T>>;
+  return z.looseObject(shape) as unknown as z.ZodType<SelectedRow<T>>;
 }
 
 /** Null in place of what is missing or invalid, unless the schema itself says when it is null. */

@@ -120,7 +120,7 @@ const createHostMessages = (
     });
   },
   findDead: async (hostIds) => {
-    // Whatever else a plugin names as a host was none, and is not dead either.
+    // A plugin may hold what has no host.
     const dead = await liveness.findDeadHosts(hostIds.filter(isHostId));
     // Until other hosts have ended or continued its turns, a plugin would see them running.
     const busy = dead.length > 0 ? await store.runs.hosts() : [];

@@ -1,7 +1,7 @@
 import type { Kysely } from 'kysely';
 import { z } from 'zod';
 import type { HostMessages, PluginDatabase } from '../context.js';
-import { bigint, type RowOf, text } from '../tables/columns.js';
+import { bigint, type ColumnsRow, text } from '../tables/columns.js';
 import type { RunReference } from '../turns.js';
 
 /** A host that does not renew its messages for this long has abandoned them, also if it is not known to be dead. */
@@ -40,7 +40,7 @@ export const inboxColumns = {
   created_at: bigint(),
 };
 
-type InboxRow = RowOf<typeof inboxColumns>;
+type InboxRow = ColumnsRow<typeof inboxColumns>;
 
 type InboxTables = { inbox: InboxRow };
 

@@ -84,14 +84,14 @@ export const json = <T>(): Column<string, NoInfer<T>> =>
   new Column({ type: 'text', codec: 'json' });
 
 /** A row as the engines hold it: the type of a table for Kysely. */
-export type RowOf<C extends Columns> = {
+export type ColumnsRow<C extends Columns> = {
   -readonly [Name in keyof C]: true extends C[Name]['isDefault']
     ? Generated<C[Name]['stored']>
     : C[Name]['stored'];
 };
 
 /** A row as the engines return it. */
-export type StoredOf<C extends Columns> = {
+export type ColumnsSelection<C extends Columns> = {
   -readonly [Name in keyof C]: C[Name]['stored'];
 };
 
@@ -110,7 +110,7 @@ type OptionalNames<C extends Columns> = {
 type Flat<T> = { [Key in keyof T]: T[Key] };
 
 /** A row as programs use it: properties in camel case, missing values undefined. */
-export type ValuesOf<C extends Columns> = Flat<
+export type ColumnsValues<C extends Columns> = Flat<
   {
     readonly [Name in Exclude<keyof C, OptionalNames<C>> as Property<C, Name> &
       string]: C[Name]['value'];

@@ -5,9 +5,9 @@ export {
   flag,
   integer,
   json,
-  type RowOf,
+  type ColumnsRow,
   real,
-  type StoredOf,
+  type ColumnsSelection,
   text,
   tsvector,
 } from './columns.js';
@@ -16,8 +16,8 @@ export {
   defineTable,
   type EraseRule,
   type Row,
-  type StoredRowOf,
+  type SelectedRow,
   type Table,
-  type TablesOf,
+  type TableTypes,
   type Values,
 } from './table.js';

@@ -1,5 +1,5 @@
 import type { DatabaseEngine } from '../context.js';
-import type { AnyColumn, Columns, RowOf, StoredOf, ValuesOf } from './columns.js';
+import type { AnyColumn, Columns, ColumnsRow, ColumnsSelection, ColumnsValues } from './columns.js';
 
 /** Statements that the engines need besides the table itself, such as those of a full-text index. */
 type Statements = Partial<Readonly<Record<DatabaseEngine, readonly string[]>>>;
@@ -67,17 +67,17 @@ export class Table<Name extends string, C extends Columns> implements AnyTable {
   }
 
   /** What is stored of values. */
-  toRow(values: ValuesOf<C>): RowOf<C> {
+  toRow(values: ColumnsValues<C>): ColumnsRow<C> {
     const row: Record<string, unknown> = {};
     for (const codec of this.codecs) codec.encode(values as Record<string, unknown>, row);
-    return row as RowOf<C>;
+    return row as ColumnsRow<C>;
   }
 
   /** The values of a row, or of those of its columns that were read. */
-  toValues(row: StoredOf<C>): ValuesOf<C> {
+  toValues(row: ColumnsSelection<C>): ColumnsValues<C> {
     const values: Record<string, unknown> = {};
     for (const codec of this.codecs) codec.decode(row, values);
-    return values as ValuesOf<C>;
+    return values as ColumnsValues<C>;
   }
 }
 
@@ -125,15 +125,15 @@ export const defineTable = <const Name extends string, const C extends Columns>(
 ): Table<Name, C> => new Table(name, columns, options);
 
 /** The type of a row for Kysely. */
-export type Row<T extends { readonly columns: Columns }> = RowOf<T['columns']>;
+export type Row<T extends { readonly columns: Columns }> = ColumnsRow<T['columns']>;
 
 /** A row as the engines return it. */
-export type StoredRowOf<T extends { readonly columns: Columns }> = StoredOf<T['columns']>;
+export type SelectedRow<T extends { readonly columns: Columns }> = ColumnsSelection<T['columns']>;
 
 /** The type of a row for programs. */
-export type Values<T extends { readonly columns: Columns }> = ValuesOf<T['columns']>;
+export type Values<T extends { readonly columns: Columns }> = ColumnsValues<T['columns']>;
 
 /** The tables of a definition, for Kysely. */
-export type TablesOf<Definitions extends readonly AnyTable[]> = {
+export type TableTypes<Definitions extends readonly AnyTable[]> = {
   [T in Definitions[number] as T['name']]: Row<T>;
 };

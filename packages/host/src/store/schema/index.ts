@@ -1,4 +1,4 @@
-import type { TablesOf } from '@sibyl/plugin-kit/tables';
+import type { TableTypes } from '@sibyl/plugin-kit/tables';
 import { activity } from './activity.js';
 import { approvals } from './approvals.js';
 import { branches } from './branches.js';
@@ -74,4 +74,4 @@ export const hostTables = [
 /**
  * The tables as both engines hold them: timestamps are milliseconds, booleans 0 or 1, JSON is text.
  */
-export type Schema = TablesOf<typeof hostTables>;
+export type Schema = TableTypes<typeof hostTables>;
