@@ -1,4 +1,11 @@
-import { bigint, defineTable, flag, type Row, type TableTypes, text } from '@sibyl/plugin-kit/tables';
+import {
+  bigint,
+  defineTable,
+  flag,
+  type Row,
+  type TableTypes,
+  text,
+} from '@sibyl/plugin-kit/tables';
 import type { Kysely } from 'kysely';
 
 /** Amounts are whole numbers of the smallest unit, timestamps milliseconds. */
