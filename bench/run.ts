@@ -73,12 +73,18 @@ Measured on ${machine}. Servers, models and load generators share its cores.
 | files | \`npm run bench:files\` | node:http, which keeps the bytes in a file |
 | search | \`npm run bench:search\` | |
 | export | \`npm run bench:export\` | |
-| bodies | \`npm run bench:bodies\` | opening a session, on the same host |
+| bodies | \`npm run bench:bodies\` | opening a session, on the same host: what the worst JSON bodies cost for each request that their sender is charged, and how long \`/health\` waits meanwhile |
 | page | \`npm run bench:page\` | |
 
 \`npm run bench:pairs -- <folder>\` compares the processor time of a turn with that of another checkout, in pairs of new processes.
 \`npm run bench:gateway-pairs -- <folder>\` does the same for a query through the gateway.
 \`npm run bench:model-client\` compares our client of OpenAI's chat completions with that of the AI SDK, in alternating slices.
+
+\`npm run bench:fairness\` lets 200 new keys of one address stall turns, uploads, imports, exports and pushes and open sockets at a host with default limits for two
+minutes, and prints what users of another address, and known users of the same one, notice; beside it, their figures while the same requests go to a server that refuses all of them.
+
+\`npm run bench:backup\` backs up a database of 1 GB (\`-- 200\` for 200 MB) with \`sibyl backup\` while the host takes five turns a second, and prints how
+long the backup takes, and how long turns take before it and meanwhile.
 
 \`npm run bench:overload\` sends a host with default limits 600 turns a second of 3,000 users for 45 s (\`-- 300 12\` for others), each on a new
 connection, and prints whether probes over new connections are answered within 2 s, every accepted turn is stored, every refusal is a 429 or 503

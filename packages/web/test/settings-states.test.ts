@@ -128,6 +128,23 @@ describe('settings screens with data', () => {
     await row.getByRole('button', { name: 'Renew for 30 days' }).click();
     await expect.poll(() => row.innerText()).toContain('permission until');
   });
+
+  it('name the schedules that stop with a permission, and with all of them', async () => {
+    const planner = new TestUser(oracle);
+    await createSchedule(planner, { name: 'Rain in Kitui' });
+    await createSchedule(planner, { name: 'Seeds in stock' });
+    const page = await visit({ width: 1440, height: 900 }, planner);
+    await open(page, 'permissions');
+    const granted = page.locator('section', { hasText: 'Allowed now' });
+    const status = granted.getByRole('status');
+    await granted.getByRole('button', { name: 'Revoke: Run “Rain in Kitui” as you' }).click();
+    await expect.poll(() => status.innerText()).toBe('stopped: Rain in Kitui');
+    await granted.getByRole('button', { name: 'Revoke all' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Revoke all' }).click();
+    await expect.poll(() => status.innerText()).toBe('stopped: Seeds in stock');
+    await open(page, 'schedules');
+    await expect.poll(() => page.locator('.rows > li', { hasText: 'stopped' }).count()).toBe(2);
+  });
 });
 
 describe('settings screens offline', () => {

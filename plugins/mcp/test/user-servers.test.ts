@@ -154,14 +154,14 @@ describe.each(engines)('servers of users on %s', (engine) => {
     const other = await talk(bob);
     expect(other.tools.filter((name) => name.startsWith('mine__'))).toEqual([]);
     const { body: listed } = await bob.request('GET', SERVERS);
-    expect(listed.servers).toEqual([{ name: 'taken', own: false, state: 'ready', tools: 7 }]);
+    expect(listed.servers).toEqual([{ name: 'taken', own: false, state: 'ready', tools: 9 }]);
     const { body: own } = await alice.request('GET', SERVERS);
     expect(own.servers[1]).toEqual({
       name: 'mine',
       url: server.url,
       own: true,
       state: 'ready',
-      tools: 7,
+      tools: 9,
     });
   });
 
