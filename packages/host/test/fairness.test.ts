@@ -291,6 +291,10 @@ function declare(user: Neighbor, name: string, bytes: number) {
   return { sending, answer };
 }
 
+/** Of files that are stored or arriving. */
+const readUsedBytes = async (user: Neighbor): Promise<number> =>
+  (await user.request('GET', '/files')).body.usedBytes;
+
 describe('POST /files', () => {
   it('serves other addresses, and known users, while uploads of new users of one address stall', async () => {
     await start({});
@@ -335,8 +339,7 @@ describe('POST /files', () => {
     const file = (letter: string) => Buffer.alloc(1024 ** 2, letter);
     for (let i = 0; i < 4; i++) await upload(user, 'a.bin', file('a'));
     const { sending } = declare(user, 'b.bin', 1024 ** 2);
-    const list = async () => (await user.request('GET', '/files')).body;
-    await expect.poll(async () => (await list()).usedBytes).toBe(2 * 1024 ** 2);
+    await expect.poll(() => readUsedBytes(user)).toBe(2 * 1024 ** 2);
     sending.destroy();
     await expect
       .poll(async () => (await postFile(user, 'c.bin', file('c'))).body.code)
@@ -368,9 +371,8 @@ describe('POST /files', () => {
     const [one, two] = neighbors(2, '192.0.2.1') as [Neighbor, Neighbor];
     const file = Buffer.alloc(2 * 1024 ** 2, 'a');
     const { sending, answer } = declare(one, 'a.bin', file.length);
-    await expect
-      .poll(async () => (await postFile(two, 'b.bin', file)).body.code)
-      .toBe('files_full');
+    await expect.poll(() => readUsedBytes(one)).toBe(file.length);
+    expect((await postFile(two, 'b.bin', file)).body.code).toBe('files_full');
     const stream = new Blob([Buffer.alloc(4 * 1024 ** 2, 'c')]).stream();
     expect((await postFile(two, 'c.bin', stream)).body.code).toBe('files_full');
     sending.end(file.subarray(1));

@@ -10,7 +10,7 @@ const LOOKUP_MS = 250;
 const MAX_BYTES = 8 * 1024 * 1024;
 /** Users of one kind that were not seen at an address, such as those of a chat, share one. */
 const METHOD = /^did:[^:]+/;
-/** Their users authenticate themselves; anyone can create many of other methods elsewhere. */
+/** Their users authenticate themselves; those of other methods may be created elsewhere, in any number. */
 const OWN_KEYS = /^did:(key|web|ixo):/;
 
 interface HoldersDeps {
