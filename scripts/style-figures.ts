@@ -1,4 +1,4 @@
-// Prints how many product files there are and how long files and functions are.
+// Prints how many product files there are and how long files and functions are; with --message, how many of them one message runs.
 import { globSync, readFileSync } from 'node:fs';
 import ts from 'typescript';
 
@@ -68,4 +68,7 @@ function main(): void {
   for (const figure of measureStyle(paths)) console.log(formatFigure(figure));
 }
 
-if (import.meta.main) main();
+if (import.meta.main) {
+  if (process.argv.includes('--message')) await import('../bench/message.ts');
+  else main();
+}
