@@ -74,3 +74,10 @@ it('createOracleApp takes a model of the AI SDK, a name and instructions', async
   expect(message.content).toBe('From my model');
   expect(prompts[0]).toMatch(/Pythia.*Be brief\./);
 });
+
+it('createOracleApp refuses an option that it does not have', async () => {
+  const options = { dataDir, bundled: [], plugin: [] } as OracleAppOptions;
+  await expect(createOracleApp(options)).rejects.toThrow(
+    /plugin: createOracleApp has no such option[^]*Use one of .*plugins, /,
+  );
+});

@@ -197,12 +197,47 @@ function readOptions(options: OracleAppOptions) {
     manifestOverrides: options.manifestOverrides ?? {},
     env,
   });
-  const allIssues = [...(checked.issues ?? []), ...issues, ...checkExcludedRoutes(options)];
+  const allIssues = [
+    ...(checked.issues ?? []),
+    ...issues,
+    ...checkExcludedRoutes(options),
+    ...checkNames(options),
+  ];
   if (!checked.config || allIssues.length > 0) throw new ConfigError('host', allIssues);
   const config = useModels(checked.config, options);
   const unloaded = plugins.filter(({ name }) => off.has(name));
   return { config, selected, unloaded, status: describeStatus(plugins, { off }) };
 }
+
+const OPTIONS: Readonly<Record<keyof OracleAppOptions, true>> = {
+  model: true,
+  smallModel: true,
+  instructions: true,
+  name: true,
+  port: true,
+  host: true,
+  store: true,
+  dataDir: true,
+  tools: true,
+  env: true,
+  logger: true,
+  plugins: true,
+  bundled: true,
+  features: true,
+  manifestOverrides: true,
+  nestModules: true,
+  authExcludedRoutes: true,
+};
+
+/** A misspelled option would have no effect. */
+const checkNames = (options: OracleAppOptions): ConfigIssue[] =>
+  Object.keys(options)
+    .filter((name) => !Object.hasOwn(OPTIONS, name))
+    .map((name) => ({
+      subject: name,
+      problem: 'createOracleApp has no such option',
+      remedy: `Use one of ${Object.keys(OPTIONS).join(', ')}; variables belong in env`,
+    }));
 
 function checkExcludedRoutes({ authExcludedRoutes = [] }: OracleAppOptions): ConfigIssue[] {
   const problem = hookChecks.openRoutes(authExcludedRoutes);
