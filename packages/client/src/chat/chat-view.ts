@@ -1,6 +1,6 @@
 import type { Message, MessagePart, ToolCall } from '@sibyl/protocol';
 import { type AnswerPart, type Call, fitText } from '../turns/turn.js';
-import type { ChatMessage, ChatState, History } from './chat.js';
+import { type ChatMessage, type ChatState, type History, STORED_FIELDS } from './chat.js';
 import { isAfterAnswer, isOpen, isShown, type LiveTurn } from './live-turns.js';
 
 type LoadedHistory = Pick<History, 'messages' | 'hasOlder' | 'hasNewer'>;
@@ -109,7 +109,7 @@ function toQuestion({
     createdAt: human?.createdAt ?? live?.startedAt ?? '',
     requestId,
     attachments: human?.attachments ?? question?.attachments ?? [],
-    ...toPlace(human),
+    ...toStoredFields(human),
     ...(live?.error && !human && { sendError: live.error }),
     status: human ? (isWaiting ? 'waiting' : 'stored') : getQuestionStatus(live, isWaiting),
   };
@@ -153,7 +153,7 @@ function toLiveAnswer(live: LiveTurn, ai: Message | undefined): ChatMessage {
     attachments: [],
     warnings,
     ...(error && { error }),
-    ...toPlace(ai),
+    ...toStoredFields(ai),
     status: getAnswerStatus(live),
   };
 }
@@ -180,7 +180,7 @@ function toStoredAnswer(ai: Message): ChatMessage {
     calls: toolCalls.map(toCall),
     components: parts.flatMap((part) => (part.type === 'component' ? part.component : [])),
     parts: fitText(parts, content),
-    ...toPlace(ai),
+    ...toStoredFields(ai),
     ...toStoredError(ai),
     status,
   };
@@ -212,18 +212,12 @@ function toAnswerParts(
   });
 }
 
-/** What only a stored message has: its place among the paths of its session, and its details. */
-function toPlace(message: Message | undefined): Partial<ChatMessage> {
+/** What only a stored message has. */
+function toStoredFields(message: Message | undefined): Partial<ChatMessage> {
   if (!message) return {};
-  const { id: messageId, parentId, siblings, model, usage, feedback } = message;
-  return {
-    messageId,
-    ...(parentId && { parentId }),
-    ...(siblings && { siblings }),
-    ...(model !== undefined && { model }),
-    ...(usage && { usage }),
-    ...(feedback && { feedback }),
-  };
+  const known = STORED_FIELDS.filter((field) => message[field] !== undefined);
+  const fields = known.map((field) => [field, message[field]]);
+  return { messageId: message.id, ...Object.fromEntries(fields) };
 }
 
 /** The reason in the form in which the stream reported it. */

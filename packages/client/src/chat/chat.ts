@@ -1,13 +1,11 @@
 import type {
   Attachment,
   ErrorFrame,
-  Feedback,
   Message,
   MessagePage,
   PageMessages,
   RenderComponentEvent,
   SendMessage,
-  TurnUsage,
   WarningFrame,
 } from '@sibyl/protocol';
 import type { OracleClientError } from '../errors.js';
@@ -16,8 +14,11 @@ import type { OracleClient } from '../oracle-client.js';
 import type { AnswerPart, Call } from '../turns/turn.js';
 import type { MessageToSend } from '../turns/turns.js';
 
+/** What only stored messages have: their place among the paths of the session, and their details. */
+export const STORED_FIELDS = ['parentId', 'siblings', 'model', 'usage', 'feedback'] as const;
+
 /** A message as a page shows it, stored or in progress. */
-export interface ChatMessage {
+export interface ChatMessage extends Readonly<Pick<Message, (typeof STORED_FIELDS)[number]>> {
   /** Stays the same while the chat is open, even after the message is stored. */
   readonly id: string;
   readonly type: Message['type'];
@@ -37,15 +38,6 @@ export interface ChatMessage {
   readonly sendError?: OracleClientError;
   /** The id of the stored message. */
   readonly messageId?: string;
-  /** The stored message that this one continues from. */
-  readonly parentId?: string;
-  /** All messages that continue from the same one, this one included, if there are others. */
-  readonly siblings?: readonly string[];
-  /** Of a stored answer, where known. */
-  readonly model?: string;
-  readonly usage?: TurnUsage;
-  /** What the user thinks of a stored answer. */
-  readonly feedback?: Feedback;
   /**
    * Of a question: `sending`, `failed` if the server never received it, `waiting` while queued, or
    * `stored`. Of an answer: `running`, `stored`, `incomplete` if the turn was interrupted, or `failed`.

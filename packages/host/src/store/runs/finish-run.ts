@@ -23,7 +23,7 @@ import {
 export interface RunEnding {
   readonly status: Ending;
   /** The answer, perhaps partial or empty. */
-  readonly message: Pick<MessageBody, 'content' | 'parts' | 'metadata' | 'isComplete' | 'error'>;
+  readonly message: Omit<MessageBody, 'type' | 'requestId' | 'runId'>;
   /** The last frames of the log. */
   readonly frames?: readonly Frame[] | undefined;
   /** False if it is known that no attempt of the turn has stored a step. */
