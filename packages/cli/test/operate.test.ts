@@ -160,7 +160,7 @@ describe('sibyl doctor', () => {
     };
     const { code, stdout } = await sibyl(['doctor'], { env });
     expect(code).toBe(1);
-    expect(stdout).toContain('✓ MCP server demo: 7 tools');
+    expect(stdout).toContain('✓ MCP server demo: 9 tools');
     expect(stdout).toMatch(/✗ MCP server gone: .*ENOENT.*\n.*Check command/);
     expect(stdout).toMatch(/✗ MCP server dead: .*\n.*Check the url/);
     expect(stdout).toContain('✓ Slack: bot in Lab');

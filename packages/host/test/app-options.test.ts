@@ -78,6 +78,6 @@ it('createOracleApp takes a model of the AI SDK, a name and instructions', async
 it('createOracleApp refuses an option that it does not have', async () => {
   const options = { dataDir, bundled: [], plugin: [] } as OracleAppOptions;
   await expect(createOracleApp(options)).rejects.toThrow(
-    /plugin: createOracleApp has no such option[^]*Use one of .*plugins, /,
+    /plugin: createOracleApp has no such option[\s\S]*Use one of .*plugins, /,
   );
 });

@@ -77,10 +77,11 @@ describe.each(engines)('UsageStore.hasFinishedTurn on %s', (engine) => {
     const id = `${hex.slice(0, 8)}-${hex.slice(8)}-7000-8000-000000000000`;
     const { imports } = test.store;
     const times = { created_at: time, last_updated_at: time };
-    const session = { id: 's', title: 't', last_turn: 1, oracle_did: 'did:o', room_id: 'r' };
+    const place = { oracle_did: 'did:o', room_id: 'r', active_branch: 0, last_branch: 0 };
+    const session = { id: 's', title: 't', last_turn: 1, ...place };
     await imports.insert(user, 'sessions', [{ owner: user, ...session, ...times, last_seq: 1 }]);
-    const run = { id, session_id: 's', turn: 1, request_id: 'r', status, attempt: 1, last_seq: 0 };
-    const tokens = { input_tokens: 5, output_tokens: 6, cached_tokens: 0 };
+    const run = { id, session_id: 's', turn: 1, branch: 0, request_id: 'r', status, attempt: 1 };
+    const tokens = { last_seq: 0, input_tokens: 5, output_tokens: 6, cached_tokens: 0 };
     const changed = { created_at: time, updated_at: time };
     await imports.insert(user, 'runs', [{ owner: user, ...run, ...tokens, ...changed }]);
     expect(await has(user)).toBe(expected);

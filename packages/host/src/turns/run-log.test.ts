@@ -262,7 +262,7 @@ describe('the report of a run', () => {
     },
   );
 
-  it('of an earlier version has no error: only a failed run gets one', () => {
+  it('without an error: only a failed run gets one', () => {
     const error = { kind: 'network', message: 'The model is away' } as const;
     expect(readError(storedRun({ status: 'failed', error }))).toMatchObject({
       code: 'model_unavailable',

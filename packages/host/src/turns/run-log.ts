@@ -201,8 +201,12 @@ function toStoredError(error: OracleError): StoredError {
 }
 
 /** Reads why a stored run has no answer; an unknown code becomes `internal_error`. */
-export function readError({ report: { error } }: Run): OracleError | undefined {
-  if (error === undefined) return undefined;
+export function readError({ status, error: reason, report }: Run): OracleError | undefined {
+  const { error } = report;
+  if (error === undefined) {
+    const message = reason?.message ?? 'The turn failed';
+    return status === 'failed' ? new OracleError('model_unavailable', { message }) : undefined;
+  }
   const { code, message, fields = {}, retryAfterSeconds } = error;
   const isKnown = Object.hasOwn(errorCatalog, code);
   return new OracleError(isKnown ? (code as ErrorCode) : 'internal_error', {

@@ -4,7 +4,8 @@ import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 /** Tables that the host and its plugins work through for all owners together. */
-const SHARED_WORK = /^(search_queue|schedules_.*|matrix_.*|slack_inbox|a2a_.*)$/;
+const SHARED_WORK =
+  /^(search_queue|schedules_.*|matrix_.*|slack_inbox|a2a_.*|claims_.*|credits_(reservations|unpaid))$/;
 
 /**
  * Gives every row of a SQLite database a twin: the same row of another owner, with the same ids. A query that forgets the
