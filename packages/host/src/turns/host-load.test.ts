@@ -1,5 +1,6 @@
+import { setImmediate as nextPass } from 'node:timers/promises';
 import { expect, it, onTestFinished } from 'vitest';
-import { HostLoad } from './host-load.js';
+import { HostLoad, StartPace } from './host-load.js';
 
 const MANY = 64;
 
@@ -33,4 +34,20 @@ it('HostLoad.isTooHigh while writes would wait for more than a second', () => {
   expect(load.isTooHigh(0)).toBe(false);
   delayMs = 1_001;
   expect(load.isTooHigh(0)).toBe(true);
+});
+
+it('StartPace begins four turns in each pass of the event loop, in their order', async () => {
+  const pace = new StartPace();
+  const started: number[] = [];
+  const counts: number[] = [];
+  for (let i = 0; i < 10; i++) pace.run(() => started.push(i));
+  counts.push(started.length);
+  for (let pass = 0; pass < 3; pass++) {
+    await nextPass();
+    counts.push(started.length);
+  }
+  expect(counts).toEqual([4, 8, 10, 10]);
+  expect(started).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  pace.run(() => started.push(10));
+  expect(started).toHaveLength(11);
 });

@@ -39,9 +39,15 @@ export class TurnSlots {
 
   /** Takes a slot and returns the function that releases it; throws if there is none for the holder. Never waits. */
   acquire(holder: Holder): () => void {
-    const { ok: release, error } = this.places.take(holder);
-    if (release) return release;
-    throw createRefusal(error, { owner: 'too_many_turns', total: 'host_busy' }, RETRY_SECONDS);
+    this.assertFree(holder);
+    return this.places.force(holder);
+  }
+
+  /** Throws if there is no slot for the holder now. */
+  assertFree(holder: Holder): void {
+    const refusal = this.places.findRefusal(holder);
+    if (refusal === undefined) return;
+    throw createRefusal(refusal, { owner: 'too_many_turns', total: 'host_busy' }, RETRY_SECONDS);
   }
 
   /** Takes a slot even if none is free: for a turn that replaces one, or that a host has accepted already. */

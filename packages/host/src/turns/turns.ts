@@ -22,7 +22,7 @@ import { findSubUser } from '../store/sub-user-rooms.js';
 import { buildFirstFrame, endUnanswered, readProgress, storeWithdrawal } from './closing-runs.js';
 import { FlushLoop } from './flush-loop.js';
 import type { Gates, TurnAccount } from './gates.js';
-import { HostLoad } from './host-load.js';
+import { HostLoad, StartPace } from './host-load.js';
 import { type IdempotencyClaim, IdempotentStarts, storeStart } from './idempotent-starts.js';
 import { DisconnectedTurns, LiveTurns, type TurnCounts } from './live-turns.js';
 import { FeedSender } from './run-feeds.js';
@@ -81,6 +81,7 @@ export class Turns {
   private readonly idempotent: IdempotentStarts;
   private readonly slots: TurnSlots;
   private readonly load: HostLoad;
+  private readonly pace = new StartPace();
   private readonly flushes: FlushLoop;
   private readonly feeds: FeedSender;
   private readonly disconnected: DisconnectedTurns;
@@ -122,6 +123,9 @@ export class Turns {
     const { caller, sessionId, message } = request;
     const holder = caller.holder ?? (await this.deps.holders.find(caller.did));
     this.assertPrompt(holder);
+    // Before anything is read: an overloaded host must refuse in time. A repetition or an interruption may need no further slot.
+    if (request.idempotencyKey === undefined && message.multitask !== 'interrupt')
+      this.slots.assertFree(holder);
     assertModelExists(this.deps.models, message.model);
     // A session of another user must look unknown before its gates are asked.
     const session = await this.deps.store.sessions.get({ owner: caller.did, sessionId });
@@ -318,7 +322,9 @@ export class Turns {
 
   /** Throws while this host has more work than it can do in time: turns that it has accepted must end. */
   assertPrompt(holder: Omit<Holder, 'owner'>): void {
-    if (this.load.isTooHigh(this.liveTurns.size) && !this.slots.hasFew(holder)) throw hostBusy();
+    const turns = this.liveTurns.size;
+    if (this.load.isTooHigh(turns) && !this.slots.hasFew(holder)) throw hostBusy();
+    if (this.load.isHigh(turns)) this.slots.assertFree({ owner: '', ...holder });
   }
 
   async assertPromptFor(owner: string): Promise<void> {
@@ -505,7 +511,7 @@ export class Turns {
   private execute(turn: LiveTurn): void {
     if (turn.isExecuting) return;
     turn.isExecuting = true;
-    void this.run(turn);
+    this.pace.run(() => void this.run(turn));
   }
 
   private async run(turn: LiveTurn): Promise<void> {
