@@ -321,7 +321,8 @@ export class Turns {
   }
 
   /** Throws while this host has more work than it can do in time: turns that it has accepted must end. */
-  assertPrompt(holder: Omit<Holder, 'owner'>): void {
+  assertPrompt({ address, isKnown }: Omit<Holder, 'owner'>): void {
+    const holder = { address, isKnown };
     const turns = this.liveTurns.size;
     if (this.load.isTooHigh(turns) && !this.slots.hasFew(holder)) throw hostBusy();
     if (this.load.isHigh(turns)) this.slots.assertFree({ owner: '', ...holder });

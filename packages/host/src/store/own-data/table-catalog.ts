@@ -192,8 +192,8 @@ async function readPluginRules({ tables }: Database): Promise<ReadonlyMap<string
   const rows = await tables
     .selectFrom('database_info')
     .select(['key', 'value'])
-    .where('key', '>=', RULES_KEY)
-    .where('key', '<', `${RULES_KEY}\uffff`)
+    // Not a range of keys: the order of texts depends on the locale of PostgreSQL.
+    .where('key', 'like', `${RULES_KEY}%`)
     .execute();
   return new Map(rows.map(({ key, value }) => [key.slice(RULES_KEY.length), JSON.parse(value)]));
 }
