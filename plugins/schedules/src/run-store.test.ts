@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
 import { engines, newOwner } from '../../../packages/host/test/support/test-database.js';
 import { schedules } from './index.js';
@@ -45,6 +45,20 @@ describe.each(engines)('ScheduleRuns on %s', (engine) => {
     expect(runs).toHaveLength(103);
     expect(runs[0]).toMatchObject({ status: 'skipped', error: 'Earlier runs have not ended' });
     expect(runs.slice(-3).map(({ status }) => status)).toEqual(['paused', 'paused', 'finished']);
+  });
+
+  it('reads a schedule twice for 200 callers at once, each after its call', async () => {
+    const { store, owner, id } = await createSchedule([]);
+    const reads = vi.spyOn(test.database.tables, 'selectFrom');
+    const first = Array.from({ length: 100 }, () => store.find({ owner, id }));
+    const changed = store.change({ owner, id }, () => ({ name: 'y' }));
+    await changed;
+    const second = Array.from({ length: 100 }, () => store.find({ owner, id }));
+    const names = await Promise.all(second.map(async (found) => (await found)?.name));
+    expect(new Set(names)).toEqual(new Set(['y']));
+    await Promise.all(first);
+    expect(reads.mock.calls.length).toBeLessThanOrEqual(4);
+    expect(await store.find({ owner: newOwner(), id })).toBeUndefined();
   });
 
   /** One of two hosts that work on the same run, which is frozen after it has read the run. */

@@ -19,6 +19,12 @@ export interface ScheduleKey {
   readonly id: string;
 }
 
+interface SharedRead {
+  readonly current: Promise<ScheduleRow | undefined>;
+  /** Begins once the current read has ended, for all who came while it was in progress. */
+  next?: Promise<ScheduleRow | undefined>;
+}
+
 /** What a user or the host changes. */
 export type ScheduleChange = Partial<
   Omit<ScheduleRow, 'owner' | 'id' | 'created_at' | 'updated_at'>
@@ -26,6 +32,9 @@ export type ScheduleChange = Partial<
 
 /** Schedules of users. All times are those of the database, in milliseconds. */
 export class ScheduleStore {
+  /** The read of a schedule that is in progress, and the one after it. */
+  private readonly reads = new Map<string, SharedRead>();
+
   constructor(private readonly database: PluginDatabase<ScheduleTables>) {}
 
   now(): Promise<number> {
@@ -63,7 +72,26 @@ export class ScheduleStore {
       .execute();
   }
 
-  find({ owner, id }: ScheduleKey): Promise<ScheduleRow | undefined> {
+  /** Many callers at once, such as those of a webhook, take one connection: they share the read that begins next. */
+  async find(key: ScheduleKey): Promise<ScheduleRow | undefined> {
+    const name = JSON.stringify([key.owner, key.id]);
+    const start = () => this.startRead(name, key);
+    const read = this.reads.get(name);
+    if (!read) return start();
+    read.next ??= read.current.then(start, start);
+    return read.next;
+  }
+
+  private startRead(name: string, key: ScheduleKey): Promise<ScheduleRow | undefined> {
+    const current = this.read(key).finally(() => {
+      if (!read.next) this.reads.delete(name);
+    });
+    const read: SharedRead = { current };
+    this.reads.set(name, read);
+    return current;
+  }
+
+  private read({ owner, id }: ScheduleKey): Promise<ScheduleRow | undefined> {
     return this.database.tables
       .selectFrom('schedules_schedules')
       .selectAll()
