@@ -102,7 +102,7 @@ const toFigure = (name: string, ms: number, most: number): Figure => ({
 
 /** The user's messages are stored and indexed; of the others only what a search could touch: the index. */
 async function fill(store: Store): Promise<void> {
-  const { id: sessionId } = await store.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+  const { sessionId } = await store.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
   for (let from = 0; from < MESSAGES; from += BATCH) {
     for (let i = 0; i < BATCH / SHARE; i++)
       await store.messages.append({

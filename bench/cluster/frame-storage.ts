@@ -137,9 +137,9 @@ async function startRuns({ sessions, runs }: Store): Promise<OpenRun[]> {
     const session = await sessions.create({ owner, oracleDid: 'did:key:oracle', title: 'Bench' });
     const runId = runs.newId();
     await runs.start({
-      id: runId,
+      runId: runId,
       owner,
-      sessionId: session.id,
+      sessionId: session.sessionId,
       requestId: runId,
       message: { content: 'What does the almanac say?' },
       multitask: 'enqueue',

@@ -141,7 +141,7 @@ export async function toInterrupt(
   const expiresInMs = expiresInSeconds * 1000;
   if (!approval) return { id: randomUUID(), ...question, expiresInMs };
   const { tool, plugin, argsHash, args, inputSchema, requiredBy, delegates } = approval;
-  const place = { sessionId: run.sessionId, runId: run.id, call: key };
+  const place = { sessionId: run.sessionId, runId: run.runId, call: key };
   return {
     id: await toApprovalId({ ...place, tool, plugin, argsHash }),
     ...question,

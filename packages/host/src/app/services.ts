@@ -473,8 +473,8 @@ function addReaders(host: ReturnType<typeof addTurns>) {
     resumes: resumesTurns,
     onTakeover: (outcome) => metrics.count('sibyl_takeovers_total', { outcome }),
     onClosed: (run) => {
-      feeds.announce(run.id);
-      cluster.bus.send('others', 'run-changed', { owner: run.owner, runId: run.id });
+      feeds.announce(run.runId);
+      cluster.bus.send('others', 'run-changed', { owner: run.owner, runId: run.runId });
       changes.publish(run, 'turn_ended');
     },
   });

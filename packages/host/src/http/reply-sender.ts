@@ -59,12 +59,12 @@ export class ReplySender {
     const { reader, access, streamStallMs, logger } = this.deps;
     const run = await reader.find({ owner: caller.did, runId });
     // So that the trace of the turn shows who read it and where.
-    const span = startTurnSpan(run, { kind: 'read', name: run.id });
+    const span = startTurnSpan(run, { kind: 'read', name: run.runId });
     await sendSse(response, {
-      runId: run.id,
+      runId: run.runId,
       stallMs: streamStallMs,
       frames: (gone) => reader.read(run, after, access.limit(caller, gone)),
-      onError: (err) => logStreamError(logger, err, { runId: run.id, did: run.owner }),
+      onError: (err) => logStreamError(logger, err, { runId: run.runId, did: run.owner }),
     });
     span?.end();
   }
@@ -137,7 +137,7 @@ export class ReplySender {
 
   /** Sends the messages of the active path, oldest first, together with other fields. */
   async sendTranscript(
-    { owner, id: sessionId, branch, isBranched }: Session,
+    { owner, sessionId, branch, isBranched }: Session,
     response: Response,
     fields: object = {},
   ): Promise<void> {

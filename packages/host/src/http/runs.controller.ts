@@ -68,7 +68,7 @@ function parseLastEventId(lastEventId: string | string[] | undefined): number {
 
 export function toRunView(run: Run): RunView {
   return {
-    runId: run.id,
+    runId: run.runId,
     sessionId: run.sessionId,
     requestId: run.requestId,
     status: run.status,

@@ -89,10 +89,10 @@ export class SessionsController {
     return {
       sessions: sessions.map((session) => ({
         ...toSessionView(session, this.oracle.name),
-        ...(active.has(session.id) && {
-          turnStatus: paused.has(session.id) ? 'paused' : 'running',
+        ...(active.has(session.sessionId) && {
+          turnStatus: paused.has(session.sessionId) ? 'paused' : 'running',
         }),
-        ...(paused.has(session.id) && { needsUser: asking.has(session.id) }),
+        ...(paused.has(session.sessionId) && { needsUser: asking.has(session.sessionId) }),
       })),
       total,
     };
@@ -157,7 +157,7 @@ export class SessionsController {
 
 function toSessionView(session: StoredSession, oracleName: string): Session {
   return {
-    sessionId: session.id,
+    sessionId: session.sessionId,
     title: session.title,
     createdAt: new Date(session.createdAt).toISOString(),
     lastUpdatedAt: new Date(session.lastUpdatedAt).toISOString(),

@@ -289,7 +289,7 @@ export function startSpan(begun: SpanStart): ActiveSpan | undefined {
 
 /** What is known of the turn that a span belongs to. */
 interface TracedTurn {
-  readonly id: string;
+  readonly runId: string;
   readonly traceparent: string | undefined;
   readonly sessionId: string;
   readonly owner: string;
@@ -297,7 +297,7 @@ interface TracedTurn {
 
 /** Begins a span in the trace of a turn, perhaps after it has ended; undefined if it would not be exported. */
 export function startTurnSpan(
-  { id: runId, traceparent, sessionId, owner: userId }: TracedTurn,
+  { runId, traceparent, sessionId, owner: userId }: TracedTurn,
   { kind, name, facts }: SpanStart,
 ): ActiveSpan | undefined {
   const scope = findScope();

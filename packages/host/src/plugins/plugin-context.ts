@@ -179,13 +179,13 @@ function createPluginTurns(deps: PluginTurnsDeps): PluginTurns {
   const { plugin, oracle, sessions, ready } = deps;
   return {
     openSession: async (user) => {
-      const { id } = await sessions.create({
+      const { sessionId } = await sessions.create({
         owner: toOwner(plugin, user),
         oracleDid: oracle.did,
         oracleName: oracle.name,
         oracleEntityDid: oracle.entityDid,
       });
-      return { sessionId: id };
+      return { sessionId };
     },
     start: async (turn) => {
       const owner = toOwner(plugin, turn.user);
@@ -336,8 +336,8 @@ function createDelegatedTurns(deps: DelegatedTurnsDeps): DelegatedTurns {
     release: (key) => grants.remove(key),
     onRevoked: (listener) => authority.onRevocation(listener),
     openSession: async (session) => {
-      const { id } = await (await ready).sessions.open(session);
-      return { sessionId: id };
+      const { sessionId } = await (await ready).sessions.open(session);
+      return { sessionId };
     },
     removeEmptySession: async (session) => (await ready).sessions.removeEmpty(session),
     start: async (turn) => {
@@ -396,7 +396,7 @@ async function readOutcome(
   if (!run || run.status === 'continued') return undefined;
   const answer = await messages.find({ owner, messageId: run.messageId });
   return {
-    runId: run.id,
+    runId: run.runId,
     status: run.status,
     text: answer?.content ?? '',
     ...describeFailure(run),

@@ -164,14 +164,14 @@ class SurfaceTurns implements CallerTurns {
   async openSession({ title, isUnlisted }: { title?: string; isUnlisted?: boolean } = {}) {
     if (this.onlySession !== undefined) throw new OracleError('access_key_too_narrow');
     const { sessions } = await this.#deps.ready;
-    const { id } = await sessions.open({
+    const { sessionId } = await sessions.open({
       owner: this.#caller.did,
       ...this.#room,
       title,
       isUnlisted,
     });
-    this.#opened.add(id);
-    return { sessionId: id };
+    this.#opened.add(sessionId);
+    return { sessionId };
   }
 
   async hasSession(sessionId: string): Promise<boolean> {
@@ -214,9 +214,13 @@ class SurfaceTurns implements CallerTurns {
     if (known !== undefined) return { sessionId: known };
     const { sessions } = await this.#deps.ready;
     const thread = { surface: this.#deps.plugin, threadId: this.#toThreadId(threadId) };
-    const { id } = await sessions.open({ owner: this.#caller.did, ...this.#room, thread });
-    this.#opened.add(id);
-    return { sessionId: id };
+    const { sessionId } = await sessions.open({
+      owner: this.#caller.did,
+      ...this.#room,
+      thread,
+    });
+    this.#opened.add(sessionId);
+    return { sessionId };
   }
 
   async continueThread({
@@ -492,7 +496,7 @@ const createSessions = (
   },
   turns: async (page) => {
     const { turns: found, total } = await turns.list({ owner, ...page });
-    const next = found.length < page.limit ? undefined : found.at(-1)?.latest.id;
+    const next = found.length < page.limit ? undefined : found.at(-1)?.latest.runId;
     const views = found.map(({ first, latest }) => {
       return { first: toSurfaceRun(first), latest: toSurfaceRun(latest) };
     });
@@ -525,8 +529,8 @@ async function* readChanges(
 /** The longest time that a timer can wait. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
-const toSessionView = ({ id, title, createdAt, lastUpdatedAt }: Session) => ({
-  sessionId: id,
+const toSessionView = ({ sessionId, title, createdAt, lastUpdatedAt }: Session) => ({
+  sessionId,
   title,
   createdAt: new Date(createdAt).toISOString(),
   lastUpdatedAt: new Date(lastUpdatedAt).toISOString(),
@@ -543,6 +547,6 @@ const hash = (values: readonly unknown[]) =>
   createHash('sha256').update(JSON.stringify(values)).digest('base64url');
 
 const toSurfaceRun = (run: Run): SurfaceRun => {
-  const { id: runId, sessionId, status, createdAt, updatedAt, messageId } = run;
+  const { runId, sessionId, status, createdAt, updatedAt, messageId } = run;
   return { runId, sessionId, status, createdAt, updatedAt, messageId, error: readError(run) };
 };

@@ -9,7 +9,7 @@ describe.each(engines)('ActivityStore.list on %s', (engine) => {
   /** A turn in a new session of the user that called tools. */
   async function callTools(owner: string, ids: readonly string[]): Promise<string> {
     const { sessions, runs } = test.store;
-    const { id: sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+    const { sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
     const { key } = await startTestRun(test.store, { owner, sessionId });
     const activity = ids.map((id) =>
       toActivityRow({ owner, id, kind: 'tool_call', session_id: sessionId, created_at: 0 }),

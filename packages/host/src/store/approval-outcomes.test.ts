@@ -165,7 +165,10 @@ describe('the outcome of an approval', () => {
     const edited = { decision: 'approve', reason: 'sure', args: { to: 'Bob' } } as const;
     await decide('a', edited);
     await decide('b', edited, { cid: 'bafy' });
-    const { id } = await test.store.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+    const { sessionId: id } = await test.store.sessions.create({
+      owner,
+      oracleDid: 'did:key:zOracle',
+    });
     const other = await request(['d'], { owner, sessionId: id });
     const before = await find('b');
     await test.store.sessions.delete({ owner, sessionId });
@@ -181,7 +184,7 @@ describe('the outcome of an approval', () => {
     const first = await request(['z', 'y']);
     const { owner } = first;
     now += 10;
-    const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid: 'did:o' });
+    const { sessionId } = await test.store.sessions.create({ owner, oracleDid: 'did:o' });
     await request(['a'], { owner, sessionId });
     const ids = (await test.store.approvals.pending(owner)).map(({ id }) => id);
     expect(ids).toEqual(['z', 'y', 'a']);

@@ -12,7 +12,7 @@ describe.each(engines)('ApprovalStore on %s', (engine) => {
   /** Pauses a run in a new session, of a new user by default, until these approvals are decided. */
   async function requestApprovals(ids: readonly string[], owner = newOwner(), schema = {}) {
     const { runs, sessions } = test.store;
-    const { id: sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+    const { sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
     const { key } = await startTestRun(test.store, { owner, sessionId });
     const paused = await runs.pause({
       ...key,

@@ -21,7 +21,7 @@ async function openConversation(known?: { owner: string; sessionId: string }) {
   const begin = async (content: string, origin?: TurnOrigin): Promise<Run> =>
     expectStarted(await runs.start(createRunRequest({ ...session, message: { content }, origin })));
   const end = (run: Run, content: string) =>
-    finishTestRun(runs, { owner, runId: run.id }, { content });
+    finishTestRun(runs, { owner, runId: run.runId }, { content });
   /** A turn that is answered at once; the ids of its question and its answer. */
   const ask = async (content: string, origin?: TurnOrigin, answer = `re ${content}`) => {
     const ended = await end(await begin(content, origin), answer);
@@ -38,7 +38,7 @@ async function openConversation(known?: { owner: string; sessionId: string }) {
     return read();
   };
   const find = () => sessions.get(session);
-  const withdraw = (run: Run) => runs.withdraw({ owner, runId: run.id });
+  const withdraw = (run: Run) => runs.withdraw({ owner, runId: run.runId });
   return { ...session, begin, end, ask, list, read, show, find, withdraw };
 }
 
@@ -393,7 +393,11 @@ describe('sessions of two users with the same id', () => {
     for (const name of ['messages', 'branches']) {
       const rows = await readRows(test.store, name, owner);
       expect(await imports.insert(theirs.owner, name, rows)).toBe(rows.length);
-      const copied = rows.map((row) => ({ ...row, id: `copy ${row.id}`, session_id: copy.id }));
+      const copied = rows.map((row) => ({
+        ...row,
+        id: `copy ${row.id}`,
+        session_id: copy.sessionId,
+      }));
       expect(await imports.insert(owner, name, copied)).toBe(rows.length);
     }
     const readCopies = async () => {
@@ -404,7 +408,7 @@ describe('sessions of two users with the same id', () => {
       const own = (
         await Promise.all(names.map((name) => readRows(test.store, name, owner)))
       ).flat();
-      return { foreign, own: own.filter(({ session_id }) => session_id === copy.id) };
+      return { foreign, own: own.filter(({ session_id }) => session_id === copy.sessionId) };
     };
     const before = await readCopies();
     expect(before.own).toHaveLength(5 + 2);

@@ -14,7 +14,7 @@ import type { Store } from './store.js';
 const BRANCHES = scale(1_000, 200);
 
 async function openAnother(sessions: Store['sessions'], owner: string) {
-  const { id: sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+  const { sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
   return { owner, sessionId };
 }
 
@@ -35,7 +35,7 @@ describe.each(engines)('branches of a session on %s', (engine) => {
     const begin = async (content: string, origin?: TurnOrigin) =>
       expectStarted(await start(content, origin));
     const end = (run: Run, content: string) =>
-      finishTestRun(store.runs, { owner, runId: run.id }, { content });
+      finishTestRun(store.runs, { owner, runId: run.runId }, { content });
     /** A turn that is answered at once. */
     const ask = async (content: string, origin?: TurnOrigin) => {
       const run = await begin(content, origin);
@@ -50,7 +50,7 @@ describe.each(engines)('branches of a session on %s', (engine) => {
     };
     const contents = async () => (await list()).map(({ content }) => content);
     const activate = (messageId = '') => store.sessions.activate({ ...session, messageId });
-    const withdraw = (run: Run) => store.runs.withdraw({ owner, runId: run.id });
+    const withdraw = (run: Run) => store.runs.withdraw({ owner, runId: run.runId });
     const find = () => store.sessions.get(session);
     return { ...session, start, begin, end, ask, list, contents, activate, withdraw, find };
   }

@@ -11,7 +11,7 @@ describe.each(engines)('IdempotencyStore on %s', (engine) => {
   const test = useStore(engine, { clock: () => now });
 
   async function buildRequest(owner: string, bodyHash = 'hash', key = 'key') {
-    const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid: 'did:o' });
+    const { sessionId } = await test.store.sessions.create({ owner, oracleDid: 'did:o' });
     const idempotency = { key, bodyHash, expiresAt: now + 100 };
     return createRunRequest({ owner, sessionId, idempotency });
   }
@@ -24,7 +24,7 @@ describe.each(engines)('IdempotencyStore on %s', (engine) => {
     );
     const started = results.filter((result) => result.state === 'started');
     expect(started).toHaveLength(1);
-    const runId = started[0]?.run.id;
+    const runId = started[0]?.run.runId;
     expect(results.filter(({ state }) => state === 'existing')).toEqual(
       Array(49).fill({ state: 'existing', runId }),
     );
@@ -58,11 +58,11 @@ describe.each(engines)('IdempotencyStore on %s', (engine) => {
       const first = await runs.start(request);
       if (first.state !== 'started') throw new Error(first.state);
       const report = code === undefined ? {} : { error: { code, message: 'why' } };
-      const key = { owner: request.owner, runId: first.run.id };
+      const key = { owner: request.owner, runId: first.run.runId };
       await finishTestRun(runs, key, { status, content, report });
       const retries = await Promise.all(
         Array.from({ length: 20 }, (_, i) =>
-          (i % 2 === 0 ? runs : second.runs).start({ ...request, id: crypto.randomUUID() }),
+          (i % 2 === 0 ? runs : second.runs).start({ ...request, runId: crypto.randomUUID() }),
         ),
       );
       const started = retries.filter((retry) => retry.state === 'started');
@@ -70,7 +70,7 @@ describe.each(engines)('IdempotencyStore on %s', (engine) => {
       for (const { run } of started)
         expect(run).toMatchObject({ turn: first.run.turn, attempt: 2, status: 'running' });
       expect(await countQuestions(request)).toBe(1);
-      const runId = started[0]?.run.id ?? first.run.id;
+      const runId = started[0]?.run.runId ?? first.run.runId;
       expect(retries.filter((retry) => retry.state === 'existing')).toEqual(
         Array(20 - started.length).fill({ state: 'existing', runId }),
       );
@@ -81,28 +81,27 @@ describe.each(engines)('IdempotencyStore on %s', (engine) => {
   async function startAndCrash() {
     const request = await buildRequest(newOwner());
     const left = expectStarted(await test.store.runs.start(request));
-    const key = { owner: request.owner, runId: left.id };
+    const key = { owner: request.owner, runId: left.runId };
     const step = { step: 1, value: { type: 'model' } };
     await test.store.runs.flush([{ ...key, frames: [], steps: [step] }]);
     const { runs } = await test.another();
     await runs.close(left, endInterrupted);
-    return { request, left, retry: () => runs.start({ ...request, id: crypto.randomUUID() }) };
+    return { request, left, retry: () => runs.start({ ...request, runId: crypto.randomUUID() }) };
   }
 
   it('RunStore.start with the key of a run whose host died without text continues its turn', async () => {
     const { request, left, retry } = await startAndCrash();
     const { runs, idempotency } = test.store;
-    const unanswered = { runId: left.id, isUnanswered: true };
+    const unanswered = { runId: left.runId, isUnanswered: true };
     expect(await idempotency.find({ owner: request.owner, key: 'key' })).toMatchObject(unanswered);
     const next = expectStarted(await retry());
     expect(next).toMatchObject({ attempt: 2, messageId: left.messageId, requestId: 'request' });
     expect(await runs.steps(next)).toEqual([{ type: 'model' }]);
-    const key = { owner: next.owner, runId: next.id };
     const { hostId = '' } = next;
     const there = await test.another({ hostId });
-    await finishTestRun(there.runs, key, { content: 'At last' });
+    await finishTestRun(there.runs, next, { content: 'At last' });
     expect(await runs.steps(next)).toEqual([]);
-    expect(await retry()).toEqual({ state: 'existing', runId: next.id });
+    expect(await retry()).toEqual({ state: 'existing', runId: next.runId });
     expect(await countQuestions(request)).toBe(1);
   });
 
@@ -141,7 +140,7 @@ describe.each(engines)('IdempotencyStore on %s', (engine) => {
     const start = async (key: string) => runs.start(await buildRequest(owner, `of ${key}`, key));
     const keys = ['a', 'b', 'c'];
     const started = new Map<string, string>();
-    for (const key of keys) started.set(key, expectStarted(await start(key)).id);
+    for (const key of keys) started.set(key, expectStarted(await start(key)).runId);
     for (const key of keys) {
       const runId = started.get(key);
       expect(await idempotency.find({ owner, key })).toMatchObject({

@@ -13,7 +13,7 @@ const oracleDid = 'did:key:zOracle';
 
 async function newSession({ store }: TestStore) {
   const owner = newOwner();
-  const { id: sessionId } = await store.sessions.create({ owner, oracleDid });
+  const { sessionId } = await store.sessions.create({ owner, oracleDid });
   const say = (type: 'human' | 'ai', content: string): NewMessage => ({
     owner,
     sessionId,
@@ -298,7 +298,7 @@ describe.each(engines)('MessageStore with two sessions of a user on %s', (engine
   it('MessageStore.append answers the question of the same session', async () => {
     const { sessions, messages } = test.store;
     const { owner, say } = await newSession(test);
-    const { id: sessionId } = await sessions.create({ owner, oracleDid });
+    const { sessionId } = await sessions.create({ owner, oracleDid });
     await messages.append(say('human', 'the first message of the other session'));
     await messages.append({ ...say('ai', 'welcome'), sessionId });
     const question = await messages.append({ ...say('human', 'q'), sessionId });
@@ -322,7 +322,7 @@ describe.each(engines)('MessageStore with two sessions of a user on %s', (engine
   it('MessageStore.copy fills one session and changes no other', async () => {
     const { sessions, messages } = test.store;
     const { owner, sessionId, say } = await newSession(test);
-    const { id: copyId } = await sessions.create({ owner, oracleDid });
+    const { sessionId: copyId } = await sessions.create({ owner, oracleDid });
     await messages.append(say('human', 'q1'));
     const answer = await messages.append(say('ai', 'a1'));
     await messages.append(say('human', 'q2'));
@@ -344,7 +344,7 @@ describe.each(engines)('MessageStore with two sessions of a user on %s', (engine
     const { sessions, runs } = test.store;
     const other = await newSession(test);
     const { owner } = other;
-    const { id: sessionId } = await sessions.create({ owner, oracleDid });
+    const { sessionId } = await sessions.create({ owner, oracleDid });
     const before = await sessions.find(other);
     const { key } = await startTestRun(test.store, { owner, sessionId });
     await finishTestRun(runs, key);

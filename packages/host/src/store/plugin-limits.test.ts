@@ -9,7 +9,7 @@ const plugin = 'notes';
 const test = useStore('sqlite');
 
 async function createScope(owner = newOwner()) {
-  const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid: 'did:o' });
+  const { sessionId } = await test.store.sessions.create({ owner, oracleDid: 'did:o' });
   return { owner, sessionId, plugin };
 }
 

@@ -17,7 +17,7 @@ describe.each(engines)('SessionStateStore on %s', (engine) => {
   const test = useStore(engine);
 
   async function createScope(owner = newOwner()) {
-    const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid });
+    const { sessionId } = await test.store.sessions.create({ owner, oracleDid });
     return { owner, sessionId, plugin };
   }
 

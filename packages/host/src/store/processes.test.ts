@@ -9,7 +9,7 @@ async function listIds(options: StoreOptions, owner: string): Promise<string[]> 
   for (;;) {
     const { sessions } = await store.sessions.list({ owner, limit: 100, offset: ids.length });
     if (sessions.length === 0) break;
-    ids.push(...sessions.map(({ id }) => id));
+    ids.push(...sessions.map(({ sessionId: id }) => id));
   }
   await store.close();
   return ids.sort();

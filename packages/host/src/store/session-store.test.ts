@@ -21,7 +21,7 @@ describe.each(engines)('SessionStore on %s', (engine) => {
       roomId: '!room:example.org',
     });
     expect(session).toMatchObject({ owner, title: 'Naming', roomId: '!room:example.org' });
-    expect(await sessions.find({ owner, sessionId: session.id })).toEqual(session);
+    expect(await sessions.find({ owner, sessionId: session.sessionId })).toEqual(session);
   });
 
   it("creates untitled sessions in the user's room by default", async () => {
@@ -34,7 +34,7 @@ describe.each(engines)('SessionStore on %s', (engine) => {
   it('treats the session of another user as unknown', async () => {
     const { sessions } = test.store;
     const owner = newOwner();
-    const { id: sessionId } = await sessions.create({ owner, oracleDid });
+    const { sessionId } = await sessions.create({ owner, oracleDid });
     const foreign = { owner: newOwner(), sessionId };
     const unknown = { owner, sessionId: 'nothing\u0000here' };
     for (const key of [foreign, unknown]) {
@@ -54,8 +54,8 @@ describe.each(engines)('SessionStore on %s', (engine) => {
   it('SessionStore.nameOnce names one session and leaves the others', async () => {
     const { sessions } = test.store;
     const owner = newOwner();
-    const { id: other } = await sessions.create({ owner, oracleDid });
-    const { id: sessionId } = await sessions.create({ owner, oracleDid });
+    const { sessionId: other } = await sessions.create({ owner, oracleDid });
+    const { sessionId } = await sessions.create({ owner, oracleDid });
     expect(await sessions.nameOnce({ owner, sessionId, title: 'Named' })).toBe(true);
     expect(await sessions.nameOnce({ owner, sessionId, title: 'Again' })).toBe(false);
     expect(await sessions.find({ owner, sessionId })).toHaveProperty('title', 'Named');
@@ -65,7 +65,7 @@ describe.each(engines)('SessionStore on %s', (engine) => {
   it('delete returns true only once', async () => {
     const { sessions } = test.store;
     const owner = newOwner();
-    const { id: sessionId } = await sessions.create({ owner, oracleDid });
+    const { sessionId } = await sessions.create({ owner, oracleDid });
     expect(await sessions.delete({ owner, sessionId })).toBe(true);
     expect(await sessions.delete({ owner, sessionId })).toBe(false);
     expect(await sessions.find({ owner, sessionId })).toBeUndefined();
@@ -78,12 +78,14 @@ describe.each(engines)('SessionStore on %s', (engine) => {
       await sessions.create({ owner, oracleDid }),
       await sessions.create({ owner, oracleDid }),
     ];
-    await startTestRun(test.store, { owner, sessionId: used.id });
-    expect(await sessions.deleteEmpty({ owner: newOwner(), sessionId: empty.id })).toBe(false);
-    expect(await sessions.deleteEmpty({ owner, sessionId: empty.id })).toBe(true);
-    expect(await sessions.deleteEmpty({ owner, sessionId: used.id })).toBe(false);
-    expect(await sessions.find({ owner, sessionId: empty.id })).toBeUndefined();
-    expect(await sessions.find({ owner, sessionId: used.id })).toBeDefined();
+    await startTestRun(test.store, { owner, sessionId: used.sessionId });
+    expect(await sessions.deleteEmpty({ owner: newOwner(), sessionId: empty.sessionId })).toBe(
+      false,
+    );
+    expect(await sessions.deleteEmpty({ owner, sessionId: empty.sessionId })).toBe(true);
+    expect(await sessions.deleteEmpty({ owner, sessionId: used.sessionId })).toBe(false);
+    expect(await sessions.find({ owner, sessionId: empty.sessionId })).toBeUndefined();
+    expect(await sessions.find({ owner, sessionId: used.sessionId })).toBeDefined();
   });
 
   it('createWithin creates no more sessions than the limit, and another one after a deletion', async () => {
@@ -93,7 +95,7 @@ describe.each(engines)('SessionStore on %s', (engine) => {
     expect(await sessions.createWithin(2, wanted)).toBeDefined();
     expect(await sessions.createWithin(2, wanted)).toBeUndefined();
     expect(await sessions.createWithin(2, { ...wanted, owner: newOwner() })).toBeDefined();
-    await sessions.delete({ owner: wanted.owner, sessionId: first?.id ?? '' });
+    await sessions.delete({ owner: wanted.owner, sessionId: first?.sessionId ?? '' });
     expect(await sessions.createWithin(2, wanted)).toBeDefined();
     expect(await sessions.createWithin(Number.POSITIVE_INFINITY, wanted)).toBeDefined();
   });
@@ -105,7 +107,7 @@ describe.each(engines)('SessionStore on %s', (engine) => {
       oracleDid,
       title: 'a\u0000b\ud800c',
     });
-    const found = await test.store.sessions.find({ owner, sessionId: session.id });
+    const found = await test.store.sessions.find({ owner, sessionId: session.sessionId });
     expect(found?.title).toBe('a\ufffdb\ufffdc');
   });
 });
@@ -126,7 +128,7 @@ describe.each(engines)('SessionStore.list on %s', (engine) => {
         const group = Array.from({ length: 10 }, () =>
           test.store.sessions.create({ owner, oracleDid }),
         );
-        for (const { id } of await Promise.all(group)) ids.push(id);
+        for (const { sessionId: id } of await Promise.all(group)) ids.push(id);
       }
       created.set(owner, ids.sort());
     }
@@ -139,9 +141,9 @@ describe.each(engines)('SessionStore.list on %s', (engine) => {
       expect(pages.map(({ total }) => total)).toEqual(Array(11).fill(1_000));
       expect(pages[10]?.sessions).toEqual([]);
       const listed = pages.flatMap(({ sessions }) => sessions);
-      expect(listed.map(({ id }) => id).sort()).toEqual(created.get(owner));
+      expect(listed.map(({ sessionId: id }) => id).sort()).toEqual(created.get(owner));
       const sorted = listed.toSorted(
-        (a, b) => b.lastUpdatedAt - a.lastUpdatedAt || (a.id < b.id ? 1 : -1),
+        (a, b) => b.lastUpdatedAt - a.lastUpdatedAt || (a.sessionId < b.sessionId ? 1 : -1),
       );
       expect(listed).toEqual(sorted);
     }
@@ -153,11 +155,13 @@ describe.each(engines)('SessionStore.list on %s', (engine) => {
     const ids: string[] = [];
     for (let i = 0; i < 4; i++) {
       now += 1;
-      ids.push((await sessions.create({ owner, oracleDid })).id);
+      ids.push((await sessions.create({ owner, oracleDid })).sessionId);
     }
     const [first = '', second = '', third = ''] = ids;
     const order = async () =>
-      (await sessions.list({ owner, limit: 10, offset: 0 })).sessions.map(({ id }) => id);
+      (await sessions.list({ owner, limit: 10, offset: 0 })).sessions.map(
+        ({ sessionId: id }) => id,
+      );
     now += 1;
     await sessions.rename({ owner, sessionId: first, title: 'First' });
     expect((await order())[0]).toBe(first);
@@ -177,7 +181,7 @@ describe.each(engines)('SessionStore with unlisted sessions on %s', (engine) => 
 
   async function create(owner: string, isUnlisted: boolean): Promise<string> {
     now += 1;
-    return (await test.store.sessions.create({ owner, oracleDid, isUnlisted })).id;
+    return (await test.store.sessions.create({ owner, oracleDid, isUnlisted })).sessionId;
   }
 
   const exists = async (owner: string, sessionId: string) =>
@@ -189,7 +193,7 @@ describe.each(engines)('SessionStore with unlisted sessions on %s', (engine) => 
     const listed = await create(owner, false);
     const unlisted = await create(owner, true);
     const list = await sessions.list({ owner, limit: 10, offset: 0 });
-    expect(list).toMatchObject({ sessions: [{ id: listed }], total: 1 });
+    expect(list).toMatchObject({ sessions: [{ sessionId: listed }], total: 1 });
     expect(await sessions.isUnlisted({ owner, sessionId: listed })).toBe(false);
     expect(await sessions.isUnlisted({ owner, sessionId: unlisted })).toBe(true);
     expect(await sessions.isUnlisted({ owner: newOwner(), sessionId: unlisted })).toBe(false);
@@ -212,7 +216,7 @@ describe.each(engines)('SessionStore with unlisted sessions on %s', (engine) => 
     }
     const last = await sessions.createWithin(4, { owner, oracleDid });
     expect(await exists(owner, oldest)).toBe(false);
-    for (const id of [listed, busy, newer, last?.id ?? ''])
+    for (const id of [listed, busy, newer, last?.sessionId ?? ''])
       expect(await exists(owner, id)).toBe(true);
     expect(await sessions.createWithin(4, { owner, oracleDid })).toBeDefined();
     expect(await exists(owner, newer)).toBe(false);
@@ -245,9 +249,9 @@ describe.each(engines)('SessionStore.pruneUnlisted on %s', (engine) => {
     const used = await sessions.create({ owner, oracleDid, isUnlisted: true });
     now += 30 * 86_400_000;
     expect(await sessions.pruneUnlisted()).toBe(1);
-    expect(await sessions.find({ owner, sessionId: unused.id })).toBeUndefined();
-    expect(await sessions.find({ owner, sessionId: used.id })).toEqual(used);
-    expect(await sessions.find({ owner, sessionId: listed.id })).toEqual(listed);
+    expect(await sessions.find({ owner, sessionId: unused.sessionId })).toBeUndefined();
+    expect(await sessions.find({ owner, sessionId: used.sessionId })).toEqual(used);
+    expect(await sessions.find({ owner, sessionId: listed.sessionId })).toEqual(listed);
   });
 
   it('deletes more than fit into a page', async () => {

@@ -358,7 +358,7 @@ export const UNTITLED = 'Untitled';
 
 /** A conversation of one user with one oracle; times in milliseconds. */
 export interface Session {
-  readonly id: string;
+  readonly sessionId: string;
   readonly owner: string;
   readonly title: string;
   readonly createdAt: number;
@@ -377,7 +377,7 @@ export interface Session {
 
 function toSession(row: Pick<SessionRow, (typeof COLUMNS)[number]>): Session {
   return {
-    id: row.id,
+    sessionId: row.id,
     owner: row.owner,
     title: row.title,
     createdAt: row.created_at,

@@ -268,7 +268,7 @@ describe('SocketStore.findTurnsElsewhere', () => {
     await startTestRun(host, here);
     await startTestRun(other, await openTestSession(host));
     const { owner } = session;
-    const { id: sessionId } = await host.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+    const { sessionId } = await host.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
     await startTestRun(other, { owner, sessionId });
     await startTestRun(other, await copySession(host, newOwner(), session));
     expect(await find()).toEqual([]);

@@ -46,7 +46,9 @@ describe.each(engines)('openStore on %s', (engine) => {
     const session = await first.sessions.create({ owner: 'did:a', oracleDid: 'did:o' });
     await first.close();
     const second = await openStore(database.options);
-    expect(await second.sessions.find({ owner: 'did:a', sessionId: session.id })).toEqual(session);
+    expect(await second.sessions.find({ owner: 'did:a', sessionId: session.sessionId })).toEqual(
+      session,
+    );
     await second.close();
     await database.drop();
   });

@@ -33,7 +33,7 @@ async function openSession() {
 
 async function copyTo(last: Message) {
   const { owner } = last;
-  const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid });
+  const { sessionId } = await test.store.sessions.create({ owner, oracleDid });
   await test.store.messages.copy(last, sessionId);
   const session = await test.store.sessions.get({ owner, sessionId });
   return { session, copies: await allMessages(test.store, { owner, sessionId }) };
@@ -67,7 +67,7 @@ describe('MessageStore.copy', () => {
     now += 10;
     const { session, copies } = await copyTo(answer);
     const [copiedQuestion, copiedAnswer] = copies;
-    const { id: sessionId } = session;
+    const { sessionId } = session;
     expect(copies).toEqual([
       { ...question, id: copiedQuestion?.id, sessionId, parent: undefined },
       { ...answer, id: copiedAnswer?.id, sessionId, parent: copiedQuestion?.id, runId: undefined },
@@ -95,7 +95,12 @@ describe('MessageStore.copy', () => {
       ['re edited', 2, 4, 0],
     ]);
     expect(copied).toMatchObject({ branch: 0, isBranched: false });
-    const next = { owner: copied.owner, sessionId: copied.id, requestId: 'r', isComplete: true };
+    const next = {
+      owner: copied.owner,
+      sessionId: copied.sessionId,
+      requestId: 'r',
+      isComplete: true,
+    };
     expect(await messages.append({ ...next, type: 'human', content: 'next' })).toMatchObject({
       turn: 3,
       seq: 5,
@@ -178,7 +183,7 @@ describe('the answer of a turn', () => {
     const { owner } = session;
     const failed = await finishTestRun(
       runs,
-      { owner, runId: first.id },
+      { owner, runId: first.runId },
       {
         status: 'interrupted',
         message: {
@@ -189,13 +194,13 @@ describe('the answer of a turn', () => {
         report: { error: { code: 'host_stopping', message: 'why' } },
       },
     );
-    expect(failed?.message).toMatchObject({ isComplete: false, runId: first.id, seq: 2 });
+    expect(failed?.message).toMatchObject({ isComplete: false, runId: first.runId, seq: 2 });
     now += 50;
-    const second = expectStarted(await runs.start({ ...request, id: crypto.randomUUID() }));
+    const second = expectStarted(await runs.start({ ...request, runId: crypto.randomUUID() }));
     const parts = [{ type: 'text', text: 'At last' }] as const;
     await finishTestRun(
       runs,
-      { owner, runId: second.id },
+      { owner, runId: second.runId },
       { status: 'finished', message: { content: 'At last', parts, isComplete: true } },
     );
     const [question, answer, ...others] = await allMessages(test.store, session);
@@ -207,7 +212,7 @@ describe('the answer of a turn', () => {
       content: 'At last',
       parts,
       requestId: 'request',
-      runId: second.id,
+      runId: second.runId,
       isComplete: true,
       createdAt: now - 50,
       turn: 1,
@@ -234,7 +239,7 @@ describe('RunStore.start', () => {
     const run = expectStarted(await ask(session, { message: { content: 'q1', parts, metadata } }));
     const [question] = await allMessages(test.store, session);
     expect(question).toMatchObject({ type: 'human', content: 'q1', parts, metadata, turn: 1 });
-    expect(question).toMatchObject({ isComplete: true, createdAt: now, runId: run.id, seq: 1 });
+    expect(question).toMatchObject({ isComplete: true, createdAt: now, runId: run.runId, seq: 1 });
     expect(await sessions.get(session)).toMatchObject({ activeMessageId: run.messageId });
     expectStarted(await ask(session, { message: { content: 'q2' } }));
     expect((await allMessages(test.store, session))[1]?.parent).toBe(run.messageId);
@@ -259,12 +264,12 @@ describe('RunStore.start', () => {
     const { runs, sessions, messages } = test.store;
     const { owner, sessionId } = session;
     const first = expectStarted(await ask(session, { message: { content: 'q1' } }));
-    await finishTestRun(runs, { owner, runId: first.id }, { content: 'a1' });
+    await finishTestRun(runs, { owner, runId: first.runId }, { content: 'a1' });
     const [question] = await allMessages(test.store, session);
     const origin = { questionId: question?.id ?? '' };
     const again = expectStarted(await ask(session, { origin, message: { content: 'ignored' } }));
     expect(again).toMatchObject({ turn: 2, branch: 1 });
-    const ended = await finishTestRun(runs, { owner, runId: again.id }, { content: 'b1' });
+    const ended = await finishTestRun(runs, { owner, runId: again.runId }, { content: 'b1' });
     expect(ended?.message).toMatchObject({ parent: question?.id, branch: 1, turn: 2 });
     expect(await sessions.get(session)).toMatchObject({
       branch: 1,

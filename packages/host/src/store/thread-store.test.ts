@@ -14,7 +14,7 @@ describe.each(engines)('ThreadStore on %s', (engine) => {
       oracleDid,
       thread: { surface, threadId },
     });
-    return { owner, sessionId: session.id };
+    return { owner, sessionId: session.sessionId };
   }
 
   /** A turn whose question a client knows by an id. */
@@ -50,9 +50,9 @@ describe.each(engines)('ThreadStore on %s', (engine) => {
     const { sessionId } = await openThread(owner, 'chat', 'one');
     const thread = { surface: 'chat', threadId: 'one' };
     const known = await sessions.createWithin(1, { owner, oracleDid, thread });
-    expect(known?.id).toBe(sessionId);
+    expect(known?.sessionId).toBe(sessionId);
     const another = await sessions.createWithin(1, { owner: newOwner(), oracleDid, thread });
-    expect(another?.id).not.toBe(sessionId);
+    expect(another?.sessionId).not.toBe(sessionId);
   });
 
   it('ThreadStore.messages finds messages of the session by both kinds of ids', async () => {

@@ -16,7 +16,7 @@ describe('UsageStore.read in detail', () => {
   const test = useStore('sqlite', { clock });
 
   async function use(session: SessionKey, usage?: TokenUsage) {
-    const { key } = await startTestRun(test.store, { ...session, id: newId() });
+    const { key } = await startTestRun(test.store, { ...session, runId: newId() });
     await finishTestRun(test.store.runs, key, { usage });
     return key;
   }
@@ -56,12 +56,12 @@ describe('UsageStore.read in detail', () => {
   it('counts a turn with several attempts once, and the tokens of each', async () => {
     const { runs } = test.store;
     const session = await openTestSession(test.store);
-    const { run, key } = await startTestRun(test.store, { ...session, id: newId() });
+    const { run, key } = await startTestRun(test.store, { ...session, runId: newId() });
     const next = await runs.resume(run, []);
     if (!next) throw new Error('not resumed');
     const models = [{ model: 'm', input: 1, output: 1, cached: 1 }];
     await test.store.usage.replace(key, models);
-    await finishTestRun(runs, { ...key, runId: next.id }, { usage: { ...none, models } });
+    await finishTestRun(runs, { ...key, runId: next.runId }, { usage: { ...none, models } });
     const day = '2026-01-02';
     expect(await read(session.owner)).toEqual([
       [day, '', 1, 0, 0, 0, null],
@@ -72,12 +72,12 @@ describe('UsageStore.read in detail', () => {
   it('counts a turn for each model of its attempts, although the last attempt called none', async () => {
     const { runs } = test.store;
     const session = await openTestSession(test.store);
-    const { run, key } = await startTestRun(test.store, { ...session, id: newId() });
+    const { run, key } = await startTestRun(test.store, { ...session, runId: newId() });
     now += 1;
     const next = await runs.resume(run, []);
     if (!next) throw new Error('not resumed');
     await test.store.usage.replace(key, [{ model: 'm', input: 1, output: 1, cached: 1 }]);
-    await finishTestRun(runs, { ...key, runId: next.id });
+    await finishTestRun(runs, { ...key, runId: next.runId });
     const expected = [
       ['2026-01-02', '', 1, 0, 0, 0, null],
       ['2026-01-02', 'm', 1, 1, 1, 1, null],
@@ -121,7 +121,10 @@ describe('UsageStore.read in detail', () => {
 
   /** The stored row of a new session of the user. */
   async function readRow(owner: string) {
-    const { id } = await test.store.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+    const { sessionId: id } = await test.store.sessions.create({
+      owner,
+      oracleDid: 'did:key:zOracle',
+    });
     return (await readRows(test.store, 'sessions', owner)).find((row) => row.id === id);
   }
 });
@@ -137,7 +140,7 @@ describe('SessionStore and usage', () => {
     const owner = newOwner();
     const create = async () => {
       const unlisted = { owner, oracleDid: 'did:key:zOracle', isUnlisted: true };
-      const { id: sessionId } = (await sessions.createWithin(1, unlisted)) ?? {};
+      const { sessionId } = (await sessions.createWithin(1, unlisted)) ?? {};
       if (sessionId === undefined) throw new Error('not created');
       const { key } = await startTestRun(test.store, { owner, sessionId });
       await finishTestRun(test.store.runs, key, { usage: { ...none, models } });

@@ -14,12 +14,12 @@ describe.each(engines)('UsageStore on %s', (engine) => {
   const test = useStore(engine, { clock });
 
   async function createSession(owner: string, title = 'Untitled') {
-    const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid, title });
+    const { sessionId } = await test.store.sessions.create({ owner, oracleDid, title });
     return { owner, sessionId };
   }
 
   async function use(session: { owner: string; sessionId: string }, input: number, id = newId()) {
-    const { key } = await startTestRun(test.store, { ...session, id });
+    const { key } = await startTestRun(test.store, { ...session, runId: id });
     const used = { input, output: 0, cached: 0 };
     const usage = { ...used, models: [{ model: 'sonnet', ...used }] };
     await finishTestRun(test.store.runs, key, { usage });
@@ -63,7 +63,7 @@ describe.each(engines)('UsageStore on %s', (engine) => {
     const session = await createSession(newOwner());
     const limits = { live: 1_000, waiting: 1_000 };
     for (let i = 0; i < 501; i += 1)
-      await startTestRun(test.store, { ...session, id: newId(), limits });
+      await startTestRun(test.store, { ...session, runId: newId(), limits });
     expect(await test.store.usage.read(session.owner, 0)).toMatchObject([{ turns: 501 }]);
   });
 

@@ -86,7 +86,7 @@ describe('Approvals', () => {
     const user = generateSigner();
     const { sessions, runs } = test.store;
     const owner = user.did;
-    const { id: sessionId } = await sessions.create({ owner, oracleDid: oracle.did });
+    const { sessionId } = await sessions.create({ owner, oracleDid: oracle.did });
     const { key } = await startTestRun(test.store, { owner, sessionId });
     const approval = { expiresInMs, request, argsHash: await hashJson(ARGS) };
     const paused = await runs.pause({
@@ -167,7 +167,7 @@ describe('Approvals', () => {
     expect(first).toEqual({ id: 'b', status: 'denied', runId: paused.runId, pending });
     const { body } = await sign(paused, { decision: 'approve' });
     const decided = await approvals.decide(paused.caller, 'a', body);
-    expect(decided).toEqual({ id: 'a', status: 'approved', runId: adopted[0]?.id });
+    expect(decided).toEqual({ id: 'a', status: 'approved', runId: adopted[0]?.runId });
     expect(adopted).toMatchObject([{ attempt: 2, status: 'running' }]);
   });
 
@@ -212,7 +212,7 @@ describe('Approvals', () => {
     const { body } = await sign(paused, { decision: 'approve', args, reason: 'less' });
     const decided = await approvals.decide(caller, 'a', body);
     expect(adopted).toMatchObject([{ owner, attempt: 2, status: 'running' }]);
-    expect(decided).toEqual({ id: 'a', status: 'approved', runId: adopted[0]?.id });
+    expect(decided).toEqual({ id: 'a', status: 'approved', runId: adopted[0]?.runId });
     expect(decided.runId).not.toBe(runId);
     expect(await approvals.get({ owner, id: 'a' })).toMatchObject({
       status: 'approved',
@@ -247,7 +247,7 @@ describe('Approvals', () => {
     // Again, while the turn still waits.
     expect(await approvals.deny({ owner, id: 'b' })).toEqual({ id: 'b', status: 'denied', runId });
     const last = await approvals.decide(caller, 'a', { decision: 'deny', reason: 'no' });
-    expect(last).toEqual({ id: 'a', status: 'denied', runId: adopted[0]?.id });
+    expect(last).toEqual({ id: 'a', status: 'denied', runId: adopted[0]?.runId });
     expect(adopted).toHaveLength(1);
     const outcome = ['sibyl_approvals_total', 'denied'];
     expect(counted()).toEqual([outcome, outcome]);
@@ -410,7 +410,7 @@ describe('Approvals', () => {
     const { approvals, adopted } = open();
     const { owner } = await pause();
     const denied = await approvals.deny({ owner, id: 'a', reason: 'x'.repeat(401) });
-    expect(denied).toEqual({ id: 'a', status: 'denied', runId: adopted[0]?.id });
+    expect(denied).toEqual({ id: 'a', status: 'denied', runId: adopted[0]?.runId });
     expect(await approvals.deny({ owner, id: 'a', reason: 'other' })).toEqual(denied);
     expect(adopted).toHaveLength(1);
     // As long as a reason may be.

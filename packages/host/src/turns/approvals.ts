@@ -143,7 +143,7 @@ export class Approvals {
         this.count(status);
         // A decision that was confirmed late may have been continued, and even have paused again.
         if (result.run.status === 'running') void this.deps.turns.adopt(result.run);
-        return { id, status, runId: result.run.id };
+        return { id, status, runId: result.run.runId };
       case 'waiting':
         this.count(status);
         return { id, status, runId: approval.facts.runId, pending: [...result.pending] };

@@ -22,7 +22,7 @@ const call = { id: 'c1', name: 'add', args: { a: 1 }, status: 'done', output: '"
 
 const run: Run = {
   ...ids,
-  id: 'run',
+  runId: 'run',
   owner: 'did:key:zAlice',
   turn: 3,
   branch: 0,
@@ -264,7 +264,7 @@ describe('readProgress', () => {
     expect(await readProgress(test.store.runs, first)).toBeUndefined();
     expect(buildFirstFrame(first, undefined)).toEqual({
       event: 'run',
-      data: { runId: first.id, sessionId: first.sessionId, requestId: first.requestId },
+      data: { runId: first.runId, sessionId: first.sessionId, requestId: first.requestId },
     });
   });
 
@@ -301,7 +301,7 @@ describe('readProgress', () => {
       ]),
     );
     expect(buildFirstFrame(next, progress).data).toMatchObject({
-      runId: next.id,
+      runId: next.runId,
       resumed: true,
       attempt: 2,
       partialLength: 6,

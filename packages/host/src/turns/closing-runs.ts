@@ -28,7 +28,7 @@ const FRAME_GAP = 1_000_000;
 
 /** The last frames of a dead host's run that another attempt continues: readers keep `partial`. */
 export function buildHandover(run: Run, partial: string): Frame[] {
-  const { id: runId, messageId } = run;
+  const { runId, messageId } = run;
   const done = buildDoneFrame({ runId, messageId, status: 'interrupted', text: partial });
   return toFrames([buildResumedFrame(run, partial), done], run.lastSeq + FRAME_GAP);
 }
@@ -58,7 +58,7 @@ export const kindsByStatus: Readonly<Record<number, ErrorKind>> = {
 /** Ends a run that never began, with the reason. */
 export function endUnanswered(run: Run, error: OracleError): RunEnding {
   const { code, message } = error;
-  const { id: runId, messageId, sessionId, requestId, lastSeq } = run;
+  const { runId, messageId, sessionId, requestId, lastSeq } = run;
   const timestamp = new Date().toISOString();
   const isRetryable = error.status === 429 || error.status === 503;
   const kind = kindsByStatus[error.status] ?? 'server';
@@ -96,7 +96,7 @@ export function endInterrupted(run: Run, frames: readonly Frame[]): RunEnding {
   const last = [
     start,
     buildCacheInvalidation(run, messageId),
-    buildDoneFrame({ runId: run.id, messageId, status, text: message.content }),
+    buildDoneFrame({ runId: run.runId, messageId, status, text: message.content }),
   ];
   return {
     status,

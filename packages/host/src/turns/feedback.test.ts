@@ -112,7 +112,7 @@ describe('FeedbackService', () => {
       'gen_ai.evaluation.name': 'user_feedback',
       'gen_ai.evaluation.score.label': 'down',
     });
-    expect(Object.values(span?.attributes ?? {})).toContain(run.id);
+    expect(Object.values(span?.attributes ?? {})).toContain(run.runId);
     expect(span?.attributes['gen_ai.evaluation.explanation']).toBe(comment);
     expect(more).toEqual([]);
   });

@@ -45,7 +45,7 @@ describe('IdempotentStarts', () => {
     const startIn = (at: Place) => async (idempotency?: IdempotencyClaim) => {
       claims.push(idempotency);
       const result = await test.store.runs.start(createRunRequest({ ...at, idempotency }));
-      return expectStarted(result).id;
+      return expectStarted(result).runId;
     };
     const send = (
       more: Partial<TurnRequest> = {},
@@ -161,7 +161,7 @@ describe('storeStart', () => {
   const settings = { maxPerUser: 20, resumesTurns: false };
   const start = (request: TurnRequest, more: Partial<typeof settings> = {}) =>
     storeStart({ store: test.store, settings: { ...settings, ...more } }, request, {
-      id: crypto.randomUUID(),
+      runId: crypto.randomUUID(),
     });
 
   /** What reaches the store. */

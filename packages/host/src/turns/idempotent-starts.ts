@@ -86,7 +86,7 @@ interface StartDeps {
 export async function storeStart(
   { store: { runs }, settings }: StartDeps,
   request: TurnRequest,
-  start: Pick<NewRun, 'id' | 'idempotency' | 'onCommit'>,
+  start: Pick<NewRun, 'runId' | 'idempotency' | 'onCommit'>,
 ): Promise<StartResult> {
   const { caller, sessionId, requestId, message, origin, surface, waitsForPaused } = request;
   const { message: content, attachments, metadata, multitask } = message;
@@ -107,7 +107,7 @@ export async function storeStart(
       isResumable: settings.resumesTurns,
     });
   } catch (error) {
-    return findUnconfirmed(runs, { owner: caller.did, runId: start.id }, error);
+    return findUnconfirmed(runs, { owner: caller.did, runId: start.runId }, error);
   }
 }
 

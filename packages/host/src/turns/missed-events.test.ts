@@ -15,7 +15,7 @@ const elsewhere = { findLive: () => undefined } as Pick<Turns, 'findLive'> as Tu
 const executing = (live: LiveRun) =>
   ({
     findLive: ({ owner, runId }) =>
-      owner === live.run.owner && runId === live.run.id ? live : undefined,
+      owner === live.run.owner && runId === live.run.runId ? live : undefined,
   }) as Pick<Turns, 'findLive'> as Turns;
 
 const frame = (seq: number, event: string, data: object) => ({
@@ -30,7 +30,10 @@ describe.each(engines)('MissedEvents on %s', (engine) => {
 
   async function openSession() {
     const owner = newOwner();
-    const { id } = await test.store.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+    const { sessionId: id } = await test.store.sessions.create({
+      owner,
+      oracleDid: 'did:key:zOracle',
+    });
     return { owner, sessionId: id };
   }
 
@@ -99,7 +102,7 @@ describe.each(engines)('MissedEvents on %s', (engine) => {
     const key = await startRun(session, 'a');
     const next = await test.store.runs.resume((await test.store.runs.find(key)) as Run, []);
     const payload = { sessionId: session.sessionId, requestId: 'r', step: 'b' };
-    const again = { owner: session.owner, runId: next?.id ?? '' };
+    const again = { owner: session.owner, runId: next?.runId ?? '' };
     await flushFrames(test.store.runs, again, [frame(1, 'router_update', payload)]);
     const events = ['1.1000000001 b'];
     expect(await missed(session, endOfRun({ turn: 1, attempt: 1 }))).toEqual(events);

@@ -81,7 +81,7 @@ describe('PausedTurns', () => {
     const { owner, runId } = await pause(question('a'));
     const continued = await paused.answer({ owner, interruptId: 'a', value: { ok: true } });
     expect(adopted).toMatchObject([{ owner, attempt: 2, status: 'running' }]);
-    expect(continued).toEqual({ runId: adopted[0]?.id });
+    expect(continued).toEqual({ runId: adopted[0]?.runId });
     expect(continued.runId).not.toBe(runId);
     expect(await findInterrupt(owner, 'a')).toMatchObject({
       status: 'answered',
@@ -99,7 +99,7 @@ describe('PausedTurns', () => {
     expect(await paused.answer({ owner, interruptId: 'a', value })).toEqual({ runId });
     expect(adopted).toEqual([]);
     const last = await paused.answer({ owner, interruptId: 'b', value });
-    expect(adopted.map(({ id }) => id)).toEqual([last.runId]);
+    expect(adopted.map(({ runId: id }) => id)).toEqual([last.runId]);
   });
 
   it('the same answer again returns the same run; another one is refused', async () => {
@@ -183,7 +183,7 @@ describe('PausedTurns', () => {
     expect(adopted).toMatchObject([{ owner: expired.owner, attempt: 2 }]);
     expect(await findInterrupt(expired.owner, 'a')).toMatchObject({
       status: 'expired',
-      nextRunId: adopted[0]?.id,
+      nextRunId: adopted[0]?.runId,
     });
     const statuses = ['a', 'b'].map(async (id) => (await findInterrupt(partly.owner, id))?.status);
     expect(await Promise.all(statuses)).toEqual(['expired', 'open']);

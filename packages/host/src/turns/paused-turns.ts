@@ -74,10 +74,10 @@ export class PausedTurns {
   }
 
   /** The questions that a run paused with, also those that have been answered since. */
-  async asked({ owner, sessionId, turn, id }: Run): Promise<readonly AskedQuestion[]> {
+  async asked({ owner, sessionId, turn, runId }: Run): Promise<readonly AskedQuestion[]> {
     const interrupts = await this.runs.interrupts({ owner, sessionId, turn });
     const questions: AskedQuestion[] = [];
-    for (const interrupt of interrupts.filter(({ runId }) => runId === id)) {
+    for (const interrupt of interrupts.filter((each) => each.runId === runId)) {
       const approval = await this.store.approvals.find({ owner, id: interrupt.id });
       questions.push({ ...interrupt, approval, isApproval: approval !== undefined });
     }
@@ -116,7 +116,7 @@ export class PausedTurns {
     switch (result.state) {
       case 'continued':
         void this.turns.adopt(result.run);
-        return { runId: result.run.id };
+        return { runId: result.run.runId };
       case 'waiting':
         return { runId: interrupt.runId, pending: result.pending };
       default:

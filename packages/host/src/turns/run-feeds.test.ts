@@ -180,7 +180,7 @@ describe('FeedSender', () => {
 });
 
 describe('RunFeeds', () => {
-  const run = { id: 'run' } as Run;
+  const run = { runId: 'run' } as Run;
   const SILENCE_MS = 1_000;
 
   function open() {
@@ -194,7 +194,7 @@ describe('RunFeeds', () => {
   it('gives the frames of a run to all its readers, and not to those of others', async () => {
     const { feeds, next, receive } = open();
     const second = feeds.open(run);
-    const other = feeds.open({ ...run, id: 'other' });
+    const other = feeds.open({ ...run, runId: 'other' });
     receive('run', wire(1), wire(2));
     expect(await next(0)).toEqual([frame(1), frame(2)]);
     expect(await second.next(1, SILENCE_MS, never)).toEqual([frame(2)]);
@@ -244,7 +244,7 @@ describe('RunFeeds', () => {
 
   it('makes all readers read the store after the bus has missed messages', async () => {
     const { feeds, next, miss } = open();
-    const other = feeds.open({ ...run, id: 'other' });
+    const other = feeds.open({ ...run, runId: 'other' });
     miss();
     expect(await next(0)).toBe('changed');
     expect(await other.next(0, SILENCE_MS, never)).toBe('changed');
@@ -316,7 +316,7 @@ describe('RunFeeds', () => {
 });
 
 describe('FeedReader.watch', () => {
-  const run = { id: 'run' } as Run;
+  const run = { runId: 'run' } as Run;
   const watchMessage = (to: string): Sent => ({
     to,
     topic: 'run-watch',

@@ -119,8 +119,8 @@ export class RunFeeds {
   }
 
   open(run: Run): FeedReader {
-    const reader: FeedReader = new FeedReader(run.id, this.bus, () => stop());
-    const stop = this.readers.add(run.id, (news) => reader.push(news));
+    const reader: FeedReader = new FeedReader(run.runId, this.bus, () => stop());
+    const stop = this.readers.add(run.runId, (news) => reader.push(news));
     return reader;
   }
 }

@@ -8,7 +8,7 @@ import { createReport, LiveRun, MAX_WARNINGS, RunLog, readError } from './run-lo
 const never = new AbortController().signal;
 
 const storedRun = (fields: Partial<Run> = {}): Run => ({
-  id: 'run',
+  runId: 'run',
   sessionId: 'session',
   owner: 'did:key:zAlice',
   requestId: 'request',

@@ -127,7 +127,7 @@ describe('RunReader.outcome of a turn with several attempts', () => {
     const heir = await test.another();
     const next = await heir.runs.resume(run, buildHandover(run, ''));
     if (!next) throw new Error('The turn was not continued.');
-    await finishTestRun(heir.runs, { ...key, runId: next.id }, { content: 'answer' });
+    await finishTestRun(heir.runs, { ...key, runId: next.runId }, { content: 'answer' });
     expect(await waiting).toMatchObject({ status: 'finished', text: 'answer' });
   });
 
@@ -232,7 +232,7 @@ describe('RunReader after the log of a run was pruned', () => {
     expect(await read(run, 3)).toEqual([
       {
         ...{ seq: 3, event: 'done' },
-        data: { runId: run.id, messageId: run.messageId, status: 'finished' },
+        data: { runId: run.runId, messageId: run.messageId, status: 'finished' },
       },
     ]);
   });
@@ -242,7 +242,7 @@ describe('RunReader after the log of a run was pruned', () => {
     const find = vi.spyOn(test.store.messages, 'find').mockResolvedValue(undefined);
     onTestFinished(() => find.mockRestore());
     const reader = createReader(test.store);
-    const stored = await reader.find({ owner: run.owner, runId: run.id });
+    const stored = await reader.find(run);
     expect(await reader.outcome(stored, never)).toMatchObject({ status: 'finished', text: '' });
     expect((await read(run, 0)).map(({ event }) => event)).toEqual(['run', 'done']);
   });

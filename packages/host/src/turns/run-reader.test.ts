@@ -64,7 +64,7 @@ describe.each(engines)('RunReader with a run of another process on %s', (engine)
     await flushFrames(test.store.runs, key, frames.slice(0, 1));
     const bus = new MemoryHostBus('reader', pino({ level: 'silent' }));
     const send = ({ seq, event, data }: Frame) =>
-      bus.send('reader', 'run-frames', { runId: run.id, frames: [[seq, event, data]] });
+      bus.send('reader', 'run-frames', { runId: run.runId, frames: [[seq, event, data]] });
     const reads = vi.spyOn(test.store.runs, 'framePages');
     onTestFinished(() => reads.mockRestore());
     const leave = new AbortController();
@@ -144,7 +144,7 @@ describe.each(engines)('RunReader with a run of another process on %s', (engine)
     const message = { content: 'the answer', isComplete: true };
     await finishTestRun(test.store.runs, key, { status: 'finished', message });
     expect(await waiting).toMatchObject({ status: 'finished', text: 'the answer' });
-    await expect(reader.find({ owner: newOwner(), runId: run.id })).rejects.toMatchObject({
+    await expect(reader.find({ owner: newOwner(), runId: run.runId })).rejects.toMatchObject({
       code: 'run_not_found',
     });
   });
@@ -164,7 +164,7 @@ const never = new AbortController().signal;
 const executing = (live: LiveRun) =>
   ({
     findLive: ({ owner, runId }) =>
-      owner === live.run.owner && runId === live.run.id ? live : undefined,
+      owner === live.run.owner && runId === live.run.runId ? live : undefined,
   }) as Pick<Turns, 'findLive'> as Turns;
 
 const createBus = () => new MemoryHostBus('reader', pino({ level: 'silent' }));
@@ -306,7 +306,7 @@ describe('RunReader with a run that has stopped', () => {
     await flushFrames(test.store.runs, key, textFrames('s', 'o'));
     await pauseRun({ key });
     const data = {
-      runId: run.id,
+      runId: run.runId,
       messageId: run.messageId,
       status: 'interrupted',
       interrupted: true,
@@ -351,7 +351,7 @@ describe('RunReader with a run of another host', () => {
     bus.on('run-watch', ({ runId }) => watched.push(runId));
     const feeds = new RunFeeds(bus);
     const send = (seq: number, event: string) =>
-      bus.send(bus.hostId, 'run-frames', { runId: run.id, frames: [[seq, event, '{}']] });
+      bus.send(bus.hostId, 'run-frames', { runId: run.runId, frames: [[seq, event, '{}']] });
     const reads = vi.spyOn(test.store.runs, 'framePages');
     onTestFinished(() => reads.mockRestore());
     const reader = new RunReader(elsewhere, test.store, feeds);
@@ -365,7 +365,7 @@ describe('RunReader with a run of another host', () => {
       for await (const batch of reader.read(run, 0, never))
         seen.push(...batch.map(({ seq, event }) => `${seq} ${event}`));
     })();
-    await expect.poll(() => watched).toEqual([run.id]);
+    await expect.poll(() => watched).toEqual([run.runId]);
     await expect.poll(() => reads.mock.results.length).toBe(1);
     send(1, 'message');
     await expect.poll(() => seen).toEqual(['1 message']);
@@ -378,7 +378,7 @@ describe('RunReader with a run of another host', () => {
   it('reports an end that was shown but not stored', async () => {
     const { run, watched, send, reader } = await follow();
     const outcome = reader.outcome(run, never);
-    await expect.poll(() => watched).toEqual([run.id]);
+    await expect.poll(() => watched).toEqual([run.runId]);
     send(1, 'done');
     const error = { code: 'store_unavailable' };
     expect(await outcome).toMatchObject({ status: 'failed', text: '', error });
@@ -404,7 +404,7 @@ describe('RunReader with a run of another host', () => {
       expect([reads.mock.calls.length, vi.getTimerCount()]).toEqual([count, 1]);
     };
     await expectReads(1);
-    feeds.announce(run.id);
+    feeds.announce(run.runId);
     await expectReads(2);
     await vi.advanceTimersByTimeAsync(199);
     await expectReads(2);

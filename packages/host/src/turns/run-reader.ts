@@ -49,7 +49,7 @@ export class RunReader {
 
   /** Yields the frames after `after`, stored ones first, then live ones; the last is always `done`. */
   read(run: Run, after: number, signal: AbortSignal): AsyncGenerator<readonly Frame[]> {
-    const live = this.turns.findLive({ owner: run.owner, runId: run.id });
+    const live = this.turns.findLive(run);
     const frames = live ? live.read(after, signal) : this.readStored(run, after, signal);
     return hasStopped(run) ? frames : delayAborted(frames, signal);
   }
@@ -59,8 +59,7 @@ export class RunReader {
    * soon as `gone` is aborted.
    */
   async outcome(run: Run, gone: AbortSignal): Promise<RunOutcome | undefined> {
-    const key = { owner: run.owner, runId: run.id };
-    const live = this.turns.findLive(key);
+    const live = this.turns.findLive(run);
     if (live)
       return abortable(() => live.outcome, gone).catch(() =>
         live.staysFor(gone) ? live.outcome : undefined,
@@ -70,10 +69,10 @@ export class RunReader {
       for await (const frames of this.readStored(run, run.lastSeq, gone))
         isOver ||= frames.at(-1)?.event === 'done';
     if (!isOver) return undefined;
-    const ended = await this.find(key);
+    const ended = await this.find(run);
     const hasCrashed = ended.status === 'continued' && !ended.report.pending;
     const latest = hasCrashed ? await this.store.runs.latestAttempt(ended) : undefined;
-    if (latest && latest.id !== ended.id) return this.outcome(latest, gone);
+    if (latest && latest.runId !== ended.runId) return this.outcome(latest, gone);
     // Its host shows the end although it could not be stored.
     return hasStopped(ended) ? this.buildOutcome(ended) : createUnstoredOutcome();
   }
@@ -115,10 +114,9 @@ export class RunReader {
     seen: number,
     { feed, error }: { readonly feed: FeedReader; readonly error: OracleError },
   ): AsyncGenerator<readonly Frame[]> {
-    const key = { owner: run.owner, runId: run.id };
     const startedAt = performance.now();
     while (performance.now() - startedAt < (feed.isEnding ? ENDING_MS : LOST_END_MS)) {
-      const { status, report } = await this.find(key);
+      const { status, report } = await this.find(run);
       const isSameEnd = status === 'aborted' && report.error?.code === error.code;
       if (isSameEnd) yield* this.readStore(run, seen, feed);
       if (isSameEnd || hasStopped({ status })) return;
@@ -128,7 +126,7 @@ export class RunReader {
 
   /** Yields what is stored after `seen`, with the last frame if the run has stopped. */
   private async *readStore(
-    { owner, id: runId }: Run,
+    { owner, runId }: Run,
     seen: number,
     feed: FeedReader,
   ): AsyncGenerator<readonly Frame[], { readonly seen: number; readonly isDone: boolean }> {
@@ -152,7 +150,7 @@ export class RunReader {
    */
   private async buildEnding(run: Run, seen: number): Promise<readonly Frame[]> {
     const text = await this.readText(run);
-    const { id: runId, messageId, report } = run;
+    const { runId, messageId, report } = run;
     const { pending, cost } = report;
     const usage = { ...run.usage, cost };
     const done = buildDoneFrame({ runId, messageId, status: toEnding(run), text, pending, usage });
@@ -240,7 +238,7 @@ export class MissedEvents {
   async latest(key: SessionKey): Promise<Position> {
     const run = await this.runs.current(key);
     if (!run) return BEFORE_ALL;
-    const live = this.turns.findLive({ owner: run.owner, runId: run.id });
+    const live = this.turns.findLive(run);
     if (live) return toPosition(run, live.log.lastSeq);
     return hasEnded(run) ? endOfRun(run) : toPosition(run, run.lastSeq);
   }
@@ -266,7 +264,7 @@ export class MissedEvents {
   }
 
   private async *readFrames(
-    { owner, id: runId }: Run,
+    { owner, runId }: Run,
     after: number,
   ): AsyncGenerator<readonly Frame[]> {
     const live = this.turns.findLive({ owner, runId });

@@ -54,13 +54,13 @@ async function record(store: Store, overrides: Partial<Deps> = {}) {
 const text = (content: string) =>
   ({ event: 'message', data: { content, timestamp: '2030-01-01T00:00:00.000Z' } }) as const;
 
-const finish = (recorder: RunRecorder, { id: runId, messageId }: Run, more: Partial<Ending> = {}) =>
+const finish = (recorder: RunRecorder, { runId, messageId }: Run, more: Partial<Ending> = {}) =>
   recorder.end(
     { status: 'finished', message: { content: 'all', isComplete: true }, ...more },
     buildDoneFrame({ runId, messageId, status: 'finished', text: 'all' }),
   );
 
-const pause = (recorder: RunRecorder, { id: runId, messageId }: Run) =>
+const pause = (recorder: RunRecorder, { runId, messageId }: Run) =>
   recorder.pause(
     {
       ...{ interrupts: [], data: new Map(), request: { message: 'hi' }, limit: 10 },
@@ -116,11 +116,11 @@ describe.each([
     const logger = pino({ level: 'debug' }, { write });
     const { runs } = breakStore(test.store, connectionError(), DELAYS.length);
     const { run, recorder } = await record(test.store, { runs, logger });
-    expect(await stop(recorder, run)).toMatchObject({ id: run.id, status });
+    expect(await stop(recorder, run)).toMatchObject({ runId: run.runId, status });
     expect(delays).toEqual(DELAYS);
     expect(lines.map(({ level }) => level)).toEqual([40, 20, 20, 20, 20, 20]);
     const { message: reason } = connectionError();
-    for (const line of lines) expect(line).toMatchObject({ reason, runId: run.id });
+    for (const line of lines) expect(line).toMatchObject({ reason, runId: run.runId });
   });
 
   it('stops waiting when the host stops, with the error of the store', async () => {
@@ -363,7 +363,7 @@ describe('RunRecorder.take', () => {
       { step: 2, value: step('b') },
     ]);
     expect(activity?.map(({ call_id: callId }) => callId)).toEqual(['a', 'b']);
-    expect(recorder.runId).toBe(run.id);
+    expect(recorder.runId).toBe(run.runId);
   });
 });
 
@@ -406,7 +406,7 @@ describe('what clients receive about a run that is stored differently than it wa
 
   it('buildResumedFrame says which attempt follows, and how much of the text is kept', async () => {
     const { run } = await startTestRun(test.store);
-    const { id: runId, sessionId, requestId } = run;
+    const { runId, sessionId, requestId } = run;
     expect(buildResumedFrame({ ...run, attempt: 2 }, 'half')).toEqual({
       event: 'run',
       data: { runId, sessionId, requestId, resumed: true, attempt: 2, partialLength: 4 },

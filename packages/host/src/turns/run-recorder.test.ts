@@ -43,7 +43,7 @@ function createRecorder(
 }
 
 /** Ends the run as a host does that has stopped the turn after some text. */
-function interrupt(recorder: RunRecorder, { id: runId, messageId }: Run) {
+function interrupt(recorder: RunRecorder, { runId, messageId }: Run) {
   const status = 'interrupted';
   const message = { content: 'half', isComplete: false };
   return recorder.end(
@@ -100,7 +100,7 @@ const routing = ({ sessionId, requestId }: Run) =>
   ({ event: 'router_update', data: { sessionId, requestId, step: 'call' } }) as const;
 
 /** Ends the run as finished. */
-const finish = (recorder: RunRecorder, { id: runId, messageId }: Run) =>
+const finish = (recorder: RunRecorder, { runId, messageId }: Run) =>
   recorder.end(
     { status: 'finished', message: { content: 'all', isComplete: true } },
     buildDoneFrame({ runId, messageId, status: 'finished', text: 'all' }),
@@ -172,7 +172,7 @@ describe('RunRecorder.write', () => {
       {
         kind: 'tool_call',
         sessionId: run.sessionId,
-        runId: run.id,
+        runId: run.runId,
         toolCallId: 'c1',
         outcome: 'done',
       },
@@ -257,7 +257,7 @@ describe('RunRecorder.end with its readers', () => {
   }
 
   it('shows `done` when it is stored with all frames, and then starts the next turn', async () => {
-    const onPromoted = vi.fn((next: Run) => next.id);
+    const onPromoted = vi.fn((next: Run) => next.runId);
     const runs = Object.create(test.store.runs) as RunStore;
     const mayStore = Promise.withResolvers<void>();
     runs.finish = async (request) => {
@@ -274,7 +274,7 @@ describe('RunRecorder.end with its readers', () => {
     expect(await ending).toMatchObject({ status: 'finished', lastSeq: 2 });
     expect(seen().map(([name]) => name)).toEqual(['message', 'done']);
     expect(await stored()).toEqual(['1 message', '2 done']);
-    expect(onPromoted.mock.calls.map(([next]) => next.id)).toEqual([waiting.run.id]);
+    expect(onPromoted.mock.calls.map(([next]) => next.runId)).toEqual([waiting.run.runId]);
     // The log is closed: a reader ends.
     const frames = [];
     for await (const batch of log.read(0, new AbortController().signal)) frames.push(...batch);
@@ -302,7 +302,7 @@ describe('RunRecorder.end with its readers', () => {
       ...{ status: 'failed', messageId: undefined, text: '', warnings: [] },
       error: { code: 'store_unavailable', retryAfterSeconds: 5 },
     });
-    const { sessionId, requestId, messageId, id: runId } = run;
+    const { sessionId, requestId, messageId, runId } = run;
     expect(seen().slice(1)).toMatchObject([
       ['error', { kind: 'server', retryable: true, sessionId, requestId }],
       ['done', { runId, messageId, status: 'failed', failed: true, partialText: 'all' }],
@@ -359,7 +359,7 @@ describe('RunRecorder.end with its readers', () => {
     const { run, recorder, log, published, seen } = await record(test);
     await test.store.runs.close(run, endInterrupted);
     await expect(finish(recorder, run)).rejects.toThrow('ended elsewhere');
-    const { sessionId, requestId, id: runId } = run;
+    const { sessionId, requestId, runId } = run;
     const changed = { sessionId, requestId, status: 'done' };
     expect(seen()).toEqual([
       ['message_cache_invalidation', changed],
@@ -370,7 +370,7 @@ describe('RunRecorder.end with its readers', () => {
   });
 
   it('finds the next turn if the reply of the database to the end was lost', async () => {
-    const onPromoted = vi.fn((next: Run) => next.id);
+    const onPromoted = vi.fn((next: Run) => next.runId);
     const runs = Object.create(test.store.runs) as RunStore;
     runs.finish = async (request) => {
       await test.store.runs.finish(request);
@@ -378,8 +378,8 @@ describe('RunRecorder.end with its readers', () => {
     };
     const { run, session, recorder } = await record(test, { runs, onPromoted });
     const waiting = await startTestRun(test.store, session);
-    expect(await finish(recorder, run)).toMatchObject({ id: run.id, status: 'finished' });
-    expect(onPromoted.mock.calls.map(([next]) => next.id)).toEqual([waiting.run.id]);
+    expect(await finish(recorder, run)).toMatchObject({ runId: run.runId, status: 'finished' });
+    expect(onPromoted.mock.calls.map(([next]) => next.runId)).toEqual([waiting.run.runId]);
     const last = await record(test, { runs, onPromoted });
     await finish(last.recorder, last.run);
     expect(onPromoted).toHaveBeenCalledTimes(1);
@@ -397,7 +397,7 @@ describe('RunRecorder.pause', () => {
       },
       [
         routing(run),
-        buildDoneFrame({ runId: run.id, messageId: 'm', status: 'interrupted', text: 'half' }),
+        buildDoneFrame({ runId: run.runId, messageId: 'm', status: 'interrupted', text: 'half' }),
       ],
     );
 
@@ -407,7 +407,11 @@ describe('RunRecorder.pause', () => {
     const step = { type: 'retry', path: '', callId: 'c' } as const;
     recorder.openJournal([], new Map()).add(step);
     recorder.recordCall({ callId: 'c', tool: 'add', outcome: 'done' });
-    expect(await pause(recorder, run)).toMatchObject({ id: run.id, status: 'paused', lastSeq: 3 });
+    expect(await pause(recorder, run)).toMatchObject({
+      runId: run.runId,
+      status: 'paused',
+      lastSeq: 3,
+    });
     expect(await stored()).toEqual(['1 message', '2 router_update', '3 done']);
     expect(seen().map(([name]) => name)).toEqual(['message', 'router_update', 'done']);
     expect(published).toMatchObject([
@@ -461,7 +465,7 @@ describe('RunRecorder.pause', () => {
       throw connectionError();
     };
     const { run, recorder, seen } = await record(test, { runs });
-    expect(await pause(recorder, run)).toMatchObject({ id: run.id, status: 'paused' });
+    expect(await pause(recorder, run)).toMatchObject({ runId: run.runId, status: 'paused' });
     expect(attempts).toBe(2);
     expect(seen().map(([name]) => name)).toEqual(['router_update', 'done']);
   });

@@ -91,7 +91,7 @@ export class RunRecorder implements UnsavedRun {
   constructor(private readonly deps: RunRecorderDeps) {}
 
   get runId(): string {
-    return this.deps.run.id;
+    return this.deps.run.runId;
   }
 
   /** Returns the event that the sockets received, if any; writes nothing once the run is ending. */
@@ -123,7 +123,7 @@ export class RunRecorder implements UnsavedRun {
   }
 
   take(): UnsealedWrites {
-    const { owner, id: runId } = this.deps.run;
+    const { owner, runId } = this.deps.run;
     const { frames, steps, activity } = this;
     const writes = { owner, runId, frames, steps, activity };
     this.frames = [];
@@ -156,7 +156,7 @@ export class RunRecorder implements UnsavedRun {
         id: runs.newId(),
         kind: 'tool_call',
         session_id: run.sessionId,
-        run_id: run.id,
+        run_id: run.runId,
         call_id: callId,
         tool,
         outcome,
@@ -247,13 +247,17 @@ export class RunRecorder implements UnsavedRun {
 
   private async tryToPause(pause: RunPause): Promise<Run | undefined> {
     const { run, runs, onCanceled } = this.deps;
-    const key = { owner: run.owner, runId: run.id };
-    const result = await runs.pause({ ...pause, ...key, steps: this.steps });
+    const result = await runs.pause({
+      ...pause,
+      owner: run.owner,
+      runId: run.runId,
+      steps: this.steps,
+    });
     if (result.state === 'paused') return result.run;
     if (result.state === 'canceled') onCanceled(result.reason);
     if (result.state !== 'lost') return undefined;
     // An attempt may have succeeded although its reply was lost.
-    const stored = await runs.find(key);
+    const stored = await runs.find(run);
     if (stored?.status !== 'paused') throw new RunEndedElsewhereError();
     return stored;
   }
@@ -282,12 +286,16 @@ export class RunRecorder implements UnsavedRun {
     const { run, runs, takesNext } = this.deps;
     const { ending, last } = this.lastWrite as LastWrite;
     const frames = [...this.frames, ...last];
-    const key = { owner: run.owner, runId: run.id };
     const { activity } = this;
     const hasSteps = run.attempt > 1 || this.stepCount > 0;
     const whole = { ...ending, frames, hasSteps, activity };
-    const request = { ...key, ending: whole, takesNext: takesNext() };
-    return (await runs.finish(request)) ?? this.findStored(ending.status, findLastSeq(last));
+    const finished = await runs.finish({
+      owner: run.owner,
+      runId: run.runId,
+      ending: whole,
+      takesNext: takesNext(),
+    });
+    return finished ?? this.findStored(ending.status, findLastSeq(last));
   }
 
   /** An attempt may have succeeded although its reply was lost; another host would have left a gap before its last frame. */
@@ -296,7 +304,7 @@ export class RunRecorder implements UnsavedRun {
     lastSeq: number | null,
   ): Promise<Pick<EndedRun, 'run' | 'next'>> {
     const { run, runs } = this.deps;
-    const stored = await runs.find({ owner: run.owner, runId: run.id });
+    const stored = await runs.find(run);
     if (stored?.status !== status || stored.lastSeq !== lastSeq) throw new RunEndedElsewhereError();
     const current = await runs.current(run);
     return { run: stored, ...(current?.status === 'running' && { next: current }) };
@@ -324,7 +332,7 @@ export class RunRecorder implements UnsavedRun {
           timestamp,
         },
       },
-      buildDoneFrame({ runId: run.id, messageId: run.messageId, status: 'failed', text }),
+      buildDoneFrame({ runId: run.runId, messageId: run.messageId, status: 'failed', text }),
     ];
     const last = parts.map((part) => log.add(part.event, JSON.stringify(part.data)));
     const { code } = createNotStoredError();
@@ -363,7 +371,7 @@ export class RunRecorder implements UnsavedRun {
     log.add(changed.event, JSON.stringify(changed.data));
     this.publish(changed);
     const done = buildDoneFrame({
-      runId: run.id,
+      runId: run.runId,
       messageId: undefined,
       status: 'interrupted',
       text,
@@ -383,7 +391,7 @@ export class RunRecorder implements UnsavedRun {
   private logFailure(error: unknown, attempt: number): void {
     const reason = error instanceof Error ? error.message : String(error);
     const level = attempt === 1 ? 'warn' : 'debug';
-    this.deps.logger[level]({ reason, runId: this.deps.run.id }, 'outcome not stored yet');
+    this.deps.logger[level]({ reason, runId: this.deps.run.runId }, 'outcome not stored yet');
   }
 }
 
@@ -431,7 +439,7 @@ interface DoneFields {
 }
 
 /** Builds the first frame of a run. */
-export function buildRunFrame({ id: runId, sessionId, requestId }: Run) {
+export function buildRunFrame({ runId, sessionId, requestId }: Run) {
   return { event: 'run', data: { runId, sessionId, requestId } } as const satisfies ReplyPart;
 }
 

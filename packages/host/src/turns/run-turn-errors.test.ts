@@ -50,7 +50,7 @@ async function runTurn(
   return {
     ...{ outcome, run, log, frames },
     shown: frames.flatMap(({ event, data }) => (event === 'error' ? [data] : [])),
-    stored: await runs.find({ owner: run.owner, runId: run.id }),
+    stored: await runs.find(run),
     readMetric: async (name: string) =>
       (await metrics.print())
         .split('\n')

@@ -160,7 +160,11 @@ describe('TurnRunner.run', () => {
     const outcome = await start();
     expect(outcome).toMatchObject({ status: 'finished', text: 'Hello.', error: undefined });
     expect(outcome.usage).toMatchObject({ input: 20, output: 10, cached: 4 });
-    expect(await findRun()).toMatchObject({ id: run.id, status: 'finished', usage: { input: 20 } });
+    expect(await findRun()).toMatchObject({
+      runId: run.runId,
+      status: 'finished',
+      usage: { input: 20 },
+    });
     const { spans = '', ...trace } = findTrace() ?? {};
     expect(trace).toEqual({ cause: undefined, firstTextMs: expect.any(Number) });
     expect(JSON.parse(spans).spans).toMatchObject([{ kind: 'tool', name: 'dig', parent: 1 }]);
@@ -177,7 +181,7 @@ describe('TurnRunner.run', () => {
       },
     });
     await start();
-    const { requestId, id: runId, sessionId } = run;
+    const { requestId, runId, sessionId } = run;
     expect(scope).toMatchObject({ requestId, runId, sessionId, traceparent });
   });
 
@@ -438,9 +442,8 @@ describe('the title of a session', () => {
     expect((await start()).status).toBe('finished');
     await expect.poll(() => settled).toHaveLength(1);
     expect(await findTitle()).toBe('Soil basics');
-    const key = { owner: run.owner, runId: run.id };
-    expect(usage.replace).toHaveBeenCalledExactlyOnceWith(key, settled[0]);
-    expect(log).toMatchObject([{ level: 40, runId: run.id }]);
+    expect(usage.replace).toHaveBeenCalledExactlyOnceWith(run, settled[0]);
+    expect(log).toMatchObject([{ level: 40, runId: run.runId }]);
   });
 });
 
@@ -513,7 +516,7 @@ describe('the span of a turn', () => {
       'gen_ai.conversation.id': run.sessionId,
       'gen_ai.provider.name': 'vendor',
       'gen_ai.request.model': 'main',
-      'sibyl.run.id': run.id,
+      'sibyl.run.id': run.runId,
       'user.id': run.owner,
       'session.id': run.sessionId,
       'service.instance.id': 'host-1',

@@ -69,7 +69,7 @@ export class TurnRunner {
   /** Runs a turn in its own scope: its log lines have its ids, and what it does are its spans. */
   async run(job: TurnJob): Promise<RunOutcome> {
     const { run } = job.live;
-    const { id: runId, requestId, owner: userId, sessionId, traceparent } = run;
+    const { runId, requestId, owner: userId, sessionId, traceparent } = run;
     const { exporter } = this.deps;
     const trace = new TurnTrace();
     const scope = new Scope({ requestId, runId, sessionId, traceparent, exporter, trace });
@@ -183,18 +183,17 @@ export class TurnRunner {
 
   /** The title was generated after the usage of the run was stored. */
   private async recordTitle({ live: { run }, account }: TurnJob): Promise<void> {
-    const key = { owner: run.owner, runId: run.id };
-    await this.deps.usage.replace(key, account.used).catch((err) => {
-      this.deps.logger.warn({ err, runId: run.id }, 'usage of a title not stored');
+    await this.deps.usage.replace(run, account.used).catch((err) => {
+      this.deps.logger.warn({ err, runId: run.runId }, 'usage of a title not stored');
     });
   }
 
-  private isRepeated({ id, sessionId }: Run, code: string, message: string): boolean {
+  private isRepeated({ runId, sessionId }: Run, code: string, message: string): boolean {
     if (code !== 'tool_left_out') return false;
     const key = `${sessionId} ${message}`;
-    const first = this.leftOut.get(key) ?? id;
+    const first = this.leftOut.get(key) ?? runId;
     this.leftOut.set(key, first);
-    return first !== id;
+    return first !== runId;
   }
 
   /** Runs the agent; returns the error that ended it early, if any. */

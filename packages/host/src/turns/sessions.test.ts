@@ -44,7 +44,7 @@ describe('SessionsService', () => {
   /** A session with one answer. */
   async function converse(options: Parameters<typeof open>[0] = {}) {
     const opened = open(options);
-    const { id: sessionId } = await opened.service.open({ owner: opened.owner, title: 'Title' });
+    const { sessionId } = await opened.service.open({ owner: opened.owner, title: 'Title' });
     const key = { owner: opened.owner, sessionId };
     const { key: run } = await startTestRun(test.store, key);
     const answer = (await finishTestRun(test.store.runs, run, { content: 'Hello' }))?.message;
@@ -54,7 +54,9 @@ describe('SessionsService', () => {
   }
 
   const list = async (owner: string) =>
-    (await test.store.sessions.list({ owner, limit: 10, offset: 0 })).sessions.map(({ id }) => id);
+    (await test.store.sessions.list({ owner, limit: 10, offset: 0 })).sessions.map(
+      ({ sessionId: id }) => id,
+    );
 
   it('open creates a session with this oracle, and reports it', async () => {
     const { owner, service, steps } = open();
@@ -66,18 +68,18 @@ describe('SessionsService', () => {
       oracleName: 'Pythia',
       oracleEntityDid: 'did:ixo:entity',
     });
-    expect(await list(owner)).toEqual([session.id]);
-    expect(steps).toEqual([`created ${session.id}`]);
+    expect(await list(owner)).toEqual([session.sessionId]);
+    expect(steps).toEqual([`created ${session.sessionId}`]);
   });
 
   it('open creates sessions that are not listed, and those of threads once', async () => {
     const { owner, service } = open();
-    const { id } = await service.open({ owner, isUnlisted: true });
+    const { sessionId: id } = await service.open({ owner, isUnlisted: true });
     expect(await list(owner)).toEqual([]);
     expect(await test.store.sessions.isUnlisted({ owner, sessionId: id })).toBe(true);
     const thread = { surface: 'chat', threadId: 't1' };
     const first = await service.open({ owner, thread });
-    expect((await service.open({ owner, thread })).id).toBe(first.id);
+    expect((await service.open({ owner, thread })).sessionId).toBe(first.sessionId);
   });
 
   it('open and fork refuse more sessions than a user may have', async () => {
@@ -137,7 +139,7 @@ describe('SessionsService', () => {
     const { service, owner, key, sessionId, questionId, answerId, steps } = await converse();
     const copy = await service.fork(key, { messageId: questionId, title: 'Copy' });
     expect(copy).toMatchObject({ owner, title: 'Copy', oracleName: 'Pythia' });
-    expect(copy.id).not.toBe(sessionId);
+    expect(copy.sessionId).not.toBe(sessionId);
     const whole = await service.fork(key, { messageId: answerId });
     expect(whole).toMatchObject({ title: 'Title' });
     const read = async (id: string) => {
@@ -147,10 +149,13 @@ describe('SessionsService', () => {
         pages.push(...page.map(({ content }) => content));
       return pages;
     };
-    expect([await read(copy.id), await read(whole.id)]).toEqual([['hi'], ['hi', 'Hello']]);
+    expect([await read(copy.sessionId), await read(whole.sessionId)]).toEqual([
+      ['hi'],
+      ['hi', 'Hello'],
+    ]);
     // It is the session as it is after the copy.
     expect(whole.activeMessageId).toEqual(expect.any(String));
-    expect(steps).toEqual([`created ${copy.id}`, `created ${whole.id}`]);
+    expect(steps).toEqual([`created ${copy.sessionId}`, `created ${whole.sessionId}`]);
   });
 
   it('fork leaves the space free that uploads leave for messages', async () => {
@@ -164,7 +169,7 @@ describe('SessionsService', () => {
     const { service, key, answerId, owner, steps } = await converse();
     const foreign = service.fork({ ...key, owner: newOwner() }, { messageId: answerId });
     await expect(foreign).rejects.toMatchObject({ code: 'session_not_found' });
-    const { id } = await service.open({ owner });
+    const { sessionId: id } = await service.open({ owner });
     const unknown = { code: 'message_not_found' };
     const other = service.fork({ owner, sessionId: id }, { messageId: answerId });
     await expect(other).rejects.toMatchObject(unknown);

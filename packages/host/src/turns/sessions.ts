@@ -136,4 +136,4 @@ export class SessionsService {
   }
 }
 
-const toKey = ({ owner, id: sessionId }: Session): SessionKey => ({ owner, sessionId });
+const toKey = ({ owner, sessionId }: Session): SessionKey => ({ owner, sessionId });

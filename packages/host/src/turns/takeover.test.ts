@@ -31,9 +31,9 @@ function createTurns() {
     get hasRoom() {
       return state.hasRoom;
     },
-    adopt: async (run: Run) => note('adopt', run.id),
-    claim: async (run: Run) => note('claim', run.id),
-    startOrForward: (run: Run) => note('start', run.id),
+    adopt: async (run: Run) => note('adopt', run.runId),
+    claim: async (run: Run) => note('claim', run.runId),
+    startOrForward: (run: Run) => note('start', run.runId),
     startStored: async ({ runId }: RunKey) => note('startStored', runId),
     cancel: (runId: string, reason: string) => note(`cancel ${reason}`, runId),
     dropLost: async ({ runId }: RunKey) => note('dropLost', runId),
@@ -77,7 +77,7 @@ function createTakeover(runs: RunStore, { resumes = false, dead = [] as readonly
   };
   const events = new MemoryEventBus();
   const expire = vi.fn(async () => {});
-  const onClosed = vi.fn((run: Run) => run.id);
+  const onClosed = vi.fn((run: Run) => run.runId);
   const onTakeover = vi.fn();
   const takeover = new Takeover({
     runs,
@@ -94,7 +94,7 @@ function createTakeover(runs: RunStore, { resumes = false, dead = [] as readonly
   const happen = (name: keyof typeof listeners) => {
     for (const listener of listeners[name]) listener();
   };
-  const closedIds = () => onClosed.mock.calls.map(([run]) => run.id);
+  const closedIds = () => onClosed.mock.calls.map(([run]) => run.runId);
   return {
     ...{ takeover, events, bus, expire, onTakeover, closedIds },
     ...{ happen, state, done, asked, lines },
@@ -131,10 +131,10 @@ describe('Takeover.start', () => {
     const stored = await test.store.messages.find({ owner: run.owner, messageId: run.messageId });
     expect(stored).toMatchObject({ content: 'half', isComplete: false });
     expect(await runs.find(waiting.key)).toMatchObject({ status: 'running', hostId: runs.hostId });
-    expect(host.done).toEqual([`start ${waiting.run.id}`]);
-    expect(host.closedIds()).toEqual([run.id]);
+    expect(host.done).toEqual([`start ${waiting.run.runId}`]);
+    expect(host.closedIds()).toEqual([run.runId]);
     expect(host.onTakeover.mock.calls).toEqual([['closed']]);
-    const about = { runId: run.id, did: run.owner, hostId: deadHost.runs.hostId };
+    const about = { runId: run.runId, did: run.owner, hostId: deadHost.runs.hostId };
     expect(host.lines).toMatchObject([{ level: WARN, ...about }]);
     expect(published).toMatchObject([
       {
@@ -175,7 +175,7 @@ describe('Takeover.start', () => {
     runs.ofHost = async (hostId) => (await test.store.runs.ofHost(hostId)).slice(0, 1);
     const host = createTakeover(runs, { dead: [deadHost.runs.hostId] });
     await host.takeover.start();
-    expect(host.closedIds().toSorted()).toEqual(started.map(({ run }) => run.id).toSorted());
+    expect(host.closedIds().toSorted()).toEqual(started.map(({ run }) => run.runId).toSorted());
     // Nothing waits in these sessions.
     expect(host.done).toEqual([]);
     expect(host.lines.map(({ level }) => level)).toEqual([WARN, WARN, WARN]);
@@ -187,20 +187,20 @@ describe('Takeover.start', () => {
     const good = await startTestRun(deadHost);
     const runs = Object.create(test.store.runs) as RunStore;
     runs.close = async (run, end) => {
-      if (run.id === bad.run.id) throw new Error('broken frames');
+      if (run.runId === bad.run.runId) throw new Error('broken frames');
       return test.store.runs.close(run, end);
     };
     const host = createTakeover(runs, { dead: [deadHost.runs.hostId] });
     await host.takeover.start();
-    expect(host.closedIds()).toEqual([good.run.id]);
+    expect(host.closedIds()).toEqual([good.run.runId]);
     const errors = host.lines.filter(({ level }) => level === ERROR);
     expect(new Set(errors.map(({ runId, did }) => `${runId} ${did}`))).toEqual(
-      new Set([`${bad.run.id} ${bad.run.owner}`]),
+      new Set([`${bad.run.runId} ${bad.run.owner}`]),
     );
     expect(await runs.find(bad.key)).toMatchObject({ status: 'running' });
     runs.close = test.store.runs.close;
     await host.takeover.start();
-    expect(host.closedIds()).toEqual([good.run.id, bad.run.id]);
+    expect(host.closedIds()).toEqual([good.run.runId, bad.run.runId]);
   });
 
   it('reports nothing about a run that another host closed first', async () => {
@@ -236,15 +236,15 @@ describe('Takeover.start with RESUME_TURNS', () => {
     expect(await runs.find(key)).toMatchObject({ status: 'continued' });
     const next = (await runs.latestAttempt(run)) as Run;
     expect(next).toMatchObject({ attempt: 2, status: 'running', hostId: runs.hostId });
-    expect(host.done).toEqual([`adopt ${next.id}`]);
-    expect([host.closedIds(), host.onTakeover.mock.calls]).toEqual([[run.id], [['resumed']]]);
-    expect(host.lines).toMatchObject([{ level: WARN, runId: run.id, did: run.owner }]);
+    expect(host.done).toEqual([`adopt ${next.runId}`]);
+    expect([host.closedIds(), host.onTakeover.mock.calls]).toEqual([[run.runId], [['resumed']]]);
+    expect(host.lines).toMatchObject([{ level: WARN, runId: run.runId, did: run.owner }]);
     const frames = await runs.frames({ ...key, after: 0 });
     expect(frames.map(({ event, data }) => [event, JSON.parse(data)])).toMatchObject([
       ['run', { resumed: true, partialLength: 6 }],
       ['done', { status: 'interrupted', partialText: 'a part' }],
     ]);
-    await finishTestRun(runs, { owner: run.owner, runId: next.id });
+    await finishTestRun(runs, { owner: run.owner, runId: next.runId });
   });
 
   it('closes a turn that was canceled', async () => {
@@ -277,8 +277,7 @@ describe('Takeover.start with RESUME_TURNS', () => {
     await host.takeover.start();
     expect(host.onTakeover.mock.calls).toEqual([[outcome]]);
     const last = (await test.store.runs.latestAttempt(run)) as Run;
-    if (last.status === 'running')
-      await finishTestRun(test.store.runs, { owner: last.owner, runId: last.id });
+    if (last.status === 'running') await finishTestRun(test.store.runs, last);
   });
 });
 
@@ -304,12 +303,12 @@ describe('Takeover.watch', () => {
     expect([own.run.hostId, free.run.hostId]).toEqual([test.store.runs.hostId, undefined]);
     const host = createTakeover(test.store.runs);
     await passOnce(host);
-    expect(host.done).toEqual([`claim ${own.run.id}`, `claim ${free.run.id}`]);
+    expect(host.done).toEqual([`claim ${own.run.runId}`, `claim ${free.run.runId}`]);
     // Without room, only those that no other host can take.
     const full = createTakeover(test.store.runs);
     full.state.hasRoom = false;
     await passOnce(full);
-    expect(full.done).toEqual([`claim ${own.run.id}`]);
+    expect(full.done).toEqual([`claim ${own.run.runId}`]);
     for (const { key, run } of [own, free]) {
       await test.store.runs.claim({ ...key, from: run.hostId });
       await finishTestRun(test.store.runs, key);
@@ -323,12 +322,12 @@ describe('Takeover.watch', () => {
     const queued = await startTestRun(test.store, executing.session);
     await runs.cancel(executing.key, 'aborted');
     const host = createTakeover(runs);
-    host.state.executing.add(executing.run.id);
+    host.state.executing.add(executing.run.runId);
     host.state.live = [executing.run, queued.run];
     await passOnce(host);
     expect(host.done).toEqual([
-      `cancel aborted ${executing.run.id}`,
-      `startStored ${unknown.run.id}`,
+      `cancel aborted ${executing.run.runId}`,
+      `startStored ${unknown.run.runId}`,
     ]);
     for (const { key } of [executing, queued, unknown]) await finishTestRun(runs, key);
   });
@@ -341,10 +340,10 @@ describe('Takeover.watch', () => {
     const taken = await startTestRun(other);
     const kept = await startTestRun(test.store);
     const host = createTakeover(runs);
-    host.state.executing.add(kept.run.id);
+    host.state.executing.add(kept.run.runId);
     host.state.live = [ended.run, taken.run, kept.run];
     await passOnce(host);
-    expect(host.done).toEqual([`dropLost ${ended.run.id}`, `dropLost ${taken.run.id}`]);
+    expect(host.done).toEqual([`dropLost ${ended.run.runId}`, `dropLost ${taken.run.runId}`]);
     await finishTestRun(runs, kept.key);
     await finishTestRun(other.runs, taken.key);
   });

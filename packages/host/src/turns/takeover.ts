@@ -108,7 +108,7 @@ export class Takeover {
       return true;
     } catch (err) {
       this.deps.logger.error(
-        { err, runId: run.id, did: run.owner },
+        { err, runId: run.runId, did: run.owner },
         'run of a dead host not closed',
       );
       return false;
@@ -117,7 +117,7 @@ export class Takeover {
 
   private async resumeOrClose(run: Run): Promise<void> {
     const { runs, turns, logger, onTakeover } = this.deps;
-    const about = { runId: run.id, did: run.owner, hostId: run.hostId };
+    const about = { runId: run.runId, did: run.owner, hostId: run.hostId };
     const next = await this.resume(run);
     if (next) {
       logger.warn(about, 'run of a dead host is continued');
@@ -145,7 +145,7 @@ export class Takeover {
     if (!resumes && run.attempt === 1) return undefined;
     const steps = (await runs.steps(run)) as readonly AgentStep[];
     if (!resumes && !hasUnusedAnswer(steps)) return undefined;
-    if (!(await runs.request({ owner: run.owner, runId: run.id }))) return undefined;
+    if (!(await runs.request(run))) return undefined;
     if ((await runs.countCrashes(run)) >= MAX_CRASHES) return undefined;
     return runs.resume(run, buildHandover(run, readSteps(steps).content));
   }
@@ -169,14 +169,14 @@ export class Takeover {
     const { turns } = this.deps;
     for (const run of own) {
       // While a run writes nothing, no flush finds out that it was canceled.
-      if (run.cancelReason) turns.cancel(run.id, run.cancelReason);
+      if (run.cancelReason) turns.cancel(run.runId, run.cancelReason);
       // The reply of the database to its start, claim or promotion was lost.
-      if (run.startedAt !== undefined && !turns.isExecuting(run.id))
-        await turns.startStored({ owner: run.owner, runId: run.id });
+      if (run.startedAt !== undefined && !turns.isExecuting(run.runId))
+        await turns.startStored(run);
     }
-    const stored = new Set(own.map(({ id }) => id));
+    const stored = new Set(own.map((run) => run.runId));
     // While a run writes nothing, no flush finds out that it was lost.
-    for (const { owner, id: runId } of known)
+    for (const { owner, runId } of known)
       if (!stored.has(runId)) await turns.dropLost({ owner, runId });
   }
 

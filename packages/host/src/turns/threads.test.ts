@@ -162,16 +162,16 @@ describe('readThread', () => {
   it('joins the run of a message that is only repeated, with any spaces', async () => {
     const { read, start } = await open();
     const { run, finish } = await start('u1');
-    const join = { type: 'join', run: { id: run.id } };
+    const join = { type: 'join', run: { runId: run.runId } };
     expect(await read([user('u1')])).toMatchObject(join);
     expect(await read([user('u1', ' text of u1\n')])).toMatchObject(join);
     const waiting = await start('u2');
-    const joinWaiting = { type: 'join', run: { id: waiting.run.id, status: 'queued' } };
+    const joinWaiting = { type: 'join', run: { runId: waiting.run.runId, status: 'queued' } };
     expect(await read([user('u1'), user('u2')])).toMatchObject(joinWaiting);
     await finish();
     expect(await read([user('u1'), assistant('a1')], false)).toMatchObject({
       type: 'join',
-      run: { id: run.id, status: 'finished' },
+      run: { runId: run.runId, status: 'finished' },
     });
   });
 
@@ -188,7 +188,7 @@ describe('readThread', () => {
       request: {},
       ending: { message: { content: '', isComplete: false } },
     });
-    const paused = { type: 'join', run: { id: run.runId, status: 'paused' } };
+    const paused = { type: 'join', run: { runId: run.runId, status: 'paused' } };
     expect(await read([user('u1')])).toMatchObject(paused);
     const { owner } = key;
     const ended = { owner, interruptId: 'i1', status: 'answered', value: 1 } as const;

@@ -39,9 +39,8 @@ export async function readThread(
   { messages, regenerates }: Conversation,
 ): Promise<ThreadRequest> {
   const recent = messages.slice(-MAX_MESSAGES);
-  const key = { owner: session.owner, sessionId: session.id };
   const known = await store.threads.messages(
-    key,
+    session,
     recent.map(({ id }) => id),
   );
   const last = recent.findLastIndex(({ role }) => role === 'user');
@@ -50,7 +49,7 @@ export async function readThread(
   const stored = known.get(question.id);
   if (stored?.type === 'human') {
     const said = recent.filter(({ id, role }) => role === 'user' && known.get(id) === stored);
-    return readKnown(store, key, { said, stored, regenerates: regenerates === true });
+    return readKnown(store, session, { said, stored, regenerates: regenerates === true });
   }
   return readNew(store, session, { messages: recent.slice(0, last + 1), known });
 }
@@ -142,7 +141,7 @@ async function readNew(
 /** Where a message begins a branch; undefined if it follows the latest one. */
 async function findOrigin(
   store: ThreadsStore,
-  { owner, id: sessionId, activeMessageId }: Session,
+  { owner, sessionId, activeMessageId }: Session,
   predecessor: KnownMessage,
 ): Promise<{ readonly parentId: string } | undefined> {
   const { id, type, turn } = predecessor;

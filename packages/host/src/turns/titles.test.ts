@@ -15,7 +15,7 @@ afterEach(() => {
 const openSession = (title?: string) =>
   test.store.sessions.create({ owner: newOwner(), oracleDid: 'did:o', title });
 
-const findTitle = async ({ owner, id: sessionId }: Session) =>
+const findTitle = async ({ owner, sessionId }: Session) =>
   (await test.store.sessions.get({ owner, sessionId })).title;
 
 /** Titles by a model that follows a script, and what they publish and log. */
@@ -113,14 +113,16 @@ describe('Titles names a session', () => {
 
   it('and publishes that, unless the user named it meanwhile', async () => {
     const [mine, theirs] = await Promise.all([openSession(), openSession()]);
-    const { owner, id: sessionId } = theirs;
+    const { owner, sessionId } = theirs;
     await test.store.sessions.nameOnce({ owner, sessionId, title: 'My title' });
     const { titles, publish } = createTitles(new ScriptedModel(say('One'), say('Two')));
     await titles.nameSession(theirs, exchange, unmetered);
     expect([await findTitle(theirs), publish.mock.calls]).toEqual(['My title', []]);
     await titles.nameSession(mine, exchange, unmetered);
-    const key = { owner: mine.owner, sessionId: mine.id };
-    expect(publish).toHaveBeenCalledExactlyOnceWith(key, 'titled');
+    expect(publish).toHaveBeenCalledExactlyOnceWith(
+      { owner: mine.owner, sessionId: mine.sessionId },
+      'titled',
+    );
   });
 
   it('by the beginning of the exchange, as instructed', async () => {
@@ -164,7 +166,9 @@ describe('Titles names a session', () => {
     const { titles, publish, log } = createTitles(modelSaying('Soil'), sessions);
     await titles.nameSession(session, exchange, unmetered);
     expect([await findTitle(session), publish.mock.calls]).toEqual([UNTITLED, []]);
-    expect(log).toMatchObject([{ level: 40, sessionId: session.id, err: { message: 'away' } }]);
+    expect(log).toMatchObject([
+      { level: 40, sessionId: session.sessionId, err: { message: 'away' } },
+    ]);
   });
 });
 

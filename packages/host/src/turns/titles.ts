@@ -40,7 +40,7 @@ export class Titles {
   async nameSession(session: Session, exchange: FirstExchange, meter: Meter): Promise<void> {
     if (session.title !== UNTITLED) return;
     const naming = this.name(session, exchange, meter).catch((err) => {
-      this.deps.logger.warn({ err, sessionId: session.id }, 'session not named');
+      this.deps.logger.warn({ err, sessionId: session.sessionId }, 'session not named');
     });
     this.inProgress.add(naming);
     await naming;
@@ -58,7 +58,7 @@ export class Titles {
     const asked =
       this.inProgress.size < MAX_IN_PROGRESS ? await this.generate(exchange, meter) : '';
     const title = asked || firstWords(exchange.question);
-    const { owner, id: sessionId } = session;
+    const { owner, sessionId } = session;
     if (await this.deps.sessions.nameOnce({ owner, sessionId, title }))
       this.deps.changes.publish({ owner, sessionId }, 'titled');
   }

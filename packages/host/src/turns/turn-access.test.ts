@@ -67,7 +67,7 @@ function buildRequest(caveats?: {
   };
 }
 
-const createLive = () => new LiveRun({ id: 'run', owner: ALICE.did } as Run);
+const createLive = () => new LiveRun({ runId: 'run', owner: ALICE.did } as Run);
 
 describe('TurnAccess.admit', () => {
   it.each([

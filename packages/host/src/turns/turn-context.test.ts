@@ -92,7 +92,7 @@ it('says nothing more once the turn is ending', async () => {
   const { run, recorder, emit, heard, written } = await begin(true);
   const messageId = randomUUID();
   const message = { id: messageId, content: 'Hello', isComplete: true };
-  const done = buildDoneFrame({ runId: run.id, messageId, status: 'finished', text: 'Hello' });
+  const done = buildDoneFrame({ runId: run.runId, messageId, status: 'finished', text: 'Hello' });
   const ending = recorder.end({ status: 'finished', message }, done);
   emit.router({ step: 'too late' });
   await ending;
@@ -137,7 +137,7 @@ describe('createClientCalls', () => {
 
   it('sends nothing once the turn is ending', async () => {
     const { run, recorder, heard, pendingCalls, call } = await connect();
-    const done = buildDoneFrame({ runId: run.id, messageId: 'm', status: 'finished', text: '' });
+    const done = buildDoneFrame({ runId: run.runId, messageId: 'm', status: 'finished', text: '' });
     const message = { content: '', isComplete: true };
     const ending = recorder.end({ status: 'finished', message }, done);
     await expect(call('action_call')).rejects.toThrow('scroll was not run: the turn has ended.');
@@ -192,7 +192,7 @@ const createMessage = (id: string, more: Partial<Message> = {}): Message => ({
 });
 
 const SESSION: Session = {
-  ...{ id: 's1', owner: 'did:key:zAlice', oracleDid: 'did:key:zOracle', title: 'Untitled' },
+  ...{ sessionId: 's1', owner: 'did:key:zAlice', oracleDid: 'did:key:zOracle', title: 'Untitled' },
   ...{ roomId: 'room', createdAt: 0, lastUpdatedAt: 0, branch: 0, isBranched: false },
 };
 

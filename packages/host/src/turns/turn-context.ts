@@ -179,14 +179,18 @@ interface FactSources {
 
 /** Frozen, because all plugins share it. */
 export function buildTurnFacts({ request, session, messages, delegation }: FactSources): TurnFacts {
-  const { id, roomId } = session;
   const { requestId, client } = request;
   return {
     user: Object.freeze({
       ...buildTurnUser(request, session),
       ...(delegation && { delegation }),
     }),
-    session: Object.freeze({ id, requestId, roomId, client }),
+    session: Object.freeze({
+      id: session.sessionId,
+      requestId,
+      roomId: session.roomId,
+      client,
+    }),
     history: Object.freeze(messages.slice(0, -1).map((message) => toMessageView(message))),
     request: Object.freeze(pickRequestFields(request)),
   };

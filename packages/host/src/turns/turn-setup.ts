@@ -100,12 +100,12 @@ export class TurnSetup {
 
   async prepare(job: EmittingJob, warn: TurnContext['warn']): Promise<AgentRequest> {
     const { live, request, session } = job;
-    const key = { owner: session.owner, sessionId: session.id };
     const bytes = this.deps.settings.contextTokens * HISTORY_BYTES_PER_TOKEN;
     const [recent, delegation, rules] = await Promise.all([
       this.read(live, () =>
         this.deps.store.messages.recent({
-          ...key,
+          owner: session.owner,
+          sessionId: session.sessionId,
           branch: live.run.branch,
           throughTurn: live.run.turn,
           bytes,

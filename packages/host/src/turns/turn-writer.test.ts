@@ -76,7 +76,7 @@ describe('TurnWriter.write', () => {
     writer.write({ type: 'text', text: 'Hello ' });
     writer.write({ type: 'text', text: 'you' });
     const outcome = await writer.end(finished);
-    const { id: runId, messageId } = run;
+    const { runId, messageId } = run;
     expect(frames()).toEqual([
       ['message', { content: 'Hello ', timestamp }],
       ['message', { content: 'you', timestamp }],
@@ -350,14 +350,21 @@ describe('TurnWriter.pause', () => {
     const asked = question({ kind: 'confirmation', approval, data: 'hidden' });
     const outcome = await writer.pause(pauseWith([asked]));
     const { tool, plugin, args, argsHash, inputSchema, requiredBy } = approval;
-    const facts = { sessionId: run.sessionId, runId: run.id, call: 'c1', tool, plugin, argsHash };
+    const facts = {
+      sessionId: run.sessionId,
+      runId: run.runId,
+      call: 'c1',
+      tool,
+      plugin,
+      argsHash,
+    };
     const id = await toApprovalId(facts);
     expect(outcome?.pending).toEqual([{ id, kind: 'confirmation' }]);
     const [[event, data] = []] = frames();
     expect([event, data]).toEqual([
       'approval_request',
       {
-        ...{ ...ids, runId: run.id, approvalId: id, toolCallId: 'c1', toolName: tool, plugin },
+        ...{ ...ids, runId: run.runId, approvalId: id, toolCallId: 'c1', toolName: tool, plugin },
         ...{ args, argsHash, requiredBy, expiresAt: timestamp, timestamp },
       },
     ]);

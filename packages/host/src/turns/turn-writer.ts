@@ -97,7 +97,7 @@ export class TurnWriter {
   async end({ status, usage, failure, error, trace }: TurnEnding): Promise<RunOutcome> {
     this.endReasoning();
     if (failure) this.writeError(failure);
-    const { id: runId, messageId } = this.run;
+    const { runId, messageId } = this.run;
     const text = this.parts.content;
     const report = { ...createReport(this.warnings, error), cost: usage.cost };
     const run = await this.recorder.end(
@@ -127,7 +127,7 @@ export class TurnWriter {
     now: from,
   }: TurnPause): Promise<RunOutcome | undefined> {
     this.endReasoning();
-    const { id: runId, messageId } = this.run;
+    const { runId, messageId } = this.run;
     const status = 'interrupted';
     const text = this.parts.content;
     const questions = await Promise.all(
@@ -167,7 +167,7 @@ export class TurnWriter {
     const expiresAt = new Date(from + expiresInMs).toISOString();
     const call = { toolCallId, toolName, plugin, args, argsHash, requiredBy };
     const times = { expiresAt, timestamp: now() };
-    const data = { ...this.ids, runId: this.run.id, approvalId, ...call, ...times };
+    const data = { ...this.ids, runId: this.run.runId, approvalId, ...call, ...times };
     return [{ event: 'approval_request', data }];
   }
 

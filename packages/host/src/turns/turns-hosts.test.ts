@@ -118,7 +118,7 @@ describe('Turns.adopt', () => {
 
   it('continues the log of a run that has frames', async () => {
     const { promote, key, run, another } = await promoteElsewhere();
-    const data = JSON.stringify({ runId: run.id });
+    const data = JSON.stringify({ runId: run.runId });
     await flushFrames(another.runs, key, [{ seq: 1, event: 'run', data }]);
     const host = createTurns();
     await host.turns.claim(await promote());
@@ -137,7 +137,7 @@ describe('Turns.adopt', () => {
     if (!next) throw new Error('The turn was not resumed.');
     const host = createTurns();
     await host.turns.adopt(next);
-    const job = host.jobs.get(next.id);
+    const job = host.jobs.get(next.runId);
     expect(job?.progress?.steps).toEqual([step]);
     expect(job?.request.warnings).toMatchObject([{ code: 'credentials_expired' }]);
     const [first] = job?.live.log.since(0) ?? [];
@@ -150,7 +150,7 @@ describe('Turns.adopt', () => {
     const { run } = await claimHere({ user: { matrixAccessToken: 'token' } });
     const host = createTurns();
     await host.turns.adopt(run);
-    expect(host.jobs.get(run.id)?.request.warnings).toBeUndefined();
+    expect(host.jobs.get(run.runId)?.request.warnings).toBeUndefined();
     await closeTurns(host);
   });
 
@@ -165,10 +165,10 @@ describe('Turns.adopt', () => {
     host.refusals[who] = error;
     await host.turns.adopt(run);
     expect(await find(key)).toMatchObject({ status: 'failed', report: { error: { code } } });
-    expect(host.jobs.has(run.id)).toBe(false);
+    expect(host.jobs.has(run.runId)).toBe(false);
     // The next turn of the session begins here.
     await expect.poll(() => host.jobs.has(waiting)).toBe(true);
-    expect(host.turns.isExecuting(run.id)).toBe(false);
+    expect(host.turns.isExecuting(run.runId)).toBe(false);
     await closeTurns(host);
   });
 
@@ -206,11 +206,11 @@ describe('Turns.adopt', () => {
     };
     const host = createTurns({ runs });
     await host.turns.adopt(run);
-    expect(host.lines).toMatchObject([{ level: 50, runId: run.id, did: run.owner }]);
-    expect(host.turns.isExecuting(run.id)).toBe(false);
+    expect(host.lines).toMatchObject([{ level: 50, runId: run.runId, did: run.owner }]);
+    expect(host.turns.isExecuting(run.runId)).toBe(false);
     delete (runs as Partial<RunStore>).request;
     await host.turns.adopt(run);
-    expect(host.turns.isExecuting(run.id)).toBe(true);
+    expect(host.turns.isExecuting(run.runId)).toBe(true);
     await closeTurns(host);
   });
 
@@ -220,7 +220,7 @@ describe('Turns.adopt', () => {
     const request = vi.spyOn(runs, 'request');
     const host = createTurns({ runs });
     const first = host.turns.adopt(run);
-    expect(host.turns.isExecuting(run.id)).toBe(true);
+    expect(host.turns.isExecuting(run.runId)).toBe(true);
     await Promise.all([first, host.turns.adopt(run)]);
     await host.turns.adopt(run);
     expect(request).toHaveBeenCalledTimes(1);

@@ -31,9 +31,9 @@ describe('a turn of this host', () => {
   it('can be found by its owner only, until it has ended', async () => {
     const { turns, first, second, finish } = await startTwo();
     const { owner } = await open();
-    expect(turns.findLive(second)?.run.id).toBe(second.runId);
+    expect(turns.findLive(second)?.run.runId).toBe(second.runId);
     expect(turns.findLive({ ...second, owner })).toBeUndefined();
-    expect(turns.listLive().map(({ id }) => id)).toEqual([first.runId, second.runId]);
+    expect(turns.listLive().map(({ runId: id }) => id)).toEqual([first.runId, second.runId]);
     expect(turns.isExecuting(second.runId)).toBe(false);
     finish(first.runId);
     await expect.poll(() => turns.findLive(first)).toBeUndefined();
@@ -218,7 +218,7 @@ describe('Turns.abort', () => {
     const { run, session } = await startTestRun(another);
     const { turns, sent, changes } = createTurns();
     expect(await turns.abort(session)).toBe(true);
-    const aborted = { runId: run.id, reason: 'aborted' };
+    const aborted = { runId: run.runId, reason: 'aborted' };
     expect(sent.mock.calls).toEqual([[another.runs.hostId, 'run-canceled', aborted]]);
     expect(changes).toEqual([]);
   });
@@ -271,9 +271,9 @@ describe('Turns.interruptAll', () => {
     expect(sent.mock.calls).toContainEqual([
       another.runs.hostId,
       'run-canceled',
-      { runId: run.id, reason: 'interrupted' },
+      { runId: run.runId, reason: 'interrupted' },
     ]);
-    await expect.poll(() => turns.listLive().map(({ id }) => id)).toEqual([untouched]);
+    await expect.poll(() => turns.listLive().map(({ runId: id }) => id)).toEqual([untouched]);
     await closeTurns({ turns });
   });
 });
@@ -297,7 +297,7 @@ describe('Turns.close', () => {
     expect([await closed, (await live?.outcome)?.status]).toEqual([true, 'finished']);
     // Another host may take it.
     expect(await find(second)).toMatchObject({ status: 'running', hostId: undefined });
-    expect(await another.runs.current(session)).toMatchObject({ id: second.runId });
+    expect(await another.runs.current(session)).toMatchObject({ runId: second.runId });
   });
 
   it('interrupts the rest after the grace period, with the reason', async () => {

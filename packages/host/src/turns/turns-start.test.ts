@@ -276,7 +276,7 @@ describe('Turns.start', () => {
     const { run } = await startTestRun(another, theirs);
     await host.turns.start(createTurnRequest(theirs, { multitask: 'interrupt' }));
     expect(host.sent.mock.calls).toEqual([
-      [another.runs.hostId, 'run-canceled', { runId: run.id, reason: 'interrupted' }],
+      [another.runs.hostId, 'run-canceled', { runId: run.runId, reason: 'interrupted' }],
     ]);
     await host.turns.close(0, 60_000);
   });

@@ -25,14 +25,14 @@ function createTurns(
     onAborted(live);
     await store.runs.finish({
       owner: live.run.owner,
-      runId: live.run.id,
+      runId: live.run.runId,
       ending: { status: 'interrupted', message: { content: '', isComplete: false } },
       takesNext: true,
     });
     return interrupted;
   };
   const find = async ({ sessionId }: { sessionId: string }) =>
-    sessions.find(({ id }) => id === sessionId);
+    sessions.find(({ sessionId: id }) => id === sessionId);
   return new Turns({
     store: { runs: store.runs, idempotency: store.idempotency, sessions: { get: find } },
     cluster: {
@@ -55,7 +55,10 @@ function createTurns(
   } as unknown as ConstructorParameters<typeof Turns>[0]);
 }
 
-const requestFor = ({ owner, id }: Session, multitask: 'enqueue' | 'interrupt' = 'enqueue') =>
+const requestFor = (
+  { owner, sessionId: id }: Session,
+  multitask: 'enqueue' | 'interrupt' = 'enqueue',
+) =>
   ({
     caller: { did: owner, holder: { owner, address: owner, isKnown: true } },
     sessionId: id,
@@ -80,7 +83,7 @@ describe.each(engines)('Turns.start with multitask "interrupt" on %s', (engine) 
     const second = await turns.start(requestFor(mine, 'interrupt'));
     expect(second).not.toBe(runId);
     expect(await other).toMatchObject({ code: 'host_busy' });
-    await turns.interruptAll({ owner: mine.owner, sessionId: mine.id });
+    await turns.interruptAll(mine);
     // The slot is free again, once.
     await expect(turns.start(requestFor(theirs))).resolves.toEqual(expect.any(String));
     await expect(turns.start(requestFor(mine))).rejects.toMatchObject({ code: 'host_busy' });
@@ -139,7 +142,7 @@ describe.each(engines)('Turns.start of a queued message on %s', (engine) => {
     const second = await turns.start(requestFor(session));
     expect((await runs.find({ owner, runId: second }))?.status).toBe('running');
     expect(turns.count()).toEqual({ running: 2, queued: 0 });
-    await turns.interruptAll({ owner, sessionId: session.id });
+    await turns.interruptAll({ owner, sessionId: session.sessionId });
     await turns.close(0, 60_000);
   });
 });
@@ -160,7 +163,7 @@ describe.each(engines)('Turns.startStored on %s', (engine) => {
     await runs.finish({ owner, runId: first, ending, takesNext: true });
     await turns.startStored({ owner, runId: second });
     expect(turns.isExecuting(second)).toBe(true);
-    await turns.interruptAll({ owner, sessionId: session.id });
+    await turns.interruptAll({ owner, sessionId: session.sessionId });
     await turns.close(0, 60_000);
   });
 });
@@ -171,7 +174,7 @@ describe.each(engines)('Turns.abort on %s', (engine) => {
   it('is stored before it returns, also for a turn of this host: no other host continues it', async () => {
     const { sessions, idempotency } = test.store;
     const session = await sessions.create({ owner: newOwner(), oracleDid: 'did:key:zO' });
-    const { owner, id: sessionId } = session;
+    const { owner, sessionId } = session;
     const runs = Object.create(test.store.runs) as Store['runs'];
     const mayEnd = Promise.withResolvers<void>();
     runs.finish = async (request) => {

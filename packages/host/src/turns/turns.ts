@@ -169,13 +169,13 @@ export class Turns {
   async abort(key: ActiveRunKey): Promise<boolean> {
     const { runs } = this.deps.store;
     const local = this.liveTurns.findExecuting(key)?.live;
-    const { id: runId, status } = local?.run ?? (await runs.current(key)) ?? {};
+    const { runId, status } = local?.run ?? (await runs.current(key)) ?? {};
     const isActive = local || status === 'running' || status === 'paused';
     if (runId === undefined || !isActive || (key.runId ?? runId) !== runId) return false;
     local?.cancel('aborted');
     // Stored also if it runs here: if this host crashes, no other continues the turn.
     const { run, next } = await runs.cancel({ owner: key.owner, runId }, 'aborted');
-    if (run?.status === 'running') this.sendCancel(run.hostId, run.id, 'aborted');
+    if (run?.status === 'running') this.sendCancel(run.hostId, run.runId, 'aborted');
     else if (run) this.deps.changes.publish(run, 'turn_ended');
     if (next) this.startOrForward(next);
     return local !== undefined || run !== undefined;
@@ -185,27 +185,27 @@ export class Turns {
   async interruptAll(session: SessionKey): Promise<void> {
     const open = await this.deps.store.runs.open(session);
     const turns = this.liveTurns.ofSession(session);
-    for (const { id, hostId } of open) this.sendCancel(hostId, id, 'interrupted');
+    for (const { runId, hostId } of open) this.sendCancel(hostId, runId, 'interrupted');
     await Promise.all(turns.map(({ live }) => live.outcome));
   }
 
   /** Executes a run that is assigned to this host, also if it does not know it; one that is closing leaves it to others. */
   async adopt(run: Run, { isClaimed = false } = {}): Promise<void> {
-    const known = this.liveTurns.get(run.id);
+    const known = this.liveTurns.get(run.runId);
     if (known) return this.execute(known);
-    if (this.starting.has(run.id)) return void this.starting.set(run.id, true);
-    this.starting.set(run.id, false);
+    if (this.starting.has(run.runId)) return void this.starting.set(run.runId, true);
+    this.starting.set(run.runId, false);
     try {
       if (this.isClosing && !isClaimed) {
-        const given = await this.deps.store.runs.giveBack({ owner: run.owner, runId: run.id });
+        const given = await this.deps.store.runs.giveBack(run);
         return given && this.startOrForward(given);
       }
       const turn = await this.restore(run);
       if (turn) this.execute(turn);
     } catch (err) {
-      this.deps.logger.error({ err, runId: run.id, did: run.owner }, 'run not taken over');
+      this.deps.logger.error({ err, runId: run.runId, did: run.owner }, 'run not taken over');
     } finally {
-      this.starting.delete(run.id);
+      this.starting.delete(run.runId);
     }
   }
 
@@ -214,7 +214,7 @@ export class Turns {
     const { hostId, bus } = this.deps.cluster;
     if (next.hostId === hostId) void this.startAssigned(next);
     else if (next.hostId === undefined) bus.send('others', 'run-available', null);
-    else bus.send(next.hostId, 'run-promoted', { owner: next.owner, runId: next.id });
+    else bus.send(next.hostId, 'run-promoted', { owner: next.owner, runId: next.runId });
   }
 
   /** Executes a run if it is running and assigned to this host. */
@@ -225,7 +225,7 @@ export class Turns {
   }
 
   /** Claims a promoted run that no host has started, and executes it; a host that is closing leaves it to others. */
-  async claim({ id: runId, owner, hostId: from }: Run): Promise<void> {
+  async claim({ runId, owner, hostId: from }: Run): Promise<void> {
     if (this.isClosing) return;
     this.pendingClaims += 1;
     const claimed = this.deps.store.runs.claim({ owner, runId, from });
@@ -308,8 +308,8 @@ export class Turns {
   /** Drops a queued run. */
   private forget(turn: LiveTurn, error: OracleError, status: CancelReason): void {
     const { live, account, freeSlot } = turn;
-    this.liveTurns.delete(live.run.id);
-    this.feeds.forget(live.run.id);
+    this.liveTurns.delete(live.run.runId);
+    this.feeds.forget(live.run.runId);
     live.settle({ status, messageId: undefined, text: '', warnings: [], error });
     freeSlot();
     void account.settle();
@@ -367,7 +367,7 @@ export class Turns {
   /** A message that interrupts a turn of this host replaces it: one at a time, others need a free place. */
   private acquireSlot(
     { message }: TurnRequest,
-    { owner, id: sessionId }: Session,
+    { owner, sessionId }: Session,
     holder: Holder,
   ): () => void {
     if (message.multitask !== 'interrupt') return this.slots.acquire(holder);
@@ -391,7 +391,7 @@ export class Turns {
     const { request, account, freeSlot } = turn;
     let adding: Promise<void> | undefined;
     const result = await storeStart(this.deps, request, {
-      id: runId,
+      runId,
       idempotency,
       // The turn begins while the disk still writes; the caller hears about it afterwards.
       onCommit: (committed) => {
@@ -420,20 +420,19 @@ export class Turns {
   }
 
   private async add({ run, canceled, next }: StartedRun, turn: NewTurn): Promise<void> {
-    for (const { id, hostId } of canceled) this.sendCancel(hostId, id, 'interrupted');
+    for (const { runId, hostId } of canceled) this.sendCancel(hostId, runId, 'interrupted');
     const progress = await readProgress(this.deps.store.runs, run);
     // The start has failed meanwhile.
-    if (!this.starting.has(run.id)) return;
+    if (!this.starting.has(run.runId)) return;
     const added = this.createLiveTurn(run, { ...turn, progress });
     added.recorder.write(buildFirstFrame(run, progress));
-    if (run.status === 'running' || this.starting.get(run.id)) this.execute(added);
+    if (run.status === 'running' || this.starting.get(run.runId)) this.execute(added);
     if (next) this.startOrForward(next);
   }
 
   private createLiveTurn(run: Run, turn: NewTurn): LiveTurn {
     const { store, access, events, logger, settings } = this.deps;
-    const live = new LiveRun(run, (frame) => this.feeds.send(run.id, frame));
-    const key = { owner: run.owner, runId: run.id };
+    const live = new LiveRun(run, (frame) => this.feeds.send(run.runId, frame));
     const recorder = new RunRecorder({
       run,
       log: live.log,
@@ -446,15 +445,15 @@ export class Turns {
       isStoreLost: () => this.disconnected.areStopped,
       shutdown: this.shutdown.signal,
       takesNext: () => !this.isClosing,
-      onLost: () => (created.isExecuting ? this.lose(run.id) : void this.dropLost(key)),
-      onCanceled: (reason) => this.cancel(run.id, reason),
+      onLost: () => (created.isExecuting ? this.lose(run.runId) : void this.dropLost(run)),
+      onCanceled: (reason) => this.cancel(run.runId, reason),
       onUnstored: (outcome) => live.settle(outcome),
       onFull: (error) => live.fail(error),
       onPromoted: (next) => this.startOrForward(next),
     });
     const created = { ...turn, live, recorder, isExecuting: false, isReplaced: false };
-    this.liveTurns.set(run.id, created);
-    const announceCancel = () => live.cancelReason && this.feeds.announceEnd(run.id);
+    this.liveTurns.set(run.runId, created);
+    const announceCancel = () => live.cancelReason && this.feeds.announceEnd(run.runId);
     live.signal.addEventListener('abort', announceCancel, { once: true });
     access.watch(turn.request.caller, live, (error) => {
       live.cancel('aborted', error);
@@ -466,15 +465,14 @@ export class Turns {
   /** Loads a run that another host has accepted; ends it if it cannot be executed any more. */
   private async restore(run: Run): Promise<LiveTurn | undefined> {
     const { store, holders } = this.deps;
-    const key = { owner: run.owner, runId: run.id };
-    const request = fromStoredRequest(await store.runs.request(key));
-    const session = await store.sessions.find({ owner: run.owner, sessionId: run.sessionId });
+    const request = fromStoredRequest(await store.runs.request(run));
+    const session = await store.sessions.find(run);
     if (!session) return undefined;
     if (!request) return this.refuse(run, createNotStoredError());
     const admitted = await this.admitAgain(request).catch((error) => ({ error }));
     if ('error' in admitted) return this.refuse(run, admitted.error);
     const progress = await readProgress(store.runs, run);
-    const frames = await store.runs.allFrames(key);
+    const frames = await store.runs.allFrames(run);
     const turn = this.createLiveTurn(run, {
       request: run.attempt > 1 ? withExpiryWarning(request) : request,
       session,
@@ -497,7 +495,7 @@ export class Turns {
   /** Ends a run that another host accepted and that cannot be executed. */
   private async refuse(run: Run, error: unknown): Promise<undefined> {
     const reason = error instanceof OracleError ? error : createNotStoredError();
-    const ending = { owner: run.owner, runId: run.id, ending: endUnanswered(run, reason) };
+    const ending = { owner: run.owner, runId: run.runId, ending: endUnanswered(run, reason) };
     const ended = await this.deps.store.runs.finish({ ...ending, takesNext: true });
     if (ended?.next) this.startOrForward(ended.next);
   }
@@ -521,11 +519,11 @@ export class Turns {
     try {
       live.settle(await this.deps.runner.run(turn));
     } catch (err) {
-      this.deps.logger.error({ err, runId: live.run.id }, 'run ended without being stored');
+      this.deps.logger.error({ err, runId: live.run.runId }, 'run ended without being stored');
       live.settle(createUnstoredOutcome());
     } finally {
-      this.liveTurns.delete(live.run.id);
-      this.feeds.forget(live.run.id);
+      this.liveTurns.delete(live.run.runId);
+      this.feeds.forget(live.run.runId);
       freeSlot();
       this.deps.changes.publish(live.run, 'turn_ended');
     }

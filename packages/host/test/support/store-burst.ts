@@ -10,7 +10,7 @@ let started = 0;
 async function writeOn(): Promise<void> {
   while (started < count) {
     started += 1;
-    const { id } = await store.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+    const { sessionId: id } = await store.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
     writeSync(1, `${id}\n`);
   }
 }

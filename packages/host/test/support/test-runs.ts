@@ -15,7 +15,7 @@ export function createRunRequest(
   request: Pick<RunRequest, 'owner' | 'sessionId'> & Partial<RunRequest>,
 ): RunRequest {
   return {
-    id: crypto.randomUUID(),
+    runId: crypto.randomUUID(),
     requestId: 'request',
     message: { content: 'hi' },
     multitask: 'enqueue',
@@ -28,7 +28,7 @@ export function createRunRequest(
 /** Opens a session of a new user. */
 export async function openTestSession({ sessions }: Pick<Store, 'sessions'>) {
   const owner = newOwner();
-  const { id: sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+  const { sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
   return { owner, sessionId };
 }
 
@@ -57,7 +57,7 @@ export async function startTestRun(
   const { owner, sessionId } = overrides;
   const session = owner && sessionId ? { owner, sessionId } : await openTestSession(store);
   const run = expectStarted(await store.runs.start(createRunRequest({ ...session, ...overrides })));
-  return { run, session, key: { owner: run.owner, runId: run.id } };
+  return { run, session, key: { owner: run.owner, runId: run.runId } };
 }
 
 /** Stores frames of one run. */

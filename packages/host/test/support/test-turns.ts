@@ -31,7 +31,7 @@ export const wrapRuns = ({ runs }: Pick<Store, 'runs'>) => Object.create(runs) a
 
 /** Stores the end of a turn as the runner does. */
 async function storeEnd({ live, recorder }: TurnJob): Promise<RunOutcome> {
-  const { id: runId, messageId } = live.run;
+  const { runId, messageId } = live.run;
   const status = live.cancelReason ?? (live.error ? 'failed' : 'finished');
   const text = 'Hello';
   const message = { content: text, isComplete: status === 'finished' };
@@ -47,8 +47,8 @@ function createRunner() {
   const run = async (job: TurnJob) => {
     const { signal, run: stored } = job.live;
     const ended = Promise.withResolvers<void>();
-    jobs.set(stored.id, job);
-    ends.set(stored.id, ended.resolve);
+    jobs.set(stored.runId, job);
+    ends.set(stored.runId, ended.resolve);
     signal.addEventListener('abort', () => ended.resolve());
     if (!signal.aborted) await ended.promise;
     if (state.error) throw state.error;

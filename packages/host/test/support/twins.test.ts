@@ -18,7 +18,11 @@ function run(sql: string, ...values: string[]): readonly object[] {
 it('addTwins gives each row a twin of another owner, which follows its changes and has other contents', async () => {
   const owner = newOwner();
   const { sessions } = test.store;
-  const { id } = await sessions.create({ owner, oracleDid: 'did:key:zOracle', title: 'First' });
+  const { sessionId: id } = await sessions.create({
+    owner,
+    oracleDid: 'did:key:zOracle',
+    title: 'First',
+  });
   const find = () => run('select owner, title from sessions where id = ?', id);
   const twin = `did:copy:${owner}`;
   expect(find()).toMatchObject([
@@ -33,7 +37,10 @@ it('addTwins gives each row a twin of another owner, which follows its changes a
 
 it('addTwins makes a statement fail that would change a twin', async () => {
   const owner = newOwner();
-  const { id } = await test.store.sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+  const { sessionId: id } = await test.store.sessions.create({
+    owner,
+    oracleDid: 'did:key:zOracle',
+  });
   const error = 'a row of another owner in sessions would change';
   expect(() => run("update sessions set title = 'x' where id = ?", id)).toThrow(error);
   expect(() => run('delete from sessions where id = ?', id)).toThrow(error);

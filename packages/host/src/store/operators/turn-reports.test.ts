@@ -174,7 +174,7 @@ describe('TurnReports.sumByUser', () => {
     const answer = { owner: key.owner, interruptId: 'paused once', status: 'answered' } as const;
     const continued = await store.runs.endInterrupt(answer);
     if (continued.state !== 'continued') throw new Error(continued.state);
-    const next = { owner: key.owner, runId: continued.run.id };
+    const next = { owner: key.owner, runId: continued.run.runId };
     await finishTestRun(store.runs, next, { usage: { input: 10, output: 20, cached: 0 } });
     expect(await store.turnReports.sumByUser(now)).toMatchObject([
       { user: key.owner, turns: 1, inputTokens: 11, outputTokens: 22 },
@@ -218,7 +218,7 @@ describe('TurnReports.list', () => {
     const { store } = test;
     const { owner } = await openTestSession(store);
     const open = async () => {
-      const { id: sessionId } = await store.sessions.create({
+      const { sessionId } = await store.sessions.create({
         owner,
         oracleDid: 'did:key:zOracle',
       });

@@ -27,13 +27,14 @@ describe.each(engines)('ImportStore.filterFitting on %s', (engine) => {
   it('leaves out messages that do not fit into their turn, also beside those that are stored', async () => {
     const owner = 'did:key:zImporter';
     const session = await test.store.sessions.create({ owner, oracleDid });
-    const message = (turn: number, length: number) => createMessage(session.id, turn, length);
+    const message = (turn: number, length: number) =>
+      createMessage(session.sessionId, turn, length);
     const first = [message(1, 6 * MB), message(1, 6 * MB), message(1, 6 * MB), message(2, 6 * MB)];
     const fitting = await test.store.imports.filterFitting(owner, first);
     expect(fitting).toEqual([first[0], first[1], first[3]]);
     expect(await test.store.imports.insert(owner, 'messages', fitting)).toBe(3);
     const other = await test.store.sessions.create({ owner, oracleDid });
-    const ofOther = createMessage(other.id, 1, 6 * MB);
+    const ofOther = createMessage(other.sessionId, 1, 6 * MB);
     const later = [message(1, 6 * MB), message(2, 6 * MB), message(3, 6 * MB), ofOther];
     expect(await test.store.imports.filterFitting(owner, later)).toEqual(later.slice(1));
   });
@@ -41,7 +42,7 @@ describe.each(engines)('ImportStore.filterFitting on %s', (engine) => {
   it('counts what is stored of a turn on all branches', async () => {
     const { imports, sessions } = test.store;
     const owner = newOwner();
-    const { id } = await sessions.create({ owner, oracleDid });
+    const { sessionId: id } = await sessions.create({ owner, oracleDid });
     const stored = [0, 2, 5].map((branch) => ({ ...createMessage(id, 1, 5 * MB), branch }));
     expect(await imports.insert(owner, 'messages', stored)).toBe(3);
     const [first, second] = [createMessage(id, 1, MB), createMessage(id, 2, MB)];
@@ -51,7 +52,7 @@ describe.each(engines)('ImportStore.filterFitting on %s', (engine) => {
   it('counts bytes of text and parts, and 1 KB for each message, up to 16 MB', async () => {
     const { imports, sessions } = test.store;
     const owner = newOwner();
-    const { id } = await sessions.create({ owner, oracleDid });
+    const { sessionId: id } = await sessions.create({ owner, oracleDid });
     const largest = createMessage(id, 1, 16 * MB - 1024);
     const tooLarge = createMessage(id, 2, 16 * MB - 1023);
     expect(await imports.filterFitting(owner, [largest, tooLarge])).toEqual([largest]);
@@ -66,7 +67,7 @@ describe.each(engines)('ImportStore.filterFitting on %s', (engine) => {
   it('counts the texts and parts that are stored, but not those of others', async () => {
     const { imports, sessions } = test.store;
     const owner = newOwner();
-    const { id } = await sessions.create({ owner, oracleDid });
+    const { sessionId: id } = await sessions.create({ owner, oracleDid });
     const other = await copySession(test.store, newOwner(), { owner, sessionId: id });
     const stored = { ...createMessage(id, 1, 5), parts: 'x'.repeat(6 * MB) };
     for (const each of [owner, other.owner])
@@ -181,7 +182,7 @@ describe.each(engines)('ImportStore on %s', (engine) => {
   it('ImportStore.findSession knows the sessions of the user only', async () => {
     const { imports, sessions } = test.store;
     const owner = newOwner();
-    const { id } = await sessions.create({ owner, oracleDid });
+    const { sessionId: id } = await sessions.create({ owner, oracleDid });
     expect(await imports.findSession(owner, id)).toEqual({ createdAt: expect.any(Number) });
     expect(await imports.findSession(owner, 'none')).toBeUndefined();
     expect(await imports.findSession(newOwner(), id)).toBeUndefined();
@@ -215,7 +216,7 @@ describe.each(engines)('ImportStore on %s', (engine) => {
     const owner = newOwner();
     const open = async () => ({
       owner,
-      sessionId: (await sessions.create({ owner, oracleDid })).id,
+      sessionId: (await sessions.create({ owner, oracleDid })).sessionId,
     });
     const [imported, other, empty] = [await open(), await open(), await open()];
     const last = createMessage(imported.sessionId, 3);
@@ -244,7 +245,7 @@ describe.each(engines)('ImportStore on %s', (engine) => {
   it('ImportStore.completeSession ignores the messages of another user in a session with the same id', async () => {
     const { imports, sessions } = test.store;
     const victim = newOwner();
-    const { id: sessionId } = await sessions.create({ owner: victim, oracleDid });
+    const { sessionId } = await sessions.create({ owner: victim, oracleDid });
     await imports.insert(victim, 'messages', [createMessage(sessionId, 7)]);
     const session = await copySession(test.store, newOwner(), { owner: victim, sessionId });
     const own = createMessage(sessionId, 2);
@@ -258,7 +259,7 @@ describe.each(engines)('ImportStore on %s', (engine) => {
     const { imports, sessions } = test.store;
     const owner = newOwner();
     const complete = async (numbers: { last_seq: number; last_turn: number }) => {
-      const from = { owner, sessionId: (await sessions.create({ owner, oracleDid })).id };
+      const from = { owner, sessionId: (await sessions.create({ owner, oracleDid })).sessionId };
       const session = await copySession(test.store, newOwner(), from);
       const table = await readRows(test.store, 'sessions', session.owner);
       const copy = { ...table[0], ...numbers, id: crypto.randomUUID() };
@@ -279,7 +280,7 @@ describe.each(engines)('ImportStore on %s', (engine) => {
   it('ImportStore.completeSession shows the last turn, and in it the last message', async () => {
     const { imports, sessions } = test.store;
     const owner = newOwner();
-    const { id: sessionId } = await sessions.create({ owner, oracleDid });
+    const { sessionId } = await sessions.create({ owner, oracleDid });
     const add = async (turn: number, seq: number) => {
       const message = { ...createMessage(sessionId, turn), seq };
       await imports.insert(owner, 'messages', [message]);

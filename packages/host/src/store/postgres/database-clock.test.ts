@@ -66,10 +66,8 @@ it('a machine that was suspended knows the time soon', async () => {
 it('a host whose clock is ahead deletes nothing that is not old, and leaves the next cleanups to all hosts', async () => {
   const { store } = await openPostgresStore();
   const owner = newOwner();
-  const { id: sessionId } = await store.sessions.create({ owner, oracleDid: 'did:o' });
-  const { id: runId } = expectStarted(
-    await store.runs.start(createRunRequest({ owner, sessionId })),
-  );
+  const { sessionId } = await store.sessions.create({ owner, oracleDid: 'did:o' });
+  const { runId } = expectStarted(await store.runs.start(createRunRequest({ owner, sessionId })));
   const key = { owner, runId };
   await flushFrames(store.runs, key, [{ seq: 1, event: 'message', data: '{}' }]);
   await finishTestRun(store.runs, key, { content: 'hello' });

@@ -107,7 +107,7 @@ describe('the statements of openPostgres', () => {
 
   it('work after another host has added a column', async () => {
     const { context, database, sessions } = await openNamed();
-    const { id } = await sessions.create(session);
+    const { sessionId: id } = await sessions.create(session);
     const messages = new MessageStore(context);
     const key = { owner: 'did:a', sessionId: id };
     const readAll = async () => {
@@ -115,7 +115,7 @@ describe('the statements of openPostgres', () => {
       const found = await sessions.find(key);
       const { total } = await sessions.list({ owner: 'did:a', limit: 5, offset: 0 });
       await messages.recent({ ...key, branch: 0, throughTurn: 1, bytes: 10 });
-      return [found?.id, total, (await all).rows.length];
+      return [found?.sessionId, total, (await all).rows.length];
     };
     for (let i = 0; i < 10; i++) expect(await readAll()).toEqual([id, 1, 1]);
     await sql`alter table sessions add column later text`.execute(database.tables);
@@ -190,7 +190,10 @@ it('writes that lock the same rows in another order both succeed', async () => {
   const store = await openDatabase(database.options);
   const newId = createIdSource(Date.now);
   const sessions = new SessionStore({ database: store, clock: Date.now, newId });
-  const ids = [(await sessions.create(session)).id, (await sessions.create(session)).id] as const;
+  const ids = [
+    (await sessions.create(session)).sessionId,
+    (await sessions.create(session)).sessionId,
+  ] as const;
   const hasFirst = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
   const rename = (own: 0 | 1, id: string, title: string) =>
     store.write(async (tables) => {

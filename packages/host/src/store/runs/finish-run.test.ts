@@ -18,7 +18,7 @@ describe.each(engines)('RunStore.finish on %s', (engine) => {
   async function startTurns() {
     const first = await startTestRun(test.store);
     const { owner } = first.session;
-    const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid });
+    const { sessionId } = await test.store.sessions.create({ owner, oracleDid });
     const second = await startTestRun(test.store, { owner, sessionId });
     const waiting = await startTestRun(test.store, { owner, sessionId });
     return { first, second, waiting };
@@ -28,16 +28,16 @@ describe.each(engines)('RunStore.finish on %s', (engine) => {
     const { runs } = test.store;
     const { first, second, waiting } = await startTurns();
     for (const { key, run } of [first, second, waiting])
-      await runs.flush([{ ...key, frames: [], steps: [{ step: 1, value: run.id }] }]);
+      await runs.flush([{ ...key, frames: [], steps: [{ step: 1, value: run.runId }] }]);
     const listSteps = () =>
       Promise.all(
         [first, second, waiting].map(({ session, run }) =>
           runs.steps({ ...session, turn: run.turn }),
         ),
       );
-    expect(await listSteps()).toEqual([[first.run.id], [second.run.id], [waiting.run.id]]);
+    expect(await listSteps()).toEqual([[first.run.runId], [second.run.runId], [waiting.run.runId]]);
     await finishTestRun(runs, second.key);
-    expect(await listSteps()).toEqual([[first.run.id], [], [waiting.run.id]]);
+    expect(await listSteps()).toEqual([[first.run.runId], [], [waiting.run.runId]]);
   });
 
   it('RunStore.finish keeps the steps of a later turn whose run has the id of one of another user', async () => {
@@ -45,7 +45,7 @@ describe.each(engines)('RunStore.finish on %s', (engine) => {
     const first = await startTestRun(test.store);
     const waiting = await startTestRun(test.store, first.session);
     const session = await copySession(test.store, newOwner(), first.session);
-    const foreign = await startTestRun(test.store, { ...session, id: waiting.run.id });
+    const foreign = await startTestRun(test.store, { ...session, runId: waiting.run.runId });
     expect([first, waiting, foreign].map(({ run }) => run.turn)).toEqual([1, 2, 1]);
     for (const [n, { key }] of [first, waiting, foreign].entries())
       await runs.flush([{ ...key, frames: [], steps: [{ step: 1, value: n }] }]);
@@ -60,7 +60,7 @@ describe.each(engines)('RunStore.finish on %s', (engine) => {
     async (order) => {
       const { runs, sessions } = test.store;
       const first = await startTestRun(test.store);
-      const last = await startTestRun(test.store, { id: first.run.id });
+      const last = await startTestRun(test.store, { runId: first.run.runId });
       const [ending, other] = order === 'first' ? [first, last] : [last, first];
       const before = await sessions.find(other.session);
       now += 1;
@@ -77,7 +77,7 @@ describe.each(engines)('RunStore.finish on %s', (engine) => {
     const before = await sessions.find(first.session);
     now += 1;
     const ended = await finishTestRun(runs, second.key);
-    expect(ended?.next).toMatchObject({ id: waiting.run.id, status: 'running' });
+    expect(ended?.next).toMatchObject({ runId: waiting.run.runId, status: 'running' });
     expect(await sessions.find(second.session)).toMatchObject({ lastUpdatedAt: now });
     expect(await sessions.find(first.session)).toEqual(before);
     expect(await runs.find(first.key)).toMatchObject({ status: 'running' });
@@ -110,10 +110,12 @@ describe.each(engines)('RunStore.finish on %s', (engine) => {
     expect(await runs.withdraw(withdrawn.key)).toMatchObject({ run: { turn: 3 } });
     expect(await allMessages(test.store, victim.session)).toHaveLength(3);
     if (again.state !== 'started') throw new Error();
-    const ended = await finishTestRun(runs, { owner: session.owner, runId: again.run.id });
-    expect(ended?.next?.id).toBe(waiting.run.id);
+    const ended = await finishTestRun(runs, { owner: session.owner, runId: again.run.runId });
+    expect(ended?.next?.runId).toBe(waiting.run.runId);
     expect(await runs.find(victim.key)).toMatchObject({ status: 'running' });
     const { turns } = await test.store.turns.list({ owner: session.owner, limit: 10 });
-    expect(turns.find(({ latest }) => latest.id === again.run.id)?.first.id).toBe(key.runId);
+    expect(turns.find(({ latest }) => latest.runId === again.run.runId)?.first.runId).toBe(
+      key.runId,
+    );
   });
 });

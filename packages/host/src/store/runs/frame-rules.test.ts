@@ -28,7 +28,7 @@ describe('what RunStore.flush stores', () => {
       ],
     });
     expect(await runs.flush([toWrites(kept.key), toWrites(lost.key)])).toEqual({
-      lost: [lost.run.id],
+      lost: [lost.run.runId],
       canceled: [],
     });
     const count = async ({ key, session }: typeof kept) => [
@@ -102,9 +102,9 @@ describe('what RunStore.flush stores', () => {
   it('the log of a run beside that of another user whose session has the same id', async () => {
     const { runs } = test.store;
     const id = crypto.randomUUID();
-    const first = await startTestRun(test.store, { id });
+    const first = await startTestRun(test.store, { runId: id });
     const session = await copySession(test.store, newOwner(), first.session);
-    const second = await startTestRun(test.store, { ...session, id });
+    const second = await startTestRun(test.store, { ...session, runId: id });
     await flushFrames(runs, first.key, createFrames(1, 1, '"first"'));
     await flushFrames(runs, second.key, createFrames(1, 2, '"second"'));
     expect(await runs.frames({ ...first.key, after: 0 })).toEqual(createFrames(1, 1, '"first"'));

@@ -26,7 +26,7 @@ describe.each(engines)('RunStore.frames on %s', (engine) => {
     for await (const page of runs.framePages({ ...key, after: 0 })) pages.push(page);
     expect(pages.flat()).toEqual(all);
     expect(pages.map((page) => page.length)).toEqual([701, 1, 1]);
-    expect(await runs.find(key)).toMatchObject({ id: run.id, lastSeq: 703 });
+    expect(await runs.find(key)).toMatchObject({ runId: run.runId, lastSeq: 703 });
   });
 
   it('frames keeps the numbers of frames on both sides of a gap', async () => {
@@ -70,14 +70,14 @@ describe.each(engines)('RunStore.frames on %s', (engine) => {
       frames: framesFrom(1, 1),
       steps: [],
     }));
-    const stranger = { owner: newOwner(), runId: foreign.run.id };
+    const stranger = { owner: newOwner(), runId: foreign.run.runId };
     const result = await runs.flush([
       ...writes,
       { ...stranger, frames: framesFrom(1, 1), steps: [] },
     ]);
     expect(result).toEqual({
-      lost: [ended.run.id, foreign.run.id],
-      canceled: [{ runId: canceled.run.id, reason: 'aborted' }],
+      lost: [ended.run.runId, foreign.run.runId],
+      canceled: [{ runId: canceled.run.runId, reason: 'aborted' }],
     });
     const count = async (key: typeof fine.key) => (await runs.frames({ ...key, after: 0 })).length;
     expect(
@@ -85,7 +85,7 @@ describe.each(engines)('RunStore.frames on %s', (engine) => {
     ).toEqual([1, 1, 0, 0]);
     const other = await test.another();
     expect(await flushFrames(other.runs, fine.key, framesFrom(2, 1))).toMatchObject({
-      lost: [fine.run.id],
+      lost: [fine.run.runId],
     });
   });
 
@@ -93,7 +93,7 @@ describe.each(engines)('RunStore.frames on %s', (engine) => {
     const { runs, sessions } = test.store;
     const { key, session } = await startTestRun(test.store);
     const { owner } = key;
-    const { id: sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+    const { sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
     const other = await startTestRun(test.store, { owner, sessionId });
     const waiting = await startTestRun(test.store, session);
     expect(await flushFrames(runs, key, framesFrom(1, 2))).toEqual({ lost: [], canceled: [] });
@@ -105,7 +105,7 @@ describe.each(engines)('RunStore.frames on %s', (engine) => {
   it('RunStore.flush stores nothing of an ended run beside one of another user with the same id', async () => {
     const { runs } = test.store;
     const ended = await startTestRun(test.store);
-    const live = await startTestRun(test.store, { id: ended.run.id });
+    const live = await startTestRun(test.store, { runId: ended.run.runId });
     await finishTestRun(runs, ended.key);
     const write = { frames: framesFrom(1, 2), steps: [{ step: 1, value: 'step' }] };
     await runs.flush([ended, live].map(({ key }) => ({ ...key, ...write })));
@@ -172,7 +172,7 @@ describe.each(engines)('RunStore.pruneFrames on %s', (engine) => {
   it('RunStore.pruneFrames keeps the logs of a run of another user with the same id', async () => {
     const { runs } = test.store;
     const ended = await startTestRun(test.store);
-    const live = await startTestRun(test.store, { id: ended.run.id });
+    const live = await startTestRun(test.store, { runId: ended.run.runId });
     for (const { key } of [ended, live])
       await runs.flush([{ ...key, frames: framesFrom(1, 1), steps: [{ step: 1, value: 'kept' }] }]);
     await finishTestRun(runs, ended.key);

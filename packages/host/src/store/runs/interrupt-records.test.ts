@@ -105,7 +105,7 @@ describe('what RunStore.pause stores', () => {
     const end = await runs.endInterrupt({ owner, interruptId: 'z', status: 'answered' });
     if (end.state !== 'continued') throw new Error(end.state);
     now += 1;
-    const next = { owner, runId: end.run.id };
+    const next = { owner, runId: end.run.runId };
     await pause(runs, next, { interrupts: [createQuestion('y'), createQuestion('x')] });
     const listed = await runs.interrupts({ ...session, turn: 1 });
     expect(listed.map(({ id }) => id)).toEqual(['z', 'y', 'x']);
@@ -118,7 +118,7 @@ describe('what RunStore.pause stores', () => {
     await pause(runs, (await startTestRun(test.store)).key, { limit: 1 });
     expect(await pause(runs, key, { limit: 1 })).toMatchObject({ state: 'paused' });
     await runs.cancel(key, 'aborted');
-    const { id: sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+    const { sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
     const other = await startTestRun(test.store, { owner, sessionId });
     expect(await pause(runs, other.key, { limit: 0 })).toEqual({ state: 'too-many' });
     expect(await runs.find(other.key)).toMatchObject({ status: 'running' });
@@ -166,13 +166,13 @@ describe('what RunStore.endInterrupt stores', () => {
     const heir = await test.another();
     const end = await heir.runs.endInterrupt({ owner, interruptId: 'q', status: 'answered' });
     if (end.state !== 'continued') throw new Error(end.state);
-    const next = { owner, runId: end.run.id };
+    const next = { owner, runId: end.run.runId };
     expect(end.run).toEqual({
       ...run,
-      ...{ id: end.run.id, attempt: 2, hostId: heir.runs.hostId },
+      ...{ runId: end.run.runId, attempt: 2, hostId: heir.runs.hostId },
       ...{ createdAt: now, startedAt: now, updatedAt: now },
     });
-    expect(end.run.id).not.toBe(run.id);
+    expect(end.run.runId).not.toBe(run.runId);
     expect(end.run.traceparent).toBe('00-trace');
     expect(await runs.find(next)).toEqual(end.run);
     expect(await runs.request(next)).toEqual({ message: 'again' });
@@ -260,7 +260,7 @@ describe('what RunStore.cancel stores', () => {
     now += 7;
     expect(await runs.cancel({ ...key, owner: newOwner() }, 'aborted')).toEqual({});
     const { run } = await runs.cancel(key, 'aborted');
-    expect(run).toMatchObject({ id: key.runId, status: 'aborted', updatedAt: now });
+    expect(run).toMatchObject({ runId: key.runId, status: 'aborted', updatedAt: now });
     expect(await runs.request(key)).toBeUndefined();
     expect(await runs.steps({ ...session, turn: 1 })).toEqual([]);
     const [entry] = await activity.list({ owner, limit: 1 });
@@ -291,7 +291,7 @@ describe('what RunStore.cancel stores', () => {
     await pause(runs, key);
     const waiting = await startTestRun(other, { ...session, waitsForPaused: true });
     const { next } = await runs.cancel(key, 'aborted');
-    expect(next).toMatchObject({ id: waiting.run.id, hostId: other.runs.hostId });
+    expect(next).toMatchObject({ runId: waiting.run.runId, hostId: other.runs.hostId });
     expect(next?.startedAt).toBeUndefined();
   });
 });

@@ -28,9 +28,9 @@ async function startRuns({ sessions, runs }: Store, count: number) {
   const owner = newOwner();
   const started: Awaited<ReturnType<typeof startTestRun>>[] = [];
   for (let i = 0; i < count; i++) {
-    const { id: sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+    const { sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
     const id = `${i}-${crypto.randomUUID()}`;
-    started.push(await startTestRun({ sessions, runs }, { owner, sessionId, id }));
+    started.push(await startTestRun({ sessions, runs }, { owner, sessionId, runId: id }));
   }
   const [first, second, third = first] = started;
   if (!first || !second || !third) throw new Error('not started');
@@ -47,7 +47,7 @@ describe.each(engines)('RunStore.pause on %s', (engine) => {
     expect(await runs.find(second.key)).toMatchObject({ status: 'running' });
     expect(await pause(runs, second.key, [], 1)).toEqual({ state: 'too-many' });
     expect(await pause(runs, second.key, [], 2)).toMatchObject({
-      run: { id: second.run.id, status: 'paused' },
+      run: { runId: second.run.runId, status: 'paused' },
     });
     expect(await runs.find(third.key)).toMatchObject({ status: 'running' });
   });
@@ -81,7 +81,7 @@ describe.each(engines)('RunStore.endInterrupt on %s', (engine) => {
     });
     expect(await runs.findInterrupt({ owner, interruptId: 'c' })).toMatchObject({
       id: 'c',
-      runId: second.run.id,
+      runId: second.run.runId,
       status: 'open',
       callId: 'call of c',
     });
@@ -94,7 +94,7 @@ describe.each(engines)('RunStore.endInterrupt on %s', (engine) => {
     if (continued.state !== 'continued') throw new Error();
     expect(await runs.find(second.key)).toMatchObject({ status: 'continued' });
     expect(await runs.find(first.key)).toMatchObject({ status: 'paused' });
-    const nextRunId = continued.run.id;
+    const nextRunId = continued.run.runId;
     expect(await runs.interrupts({ ...second.session, turn: 1 })).toMatchObject([
       { id: 'b', status: 'answered', value: 'b', nextRunId },
       { id: 'c', status: 'answered', value: 'c', nextRunId },
@@ -158,7 +158,7 @@ describe.each(engines)('RunStore.cancel on %s', (engine) => {
     await pause(runs, second.key, [createApproval('second')]);
     await runs.endInterrupt({ owner, interruptId: 'answered', status: 'answered' });
     expect(await runs.cancel(first.key, 'aborted')).toMatchObject({
-      run: { id: first.run.id, status: 'aborted' },
+      run: { runId: first.run.runId, status: 'aborted' },
     });
     expect(await runs.find(second.key)).toMatchObject({ status: 'paused' });
     expect((await runs.find(second.key))?.cancelReason).toBeUndefined();

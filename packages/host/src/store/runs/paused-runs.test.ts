@@ -40,7 +40,7 @@ describe.each(engines)('paused runs on %s', (engine) => {
     expect(await pauseTestRun(runs, key, 1)).toMatchObject({ state: 'paused' });
     expect(await pauseTestRun(runs, key, 1)).toEqual({ state: 'lost' });
     const { owner } = key;
-    const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid: 'did:key:z' });
+    const { sessionId } = await test.store.sessions.create({ owner, oracleDid: 'did:key:z' });
     const other = await startTestRun(test.store, { owner, sessionId });
     expect(await pauseTestRun(runs, other.key, 1)).toEqual({ state: 'too-many' });
   });
@@ -65,7 +65,7 @@ describe.each(engines)('paused runs on %s', (engine) => {
     expect(await runs.find(waiting.key)).toMatchObject({ cancelReason: 'interrupted' });
     expect(await runs.find(last.key)).toMatchObject({ status: 'running' });
     // Also while the canceled one still waits for its host.
-    expect(await runs.current(session)).toMatchObject({ id: last.run.id });
+    expect(await runs.current(session)).toMatchObject({ runId: last.run.runId });
   });
 
   it('RunStore.cancel ends a paused run and promotes the next one', async () => {
@@ -75,7 +75,7 @@ describe.each(engines)('paused runs on %s', (engine) => {
     const waiting = await startTestRun(test.store, { ...session, waitsForPaused: true });
     expect(await runs.cancel(key, 'aborted')).toMatchObject({
       run: { status: 'aborted' },
-      next: { id: waiting.run.id, status: 'running' },
+      next: { runId: waiting.run.runId, status: 'running' },
     });
     expect(await runs.cancel(key, 'aborted')).toEqual({});
   });

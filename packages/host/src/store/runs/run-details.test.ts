@@ -81,7 +81,7 @@ describe('RunStore with attempts of a turn', () => {
     expect(next).toMatchObject({
       ...{ attempt: 2, status: 'running', hostId: heir.runs.hostId, lastSeq: 0, startedAt: now },
     });
-    const nextKey = { owner: key.owner, runId: next.id };
+    const nextKey = { owner: key.owner, runId: next.runId };
     expect(await runs.find(nextKey)).toEqual(next);
     expect(await runs.find(key)).toMatchObject({ status: 'continued', lastSeq: 3, updatedAt: now });
     expect(await runs.frames({ ...key, after: 0 })).toEqual([frame(1), frame(2), frame(3)]);
@@ -111,13 +111,15 @@ describe('RunStore with attempts of a turn', () => {
 
   it('current, latestAttempt and list put the attempts of a turn in order, also if their ids are not', async () => {
     const { runs } = test.store;
-    const { key, run, session } = await startTestRun(test.store, { id: `f${crypto.randomUUID()}` });
+    const { key, run, session } = await startTestRun(test.store, {
+      runId: `f${crypto.randomUUID()}`,
+    });
     const next = await runs.resume(run, []);
     if (!next) throw new Error('not resumed');
-    expect((await runs.current(session))?.id).toBe(next.id);
-    await finishTestRun(runs, { ...key, runId: next.id });
-    expect((await runs.current(session))?.id).toBe(next.id);
-    expect((await runs.latestAttempt(run))?.id).toBe(next.id);
+    expect((await runs.current(session))?.runId).toBe(next.runId);
+    await finishTestRun(runs, { ...key, runId: next.runId });
+    expect((await runs.current(session))?.runId).toBe(next.runId);
+    expect((await runs.latestAttempt(run))?.runId).toBe(next.runId);
     const listed = await runs.list({ ...session, fromTurn: 1 });
     expect(listed.map(({ attempt }) => attempt)).toEqual([1, 2]);
   });
@@ -126,21 +128,23 @@ describe('RunStore with attempts of a turn', () => {
     const { runs, sessions } = test.store;
     const first = await startTestRun(test.store);
     const { owner } = first.session;
-    const { id: sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+    const { sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
     const second = await startTestRun(test.store, { owner, sessionId });
     const waiting = await startTestRun(test.store, { owner, sessionId });
     await startTestRun(test.store);
     await runs.cancel(second.key, 'aborted');
     const { hostId } = runs;
     const expected = [
-      { id: second.run.id, sessionId, status: 'running', hostId, cancelReason: 'aborted' },
-      { id: waiting.run.id, sessionId, status: 'queued', hostId, cancelReason: null },
+      { runId: second.run.runId, sessionId, status: 'running', hostId, cancelReason: 'aborted' },
+      { runId: waiting.run.runId, sessionId, status: 'queued', hostId, cancelReason: null },
     ];
-    const byTurn = [second.run.id, waiting.run.id];
+    const byTurn = [second.run.runId, waiting.run.runId];
     const open = await runs.open({ owner, sessionId });
-    expect([...open].sort((a, b) => byTurn.indexOf(a.id) - byTurn.indexOf(b.id))).toEqual(expected);
-    expect((await runs.openForOwner(owner)).map(({ id }) => id).sort()).toEqual(
-      [first.run.id, ...byTurn].sort(),
+    expect([...open].sort((a, b) => byTurn.indexOf(a.runId) - byTurn.indexOf(b.runId))).toEqual(
+      expected,
+    );
+    expect((await runs.openForOwner(owner)).map(({ runId: id }) => id).sort()).toEqual(
+      [first.run.runId, ...byTurn].sort(),
     );
     await finishTestRun(runs, first.key);
     expect(await runs.open(first.session)).toEqual([]);
@@ -189,12 +193,12 @@ describe('RunStore.ofHost and close', () => {
     const { session } = await startTestRun(test.store);
     const { key } = await startTestRun(test.store, session);
     await runs.release(runs.hostId);
-    expect((await runs.ofHost(undefined)).map(({ id }) => id)).toEqual([key.runId]);
+    expect((await runs.ofHost(undefined)).map(({ runId: id }) => id)).toEqual([key.runId]);
     const run = await runs.find(key);
     if (!run) throw new Error('not found');
     const heir = await test.another();
     const closed = await heir.runs.close(run, () => interrupted);
-    expect(closed).toMatchObject({ run: { id: key.runId, status: 'interrupted' } });
+    expect(closed).toMatchObject({ run: { runId: key.runId, status: 'interrupted' } });
     expect(await runs.ofHost(undefined)).toEqual([]);
   });
 
@@ -205,7 +209,9 @@ describe('RunStore.ofHost and close', () => {
     const foreign = { ...run, hostId: heir.runs.hostId };
     expect(await heir.runs.close(foreign, () => interrupted)).toBeUndefined();
     expect(await runs.find(key)).toMatchObject({ status: 'running' });
-    expect(await heir.runs.close(run, () => interrupted)).toMatchObject({ run: { id: run.id } });
+    expect(await heir.runs.close(run, () => interrupted)).toMatchObject({
+      run: { runId: run.runId },
+    });
   });
 
   it('a pass over the runs of a host takes 500 at most', async () => {
@@ -226,18 +232,18 @@ describe('TurnStore.list', () => {
     const { runs, sessions } = test.store;
     const first = await openTestSession(test.store);
     const { owner } = first;
-    const { id: sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+    const { sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
     const ids: string[] = [];
     for (const [i, session] of [first, first, first, { owner, sessionId }].entries()) {
       now += 1;
-      const { key } = await startTestRun(test.store, { ...session, id: runs.newId() });
+      const { key } = await startTestRun(test.store, { ...session, runId: runs.newId() });
       ids.push(key.runId);
       const status = i === 1 ? 'failed' : 'finished';
       if (i !== 2) await finishTestRun(runs, key, { status });
     }
     const list = async (query: Partial<Parameters<typeof test.store.turns.list>[0]>) => {
       const { turns, total } = await test.store.turns.list({ owner, limit: 10, ...query });
-      return [turns.map(({ latest }) => ids.indexOf(latest.id)), total];
+      return [turns.map(({ latest }) => ids.indexOf(latest.runId)), total];
     };
     return { ids, list, first, second: sessionId, last: now };
   }
@@ -267,7 +273,7 @@ describe('TurnStore.list', () => {
     const { first: session } = await createTurns();
     const { owner } = session;
     const [open] = await runs.open(session);
-    const key = { owner, runId: open?.id ?? '' };
+    const key = { owner, runId: open?.runId ?? '' };
     let latest = await runs.find(key);
     for (const _ of [2, 3]) latest = latest && (await runs.resume(latest, []));
     const statuses = ['continued', 'running'] as const;
@@ -290,10 +296,10 @@ describe('TurnStore.list', () => {
       const run = await runs.current(session);
       const next = run && (await runs.resume(run, []));
       expect(next).toMatchObject({ turn: 3, attempt: 2 });
-      expected.push(`${run?.id} ${next?.id}`);
+      expected.push(`${run?.runId} ${next?.runId}`);
     }
     const { turns: listed } = await turns.list({ owner, limit: 10, statuses: ['running'] });
-    expect(listed.map((turn) => `${turn.first.id} ${turn.latest.id}`).sort()).toEqual(
+    expect(listed.map((turn) => `${turn.first.runId} ${turn.latest.runId}`).sort()).toEqual(
       expected.sort(),
     );
   });

@@ -34,7 +34,7 @@ describe.each(engines)('RunStore on %s', (engine) => {
     });
     expect(await test.store.runs.find(key)).toEqual(run);
     expect(await allMessages(test.store, session)).toMatchObject([
-      { type: 'human', content: 'hi', runId: run.id },
+      { type: 'human', content: 'hi', runId: run.runId },
     ]);
   });
 
@@ -53,11 +53,11 @@ describe.each(engines)('RunStore on %s', (engine) => {
     expect(stored.map(({ content }) => content)).toEqual(['hi', 'hello']);
     expect(stored[1]).toMatchObject({
       id: run.messageId,
-      runId: run.id,
+      runId: run.runId,
       turn: 1,
       parent: stored[0]?.id,
     });
-    expect(await flushFrames(runs, key, framesFrom(4, 1))).toMatchObject({ lost: [run.id] });
+    expect(await flushFrames(runs, key, framesFrom(4, 1))).toMatchObject({ lost: [run.runId] });
   });
 
   it('finish stores why a turn failed', async () => {
@@ -80,7 +80,7 @@ describe.each(engines)('RunStore on %s', (engine) => {
   it('treats the run of another user as unknown', async () => {
     const { run, key, session } = await startTestRun(test.store);
     const { runs } = test.store;
-    const foreign = { owner: newOwner(), runId: run.id };
+    const foreign = { owner: newOwner(), runId: run.runId };
     await flushFrames(runs, key, framesFrom(1, 1));
     expect(await runs.start(createRunRequest({ ...session, owner: foreign.owner }))).toEqual({
       state: 'unknown-session',
@@ -119,20 +119,20 @@ describe.each(engines)('RunStore with several runs of a session on %s', (engine)
       Array.from({ length: 5 }, () => startTestRun(test.store, session)),
     );
     expect(waiting.map(({ run }) => run.status)).toEqual(Array(5).fill('queued'));
-    expect((await runs.current(session))?.id).toBe(first.id);
+    expect((await runs.current(session))?.runId).toBe(first.runId);
     const inOrder = waiting.map(({ run }) => run).sort((a, b) => a.turn - b.turn);
     let last = key;
     for (const next of inOrder) {
       const ended = await finishTestRun(runs, last);
       expect(ended?.next).toMatchObject({
-        id: next.id,
+        runId: next.runId,
         status: 'running',
         startedAt: expect.any(Number),
       });
-      last = { owner: next.owner, runId: next.id };
+      last = next;
     }
     expect((await finishTestRun(runs, last, { status: 'aborted' }))?.next).toBeUndefined();
-    expect(await runs.current(session)).toMatchObject({ id: last.runId, status: 'aborted' });
+    expect(await runs.current(session)).toMatchObject({ runId: last.runId, status: 'aborted' });
   });
 
   it('start and finish on two hosts leave exactly one run active', async () => {
@@ -147,7 +147,7 @@ describe.each(engines)('RunStore with several runs of a session on %s', (engine)
       ]);
       const started = [results[1], results[2]].map(expectStarted);
       const stored = await Promise.all(
-        started.map(({ owner, id: runId }) => runs.find({ owner, runId })),
+        started.map(({ owner, runId }) => runs.find({ owner, runId })),
       );
       expect(stored.map((run) => run?.status).sort()).toEqual(['queued', 'running']);
     }
@@ -160,7 +160,7 @@ describe.each(engines)('RunStore with several runs of a session on %s', (engine)
     const queued = await startTestRun(other, session);
     const ended = await finishTestRun(runs, key);
     const { hostId } = other.runs;
-    expect(ended?.next).toMatchObject({ id: queued.run.id, status: 'running', hostId });
+    expect(ended?.next).toMatchObject({ runId: queued.run.runId, status: 'running', hostId });
     expect(ended?.next?.startedAt).toBeUndefined();
     expect(await runs.claim({ ...queued.key, from: undefined })).toBeUndefined();
     const claims = await Promise.all(
@@ -180,7 +180,7 @@ describe.each(engines)('RunStore with several sessions of a user on %s', (engine
     const first = await openTestSession(test.store);
     const { owner } = first;
     const oracleDid = 'did:key:zOracle';
-    const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid });
+    const { sessionId } = await test.store.sessions.create({ owner, oracleDid });
     const start = (session: typeof first) => startTestRun(test.store, session);
     const others = [await start(first), await start(first)] as const;
     const second = { owner, sessionId };
@@ -202,14 +202,14 @@ describe.each(engines)('RunStore with several sessions of a user on %s', (engine
     expect(await runs.countCrashes(others[0].run)).toBe(0);
     expect(await runs.countCrashes(waiting.run)).toBe(0);
     expect(await runs.countCrashes(run)).toBe(1);
-    expect((await runs.latestAttempt(run))?.id).toBe(next.id);
-    expect((await runs.latestAttempt(waiting.run))?.id).toBe(waiting.run.id);
-    expect((await runs.latestAttempt(others[0].run))?.id).toBe(others[0].run.id);
+    expect((await runs.latestAttempt(run))?.runId).toBe(next.runId);
+    expect((await runs.latestAttempt(waiting.run))?.runId).toBe(waiting.run.runId);
+    expect((await runs.latestAttempt(others[0].run))?.runId).toBe(others[0].run.runId);
     expect(await runs.latestAttempt({ ...run, owner: newOwner() })).toBeUndefined();
     const { turns: listed, total } = await test.store.turns.list({ owner: run.owner, limit: 10 });
     expect(total).toBe(4);
-    expect(listed.find(({ latest }) => latest.id === next.id)?.first.id).toBe(run.id);
-    expect(listed.map(({ latest }) => latest.id)).not.toContain(run.id);
+    expect(listed.find(({ latest }) => latest.runId === next.runId)?.first.runId).toBe(run.runId);
+    expect(listed.map(({ latest }) => latest.runId)).not.toContain(run.runId);
   });
 
   it('RunStore.countCrashes does not count an attempt that was paused', async () => {
@@ -231,14 +231,15 @@ describe.each(engines)('RunStore with several sessions of a user on %s', (engine
     const { others, turns: ofSession } = await startTurns();
     const [{ key, run }, { run: second }] = ofSession;
     await finishTestRun(runs, key);
-    const promoted = await runs.find({ owner: run.owner, runId: second.id });
+    const promoted = await runs.find({ owner: run.owner, runId: second.runId });
     const next = promoted && (await runs.resume(promoted, []));
     const { owner } = run;
     const all = await turns.list({ owner, limit: 10 });
-    const toIds = ({ first, latest }: (typeof all.turns)[number]) => `${first.id} ${latest.id}`;
-    const same = [...others.map((each) => each.run.id), run.id].map((id) => `${id} ${id}`);
+    const toIds = ({ first, latest }: (typeof all.turns)[number]) =>
+      `${first.runId} ${latest.runId}`;
+    const same = [...others.map((each) => each.run.runId), run.runId].map((id) => `${id} ${id}`);
     expect(all.total).toBe(4);
-    expect(all.turns.map(toIds).sort()).toEqual([...same, `${second.id} ${next?.id}`].sort());
+    expect(all.turns.map(toIds).sort()).toEqual([...same, `${second.runId} ${next?.runId}`].sort());
     expect((await turns.list({ owner, limit: 3 })).turns).toHaveLength(3);
   });
 
@@ -246,12 +247,12 @@ describe.each(engines)('RunStore with several sessions of a user on %s', (engine
     const { runs } = test.store;
     const { others, turns } = await startTurns();
     const { session } = turns[0];
-    expect((await runs.current(session))?.id).toBe(turns[0].run.id);
-    expect((await runs.current(others[0].session))?.id).toBe(others[0].run.id);
+    expect((await runs.current(session))?.runId).toBe(turns[0].run.runId);
+    expect((await runs.current(others[0].session))?.runId).toBe(others[0].run.runId);
     const list = async (fromTurn: number) =>
-      (await runs.list({ ...session, fromTurn })).map(({ id }) => id);
-    expect(await list(1)).toEqual(turns.map(({ run }) => run.id));
-    expect(await list(2)).toEqual([turns[1].run.id]);
+      (await runs.list({ ...session, fromTurn })).map(({ runId: id }) => id);
+    expect(await list(1)).toEqual(turns.map(({ run }) => run.runId));
+    expect(await list(2)).toEqual([turns[1].run.runId]);
     const limits = { live: 200, waiting: 200 };
     for (let i = 0; i < 99; i++) await startTestRun(test.store, { ...session, limits });
     expect(await list(1)).toHaveLength(100);
@@ -268,7 +269,7 @@ describe.each(engines)('RunStore with several sessions of a user on %s', (engine
     for (const { key, session } of [others[0], turns[0]]) {
       await runs.withdraw({
         owner: key.owner,
-        runId: (await runs.list({ ...session, fromTurn: 2 }))[0]?.id ?? '',
+        runId: (await runs.list({ ...session, fromTurn: 2 }))[0]?.runId ?? '',
       });
       queued.push(await startTestRun(other, session));
       await finishTestRun(runs, key);
@@ -276,7 +277,7 @@ describe.each(engines)('RunStore with several sessions of a user on %s', (engine
     const [first, second] = queued;
     if (!first || !second) throw new Error('not started');
     const claimed = await runs.claim({ ...second.key, from: other.runs.hostId });
-    expect(claimed).toMatchObject({ id: second.run.id, hostId: runs.hostId });
+    expect(claimed).toMatchObject({ runId: second.run.runId, hostId: runs.hostId });
     const left = await runs.find(first.key);
     expect(left).toMatchObject({ status: 'running', hostId: other.runs.hostId });
     expect(left?.startedAt).toBeUndefined();
@@ -297,7 +298,7 @@ describe.each(engines)('RunStore of hosts that end on %s', (engine) => {
     const other = await test.another();
     expect(await other.runs.giveBack(begun)).toBeUndefined();
     const given = await runs.giveBack(begun);
-    expect(given).toMatchObject({ id: begun.runId, hostId: undefined, startedAt: undefined });
+    expect(given).toMatchObject({ runId: begun.runId, hostId: undefined, startedAt: undefined });
     expect(await other.runs.claim({ ...begun, from: undefined })).toBeDefined();
     for (const key of [written, acted]) {
       expect(await runs.giveBack(key)).toBeUndefined();
@@ -314,7 +315,7 @@ describe.each(engines)('RunStore of hosts that end on %s', (engine) => {
     expect((await runs.find(key))?.hostId).toBe(runs.hostId);
     expect(await runs.hosts()).toEqual(expect.arrayContaining([undefined, runs.hostId]));
     const ended = await finishTestRun(runs, key);
-    expect(ended?.next).toMatchObject({ id: queued.run.id, hostId: runs.hostId });
+    expect(ended?.next).toMatchObject({ runId: queued.run.runId, hostId: runs.hostId });
     expect(await runs.request(queued.key)).toEqual({ message: 'hi' });
   });
 
@@ -324,7 +325,7 @@ describe.each(engines)('RunStore of hosts that end on %s', (engine) => {
     const queued = await startTestRun(test.store, session);
     await runs.release(runs.hostId);
     const ended = await finishTestRun(runs, key, {}, false);
-    expect(ended?.next).toMatchObject({ id: queued.run.id, status: 'running' });
+    expect(ended?.next).toMatchObject({ runId: queued.run.runId, status: 'running' });
     expect(ended?.next?.hostId).toBeUndefined();
     const other = await test.another();
     expect(await other.runs.claim({ ...queued.key, from: undefined })).toMatchObject({
@@ -353,7 +354,7 @@ describe.each(engines)('RunStore of hosts that end on %s', (engine) => {
     expect(others).toEqual([]);
     expect(ended).toMatchObject({
       run: { status: 'interrupted' },
-      next: { id: queued.run.id, startedAt: expect.any(Number) },
+      next: { runId: queued.run.runId, startedAt: expect.any(Number) },
     });
     expect(await finishTestRun(test.store.runs, key)).toBeUndefined();
   });
@@ -367,12 +368,13 @@ describe.each(engines)('RunStore of hosts that end on %s', (engine) => {
     const canceled = await startTestRun(ending, session);
     const queued = await startTestRun(ending, { ...session, multitask: 'interrupt' });
     const foreign = await startTestRun(other, session);
-    const listIds = async (hostId: string) => (await runs.ofHost(hostId)).map(({ id }) => id);
+    const listIds = async (hostId: string) =>
+      (await runs.ofHost(hostId)).map(({ runId: id }) => id);
     const { hostId } = ending.runs;
     expect((await listIds(hostId)).sort()).toEqual(
-      [key.runId, canceled.run.id, queued.run.id].sort(),
+      [key.runId, canceled.run.runId, queued.run.runId].sort(),
     );
-    expect(await listIds(other.runs.hostId)).toEqual([foreign.run.id]);
+    expect(await listIds(other.runs.hostId)).toEqual([foreign.run.runId]);
     await runs.release(hostId);
     const findHost = async (runKey: typeof key) => (await runs.find(runKey))?.hostId;
     expect(await findHost(queued.key)).toBeUndefined();

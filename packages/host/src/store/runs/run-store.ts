@@ -299,11 +299,11 @@ export class RunStore {
 
   /** Ends a run of a dead host; undefined if it ended meanwhile or another host was faster. */
   async close(run: Run, end: EndAbandoned): Promise<EndedRun | undefined> {
-    const key = { owner: run.owner, runId: run.id };
-    const ending = end(run, await this.allFrames(key));
+    const ending = end(run, await this.allFrames(run));
     const host = { hostId: run.hostId ?? null, next: this.hostId };
     return this.context.database.write(
-      (tables) => finishRun(tables, { ...key, ending, host }, this.context),
+      (tables) =>
+        finishRun(tables, { owner: run.owner, runId: run.runId, ending, host }, this.context),
       { isFirst: true },
     );
   }
@@ -457,13 +457,13 @@ export class RunStore {
       .updateTable('runs')
       .set({ status: 'continued', updated_at: now, last_seq: frames.at(-1)?.seq ?? run.lastSeq })
       .where('owner', '=', run.owner)
-      .where('id', '=', run.id)
+      .where('id', '=', run.runId)
       .where('status', '=', 'running')
       .where('host_id', '=', run.hostId ?? '')
       .returningAll()
       .executeTakeFirst();
     if (row === undefined) return undefined;
-    await insertFrames(tables, { owner: run.owner, runId: run.id }, frames);
+    await insertFrames(tables, run, frames);
     const next = toNextAttempt(row, { id: newId(), hostId: this.hostId, now });
     await insertRun(tables, next);
     return toRun(next);

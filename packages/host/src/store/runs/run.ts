@@ -73,7 +73,7 @@ export interface RunReport {
 
 /** One attempt to execute a turn; times in milliseconds. */
 export interface Run {
-  readonly id: string;
+  readonly runId: string;
   readonly sessionId: string;
   readonly owner: string;
   readonly requestId: string;
@@ -124,7 +124,7 @@ export const RUN_COLUMNS = [
 export function toRun(row: Pick<RunRow, (typeof RUN_COLUMNS)[number]>): Run {
   const { error_kind: kind, error_message: message } = row;
   return {
-    id: row.id,
+    runId: row.id,
     sessionId: row.session_id,
     owner: row.owner,
     requestId: row.request_id,

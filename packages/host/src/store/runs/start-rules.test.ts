@@ -23,7 +23,8 @@ describe('what RunStore.start stores', () => {
     const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
     const { run, key, session } = await startTestRun(test.store, { requestId: 'r', traceparent });
     const expected = {
-      ...{ id: run.id, ...session, requestId: 'r', traceparent, turn: 1, branch: 0, attempt: 1 },
+      ...{ runId: run.runId, ...session, requestId: 'r', traceparent },
+      ...{ turn: 1, branch: 0, attempt: 1 },
       ...{ status: 'running', hostId: runs.hostId, cancelReason: undefined },
       ...{ createdAt: now, startedAt: now, updatedAt: now, lastSeq: 0 },
       ...{ messageId: expect.stringMatching(/.+/), report: {} },
@@ -80,7 +81,7 @@ describe('what RunStore.start stores', () => {
 
   it('an error of the store is thrown, not reported as a refusal', async () => {
     const { run, session } = await startTestRun(test.store);
-    const again = createRunRequest({ ...session, id: run.id });
+    const again = createRunRequest({ ...session, runId: run.runId });
     await expect(test.store.runs.start(again)).rejects.toThrow(/constraint/i);
   });
 });
@@ -93,7 +94,7 @@ describe('how RunStore.start admits messages', () => {
 
   async function openAnother({ owner }: Session): Promise<Session> {
     const { sessions } = test.store;
-    const { id: sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+    const { sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
     return { owner, sessionId };
   }
 
@@ -111,7 +112,7 @@ describe('how RunStore.start admits messages', () => {
     expect(await start(session, { limits })).toEqual({ state: 'too-many' });
     const third = await start(session, { limits, multitask: 'interrupt' });
     expectStarted(third);
-    expect(third).toMatchObject({ canceled: [{ id: first.id, cancelReason: null }, {}] });
+    expect(third).toMatchObject({ canceled: [{ runId: first.runId, cancelReason: null }, {}] });
     // Two of three are canceled.
     expectStarted(await start(session, { limits }));
     expect(await start(session, { limits, multitask: 'interrupt' })).toEqual({ state: 'too-many' });
@@ -165,10 +166,10 @@ describe('how RunStore.start admits messages', () => {
     const waiting = await startTestRun(test.store, session);
     const next = await runs.resume(run, []);
     if (!next) throw new Error('not resumed');
-    const key = { owner: run.owner, runId: next.id };
+    const key = { owner: run.owner, runId: next.runId };
     expect(await pause(key)).toMatchObject({ state: 'paused' });
     const last = await start(session);
-    expect(last).toMatchObject({ run: { status: 'queued' }, next: { id: waiting.run.id } });
+    expect(last).toMatchObject({ run: { status: 'queued' }, next: { runId: waiting.run.runId } });
     expect(await runs.find(key)).toMatchObject({ status: 'interrupted' });
     expect(await runs.find(waiting.key)).toMatchObject({ status: 'running' });
   });
@@ -216,22 +217,28 @@ describe('how RunStore.start repeats a request', () => {
     now += 10;
     const { runs } = await test.another();
     const id = crypto.randomUUID();
-    const again = await runs.start(createRunRequest({ ...session, idempotency, id }));
+    const again = await runs.start(createRunRequest({ ...session, idempotency, runId: id }));
     const times = { createdAt: now, startedAt: now, updatedAt: now };
     expect(again).toEqual({
       state: 'started',
       canceled: [],
-      run: { ...run, ...times, id, attempt: 2, hostId: runs.hostId },
+      run: { ...run, ...times, runId: id, attempt: 2, hostId: runs.hostId },
     });
     const key = { owner: session.owner, runId: id };
-    expect(await runs.find(key)).toEqual({ ...run, ...times, id, attempt: 2, hostId: runs.hostId });
+    expect(await runs.find(key)).toEqual({
+      ...run,
+      ...times,
+      runId: id,
+      attempt: 2,
+      hostId: runs.hostId,
+    });
     expect(await runs.request(key)).toBeUndefined();
   });
 
   it('the request of the next attempt is stored if it may be resumed', async () => {
     const { session } = await failOnce();
     const again = await repeat(session, { isResumable: true, request: { message: 'repeated' } });
-    const key = { owner: session.owner, runId: expectStarted(again).id };
+    const key = { owner: session.owner, runId: expectStarted(again).runId };
     expect(await test.store.runs.request(key)).toEqual({ message: 'repeated' });
   });
 
@@ -239,7 +246,7 @@ describe('how RunStore.start repeats a request', () => {
     const { session } = await failOnce();
     const { sessions } = test.store;
     const { owner } = session;
-    const { id: sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
+    const { sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
     await startTestRun(test.store, { owner, sessionId });
     const limits = { live: 1, waiting: 0 };
     expect(await repeat(session, { limits })).toEqual({ state: 'too-many' });
@@ -249,7 +256,7 @@ describe('how RunStore.start repeats a request', () => {
   it('a key whose session was deleted returns the first run', async () => {
     const { run, session } = await startTestRun(test.store, { idempotency });
     await test.store.sessions.delete(session);
-    expect(await repeat(session)).toEqual({ state: 'existing', runId: run.id });
+    expect(await repeat(session)).toEqual({ state: 'existing', runId: run.runId });
   });
 
   it('the key of one user is unknown to others', async () => {

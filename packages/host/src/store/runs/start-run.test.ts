@@ -17,7 +17,7 @@ const oracleDid = 'did:key:zOracle';
 async function openSessions(store: Store) {
   const first = await openTestSession(store);
   const { owner } = first;
-  const { id: sessionId } = await store.sessions.create({ owner, oracleDid });
+  const { sessionId } = await store.sessions.create({ owner, oracleDid });
   return [first, { owner, sessionId }] as const;
 }
 
@@ -49,14 +49,10 @@ describe.each(engines)('RunStore.start on %s', (engine) => {
     const interrupting = await start({ multitask: 'interrupt', limits: { live: 2, waiting: 1 } });
     expect(interrupting).toMatchObject({ state: 'started', run: { status: 'queued' } });
     if (interrupting.state !== 'started') throw new Error();
-    expect(interrupting.canceled.map(({ id }) => id)).toContain(run.id);
+    expect(interrupting.canceled.map(({ runId: id }) => id)).toContain(run.runId);
     expect(interrupting.canceled).toHaveLength(2);
-    const ended = await finishTestRun(
-      runs,
-      { owner: run.owner, runId: run.id },
-      { status: 'interrupted' },
-    );
-    expect(ended?.next?.id).toBe(interrupting.run.id);
+    const ended = await finishTestRun(runs, run, { status: 'interrupted' });
+    expect(ended?.next?.runId).toBe(interrupting.run.runId);
   });
 
   it('start starts one run for 50 requests with the same key', async () => {
@@ -67,7 +63,7 @@ describe.each(engines)('RunStore.start on %s', (engine) => {
     const results = await Promise.all(Array.from({ length: 50 }, () => start({})));
     const runs = results.filter((result) => result.state === 'started');
     expect(runs).toHaveLength(1);
-    const runId = runs[0]?.run.id;
+    const runId = runs[0]?.run.runId;
     expect(results.filter((result) => result.state === 'existing')).toEqual(
       Array(49).fill({ state: 'existing', runId }),
     );
@@ -123,13 +119,13 @@ describe.each(engines)('RunStore.start on %s', (engine) => {
     // Other turns of the user have a later attempt.
     expect(await repeat(second, 'answered')).toEqual({
       state: 'existing',
-      runId: answered.run.id,
+      runId: answered.run.runId,
     });
     expect(await repeat(first, 'b')).toMatchObject({ state: 'existing' });
     const third = expectStarted(await repeat(first, 'c'));
     expect(third).toMatchObject({ sessionId: first.sessionId, turn: 3, attempt: 2 });
-    expect(await repeat(second, 'failed')).toEqual({ state: 'existing', runId: again.id });
-    await failToAnswer({ owner: again.owner, runId: again.id });
+    expect(await repeat(second, 'failed')).toEqual({ state: 'existing', runId: again.runId });
+    await failToAnswer(again);
     await startTestRun(test.store, second);
     expect(await repeat(second, 'failed')).toEqual({ state: 'superseded' });
   });
@@ -150,7 +146,7 @@ describe.each(engines)('RunStore.withdraw on %s', (engine) => {
     const last = await send(second, 'three');
     expect(await runs.withdraw(waiting.key)).toMatchObject({
       state: 'withdrawn',
-      run: { id: waiting.run.id, status: 'aborted' },
+      run: { runId: waiting.run.runId, status: 'aborted' },
     });
     for (const { key } of [other, last])
       expect(await runs.find(key)).toMatchObject({ status: 'queued' });

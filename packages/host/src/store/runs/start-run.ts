@@ -27,7 +27,7 @@ const CANCELED_FACTOR = 2;
 
 export interface NewRun {
   /** Chosen by the caller, so that it can find the run if the reply of the database is lost. */
-  readonly id: string;
+  readonly runId: string;
   readonly owner: string;
   readonly sessionId: string;
   readonly requestId: string;
@@ -86,7 +86,7 @@ export type StartResult =
 
 /** A run of the owner that has not ended. */
 export interface OpenRun {
-  readonly id: string;
+  readonly runId: string;
   readonly sessionId: string;
   readonly status: 'queued' | 'running' | 'paused';
   readonly hostId: string | null;
@@ -126,7 +126,7 @@ async function insertStart(
   request: NewRun,
   context: StoreContext & { readonly hostId: string },
 ): Promise<StartResult> {
-  const { id: runId, owner, sessionId, idempotency } = request;
+  const { runId, owner, sessionId, idempotency } = request;
   if (idempotency !== undefined) {
     const claim = await claimKey(tables, { ...idempotency, owner, runId }, context.clock());
     if (claim.state === 'conflict') return claim;
@@ -143,7 +143,7 @@ async function insertStart(
   const ofSession = open.filter((run) => run.sessionId === sessionId);
   const paused = ofSession.find(({ status }) => status === 'paused');
   if (paused && !request.waitsForPaused)
-    await cancelPausedRun(tables, { owner, runId: paused.id }, context);
+    await cancelPausedRun(tables, { owner, runId: paused.runId }, context);
   const canceled = request.multitask === 'interrupt' ? ofSession.filter(isLive) : [];
   if (canceled.length > 0)
     await requestCancel(tables, { owner, sessionId, reason: 'interrupted', turn: opened.turn });
@@ -167,7 +167,7 @@ async function repeatStart(
   firstRunId: string,
   { hostId, clock }: StoreContext & { readonly hostId: string },
 ): Promise<StartResult> {
-  const { id, owner, sessionId } = request;
+  const { runId: id, owner, sessionId } = request;
   const latest = await findLatestAttempt(tables, { owner, runId: firstRunId });
   if (!latest || !toRun(latest).report.isUnanswered)
     return { state: 'existing', runId: latest?.id ?? firstRunId };
@@ -213,7 +213,7 @@ export const selectOpen = prepareQuery((tables, { owner }: { owner: string }) =>
   tables
     .selectFrom('runs')
     .select([
-      'id',
+      'id as runId',
       'session_id as sessionId',
       'status',
       'host_id as hostId',
@@ -257,7 +257,7 @@ function createRow(request: NewRun, { opened, hostId, messageId, status }: RunDe
   const now = opened.createdAt;
   const isStored = status === 'queued' || request.isResumable;
   return {
-    id: request.id,
+    id: request.runId,
     session_id: request.sessionId,
     owner: request.owner,
     request_id: request.requestId,

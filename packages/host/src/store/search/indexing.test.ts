@@ -40,7 +40,7 @@ describe('what SearchStore indexes', () => {
   const test = useStore('sqlite', { hasTwins: false, clock: () => 5_000 });
 
   async function openSession(title?: string, owner = newOwner()) {
-    const { id: sessionId } = await test.store.sessions.create({ owner, oracleDid, title });
+    const { sessionId } = await test.store.sessions.create({ owner, oracleDid, title });
     return { owner, sessionId };
   }
 

@@ -10,7 +10,7 @@ import type { Store } from '../store.js';
 const oracleDid = 'did:key:zOracle';
 
 async function openSession(store: Store, owner = newOwner(), title?: string) {
-  const { id: sessionId } = await store.sessions.create({ owner, oracleDid, title });
+  const { sessionId } = await store.sessions.create({ owner, oracleDid, title });
   const say = async (content: string, type: 'human' | 'ai' = 'human') => {
     const body = { owner, sessionId, type, content, requestId: 'r', isComplete: true } as const;
     return (await store.messages.append(body))?.id ?? '';
@@ -62,11 +62,15 @@ describe.each(engines)('SearchStore on %s', (engine) => {
     const wanted = { owner, oracleDid, title: 'Walrus', isUnlisted: true };
     const hidden = await store.sessions.create(wanted);
     const body = { owner, type: 'human', requestId: 'r', isComplete: true } as const;
-    await store.messages.append({ ...body, sessionId: hidden.id, content: 'another walrus' });
+    await store.messages.append({
+      ...body,
+      sessionId: hidden.sessionId,
+      content: 'another walrus',
+    });
     const copy = await store.sessions.create(wanted);
     await indexAll(store);
     expect(await find(store, owner, 'walrus')).toEqual(['a walrus']);
-    await store.messages.copy(last, copy.id);
+    await store.messages.copy(last, copy.sessionId);
     await indexAll(store);
     expect((await find(store, owner, 'walrus')).sort()).toEqual(['Walrus', 'a walrus', 'a walrus']);
   });

@@ -93,9 +93,9 @@ it('no query of a request scans a table or sorts', async () => {
     const messages = new MessageStore(context);
     const runs = new RunStore(context, createVault(new Uint8Array(32)), { hostId: 'host' });
     const opened = await sessions.createWithin(1000, { owner, oracleDid: 'did:o' });
-    const sessionId = opened?.id ?? '';
+    const sessionId = opened?.sessionId ?? '';
     const started = await runs.start(createRunRequest({ owner, sessionId }));
-    const { id: runId } = expectStarted(started);
+    const { runId } = expectStarted(started);
     const key = { owner, runId };
     await flushFrames(runs, key, [{ seq: 1, event: 'message', data: '{}' }]);
     await runs.current({ owner, sessionId });
@@ -146,8 +146,8 @@ it('runs are read without their requests and traces, which may be large', async 
 it('a turn starts and ends without reading the earlier runs of its session', async () => {
   const plans = await explainQueries(async (context) => {
     const runs = new RunStore(context, createVault(new Uint8Array(32)), { hostId: 'host' });
-    const { id: sessionId } = await new SessionStore(context).create({ owner, oracleDid: 'did:o' });
-    const { id: runId } = expectStarted(await runs.start(createRunRequest({ owner, sessionId })));
+    const { sessionId } = await new SessionStore(context).create({ owner, oracleDid: 'did:o' });
+    const { runId } = expectStarted(await runs.start(createRunRequest({ owner, sessionId })));
     await finishTestRun(runs, { owner, runId }, { content: 'hello' });
   });
   const ofRuns = plans.filter((plan) => plan.startsWith('SEARCH runs '));
@@ -161,7 +161,7 @@ it('a turn starts and ends without reading the earlier runs of its session', asy
 it('a turn cancels those before it without reading the earlier runs of its session', async () => {
   const plans = await explainQueries(async (context) => {
     const runs = new RunStore(context, createVault(new Uint8Array(32)), { hostId: 'host' });
-    const { id: sessionId } = await new SessionStore(context).create({ owner, oracleDid: 'did:o' });
+    const { sessionId } = await new SessionStore(context).create({ owner, oracleDid: 'did:o' });
     const request = { owner, sessionId, multitask: 'interrupt' } as const;
     expectStarted(await runs.start(createRunRequest(request)));
     const second = await runs.start(createRunRequest(request));
@@ -178,14 +178,14 @@ it('queries for a branch look up the rows of its path only', async () => {
     const sessions = new SessionStore(context);
     const messages = new MessageStore(context);
     const runs = new RunStore(context, createVault(new Uint8Array(32)), { hostId: 'host' });
-    const { id: sessionId } = await sessions.create({ owner, oracleDid: 'did:o' });
+    const { sessionId } = await sessions.create({ owner, oracleDid: 'did:o' });
     const first = expectStarted(await runs.start(createRunRequest({ owner, sessionId })));
-    await finishTestRun(runs, { owner, runId: first.id }, { content: 'hello' });
+    await finishTestRun(runs, { owner, runId: first.runId }, { content: 'hello' });
     const origin = { parentId: null };
     const second = expectStarted(await runs.start(createRunRequest({ owner, sessionId, origin })));
     const third = expectStarted(await runs.start(createRunRequest({ owner, sessionId })));
-    await runs.withdraw({ owner, runId: third.id });
-    await finishTestRun(runs, { owner, runId: second.id }, { content: 'hello' });
+    await runs.withdraw({ owner, runId: third.runId });
+    await finishTestRun(runs, { owner, runId: second.runId }, { content: 'hello' });
     const path = { owner, sessionId, branch: 1, isBranched: true };
     for await (const page of messages.pages(path)) expect(page.length).toBeGreaterThan(0);
     await messages.recent({ ...path, throughTurn: 9, bytes: 100 });
@@ -203,7 +203,7 @@ it('no query of the smaller stores scans a table or sorts', async () => {
   const vault = createVault(new Uint8Array(32));
   const scope = { owner, plugin: 'p' };
   const plans = await explainQueries(async (context) => {
-    const { id: sessionId } = await new SessionStore(context).create({ owner, oracleDid: 'did:o' });
+    const { sessionId } = await new SessionStore(context).create({ owner, oracleDid: 'did:o' });
     const rooms = new RoomStore(context);
     await rooms.getRoom({ owner, oracleDid: 'did:o' });
     const preferences = new RoomStateStore(context, rooms).of('did:o');

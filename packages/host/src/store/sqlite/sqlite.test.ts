@@ -28,7 +28,7 @@ async function newStore(prepare: (handle: DatabaseSync) => void = () => {}) {
 async function writeSessions({ sessions, messages }: Store, owner: string): Promise<string[]> {
   const ids: string[] = [];
   for (let i = 0; i < 40; i++) {
-    const { id: sessionId } = await sessions.create({ owner, oracleDid: 'did:o' });
+    const { sessionId } = await sessions.create({ owner, oracleDid: 'did:o' });
     const content = 'x'.repeat(100_000);
     const message = { type: 'human', content, requestId: 'r', isComplete: true } as const;
     await messages.append({ ...message, owner, sessionId });
