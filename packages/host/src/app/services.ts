@@ -66,9 +66,9 @@ import { FeedbackService } from '../turns/feedback.js';
 import { Gates } from '../turns/gates.js';
 import { Hooks } from '../turns/hooks.js';
 import { PausedTurns } from '../turns/paused-turns.js';
+import { RunExecutor } from '../turns/run-executor.js';
 import { RunFeeds } from '../turns/run-feeds.js';
 import { MissedEvents, RunReader } from '../turns/run-reader.js';
-import { TurnRunner } from '../turns/run-turn.js';
 import { SessionsService } from '../turns/sessions.js';
 import { Takeover } from '../turns/takeover.js';
 import { Titles } from '../turns/titles.js';
@@ -408,7 +408,7 @@ function addTurns(host: ReturnType<typeof addEvents>) {
   const gates = new Gates({ plugins, hooks, budget, logger });
   const access = new TurnAccess(host);
   const { checksEvents } = config.sockets;
-  const runner = new TurnRunner({
+  const executor = new RunExecutor({
     setup: new TurnSetup({ ...host, access, hooks, checksEvents, settings }),
     titles,
     grants,
@@ -427,7 +427,7 @@ function addTurns(host: ReturnType<typeof addEvents>) {
     ...host,
     gates,
     access,
-    runner,
+    executor,
     onFlush: (runs, seconds) => metrics.countFlush(runs, seconds),
     settings,
   });

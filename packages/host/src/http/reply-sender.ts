@@ -9,8 +9,8 @@ import type { Message } from '../store/message.js';
 import type { MessageStore } from '../store/message-store.js';
 import type { Session } from '../store/session-store.js';
 import { toMessageViews } from '../turns/message-parts.js';
+import { toUsageField } from '../turns/run-log.js';
 import type { RunReader } from '../turns/run-reader.js';
-import { toUsageField } from '../turns/run-recorder.js';
 import type { TurnAccess } from '../turns/turn-access.js';
 import { type BytesAnswer, createCloseSignal, sendBytes, sendList, sendSse } from './responses.js';
 

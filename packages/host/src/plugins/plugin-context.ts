@@ -32,7 +32,7 @@ import type { Models } from '../models/models.js';
 import type { Run, RunKey } from '../store/runs/run.js';
 import type { SessionStore } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
-import { readError } from '../turns/run-log.js';
+import { readError } from '../turns/run-end.js';
 import type { RunReader } from '../turns/run-reader.js';
 import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
 import {

@@ -34,7 +34,7 @@ import { findSubUser, toSubUserRoom } from '../store/sub-user-rooms.js';
 import type { Approvals } from '../turns/approvals.js';
 import { toMessageView } from '../turns/message-parts.js';
 import type { PausedTurns } from '../turns/paused-turns.js';
-import { readError } from '../turns/run-log.js';
+import { readError } from '../turns/run-end.js';
 import type { RunReader } from '../turns/run-reader.js';
 import type { SessionsService } from '../turns/sessions.js';
 import { readThread, type ThreadRequest } from '../turns/threads.js';

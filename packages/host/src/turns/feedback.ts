@@ -3,7 +3,7 @@ import type { EventBus, SessionKey } from '../bus/event-bus.js';
 import { startTurnSpan } from '../observability/spans.js';
 import type { Message } from '../store/message.js';
 import type { Store } from '../store/store.js';
-import { buildCacheInvalidation } from './run-recorder.js';
+import { buildCacheInvalidation } from './run-log.js';
 
 interface FeedbackDeps {
   readonly store: Pick<Store, 'messages' | 'answerDetails' | 'runs'>;

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { FlushResult, UnsealedWrites } from '../store/runs/frames.js';
-import { FlushLoop, type UnsavedRun } from './flush-loop.js';
+import { FlushLoop, type UnsavedRun } from './run-recorder.js';
 
 const NOTHING_LOST = { lost: [], canceled: [] };
 

@@ -13,7 +13,7 @@ import {
 import type { AnswerDetails, AnswerDetailsStore } from '../store/answer-details.js';
 import { joinReasoning, listAttachments, listToolCalls, type Message } from '../store/message.js';
 import type { MessageError } from '../store/schema/messages.js';
-import { toUsageField } from './run-recorder.js';
+import { toUsageField } from './run-log.js';
 
 /** The output of a call that had no result when its turn ended. */
 const UNKNOWN_OUTCOME = '"interrupted: the outcome is unknown"';

@@ -1,22 +1,23 @@
 import { describe, expect, it } from 'vitest';
+import { createActiveRun } from '../../test/support/test-active-run.js';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 import { finishTestRun, flushFrames, startTestRun } from '../../test/support/test-runs.js';
 import { BEFORE_ALL, endOfRun, formatPosition, type Position } from '../bus/event-bus.js';
 import type { Run } from '../store/runs/run.js';
-import { endInterrupted } from './closing-runs.js';
-import { LiveRun } from './run-log.js';
+import { ActiveRun } from './active-run.js';
+import { endInterrupted } from './run-end.js';
 import { MissedEvents } from './run-reader.js';
 import type { Turns } from './turns.js';
 
 /** Turns of a process that does not execute these runs. */
-const elsewhere = { findLive: () => undefined } as Pick<Turns, 'findLive'> as Turns;
+const elsewhere = { findActive: () => undefined } as Pick<Turns, 'findActive'> as Turns;
 
 /** Turns of a process that executes this run. */
-const executing = (live: LiveRun) =>
+const executing = (live: ActiveRun) =>
   ({
-    findLive: ({ owner, runId }) =>
+    findActive: ({ owner, runId }) =>
       owner === live.run.owner && runId === live.run.runId ? live : undefined,
-  }) as Pick<Turns, 'findLive'> as Turns;
+  }) as Pick<Turns, 'findActive'> as Turns;
 
 const frame = (seq: number, event: string, data: object) => ({
   seq,
@@ -116,7 +117,7 @@ describe('MissedEvents with a run of this process', () => {
 
   it('reads the events that are not stored yet', async () => {
     const { run, session } = await startTestRun(test.store);
-    const live = new LiveRun(run);
+    const live = createActiveRun(run);
     live.log.add('message', '{"content":"x"}');
     live.log.add('router_update', JSON.stringify(payload));
     live.log.add('router_update', JSON.stringify(payload));

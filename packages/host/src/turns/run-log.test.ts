@@ -1,9 +1,11 @@
 import { OracleError, type ReplyWarning } from '@sibyl/protocol';
 import { textBytes } from '@sibyl/server-kit';
 import { describe, expect, it, vi } from 'vitest';
+import { createActiveRun } from '../../test/support/test-active-run.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
-import { createReport, LiveRun, MAX_WARNINGS, RunLog, readError } from './run-log.js';
+import { createReport, MAX_WARNINGS, readError } from './run-end.js';
+import { RunLog } from './run-log.js';
 
 const never = new AbortController().signal;
 
@@ -158,18 +160,18 @@ describe('RunLog', () => {
   });
 });
 
-describe('LiveRun', () => {
+describe('ActiveRun', () => {
   const outcome = { status: 'finished', messageId: 'm', text: 'hi', warnings: [] } as const;
 
   it('reports the frames of its log', () => {
     const reported: number[] = [];
-    const live = new LiveRun(storedRun(), ({ seq }) => reported.push(seq));
+    const live = createActiveRun(storedRun(), { onFrame: ({ seq }) => reported.push(seq) });
     live.log.add('done', '{}');
     expect(reported).toEqual([1]);
   });
 
   it('keeps the first reason for which it was canceled', () => {
-    const live = new LiveRun(storedRun());
+    const live = createActiveRun(storedRun());
     expect([live.cancelReason, live.error, live.signal.aborted]).toEqual([
       undefined,
       undefined,
@@ -184,14 +186,14 @@ describe('LiveRun', () => {
   });
 
   it('passes its work the reason why it is canceled', () => {
-    const live = new LiveRun(storedRun());
+    const live = createActiveRun(storedRun());
     live.cancel('aborted');
     expect(live.signal.reason).toEqual(new Error('The turn was aborted'));
     expect(live.error).toBeUndefined();
   });
 
   it('that fails has an error and was not canceled', () => {
-    const live = new LiveRun(storedRun());
+    const live = createActiveRun(storedRun());
     const error = new OracleError('turn_too_long');
     live.fail(error);
     live.cancel('aborted');
@@ -200,7 +202,7 @@ describe('LiveRun', () => {
   });
 
   it('that is settled has its first outcome, and ends what is still done for it without being canceled', async () => {
-    const live = new LiveRun(storedRun());
+    const live = createActiveRun(storedRun());
     live.settle(outcome);
     live.settle({ ...outcome, status: 'failed' });
     expect(await live.outcome).toBe(outcome);

@@ -1,20 +1,7 @@
-import {
-  type ErrorCode,
-  errorCatalog,
-  OracleError,
-  type PendingAnswer,
-  type ReplyWarning,
-} from '@sibyl/protocol';
-import { ChangeSignal, createAbortReason, textBytes } from '@sibyl/server-kit';
+import { type DoneFrame, type PendingAnswer, type ReplyPart } from '@sibyl/protocol';
+import { ChangeSignal, textBytes } from '@sibyl/server-kit';
 import type { Frame } from '../store/runs/frames.js';
-import type {
-  CancelReason,
-  Ending,
-  Run,
-  RunReport,
-  StoredError,
-  TokenUsage,
-} from '../store/runs/run.js';
+import type { Run, TokenUsage } from '../store/runs/run.js';
 
 /** Memory overhead of a frame. */
 const FRAME_BYTES = 80;
@@ -99,119 +86,70 @@ export class RunLog {
   }
 }
 
-/** A run that this process executes or has queued. */
-export class LiveRun {
-  readonly log: RunLog;
-  readonly outcome: Promise<RunOutcome>;
-  private readonly controller = new AbortController();
-  private resolve!: (outcome: RunOutcome) => void;
-  private reason: CancelReason | undefined;
-  private failure: OracleError | undefined;
+/** Frames of parts, numbered from `from`. */
+export const toFrames = (parts: readonly ReplyPart[], from: number): Frame[] =>
+  parts.map(({ event, data }, i) => ({ seq: from + i, event, data: JSON.stringify(data) }));
 
-  constructor(
-    readonly run: Run,
-    onFrame?: (frame: Frame) => void,
-  ) {
-    this.log = new RunLog(onFrame);
-    this.outcome = new Promise((resolve) => {
-      this.resolve = resolve;
-    });
-  }
-
-  get signal(): AbortSignal {
-    return this.controller.signal;
-  }
-
-  /** Set when the run was canceled. */
-  get cancelReason(): CancelReason | undefined {
-    return this.reason;
-  }
-
-  /** Set when the host ended the run: the error for a caller that receives no answer. */
-  get error(): OracleError | undefined {
-    return this.failure;
-  }
-
-  read(after: number, signal: AbortSignal): AsyncGenerator<readonly Frame[]> {
-    return this.log.read(after, signal, () => this.staysFor(signal));
-  }
-
-  /** Whether a reader that lost access still receives the end: the run was canceled, for the same reason. */
-  staysFor({ reason }: AbortSignal): boolean {
-    return this.reason !== undefined && reason instanceof OracleError;
-  }
-
-  /** Cancels the run; `error` is for a caller that would receive no text at all. */
-  cancel(reason: CancelReason, error?: OracleError): void {
-    if (this.signal.aborted) return;
-    this.reason = reason;
-    this.failure = error;
-    this.controller.abort(new Error(`The turn was ${reason}`));
-  }
-
-  /** Ends the run as failed. */
-  fail(error: OracleError): void {
-    if (this.signal.aborted) return;
-    this.failure = error;
-    this.controller.abort(error);
-  }
-
-  /** Also aborts work that plugins still do for the turn. */
-  settle(outcome: RunOutcome): void {
-    this.resolve(outcome);
-    this.controller.abort(TURN_OVER);
-  }
-}
-
-const TURN_OVER = createAbortReason('The turn is over');
-
-/** The most warnings in a reply; the stream contains all of them. */
-export const MAX_WARNINGS = 50;
-
-/** How a run ended, for callers that wait for the complete answer. */
-export interface RunOutcome {
-  readonly status: Ending;
+interface DoneFields {
+  readonly runId: string;
   readonly messageId: string | undefined;
+  readonly status: DoneFrame['status'];
+  /** The answer, possibly incomplete. */
   readonly text: string;
-  readonly warnings: readonly ReplyWarning[];
-  readonly usage?: TokenUsage | undefined;
-  /** Why the answer is missing or incomplete. */
-  readonly error?: OracleError | undefined;
-  /** The answers that a paused run waits for. */
+  /** What a paused run waits for. */
   readonly pending?: readonly PendingAnswer[] | undefined;
+  readonly usage?: TokenUsage | undefined;
 }
 
-/** Builds what is stored of a run so that a repeated request receives the same reply. */
-export function createReport(warnings: readonly ReplyWarning[], error?: OracleError): RunReport {
-  const kept = warnings.slice(0, MAX_WARNINGS).map(({ code, message }) => ({ code, message }));
+/** Builds the first frame of a run. */
+export function buildRunFrame({ runId, sessionId, requestId }: Run) {
+  return { event: 'run', data: { runId, sessionId, requestId } } as const satisfies ReplyPart;
+}
+
+/** Builds the frame after which readers continue with another attempt, or after a crash: they keep `partial`. */
+export function buildResumedFrame(run: Run, partial: string) {
+  const { event, data } = buildRunFrame(run);
+  const { attempt } = run;
   return {
-    ...(kept.length > 0 && { warnings: kept }),
-    ...(error && { error: toStoredError(error) }),
+    event,
+    data: { ...data, resumed: true, attempt, partialLength: partial.length },
+  } as const satisfies ReplyPart;
+}
+
+/** Builds the last frame of a run. */
+export function buildDoneFrame({ runId, messageId, status, text, pending, usage }: DoneFields) {
+  const data: DoneFrame = {
+    runId,
+    ...(messageId !== undefined && { messageId }),
+    status,
+    ...(status !== 'finished' && { [status]: true, partialText: text }),
+    ...(pending && { pending: [...pending] }),
+    ...toUsageField(usage),
+  };
+  return { event: 'done', data } as const satisfies ReplyPart;
+}
+
+/** The usage of a run as clients see it; nothing if no model was called. */
+export function toUsageField(usage: TokenUsage | undefined): Pick<DoneFrame, 'usage'> {
+  if (!usage || usage.input + usage.output === 0) return {};
+  const { input: inputTokens, output: outputTokens, cached: cachedTokens, cost } = usage;
+  return {
+    usage: { inputTokens, outputTokens, cachedTokens, ...(cost !== undefined && { cost }) },
   };
 }
 
-function toStoredError(error: OracleError): StoredError {
-  const { code, message, lines, fields, retryAfterSeconds } = error;
+/** Builds the frame that makes clients reload a run that is stored differently than it was shown. */
+export function buildCacheInvalidation(
+  { sessionId, requestId }: Pick<Run, 'sessionId' | 'requestId'>,
+  messageId?: string,
+) {
   return {
-    code,
-    message: lines ?? message,
-    ...(Object.keys(fields).length > 0 && { fields }),
-    ...(retryAfterSeconds !== undefined && { retryAfterSeconds }),
-  };
-}
-
-/** Reads why a stored run has no answer; an unknown code becomes `internal_error`. */
-export function readError({ status, error: reason, report }: Run): OracleError | undefined {
-  const { error } = report;
-  if (error === undefined) {
-    const message = reason?.message ?? 'The turn failed';
-    return status === 'failed' ? new OracleError('model_unavailable', { message }) : undefined;
-  }
-  const { code, message, fields = {}, retryAfterSeconds } = error;
-  const isKnown = Object.hasOwn(errorCatalog, code);
-  return new OracleError(isKnown ? (code as ErrorCode) : 'internal_error', {
-    message,
-    fields,
-    ...(retryAfterSeconds !== undefined && { retryAfterSeconds }),
-  });
+    event: 'message_cache_invalidation',
+    data: {
+      sessionId,
+      requestId,
+      ...(messageId !== undefined && { messageIds: [messageId] }),
+      status: 'done',
+    },
+  } as const satisfies ReplyPart;
 }

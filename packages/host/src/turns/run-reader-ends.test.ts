@@ -2,23 +2,24 @@ import { OracleError } from '@sibyl/protocol';
 import { pino } from 'pino';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { replaceSleep } from '../../test/support/replaced-sleep.js';
+import { createActiveRun } from '../../test/support/test-active-run.js';
 import { useStore } from '../../test/support/test-database.js';
 import { createQuestion } from '../../test/support/test-interrupts.js';
 import { finishTestRun, flushFrames, startTestRun } from '../../test/support/test-runs.js';
 import { MemoryHostBus } from '../bus/host-bus.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Store } from '../store/store.js';
-import { buildHandover } from './closing-runs.js';
+import { ActiveRun } from './active-run.js';
+import { buildHandover } from './run-end.js';
 import { RunFeeds } from './run-feeds.js';
-import { LiveRun } from './run-log.js';
 import { RunReader } from './run-reader.js';
 import type { Turns } from './turns.js';
 
 const never = new AbortController().signal;
 
 /** A reader in a process that executes this run, or none. */
-function createReader(store: Store, live?: LiveRun) {
-  const turns = { findLive: () => live } as Pick<Turns, 'findLive'> as Turns;
+function createReader(store: Store, live?: ActiveRun) {
+  const turns = { findActive: () => live } as Pick<Turns, 'findActive'> as Turns;
   const bus = new MemoryHostBus('reader', pino({ level: 'silent' }));
   return new RunReader(turns, store, new RunFeeds(bus));
 }
@@ -39,7 +40,7 @@ describe('RunReader with a run that was aborted while it is read', () => {
 
   async function abortLive() {
     const { run } = await startTestRun(test.store);
-    const live = new LiveRun(run);
+    const live = createActiveRun(run);
     live.log.add('message', '{}');
     live.log.add('message', '{}');
     live.log.add('done', '{"status":"aborted"}');
@@ -83,7 +84,7 @@ describe('RunReader with a run that was aborted while it is read', () => {
     ['nothing more if the reader left', false],
   ])('yields %s', async (_, lostAccess) => {
     const { run } = await startTestRun(test.store);
-    const live = new LiveRun(run);
+    const live = createActiveRun(run);
     live.log.add('message', '{}');
     const limit = new AbortController();
     const reading = collect(createReader(test.store, live).read(run, 0, limit.signal));
@@ -97,7 +98,7 @@ describe('RunReader with a run that was aborted while it is read', () => {
 
   it('yields nothing more of a run that continues to a reader that lost access', async () => {
     const { run } = await startTestRun(test.store);
-    const live = new LiveRun(run);
+    const live = createActiveRun(run);
     live.log.add('message', '{}');
     const limit = new AbortController();
     const reading = collect(createReader(test.store, live).read(run, 0, limit.signal));
@@ -109,7 +110,7 @@ describe('RunReader with a run that was aborted while it is read', () => {
   it('delays nothing of an answer whose last frame is not its end', async () => {
     const delays = replaceSleep(async () => undefined);
     const { run } = await startTestRun(test.store);
-    const live = new LiveRun(run);
+    const live = createActiveRun(run);
     live.log.add('message', '{"status":"aborted"}');
     live.log.close();
     const reader = createReader(test.store, live);

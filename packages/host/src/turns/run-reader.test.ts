@@ -1,19 +1,20 @@
 import { pino } from 'pino';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { createActiveRun } from '../../test/support/test-active-run.js';
 import { engines, newOwner, type TestStore, useStore } from '../../test/support/test-database.js';
 import { finishTestRun, flushFrames, startTestRun } from '../../test/support/test-runs.js';
 import { MemoryHostBus } from '../bus/host-bus.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
 import type { Store } from '../store/store.js';
-import { endInterrupted } from './closing-runs.js';
+import { ActiveRun } from './active-run.js';
+import { endInterrupted } from './run-end.js';
 import { RunFeeds } from './run-feeds.js';
-import { LiveRun } from './run-log.js';
 import { RunReader } from './run-reader.js';
 import type { Turns } from './turns.js';
 
 /** Turns of a process that does not execute these runs. */
-const elsewhere = { findLive: () => undefined } as unknown as Turns;
+const elsewhere = { findActive: () => undefined } as unknown as Turns;
 
 const startRun = ({ store }: TestStore) => startTestRun(store);
 
@@ -161,11 +162,11 @@ describe.each(engines)('RunReader with a run of another process on %s', (engine)
 const never = new AbortController().signal;
 
 /** Turns of a process that executes this run. */
-const executing = (live: LiveRun) =>
+const executing = (live: ActiveRun) =>
   ({
-    findLive: ({ owner, runId }) =>
+    findActive: ({ owner, runId }) =>
       owner === live.run.owner && runId === live.run.runId ? live : undefined,
-  }) as Pick<Turns, 'findLive'> as Turns;
+  }) as Pick<Turns, 'findActive'> as Turns;
 
 const createBus = () => new MemoryHostBus('reader', pino({ level: 'silent' }));
 
@@ -182,7 +183,7 @@ describe('RunReader with a run of this process', () => {
 
   async function startLive() {
     const { run, key } = await startRun(test);
-    const live = new LiveRun(run);
+    const live = createActiveRun(run);
     const reader = new RunReader(executing(live), test.store, new RunFeeds(createBus()));
     return { live, reader, run, key };
   }

@@ -15,9 +15,9 @@ import type { Frame } from '../store/runs/frames.js';
 import { type Ending, hasEnded, hasStopped, type Run, type RunKey } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import type { Store } from '../store/store.js';
+import { createUnstoredOutcome, type RunOutcome, readError } from './run-end.js';
 import type { FeedReader, RunFeeds } from './run-feeds.js';
-import { type RunOutcome, readError } from './run-log.js';
-import { buildDoneFrame, buildResumedFrame, createUnstoredOutcome } from './run-recorder.js';
+import { buildDoneFrame, buildResumedFrame, toFrames } from './run-log.js';
 import type { Turns } from './turns.js';
 
 /** How long a reader of another host's run waits for frames before it reads the store. */
@@ -42,15 +42,15 @@ export class RunReader {
   ) {}
 
   async find(key: RunKey): Promise<Run> {
-    const run = this.turns.findLive(key)?.run ?? (await this.store.runs.find(key));
+    const run = this.turns.findActive(key)?.run ?? (await this.store.runs.find(key));
     if (!run) throw new OracleError('run_not_found');
     return run;
   }
 
   /** Yields the frames after `after`, stored ones first, then live ones; the last is always `done`. */
   read(run: Run, after: number, signal: AbortSignal): AsyncGenerator<readonly Frame[]> {
-    const live = this.turns.findLive(run);
-    const frames = live ? live.read(after, signal) : this.readStored(run, after, signal);
+    const active = this.turns.findActive(run);
+    const frames = active ? active.read(after, signal) : this.readStored(run, after, signal);
     return hasStopped(run) ? frames : delayAborted(frames, signal);
   }
 
@@ -59,10 +59,10 @@ export class RunReader {
    * soon as `gone` is aborted.
    */
   async outcome(run: Run, gone: AbortSignal): Promise<RunOutcome | undefined> {
-    const live = this.turns.findLive(run);
-    if (live)
-      return abortable(() => live.outcome, gone).catch(() =>
-        live.staysFor(gone) ? live.outcome : undefined,
+    const active = this.turns.findActive(run);
+    if (active)
+      return abortable(() => active.outcome, gone).catch(() =>
+        active.staysFor(gone) ? active.outcome : undefined,
       );
     let isOver = hasStopped(run);
     if (!isOver)
@@ -224,9 +224,6 @@ async function* delayAborted(
 
 const isAborted = ({ data }: Frame) => (JSON.parse(data) as DoneFrame).status === 'aborted';
 
-const toFrames = (parts: readonly ReplyPart[], from: number): Frame[] =>
-  parts.map(({ event, data }, i) => ({ seq: from + i, event, data: JSON.stringify(data) }));
-
 /** Finds the socket events that a client missed, in the logs of the session's runs. */
 export class MissedEvents {
   constructor(
@@ -238,8 +235,8 @@ export class MissedEvents {
   async latest(key: SessionKey): Promise<Position> {
     const run = await this.runs.current(key);
     if (!run) return BEFORE_ALL;
-    const live = this.turns.findLive(run);
-    if (live) return toPosition(run, live.log.lastSeq);
+    const active = this.turns.findActive(run);
+    if (active) return toPosition(run, active.log.lastSeq);
     return hasEnded(run) ? endOfRun(run) : toPosition(run, run.lastSeq);
   }
 
@@ -267,8 +264,8 @@ export class MissedEvents {
     { owner, runId }: Run,
     after: number,
   ): AsyncGenerator<readonly Frame[]> {
-    const live = this.turns.findLive({ owner, runId });
-    if (live) yield live.log.since(after);
+    const active = this.turns.findActive({ owner, runId });
+    if (active) yield active.log.since(after);
     else yield* this.runs.framePages({ owner, runId, after });
   }
 }

@@ -2,50 +2,36 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { pino } from 'pino';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { replaceSleep, waitForAbort } from '../../test/support/replaced-sleep.js';
+import { createRecorder, type RecorderOptions } from '../../test/support/test-active-run.js';
 import { useStore } from '../../test/support/test-database.js';
 import { startTestRun } from '../../test/support/test-runs.js';
-import { MemoryEventBus } from '../bus/event-bus.js';
 import type { Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import type { Store } from '../store/store.js';
-import { endInterrupted } from './closing-runs.js';
-import { FlushLoop } from './flush-loop.js';
-import { RunLog } from './run-log.js';
-import {
-  buildCacheInvalidation,
-  buildDoneFrame,
-  buildResumedFrame,
-  createNotStoredError,
-  RunRecorder,
-} from './run-recorder.js';
+import { createNotStoredError, endInterrupted } from './run-end.js';
+import { buildCacheInvalidation, buildDoneFrame, buildResumedFrame, RunLog } from './run-log.js';
+import { FlushLoop, RunRecorder } from './run-recorder.js';
 
 const silent = pino({ level: 'silent' });
 const nextTick = () => new Promise<void>((resolve) => setImmediate(resolve));
 
-type Deps = ConstructorParameters<typeof RunRecorder>[0];
 type Ending = Parameters<RunRecorder['end']>[0];
 type FinishRequest = Parameters<RunStore['finish']>[0];
 
 /** A recorder of a new run, what its readers see, and what it reports to its turn. */
-async function record(store: Store, overrides: Partial<Deps> = {}) {
-  const { run, key, session } = await startTestRun(store);
+async function record(
+  store: Store,
+  { attempt, ...changes }: Partial<RecorderOptions> & { readonly attempt?: number } = {},
+) {
+  const { run: started, key, session } = await startTestRun(store);
+  const run = { ...started, ...(attempt && { attempt }) };
   const log = new RunLog();
   const { runs } = store;
   const onUnstored = vi.fn();
   const onLost = vi.fn();
   const onPromoted = vi.fn();
-  const recorder = new RunRecorder({
-    ...{ run, log, runs, onUnstored, onLost, onPromoted, logger: silent },
-    flushes: new FlushLoop(runs, silent),
-    events: new MemoryEventBus(),
-    storeWaitMs: 10_000,
-    isResumable: false,
-    isStoreLost: () => false,
-    shutdown: new AbortController().signal,
-    takesNext: () => true,
-    onCanceled: () => {},
-    onFull: () => {},
-    ...overrides,
+  const recorder = createRecorder(run, {
+    ...{ log, runs, onLost, onPromoted, settle: onUnstored, ...changes },
   });
   const seen = () => log.since(0).map(({ event }) => event);
   return { run, key, session, log, recorder, seen, onUnstored, onLost, onPromoted };
@@ -288,9 +274,8 @@ describe('RunRecorder.end and the steps of the turn', () => {
     ['has stored one', 1, true, true],
     ['may have some of an earlier attempt', 2, false, true],
   ])('says to the store whether it %s', async (_, attempt, isAdded, hasSteps) => {
-    const { run } = await startTestRun(test.store);
     const { runs, endings } = breakStore(test.store, undefined, 0);
-    const { recorder } = await record(test.store, { runs, run: { ...run, attempt } });
+    const { run, recorder } = await record(test.store, { runs, attempt });
     if (isAdded) {
       const journal = recorder.openJournal([], new Map());
       journal.add(step);

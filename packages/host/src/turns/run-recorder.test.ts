@@ -1,46 +1,17 @@
 import { pino } from 'pino';
 import { describe, expect, it, vi } from 'vitest';
+import { createRecorder, type RecorderOptions } from '../../test/support/test-active-run.js';
 import { engines, type TestStore, useStore } from '../../test/support/test-database.js';
 import { startTestRun } from '../../test/support/test-runs.js';
 import { endOfRun, MemoryEventBus, type ServerEvent } from '../bus/event-bus.js';
 import type { Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import type { Store } from '../store/store.js';
-import { endInterrupted } from './closing-runs.js';
-import { FlushLoop } from './flush-loop.js';
-import { RunLog } from './run-log.js';
-import { buildDoneFrame, buildRunFrame, RunRecorder, toUsageField } from './run-recorder.js';
+import { endInterrupted } from './run-end.js';
+import { buildDoneFrame, buildRunFrame, RunLog, toUsageField } from './run-log.js';
+import { FlushLoop, RunRecorder } from './run-recorder.js';
 
 const logger = pino({ level: 'silent' });
-
-type Deps = ConstructorParameters<typeof RunRecorder>[0];
-
-function createRecorder(
-  { runs }: Pick<Store, 'runs'>,
-  run: Run,
-  overrides: Partial<Deps> = {},
-): RunRecorder {
-  const ignore = () => {};
-  return new RunRecorder({
-    run,
-    log: new RunLog(),
-    runs,
-    flushes: new FlushLoop(runs, logger),
-    events: new MemoryEventBus(),
-    logger,
-    storeWaitMs: 10_000,
-    isResumable: false,
-    isStoreLost: () => false,
-    shutdown: new AbortController().signal,
-    takesNext: () => true,
-    onLost: ignore,
-    onCanceled: ignore,
-    onUnstored: ignore,
-    onFull: ignore,
-    onPromoted: ignore,
-    ...overrides,
-  });
-}
 
 /** Ends the run as a host does that has stopped the turn after some text. */
 function interrupt(recorder: RunRecorder, { runId, messageId }: Run) {
@@ -57,7 +28,7 @@ describe.each(engines)('RunRecorder.end on %s', (engine) => {
 
   it('does not take the end that another host has stored for its own', async () => {
     const { run } = await startTestRun(test.store);
-    const recorder = createRecorder(test.store, run);
+    const recorder = createRecorder(run, { runs: test.store.runs });
     recorder.write(buildRunFrame(run));
     await test.store.runs.close(run, endInterrupted);
     await expect(interrupt(recorder, run)).rejects.toThrow('ended elsewhere');
@@ -73,7 +44,7 @@ describe.each(engines)('RunRecorder.end on %s', (engine) => {
       if (attempts === 1) throw new Error('Connection terminated unexpectedly');
       return ended;
     };
-    const recorder = createRecorder({ runs }, run);
+    const recorder = createRecorder(run, { runs });
     recorder.write(buildRunFrame(run));
     expect(await interrupt(recorder, run)).toMatchObject({ status: 'interrupted', lastSeq: 2 });
     expect(attempts).toBe(2);
@@ -81,13 +52,13 @@ describe.each(engines)('RunRecorder.end on %s', (engine) => {
 });
 
 /** A recorder of a new run, and what its readers and sockets see; `runs` can be replaced by a failing store. */
-async function record({ store }: TestStore, overrides: Partial<Deps> = {}) {
+async function record({ store }: TestStore, changes: Partial<RecorderOptions> = {}) {
   const { run, key, session } = await startTestRun(store);
-  const log = overrides.log ?? new RunLog();
+  const log = changes.log ?? new RunLog();
   const events = new MemoryEventBus();
   const published: ServerEvent[] = [];
   events.subscribe(session, (event) => published.push(event));
-  const recorder = createRecorder(store, run, { log, events, ...overrides });
+  const recorder = createRecorder(run, { runs: store.runs, log, events, ...changes });
   const seen = () => log.since(0).map(({ event, data }) => [event, JSON.parse(data)]);
   const stored = async () =>
     (await store.runs.frames({ ...key, after: 0 })).map(({ seq, event }) => `${seq} ${event}`);
@@ -134,7 +105,7 @@ describe('RunRecorder.write', () => {
     const log = new RunLog();
     const bytes = vi.spyOn(log, 'bytes', 'get').mockReturnValue(64 * 1024 * 1024 - 1);
     const onFull = vi.fn();
-    const { run, recorder, seen } = await record(test, { log, onFull });
+    const { run, recorder, seen } = await record(test, { log, fail: onFull });
     recorder.write(text('a'));
     expect(onFull).not.toHaveBeenCalled();
     bytes.mockReturnValue(64 * 1024 * 1024);
@@ -154,7 +125,7 @@ describe('RunRecorder.write', () => {
     const { run, key, recorder } = await record(test, { onCanceled, onLost });
     await test.store.runs.cancel(key, 'aborted');
     recorder.write(text('a'));
-    await expect.poll(() => onCanceled.mock.calls).toEqual([['aborted']]);
+    await expect.poll(() => onCanceled.mock.calls).toEqual([[key.runId, 'aborted']]);
     expect(onLost).not.toHaveBeenCalled();
     await test.store.runs.close(run, endInterrupted);
     recorder.write(text('b'));
@@ -293,7 +264,7 @@ describe('RunRecorder.end with its readers', () => {
     const { runs, attempts, repair } = breakStore(connectionError());
     const onUnstored = vi.fn();
     const { run, recorder, published, seen, stored, key } = await record(test, {
-      ...{ runs, onUnstored, storeWaitMs: 20 },
+      ...{ runs, settle: onUnstored, storeWaitMs: 20 },
     });
     recorder.write(text('all'));
     const ending = finish(recorder, run);
@@ -338,7 +309,11 @@ describe('RunRecorder.end with its readers', () => {
   ])('shows the failure at once if %s', async (_, error, isLost) => {
     const { runs, repair } = breakStore(error);
     const onUnstored = vi.fn();
-    const { run, recorder } = await record(test, { runs, onUnstored, isStoreLost: () => isLost });
+    const { run, recorder } = await record(test, {
+      runs,
+      settle: onUnstored,
+      isStoreLost: () => isLost,
+    });
     const ending = finish(recorder, run);
     // Long before the 10 s that readers wait otherwise.
     await expect.poll(() => onUnstored.mock.calls.length, { timeout: 5_000 }).toBe(1);
@@ -430,7 +405,7 @@ describe('RunRecorder.pause', () => {
     await test.store.runs.cancel(key, 'aborted');
     expect(await pause(recorder, run)).toBeUndefined();
     // Also by a flush, if it is first.
-    expect(onCanceled).toHaveBeenCalledWith('aborted');
+    expect(onCanceled).toHaveBeenCalledWith(key.runId, 'aborted');
     expect(seen().map(([name]) => name)).toEqual(['message']);
     recorder.write(text('more'));
     await finish(recorder, run);

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type DoneFrame, OracleError, type PendingAnswer, type ReplyPart } from '@sibyl/protocol';
+import { OracleError, type ReplyPart } from '@sibyl/protocol';
 import { retry } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { AgentStep, InterruptAnswer, StepJournal } from '../agent/steps.js';
@@ -13,12 +13,12 @@ import {
 import { toActivityRow } from '../store/activity-store.js';
 import type { EndedRun, RunEnding } from '../store/runs/finish-run.js';
 import { type Frame, findLastSeq, type UnsealedWrites } from '../store/runs/frames.js';
-import type { CancelReason, Run, TokenUsage } from '../store/runs/run.js';
+import type { CancelReason, Run, RunKey } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import type { ActivityRow } from '../store/schema/activity.js';
 import { classifyStoreError } from '../store/store-errors.js';
-import type { FlushLoop, UnsavedRun } from './flush-loop.js';
-import { createReport, type RunLog, type RunOutcome } from './run-log.js';
+import { createNotStoredError, createReport, NOT_STORED, type RunOutcome } from './run-end.js';
+import { buildCacheInvalidation, buildDoneFrame, type RunLog, toFrames } from './run-log.js';
 import type { RanCall } from './tool-policy.js';
 
 /** Memory limit for the frames of one run; the limit on characters stops long answers much earlier. */
@@ -45,33 +45,38 @@ type DonePart = Extract<ReplyPart, { event: 'done' }>;
 
 const LOG_FULL = 'The turn was stopped: its log became larger than this host keeps in memory.';
 
-interface RunRecorderDeps {
-  readonly run: Run;
-  readonly log: RunLog;
+/** What the recorders of a host share. */
+export interface Recording {
   readonly runs: RunStore;
   readonly flushes: FlushLoop;
   readonly events: EventBus;
   readonly logger: Logger;
   /** How long readers wait for an end that cannot be stored; not at all if the store is full or broken. */
   readonly storeWaitMs: number;
-  /** Whether the turn continues if this host crashes. */
+  /** Whether turns continue if this host crashes. */
   readonly isResumable: boolean;
   /** Whether the database has been away for so long that this host has stopped its turns. */
   readonly isStoreLost: () => boolean;
   /** Aborted when the host stops without waiting for its store any longer. */
   readonly shutdown: AbortSignal;
-  /** Whether this host also executes the next run of the session. */
+  /** Whether this host also executes the next run of a session. */
   readonly takesNext: () => boolean;
-  /** Called when another host has taken the run over or ended it. */
-  readonly onLost: () => void;
-  /** Called when the run was canceled on another host. */
-  readonly onCanceled: (reason: CancelReason) => void;
-  /** Called when readers see that the end could not be stored; storing it is still retried. */
-  readonly onUnstored: (outcome: RunOutcome) => void;
-  /** Called when the log exceeds its memory limit. */
-  readonly onFull: (error: OracleError) => void;
-  /** Called with the next run of the session, which the end of this one promoted. */
+  /** Called when another host has taken a run over or ended it. */
+  readonly onLost: (run: RunKey) => void;
+  /** Called when a run was canceled on another host. */
+  readonly onCanceled: (runId: string, reason: CancelReason) => void;
+  /** Called with the next run of a session, which the end of the one before it promoted. */
   readonly onPromoted: (next: Run) => void;
+}
+
+/** The run whose frames a recorder writes. */
+interface RecordedRun {
+  readonly run: Run;
+  readonly log: RunLog;
+  /** Called when readers see that the end could not be stored; storing it is still retried. */
+  settle(outcome: RunOutcome): void;
+  /** Called when the log exceeds its memory limit. */
+  fail(error: OracleError): void;
 }
 
 /** Writes a run's frames to its log and the session's sockets immediately, and to the store soon after. */
@@ -88,16 +93,19 @@ export class RunRecorder implements UnsavedRun {
   /** Whether an attempt to store the end has failed. */
   private hasFailed = false;
 
-  constructor(private readonly deps: RunRecorderDeps) {}
+  constructor(
+    private readonly active: RecordedRun,
+    private readonly deps: Recording,
+  ) {}
 
   get runId(): string {
-    return this.deps.run.runId;
+    return this.active.run.runId;
   }
 
   /** Returns the event that the sockets received, if any; writes nothing once the run is ending. */
   write(part: ReplyPart): ServerEvent | undefined {
     if (this.isEnding || !this.hasRoomFor(part)) return undefined;
-    this.frames.push(this.deps.log.add(part.event, JSON.stringify(part.data)));
+    this.frames.push(this.active.log.add(part.event, JSON.stringify(part.data)));
     this.deps.flushes.add(this);
     return this.publish(part);
   }
@@ -123,7 +131,7 @@ export class RunRecorder implements UnsavedRun {
   }
 
   take(): UnsealedWrites {
-    const { owner, runId } = this.deps.run;
+    const { owner, runId } = this.active.run;
     const { frames, steps, activity } = this;
     const writes = { owner, runId, frames, steps, activity };
     this.frames = [];
@@ -140,16 +148,17 @@ export class RunRecorder implements UnsavedRun {
 
   onLost(): void {
     this.isLost = true;
-    this.deps.onLost();
+    this.deps.onLost(this.active.run);
   }
 
   onCanceled(reason: CancelReason): void {
-    this.deps.onCanceled(reason);
+    this.deps.onCanceled(this.runId, reason);
   }
 
   /** Records that a tool of the turn, or of a sub-agent, has run. */
   recordCall({ callId, tool, outcome }: RanCall): void {
-    const { run, runs, flushes } = this.deps;
+    const { run } = this.active;
+    const { runs, flushes } = this.deps;
     this.activity.push(
       toActivityRow({
         owner: run.owner,
@@ -180,9 +189,8 @@ export class RunRecorder implements UnsavedRun {
 
   /** The `error` frame is written even if the log is full. */
   private hasRoomFor({ event }: ReplyPart): boolean {
-    const { log, onFull } = this.deps;
-    if (log.bytes < MAX_LOG_BYTES || event === 'error') return true;
-    onFull(new OracleError('turn_too_long', { message: LOG_FULL }));
+    if (this.active.log.bytes < MAX_LOG_BYTES || event === 'error') return true;
+    this.active.fail(new OracleError('turn_too_long', { message: LOG_FULL }));
     return false;
   }
 
@@ -192,8 +200,9 @@ export class RunRecorder implements UnsavedRun {
    */
   async end(ending: Ending, done: DonePart): Promise<Run> {
     this.isEnding = true;
-    const { runs, flushes, log, storeWaitMs, onPromoted } = this.deps;
-    this.lastWrite = { ending, last: [toFrame(done, log.lastSeq + 1)] };
+    const { log } = this.active;
+    const { runs, flushes, storeWaitMs, onPromoted } = this.deps;
+    this.lastWrite = { ending, last: toFrames([done], log.lastSeq + 1) };
     const timer = setInterval(() => {
       if (this.hasFailed || !runs.isStoring(storeWaitMs)) this.showUnstored();
     }, storeWaitMs);
@@ -219,11 +228,10 @@ export class RunRecorder implements UnsavedRun {
    */
   async pause(pause: RunPause, parts: readonly ReplyPart[]): Promise<Run | undefined> {
     this.isEnding = true;
-    const { flushes, log } = this.deps;
-    await flushes.remove(this);
+    const { log } = this.active;
+    await this.deps.flushes.remove(this);
     try {
-      const last = parts.map((part, i) => toFrame(part, log.lastSeq + 1 + i));
-      const paused = await this.storePause(pause, last);
+      const paused = await this.storePause(pause, toFrames(parts, log.lastSeq + 1));
       this.isEnding = paused !== undefined;
       if (paused)
         for (const part of parts) {
@@ -246,7 +254,8 @@ export class RunRecorder implements UnsavedRun {
   }
 
   private async tryToPause(pause: RunPause): Promise<Run | undefined> {
-    const { run, runs, onCanceled } = this.deps;
+    const { run } = this.active;
+    const { runs, onCanceled } = this.deps;
     const result = await runs.pause({
       ...pause,
       owner: run.owner,
@@ -254,7 +263,7 @@ export class RunRecorder implements UnsavedRun {
       steps: this.steps,
     });
     if (result.state === 'paused') return result.run;
-    if (result.state === 'canceled') onCanceled(result.reason);
+    if (result.state === 'canceled') onCanceled(run.runId, result.reason);
     if (result.state !== 'lost') return undefined;
     // An attempt may have succeeded although its reply was lost.
     const stored = await runs.find(run);
@@ -283,7 +292,8 @@ export class RunRecorder implements UnsavedRun {
   }
 
   private async finish(): Promise<Pick<EndedRun, 'run' | 'next'>> {
-    const { run, runs, takesNext } = this.deps;
+    const { run } = this.active;
+    const { runs, takesNext } = this.deps;
     const { ending, last } = this.lastWrite as LastWrite;
     const frames = [...this.frames, ...last];
     const { activity } = this;
@@ -303,7 +313,8 @@ export class RunRecorder implements UnsavedRun {
     status: Ending['status'],
     lastSeq: number | null,
   ): Promise<Pick<EndedRun, 'run' | 'next'>> {
-    const { run, runs } = this.deps;
+    const { run } = this.active;
+    const { runs } = this.deps;
     const stored = await runs.find(run);
     if (stored?.status !== status || stored.lastSeq !== lastSeq) throw new RunEndedElsewhereError();
     const current = await runs.current(run);
@@ -314,7 +325,7 @@ export class RunRecorder implements UnsavedRun {
   private showUnstored(): void {
     if (this.isShown || !this.lastWrite) return;
     this.isShown = true;
-    const { run, log, onUnstored } = this.deps;
+    const { run, log } = this.active;
     const { ending } = this.lastWrite;
     const failure = { kind: 'server', message: NOT_STORED } as const;
     const { sessionId, requestId } = run;
@@ -354,19 +365,19 @@ export class RunRecorder implements UnsavedRun {
     };
     log.close();
     // Without the text: a JSON caller must send the message again.
-    onUnstored({ status: 'failed', messageId: undefined, text: '', warnings, error });
+    this.active.settle({ status: 'failed', messageId: undefined, text: '', warnings, error });
   }
 
   /** Readers saw a failure: makes pages that show the session reload it. */
   private publishChange(stored: Run): void {
-    const { run, events } = this.deps;
+    const { run } = this.active;
     const { event, data: payload } = buildCacheInvalidation(run, stored.messageId);
-    events.publish(run, { event, payload, position: endOfRun(run) });
+    this.deps.events.publish(run, { event, payload, position: endOfRun(run) });
   }
 
   /** The stored run differs from what readers saw: makes them reload it. */
   private showLost(text: string): void {
-    const { run, log } = this.deps;
+    const { run, log } = this.active;
     const changed = buildCacheInvalidation(run);
     log.add(changed.event, JSON.stringify(changed.data));
     this.publish(changed);
@@ -381,9 +392,9 @@ export class RunRecorder implements UnsavedRun {
 
   /** Sends the frame just added to the session's sockets. */
   private publish(part: ReplyPart): ServerEvent | undefined {
-    const { run, log, events } = this.deps;
+    const { run, log } = this.active;
     const event = toServerEvent(part, toPosition(run, log.lastSeq));
-    if (event) events.publish(run, event);
+    if (event) this.deps.events.publish(run, event);
     return event;
   }
 
@@ -391,7 +402,7 @@ export class RunRecorder implements UnsavedRun {
   private logFailure(error: unknown, attempt: number): void {
     const reason = error instanceof Error ? error.message : String(error);
     const level = attempt === 1 ? 'warn' : 'debug';
-    this.deps.logger[level]({ reason, runId: this.deps.run.runId }, 'outcome not stored yet');
+    this.deps.logger[level]({ reason, runId: this.runId }, 'outcome not stored yet');
   }
 }
 
@@ -402,91 +413,120 @@ class RunEndedElsewhereError extends Error {
   }
 }
 
-const NOT_STORED = 'The answer could not be stored. Try again.';
-
-/** The error for a JSON caller if the end of its turn could not be stored. */
-export const createNotStoredError = (): OracleError =>
-  new OracleError('store_unavailable', { message: NOT_STORED, retryAfterSeconds: 5 });
-
-/** What a JSON caller receives then. */
-export const createUnstoredOutcome = (): RunOutcome => ({
-  status: 'failed',
-  messageId: undefined,
-  text: '',
-  warnings: [],
-  error: createNotStoredError(),
-});
-
-const toFrame = ({ event, data }: ReplyPart, seq: number): Frame => ({
-  seq,
-  event,
-  data: JSON.stringify(data),
-});
-
 /** A full disk or a broken file requires the operator. */
 const isTransient = (error: unknown) =>
   !['full', 'lasting'].includes(classifyStoreError(error) ?? 'passing');
 
-interface DoneFields {
+/** Well under the 250 ms that the stream may be ahead of the store. */
+const FLUSH_MS = 150;
+
+/** Delays between attempts while the store is unavailable: doubled up to the last. */
+const FIRST_RETRY_MS = 200;
+const LAST_RETRY_MS = 2_000;
+
+/** What one run has written and not stored yet. */
+export interface UnsavedRun {
   readonly runId: string;
-  readonly messageId: string | undefined;
-  readonly status: DoneFrame['status'];
-  /** The answer, possibly incomplete. */
-  readonly text: string;
-  /** What a paused run waits for. */
-  readonly pending?: readonly PendingAnswer[] | undefined;
-  readonly usage?: TokenUsage | undefined;
+  /** Takes everything that is not stored yet. */
+  take(): UnsealedWrites;
+  /** Puts it back: it was not stored. */
+  putBack(writes: UnsealedWrites): void;
+  /** The run ended elsewhere, or another host has taken it over. */
+  onLost(): void;
+  /** A user or another turn canceled the run on any host. */
+  onCanceled(reason: CancelReason): void;
 }
 
-/** Builds the first frame of a run. */
-export function buildRunFrame({ runId, sessionId, requestId }: Run) {
-  return { event: 'run', data: { runId, sessionId, requestId } } as const satisfies ReplyPart;
-}
+/** Stores what all runs of this host write: one flush at a time, every 150 ms, or at once if a run waits for it. */
+export class FlushLoop {
+  private unsaved = new Set<UnsavedRun>();
+  private timer: NodeJS.Timeout | undefined;
+  private flushing: Promise<void> | undefined;
+  /** The runs of the flush in progress. */
+  private inFlight: ReadonlySet<UnsavedRun> = new Set();
+  private retryMs = FIRST_RETRY_MS;
 
-/** Builds the frame after which readers continue with another attempt, or after a crash: they keep `partial`. */
-export function buildResumedFrame(run: Run, partial: string) {
-  const { event, data } = buildRunFrame(run);
-  const { attempt } = run;
-  return {
-    event,
-    data: { ...data, resumed: true, attempt, partialLength: partial.length },
-  } as const satisfies ReplyPart;
-}
+  constructor(
+    private readonly runs: Pick<RunStore, 'flush'>,
+    private readonly logger: Logger,
+    /** Called after each flush with its size and duration. */
+    private readonly onFlush: (runs: number, seconds: number) => void = () => {},
+  ) {}
 
-/** Builds the last frame of a run. */
-export function buildDoneFrame({ runId, messageId, status, text, pending, usage }: DoneFields) {
-  const data: DoneFrame = {
-    runId,
-    ...(messageId !== undefined && { messageId }),
-    status,
-    ...(status !== 'finished' && { [status]: true, partialText: text }),
-    ...(pending && { pending: [...pending] }),
-    ...toUsageField(usage),
-  };
-  return { event: 'done', data } as const satisfies ReplyPart;
-}
+  /** Stores the run with the next flush. */
+  add(run: UnsavedRun): void {
+    this.unsaved.add(run);
+    this.schedule(FLUSH_MS);
+  }
 
-/** The usage of a run as clients see it; nothing if no model was called. */
-export function toUsageField(usage: TokenUsage | undefined): Pick<DoneFrame, 'usage'> {
-  if (!usage || usage.input + usage.output === 0) return {};
-  const { input: inputTokens, output: outputTokens, cached: cachedTokens, cost } = usage;
-  return {
-    usage: { inputTokens, outputTokens, cachedTokens, ...(cost !== undefined && { cost }) },
-  };
-}
+  /** Waits until the flush in progress has ended, if the run is part of it, and excludes the run from later ones. */
+  async remove(run: UnsavedRun): Promise<void> {
+    this.unsaved.delete(run);
+    while (this.inFlight.has(run)) await this.flushing;
+    // A failed flush has put it back.
+    this.unsaved.delete(run);
+  }
 
-/** Builds the frame that makes clients reload a run that is stored differently than it was shown. */
-export function buildCacheInvalidation(
-  { sessionId, requestId }: Pick<Run, 'sessionId' | 'requestId'>,
-  messageId?: string,
-) {
-  return {
-    event: 'message_cache_invalidation',
-    data: {
-      sessionId,
-      requestId,
-      ...(messageId !== undefined && { messageIds: [messageId] }),
-      status: 'done',
-    },
-  } as const satisfies ReplyPart;
+  /** Starts a flush and waits for its end; the run may still be unsaved if the store is unavailable. */
+  async flushNow(run: UnsavedRun): Promise<void> {
+    this.unsaved.add(run);
+    await this.flushing;
+    if (this.unsaved.has(run)) await this.flush();
+  }
+
+  private schedule(ms: number): void {
+    this.timer ??= setTimeout(() => {
+      // Also if a slow flush is still in progress: its end sets the next timer.
+      this.timer = undefined;
+      void this.flush();
+    }, ms);
+  }
+
+  private flush(): Promise<void> {
+    this.flushing ??= this.flushAll().finally(() => {
+      this.flushing = undefined;
+      if (this.unsaved.size > 0)
+        this.schedule(this.retryMs > FIRST_RETRY_MS ? this.retryMs : FLUSH_MS);
+    });
+    return this.flushing;
+  }
+
+  private async flushAll(): Promise<void> {
+    clearTimeout(this.timer);
+    this.timer = undefined;
+    const runs = [...this.unsaved];
+    if (runs.length === 0) return;
+    this.unsaved = new Set();
+    this.inFlight = new Set(runs);
+    const writes = runs.map((run) => run.take());
+    const startedAt = performance.now();
+    try {
+      const { lost, canceled } = await this.runs.flush(writes);
+      this.retryMs = FIRST_RETRY_MS;
+      const byId = new Map(runs.map((run) => [run.runId, run]));
+      for (const runId of lost) byId.get(runId)?.onLost();
+      for (const { runId, reason } of canceled) byId.get(runId)?.onCanceled(reason);
+      this.onFlush(runs.length, (performance.now() - startedAt) / 1000);
+    } catch (error) {
+      this.putBack(runs, writes, error);
+    } finally {
+      this.inFlight = new Set();
+    }
+  }
+
+  private putBack(
+    runs: readonly UnsavedRun[],
+    writes: readonly UnsealedWrites[],
+    error: unknown,
+  ): void {
+    // One warning per outage, without a stack: the store logs when it begins and ends.
+    const level = this.retryMs === FIRST_RETRY_MS ? 'warn' : 'debug';
+    const reason = error instanceof Error ? error.message : String(error);
+    this.logger[level]({ reason, runs: runs.length }, 'frames not stored; trying again');
+    this.retryMs = Math.min(2 * this.retryMs, LAST_RETRY_MS);
+    for (const [i, run] of runs.entries()) {
+      run.putBack(writes[i] as UnsealedWrites);
+      this.unsaved.add(run);
+    }
+  }
 }

@@ -7,7 +7,7 @@ import type { Message } from '../store/message.js';
 import type { MessageStore } from '../store/message-store.js';
 import type { NewSession, Session, SessionStore } from '../store/session-store.js';
 import { claimSession, confirmWrite } from './idempotent-starts.js';
-import { buildCacheInvalidation } from './run-recorder.js';
+import { buildCacheInvalidation } from './run-log.js';
 import type { Turns } from './turns.js';
 
 interface SessionsDeps {

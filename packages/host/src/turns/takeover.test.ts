@@ -26,7 +26,7 @@ function createTurns() {
   const done: string[] = [];
   const note = (what: string, runId: string) => void done.push(`${what} ${runId}`);
   const turns = {
-    listLive: () => state.live,
+    listActive: () => state.live,
     isExecuting: (runId: string) => state.executing.has(runId),
     get hasRoom() {
       return state.hasRoom;

@@ -4,9 +4,10 @@ import type { Cluster } from '../bus/cluster.js';
 import { type EventBus, endOfRun } from '../bus/event-bus.js';
 import type { Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
-import { buildHandover, endInterrupted, hasUnusedAnswer, readSteps } from './closing-runs.js';
 import type { PausedTurns } from './paused-turns.js';
-import { buildCacheInvalidation } from './run-recorder.js';
+import { buildHandover, endInterrupted } from './run-end.js';
+import { buildCacheInvalidation } from './run-log.js';
+import { hasUnusedAnswer, readSteps } from './turn-progress.js';
 import type { Turns } from './turns.js';
 
 /** A turn that was interrupted this often may be what kills its hosts. */
@@ -153,7 +154,7 @@ export class Takeover {
   /** Executes promoted runs that no host has started: of dead or stopped hosts, and those of this host that a hint missed. */
   private async startUnstarted(): Promise<void> {
     const { runs, turns, cluster } = this.deps;
-    const known = turns.listLive();
+    const known = turns.listActive();
     const unassigned = await runs.ofHost(undefined);
     const own = await runs.ofHost(cluster.hostId);
     for (const run of [...own, ...unassigned]) {

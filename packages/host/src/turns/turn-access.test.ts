@@ -1,9 +1,9 @@
 import { OracleError } from '@sibyl/protocol';
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import { createActiveRun } from '../../test/support/test-active-run.js';
 import type { Caller } from '../auth/caller.js';
 import type { Exclusion } from '../auth/caller-allow-list.js';
 import type { Run } from '../store/runs/run.js';
-import { LiveRun } from './run-log.js';
 import { TurnAccess } from './turn-access.js';
 import type { TurnRequest } from './turn-request.js';
 
@@ -67,7 +67,7 @@ function buildRequest(caveats?: {
   };
 }
 
-const createLive = () => new LiveRun({ runId: 'run', owner: ALICE.did } as Run);
+const createLive = () => createActiveRun({ runId: 'run', owner: ALICE.did } as Run);
 
 describe('TurnAccess.admit', () => {
   it.each([

@@ -3,7 +3,7 @@ import type { AccessKeys } from '../auth/access-keys.js';
 import type { Caller } from '../auth/caller.js';
 import type { CallerAllowList, Exclusion } from '../auth/caller-allow-list.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
-import type { LiveRun } from './run-log.js';
+import type { ActiveRun } from './active-run.js';
 import type { TurnRequest } from './turn-request.js';
 
 interface TurnAccessDeps {
@@ -43,7 +43,7 @@ export class TurnAccess {
   /** Calls back when the caller of a turn or stream loses access, until it has ended. */
   watch(
     { did, loginCids = [] }: Caller,
-    { signal }: Pick<LiveRun, 'signal'>,
+    { signal }: Pick<ActiveRun, 'signal'>,
     onEnded: (error: OracleError) => void,
   ): void {
     const { authority, allowList } = this.deps;
@@ -68,15 +68,15 @@ export class TurnAccess {
   }
 
   /** Returns a function for the UCANs that a turn has used: it is aborted when one of them is revoked. */
-  watchUses(live: LiveRun): (cids: readonly string[]) => void {
+  watchUses(active: Pick<ActiveRun, 'cancel' | 'signal'>): (cids: readonly string[]) => void {
     const watched = new Set<string>();
-    const end = () => live.cancel('aborted', new OracleError('access_revoked'));
+    const end = () => active.cancel('aborted', new OracleError('access_revoked'));
     return (cids) => {
       const added = cids.filter((cid) => !watched.has(cid));
       if (added.length === 0) return;
       for (const cid of added) watched.add(cid);
       const stop = this.deps.authority.onRevoked(added, end);
-      live.signal.addEventListener('abort', stop, { once: true });
+      active.signal.addEventListener('abort', stop, { once: true });
     };
   }
 }

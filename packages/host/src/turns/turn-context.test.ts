@@ -9,16 +9,15 @@ import {
 import { pino } from 'pino';
 import { describe, expect, it, vi } from 'vitest';
 import { testPlugin } from '../../test/support/plugin.js';
+import { createRecorder } from '../../test/support/test-active-run.js';
 import { useStore } from '../../test/support/test-database.js';
 import { startTestRun } from '../../test/support/test-runs.js';
 import { MemoryEventBus } from '../bus/event-bus.js';
 import { PendingClientCalls } from '../bus/pending-client-calls.js';
 import type { Message } from '../store/message.js';
 import type { Session } from '../store/session-store.js';
-import { FlushLoop } from './flush-loop.js';
 import { Hooks } from './hooks.js';
-import { RunLog } from './run-log.js';
-import { buildDoneFrame, RunRecorder } from './run-recorder.js';
+import { buildDoneFrame, RunLog } from './run-log.js';
 import { TurnReach } from './tool-reach.js';
 import { buildTurnFacts, createClientCalls, createTurnEmit, TurnContexts } from './turn-context.js';
 import type { TurnRequest } from './turn-request.js';
@@ -34,25 +33,7 @@ async function begin(checksEvents: boolean) {
   events.subscribe(run, ({ payload }) => heard.push(payload));
   const lines: { msg: string }[] = [];
   const logger = pino({}, { write: (line) => void lines.push(JSON.parse(line)) });
-  const shutdown = new AbortController().signal;
-  const recorder = new RunRecorder({
-    run,
-    log,
-    runs,
-    events,
-    logger,
-    shutdown,
-    storeWaitMs: 10_000,
-    onUnstored: () => {},
-    onFull: () => undefined,
-    isStoreLost: () => false,
-    isResumable: false,
-    onLost: () => {},
-    onCanceled: () => {},
-    onPromoted: () => {},
-    takesNext: () => true,
-    flushes: new FlushLoop(runs, logger),
-  });
+  const recorder = createRecorder(run, { log, runs, events, logger });
   const emit = createTurnEmit({ run, recorder, logger, checksEvents });
   const place = { sessionId: run.sessionId, requestId: run.requestId };
   const written = () => log.since(0).map(({ data }) => JSON.parse(data));

@@ -13,6 +13,7 @@ import {
   say,
 } from '../../test/support/agent/scripted-model.js';
 import { testPlugin } from '../../test/support/plugin.js';
+import { createActiveRun, createRecording } from '../../test/support/test-active-run.js';
 import { useStore } from '../../test/support/test-database.js';
 import { createQuestion } from '../../test/support/test-interrupts.js';
 import { finishTestRun, openTestSession, startTestRun } from '../../test/support/test-runs.js';
@@ -21,20 +22,18 @@ import { PausedError } from '../agent/steps.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import { LiveRules, type UserRules } from '../auth/user-rules.js';
-import { MemoryEventBus, type SessionKey } from '../bus/event-bus.js';
+import { type SessionKey } from '../bus/event-bus.js';
 import { PendingClientCalls } from '../bus/pending-client-calls.js';
 import type { Config } from '../config/config.js';
 import type { Models } from '../models/models.js';
 import type { Metrics } from '../observability/metrics.js';
 import type { Run } from '../store/runs/run.js';
-import { FlushLoop } from './flush-loop.js';
+import { ActiveRun } from './active-run.js';
 import { TurnAccount } from './gates.js';
 import { Hooks } from './hooks.js';
-import { LiveRun } from './run-log.js';
-import { RunRecorder } from './run-recorder.js';
 import type { TurnAccess } from './turn-access.js';
 import type { TurnRequest } from './turn-request.js';
-import { type TurnJob, TurnSetup } from './turn-setup.js';
+import { TurnSetup } from './turn-setup.js';
 
 const test = useStore('sqlite');
 
@@ -46,7 +45,7 @@ interface Options {
   readonly settings?: Partial<Config['turns']>;
   readonly request?: Partial<Omit<TurnRequest, 'message'>>;
   readonly message?: Partial<TurnRequest['message']>;
-  readonly progress?: TurnJob['progress'];
+  readonly progress?: ActiveRun['progress'];
   readonly findDelegation?: (() => Promise<Delegation>) | undefined;
   /** The scripts of the models. */
   readonly main?: readonly ScriptedStep[];
@@ -62,23 +61,6 @@ const SETTINGS: Config['turns'] = {
 
 const createModel = (id: string, script: readonly ScriptedStep[] = []) =>
   Object.assign(new ScriptedModel(...script), { id });
-
-function createRecorder(live: LiveRun): RunRecorder {
-  const { runs } = test.store;
-  const logger = pino({ level: 'silent' });
-  const ignore = () => {};
-  return new RunRecorder({
-    ...{ run: live.run, log: live.log, runs, logger, events: new MemoryEventBus() },
-    flushes: new FlushLoop(runs, logger),
-    storeWaitMs: 1000,
-    isResumable: false,
-    isStoreLost: () => false,
-    shutdown: new AbortController().signal,
-    takesNext: () => true,
-    ...{ onLost: ignore, onCanceled: ignore, onUnstored: ignore, onFull: ignore },
-    onPromoted: ignore,
-  });
-}
 
 /** Delegations, rules and metrics of a test, and what was asked of them. */
 function createHost({ findDelegation }: Pick<Options, 'findDelegation'>) {
@@ -119,8 +101,6 @@ async function begin(options: Options = {}) {
   const run = options.run ?? (await startTestRun(test.store)).run;
   const lines: Record<string, unknown>[] = [];
   const logger = pino({ base: null }, { write: (line) => void lines.push(JSON.parse(line)) });
-  const live = new LiveRun(run);
-  const recorder = createRecorder(live);
   const models = {
     main: createModel('main', options.main),
     small: createModel('small', options.small),
@@ -141,15 +121,21 @@ async function begin(options: Options = {}) {
   const events: ReplyPart[] = [];
   const account = new TurnAccount({ check: async () => {}, add: () => {}, settle: async () => {} });
   const request = buildRequest(run, options);
-  const write = (part: ReplyPart) => {
+  const emit = (part: ReplyPart) => {
     events.push(part);
     return undefined;
   };
   const session = await test.store.sessions.get(run);
-  const job = { live, recorder, request, session, account, progress: options.progress };
-  const prepare = () =>
-    setup.prepare({ ...job, events: { write } }, (...each) => void warnings.push(each));
-  return { prepare, ...job, ...host, models, warnings, events, lines, pendingCalls, run };
+  const live = createActiveRun(run, {
+    ...{ request, session, account, progress: options.progress },
+    recording: createRecording(test.store.runs),
+  });
+  const prepare = () => setup.prepare(live, { emit, warn: (...each) => void warnings.push(each) });
+  const { recorder } = live;
+  return {
+    ...{ prepare, live, recorder, request, session, account },
+    ...{ ...host, models, warnings, events, lines, pendingCalls, run },
+  };
 }
 
 function buildRequest(session: SessionKey, options: Options): TurnRequest {

@@ -1,15 +1,15 @@
 import type { TurnContext, TurnUser } from '@sibyl/plugin-kit';
 import type { LoadedPlugin } from '@sibyl/plugin-kit/host';
-import type { ToolCall } from '@sibyl/protocol';
+import type { ReplyPart, ToolCall } from '@sibyl/protocol';
 import type { Logger } from 'pino';
 import { type AgentRequest, StepBudget, SummaryCache } from '../agent/agent.js';
 import { createLlms } from '../agent/ask-model.js';
 import { toModelMessages } from '../agent/conversation.js';
 import { composePrompt } from '../agent/prompt.js';
-import type { AgentStep, InterruptAnswer } from '../agent/steps.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
 import type { LiveRules, UserRules } from '../auth/user-rules.js';
+import type { ServerEvent } from '../bus/event-bus.js';
 import type { PendingClientCalls } from '../bus/pending-client-calls.js';
 import type { Config } from '../config/config.js';
 import type { ModelRole } from '../models/model.js';
@@ -17,26 +17,17 @@ import type { Models } from '../models/models.js';
 import type { Metrics } from '../observability/metrics.js';
 import { type Message, toQuestionParts } from '../store/message.js';
 import type { Run } from '../store/runs/run.js';
-import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import { repeatRead } from '../store/store-errors.js';
+import type { ActiveRun } from './active-run.js';
 import { Capabilities, type TurnTool } from './capabilities.js';
-import type { TurnAccount } from './gates.js';
 import type { Hooks } from './hooks.js';
 import { MiddlewareChain } from './middlewares.js';
-import type { LiveRun } from './run-log.js';
-import type { RunRecorder } from './run-recorder.js';
 import { type RanCall, ToolPolicy } from './tool-policy.js';
 import { TurnReach } from './tool-reach.js';
 import { applyToolChoice, gatherTools } from './tools.js';
 import type { TurnAccess } from './turn-access.js';
-import {
-  buildTurnFacts,
-  createClientCalls,
-  createTurnEmit,
-  TurnContexts,
-  type TurnFacts,
-} from './turn-context.js';
+import { buildTurnFacts, createClientCalls, createTurnEmit, TurnContexts } from './turn-context.js';
 import { OutputLimit } from './turn-limits.js';
 import type { TurnRequest } from './turn-request.js';
 
@@ -70,20 +61,10 @@ interface TurnSetupDeps {
   readonly settings: Config['turns'];
 }
 
-/** A job whose plugins may emit events. */
-interface EmittingJob extends TurnJob {
-  readonly events: Pick<RunRecorder, 'write'>;
-}
-
-/** A job with what was loaded for it. */
-interface Preparation extends EmittingJob {
+/** How the host and its plugins say something besides the answer. */
+interface Voice {
   readonly warn: TurnContext['warn'];
-  readonly messages: readonly Message[];
-  readonly facts: TurnFacts;
-  /** `main` is the model of this turn. */
-  readonly models: Pick<Models, 'get'>;
-  readonly policy: ToolPolicy;
-  readonly reach: TurnReach;
+  readonly emit: (part: ReplyPart) => ServerEvent | undefined;
 }
 
 /** Builds the agent's request from the store and the plugins. */
@@ -98,63 +79,26 @@ export class TurnSetup {
     this.loggers = new Map(plugins.map(({ name }) => [name, logger.child({ plugin: name })]));
   }
 
-  async prepare(job: EmittingJob, warn: TurnContext['warn']): Promise<AgentRequest> {
-    const { live, request, session } = job;
-    const bytes = this.deps.settings.contextTokens * HISTORY_BYTES_PER_TOKEN;
-    const [recent, delegation, rules] = await Promise.all([
-      this.read(live, () =>
-        this.deps.store.messages.recent({
-          owner: session.owner,
-          sessionId: session.sessionId,
-          branch: live.run.branch,
-          throughTurn: live.run.turn,
-          bytes,
-        }),
-      ),
+  async prepare(active: ActiveRun, voice: Voice): Promise<AgentRequest> {
+    const { warn } = voice;
+    const { run, request, session, recorder, account, progress, signal } = active;
+    const { store, plugins, hooks, settings } = this.deps;
+    const { owner, sessionId } = run;
+    const [messages, delegation, rules] = await Promise.all([
+      this.readHistory(active, warn),
       this.findDelegation(request),
-      this.read(live, () => this.openRules(live)),
+      this.read(active, () => this.openRules(active)),
     ]);
-    // Only the first message of a session has no parent.
-    if (recent[0]?.parent !== undefined) warn('history_shortened', TOO_OLD);
-    const stored = recent.filter((message) => isPrompted(message, live.run));
-    const messages = [...toEarlierMessages(request, live.run), ...stored];
     const facts = buildTurnFacts({ request, session, messages, delegation });
-    const models = this.selectModels(job);
-    const policy = this.createPolicy(job, rules);
-    const { caveats } = request.caller.accessKey ?? {};
+    const models = this.selectModels(active);
+    const policy = this.createPolicy(active, rules);
+    const { surface, message, caller } = request;
+    const { caveats } = caller.accessKey ?? {};
     const reach = new TurnReach({ caveats, subUser: facts.user.subUser });
-    return this.buildRequest({ ...job, warn, messages, facts, models, policy, reach });
-  }
-
-  private read<T>({ signal }: LiveRun, read: () => Promise<T>): Promise<T> {
-    return repeatRead(read, { waitMs: this.deps.settings.storeWaitMs, signal });
-  }
-
-  /** Until the turn ends. */
-  private async openRules(live: LiveRun): Promise<LiveRules> {
-    const rules = await this.deps.rules.open(live.run.owner);
-    void live.outcome.then(() => rules.close());
-    return rules;
-  }
-
-  private createPolicy({ live, recorder, request }: TurnJob, rules: LiveRules): ToolPolicy {
-    const { hooks, authority, access, settings } = this.deps;
-    const { caller } = request;
-    const onUse = access.watchUses(live);
-    const createUcan = (plugin: string) => authority.turnUcan({ caller, plugin, onUse });
-    const onRan = (call: RanCall) => recorder.recordCall(call);
-    return new ToolPolicy({ operator: settings.approvals, rules, hooks, createUcan, onRan });
-  }
-
-  private async buildRequest(turn: Preparation): Promise<AgentRequest> {
-    const { live, account, messages, models, policy, reach, warn } = turn;
-    const { plugins, hooks, settings } = this.deps;
-    const { signal } = live;
-    const { steps = [], answers = new Map() } = turn.progress ?? {};
-    const journal = turn.recorder.openJournal(steps, answers);
-    const { owner, sessionId } = live.run;
-    const sessionState = this.deps.store.sessionState.ofTurn({ owner, sessionId });
-    const contexts = await TurnContexts.open({ ...this.contextDeps(turn), sessionState }, plugins);
+    const sessionState = store.sessionState.ofTurn({ owner, sessionId });
+    const contexts = await this.openContexts(active, voice, {
+      ...{ facts, models, policy, reach, sessionState },
+    });
     const chain = new MiddlewareChain({ plugins, contexts, hooks, reach, signal });
     const shared = {
       smallModel: models.get('utility'),
@@ -166,59 +110,97 @@ export class TurnSetup {
     };
     const tools = await gatherTools({
       ...shared,
-      models,
-      plugins,
-      contexts,
-      policy,
-      reach,
-      chain,
-      hooks,
-      warn,
-      surface: turn.request.surface,
-      signal,
+      ...{ models, plugins, contexts, policy, reach, chain, hooks, warn, surface, signal },
     });
-    const state = sessionState.of(HOST);
-    const capabilities = await this.read(live, () =>
-      Capabilities.open({ plugins: listDescribed(plugins, tools, reach), tools, state, chain }),
+    const described = listDescribed(plugins, tools, reach);
+    const capabilities = await this.read(active, () =>
+      Capabilities.open({ plugins: described, tools, state: sessionState.of(HOST), chain }),
     );
     const model = models.get('main');
-    const { degraded } = contexts;
-    const { timezone } = turn.facts.user;
-    const { reasoningEffort: reasoning, responseSchema } = turn.request.message;
     return {
       ...shared,
       model,
-      system: this.buildPrompt(contexts, capabilities, turn.request),
-      messages: toModelMessages(messages, { timezone, now: Date.now(), degraded }),
+      system: this.buildPrompt(contexts, capabilities, request),
+      messages: toModelMessages(messages, {
+        timezone: facts.user.timezone,
+        now: Date.now(),
+        degraded: contexts.degraded,
+      }),
       tools: () => capabilities.tools,
-      ...applyToolChoice(tools, turn.request.surface),
-      reasoning,
-      responseSchema,
+      ...applyToolChoice(tools, surface),
+      reasoning: message.reasoningEffort,
+      responseSchema: message.responseSchema,
       hooks: chain.aroundModel({ agent: 'main', model }),
-      journal,
+      journal: recorder.openJournal(progress?.steps ?? [], progress?.answers ?? new Map()),
       signal,
     };
   }
 
-  private contextDeps(turn: Preparation) {
-    const { live, recorder, events, request, account, facts, models, policy, reach, warn } = turn;
-    const { store, hooks, pendingCalls, checksEvents, logger } = this.deps;
-    const { run, signal } = live;
-    return {
-      request,
-      facts,
-      store,
-      createUcan: (plugin: string) => policy.restrictUcan(plugin),
-      llm: createLlms({ modelFor: models.get, meter: account, signal }),
-      emit: createTurnEmit({ run, recorder: events, logger, checksEvents }),
-      client: createClientCalls({ run, recorder, pendingCalls }),
-      warn: (code: string, message: string) =>
-        warn(`${code}`.slice(0, WARNING_LIMIT), `${message}`.slice(0, WARNING_LIMIT)),
-      hooks,
-      reach,
-      loggerFor: (plugin: string) => this.loggers.get(plugin) ?? logger,
-      signal,
-    };
+  /** The messages that the model sees, the question last. */
+  private async readHistory(active: ActiveRun, warn: Voice['warn']): Promise<Message[]> {
+    const { run, request } = active;
+    const { store, settings } = this.deps;
+    const { owner, sessionId, branch, turn: throughTurn } = run;
+    const bytes = settings.contextTokens * HISTORY_BYTES_PER_TOKEN;
+    const recent = await this.read(active, () =>
+      store.messages.recent({ owner, sessionId, branch, throughTurn, bytes }),
+    );
+    // Only the first message of a session has no parent.
+    if (recent[0]?.parent !== undefined) warn('history_shortened', TOO_OLD);
+    const stored = recent.filter((message) => isPrompted(message, run));
+    return [...toEarlierMessages(request, run), ...stored];
+  }
+
+  private read<T>({ signal }: ActiveRun, work: () => Promise<T>): Promise<T> {
+    return repeatRead(work, { waitMs: this.deps.settings.storeWaitMs, signal });
+  }
+
+  private openContexts(
+    { run, request, recorder, account, signal }: ActiveRun,
+    { warn, emit }: Voice,
+    {
+      models,
+      policy,
+      ...known
+    }: Pick<Parameters<typeof TurnContexts.open>[0], 'facts' | 'reach' | 'sessionState'> & {
+      readonly models: Pick<Models, 'get'>;
+      readonly policy: ToolPolicy;
+    },
+  ): Promise<TurnContexts> {
+    const { plugins, store, hooks, pendingCalls, checksEvents, logger } = this.deps;
+    return TurnContexts.open(
+      {
+        ...known,
+        request,
+        store,
+        createUcan: (plugin) => policy.restrictUcan(plugin),
+        llm: createLlms({ modelFor: models.get, meter: account, signal }),
+        emit: createTurnEmit({ run, recorder: { write: emit }, logger, checksEvents }),
+        client: createClientCalls({ run, recorder, pendingCalls }),
+        warn: (code, message) =>
+          warn(`${code}`.slice(0, WARNING_LIMIT), `${message}`.slice(0, WARNING_LIMIT)),
+        hooks,
+        loggerFor: (plugin) => this.loggers.get(plugin) ?? logger,
+        signal,
+      },
+      plugins,
+    );
+  }
+
+  /** Until the run ends. */
+  private async openRules({ run, outcome }: ActiveRun): Promise<LiveRules> {
+    const rules = await this.deps.rules.open(run.owner);
+    void outcome.then(() => rules.close());
+    return rules;
+  }
+
+  private createPolicy(active: ActiveRun, rules: LiveRules): ToolPolicy {
+    const { hooks, authority, access, settings } = this.deps;
+    const { caller } = active.request;
+    const onUse = access.watchUses(active);
+    const createUcan = (plugin: string) => authority.turnUcan({ caller, plugin, onUse });
+    const onRan = (call: RanCall) => active.recorder.recordCall(call);
+    return new ToolPolicy({ operator: settings.approvals, rules, hooks, createUcan, onRan });
   }
 
   private buildPrompt(
@@ -236,13 +218,14 @@ export class TurnSetup {
     });
   }
 
-  private selectModels({ live, request: { message } }: TurnJob): Pick<Models, 'get'> {
+  private selectModels(active: ActiveRun): Pick<Models, 'get'> {
     const { models, settings } = this.deps;
     const output = new OutputLimit({
       maxCharacters: settings.maxCharacters,
-      onReached: (error) => live.fail(error),
+      onReached: (error) => active.fail(error),
     });
-    const main = (message.model && models.find(message.model)) || models.get('main');
+    const { model } = active.request.message;
+    const main = (model && models.find(model)) || models.get('main');
     return { get: (role: ModelRole) => output.wrap(role === 'main' ? main : models.get(role)) };
   }
 
@@ -296,34 +279,4 @@ function toEarlierMessages({ surface }: TurnRequest, run: Run): Message[] {
       createdAt,
     };
   });
-}
-
-/** A turn that this host executes or has accepted and queued. */
-export interface LiveTurn extends TurnJob {
-  /** Gives back its place on this host; may be called more than once. */
-  readonly freeSlot: () => void;
-  isExecuting: boolean;
-  /** Whether a message that interrupts it has a place already. */
-  isReplaced: boolean;
-}
-
-/** A turn that the gates have admitted. */
-export type NewTurn = Pick<LiveTurn, 'request' | 'session' | 'account' | 'freeSlot' | 'progress'>;
-
-/** What earlier attempts of a turn have done. */
-export interface TurnProgress {
-  readonly steps: readonly AgentStep[];
-  /** By the key of the interrupt. */
-  readonly answers: ReadonlyMap<string, InterruptAnswer>;
-}
-
-/** A turn to execute and what belongs to it. */
-export interface TurnJob {
-  readonly live: LiveRun;
-  readonly recorder: RunRecorder;
-  readonly request: TurnRequest;
-  readonly session: Session;
-  readonly account: TurnAccount;
-  /** Undefined in the first attempt. */
-  readonly progress?: TurnProgress | undefined;
 }

@@ -21,7 +21,7 @@ import type { Frame } from '../store/runs/frames.js';
 import type { Run, RunKey } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import { StoreError } from '../store/store-errors.js';
-import type { LiveRun } from './run-log.js';
+import type { ActiveRun } from './active-run.js';
 import { toStoredRequest } from './turn-request.js';
 
 const test = useStore('sqlite');
@@ -49,7 +49,7 @@ async function promoteElsewhere(more: RequestChanges = {}) {
 const find = (key: RunKey) => test.store.runs.find(key);
 
 /** Reads a stream of a turn to its end. */
-async function readAll({ log }: LiveRun): Promise<Frame[]> {
+async function readAll({ log }: ActiveRun): Promise<Frame[]> {
   const frames: Frame[] = [];
   for await (const page of log.read(0, new AbortController().signal)) frames.push(...page);
   return frames;
@@ -68,8 +68,8 @@ describe('Turns.claim', () => {
     expect([host.turns.hasRoom, host.turns.count()]).toEqual([false, { running: 1, queued: 0 }]);
     expect(await find(key)).toMatchObject({ hostId: test.store.runs.hostId, status: 'running' });
     host.finish(key.runId);
-    expect(await job?.live.outcome).toMatchObject({ status: 'finished' });
-    expect(job?.live.log.since(0).map(({ event }) => event)).toEqual(['run', 'done']);
+    expect(await job?.outcome).toMatchObject({ status: 'finished' });
+    expect(job?.log.since(0).map(({ event }) => event)).toEqual(['run', 'done']);
     await expect.poll(() => host.turns.hasRoom).toBe(true);
     expect(host.changes).toEqual(['turn_started', 'turn_ended']);
   });
@@ -100,7 +100,7 @@ describe('Turns.claim', () => {
     await another.runs.claim({ ...key, from: next.hostId });
     const host = createTurns();
     await host.turns.claim(next);
-    expect(host.turns.listLive()).toEqual([]);
+    expect(host.turns.listActive()).toEqual([]);
   });
 });
 
@@ -122,7 +122,7 @@ describe('Turns.adopt', () => {
     await flushFrames(another.runs, key, [{ seq: 1, event: 'run', data }]);
     const host = createTurns();
     await host.turns.claim(await promote());
-    expect(host.turns.findLive(key)?.log.since(0)).toEqual([{ seq: 1, event: 'run', data }]);
+    expect(host.turns.findActive(key)?.log.since(0)).toEqual([{ seq: 1, event: 'run', data }]);
     await closeTurns(host);
   });
 
@@ -140,9 +140,9 @@ describe('Turns.adopt', () => {
     const job = host.jobs.get(next.runId);
     expect(job?.progress?.steps).toEqual([step]);
     expect(job?.request.warnings).toMatchObject([{ code: 'credentials_expired' }]);
-    const [first] = job?.live.log.since(0) ?? [];
+    const [first] = job?.log.since(0) ?? [];
     expect(JSON.parse(first?.data ?? '')).toMatchObject({ attempt: 2, partialLength: 7 });
-    expect(host.turns.findLive(key)).toBeUndefined();
+    expect(host.turns.findActive(key)).toBeUndefined();
     await closeTurns(host);
   });
 
@@ -178,7 +178,7 @@ describe('Turns.adopt', () => {
     await host.turns.adopt(run);
     const error = { code: 'store_unavailable' };
     expect(await find(key)).toMatchObject({ status: 'failed', report: { error } });
-    expect(host.turns.listLive()).toEqual([]);
+    expect(host.turns.listActive()).toEqual([]);
     await closeTurns(host);
   });
 
@@ -188,14 +188,14 @@ describe('Turns.adopt', () => {
     const host = createTurns();
     await host.turns.adopt(run);
     expect((await find(key))?.status).toBe('finished');
-    expect([host.turns.listLive(), host.lines]).toEqual([[], []]);
+    expect([host.turns.listActive(), host.lines]).toEqual([[], []]);
   });
 
   it('drops a turn whose session was deleted meanwhile', async () => {
     const { run } = await claimHere();
     const host = createTurns();
     await host.turns.adopt({ ...run, sessionId: 'deleted' });
-    expect([host.turns.listLive(), host.lines]).toEqual([[], []]);
+    expect([host.turns.listActive(), host.lines]).toEqual([[], []]);
   });
 
   it('reports a turn that could not be read, which is tried again later', async () => {
@@ -233,7 +233,7 @@ describe('Turns.adopt', () => {
     const host = createTurns();
     await closeTurns(host);
     await host.turns.adopt(run);
-    expect([host.turns.listLive(), (await find(key))?.status]).toEqual([[], 'running']);
+    expect([host.turns.listActive(), (await find(key))?.status]).toEqual([[], 'running']);
     expect(host.sent.mock.calls).toEqual([['others', 'run-available', null]]);
     const claimed = await another.runs.claim({ ...key, from: undefined });
     expect(claimed).toMatchObject({ hostId: another.runs.hostId, startedAt: expect.any(Number) });
@@ -276,7 +276,7 @@ describe('Turns.startOrForward', () => {
     const host = createTurns();
     host.turns.startOrForward(await promote());
     expect(host.sent.mock.calls).toEqual([[another.runs.hostId, 'run-promoted', key]]);
-    expect(host.turns.listLive()).toEqual([]);
+    expect(host.turns.listActive()).toEqual([]);
   });
 
   it('offers a promoted turn without a host to all others', async () => {
@@ -328,7 +328,7 @@ describe('Turns.startStored', () => {
     await promote();
     const host = createTurns();
     await host.turns.startStored(key);
-    expect(host.turns.listLive()).toEqual([]);
+    expect(host.turns.listActive()).toEqual([]);
   });
 
   it.each(['find', 'claim'] as const)('survives a store that fails: %s', async (method) => {
@@ -452,7 +452,7 @@ describe('Turns.dropLost', () => {
     await expect(reading).rejects.toMatchObject({ code: 'store_unavailable' });
     expect(host.turns.count()).toEqual({ running: 1, queued: 0 });
     away.mockResolvedValue(undefined);
-    const live = host.turns.findLive(host.first);
+    const live = host.turns.findActive(host.first);
     await host.turns.dropLost(host.first);
     expect(await live?.outcome).toMatchObject({ status: 'interrupted' });
     expect(first?.status).toBe('running');

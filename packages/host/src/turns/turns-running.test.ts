@@ -12,7 +12,7 @@ import {
   wrapRuns,
 } from '../../test/support/test-turns.js';
 import type { RunKey } from '../store/runs/run.js';
-import { endInterrupted } from './closing-runs.js';
+import { endInterrupted } from './run-end.js';
 import { hostStopping } from './turn-limits.js';
 
 const test = useStore('sqlite');
@@ -31,12 +31,12 @@ describe('a turn of this host', () => {
   it('can be found by its owner only, until it has ended', async () => {
     const { turns, first, second, finish } = await startTwo();
     const { owner } = await open();
-    expect(turns.findLive(second)?.run.runId).toBe(second.runId);
-    expect(turns.findLive({ ...second, owner })).toBeUndefined();
-    expect(turns.listLive().map(({ runId: id }) => id)).toEqual([first.runId, second.runId]);
+    expect(turns.findActive(second)?.run.runId).toBe(second.runId);
+    expect(turns.findActive({ ...second, owner })).toBeUndefined();
+    expect(turns.listActive().map(({ runId: id }) => id)).toEqual([first.runId, second.runId]);
     expect(turns.isExecuting(second.runId)).toBe(false);
     finish(first.runId);
-    await expect.poll(() => turns.findLive(first)).toBeUndefined();
+    await expect.poll(() => turns.findActive(first)).toBeUndefined();
     await closeTurns({ turns });
   });
 
@@ -44,7 +44,7 @@ describe('a turn of this host', () => {
     const session = await open();
     const host = createTurns({ max: 1 });
     const runId = await host.turns.start(createTurnRequest(session));
-    const live = host.turns.findLive({ owner: session.owner, runId });
+    const live = host.turns.findActive({ owner: session.owner, runId });
     host.state.error = new Error('not stored');
     host.finish(runId);
     expect(await live?.outcome).toMatchObject({
@@ -52,7 +52,7 @@ describe('a turn of this host', () => {
       error: STORE_AWAY,
     });
     await expect.poll(() => host.turns.hasRoom).toBe(true);
-    expect(host.turns.listLive()).toEqual([]);
+    expect(host.turns.listActive()).toEqual([]);
     expect(host.changes).toEqual(['turn_started', 'turn_ended']);
     expect(host.lines).toMatchObject([{ level: 50, runId }]);
   });
@@ -66,7 +66,8 @@ describe('a turn of this host', () => {
     bus.send(bus.hostId, 'run-watch', { runId });
     await Promise.resolve();
     await turns.start(createTurnRequest(session));
-    const { recorder, live } = jobs.get(runId) ?? {};
+    const live = jobs.get(runId);
+    const recorder = live?.recorder;
     const write = (content: string) =>
       recorder?.write({ event: 'message', data: { content, timestamp: TIME } });
     write('unwatched');
@@ -89,7 +90,8 @@ describe('a turn of this host', () => {
     const session = await open();
     const host = createTurns();
     const runId = await host.turns.start(createTurnRequest(session));
-    const { live, recorder } = host.jobs.get(runId) ?? {};
+    const live = host.jobs.get(runId);
+    const recorder = live?.recorder;
     live?.log.load([{ seq: 2, event: 'message', data: 'x'.repeat(64 * 1024 * 1024) }]);
     recorder?.write({ event: 'message', data: { content: 'more', timestamp: TIME } });
     expect(await live?.outcome).toMatchObject({
@@ -101,10 +103,10 @@ describe('a turn of this host', () => {
   it('ends when the store says that it was canceled or taken over', async () => {
     const onFlush = vi.fn();
     const { turns, first, session, jobs } = await startTwo({ onFlush });
-    const live = turns.findLive(first);
+    const live = turns.findActive(first);
     const other = await open();
     const taken = { owner: other.owner, runId: await turns.start(createTurnRequest(other)) };
-    const lost = turns.findLive(taken);
+    const lost = turns.findActive(taken);
     await test.store.runs.cancel(first, 'interrupted');
     const run = await find(taken);
     if (run) await test.store.runs.close(run, endInterrupted);
@@ -123,14 +125,14 @@ describe('a turn of this host', () => {
 
   it('is aborted when its user loses access, and one that waits ends at once', async () => {
     const { turns, watches, first, waiting } = await startTwo();
-    const running = turns.findLive(first);
+    const running = turns.findActive(first);
     const error = new OracleError('access_revoked');
     watches[1]?.(error);
     expect(await waiting.outcome).toMatchObject({ status: 'aborted', error });
     expect(running?.signal.aborted).toBe(false);
     watches[0]?.(error);
     expect(await running?.outcome).toMatchObject({ status: 'aborted', error });
-    await expect.poll(() => turns.listLive()).toEqual([]);
+    await expect.poll(() => turns.listActive()).toEqual([]);
   });
 
   it('shows that its end is not stored after the time that readers wait', async () => {
@@ -143,18 +145,18 @@ describe('a turn of this host', () => {
     };
     const { turns, finish } = createTurns({ runs, storeWaitMs: 1 });
     const runId = await turns.start(createTurnRequest(session));
-    const live = turns.findLive({ owner: session.owner, runId });
+    const live = turns.findActive({ owner: session.owner, runId });
     finish(runId);
     expect(await live?.outcome).toMatchObject({ status: 'failed', error: STORE_AWAY });
     mayStore.resolve();
-    await expect.poll(() => turns.listLive()).toEqual([]);
+    await expect.poll(() => turns.listActive()).toEqual([]);
   });
 });
 
 describe('a host that has lost its database', () => {
   it('stops its running turns and drops those that wait', async () => {
     const { turns, disconnect, first, waiting, counts } = await startTwo();
-    const running = turns.findLive(first);
+    const running = turns.findActive(first);
     disconnect();
     expect(await waiting.outcome).toEqual({
       ...{ status: 'interrupted', messageId: undefined, text: '', warnings: [] },
@@ -175,7 +177,7 @@ describe('a host that has lost its database', () => {
     };
     const { turns, disconnect } = createTurns({ runs });
     const runId = await turns.start(createTurnRequest(session));
-    const live = turns.findLive({ owner: session.owner, runId });
+    const live = turns.findActive({ owner: session.owner, runId });
     disconnect();
     expect(await live?.outcome).toMatchObject({ status: 'failed', error: STORE_AWAY });
     await turns.close(0, 60_000);
@@ -192,14 +194,14 @@ describe('a host that has lost its database', () => {
 describe('Turns.abort', () => {
   it('aborts the running turn of a session, without an error, and starts the next', async () => {
     const { turns, session, first, second, jobs, sent } = await startTwo();
-    const live = turns.findLive(first);
+    const live = turns.findActive(first);
     expect(await turns.abort({ ...session, runId: second.runId })).toBe(false);
     expect(await turns.abort({ ...session, runId: first.runId })).toBe(true);
     const outcome = await live?.outcome;
     expect([outcome?.status, outcome?.error]).toEqual(['aborted', undefined]);
     await expect.poll(() => jobs.has(second.runId)).toBe(true);
     expect(await turns.abort(session)).toBe(true);
-    await expect.poll(() => turns.listLive()).toEqual([]);
+    await expect.poll(() => turns.listActive()).toEqual([]);
     expect(await turns.abort(session)).toBe(false);
     expect(sent).not.toHaveBeenCalled();
   });
@@ -245,7 +247,7 @@ describe('Turns.abort', () => {
 
   it('aborts a turn of this host when another host sends it', async () => {
     const { turns, bus, first } = await startTwo();
-    const live = turns.findLive(first);
+    const live = turns.findActive(first);
     bus.send(bus.hostId, 'run-canceled', { runId: first.runId, reason: 'aborted' });
     expect(await live?.outcome).toMatchObject({ status: 'aborted', error: undefined });
     await closeTurns({ turns });
@@ -259,7 +261,7 @@ describe('Turns.interruptAll', () => {
     const { run } = await startTestRun(another, session);
     const other = await open();
     const untouched = await turns.start(createTurnRequest(other));
-    const live = turns.findLive(first);
+    const live = turns.findActive(first);
     let ended = 0;
     for (const { outcome } of live ? [live, waiting] : []) void outcome.then(() => ended++);
     await turns.interruptAll(session);
@@ -273,7 +275,7 @@ describe('Turns.interruptAll', () => {
       'run-canceled',
       { runId: run.runId, reason: 'interrupted' },
     ]);
-    await expect.poll(() => turns.listLive().map(({ runId: id }) => id)).toEqual([untouched]);
+    await expect.poll(() => turns.listActive().map(({ runId: id }) => id)).toEqual([untouched]);
     await closeTurns({ turns });
   });
 });
@@ -285,7 +287,7 @@ describe('Turns.close', () => {
     // Those of all users.
     runs.release = (hostId) => test.forAllUsers(() => test.store.runs.release(hostId));
     const { turns, finish, first, session, second, waiting, sent } = await startTwo({ runs });
-    const live = turns.findLive(first);
+    const live = turns.findActive(first);
     const closed = turns.close(60_000, 60_000);
     expect(() => turns.assertOpen()).toThrow(hostStopping());
     expect(await waiting.outcome).toEqual({
@@ -304,7 +306,7 @@ describe('Turns.close', () => {
     const session = await open();
     const { turns, sent } = createTurns();
     const runId = await turns.start(createTurnRequest(session));
-    const live = turns.findLive({ owner: session.owner, runId });
+    const live = turns.findActive({ owner: session.owner, runId });
     expect(await turns.close(0, 60_000)).toBe(true);
     expect(await live?.outcome).toMatchObject({
       status: 'interrupted',
@@ -357,11 +359,11 @@ describe('Turns.close', () => {
     const session = await open();
     const { turns, finish, lines } = createTurns();
     const runId = await turns.start(createTurnRequest(session));
-    const live = turns.findLive({ owner: session.owner, runId });
+    const live = turns.findActive({ owner: session.owner, runId });
     expect(await turns.close(60_000, 1)).toBe(false);
     expect(lines).toMatchObject([{ level: 50, runs: [runId] }]);
     expect(live?.cancelReason).toBeUndefined();
     finish(runId);
-    await expect.poll(() => turns.listLive()).toEqual([]);
+    await expect.poll(() => turns.listActive()).toEqual([]);
   });
 });

@@ -122,9 +122,9 @@ describe('Turns.start refuses', () => {
     const host = createTurns({ runs, max: 1 });
     await expect(host.turns.start(createTurnRequest(session))).rejects.toThrow('not on disk');
     expect(host.counts).toMatchObject({ taken: 1, returned: 1 });
-    await expect.poll(() => host.turns.listLive()).toEqual([]);
+    await expect.poll(() => host.turns.listActive()).toEqual([]);
     const [job] = host.jobs.values();
-    expect(await job?.live.outcome).toMatchObject({
+    expect(await job?.outcome).toMatchObject({
       status: 'interrupted',
       error: { code: 'store_unavailable' },
     });
@@ -180,7 +180,7 @@ describe('Turns.start', () => {
     reading.resolve([]);
     await new Promise(setImmediate);
     await new Promise(setImmediate);
-    expect([host.turns.listLive(), host.jobs.size]).toEqual([[], 0]);
+    expect([host.turns.listActive(), host.jobs.size]).toEqual([[], 0]);
   });
 
   it('asks gates about the user, the session, the length and the model of the message', async () => {
@@ -225,7 +225,7 @@ describe('Turns.start', () => {
     const session = await open();
     const host = createTurns();
     const runId = await host.turns.start(createTurnRequest(session, { message: 'the question' }));
-    const live = host.turns.findLive({ owner: session.owner, runId });
+    const live = host.turns.findActive({ owner: session.owner, runId });
     host.finish(runId);
     await live?.outcome;
     const asked = await test.store.messages.recent({
@@ -252,7 +252,7 @@ describe('Turns.start', () => {
     const isExecuting = () => host.turns.isExecuting(`${newId.mock.results[0]?.value}`);
     host.refusals.onGate = () => states.push(isExecuting());
     const runId = await host.turns.start(createTurnRequest(session));
-    const live = host.turns.findLive({ owner: session.owner, runId });
+    const live = host.turns.findActive({ owner: session.owner, runId });
     states.push(isExecuting());
     host.finish(runId);
     await live?.outcome;
@@ -266,7 +266,7 @@ describe('Turns.start', () => {
     const another = await test.another();
     const host = createTurns();
     const first = await host.turns.start(createTurnRequest(mine));
-    const live = host.turns.findLive({ owner: mine.owner, runId: first });
+    const live = host.turns.findActive({ owner: mine.owner, runId: first });
     await host.turns.start(createTurnRequest(mine, { multitask: 'interrupt' }));
     expect(await live?.outcome).toMatchObject({
       status: 'interrupted',

@@ -5,20 +5,19 @@ import { MemoryEventBus } from '../bus/event-bus.js';
 import { MemoryHostBus, SoleHost } from '../bus/host-bus.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
-import type { LiveRun } from './run-log.js';
+import type { ActiveRun } from './active-run.js';
 import type { TurnRequest } from './turn-request.js';
-import type { TurnJob } from './turn-setup.js';
 import { Turns } from './turns.js';
 
 /** Turns on a real store that run until they are canceled; sessions are known in advance, so that finding them takes no time. */
 function createTurns(
   store: Pick<Store, 'runs' | 'idempotency'>,
   sessions: readonly Session[],
-  { max = 1, onAborted = () => {} }: { max?: number; onAborted?: (live: LiveRun) => void } = {},
+  { max = 1, onAborted = () => {} }: { max?: number; onAborted?: (live: ActiveRun) => void } = {},
 ) {
   const account = { settle: async () => undefined };
   const interrupted = { status: 'interrupted', messageId: undefined, text: '', warnings: [] };
-  const run = async ({ live }: TurnJob) => {
+  const execute = async (live: ActiveRun) => {
     const aborted = Promise.withResolvers<void>();
     live.signal.addEventListener('abort', () => aborted.resolve());
     if (!live.signal.aborted) await aborted.promise;
@@ -46,7 +45,7 @@ function createTurns(
       admit: async () => undefined,
       release: async () => undefined,
     },
-    runner: { run },
+    executor: { execute },
     models: { get: () => ({ id: 'main' }) },
     events: new MemoryEventBus(),
     changes: { publish: () => undefined },
@@ -77,7 +76,7 @@ describe.each(engines)('Turns.start with multitask "interrupt" on %s', (engine) 
     const turns = createTurns(test.store, [mine, theirs]);
     const runId = await turns.start(requestFor(mine));
     const other = turns
-      .findLive({ owner: mine.owner, runId })
+      .findActive({ owner: mine.owner, runId })
       ?.outcome.then(() => turns.start(requestFor(theirs)))
       .catch((error: unknown) => error);
     const second = await turns.start(requestFor(mine, 'interrupt'));

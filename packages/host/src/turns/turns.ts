@@ -19,24 +19,23 @@ import { type StartedRun, WITHDRAWN } from '../store/runs/start-run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import { findSubUser } from '../store/sub-user-rooms.js';
-import { buildFirstFrame, endUnanswered, readProgress, storeWithdrawal } from './closing-runs.js';
-import { FlushLoop } from './flush-loop.js';
+import { ActiveRun, ActiveRuns, DisconnectedTurns, type TurnCounts } from './active-run.js';
 import type { Gates, TurnAccount } from './gates.js';
 import { HostLoad, StartPace } from './host-load.js';
-import { type IdempotencyClaim, IdempotentStarts, storeStart } from './idempotent-starts.js';
-import { DisconnectedTurns, LiveTurns, type TurnCounts } from './live-turns.js';
-import { FeedSender } from './run-feeds.js';
-import { LiveRun } from './run-log.js';
 import {
-  buildCacheInvalidation,
-  buildDoneFrame,
-  createNotStoredError,
-  createUnstoredOutcome,
-  RunRecorder,
-} from './run-recorder.js';
-import type { TurnRunner } from './run-turn.js';
+  confirmWrite,
+  type IdempotencyClaim,
+  IdempotentStarts,
+  storeStart,
+} from './idempotent-starts.js';
+import { createNotStoredError, createUnstoredOutcome, endUnanswered } from './run-end.js';
+import type { RunExecutor } from './run-executor.js';
+import { FeedSender } from './run-feeds.js';
+import { buildCacheInvalidation, buildDoneFrame } from './run-log.js';
+import { FlushLoop, type Recording } from './run-recorder.js';
 import type { TurnAccess } from './turn-access.js';
 import { hostBusy, hostStopping, startErrors, TurnSlots } from './turn-limits.js';
+import { buildFirstFrame, readProgress } from './turn-progress.js';
 import {
   assertModelExists,
   fromStoredRequest,
@@ -45,13 +44,9 @@ import {
   toGateRequest,
   withExpiryWarning,
 } from './turn-request.js';
-import type { LiveTurn, NewTurn } from './turn-setup.js';
 
-interface StartContext {
-  readonly session: Session;
-  readonly holder: Holder;
-  readonly idempotency: IdempotencyClaim | undefined;
-}
+/** What a turn has once the gates have admitted it. */
+type Admitted = Pick<ActiveRun, 'request' | 'session' | 'account' | 'freeSlot'>;
 
 interface TurnsDeps {
   readonly store: Store;
@@ -59,7 +54,7 @@ interface TurnsDeps {
   readonly gates: Gates;
   readonly access: TurnAccess;
   readonly holders: Pick<Holders, 'find'>;
-  readonly runner: TurnRunner;
+  readonly executor: RunExecutor;
   readonly models: Models;
   readonly events: EventBus;
   readonly changes: SessionChanges;
@@ -74,7 +69,7 @@ interface TurnsDeps {
  * class executes the runs that are assigned to this host.
  */
 export class Turns {
-  private readonly liveTurns = new LiveTurns();
+  private readonly active = new ActiveRuns();
   /** Runs whose start is not confirmed yet, and whether the end of another one has promoted them meanwhile. */
   private readonly starting = new Map<string, boolean>();
   private pendingClaims = 0;
@@ -82,7 +77,7 @@ export class Turns {
   private readonly slots: TurnSlots;
   private readonly load: HostLoad;
   private readonly pace = new StartPace();
-  private readonly flushes: FlushLoop;
+  private readonly recording: Recording;
   private readonly feeds: FeedSender;
   private readonly disconnected: DisconnectedTurns;
   private readonly shutdown = new AbortController();
@@ -92,20 +87,34 @@ export class Turns {
     this.idempotent = new IdempotentStarts(deps.store);
     this.slots = new TurnSlots(deps.settings);
     this.load = new HostLoad(() => deps.store.runs.estimateDelay());
-    this.flushes = new FlushLoop(deps.store.runs, deps.logger, deps.onFlush);
     const { bus } = deps.cluster;
-    this.feeds = new FeedSender(bus, (runId) => this.liveTurns.has(runId));
+    this.feeds = new FeedSender(bus, (runId) => this.active.has(runId));
     this.disconnected = new DisconnectedTurns(deps.cluster.liveness, () => {
-      for (const runId of this.liveTurns.keys()) this.lose(runId);
+      for (const active of this.active.values()) this.lose(active);
     });
+    const { events, logger, settings, store } = deps;
+    this.recording = {
+      runs: store.runs,
+      flushes: new FlushLoop(store.runs, logger, deps.onFlush),
+      events,
+      logger,
+      storeWaitMs: settings.storeWaitMs,
+      isResumable: settings.resumesTurns,
+      isStoreLost: () => this.disconnected.areStopped,
+      shutdown: this.shutdown.signal,
+      takesNext: () => !this.isClosing,
+      onLost: (run) => this.stopLost(run),
+      onCanceled: (runId, reason) => this.cancel(runId, reason),
+      onPromoted: (next) => this.startOrForward(next),
+    };
     bus.on('run-promoted', (key) => void this.startStored(key));
     bus.on('run-withdrawn', (key) => void this.dropLost(key));
     bus.on('run-canceled', ({ runId, reason }) => this.cancel(runId, reason));
   }
 
   /** Returns the run with this id if this host executes or has queued it for this owner. */
-  findLive(key: RunKey): LiveRun | undefined {
-    return this.liveTurns.find(key)?.live;
+  findActive(key: RunKey): ActiveRun | undefined {
+    return this.active.find(key);
   }
 
   /** Whether this host may take over further turns. */
@@ -115,7 +124,7 @@ export class Turns {
 
   /** Whether this host executes the run or is starting it. */
   isExecuting(runId: string): boolean {
-    return this.liveTurns.get(runId)?.isExecuting || this.starting.has(runId);
+    return this.active.get(runId)?.isExecuting || this.starting.has(runId);
   }
 
   /** Stores the message and the run that will answer it, and returns the run's id. */
@@ -131,11 +140,11 @@ export class Turns {
     const session = await this.deps.store.sessions.get({ owner: caller.did, sessionId });
     const { subUser = findSubUser(session) } = caller.accessKey ?? {};
     if (findSubUser(session) !== subUser) throw new OracleError('session_not_found');
-    return this.idempotent.run(request, async (claim) =>
+    return this.idempotent.run(request, async (idempotency) =>
       this.startNew(await readQuestion(request, this.deps.store.messages), {
         session,
         holder,
-        idempotency: claim,
+        idempotency,
       }),
     );
   }
@@ -143,7 +152,14 @@ export class Turns {
   /** Takes back a message that waits; throws if its turn has begun. */
   async withdraw(key: RunKey): Promise<void> {
     const { store, cluster, changes } = this.deps;
-    const result = await storeWithdrawal(store.runs, key);
+    const result = await store.runs.withdraw(key).catch((error) =>
+      confirmWrite(error, async () => {
+        const run = await store.runs.find(key);
+        return run?.report.error?.code === WITHDRAWN
+          ? ({ state: 'withdrawn', run } as const)
+          : undefined;
+      }),
+    );
     if (result.state === 'unknown') throw new OracleError('run_not_found');
     if (result.state === 'begun') throw new OracleError('not_queued');
     const { run } = result;
@@ -156,19 +172,20 @@ export class Turns {
   }
 
   /** Drops a queued turn whose message was withdrawn. */
-  private forgetWithdrawn({ owner, runId }: RunKey): void {
-    const turn = this.liveTurns.find({ owner, runId });
-    if (!turn || turn.isExecuting) return;
+  private forgetWithdrawn(key: RunKey): void {
+    const active = this.active.find(key);
+    if (!active || active.isExecuting) return;
+    const { runId } = active.run;
     const done = buildDoneFrame({ runId, messageId: undefined, status: 'aborted', text: '' });
-    turn.live.log.add(done.event, JSON.stringify(done.data));
-    turn.live.log.close();
-    this.forget(turn, new OracleError(WITHDRAWN), 'aborted');
+    active.log.add(done.event, JSON.stringify(done.data));
+    active.log.close();
+    this.forget(active, new OracleError(WITHDRAWN), 'aborted');
   }
 
   /** Cancels the running or paused turn of a session, on any host; false if there is none, or not with this run. */
   async abort(key: ActiveRunKey): Promise<boolean> {
     const { runs } = this.deps.store;
-    const local = this.liveTurns.findExecuting(key)?.live;
+    const local = this.active.findExecuting(key);
     const { runId, status } = local?.run ?? (await runs.current(key)) ?? {};
     const isActive = local || status === 'running' || status === 'paused';
     if (runId === undefined || !isActive || (key.runId ?? runId) !== runId) return false;
@@ -184,14 +201,14 @@ export class Turns {
   /** Cancels every turn of a session, and waits until those of this host have ended. */
   async interruptAll(session: SessionKey): Promise<void> {
     const open = await this.deps.store.runs.open(session);
-    const turns = this.liveTurns.ofSession(session);
+    const own = this.active.ofSession(session);
     for (const { runId, hostId } of open) this.sendCancel(hostId, runId, 'interrupted');
-    await Promise.all(turns.map(({ live }) => live.outcome));
+    await Promise.all(own.map(({ outcome }) => outcome));
   }
 
   /** Executes a run that is assigned to this host, also if it does not know it; one that is closing leaves it to others. */
   async adopt(run: Run, { isClaimed = false } = {}): Promise<void> {
-    const known = this.liveTurns.get(run.runId);
+    const known = this.active.get(run.runId);
     if (known) return this.execute(known);
     if (this.starting.has(run.runId)) return void this.starting.set(run.runId, true);
     this.starting.set(run.runId, false);
@@ -200,8 +217,8 @@ export class Turns {
         const given = await this.deps.store.runs.giveBack(run);
         return given && this.startOrForward(given);
       }
-      const turn = await this.restore(run);
-      if (turn) this.execute(turn);
+      const active = await this.restore(run);
+      if (active) this.execute(active);
     } catch (err) {
       this.deps.logger.error({ err, runId: run.runId, did: run.owner }, 'run not taken over');
     } finally {
@@ -240,21 +257,21 @@ export class Turns {
   async close(graceMs: number, timeoutMs: number): Promise<boolean> {
     this.isClosing = true;
     const timer = setTimeout(() => {
-      for (const { live } of this.liveTurns.values()) live.cancel('interrupted', hostStopping());
+      for (const active of this.active.values()) active.cancel('interrupted', hostStopping());
       this.shutdown.abort();
     }, graceMs);
     const hasEnded = await settlesWithin(timeoutMs, this.finishAll());
     clearTimeout(timer);
     this.load.close();
-    const runs = [...this.liveTurns.keys()];
+    const runs = [...this.active.keys()];
     if (!hasEnded) this.deps.logger.error({ runs }, 'turns did not end; closing without them');
     return hasEnded;
   }
 
   private async finishAll(): Promise<void> {
-    while (this.pendingClaims + this.starting.size + this.liveTurns.size > 0) {
+    while (this.pendingClaims + this.starting.size + this.active.size > 0) {
       await this.handOver();
-      await Promise.all(this.liveTurns.list().map(({ live }) => live.outcome));
+      await Promise.all(this.active.list().map(({ outcome }) => outcome));
       // Not immediately: a run that is not stored yet has an outcome but is still live.
       await sleep(10);
     }
@@ -262,7 +279,7 @@ export class Turns {
 
   /** Makes the queued runs of this host available to other hosts, or to this one after a restart. */
   private async handOver(): Promise<void> {
-    const queued = this.liveTurns.queued();
+    const queued = this.active.queued();
     if (queued.length === 0) return;
     const { store, cluster, logger } = this.deps;
     await store.runs.release(cluster.hostId).catch((error) => {
@@ -270,49 +287,59 @@ export class Turns {
       logger.warn({ reason: String(error) }, 'queued turns not released');
     });
     // One may have begun meanwhile.
-    for (const turn of queued) if (!turn.isExecuting) this.giveAway(turn, hostStopping());
+    for (const active of queued) if (!active.isExecuting) this.giveAway(active, hostStopping());
     cluster.bus.send('others', 'run-available', null);
   }
 
   count(): TurnCounts {
-    return this.liveTurns.count();
+    return this.active.count();
   }
 
   /** The runs that this host executes or has queued. */
-  listLive(): readonly Run[] {
-    return this.liveTurns.list().map(({ live }) => live.run);
+  listActive(): readonly Run[] {
+    return this.active.list().map(({ run }) => run);
+  }
+
+  /** Others have ended a run or taken it over: why matters only while it is queued. */
+  private stopLost(key: RunKey): void {
+    const active = this.active.find(key);
+    if (active?.isExecuting) this.lose(active);
+    else void this.dropLost(key);
   }
 
   /** Stops a turn that others have taken over, ended or, while it was queued, withdrawn; the next pass over all turns repeats this. */
   async dropLost(key: RunKey): Promise<void> {
     const { store, cluster } = this.deps;
     const run = await store.runs.find(key).catch(() => 'unread' as const);
-    if (run === 'unread' || !this.liveTurns.find(key)) return;
+    const active = this.active.find(key);
+    if (run === 'unread' || !active) return;
     if (run?.report.error?.code === WITHDRAWN) this.forgetWithdrawn(key);
-    else if (!run || hasStopped(run) || run.hostId !== cluster.hostId) this.lose(key.runId);
+    else if (!run || hasStopped(run) || run.hostId !== cluster.hostId) this.lose(active);
   }
 
   /** Stops a turn that another host has taken over or may take over. */
-  private lose(runId: string): void {
-    const turn = this.liveTurns.get(runId);
-    if (turn?.isExecuting) turn.live.cancel('interrupted', createNotStoredError());
-    else if (turn) this.giveAway(turn, createNotStoredError());
+  private lose(active: ActiveRun): void {
+    if (active.isExecuting) active.cancel('interrupted', createNotStoredError());
+    else this.giveAway(active, createNotStoredError());
   }
 
   /** Drops a queued run that another host executes. */
-  private giveAway(turn: LiveTurn, error: OracleError): void {
-    turn.live.log.detach(error);
-    this.forget(turn, error, 'interrupted');
+  private giveAway(active: ActiveRun, error: OracleError): void {
+    active.log.detach(error);
+    this.forget(active, error, 'interrupted');
   }
 
   /** Drops a queued run. */
-  private forget(turn: LiveTurn, error: OracleError, status: CancelReason): void {
-    const { live, account, freeSlot } = turn;
-    this.liveTurns.delete(live.run.runId);
-    this.feeds.forget(live.run.runId);
-    live.settle({ status, messageId: undefined, text: '', warnings: [], error });
-    freeSlot();
-    void account.settle();
+  private forget(active: ActiveRun, error: OracleError, status: CancelReason): void {
+    this.remove(active);
+    active.settle({ status, messageId: undefined, text: '', warnings: [], error });
+    active.freeSlot();
+    void active.account.settle();
+  }
+
+  private remove({ run }: ActiveRun): void {
+    this.active.delete(run.runId);
+    this.feeds.forget(run.runId);
   }
 
   /** Throws while the host stops. */
@@ -323,7 +350,7 @@ export class Turns {
   /** Throws while this host has more work than it can do in time: turns that it has accepted must end. */
   assertPrompt({ address, isKnown }: Omit<Holder, 'owner'>): void {
     const holder = { address, isKnown };
-    const turns = this.liveTurns.size;
+    const turns = this.active.size;
     if (this.load.isTooHigh(turns) && !this.slots.hasFew(holder)) throw hostBusy();
     if (this.load.isHigh(turns)) this.slots.assertFree({ owner: '', ...holder });
   }
@@ -332,36 +359,61 @@ export class Turns {
     this.assertPrompt(await this.deps.holders.find(owner));
   }
 
+  /**
+   * Admits a message, stores it with the run that answers it in one transaction, and begins the run. Returns the id of the
+   * run, or of the one that an earlier request with the same key started.
+   */
   private async startNew(
     request: TurnRequest,
-    { session, holder, idempotency }: StartContext,
+    {
+      session,
+      holder,
+      idempotency,
+    }: {
+      readonly session: Session;
+      readonly holder: Holder;
+      readonly idempotency: IdempotencyClaim | undefined;
+    },
   ): Promise<string> {
+    const { access, gates, models, store } = this.deps;
     this.assertOpen();
+    const runId = store.runs.newId();
     const freeSlot = this.acquireSlot(request, session, holder);
-    const runId = this.deps.store.runs.newId();
+    const taken: (() => unknown)[] = [freeSlot];
     this.starting.set(runId, false);
     try {
-      const turn = { request, session, freeSlot, account: await this.admit(request) };
-      return await this.store(runId, turn, idempotency).catch(async (error) => {
-        void turn.account.settle();
-        await this.deps.access.release(request);
-        throw error;
+      await access.admit(request);
+      taken.push(() => access.release(request));
+      const account = await gates.admit(toGateRequest(request, models));
+      taken.push(() => void account.settle());
+      this.assertOpen();
+      let begun: Promise<void> | undefined;
+      const begin = (started: StartedRun) => {
+        begun ??= this.begin(started, { request, session, account, freeSlot });
+        return begun;
+      };
+      const result = await storeStart(this.deps, request, {
+        runId,
+        idempotency,
+        // The turn begins while the disk still writes; the caller hears about it afterwards.
+        onCommit: (committed) => {
+          if (committed.state === 'started') begin(committed).catch(() => undefined);
+        },
       });
+      if (result.state === 'started') await begin(result);
+      else if (result.state !== 'existing') throw startErrors[result.state]();
+      // Another host was first.
+      else for (const giveBack of taken) await giveBack();
+      return result.state === 'existing' ? result.runId : runId;
     } catch (error) {
-      freeSlot();
+      this.starting.delete(runId);
+      const active = this.active.get(runId);
+      if (active) this.lose(active);
+      for (const giveBack of taken) await giveBack();
       throw error;
     } finally {
       this.starting.delete(runId);
     }
-  }
-
-  private async admit(request: TurnRequest): Promise<TurnAccount> {
-    const { access, gates } = this.deps;
-    await access.admit(request);
-    return gates.admit(toGateRequest(request, this.deps.models)).catch(async (error) => {
-      await access.release(request);
-      throw error;
-    });
   }
 
   /** A message that interrupts a turn of this host replaces it: one at a time, others need a free place. */
@@ -371,7 +423,7 @@ export class Turns {
     holder: Holder,
   ): () => void {
     if (message.multitask !== 'interrupt') return this.slots.acquire(holder);
-    const replaced = this.liveTurns.findExecuting({ owner, sessionId });
+    const replaced = this.active.findExecuting({ owner, sessionId });
     if (!replaced || replaced.isReplaced) return this.slots.acquire(holder);
     const freeSlot = this.slots.take(holder);
     replaced.isReplaced = true;
@@ -381,89 +433,33 @@ export class Turns {
     };
   }
 
-  /** Returns the id of the new run, or of the run that an earlier request with the same key started. */
-  private async store(
-    runId: string,
-    turn: NewTurn,
-    idempotency: IdempotencyClaim | undefined,
-  ): Promise<string> {
-    this.assertOpen();
-    const { request, account, freeSlot } = turn;
-    let adding: Promise<void> | undefined;
-    const result = await storeStart(this.deps, request, {
-      runId,
-      idempotency,
-      // The turn begins while the disk still writes; the caller hears about it afterwards.
-      onCommit: (committed) => {
-        if (committed.state !== 'started') return;
-        adding = this.add(committed, turn);
-        adding.catch(() => undefined);
-      },
-    }).catch((error) => {
-      this.starting.delete(runId);
-      this.lose(runId);
-      throw error;
-    });
-    switch (result.state) {
-      case 'started':
-        await (adding ?? this.add(result, turn));
-        return runId;
-      case 'existing':
-        // Another host was first.
-        freeSlot();
-        void account.settle();
-        await this.deps.access.release(request);
-        return result.runId;
-      default:
-        throw startErrors[result.state]();
-    }
-  }
-
-  private async add({ run, canceled, next }: StartedRun, turn: NewTurn): Promise<void> {
+  private async begin({ run, canceled, next }: StartedRun, turn: Admitted): Promise<void> {
     for (const { runId, hostId } of canceled) this.sendCancel(hostId, runId, 'interrupted');
     const progress = await readProgress(this.deps.store.runs, run);
     // The start has failed meanwhile.
     if (!this.starting.has(run.runId)) return;
-    const added = this.createLiveTurn(run, { ...turn, progress });
-    added.recorder.write(buildFirstFrame(run, progress));
-    if (run.status === 'running' || this.starting.get(run.runId)) this.execute(added);
+    const active = this.addActive(run, { ...turn, progress });
+    active.recorder.write(buildFirstFrame(run, progress));
+    if (run.status === 'running' || this.starting.get(run.runId)) this.execute(active);
     if (next) this.startOrForward(next);
   }
 
-  private createLiveTurn(run: Run, turn: NewTurn): LiveTurn {
-    const { store, access, events, logger, settings } = this.deps;
-    const live = new LiveRun(run, (frame) => this.feeds.send(run.runId, frame));
-    const recorder = new RunRecorder({
-      run,
-      log: live.log,
-      runs: store.runs,
-      flushes: this.flushes,
-      events,
-      logger,
-      storeWaitMs: settings.storeWaitMs,
-      isResumable: settings.resumesTurns,
-      isStoreLost: () => this.disconnected.areStopped,
-      shutdown: this.shutdown.signal,
-      takesNext: () => !this.isClosing,
-      onLost: () => (created.isExecuting ? this.lose(run.runId) : void this.dropLost(run)),
-      onCanceled: (reason) => this.cancel(run.runId, reason),
-      onUnstored: (outcome) => live.settle(outcome),
-      onFull: (error) => live.fail(error),
-      onPromoted: (next) => this.startOrForward(next),
+  private addActive(run: Run, turn: Admitted & Pick<ActiveRun, 'progress'>): ActiveRun {
+    const active = new ActiveRun(run, turn, this.recording, (frame) =>
+      this.feeds.send(run.runId, frame),
+    );
+    this.active.set(run.runId, active);
+    const announceCancel = () => active.cancelReason && this.feeds.announceEnd(run.runId);
+    active.signal.addEventListener('abort', announceCancel, { once: true });
+    this.deps.access.watch(turn.request.caller, active, (error) => {
+      active.cancel('aborted', error);
+      this.execute(active);
     });
-    const created = { ...turn, live, recorder, isExecuting: false, isReplaced: false };
-    this.liveTurns.set(run.runId, created);
-    const announceCancel = () => live.cancelReason && this.feeds.announceEnd(run.runId);
-    live.signal.addEventListener('abort', announceCancel, { once: true });
-    access.watch(turn.request.caller, live, (error) => {
-      live.cancel('aborted', error);
-      this.execute(created);
-    });
-    return created;
+    return active;
   }
 
   /** Loads a run that another host has accepted; ends it if it cannot be executed any more. */
-  private async restore(run: Run): Promise<LiveTurn | undefined> {
+  private async restore(run: Run): Promise<ActiveRun | undefined> {
     const { store, holders } = this.deps;
     const request = fromStoredRequest(await store.runs.request(run));
     const session = await store.sessions.find(run);
@@ -473,18 +469,17 @@ export class Turns {
     if ('error' in admitted) return this.refuse(run, admitted.error);
     const progress = await readProgress(store.runs, run);
     const frames = await store.runs.allFrames(run);
-    const turn = this.createLiveTurn(run, {
+    const active = this.addActive(run, {
       request: run.attempt > 1 ? withExpiryWarning(request) : request,
       session,
       account: admitted,
       freeSlot: this.slots.take(await holders.find(run.owner)),
       progress,
     });
-    const { log } = turn.live;
     // Before any reader can find the run here.
-    log.load(frames);
-    if (log.lastSeq === 0) turn.recorder.write(buildFirstFrame(run, progress));
-    return turn;
+    active.log.load(frames);
+    if (active.log.lastSeq === 0) active.recorder.write(buildFirstFrame(run, progress));
+    return active;
   }
 
   private async admitAgain(request: TurnRequest): Promise<TurnAccount> {
@@ -506,40 +501,39 @@ export class Turns {
     return this.claim(run).catch(() => undefined);
   }
 
-  /** Executes a turn in the background. */
-  private execute(turn: LiveTurn): void {
-    if (turn.isExecuting) return;
-    turn.isExecuting = true;
-    this.pace.run(() => void this.run(turn));
+  /** Executes a run in the background. */
+  private execute(active: ActiveRun): void {
+    if (active.isExecuting) return;
+    active.isExecuting = true;
+    this.pace.run(() => void this.run(active));
   }
 
-  private async run(turn: LiveTurn): Promise<void> {
-    const { live, freeSlot } = turn;
-    this.deps.changes.publish(live.run, 'turn_started');
+  private async run(active: ActiveRun): Promise<void> {
+    const { run } = active;
+    this.deps.changes.publish(run, 'turn_started');
     try {
-      live.settle(await this.deps.runner.run(turn));
+      active.settle(await this.deps.executor.execute(active));
     } catch (err) {
-      this.deps.logger.error({ err, runId: live.run.runId }, 'run ended without being stored');
-      live.settle(createUnstoredOutcome());
+      this.deps.logger.error({ err, runId: run.runId }, 'run ended without being stored');
+      active.settle(createUnstoredOutcome());
     } finally {
-      this.liveTurns.delete(live.run.runId);
-      this.feeds.forget(live.run.runId);
-      freeSlot();
-      this.deps.changes.publish(live.run, 'turn_ended');
+      this.remove(active);
+      active.freeSlot();
+      this.deps.changes.publish(run, 'turn_ended');
     }
   }
 
   /** Cancels a run of this host; a queued one ends at once. */
   cancel(runId: string, reason: CancelReason): void {
-    const turn = this.liveTurns.get(runId);
-    if (!turn) return;
+    const active = this.active.get(runId);
+    if (!active) return;
     const error = reason === 'interrupted' ? new OracleError('turn_interrupted') : undefined;
-    turn.live.cancel(reason, error);
-    this.execute(turn);
+    active.cancel(reason, error);
+    this.execute(active);
   }
 
   private sendCancel(hostId: string | null | undefined, runId: string, reason: CancelReason): void {
-    if (this.liveTurns.has(runId)) this.cancel(runId, reason);
+    if (this.active.has(runId)) this.cancel(runId, reason);
     else if (hostId) this.deps.cluster.bus.send(hostId, 'run-canceled', { runId, reason });
   }
 }

@@ -8,13 +8,13 @@ import type { SessionChanges } from '../../src/bus/session-changes.js';
 import type { Models } from '../../src/models/models.js';
 import type { RunStore } from '../../src/store/runs/run-store.js';
 import type { Store } from '../../src/store/store.js';
+import type { ActiveRun } from '../../src/turns/active-run.js';
 import { type Gates, TurnAccount } from '../../src/turns/gates.js';
-import type { RunOutcome } from '../../src/turns/run-log.js';
-import { buildDoneFrame } from '../../src/turns/run-recorder.js';
-import type { TurnRunner } from '../../src/turns/run-turn.js';
+import type { RunOutcome } from '../../src/turns/run-end.js';
+import type { RunExecutor } from '../../src/turns/run-executor.js';
+import { buildDoneFrame } from '../../src/turns/run-log.js';
 import type { TurnAccess } from '../../src/turns/turn-access.js';
 import type { TurnRequest } from '../../src/turns/turn-request.js';
-import type { TurnJob } from '../../src/turns/turn-setup.js';
 import { Turns } from '../../src/turns/turns.js';
 import { ScriptedModel } from './agent/scripted-model.js';
 import { openTestSession } from './test-runs.js';
@@ -30,22 +30,22 @@ export interface TestTurnsOptions extends Partial<Settings> {
 export const wrapRuns = ({ runs }: Pick<Store, 'runs'>) => Object.create(runs) as RunStore;
 
 /** Stores the end of a turn as the runner does. */
-async function storeEnd({ live, recorder }: TurnJob): Promise<RunOutcome> {
+async function storeEnd(live: ActiveRun): Promise<RunOutcome> {
   const { runId, messageId } = live.run;
   const status = live.cancelReason ?? (live.error ? 'failed' : 'finished');
   const text = 'Hello';
   const message = { content: text, isComplete: status === 'finished' };
-  await recorder.end({ status, message }, buildDoneFrame({ runId, messageId, status, text }));
+  await live.recorder.end({ status, message }, buildDoneFrame({ runId, messageId, status, text }));
   return { status, messageId, text, warnings: [], error: live.error };
 }
 
 /** Runs turns until they are canceled or a test finishes them. */
-function createRunner() {
-  const jobs = new Map<string, TurnJob>();
+function createExecutor() {
+  const jobs = new Map<string, ActiveRun>();
   const ends = new Map<string, () => void>();
   const state: { error?: Error } = {};
-  const run = async (job: TurnJob) => {
-    const { signal, run: stored } = job.live;
+  const execute = async (job: ActiveRun) => {
+    const { signal, run: stored } = job;
     const ended = Promise.withResolvers<void>();
     jobs.set(stored.runId, job);
     ends.set(stored.runId, ended.resolve);
@@ -54,8 +54,8 @@ function createRunner() {
     if (state.error) throw state.error;
     return storeEnd(job);
   };
-  const runner = { run } as Pick<TurnRunner, 'run'> as TurnRunner;
-  return { runner, jobs, finish: (runId: string) => ends.get(runId)?.(), state };
+  const executor = { execute } as Pick<RunExecutor, 'execute'> as RunExecutor;
+  return { executor, jobs, finish: (runId: string) => ends.get(runId)?.(), state };
 }
 
 /** Gates and access keys that admit turns until a test says otherwise, and what they were asked. */
@@ -130,7 +130,7 @@ export function createTestTurns(store: Store, options: TestTurnsOptions = {}) {
   const events = new MemoryEventBus();
   const changes: string[] = [];
   const publish: SessionChanges['publish'] = (_, change) => void changes.push(change);
-  const { runner, ...running } = createRunner();
+  const { executor, ...running } = createExecutor();
   const { gates, access, ...admission } = createAdmission();
   const { liveness, disconnect } = createLiveness(hostId);
   const main = new ScriptedModel();
@@ -141,7 +141,7 @@ export function createTestTurns(store: Store, options: TestTurnsOptions = {}) {
   const turns = new Turns({
     store: { ...store, runs },
     cluster: { hostId, bus, liveness, close: async () => {} },
-    ...{ gates, access, runner, events, logger, onFlush },
+    ...{ gates, access, executor, events, logger, onFlush },
     holders: { find: async (owner) => ({ owner, address: owner, isKnown: true }) },
     models: models as Models,
     changes: { publish } as Pick<SessionChanges, 'publish'> as SessionChanges,
@@ -183,7 +183,7 @@ export async function startTwoTurns(store: Store, options: TestTurnsOptions = {}
   const start = () => host.turns.start(createTurnRequest(session));
   const first = { owner, runId: await start() };
   const second = { owner, runId: await start() };
-  const waiting = host.turns.findLive(second);
+  const waiting = host.turns.findActive(second);
   if (!waiting) throw new Error('The second turn is not queued.');
   return { ...host, session, first, second, waiting };
 }

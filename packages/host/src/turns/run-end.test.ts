@@ -7,14 +7,8 @@ import type { RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { UnsealedInterrupt } from '../store/runs/interrupts.js';
 import type { Run } from '../store/runs/run.js';
-import {
-  buildFirstFrame,
-  buildHandover,
-  endInterrupted,
-  endUnanswered,
-  readProgress,
-  readSteps,
-} from './closing-runs.js';
+import { buildHandover, endInterrupted, endUnanswered } from './run-end.js';
+import { buildFirstFrame, readProgress, readSteps } from './turn-progress.js';
 
 const timestamp = '2030-01-01T00:00:00.000Z';
 const ids = { sessionId: 'session', requestId: 'request' };

@@ -3,19 +3,18 @@ import { pino } from 'pino';
 import { describe, expect, it, vi } from 'vitest';
 import { requestTo } from '../../test/support/agent/agent-requests.js';
 import { ScriptedModel, say } from '../../test/support/agent/scripted-model.js';
+import { createActiveRun, createRecording } from '../../test/support/test-active-run.js';
 import { useStore } from '../../test/support/test-database.js';
 import { startTestRun } from '../../test/support/test-runs.js';
 import { MemoryEventBus } from '../bus/event-bus.js';
 import { ModelError } from '../models/model.js';
 import { Metrics } from '../observability/metrics.js';
+import type { Run } from '../store/runs/run.js';
 import { StoreError } from '../store/store-errors.js';
-import { FlushLoop } from './flush-loop.js';
-import { TurnAccount } from './gates.js';
-import { LiveRun } from './run-log.js';
-import { RunRecorder } from './run-recorder.js';
-import { TurnRunner } from './run-turn.js';
+import { RunExecutor } from './run-executor.js';
 import { Titles } from './titles.js';
-import { type TurnJob, TurnSetup } from './turn-setup.js';
+import type { TurnRequest } from './turn-request.js';
+import { TurnSetup } from './turn-setup.js';
 
 const test = useStore('sqlite');
 const silent = pino({ level: 'silent' });
@@ -32,7 +31,7 @@ async function runTurn(
   const events = new MemoryEventBus();
   const setup: TurnSetup = Object.assign(Object.create(TurnSetup.prototype), { prepare });
   const model = new ScriptedModel();
-  const runner = new TurnRunner({
+  const executor = new RunExecutor({
     ...{ setup, events, metrics, usage, now: Date.now },
     titles: new Titles({ sessions, changes: { publish: () => {} }, model, logger: silent }),
     grants: { hold: hold ?? (async () => () => {}) },
@@ -40,12 +39,13 @@ async function runTurn(
     ...{ hostId: 'host-1', agentName: 'Sibyl', mainModel: 'vendor/main' },
     limits: { ms: 60_000, paused: 10, storeWaitMs: 1_000 },
   });
-  const live = new LiveRun(run);
-  const job = createJob(live, await sessions.get(key), events);
   const permission = { owner: run.owner, cid: 'bafy', resource: 'ixo:oracle:x:schedule/7' };
-  const outcome = await runner.run(
-    hold ? { ...job, request: { ...job.request, permission } } : job,
-  );
+  const live = createActiveRun(run, {
+    session: await sessions.get(key),
+    request: { ...buildRequest(run), ...(hold && { permission }) },
+    recording: createRecording(runs, { events }),
+  });
+  const outcome = await executor.execute(live);
   const frames = live.log.since(0).map(({ event, data }) => ({ event, data: JSON.parse(data) }));
   return {
     ...{ outcome, run, log, frames },
@@ -59,30 +59,11 @@ async function runTurn(
   };
 }
 
-function createJob(live: LiveRun, session: TurnJob['session'], events: MemoryEventBus): TurnJob {
-  const { run, log } = live;
-  const { owner, sessionId, requestId } = run;
-  const { runs } = test.store;
-  const ignore = () => {};
-  const recorder = new RunRecorder({
-    ...{ run, log, runs, events, logger: silent, storeWaitMs: 10_000 },
-    flushes: new FlushLoop(runs, silent),
-    isResumable: false,
-    isStoreLost: () => false,
-    shutdown: new AbortController().signal,
-    takesNext: () => true,
-    ...{ onLost: ignore, onCanceled: ignore, onUnstored: ignore },
-    ...{ onFull: ignore, onPromoted: ignore },
-  });
-  const done = async () => undefined;
-  const account = new TurnAccount({ check: done, add: ignore, settle: done });
-  const request = {
-    caller: { did: owner, expiration: 10, presentedDelegation: undefined },
-    message: { message: 'What is soil?', multitask: 'enqueue' },
-    ...{ sessionId, requestId, user: {}, client: 'api' },
-  } as const;
-  return { live, recorder, request, session, account };
-}
+const buildRequest = ({ owner, sessionId, requestId }: Run): TurnRequest => ({
+  caller: { did: owner, expiration: 10, presentedDelegation: undefined },
+  message: { message: 'What is soil?', multitask: 'enqueue' },
+  ...{ sessionId, requestId, user: {}, client: 'api' },
+});
 
 const runFailingWith = (error: unknown) => runTurn(() => Promise.reject(error));
 
@@ -167,7 +148,7 @@ describe('a turn that fails', () => {
 
   it('because the host stopped it reports that, rather than what broke then', async () => {
     const limit = new OracleError('turn_too_long');
-    const { outcome } = await runTurn(async ({ live }) => {
+    const { outcome } = await runTurn(async (live) => {
       live.fail(limit);
       throw new Error('broken by the end');
     });
@@ -176,7 +157,7 @@ describe('a turn that fails', () => {
 });
 
 it('a limit that is reached after the answer is complete does not fail the turn', async () => {
-  const { outcome, shown } = await runTurn(async ({ live }) => {
+  const { outcome, shown } = await runTurn(async (live) => {
     const model = new ScriptedModel(() => {
       live.fail(new OracleError('turn_too_long'));
       return say('Hello.');

@@ -5,6 +5,7 @@ import { pino } from 'pino';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { requestTo, tool } from '../../test/support/agent/agent-requests.js';
 import { callTools, ScriptedModel, say } from '../../test/support/agent/scripted-model.js';
+import { createActiveRun, createRecording } from '../../test/support/test-active-run.js';
 import { useStore } from '../../test/support/test-database.js';
 import { startTestRun } from '../../test/support/test-runs.js';
 import type { AgentRequest, AgentTool } from '../agent/agent.js';
@@ -14,14 +15,13 @@ import { Metrics } from '../observability/metrics.js';
 import { findScope, type Scope, type SpanExporter } from '../observability/spans.js';
 import type { Run } from '../store/runs/run.js';
 import { UNTITLED } from '../store/session-store.js';
-import { FlushLoop } from './flush-loop.js';
+import { ActiveRun } from './active-run.js';
 import { TurnAccount } from './gates.js';
-import { LiveRun } from './run-log.js';
+import { RunExecutor } from './run-executor.js';
 import { RunRecorder } from './run-recorder.js';
-import { TurnRunner } from './run-turn.js';
 import { Titles } from './titles.js';
 import type { TurnRequest } from './turn-request.js';
-import { type TurnJob, TurnSetup } from './turn-setup.js';
+import { TurnSetup } from './turn-setup.js';
 
 const test = useStore('sqlite');
 const silent = pino({ level: 'silent' });
@@ -30,10 +30,10 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-type RunnerDeps = ConstructorParameters<typeof TurnRunner>[0];
+type ExecutorDeps = ConstructorParameters<typeof RunExecutor>[0];
 type Prepare = TurnSetup['prepare'];
 
-interface TurnOptions extends Partial<Pick<RunnerDeps, 'grants' | 'exporter' | 'usage'>> {
+interface TurnOptions extends Partial<Pick<ExecutorDeps, 'grants' | 'exporter' | 'usage'>> {
   readonly model?: ScriptedModel;
   readonly tools?: readonly AgentTool[];
   /** By default a request to `model`. */
@@ -42,15 +42,14 @@ interface TurnOptions extends Partial<Pick<RunnerDeps, 'grants' | 'exporter' | '
   readonly run?: Partial<Run>;
   /** Of the session as the turn knows it. */
   readonly title?: string;
-  readonly progress?: TurnJob['progress'];
-  readonly limits?: Partial<RunnerDeps['limits']>;
+  readonly progress?: ActiveRun['progress'];
+  readonly limits?: Partial<ExecutorDeps['limits']>;
 }
 
 /** A turn in a new session of a real store; its model follows a script. */
 async function openTurn(options: TurnOptions = {}) {
   const started = await startTestRun(test.store);
   const run = { ...started.run, ...options.run };
-  const live = new LiveRun(run);
   const events = new MemoryEventBus();
   const published: ServerEvent[] = [];
   events.subscribe(run, (event) => published.push(event));
@@ -58,12 +57,12 @@ async function openTurn(options: TurnOptions = {}) {
   const metrics = new Metrics();
   const naming = new ScriptedModel(say('Soil basics'));
   const logger = pino({ base: null }, { write: (line) => void log.push(JSON.parse(line)) });
-  const { settled, ...job } = await createJob(live, events, options);
-  const runner = createRunner({ events, logger, metrics }, naming, options);
+  const { settled, live } = await createLive(run, events, options);
+  const executor = createExecutor({ events, logger, metrics }, naming, options);
   const finishing = vi.spyOn(test.store.runs, 'finish');
   return {
-    ...{ live, run, settled, published, log, naming, account: job.account },
-    start: () => runner.run(job),
+    ...{ live, run, settled, published, log, naming, account: live.account },
+    start: () => executor.execute(live),
     findRun: () => test.store.runs.find(started.key),
     findTitle: async () => (await test.store.sessions.get(started.session)).title,
     frames: (name: string) =>
@@ -81,12 +80,12 @@ async function openTurn(options: TurnOptions = {}) {
   };
 }
 
-async function createJob(
-  live: LiveRun,
+async function createLive(
+  run: Run,
   events: MemoryEventBus,
   { title, progress, ...options }: TurnOptions,
-): Promise<TurnJob & { settled: (readonly unknown[])[] }> {
-  const { owner, sessionId, requestId } = live.run;
+) {
+  const { owner, sessionId, requestId } = run;
   const found = await test.store.sessions.get({ owner, sessionId });
   const session = { ...found, ...(title && { title }) };
   const settled: (readonly unknown[])[] = [];
@@ -101,39 +100,25 @@ async function createJob(
     ...{ sessionId, requestId, user: {}, client: 'api' },
     ...options.request,
   };
-  const recorder = createRecorder(live, events);
-  return { live, recorder, request, session, account, progress, settled };
+  const recording = createRecording(test.store.runs, { events });
+  const live = createActiveRun(run, { recording, request, session, account, progress });
+  return { live, settled };
 }
 
-function createRecorder({ run, log }: LiveRun, events: MemoryEventBus): RunRecorder {
-  const { runs } = test.store;
-  const ignore = () => {};
-  return new RunRecorder({
-    ...{ run, log, runs, events, logger: silent, storeWaitMs: 10_000 },
-    flushes: new FlushLoop(runs, silent),
-    isResumable: false,
-    isStoreLost: () => false,
-    shutdown: new AbortController().signal,
-    takesNext: () => true,
-    ...{ onLost: ignore, onCanceled: ignore, onUnstored: ignore },
-    ...{ onFull: ignore, onPromoted: ignore },
-  });
-}
-
-function createRunner(
-  deps: Pick<RunnerDeps, 'events' | 'logger' | 'metrics'>,
+function createExecutor(
+  deps: Pick<ExecutorDeps, 'events' | 'logger' | 'metrics'>,
   naming: ScriptedModel,
   { grants = { hold: async () => () => {} }, ...options }: TurnOptions,
-): TurnRunner {
+): RunExecutor {
   const { sessions, usage } = test.store;
   const { model = new ScriptedModel(say('Hello.')), tools = [] } = options;
-  const ask: NonNullable<TurnOptions['prepare']> = ({ live, account, recorder }) => {
+  const ask: NonNullable<TurnOptions['prepare']> = ({ signal, account, recorder }) => {
     const journal = recorder.openJournal([], new Map());
-    return requestTo(model, { signal: live.signal, meter: account, journal, tools });
+    return requestTo(model, { signal, meter: account, journal, tools });
   };
   const prepare: Prepare = async (...args) => (options.prepare ?? ask)(...args);
   const setup: TurnSetup = Object.assign(Object.create(TurnSetup.prototype), { prepare });
-  return new TurnRunner({
+  return new RunExecutor({
     ...deps,
     setup,
     grants,
@@ -152,7 +137,7 @@ const openFailing = (error: unknown, options: TurnOptions = {}) =>
 
 const never = () => new Promise<never>(() => undefined);
 
-describe('TurnRunner.run', () => {
+describe('RunExecutor.run', () => {
   it('stores the answer, its cost, its spans and when its text began', async () => {
     const model = new ScriptedModel(callTools(['c1', 'dig', {}]), say('Hello.'));
     const tools = [tool('dig', async () => 'done')];
@@ -175,9 +160,9 @@ describe('TurnRunner.run', () => {
     let scope: Scope | undefined;
     const { start, run } = await openTurn({
       run: { traceparent },
-      prepare: ({ live }) => {
+      prepare: ({ signal }) => {
         scope = findScope();
-        return requestTo(new ScriptedModel(say('Hello.')), { signal: live.signal });
+        return requestTo(new ScriptedModel(say('Hello.')), { signal });
       },
     });
     await start();
@@ -196,9 +181,9 @@ describe('TurnRunner.run', () => {
     const ignored = { code: 'unknown_timezone', message: 'The time zone is unknown.' };
     const { start, frames } = await openTurn({
       request: { warnings: [ignored] },
-      prepare: ({ live }, warn) => {
+      prepare: ({ signal }, { warn }) => {
         warn('history_shortened', 'Too old.');
-        return requestTo(new ScriptedModel(say('Hello.')), { signal: live.signal });
+        return requestTo(new ScriptedModel(say('Hello.')), { signal });
       },
     });
     const shortened = { code: 'history_shortened', message: 'Too old.' };
@@ -208,11 +193,11 @@ describe('TurnRunner.run', () => {
 
   it('writes what plugins emit while it is set up', async () => {
     const { start, run, frames } = await openTurn({
-      prepare: ({ live, events }) => {
-        const { sessionId, requestId } = live.run;
+      prepare: ({ run, signal }, { emit }) => {
+        const { sessionId, requestId } = run;
         const data = { sessionId, requestId, from: 'main', to: 'clerk', step: 'call' } as const;
-        events.write({ event: 'router_update', data });
-        return requestTo(new ScriptedModel(say('Hello.')), { signal: live.signal });
+        emit({ event: 'router_update', data });
+        return requestTo(new ScriptedModel(say('Hello.')), { signal });
       },
     });
     await start();
@@ -272,7 +257,7 @@ describe('a turn that was canceled', () => {
     'ends as %s, without an error and without a line in the log',
     async (reason) => {
       const { start, live, frames, log, findTrace, readMetric } = await openTurn({
-        prepare: ({ live: running }) => {
+        prepare: (running) => {
           running.cancel(reason);
           throw new Error('broken by the end');
         },
@@ -292,7 +277,7 @@ describe('a turn that was canceled', () => {
     ['its user, for good', 'aborted', new OracleError('access_revoked'), undefined],
   ] as const)('by %s has the cause that operators see', async (_, reason, error, cause) => {
     const turn = await openTurn({
-      prepare: ({ live }) => {
+      prepare: (live) => {
         live.cancel(reason, error);
         return never();
       },
@@ -307,7 +292,7 @@ describe('a turn that was canceled', () => {
 
   it('is not paused, although a tool asks a question', async () => {
     const { start, findRun } = await openTurn({
-      prepare: ({ live }) => {
+      prepare: (live) => {
         live.cancel('aborted');
         throw new PausedError([]);
       },
@@ -326,7 +311,7 @@ function fullDisk(): OracleError {
 const asking = tool('buy', async (_, { interrupt }) =>
   interrupt({ kind: 'confirmation', schema: {}, data: { question: 'Buy?' } }),
 );
-const openAsking = (limits: Partial<RunnerDeps['limits']> = {}) =>
+const openAsking = (limits: Partial<ExecutorDeps['limits']> = {}) =>
   openTurn({
     model: new ScriptedModel(callTools(['c1', 'buy', {}])),
     tools: [asking],
@@ -529,7 +514,7 @@ describe('the span of a turn', () => {
     [
       'is aborted',
       'aborted',
-      ({ live }) => {
+      (live) => {
         live.cancel('aborted');
         return never();
       },

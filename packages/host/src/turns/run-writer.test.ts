@@ -1,18 +1,16 @@
 import { OracleError, type ReplyPart, toApprovalId } from '@sibyl/protocol';
 import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
+import { createRecorder } from '../../test/support/test-active-run.js';
 import { useStore } from '../../test/support/test-database.js';
 import { startTestRun } from '../../test/support/test-runs.js';
 import type { PendingInterrupt } from '../agent/steps.js';
-import { MemoryEventBus } from '../bus/event-bus.js';
 import type { RunStore } from '../store/runs/run-store.js';
-import { FlushLoop } from './flush-loop.js';
 import { MessageParts } from './message-parts.js';
+import { RunWriter } from './run-executor.js';
 import { RunLog } from './run-log.js';
-import { RunRecorder } from './run-recorder.js';
-import { TurnWriter } from './turn-writer.js';
 
-const logger = pino({ level: 'silent' });
+const _logger = pino({ level: 'silent' });
 const usage = { input: 3, output: 2, cached: 1, cost: 0.5 };
 const finished = {
   status: 'finished',
@@ -36,28 +34,13 @@ async function createWriter(options: WriterOptions = {}) {
   const { runs = test.store.runs, onUnstored, parts } = options;
   const { run, key } = await startTestRun(test.store);
   const log = new RunLog();
-  const ignore = () => {};
-  const recorder = new RunRecorder({
-    run,
-    log,
-    runs,
-    flushes: new FlushLoop(runs, logger),
-    events: new MemoryEventBus(),
-    logger,
-    storeWaitMs: onUnstored ? 100 : 10_000,
-    isResumable: false,
-    isStoreLost: () => false,
-    shutdown: new AbortController().signal,
-    takesNext: () => true,
-    onLost: ignore,
-    onCanceled: ignore,
-    onUnstored: onUnstored ?? ignore,
-    onFull: ignore,
-    onPromoted: ignore,
+  const recorder = createRecorder(run, {
+    ...{ log, runs, storeWaitMs: onUnstored ? 100 : 10_000 },
+    ...(onUnstored && { settle: onUnstored }),
   });
   const ids = { sessionId: run.sessionId, requestId: run.requestId };
   return {
-    writer: new TurnWriter(run, recorder, parts),
+    writer: new RunWriter(run, recorder, parts),
     ...{ run, key, ids },
     frames: () => log.since(0).map(({ event, data }) => [event, JSON.parse(data)]),
     findMessage: () => test.store.messages.find({ owner: run.owner, messageId: run.messageId }),
@@ -70,7 +53,7 @@ const toolCall = (fields: object = {}) => ({
   ...fields,
 });
 
-describe('TurnWriter.write', () => {
+describe('RunWriter.write', () => {
   it('writes texts as they come, and stores them as one answer', async () => {
     const { writer, run, frames, findMessage } = await createWriter();
     writer.write({ type: 'text', text: 'Hello ' });
@@ -183,7 +166,7 @@ describe('TurnWriter.write', () => {
   });
 });
 
-describe('TurnWriter.emit', () => {
+describe('RunWriter.emit', () => {
   const citation = { title: 'A book', url: 'https://example.org' };
 
   it('makes components and citations part of the answer, as they were when they were emitted', async () => {
@@ -224,7 +207,7 @@ describe('TurnWriter.emit', () => {
   });
 });
 
-describe('TurnWriter.end', () => {
+describe('RunWriter.end', () => {
   it('says why a turn failed: in a frame, in the message, in the run and to the caller', async () => {
     const { writer, run, ids, frames, findMessage, findRun } = await createWriter();
     writer.write({ type: 'text', text: 'half' });
@@ -294,7 +277,7 @@ describe('TurnWriter.end', () => {
   });
 });
 
-describe('TurnWriter.pause', () => {
+describe('RunWriter.pause', () => {
   const DAY_MS = 24 * 60 * 60 * 1000;
   const question = (fields: Partial<PendingInterrupt> = {}): PendingInterrupt => ({
     ...{ kind: 'input_required', schema: { type: 'object' }, data: { text: 'Which?' } },

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { HostLiveness } from '../bus/host-bus.js';
-import { DisconnectedTurns } from './live-turns.js';
+import { DisconnectedTurns } from './active-run.js';
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
