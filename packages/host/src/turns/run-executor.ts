@@ -115,7 +115,7 @@ export class RunExecutor {
       this.announce(active, 'answer');
       return outcome;
     } finally {
-      // Nobody waits for it.
+      // It is not awaited.
       void this.settle(active, outcome);
     }
   }

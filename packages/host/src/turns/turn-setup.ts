@@ -23,12 +23,12 @@ import type { ActiveRun } from './active-run.js';
 import { Capabilities, type TurnTool } from './capabilities.js';
 import type { Hooks } from './hooks.js';
 import { MiddlewareChain } from './middlewares.js';
+import { OutputLimit } from './model-limits.js';
 import { type RanCall, ToolPolicy } from './tool-policy.js';
 import { TurnReach } from './tool-reach.js';
 import { applyToolChoice, gatherTools } from './tools.js';
 import type { TurnAccess } from './turn-access.js';
 import { buildTurnFacts, createClientCalls, createTurnEmit, TurnContexts } from './turn-context.js';
-import { OutputLimit } from './turn-limits.js';
 import type { TurnRequest } from './turn-request.js';
 
 /** Key of the host's own session state; not a valid plugin name. */

@@ -21,7 +21,6 @@ import type { Store } from '../store/store.js';
 import { findSubUser } from '../store/sub-user-rooms.js';
 import { ActiveRun, ActiveRuns, DisconnectedTurns, type TurnCounts } from './active-run.js';
 import type { Gates, TurnAccount } from './gates.js';
-import { HostLoad, StartPace } from './host-load.js';
 import {
   confirmWrite,
   type IdempotencyClaim,
@@ -34,7 +33,14 @@ import { FeedSender } from './run-feeds.js';
 import { buildCacheInvalidation, buildDoneFrame } from './run-log.js';
 import { FlushLoop, type Recording } from './run-recorder.js';
 import type { TurnAccess } from './turn-access.js';
-import { hostBusy, hostStopping, startErrors, TurnSlots } from './turn-limits.js';
+import {
+  HostLoad,
+  hostBusy,
+  hostStopping,
+  StartPace,
+  startErrors,
+  TurnSlots,
+} from './turn-limits.js';
 import { buildFirstFrame, readProgress } from './turn-progress.js';
 import {
   assertModelExists,

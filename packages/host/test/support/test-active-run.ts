@@ -12,7 +12,7 @@ type Recorded = ConstructorParameters<typeof RunRecorder>[0];
 
 const ignore = () => {};
 
-/** What recorders of a host share: nobody cancels their runs or takes them over. */
+/** What recorders of a host share: their runs are neither canceled nor taken over. */
 export function createRecording(runs: RunStore, changes: Partial<Recording> = {}): Recording {
   const { logger = pino({ level: 'silent' }) } = changes;
   return {
