@@ -12,8 +12,6 @@ export type ClientErrorCode =
   | 'signing_failed'
   /** The text or file is not a valid key. */
   | 'key_invalid'
-  /** An older version of the page exported the key, and it cannot be exported again. */
-  | 'key_not_exportable'
   /** The passphrase of a backup is wrong. */
   | 'key_passphrase_wrong'
   /** The passkey that protects the key was not confirmed. */

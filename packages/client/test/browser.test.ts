@@ -64,25 +64,6 @@ describe('openBrowserSigner', () => {
     const tabs = [first, await web.open(first.context()), await web.open(first.context())];
     expect(new Set(await Promise.all(tabs.map(openKey))).size).toBe(1);
   });
-
-  it('opens a key that an older version stored, and has exported', async () => {
-    const page = await web.open();
-    const did = await page.evaluate(async () => {
-      const opening = indexedDB.open('sibyl', 1);
-      opening.onupgradeneeded = () => opening.result.createObjectStore('keys');
-      await new Promise((resolve) => Object.assign(opening, { onsuccess: resolve }));
-      const keys = await crypto.subtle.generateKey('Ed25519', false, ['sign', 'verify']);
-      const transaction = opening.result.transaction('keys', 'readwrite');
-      transaction.objectStore('keys').put(keys, 'user');
-      await new Promise((resolve) => Object.assign(transaction, { oncomplete: resolve }));
-      opening.result.close();
-      return (await sibyl.openBrowserSigner()).did;
-    });
-    expect(await list(page)).toMatchObject([{ did, isActive: true, canBackUp: false }]);
-    expect(await readCode(page.evaluate((key) => identities.exportBrowserSeed(key), did))).not.toBe(
-      'done',
-    );
-  });
 });
 
 describe('identities of a browser', () => {

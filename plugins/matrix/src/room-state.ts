@@ -22,7 +22,7 @@ import type { MatrixTables, RoomDirectory } from './rooms.js';
 /** Reverse domain name, as Matrix requires for custom types. */
 const EVENT_TYPE = 'org.sibyl.room_state';
 
-/** How long a read waits for what an earlier version kept in Matrix only. */
+/** How long a read waits for what only the Matrix room has. */
 const IMPORT_TIMEOUT_MS = 800;
 /** A change that is not stored by then was lost with its process; the copy is compared again. */
 const CHANGE_MS = 5_000;
@@ -94,7 +94,7 @@ export class MatrixRoomState implements RoomState {
     await this.copying;
   }
 
-  /** What the room says, if the store has nothing and never asked before: from an earlier version, or a lost database. */
+  /** What the room says, if the store has nothing and never asked before: after the loss of a database. */
   private async importOnce(place: RoomPlace, key: string): Promise<JsonObject | undefined> {
     const { rooms, database, logger } = this.deps;
     const { owner } = place;

@@ -20,8 +20,6 @@ export interface BrowserIdentity {
   /** Milliseconds; undefined while the key exists in this browser only. */
   readonly backedUpAt: number | undefined;
   readonly isProtected: boolean;
-  /** False for a key that an older version of this page exported, and can no longer read. */
-  readonly canBackUp: boolean;
 }
 
 /** All identities of this browser, the one in use first. */
@@ -51,7 +49,7 @@ export async function importBrowserIdentity(
   const backedUpAt = Date.now();
   // The user has the key itself, and may have lost the passkey.
   await change(added.did, ({ lock: _, ...key }) => ({ ...key, privateKey, backup, backedUpAt }));
-  return { ...added, backedUpAt, isProtected: false, canBackUp: true };
+  return { ...added, backedUpAt, isProtected: false };
 }
 
 /** Puts an identity in use from the next `openBrowserSigner` on. */
@@ -85,10 +83,7 @@ export async function exportBrowserSeed(did: string): Promise<Uint8Array> {
   const { key } = await find(did);
   if (key.lock) return openLock(key.lock);
   if (key.backup) return exportSeed(key.backup);
-  throw new OracleClientError(
-    'key_not_exportable',
-    'This key was exported by an older version of this page and cannot be exported again',
-  );
+  throw new OracleClientError('key_not_found', 'This browser has no copy of that key to export');
 }
 
 /** Creates a passkey without which this browser cannot use the key any more. */
@@ -116,14 +111,13 @@ async function add(key: StoredKey, name: string | undefined): Promise<BrowserIde
 }
 
 async function describe({ key }: StoredEntry, isActive: boolean): Promise<BrowserIdentity> {
-  const { name, backedUpAt, lock, backup } = key;
+  const { name, backedUpAt, lock } = key;
   return {
     did: await readDid(key),
     name,
     isActive,
     backedUpAt,
     isProtected: lock !== undefined,
-    canBackUp: lock !== undefined || backup !== undefined,
   };
 }
 

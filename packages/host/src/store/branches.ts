@@ -72,7 +72,7 @@ export function selectPath(
             .where('b.owner', '=', owner)
             .where('b.session_id', '=', sessionId)
             .whereRef('b.branch', '=', 'path.branch')
-            // Always so, except in forged archives of old versions: a path must end.
+            // Always so, except in forged archives: a path must end.
             .whereRef('b.base_branch', '<', 'b.branch'),
         ),
     )

@@ -67,7 +67,7 @@ export function useIdentityStatus(): IdentityStatus {
   const { own } = useOwnIdentities();
   return {
     name: own?.name ?? t('chat.you'),
-    needsBackup: own?.canBackUp === true && own.backedUpAt === undefined,
+    needsBackup: own !== undefined && own.backedUpAt === undefined,
   };
 }
 

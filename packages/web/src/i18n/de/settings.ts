@@ -129,8 +129,6 @@ export const settings = {
   'backup.device.works': 'Es funktioniert auf dem anderen Gerät',
   'backup.exists': 'Ihr Schlüssel ist gesichert ({date}).',
   'backup.another': 'Weitere Sicherung anlegen',
-  'backup.impossible':
-    'Eine ältere Version dieser Seite hat diesen Schlüssel exportiert und kann ihn nicht mehr lesen. Bewahren Sie die damals gespeicherte Kopie auf.',
   'leave.title': 'Ihre Sicherung ist nicht fertig',
   'leave.text': 'Noch ist nichts verloren, aber Ihr Schlüssel hat noch keine geprüfte Sicherung.',
   'leave.stay': 'Sicherung abschließen',

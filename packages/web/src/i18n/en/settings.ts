@@ -126,8 +126,6 @@ export const settings = {
   'backup.device.works': 'It works on the other device',
   'backup.exists': 'Your key is backed up ({date}).',
   'backup.another': 'Make another backup',
-  'backup.impossible':
-    'An older version of this page has exported this key, and can’t read it any more. Keep the copy you saved then.',
   'leave.title': 'Your backup isn’t finished',
   'leave.text': 'Nothing is lost yet, but your key still has no backup that was checked.',
   'leave.stay': 'Finish the backup',

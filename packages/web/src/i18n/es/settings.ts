@@ -127,8 +127,6 @@ export const settings = {
   'backup.device.works': 'Funciona en el otro dispositivo',
   'backup.exists': 'Tu clave tiene una copia ({date}).',
   'backup.another': 'Hacer otra copia',
-  'backup.impossible':
-    'Una versión anterior de esta página exportó esta clave y ya no puede leerla. Conserva la copia que guardaste entonces.',
   'leave.title': 'Tu copia no está terminada',
   'leave.text': 'Aún no se ha perdido nada, pero tu clave no tiene una copia comprobada.',
   'leave.stay': 'Terminar la copia',

@@ -127,8 +127,6 @@ export const settings = {
   'backup.device.works': 'Cela fonctionne sur l’autre appareil',
   'backup.exists': 'Votre clé est sauvegardée ({date}).',
   'backup.another': 'Faire une autre sauvegarde',
-  'backup.impossible':
-    'Une version plus ancienne de cette page a exporté cette clé et ne peut plus la lire. Gardez la copie enregistrée alors.',
   'leave.title': 'Votre sauvegarde n’est pas terminée',
   'leave.text': 'Rien n’est encore perdu, mais votre clé n’a pas de sauvegarde vérifiée.',
   'leave.stay': 'Terminer la sauvegarde',

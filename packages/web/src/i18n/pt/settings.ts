@@ -126,8 +126,6 @@ export const settings = {
   'backup.device.works': 'Funciona no outro aparelho',
   'backup.exists': 'Sua chave tem cópia ({date}).',
   'backup.another': 'Fazer outra cópia',
-  'backup.impossible':
-    'Uma versão antiga desta página exportou esta chave e não consegue mais lê-la. Guarde a cópia que você salvou então.',
   'leave.title': 'Sua cópia não está pronta',
   'leave.text': 'Nada se perdeu ainda, mas sua chave não tem uma cópia conferida.',
   'leave.stay': 'Terminar a cópia',

@@ -123,8 +123,6 @@ export const settings = {
   'backup.device.works': 'Inafanya kazi kwenye kifaa kingine',
   'backup.exists': 'Ufunguo wako una nakala ({date}).',
   'backup.another': 'Weka nakala nyingine',
-  'backup.impossible':
-    'Toleo la zamani la ukurasa huu liliuhamisha ufunguo huu na haliwezi kuusoma tena. Tunza nakala uliyohifadhi wakati huo.',
   'leave.title': 'Nakala yako haijakamilika',
   'leave.text': 'Hakuna kilichopotea bado, lakini ufunguo wako hauna nakala iliyohakikiwa.',
   'leave.stay': 'Kamilisha nakala',

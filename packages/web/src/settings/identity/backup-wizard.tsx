@@ -57,7 +57,6 @@ const LEAVE_TEXTS = {
 /** Backs up a key; once that is done, says so and offers another backup. */
 export function BackupCard({ identity }: { readonly identity: BrowserIdentity }) {
   const [isOpen, setOpen] = useState(false);
-  if (!identity.canBackUp) return <Notice kind="warning">{t('settings.backup.impossible')}</Notice>;
   if (identity.backedUpAt === undefined || isOpen) {
     return <BackupWizard identity={identity} onDone={() => setOpen(false)} />;
   }

@@ -74,7 +74,7 @@ export function IdentityRow({ identity }: { readonly identity: BrowserIdentity }
 }
 
 function BackupBadge({ identity }: { readonly identity: BrowserIdentity }) {
-  if (identity.backedUpAt !== undefined || !identity.canBackUp) {
+  if (identity.backedUpAt !== undefined) {
     return (
       <span className="badge is-good">
         <Icon name="check" />
@@ -134,8 +134,8 @@ interface RemoveProps {
 
 /** Removes an identity only if nothing is lost by it; otherwise says what to do first. */
 function Remove({ identity, name, onClose }: RemoveProps) {
-  const { did, isActive, backedUpAt, canBackUp } = identity;
-  const needsBackup = backedUpAt === undefined && canBackUp;
+  const { did, isActive, backedUpAt } = identity;
+  const needsBackup = backedUpAt === undefined;
   const text = isActive
     ? t('settings.key.remove.inUse')
     : needsBackup
