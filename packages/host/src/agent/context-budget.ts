@@ -15,7 +15,7 @@ import {
   estimateTokens,
   estimateTools,
   keepStart,
-} from './estimate-tokens.js';
+} from './model-call.js';
 import { shortenResult } from './run-tools.js';
 import { summarize } from './summaries.js';
 

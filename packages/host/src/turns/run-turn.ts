@@ -1,8 +1,8 @@
 import { OracleError, type ReplyPart } from '@sibyl/protocol';
 import { abortable, LruMap, textBytes } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
+import { answerMessage } from '../agent/run-agent.js';
 import { PausedError } from '../agent/steps.js';
-import { answerMessage } from '../agent/structured-answer.js';
 import type { RunGrants } from '../auth/run-grants.js';
 import { type EventBus, endOfRun, toPosition } from '../bus/event-bus.js';
 import { toModelCause } from '../models/failure-cause.js';
