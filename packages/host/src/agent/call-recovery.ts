@@ -3,7 +3,7 @@ import type { Rejection } from '../models/rejections.js';
 import { type Warning, warning } from './agent.js';
 import type { Compactor } from './context-budget.js';
 
-/** Repeats calls that the model refused in another form: shorter, without images or without tools. A turn has one once it needs it. */
+/** Repeats calls that the model refused in another form: shorter, without images or without tools. Created with the first refusal. */
 export class CallRecovery {
   /** What the model refused. */
   private readonly refused = new Set<Rejection['of']>();

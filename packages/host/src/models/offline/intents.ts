@@ -386,14 +386,17 @@ const ONE_TURN: readonly RegExp[] = [
 /** Finds lasting preferences; undefined if they are meant for one turn only. */
 function findPreferences(said: string): PreferenceChange | undefined {
   if (ONE_TURN.some((mark) => mark.test(said))) return undefined;
+  const isLasting = LASTING.test(said);
   const found: PreferenceChange = {
     ...findLanguage(said),
     ...findNames(said),
     ...findStyle(said),
-    ...findFormat(said),
+    // Only if the user says so: most requests for a format are for one answer.
+    ...(isLasting && findFormat(said)),
     ...findCleared(said),
   };
-  return Object.keys(found).length > 0 ? found : findInstruction(said);
+  if (Object.keys(found).length > 0) return found;
+  return isLasting ? findInstruction(said) : undefined;
 }
 
 function findLanguage(said: string): PreferenceChange | undefined {
@@ -465,9 +468,7 @@ function findStyle(said: string): PreferenceChange | undefined {
   return style;
 }
 
-/** A format is lasting only if the user says so: most such requests are for one answer. */
 function findFormat(said: string): PreferenceChange | undefined {
-  if (!LASTING.test(said)) return undefined;
   const found =
     /\b(bullet points|bullets|tables?|numbered lists?|plain text|markdown|prose)\b/i.exec(said);
   return found ? { format: found[0].toLowerCase() } : undefined;
@@ -481,7 +482,7 @@ function findCleared(said: string): PreferenceChange | undefined {
 }
 
 function findInstruction(said: string): PreferenceChange | undefined {
-  if (!LASTING.test(said) || isQuestion(said)) return undefined;
+  if (isQuestion(said)) return undefined;
   const wish = said.replace(LASTING, '').replace(/\s+/g, ' ').trim();
   return wish ? { customInstructions: wish } : undefined;
 }
