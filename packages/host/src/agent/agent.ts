@@ -147,19 +147,10 @@ export interface Meter {
 /** For calls without accounting. */
 export const unmetered: Meter = { check: async () => undefined, add: () => undefined };
 
-/** Limits the model calls with tools of one turn, all its agents together. */
-export class StepBudget {
-  private taken = 0;
-
-  constructor(readonly limit: number) {}
-
-  get isExhausted(): boolean {
-    return this.taken >= this.limit;
-  }
-
-  take(steps = 1): void {
-    this.taken += steps;
-  }
+/** The model calls with tools of one turn, all its agents together. */
+export interface StepBudget {
+  readonly limit: number;
+  taken: number;
 }
 
 const MAX_BYTES = 4 * 1024 * 1024;

@@ -10,7 +10,7 @@ import { ScriptedModel, type ScriptedStep, say } from '../../test/support/agent/
 import { ModelError, type ModelMessage } from '../models/model.js';
 import { ModelFacts } from '../models/model-facts.js';
 import type { Rejection } from '../models/rejections.js';
-import { estimateCall } from './estimate-tokens.js';
+import { estimateCall } from './model-call.js';
 
 /** A step that the model refuses. */
 const refuse = (rejection: Rejection): ScriptedStep => {

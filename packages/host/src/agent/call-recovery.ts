@@ -1,21 +1,18 @@
 import { listUserParts, type ModelCall, ModelError, type ModelMessage } from '../models/model.js';
 import type { Rejection } from '../models/rejections.js';
-import { type AgentRequest, type Warning, warning } from './agent.js';
+import { type Warning, warning } from './agent.js';
 import type { Compactor } from './context-budget.js';
 
-/** Repeats calls that the model refused in another form: shorter, without images or without tools. */
+/** Repeats calls that the model refused in another form: shorter, without images or without tools. Created with the first refusal. */
 export class CallRecovery {
   /** What the model refused. */
   private readonly refused = new Set<Rejection['of']>();
 
-  constructor(
-    private readonly model: AgentRequest['model'],
-    private readonly compactor: Compactor,
-  ) {}
+  constructor(private readonly compactor: Compactor) {}
 
   /** Whether the next call may offer tools. */
   get allowsTools(): boolean {
-    return this.model.facts.tools && !this.refused.has('tools');
+    return !this.refused.has('tools');
   }
 
   /** Returns what to report before the call is repeated; undefined if nothing can be done about the error. */
@@ -55,21 +52,22 @@ export class CallRecovery {
     this.refused.delete('context');
   }
 
-  /** Removes what the model refused, and replaces images that it cannot see by text. */
+  /** Removes what the model refused. */
   adapt(call: ModelCall): ModelCall {
-    return this.adaptImages({
+    const adapted: ModelCall = {
       ...call,
       ...(this.refused.has('tool-choice') && { toolChoice: undefined }),
       ...(this.refused.has('schema') && { responseSchema: undefined }),
       ...(this.refused.has('reasoning') && { reasoning: 'omit' }),
-    });
+    };
+    return this.refused.has('images') ? withoutImages(adapted) : adapted;
   }
+}
 
-  private adaptImages(call: ModelCall): ModelCall {
-    if (this.model.facts.vision && !this.refused.has('images')) return call;
-    if (!call.messages.some(hasImage)) return call;
-    return { ...call, messages: call.messages.map(describeImages) };
-  }
+/** Replaces the images of a call by text. */
+export function withoutImages(call: ModelCall): ModelCall {
+  if (!call.messages.some(hasImage)) return call;
+  return { ...call, messages: call.messages.map(describeImages) };
 }
 
 const leaveOut = (sent: unknown, left: Warning) => (sent ? [left] : undefined);

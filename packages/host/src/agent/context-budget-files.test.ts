@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import type { ModelCall, ModelMessage, UserPart } from '../models/model.js';
 import { fitFiles } from './context-budget.js';
-import { estimateCall } from './estimate-tokens.js';
+import { estimateCall } from './model-call.js';
 
 const image: UserPart = { type: 'file', mediaType: 'image/png', data: new Uint8Array(9) };
 const text = (value: string): UserPart => ({ type: 'text', text: value });

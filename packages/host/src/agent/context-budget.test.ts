@@ -4,7 +4,7 @@ import { ScriptedModel, say } from '../../test/support/agent/scripted-model.js';
 import type { ModelMessage, ModelPart } from '../models/model.js';
 import { type Meter, SummaryCache, unmetered, type Warning } from './agent.js';
 import { type CallDraft, Compactor } from './context-budget.js';
-import { estimateMessages, estimateTokens } from './estimate-tokens.js';
+import { estimateMessages, estimateTokens } from './model-call.js';
 
 const ROOM = 2000;
 const ask: ModelMessage = { role: 'user', content: 'And now?' };

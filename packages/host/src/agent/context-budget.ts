@@ -15,7 +15,7 @@ import {
   estimateTokens,
   estimateTools,
   keepStart,
-} from './estimate-tokens.js';
+} from './model-call.js';
 import { shortenResult } from './run-tools.js';
 import { summarize } from './summaries.js';
 
@@ -68,9 +68,12 @@ export class Compactor {
   }
 
   async fit(draft: CallDraft): Promise<FittedCall> {
-    const { history, current } = draft;
-    await this.options.model.facts.refresh(draft.signal);
-    const room = this.roomFor(draft);
+    const { system, tools, history, current } = draft;
+    const { model } = this.options;
+    await model.facts.refresh(draft.signal);
+    const budget = Math.min(this.getBudget(model), this.cap);
+    const taken = estimateTokens(system) + estimateTools(tools) + RESERVE;
+    const room = Math.max(budget - taken, Math.floor(budget * LEAST_SHARE));
     const whole = [...history, ...current];
     if (estimateMessages(whole) <= room) return { messages: whole, warnings: [] };
     const turns = trimOldTurns(splitTurns(history));
@@ -151,12 +154,6 @@ export class Compactor {
     if (this.warned.has(code)) return [];
     this.warned.add(code);
     return [warning(code, message)];
-  }
-
-  private roomFor({ system, tools }: CallDraft): number {
-    const budget = Math.min(this.getBudget(this.options.model), this.cap);
-    const taken = estimateTokens(system) + estimateTools(tools) + RESERVE;
-    return Math.max(budget - taken, Math.floor(budget * LEAST_SHARE));
   }
 
   /** The most tokens of a call to a model, in the unit of our estimates. */

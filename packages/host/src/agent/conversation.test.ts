@@ -8,7 +8,6 @@ import {
   toModelMessages,
   toWellFormed,
 } from './conversation.js';
-import { CallIds } from './run-tools.js';
 
 const toCallParts = (calls: readonly ToolCall[]) =>
   calls.map((call) => ({ type: 'tool-call' as const, call }));
@@ -145,7 +144,7 @@ const results = (...ids: string[]): ModelMessage => ({
   results: ids.map((id, n) => ({ id, name: 'look', output: String(n), isError: false })),
 });
 
-const fix = (...messages: ModelMessage[]) => toWellFormed(messages, new CallIds());
+const fix = (...messages: ModelMessage[]) => toWellFormed(messages);
 
 it('toWellFormed leaves a valid conversation unchanged', () => {
   const good = [user('a'), calls('1', '2'), results('1', '2'), answer('b'), user('c')];

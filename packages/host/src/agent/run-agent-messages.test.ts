@@ -5,7 +5,7 @@ import { Random } from '../../test/support/agent/random.js';
 import { callTools, ScriptedModel, say } from '../../test/support/agent/scripted-model.js';
 import type { ModelCall, ModelMessage, ModelPart } from '../models/model.js';
 import type { AgentRequest } from './agent.js';
-import { estimateMessages, estimateTokens, estimateTools } from './estimate-tokens.js';
+import { estimateMessages, estimateTokens, estimateTools } from './model-call.js';
 
 const IDS = ['', 'a', 'b', 'call_1'];
 const NAMES = ['look', 'fail', 'huge', 'no such tool!', ''];

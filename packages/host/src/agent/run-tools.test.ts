@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { CallIds, shortenResult, toErrorText, toResultText } from './run-tools.js';
+import { shortenResult, takeCallId, toErrorText, toResultText } from './run-tools.js';
 
 it.each([
   ['an object', { a: [1, null] }, '{"a":[1,null]}'],
@@ -57,9 +57,9 @@ it('toErrorText reports an error in one line', () => {
   expect(toErrorText(new Error(''))).toBe('{"error":"The tool failed."}');
 });
 
-it('CallIds takes no id with the characters that separate paths', () => {
-  const ids = new CallIds();
-  expect(ids.take('a/b#1')).toBe('a_b_1');
-  expect(ids.take('a/b#1')).toMatch(/^call_\w+$/);
-  expect(ids.take('a')).toBe('a');
+it('takeCallId takes no id with the characters that separate paths', () => {
+  const taken = new Set<string>();
+  expect(takeCallId('a/b#1', taken)).toBe('a_b_1');
+  expect(takeCallId('a/b#1', taken)).toMatch(/^call_\w+$/);
+  expect(takeCallId('a', taken)).toBe('a');
 });

@@ -324,21 +324,14 @@ export class RepetitionGuard {
 }
 
 /**
- * Makes the ids of tool calls unique within a conversation: some models repeat ids or send none. They have no `/` and
- * `#`, which separate the ids in the paths of agents and the keys of interrupts.
+ * Makes the id of a tool call unique within a conversation, and adds it to those that are taken: some models repeat ids
+ * or send none. It has no `/` and `#`, which separate the ids in the paths of agents and the keys of interrupts.
  */
-export class CallIds {
-  private readonly taken = new Set<string>();
-
-  take(given: string): string {
-    const wanted = given.replace(/[/#]/g, '_');
-    const id = wanted === '' || this.taken.has(wanted) ? createCallId() : wanted;
-    this.taken.add(id);
-    return id;
-  }
-}
-
-/** Without dashes: some providers accept at most 40 characters. */
-function createCallId(): string {
-  return `call_${randomUUID().replaceAll('-', '')}`;
+export function takeCallId(given: string, taken: Set<string>): string {
+  const wanted = given.replace(/[/#]/g, '_');
+  // Without dashes: some providers accept at most 40 characters.
+  const id =
+    wanted === '' || taken.has(wanted) ? `call_${randomUUID().replaceAll('-', '')}` : wanted;
+  taken.add(id);
+  return id;
 }

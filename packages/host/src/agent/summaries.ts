@@ -1,8 +1,7 @@
 import { withTimeout } from '@sibyl/server-kit';
 import type { Model, ModelMessage, UserPart } from '../models/model.js';
 import type { Meter } from './agent.js';
-import { generateText } from './ask-model.js';
-import { estimateTokens, keepEnd } from './estimate-tokens.js';
+import { estimateTokens, generateText, keepEnd } from './model-call.js';
 
 const TIMEOUT_MS = 30_000;
 

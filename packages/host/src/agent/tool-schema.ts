@@ -15,9 +15,13 @@ export function toAgentTool(
   if (!NAME.test(name)) {
     return { error: 'its name may contain only letters, digits, _ and -, at most 64' };
   }
-  const schema = readInputSchema(inputSchema);
-  if (!schema.ok) return schema;
-  const { json, characters, check } = schema.ok;
+  let reading = known.get(inputSchema);
+  if (reading === undefined) {
+    reading = readInputSchema(inputSchema);
+    known.set(inputSchema, reading);
+  }
+  if (!reading.ok) return reading;
+  const { json, characters, check } = reading.ok;
   const { event, isAgent, run } = definition;
   const tool = { name, description, inputSchema: json, timeoutMs, event, isAgent, check, run };
   return { ok: { tool, characters } };
@@ -36,15 +40,6 @@ const known = new WeakMap<object, Result<InputSchema, string>>();
 
 /** Reads a Standard Schema or JSON Schema; the error describes why it is unusable. */
 function readInputSchema(schema: ToolSchema): Result<InputSchema, string> {
-  let reading = known.get(schema);
-  if (reading === undefined) {
-    reading = read(schema);
-    known.set(schema, reading);
-  }
-  return reading;
-}
-
-function read(schema: ToolSchema): Result<InputSchema, string> {
   try {
     return { ok: isStandardSchema(schema) ? readStandardSchema(schema) : readJsonSchema(schema) };
   } catch (error) {

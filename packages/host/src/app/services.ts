@@ -16,7 +16,7 @@ import {
   type UcanError,
 } from '@sibyl/ucan';
 import type { Logger } from 'pino';
-import { createLlms } from '../agent/ask-model.js';
+import { createLlms } from '../agent/model-call.js';
 import { AccessKeys } from '../auth/access-keys.js';
 import { Authenticator, PresentedDelegations } from '../auth/authenticator.js';
 import { CallerAllowList } from '../auth/caller-allow-list.js';

@@ -1,19 +1,12 @@
-import { definePlugin, type Embeddings, sharedKey, type TurnContext } from '@sibyl/plugin-kit';
+import type { Embeddings } from '@sibyl/plugin-kit';
 import { PluginManifest } from '@sibyl/plugin-kit/host';
 import { ByteBudget } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { HostLiveness } from '../bus/host-bus.js';
 import type { Config } from '../config/config.js';
-import { SOURCES_STATE } from '../store/plugin-stores.js';
 import type { Store } from '../store/store.js';
-import { createAttachmentsMiddleware } from './attached-files.js';
 import { FileService } from './file-service.js';
-import {
-  createCitationMiddleware,
-  createFileTools,
-  type FileToolsDeps,
-  Sources,
-} from './file-tools.js';
+import { createFilesPlugin } from './files-plugin.js';
 import { PassageEmbedder, PassageSearch } from './passage-embedder.js';
 import { S3Chunks } from './s3-chunks.js';
 import { TextIndexer } from './text-indexer.js';
@@ -63,49 +56,3 @@ export function openFiles({ settings, store, logger, liveness, embeddings }: Fil
   const manifest = PluginManifest.parse(plugin.manifest);
   return { service, uploads, plugin: { plugin, name: plugin.name, manifest, config: {} } };
 }
-
-/** The files of the messages that the turn continues. */
-const listSessionFiles = ({ history, request }: TurnContext): ReadonlySet<string> =>
-  new Set(
-    [...history.flatMap(({ attachments = [] }) => attachments), ...request.attachments].flatMap(
-      ({ fileId }) => fileId ?? [],
-    ),
-  );
-
-const SOURCES = sharedKey<Sources>('citedSources');
-
-/** What files contribute to turns: tools that search and read them, the files of a message, and citations. */
-const createFilesPlugin = (
-  deps: FileToolsDeps & {
-    readonly indexer: TextIndexer;
-    readonly embedder: PassageEmbedder | undefined;
-  },
-) =>
-  definePlugin({
-    name: SOURCES_STATE.plugin,
-    version: '0.1.0',
-    manifest: {
-      title: 'Files',
-      summary: "Searches and reads the user's files.",
-      whenToUse: ['a question is about a file of the user'],
-      category: 'core',
-      visibility: 'silent',
-    },
-    getSharedState: () => SOURCES.sharePerTurn((turn) => new Sources(turn.sessionState)),
-    // Not `getTools`: without files, their schemas would only cost tokens.
-    getRequestTools: async (turn) => {
-      const within = turn.reach === 'user' ? undefined : listSessionFiles(turn);
-      if (within ? within.size === 0 : !(await deps.files.hasAny(turn.user.did))) return [];
-      const sources = turn.shared.require(SOURCES);
-      const tools = createFileTools(deps, { sources, within, signal: turn.signal });
-      return tools.map((tool) => ({ ...tool, visibility: 'always' as const }));
-    },
-    getMiddlewares: () => [
-      createAttachmentsMiddleware(deps),
-      createCitationMiddleware((turn) => turn.shared.require(SOURCES)),
-    ],
-    close: async () => {
-      await deps.indexer.close();
-      await deps.embedder?.close();
-    },
-  });

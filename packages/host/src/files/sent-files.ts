@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
 import type { EarlierMessage, SurfaceFile } from '@sibyl/plugin-kit/surface';
-import { type Attachment, OracleError } from '@sibyl/protocol';
+import { type Attachment, OracleError, type SentAttachment } from '@sibyl/protocol';
 import { type SafeFetch, SafeFetchError } from '@sibyl/safe-fetch';
 import { ByteBudget, type Holder } from '@sibyl/server-kit';
-import type { StoredFile } from '../store/file-store.js';
+import type { FileStore, StoredFile } from '../store/file-store.js';
 import type { FileService } from './file-service.js';
 
 /** As in `attachments` of a message. */
@@ -21,6 +21,21 @@ const FETCH_MEMORY = {
 
 /** The text of a message that has only files. */
 export const FILES_ONLY = 'See the attached files.';
+
+/** Fills in what the host knows about the user's own files; throws if a file is unknown. */
+export async function completeAttachments(
+  owner: string,
+  attachments: readonly SentAttachment[],
+  files: Pick<FileStore, 'get'>,
+): Promise<Attachment[]> {
+  return Promise.all(
+    attachments.map(async ({ filename = '', mimetype = '', ...sent }) => {
+      if (sent.fileId === undefined) return { ...sent, filename, mimetype };
+      const { name, mediaType, size } = await files.get({ owner, fileId: sent.fileId });
+      return { ...sent, filename: filename || name, mimetype: mediaType, size };
+    }),
+  );
+}
 
 export interface SentFilesDeps {
   readonly service: Pick<FileService, 'upload' | 'findSame'>;

@@ -12,7 +12,7 @@ import {
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import { OFFLINE } from '../config/models-config.js';
 import type { Models } from '../models/models.js';
-import { understands } from '../models/offline/offline-model.js';
+import { understands } from '../models/offline/intents.js';
 import { Public } from './ucan-guard.js';
 
 /** Paths or addresses from the shared state of plugins, under the keys `page` and `gateway`. */

@@ -30,7 +30,7 @@ import {
 } from '@sibyl/protocol';
 import type { Response } from 'express';
 import type { Caller } from '../auth/caller.js';
-import { completeAttachments } from '../files/attached-files.js';
+import { completeAttachments } from '../files/sent-files.js';
 import { AnswerDetailsStore } from '../store/answer-details.js';
 import { FileStore } from '../store/file-store.js';
 import { MessageStore } from '../store/message-store.js';

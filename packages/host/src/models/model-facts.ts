@@ -94,6 +94,8 @@ const MILLION = 1_000_000;
 /** What is known about a model: configured, looked up, discovered, or learned from its answers and errors. */
 export class ModelFacts {
   readonly settings: ModelSettings;
+  /** Real tokens per estimated token. */
+  tokenRatio = 1;
   private readonly defaults: ModelSettings;
   private readonly discover: ModelFactsOptions['discover'];
   private readonly refused = new Set<ModelFeature>();
@@ -101,7 +103,6 @@ export class ModelFacts {
   private discovery: Promise<void> | undefined;
   private freshUntil = Number.NEGATIVE_INFINITY;
   private wasAsked = false;
-  private ratio = 1;
 
   constructor({ settings = {}, defaults = {}, discover }: ModelFactsOptions = {}) {
     this.settings = settings;
@@ -152,11 +153,6 @@ export class ModelFacts {
     return contextTokens - Math.min(answer, Math.floor(contextTokens * ANSWER_SHARE));
   }
 
-  /** Real tokens per estimated token. */
-  get tokenRatio(): number {
-    return this.ratio;
-  }
-
   /** Asks the server what it knows, unless it said so recently. Never fails; waits only for the first attempt, shortly. */
   async refresh(signal: AbortSignal): Promise<void> {
     if (!this.discover || performance.now() < this.freshUntil) return;
@@ -183,7 +179,7 @@ export class ModelFacts {
   learnTokens(estimated: number, reported: number): void {
     const observed = reported / estimated;
     if (estimated < LEAST_ESTIMATE || !(observed >= RATIOS.min && observed <= RATIOS.max)) return;
-    this.ratio += (observed - this.ratio) * LEARNING_RATE;
+    this.tokenRatio += (observed - this.tokenRatio) * LEARNING_RATE;
   }
 
   /** The price of a call; undefined if the prices are not configured. */

@@ -8,6 +8,7 @@ import {
   ModelError,
   type ModelFinish,
   type ModelPart,
+  type ModelRole,
 } from './model.js';
 import type { Models, ModelsOptions } from './models.js';
 
@@ -28,9 +29,14 @@ export function observeModels(models: Models, deps: ObservedModelsDeps): Models 
     observed.set(model, known);
     return known;
   };
+  const byRole: Record<ModelRole, Model> = {
+    main: observe(models.get('main')),
+    subagent: observe(models.get('subagent')),
+    utility: observe(models.get('utility')),
+  };
   return {
     ...models,
-    get: (role) => observe(models.get(role)),
+    get: (role) => byRole[role],
     find: (id) => {
       const model = models.find(id);
       return model && observe(model);
@@ -41,12 +47,17 @@ export function observeModels(models: Models, deps: ObservedModelsDeps): Models 
 /** One generator for everything: each one costs time for every token. */
 async function* observeCall(
   model: Model,
-  call: ModelCall,
+  given: ModelCall,
   deps: ObservedModelsDeps,
 ): AsyncGenerator<ModelPart> {
-  const observed = new ObservedCall(model, call, deps);
+  const { id } = model;
+  const span = startSpan({ kind: 'model', name: id, facts: { operation: 'chat', model: id } });
+  const traceparent = span?.traceparent;
+  const call = traceparent ? { ...given, headers: { traceparent } } : given;
+  const observed: ObservedCall = { span, call, startedAt: performance.now() };
+  if (span?.capturesContent) observed.text = '';
   try {
-    for await (const part of model.stream(observed.call)) {
+    for await (const part of model.stream(call)) {
       if (part.type === 'finish') observed.finish = part;
       else if (observed.text !== undefined && part.type === 'text') observed.text += part.text;
       yield part;
@@ -55,62 +66,39 @@ async function* observeCall(
     observed.error = error;
     throw error;
   } finally {
-    observed.end();
+    endCall(model, observed, deps);
   }
 }
 
-/** One call of a model, and what is known about it. */
-class ObservedCall {
+/** What is known about one call of a model. */
+interface ObservedCall {
+  readonly span: ActiveSpan | undefined;
   readonly call: ModelCall;
-  finish: ModelFinish | undefined;
-  error: unknown;
+  readonly startedAt: number;
+  finish?: ModelFinish;
+  error?: unknown;
   /** What the model wrote, if it is to be exported. */
-  text: string | undefined;
-  private readonly startedAt = performance.now();
-  private readonly span: ActiveSpan | undefined;
+  text?: string;
+}
 
-  constructor(
-    private readonly model: Model,
-    call: ModelCall,
-    private readonly deps: ObservedModelsDeps,
-  ) {
-    const { id } = model;
-    this.span = startSpan({
-      kind: 'model',
-      name: id,
-      facts: { operation: 'chat', model: id },
-    });
-    const traceparent = this.span?.traceparent;
-    this.call = traceparent ? { ...call, headers: { traceparent } } : call;
-    if (this.span?.capturesContent) this.text = '';
-  }
-
-  end(): void {
-    const { model, deps, finish, error } = this;
-    const { metrics } = deps;
-    const failure = error instanceof ModelError ? error : undefined;
-    const outcome = failure ? 'failed' : finish ? 'finished' : 'canceled';
-    const seconds = (performance.now() - this.startedAt) / 1000;
-    metrics.observe('sibyl_model_call_seconds', { model: model.id, outcome }, seconds);
-    if (failure || finish) deps.onEnd(model, failure);
-    this.endSpan(failure, outcome);
-  }
-
-  private endSpan(failure: ModelError | undefined, outcome: string): void {
-    const { span, finish, text, call } = this;
-    if (!span) return;
-    const tokens = finish && {
-      inputTokens: finish.usage.input,
-      outputTokens: finish.usage.output,
-    };
-    const content =
-      text === undefined ? {} : { input: JSON.stringify(call.messages), output: text };
-    span.end({
-      error: failure ? toModelCause(failure) : outcome === 'canceled' ? outcome : undefined,
-      facts: { ...tokens, finishReason: finish?.reason, answeredBy: finish?.model, ...content },
-      shown: tokens,
-    });
-  }
+function endCall(
+  model: Model,
+  { span, call, startedAt, finish, error, text }: ObservedCall,
+  { metrics, onEnd }: ObservedModelsDeps,
+): void {
+  const failure = error instanceof ModelError ? error : undefined;
+  const outcome = failure ? 'failed' : finish ? 'finished' : 'canceled';
+  const seconds = (performance.now() - startedAt) / 1000;
+  metrics.observe('sibyl_model_call_seconds', { model: model.id, outcome }, seconds);
+  if (failure || finish) onEnd(model, failure);
+  if (!span) return;
+  const tokens = finish && { inputTokens: finish.usage.input, outputTokens: finish.usage.output };
+  const content = text === undefined ? {} : { input: JSON.stringify(call.messages), output: text };
+  span.end({
+    error: failure ? toModelCause(failure) : outcome === 'canceled' ? outcome : undefined,
+    facts: { ...tokens, finishReason: finish?.reason, answeredBy: finish?.model, ...content },
+    shown: tokens,
+  });
 }
 
 /** Logs and counts every failure of a provider with its cause, also if the call is retried. */

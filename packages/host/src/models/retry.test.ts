@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { ScriptedModel, type ScriptedStep, say } from '../../test/support/agent/scripted-model.js';
-import { generateText } from '../agent/ask-model.js';
+import { generateText } from '../agent/model-call.js';
 import {
   createModelError,
   type Model,

@@ -3,7 +3,6 @@ import { randomUUID } from 'node:crypto';
 import {
   type Attributes,
   context,
-  type Link,
   type Context as OtelContext,
   SpanKind as OtelKind,
   type Span as OtelSpan,
@@ -51,29 +50,22 @@ const MAX_NAME = 100;
 
 /** Collects the spans of one turn, to be stored with it. */
 export class TurnTrace {
+  /** Milliseconds until the first text of the answer. */
+  firstTextMs: number | undefined;
+  /** The id of the latest span. */
+  lastId = 0;
   private readonly spans: TurnSpan[] = [];
   private readonly startedAt = performance.now();
-  private lastId = 0;
   private omitted = 0;
-  private firstText: number | undefined;
 
   /** Milliseconds since the turn began to run. */
   get now(): number {
     return performance.now() - this.startedAt;
   }
 
-  get firstTextMs(): number | undefined {
-    return this.firstText;
-  }
-
   /** The first text of the answer. */
   markFirstText(): void {
-    this.firstText ??= this.now;
-  }
-
-  nextId(): number {
-    this.lastId += 1;
-    return this.lastId;
+    this.firstTextMs ??= this.now;
   }
 
   add(span: TurnSpan): void {
@@ -83,12 +75,8 @@ export class TurnTrace {
 
   /** As it is stored. */
   toJson(): string {
-    const spans = this.spans.map((span) => ({
-      ...span,
-      start: Math.round(span.start),
-      ms: Math.round(span.ms),
-    }));
-    return JSON.stringify({ spans, ...(this.omitted > 0 && { omitted: this.omitted }) });
+    const { spans, omitted } = this;
+    return JSON.stringify({ spans, ...(omitted > 0 && { omitted }) });
   }
 }
 
@@ -100,67 +88,51 @@ interface ScopeOptions {
   readonly traceparent?: string | undefined;
   readonly exporter?: SpanExporter | undefined;
   readonly trace?: TurnTrace | undefined;
-  /** The spans below belong to this one. */
-  readonly parent?: { readonly id: number; readonly otel: OtelContext | undefined };
 }
 
 /** What code that runs for a request or a turn belongs to, without being passed along. */
 export class Scope {
+  readonly requestId: string | undefined;
+  readonly runId: string | undefined;
+  readonly sessionId: string | undefined;
   readonly trace: TurnTrace | undefined;
   readonly exporter: SpanExporter | undefined;
+  /** The id of the span that those below belong to. */
   readonly parentId: number;
   /** The context of the current span; undefined if nothing is exported. */
   readonly otel: OtelContext | undefined;
   /** Whether spans have begun directly in it. */
   hasSpans = false;
-  private readonly options: ScopeOptions;
+  private readonly given: string | undefined;
   private ownTraceId: string | undefined;
 
-  constructor(options: ScopeOptions) {
-    this.options = options;
+  constructor(options: ScopeOptions, below?: { readonly id: number; readonly otel?: OtelContext }) {
+    this.requestId = options.requestId;
+    this.runId = options.runId;
+    this.sessionId = options.sessionId;
     this.trace = options.trace;
     this.exporter = options.exporter;
-    this.parentId = options.parent?.id ?? 0;
-    this.otel = options.parent ? options.parent.otel : toOtelContext(options);
-  }
-
-  get requestId(): string | undefined {
-    return this.options.requestId;
-  }
-
-  get runId(): string | undefined {
-    return this.options.runId;
-  }
-
-  get sessionId(): string | undefined {
-    return this.options.sessionId;
+    this.parentId = below?.id ?? 0;
+    this.otel = below ? below.otel : options.exporter && toOtelContext(options.traceparent);
+    if (!this.otel) this.given = options.traceparent;
+    if (options instanceof Scope) this.ownTraceId = options.ownTraceId;
   }
 
   get traceId(): string {
     const exported = this.otel && trace.getSpanContext(this.otel)?.traceId;
     if (exported) return exported;
-    const given = this.options.traceparent?.slice(3, 35);
-    this.ownTraceId ??= given ?? createTraceId();
+    this.ownTraceId ??= this.given?.slice(3, 35) ?? createTraceId();
     return this.ownTraceId;
   }
 
   /** For requests to other services; undefined if this one is not traced. */
   get traceparent(): string | undefined {
     const span = this.otel && trace.getSpanContext(this.otel);
-    if (span) return `00-${span.traceId}-${span.spanId}-0${span.traceFlags & 1}`;
-    return this.options.traceparent;
-  }
-
-  /** The same scope below another span. */
-  below(id: number, otel: OtelContext | undefined): Scope {
-    const scope = new Scope({ ...this.options, parent: { id, otel } });
-    scope.ownTraceId = this.ownTraceId;
-    return scope;
+    return span ? `00-${span.traceId}-${span.spanId}-0${span.traceFlags & 1}` : this.given;
   }
 }
 
-function toOtelContext({ exporter, traceparent }: ScopeOptions): OtelContext | undefined {
-  if (!exporter) return undefined;
+function toOtelContext(traceparent: string | undefined): OtelContext {
   if (!traceparent) return ROOT_CONTEXT;
   const [, traceId = '', spanId = '', flags = '01'] = traceparent.split('-');
   const traceFlags = Number.parseInt(flags, 16);
@@ -201,77 +173,72 @@ export interface SpanEnd {
   readonly shown?: Pick<TurnSpan, 'callId' | 'inputTokens' | 'outputTokens'> | undefined;
 }
 
-/** A span in progress. */
-export class ActiveSpan {
-  private readonly id: number;
-  private readonly startedAt: number;
+/** A span in progress, and the scope of what runs in it. */
+export class ActiveSpan extends Scope {
+  readonly capturesContent: boolean;
+  private readonly outer: Scope;
+  private readonly begun: SpanStart;
   private readonly otelSpan: OtelSpan | undefined;
-  private readonly inner: Scope;
-  private readonly begunAt = performance.now();
+  /** Milliseconds since the turn began. */
+  private readonly startedAt: number;
+  private readonly begunAt: number;
 
-  constructor(
-    private readonly scope: Scope,
-    private readonly begun: SpanStart,
-    links?: Link[],
-  ) {
-    const { trace: turn, exporter, otel } = scope;
-    scope.hasSpans = true;
-    this.id = turn?.nextId() ?? 0;
+  constructor(outer: Scope, begun: SpanStart) {
+    const { trace: turn, exporter, otel = ROOT_CONTEXT } = outer;
+    outer.hasSpans = true;
+    if (turn) turn.lastId += 1;
+    const otelSpan = exporter && startOtelSpan(exporter.tracer, begun, otel);
+    super(outer, {
+      id: turn?.lastId ?? 0,
+      ...(otelSpan && { otel: trace.setSpan(otel, otelSpan) }),
+    });
+    this.outer = outer;
+    this.begun = begun;
+    this.otelSpan = otelSpan;
+    this.capturesContent = exporter?.capturesContent ?? false;
     this.startedAt = turn?.now ?? 0;
-    const { kind, name, facts } = begun;
-    this.otelSpan = exporter?.tracer.startSpan(
-      SPAN_KINDS[kind].name(name),
-      { kind: SPAN_KINDS[kind].kind, attributes: buildAttributes(facts), ...(links && { links }) },
-      otel,
-    );
-    this.inner = scope.below(
-      this.id,
-      this.otelSpan && trace.setSpan(otel ?? ROOT_CONTEXT, this.otelSpan),
-    );
-  }
-
-  /** For requests to other services. */
-  get traceparent(): string | undefined {
-    return this.inner.traceparent;
-  }
-
-  get capturesContent(): boolean {
-    return this.scope.exporter?.capturesContent ?? false;
-  }
-
-  /** Whether it was short, and nothing below it was recorded. */
-  private get isIdle(): boolean {
-    return !this.inner.hasSpans && performance.now() - this.begunAt < IDLE_MS;
+    this.begunAt = performance.now();
   }
 
   /** Spans that `work` begins are below this one. */
   run<T>(work: () => T): T {
-    return runInScope(this.inner, work);
+    return runInScope(this, work);
   }
 
   end({ error, facts, shown }: SpanEnd = {}): void {
     const { kind, name } = this.begun;
-    const { trace: turn } = this.scope;
-    if (kind === 'hook' && !error && this.isIdle) return;
-    if (turn && STORED_KINDS.has(kind))
-      turn.add({
-        id: this.id,
-        parent: this.scope.parentId,
+    const ms = performance.now() - this.begunAt;
+    if (kind === 'hook' && !error && !this.hasSpans && ms < IDLE_MS) return;
+    if (STORED_KINDS.has(kind))
+      this.trace?.add({
+        id: this.parentId,
+        parent: this.outer.parentId,
         kind,
         name: name.slice(0, MAX_NAME),
-        start: this.startedAt,
-        ms: turn.now - this.startedAt,
+        start: Math.round(this.startedAt),
+        ms: Math.round(ms),
         ...(error && { error }),
         ...shown,
       });
-    if (!this.otelSpan) return;
-    if (facts) this.otelSpan.setAttributes(buildAttributes(facts));
-    // The route is known once the router has found it.
-    if (facts?.route) this.otelSpan.updateName(`${name} ${facts.route}`);
-    if (error)
-      this.otelSpan.setStatus({ code: 2, message: error }).setAttribute('error.type', error);
-    this.otelSpan.end();
+    if (this.otelSpan) endOtelSpan(this.otelSpan, name, { error, facts });
   }
+}
+
+function startOtelSpan(tracer: Tracer, { kind, name, facts }: SpanStart, otel: OtelContext) {
+  const { kind: otelKind, name: toName } = SPAN_KINDS[kind];
+  return tracer.startSpan(
+    toName(name),
+    { kind: otelKind, attributes: buildAttributes(facts) },
+    otel,
+  );
+}
+
+function endOtelSpan(span: OtelSpan, name: string, { error, facts }: SpanEnd): void {
+  if (facts) span.setAttributes(buildAttributes(facts));
+  // The route is known once the router has found it.
+  if (facts?.route) span.updateName(`${name} ${facts.route}`);
+  if (error) span.setStatus({ code: 2, message: error }).setAttribute('error.type', error);
+  span.end();
 }
 
 /** Most hooks of a turn return at once; a span that does not end is not exported. */

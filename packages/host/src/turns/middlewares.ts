@@ -5,7 +5,6 @@ import { abortable } from '@sibyl/server-kit';
 import { z } from 'zod';
 import type { AgentTool, ModelHooks, WrappedModelCall } from '../agent/agent.js';
 import { toWellFormed } from '../agent/conversation.js';
-import { CallIds } from '../agent/run-tools.js';
 import { isPause } from '../agent/steps.js';
 import type { Model, ModelCall, ModelMessage, ModelTool } from '../models/model.js';
 import { type Hooks, toError } from './hooks.js';
@@ -235,7 +234,7 @@ function applyPatch(call: ModelCall, patch: unknown): Result<ModelCall, string> 
   const { data, error } = Patch.safeParse(changes);
   if (error) return { error: `its change of a model call is unusable: ${z.prettifyError(error)}` };
   const { system = call.system, messages, tools = call.tools } = data;
-  const wellFormed = messages ? toWellFormed(messages, new CallIds()) : call.messages;
+  const wellFormed = messages ? toWellFormed(messages) : call.messages;
   if (wellFormed.length === 0) return { error: 'its change of a model call leaves no message' };
   return { ok: { ...call, system, messages: wellFormed, tools } };
 }

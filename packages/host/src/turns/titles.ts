@@ -1,7 +1,7 @@
 import { settlesWithin } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { Meter } from '../agent/agent.js';
-import { generateText } from '../agent/ask-model.js';
+import { generateText } from '../agent/model-call.js';
 import type { SessionChanges } from '../bus/session-changes.js';
 import type { Model } from '../models/model.js';
 import { type Session, type SessionStore, UNTITLED } from '../store/session-store.js';

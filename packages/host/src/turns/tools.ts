@@ -10,8 +10,7 @@ import {
 import type { ClientTool } from '@sibyl/plugin-kit/surface';
 import { z } from 'zod';
 import type { AgentPart, AgentRequest, AgentTool } from '../agent/agent.js';
-import { composeNote } from '../agent/message-context.js';
-import { composeSubAgentPrompt } from '../agent/prompt.js';
+import { composeNote, composeSubAgentPrompt } from '../agent/prompt.js';
 import { runAgent } from '../agent/run-agent.js';
 import { PausedError } from '../agent/steps.js';
 import { type ToolDefinition, toAgentTool } from '../agent/tool-schema.js';

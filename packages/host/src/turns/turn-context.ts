@@ -10,7 +10,7 @@ import {
   type TurnUcan,
 } from '@sibyl/plugin-kit/host';
 import { describeIssues, type ReplyPart, runFrames, UserPreferences } from '@sibyl/protocol';
-import type { DegradedService } from '../agent/message-context.js';
+import type { DegradedService } from '../agent/prompt.js';
 import type { CallEvent } from '../bus/event-bus.js';
 import type { PendingClientCalls } from '../bus/pending-client-calls.js';
 import type { Message } from '../store/message.js';

@@ -2,9 +2,9 @@ import type { TurnContext, TurnUser } from '@sibyl/plugin-kit';
 import type { LoadedPlugin } from '@sibyl/plugin-kit/host';
 import type { ReplyPart, ToolCall } from '@sibyl/protocol';
 import type { Logger } from 'pino';
-import { type AgentRequest, StepBudget, SummaryCache } from '../agent/agent.js';
-import { createLlms } from '../agent/ask-model.js';
+import { type AgentRequest, SummaryCache } from '../agent/agent.js';
 import { toModelMessages } from '../agent/conversation.js';
+import { createLlms } from '../agent/model-call.js';
 import { composePrompt } from '../agent/prompt.js';
 import type { DelegatedAuthority } from '../auth/delegated-authority.js';
 import type { OracleIdentity } from '../auth/oracle-identity.js';
@@ -102,7 +102,10 @@ export class TurnSetup {
     const chain = new MiddlewareChain({ plugins, contexts, hooks, reach, signal });
     const shared = {
       smallModel: models.get('utility'),
-      limits: { steps: new StepBudget(settings.maxSteps), contextTokens: settings.contextTokens },
+      limits: {
+        steps: { limit: settings.maxSteps, taken: 0 },
+        contextTokens: settings.contextTokens,
+      },
       summaries: this.summaries,
       meter: account,
       onToolEnd: ({ name, status }: ToolCall, seconds: number) =>

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { ModelCall, ModelMessage, ModelPart, ModelTool } from '../model.js';
-import { createOfflineModel, understands } from './offline-model.js';
+import { understands } from './intents.js';
+import { createOfflineModel } from './offline-model.js';
 
 const model = createOfflineModel(() => new Date('2030-01-02T03:04:05Z'));
 

@@ -2,7 +2,6 @@ import {
   type AgentPart,
   type AgentRequest,
   type AgentTool,
-  StepBudget,
   unmetered,
 } from '../../../src/agent/agent.js';
 import { runAgent } from '../../../src/agent/run-agent.js';
@@ -26,7 +25,7 @@ export function requestTo(
     system: 'You are Sibyl.',
     messages: [{ role: 'user', content: 'Hello' }],
     tools: () => tools,
-    limits: { ...limits, steps: new StepBudget(limits.steps) },
+    limits: { ...limits, steps: { limit: limits.steps, taken: 0 } },
     meter: unmetered,
     signal: new AbortController().signal,
     ...others,

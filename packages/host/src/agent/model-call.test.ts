@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { RecordingMeter } from '../../test/support/agent/recording-meter.js';
 import { finish, ScriptedModel, say } from '../../test/support/agent/scripted-model.js';
-import { createLlms, generateText, type TextRequest } from './ask-model.js';
+import { createLlms, generateText, type TextRequest } from './model-call.js';
 
 function question(model: ScriptedModel, more: Partial<TextRequest> = {}): TextRequest {
   const { signal } = new AbortController();

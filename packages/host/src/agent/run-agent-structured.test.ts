@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { joinText, requestTo, tool } from '../../test/support/agent/agent-requests.js';
 import { callTools, ScriptedModel, say } from '../../test/support/agent/scripted-model.js';
 import type { AgentPart, AgentRequest } from './agent.js';
-import { answerMessage } from './structured-answer.js';
+import { answerMessage } from './run-agent.js';
 
 const responseSchema = {
   $defs: { city: { type: 'string', minLength: 1 } },
