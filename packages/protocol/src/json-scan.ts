@@ -36,66 +36,46 @@ const SPACE = 0x20;
  * millisecond to count. A text that is not JSON holds no more than is counted up to where the parser finds the error.
  */
 export function scanJson(json: Uint8Array, limits: JsonScanLimits): JsonScan {
-  const counts = new JsonCounts(limits);
-  for (let at = 0; at < json.length && counts.excess === undefined; at += 1) {
+  const counts = { values: 1, members: 0, upperMembers: 0, depth: 0 };
+  for (let at = 0; at < json.length; at += 1) {
     switch (json[at]) {
       case QUOTE:
         at = findStringEnd(json, at);
-        break;
+        continue;
       case COMMA:
-        counts.addValue();
+        counts.values += 1;
         break;
       case COLON:
-        counts.addMember();
+        counts.members += 1;
+        if (counts.depth <= UPPER_LEVELS) counts.upperMembers += 1;
         break;
       case BRACE:
       case BRACKET:
-        counts.enter();
+        counts.depth += 1;
         // Each further value in it follows a comma.
-        if (hasContent(json, at)) counts.addValue();
+        if (hasContent(json, at)) counts.values += 1;
         break;
       case BRACE_END:
       case BRACKET_END:
-        counts.leave();
+        counts.depth -= 1;
+        continue;
+      default:
+        continue;
     }
+    const excess = findExcess(counts, limits);
+    if (excess) return { values: counts.values, members: counts.members, excess };
   }
-  const { values, members, excess } = counts;
-  return { values, members, excess };
+  return { values: counts.values, members: counts.members, excess: undefined };
 }
 
-class JsonCounts {
-  values = 1;
-  members = 0;
-  excess: string | undefined;
-  private depth = 0;
-  private upperMembers = 0;
-  private readonly limits: Required<JsonScanLimits>;
+type Counts = Readonly<Record<'values' | 'members' | 'upperMembers' | 'depth', number>>;
 
-  constructor({ values, members = values, deepMembers = 0, depth = MAX_DEPTH }: JsonScanLimits) {
-    this.limits = { values, members, deepMembers, depth };
-  }
-
-  addValue(): void {
-    this.values += 1;
-    if (this.values > this.limits.values) this.excess = `more than ${this.limits.values} values`;
-  }
-
-  addMember(): void {
-    this.members += 1;
-    if (this.depth <= UPPER_LEVELS) this.upperMembers += 1;
-    const { members, deepMembers } = this.limits;
-    if (this.upperMembers > members || this.members > members + deepMembers)
-      this.excess = `more than ${members} members of objects`;
-  }
-
-  enter(): void {
-    this.depth += 1;
-    if (this.depth > this.limits.depth) this.excess = `more than ${this.limits.depth} levels`;
-  }
-
-  leave(): void {
-    this.depth -= 1;
-  }
+function findExcess(counts: Counts, limits: JsonScanLimits): string | undefined {
+  const { values, members = values, deepMembers = 0, depth = MAX_DEPTH } = limits;
+  if (counts.values > values) return `more than ${values} values`;
+  if (counts.upperMembers > members || counts.members > members + deepMembers)
+    return `more than ${members} members of objects`;
+  return counts.depth > depth ? `more than ${depth} levels` : undefined;
 }
 
 /** Where the string ends that begins at the quote here. Files in base64 are searched in large steps. */

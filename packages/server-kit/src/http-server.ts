@@ -1,4 +1,4 @@
-import { type IncomingMessage, type RequestListener, Server, type ServerOptions } from 'node:http';
+import { type RequestListener, Server, type ServerOptions } from 'node:http';
 import {
   type AddressInfo,
   createServer,
@@ -91,11 +91,3 @@ function listen(server: NetServer, address: ListenOptions): Promise<void> {
     });
   });
 }
-
-/** Whether a request names several hosts, so that a proxy may have read another one than this server. */
-export function namesSeveralHosts({ rawHeaders }: IncomingMessage): boolean {
-  const names = rawHeaders.filter((text, i) => i % 2 === 0 && text.length === HOST.length);
-  return names.filter((name) => name.toLowerCase() === HOST).length > 1;
-}
-
-const HOST = 'host';

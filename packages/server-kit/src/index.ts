@@ -8,7 +8,6 @@ export {
   type ExceededLimit,
   readChunks,
 } from './byte-budget.js';
-export { ChangeSignal } from './change-signal.js';
 export { type DocsFile, DocsPage, type DocsPageOptions } from './docs-page.js';
 export { readKeyFile, readOrCreateKeyFile } from './key-file.js';
 export { Listeners } from './listeners.js';
@@ -36,13 +35,14 @@ export {
   readForwardedAddress,
   toAddressKey,
 } from './rate-limiter.js';
-export { retry } from './retry.js';
 export {
   abortable,
   abortableIterable,
+  ChangeSignal,
   createAbortReason,
+  retry,
   settlesWithin,
   type TimeLimit,
   TimeoutError,
   withTimeout,
-} from './timeouts.js';
+} from './waiting.js';

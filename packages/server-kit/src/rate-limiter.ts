@@ -11,8 +11,8 @@ export interface RateVerdict {
 }
 
 interface Bucket {
-  readonly tokens: number;
-  readonly filledAt: number;
+  tokens: number;
+  filledAt: number;
 }
 
 export interface RateLimiterOptions {
@@ -45,37 +45,47 @@ export class RateLimiter {
 
   /** Takes `cost` tokens from the bucket of `key`, which holds `limit`, if it has that many. */
   take(key: string, limit: number, cost = 1): RateVerdict {
-    const { tokens, filledAt } = this.refill(key, limit);
-    const allowed = tokens >= cost;
-    const left = allowed ? tokens - cost : tokens;
-    this.buckets.set(key, { tokens: left, filledAt });
-    return this.judge({ tokens: left, limit, cost, allowed });
+    const bucket = this.open(key, limit);
+    const allowed = bucket.tokens >= cost;
+    if (allowed) bucket.tokens -= cost;
+    return this.judge({ tokens: bucket.tokens, limit, cost, allowed });
   }
 
   /** Gives tokens back, for a charge that turned out not to be due. */
   refund(key: string, limit: number, cost = 1): void {
-    const { tokens, filledAt } = this.refill(key, limit);
-    this.buckets.set(key, { tokens: Math.min(limit, tokens + cost), filledAt });
+    const bucket = this.open(key, limit);
+    bucket.tokens = Math.min(limit, bucket.tokens + cost);
   }
 
   /** Takes tokens that were used elsewhere, even if the bucket has fewer: it then refills from below zero. */
   spend(key: string, limit: number, cost: number): void {
-    const { tokens, filledAt } = this.refill(key, limit);
+    const bucket = this.open(key, limit);
     // A debt of more than one bucket would punish callers for errors in counting.
-    this.buckets.set(key, { tokens: Math.max(-limit, tokens - cost), filledAt });
+    bucket.tokens = Math.max(-limit, bucket.tokens - cost);
   }
 
   /** What `take` would answer, without taking anything. */
   peek(key: string, limit: number, cost = 1): RateVerdict {
-    const { tokens } = this.refill(key, limit);
+    const bucket = this.buckets.get(key);
+    const tokens = bucket ? this.countTokens(bucket, limit, this.now()) : limit;
     return this.judge({ tokens, limit, cost, allowed: tokens >= cost });
   }
 
-  private refill(key: string, limit: number): Bucket {
+  /** The bucket of a key, filled until now. */
+  private open(key: string, limit: number): Bucket {
     const now = this.now();
-    const { tokens, filledAt } = this.buckets.get(key) ?? { tokens: limit, filledAt: now };
+    const known = this.buckets.get(key);
+    const bucket = known ?? { tokens: limit, filledAt: now };
+    bucket.tokens = this.countTokens(bucket, limit, now);
+    bucket.filledAt = now;
+    if (!known) this.buckets.set(key, bucket);
+    return bucket;
+  }
+
+  /** The tokens of a bucket at a time. */
+  private countTokens({ tokens, filledAt }: Bucket, limit: number, now: number): number {
     const gained = (Math.max(0, now - filledAt) / this.windowMs) * limit;
-    return { tokens: Math.min(limit, tokens + gained), filledAt: now };
+    return Math.min(limit, tokens + gained);
   }
 
   private judge({ tokens, limit, cost, allowed }: Standing): RateVerdict {

@@ -60,12 +60,6 @@ export {
 } from './verify/revocations.js';
 export { covers, isAuthInvocation, isCovered } from './verify/rules.js';
 export type { VerificationCost } from './verify/signatures.js';
-export type {
-  Verdict,
-  VerifiedDelegation,
-  VerifiedInvocation,
-  VerifiedStatement,
-} from './verify/verdict.js';
 export {
   type AccessKeyExpectation,
   type Charge,
@@ -75,6 +69,10 @@ export {
   type SingleUseExpectation,
   type StatementExpectation,
   type TokenPurpose,
+  type Verdict,
+  type VerifiedDelegation,
+  type VerifiedInvocation,
+  type VerifiedStatement,
   type Verifier,
   type VerifierOptions,
   type VerifyOptions,

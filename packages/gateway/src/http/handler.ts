@@ -1,7 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { GrpcCode } from '@sibyl/grpc-client';
 import { DocsPage, readForwardedAddress, toAddressKey } from '@sibyl/server-kit';
-import { namesSeveralHosts } from '@sibyl/server-kit/http-server';
 import { type Caller, getMemoryKey } from '../auth/gate.js';
 import { findRedirect } from '../binding/go-url.js';
 import type { Config } from '../config/config.js';
@@ -56,8 +55,9 @@ export class Handler {
 
   private respond(context: RequestContext): void | Promise<void> {
     this.cors.allow(context);
-    if (namesSeveralHosts(context.request))
-      throw badRequest('the request has several Host headers');
+    const { host: hosts = [] } = context.request.headersDistinct;
+    // A proxy may have read another one than this server.
+    if (hosts.length > 1) throw badRequest('the request has several Host headers');
     if ((context.request.url?.length ?? 0) > MAX_TARGET_CHARACTERS) throw tooLong();
     if (this.cors.answerPreflight(context)) return;
     const { path, method } = context;

@@ -19,18 +19,18 @@ import type { Express, Request } from 'express';
 import type { Logger } from 'pino';
 import { type Config, checkConfig, readFeatures } from '../config/config.js';
 import { addLanguageModels } from '../config/models-config.js';
-import { HttpAdapter } from '../http/http-adapter.js';
 import {
   accessLog,
   anonymousLimit,
   answerOptions,
   assertOneHost,
+  HttpAdapter,
   listRoutes,
   requestId,
   requestScope,
   securityHeaders,
   warnAboutProxy,
-} from '../http/middlewares.js';
+} from '../http/express.js';
 import { createLogger, withScopeIds } from '../observability/logger.js';
 import { serveMetrics } from '../observability/metrics.js';
 import { assertDistinctRoutes, toModuleError } from '../plugins/load-plugins.js';

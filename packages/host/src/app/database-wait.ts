@@ -6,7 +6,7 @@ import { ConfigError } from '@sibyl/server-kit/environment';
 import { HttpServer } from '@sibyl/server-kit/http-server';
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.js';
-import { toErrorBody } from '../http/error-filter.js';
+import { toErrorBody } from '../http/replies.js';
 import { probeDatabase } from '../store/open-database.js';
 import { isUnreachable } from '../store/store-errors.js';
 

@@ -22,10 +22,9 @@ import { Authenticator, PresentedDelegations } from '../auth/authenticator.js';
 import { CallerAllowList } from '../auth/caller-allow-list.js';
 import { DelegatedAuthority } from '../auth/delegated-authority.js';
 import { DelegationService } from '../auth/delegations.js';
-import { Holders } from '../auth/holders.js';
 import { Operators, OutageRevocations } from '../auth/operators.js';
 import { loadOracleIdentity, OracleAuthority } from '../auth/oracle-identity.js';
-import { RateLimits } from '../auth/rate-limits.js';
+import { Holders, RateLimits } from '../auth/rate-limits.js';
 import { RunGrants } from '../auth/run-grants.js';
 import { UserRules } from '../auth/user-rules.js';
 import { type Cluster, joinCluster } from '../bus/cluster.js';
@@ -40,12 +39,12 @@ import { openFiles } from '../files/open-files.js';
 import { SentFiles } from '../files/sent-files.js';
 import { DailyCharge } from '../files/upload-limits.js';
 import { HostFacts } from '../http/discovery.controller.js';
-import { ModelHealth, ReadinessChecks } from '../http/health.controller.js';
-import { ReplySender, StreamSlots } from '../http/reply-sender.js';
+import { ReadinessChecks } from '../http/health.controller.js';
+import { ReplySender, StreamSlots } from '../http/replies.js';
 import { OriginPolicy } from '../http/ucan-guard.js';
 import { createEmbeddings } from '../models/embedding-model.js';
 import { createModels } from '../models/models.js';
-import { createFailureReport, observeModels } from '../models/observed-models.js';
+import { createFailureReport, ModelHealth, observeModels } from '../models/observed-models.js';
 import { Metrics } from '../observability/metrics.js';
 import type { SpanExporter } from '../observability/spans.js';
 import { HostEvents, HostReports } from '../operators/host-reports.js';
@@ -528,7 +527,8 @@ function addHttp(host: ReturnType<typeof addReaders>) {
       ...config.rateLimits,
       metrics,
       holders,
-      bus: cluster.bus,
+      // Only one host can use SQLite.
+      bus: config.databaseUrl === undefined ? undefined : cluster.bus,
       onLimited: (did) => hostEvents.recordLimited(did),
     }),
   };

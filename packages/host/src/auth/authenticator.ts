@@ -1,3 +1,4 @@
+import type { IncomingHttpHeaders } from 'node:http';
 import { OracleError, type Result } from '@sibyl/protocol';
 import { LruMap, textBytes, toAddressKey } from '@sibyl/server-kit';
 import {
@@ -13,8 +14,63 @@ import type { Logger } from 'pino';
 import type { Metrics } from '../observability/metrics.js';
 import { type DelegationStore, USE_PRECISION_MS } from '../store/delegation-store.js';
 import type { DiskSpace } from '../store/disk-space.js';
-import type { Caller, Credentials, ProvenCaller, VerifiedAccessKey } from './caller.js';
+import type { AccessKeyLogin, Caller, ProvenCaller, VerifiedAccessKey } from './caller.js';
 import type { HeaderSink, RateLimits } from './rate-limits.js';
+
+/** The credentials in a request or handshake. */
+export interface Credentials {
+  readonly invocation?: string | undefined;
+  readonly delegation?: string | undefined;
+  /** Only on routes that accept access keys. */
+  readonly accessKey?: string | undefined;
+}
+
+/** The bearer token counts only with `X-Auth-Type: ucan`. */
+export function readCredentials(headers: IncomingHttpHeaders): Credentials {
+  const { authorization = '' } = headers;
+  const delegation = readHeader(headers['x-ucan-delegation']);
+  // Credentials of another scheme are no invocation; they may be for a proxy. An empty one is invalid beside a delegation.
+  const isEmpty = authorization.trim().toLowerCase() === 'bearer';
+  // Also among several values, so that an invalid bearer token is not ignored.
+  const isBearer = /\bbearer\b/i.test(authorization) && (!isEmpty || delegation !== undefined);
+  const isInvocation = isBearer && UCAN.test(String(headers['x-auth-type']));
+  return { invocation: isInvocation ? readBearer(authorization) : undefined, delegation };
+}
+
+/** Among several values too: a repeated header arrives as a list, and an invalid bearer token must not be ignored because of that. */
+const UCAN = /(?:^|,)\s*ucan\s*(?:,|$)/i;
+
+/** An access key counts only without `X-Auth-Type`. */
+export function readAccessKey(headers: IncomingHttpHeaders): string | undefined {
+  if (headers['x-auth-type'] !== undefined) return undefined;
+  return readHeader(headers['x-api-key']) ?? (readBearer(headers.authorization) || undefined);
+}
+
+/** The value of the caveat `user` with which each request names its user. */
+export const ANY_USER = '*';
+
+/** What a request says about the use of an access key; it can only narrow it. */
+export function narrowToRequest(
+  { caveats, ...key }: AccessKeyLogin,
+  headers: IncomingHttpHeaders,
+): AccessKeyLogin {
+  const isTask = readHeader(headers['x-background-task']) !== undefined;
+  const restricted = isTask ? { ...caveats, tools: [] } : caveats;
+  if (caveats.user !== ANY_USER) return { ...key, caveats: restricted, subUser: caveats.user };
+  // Open WebUI sends the second one.
+  const named = readHeader(headers['x-sub-user']) ?? readHeader(headers['x-openwebui-user-id']);
+  return { ...key, caveats: restricted, subUser: named };
+}
+
+/** Empty if it cannot be read. */
+function readBearer(header: string | undefined): string | undefined {
+  if (!header?.trim()) return undefined;
+  return /^bearer +(.*)$/i.exec(header.trim())?.[1] ?? '';
+}
+
+function readHeader(header: string | string[] | undefined): string | undefined {
+  return typeof header === 'string' && header.trim() ? header.trim() : undefined;
+}
 
 interface AuthenticatorDeps {
   readonly verifier: Verifier;

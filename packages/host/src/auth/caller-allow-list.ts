@@ -12,8 +12,7 @@ import type { Logger } from 'pino';
 import type { HostBus } from '../bus/host-bus.js';
 import type { CallerStore } from '../store/caller-store.js';
 import type { UserList } from '../store/operators/operator-store.js';
-import { AccessWatch } from './access-watch.js';
-import { CachedList } from './cached-list.js';
+import { AccessWatch, CachedList } from './access-watch.js';
 
 /** How long a result is cached: a removal by another process takes effect within this time. */
 const FRESH_MS = 3000;
@@ -72,7 +71,8 @@ export class CallerAllowList {
   /** Why the caller may not call; undefined if it may. */
   async findExclusion(did: string): Promise<Exclusion | undefined> {
     if (await this.blocks.has(did)) return 'caller_blocked';
-    return (await this.isInvited(did)) ? undefined : 'caller_not_allowed';
+    const isAllowed = !this.listed || this.listed.has(did) || (await this.isInvited(did));
+    return isAllowed ? undefined : 'caller_not_allowed';
   }
 
   /** Whether the caller is blocked, as far as this host knows while the store does not answer. */
@@ -94,7 +94,6 @@ export class CallerAllowList {
   }
 
   private async isInvited(did: string): Promise<boolean> {
-    if (!this.listed || this.listed.has(did)) return true;
     const known = this.invited.get(did);
     if (known !== undefined && performance.now() - known < FRESH_MS) return true;
     const { removals } = this;
@@ -115,7 +114,7 @@ export class CallerAllowList {
 
   /** Calls back when a caller loses access; returns a function that stops watching. */
   watch(did: string, onRemoved: (exclusion: Exclusion) => void): () => void {
-    const stopBlocks = this.blocks.watch(did, () => onRemoved('caller_blocked'));
+    const stopBlocks = this.blocks.watched.watch([did], () => onRemoved('caller_blocked'));
     if (!this.listed || this.listed.has(did)) return stopBlocks;
     const stop = this.watched.watch([did], () => onRemoved('caller_not_allowed'));
     return () => {
@@ -133,8 +132,8 @@ export class CallerAllowList {
 
 /** The callers that operators have blocked: few, so all of them are kept. */
 class BlockList {
+  readonly watched: AccessWatch;
   private readonly blocked: CachedList;
-  private readonly watched: AccessWatch;
 
   constructor(
     private readonly options: Pick<CallerAllowListOptions, 'blocked' | 'bus' | 'logger'>,
@@ -181,10 +180,6 @@ class BlockList {
     this.apply(did);
     bus.send('others', 'caller-blocked', { did });
     return hasChanged;
-  }
-
-  watch(did: string, onBlocked: () => void): () => void {
-    return this.watched.watch([did], onBlocked);
   }
 
   /** Known at once, also if the store goes away before the list is read again. */

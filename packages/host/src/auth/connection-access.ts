@@ -1,6 +1,6 @@
 import { type ClosingReason, OracleError } from '@sibyl/protocol';
-import type { Authenticator } from './authenticator.js';
-import type { Caller, Credentials } from './caller.js';
+import type { Authenticator, Credentials } from './authenticator.js';
+import type { Caller } from './caller.js';
 import type { CallerAllowList } from './caller-allow-list.js';
 import type { DelegatedAuthority } from './delegated-authority.js';
 

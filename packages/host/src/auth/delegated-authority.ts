@@ -65,10 +65,16 @@ export class DelegatedAuthority {
    * has no other when that in the request was revoked or has expired since, or when it served as the login.
    */
   async findDelegation(caller: Caller): Promise<VerifiedDelegation | undefined> {
-    const presented = await this.verify(caller, caller.presentedDelegation);
-    if (presented.ok || hasDelegatedLogin(caller) || hasEnded(caller, presented.error))
-      return presented.ok;
-    return (await this.verify(caller, await this.findStoredToken(caller.did))).ok;
+    const { did, presentedDelegation } = caller;
+    if (presentedDelegation !== undefined) {
+      const { ok, error } = await this.verify(caller, presentedDelegation);
+      if (ok || hasDelegatedLogin(caller) || hasEnded(caller, error)) return ok;
+    }
+    const stored = await this.deps.delegations.get({ owner: did, audience: this.deps.oracleDid });
+    if ('ok' in stored) return (await this.verify(caller, stored.ok.raw)).ok;
+    if (stored.error === 'unreadable')
+      this.deps.logger.warn({ did, reason: stored.reason }, 'stored delegation cannot be read');
+    return undefined;
   }
 
   /** The `ucan` of a plugin in a turn; `onUse` receives the UCANs behind everything that is signed. */
@@ -158,9 +164,8 @@ export class DelegatedAuthority {
   /** A delegation counts only when the authenticated caller issued it. */
   private async verify(
     { did, charge }: Caller,
-    token: string | undefined,
+    token: string,
   ): Promise<{ readonly ok?: VerifiedDelegation; readonly error?: UcanError | undefined }> {
-    if (token === undefined) return {};
     const { ok, error } = await this.deps.verifier.verifyDelegation(token, { charge });
     const temporary = error && toTemporaryError(error);
     if (temporary?.code === 'store_unavailable') throw temporary;
@@ -171,17 +176,6 @@ export class DelegatedAuthority {
     const reason = error?.code ?? (ok?.did === did ? 'auth invocation' : 'issued by another user');
     this.deps.logger.info({ did, reason, cid: error?.cid ?? ok?.cid }, 'delegation not used');
     return { error };
-  }
-
-  private async findStoredToken(did: string): Promise<string | undefined> {
-    const stored = await this.deps.delegations.get({
-      owner: did,
-      audience: this.deps.oracleDid,
-    });
-    if ('ok' in stored) return stored.ok.raw;
-    if (stored.error === 'unreadable')
-      this.deps.logger.warn({ did, reason: stored.reason }, 'stored delegation cannot be read');
-    return undefined;
   }
 }
 

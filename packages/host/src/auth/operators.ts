@@ -4,7 +4,7 @@ import { type Revocations, systemClock } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { UserList } from '../store/operators/operator-store.js';
 import type { RevocationStore } from '../store/revocation-store.js';
-import { CachedList } from './cached-list.js';
+import { CachedList } from './access-watch.js';
 import type { Caller } from './caller.js';
 import type { CallerAllowList } from './caller-allow-list.js';
 

@@ -2,15 +2,17 @@ import { OracleError } from '@sibyl/protocol';
 import {
   type Holder,
   type JsonScan,
+  LruMap,
+  RateLimiter,
   type RateVerdict,
+  settlesWithin,
+  textBytes,
   toAddressKey,
   toShareKey,
 } from '@sibyl/server-kit';
 import type { Charge, Settle, VerificationCost } from '@sibyl/ucan';
 import type { HostBus } from '../bus/host-bus.js';
 import type { Metrics } from '../observability/metrics.js';
-import type { Holders } from './holders.js';
-import { LimitExchange, type SharedLimiter } from './shared-limits.js';
 
 /** How many callers behind one address may use their full limit: identities cost nothing. */
 const CALLERS_PER_ADDRESS = 10;
@@ -39,8 +41,8 @@ interface RateLimitsOptions {
   readonly anonymous: number;
   readonly metrics: Metrics;
   readonly holders: Holders;
-  /** To the hosts that share the limits. */
-  readonly bus: HostBus;
+  /** To the hosts that share the limits, if there can be any. */
+  readonly bus?: HostBus | undefined;
   /** Called with a caller that has reached its limit. */
   readonly onLimited?: ((did: string) => void) | undefined;
 }
@@ -85,14 +87,16 @@ export class RateLimits {
     this.onLimited = onLimited;
     this.metrics = metrics;
     this.perMinute = { anonymous, caller: perCaller, address: perCaller * CALLERS_PER_ADDRESS };
-    const exchange = new LimitExchange(bus);
-    this.anonymous = exchange.createLimiter('anonymous', anonymous);
-    this.callers = exchange.createLimiter('caller', perCaller);
+    const exchange = bus && new LimitExchange(bus);
+    const createLimiter = (kind: string, perMinute: number) =>
+      exchange?.createLimiter(kind, perMinute) ?? new SharedLimiter(perMinute);
+    this.anonymous = createLimiter('anonymous', anonymous);
+    this.callers = createLimiter('caller', perCaller);
     const workOfAddress = this.perMinute.address / (WORK_COST + 1);
     const workOfCaller = Math.max(MIN_WORK, Math.floor(workOfAddress * WORK_SHARE));
-    this.work = exchange.createLimiter('work', workOfCaller);
-    this.addresses = exchange.createLimiter('address', this.perMinute.address);
-    this.lookups = exchange.createLimiter('lookups', LOOKUPS.perMinute);
+    this.work = createLimiter('work', workOfCaller);
+    this.addresses = createLimiter('address', this.perMinute.address);
+    this.lookups = createLimiter('lookups', LOOKUPS.perMinute);
   }
 
   /** Counts an unauthenticated request; throws if its address has reached the limit. */
@@ -281,4 +285,168 @@ class OpenLookups {
     if (count > 0) this.counts.set(key, count);
     else this.counts.delete(key);
   }
+}
+
+/** A limit that counts what all hosts have allowed. */
+class SharedLimiter {
+  private readonly limiter = new RateLimiter();
+
+  constructor(
+    private readonly perMinute: number,
+    /** Reports to the other hosts, if there are any. */
+    private readonly record?: (key: string, cost: number) => void,
+  ) {}
+
+  take(key: string, cost = 1): RateVerdict {
+    const verdict = this.limiter.take(key, this.perMinute, cost);
+    if (verdict.allowed) this.record?.(key, cost);
+    return verdict;
+  }
+
+  refund(key: string, cost: number): void {
+    this.limiter.refund(key, this.perMinute, cost);
+    this.record?.(key, -cost);
+  }
+
+  /** What `take` would answer, without taking anything. */
+  peek(key: string, cost = 1): RateVerdict {
+    return this.limiter.peek(key, this.perMinute, cost);
+  }
+
+  /** Applies what another host has taken or refunded. */
+  apply(key: string, cost: number): void {
+    if (cost > 0) this.limiter.spend(key, this.perMinute, cost);
+    else this.limiter.refund(key, this.perMinute, -cost);
+  }
+}
+
+/** How long a host may collect what it has counted; arrives at the others well within 250 ms. */
+const COLLECT_MS = 100;
+/** So many keys are sent at once, since strangers choose how many there are. */
+const MAX_COLLECTED = 200;
+
+/** Sends what this host has counted to the others, and counts what they send. */
+class LimitExchange {
+  private readonly bus: HostBus;
+  private readonly limiters = new Map<string, SharedLimiter>();
+  /** By kind and key, since the last message. */
+  private readonly collected = new Map<string, Map<string, number>>();
+  private size = 0;
+  private timer: NodeJS.Timeout | undefined;
+
+  constructor(bus: HostBus) {
+    this.bus = bus;
+    bus.on('limits', (counts) => {
+      for (const [kind, entries] of Object.entries(counts))
+        for (const [key, cost] of entries) this.limiters.get(kind)?.apply(key, cost);
+    });
+  }
+
+  /** Creates a limiter; hosts share those of the same kind. */
+  createLimiter(kind: string, perMinute: number): SharedLimiter {
+    const limiter = new SharedLimiter(perMinute, (key, cost) => this.collect(kind, key, cost));
+    this.limiters.set(kind, limiter);
+    return limiter;
+  }
+
+  private collect(kind: string, key: string, cost: number): void {
+    if (cost === 0) return;
+    const counts = this.collected.get(kind) ?? new Map<string, number>();
+    if (!counts.has(key)) this.size += 1;
+    this.collected.set(kind, counts.set(key, (counts.get(key) ?? 0) + cost));
+    if (this.size >= MAX_COLLECTED) this.send();
+    else this.timer ??= setTimeout(() => this.send(), COLLECT_MS).unref();
+  }
+
+  private send(): void {
+    clearTimeout(this.timer);
+    this.timer = undefined;
+    this.size = 0;
+    const counts = [...this.collected].map(([kind, entries]) => [kind, [...entries]] as const);
+    this.collected.clear();
+    this.bus.send('others', 'limits', Object.fromEntries(counts));
+  }
+}
+
+/** Long enough that identities are not made for an attack and kept until then. */
+export const KNOWN_AFTER_MS = 60 * 60 * 1000;
+/** Until a new user is looked up again. */
+const FRESH_MS = 10 * 60 * 1000;
+/** A store that does not answer delays a request no longer: its user counts as new. */
+const LOOKUP_MS = 250;
+/** About 20,000 users. */
+const MAX_BYTES = 8 * 1024 * 1024;
+/** Users of one kind that were not seen at an address, such as those of a chat, share one. */
+const METHOD = /^did:[^:]+/;
+/** Their users authenticate themselves; those of other methods may be created elsewhere, in any number. */
+const OWN_KEYS = /^did:(key|web|ixo):/;
+
+interface HoldersDeps {
+  /** Whether a turn of the user ended well before this time, in milliseconds. */
+  readonly hasFinishedTurn: (owner: string, before: number) => Promise<boolean>;
+  readonly now: () => number;
+}
+
+interface Seen {
+  /** Undefined for users that were not seen at an address. */
+  readonly address: string | undefined;
+  readonly isKnown: boolean;
+  /** When it was looked up, on the monotonic clock. */
+  readonly at: number;
+}
+
+/**
+ * Where users come from, and whether they are known: what all limits are shared by. A user is known once a turn has ended
+ * well more than an hour ago. An import cannot add such turns.
+ */
+export class Holders {
+  private readonly users = new LruMap<string, Seen>({
+    maxBytes: MAX_BYTES,
+    measure: ({ address = '' }, did) => textBytes(did) + textBytes(address) + 40,
+  });
+
+  /** Addresses where known users were seen. */
+  private readonly knownAddresses = new LruMap<string, true>({
+    maxBytes: MAX_BYTES / 8,
+    measure: (_, address) => textBytes(address),
+  });
+
+  constructor(private readonly deps: HoldersDeps) {}
+
+  /** Whether a known user was seen at an address. */
+  hasKnown(address: string): boolean {
+    return this.knownAddresses.get(address) !== undefined;
+  }
+
+  /** Asks the store once for a known user, and every ten minutes for a new one. `address` is where the user is now. */
+  async find(owner: string, address?: string): Promise<Holder> {
+    const seen = this.users.get(owner);
+    const isFresh = seen && (seen.isKnown || performance.now() - seen.at < FRESH_MS);
+    const isKnown = isFresh ? seen.isKnown : await this.lookUp(owner, address ?? seen?.address);
+    if (isFresh && address !== undefined && address !== seen.address)
+      this.users.set(owner, { ...seen, address });
+    if (isKnown && address !== undefined) this.knownAddresses.set(address, true);
+    return { owner, address: address ?? seen?.address ?? toUnseenAddress(owner, isKnown), isKnown };
+  }
+
+  private async lookUp(owner: string, address: string | undefined): Promise<boolean> {
+    let isKnown = false;
+    const { hasFinishedTurn, now } = this.deps;
+    const lookup = hasFinishedTurn(owner, now() - KNOWN_AFTER_MS).then(
+      (found) => {
+        isKnown = found;
+        this.users.set(owner, { address, isKnown, at: performance.now() });
+      },
+      // A store that fails is reported by what needs it.
+      () => undefined,
+    );
+    await settlesWithin(LOOKUP_MS, lookup);
+    return isKnown;
+  }
+}
+
+/** Known users do not suffer from others that were not seen since the host started either. */
+function toUnseenAddress(owner: string, isKnown: boolean): string {
+  if (isKnown && OWN_KEYS.test(owner)) return owner;
+  return METHOD.exec(owner)?.[0] ?? owner;
 }

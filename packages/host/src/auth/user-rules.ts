@@ -154,7 +154,7 @@ interface LiveRulesDeps {
 export class LiveRules {
   private stored: StoredRules | undefined;
   private readonly listeners = new Set<() => void>();
-  private stop = () => {};
+  private stop: (() => void) | undefined;
   /** The rules have changed, and the new ones cannot be read. */
   private isUnknown = false;
   private isClosed = false;
@@ -181,14 +181,14 @@ export class LiveRules {
     this.stored = stored;
     this.isUnknown = false;
     if (this.isClosed) return;
-    this.stop();
+    this.stop?.();
     this.stop = this.deps.watch(this.stored?.cid ?? '', () => void this.update());
     this.notify();
   }
 
   close(): void {
     this.isClosed = true;
-    this.stop();
+    this.stop?.();
   }
 
   private notify(): void {
@@ -222,11 +222,12 @@ export type RuleTarget =
   | { readonly tool: string; readonly plugin: string }
   | { readonly can: string };
 
-const STRICTNESS: readonly RuleEffect[] = ['allow', 'ask', 'block'];
-
 /** The strictest of several effects. */
-export const strictest = (...effects: readonly RuleEffect[]): RuleEffect =>
-  STRICTNESS[Math.max(...effects.map((effect) => STRICTNESS.indexOf(effect)))] ?? 'block';
+export function strictest(...effects: readonly RuleEffect[]): RuleEffect {
+  if (effects.includes('block')) return 'block';
+  if (effects.includes('ask')) return 'ask';
+  return effects.includes('allow') ? 'allow' : 'block';
+}
 
 /**
  * The effect of the first rule that matches; without one, everything is allowed. An ability that includes others, such as

@@ -8,7 +8,8 @@ import type { RateLimits } from '../auth/rate-limits.js';
 import type { Metrics } from '../observability/metrics.js';
 import type { HostEvents } from '../operators/host-reports.js';
 import { toOracleError } from '../store/store-errors.js';
-import { explainUnmatched } from './middlewares.js';
+import { explainUnmatched } from './express.js';
+import { toErrorBody } from './replies.js';
 import type { OracleRequest } from './ucan-guard.js';
 
 /** Turns every error into an HTTP response. */
@@ -87,18 +88,6 @@ export class ErrorFilter implements ExceptionFilter {
 function explain(error: unknown, request: OracleRequest, response: Response): unknown {
   if (error instanceof Error && error === request.errored) return new OracleError('bad_request');
   return isUnknownRoute(error) ? explainUnmatched(request, response) : error;
-}
-
-/** The body of an error response, in Nest and outside of it. */
-export function toErrorBody(error: OracleError, requestId: string): ErrorBody {
-  return {
-    statusCode: error.status,
-    message: error.lines ? [...error.lines] : error.message,
-    error: STATUS_CODES[error.status] ?? 'Error',
-    code: error.code,
-    ...error.fields,
-    requestId,
-  };
 }
 
 interface HttpExceptionLike {

@@ -1,9 +1,10 @@
 import { Controller, Get, Res } from '@nestjs/common';
 import { Describe } from '@sibyl/plugin-kit';
-import { type ErrorKind, Health, Landing, Readiness, type ReadinessCheck } from '@sibyl/protocol';
+import { Health, Landing, Readiness, type ReadinessCheck } from '@sibyl/protocol';
 import type { Response } from 'express';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import type { HostLiveness } from '../bus/host-bus.js';
+import type { ModelHealth } from '../models/observed-models.js';
 import type { DiskSpace } from '../store/disk-space.js';
 import type { ProbeResult, WriteProbe } from '../store/store.js';
 import { describeStoreError } from '../store/store-errors.js';
@@ -102,41 +103,6 @@ function describeProbe(result: ProbeResult): ReadinessCheck {
       return { status: 'failing', message: 'A test write failed; see the log' };
     default:
       return { status: 'failing', message: describeStoreError(result) };
-  }
-}
-
-/** How long the result of a call is relevant. */
-const RELEVANT_MS = 5 * 60 * 1000;
-
-const messages: Readonly<Record<ErrorKind, string>> = {
-  auth: 'The model provider rejected the key',
-  billing: 'The model provider rejected the call because its credit is used up',
-  rate_limit: 'The model provider limits the rate of requests',
-  network: 'The model provider could not be reached',
-  timeout: 'The model provider did not answer in time',
-  server: 'The model provider reported an error',
-  unknown: 'The last call to the model failed',
-};
-
-/** How the last call of the main model ended; makes no calls itself, since they cost money. */
-export class ModelHealth {
-  private last: { readonly at: number; readonly fault: ErrorKind | undefined } | undefined;
-  private failingSince: Date | undefined;
-
-  /** Reports that a call of the main model has ended. */
-  record(fault: ErrorKind | undefined): void {
-    this.last = { at: performance.now(), fault };
-    this.failingSince = fault && (this.failingSince ?? new Date());
-  }
-
-  check(): ReadinessCheck {
-    if (!this.last || performance.now() - this.last.at > RELEVANT_MS) {
-      return { status: 'unknown', message: 'The model was not called in the last minutes' };
-    }
-    const { fault } = this.last;
-    const since = this.failingSince?.toISOString();
-    if (fault) return { status: 'failing', message: messages[fault], ...(since && { since }) };
-    return { status: 'ok', message: 'The last call to the model succeeded' };
   }
 }
 

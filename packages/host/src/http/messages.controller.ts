@@ -40,8 +40,8 @@ import { FeedbackService } from '../turns/feedback.js';
 import { toMessageViews } from '../turns/message-parts.js';
 import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
 import { Turns } from '../turns/turns.js';
-import { adoptRequestId, readIdempotencyKey } from './middlewares.js';
-import { ReplySender } from './reply-sender.js';
+import { adoptRequestId, readIdempotencyKey } from './express.js';
+import { ReplySender } from './replies.js';
 import { toRunView } from './runs.controller.js';
 import type { ProvenRequest } from './ucan-guard.js';
 
@@ -121,7 +121,7 @@ export class MessagesController {
     @Req() request: ProvenRequest,
     @Res() response: Response,
   ): Promise<void> {
-    adoptRequestId(request, response, body.requestId);
+    if (body.requestId) adoptRequestId(request, response, body.requestId);
     const { did: owner } = request.caller;
     const { stream, returnAllMessages } = body;
     const attachments =
@@ -138,9 +138,15 @@ export class MessagesController {
     });
   }
 
-  /** Not async, so that nothing here holds the message while the answer is awaited. */
+  /**
+   * Starts a turn and empties the body: the HTTP request may wait for hours, and the framework keeps its arguments until then. Not
+   * async, so that nothing here holds the message either.
+   */
   private start(sent: Sent): Promise<string> {
-    return this.turns.start(takeTurnRequest(sent));
+    const turn = toTurnRequest(sent);
+    Object.assign(sent.request, { rawBody: undefined, body: undefined });
+    for (const field of Object.keys(sent.body)) Reflect.deleteProperty(sent.body, field);
+    return this.turns.start(turn);
   }
 
   @Get(':sessionId')
@@ -167,18 +173,8 @@ export interface Sent {
   readonly request: ProvenRequest;
 }
 
-/**
- * Turns body and headers into a turn request without HTTP objects. Empties the body: the HTTP request may wait for hours,
- * and the framework keeps its arguments until then.
- */
-function takeTurnRequest(sent: Sent): TurnRequest {
-  const turn = createTurnRequest(sent);
-  Object.assign(sent.request, { rawBody: undefined, body: undefined });
-  for (const field of Object.keys(sent.body)) Reflect.deleteProperty(sent.body, field);
-  return turn;
-}
-
-function createTurnRequest({ sessionId, body, attachments, request }: Sent): TurnRequest {
+/** Body and headers as a turn request without HTTP objects. */
+function toTurnRequest({ sessionId, body, attachments, request }: Sent): TurnRequest {
   const { requestId, parentId, regenerate, ...sent } = body;
   const { stream: _, returnAllMessages: __, attachments: ___, ...message } = sent;
   const { timezone, warnings } = readTimezone(message.timezone, request.header('x-timezone'));

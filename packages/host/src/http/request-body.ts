@@ -45,12 +45,15 @@ export class BodyInterceptor implements NestInterceptor {
   ) {}
 
   async intercept(context: ExecutionContext, next: CallHandler): Promise<Observable<unknown>> {
-    if (context.getType() !== 'http' || streamsBody(context)) return next.handle();
+    const handler = context.getHandler();
+    if (context.getType() !== 'http' || Reflect.getMetadata(STREAMED_BODY, handler) === true)
+      return next.handle();
     const http = context.switchToHttp();
     const request = http.getRequest<OracleRequest>();
     const response = http.getResponse<Response>();
     try {
-      const described = describe(context);
+      const described: Partial<RouteDescription> =
+        Reflect.getMetadata(ROUTE_DESCRIPTION, handler) ?? {};
       if (isJson(request)) await this.read(request, response, described, parseJson);
       else if (described.acceptsForms && isForm(request))
         await this.read(request, response, described);
@@ -106,9 +109,6 @@ const STREAMED_BODY = Symbol('streamed body');
 /** Leaves the body of a handler unread: the handler streams it. */
 export const StreamedBody = () => SetMetadata(STREAMED_BODY, true);
 
-const streamsBody = (context: ExecutionContext) =>
-  Reflect.getMetadata(STREAMED_BODY, context.getHandler()) === true;
-
 /** A body of GET or HEAD has no meaning. */
 function isJson(request: Request): boolean {
   if (request.method === 'GET' || request.method === 'HEAD') return false;
@@ -117,9 +117,6 @@ function isJson(request: Request): boolean {
 
 const isForm = (request: Request) =>
   hasBody(request) && request.is('application/x-www-form-urlencoded') !== false;
-
-const describe = (context: ExecutionContext): Partial<RouteDescription> =>
-  Reflect.getMetadata(ROUTE_DESCRIPTION, context.getHandler()) ?? {};
 
 function hasBody({ headers }: Request): boolean {
   const { 'content-length': length = '0', 'transfer-encoding': encoding } = headers;
@@ -157,19 +154,15 @@ async function readBytes(
   return readChunks(request, (chunk, length) => {
     if (length > limit) throw new OracleError('body_too_large');
     if (counter.add(chunk)) throw new OracleError('body_too_large', { message: SMALL_CHUNKS });
-    reserve(reservation, length);
+    const exceeded = reservation.resize(length);
+    if (exceeded === undefined) return;
+    const code = exceeded === 'key' ? 'too_many_bodies' : 'bodies_too_large';
+    throw new OracleError(code, { retryAfterSeconds: 1 });
   });
 }
 
 const ENCODED = 'Send the body as it is, without a Content-Encoding';
 const SMALL_CHUNKS = 'The body arrives in too many small chunks; send larger ones';
-
-function reserve(reservation: ByteReservation, bytes: number): void {
-  const exceeded = reservation.resize(bytes);
-  if (exceeded === undefined) return;
-  const code = exceeded === 'key' ? 'too_many_bodies' : 'bodies_too_large';
-  throw new OracleError(code, { retryAfterSeconds: 1 });
-}
 
 function isUtf8({ headers }: Request): boolean {
   const [, charset = 'utf-8'] =

@@ -11,7 +11,7 @@ import type { Response } from 'express';
 import type { Caller } from '../auth/caller.js';
 import { hasStopped, type Run } from '../store/runs/run.js';
 import { Turns } from '../turns/turns.js';
-import { ReplySender } from './reply-sender.js';
+import { ReplySender } from './replies.js';
 import type { ProvenRequest } from './ucan-guard.js';
 
 @Controller('runs')

@@ -26,7 +26,8 @@ import {
   SessionPage,
 } from '@sibyl/protocol';
 import type { Response } from 'express';
-import { type Caller, readCredentials } from '../auth/caller.js';
+import { readCredentials } from '../auth/authenticator.js';
+import type { Caller } from '../auth/caller.js';
 import { type AccessDeps, watchAccess } from '../auth/connection-access.js';
 import { OracleIdentity } from '../auth/oracle-identity.js';
 import type { SessionChanges } from '../bus/session-changes.js';
@@ -34,8 +35,8 @@ import { RunStore } from '../store/runs/run-store.js';
 import { type FoundMessage, SearchStore } from '../store/search/search-store.js';
 import { SessionStore, type Session as StoredSession } from '../store/session-store.js';
 import { SessionsService } from '../turns/sessions.js';
-import { readIdempotencyKey } from './middlewares.js';
-import type { ReplySender } from './reply-sender.js';
+import { readIdempotencyKey } from './express.js';
+import type { ReplySender } from './replies.js';
 import type { ProvenRequest } from './ucan-guard.js';
 
 @Controller('sessions')

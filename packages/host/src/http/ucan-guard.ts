@@ -15,14 +15,15 @@ import type { RouteError } from '@sibyl/plugin-kit/surface';
 import { hasShortHost } from '@sibyl/protocol';
 import { toAddressKey } from '@sibyl/server-kit';
 import type { Request, Response } from 'express';
-import { Authenticator, PresentedDelegations, proveCaller } from '../auth/authenticator.js';
 import {
-  type Credentials,
+  Authenticator,
   narrowToRequest,
-  type ProvenCaller,
+  PresentedDelegations,
+  proveCaller,
   readAccessKey,
   readCredentials,
-} from '../auth/caller.js';
+} from '../auth/authenticator.js';
+import type { ProvenCaller } from '../auth/caller.js';
 import { CallerAllowList } from '../auth/caller-allow-list.js';
 import { RateLimits } from '../auth/rate-limits.js';
 import type { Config } from '../config/config.js';
@@ -141,37 +142,26 @@ export class UcanGuard implements CanActivate {
       if (!isCounted) limits.takeAnonymous(address, response);
       return true;
     }
-    const acceptsKeys = this.acceptsKeys(context);
+    const handler = context.getHandler();
+    const acceptsKeys = this.reflector.get<boolean>(ACCESS_KEY_ROUTE, handler) === true;
     const accessKey = acceptsKeys ? readAccessKey(request.headers) : undefined;
     const credentials = { ...readCredentials(request.headers), accessKey };
-    const authenticator = this.chooseAuthenticator(context, credentials);
+    const isForOperators = this.reflector.get<boolean>(OPERATOR_ROUTES, context.getClass());
+    // The revocations of delegations are not known without the store, so only own logins of operators count.
+    const { forOperators = this.authenticator } = this.authenticator;
+    const authenticator =
+      isForOperators && credentials.invocation !== undefined ? forOperators : this.authenticator;
     const caller = await proveCaller(
       { authenticator, limits },
       { credentials, address, headers: response, isCounted },
     ).catch((error: unknown) => {
       throw acceptsKeys ? mentionKeys(error) : error;
     });
-    if (this.reflector.get<Route['startsWork']>(WORK_ROUTE, context.getHandler()) === true)
+    if (this.reflector.get<Route['startsWork']>(WORK_ROUTE, handler) === true)
       limits.takeWork(caller.holder, response);
     const key = caller.accessKey && narrowToRequest(caller.accessKey, request.headers);
     request.caller = key ? { ...caller, accessKey: key } : caller;
     return true;
-  }
-
-  private acceptsKeys(context: ExecutionContext): boolean {
-    return this.reflector.get<boolean>(ACCESS_KEY_ROUTE, context.getHandler()) === true;
-  }
-
-  /** The revocations of delegations are not known without the store, so only own logins of operators count. */
-  private chooseAuthenticator(
-    context: ExecutionContext,
-    { invocation }: Pick<Credentials, 'invocation'>,
-  ): Authenticator {
-    const isForOperators = this.reflector.get<boolean>(OPERATOR_ROUTES, context.getClass());
-    const { authenticator } = this;
-    return isForOperators && invocation !== undefined
-      ? (authenticator.forOperators ?? authenticator)
-      : authenticator;
   }
 
   private isPublic(context: ExecutionContext): boolean {

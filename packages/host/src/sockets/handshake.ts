@@ -4,10 +4,11 @@ import { Handshake, OracleError } from '@sibyl/protocol';
 import type { Socket } from 'socket.io';
 import {
   type Authenticator,
+  type Credentials,
   type PresentedDelegations,
   proveCaller,
 } from '../auth/authenticator.js';
-import type { Credentials, ProvenCaller } from '../auth/caller.js';
+import type { ProvenCaller } from '../auth/caller.js';
 import type { CallerAllowList } from '../auth/caller-allow-list.js';
 import type { RateLimits } from '../auth/rate-limits.js';
 import { type EventBus, type Position, parsePosition, type SessionKey } from '../bus/event-bus.js';

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { OracleError } from '@sibyl/protocol';
 import { type Holder, settlesWithin } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
-import type { Holders } from '../auth/holders.js';
+import type { Holders } from '../auth/rate-limits.js';
 import type { Cluster } from '../bus/cluster.js';
 import type { EventBus, SessionKey } from '../bus/event-bus.js';
 import type { SessionChanges } from '../bus/session-changes.js';

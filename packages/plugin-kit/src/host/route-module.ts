@@ -100,17 +100,42 @@ function findFreeName(prototype: object, route: string): string {
 
 /** Routes that need no UCAN. */
 export class PublicRoutes {
-  private readonly matchers: readonly ((method: string, pattern: string) => boolean)[];
+  private readonly routes: readonly PublicRoute[];
 
   constructor(routes: readonly AuthExcludedRoute[]) {
-    this.matchers = routes.map(createMatcher);
+    this.routes = routes.map(readPublicRoute);
   }
 
   /** Compares with the pattern that the router matched, never with the path as sent. */
   includes(method: string, pattern: string): boolean {
-    return this.matchers.some((matches) => matches(method, pattern));
+    for (const { path, prefix, methods } of this.routes) {
+      const isMatch = prefix === undefined ? pattern === path : pattern.startsWith(prefix);
+      if (isMatch && (!methods || methods.includes(method))) return true;
+    }
+    return false;
   }
 }
+
+interface PublicRoute {
+  readonly path: string;
+  /** Of all paths below, if it ends with a wildcard. */
+  readonly prefix: string | undefined;
+  /** Undefined for all. */
+  readonly methods: readonly string[] | undefined;
+}
+
+function readPublicRoute(route: AuthExcludedRoute): PublicRoute {
+  const { path: sent, method = RequestMethod.ALL } =
+    typeof route === 'string' ? { path: route } : route;
+  const path = `/${sent.replace(/^\/+|\/+$/g, '')}`;
+  const prefix = WILDCARD.test(path) ? path.replace(WILDCARD, '/') : undefined;
+  if (method === RequestMethod.ALL) return { path, prefix, methods: undefined };
+  // Routes for GET answer HEAD too.
+  const methods = method === RequestMethod.GET ? ['GET', 'HEAD'] : [RequestMethod[method]];
+  return { path, prefix, methods };
+}
+
+const WILDCARD = /\/(\(\.\*\)|\*\w*)$/;
 
 /** What the host has to know about a route of a plugin. */
 export type PluginRoute = Pick<Route, 'method' | 'path' | 'auth' | 'formatError'>;
@@ -145,20 +170,6 @@ const readFolder = (path: string) => /^\/([^/]+)\/./.exec(path)?.[1]?.toLowerCas
 /** Access keys and foreign errors are for clients of other protocols. */
 const isSurfaceRoute = ({ auth, formatError }: PluginRoute) =>
   auth === 'access-key' || formatError !== undefined;
-
-const WILDCARD = /\/(\(\.\*\)|\*\w*)$/;
-
-function createMatcher(route: AuthExcludedRoute) {
-  const { path, method = RequestMethod.ALL } = typeof route === 'string' ? { path: route } : route;
-  const wanted = `/${path.replace(/^\/+|\/+$/g, '')}`;
-  const prefix = WILDCARD.test(wanted) ? wanted.replace(WILDCARD, '/') : undefined;
-  // Routes for GET answer HEAD too.
-  const methods = method === RequestMethod.GET ? ['GET', 'HEAD'] : [RequestMethod[method]];
-  return (sentMethod: string, pattern: string): boolean => {
-    if (method !== RequestMethod.ALL && !methods.includes(sentMethod)) return false;
-    return prefix === undefined ? pattern === wanted : pattern.startsWith(prefix);
-  };
-}
 
 /** Validates every argument of a handler that has a schema; each error names its field. */
 @Injectable()

@@ -25,7 +25,7 @@ import { readArchiveRoot, readCar } from '../read/read-car.js';
 import { readToken } from '../read/read-token.js';
 import { readUcan } from '../read/read-ucan.js';
 import { checkProofs, isCovered } from '../verify/rules.js';
-import type { VerifiedDelegation } from '../verify/verdict.js';
+import type { VerifiedDelegation } from '../verify/verifier.js';
 
 export interface AuthInvocationRequest {
   readonly signer: Signer;

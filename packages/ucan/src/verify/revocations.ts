@@ -1,6 +1,5 @@
 import { LruMap, textBytes } from '@sibyl/protocol/lru-map';
-import type { Clock, Ucan } from '../codec/ucan.js';
-import { refuse, type UcanError } from '../errors.js';
+import type { Clock } from '../codec/ucan.js';
 
 /** Knows which UCANs were revoked, by CID. */
 export interface Revocations {
@@ -69,21 +68,6 @@ export function createExpiringCids({ clock, maxBytes }: ExpiringCids) {
   };
 }
 
-/** Refuses a chain of which any link was revoked, and every chain when that cannot be known. */
-export async function checkRevocations(
-  cids: Iterable<string>,
-  revocations: Revocations,
-): Promise<UcanError | undefined> {
-  try {
-    for (const cid of cids) {
-      if (await revocations.isRevoked(cid)) return refuse('revoked', cid).error;
-    }
-    return undefined;
-  } catch (cause) {
-    return refuse('revocations_unavailable', String(cause).slice(0, 200)).error;
-  }
-}
-
 /** Remembers which single-use tokens were spent, by canonical CID. */
 export interface SingleUseStore {
   /** Takes the CID, atomically; false when it is taken already or there is no room for it. */
@@ -117,40 +101,4 @@ export function createMemorySingleUseStore(options: {
       expiries.delete(cid);
     },
   };
-}
-
-/** Refuses a chain of which any link was accepted once: it was made for that one call. */
-export async function checkSpent(
-  cids: Iterable<string>,
-  spent: SpentTokens,
-): Promise<UcanError | undefined> {
-  try {
-    for (const cid of cids) {
-      if (await spent.has(cid)) return refuse('single_use', cid).error;
-    }
-    return undefined;
-  } catch (cause) {
-    return refuse('replay_store_unavailable', String(cause).slice(0, 200)).error;
-  }
-}
-
-/** How long a spent token is remembered beyond its expiry. */
-const KEEP_SECONDS = 60;
-
-/** Claims the token before it is verified, and releases it if the verification fails. */
-export async function spendOnce(
-  { cid, expiration }: Ucan,
-  store: SingleUseStore,
-  prove: () => Promise<UcanError | undefined>,
-): Promise<UcanError | undefined> {
-  try {
-    const isFirst = await store.claim(cid, (expiration ?? 0) + KEEP_SECONDS);
-    if (!isFirst) return refuse('replayed', 'spent before, or no room to remember it').error;
-  } catch (cause) {
-    return refuse('replay_store_unavailable', String(cause).slice(0, 200)).error;
-  }
-  const error = await prove();
-  // If the store cannot release it, the token is lost, but never spent twice.
-  if (error) await store.release(cid).catch(() => undefined);
-  return error;
 }

@@ -4,7 +4,7 @@ import { forgeToken, forgeUcan } from '../../test/support/forge.js';
 import { linkFrom } from '../../test/support/hostile-chains.js';
 import { alice, bob, NOW, oracle, verifierWith } from '../../test/support/verifier.js';
 import { type IpldMap, Link } from '../codec/ipld.js';
-import { measureVerdict } from './verdict.js';
+import { measureVerdict } from './verifier.js';
 
 const token = forgeToken(forgeUcan());
 const ixoToken = forgeToken(forgeUcan({ signer: ixoAlice }));

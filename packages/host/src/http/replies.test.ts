@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import type { Response } from 'express';
 import { afterEach, expect, it, vi } from 'vitest';
 import type { Frame } from '../store/runs/frames.js';
-import { type SseOptions, sendList, sendSse } from './responses.js';
+import { type SseOptions, sendList, sendSse } from './replies.js';
 
 let server: Server | undefined;
 afterEach(() => {

@@ -5,7 +5,7 @@ import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Response } from 'express';
 import { afterEach, expect, it } from 'vitest';
-import { HttpAdapter, REQUEST_TIMEOUTS } from './http-adapter.js';
+import { HttpAdapter, REQUEST_TIMEOUTS } from './express.js';
 
 let server: Server | undefined;
 afterEach(() => {

@@ -1,9 +1,13 @@
 import { randomUUID } from 'node:crypto';
-import { IdempotencyKey, OracleError, RequestId } from '@sibyl/protocol';
-import { namesSeveralHosts } from '@sibyl/server-kit/http-server';
+import { type IncomingMessage, type Server, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import { ExpressAdapter } from '@nestjs/platform-express';
+import { RouteReply } from '@sibyl/plugin-kit/surface';
+import { type ErrorCode, IdempotencyKey, OracleError, RequestId } from '@sibyl/protocol';
+import { HttpServer } from '@sibyl/server-kit/http-server';
 import type { Express, NextFunction, Request, Response } from 'express';
 import type { Logger } from 'pino';
-import { readAccessKey, readCredentials } from '../auth/caller.js';
+import { readAccessKey, readCredentials } from '../auth/authenticator.js';
 import type { RateLimits } from '../auth/rate-limits.js';
 import type { Metrics } from '../observability/metrics.js';
 import {
@@ -13,7 +17,153 @@ import {
   Scope,
   type SpanExporter,
 } from '../observability/spans.js';
+import { buildRawResponse, sendRouteReply } from './replies.js';
 import type { OracleRequest } from './ucan-guard.js';
+
+/** Two tokens of 8192 characters each, and room for the rest. */
+const MAX_HEADER_BYTES = 32 * 1024;
+
+/** Connections open at once, of all clients; each may hold its headers. Further ones are closed. */
+const MAX_CONNECTIONS = 20_000;
+
+/** How long a client may take to send its request, in milliseconds. Responses have no time limit. */
+export interface RequestTimeouts {
+  readonly headers: number;
+  /** Headers and body together. */
+  readonly request: number;
+  /** How often connections are checked: a slow one lives at most this much longer. */
+  readonly checkInterval: number;
+}
+
+export const REQUEST_TIMEOUTS: RequestTimeouts = {
+  headers: 8_000,
+  request: 28_000,
+  checkInterval: 1_000,
+};
+
+const longBodies = new WeakSet<Socket>();
+
+/** Exempts the body of a request from the time limit: its handler has its own. */
+export function allowLongBody({ socket }: IncomingMessage): () => void {
+  longBodies.add(socket);
+  return () => longBodies.delete(socket);
+}
+
+/** How streams of plugins are sent. */
+export interface StreamOptions {
+  /** How long a client may read nothing before it is disconnected. */
+  readonly stallMs: number;
+  /** Called if a stream fails: it is too late for an error response. */
+  readonly onError: (error: unknown) => void;
+}
+
+/** Express on a server with stricter limits, which answers parse errors as JSON too. */
+export class HttpAdapter extends ExpressAdapter {
+  declare protected httpServer: HttpServer;
+
+  constructor(
+    private readonly streams: StreamOptions,
+    private readonly timeouts = REQUEST_TIMEOUTS,
+  ) {
+    super();
+  }
+
+  override initHttpServer(): void {
+    const server = new HttpServer(
+      {
+        maxHeaderSize: MAX_HEADER_BYTES,
+        headersTimeout: this.timeouts.headers,
+        requestTimeout: this.timeouts.request,
+        connectionsCheckingInterval: this.timeouts.checkInterval,
+        // Longer than the idle time of common proxies, so that they close first.
+        keepAliveTimeout: 75_000,
+        ServerResponse: createResponseClass(this.streams.stallMs),
+        // A client that offers another protocol, such as HTTP/2, is answered in this one.
+        shouldUpgradeCallback: ({ headers }) => /^websocket$/i.test(headers.upgrade ?? ''),
+      },
+      this.getInstance(),
+    );
+    server.maxConnections = MAX_CONNECTIONS;
+    answerClientErrors(server);
+    // Without this listener, Node itself would reject requests with an unknown `Expect` header.
+    server.on('checkExpectation', this.getInstance());
+    this.httpServer = server;
+  }
+
+  /** Also sends what a route of a plugin returns instead of JSON. */
+  override reply(response: Response, body: unknown, statusCode?: number) {
+    if (body instanceof RouteReply) return sendRouteReply(response, body, this.streams);
+    return super.reply(response, body, statusCode);
+  }
+
+  /** With the arguments that Nest passes. */
+  override listen(port: string | number, ...rest: unknown[]): Server {
+    const callback = rest.find((each) => typeof each === 'function');
+    const host = rest.find((each) => typeof each === 'string');
+    const server = this.httpServer;
+    void server.start({ port: Number(port), host }).then(
+      () => callback?.(),
+      (error) => server.emit('error', error),
+    );
+    return server;
+  }
+}
+
+/** Responses that disconnect a client that does not read their end: its bytes would stay in memory for ever. */
+function createResponseClass(stallMs: number): typeof ServerResponse {
+  return class<T extends IncomingMessage> extends ServerResponse<T> {
+    constructor(...args: ConstructorParameters<typeof ServerResponse<T>>) {
+      super(...args);
+      this.once('prefinish', () => this.setTimeout(stallMs, () => this.destroy()));
+      // The next response on the connection may take longer.
+      this.once('finish', () => this.setTimeout(0));
+    }
+  };
+}
+
+/** Answers requests that are malformed or too slow, then closes their connection. */
+function answerClientErrors(server: Server): void {
+  const responses = new WeakMap<Socket, ServerResponse>();
+  const remember = ({ socket }: IncomingMessage, response: ServerResponse) => {
+    responses.set(socket, response);
+  };
+  server.prependListener('request', remember);
+  // Requests with an `Expect` header arrive as this event instead.
+  server.prependListener('checkExpectation', remember);
+  const refuse = (fault: NodeJS.ErrnoException, socket: Socket) => {
+    // Otherwise the error would become part of a response that has begun.
+    const hasResponse =
+      responses.get(socket)?.headersSent && !responses.get(socket)?.writableFinished;
+    if (fault.code === 'ECONNRESET' || !socket.writable || hasResponse)
+      return void socket.destroy();
+    socket.write(buildRawResponse(new OracleError(explainClientError(fault.code))));
+    // Does not wait for the client to close its side, which a slow one never does.
+    socket.destroySoon();
+  };
+  server.on('clientError', (fault: NodeJS.ErrnoException, socket: Socket) => {
+    if (fault.code !== 'ERR_HTTP_REQUEST_TIMEOUT') return refuse(fault, socket);
+    // Node reports a slow request once, and closes nothing itself.
+    if (longBodies.has(socket)) return;
+    const last = responses.get(socket);
+    const answered = last?.req.complete ? last : undefined;
+    // If the host itself stood still, the request may wait in the socket: what is there is read before this is called.
+    setImmediate(() => {
+      const next = responses.get(socket);
+      if (next === answered || !next?.req.complete) refuse(fault, socket);
+    });
+  });
+}
+
+function explainClientError(code: string | undefined): ErrorCode {
+  switch (code) {
+    case 'HPE_HEADER_OVERFLOW':
+      return 'headers_too_large';
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return 'request_timeout';
+    default:
+      return 'bad_request';
+  }
+}
 
 /** Without TRUST_PROXY, all callers behind a proxy share its address, and so the limits of one address. */
 export function warnAboutProxy(logger: Logger) {
@@ -59,7 +209,7 @@ export function requestScope(exporter: SpanExporter | undefined) {
   return (request: OracleRequest, response: Response, next: NextFunction): void => {
     const traceparent = readTraceparent(request.header('traceparent'));
     const scope = new Scope({ requestId: request.requestId, traceparent, exporter });
-    if (!exporter || isHealth(request)) return void runInScope(scope, () => next());
+    if (!exporter || isHealth(request)) return void runInScope(scope, next);
     const { method } = request;
     const span = new ActiveSpan(scope, { kind: 'request', name: method, facts: { method } });
     response.once('close', () => {
@@ -68,7 +218,7 @@ export function requestScope(exporter: SpanExporter | undefined) {
       const facts = { route: readRoute(request), status, userId: request.caller?.did };
       span.end({ error, facts });
     });
-    span.run(() => next());
+    span.run(next);
   };
 }
 
@@ -87,12 +237,8 @@ export function requestId(request: OracleRequest, response: Response, next: Next
 }
 
 /** Uses the request id of a body unless the request has one in its header. */
-export function adoptRequestId(
-  request: OracleRequest,
-  response: Response,
-  id: string | undefined,
-): void {
-  if (!id || request.header('x-request-id')) return;
+export function adoptRequestId(request: OracleRequest, response: Response, id: string): void {
+  if (request.header('x-request-id')) return;
   request.requestId = id;
   response.setHeader('X-Request-Id', id);
 }
@@ -108,9 +254,13 @@ export function readIdempotencyKey(request: OracleRequest): string | undefined {
   });
 }
 
-/** Refuses a request whose host depends on who reads it. */
-export function assertOneHost(request: Request, _: Response, next: NextFunction): void {
-  if (namesSeveralHosts(request))
+/** Refuses a request whose host depends on who reads it: a proxy may have read another one than this server. */
+export function assertOneHost(
+  { headersDistinct: { host: hosts = [] } }: Request,
+  _: Response,
+  next: NextFunction,
+): void {
+  if (hosts.length > 1)
     throw new OracleError('bad_request', {
       message: 'The request has several Host headers; send one',
     });
@@ -151,17 +301,14 @@ function isHealth({ path }: Pick<Request, 'path'>): boolean {
 export function anonymousLimit(limits: RateLimits) {
   return (request: OracleRequest, response: Response, next: NextFunction): void => {
     const isExempt = isHealth(request);
+    const { invocation, delegation } = readCredentials(request.headers);
+    const sent = invocation ?? delegation ?? readAccessKey(request.headers);
     // The guard counts requests with credentials: a valid caller must not suffer from others at its address. The
     // error filter counts requests that fail before they reach the guard.
-    request.isCounted = isExempt || isDocs(request) || !hasCredentials(request);
+    request.isCounted = isExempt || isDocs(request) || sent === undefined;
     if (request.isCounted && !isExempt) limits.takeAnonymous(request.ip, response);
     next();
   };
-}
-
-function hasCredentials({ headers }: OracleRequest): boolean {
-  const { invocation, delegation } = readCredentials(headers);
-  return [invocation, delegation, readAccessKey(headers)].some((sent) => sent !== undefined);
 }
 
 /** The part of a layer of Express's router that this file reads. */

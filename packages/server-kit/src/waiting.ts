@@ -1,3 +1,5 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+
 /** Node fires timers beyond this at once. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
@@ -135,4 +137,67 @@ class AbortableIterator<T> implements AsyncIterator<T> {
  */
 export function createAbortReason(message: string): Error {
   return Object.assign(new Error(message), { stack: `Error: ${message}` });
+}
+
+interface RetryOptions {
+  /** The first delay; it doubles up to the last. */
+  readonly firstMs: number;
+  readonly lastMs: number;
+  /** Unlimited by default. */
+  readonly attempts?: number;
+  /** Ends the delay: the attempt that follows is the last one. */
+  readonly signal: AbortSignal;
+  /** Called after each attempt that fails, the last one too; what it throws ends the attempts. */
+  readonly onFailure?: (error: unknown, attempt: number) => void;
+}
+
+/** Repeats work until it succeeds; rejects as the last attempt does. */
+export async function retry<T>(
+  work: () => Promise<T>,
+  { firstMs, lastMs, attempts = Number.POSITIVE_INFINITY, signal, onFailure }: RetryOptions,
+): Promise<T> {
+  for (let attempt = 1, wait = firstMs; ; attempt++, wait = Math.min(2 * wait, lastMs)) {
+    try {
+      return await work();
+    } catch (error) {
+      onFailure?.(error, attempt);
+      if (attempt >= attempts || signal.aborted) throw error;
+    }
+    await sleep(wait, undefined, { signal }).catch(() => undefined);
+  }
+}
+
+interface WaitLimits {
+  readonly signal?: AbortSignal;
+  readonly ms?: number;
+}
+
+/**
+ * Wakes those that wait for a change of something that they read themselves. To miss none, a reader reads, and waits if there
+ * was nothing, without an `await` in between.
+ */
+export class ChangeSignal {
+  private readonly waiting = new Set<(isChanged: boolean) => void>();
+
+  /** Ends the waits in progress. */
+  notify(): void {
+    for (const end of [...this.waiting]) end(true);
+  }
+
+  /** Waits for the next change; false if the time is up or the signal is aborted first. */
+  wait({ signal, ms }: WaitLimits = {}): Promise<boolean> {
+    if (signal?.aborted) return Promise.resolve(false);
+    return new Promise((resolve) => {
+      const end = (isChanged: boolean) => {
+        this.waiting.delete(end);
+        clearTimeout(timer);
+        signal?.removeEventListener('abort', stop);
+        resolve(isChanged);
+      };
+      const stop = () => end(false);
+      const timer = ms === undefined ? undefined : setTimeout(stop, ms);
+      signal?.addEventListener('abort', stop, { once: true });
+      this.waiting.add(end);
+    });
+  }
 }
