@@ -355,6 +355,22 @@ export interface TurnContext<Config = Readonly<Record<string, unknown>>, Service
   readonly toolCallId: string;
 }
 
+/** The turns that concern a plugin: those with any of this. */
+export interface TurnCondition {
+  /** They begin in one of these: `turn.session.client`. */
+  readonly clients?: readonly string[];
+  /** `turn.user` has one of these. */
+  readonly user?: readonly ('subUser' | 'delegation' | 'matrix')[];
+  /** `turn.request` has one of these, and it is not empty. */
+  readonly request?: readonly Exclude<keyof TurnRequestExtras, 'attachments'>[];
+  /** The message has attachments, or an earlier one of the conversation. */
+  readonly attachments?: true;
+  /** An earlier turn of the session has stored one of these keys: `turn.sessionState`. */
+  readonly sessionState?: readonly string[];
+  /** A plugin before this one shares one of these in the turn, and it is not empty. */
+  readonly shared?: readonly SharedKey<unknown>[];
+}
+
 /** A value that JSON can represent. */
 export type JsonValue =
   | string

@@ -26,8 +26,7 @@ import type { Hooks } from './hooks.js';
 import { MiddlewareChain } from './middlewares.js';
 import type { LiveRun } from './run-log.js';
 import type { RunRecorder } from './run-recorder.js';
-import { type RanCall, ToolPolicy } from './tool-policy.js';
-import { TurnReach } from './tool-reach.js';
+import { type RanCall, ToolPolicy, TurnReach } from './tool-policy.js';
 import { applyToolChoice, gatherTools } from './tools.js';
 import type { TurnAccess } from './turn-access.js';
 import {
@@ -155,7 +154,7 @@ export class TurnSetup {
     const { owner, sessionId } = live.run;
     const sessionState = this.deps.store.sessionState.ofTurn({ owner, sessionId });
     const contexts = await TurnContexts.open({ ...this.contextDeps(turn), sessionState }, plugins);
-    const chain = new MiddlewareChain({ plugins, contexts, hooks, reach, signal });
+    const chain = new MiddlewareChain({ contexts, hooks, reach, signal });
     const shared = {
       smallModel: models.get('utility'),
       limits: { steps: new StepBudget(settings.maxSteps), contextTokens: settings.contextTokens },

@@ -5,6 +5,7 @@ export {
   createTurnEmit,
   type MintRequest,
   type SessionState,
+  type TurnCondition,
   type TurnEmit,
   type TurnState,
   type TurnUcan,
@@ -46,6 +47,7 @@ export { getTablePrefix, OwnTables } from './own-tables.js';
 export {
   createShared,
   type LoadedPlugin,
+  meetsCondition,
   orderPlugins,
   type PluginCandidate,
   type SelectedPlugin,

@@ -1,5 +1,12 @@
 import { type DynamicModule, RequestMethod, type Type } from '@nestjs/common';
-import type { RoomState, SetupContext, Shared, SharedState } from '../context.js';
+import type {
+  RoomState,
+  SetupContext,
+  Shared,
+  SharedState,
+  TurnCondition,
+  TurnContext,
+} from '../context.js';
 import type { PluginManifest } from '../manifest.js';
 import type { Middleware } from '../middleware.js';
 import type { AuthExcludedRoute, MessageGate, OraclePlugin, PluginContext } from '../plugin.js';
@@ -21,6 +28,8 @@ export interface SelectedPlugin {
 /** A plugin that is set up, with everything it contributes. */
 export interface LoadedPlugin extends SelectedPlugin {
   readonly services: unknown;
+  /** Undefined if every turn concerns it. */
+  readonly when?: TurnCondition | undefined;
   readonly shared: SharedState;
   readonly tools: readonly Tool[];
   readonly subAgents: readonly SubAgent[];
@@ -145,6 +154,30 @@ export function createShared(values: SharedState): Shared {
   return Object.freeze(shared);
 }
 
+/** What `TurnCondition` asks about a turn. */
+type TurnParts = Pick<TurnContext, 'user' | 'session' | 'request' | 'history' | 'sessionState'> & {
+  readonly shared: Shared;
+};
+
+/** Whether a turn concerns a plugin with this condition. */
+export async function meetsCondition(when: TurnCondition, turn: TurnParts): Promise<boolean> {
+  const { user, session, request, history, sessionState, shared } = turn;
+  if (when.clients?.includes(session.client)) return true;
+  if (when.user?.some((member) => user[member] !== undefined)) return true;
+  if (when.request?.some((member) => isFilled(request[member]))) return true;
+  if (when.attachments && (isFilled(request.attachments) || history.some(hasAttachments)))
+    return true;
+  if (when.shared?.some((key) => isFilled(shared.get(key)))) return true;
+  for (const key of when.sessionState ?? [])
+    if ((await sessionState.get(key)) !== undefined) return true;
+  return false;
+}
+
+const isFilled = (value: unknown) =>
+  typeof value === 'object' && value !== null ? Object.keys(value).length > 0 : value !== undefined;
+
+const hasAttachments = ({ attachments }: TurnContext['history'][number]) => isFilled(attachments);
+
 async function findRoomState(started: readonly StartedPlugin[]): Promise<RoomState | undefined> {
   let found: { readonly name: string; readonly rooms: RoomState } | undefined;
   for (const { selected, hooks, context } of started) {
@@ -167,6 +200,12 @@ async function callHooks(started: StartedPlugin): Promise<LoadedPlugin> {
   return {
     ...selected,
     services: context.services,
+    when: await hooks.call({
+      hook: 'when',
+      run: () => (typeof plugin.when === 'function' ? plugin.when(context) : plugin.when),
+      check: hookChecks.when,
+      otherwise: undefined,
+    }),
     shared,
     tools: await hooks.call({
       hook: 'getTools',
