@@ -40,7 +40,7 @@ describe('when', () => {
     ...{ name: 'sources', version: '1.0.0', manifest },
     getSharedState: () => FILES.sharePerTurn(({ state }) => (state.metadata.file ? ['f'] : [])),
   });
-  const start = (when: OraclePlugin['when']) =>
+  const start = (when: NonNullable<OraclePlugin['when']>) =>
     createTestRuntime({
       plugins: [
         sources,
@@ -87,8 +87,10 @@ describe('when', () => {
     await here.close();
   });
 
-  it('may be a function of the configuration; without a condition, every turn concerns the plugin', async () => {
-    const here = await start(({ config }) => (config.ALL ? undefined : { clients: ['slack'] }));
+  it('may be a function, which returns nothing if every turn concerns the plugin', async () => {
+    const here = await start(({ availablePlugins }) =>
+      availablePlugins.has('sources') ? { clients: ['slack'] } : undefined,
+    );
     expect((await here.turn()).tools).toEqual([]);
     await here.close();
     const all = await start(() => undefined);

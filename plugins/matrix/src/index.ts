@@ -40,7 +40,7 @@ export const matrix = definePlugin({
     await roomState?.close();
     await rounds?.stop();
   },
-  // With a homeserver of its own, it informs every user of an outage.
+  // If the operator names a homeserver, every user learns of its outage.
   when: ({ config }) =>
     config.MATRIX_BASE_URL
       ? undefined

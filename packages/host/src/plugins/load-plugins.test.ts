@@ -239,7 +239,7 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
       /when returned an invalid value: unknown member client: a condition has clients, user/,
     ],
     [
-      'a condition that is no list',
+      'a condition with text for a list',
       { when: () => ({ clients: 'slack' }) },
       /clients is not a list/,
     ],

@@ -19,9 +19,9 @@ interface CapabilitiesDeps {
 /** The agent's tools in a turn: those always available, and those loaded for the session. */
 export class Capabilities {
   /** The same list until something is loaded. */
-  tools: readonly AgentTool[] = [];
+  tools: readonly AgentTool[];
   /** The capabilities that the prompt describes. */
-  described: readonly Capability[] = [];
+  described: readonly Capability[];
   private readonly deps: CapabilitiesDeps;
   private readonly core: readonly AgentTool[];
   private readonly loaded: Set<string>;
@@ -30,7 +30,7 @@ export class Capabilities {
     this.deps = deps;
     this.loaded = new Set(loaded);
     this.core = loaded ? this.createCore() : [];
-    this.offer();
+    ({ tools: this.tools, described: this.described } = this.select());
   }
 
   static async open(deps: CapabilitiesDeps): Promise<Capabilities> {
@@ -40,8 +40,8 @@ export class Capabilities {
     return new Capabilities(deps, undefined);
   }
 
-  /** Lists the tools that are loaded or need not be, and describes their plugins. */
-  private offer(): void {
+  /** The tools that are loaded or need not be, and what the prompt says about their plugins. */
+  private select(): Pick<Capabilities, 'tools' | 'described'> {
     const tools = [...this.core];
     const names = new Map<string, string[]>();
     for (const { tool, visibility, plugin } of this.deps.tools) {
@@ -55,8 +55,7 @@ export class Capabilities {
     for (const { name, manifest } of this.deps.plugins)
       if (manifest.visibility === 'always' || this.loaded.has(name))
         described.push({ manifest, tools: names.get(name) ?? [] });
-    this.tools = tools;
-    this.described = described;
+    return { tools, described };
   }
 
   /** The tools with which the agent finds and loads more tools. */
@@ -85,7 +84,7 @@ export class Capabilities {
     const loaded = new Set([...this.loaded, ...found.map(({ name }) => name)]);
     if (loaded.size > this.loaded.size) await this.deps.state.set(KEY, [...loaded]);
     for (const { name } of found) this.loaded.add(name);
-    this.offer();
+    ({ tools: this.tools, described: this.described } = this.select());
     const unknown = [...wanted].filter((name) => !loaded.has(name));
     return {
       loaded: found.map(({ name, manifest: { whenToUse, whenNotToUse } }) => {

@@ -154,7 +154,9 @@ export class TurnContexts {
       degrade: (name, missing) =>
         void this.degraded.push({ name: `${name}`, missing: `${missing}` }),
       reach: reach.reach,
-      permits: (name) => reach.permitsTool(name, tools.find((tool) => tool.name === name)?.reach),
+      permits: (name) =>
+        !reach.isLimited ||
+        reach.permitsTool(name, tools.find((tool) => tool.name === name)?.reach),
       toolCallId: '',
       tool: definitions.tool,
       subAgent: definitions.subAgent,

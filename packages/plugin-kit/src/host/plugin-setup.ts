@@ -1,4 +1,5 @@
 import { type DynamicModule, RequestMethod, type Type } from '@nestjs/common';
+import type { ReplyPart } from '@sibyl/protocol';
 import type {
   RoomState,
   SetupContext,
@@ -6,6 +7,7 @@ import type {
   SharedState,
   TurnCondition,
   TurnContext,
+  TurnEmit,
 } from '../context.js';
 import type { PluginManifest } from '../manifest.js';
 import type { Middleware } from '../middleware.js';
@@ -72,14 +74,14 @@ export async function setUpPlugins(
   candidates: readonly PluginCandidate[],
   storeRooms: RoomState,
 ): Promise<LoadedPlugin[]> {
-  let chosen: RoomState | undefined;
-  const rooms = { rooms: createLateRoomState(() => chosen), storedRooms: storeRooms };
+  const late: { chosen?: RoomState } = {};
+  const rooms = { rooms: createLateRoomState(late), storedRooms: storeRooms };
   const started: StartedPlugin[] = [];
   for (const candidate of candidates) {
     if (needsFailed(candidate, candidates)) continue;
     started.push(await startPlugin(candidate, rooms, started));
   }
-  chosen = (await findRoomState(started)) ?? storeRooms;
+  late.chosen = (await findRoomState(started)) ?? storeRooms;
   const loaded: LoadedPlugin[] = [];
   for (const plugin of started)
     if (!plugin.hooks.hasFailed && !needsFailed(plugin, candidates))
@@ -155,17 +157,16 @@ export function createShared(values: SharedState): Shared {
 }
 
 /** What `TurnCondition` asks about a turn. */
-type TurnParts = Pick<TurnContext, 'user' | 'session' | 'request' | 'history' | 'sessionState'> & {
+type AskedTurn = Pick<TurnContext, 'user' | 'session' | 'request' | 'history' | 'sessionState'> & {
   readonly shared: Shared;
 };
 
 /** Whether a turn concerns a plugin with this condition. */
-export async function meetsCondition(when: TurnCondition, turn: TurnParts): Promise<boolean> {
+export async function meetsCondition(when: TurnCondition, turn: AskedTurn): Promise<boolean> {
   const { user, session, request, history, sessionState, shared } = turn;
   if (when.clients?.includes(session.client)) return true;
-  if (when.user?.some((member) => user[member] !== undefined)) return true;
-  if (when.request?.some((member) => isFilled(request[member]))) return true;
-  if (when.attachments && (isFilled(request.attachments) || history.some(hasAttachments)))
+  if (hasAny(user, when.user) || hasAny(request, when.request)) return true;
+  if (when.attachments && [request, ...history].some(({ attachments }) => isFilled(attachments)))
     return true;
   if (when.shared?.some((key) => isFilled(shared.get(key)))) return true;
   for (const key of when.sessionState ?? [])
@@ -173,10 +174,38 @@ export async function meetsCondition(when: TurnCondition, turn: TurnParts): Prom
   return false;
 }
 
+const hasAny = <Part extends object>(part: Part, members: readonly (keyof Part)[] = []) =>
+  members.some((member) => isFilled(part[member]));
+
 const isFilled = (value: unknown) =>
   typeof value === 'object' && value !== null ? Object.keys(value).length > 0 : value !== undefined;
 
-const hasAttachments = ({ attachments }: TurnContext['history'][number]) => isFilled(attachments);
+/** Identifies a turn in a conversation. */
+interface TurnPlace {
+  readonly sessionId: string;
+  readonly requestId: string;
+}
+
+/** Creates the `emit` of a turn's context: each method sends one kind of frame, with the ids of the turn. */
+export function createTurnEmit(
+  { sessionId, requestId }: TurnPlace,
+  emit: (part: ReplyPart) => void,
+): TurnEmit {
+  const place = { sessionId, requestId };
+  const timestamp = () => new Date().toISOString();
+  return {
+    toolCall: (data) => emit({ event: 'tool_call', data: { ...data, ...place } }),
+    actionCall: (data) => emit({ event: 'action_call', data: { ...data, ...place } }),
+    renderComponent: (data) => emit({ event: 'render_component', data: { ...data, ...place } }),
+    reasoning: (data) =>
+      emit({ event: 'reasoning', data: { ...data, ...place, timestamp: timestamp() } }),
+    browserToolCall: (data) => emit({ event: 'browser_tool_call', data: { ...data, ...place } }),
+    router: (data) => emit({ event: 'router_update', data: { ...data, ...place } }),
+    messageCacheInvalidation: (data) =>
+      emit({ event: 'message_cache_invalidation', data: { ...data, ...place, status: 'done' } }),
+    citation: (citation) => emit({ event: 'citation', data: { citation, ...place } }),
+  };
+}
 
 async function findRoomState(started: readonly StartedPlugin[]): Promise<RoomState | undefined> {
   let found: { readonly name: string; readonly rooms: RoomState } | undefined;
@@ -270,11 +299,10 @@ async function callRouteHooks({
 }
 
 /** The state of rooms; which plugin stores it is known once all plugins are set up. */
-function createLateRoomState(getChosen: () => RoomState | undefined): RoomState {
+function createLateRoomState(late: { readonly chosen?: RoomState }): RoomState {
   const get = () => {
-    const rooms = getChosen();
-    if (!rooms) throw new Error('Room state cannot be used in setup, only after it');
-    return rooms;
+    if (late.chosen) return late.chosen;
+    throw new Error('Room state cannot be used in setup, only after it');
   };
   return Object.freeze<RoomState>({
     read: async (...args) => get().read(...args),

@@ -11,14 +11,13 @@ import {
   type UserPreferences,
 } from '@sibyl/protocol';
 import { z } from 'zod';
+import { type SharedState, sharedKey, type TurnContext, type TurnUser } from '../context.js';
 import {
+  createShared,
   createTurnEmit,
-  type SharedState,
-  sharedKey,
-  type TurnContext,
-  type TurnUser,
-} from '../context.js';
-import { createShared, type LoadedPlugin, meetsCondition } from '../host/plugin-setup.js';
+  type LoadedPlugin,
+  meetsCondition,
+} from '../host/plugin-setup.js';
 import { type ModelRequest, ModelResponse, type ToolCall } from '../middleware.js';
 import { isStandardSchema, type ToolInput, type ToolSchema } from '../schema.js';
 import {
