@@ -10,7 +10,6 @@ import type {
   MessageCacheInvalidationEvent,
   ReasoningEvent,
   RenderComponentEvent,
-  ReplyPart,
   RouterUpdateEvent,
   ToolCallEvent,
   UserPreferences,
@@ -355,6 +354,22 @@ export interface TurnContext<Config = Readonly<Record<string, unknown>>, Service
   readonly toolCallId: string;
 }
 
+/** The turns that concern a plugin: those with any of this. */
+export interface TurnCondition {
+  /** They begin in one of these: `turn.session.client`. */
+  readonly clients?: readonly string[];
+  /** `turn.user` has one of these. */
+  readonly user?: readonly ('subUser' | 'delegation' | 'matrix')[];
+  /** `turn.request` has one of these, and it is not empty. */
+  readonly request?: readonly Exclude<keyof TurnRequestExtras, 'attachments'>[];
+  /** The message has attachments, or an earlier one of the conversation. */
+  readonly attachments?: true;
+  /** An earlier turn of the session has stored one of these keys: `turn.sessionState`. */
+  readonly sessionState?: readonly string[];
+  /** A plugin before this one shares one of these in the turn, and it is not empty. */
+  readonly shared?: readonly SharedKey<unknown>[];
+}
+
 /** A value that JSON can represent. */
 export type JsonValue =
   | string
@@ -389,31 +404,4 @@ export interface TurnUcan {
   mintInvocation(request: MintRequest): Promise<string>;
   /** The DID that the service at this configured address answers for. */
   resolveServiceDid(serviceUrl: string): Promise<string>;
-}
-
-/** Identifies a turn in a conversation. */
-interface TurnPlace {
-  readonly sessionId: string;
-  readonly requestId: string;
-}
-
-/** Creates the `emit` of a turn's context: each method sends one kind of frame, with the ids of the turn. */
-export function createTurnEmit(
-  { sessionId, requestId }: TurnPlace,
-  emit: (part: ReplyPart) => void,
-): TurnEmit {
-  const place = { sessionId, requestId };
-  const timestamp = () => new Date().toISOString();
-  return {
-    toolCall: (data) => emit({ event: 'tool_call', data: { ...data, ...place } }),
-    actionCall: (data) => emit({ event: 'action_call', data: { ...data, ...place } }),
-    renderComponent: (data) => emit({ event: 'render_component', data: { ...data, ...place } }),
-    reasoning: (data) =>
-      emit({ event: 'reasoning', data: { ...data, ...place, timestamp: timestamp() } }),
-    browserToolCall: (data) => emit({ event: 'browser_tool_call', data: { ...data, ...place } }),
-    router: (data) => emit({ event: 'router_update', data: { ...data, ...place } }),
-    messageCacheInvalidation: (data) =>
-      emit({ event: 'message_cache_invalidation', data: { ...data, ...place, status: 'done' } }),
-    citation: (citation) => emit({ event: 'citation', data: { citation, ...place } }),
-  };
 }

@@ -5,6 +5,7 @@ import type {
   RoomState,
   SetupContext,
   SharedState,
+  TurnCondition,
   TurnContext,
 } from './context.js';
 import type { PluginManifestInput } from './manifest.js';
@@ -72,6 +73,11 @@ type RoutesHook<Config, Services> = {
   routes(context: PluginContext<Config, Services>): Awaitable<readonly Route[]>;
 }['routes'];
 
+/** Declared as a method, like `RoutesHook`. */
+type WhenHook<Config, Services> = {
+  when(context: PluginContext<Config, Services>): TurnCondition | undefined;
+}['when'];
+
 /**
  * A unit of the host that can be switched off. Hooks are called as methods, so a class works too.
  * In a literal, write `setup` before the other hooks: TypeScript infers their `services` from it.
@@ -110,6 +116,11 @@ export interface OraclePlugin<ConfigSchema extends z.ZodObject = z.ZodObject, Se
   /** HTTP routes, or a function that returns them. */
   readonly routes?: readonly Route[] | RoutesHook<z.output<ConfigSchema>, Services>;
 
+  /**
+   * The turns that concern it, or a function that returns that; undefined means all. In others, its hooks of turns are not called:
+   * `getRequestTools`, `getRequestSubAgents`, what it shares per turn, and its middlewares. Its tools, routes and gate stay.
+   */
+  readonly when?: TurnCondition | WhenHook<z.output<ConfigSchema>, Services>;
   /** Tools for every turn. */
   getTools?(context: PluginContext<z.output<ConfigSchema>, Services>): Awaitable<Tools<Services>>;
   /** Tools for this turn only. */

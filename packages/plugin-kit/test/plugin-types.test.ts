@@ -308,3 +308,22 @@ it('a tool that is an async generator reports progress, and outputSchema checks 
   await expect(turn.callTool('count', { to: 3 })).rejects.toThrow(/output schema: total/);
   await runtime.close();
 });
+
+it('when knows what a turn may have, and the configuration', () => {
+  declared(() => {
+    const configSchema = z.object({ PAGER_URL: z.string().optional() });
+    const pager = { name: 'pager', version: '1.0.0', manifest, configSchema };
+    definePlugin({ ...pager, when: { clients: ['pager'], request: ['tools'], attachments: true } });
+    definePlugin({
+      ...pager,
+      when: ({ config }) => {
+        expectTypeOf(config.PAGER_URL).toEqualTypeOf<string | undefined>();
+        return config.PAGER_URL ? undefined : { user: ['matrix'] };
+      },
+    });
+    // @ts-expect-error: the message cannot have that.
+    definePlugin({ ...pager, when: { request: ['actions'] } });
+    // @ts-expect-error: there is no such condition.
+    definePlugin({ ...pager, when: { client: ['pager'] } });
+  });
+});

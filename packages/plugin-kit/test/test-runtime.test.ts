@@ -4,11 +4,14 @@ import {
   defineTool,
   type InterruptRequest,
   type OraclePlugin,
+  sharedKey,
 } from '@sibyl/plugin-kit';
+import type { TurnCondition } from '@sibyl/plugin-kit/host';
 import {
   createTestRuntime,
   TEST_USER,
   type TestRuntime,
+  type TestTurnOptions,
   testInvocation,
 } from '@sibyl/plugin-kit/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -26,6 +29,75 @@ beforeEach(async () => {
   });
 });
 afterEach(() => runtime.close());
+
+describe('when', () => {
+  const FILES = sharedKey<readonly string[]>('sharedFiles');
+  const file = { eventId: '$a', filename: 'a.txt', mimetype: 'text/plain' };
+  const action = { name: 'draw', description: 'Draws', schema: {}, hasRender: false };
+  const earlier = { type: 'human', id: 'm1', content: 'see', attachments: [file] } as const;
+  const manifest = { title: 'T', summary: 's', whenToUse: [], category: 'test' };
+  const sources = definePlugin({
+    ...{ name: 'sources', version: '1.0.0', manifest },
+    getSharedState: () => FILES.sharePerTurn(({ state }) => (state.metadata.file ? ['f'] : [])),
+  });
+  const start = (when: NonNullable<OraclePlugin['when']>) =>
+    createTestRuntime({
+      plugins: [
+        sources,
+        definePlugin({
+          ...{ name: 'curious', version: '1.0.0', manifest, when },
+          softDependsOn: ['sources'],
+          getRequestTools: ({ tool }) => [
+            tool({
+              name: 'look',
+              description: 'Looks',
+              inputSchema: z.object({}),
+              run: (_, { sessionState }) => sessionState.set('seen', 1).then(() => 'seen'),
+            }),
+          ],
+        }),
+      ],
+    });
+
+  it.each<[string, TurnCondition, TestTurnOptions]>([
+    ['clients', { clients: ['chat', 'slack'] }, { client: 'slack' }],
+    ['user', { user: ['matrix'] }, { matrix: { accessToken: 'syt' } }],
+    ['request', { request: ['tools', 'agActions'] }, { agActions: [action] }],
+    ['attachments of the message', { attachments: true }, { attachments: [file] }],
+    ['attachments of an earlier one', { attachments: true }, { history: [earlier as never] }],
+    ['shared', { shared: [FILES] }, { metadata: { file: true } }],
+  ])('calls hooks in turns with any of its %s, and in no others', async (_, when, turn) => {
+    const here = await start({ user: ['delegation'], ...when });
+    const names = async (options: TestTurnOptions) =>
+      (await here.turn(options)).tools.map(({ name }) => name);
+    expect(await names({})).toEqual([]);
+    expect(
+      await names({ agActions: [], history: [{ ...earlier, attachments: [] } as never] }),
+    ).toEqual([]);
+    expect(await names(turn)).toEqual(['look']);
+    await here.close();
+  });
+
+  it('calls hooks in later turns of a session whose state it names', async () => {
+    const here = await start({ clients: ['slack'], sessionState: ['seen'] });
+    const first = await here.turn({ client: 'slack' });
+    expect(await first.callTool('look', {})).toBe('seen');
+    expect((await here.turn()).tools).toHaveLength(1);
+    expect((await here.turn({ sessionId: 'another' })).tools).toEqual([]);
+    await here.close();
+  });
+
+  it('may be a function, which returns nothing if every turn concerns the plugin', async () => {
+    const here = await start(({ availablePlugins }) =>
+      availablePlugins.has('sources') ? { clients: ['slack'] } : undefined,
+    );
+    expect((await here.turn()).tools).toEqual([]);
+    await here.close();
+    const all = await start(() => undefined);
+    expect((await all.turn()).tools).toHaveLength(1);
+    await all.close();
+  });
+});
 
 describe('a turn', () => {
   it('runs tools through the middlewares, with everything a turn has', async () => {

@@ -11,6 +11,9 @@ import { AgAction } from '@sibyl/protocol';
 import { z } from 'zod';
 import { RunAgentInput, Runs } from './runs.js';
 
+/** Of the session state: the actions that a message has declared. */
+const KEY = 'actions';
+
 /** Serves clients of the AG-UI protocol, and lets the agent call the actions that the user's page declares. */
 export const agUi = definePlugin({
   name: 'ag-ui',
@@ -27,6 +30,7 @@ export const agUi = definePlugin({
     const { surface, oracle } = context;
     return { runs: new Runs({ surface, pageUrl: findPageUrl(context) }), oracle };
   },
+  when: { request: ['agActions'], sessionState: [KEY] },
   getRequestTools: (turn) => listActionTools(turn),
   routes: ({ services: { runs, oracle } }) => [...listRunRoutes(runs), createCapabilities(oracle)],
 });
@@ -93,7 +97,6 @@ const describeCapabilities = ({ name }: OracleFacts): AgentCapabilities => ({
 /** The actions (AG-UI) that the user's page declares with a message, as tools. */
 const listActionTools = async (turn: TurnContext) => (await listActions(turn)).map(toTool);
 
-const KEY = 'actions';
 const StoredActions = z.array(AgAction).default([]).catch([]);
 
 /** The actions of this message, or of the last message that declared any. */

@@ -2,6 +2,9 @@ import { definePlugin, defineTool, type TurnContext } from '@sibyl/plugin-kit';
 import { BrowserTool } from '@sibyl/protocol';
 import { z } from 'zod';
 
+/** Of the session state: the tools that a message has declared. */
+const KEY = 'tools';
+
 /** Lets the agent call tools that the user's page declares with a message and runs itself. */
 export const browserTools = definePlugin({
   name: 'browser-tools',
@@ -14,10 +17,10 @@ export const browserTools = definePlugin({
     // The tools describe themselves.
     visibility: 'silent',
   },
+  when: { request: ['tools'], sessionState: [KEY] },
   getRequestTools: async (turn) => (await listTools(turn)).map(toTool),
 });
 
-const KEY = 'tools';
 const StoredTools = z.array(BrowserTool).default([]).catch([]);
 
 /** The tools of this message, or of the last message that declared any. */

@@ -6,7 +6,7 @@ import {
   sharedKey,
   type TurnContext,
 } from '@sibyl/plugin-kit';
-import { listFileTools, sendMedia } from '@sibyl/plugin-kit/chat';
+import { FILE_SOURCES, listFileTools, sendMedia } from '@sibyl/plugin-kit/chat';
 import type { Chat, startChat } from './chat.js';
 import { toFileChat } from './chat-files.js';
 import { ChatLinks, listLinkRoutes } from './chat-links.js';
@@ -15,7 +15,7 @@ import { HomeserverHealth } from './health.js';
 import { findUserHomeserver, getOracleHomeserver, MatrixConfig } from './homeserver.js';
 import { MatrixRoomState } from './room-state.js';
 import { RoomDirectory, tables } from './rooms.js';
-import { createTurnFiles, filesMiddleware, TURN_FILES } from './turn-files.js';
+import { createTurnFiles, FILES, filesMiddleware, TURN_FILES } from './turn-files.js';
 
 const MATRIX_BASE_URL = sharedKey<string>('matrixBaseUrl');
 
@@ -40,6 +40,11 @@ export const matrix = definePlugin({
     await roomState?.close();
     await rounds?.stop();
   },
+  // If the operator names a homeserver, every user learns of its outage.
+  when: ({ config }) =>
+    config.MATRIX_BASE_URL
+      ? undefined
+      : { user: ['matrix'], attachments: true, sessionState: [FILES], shared: [FILE_SOURCES] },
   getSharedState: ({ services, config }) => ({
     ...(config.MATRIX_BASE_URL && MATRIX_BASE_URL.share(config.MATRIX_BASE_URL)),
     ...services.chat?.shared,

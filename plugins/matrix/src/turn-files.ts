@@ -14,7 +14,8 @@ import { z } from 'zod';
 import { type FileReader, isInMatrix, type ReadFile } from './file-reader.js';
 import type { RoomDirectory } from './rooms.js';
 
-const STATE_KEY = 'files';
+/** Of the session state: the files of its messages. */
+export const FILES = 'files';
 
 /** Shorter than the host's time limit for middlewares, so that the model learns what is missing. */
 const READ_TIMEOUT_MS = 12_000;
@@ -120,7 +121,7 @@ export const filesMiddleware: Middleware = {
   name: 'matrix-files',
   wrapModel: async (request, next, turn) => {
     if (request.agent !== 'main') return next(request);
-    const stored = EarlierFiles.parse(await turn.sessionState.get(STATE_KEY));
+    const stored = EarlierFiles.parse(await turn.sessionState.get(FILES));
     const files = await turn.shared.require(TURN_FILES).read(turn);
     const sent = await addEarlierFiles(request, stored, turn.shared.require(TURN_FILES));
     const names = new Set([...files.map(({ name }) => name), ...sent.names]);
@@ -174,8 +175,8 @@ async function storeTexts(turn: TurnContext, files: readonly ReadFile[]): Promis
     'text' in file ? { name: file.name, text: file.text } : [],
   );
   if (texts.length === 0) return;
-  const earlier = EarlierFiles.parse(await turn.sessionState.get(STATE_KEY));
-  await turn.sessionState.set(STATE_KEY, keepFitting([...earlier, ...texts]));
+  const earlier = EarlierFiles.parse(await turn.sessionState.get(FILES));
+  await turn.sessionState.set(FILES, keepFitting([...earlier, ...texts]));
 }
 
 /** Characters of the model's context for the files of earlier messages. */

@@ -1,16 +1,16 @@
 import { randomUUID } from 'node:crypto';
 import { type ImportedCounts, OracleError, type PluginDatabase } from '@sibyl/plugin-kit';
-import { isUnspaced, mergeRankings, readQueryTerms } from '@sibyl/plugin-kit/search';
-import { type Fact, type FactPage, SubUser, wholeNumber } from '@sibyl/protocol';
-import { type Kysely, type Selectable, sql } from 'kysely';
+import { type Fact, SubUser, wholeNumber } from '@sibyl/protocol';
+import type { Kysely, Selectable } from 'kysely';
 import { z } from 'zod';
+import { type FoundRow, selectFacts, toFact } from './fact-search.js';
 import type { FactVectors } from './fact-vectors.js';
 import {
   type About,
+  FACTS_PER_PERSON,
   type FactRow,
   type MemoryTables,
   normalizeText,
-  TERMS,
   toWords,
 } from './tables.js';
 
@@ -40,25 +40,15 @@ export type FactText = z.infer<typeof FactText>;
 export const FactForgotten = z.object({ message: z.string() }).meta({ id: 'FactForgotten' });
 export type FactForgotten = z.infer<typeof FactForgotten>;
 
-/** Facts about one person, and all that one user may have. */
-const FACTS_PER_PERSON = 1000;
+/** All that one user may have. */
 const FACTS_PER_OWNER = 10_000;
-const WORDS_PER_QUERY = 32;
-/** Every fact has some likeness with a query; only the closest may matter. */
-const CLOSEST = 10;
-/** Characters of a query that are searched: a message may contain megabytes of files. */
-const QUERY_LENGTH = 4000;
 
-/** Stores facts and finds them by their words, and by their meaning if `vectors` are given; every query is limited to one owner. */
+/** Stores the facts about users; every query is limited to one owner. */
 export class FactStore {
   constructor(
     private readonly database: PluginDatabase<MemoryTables>,
     private readonly vectors?: FactVectors | undefined,
   ) {}
-
-  async close(): Promise<void> {
-    await this.vectors?.close();
-  }
 
   /** Stores a fact, or returns the one with the same text. */
   add(fact: NewFact): Promise<Fact> {
@@ -134,48 +124,6 @@ export class FactStore {
     return countFacts(this.database.tables, about);
   }
 
-  /** Facts that share words or meaning with the query, the best first. */
-  async find({ owner, subUser, query, limit }: FactQuery): Promise<Fact[]> {
-    const [byWords, ranked = []] = await Promise.all([
-      this.findByWords({ owner, subUser, query, limit }),
-      this.vectors?.rank({ owner, subUser }, query.slice(0, QUERY_LENGTH)),
-    ]);
-    if (ranked.length === 0) return byWords;
-    const byMeaning = await this.read(owner, ranked.slice(0, Math.min(limit, CLOSEST)));
-    return mergeRankings([byWords, byMeaning], ({ id }) => id).slice(0, limit);
-  }
-
-  private async findByWords({ query, limit, ...about }: FactQuery): Promise<Fact[]> {
-    const words = splitWords(query.slice(0, QUERY_LENGTH));
-    if (words.length === 0) return [];
-    const { engine, tables } = this.database;
-    const search = engine === 'postgres' ? findInPostgres : findInSqlite;
-    return (await search(tables, { ...about, words, limit })).map(toFact);
-  }
-
-  /** Facts by their ids, in this order. */
-  private async read(owner: string, ids: readonly string[]): Promise<Fact[]> {
-    const rows = await selectFacts(this.database.tables, { owner })
-      .where('id', 'in', ids)
-      .execute();
-    const facts = new Map(rows.map((row) => [row.id, toFact(row)]));
-    return ids.flatMap((id) => facts.get(id) ?? []);
-  }
-
-  /** A page of what `find` returns, and how many there are. */
-  async search({
-    limit,
-    offset,
-    ...search
-  }: About & {
-    readonly query: string;
-    readonly limit: number;
-    readonly offset: number;
-  }): Promise<FactPage> {
-    const found = await this.find({ ...search, limit: FACTS_PER_PERSON });
-    return { facts: found.slice(offset, offset + limit), total: found.length };
-  }
-
   /** Whether there was such a fact. */
   remove({ owner, subUser, id }: FactKey): Promise<boolean> {
     return this.database.write(async (tables) => {
@@ -202,11 +150,6 @@ export class FactStore {
     this.vectors?.wake();
     return result;
   }
-}
-
-interface FactQuery extends About {
-  readonly query: string;
-  readonly limit: number;
 }
 
 interface FactKey extends About {
@@ -264,21 +207,6 @@ async function insertFact(tables: Tables, fact: FactToInsert): Promise<FoundRow>
   return row;
 }
 
-type FoundRow = Pick<
-  Selectable<FactRow>,
-  'id' | 'sub_user' | 'text' | 'created_at' | 'updated_at' | 'session_id'
->;
-
-interface Search extends About {
-  readonly words: readonly string[];
-  readonly limit: number;
-}
-
-function selectFacts(tables: Tables, { owner, subUser }: About) {
-  const facts = tables.selectFrom('memory_facts').selectAll().where('owner', '=', owner);
-  return subUser === undefined ? facts : facts.where('sub_user', '=', subUser);
-}
-
 async function countFacts(tables: Tables, about: About): Promise<number> {
   const { total } = await selectFacts(tables, about)
     .clearSelect()
@@ -295,107 +223,4 @@ async function assertRoom(tables: Tables, { owner, subUser }: About): Promise<vo
   throw new OracleError('bad_request', {
     message: `There are ${FACTS_PER_PERSON} facts already, or ${FACTS_PER_OWNER} about all; forget some first`,
   });
-}
-
-/** Letters, digits and marks only, so that nothing in a query can be read as search syntax. */
-function splitWords(query: string): string[] {
-  const words = [...new Set(readQueryTerms(query).map(({ text }) => text))];
-  const long = words.filter((word) => word.length > 2 || isUnspaced(word));
-  return (long.length > 0 ? long : words).slice(0, WORDS_PER_QUERY);
-}
-
-async function findInPostgres(
-  tables: Tables,
-  { owner, subUser, words, limit }: Search,
-): Promise<FoundRow[]> {
-  const isAbout = subUser === undefined ? sql`true` : sql`sub_user = ${subUser}`;
-  const anyWord = words.map((word) => `'${word}':*`).join(' | ');
-  const query = sql`${anyWord}::tsquery`;
-  const { rows } = await sql<FoundRow>`select * from memory_facts
-    where owner = ${owner} and ${isAbout} and ${TERMS} @@ ${query}
-    order by ts_rank(${TERMS}, ${query}) desc, created_at desc limit ${limit}`.execute(tables);
-  return rows;
-}
-
-/** Reads the facts of the owner, which are few: an index would read all words with a beginning, those of other users included. */
-async function findInSqlite(
-  tables: Tables,
-  { words, limit, ...about }: Search,
-): Promise<FoundRow[]> {
-  const rows = await selectFacts(tables, about).orderBy('created_at', 'desc').execute();
-  return rankByWords(rows, words).slice(0, limit);
-}
-
-/** The facts that contain any of the words, or the beginning of one, the best first, as BM25 ranks them. */
-function rankByWords(
-  rows: readonly (FoundRow & Pick<FactRow, 'words'>)[],
-  words: readonly string[],
-): FoundRow[] {
-  const tree = buildTree(words);
-  const found = rows
-    .map((row) => ({ row, counts: countWords(row.words, tree, words.length) }))
-    .filter(({ counts }) => counts.some((count) => count > 0));
-  const weights = words.map((_, i) => {
-    const facts = found.filter(({ counts }) => counts[i]).length;
-    return Math.log(1 + (rows.length - facts + 0.5) / (facts + 0.5));
-  });
-  const average = rows.reduce((sum, { text }) => sum + text.length, 0) / rows.length;
-  const score = ({ text }: FoundRow, counts: Uint32Array) => {
-    const length = 1.2 * (0.25 + (0.75 * text.length) / average);
-    return weights.reduce((sum, weight, i) => {
-      const count = counts[i] ?? 0;
-      return sum + (weight * count) / (count + length);
-    }, 0);
-  };
-  return found
-    .map(({ row, counts }) => ({ row, score: score(row, counts) }))
-    .sort((one, other) => other.score - one.score)
-    .map(({ row }) => row);
-}
-
-/** Words by their characters. */
-interface WordTree {
-  readonly next: Map<number, WordTree>;
-  /** Of the word that ends here. */
-  index?: number;
-}
-
-function buildTree(words: readonly string[]): WordTree {
-  const root: WordTree = { next: new Map() };
-  for (const [index, word] of words.entries()) {
-    let node = root;
-    for (let i = 0; i < word.length; i += 1) {
-      const next = node.next.get(word.charCodeAt(i)) ?? { next: new Map() };
-      node.next.set(word.charCodeAt(i), next);
-      node = next;
-    }
-    node.index = index;
-  }
-  return root;
-}
-
-/** How often each word begins a word of the text. Each character is read once, however many words there are. */
-function countWords(text: string, tree: WordTree, words: number): Uint32Array {
-  const counts = new Uint32Array(words);
-  let at = 0;
-  do {
-    let node = tree.next.get(text.charCodeAt(at));
-    for (; node; node = node.next.get(text.charCodeAt(at))) {
-      at += 1;
-      if (node.index !== undefined) counts[node.index] = (counts[node.index] ?? 0) + 1;
-    }
-    at = text.indexOf(' ', at) + 1;
-  } while (at > 0);
-  return counts;
-}
-
-function toFact({ id, sub_user, text, created_at, updated_at, session_id }: FoundRow): Fact {
-  return {
-    id,
-    text,
-    createdAt: new Date(Number(created_at)).toISOString(),
-    ...(updated_at !== null && { updatedAt: new Date(Number(updated_at)).toISOString() }),
-    ...(session_id !== null && { sessionId: session_id }),
-    ...(sub_user !== '' && { subUser: sub_user }),
-  };
 }

@@ -1,14 +1,7 @@
-import {
-  definePlugin,
-  defineRoute,
-  defineTool,
-  type Middleware,
-  type ModelMessage,
-  OracleError,
-  type TurnUser,
-} from '@sibyl/plugin-kit';
+import { definePlugin, defineRoute, defineTool, OracleError } from '@sibyl/plugin-kit';
 import { Fact, FactPage } from '@sibyl/protocol';
 import { z } from 'zod';
+import { aboutUser, FactSearch, injectFacts } from './fact-search.js';
 import { FACT_LENGTH, FactForgotten, FactStore, FactText, ListFacts } from './fact-store.js';
 import { FactVectors } from './fact-vectors.js';
 import { tables } from './tables.js';
@@ -34,14 +27,20 @@ export const memory = definePlugin({
     visibility: 'always',
   },
   tables,
-  setup: ({ database, embeddings, logger }) =>
-    new FactStore(database, embeddings && new FactVectors({ database, embeddings, logger })),
-  close: (facts) => facts.close(),
+  setup: ({ database, embeddings, logger }) => {
+    const vectors = embeddings && new FactVectors({ database, embeddings, logger });
+    return {
+      facts: new FactStore(database, vectors),
+      search: new FactSearch(database, vectors),
+      vectors,
+    };
+  },
+  close: ({ vectors }) => vectors?.close(),
   importedTables: ['memory_facts'],
-  importRows: ({ owner, rows }, facts) => facts.importAll(owner, rows),
-  getTools: ({ services: facts }) => listMemoryTools(facts),
-  getMiddlewares: ({ services: facts }) => [injectFacts(facts)],
-  routes: ({ services: facts }) => [
+  importRows: ({ owner, rows }, { facts }) => facts.importAll(owner, rows),
+  getTools: ({ services }) => listMemoryTools(services),
+  getMiddlewares: ({ services: { search } }) => [injectFacts(search)],
+  routes: ({ services: { facts, search } }) => [
     defineRoute({
       method: 'GET',
       path: '/memory',
@@ -49,7 +48,7 @@ export const memory = definePlugin({
       query: ListFacts,
       reply: FactPage,
       handler: async ({ caller: { did: owner }, query: { q, ...query } }) => {
-        if (q !== undefined) return facts.search({ owner, query: q, ...query });
+        if (q !== undefined) return search.page({ owner, query: q, ...query });
         const [page, total] = await Promise.all([
           facts.list({ owner, ...query }),
           facts.count({ owner }),
@@ -100,7 +99,7 @@ export const memory = definePlugin({
 const FOUND = 10;
 
 /** The tools with which the agent manages facts about the user. */
-const listMemoryTools = (facts: FactStore) => [
+const listMemoryTools = ({ facts, search }: { facts: FactStore; search: FactSearch }) => [
   defineTool({
     name: 'remember',
     description: [
@@ -121,7 +120,7 @@ const listMemoryTools = (facts: FactStore) => [
     inputSchema: z.strictObject({ query: z.string().trim().min(1).max(500) }),
     reach: 'sub-user',
     run: async ({ query }, { user }) => ({
-      facts: await facts.find({ ...aboutUser(user), query, limit: FOUND }),
+      facts: await search.find({ ...aboutUser(user), query, limit: FOUND }),
     }),
   }),
   defineTool({
@@ -137,36 +136,3 @@ const listMemoryTools = (facts: FactStore) => [
     },
   }),
 ];
-
-/** The agent knows only what was said by the person that it talks with. */
-const aboutUser = ({ did: owner, subUser = '' }: TurnUser) => ({ owner, subUser });
-
-const SHOWN = 8;
-
-/** Adds facts that match the message to the prompt, so that the agent need not search first. */
-const injectFacts = (facts: FactStore): Middleware => ({
-  name: 'known-facts',
-  // The agent can still look facts up with its tools.
-  onFailure: 'skip',
-  reach: 'sub-user',
-  wrapModel: async (request, next, { user, permits }) => {
-    const { messages } = request;
-    const at = messages.findLastIndex(({ role }) => role === 'user');
-    const asked = messages[at];
-    if (request.agent !== 'main' || asked?.role !== 'user' || !permits('recall'))
-      return next(request);
-    const query = readText(asked);
-    const found = await facts.find({ ...aboutUser(user), query, limit: SHOWN });
-    if (found.length === 0) return next(request);
-    const lines = found.map(({ text }) => `- ${JSON.stringify(text)}`);
-    const heading = '[What you remember about the user that may matter for this message:';
-    // Not in the system prompt: a change there would make providers read the whole conversation again.
-    const note = [asked.note, heading, ...lines].filter(Boolean).join('\n');
-    return next({ ...request, messages: messages.with(at, { ...asked, note: `${note}]` }) });
-  },
-});
-
-function readText({ content }: Extract<ModelMessage, { role: 'user' }>): string {
-  if (typeof content === 'string') return content;
-  return content.flatMap((part) => (part.type === 'text' ? part.text : [])).join('\n');
-}

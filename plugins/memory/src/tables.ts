@@ -54,6 +54,9 @@ const vectors = defineTable(
 
 export const tables = [facts, vectors] as const;
 
+/** Facts about one person. */
+export const FACTS_PER_PERSON = 1000;
+
 export type MemoryTables = TableTypes<typeof tables>;
 
 /** The words as PostgreSQL searches them, literally as in the index. */

@@ -2,6 +2,7 @@ import { sql } from 'kysely';
 import { describe, expect, it, vi } from 'vitest';
 import { usePluginTables } from '../../../packages/host/test/support/plugin-tables.js';
 import { engines, newOwner } from '../../../packages/host/test/support/test-database.js';
+import { FactSearch } from '../src/fact-search.js';
 import { FactStore } from '../src/fact-store.js';
 import { memory } from '../src/index.js';
 
@@ -59,7 +60,8 @@ describe.each(engines)('FactStore.importAll on %s', (engine) => {
     expect(await facts.importAll(other, rows)).toEqual({ stored: 1, refused: 0 });
     expect(await facts.importAll(other, rows)).toEqual({ stored: 0, refused: 0 });
     await facts.change({ owner: other, id, text: 'Sails a large ketch' });
-    const find = (who: string) => facts.find({ owner: who, query: 'sails', limit: 10 });
+    const search = new FactSearch(test.database);
+    const find = (who: string) => search.find({ owner: who, query: 'sails', limit: 10 });
     expect(await find(other)).toMatchObject([{ id, text: 'Sails a large ketch' }]);
     await facts.remove({ owner: other, id });
     expect(await find(other)).toEqual([]);
@@ -80,7 +82,7 @@ describe.each(engines)('FactStore.importAll on %s', (engine) => {
   });
 });
 
-describe.each(engines)('FactStore.find on %s', (engine) => {
+describe.each(engines)('FactSearch.find on %s', (engine) => {
   const test = usePluginTables(engine, memory);
 
   it('puts facts with rarer, more and other words first, else the newest', async () => {
@@ -96,8 +98,9 @@ describe.each(engines)('FactStore.find on %s', (engine) => {
     ];
     const rows = texts.map((text, i) => ({ id: `${i}`, text, created_at: i, updated_at: null }));
     await facts.importAll(owner, rows);
+    const search = new FactSearch(test.database);
     const find = async (query: string, limit = 10) =>
-      (await facts.find({ owner, query, limit })).map(({ id }) => id);
+      (await search.find({ owner, query, limit })).map(({ id }) => id);
     expect(await find('green tea', 1)).not.toEqual(['3']);
     expect((await find('green tea')).slice(0, 2).sort()).toEqual(['0', '5']);
     expect(new Set(await find('green tea'))).toEqual(new Set(['0', '1', '3', '5']));
@@ -108,7 +111,7 @@ describe.each(engines)('FactStore.find on %s', (engine) => {
   });
 });
 
-describe('FactStore.find on sqlite', () => {
+describe('FactSearch.find on sqlite', () => {
   const test = usePluginTables('sqlite', memory);
 
   it('reads each character of a fact once, however many words begin alike', async () => {
@@ -118,7 +121,7 @@ describe('FactStore.find on sqlite', () => {
     await facts.add({ owner, text });
     const query = Array.from({ length: 32 }, (_, i) => 'a'.repeat(i + 3)).join(' ');
     const read = vi.spyOn(String.prototype, 'charCodeAt');
-    const found = await facts.find({ owner, query, limit: 10 });
+    const found = await new FactSearch(test.database).find({ owner, query, limit: 10 });
     const ofFact = read.mock.contexts.filter((context) => String(context) === text).length;
     read.mockRestore();
     expect(found).toMatchObject([{ text }]);

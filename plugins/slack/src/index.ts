@@ -18,7 +18,7 @@ import {
   readFields,
   type SlackMessage,
 } from './delivery.js';
-import { shareFiles, toFileChat } from './files.js';
+import { CLIENT, shareFiles, toFileChat } from './files.js';
 import { createInbox, tables } from './inbox.js';
 import { readInteraction } from './interactions.js';
 import { connectSlack, MAX_LENGTH } from './live-reply.js';
@@ -79,6 +79,7 @@ export const slack = definePlugin({
     await rounds.stop();
     await worker.close();
   },
+  when: { clients: [CLIENT] },
   getSharedState: ({ services }) => ({
     ...shareFiles(services),
     ...services.results.toChat(async (channel, { markdown }) => {

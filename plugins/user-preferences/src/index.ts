@@ -88,7 +88,8 @@ class PreferenceStore {
   constructor(private readonly rooms: RoomState) {}
 
   async read(place: RoomPlace): Promise<UserPreferences> {
-    return parsePreferences(await this.rooms.read(place, KEY));
+    const stored = await this.rooms.read(place, KEY);
+    return stored ? parsePreferences(stored) : {};
   }
 
   /** Absent fields stay, null clears; concurrent changes are all kept. */

@@ -233,6 +233,17 @@ describe.each(engines)('setting up plugins on %s', (engine) => {
       { getMiddlewares: () => [{ name: 'm', onFailure: 'ignore' }] },
       /middleware m: its onFailure must be 'fail' or 'skip'/,
     ],
+    [
+      'a misspelled condition',
+      { when: { client: ['slack'] } },
+      /when returned an invalid value: unknown member client: a condition has clients, user/,
+    ],
+    [
+      'a condition with text for a list',
+      { when: () => ({ clients: 'slack' }) },
+      /clients is not a list/,
+    ],
+    ['a condition of nothing', { when: { attachments: false } }, /attachments must be true/],
     ['a gate without a door', { getMessageGate: () => ({}) }, /it has no admit function/],
     ['no modules', { getNestModules: () => [1] }, /Nest module 1: not a Nest module/],
     ['no routes', { getAuthExcludedRoutes: () => [1] }, /not an array of paths/],

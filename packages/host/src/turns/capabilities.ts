@@ -18,61 +18,61 @@ interface CapabilitiesDeps {
 
 /** The agent's tools in a turn: those always available, and those loaded for the session. */
 export class Capabilities {
+  /** The same list until something is loaded. */
+  tools: readonly AgentTool[];
+  /** The capabilities that the prompt describes. */
+  described: readonly Capability[];
   private readonly deps: CapabilitiesDeps;
   private readonly core: readonly AgentTool[];
   private readonly loaded: Set<string>;
-  private usableTools: readonly AgentTool[];
 
-  private constructor(deps: CapabilitiesDeps, loaded: readonly string[]) {
+  private constructor(deps: CapabilitiesDeps, loaded: readonly string[] | undefined) {
     this.deps = deps;
     this.loaded = new Set(loaded);
-    const core = hasOnDemandTools(deps.tools)
-      ? createCapabilityTools({ list: () => this.list(), load: (names) => this.load(names) })
-      : [];
-    this.core = core.map((tool) => deps.chain.aroundTool('main', tool));
-    this.usableTools = this.listUsableTools();
+    this.core = loaded ? this.createCore() : [];
+    ({ tools: this.tools, described: this.described } = this.select());
   }
 
   static async open(deps: CapabilitiesDeps): Promise<Capabilities> {
-    const loaded = hasOnDemandTools(deps.tools) ? await deps.state.get(KEY) : [];
-    return new Capabilities(deps, LoadedNames.parse(loaded));
+    for (const { visibility } of deps.tools)
+      if (visibility === 'on-demand')
+        return new Capabilities(deps, LoadedNames.parse(await deps.state.get(KEY)));
+    return new Capabilities(deps, undefined);
   }
 
-  /** The same list until something is loaded. */
-  get tools(): readonly AgentTool[] {
-    return this.usableTools;
+  /** The tools that are loaded or need not be, and what the prompt says about their plugins. */
+  private select(): Pick<Capabilities, 'tools' | 'described'> {
+    const tools = [...this.core];
+    const names = new Map<string, string[]>();
+    for (const { tool, visibility, plugin } of this.deps.tools) {
+      if (visibility === 'on-demand' && !this.loaded.has(plugin.name)) continue;
+      tools.push(tool);
+      const own = names.get(plugin.name);
+      if (own) own.push(tool.name);
+      else names.set(plugin.name, [tool.name]);
+    }
+    const described: Capability[] = [];
+    for (const { name, manifest } of this.deps.plugins)
+      if (manifest.visibility === 'always' || this.loaded.has(name))
+        described.push({ manifest, tools: names.get(name) ?? [] });
+    return { tools, described };
   }
 
-  /** The capabilities that the prompt describes. */
-  get described(): readonly Capability[] {
-    const { plugins } = this.deps;
-    return plugins
-      .filter(({ name, manifest }) => manifest.visibility === 'always' || this.loaded.has(name))
-      .map(({ name, manifest }) => ({ manifest, tools: this.listToolNames(name, 'offered') }));
-  }
-
-  private listUsableTools(): readonly AgentTool[] {
-    const usable = this.deps.tools.filter((found) => this.isUsable(found));
-    return [...this.core, ...usable.map(({ tool }) => tool)];
-  }
-
-  private isUsable({ visibility, plugin }: TurnTool): boolean {
-    return visibility !== 'on-demand' || this.loaded.has(plugin.name);
-  }
-
-  private listToolNames(plugin: string, which: 'offered' | 'on-demand'): string[] {
-    return this.deps.tools
-      .filter((found) => found.plugin.name === plugin)
-      .filter((found) =>
-        which === 'offered' ? this.isUsable(found) : found.visibility === 'on-demand',
-      )
-      .map(({ tool }) => tool.name);
+  /** The tools with which the agent finds and loads more tools. */
+  private createCore(): readonly AgentTool[] {
+    const { chain } = this.deps;
+    const list = { ...LIST, run: async () => this.list() };
+    const load = {
+      ...LOAD,
+      run: async (input: unknown) => this.load(Names.parse(input).names),
+    };
+    return [chain.aroundTool('main', list), chain.aroundTool('main', load)];
   }
 
   private list(): unknown {
     const capabilities = this.loadable().map(({ name, manifest }) => {
       const { visibility: _, ...described } = manifest;
-      const tools = this.listToolNames(name, 'on-demand');
+      const tools = this.listOnDemand(name);
       return { name, ...described, isLoaded: this.loaded.has(name), tools };
     });
     return { capabilities };
@@ -84,36 +84,27 @@ export class Capabilities {
     const loaded = new Set([...this.loaded, ...found.map(({ name }) => name)]);
     if (loaded.size > this.loaded.size) await this.deps.state.set(KEY, [...loaded]);
     for (const { name } of found) this.loaded.add(name);
-    this.usableTools = this.listUsableTools();
+    ({ tools: this.tools, described: this.described } = this.select());
     const unknown = [...wanted].filter((name) => !loaded.has(name));
     return {
       loaded: found.map(({ name, manifest: { whenToUse, whenNotToUse } }) => {
-        return { name, tools: this.listToolNames(name, 'on-demand'), whenToUse, whenNotToUse };
+        return { name, tools: this.listOnDemand(name), whenToUse, whenNotToUse };
       }),
       ...(unknown.length > 0 && { unknown, hint: 'list_capabilities lists the names' }),
     };
   }
 
   private loadable(): readonly LoadedPlugin[] {
-    const names = new Set(
-      this.deps.tools.flatMap(({ visibility, plugin }) =>
-        visibility === 'on-demand' ? [plugin.name] : [],
-      ),
+    return this.deps.plugins.filter(({ name }) => this.listOnDemand(name).length > 0);
+  }
+
+  private listOnDemand(name: string): string[] {
+    return this.deps.tools.flatMap(({ visibility, plugin, tool }) =>
+      visibility === 'on-demand' && plugin.name === name ? [tool.name] : [],
     );
-    return this.deps.plugins.filter(({ name }) => names.has(name));
   }
 }
 
-const hasOnDemandTools = (tools: readonly TurnTool[]) =>
-  tools.some(({ visibility }) => visibility === 'on-demand');
-
-/** Names that plugins cannot use for tools. */
-export const RESERVED_TOOLS: ReadonlySet<string> = new Set([
-  'list_capabilities',
-  'load_capability',
-]);
-
-const NoInput = z.object({});
 const Names = z.object({
   names: z
     .array(z.string().min(1).max(100))
@@ -122,33 +113,25 @@ const Names = z.object({
     .describe('As list_capabilities names them'),
 });
 
-interface CapabilityActions {
-  readonly list: () => unknown;
-  readonly load: (names: readonly string[]) => Promise<unknown>;
-}
+const LIST = defineCore(
+  'list_capabilities',
+  'Lists what you can do beyond your present tools, with the tools of each capability. Look here before you say that you cannot do something, and when asked what you can do.',
+  z.object({}),
+);
+const LOAD = defineCore(
+  'load_capability',
+  'Loads capabilities from list_capabilities, several at once if you need them. From your next step on, and for the rest of this conversation, their tools are yours.',
+  Names,
+);
 
-/** The tools with which the agent finds and loads more tools. */
-function createCapabilityTools({ list, load }: CapabilityActions): readonly AgentTool[] {
-  const definitions = [
-    {
-      name: 'list_capabilities',
-      description:
-        'Lists what you can do beyond your present tools, with the tools of each capability. Look here before you say that you cannot do something, and when asked what you can do.',
-      inputSchema: NoInput,
-      run: async () => list(),
-    },
-    {
-      name: 'load_capability',
-      description:
-        'Loads capabilities from list_capabilities, several at once if you need them. From your next step on, and for the rest of this conversation, their tools are yours.',
-      inputSchema: Names,
-      run: async (input: unknown) => load(Names.parse(input).names),
-    },
-  ];
-  return definitions.flatMap((definition) => {
-    const bound = toAgentTool(definition);
-    return bound.ok ? [bound.ok.tool] : [];
-  });
+/** Names that plugins cannot use for tools. */
+export const RESERVED_TOOLS: ReadonlySet<string> = new Set([LIST.name, LOAD.name]);
+
+/** A tool without what it does in a turn. */
+function defineCore(name: string, description: string, inputSchema: z.ZodObject): AgentTool {
+  const bound = toAgentTool({ name, description, inputSchema, run: async () => undefined });
+  if (bound.ok) return bound.ok.tool;
+  throw new Error(`The tool ${name}: ${bound.error}`);
 }
 
 /** A tool of a plugin in a turn. */

@@ -72,11 +72,13 @@ export class Gates {
   private openAccount(holds: readonly PluginHold[]): TurnAccount {
     const closed = Promise.withResolvers<void>();
     this.open.add(closed.promise);
-    const { budget } = this.deps;
+    const { budget, hooks } = this.deps;
     return new TurnAccount({
       check: async (used) => {
         await budget.check();
-        await this.check(holds, used);
+        for (const { plugin, hold } of holds)
+          if (hold.check)
+            await hooks.callRequired({ plugin, hook: 'TurnHold.check' }, () => hold.check?.(used));
       },
       add: (use) => budget.add(use),
       settle: async (used) => {
@@ -106,14 +108,6 @@ export class Gates {
   /** Settles a hold that arrived too late and belongs to no turn. */
   private async release(plugin: string, hold: TurnHold | undefined): Promise<void> {
     if (typeof hold?.settle === 'function') await this.openAccount([{ plugin, hold }]).settle();
-  }
-
-  private async check(holds: readonly PluginHold[], used: readonly ModelUse[]): Promise<void> {
-    for (const { plugin, hold } of holds) {
-      if (!hold.check) continue;
-      const call = { plugin, hook: 'TurnHold.check' };
-      await this.deps.hooks.callRequired(call, () => hold.check?.(used));
-    }
   }
 
   private async settle({ plugin, hold }: PluginHold, used: readonly ModelUse[]): Promise<void> {

@@ -128,22 +128,10 @@ export class HookLimit {
   }
 
   run<T>(work: Work<T>): T | Promise<T> {
-    this.turn?.throwIfAborted();
-    const result = work(this);
-    return isPromise(result) ? this.race(result) : result;
-  }
-
-  private createController(): AbortController {
-    const { turn } = this;
-    const controller = new AbortController();
-    const onAbort = () => controller.abort(turn?.reason);
-    if (turn?.aborted) onAbort();
-    else turn?.addEventListener('abort', onAbort, { once: true });
-    return controller;
-  }
-
-  private race<T>(result: Promise<T>): Promise<T> {
     const { ms, turn } = this;
+    turn?.throwIfAborted();
+    const result = work(this);
+    if (!isPromise(result)) return result;
     return new Promise((resolve, reject) => {
       const onAbort = () => reject(turn?.reason);
       const timer = setTimeout(() => {
@@ -158,17 +146,17 @@ export class HookLimit {
         clearTimeout(timer);
         turn?.removeEventListener('abort', onAbort);
       };
-      Promise.resolve(result).then(
-        (value) => {
-          end();
-          resolve(value);
-        },
-        (error) => {
-          end();
-          reject(error);
-        },
-      );
+      Promise.resolve(result).finally(end).then(resolve, reject);
     });
+  }
+
+  private createController(): AbortController {
+    const { turn } = this;
+    const controller = new AbortController();
+    const onAbort = () => controller.abort(turn?.reason);
+    if (turn?.aborted) onAbort();
+    else turn?.addEventListener('abort', onAbort, { once: true });
+    return controller;
   }
 }
 

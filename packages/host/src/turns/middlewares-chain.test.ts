@@ -11,7 +11,7 @@ import { ToolInterrupt } from '../agent/steps.js';
 import type { ModelCall } from '../models/model.js';
 import { Hooks } from './hooks.js';
 import { callThrough, MiddlewareChain } from './middlewares.js';
-import { TurnReach } from './tool-reach.js';
+import { TurnReach } from './tool-policy.js';
 import { TurnContexts } from './turn-context.js';
 
 afterEach(() => {
@@ -37,10 +37,11 @@ function createChain(byPlugin: Readonly<Record<string, readonly Middleware[]>>) 
   const plugins = Object.entries(byPlugin).map(([name, each]) => loadPlugin(name, each));
   const contexts: TurnContexts = Object.assign(Object.create(TurnContexts.prototype), {
     of: ({ name }: LoadedPlugin) => ({ config: { plugin: name }, signal: turn.signal }),
+    concerned: new Set(plugins),
   });
   const hooks = new Hooks(logger, TIMEOUT_MS);
   const chain = new MiddlewareChain({
-    ...{ plugins, contexts, hooks, signal: turn.signal },
+    ...{ contexts, hooks, signal: turn.signal },
     reach: new TurnReach({}),
   });
   return { chain, turn, log };

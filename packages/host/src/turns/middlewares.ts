@@ -1,6 +1,6 @@
-import type { Middleware, ModelRequest, ToolCall, TurnContext } from '@sibyl/plugin-kit';
+import type { Middleware, ModelRequest, ToolCall } from '@sibyl/plugin-kit';
 import { type LoadedPlugin, ModelResponse } from '@sibyl/plugin-kit/host';
-import { JsonObject, OracleError, type Result } from '@sibyl/protocol';
+import { JsonObject, OracleError } from '@sibyl/protocol';
 import { abortable } from '@sibyl/server-kit';
 import { z } from 'zod';
 import type { AgentTool, ModelHooks, WrappedModelCall } from '../agent/agent.js';
@@ -9,11 +9,10 @@ import { isPause } from '../agent/steps.js';
 import type { Model, ModelCall, ModelMessage, ModelTool } from '../models/model.js';
 import { type Hooks, toError } from './hooks.js';
 import { createInterrupt } from './tool-interrupt.js';
-import type { TurnReach } from './tool-reach.js';
+import type { TurnReach } from './tool-policy.js';
 import type { TurnContexts } from './turn-context.js';
 
 interface MiddlewareChainDeps {
-  readonly plugins: readonly LoadedPlugin[];
   readonly contexts: TurnContexts;
   readonly hooks: Hooks;
   readonly reach: TurnReach;
@@ -22,8 +21,7 @@ interface MiddlewareChainDeps {
 
 interface Link {
   readonly middleware: Middleware;
-  readonly turn: TurnContext;
-  readonly plugin: string;
+  readonly plugin: LoadedPlugin;
 }
 
 /** The agent that calls a model. */
@@ -37,29 +35,30 @@ type CallModel = (call: ModelCall) => Promise<ModelResponse>;
 
 /** The plugins' middlewares around the calls of one turn, the first of them outermost. */
 export class MiddlewareChain {
-  private readonly links: readonly Link[];
-  private readonly toolLinks: readonly Link[];
+  private readonly modelLinks: Link[] = [];
+  private readonly toolLinks: Link[] = [];
+  private readonly contexts: TurnContexts;
   private readonly hooks: Hooks;
   private readonly signal: AbortSignal;
 
-  constructor({ plugins, contexts, hooks, reach, signal }: MiddlewareChainDeps) {
+  constructor({ contexts, hooks, reach, signal }: MiddlewareChainDeps) {
+    this.contexts = contexts;
     this.hooks = hooks;
     this.signal = signal;
-    this.links = plugins.flatMap((plugin) =>
-      plugin.middlewares
+    for (const plugin of contexts.concerned)
+      for (const middleware of plugin.middlewares) {
+        const { onFailure, reach: own, wrapModel, wrapTool } = middleware;
         // One that may not be skipped protects something.
-        .filter(({ onFailure, reach: own }) => onFailure !== 'skip' || reach.permitsAddition(own))
-        .map((middleware) => {
-          return { middleware, turn: contexts.of(plugin), plugin: plugin.name };
-        }),
-    );
-    this.toolLinks = this.links.filter(({ middleware }) => middleware.wrapTool);
+        const isUsed = onFailure !== 'skip' || reach.permitsAddition(own);
+        if (isUsed && wrapModel) this.modelLinks.push({ middleware, plugin });
+        if (isUsed && wrapTool) this.toolLinks.push({ middleware, plugin });
+      }
   }
 
   /** Wraps the model calls of an agent; undefined if no middleware does. */
   aroundModel(caller: ModelCaller): ModelHooks | undefined {
-    const links = this.links.filter(({ middleware }) => middleware.wrapModel);
-    return links.length > 0 ? { begin: (call) => this.begin(links, caller, call) } : undefined;
+    if (this.modelLinks.length === 0) return undefined;
+    return { begin: (call) => this.begin(caller, call) };
   }
 
   /** The tool as an agent calls it: through every middleware that wraps tool calls. */
@@ -73,23 +72,18 @@ export class MiddlewareChain {
   }
 
   /** Runs the middlewares up to the model call; they continue when it is finished or failed. */
-  private async begin(
-    links: readonly Link[],
-    caller: ModelCaller,
-    call: ModelCall,
-  ): Promise<WrappedModelCall> {
+  private async begin(caller: ModelCaller, call: ModelCall): Promise<WrappedModelCall> {
     const started = Promise.withResolvers<ModelCall>();
     const answered = Promise.withResolvers<ModelResponse>();
     // The middlewares may not wait for it, or the turn may not wait for them.
     answered.promise.catch(() => undefined);
-    const callModel: CallModel = (made) => {
+    let callModel: CallModel = (made) => {
       started.resolve(made);
       return answered.promise;
     };
-    const ended = links.reduceRight<CallModel>(
-      (next, link) => this.wrapModel(link, caller, next),
-      callModel,
-    )(call);
+    for (const link of this.modelLinks.toReversed())
+      callModel = this.wrapModel(link, caller, callModel);
+    const ended = callModel(call);
     ended.catch(started.reject);
     return {
       call: await abortable(() => started.promise, this.signal),
@@ -102,8 +96,7 @@ export class MiddlewareChain {
   }
 
   private wrapModel(link: Link, { agent, model }: ModelCaller, next: CallModel): CallModel {
-    const { middleware, turn } = link;
-    const { signal } = this;
+    const { middleware, plugin } = link;
     return (call) => {
       const { system, messages, tools } = call;
       const request = {
@@ -122,21 +115,22 @@ export class MiddlewareChain {
             response = callNext(patchCall(call, changed));
             return response;
           };
-          await middleware.wrapModel?.(request, callOnce, turn);
+          await middleware.wrapModel?.(request, callOnce, this.contexts.of(plugin));
           // The answer has been streamed: what the middleware returns cannot change it.
           return response ?? Promise.reject(new Error('it did not call next'));
         },
         next,
         ...this.limit(link, 'wrapModel', () => 'This message was not answered'),
-        signal,
+        signal: this.signal,
       });
     };
   }
 
   private wrapTool(link: Link, { agent, name }: { agent: string; name: string }, next: Run): Run {
-    const { middleware, turn } = link;
+    const { middleware, plugin } = link;
     return (input, call) => {
       const { id, signal } = call;
+      const turn = this.contexts.of(plugin);
       const context = { ...turn, toolCallId: id, signal, interrupt: createInterrupt(call) };
       return callThrough({
         input,
@@ -160,20 +154,20 @@ export class MiddlewareChain {
   }
 
   /** The time limit of a middleware, and what its failure means. */
-  private limit(link: Link, hook: string, describe: (hasRun: boolean) => string) {
-    const call = this.call(link, hook);
-    const onFailure: OnFailure = mayBeSkipped(link)
-      ? { skip: (error) => this.hooks.logFailure(call, error) }
-      : { fail: (error, hasRun) => this.hooks.createPluginError(call, error, describe(hasRun)) };
-    return { timeoutMs: this.hooks.timeoutMs, onFailure };
-  }
-
-  private call({ plugin, middleware }: Link, hook: string) {
-    return { plugin, hook: `${hook} of ${middleware.name}`, signal: this.signal };
+  private limit(
+    { plugin, middleware }: Link,
+    hook: string,
+    describe: (hasRun: boolean) => string,
+  ): Pick<Wrapping<never, never>, 'timeoutMs' | 'onFailure'> {
+    const { hooks } = this;
+    const call = { plugin: plugin.name, hook: `${hook} of ${middleware.name}` };
+    const onFailure: OnFailure =
+      middleware.onFailure === 'skip'
+        ? { skip: (error) => hooks.logFailure(call, error) }
+        : { fail: (error, hasRun) => hooks.createPluginError(call, error, describe(hasRun)) };
+    return { timeoutMs: hooks.timeoutMs, onFailure };
   }
 }
-
-const mayBeSkipped = ({ middleware }: Link) => middleware.onFailure === 'skip';
 
 const describeToolFailure = (name: string, hasRun: boolean) =>
   hasRun
@@ -185,12 +179,6 @@ function readInput(call: ToolCall): JsonObject {
   if (typeof input !== 'object' || input === null || Array.isArray(input))
     throw new TypeError('The input of a tool is an object');
   return call.input;
-}
-
-function patchCall(call: ModelCall, patch: unknown): ModelCall {
-  const patched = applyPatch(call, patch);
-  if ('ok' in patched) return patched.ok;
-  throw new Error(patched.error);
 }
 
 const UserPart = z.discriminatedUnion('type', [
@@ -227,28 +215,27 @@ const Patch = z.object({
   tools: z.array(z.custom<ModelTool>((value) => Tool.safeParse(value).success)).optional(),
 });
 
-/** The call with what a middleware changes of it, or what is wrong with the change. */
-function applyPatch(call: ModelCall, patch: unknown): Result<ModelCall, string> {
-  const changes = pickChanges(call, patch);
-  if (changes === undefined) return { ok: call };
+/** The call with what a middleware changes of it; most leave most of a call as it is. Throws if a change is unusable. */
+function patchCall(call: ModelCall, patch: unknown): ModelCall {
+  let changes = patch;
+  if (typeof patch === 'object' && patch !== null) {
+    const { system, messages, tools } = patch as Partial<Record<keyof ModelCall, unknown>>;
+    const isSame = system === call.system && messages === call.messages && tools === call.tools;
+    changes = isSame
+      ? undefined
+      : {
+          ...(system !== call.system && { system }),
+          ...(messages !== call.messages && { messages }),
+          ...(tools !== call.tools && { tools }),
+        };
+  }
+  if (changes === undefined) return call;
   const { data, error } = Patch.safeParse(changes);
-  if (error) return { error: `its change of a model call is unusable: ${z.prettifyError(error)}` };
+  if (error) throw new Error(`its change of a model call is unusable: ${z.prettifyError(error)}`);
   const { system = call.system, messages, tools = call.tools } = data;
   const wellFormed = messages ? toWellFormed(messages) : call.messages;
-  if (wellFormed.length === 0) return { error: 'its change of a model call leaves no message' };
-  return { ok: { ...call, system, messages: wellFormed, tools } };
-}
-
-/** What differs from the call; undefined if nothing does. Most middlewares leave most of a call as it is. */
-function pickChanges(call: ModelCall, patch: unknown): unknown {
-  if (typeof patch !== 'object' || patch === null) return patch;
-  const { system, messages, tools } = patch as Partial<Record<keyof ModelCall, unknown>>;
-  const changes = {
-    ...(system !== call.system && { system }),
-    ...(messages !== call.messages && { messages }),
-    ...(tools !== call.tools && { tools }),
-  };
-  return Object.keys(changes).length > 0 ? changes : undefined;
+  if (wellFormed.length === 0) throw new Error('its change of a model call leaves no message');
+  return { ...call, system, messages: wellFormed, tools };
 }
 
 /** One middleware around one call. */
@@ -270,9 +257,8 @@ type OnFailure =
   | { readonly skip: (error: Error) => void };
 
 /** Makes the call through the middleware. */
-export function callThrough<Input, Output>(wrapping: Wrapping<Input, Output>): Promise<Output> {
-  return new WrappedCall(wrapping).run();
-}
+export const callThrough = <Input, Output>(wrapping: Wrapping<Input, Output>): Promise<Output> =>
+  new WrappedCall(wrapping).run();
 
 class WrappedCall<Input, Output> {
   private readonly wrapping: Wrapping<Input, Output>;
@@ -295,7 +281,12 @@ class WrappedCall<Input, Output> {
     try {
       return await new Promise<Output>((resolve, reject) => {
         this.rejectOverdue = reject;
-        wrap((input) => this.next(input)).then(resolve, reject);
+        wrap((input) => {
+          const made = this.next(input);
+          // The middleware may never look at it.
+          made.catch(() => undefined);
+          return made;
+        }).then(resolve, reject);
       });
     } catch (error) {
       return await this.endFailed(error);
@@ -305,14 +296,7 @@ class WrappedCall<Input, Output> {
     }
   }
 
-  private next(input: Input): Promise<Output> {
-    const made = this.make(input);
-    // The middleware may never look at it.
-    made.catch(() => undefined);
-    return made;
-  }
-
-  private async make(input: Input): Promise<Output> {
+  private async next(input: Input): Promise<Output> {
     // A middleware that timed out must not make the call a second time.
     if (this.isOver) throw new Error('This middleware failed, and its call is over');
     this.wrapping.signal.throwIfAborted();

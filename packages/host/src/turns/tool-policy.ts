@@ -3,6 +3,7 @@ import type { ApprovedDelegation, Tool, ToolDelegation, TurnContext } from '@sib
 import type { TurnUcan } from '@sibyl/plugin-kit/host';
 import { findClientToolCall } from '@sibyl/plugin-kit/surface';
 import {
+  type AccessKeyCaveats,
   ApprovalDelegation,
   hashJson,
   type JsonObject,
@@ -65,7 +66,8 @@ export class ToolPolicy {
 
   /** Whether the rules of the user leave the tool out of the turn. */
   isBlocked(target: RuleTarget): boolean {
-    return this.findEffect(target) === 'block';
+    // Operators block nothing.
+    return findEffect(this.deps.rules.rules, target) === 'block';
   }
 
   /**
@@ -223,6 +225,57 @@ export class ToolPolicy {
       throw error;
     } finally {
       stop();
+    }
+  }
+}
+
+/** The reach of a tool; a tool of the program that sent the message uses nothing that is stored. */
+export type ToolReach = Tool['reach'] | 'client';
+
+interface TurnTerms {
+  readonly caveats?: Pick<AccessKeyCaveats, 'session' | 'tools'> | undefined;
+  /** The person that the session of the turn belongs to. */
+  readonly subUser?: string | undefined;
+}
+
+/** What a turn may use of what is stored for its user, by its access key and its session. */
+export class TurnReach {
+  /** The names of the only tools that the turn may use. */
+  private readonly named: readonly string[] | undefined;
+  readonly reach: TurnContext['reach'];
+  /** Whether plugins contribute less than to other turns. */
+  readonly isLimited: boolean;
+
+  constructor({ caveats = {}, subUser }: TurnTerms) {
+    this.named = caveats.tools;
+    const own = subUser === undefined ? 'user' : 'sub-user';
+    this.reach = caveats.session === undefined ? own : 'session';
+    this.isLimited = this.named !== undefined || this.reach !== 'user';
+  }
+
+  /** What does not say how far it reaches may reach everything. */
+  permitsTool(name: string, reach: ToolReach): boolean {
+    if (!this.isLimited || reach === 'client') return true;
+    return this.covers(reach) && (this.named?.includes(name) ?? true);
+  }
+
+  /** Whether a plugin may add what reaches that to a turn unasked. */
+  permitsAddition(reach: Tool['reach']): boolean {
+    if (!this.isLimited) return true;
+    return this.covers(reach) && (this.named === undefined || reach !== undefined);
+  }
+
+  private covers(reach: Tool['reach']): boolean {
+    switch (this.reach) {
+      case 'user':
+        return true;
+      case 'sub-user':
+        return reach !== undefined;
+      case 'session':
+        return reach === 'session';
+      default:
+        this.reach satisfies never;
+        return false;
     }
   }
 }

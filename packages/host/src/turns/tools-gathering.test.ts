@@ -24,8 +24,7 @@ import type { AgentCall } from '../agent/agent.js';
 import { LiveRules } from '../auth/user-rules.js';
 import { Hooks } from './hooks.js';
 import { MiddlewareChain } from './middlewares.js';
-import { ToolPolicy } from './tool-policy.js';
-import { TurnReach } from './tool-reach.js';
+import { ToolPolicy, TurnReach } from './tool-policy.js';
 import { gatherTools, type ToolTurn } from './tools.js';
 import { TurnContexts } from './turn-context.js';
 
@@ -79,7 +78,7 @@ async function gather(contributions: readonly Contribution[], options: GatherOpt
   const emit = toEmit({ sessionId: 's1', requestId: 'r1' }, (part) => void emitted.push(part));
   const contexts = await openContexts(plugins, { emit, warn, hooks, signal });
   const reach = new TurnReach({});
-  const chain = new MiddlewareChain({ plugins, contexts, hooks, reach, signal });
+  const chain = new MiddlewareChain({ contexts, hooks, reach, signal });
   const subModel = new ScriptedModel(...subScript);
   const models = { get: vi.fn(() => subModel) };
   const meter = new RecordingMeter();

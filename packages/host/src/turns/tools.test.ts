@@ -24,8 +24,7 @@ import { PausedError } from '../agent/steps.js';
 import { LiveRules } from '../auth/user-rules.js';
 import { Hooks } from './hooks.js';
 import { MiddlewareChain } from './middlewares.js';
-import { ToolPolicy } from './tool-policy.js';
-import { TurnReach } from './tool-reach.js';
+import { ToolPolicy, TurnReach } from './tool-policy.js';
 import { gatherTools } from './tools.js';
 import { TurnContexts } from './turn-context.js';
 
@@ -88,7 +87,7 @@ async function attempt(
     plugins,
   );
   const reach = new TurnReach({});
-  const chain = new MiddlewareChain({ plugins, contexts, hooks, reach, signal });
+  const chain = new MiddlewareChain({ contexts, hooks, reach, signal });
   const model = new ScriptedModel(...script);
   const request = requestTo(model, { signal });
   const subModel = new ScriptedModel(...subScript);

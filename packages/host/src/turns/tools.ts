@@ -1,12 +1,6 @@
 import { setImmediate as yieldToOthers } from 'node:timers/promises';
 import type { SubAgent, Tool, TurnContext } from '@sibyl/plugin-kit';
-import {
-  checkSubAgent,
-  checkTool,
-  type LoadedPlugin,
-  runTool,
-  type Visibility,
-} from '@sibyl/plugin-kit/host';
+import { checkSubAgent, checkTool, type LoadedPlugin, runTool } from '@sibyl/plugin-kit/host';
 import type { ClientTool } from '@sibyl/plugin-kit/surface';
 import { z } from 'zod';
 import type { AgentPart, AgentRequest, AgentTool } from '../agent/agent.js';
@@ -19,8 +13,7 @@ import { RESERVED_TOOLS, type TurnTool } from './capabilities.js';
 import { type Hooks, isPromise, withSignal } from './hooks.js';
 import type { MiddlewareChain } from './middlewares.js';
 import { createInterrupt } from './tool-interrupt.js';
-import { findApproved, type ToolPolicy } from './tool-policy.js';
-import type { ToolReach, TurnReach } from './tool-reach.js';
+import { findApproved, type ToolPolicy, type ToolReach, type TurnReach } from './tool-policy.js';
 import type { TurnContexts } from './turn-context.js';
 import type { SurfaceExtras } from './turn-request.js';
 
@@ -54,18 +47,20 @@ interface Contribution {
  * come before those of this turn, then the order of the plugins decides.
  */
 export async function gatherTools(turn: ToolTurn): Promise<readonly TurnTool[]> {
-  const { plugins, surface } = turn;
-  const ofThisTurn = await Promise.all(
-    plugins
-      .filter(({ plugin: { getRequestTools, getRequestSubAgents }, name }) =>
-        Boolean(getRequestTools || getRequestSubAgents || surface?.plugin === name),
-      )
-      .map((plugin) => getRequestContribution(plugin, turn)),
-  );
+  const ofEveryTurn: Contribution[] = [];
+  const asked: Promise<Contribution>[] = [];
+  for (const plugin of turn.plugins) {
+    const { name, tools, subAgents } = plugin;
+    const { getRequestTools, getRequestSubAgents } = plugin.plugin;
+    ofEveryTurn.push({ plugin, tools, subAgents });
+    const isAsked = (getRequestTools || getRequestSubAgents) && turn.contexts.concerned.has(plugin);
+    if (isAsked || turn.surface?.plugin === name) asked.push(getRequestContribution(plugin, turn));
+  }
+  const ofThisTurn = await Promise.all(asked);
   const byName = new Map<string, TurnTool>();
   let characters = 0;
   let sliceEnd = performance.now() + SLICE_MS;
-  for (const found of bindTools([...plugins.map(toContribution), ...ofThisTurn], turn)) {
+  for (const found of bindTools([...ofEveryTurn, ...ofThisTurn], turn)) {
     if (found && admitTool(found, { byName, characters }, turn)) {
       byName.set(found.tool.name, found);
       characters += found.characters;
@@ -95,17 +90,15 @@ function admitTool(
 const full = (name: string) =>
   `The tool ${name} is left out: the schemas of a turn may hold at most ${MAX_CHARACTERS} characters.`;
 
-function toContribution(plugin: LoadedPlugin): Contribution {
-  const { tools, subAgents } = plugin;
-  return { plugin, tools, subAgents };
-}
-
 async function getRequestContribution(plugin: LoadedPlugin, turn: ToolTurn): Promise<Contribution> {
   const { getRequestTools, getRequestSubAgents } = plugin.plugin;
+  const isConcerned = turn.contexts.concerned.has(plugin);
   const [tools, subAgents] = await Promise.all([
-    getRequestTools ? callRequestHook({ plugin, hook: 'getRequestTools', turn }, readTools) : [],
-    getRequestSubAgents
-      ? callRequestHook({ plugin, hook: 'getRequestSubAgents', turn }, readSubAgents)
+    getRequestTools && isConcerned
+      ? callRequestHook<Tool>({ plugin, hook: 'getRequestTools', turn }, checkTool)
+      : [],
+    getRequestSubAgents && isConcerned
+      ? callRequestHook<SubAgent>({ plugin, hook: 'getRequestSubAgents', turn }, checkSubAgent)
       : [],
   ]);
   const { plugin: surface, clientTools = [] } = turn.surface ?? {};
@@ -116,8 +109,10 @@ async function getRequestContribution(plugin: LoadedPlugin, turn: ToolTurn): Pro
 /** What the model learns about the client tools, and has to call, by the choice of the client. */
 export function applyToolChoice(
   tools: readonly TurnTool[],
-  { plugin: surface, clientTools = [], toolChoice }: Partial<SurfaceExtras> = {},
+  extras: SurfaceExtras | undefined,
 ): Pick<AgentRequest, 'hiddenTools' | 'toolChoice'> {
+  if (!extras) return {};
+  const { plugin: surface, clientTools = [], toolChoice } = extras;
   const declared = new Set(clientTools.map(({ name }) => name));
   // Without those that were left out, such as one that has the name of a tool of another plugin.
   const own = tools.filter(
@@ -148,18 +143,16 @@ interface RequestHook {
 /** If a plugin fails, the user gets a warning and the prompt lists it as degraded. */
 async function callRequestHook<T>(
   { plugin, hook, turn }: RequestHook,
-  check: (items: readonly unknown[]) => CheckedItems<T>,
+  findError: (item: unknown) => string | undefined,
 ): Promise<readonly T[]> {
   const { plugin: hooked, name, manifest } = plugin;
   const { hooks, contexts, warn, signal } = turn;
   const call = { plugin: name, hook, signal };
-  const read = (items: unknown) => {
-    if (Array.isArray(items)) return check(items);
-    throw new TypeError('returned no array');
-  };
   const answer = await hooks.callOptional(call, (limit) => {
     const items = hooked[hook]?.(contexts.forHook(plugin, limit));
-    return isPromise<unknown>(items) ? items.then(read) : read(items);
+    return isPromise<unknown>(items)
+      ? items.then((all) => checkItems<T>(all, findError))
+      : checkItems<T>(items, findError);
   });
   if ('fault' in answer) {
     warn('plugin_failed', `${manifest.title} is not fully available in this turn.`);
@@ -181,15 +174,11 @@ function* bindTools(
   turn: ToolTurn,
 ): Generator<TurnTool | undefined> {
   for (const { plugin, tools, clientTools = [], subAgents } of contributions) {
-    const bindOwn = (definition: PluginTool, own: Visibility | undefined) => {
-      const bound = bind({ agent: 'main', plugin }, definition, turn);
-      return bound && { plugin, visibility: own ?? plugin.manifest.visibility, ...bound };
-    };
-    for (const tool of tools) yield bindOwn(toToolDefinition(tool, plugin, turn), tool.visibility);
+    const main = { agent: 'main', plugin };
+    for (const tool of tools) yield bind(main, toToolDefinition(tool, plugin, turn), turn);
     for (const tool of clientTools)
-      yield bindOwn({ ...toToolDefinition(tool, plugin, turn), reach: 'client' }, tool.visibility);
-    for (const agent of subAgents)
-      yield bindOwn(toAgentDefinition(agent, plugin, turn), agent.visibility);
+      yield bind(main, { ...toToolDefinition(tool, plugin, turn), reach: 'client' }, turn);
+    for (const agent of subAgents) yield bind(main, toAgentDefinition(agent, plugin, turn), turn);
   }
 }
 
@@ -198,64 +187,59 @@ function bind(
   { agent, plugin }: { readonly agent: string; readonly plugin: LoadedPlugin },
   definition: PluginTool,
   turn: ToolTurn,
-): Pick<TurnTool, 'tool' | 'characters'> | undefined {
+): TurnTool | undefined {
   const { name, needsApproval, delegates, reach } = definition;
+  const { policy, chain, contexts } = turn;
   if (!turn.reach.permitsTool(name, reach)) return undefined;
   const facts = { tool: name, plugin: plugin.name, needsApproval, delegates };
-  if (turn.policy.isBlocked(facts)) return undefined;
+  if (policy.isBlocked(facts)) return undefined;
   const bound = toAgentTool(definition);
   if (!bound.ok) {
     turn.warn('tool_left_out', `The tool ${name} cannot be used: ${bound.error}`);
     return undefined;
   }
-  const getContext = () => turn.contexts.of(plugin);
-  const tool = turn.policy.guard(bound.ok.tool, { ...facts, getContext }, (guarded) =>
-    turn.chain.aroundTool(agent, guarded),
-  );
-  return { ...bound.ok, tool };
+  const { tool, characters } = bound.ok;
+  // Guarded when it is called: most tools of a turn are not.
+  let guarded: AgentTool | undefined;
+  const run: AgentTool['run'] = async (input, call) => {
+    guarded ??= policy.guard(tool, { ...facts, getContext: () => contexts.of(plugin) }, (inner) =>
+      chain.aroundTool(agent, inner),
+    );
+    return guarded.run(input, call);
+  };
+  const visibility = definition.visibility ?? plugin.manifest.visibility;
+  return { plugin, visibility, characters, tool: { ...tool, run } };
 }
 
 /** A tool that a plugin contributes. */
-type PluginTool = ToolDefinition & {
-  readonly needsApproval?: Tool['needsApproval'] | undefined;
-  readonly delegates?: Tool['delegates'];
-  readonly reach?: ToolReach | undefined;
-};
+type PluginTool = ToolDefinition &
+  Partial<Pick<Tool, 'needsApproval' | 'delegates' | 'visibility'>> & {
+    readonly reach?: ToolReach | undefined;
+  };
 
-function toToolDefinition(
+const toToolDefinition = (
   tool: Tool,
   plugin: LoadedPlugin,
   { contexts, policy }: ToolTurn,
-): PluginTool {
-  const { name, description, inputSchema, timeoutMs, event, needsApproval, delegates, reach } =
-    tool;
-  return {
-    needsApproval,
-    delegates,
-    reach,
-    name,
-    description,
-    inputSchema,
-    timeoutMs,
-    event,
-    run: async (input, call) => {
-      const { id, signal } = call;
-      const interrupt = createInterrupt(call);
-      const ucan = policy.restrictUcan(plugin.name, call);
-      const delegation = findApproved(call);
-      const context = {
-        ...contexts.of(plugin),
-        ...{ ucan, toolCallId: id, signal, interrupt, delegation },
-      };
-      const shown = { toolName: name, args: input, status: 'isRunning' as const };
-      return runTool(tool, input, context, (output) =>
-        event === 'action_call'
-          ? context.emit.actionCall({ ...shown, toolCallId: id, output })
-          : context.emit.toolCall({ ...shown, eventId: id, output }),
-      );
-    },
-  };
-}
+): PluginTool => ({
+  ...tool,
+  run: async (input, call) => {
+    const { id, signal } = call;
+    const interrupt = createInterrupt(call);
+    const ucan = policy.restrictUcan(plugin.name, call);
+    const delegation = findApproved(call);
+    const context = {
+      ...contexts.of(plugin),
+      ...{ ucan, toolCallId: id, signal, interrupt, delegation },
+    };
+    const shown = { toolName: tool.name, args: input, status: 'isRunning' as const };
+    return runTool(tool, input, context, (output) =>
+      tool.event === 'action_call'
+        ? context.emit.actionCall({ ...shown, toolCallId: id, output })
+        : context.emit.toolCall({ ...shown, eventId: id, output }),
+    );
+  },
+});
 
 function toAgentDefinition(agent: SubAgent, plugin: LoadedPlugin, turn: ToolTurn): PluginTool {
   const context = turn.contexts.of(plugin);
@@ -264,7 +248,8 @@ function toAgentDefinition(agent: SubAgent, plugin: LoadedPlugin, turn: ToolTurn
       bind({ agent: agent.name, plugin }, toToolDefinition(tool, plugin, turn), turn)?.tool ?? [],
   );
   const tool = createSubAgentTool({ agent, plugin: plugin.name, context, tools }, turn);
-  return { ...tool, reach: agent.reach };
+  const { reach, visibility } = agent;
+  return { ...tool, reach, ...(visibility && { visibility }) };
 }
 
 function reportCollision({ plugin, tool }: TurnTool, first: string, turn: ToolTurn): void {
@@ -282,14 +267,11 @@ interface CheckedItems<T> {
   readonly faults: readonly string[];
 }
 
-const readTools = (items: readonly unknown[]) => checkItems<Tool>(items, checkTool);
-
-const readSubAgents = (items: readonly unknown[]) => checkItems<SubAgent>(items, checkSubAgent);
-
 function checkItems<T>(
-  items: readonly unknown[],
+  items: unknown,
   findError: (item: unknown) => string | undefined,
 ): CheckedItems<T> {
+  if (!Array.isArray(items)) throw new TypeError('returned no array');
   const usable: T[] = [];
   const faults: string[] = [];
   for (const item of items) {

@@ -18,7 +18,7 @@ import type { Message } from '../store/message.js';
 import type { Session } from '../store/session-store.js';
 import { Hooks } from './hooks.js';
 import { buildDoneFrame, RunLog } from './run-log.js';
-import { TurnReach } from './tool-reach.js';
+import { TurnReach } from './tool-policy.js';
 import { buildTurnFacts, createClientCalls, createTurnEmit, TurnContexts } from './turn-context.js';
 import type { TurnRequest } from './turn-request.js';
 
@@ -259,6 +259,29 @@ describe('TurnContexts.open', () => {
     const contexts = await opened;
     expect(readShared(contexts.of(plugin))).toEqual({ constant: 42, computed: 'fine' });
     expect(lines).toMatchObject([{ plugin: 'first', hook: 'getSharedState: broken' }]);
+  });
+
+  it('computes nothing of a plugin that the turn does not concern, and lists the others in order', async () => {
+    const computed = vi.fn(() => 'value');
+    const idle = { ...loadPlugin('idle', { constant: 42, computed }), when: { clients: ['chat'] } };
+    const [first, last] = [
+      loadPlugin('first'),
+      { ...loadPlugin('last'), when: { clients: ['api'] } },
+    ];
+    const contexts = await openContexts([first, idle, last]).opened;
+    expect([...contexts.concerned]).toEqual([first, last]);
+    expect(computed).not.toHaveBeenCalled();
+    expect(readShared(contexts.of(first))).toEqual({ constant: 42 });
+  });
+
+  it('asks a plugin if it cannot be known whether the turn concerns it', async () => {
+    const plugin = { ...loadPlugin('first'), when: { sessionState: ['files'] } };
+    const { deps } = openContexts([]);
+    const sessionState = {
+      of: () => ({ get: () => Promise.reject(new Error('away')), set: async () => undefined }),
+    };
+    const contexts = await TurnContexts.open({ ...deps, sessionState }, [plugin]);
+    expect(contexts.concerned.has(plugin)).toBe(true);
   });
 
   it('ends with the turn, and so do the signals of the functions', async () => {

@@ -5,6 +5,8 @@ import {
   createShared,
   definitions,
   type LoadedPlugin,
+  meetsCondition,
+  type TurnCondition,
   type TurnEmit,
   type TurnState,
   type TurnUcan,
@@ -22,7 +24,7 @@ import { findSubUser } from '../store/sub-user-rooms.js';
 import { type HookLimit, type Hooks, withSignal } from './hooks.js';
 import { toMessageView } from './message-parts.js';
 import type { RunRecorder } from './run-recorder.js';
-import type { TurnReach } from './tool-reach.js';
+import type { TurnReach } from './tool-policy.js';
 import type { TurnRequest } from './turn-request.js';
 
 /** A context without a signal: that of the turn or of a hook is added. */
@@ -50,16 +52,18 @@ interface TurnContextsDeps {
 export class TurnContexts {
   /** Services that plugins report as unavailable in this turn. */
   readonly degraded: DegradedService[] = [];
+  /** The plugins that the turn concerns, in their order. */
+  readonly concerned = new Set<LoadedPlugin>();
+  /** The same object until another plugin has shared preferences. */
+  state: TurnState;
   private readonly deps: TurnContextsDeps;
   private readonly contexts = new Map<string, TurnContext>();
-  private readonly hookContexts = new Map<string, HookContext>();
   private values: Readonly<Record<string, unknown>> = {};
   private shared = createShared(this.values);
-  private turnState: TurnState;
 
   private constructor(deps: TurnContextsDeps) {
     this.deps = deps;
-    this.turnState = buildTurnState(deps.request, undefined);
+    this.state = buildTurnState(deps.request, undefined);
   }
 
   /** Collects the shared state of the plugins, in their order. */
@@ -69,67 +73,59 @@ export class TurnContexts {
   ): Promise<TurnContexts> {
     const contexts = new TurnContexts(deps);
     for (const plugin of plugins) {
+      const { name, when } = plugin;
+      if (!when || (await contexts.meets(name, when))) contexts.concerned.add(plugin);
       const entries = Object.entries(plugin.shared);
       if (entries.length > 0) await contexts.gather(plugin, entries);
     }
     return contexts;
   }
 
-  /** The same object until another plugin has shared preferences. */
-  get state(): TurnState {
-    return this.turnState;
+  private meets(plugin: string, when: TurnCondition): Promise<boolean> {
+    const { facts, sessionState } = this.deps;
+    const turn = { ...facts, shared: this.shared, sessionState: sessionState.of(plugin) };
+    // If it cannot be known, the hooks of the plugin report why.
+    return meetsCondition(when, turn).catch(() => true);
   }
 
   /** Outside of any tool call. */
   of(plugin: LoadedPlugin): TurnContext {
     const known = this.contexts.get(plugin.name);
     if (known) return known;
-    const context = { ...this.makeOnce(plugin), signal: this.deps.signal };
+    const context = { ...this.make(plugin), signal: this.deps.signal };
     this.contexts.set(plugin.name, context);
     return context;
   }
 
   /** For a hook, with its own signal. */
   forHook(plugin: LoadedPlugin, limit: HookLimit): TurnContext & typeof definitions {
-    return withSignal(this.makeOnce(plugin), limit);
-  }
-
-  private makeOnce(plugin: LoadedPlugin): HookContext {
-    const known = this.hookContexts.get(plugin.name);
-    if (known) return known;
-    const context = this.make(plugin);
-    this.hookContexts.set(plugin.name, context);
-    return context;
+    return withSignal(this.make(plugin), limit);
   }
 
   private async gather(plugin: LoadedPlugin, entries: readonly [string, unknown][]): Promise<void> {
-    const functions = entries.filter(([, value]) => typeof value === 'function');
-    const computed = functions.length > 0 ? await this.computeShared(plugin, functions) : [];
-    const constants = entries.filter(([, value]) => typeof value !== 'function');
-    const added = Object.fromEntries([...constants, ...computed]);
+    const added: Record<string, unknown> = {};
+    const computed: Promise<void>[] = [];
+    for (const [key, value] of entries)
+      if (typeof value !== 'function') added[key] = value;
+      else if (this.concerned.has(plugin))
+        computed.push(this.compute(plugin, key, value as SharedFunction, added));
+    await Promise.all(computed);
     this.values = Object.freeze({ ...this.values, ...added });
     this.shared = createShared(this.values);
     if (Object.hasOwn(added, 'userPreferences'))
-      this.turnState = buildTurnState(this.deps.request, added.userPreferences);
+      this.state = buildTurnState(this.deps.request, added.userPreferences);
   }
 
-  private async computeShared(
+  private async compute(
     plugin: LoadedPlugin,
-    functions: readonly [string, unknown][],
-  ): Promise<(readonly [string, unknown])[]> {
-    // Not cached: the state of later plugins is still missing.
-    const turn = this.make(plugin);
-    const values = await Promise.all(
-      functions.map(async ([key, compute]) => {
-        const hook = `getSharedState: ${key}`;
-        const call = { plugin: plugin.name, hook, signal: this.deps.signal };
-        const answer = await this.deps.hooks.callOptional(call, (limit) =>
-          (compute as SharedFunction)(withSignal(turn, limit)),
-        );
-        return 'ok' in answer ? [[key, answer.ok] as const] : [];
-      }),
-    );
-    return values.flat();
+    key: string,
+    compute: SharedFunction,
+    added: Record<string, unknown>,
+  ): Promise<void> {
+    const { hooks, signal } = this.deps;
+    const call = { plugin: plugin.name, hook: `getSharedState: ${key}`, signal };
+    const answer = await hooks.callOptional(call, (limit) => compute(this.forHook(plugin, limit)));
+    if ('ok' in answer) added[key] = answer.ok;
   }
 
   private make({ name: plugin, config, services, tools }: LoadedPlugin): HookContext {
@@ -158,7 +154,9 @@ export class TurnContexts {
       degrade: (name, missing) =>
         void this.degraded.push({ name: `${name}`, missing: `${missing}` }),
       reach: reach.reach,
-      permits: (name) => reach.permitsTool(name, tools.find((tool) => tool.name === name)?.reach),
+      permits: (name) =>
+        !reach.isLimited ||
+        reach.permitsTool(name, tools.find((tool) => tool.name === name)?.reach),
       toolCallId: '',
       tool: definitions.tool,
       subAgent: definitions.subAgent,
@@ -179,10 +177,19 @@ interface FactSources {
 
 /** Frozen, because all plugins share it. */
 export function buildTurnFacts({ request, session, messages, delegation }: FactSources): TurnFacts {
-  const { requestId, client } = request;
+  const { requestId, client, caller, message, user } = request;
+  const { tools, agActions, attachments = [], mcpInvocations = {} } = message;
+  const { matrixHomeServer: homeServer, matrixAccessToken: accessToken } = user;
+  const subUser = findSubUser(session);
   return {
     user: Object.freeze({
-      ...buildTurnUser(request, session),
+      did: caller.did,
+      ...(subUser !== undefined && { subUser }),
+      timezone: user.timezone ?? 'UTC',
+      currentTime: new Date().toISOString(),
+      ...((homeServer || accessToken) && {
+        matrix: { ...(homeServer && { homeServer }), ...(accessToken && { accessToken }) },
+      }),
       ...(delegation && { delegation }),
     }),
     session: Object.freeze({
@@ -192,7 +199,12 @@ export function buildTurnFacts({ request, session, messages, delegation }: FactS
       client,
     }),
     history: Object.freeze(messages.slice(0, -1).map((message) => toMessageView(message))),
-    request: Object.freeze(pickRequestFields(request)),
+    request: Object.freeze({
+      ...(tools && { tools }),
+      ...(agActions && { agActions }),
+      attachments,
+      mcpInvocations,
+    }),
   };
 }
 
@@ -201,37 +213,17 @@ function buildTurnState(
   { message: { metadata = {} } }: TurnRequest,
   preferences: unknown,
 ): TurnState {
-  const text = (name: string) => {
+  const places: Partial<Record<(typeof PLACES)[number], string>> = {};
+  for (const name of PLACES) {
     const value = metadata[name];
-    return typeof value === 'string' && value !== '' ? { [name]: value.slice(0, 512) } : {};
-  };
-  return Object.freeze({
-    userPreferences: (preferences && UserPreferences.safeParse(preferences).data) || {},
-    ...text('editorRoomId'),
-    ...text('spaceId'),
-    ...text('currentEntityDid'),
-    metadata,
-  });
+    if (typeof value === 'string' && value !== '') places[name] = value.slice(0, 512);
+  }
+  const userPreferences = (preferences && UserPreferences.safeParse(preferences).data) || {};
+  return Object.freeze({ userPreferences, ...places, metadata });
 }
 
-function buildTurnUser({ caller, user }: TurnRequest, session: Session): TurnUser {
-  const { matrixHomeServer: homeServer, matrixAccessToken: accessToken } = user;
-  const subUser = findSubUser(session);
-  return {
-    did: caller.did,
-    ...(subUser !== undefined && { subUser }),
-    timezone: user.timezone ?? 'UTC',
-    currentTime: new Date().toISOString(),
-    ...((homeServer || accessToken) && {
-      matrix: { ...(homeServer && { homeServer }), ...(accessToken && { accessToken }) },
-    }),
-  };
-}
-
-function pickRequestFields({ message }: TurnRequest): TurnContext['request'] {
-  const { tools, agActions, attachments = [], mcpInvocations = {} } = message;
-  return { ...(tools && { tools }), ...(agActions && { agActions }), attachments, mcpInvocations };
-}
+/** Where the user is, as the client states it in the metadata of the message. */
+const PLACES = ['editorRoomId', 'spaceId', 'currentEntityDid'] as const;
 
 interface TurnEmitDeps {
   readonly run: Pick<Run, 'sessionId' | 'requestId'>;

@@ -24,8 +24,7 @@ import { Capabilities, type TurnTool } from './capabilities.js';
 import type { Hooks } from './hooks.js';
 import { MiddlewareChain } from './middlewares.js';
 import { OutputLimit } from './model-limits.js';
-import { type RanCall, ToolPolicy } from './tool-policy.js';
-import { TurnReach } from './tool-reach.js';
+import { type RanCall, ToolPolicy, TurnReach } from './tool-policy.js';
 import { applyToolChoice, gatherTools } from './tools.js';
 import type { TurnAccess } from './turn-access.js';
 import { buildTurnFacts, createClientCalls, createTurnEmit, TurnContexts } from './turn-context.js';
@@ -99,7 +98,7 @@ export class TurnSetup {
     const contexts = await this.openContexts(active, voice, {
       ...{ facts, models, policy, reach, sessionState },
     });
-    const chain = new MiddlewareChain({ plugins, contexts, hooks, reach, signal });
+    const chain = new MiddlewareChain({ contexts, hooks, reach, signal });
     const shared = {
       smallModel: models.get('utility'),
       limits: {

@@ -1,5 +1,6 @@
 import { RequestMethod } from '@nestjs/common';
 import { z } from 'zod';
+import type { TurnCondition } from '../context.js';
 import type { Middleware } from '../middleware.js';
 import type { OraclePlugin } from '../plugin.js';
 import type { Route } from '../routes.js';
@@ -196,6 +197,23 @@ const checkOpenRoute = checkFields('route', { path: true, method: true }, (route
     : `the method of ${route.path} must be a member of RequestMethod of @nestjs/common`;
 });
 
+const CONDITION_MEMBERS: Members<TurnCondition> = {
+  clients: true,
+  user: true,
+  request: true,
+  attachments: true,
+  sessionState: true,
+  shared: true,
+};
+
+/** A misspelled condition would be met in no turn. */
+const checkCondition = checkFields('condition', CONDITION_MEMBERS, ({ attachments, ...lists }) => {
+  if (![undefined, true].some((allowed) => allowed === attachments))
+    return 'its attachments must be true';
+  const wrong = Object.keys(lists).find((key) => !Array.isArray(lists[key] ?? []));
+  return wrong && `its ${wrong} is not a list`;
+});
+
 const checkTools = checkArray('tool', checkTool);
 
 /** What the host checks before it uses what a hook returned. */
@@ -213,6 +231,7 @@ export const hookChecks = {
     if (!isRoutes) return 'not an array of paths, or of paths and their methods';
     return value.filter(isObject).map(checkOpenRoute).find(Boolean);
   },
+  when: checkCondition,
   sharedState: (value: unknown) =>
     isObject(value) && !Array.isArray(value) ? undefined : 'not an object',
   gate: (value: unknown) =>
@@ -273,6 +292,7 @@ const PLUGIN_MEMBERS: Readonly<Record<keyof OraclePlugin, Check>> = {
   setup: checkHook,
   close: checkHook,
   routes: unchecked,
+  when: unchecked,
   getTools: checkHook,
   getRequestTools: checkHook,
   getSubAgents: checkHook,

@@ -1,14 +1,14 @@
 // What only the host uses. It shares the rules for plugins with the testing kit; plugins import none of it.
-export {
-  type Blobs,
-  type ClientCalls,
-  createTurnEmit,
-  type MintRequest,
-  type SessionState,
-  type TurnEmit,
-  type TurnState,
-  type TurnUcan,
-  type WantedCapability,
+export type {
+  Blobs,
+  ClientCalls,
+  MintRequest,
+  SessionState,
+  TurnCondition,
+  TurnEmit,
+  TurnState,
+  TurnUcan,
+  WantedCapability,
 } from '../context.js';
 export { PluginManifest, Visibility } from '../manifest.js';
 export { ModelResponse } from '../middleware.js';
@@ -45,7 +45,9 @@ export {
 export { getTablePrefix, OwnTables } from './own-tables.js';
 export {
   createShared,
+  createTurnEmit,
   type LoadedPlugin,
+  meetsCondition,
   orderPlugins,
   type PluginCandidate,
   type SelectedPlugin,

@@ -1,5 +1,14 @@
 import { type DynamicModule, RequestMethod, type Type } from '@nestjs/common';
-import type { RoomState, SetupContext, Shared, SharedState } from '../context.js';
+import type { ReplyPart } from '@sibyl/protocol';
+import type {
+  RoomState,
+  SetupContext,
+  Shared,
+  SharedState,
+  TurnCondition,
+  TurnContext,
+  TurnEmit,
+} from '../context.js';
 import type { PluginManifest } from '../manifest.js';
 import type { Middleware } from '../middleware.js';
 import type { AuthExcludedRoute, MessageGate, OraclePlugin, PluginContext } from '../plugin.js';
@@ -21,6 +30,8 @@ export interface SelectedPlugin {
 /** A plugin that is set up, with everything it contributes. */
 export interface LoadedPlugin extends SelectedPlugin {
   readonly services: unknown;
+  /** Undefined if every turn concerns it. */
+  readonly when?: TurnCondition | undefined;
   readonly shared: SharedState;
   readonly tools: readonly Tool[];
   readonly subAgents: readonly SubAgent[];
@@ -63,14 +74,14 @@ export async function setUpPlugins(
   candidates: readonly PluginCandidate[],
   storeRooms: RoomState,
 ): Promise<LoadedPlugin[]> {
-  let chosen: RoomState | undefined;
-  const rooms = { rooms: createLateRoomState(() => chosen), storedRooms: storeRooms };
+  const late: { chosen?: RoomState } = {};
+  const rooms = { rooms: createLateRoomState(late), storedRooms: storeRooms };
   const started: StartedPlugin[] = [];
   for (const candidate of candidates) {
     if (needsFailed(candidate, candidates)) continue;
     started.push(await startPlugin(candidate, rooms, started));
   }
-  chosen = (await findRoomState(started)) ?? storeRooms;
+  late.chosen = (await findRoomState(started)) ?? storeRooms;
   const loaded: LoadedPlugin[] = [];
   for (const plugin of started)
     if (!plugin.hooks.hasFailed && !needsFailed(plugin, candidates))
@@ -145,6 +156,57 @@ export function createShared(values: SharedState): Shared {
   return Object.freeze(shared);
 }
 
+/** What `TurnCondition` asks about a turn. */
+type AskedTurn = Pick<TurnContext, 'user' | 'session' | 'request' | 'history' | 'sessionState'> & {
+  readonly shared: Shared;
+};
+
+/** Whether a turn concerns a plugin with this condition. */
+export async function meetsCondition(when: TurnCondition, turn: AskedTurn): Promise<boolean> {
+  const { user, session, request, history, sessionState, shared } = turn;
+  if (when.clients?.includes(session.client)) return true;
+  if (hasAny(user, when.user) || hasAny(request, when.request)) return true;
+  if (when.attachments && [request, ...history].some(({ attachments }) => isFilled(attachments)))
+    return true;
+  if (when.shared?.some((key) => isFilled(shared.get(key)))) return true;
+  for (const key of when.sessionState ?? [])
+    if ((await sessionState.get(key)) !== undefined) return true;
+  return false;
+}
+
+const hasAny = <Part extends object>(part: Part, members: readonly (keyof Part)[] = []) =>
+  members.some((member) => isFilled(part[member]));
+
+const isFilled = (value: unknown) =>
+  typeof value === 'object' && value !== null ? Object.keys(value).length > 0 : value !== undefined;
+
+/** Identifies a turn in a conversation. */
+interface TurnPlace {
+  readonly sessionId: string;
+  readonly requestId: string;
+}
+
+/** Creates the `emit` of a turn's context: each method sends one kind of frame, with the ids of the turn. */
+export function createTurnEmit(
+  { sessionId, requestId }: TurnPlace,
+  emit: (part: ReplyPart) => void,
+): TurnEmit {
+  const place = { sessionId, requestId };
+  const timestamp = () => new Date().toISOString();
+  return {
+    toolCall: (data) => emit({ event: 'tool_call', data: { ...data, ...place } }),
+    actionCall: (data) => emit({ event: 'action_call', data: { ...data, ...place } }),
+    renderComponent: (data) => emit({ event: 'render_component', data: { ...data, ...place } }),
+    reasoning: (data) =>
+      emit({ event: 'reasoning', data: { ...data, ...place, timestamp: timestamp() } }),
+    browserToolCall: (data) => emit({ event: 'browser_tool_call', data: { ...data, ...place } }),
+    router: (data) => emit({ event: 'router_update', data: { ...data, ...place } }),
+    messageCacheInvalidation: (data) =>
+      emit({ event: 'message_cache_invalidation', data: { ...data, ...place, status: 'done' } }),
+    citation: (citation) => emit({ event: 'citation', data: { citation, ...place } }),
+  };
+}
+
 async function findRoomState(started: readonly StartedPlugin[]): Promise<RoomState | undefined> {
   let found: { readonly name: string; readonly rooms: RoomState } | undefined;
   for (const { selected, hooks, context } of started) {
@@ -167,6 +229,12 @@ async function callHooks(started: StartedPlugin): Promise<LoadedPlugin> {
   return {
     ...selected,
     services: context.services,
+    when: await hooks.call({
+      hook: 'when',
+      run: () => (typeof plugin.when === 'function' ? plugin.when(context) : plugin.when),
+      check: hookChecks.when,
+      otherwise: undefined,
+    }),
     shared,
     tools: await hooks.call({
       hook: 'getTools',
@@ -231,11 +299,10 @@ async function callRouteHooks({
 }
 
 /** The state of rooms; which plugin stores it is known once all plugins are set up. */
-function createLateRoomState(getChosen: () => RoomState | undefined): RoomState {
+function createLateRoomState(late: { readonly chosen?: RoomState }): RoomState {
   const get = () => {
-    const rooms = getChosen();
-    if (!rooms) throw new Error('Room state cannot be used in setup, only after it');
-    return rooms;
+    if (late.chosen) return late.chosen;
+    throw new Error('Room state cannot be used in setup, only after it');
   };
   return Object.freeze<RoomState>({
     read: async (...args) => get().read(...args),

@@ -11,8 +11,13 @@ import {
   type UserPreferences,
 } from '@sibyl/protocol';
 import { z } from 'zod';
-import { createTurnEmit, sharedKey, type TurnContext, type TurnUser } from '../context.js';
-import { createShared, type LoadedPlugin } from '../host/plugin-setup.js';
+import { type SharedState, sharedKey, type TurnContext, type TurnUser } from '../context.js';
+import {
+  createShared,
+  createTurnEmit,
+  type LoadedPlugin,
+  meetsCondition,
+} from '../host/plugin-setup.js';
 import { type ModelRequest, ModelResponse, type ToolCall } from '../middleware.js';
 import { isStandardSchema, type ToolInput, type ToolSchema } from '../schema.js';
 import {
@@ -80,6 +85,7 @@ export class TestTurn {
     invalidEvents: [],
   };
   readonly #contexts = new Map<string, TurnContext>();
+  readonly #concerned = new Set<LoadedPlugin>();
   #tools: readonly Owned<Tool>[] = [];
   #subAgents: readonly Owned<SubAgent>[] = [];
 
@@ -199,8 +205,9 @@ export class TestTurn {
     let values: Record<string, unknown> = {};
     for (const plugin of this.#plugins) {
       const context = this.#createContext(plugin, options, values);
-      for (const [key, value] of Object.entries(plugin.shared))
-        values = { ...values, [key]: typeof value === 'function' ? await value(context) : value };
+      const isConcerned = !plugin.when || (await meetsCondition(plugin.when, context));
+      if (isConcerned) this.#concerned.add(plugin);
+      values = { ...values, ...(await computeShared(plugin, context, isConcerned)) };
     }
     for (const plugin of this.#plugins)
       this.#contexts.set(plugin.name, this.#createContext(plugin, options, values));
@@ -257,8 +264,9 @@ export class TestTurn {
     const subAgents: Owned<SubAgent>[] = [];
     for (const plugin of this.#plugins) {
       const context = { ...this.getContext(plugin.name), ...definitions };
-      const requestTools = (await plugin.plugin.getRequestTools?.(context)) ?? [];
-      const requestAgents = (await plugin.plugin.getRequestSubAgents?.(context)) ?? [];
+      const asked = this.#concerned.has(plugin) ? plugin.plugin : undefined;
+      const requestTools = (await asked?.getRequestTools?.(context)) ?? [];
+      const requestAgents = (await asked?.getRequestSubAgents?.(context)) ?? [];
       for (const item of [...plugin.tools, ...requestTools]) tools.push({ item, plugin });
       for (const item of [...plugin.subAgents, ...requestAgents]) subAgents.push({ item, plugin });
     }
@@ -288,8 +296,22 @@ export class TestTurn {
   }
 
   #listMiddlewares() {
-    return this.#plugins.flatMap((plugin) => plugin.middlewares.map((item) => ({ item, plugin })));
+    return [...this.#concerned].flatMap((plugin) =>
+      plugin.middlewares.map((item) => ({ item, plugin })),
+    );
   }
+}
+
+async function computeShared(
+  { shared }: LoadedPlugin,
+  turn: TurnContext,
+  isConcerned: boolean,
+): Promise<SharedState> {
+  const values: Record<string, unknown> = {};
+  for (const [key, value] of Object.entries(shared))
+    if (typeof value !== 'function') values[key] = value;
+    else if (isConcerned) values[key] = await value(turn);
+  return values;
 }
 
 const PREFERENCES = sharedKey<UserPreferences>('userPreferences');
