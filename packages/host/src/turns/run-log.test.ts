@@ -1,5 +1,4 @@
 import { OracleError, type ReplyWarning } from '@sibyl/protocol';
-import { textBytes } from '@sibyl/server-kit';
 import { describe, expect, it, vi } from 'vitest';
 import { createActiveRun } from '../../test/support/test-active-run.js';
 import type { Frame } from '../store/runs/frames.js';
@@ -68,13 +67,13 @@ describe('RunLog', () => {
     expect(log.since(3)).toEqual([]);
   });
 
-  it('counts the memory of added and loaded frames: their data and 80 bytes each', () => {
+  it('counts the memory of added and loaded frames: their data and 104 bytes each', () => {
     const log = new RunLog();
     expect(log.bytes).toBe(0);
     log.add('message', 'abc');
-    expect(log.bytes).toBe(80 + textBytes('abc'));
+    expect(log.bytes).toBe(104 + 2 * 'abc'.length);
     log.load([{ seq: 2, event: 'message', data: 'long €' }]);
-    expect(log.bytes).toBe(2 * 80 + textBytes('abc') + textBytes('long €'));
+    expect(log.bytes).toBe(2 * 104 + 2 * 'abclong €'.length);
   });
 
   it('shows each reader the frames after its own position, then new ones until it closes', async () => {

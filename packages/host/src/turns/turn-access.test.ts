@@ -71,13 +71,18 @@ const createLive = () => createActiveRun({ runId: 'run', owner: ALICE.did } as R
 
 describe('TurnAccess.admit', () => {
   it.each([
-    ['without an access key', undefined],
-    ['with a key for everything', {}],
-    ['with a key for its session and model', { session: 's1', model: 'small' }],
-  ])('counts a turn %s', async (_, caveats) => {
+    ['for everything', {}],
+    ['for its session and model', { session: 's1', model: 'small' }],
+  ])('counts a turn with a key %s', async (_, caveats) => {
     const { access, taken } = open();
     await access.admit(buildRequest(caveats));
     expect(taken).toEqual([`taken by ${ALICE.did}`]);
+  });
+
+  it('counts no turn without an access key', async () => {
+    const { access, taken } = open();
+    await access.admit(buildRequest(undefined));
+    expect(taken).toEqual([]);
   });
 
   it.each([

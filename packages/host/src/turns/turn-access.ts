@@ -21,7 +21,8 @@ export class TurnAccess {
 
   /** Throws if the access key of the caller does not permit the turn; otherwise counts it. */
   async admit({ caller, sessionId, message }: TurnRequest): Promise<void> {
-    const { session = sessionId, model = message.model } = caller.accessKey?.caveats ?? {};
+    if (!caller.accessKey) return;
+    const { session = sessionId, model = message.model } = caller.accessKey.caveats;
     if (session !== sessionId || model !== message.model)
       throw new OracleError('access_key_too_narrow');
     await this.deps.accessKeys.takeTurn(caller);
