@@ -11,7 +11,7 @@ import {
   type ModelUsage,
   type ModelUse,
 } from '../models/model.js';
-import { listAttachments, type Message } from '../store/message.js';
+import { listAttachments, type Message } from '../store/message-store.js';
 import { type AgentPart, warning } from './agent.js';
 import { estimateCall, estimateTokens } from './estimate-tokens.js';
 import { composeNote, type NoteOptions } from './message-context.js';

@@ -6,8 +6,7 @@ import { OracleIdentity } from '../auth/oracle-identity.js';
 import type { HostLiveness } from '../bus/host-bus.js';
 import type { DiskSpace } from '../store/disk-space.js';
 import type { ProbeResult, WriteProbe } from '../store/store.js';
-import { describeStoreError } from '../store/store-errors.js';
-import type { StoreOutage } from '../store/store-outage.js';
+import { describeStoreError, type StoreOutage } from '../store/store-errors.js';
 import { HostFacts } from './discovery.controller.js';
 import { Public } from './ucan-guard.js';
 

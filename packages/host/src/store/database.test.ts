@@ -5,9 +5,8 @@ import {
   engines,
   type TestDatabase,
 } from '../../test/support/test-database.js';
-import type { Database } from './database.js';
+import { type Database, prepareQuery } from './database.js';
 import { openDatabase } from './open-database.js';
-import { prepareQuery } from './prepared-query.js';
 import type { Schema } from './schema/index.js';
 
 interface Room {

@@ -4,7 +4,7 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { engines, useStore } from '../../test/support/test-database.js';
 import { finishTestRun, openTestSession, startTestRun } from '../../test/support/test-runs.js';
 import type { TurnOrigin } from './branches.js';
-import { readPage, readSpan } from './message-page.js';
+import { readPage, readSpan } from './message-store.js';
 import { hostSchema, migrate } from './migrations.js';
 import type { Schema } from './schema/index.js';
 import { SqliteDialect } from './sqlite/sqlite-dialect.js';

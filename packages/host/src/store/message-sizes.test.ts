@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { findFirstRecentTurn, splitIntoSpans, takeWholeTurns } from './message-sizes.js';
+import { findFirstRecentTurn, splitIntoSpans, takeWholeTurns } from './message-store.js';
 
 describe('the size of turns', () => {
   const KB = 1024;

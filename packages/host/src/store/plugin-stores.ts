@@ -5,11 +5,9 @@ import { OracleError } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { SessionKey } from '../bus/event-bus.js';
-import type { Database, StoreContext } from './database.js';
+import { type Database, type MigrationPlan, prepareQuery, type StoreContext } from './database.js';
 import type { Vault } from './encryption.js';
-import type { MigrationPlan } from './migrations.js';
 import { keepRules } from './own-data/table-catalog.js';
-import { prepareQuery } from './prepared-query.js';
 import type { Schema } from './schema/index.js';
 import { holdSession } from './session-store.js';
 

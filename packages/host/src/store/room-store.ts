@@ -1,8 +1,7 @@
 import type { RoomState } from '@sibyl/plugin-kit';
 import type { JsonObject } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
-import type { StoreContext } from './database.js';
-import { prepareQuery } from './prepared-query.js';
+import { prepareQuery, type StoreContext } from './database.js';
 import type { Schema } from './schema/index.js';
 
 export interface RoomKey {
@@ -120,3 +119,15 @@ type Change = Parameters<RoomState['update']>[2];
 function parseData(row: { readonly data: string | null } | undefined): JsonObject | undefined {
   return row?.data ? JSON.parse(row.data) : undefined;
 }
+
+/**
+ * The sessions and preferences of a sub-user are in a separate room, which names them. Ids of other rooms begin otherwise: the
+ * host's are UUIDs, those of Matrix begin with `!`.
+ */
+const PREFIX = 'sub-user:';
+
+export const toSubUserRoom = (subUser: string): string => PREFIX + subUser;
+
+/** The sub-user that a session belongs to; undefined for the user's own. */
+export const findSubUser = ({ roomId }: { readonly roomId: string }): string | undefined =>
+  roomId.startsWith(PREFIX) ? roomId.slice(PREFIX.length) : undefined;

@@ -4,8 +4,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished, vi } from 'vitest';
-import { classifyStoreError, repeatRead, StoreError } from './store-errors.js';
-import { StoreOutage } from './store-outage.js';
+import { classifyStoreError, repeatRead, StoreError, StoreOutage } from './store-errors.js';
 
 function newFile(): string {
   const folder = mkdtempSync(join(tmpdir(), 'sibyl-fault-'));

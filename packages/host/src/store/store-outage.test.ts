@@ -2,8 +2,7 @@ import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 
 import { createTestDatabase } from '../../test/support/test-database.js';
 import type { Database } from './database.js';
 import { openDatabase } from './open-database.js';
-import { StoreError } from './store-errors.js';
-import { StoreOutage } from './store-outage.js';
+import { StoreError, StoreOutage } from './store-errors.js';
 
 const QUIET_MS = 5_000;
 const NOW = Date.UTC(2026, 0, 1);

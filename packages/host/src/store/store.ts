@@ -34,8 +34,7 @@ import { SearchStore } from './search/search-store.js';
 import { SessionStore } from './session-store.js';
 import { ErasureRequests, JobClaims } from './shared-jobs.js';
 import { SocketStore } from './socket-store.js';
-import { classifyStoreError, type StoreErrorKind } from './store-errors.js';
-import type { StoreOutage } from './store-outage.js';
+import { classifyStoreError, type StoreErrorKind, type StoreOutage } from './store-errors.js';
 import { ThreadStore } from './thread-store.js';
 import { ModelUsageStore, UsageStore } from './usage-store.js';
 

@@ -3,10 +3,9 @@ import { describe, expect, it } from 'vitest';
 import { useStore } from '../../test/support/test-database.js';
 import { startTestRun } from '../../test/support/test-runs.js';
 import type { AgentStep } from '../agent/steps.js';
-import type { RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { UnsealedInterrupt } from '../store/runs/interrupts.js';
-import type { Run } from '../store/runs/run.js';
+import type { Run, RunEnding } from '../store/runs/run.js';
 import {
   buildFirstFrame,
   buildHandover,

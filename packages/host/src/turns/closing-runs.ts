@@ -6,12 +6,11 @@ import {
   buildCallPath,
   type InterruptAnswer,
 } from '../agent/steps.js';
-import type { RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Interrupt } from '../store/runs/interrupts.js';
-import type { Run, RunKey } from '../store/runs/run.js';
-import type { RunStore } from '../store/runs/run-store.js';
-import { WITHDRAWN, type WithdrawResult } from '../store/runs/start-run.js';
+import type { Run, RunEnding } from '../store/runs/run.js';
+import { type RunStore, WITHDRAWN, type WithdrawResult } from '../store/runs/run-store.js';
+import type { RunKey } from '../store/schema/runs.js';
 import { confirmWrite } from './idempotent-starts.js';
 import { MessageParts } from './message-parts.js';
 import { createReport } from './run-log.js';

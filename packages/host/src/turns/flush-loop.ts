@@ -1,7 +1,7 @@
 import type { Logger } from 'pino';
 import type { UnsealedWrites } from '../store/runs/frames.js';
-import type { CancelReason } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
+import type { CancelReason } from '../store/schema/runs.js';
 
 /** Well under the 250 ms that the stream may be ahead of the store. */
 const FLUSH_MS = 150;

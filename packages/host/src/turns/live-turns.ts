@@ -1,6 +1,6 @@
 import type { SessionKey } from '../bus/event-bus.js';
 import type { HostLiveness } from '../bus/host-bus.js';
-import type { RunKey } from '../store/runs/run.js';
+import type { RunKey } from '../store/schema/runs.js';
 import type { LiveTurn } from './turn-setup.js';
 
 /** How many turns a host executes and has queued. */

@@ -7,14 +7,8 @@ import {
 } from '@sibyl/protocol';
 import { ChangeSignal, createAbortReason, textBytes } from '@sibyl/server-kit';
 import type { Frame } from '../store/runs/frames.js';
-import type {
-  CancelReason,
-  Ending,
-  Run,
-  RunReport,
-  StoredError,
-  TokenUsage,
-} from '../store/runs/run.js';
+import type { Ending, Run } from '../store/runs/run.js';
+import type { CancelReason, RunReport, StoredError, TokenUsage } from '../store/schema/runs.js';
 
 /** Memory overhead of a frame. */
 const FRAME_BYTES = 80;

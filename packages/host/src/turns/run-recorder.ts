@@ -10,12 +10,11 @@ import {
   toPosition,
   toServerEvent,
 } from '../bus/event-bus.js';
-import { toActivityRow } from '../store/activity-store.js';
-import type { EndedRun, RunEnding } from '../store/runs/finish-run.js';
-import { type Frame, findLastSeq, type UnsealedWrites } from '../store/runs/frames.js';
-import type { CancelReason, Run, TokenUsage } from '../store/runs/run.js';
+import { type Frame, type UnsealedWrites } from '../store/runs/frames.js';
+import type { EndedRun, Run, RunEnding } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
-import type { ActivityRow } from '../store/schema/activity.js';
+import type { Activity } from '../store/schema/activity.js';
+import type { CancelReason, TokenUsage } from '../store/schema/runs.js';
 import { classifyStoreError } from '../store/store-errors.js';
 import type { FlushLoop, UnsavedRun } from './flush-loop.js';
 import { createReport, type RunLog, type RunOutcome } from './run-log.js';
@@ -79,7 +78,7 @@ export class RunRecorder implements UnsavedRun {
   private frames: Frame[] = [];
   private steps: UnsealedWrites['steps'][number][] = [];
   private stepCount = 0;
-  private activity: ActivityRow[] = [];
+  private activity: Activity[] = [];
   private isLost = false;
   private isEnding = false;
   /** The end to store; replaced if readers saw another one. */
@@ -150,19 +149,11 @@ export class RunRecorder implements UnsavedRun {
   /** Records that a tool of the turn, or of a sub-agent, has run. */
   recordCall({ callId, tool, outcome }: RanCall): void {
     const { run, runs, flushes } = this.deps;
-    this.activity.push(
-      toActivityRow({
-        owner: run.owner,
-        id: runs.newId(),
-        kind: 'tool_call',
-        session_id: run.sessionId,
-        run_id: run.runId,
-        call_id: callId,
-        tool,
-        outcome,
-        created_at: runs.now(),
-      }),
-    );
+    const { owner, sessionId, runId } = run;
+    this.activity.push({
+      ...{ owner, sessionId, runId, id: runs.newId(), kind: 'tool_call' },
+      ...{ toolCallId: callId, tool, outcome, createdAt: runs.now() },
+    });
     if (!this.isEnding) flushes.add(this);
   }
 
@@ -295,7 +286,7 @@ export class RunRecorder implements UnsavedRun {
       ending: whole,
       takesNext: takesNext(),
     });
-    return finished ?? this.findStored(ending.status, findLastSeq(last));
+    return finished ?? this.findStored(ending.status, last.at(-1)?.seq ?? null);
   }
 
   /** An attempt may have succeeded although its reply was lost; another host would have left a gap before its last frame. */

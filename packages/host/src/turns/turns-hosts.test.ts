@@ -18,8 +18,9 @@ import {
 } from '../../test/support/test-turns.js';
 import { type ServerEvent } from '../bus/event-bus.js';
 import type { Frame } from '../store/runs/frames.js';
-import type { Run, RunKey } from '../store/runs/run.js';
+import type { Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
+import type { RunKey } from '../store/schema/runs.js';
 import { StoreError } from '../store/store-errors.js';
 import type { LiveRun } from './run-log.js';
 import { toStoredRequest } from './turn-request.js';

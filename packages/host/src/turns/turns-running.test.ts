@@ -11,7 +11,7 @@ import {
   type TestTurnsOptions,
   wrapRuns,
 } from '../../test/support/test-turns.js';
-import type { RunKey } from '../store/runs/run.js';
+import type { RunKey } from '../store/schema/runs.js';
 import { endInterrupted } from './closing-runs.js';
 import { hostStopping } from './turn-limits.js';
 

@@ -2,9 +2,9 @@ import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../../test/support/test-database.js';
 import { createApproval, createQuestion } from '../../../test/support/test-interrupts.js';
 import { startTestRun } from '../../../test/support/test-runs.js';
+import type { RunKey } from '../schema/runs.js';
 import type { Store } from '../store.js';
 import type { UnsealedInterrupt } from './interrupts.js';
-import type { RunKey } from './run.js';
 import type { RunStore } from './run-store.js';
 
 const pause = (

@@ -298,7 +298,8 @@ describe.each(engines)('RunStore of hosts that end on %s', (engine) => {
     const other = await test.another();
     expect(await other.runs.giveBack(begun)).toBeUndefined();
     const given = await runs.giveBack(begun);
-    expect(given).toMatchObject({ runId: begun.runId, hostId: undefined, startedAt: undefined });
+    expect(given).toMatchObject({ runId: begun.runId });
+    expect([given?.hostId, given?.startedAt]).toEqual([undefined, undefined]);
     expect(await other.runs.claim({ ...begun, from: undefined })).toBeDefined();
     for (const key of [written, acted]) {
       expect(await runs.giveBack(key)).toBeUndefined();

@@ -8,8 +8,8 @@ import {
   openTestSession,
   startTestRun,
 } from '../../../test/support/test-runs.js';
+import type { RunKey } from '../schema/runs.js';
 import type { Store } from '../store.js';
-import type { RunKey } from './run.js';
 
 const oracleDid = 'did:key:zOracle';
 

@@ -1,8 +1,7 @@
 import { setImmediate as nextTick, setTimeout as sleep } from 'node:timers/promises';
 import { type Kysely, sql } from 'kysely';
 import type { Logger } from 'pino';
-import type { StoreContext } from '../database.js';
-import { prepareQuery } from '../prepared-query.js';
+import { prepareQuery, type StoreContext } from '../database.js';
 import type { Schema } from '../schema/index.js';
 import type { SearchQueueRow } from '../schema/search.js';
 import { UNTITLED } from '../session-store.js';
@@ -12,8 +11,8 @@ import {
   type SearchHit,
   type SearchIndex,
   type SearchKey,
+  SqliteSearchIndex,
 } from './search-index.js';
-import { SqliteSearchIndex } from './sqlite-search-index.js';
 import { buildSnippet, MAX_TEXT, parseQuery, type Snippet } from './terms.js';
 
 /** A kind of texts that can be searched for. */

@@ -21,8 +21,7 @@ import {
 import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { Schema } from '../schema/index.js';
 import { StoreError } from '../store-errors.js';
-import { type SearchEntry, toOwnerTerm } from './search-index.js';
-import { SqliteSearchIndex } from './sqlite-search-index.js';
+import { type SearchEntry, SqliteSearchIndex, toOwnerTerm } from './search-index.js';
 import { parseQuery } from './terms.js';
 
 const [ann, bob] = ['did:key:zAnn', 'did:key:zBob'];
