@@ -1,7 +1,7 @@
 import { type Attachment, type MessagePart, OracleError, type ToolCall } from '@sibyl/protocol';
 import { type Compilable, type Kysely, type SelectQueryBuilder, sql } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
-import { type Fork, findFork, insertBranch, type PathKey, type TurnOrigin } from './branches.js';
+import { findFork, insertBranch, type PathKey, type TurnOrigin } from './branches.js';
 import { type PreparedQuery, prepareQuery, type StoreContext } from './database.js';
 import { copySources } from './plugin-stores.js';
 import type { Schema } from './schema/index.js';
@@ -170,7 +170,7 @@ export class MessageStore {
     const { database } = this.context;
     await database.write(async (tables) => {
       await holdSession(tables, database.engine, { owner, sessionId });
-      for (const message of copies) await insertMessage(tables, message);
+      for (const message of copies) await insertMessage(tables, messages.toRow(message));
       await tables
         .updateTable('sessions')
         .set({ last_seq: last.seq, last_turn: last.turn, active_message_id: last.id })
@@ -221,7 +221,9 @@ async function appendMessage(
     createdAt: now,
     parent: parent ?? (opens ? (previous ?? undefined) : undefined),
   };
-  return opens || parent ? insertMessage(tables, stored) : saveAnswer(tables, stored);
+  if (!opens && !parent) return saveAnswer(tables, stored);
+  await insertMessage(tables, messages.toRow(stored));
+  return stored;
 }
 
 interface CallOutputs {
@@ -322,46 +324,38 @@ export async function openTurn(
   { clock, newId }: StoreContext,
 ): Promise<OpenedTurn | 'unknown-session' | 'unknown-message'> {
   const createdAt = clock();
-  const questionId = origin && 'questionId' in origin ? origin.questionId : null;
   const { owner, sessionId } = ids;
-  const counts = { owner, sessionId, now: createdAt, leaf: answerId, turns: 1 };
-  if (questionId !== null) {
-    const firstId = answerId;
-    const taken = await takeNumbers(tables, { ...counts, messages: 0, origin, firstId });
-    return typeof taken === 'string'
-      ? taken
-      : { ...taken, createdAt, questionId, askedId: questionId };
-  }
-  const id = newId();
-  const taken = await takeNumbers(tables, { ...counts, messages: 1, origin, firstId: id });
-  if (typeof taken === 'string') return taken;
-  const question = { ...message, ...ids, ...taken, id, createdAt } as const;
-  await insertMessage(tables, { ...question, type: 'human', isComplete: true });
-  return { ...taken, createdAt, questionId, askedId: id };
-}
-
-async function takeNumbers(
-  tables: Kysely<Schema>,
-  {
-    origin,
-    firstId,
-    ...counts
-  }: TakenNumbers & { readonly origin: TurnOrigin | undefined; readonly firstId: string },
-) {
-  const fork = origin && (await findFork(tables, counts, origin));
-  if (origin && !fork) return 'unknown-message';
-  const taken = fork
-    ? await startFork(tables, { ...counts, fork, firstId })
+  const questionId = origin && 'questionId' in origin ? origin.questionId : null;
+  const isAsked = questionId === null;
+  const askedId = questionId ?? newId();
+  const counts = {
+    ...{ owner, sessionId, now: createdAt, leaf: answerId, turns: 1 },
+    messages: isAsked ? 1 : 0,
+  };
+  const taken = origin
+    ? await forkBranch(tables, { ...counts, origin, firstId: isAsked ? askedId : answerId })
     : (await continueBranch(tables, counts)).rows[0];
+  if (taken === 'unknown-message') return taken;
   if (taken === undefined) return 'unknown-session';
   const { turn, seq, branch, previous } = taken;
-  return { turn, seq, branch, parent: fork ? fork.parentId : (previous ?? undefined) };
+  if (isAsked) {
+    const place = { ...ids, id: askedId, turn, seq, branch, parent: previous ?? undefined };
+    const question = { ...message, ...place, type: 'human', isComplete: true, createdAt } as const;
+    await insertMessage(tables, messages.toRow(question));
+  }
+  return { turn, branch, createdAt, questionId, askedId };
 }
 
-async function startFork(
-  tables: Kysely<Schema>,
-  { fork, firstId, ...counts }: TakenNumbers & { readonly fork: Fork; readonly firstId: string },
-) {
+interface NewFork extends TakenNumbers {
+  readonly origin: TurnOrigin;
+  /** The first message of a new branch. */
+  readonly firstId: string;
+}
+
+/** As `continueBranch`, from an earlier message. */
+async function forkBranch(tables: Kysely<Schema>, { origin, firstId, ...counts }: NewFork) {
+  const fork = await findFork(tables, counts, origin);
+  if (!fork) return 'unknown-message';
   const isNew = fork.branch === undefined;
   const numbers = { ...counts, branch: fork.branch ?? null, branches: isNew ? 1 : 0 };
   const [taken] = (await leaveBranch(tables, numbers)).rows;
@@ -375,12 +369,7 @@ async function startFork(
       original_id: fork.originalId,
       first_id: firstId,
     });
-  return taken;
-}
-
-async function insertMessage(tables: Kysely<Schema>, message: Message): Promise<Message> {
-  await insertRow(tables, messages.toRow(message));
-  return message;
+  return taken && { ...taken, previous: fork.parentId ?? null };
 }
 
 /** Stores the answer of a turn, or replaces the partial one of an earlier attempt, which keeps its number. */
@@ -395,7 +384,7 @@ export async function saveAnswer(
   return { ...stored, ...(rows[0]?.parent != null && { parent: rows[0].parent }) };
 }
 
-const insertRow = prepareQuery((tables, row: MessageRow) =>
+const insertMessage = prepareQuery((tables, row: MessageRow) =>
   tables.insertInto('messages').values(row),
 );
 
@@ -449,15 +438,16 @@ const LAST = sql<number>`cast(${sql.lit(LAST_TURN)} as bigint)`;
 
 /**
  * Prepares a query for messages of a path. Along a path, turns and numbers within a turn increase. Most sessions have
- * only branch 0, whose messages an index has in their order.
+ * only branch 0, whose messages an index has in their order; on another branch the query may have to be built otherwise.
  */
 export function preparePathQuery<V extends PathKey, R>(
   build: (messages: PathMessages, values: V) => Compilable<R>,
+  buildOther = build,
 ): PreparedQuery<V, R> {
   type Prepare = typeof prepareQuery<V & Record<keyof V, string | number | null>, R>;
   const prepare = prepareQuery as unknown as Prepare;
   const ofFirst = prepare((tables, values) => build(selectFirstBranch(tables, values), values));
-  const ofOther = prepare((tables, values) => build(selectPath(tables, values), values));
+  const ofOther = prepare((tables, values) => buildOther(selectPath(tables, values), values));
   return (tables, values) =>
     (values.branch === 0 ? ofFirst : ofOther)(tables, values as V & Record<keyof V, string>);
 }
@@ -553,16 +543,12 @@ interface SpanRequest extends PathKey, TurnSpan {}
  * Prepares a query for the messages of a span. SQLite limits what it reads of an index by one upper bound: on a path, it
  * would take that of each branch, and read all that follows the span.
  */
-function prepareSpanQuery<R>(build: (messages: PathMessages) => Compilable<R>) {
-  const ofFirst = preparePathQuery((messages, { first, last }: SpanRequest) =>
-    build(messages.where('messages.turn', '>=', first).where('messages.turn', '<=', last)),
+const prepareSpanQuery = <R>(build: (messages: PathMessages) => Compilable<R>) =>
+  preparePathQuery(
+    (messages, { first, last }: SpanRequest) =>
+      build(messages.where('messages.turn', '>=', first).where('messages.turn', '<=', last)),
+    (messages, span) => build(limitToSpan(messages, span)),
   );
-  const ofOther = preparePathQuery((messages, span: SpanRequest) =>
-    build(limitToSpan(messages, span)),
-  );
-  return (tables: Kysely<Schema>, span: SpanRequest) =>
-    (span.branch === 0 ? ofFirst : ofOther)(tables, span);
-}
 
 /** The same messages of a path within a span, with conditions of which one can be the upper bound of an index. */
 const limitToSpan = (messages: PathMessages, { owner, sessionId, first, last }: SpanRequest) =>
@@ -872,11 +858,11 @@ export interface RecentRequest extends PathKey {
 /** The newest turns that together take at least `bytes`, and less than twice as much and one turn. */
 export async function findRecentSpan(
   tables: Kysely<Schema>,
-  { throughTurn: last, bytes, ...path }: RecentRequest,
+  { owner, sessionId, branch, throughTurn: last, bytes }: RecentRequest,
 ): Promise<TurnSpan> {
   // So many are always enough: the time does not grow with the length of the session.
   const limit = Math.ceil((2 * bytes) / MESSAGE_BYTES);
-  const { rows } = await measureNewest(tables, { ...toPath(path), turn: last, limit });
+  const { rows } = await measureNewest(tables, { owner, sessionId, branch, turn: last, limit });
   return { first: findFirstRecentTurn(rows, bytes), last };
 }
 

@@ -65,18 +65,16 @@ export class RoomStateStore {
   /** The state of the rooms that users have with one oracle. */
   of(oracleDid: string): RoomState {
     return {
-      read: async ({ owner, roomId }, key) =>
-        this.read([owner, roomId ?? (await this.rooms.getRoom({ owner, oracleDid })), key]),
+      read: async ({ owner, roomId: known }, key) => {
+        const roomId = known ?? (await this.rooms.getRoom({ owner, oracleDid }));
+        const { rows } = await findState(this.context.database.tables, { owner, roomId, key });
+        return parseData(rows[0]);
+      },
       update: async ({ owner, roomId }, key, change) => {
         const room = roomId ?? (await this.rooms.getRoom({ owner, oracleDid }));
         return this.update([owner, room, key], change);
       },
     };
-  }
-
-  private async read([owner, roomId, key]: StateKey): Promise<JsonObject | undefined> {
-    const { rows } = await findState(this.context.database.tables, { owner, roomId, key });
-    return parseData(rows[0]);
   }
 
   private update(state: StateKey, change: Change): Promise<JsonObject> {

@@ -276,13 +276,9 @@ export function createIdSource(clock: () => number): () => string {
       time += 1;
       counter = 0;
     }
-    return format(time, counter);
+    const hex = time.toString(16).padStart(12, '0');
+    const count = counter.toString(16).padStart(3, '0');
+    // The variant and the random bits are the same in version 4, which Node creates from a pool of random bytes.
+    return `${hex.slice(0, 8)}-${hex.slice(8)}-7${count}-${randomUUID().slice(19)}`;
   };
-}
-
-function format(time: number, counter: number): string {
-  const hex = time.toString(16).padStart(12, '0');
-  const count = counter.toString(16).padStart(3, '0');
-  // The variant and the random bits are the same in version 4, which Node creates from a pool of random bytes.
-  return `${hex.slice(0, 8)}-${hex.slice(8)}-7${count}-${randomUUID().slice(19)}`;
 }

@@ -59,7 +59,7 @@ export async function flushRuns(
     );
     const ours = new Set(runs.map(({ id }) => id));
     const kept = writes.filter(({ runId }) => ours.has(runId));
-    for (const { activity } of kept) if (activity) await insertActivity(tables, activity);
+    for (const { activity } of kept) if (activity?.length) await insertActivity(tables, activity);
     return runs;
   };
   // The end of a run waits for its flush.

@@ -109,13 +109,23 @@ export class RunStore {
     return this.context.clock();
   }
 
-  /** Stores the user's message and the run that answers it, both or neither. */
+  /** Stores key, user message and the run that answers it in one unit of work, or nothing. */
   async start(request: Omit<NewRun, 'seal'> & { readonly request: unknown }): Promise<StartResult> {
     this.assertAlive();
     await this.context.disk?.assertRoom();
-    const { request: body, ...run } = request;
+    const { request: body, onCommit, ...run } = request;
+    const { context, hostId } = this;
     const seal = () => this.seal('request', run.owner, body);
-    return startRun({ ...run, seal }, this.hostId, this.context);
+    try {
+      return await context.database.writeFor(
+        run.owner,
+        (tables) => insertStart(tables, { ...run, seal }, { ...context, hostId }),
+        { onCommit },
+      );
+    } catch (error) {
+      if (error instanceof RefusedStart) return { state: error.state };
+      throw error;
+    }
   }
 
   /** Takes back a message that waits. */
@@ -589,41 +599,22 @@ class RefusedStart extends Error {
   }
 }
 
-/** Stores key, user message and run in one unit of work, or nothing. */
-export async function startRun(
-  request: NewRun,
-  hostId: string,
-  context: StoreContext,
-): Promise<StartResult> {
-  try {
-    return await context.database.writeFor(
-      request.owner,
-      (tables) => insertStart(tables, request, { ...context, hostId }),
-      { onCommit: request.onCommit },
-    );
-  } catch (error) {
-    if (error instanceof RefusedStart) return { state: error.state };
-    throw error;
-  }
-}
-
 async function insertStart(
   tables: Kysely<Schema>,
   request: NewRun,
   context: StoreContext & { readonly hostId: string },
 ): Promise<StartResult> {
   const { runId, owner, sessionId, idempotency } = request;
-  if (idempotency !== undefined) {
-    const claim = await claimKey(tables, { ...idempotency, owner, runId }, context.clock());
-    if (claim.state === 'conflict') return claim;
-    if (claim.state === 'existing') return repeatStart(tables, request, claim.runId, context);
-  }
+  const claim =
+    idempotency && (await claimKey(tables, { ...idempotency, owner, runId }, context.clock()));
+  if (claim?.state === 'conflict') return claim;
+  if (claim?.state === 'existing') return repeatStart(tables, request, claim.runId, context);
   const answerId = context.newId();
   // Locks the session, so that no turn of it ends between the decision below and the commit.
   const opened = await openTurn(tables, { ...request, runId, answerId }, context);
   if (typeof opened === 'string') throw new RefusedStart(opened);
-  const { clientIds = [] } = request;
-  await insertClientIds(tables, request, { clientIds, messageId: opened.askedId });
+  const { clientIds } = request;
+  if (clientIds) await insertClientIds(tables, request, { clientIds, messageId: opened.askedId });
   const { rows: open } = await selectOpen(tables, { owner });
   assertAdmitted(request, open);
   const ofSession = open.filter((run) => run.sessionId === sessionId);

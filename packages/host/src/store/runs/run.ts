@@ -68,7 +68,7 @@ export function toRun(row: SelectedRow<typeof runFacts>): Run {
 export const hasEnded = <R extends Pick<Run, 'status'>>(
   run: R,
 ): run is R & { readonly status: (typeof ENDED)[number] } =>
-  ENDED.some((status) => status === run.status);
+  (ENDED as readonly RunStatus[]).includes(run.status);
 
 /** Whether no frame will follow: the run has ended or waits for an answer. */
 export const hasStopped = (run: Pick<Run, 'status'>): boolean =>
@@ -265,7 +265,7 @@ export async function finishRun(
   const numbers = { seq: session.lastSeq, createdAt: now };
   const message = await saveAnswer(tables, { ...ending.message, ...toAnswer(run), ...numbers });
   await insertFrames(tables, key, ending.frames ?? []);
-  if (ending.activity) await insertActivity(tables, ending.activity);
+  if (ending.activity?.length) await insertActivity(tables, ending.activity);
   if (!isUnanswered && ending.hasSteps !== false) await deleteSteps(tables, run);
   const next = await promoteNext(tables, {
     owner,

@@ -426,8 +426,12 @@ export class SqliteSearchIndex implements SearchIndex {
       const worker = await this.openOnce();
       this.lastId += 1;
       const id = this.lastId;
-      const message = JSON.stringify({ id, ...request });
-      return await this.request(worker, id, () => worker.postMessage(message));
+      return await new Promise((resolve, reject) => {
+        this.waiting.set(id, { resolve, reject });
+        // Not kept alive by an idle worker, only by a request.
+        worker.ref();
+        worker.postMessage(JSON.stringify({ id, ...request }));
+      });
     } finally {
       this.unanswered -= 1;
     }
@@ -438,15 +442,6 @@ export class SqliteSearchIndex implements SearchIndex {
     const worker = await this.opening;
     if (this.isClosed || !worker) throw new StoreError('The search index is closed');
     return worker;
-  }
-
-  private request(worker: Worker, id: number, send: () => void): Promise<readonly unknown[]> {
-    return new Promise((resolve, reject) => {
-      this.waiting.set(id, { resolve, reject });
-      // Not kept alive by an idle worker, only by a request.
-      worker.ref();
-      send();
-    });
   }
 
   private async openOrReplace(): Promise<Worker> {
@@ -486,18 +481,16 @@ export class SqliteSearchIndex implements SearchIndex {
     );
     const error = await Promise.race([ready, failed]);
     if (error) throw error;
-    worker.on('message', (answer: Answer) => this.settle(worker, answer));
+    worker.on('message', ({ id, rows, error }: Answer) => {
+      const waiting = this.waiting.get(id);
+      this.waiting.delete(id);
+      if (this.waiting.size === 0) worker.unref();
+      if (error === undefined) waiting?.resolve(rows ?? []);
+      else waiting?.reject(new StoreError(`The search index failed: ${error}`));
+    });
     void failed.then((reason) => this.fail(reason));
     worker.unref();
     return worker;
-  }
-
-  private settle(worker: Worker, { id, rows, error }: Answer): void {
-    const waiting = this.waiting.get(id);
-    this.waiting.delete(id);
-    if (this.waiting.size === 0) worker.unref();
-    if (error === undefined) waiting?.resolve(rows ?? []);
-    else waiting?.reject(new StoreError(`The search index failed: ${error}`));
   }
 
   /** The next request starts another worker. */

@@ -252,9 +252,10 @@ export class SearchStore {
         isQueueLonger = true;
         continue;
       }
-      const entry = await this.loadEntry(tables, { owner, source, id });
+      const loaded = await this.sources.get(source)?.load(tables, row);
+      const entry = { ...toEmptyEntry(row), ...loaded };
       entries.push(entry);
-      characters += entry.parts.reduce((sum, { length }) => sum + length, 0);
+      for (const { length } of entry.parts) characters += length;
       if (characters > CHARACTERS_PER_PASS) break;
     }
     await this.index.put(tables, entries);
@@ -272,11 +273,6 @@ export class SearchStore {
   private async indexSession(tables: Kysely<Schema>, owner: string, id: string): Promise<void> {
     await this.index.removeScope(tables, { owner, scope: id });
     await this.write(tables, (writing) => queueSession(writing, owner, id));
-  }
-
-  private async loadEntry(tables: Kysely<Schema>, key: SearchKey): Promise<SearchEntry> {
-    const loaded = await this.sources.get(key.source)?.load(tables, key);
-    return { ...toEmptyEntry(key), ...loaded };
   }
 
   /** PostgreSQL is inside a unit of work already. */
@@ -314,8 +310,7 @@ export class SearchStore {
 
 /** Removes what the index contains of a key. */
 const toEmptyEntry = ({ owner, source, id }: SearchKey): SearchEntry => ({
-  ...{ owner, source, id },
-  ...{ scope: '', createdAt: 0, parts: [] },
+  ...{ owner, source, id, scope: '', createdAt: 0, parts: [] },
 });
 
 interface FoundText {
