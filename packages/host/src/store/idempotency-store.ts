@@ -10,7 +10,7 @@ export interface IdempotencyKey {
 }
 
 /** The first request with a key, and the latest attempt of the turn it started. */
-export interface FirstRequest {
+interface FirstRequest {
   readonly bodyHash: string;
   readonly runId: string;
   /** Whether a repeated request starts the next attempt. */
@@ -125,7 +125,7 @@ export const findClaim = (tables: Kysely<Schema>, { owner, key }: IdempotencyKey
     .where('expires_at', '>', now)
     .executeTakeFirst();
 
-export type ClaimResult =
+type ClaimResult =
   | { readonly state: 'new' }
   | { readonly state: 'existing'; readonly runId: string }
   | { readonly state: 'conflict' };

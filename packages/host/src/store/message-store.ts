@@ -377,7 +377,7 @@ export async function saveAnswer(
   tables: Kysely<Schema>,
   { id, ...answer }: Omit<Message, 'id'> & { readonly id: string | undefined },
 ): Promise<Message> {
-  if (id === undefined) throw new Error('An answer has an id since its turn began');
+  if (!id) throw new Error('An answer has an id since its turn began');
   const message = { ...answer, id };
   const { rows } = await insertAnswer(tables, messages.toRow(message));
   const { parent: _, ...stored } = message;
@@ -431,7 +431,7 @@ interface PathRow {
 }
 
 type PathSchema = Schema & { readonly path: PathRow };
-export type PathMessages = SelectQueryBuilder<PathSchema, 'messages', object>;
+type PathMessages = SelectQueryBuilder<PathSchema, 'messages', object>;
 
 const LAST_TURN = Number.MAX_SAFE_INTEGER;
 const LAST = sql<number>`cast(${sql.lit(LAST_TURN)} as bigint)`;
@@ -440,7 +440,7 @@ const LAST = sql<number>`cast(${sql.lit(LAST_TURN)} as bigint)`;
  * Prepares a query for messages of a path. Along a path, turns and numbers within a turn increase. Most sessions have
  * only branch 0, whose messages an index has in their order; on another branch the query may have to be built otherwise.
  */
-export function preparePathQuery<V extends PathKey, R>(
+function preparePathQuery<V extends PathKey, R>(
   build: (messages: PathMessages, values: V) => Compilable<R>,
   buildOther = build,
 ): PreparedQuery<V, R> {
@@ -462,10 +462,7 @@ function selectFirstBranch(tables: Kysely<Schema>, { owner, sessionId, branch }:
 }
 
 /** Joined in this order also on SQLite: a lookup for each branch of the path, and one for its messages. */
-export function selectPath(
-  tables: Kysely<Schema>,
-  { owner, sessionId, branch }: PathKey,
-): PathMessages {
+function selectPath(tables: Kysely<Schema>, { owner, sessionId, branch }: PathKey): PathMessages {
   const messages = tables
     .withRecursive('path(branch, turn, seq)', (creator) =>
       creator
@@ -500,7 +497,7 @@ export function selectPath(
 }
 
 /** The ids of all messages that continue from the same one as this message, in the order of their creation. */
-export const SIBLINGS = sql<string | null>`(
+const SIBLINGS = sql<string | null>`(
   select coalesce(max(b.original_id) || ',', '') || string_agg(b.first_id, ',' order by b.branch)
   from branches b where b.owner = messages.owner and b.session_id = messages.session_id
   and b.parent_id = coalesce(messages.parent, ''))`;
@@ -510,7 +507,7 @@ const PAGE_BYTES = 512 * 1024;
 /** Of a question with all that follows it; only an imported conversation can have more, which would exhaust the memory. */
 const SPAN_LIMITS = { bytes: 64 * 1024 * 1024, turns: 10_000 };
 
-export interface PageRequest extends PathKey {
+interface PageRequest extends PathKey {
   /** How many turns at most. */
   readonly limit: number;
   /** A message id; at most one of the two. */
@@ -527,7 +524,7 @@ interface MessagePage {
   readonly hasNewer: boolean;
 }
 
-export type PageResult = { readonly ok: MessagePage } | { readonly error: 'unknown-cursor' };
+type PageResult = { readonly ok: MessagePage } | { readonly error: 'unknown-cursor' };
 
 /** A span of turns, both ends included. */
 export interface TurnSpan {
@@ -575,7 +572,7 @@ const listWithSiblings = prepareSpanQuery((messages) =>
 );
 
 /** A path, and whether its session has other branches. */
-export interface PathRequest extends PathKey {
+interface PathRequest extends PathKey {
   readonly isBranched?: boolean | undefined;
 }
 
@@ -839,7 +836,7 @@ const sumThrough = preparePathQuery((messages, { turn }: PathKey & { readonly tu
 );
 
 /** What the messages of a path take until the end of a turn. */
-export async function measureThrough(
+async function measureThrough(
   tables: Kysely<Schema>,
   { turn, ...path }: PathKey & { readonly turn: number },
 ): Promise<number> {
@@ -848,7 +845,7 @@ export async function measureThrough(
   return Number(count) * MESSAGE_BYTES + Number(bytes ?? 0);
 }
 
-export interface RecentRequest extends PathKey {
+interface RecentRequest extends PathKey {
   /** Excludes later turns, because a turn must not see messages queued behind it. */
   readonly throughTurn: number;
   /** Minimum size to read, if the session is large enough. */
@@ -856,7 +853,7 @@ export interface RecentRequest extends PathKey {
 }
 
 /** The newest turns that together take at least `bytes`, and less than twice as much and one turn. */
-export async function findRecentSpan(
+async function findRecentSpan(
   tables: Kysely<Schema>,
   { owner, sessionId, branch, throughTurn: last, bytes }: RecentRequest,
 ): Promise<TurnSpan> {
@@ -888,7 +885,7 @@ const findLowestBit = (turn: number) => BigInt(turn) & -BigInt(turn);
 const MAX_MEASURED = 5_000;
 
 /** All turns of a path in spans of about `bytes` each, oldest first. */
-export async function* listSpans(
+async function* listSpans(
   tables: Kysely<Schema>,
   path: PathKey,
   bytes: number,

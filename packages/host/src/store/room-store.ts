@@ -4,7 +4,7 @@ import type { Kysely } from 'kysely';
 import { prepareQuery, type StoreContext } from './database.js';
 import type { Schema } from './schema/index.js';
 
-export interface RoomKey {
+interface RoomKey {
   readonly owner: string;
   readonly oracleDid: string;
 }

@@ -152,7 +152,7 @@ export class UnsyncedError extends StoreError {
 const QUIET_MS = 5_000;
 
 /** What operators see of an outage. */
-export interface StoreOutageState {
+interface StoreOutageState {
   readonly since: Date;
   readonly failures: number;
   /** What the last error said. */

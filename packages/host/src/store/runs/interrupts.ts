@@ -15,6 +15,7 @@ import {
   insertRun,
   lockSession,
   promoteNext,
+  RUN_COLUMNS,
   type Run,
   type RunEnding,
   toAnswer,
@@ -189,7 +190,7 @@ const markPaused = prepareQuery(
       .where('id', '=', runId)
       .where('host_id', '=', hostId)
       .where('status', '=', 'running')
-      .returningAll(),
+      .returning(RUN_COLUMNS),
 );
 
 const insertInterrupt = prepareQuery((tables, row: InterruptRow) =>
@@ -209,7 +210,7 @@ export async function cancelPausedRun(
     .where('owner', '=', owner)
     .where('id', '=', runId)
     .where('status', '=', 'paused')
-    .returningAll()
+    .returning(RUN_COLUMNS)
     .executeTakeFirst();
   if (row === undefined) return undefined;
   const canceled = await tables
@@ -249,7 +250,7 @@ export async function cancelRun(
     .where('owner', '=', owner)
     .where('id', '=', runId)
     .where(isActive)
-    .returningAll()
+    .returning(RUN_COLUMNS)
     .executeTakeFirst();
   if (row === undefined) return {};
   if (row.status !== 'paused') return { run: toRun(row) };

@@ -516,7 +516,7 @@ export class RunStore {
 type SealedKind = 'request' | 'step' | 'interrupt' | 'answer' | 'approval';
 
 /** Decides from its log how an interrupted run ends. */
-export type EndAbandoned = (run: Run, frames: readonly Frame[]) => RunEnding;
+type EndAbandoned = (run: Run, frames: readonly Frame[]) => RunEnding;
 
 /** Runs of a user that were canceled but have not ended yet may exceed the limit by this factor. */
 const CANCELED_FACTOR = 2;
@@ -556,12 +556,7 @@ export interface NewRun {
 }
 
 /** Why a message was not accepted. */
-export type RefusedState =
-  | 'unknown-session'
-  | 'unknown-message'
-  | 'too-many'
-  | 'busy'
-  | 'queue-full';
+type RefusedState = 'unknown-session' | 'unknown-message' | 'too-many' | 'busy' | 'queue-full';
 
 export interface StartedRun {
   readonly state: 'started';
@@ -581,7 +576,7 @@ export type StartResult =
   | { readonly state: 'superseded' };
 
 /** A run of the owner that has not ended. */
-export interface OpenRun {
+interface OpenRun {
   readonly runId: string;
   readonly sessionId: string;
   readonly status: 'queued' | 'running' | 'paused';
@@ -686,7 +681,7 @@ function assertAdmitted(request: NewRun, open: readonly OpenRun[]): void {
 }
 
 /** The runs of an owner that have not ended. */
-export const selectOpen = prepareQuery((tables, { owner }: { owner: string }) =>
+const selectOpen = prepareQuery((tables, { owner }: { owner: string }) =>
   tables
     .selectFrom('runs')
     .select([
@@ -759,7 +754,7 @@ export type WithdrawResult =
   | { readonly state: 'begun' };
 
 /** Takes back a queued run with its question, unless another one answers that too, inside a unit of work. */
-export async function withdrawRun(
+async function withdrawRun(
   tables: Kysely<Schema>,
   { owner, runId }: RunKey,
   { clock }: StoreContext,
@@ -776,7 +771,7 @@ export async function withdrawRun(
     .where('id', '=', runId)
     .where('status', '=', 'queued')
     .where('abort_requested', 'is', null)
-    .returningAll()
+    .returning(RUN_COLUMNS)
     .executeTakeFirst();
   if (row === undefined)
     return { state: (await hasRun(tables, owner, runId)) ? 'begun' : 'unknown' };

@@ -26,7 +26,7 @@ export interface ActiveRunKey extends SessionKey {
   readonly runId?: string | undefined;
 }
 
-export interface RunError {
+interface RunError {
   readonly kind: ErrorKind;
   readonly message: string;
 }
@@ -224,7 +224,7 @@ export interface EndedTrace {
 }
 
 /** Which host ends a run, and whether it takes over the next one of the session. */
-export interface EndingHost {
+interface EndingHost {
   /** Only a run of this host is ended. */
   readonly hostId: string | null;
   /** The host that executes the next run if it accepted it, or if no host has it. */

@@ -26,7 +26,7 @@ export interface SearchEntry extends SearchKey {
   readonly parts: readonly string[];
 }
 
-export interface SearchRequest {
+interface SearchRequest {
   readonly owner: string;
   readonly sources: readonly string[];
   /** Only texts of this scope. */
@@ -70,10 +70,10 @@ export interface SearchIndex {
 }
 
 /** Only the newest of a user's texts with the words are ranked. */
-export const MAX_CANDIDATES = 1_000;
+const MAX_CANDIDATES = 1_000;
 
 /** Titles are short and chosen. */
-export const SOURCE_WEIGHTS: Readonly<Record<string, number>> = { title: 2 };
+const SOURCE_WEIGHTS: Readonly<Record<string, number>> = { title: 2 };
 
 /** The query without longer words than its last one. */
 export const toWholeWords = (query: SearchQuery): SearchQuery =>
