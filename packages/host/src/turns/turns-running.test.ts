@@ -296,7 +296,8 @@ describe('Turns.close', () => {
     finish(first.runId);
     expect([await closed, (await live?.outcome)?.status]).toEqual([true, 'finished']);
     // Another host may take it.
-    expect(await find(second)).toMatchObject({ status: 'running', hostId: undefined });
+    const { status, hostId } = (await find(second)) ?? {};
+    expect([status, hostId]).toEqual(['running', undefined]);
     expect(await another.runs.current(session)).toMatchObject({ runId: second.runId });
   });
 
@@ -336,7 +337,8 @@ describe('Turns.close', () => {
     finish(first.runId);
     expect(await closed).toBe(true);
     expect(jobs.has(second.runId)).toBe(false);
-    expect(await find(second)).toMatchObject({ status: 'running', startedAt: undefined });
+    const { status, startedAt } = (await find(second)) ?? {};
+    expect([status, startedAt]).toEqual(['running', undefined]);
   });
 
   it('does not wait for a store that does not answer', async () => {
