@@ -1,7 +1,7 @@
 import type { ToolCall } from '@sibyl/protocol';
 import { expect, it } from 'vitest';
 import type { ModelMessage } from '../models/model.js';
-import { toQuestionParts } from '../store/message.js';
+import { toQuestionParts } from '../store/message-store.js';
 import {
   type HistoryMessage,
   type TurnNote,

@@ -1,6 +1,6 @@
 import type { MessagePart, ToolCall } from '@sibyl/protocol';
 import type { ModelMessage, ModelToolCall, ModelToolResult } from '../models/model.js';
-import { listAttachments, type Message } from '../store/message.js';
+import { listAttachments, type Message } from '../store/message-store.js';
 import { composeNote, type NoteOptions } from './prompt.js';
 import { takeCallId } from './run-tools.js';
 import type { AssistantMessage } from './steps.js';

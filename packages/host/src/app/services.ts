@@ -59,7 +59,7 @@ import type { PluginStatus, SelectedPlugin } from '../plugins/select-plugins.js'
 import type { TurnServices } from '../plugins/surface.js';
 import { ConnectionRegistry } from '../sockets/connections.js';
 import { openStore, WriteProbe } from '../store/store.js';
-import { StoreOutage } from '../store/store-outage.js';
+import { StoreOutage } from '../store/store-errors.js';
 import { Approvals } from '../turns/approvals.js';
 import { FeedbackService } from '../turns/feedback.js';
 import { Gates } from '../turns/gates.js';

@@ -27,6 +27,7 @@ export function traceDatabase(database: Database): Database {
 export function traceBus(bus: HostBus): HostBus {
   return {
     hostId: bus.hostId,
+    isShared: bus.isShared,
     send: <Topic extends HostTopic>(to: string, topic: Topic, payload: HostTopics[Topic]) => {
       const span = startSpan({ kind: 'bus', name: topic });
       try {

@@ -475,6 +475,7 @@ describe('RateLimits of several hosts', () => {
     const sent: unknown[] = [];
     const connect = (own: HostBus, other: HostBus): HostBus => ({
       hostId: own.hostId,
+      isShared: true,
       figures: own.figures,
       room: () => own.room(),
       on: (topic, listener) => own.on(topic, listener),

@@ -107,6 +107,8 @@ export type HostMessageListener<Topic extends HostTopic> = (
 export interface HostBus {
   /** Identifies this host until the process ends. */
   readonly hostId: string;
+  /** Whether other hosts may use the database. */
+  readonly isShared: boolean;
   /**
    * Sends a message as soon as possible, after earlier ones to the same hosts. Never throws or blocks. A message to this
    * host itself is delivered without the database. False if the message is too large, so that no host will receive it.
@@ -159,6 +161,7 @@ export class MessageListeners {
 /** The bus of a host that has its database for itself. */
 export class MemoryHostBus implements HostBus {
   readonly hostId: string;
+  readonly isShared = false;
   readonly figures: BusFigures = {
     sent: 0,
     received: 0,

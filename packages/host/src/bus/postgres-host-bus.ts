@@ -123,6 +123,7 @@ interface PostgresHostBusDeps {
  */
 export class PostgresHostBus implements HostBus {
   readonly hostId: string;
+  readonly isShared = true;
   private readonly deps: PostgresHostBusDeps;
   private readonly listeners: MessageListeners;
   private readonly missed = new Set<() => void>();

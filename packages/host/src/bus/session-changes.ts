@@ -38,6 +38,7 @@ export class SessionChanges {
   /** Without a session if it is not known which ones changed. */
   publish({ owner, sessionId = '' }: ChangedSession, change: SessionChange): void {
     this.deliver(owner, change, sessionId);
+    if (!this.bus.isShared) return;
     this.unsent.push([owner, sessionId, change]);
     if (this.unsent.length >= MAX_UNSENT) this.send();
     else this.timer ??= setTimeout(() => this.send(), SEND_MS).unref();

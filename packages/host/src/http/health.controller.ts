@@ -7,8 +7,7 @@ import type { HostLiveness } from '../bus/host-bus.js';
 import type { ModelHealth } from '../models/observed-models.js';
 import type { DiskSpace } from '../store/disk-space.js';
 import type { ProbeResult, WriteProbe } from '../store/store.js';
-import { describeStoreError } from '../store/store-errors.js';
-import type { StoreOutage } from '../store/store-outage.js';
+import { describeStoreError, type StoreOutage } from '../store/store-errors.js';
 import { HostFacts } from './discovery.controller.js';
 import { Public } from './ucan-guard.js';
 

@@ -257,7 +257,7 @@ export function startSpan(begun: SpanStart): ActiveSpan | undefined {
 /** What is known of the turn that a span belongs to. */
 interface TracedTurn {
   readonly runId: string;
-  readonly traceparent: string | undefined;
+  readonly traceparent?: string | undefined;
   readonly sessionId: string;
   readonly owner: string;
 }

@@ -14,7 +14,7 @@ import {
 import { TimeoutError, withTimeout } from '@sibyl/server-kit';
 import type { SocketUser } from '../bus/socket-presence.js';
 import type { TurnSpan } from '../observability/spans.js';
-import { listToolCalls } from '../store/message.js';
+import { listToolCalls } from '../store/message-store.js';
 import type { ListedUser } from '../store/operators/operator-store.js';
 import type { SpeedCount, TurnFilter, UserSum } from '../store/operators/turn-reports.js';
 import type { RunRow } from '../store/schema/runs.js';

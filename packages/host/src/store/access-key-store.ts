@@ -1,9 +1,8 @@
 import type { AccessKeyCaveats } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
-import { type StoreContext } from './database.js';
-import { prepareQuery } from './prepared-query.js';
+import { prepareQuery, type StoreContext } from './database.js';
 import { addRevocation } from './revocation-store.js';
-import type { DelegationPurpose, DelegationRow } from './schema/delegations.js';
+import { type DelegationPurpose, type DelegationRow, delegations } from './schema/delegations.js';
 import type { Schema } from './schema/index.js';
 
 const PURPOSE: DelegationPurpose = 'access-key';
@@ -153,16 +152,18 @@ export class AccessKeyStore {
   }
 
   private toRecord(row: DelegationRow): AccessKeyRecord {
-    return {
-      owner: row.owner,
-      cid: row.cid,
-      name: row.name ?? '',
-      caveats: JSON.parse(row.caveats ?? '{}'),
-      expiresAt: row.expires_at ?? 0,
-      createdAt: row.created_at,
-      lastUsedAt: row.last_used_at ?? undefined,
-      turnsToday: row.turns_day === this.today() ? (row.turns ?? 0) : 0,
-    };
+    const {
+      owner,
+      cid,
+      name = '',
+      caveats = {},
+      createdAt,
+      lastUsedAt,
+      ...key
+    } = delegations.toValues(row);
+    const turnsToday = key.turnsDay === this.today() ? (key.turns ?? 0) : 0;
+    const { expiresAt = 0 } = key;
+    return { owner, cid, name, caveats, expiresAt, createdAt, lastUsedAt, turnsToday };
   }
 }
 

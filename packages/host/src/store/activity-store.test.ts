@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 import { finishTestRun, startTestRun } from '../../test/support/test-runs.js';
-import { toActivityRow } from './activity-store.js';
+import { activity as activityTable } from './schema/activity.js';
 
 describe.each(engines)('ActivityStore.list on %s', (engine) => {
   const test = useStore(engine);
@@ -11,8 +11,8 @@ describe.each(engines)('ActivityStore.list on %s', (engine) => {
     const { sessions, runs } = test.store;
     const { sessionId } = await sessions.create({ owner, oracleDid: 'did:key:zOracle' });
     const { key } = await startTestRun(test.store, { owner, sessionId });
-    const activity = ids.map((id) =>
-      toActivityRow({ owner, id, kind: 'tool_call', session_id: sessionId, created_at: 0 }),
+    const activity = ids.map(
+      (id) => ({ owner, id, kind: 'tool_call', sessionId, createdAt: 0 }) as const,
     );
     await finishTestRun(runs, key, { activity });
     return sessionId;
@@ -50,20 +50,20 @@ describe('what ActivityStore.list returns of an entry', () => {
     const { runs, activity } = test.store;
     const { key, session } = await startTestRun(test.store);
     const { owner } = key;
-    const entry = { owner, created_at: Date.UTC(2026, 0, 2) };
+    const entry = { owner, createdAt: Date.UTC(2026, 0, 2) };
     const full = {
-      session_id: session.sessionId,
-      run_id: key.runId,
-      approval_id: 'a',
-      call_id: 'c',
+      sessionId: session.sessionId,
+      runId: key.runId,
+      approvalId: 'a',
+      toolCallId: 'c',
       tool: 'pay',
       outcome: 'approved',
-      decided_by: 'signature',
+      decidedBy: 'signature',
     } as const;
     await finishTestRun(runs, key, {
       activity: [
-        toActivityRow({ ...entry, id: '1', kind: 'approval_decided', ...full }),
-        toActivityRow({ ...entry, id: '2', kind: 'rules_changed' }),
+        { ...entry, id: '1', kind: 'approval_decided', ...full },
+        { ...entry, id: '2', kind: 'rules_changed' },
       ],
     });
     const at = '2026-01-02T00:00:00.000Z';
@@ -78,10 +78,10 @@ describe('what ActivityStore.list returns of an entry', () => {
   });
 
   it('a row has null for what is not given', () => {
-    const row = { owner: 'o', id: '1', kind: 'tool_call', created_at: 1 } as const;
+    const row = { owner: 'o', id: '1', kind: 'tool_call' } as const;
     const unknown = { session_id: null, run_id: null, approval_id: null, call_id: null };
-    expect(toActivityRow({ ...row, tool: 'pay' })).toEqual({
-      ...{ ...row, ...unknown, tool: 'pay', outcome: null, decided_by: null },
+    expect(activityTable.toRow({ ...row, tool: 'pay', createdAt: 1 })).toEqual({
+      ...{ ...row, ...unknown, tool: 'pay', outcome: null, decided_by: null, created_at: 1 },
     });
   });
 });

@@ -1,8 +1,8 @@
+import type { Row, SelectedRow } from '@sibyl/plugin-kit/tables';
 import type { ActivityEntry } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
-import type { StoreContext } from './database.js';
-import { prepareQuery } from './prepared-query.js';
-import type { ActivityRow } from './schema/activity.js';
+import { prepareQuery, type StoreContext } from './database.js';
+import { type Activity, activity } from './schema/activity.js';
 import type { Schema } from './schema/index.js';
 
 interface ActivityQuery {
@@ -36,58 +36,22 @@ export class ActivityStore {
   }
 }
 
-type Fields =
-  | 'session_id'
-  | 'run_id'
-  | 'approval_id'
-  | 'call_id'
-  | 'tool'
-  | 'outcome'
-  | 'decided_by';
-
-/** Builds a row; what is not given is null. */
-export function toActivityRow(
-  row: Omit<ActivityRow, Fields> & Partial<Pick<ActivityRow, Fields>>,
-): ActivityRow {
-  return {
-    session_id: null,
-    run_id: null,
-    approval_id: null,
-    call_id: null,
-    tool: null,
-    outcome: null,
-    decided_by: null,
-    ...row,
-  };
-}
-
-/** Inserts rows inside a unit of work; ignores those that are already stored. */
+/** Stores what happened inside a unit of work; ignores what is already stored. */
 export async function insertActivity(
   tables: Kysely<Schema>,
-  rows: readonly ActivityRow[],
+  entries: readonly Activity[],
 ): Promise<void> {
-  for (const row of rows) await insertRow(tables, row);
+  for (const entry of entries) await insertRow(tables, activity.toRow(entry));
 }
 
-const insertRow = prepareQuery((tables, row: ActivityRow) =>
+const insertRow = prepareQuery((tables, row: Row<typeof activity>) =>
   tables
     .insertInto('activity')
     .values(row)
     .onConflict((c) => c.columns(['owner', 'id']).doNothing()),
 );
 
-function toEntry(row: ActivityRow): ActivityEntry {
-  const { session_id, run_id, approval_id, call_id, tool, outcome, decided_by } = row;
-  return {
-    id: row.id,
-    kind: row.kind,
-    at: new Date(row.created_at).toISOString(),
-    ...(session_id !== null && { sessionId: session_id }),
-    ...(run_id !== null && { runId: run_id }),
-    ...(approval_id !== null && { approvalId: approval_id }),
-    ...(call_id !== null && { toolCallId: call_id }),
-    ...(tool !== null && { tool }),
-    ...(outcome !== null && { outcome }),
-    ...(decided_by !== null && { decidedBy: decided_by }),
-  };
+function toEntry(row: SelectedRow<typeof activity>): ActivityEntry {
+  const { owner: _, createdAt, ...entry } = activity.toValues(row);
+  return { ...entry, at: new Date(createdAt).toISOString() };
 }

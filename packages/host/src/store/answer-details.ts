@@ -1,8 +1,8 @@
 import type { Feedback } from '@sibyl/protocol';
 import type { SessionKey } from '../bus/event-bus.js';
 import type { StoreContext } from './database.js';
-import type { Message } from './message.js';
-import type { RunReport, TokenUsage } from './runs/run.js';
+import type { Message } from './message-store.js';
+import type { RunReport, TokenUsage } from './schema/runs.js';
 import { holdSession } from './session-store.js';
 
 /** What belongs to an answer besides its parts. */

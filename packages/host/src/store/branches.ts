@@ -1,95 +1,14 @@
-import { type Compilable, type Kysely, type SelectQueryBuilder, sql } from 'kysely';
+import { type Kysely, sql } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
-import { type PreparedQuery, prepareQuery } from './prepared-query.js';
-import { isOpen } from './runs/run.js';
+import { prepareQuery } from './database.js';
 import type { BranchRow } from './schema/branches.js';
 import type { Schema } from './schema/index.js';
+import { isOpen } from './schema/runs.js';
 
 /** The messages of a session from the first to the last of a branch. */
 export interface PathKey extends SessionKey {
   readonly branch: number;
 }
-
-/** The branches of a path, each with the last of its messages that belongs to the path. */
-interface PathRow {
-  readonly branch: number;
-  readonly turn: number;
-  readonly seq: number;
-}
-
-type PathSchema = Schema & { readonly path: PathRow };
-export type PathMessages = SelectQueryBuilder<PathSchema, 'messages', object>;
-
-const MAX = Number.MAX_SAFE_INTEGER;
-const LAST = sql<number>`cast(${sql.lit(MAX)} as bigint)`;
-
-/**
- * Prepares a query for messages of a path. Along a path, turns and numbers within a turn increase. Most sessions have
- * only branch 0, whose messages an index has in their order.
- */
-export function preparePathQuery<V extends PathKey, R>(
-  build: (messages: PathMessages, values: V) => Compilable<R>,
-): PreparedQuery<V, R> {
-  type Prepare = typeof prepareQuery<V & Record<keyof V, string | number | null>, R>;
-  const prepare = prepareQuery as unknown as Prepare;
-  const ofFirst = prepare((tables, values) => build(selectFirstBranch(tables, values), values));
-  const ofOther = prepare((tables, values) => build(selectPath(tables, values), values));
-  return (tables, values) =>
-    (values.branch === 0 ? ofFirst : ofOther)(tables, values as V & Record<keyof V, string>);
-}
-
-function selectFirstBranch(tables: Kysely<Schema>, { owner, sessionId, branch }: PathKey) {
-  const messages = tables
-    .selectFrom('messages')
-    .where('messages.owner', '=', owner)
-    .where('messages.session_id', '=', sessionId)
-    .where('messages.branch', '=', branch);
-  return messages as unknown as PathMessages;
-}
-
-/** Joined in this order also on SQLite: a lookup for each branch of the path, and one for its messages. */
-export function selectPath(
-  tables: Kysely<Schema>,
-  { owner, sessionId, branch }: PathKey,
-): PathMessages {
-  const messages = tables
-    .withRecursive('path(branch, turn, seq)', (creator) =>
-      creator
-        .selectNoFrom([
-          sql<number>`cast(${branch} as bigint)`.as('branch'),
-          LAST.as('turn'),
-          LAST.as('seq'),
-        ])
-        .unionAll(
-          creator
-            .selectFrom('path')
-            .crossJoin('branches as b')
-            .select([
-              sql<number>`b.base_branch`.as('branch'),
-              'b.base_turn as turn',
-              'b.base_seq as seq',
-            ])
-            .where('b.owner', '=', owner)
-            .where('b.session_id', '=', sessionId)
-            .whereRef('b.branch', '=', 'path.branch')
-            // Always so, except in forged archives: a path must end.
-            .whereRef('b.base_branch', '<', 'b.branch'),
-        ),
-    )
-    .selectFrom('path')
-    .crossJoin('messages')
-    .where('messages.owner', '=', owner)
-    .where('messages.session_id', '=', sessionId)
-    .whereRef('messages.branch', '=', 'path.branch')
-    .where(sql<boolean>`(messages.turn, messages.seq) <= (path.turn, path.seq)`);
-  return messages as unknown as PathMessages;
-}
-
-/** The ids of all messages that continue from the same one as this message, in the order of their creation. */
-export const SIBLINGS = sql<string | null>`(
-  select coalesce(max(b.original_id) || ',', '') || string_agg(b.first_id, ',' order by b.branch)
-  from branches b where b.owner = messages.owner and b.session_id = messages.session_id
-  and b.parent_id = coalesce(messages.parent, ''))`;
 
 /** Where a turn begins, if not at the end of the active branch. */
 export type TurnOrigin =
@@ -175,7 +94,7 @@ async function findPending(
     .where(isOpen)
     .where('message_id', '=', id)
     .executeTakeFirst();
-  return row && { id, ...row, seq: MAX };
+  return row && { id, ...row, seq: Number.MAX_SAFE_INTEGER };
 }
 
 async function findOpenAnswer(

@@ -1,5 +1,4 @@
-import type { StoreContext } from './database.js';
-import { prepareQuery } from './prepared-query.js';
+import { prepareQuery, type StoreContext } from './database.js';
 import { claimOnce } from './revocation-store.js';
 
 /** A user who redeemed an invitation. */

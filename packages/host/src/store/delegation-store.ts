@@ -1,9 +1,9 @@
+import type { Values } from '@sibyl/plugin-kit/tables';
 import { type Kysely, sql } from 'kysely';
-import type { StoreContext } from './database.js';
+import { prepareQuery, type StoreContext } from './database.js';
 import type { Vault } from './encryption.js';
-import { prepareQuery } from './prepared-query.js';
 import { addRevocation } from './revocation-store.js';
-import type { DelegationPurpose, DelegationRow } from './schema/delegations.js';
+import { type DelegationPurpose, type DelegationRow, delegations } from './schema/delegations.js';
 import type { Schema } from './schema/index.js';
 
 /** The purpose of the delegations that users store for the oracle's own calls, or present in requests. */
@@ -39,16 +39,11 @@ export interface DelegationFacts extends DelegationKey {
   readonly expiresAt: number | null;
 }
 
-/** A delegation in the list of a user. */
-export interface DelegationRecord extends Omit<DelegationFacts, 'capabilities'> {
-  /** Undefined in old rows, which have them only in the token. */
-  readonly capabilities: DelegationFacts['capabilities'] | undefined;
-  readonly purpose: DelegationPurpose;
-  /** Milliseconds, as `lastUsedAt`. */
-  readonly createdAt: number;
+/** A delegation in the list of a user; old rows have their capabilities only in the token. Times in milliseconds. */
+export interface DelegationRecord extends Omit<Values<typeof delegationFacts>, 'expiresAt'> {
+  /** Unix seconds; null for a delegation that never expires. */
+  readonly expiresAt: number | null;
   readonly isCurrent: boolean;
-  readonly lastUsedAt: number | undefined;
-  readonly lastUsedBy: string | undefined;
 }
 
 /** What a plugin did with a delegation: it signed something, or started a turn. */
@@ -343,17 +338,13 @@ function toRow({ owner, cid, audience, capabilities, expiresAt }: DelegationFact
   } as const;
 }
 
-function toRecord(row: DelegationRow, isCurrent: boolean): DelegationRecord {
-  return {
-    owner: row.owner,
-    cid: row.cid,
-    audience: row.audience,
-    capabilities: row.capabilities === null ? undefined : JSON.parse(row.capabilities),
-    purpose: row.purpose,
-    expiresAt: row.expires_at,
-    createdAt: row.created_at,
-    isCurrent,
-    lastUsedAt: row.last_used_at ?? undefined,
-    lastUsedBy: row.last_used_by ?? undefined,
-  };
-}
+/** Without its token, and what belongs to access keys. */
+const delegationFacts = delegations.without(
+  ...(['ciphertext', 'stored_at', 'name', 'caveats', 'turns_day', 'turns'] as const),
+);
+
+const toRecord = (row: DelegationRow, isCurrent: boolean): DelegationRecord => ({
+  ...delegationFacts.toValues(row),
+  expiresAt: row.expires_at,
+  isCurrent,
+});

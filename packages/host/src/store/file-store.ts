@@ -1,8 +1,7 @@
 import { OracleError } from '@sibyl/protocol';
 import { type ExpressionBuilder, type Kysely, sql } from 'kysely';
-import type { Database, StoreContext } from './database.js';
-import { prepareQuery } from './prepared-query.js';
-import type { FileRow } from './schema/files.js';
+import { type Database, prepareQuery, type StoreContext } from './database.js';
+import { type FileRow, files } from './schema/files.js';
 import type { Schema } from './schema/index.js';
 
 /** Identifies a file; a file of another owner does not exist for a caller. */
@@ -114,24 +113,16 @@ export class FileStore {
       const now = clock();
       const used = await this.sumBytes(tables, upload.owner);
       if (used + toCharge(upload.size) > maxBytes) return undefined;
-      const row = {
+      const row = files.toRow({
         ...upload,
-        id,
-        media_type: 'application/octet-stream',
-        status: 'uploading' as const,
-        chunk_bytes: chunkBytes,
-        host_id: hostId ?? null,
-        hash: null,
-        text_status: 'none' as const,
-        text_error: null,
-        text_unit: null,
-        text_count: null,
-        text_complete: null,
+        ...{ id, chunkBytes, hostId },
+        mediaType: 'application/octet-stream',
+        status: 'uploading',
+        textStatus: 'none',
         attempts: 0,
-        lease_until: null,
-        created_at: createdAt ?? now,
-        updated_at: now,
-      };
+        createdAt: createdAt ?? now,
+        updatedAt: now,
+      });
       await tables.insertInto('files').values(row).execute();
       return { owner: row.owner, fileId: row.id };
     });

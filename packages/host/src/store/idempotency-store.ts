@@ -1,8 +1,8 @@
 import { setImmediate as nextTick } from 'node:timers/promises';
 import type { Kysely } from 'kysely';
-import type { StoreContext } from './database.js';
-import { findLatestAttempt, toRun } from './runs/run.js';
+import { prepareQuery, type StoreContext } from './database.js';
 import type { Schema } from './schema/index.js';
+import { type RunKey, type RunRow, runs } from './schema/runs.js';
 
 export interface IdempotencyKey {
   readonly owner: string;
@@ -10,7 +10,7 @@ export interface IdempotencyKey {
 }
 
 /** The first request with a key, and the latest attempt of the turn it started. */
-export interface FirstRequest {
+interface FirstRequest {
   readonly bodyHash: string;
   readonly runId: string;
   /** Whether a repeated request starts the next attempt. */
@@ -33,7 +33,7 @@ export class IdempotencyStore {
     return {
       bodyHash: row.body_hash,
       runId: latest?.id ?? row.run_id,
-      isUnanswered: latest !== undefined && toRun(latest).report.isUnanswered === true,
+      isUnanswered: latest !== undefined && isUnanswered(latest),
     };
   }
 
@@ -49,6 +49,35 @@ export class IdempotencyStore {
     }
   }
 }
+
+/** The latest attempt of the turn that a run belongs to. */
+export async function findLatestAttempt(
+  tables: Kysely<Schema>,
+  key: RunKey,
+): Promise<RunRow | undefined> {
+  const { rows } = await selectLatestAttempt(tables, key);
+  return rows[0];
+}
+
+const selectLatestAttempt = prepareQuery((tables, { owner, runId }: RunKey) =>
+  tables
+    .selectFrom('runs as first')
+    .innerJoin('runs as latest', (join) =>
+      join
+        .onRef('latest.owner', '=', 'first.owner')
+        .onRef('latest.session_id', '=', 'first.session_id')
+        .onRef('latest.turn', '=', 'first.turn'),
+    )
+    .selectAll('latest')
+    .where('first.owner', '=', owner)
+    .where('first.id', '=', runId)
+    .orderBy('latest.attempt', 'desc')
+    .limit(1),
+);
+
+/** Whether a request for the turn of a run, its latest attempt, starts the next one. */
+export const isUnanswered = (latest: RunRow): boolean =>
+  runs.toValues(latest).report?.isUnanswered === true;
 
 const KEYS_PER_PORTION = 1000;
 
@@ -96,7 +125,7 @@ export const findClaim = (tables: Kysely<Schema>, { owner, key }: IdempotencyKey
     .where('expires_at', '>', now)
     .executeTakeFirst();
 
-export type ClaimResult =
+type ClaimResult =
   | { readonly state: 'new' }
   | { readonly state: 'existing'; readonly runId: string }
   | { readonly state: 'conflict' };

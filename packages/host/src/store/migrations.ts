@@ -1,6 +1,5 @@
 import type { DatabaseEngine } from '@sibyl/plugin-kit';
 import { createTables } from '@sibyl/plugin-kit/host';
-import type { AnyTable } from '@sibyl/plugin-kit/tables';
 import {
   type DatabaseIntrospector,
   type Kysely,
@@ -13,20 +12,9 @@ import {
   type Migration,
   Migrator,
 } from 'kysely/migration';
+import type { MigrationPlan } from './database.js';
 import { hostTables } from './schema/index.js';
 import { StoreError } from './store-errors.js';
-
-/** The tables of the host or of a plugin, the steps from earlier versions of them, and where the database records these. */
-export interface MigrationPlan {
-  /** Who wrote the steps, for error messages. */
-  readonly author: string;
-  /** As this version uses them. */
-  readonly tables: readonly AnyTable[];
-  /** What changed since the first version, by name, oldest first. Steps are only ever added. */
-  readonly steps: Readonly<Record<string, Migration>>;
-  readonly table: string;
-  readonly lockTable: string;
-}
 
 /** The host's own schema. */
 export const hostSchema: MigrationPlan = {

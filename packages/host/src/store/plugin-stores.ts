@@ -5,11 +5,9 @@ import { OracleError } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { SessionKey } from '../bus/event-bus.js';
-import type { Database, StoreContext } from './database.js';
+import { type Database, type MigrationPlan, prepareQuery, type StoreContext } from './database.js';
 import type { Vault } from './encryption.js';
-import type { MigrationPlan } from './migrations.js';
 import { keepRules } from './own-data/table-catalog.js';
-import { prepareQuery } from './prepared-query.js';
 import type { Schema } from './schema/index.js';
 import { holdSession } from './session-store.js';
 
@@ -345,43 +343,35 @@ interface StateRow {
  * session follow one another.
  */
 export class SessionStates {
-  readonly #stored: (plugin: string) => SessionState;
-  readonly #read: () => Promise<readonly StateRow[]>;
-  #reading: Promise<readonly StateRow[]> | undefined;
+  private reading: Promise<readonly StateRow[]> | undefined;
 
-  constructor(stored: (plugin: string) => SessionState, read: () => Promise<readonly StateRow[]>) {
-    this.#stored = stored;
-    this.#read = read;
-  }
+  constructor(
+    private readonly stored: (plugin: string) => SessionState,
+    private readonly read: () => Promise<readonly StateRow[]>,
+  ) {}
 
   /** The state of one plugin. */
   of(plugin: string): SessionState {
-    const stored = this.#stored(plugin);
     return {
       get: async (key) => {
-        const known = await this.#find(plugin, key);
-        return known === undefined ? stored.get(key) : known.value;
+        this.reading ??= this.read().catch((error) => {
+          this.reading = undefined;
+          throw error;
+        });
+        const rows = await this.reading;
+        const row = rows.find((each) => each.plugin === plugin && each.key === key);
+        if (row && row.value !== null) return JSON.parse(row.value);
+        // A large value, and those beyond the limit, have to be read alone.
+        return row || rows.length === STATES_PER_READ ? this.stored(plugin).get(key) : undefined;
       },
       set: async (key, value) => {
         try {
-          await stored.set(key, value);
+          await this.stored(plugin).set(key, value);
         } finally {
-          this.#reading = undefined;
+          this.reading = undefined;
         }
       },
     };
-  }
-
-  /** Undefined if it has to be read alone. */
-  async #find(plugin: string, key: string): Promise<{ readonly value: unknown } | undefined> {
-    this.#reading ??= this.#read().catch((error) => {
-      this.#reading = undefined;
-      throw error;
-    });
-    const rows = await this.#reading;
-    const row = rows.find((each) => each.plugin === plugin && each.key === key);
-    if (row) return row.value === null ? undefined : { value: JSON.parse(row.value) };
-    return rows.length < STATES_PER_READ ? { value: undefined } : undefined;
   }
 }
 

@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Insertable, Kysely } from 'kysely';
-import type { StoreContext } from './database.js';
-import { prepareQuery } from './prepared-query.js';
+import { prepareQuery, type StoreContext } from './database.js';
 import type { Schema } from './schema/index.js';
 
 /** Hosts notice by their own clocks, which may be late, that a token has expired. */

@@ -1,11 +1,10 @@
 import type { RoomState } from '@sibyl/plugin-kit';
 import type { JsonObject } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
-import type { StoreContext } from './database.js';
-import { prepareQuery } from './prepared-query.js';
+import { prepareQuery, type StoreContext } from './database.js';
 import type { Schema } from './schema/index.js';
 
-export interface RoomKey {
+interface RoomKey {
   readonly owner: string;
   readonly oracleDid: string;
 }
@@ -66,18 +65,16 @@ export class RoomStateStore {
   /** The state of the rooms that users have with one oracle. */
   of(oracleDid: string): RoomState {
     return {
-      read: async ({ owner, roomId }, key) =>
-        this.read([owner, roomId ?? (await this.rooms.getRoom({ owner, oracleDid })), key]),
+      read: async ({ owner, roomId: known }, key) => {
+        const roomId = known ?? (await this.rooms.getRoom({ owner, oracleDid }));
+        const { rows } = await findState(this.context.database.tables, { owner, roomId, key });
+        return parseData(rows[0]);
+      },
       update: async ({ owner, roomId }, key, change) => {
         const room = roomId ?? (await this.rooms.getRoom({ owner, oracleDid }));
         return this.update([owner, room, key], change);
       },
     };
-  }
-
-  private async read([owner, roomId, key]: StateKey): Promise<JsonObject | undefined> {
-    const { rows } = await findState(this.context.database.tables, { owner, roomId, key });
-    return parseData(rows[0]);
   }
 
   private update(state: StateKey, change: Change): Promise<JsonObject> {
@@ -120,3 +117,15 @@ type Change = Parameters<RoomState['update']>[2];
 function parseData(row: { readonly data: string | null } | undefined): JsonObject | undefined {
   return row?.data ? JSON.parse(row.data) : undefined;
 }
+
+/**
+ * The sessions and preferences of a sub-user are in a separate room, which names them. Ids of other rooms begin otherwise: the
+ * host's are UUIDs, those of Matrix begin with `!`.
+ */
+const PREFIX = 'sub-user:';
+
+export const toSubUserRoom = (subUser: string): string => PREFIX + subUser;
+
+/** The sub-user that a session belongs to; undefined for the user's own. */
+export const findSubUser = ({ roomId }: { readonly roomId: string }): string | undefined =>
+  roomId.startsWith(PREFIX) ? roomId.slice(PREFIX.length) : undefined;

@@ -1,8 +1,7 @@
 import { type Rule, RulesClaims } from '@sibyl/protocol';
-import { insertActivity, toActivityRow } from './activity-store.js';
-import type { StoreContext } from './database.js';
+import { insertActivity } from './activity-store.js';
+import { prepareQuery, type StoreContext } from './database.js';
 import type { Vault } from './encryption.js';
-import { prepareQuery } from './prepared-query.js';
 import { claimOnce } from './revocation-store.js';
 
 /** The rules of a user, and the token that set them. */
@@ -115,12 +114,6 @@ export class RulesStore {
 
   private toChange(owner: string, outcome: 'stored' | 'deleted') {
     const { clock, newId } = this.context;
-    return toActivityRow({
-      owner,
-      id: newId(),
-      kind: 'rules_changed',
-      outcome,
-      created_at: clock(),
-    });
+    return { owner, id: newId(), kind: 'rules_changed', outcome, createdAt: clock() } as const;
   }
 }

@@ -1,15 +1,15 @@
 import type { DatabaseEngine } from '@sibyl/plugin-kit';
+import type { SelectedRow, Values } from '@sibyl/plugin-kit/tables';
 import { OracleError } from '@sibyl/protocol';
 import type { Kysely } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
 import { activate } from './branches.js';
-import type { StoreContext } from './database.js';
+import { prepareQuery, type StoreContext } from './database.js';
 import { findClaim, KEY_LIFE_MS, type KeyClaim, replaceClaim } from './idempotency-store.js';
-import { prepareQuery } from './prepared-query.js';
 import { findOrCreateRoom } from './room-store.js';
 import { forgetArguments } from './runs/pending-approvals.js';
 import type { Schema } from './schema/index.js';
-import type { SessionRow } from './schema/sessions.js';
+import { sessions } from './schema/sessions.js';
 import { findThread, insertThread, type ThreadKey } from './thread-store.js';
 import { keepUsage } from './usage-store.js';
 
@@ -39,20 +39,8 @@ export interface SessionList {
   readonly total: number;
 }
 
-const COLUMNS = [
-  'owner',
-  'id',
-  'title',
-  'created_at',
-  'last_updated_at',
-  'oracle_did',
-  'oracle_name',
-  'oracle_entity_did',
-  'room_id',
-  'active_branch',
-  'last_branch',
-  'active_message_id',
-] as const satisfies readonly (keyof SessionRow)[];
+const sessionFacts = sessions.without('last_seq', 'last_turn', 'previous_message_id', 'unlisted');
+const COLUMNS = sessionFacts.columnNames;
 
 const findSession = prepareQuery((tables, { owner, sessionId }: SessionKey) =>
   tables
@@ -239,28 +227,23 @@ export class SessionStore {
     const { clock, newId } = this.context;
     const { owner, oracleDid, idempotency } = request;
     const now = clock();
-    const row = {
-      id: newId(),
-      owner,
-      title: request.title ?? UNTITLED,
-      created_at: now,
-      last_updated_at: now,
-      oracle_did: oracleDid,
-      oracle_name: request.oracleName ?? null,
-      oracle_entity_did: request.oracleEntityDid ?? null,
-      room_id:
+    const { oracleName, oracleEntityDid, title = UNTITLED, isUnlisted = false } = request;
+    const sessionId = newId();
+    const row = sessions.toRow({
+      ...{ owner, sessionId, title, oracleDid, oracleName, oracleEntityDid, isUnlisted },
+      createdAt: now,
+      lastUpdatedAt: now,
+      roomId:
         request.roomId ?? (await findOrCreateRoom(tables, { owner, oracleDid }, this.context)),
-      last_seq: 0,
-      last_turn: 0,
-      active_branch: 0,
-      last_branch: 0,
-      active_message_id: null,
-      unlisted: request.isUnlisted ? 1 : 0,
-    };
+      lastSeq: 0,
+      lastTurn: 0,
+      branch: 0,
+      lastBranch: 0,
+    });
     await tables.insertInto('sessions').values(row).execute();
-    if (request.thread) await insertThread(tables, { owner, ...request.thread }, row.id);
+    if (request.thread) await insertThread(tables, { owner, ...request.thread }, sessionId);
     if (idempotency) {
-      const claim = { owner, ...idempotency, runId: row.id, expiresAt: now + KEY_LIFE_MS };
+      const claim = { owner, ...idempotency, runId: sessionId, expiresAt: now + KEY_LIFE_MS };
       await replaceClaim(tables, claim, now);
     }
     return toSession(row);
@@ -357,37 +340,12 @@ async function deleteOldestUnlisted(tables: Kysely<Schema>, owner: string): Prom
 export const UNTITLED = 'Untitled';
 
 /** A conversation of one user with one oracle; times in milliseconds. */
-export interface Session {
-  readonly sessionId: string;
-  readonly owner: string;
-  readonly title: string;
-  readonly createdAt: number;
-  readonly lastUpdatedAt: number;
-  readonly oracleDid: string;
-  readonly oracleName?: string;
-  readonly oracleEntityDid?: string;
-  readonly roomId: string;
-  /** The branch that readers see and new messages continue. */
-  readonly branch: number;
+export interface Session extends Omit<Values<typeof sessionFacts>, 'lastBranch'> {
   /** Whether it has other branches. */
   readonly isBranched: boolean;
-  /** The last message of the branch, perhaps an answer that is not stored yet. */
-  readonly activeMessageId?: string;
 }
 
-function toSession(row: Pick<SessionRow, (typeof COLUMNS)[number]>): Session {
-  return {
-    sessionId: row.id,
-    owner: row.owner,
-    title: row.title,
-    createdAt: row.created_at,
-    lastUpdatedAt: row.last_updated_at,
-    oracleDid: row.oracle_did,
-    ...(row.oracle_name !== null && { oracleName: row.oracle_name }),
-    ...(row.oracle_entity_did !== null && { oracleEntityDid: row.oracle_entity_did }),
-    roomId: row.room_id,
-    branch: row.active_branch,
-    isBranched: row.last_branch > 0,
-    ...(row.active_message_id !== null && { activeMessageId: row.active_message_id }),
-  };
+function toSession(row: SelectedRow<typeof sessionFacts>): Session {
+  const { lastBranch, ...session } = sessionFacts.toValues(row);
+  return { ...session, isBranched: lastBranch > 0 };
 }

@@ -11,9 +11,10 @@ import {
 } from '../../test/support/test-runs.js';
 import type { CallEvent, SessionKey } from '../bus/event-bus.js';
 import type { Database } from './database.js';
+import { createIdSource } from './database.js';
 import { openDatabase } from './open-database.js';
 import { SocketStore } from './socket-store.js';
-import { createIdSource, openStore, type Store } from './store.js';
+import { openStore, type Store } from './store.js';
 
 let dataDir = '';
 let database: Database;

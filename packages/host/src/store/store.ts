@@ -1,4 +1,3 @@
-import { randomInt, randomUUID } from 'node:crypto';
 import { withTimeout } from '@sibyl/server-kit';
 import { sql } from 'kysely';
 import { createHostId } from '../bus/host-bus.js';
@@ -7,7 +6,13 @@ import { ActivityStore } from './activity-store.js';
 import { AnswerDetailsStore } from './answer-details.js';
 import { ApprovalStore } from './approval-store.js';
 import { CallerStore } from './caller-store.js';
-import type { Database, ReclaimedLog, StoreContext, Unit } from './database.js';
+import {
+  createIdSource,
+  type Database,
+  type ReclaimedLog,
+  type StoreContext,
+  type Unit,
+} from './database.js';
 import { DelegationStore } from './delegation-store.js';
 import { DiskSpace, oncePerSecond } from './disk-space.js';
 import { createVault, type Vault } from './encryption.js';
@@ -34,8 +39,7 @@ import { SearchStore } from './search/search-store.js';
 import { SessionStore } from './session-store.js';
 import { ErasureRequests, JobClaims } from './shared-jobs.js';
 import { SocketStore } from './socket-store.js';
-import { classifyStoreError, type StoreErrorKind } from './store-errors.js';
-import type { StoreOutage } from './store-outage.js';
+import { classifyStoreError, type StoreErrorKind, type StoreOutage } from './store-errors.js';
 import { ThreadStore } from './thread-store.js';
 import { ModelUsageStore, UsageStore } from './usage-store.js';
 
@@ -255,35 +259,4 @@ export class WriteProbe {
     const limit = { ms: TIMEOUT_MS, message: 'the write takes too long' };
     return withTimeout(limit, this.write).catch(() => 'timeout');
   }
-}
-
-const COUNTER_MAX = 0xfff;
-
-/**
- * Creates UUIDs of version 7 that sort by creation, also within one millisecond and if the clock stops or goes back.
- */
-export function createIdSource(clock: () => number): () => string {
-  let time = 0;
-  let counter = 0;
-  return () => {
-    const now = clock();
-    if (now > time) {
-      time = now;
-      // A random start, so that ids of one millisecond cannot be guessed from each other.
-      counter = randomInt((COUNTER_MAX >> 1) + 1);
-    } else if (counter < COUNTER_MAX) {
-      counter += 1;
-    } else {
-      time += 1;
-      counter = 0;
-    }
-    return format(time, counter);
-  };
-}
-
-function format(time: number, counter: number): string {
-  const hex = time.toString(16).padStart(12, '0');
-  const count = counter.toString(16).padStart(3, '0');
-  // The variant and the random bits are the same in version 4, which Node creates from a pool of random bytes.
-  return `${hex.slice(0, 8)}-${hex.slice(8)}-7${count}-${randomUUID().slice(19)}`;
 }

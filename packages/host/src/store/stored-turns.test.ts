@@ -8,8 +8,7 @@ import {
   openTestSession,
   startTestRun,
 } from '../../test/support/test-runs.js';
-import type { Message } from './message.js';
-import type { NewMessage } from './message-store.js';
+import type { Message, NewMessage } from './message-store.js';
 
 const oracleDid = 'did:key:zOracle';
 let now = 1_000;

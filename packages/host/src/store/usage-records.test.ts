@@ -3,8 +3,8 @@ import { readRows } from '../../test/support/stored-rows.js';
 import { newOwner, useStore } from '../../test/support/test-database.js';
 import { finishTestRun, openTestSession, startTestRun } from '../../test/support/test-runs.js';
 import type { SessionKey } from '../bus/event-bus.js';
-import type { TokenUsage } from './runs/run.js';
-import { createIdSource } from './store.js';
+import { createIdSource } from './database.js';
+import type { TokenUsage } from './schema/runs.js';
 import { addEntries } from './usage-store.js';
 
 const none = { input: 0, output: 0, cached: 0 };

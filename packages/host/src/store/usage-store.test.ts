@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 import { finishTestRun, startTestRun } from '../../test/support/test-runs.js';
-import { createIdSource } from './store.js';
+import { createIdSource } from './database.js';
 import { toUtcDay } from './usage-store.js';
 
 const DAY_MS = 24 * 60 * 60 * 1000;

@@ -1,9 +1,8 @@
 import { type Kysely, sql } from 'kysely';
 import type { SessionKey } from '../bus/event-bus.js';
-import type { StoreContext } from './database.js';
-import { prepareQuery } from './prepared-query.js';
-import type { RunKey, TokenUsage } from './runs/run.js';
+import { prepareQuery, type StoreContext } from './database.js';
 import type { Schema } from './schema/index.js';
+import type { RunKey, TokenUsage } from './schema/runs.js';
 import type { UsageDayRow } from './schema/usage.js';
 
 const RUNS_PER_PAGE = 500;

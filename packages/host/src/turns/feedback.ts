@@ -1,7 +1,7 @@
 import { type Feedback, OracleError } from '@sibyl/protocol';
 import type { EventBus, SessionKey } from '../bus/event-bus.js';
 import { startTurnSpan } from '../observability/spans.js';
-import type { Message } from '../store/message.js';
+import type { Message } from '../store/message-store.js';
 import type { Store } from '../store/store.js';
 import { buildCacheInvalidation } from './run-log.js';
 

@@ -4,7 +4,7 @@ import { OracleError } from '@sibyl/protocol';
 import { retry, settlesWithin } from '@sibyl/server-kit';
 import type { Logger } from 'pino';
 import type { Meter } from '../agent/agent.js';
-import type { TokenUsage } from '../store/runs/run.js';
+import type { TokenUsage } from '../store/schema/runs.js';
 import type { Hooks } from './hooks.js';
 
 /** Delays between attempts to settle: doubled up to the last. */

@@ -2,7 +2,7 @@ import type { Attachment, MessagePart } from '@sibyl/protocol';
 import { describe, expect, it } from 'vitest';
 import { useStore } from '../../test/support/test-database.js';
 import { finishTestRun, startTestRun } from '../../test/support/test-runs.js';
-import type { Message } from '../store/message.js';
+import type { Message } from '../store/message-store.js';
 import { MessageParts, toMessageView, toMessageViews } from './message-parts.js';
 
 const ids = { sessionId: 'session', requestId: 'request' };

@@ -11,7 +11,12 @@ import {
   ToolCallEvent,
 } from '@sibyl/protocol';
 import type { AnswerDetails, AnswerDetailsStore } from '../store/answer-details.js';
-import { joinReasoning, listAttachments, listToolCalls, type Message } from '../store/message.js';
+import {
+  joinReasoning,
+  listAttachments,
+  listToolCalls,
+  type Message,
+} from '../store/message-store.js';
 import type { MessageError } from '../store/schema/messages.js';
 import { toUsageField } from './run-log.js';
 

@@ -9,8 +9,9 @@ import {
 import { checkAnswer } from '../agent/json-schema.js';
 import type { SessionKey } from '../bus/event-bus.js';
 import type { Interrupt } from '../store/runs/interrupts.js';
-import type { Run, RunKey } from '../store/runs/run.js';
+import type { Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
+import type { RunKey } from '../store/schema/runs.js';
 import type { Store } from '../store/store.js';
 import { fromStoredRequest, toStoredRequest, withToolChoice } from './turn-request.js';
 import type { Turns } from './turns.js';

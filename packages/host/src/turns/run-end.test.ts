@@ -1,9 +1,8 @@
 import { OracleError } from '@sibyl/protocol';
 import { describe, expect, it } from 'vitest';
 import type { AgentStep } from '../agent/steps.js';
-import type { RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
-import type { Run } from '../store/runs/run.js';
+import type { Run, RunEnding } from '../store/runs/run.js';
 import { buildHandover, endInterrupted, endUnanswered } from './run-end.js';
 
 const timestamp = '2030-01-01T00:00:00.000Z';

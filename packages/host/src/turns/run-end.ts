@@ -9,9 +9,10 @@ import {
 } from '@sibyl/protocol';
 import { toModelCause } from '../models/failure-cause.js';
 import { ModelError } from '../models/model.js';
-import type { RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
-import type { Ending, Run, RunReport, StoredError, TokenUsage } from '../store/runs/run.js';
+import type { Ending, Run } from '../store/runs/run.js';
+import { type RunEnding } from '../store/runs/run.js';
+import { type RunReport, type StoredError, type TokenUsage } from '../store/schema/runs.js';
 import { classifyStoreError, isStoreError } from '../store/store-errors.js';
 import { MessageParts } from './message-parts.js';
 import { buildCacheInvalidation, buildDoneFrame, buildResumedFrame, toFrames } from './run-log.js';

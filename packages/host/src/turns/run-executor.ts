@@ -16,9 +16,10 @@ import {
   TurnTrace,
   toErrorCode,
 } from '../observability/spans.js';
-import type { RunEnding } from '../store/runs/finish-run.js';
 import type { UnsealedInterrupt } from '../store/runs/interrupts.js';
-import type { Ending, Run, TokenUsage } from '../store/runs/run.js';
+import type { Ending, Run } from '../store/runs/run.js';
+import { type RunEnding } from '../store/runs/run.js';
+import { type TokenUsage } from '../store/schema/runs.js';
 import { UNTITLED } from '../store/session-store.js';
 import { repeatRead } from '../store/store-errors.js';
 import type { UsageStore } from '../store/usage-store.js';

@@ -21,6 +21,7 @@ function createBus(maxLength = Number.POSITIVE_INFINITY) {
   const missed: (() => void)[] = [];
   const bus: HostBus = {
     hostId: 'here',
+    isShared: true,
     send: (to, topic, payload) => {
       if (JSON.stringify(payload).length > maxLength) return false;
       sent.push({ to, topic, payload });

@@ -12,8 +12,9 @@ import {
   toServerEvent,
 } from '../bus/event-bus.js';
 import type { Frame } from '../store/runs/frames.js';
-import { type Ending, hasEnded, hasStopped, type Run, type RunKey } from '../store/runs/run.js';
+import { type Ending, hasEnded, hasStopped, type Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
+import { type RunKey } from '../store/schema/runs.js';
 import type { Store } from '../store/store.js';
 import { createUnstoredOutcome, type RunOutcome, readError } from './run-end.js';
 import type { FeedReader, RunFeeds } from './run-feeds.js';

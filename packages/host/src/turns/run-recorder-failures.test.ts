@@ -347,7 +347,7 @@ describe('RunRecorder.take', () => {
       { step: 1, value: step('a') },
       { step: 2, value: step('b') },
     ]);
-    expect(activity?.map(({ call_id: callId }) => callId)).toEqual(['a', 'b']);
+    expect(activity?.map(({ toolCallId }) => toolCallId)).toEqual(['a', 'b']);
     expect(recorder.runId).toBe(run.runId);
   });
 });

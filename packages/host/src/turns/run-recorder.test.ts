@@ -257,7 +257,7 @@ describe('RunRecorder.end with its readers', () => {
     const waiting = await startTestRun(test.store, session);
     await finish(recorder, run);
     const next = await test.store.runs.find(waiting.key);
-    expect(next).toMatchObject({ status: 'running', startedAt: undefined });
+    expect([next?.status, next?.startedAt]).toEqual(['running', undefined]);
   });
 
   it('shows a failure if storing takes too long, and stores that failure later', async () => {

@@ -10,12 +10,12 @@ import {
   toPosition,
   toServerEvent,
 } from '../bus/event-bus.js';
-import { toActivityRow } from '../store/activity-store.js';
-import type { EndedRun, RunEnding } from '../store/runs/finish-run.js';
-import { type Frame, findLastSeq, type UnsealedWrites } from '../store/runs/frames.js';
-import type { CancelReason, Run, RunKey } from '../store/runs/run.js';
+import { type Frame, type UnsealedWrites } from '../store/runs/frames.js';
+import type { Run } from '../store/runs/run.js';
+import { type EndedRun, type RunEnding } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
-import type { ActivityRow } from '../store/schema/activity.js';
+import type { Activity } from '../store/schema/activity.js';
+import { type CancelReason, type RunKey } from '../store/schema/runs.js';
 import { classifyStoreError } from '../store/store-errors.js';
 import { createNotStoredError, createReport, NOT_STORED, type RunOutcome } from './run-end.js';
 import { buildCacheInvalidation, buildDoneFrame, type RunLog, toFrames } from './run-log.js';
@@ -84,7 +84,7 @@ export class RunRecorder implements UnsavedRun {
   private frames: Frame[] = [];
   private steps: UnsealedWrites['steps'][number][] = [];
   private stepCount = 0;
-  private activity: ActivityRow[] = [];
+  private activity: Activity[] = [];
   private isLost = false;
   private isEnding = false;
   /** The end to store; replaced if readers saw another one. */
@@ -157,21 +157,12 @@ export class RunRecorder implements UnsavedRun {
 
   /** Records that a tool of the turn, or of a sub-agent, has run. */
   recordCall({ callId, tool, outcome }: RanCall): void {
-    const { run } = this.active;
     const { runs, flushes } = this.deps;
-    this.activity.push(
-      toActivityRow({
-        owner: run.owner,
-        id: runs.newId(),
-        kind: 'tool_call',
-        session_id: run.sessionId,
-        run_id: run.runId,
-        call_id: callId,
-        tool,
-        outcome,
-        created_at: runs.now(),
-      }),
-    );
+    const { owner, sessionId, runId } = this.active.run;
+    this.activity.push({
+      ...{ owner, sessionId, runId, id: runs.newId(), kind: 'tool_call' },
+      ...{ toolCallId: callId, tool, outcome, createdAt: runs.now() },
+    });
     if (!this.isEnding) flushes.add(this);
   }
 
@@ -305,7 +296,7 @@ export class RunRecorder implements UnsavedRun {
       ending: whole,
       takesNext: takesNext(),
     });
-    return finished ?? this.findStored(ending.status, findLastSeq(last));
+    return finished ?? this.findStored(ending.status, last.at(-1)?.seq ?? null);
   }
 
   /** An attempt may have succeeded although its reply was lost; another host would have left a gap before its last frame. */

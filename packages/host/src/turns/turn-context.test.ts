@@ -14,7 +14,7 @@ import { useStore } from '../../test/support/test-database.js';
 import { startTestRun } from '../../test/support/test-runs.js';
 import { MemoryEventBus } from '../bus/event-bus.js';
 import { PendingClientCalls } from '../bus/pending-client-calls.js';
-import type { Message } from '../store/message.js';
+import type { Message } from '../store/message-store.js';
 import type { Session } from '../store/session-store.js';
 import { Hooks } from './hooks.js';
 import { buildDoneFrame, RunLog } from './run-log.js';

@@ -15,12 +15,12 @@ import { describeIssues, type ReplyPart, runFrames, UserPreferences } from '@sib
 import type { DegradedService } from '../agent/prompt.js';
 import type { CallEvent } from '../bus/event-bus.js';
 import type { PendingClientCalls } from '../bus/pending-client-calls.js';
-import type { Message } from '../store/message.js';
+import type { Message } from '../store/message-store.js';
 import type { SessionStates } from '../store/plugin-stores.js';
+import { findSubUser } from '../store/room-store.js';
 import type { Run } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
-import { findSubUser } from '../store/sub-user-rooms.js';
 import { type HookLimit, type Hooks, withSignal } from './hooks.js';
 import { toMessageView } from './message-parts.js';
 import type { RunRecorder } from './run-recorder.js';

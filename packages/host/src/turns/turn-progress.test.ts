@@ -2,10 +2,10 @@ import { describe, expect, it } from 'vitest';
 import { useStore } from '../../test/support/test-database.js';
 import { startTestRun } from '../../test/support/test-runs.js';
 import type { AgentStep } from '../agent/steps.js';
-import type { RunEnding } from '../store/runs/finish-run.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { UnsealedInterrupt } from '../store/runs/interrupts.js';
 import type { Run } from '../store/runs/run.js';
+import { type RunEnding } from '../store/runs/run.js';
 import { buildFirstFrame, readProgress, readSteps } from './turn-progress.js';
 
 const timestamp = '2030-01-01T00:00:00.000Z';

@@ -4,7 +4,7 @@ import { useStore } from '../../test/support/test-database.js';
 import { finishTestRun, startTestRun } from '../../test/support/test-runs.js';
 import type { Caller } from '../auth/caller.js';
 import type { Models } from '../models/models.js';
-import { toQuestionParts } from '../store/message.js';
+import { toQuestionParts } from '../store/message-store.js';
 import {
   fromStoredRequest,
   readQuestion,

@@ -11,8 +11,7 @@ import type { Caller } from '../auth/caller.js';
 import type { AttachedMessage } from '../files/sent-files.js';
 import type { Models } from '../models/models.js';
 import type { TurnOrigin } from '../store/branches.js';
-import { listAttachments } from '../store/message.js';
-import type { MessageStore } from '../store/message-store.js';
+import { listAttachments, type MessageStore } from '../store/message-store.js';
 
 /** A message to answer, from any transport. */
 export interface TurnRequest {

@@ -15,7 +15,7 @@ import type { Config } from '../config/config.js';
 import type { ModelRole } from '../models/model.js';
 import type { Models } from '../models/models.js';
 import type { Metrics } from '../observability/metrics.js';
-import { type Message, toQuestionParts } from '../store/message.js';
+import { type Message, toQuestionParts } from '../store/message-store.js';
 import type { Run } from '../store/runs/run.js';
 import type { Store } from '../store/store.js';
 import { repeatRead } from '../store/store-errors.js';

@@ -11,7 +11,7 @@ import {
   type TestTurnsOptions,
   wrapRuns,
 } from '../../test/support/test-turns.js';
-import type { RunKey } from '../store/runs/run.js';
+import { type RunKey } from '../store/schema/runs.js';
 import { endInterrupted } from './run-end.js';
 import { hostStopping } from './turn-limits.js';
 
@@ -298,7 +298,8 @@ describe('Turns.close', () => {
     finish(first.runId);
     expect([await closed, (await live?.outcome)?.status]).toEqual([true, 'finished']);
     // Another host may take it.
-    expect(await find(second)).toMatchObject({ status: 'running', hostId: undefined });
+    const { status, hostId } = (await find(second)) ?? {};
+    expect([status, hostId]).toEqual(['running', undefined]);
     expect(await another.runs.current(session)).toMatchObject({ runId: second.runId });
   });
 
@@ -338,7 +339,8 @@ describe('Turns.close', () => {
     finish(first.runId);
     expect(await closed).toBe(true);
     expect(jobs.has(second.runId)).toBe(false);
-    expect(await find(second)).toMatchObject({ status: 'running', startedAt: undefined });
+    const { status, startedAt } = (await find(second)) ?? {};
+    expect([status, startedAt]).toEqual(['running', undefined]);
   });
 
   it('does not wait for a store that does not answer', async () => {

@@ -8,17 +8,12 @@ import type { EventBus, SessionKey } from '../bus/event-bus.js';
 import type { SessionChanges } from '../bus/session-changes.js';
 import type { Config } from '../config/config.js';
 import type { Models } from '../models/models.js';
-import {
-  type ActiveRunKey,
-  type CancelReason,
-  hasStopped,
-  type Run,
-  type RunKey,
-} from '../store/runs/run.js';
-import { type StartedRun, WITHDRAWN } from '../store/runs/start-run.js';
+import { findSubUser } from '../store/room-store.js';
+import { type ActiveRunKey, hasStopped, type Run } from '../store/runs/run.js';
+import { type StartedRun, WITHDRAWN } from '../store/runs/run-store.js';
+import { type CancelReason, type RunKey } from '../store/schema/runs.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
-import { findSubUser } from '../store/sub-user-rooms.js';
 import { ActiveRun, ActiveRuns, DisconnectedTurns, type TurnCounts } from './active-run.js';
 import type { Gates, TurnAccount } from './gates.js';
 import {

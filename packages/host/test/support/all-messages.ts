@@ -1,6 +1,5 @@
 import type { SessionKey } from '../../src/bus/event-bus.js';
-import type { Message } from '../../src/store/message.js';
-import type { MessageStore } from '../../src/store/message-store.js';
+import type { Message, MessageStore } from '../../src/store/message-store.js';
 
 /** All messages of a session, oldest first. */
 export async function allMessages(

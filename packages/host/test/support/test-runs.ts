@@ -1,9 +1,8 @@
 import type { SessionKey } from '../../src/bus/event-bus.js';
-import type { RunEnding } from '../../src/store/runs/finish-run.js';
 import type { Frame } from '../../src/store/runs/frames.js';
-import type { Run, RunKey } from '../../src/store/runs/run.js';
-import type { RunStore } from '../../src/store/runs/run-store.js';
-import type { StartResult } from '../../src/store/runs/start-run.js';
+import type { Run, RunEnding } from '../../src/store/runs/run.js';
+import type { RunStore, StartResult } from '../../src/store/runs/run-store.js';
+import type { RunKey } from '../../src/store/schema/runs.js';
 import type { Store } from '../../src/store/store.js';
 import { readRows } from './stored-rows.js';
 import { newOwner } from './test-database.js';

@@ -50,10 +50,17 @@ export interface AnyTable {
   readonly options: TableOptions;
 }
 
+/** A column, prepared for the conversion of rows. */
+interface PreparedColumn {
+  readonly name: string;
+  readonly property: string;
+  readonly codec: AnyColumn['options']['codec'];
+}
+
 /** A table of both engines: its type, its columns, how its rows are stored, created, exported, imported and erased. */
 export class Table<Name extends string, C extends Columns> implements AnyTable {
   readonly columnNames: readonly (keyof C & string)[];
-  private readonly codecs: readonly Codec[];
+  private readonly prepared: readonly PreparedColumn[];
 
   constructor(
     readonly name: Name,
@@ -61,56 +68,46 @@ export class Table<Name extends string, C extends Columns> implements AnyTable {
     readonly options: TableOptions<keyof C & string>,
   ) {
     this.columnNames = Object.keys(columns);
-    this.codecs = Object.entries(columns).map(
-      ([column, { options }]) => new Codec(column, options),
-    );
+    this.prepared = Object.entries(columns).map(([name, { options }]) => ({
+      name,
+      property: options.property ?? toCamelCase(name),
+      codec: options.codec,
+    }));
   }
 
   /** What is stored of values. */
-  toRow(values: ColumnsValues<C>): ColumnsRow<C> {
+  toRow(values: ColumnsValues<C>): ColumnsSelection<C> {
     const row: Record<string, unknown> = {};
-    for (const codec of this.codecs) codec.encode(values as Record<string, unknown>, row);
-    return row as ColumnsRow<C>;
+    for (const { name, property, codec } of this.prepared) {
+      const value = (values as Record<string, unknown>)[property];
+      if (value === undefined) row[name] = null;
+      else
+        row[name] =
+          codec === 'json' ? JSON.stringify(value) : codec === 'flag' ? Number(value) : value;
+    }
+    return row as ColumnsSelection<C>;
   }
 
   /** The values of a row, or of those of its columns that were read. */
   toValues(row: ColumnsSelection<C>): ColumnsValues<C> {
     const values: Record<string, unknown> = {};
-    for (const codec of this.codecs) codec.decode(row, values);
+    for (const { name, property, codec } of this.prepared) {
+      const stored = row[name];
+      if (stored === null || stored === undefined) continue;
+      values[property] =
+        codec === 'json' ? JSON.parse(stored) : codec === 'flag' ? stored === 1 : stored;
+    }
     return values as ColumnsValues<C>;
   }
-}
 
-/** A column of a table: converts values in both directions. */
-class Codec {
-  private readonly property: string;
-
-  constructor(
-    private readonly column: string,
-    private readonly options: AnyColumn['options'],
-  ) {
-    this.property = options.property ?? toCamelCase(column);
-  }
-
-  encode(values: Record<string, unknown>, row: Record<string, unknown>): void {
-    const value = values[this.property];
-    if (value !== undefined) row[this.column] = this.toStored(value);
-    else if (this.options.defaultValue === undefined) row[this.column] = null;
-  }
-
-  decode(row: Record<string, unknown>, values: Record<string, unknown>): void {
-    const stored = row[this.column];
-    if (stored !== null && stored !== undefined) values[this.property] = this.toValue(stored);
-  }
-
-  private toStored(value: unknown): unknown {
-    if (this.options.codec === 'json') return JSON.stringify(value);
-    return this.options.codec === 'flag' ? Number(value) : value;
-  }
-
-  private toValue(stored: unknown): unknown {
-    if (this.options.codec === 'json') return JSON.parse(stored as string);
-    return this.options.codec === 'flag' ? stored === 1 : stored;
+  /** The same rows without some of their columns, for those who read only the others. */
+  without<const Names extends keyof C & string>(...names: Names[]): Table<Name, Omit<C, Names>> {
+    const columns = Object.entries(this.columns).filter(([name]) => !names.some((n) => n === name));
+    return new Table(
+      this.name,
+      Object.fromEntries(columns) as Omit<C, Names>,
+      this.options as never,
+    );
   }
 }
 

@@ -2,8 +2,8 @@ import { beforeEach, describe, expect, it } from 'vitest';
 import { newOwner, useStore } from '../../../test/support/test-database.js';
 import { createQuestion } from '../../../test/support/test-interrupts.js';
 import { finishTestRun, openTestSession, startTestRun } from '../../../test/support/test-runs.js';
-import type { RunEnding } from '../runs/finish-run.js';
-import type { RunKey, TokenUsage } from '../runs/run.js';
+import type { RunEnding } from '../runs/run.js';
+import type { RunKey, TokenUsage } from '../schema/runs.js';
 import type { Store } from '../store.js';
 import type { TurnFilter } from './turn-reports.js';
 

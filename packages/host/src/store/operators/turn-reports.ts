@@ -1,8 +1,7 @@
 import { type ExpressionBuilder, sql } from 'kysely';
 import type { StoreContext } from '../database.js';
-import { ENDED } from '../runs/run.js';
 import type { Schema } from '../schema/index.js';
-import type { RunRow } from '../schema/runs.js';
+import { ENDED, type RunRow } from '../schema/runs.js';
 import { toUtcDay } from '../usage-store.js';
 
 /** Two digits, so that any number of turns has few different values. */

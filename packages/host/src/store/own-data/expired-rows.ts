@@ -3,8 +3,8 @@ import { type Kysely, type RawBuilder, sql } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
 import type { Database, StoreContext } from '../database.js';
 import { forgetArguments } from '../runs/pending-approvals.js';
-import { ENDED } from '../runs/run.js';
 import type { Schema } from '../schema/index.js';
+import { ENDED } from '../schema/runs.js';
 import { keepUsage } from '../usage-store.js';
 
 /** Rows that one query looks at: each one blocks the event loop on SQLite. */

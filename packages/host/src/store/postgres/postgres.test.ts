@@ -10,10 +10,11 @@ import {
   openTestSession,
   startTestRun,
 } from '../../../test/support/test-runs.js';
+import { createIdSource } from '../database.js';
 import { MessageStore } from '../message-store.js';
 import { type DatabaseOptions, openDatabase } from '../open-database.js';
 import { SessionStore } from '../session-store.js';
-import { createIdSource, openStore } from '../store.js';
+import { openStore } from '../store.js';
 import { classifyStoreError } from '../store-errors.js';
 import { MIGRATION_LOCK } from './postgres.js';
 

@@ -1,7 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Kysely, sql } from 'kysely';
-import { type Database, type DatabaseState, readSnapshot, type Unit } from '../database.js';
-import { hostSchema, isBehind, type MigrationPlan, migrate } from '../migrations.js';
+import {
+  type Database,
+  type DatabaseState,
+  type MigrationPlan,
+  readSnapshot,
+  type Unit,
+} from '../database.js';
+import { hostSchema, isBehind, migrate } from '../migrations.js';
 import type { Schema } from '../schema/index.js';
 import { repeatRolledBack, StoreError } from '../store-errors.js';
 import { connect, PoolDelay, type TimeLimits } from './connection-pool.js';

@@ -1,12 +1,11 @@
 import { type Kysely, sql } from 'kysely';
 import { insertActivity } from '../activity-store.js';
-import type { Database, Unit } from '../database.js';
-import { prepareQuery } from '../prepared-query.js';
-import type { ActivityRow } from '../schema/activity.js';
+import { type Database, prepareQuery, type Unit } from '../database.js';
+import type { Activity } from '../schema/activity.js';
 import type { FrameChunkRow } from '../schema/frames.js';
 import type { Schema } from '../schema/index.js';
 import type { RunStepRow } from '../schema/run-steps.js';
-import { type CancelReason, type RunKey } from './run.js';
+import type { CancelReason, RunKey } from '../schema/runs.js';
 
 const ROWS_PER_INSERT = 64;
 /** Characters of frames in one row, at least; readers read whole rows. */
@@ -26,7 +25,7 @@ export interface RunWrites extends RunKey {
   /** Encrypted steps with their numbers. */
   readonly steps: readonly { readonly step: number; readonly data: string }[];
   /** Tool calls that have ended. */
-  readonly activity?: readonly ActivityRow[] | undefined;
+  readonly activity?: readonly Activity[] | undefined;
 }
 
 /** What a host has to store of one run, before its steps are encrypted. */
@@ -60,10 +59,7 @@ export async function flushRuns(
     );
     const ours = new Set(runs.map(({ id }) => id));
     const kept = writes.filter(({ runId }) => ours.has(runId));
-    await insertActivity(
-      tables,
-      kept.flatMap(({ activity = [] }) => activity),
-    );
+    for (const { activity } of kept) if (activity?.length) await insertActivity(tables, activity);
     return runs;
   };
   // The end of a run waits for its flush.
@@ -88,7 +84,7 @@ async function flushEach(
   const chunks: FrameChunkRow[] = [];
   const steps: RunStepRow[] = [];
   for (const { owner, runId, ...added } of writes) {
-    const lastSeq = findLastSeq(added.frames);
+    const lastSeq = added.frames.at(-1)?.seq ?? null;
     const { rows } = await touchRun(tables, { owner, runId, hostId, now, lastSeq });
     if (rows[0] === undefined) continue;
     flushed.push(rows[0]);
@@ -96,8 +92,8 @@ async function flushEach(
     for (const { step, data } of added.steps)
       steps.push({ owner, run_id: runId, step, data, created_at: now });
   }
-  await insertChunks(tables, chunks);
-  await insertInBatches(steps, (rows) => insertSteps(tables, rows));
+  await insertInBatches(tables, chunks, insertChunks);
+  await insertInBatches(tables, steps, insertSteps);
   return flushed;
 }
 
@@ -131,7 +127,7 @@ async function flushAtOnce(
       select * from unnest(
         ${writes.map(({ owner }) => owner)}::text[],
         ${writes.map(({ runId }) => runId)}::text[],
-        ${writes.map((each) => findLastSeq(each.frames))}::bigint[])
+        ${writes.map(({ frames }) => frames.at(-1)?.seq ?? null)}::bigint[])
     ), flushed as (
       update runs r
       set updated_at = ${now}, last_seq = coalesce(w.last_seq, r.last_seq)
@@ -167,11 +163,8 @@ export function insertFrames(
   key: RunKey,
   frames: readonly Frame[],
 ): Promise<void> {
-  return insertChunks(tables, toChunks(key, frames));
+  return insertInBatches(tables, toChunks(key, frames), insertChunks);
 }
-
-const insertChunks = (tables: Kysely<Schema>, chunks: readonly FrameChunkRow[]): Promise<void> =>
-  insertInBatches(chunks, (batch) => insertChunkRows(tables, batch));
 
 /** Consecutive frames share a row, which costs a fraction of a row for each. */
 function toChunks({ owner, runId }: RunKey, frames: readonly Frame[]): FrameChunkRow[] {
@@ -201,17 +194,18 @@ function toFrames({ seq, lines }: Pick<FrameChunkRow, 'seq' | 'lines'>): Frame[]
 
 /** In powers of two, so that there are few different queries. */
 async function insertInBatches<R>(
+  tables: Kysely<Schema>,
   rows: readonly R[],
-  insert: (batch: readonly R[]) => Promise<unknown>,
+  insert: (tables: Kysely<Schema>, batch: readonly R[]) => Promise<unknown>,
 ): Promise<void> {
   for (let from = 0, size: number; from < rows.length; from += size) {
     size = 2 ** Math.floor(Math.log2(Math.min(rows.length - from, ROWS_PER_INSERT)));
-    await insert(rows.slice(from, from + size));
+    await insert(tables, rows.slice(from, from + size));
   }
 }
 
 /** Ignores rows that are already stored: the reply to an earlier attempt may have been lost. */
-const insertChunkRows = prepareQuery((tables, rows: readonly FrameChunkRow[]) =>
+const insertChunks = prepareQuery((tables, rows: readonly FrameChunkRow[]) =>
   tables
     .insertInto('frames')
     .values(rows)
@@ -224,9 +218,6 @@ export const insertSteps = prepareQuery((tables, rows: readonly RunStepRow[]) =>
     .values(rows)
     .onConflict((c) => c.columns(['owner', 'run_id', 'step']).doNothing()),
 );
-
-/** The number of the last of these frames; null when there are none. */
-export const findLastSeq = (frames: readonly Frame[]): number | null => frames.at(-1)?.seq ?? null;
 
 /** How many rows and bytes a reader has in memory at a time. */
 const PAGE_ROWS = 512;

@@ -1,31 +1,26 @@
+import type { Values } from '@sibyl/plugin-kit/tables';
 import type { JsonObject, PendingAnswer } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
 import { insertActivity } from '../activity-store.js';
-import type { StoreContext } from '../database.js';
+import { prepareQuery, type StoreContext } from '../database.js';
 import { saveAnswer } from '../message-store.js';
-import { prepareQuery } from '../prepared-query.js';
 import type { Schema } from '../schema/index.js';
-import type { InterruptRow } from '../schema/interrupts.js';
-import type { RunRow } from '../schema/runs.js';
-import {
-  deleteSteps,
-  lockSession,
-  promoteNext,
-  type RunEnding,
-  toAnswer,
-  toUsageColumns,
-} from './finish-run.js';
-import { findLastSeq, insertFrames, insertSteps } from './frames.js';
+import { type InterruptRow, interrupts } from '../schema/interrupts.js';
+import { type CancelReason, isActive, isOpen, type RunKey, type RunRow } from '../schema/runs.js';
+import { insertFrames, insertSteps } from './frames.js';
 import { insertApproval, type NewApproval, recordEnd } from './pending-approvals.js';
 import {
-  type CancelReason,
+  deleteSteps,
   findRun,
   insertRun,
-  isActive,
-  isOpen,
+  lockSession,
+  promoteNext,
+  RUN_COLUMNS,
   type Run,
-  type RunKey,
+  type RunEnding,
+  toAnswer,
   toRun,
+  toUsageColumns,
 } from './run.js';
 
 /** A question of a paused run; its data and answer are encrypted. */
@@ -45,18 +40,9 @@ export interface UnsealedInterrupt extends Omit<NewInterrupt, 'approval'> {
   readonly approval?: (Omit<NewApproval, 'request'> & { readonly request: unknown }) | undefined;
 }
 
-/** A question that a paused run asked. */
-export interface Interrupt extends Omit<NewInterrupt, 'data' | 'expiresInMs' | 'approval'> {
-  /** Milliseconds, by the clock of the database. */
-  readonly expiresAt: number;
-  readonly owner: string;
-  readonly sessionId: string;
-  readonly runId: string;
-  readonly turn: number;
-  readonly status: 'open' | 'answered' | 'expired' | 'cancelled';
-  readonly createdAt: number;
-  /** The attempt that continues with the answer. */
-  readonly nextRunId: string | undefined;
+/** A question that a paused run asked; times in milliseconds, by the clock of the database. */
+export interface Interrupt
+  extends Omit<Values<typeof interrupts>, 'data' | 'answer' | 'answeredAt'> {
   readonly data: unknown;
   /** The answer. */
   readonly value: unknown;
@@ -107,15 +93,16 @@ export async function pauseRun(
       now,
       request: pause.request,
       report: report ? JSON.stringify(report) : null,
-      last_seq: findLastSeq(frames),
+      last_seq: frames.at(-1)?.seq ?? null,
       ...toUsageColumns(usage),
     })
   ).rows;
   if (row === undefined) return { state: 'lost' };
-  const answer = { ...ending.message, ...toAnswer(row), seq: session.lastSeq, createdAt: now };
-  await saveAnswer(tables, answer);
+  const run = toRun(row);
+  const numbers = { seq: session.lastSeq, createdAt: now };
+  await saveAnswer(tables, { ...ending.message, ...toAnswer(run), ...numbers });
   await insertFrames(tables, key, frames);
-  await insertActivity(tables, ending.activity ?? []);
+  if (ending.activity) await insertActivity(tables, ending.activity);
   const steps = pause.steps.map(({ step, data }) => ({
     owner,
     run_id: runId,
@@ -127,38 +114,31 @@ export async function pauseRun(
   const time = await readTime(tables, database.engine, now);
   for (const [i, { approval, ...interrupt }] of pause.interrupts.entries()) {
     // Each a millisecond later than the one before, so that lists show them in this order.
-    const stored = toInterruptRow(row, interrupt, { now: now + i, time });
+    const stored = toInterruptRow(run, interrupt, { now: now + i, time });
     await insertInterrupt(tables, stored);
     const { id, created_at, expires_at } = stored;
     if (approval)
-      await insertApproval(tables, row, { ...approval, id, created_at, expires_at }, newId);
+      await insertApproval(tables, run, { ...approval, id, created_at, expires_at }, newId);
   }
-  return { state: 'paused', run: toRun(row) };
+  return { state: 'paused', run };
 }
 
 function toInterruptRow(
-  run: RunRow,
+  run: Run,
   interrupt: NewInterrupt,
   { now, time }: { readonly now: number; readonly time: number },
 ): InterruptRow {
-  return {
+  return interrupts.toRow({
+    ...interrupt,
     owner: run.owner,
-    id: interrupt.id,
-    session_id: run.session_id,
-    run_id: run.id,
+    sessionId: run.sessionId,
+    runId: run.runId,
     turn: run.turn,
-    call_id: interrupt.callId,
-    path: interrupt.path,
-    kind: interrupt.kind,
-    schema: JSON.stringify(interrupt.schema),
-    data: interrupt.data,
+    data: interrupt.data ?? undefined,
     status: 'open',
-    expires_at: time + interrupt.expiresInMs,
-    answer: null,
-    answered_at: null,
-    next_run_id: null,
-    created_at: now,
-  };
+    expiresAt: time + interrupt.expiresInMs,
+    createdAt: now,
+  });
 }
 
 const selectPaused = prepareQuery((tables, { owner }: { owner: string }) =>
@@ -210,7 +190,7 @@ const markPaused = prepareQuery(
       .where('id', '=', runId)
       .where('host_id', '=', hostId)
       .where('status', '=', 'running')
-      .returningAll(),
+      .returning(RUN_COLUMNS),
 );
 
 const insertInterrupt = prepareQuery((tables, row: InterruptRow) =>
@@ -230,7 +210,7 @@ export async function cancelPausedRun(
     .where('owner', '=', owner)
     .where('id', '=', runId)
     .where('status', '=', 'paused')
-    .returningAll()
+    .returning(RUN_COLUMNS)
     .executeTakeFirst();
   if (row === undefined) return undefined;
   const canceled = await tables
@@ -243,8 +223,9 @@ export async function cancelPausedRun(
     .execute();
   const ids = canceled.map(({ id }) => id);
   await recordEnd(tables, { owner, ids, outcome: 'cancelled', by: 'host' }, context);
-  await deleteSteps(tables, { owner, sessionId: row.session_id, turn: row.turn });
-  return toRun(row);
+  const run = toRun(row);
+  await deleteSteps(tables, run);
+  return run;
 }
 
 /** The run that was canceled, and the one that a paused run had blocked. */
@@ -269,7 +250,7 @@ export async function cancelRun(
     .where('owner', '=', owner)
     .where('id', '=', runId)
     .where(isActive)
-    .returningAll()
+    .returning(RUN_COLUMNS)
     .executeTakeFirst();
   if (row === undefined) return {};
   if (row.status !== 'paused') return { run: toRun(row) };
@@ -315,13 +296,13 @@ export async function endInterrupt(
   if (found === undefined) return { state: 'unknown' };
   const now = clock();
   await lockSession(tables, { owner, runId: found.run_id, now });
-  const interrupts = await tables
+  const all = await tables
     .selectFrom('interrupts')
     .selectAll()
     .where('owner', '=', owner)
     .where('run_id', '=', found.run_id)
     .execute();
-  const interrupt = interrupts.find(({ id }) => id === interruptId) ?? found;
+  const interrupt = all.find(({ id }) => id === interruptId) ?? found;
   if (interrupt.status !== 'open') return { state: 'closed', interrupt };
   const isLate = interrupt.expires_at <= (await readTime(tables, database.engine, now));
   if (status === 'answered' && isLate) return { state: 'closed', interrupt };
@@ -329,7 +310,7 @@ export async function endInterrupt(
     await recordEnd(tables, { owner, ids: [interruptId], outcome: status, by: 'host' }, context);
   await updateInterrupt(tables, { owner, interruptId, status, answer, now });
   if (request) await updateRequest(tables, { owner, runId: found.run_id, request });
-  const pending = interrupts.filter((each) => each.status === 'open' && each.id !== interruptId);
+  const pending = all.filter((each) => each.status === 'open' && each.id !== interruptId);
   if (pending.length > 0)
     return { state: 'waiting', pending: pending.map(({ id, kind }) => ({ id, kind })) };
   const run = await continueRun(tables, { owner, runId: found.run_id, hostId, now, newId });

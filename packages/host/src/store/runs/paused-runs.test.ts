@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { engines, useStore } from '../../../test/support/test-database.js';
 import { startTestRun } from '../../../test/support/test-runs.js';
-import type { RunKey } from './run.js';
+import type { RunKey } from '../schema/runs.js';
 import type { RunStore } from './run-store.js';
 
 const pauseTestRun = (runs: RunStore, key: RunKey, limit = 10) =>

@@ -1,10 +1,10 @@
 import type { Kysely } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
-import { insertActivity, toActivityRow } from '../activity-store.js';
+import { insertActivity } from '../activity-store.js';
 import type { StoreContext } from '../database.js';
 import type { ApprovalRow } from '../schema/approvals.js';
 import type { Schema } from '../schema/index.js';
-import type { RunRow } from '../schema/runs.js';
+import type { RunKey } from '../schema/runs.js';
 
 /** What is stored of an approval beside its run; `request` is encrypted. */
 export type NewApproval = Pick<
@@ -15,20 +15,22 @@ export type NewApproval = Pick<
 /** Stores an approval inside the unit of work that pauses its run. */
 export async function insertApproval(
   tables: Kysely<Schema>,
-  { owner, session_id, id: run_id }: RunRow,
+  { owner, sessionId, runId }: SessionKey & RunKey,
   approval: NewApproval & Pick<ApprovalRow, 'id' | 'created_at' | 'expires_at'>,
   newId: () => string,
 ): Promise<void> {
   const { id: approval_id, call_id, tool, created_at } = approval;
-  const place = { owner, session_id, run_id };
+  const place = { owner, session_id: sessionId, run_id: runId };
   const undecided = { decision: null, decided_at: null, answer: null, receipt: null };
   await tables
     .insertInto('approvals')
     .values({ ...place, ...approval, ...undecided })
     .execute();
-  const about = { ...place, approval_id, call_id, tool, created_at };
   await insertActivity(tables, [
-    toActivityRow({ id: newId(), kind: 'approval_requested', ...about }),
+    {
+      ...{ owner, id: newId(), kind: 'approval_requested', createdAt: created_at },
+      ...{ sessionId, runId, approvalId: approval_id, toolCallId: call_id, tool },
+    },
   ]);
 }
 
@@ -49,14 +51,20 @@ export async function recordEnd(
   if (ids.length === 0) return;
   const rows = await tables
     .selectFrom('approvals')
-    .select(['id as approval_id', 'session_id', 'run_id', 'call_id', 'tool'])
+    .select([
+      'id as approvalId',
+      'session_id as sessionId',
+      'run_id as runId',
+      'call_id as toolCallId',
+      'tool',
+    ])
     .where('owner', '=', owner)
     .where('id', 'in', ids)
     .execute();
-  const end = { kind: 'approval_decided', outcome, decided_by: by, created_at: clock() } as const;
+  const end = { kind: 'approval_decided', outcome, decidedBy: by, createdAt: clock() } as const;
   await insertActivity(
     tables,
-    rows.map((row) => toActivityRow({ owner, id: newId(), ...row, ...end })),
+    rows.map((row) => ({ owner, id: newId(), ...row, ...end })),
   );
 }
 

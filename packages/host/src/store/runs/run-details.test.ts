@@ -8,8 +8,9 @@ import {
   openTestSession,
   startTestRun,
 } from '../../../test/support/test-runs.js';
+import { type RunKey } from '../schema/runs.js';
 import { StoreError } from '../store-errors.js';
-import { hasEnded, hasStopped, type RunKey } from './run.js';
+import { hasEnded, hasStopped } from './run.js';
 import type { RunStore } from './run-store.js';
 
 const frame = (seq: number) => ({ seq, event: 'message', data: `{"content":"${seq}"}` });

@@ -1,179 +1,81 @@
-import type { ErrorKind, PendingAnswer, ReplyWarning, RunStatus } from '@sibyl/protocol';
+import type { SelectedRow, Values } from '@sibyl/plugin-kit/tables';
+import type { ErrorKind, RunStatus } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
-import type { StoreContext } from '../database.js';
-import { prepareQuery } from '../prepared-query.js';
+import { insertActivity } from '../activity-store.js';
+import { prepareQuery, type StoreContext } from '../database.js';
+import { type Message, type MessageBody, saveAnswer } from '../message-store.js';
+import type { Activity } from '../schema/activity.js';
 import type { Schema } from '../schema/index.js';
-import type { RunRow } from '../schema/runs.js';
-
-/** The states of a run that has ended. */
-export const ENDED = [
-  'finished',
-  'aborted',
-  'interrupted',
-  'failed',
-  'continued',
-] as const satisfies readonly RunStatus[];
-
-/** Literally as in the indexes, so that the engines use them. */
-export const isOpen = sql<boolean>`status in ('queued', 'running', 'paused')`;
-
-export const isActive = sql<boolean>`status in ('running', 'paused')`;
+import {
+  ENDED,
+  isOpen,
+  type RunKey,
+  type RunReport,
+  type RunRow,
+  runs,
+  type TokenUsage,
+} from '../schema/runs.js';
+import { type Frame, insertFrames } from './frames.js';
 
 /** How a turn can end; a `continued` run has another attempt. */
 export type Ending = Exclude<(typeof ENDED)[number], 'continued'>;
-
-/** Why a run is canceled: a user aborts it; another turn or the host interrupts it. */
-export type CancelReason = 'aborted' | 'interrupted';
-
-export interface RunKey {
-  readonly owner: string;
-  readonly runId: string;
-}
 
 /** The active run of a session, or only a certain run if it is the active one. */
 export interface ActiveRunKey extends SessionKey {
   readonly runId?: string | undefined;
 }
 
-export interface TokenUsage {
-  readonly input: number;
-  readonly output: number;
-  readonly cached: number;
-  /** In the currency of the configured prices; stored with the report. */
-  readonly cost?: number | undefined;
-  /** The same by model. */
-  readonly models?: readonly (TokenUsage & { readonly model: string })[] | undefined;
-}
-
-export interface RunError {
+interface RunError {
   readonly kind: ErrorKind;
   readonly message: string;
 }
 
-/** An error that is stored to be returned again. */
-export interface StoredError {
-  readonly code: string;
-  readonly message: string | readonly string[];
-  readonly fields?: Readonly<Record<string, unknown>> | undefined;
-  readonly retryAfterSeconds?: number | undefined;
-}
+/** What a `Run` is read from; the rest can be megabytes, or only operators need it. */
+const runFacts = runs.without('request', 'usage', 'first_text_ms', 'cause', 'cost', 'trace');
 
-/** What a caller receives besides the message of a run. */
-export interface RunReport {
-  readonly warnings?: readonly ReplyWarning[] | undefined;
-  /** Why there is no answer, or only a partial one. */
-  readonly error?: StoredError | undefined;
-  /** The interrupts that a paused run waits for. */
-  readonly pending?: readonly PendingAnswer[] | undefined;
-  readonly cost?: number | undefined;
-  /** There is no answer because of an error that may not happen again: a repeated request starts the next attempt. */
-  readonly isUnanswered?: boolean | undefined;
-}
+export const RUN_COLUMNS = runFacts.columnNames;
+
+type RunValues = Values<typeof runFacts>;
+type Grouped = 'inputTokens' | 'outputTokens' | 'cachedTokens' | 'errorKind' | 'errorMessage';
 
 /** One attempt to execute a turn; times in milliseconds. */
-export interface Run {
-  readonly runId: string;
-  readonly sessionId: string;
-  readonly owner: string;
-  readonly requestId: string;
-  readonly turn: number;
-  /** Where its messages are. */
-  readonly branch: number;
-  /** The question to answer again; undefined for the question of this turn. */
-  readonly questionId?: string | undefined;
-  /** Starts at 1; a paused or interrupted turn continues with the next. */
-  readonly attempt: number;
-  readonly status: RunStatus;
-  /** The host that accepted or executes it; undefined if any host may take it. */
-  readonly hostId: string | undefined;
-  /** Set when the run was canceled from any host. */
-  readonly cancelReason: CancelReason | undefined;
-  readonly createdAt: number;
-  /** When a host began to execute it. */
-  readonly startedAt: number | undefined;
-  readonly updatedAt: number;
-  /** Number of the last stored frame, 0 for none. */
-  readonly lastSeq: number;
-  /** The id of the answer, also before it is stored. */
+export interface Run extends Omit<RunValues, Grouped> {
   readonly messageId: string;
-  /** Of the request that started the turn. */
-  readonly traceparent: string | undefined;
   readonly usage: TokenUsage;
   readonly error?: RunError;
   readonly report: RunReport;
 }
 
+export function toRun(row: SelectedRow<typeof runFacts>): Run {
+  const {
+    inputTokens,
+    outputTokens,
+    cachedTokens,
+    errorKind: kind,
+    errorMessage,
+    ...run
+  } = runFacts.toValues(row);
+  return {
+    ...run,
+    messageId: run.messageId ?? '',
+    usage: { input: inputTokens, output: outputTokens, cached: cachedTokens },
+    report: run.report ?? {},
+    ...(kind && { error: { kind, message: errorMessage ?? '' } }),
+  };
+}
+
 export const hasEnded = <R extends Pick<Run, 'status'>>(
   run: R,
 ): run is R & { readonly status: (typeof ENDED)[number] } =>
-  ENDED.some((status) => status === run.status);
+  (ENDED as readonly RunStatus[]).includes(run.status);
 
 /** Whether no frame will follow: the run has ended or waits for an answer. */
 export const hasStopped = (run: Pick<Run, 'status'>): boolean =>
   run.status === 'paused' || hasEnded(run);
 
-/** What a `Run` is read from. Its request and its trace, which can be megabytes, are read apart. */
-export const RUN_COLUMNS = [
-  ...['id', 'session_id', 'owner', 'request_id', 'turn', 'branch', 'question_id'],
-  ...['attempt', 'status', 'host_id', 'abort_requested', 'created_at', 'started_at'],
-  ...['updated_at', 'last_seq', 'message_id', 'traceparent', 'input_tokens'],
-  ...['output_tokens', 'cached_tokens', 'report', 'error_kind', 'error_message'],
-] as const satisfies readonly (keyof RunRow)[];
-
-export function toRun(row: Pick<RunRow, (typeof RUN_COLUMNS)[number]>): Run {
-  const { error_kind: kind, error_message: message } = row;
-  return {
-    runId: row.id,
-    sessionId: row.session_id,
-    owner: row.owner,
-    requestId: row.request_id,
-    turn: row.turn,
-    branch: row.branch,
-    questionId: row.question_id ?? undefined,
-    attempt: row.attempt,
-    status: row.status,
-    hostId: row.host_id ?? undefined,
-    cancelReason: row.abort_requested ?? undefined,
-    createdAt: row.created_at,
-    startedAt: row.started_at ?? undefined,
-    updatedAt: row.updated_at,
-    lastSeq: row.last_seq,
-    messageId: row.message_id ?? '',
-    traceparent: row.traceparent ?? undefined,
-    usage: { input: row.input_tokens, output: row.output_tokens, cached: row.cached_tokens },
-    report: row.report === null ? {} : (JSON.parse(row.report) as RunReport),
-    ...(kind !== null && { error: { kind, message: message ?? '' } }),
-  };
-}
-
 export const insertRun = prepareQuery((tables, row: RunRow) =>
   tables.insertInto('runs').values(row),
-);
-
-/** The latest attempt of the turn that a run belongs to. */
-export async function findLatestAttempt(
-  tables: Kysely<Schema>,
-  key: RunKey,
-): Promise<RunRow | undefined> {
-  const { rows } = await selectLatestAttempt(tables, key);
-  return rows[0];
-}
-
-const selectLatestAttempt = prepareQuery((tables, { owner, runId }: RunKey) =>
-  tables
-    .selectFrom('runs as first')
-    .innerJoin('runs as latest', (join) =>
-      join
-        .onRef('latest.owner', '=', 'first.owner')
-        .onRef('latest.session_id', '=', 'first.session_id')
-        .onRef('latest.turn', '=', 'first.turn'),
-    )
-    .selectAll('latest')
-    .where('first.owner', '=', owner)
-    .where('first.id', '=', runId)
-    .orderBy('latest.attempt', 'desc')
-    .limit(1),
 );
 
 export const findRun = prepareQuery((tables, { owner, runId }: RunKey) =>
@@ -195,7 +97,7 @@ export const claimRun = prepareQuery((tables, { owner, runId, from, hostId, now 
     .where((e) => e(e.fn.coalesce('host_id', e.val('')), '=', from))
     .where('status', '=', 'running')
     .where('started_at', 'is', null)
-    .returningAll(),
+    .returning(RUN_COLUMNS),
 );
 
 /** Only a run that has written nothing but its first frame: a tool that has run must not run again. */
@@ -219,7 +121,7 @@ export const unstartRun = prepareQuery(
           ),
         ),
       )
-      .returningAll(),
+      .returning(RUN_COLUMNS),
 );
 
 /** A turn of a user: its first run, and the latest one. */
@@ -293,4 +195,264 @@ export class TurnStore {
       .executeTakeFirst();
     return row && toRun(row);
   }
+}
+
+/** How a run ends. */
+export interface RunEnding {
+  readonly status: Ending;
+  /** The answer, perhaps partial or empty. */
+  readonly message: Omit<MessageBody, 'type' | 'requestId' | 'runId'>;
+  /** The last frames of the log. */
+  readonly frames?: readonly Frame[] | undefined;
+  /** False if it is known that no attempt of the turn has stored a step. */
+  readonly hasSteps?: boolean | undefined;
+  readonly usage?: TokenUsage | undefined;
+  readonly error?: RunError | undefined;
+  readonly report?: RunReport | undefined;
+  /** Tool calls that have ended and are not stored yet. */
+  readonly activity?: readonly Activity[] | undefined;
+  readonly trace?: EndedTrace | undefined;
+}
+
+/** How a run went, for operators. */
+export interface EndedTrace {
+  /** A code for why there is no complete answer. */
+  readonly cause?: string | undefined;
+  readonly firstTextMs?: number | undefined;
+  /** JSON of the spans. */
+  readonly spans?: string | undefined;
+}
+
+/** Which host ends a run, and whether it takes over the next one of the session. */
+interface EndingHost {
+  /** Only a run of this host is ended. */
+  readonly hostId: string | null;
+  /** The host that executes the next run if it accepted it, or if no host has it. */
+  readonly next: string | undefined;
+}
+
+export interface EndedRun {
+  readonly run: Run;
+  readonly message: Message;
+  /** The next run of the session, which is now running. */
+  readonly next?: Run | undefined;
+}
+
+interface FinishRequest extends RunKey {
+  readonly ending: RunEnding;
+  readonly host: EndingHost;
+}
+
+/**
+ * Ends a run inside a unit of work and promotes the next one of its session; undefined if the owner has no such run, it
+ * has ended already, or another host has it.
+ */
+export async function finishRun(
+  tables: Kysely<Schema>,
+  { ending, owner, runId, host }: FinishRequest,
+  context: StoreContext,
+): Promise<EndedRun | undefined> {
+  const now = context.clock();
+  const key = { owner, runId };
+  const [session] = (await lockSession(tables, { ...key, now })).rows;
+  if (session === undefined) return undefined;
+  const isUnanswered = mayRepeat(ending);
+  const report = isUnanswered ? { ...ending.report, isUnanswered } : ending.report;
+  const values = toEndingValues({ ...ending, report }, now);
+  const [row] = (await endRun(tables, { ...key, ...values, fence: host.hostId })).rows;
+  if (row === undefined) return undefined;
+  const run = toRun(row);
+  const numbers = { seq: session.lastSeq, createdAt: now };
+  const message = await saveAnswer(tables, { ...ending.message, ...toAnswer(run), ...numbers });
+  await insertFrames(tables, key, ending.frames ?? []);
+  if (ending.activity?.length) await insertActivity(tables, ending.activity);
+  if (!isUnanswered && ending.hasSteps !== false) await deleteSteps(tables, run);
+  const next = await promoteNext(tables, {
+    owner,
+    sessionId: run.sessionId,
+    now,
+    host: host.next,
+  });
+  return { run, message, next };
+}
+
+/** Errors of the host itself, after which the client should send the message again. */
+const HOST_ERRORS: readonly string[] = ['host_stopping', 'store_unavailable'];
+
+/**
+ * Whether there is no answer only because of the host, or of an error whose Retry-After invites the client to repeat its
+ * request: with the same key, it would receive the same error forever.
+ */
+function mayRepeat({ status, message, report }: RunEnding): boolean {
+  const { code, retryAfterSeconds } = report?.error ?? {};
+  if (status === 'finished' || code === undefined || message.content) return false;
+  return retryAfterSeconds !== undefined || HOST_ERRORS.includes(code);
+}
+
+/** Locks the session before the run, in the same order as starting a run; returns the number of the next message. */
+export const lockSession = prepareQuery(
+  (tables, { owner, runId, now }: RunKey & { readonly now: number }) =>
+    tables
+      .updateTable('sessions')
+      .set((e) => ({ last_seq: e('last_seq', '+', 1), last_updated_at: now }))
+      .where('owner', '=', owner)
+      .where('id', '=', (e) =>
+        e
+          .selectFrom('runs')
+          .select('session_id')
+          .where('owner', '=', owner)
+          .where('id', '=', runId)
+          .where(isOpen),
+      )
+      .returning('last_seq as lastSeq'),
+);
+
+type EndingValues = ReturnType<typeof toEndingValues>;
+
+const endRun = prepareQuery(
+  (
+    tables,
+    { owner, runId, last_seq, fence, ...values }: RunKey & EndingValues & { fence: string | null },
+  ) =>
+    tables
+      .updateTable('runs')
+      .set((e) => ({
+        ...values,
+        request: null,
+        last_seq: e.fn.coalesce(e.val(last_seq), 'last_seq'),
+      }))
+      .where('owner', '=', owner)
+      .where('id', '=', runId)
+      // Checked again under the lock: another host may have ended the run or taken it over.
+      .where(isOpen)
+      .where((e) =>
+        e(e.fn.coalesce('host_id', e.val('')), '=', e.fn.coalesce(e.val(fence), e.val(''))),
+      )
+      .returning(RUN_COLUMNS),
+);
+
+function toEndingValues(
+  { status, usage, error, report, frames = [], trace }: RunEnding,
+  now: number,
+) {
+  return {
+    status,
+    updated_at: now,
+    error_kind: error?.kind ?? null,
+    error_message: error?.message ?? null,
+    ...toUsageColumns(usage),
+    report: report ? JSON.stringify(report) : null,
+    cause: trace?.cause ?? null,
+    first_text_ms: trace?.firstTextMs === undefined ? null : Math.round(trace.firstTextMs),
+    trace: trace?.spans ?? null,
+    last_seq: frames.at(-1)?.seq ?? null,
+  };
+}
+
+/** The key and the place of the answer of a run. */
+export function toAnswer(run: Run) {
+  const {
+    owner,
+    sessionId,
+    requestId,
+    runId,
+    turn,
+    branch,
+    messageId: id,
+    questionId: parent,
+  } = run;
+  return { type: 'ai', id, owner, sessionId, requestId, runId, turn, branch, parent } as const;
+}
+
+interface TurnKey {
+  readonly owner: string;
+  readonly sessionId: string;
+  readonly turn: number;
+}
+
+/** A turn that has ended is never continued. */
+export const deleteSteps = prepareQuery((tables, { owner, sessionId, turn }: TurnKey) =>
+  tables
+    .deleteFrom('run_steps')
+    .where('owner', '=', owner)
+    .where('run_id', 'in', (e) =>
+      e
+        .selectFrom('runs')
+        .select('id')
+        .where('owner', '=', owner)
+        .where('session_id', '=', sessionId)
+        .where('turn', '=', turn),
+    ),
+);
+
+interface Promotion {
+  readonly owner: string;
+  readonly sessionId: string;
+  readonly now: number;
+  /** Undefined while it stops: another host takes the run. */
+  readonly host: string | undefined;
+}
+
+/**
+ * Makes the first queued run of a session the running one, if none is running or paused. The host that accepted it
+ * starts it; until then `started_at` is null and, if that host dies, any other may start it.
+ */
+export async function promoteNext(
+  tables: Kysely<Schema>,
+  { owner, sessionId, now, host }: Promotion,
+): Promise<Run | undefined> {
+  const { rows } = await selectWaiting(tables, { owner, sessionId });
+  const [first] = rows.toSorted((a, b) => a.turn - b.turn);
+  if (first === undefined || rows.some(({ status }) => status !== 'queued')) return undefined;
+  const isOurs = host !== undefined && (first.hostId === host || first.hostId === null);
+  const [row] = (
+    await markRunning(tables, {
+      owner,
+      runId: first.id,
+      now,
+      hostId: isOurs ? host : first.hostId,
+      startedAt: isOurs ? now : null,
+    })
+  ).rows;
+  return row && toRun(row);
+}
+
+/** The runs of a session that have not ended and were not canceled. */
+const selectWaiting = prepareQuery(
+  (tables, { owner, sessionId }: { owner: string; sessionId: string }) =>
+    tables
+      .selectFrom('runs')
+      .select(['id', 'status', 'host_id as hostId', 'turn'])
+      .where('owner', '=', owner)
+      // An expression, so that SQLite uses the index of open runs instead of reading all runs of the session.
+      .where(sql<string>`session_id || ''`, '=', sessionId)
+      .where(isOpen)
+      // A queued run that was canceled is ended by its host; a running one still blocks the session.
+      .where((e) => e.or([e('status', '!=', 'queued'), e('abort_requested', 'is', null)])),
+);
+
+interface Start extends RunKey {
+  readonly now: number;
+  readonly hostId: string | null;
+  readonly startedAt: number | null;
+}
+
+const markRunning = prepareQuery((tables, { owner, runId, now, hostId, startedAt }: Start) =>
+  tables
+    .updateTable('runs')
+    .set({ status: 'running', updated_at: now, host_id: hostId, started_at: startedAt })
+    .where('owner', '=', owner)
+    .where('id', '=', runId)
+    .where('status', '=', 'queued')
+    .returning(RUN_COLUMNS),
+);
+
+export function toUsageColumns(usage: RunEnding['usage']) {
+  return {
+    input_tokens: usage?.input ?? 0,
+    output_tokens: usage?.output ?? 0,
+    cached_tokens: usage?.cached ?? 0,
+    usage: usage?.models ? JSON.stringify(usage.models) : null,
+    cost: usage?.cost ?? null,
+  };
 }

@@ -9,8 +9,8 @@ import {
   type RunRequest,
   startTestRun,
 } from '../../../test/support/test-runs.js';
-import type { RunKey } from './run.js';
-import type { StartResult } from './start-run.js';
+import type { RunKey } from '../schema/runs.js';
+import type { StartResult } from './run-store.js';
 
 type Session = Awaited<ReturnType<typeof openTestSession>>;
 

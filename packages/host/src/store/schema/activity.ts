@@ -1,4 +1,4 @@
-import { bigint, defineTable, type Row, text } from '@sibyl/plugin-kit/tables';
+import { bigint, defineTable, text, type Values } from '@sibyl/plugin-kit/tables';
 import type { ActivityEntry } from '@sibyl/protocol';
 
 /** What happened on behalf of users. */
@@ -11,7 +11,7 @@ export const activity = defineTable(
     session_id: text().optional(),
     run_id: text().optional(),
     approval_id: text().optional(),
-    call_id: text().optional(),
+    call_id: text().optional().as('toolCallId'),
     tool: text().optional(),
     outcome: text<NonNullable<ActivityEntry['outcome']>>().optional(),
     decided_by: text<NonNullable<ActivityEntry['decidedBy']>>().optional(),
@@ -24,4 +24,4 @@ export const activity = defineTable(
   },
 );
 
-export type ActivityRow = Row<typeof activity>;
+export type Activity = Values<typeof activity>;

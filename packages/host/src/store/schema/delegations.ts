@@ -1,4 +1,5 @@
-import { bigint, defineTable, integer, type Row, text } from '@sibyl/plugin-kit/tables';
+import { bigint, defineTable, integer, json, type Row, text } from '@sibyl/plugin-kit/tables';
+import type { AccessKeyCaveats } from '@sibyl/protocol';
 
 /** What a user delegated for: calls of services, logins, turns at set times, rules. */
 export type DelegationPurpose = 'services' | 'access-key' | 'schedule' | 'rules';
@@ -11,8 +12,7 @@ export const delegations = defineTable(
     cid: text(),
     purpose: text<DelegationPurpose>(),
     audience: text(),
-    /** JSON. */
-    capabilities: text().optional(),
+    capabilities: json<readonly { readonly can: string; readonly with: string }[]>().optional(),
     /** The token, of the current delegation alone. */
     ciphertext: text().optional().omitted(),
     /** Seconds, as in the token; null for a delegation that never expires. */
@@ -25,8 +25,7 @@ export const delegations = defineTable(
     last_used_by: text().optional(),
     /** The columns below belong to access keys. */
     name: text().optional(),
-    /** JSON. */
-    caveats: text().optional(),
+    caveats: json<AccessKeyCaveats>().optional(),
     /** The day (UTC) that `turns` counts. */
     turns_day: text().optional(),
     turns: integer().optional(),

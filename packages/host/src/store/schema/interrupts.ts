@@ -1,5 +1,5 @@
-import { bigint, defineTable, type Row, text } from '@sibyl/plugin-kit/tables';
-import type { PendingAnswer } from '@sibyl/protocol';
+import { bigint, defineTable, json, type Row, text } from '@sibyl/plugin-kit/tables';
+import type { JsonObject, PendingAnswer } from '@sibyl/protocol';
 
 /** What paused runs wait for. */
 export const interrupts = defineTable(
@@ -16,7 +16,7 @@ export const interrupts = defineTable(
     path: text(),
     kind: text<PendingAnswer['kind']>(),
     /** JSON Schema of the answer. */
-    schema: text(),
+    schema: json<JsonObject>(),
     data: text().optional().sealed('interrupt'),
     status: text<'open' | 'answered' | 'expired' | 'cancelled'>(),
     expires_at: bigint(),

@@ -1,38 +1,73 @@
-import { bigint, defineTable, integer, type Row, real, text } from '@sibyl/plugin-kit/tables';
-import type { ErrorKind, RunStatus } from '@sibyl/protocol';
+import { bigint, defineTable, integer, json, type Row, real, text } from '@sibyl/plugin-kit/tables';
+import type { ErrorKind, PendingAnswer, ReplyWarning, RunStatus } from '@sibyl/protocol';
+import { sql } from 'kysely';
+
+/** Why a run is canceled: a user aborts it; another turn or the host interrupts it. */
+export type CancelReason = 'aborted' | 'interrupted';
+
+export interface TokenUsage {
+  readonly input: number;
+  readonly output: number;
+  readonly cached: number;
+  /** In the currency of the configured prices; stored with the report. */
+  readonly cost?: number | undefined;
+  /** The same by model. */
+  readonly models?: readonly (TokenUsage & { readonly model: string })[] | undefined;
+}
+
+/** An error that is stored to be returned again. */
+export interface StoredError {
+  readonly code: string;
+  readonly message: string | readonly string[];
+  readonly fields?: Readonly<Record<string, unknown>> | undefined;
+  readonly retryAfterSeconds?: number | undefined;
+}
+
+/** What a caller receives besides the message of a run. */
+export interface RunReport {
+  readonly warnings?: readonly ReplyWarning[] | undefined;
+  /** Why there is no answer, or only a partial one. */
+  readonly error?: StoredError | undefined;
+  /** The interrupts that a paused run waits for. */
+  readonly pending?: readonly PendingAnswer[] | undefined;
+  readonly cost?: number | undefined;
+  /** There is no answer because of an error that may not happen again: a repeated request starts the next attempt. */
+  readonly isUnanswered?: boolean | undefined;
+}
 
 /** The attempts to execute turns. */
 export const runs = defineTable(
   'runs',
   {
     owner: text(),
-    id: text(),
+    id: text().as('runId'),
     session_id: text(),
     turn: bigint(),
-    /** Counts the runs of a turn, from 1. */
+    /** Starts at 1; a paused or interrupted turn continues with the next. */
     attempt: bigint(),
     request_id: text(),
-    status: text<RunStatus | 'paused' | 'continued'>(),
-    /** The host that executes the run; null if any host may. */
+    status: text<RunStatus>(),
+    /** The host that accepted or executes it; none if any host may take it. */
     host_id: text().optional(),
-    abort_requested: text<'aborted' | 'interrupted'>().optional(),
+    /** Set when the run was canceled from any host. */
+    abort_requested: text<CancelReason>().optional().as('cancelReason'),
     /** Encrypted, until the run ends. */
     request: text().optional().omitted(),
     /** Chosen when the run starts; the answer is stored under it. */
     message_id: text().optional(),
+    /** Where its messages are. */
     branch: bigint(),
-    /** The question to answer again; null for the question of this turn. */
+    /** The question to answer again; none for the question of this turn. */
     question_id: text().optional(),
     error_kind: text<ErrorKind>().optional(),
     error_message: text().optional(),
-    /** JSON of what a caller receives besides the message: warnings, and why there is no answer. */
-    report: text().optional(),
+    report: json<RunReport>().optional(),
+    /** Number of the last stored frame, 0 for none. */
     last_seq: bigint(),
     input_tokens: bigint(),
     output_tokens: bigint(),
     cached_tokens: bigint(),
-    /** JSON of the usage of each model. */
-    usage: text().optional(),
+    usage: json<TokenUsage['models']>().optional(),
     /** Of the request that started the turn, so that all hosts add to one trace. */
     traceparent: text().optional(),
     /** From the start of execution to the first text of the answer. */
@@ -68,3 +103,22 @@ export const runs = defineTable(
 );
 
 export type RunRow = Row<typeof runs>;
+
+export interface RunKey {
+  readonly owner: string;
+  readonly runId: string;
+}
+
+/** The states of a run that has ended. */
+export const ENDED = [
+  'finished',
+  'aborted',
+  'interrupted',
+  'failed',
+  'continued',
+] as const satisfies readonly RunStatus[];
+
+/** Literally as in the indexes, so that the engines use them. */
+export const isOpen = sql<boolean>`status in ('queued', 'running', 'paused')`;
+
+export const isActive = sql<boolean>`status in ('running', 'paused')`;

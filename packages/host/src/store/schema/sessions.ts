@@ -1,4 +1,4 @@
-import { bigint, defineTable, integer, type Row, text } from '@sibyl/plugin-kit/tables';
+import { bigint, defineTable, flag, type Row, text } from '@sibyl/plugin-kit/tables';
 import { Id } from '@sibyl/protocol';
 import { z } from 'zod';
 import { BranchNumber, Count, Flag, Time } from './imported-values.js';
@@ -7,7 +7,7 @@ export const sessions = defineTable(
   'sessions',
   {
     owner: text(),
-    id: text().imported(Id),
+    id: text().as('sessionId').imported(Id),
     title: text().imported(z.string().max(1000)),
     created_at: bigint().imported(Time),
     last_updated_at: bigint().imported(Time),
@@ -18,15 +18,15 @@ export const sessions = defineTable(
     last_seq: bigint().imported(Count),
     last_turn: bigint().imported(Count),
     /** The branch that readers see and new messages continue. */
-    active_branch: bigint().imported(BranchNumber.catch(0)),
+    active_branch: bigint().as('branch').imported(BranchNumber.catch(0)),
     /** The number of branches besides the first. */
     last_branch: bigint().imported(BranchNumber.catch(0)),
     /** The last message of the active branch, perhaps an answer that is not stored yet. */
     active_message_id: text().optional().imported(Id),
     /** What it was before the last change, which a statement returns in this way. */
     previous_message_id: text().optional().imported(Id),
-    /** 1 if it appears in no list and is deleted once it is not used any more. */
-    unlisted: integer().default(0).imported(Flag.catch(0)),
+    /** Whether it appears in no list and is deleted once it is not used any more. */
+    unlisted: flag().as('isUnlisted').default(0).imported(Flag.catch(0)),
   },
   {
     key: ['owner', 'id'],

@@ -1,8 +1,13 @@
-import { hash } from 'node:crypto';
+import { hash, randomUUID } from 'node:crypto';
+import { chmodSync, closeSync, existsSync, mkdirSync, openSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
 import { setImmediate as nextTick } from 'node:timers/promises';
+import { Worker } from 'node:worker_threads';
+import { OracleError } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
 import type { StoreContext } from '../database.js';
 import type { Schema } from '../schema/index.js';
+import { StoreError } from '../store-errors.js';
 import { type Phrase, readTerms, type SearchQuery } from './terms.js';
 
 /** Identifies what is searched for: a text of a user, by its kind and id. */
@@ -21,7 +26,7 @@ export interface SearchEntry extends SearchKey {
   readonly parts: readonly string[];
 }
 
-export interface SearchRequest {
+interface SearchRequest {
   readonly owner: string;
   readonly sources: readonly string[];
   /** Only texts of this scope. */
@@ -65,10 +70,10 @@ export interface SearchIndex {
 }
 
 /** Only the newest of a user's texts with the words are ranked. */
-export const MAX_CANDIDATES = 1_000;
+const MAX_CANDIDATES = 1_000;
 
 /** Titles are short and chosen. */
-export const SOURCE_WEIGHTS: Readonly<Record<string, number>> = { title: 2 };
+const SOURCE_WEIGHTS: Readonly<Record<string, number>> = { title: 2 };
 
 /** The query without longer words than its last one. */
 export const toWholeWords = (query: SearchQuery): SearchQuery =>
@@ -227,4 +232,311 @@ function toTsQuery(query: SearchQuery, prefix: string): string {
   const toPhrase = ({ terms, isPrefix }: Phrase) =>
     terms.map((term, i) => `'${prefix}${term}'${isPrefix && i === terms.length - 1 ? ':*' : ''}`);
   return query.map((phrase) => `(${toPhrase(phrase).join(' <-> ')})`).join(' & ');
+}
+
+const OWNER_ONLY = 0o600;
+
+/** Requests that wait for the worker; beyond it, searches are rejected. */
+const MAX_WAITING = 1_000;
+
+/** Documents that one transaction removes: each of their words takes some microseconds, and searches wait meanwhile. */
+const REMOVED_DOCUMENTS = 50;
+
+/**
+ * Each document has the words of its text, in the index each behind the word of its owner: so a search reads only what its
+ * user wrote. With them, they can be removed from the index without a trace.
+ */
+const SETUP = `
+  pragma secure_delete = on;
+  pragma journal_mode = wal;
+  pragma synchronous = full;
+  pragma journal_size_limit = ${16 * 1024 * 1024};
+  create table if not exists documents (
+    number integer primary key, owner text not null, source text not null, id text not null,
+    part integer not null, scope text not null, terms text not null);
+  create unique index if not exists documents_by_key on documents (owner, source, id, part);
+  create index if not exists documents_by_scope on documents (owner, scope);
+  create virtual table if not exists words using fts5(terms, content = '', tokenize = 'ascii');
+  insert into words (words, rank) values ('secure-delete', 1);
+  create table if not exists info (generation text not null);
+`;
+
+/**
+ * Runs in a worker, because a search would block the event loop: statements or texts arrive as JSON, which is copied faster
+ * than objects, and rows leave.
+ */
+const WORKER = `
+const { parentPort, workerData } = require('node:worker_threads');
+const { DatabaseSync } = require('node:sqlite');
+const database = new DatabaseSync(workerData.path, { timeout: 10_000 });
+database.exec(workerData.setup);
+const prepared = new Map();
+const prepare = (sql) => {
+  if (!prepared.has(sql)) prepared.set(sql, database.prepare(sql));
+  return prepared.get(sql);
+};
+const addOwner = (owner, terms) => terms.replaceAll(/[^ ]+/g, (term) => owner + term);
+const removeWords = prepare("insert into words (words, rowid, terms) values ('delete', ?, ?)");
+const remove = (condition, values) => {
+  const removed = prepare('delete from documents where ' + condition + ' returning number, owner, terms').all(...values);
+  for (const { number, owner, terms } of removed) removeWords.run(number, addOwner(owner, terms));
+  return removed.map(({ number }) => ({ number }));
+};
+const insert = prepare('insert into documents (owner, source, id, part, scope, terms) values (?, ?, ?, ?, ?, ?)');
+const insertWords = prepare('insert into words (rowid, terms) values (last_insert_rowid(), ?)');
+const put = ({ owner, source, id, scope, parts }) => {
+  remove('owner = ? and source = ? and id = ?', [owner, source, id]);
+  parts.forEach((terms, part) => {
+    insert.run(owner, source, id, part, scope, terms);
+    insertWords.run(addOwner(owner, terms));
+  });
+};
+parentPort.on('message', (message) => {
+  const { id, mode, statements = [], entries = [], removed } = JSON.parse(message);
+  try {
+    if (mode === 'write') database.exec('begin immediate');
+    let rows = [];
+    for (const { sql, values } of statements) rows = prepare(sql).all(...values);
+    for (const entry of entries) put(entry);
+    if (removed) rows = remove(removed.sql, removed.values);
+    if (mode === 'write') database.exec('commit');
+    parentPort.postMessage({ id, rows });
+  } catch (error) {
+    if (database.isTransaction) database.exec('rollback');
+    parentPort.postMessage({ id, error: error.message });
+  }
+});
+parentPort.postMessage({ id: 0, rows: [] });
+`;
+
+interface Statement {
+  readonly sql: string;
+  readonly values: readonly (string | number)[];
+}
+
+/** The words of a text, for the worker. */
+interface PutEntry {
+  readonly owner: string;
+  readonly source: string;
+  readonly id: string;
+  readonly scope: string;
+  readonly parts: string[];
+}
+
+interface WorkerRequest {
+  readonly mode: 'read' | 'write';
+  readonly statements?: readonly Statement[];
+  readonly entries?: readonly PutEntry[];
+  /** A condition: documents that it fits are removed. */
+  readonly removed?: Statement;
+}
+
+interface Waiting {
+  readonly resolve: (rows: readonly unknown[]) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/** The index on SQLite: a separate file, which only a worker reads and writes, and which can be built again at any time. */
+export class SqliteSearchIndex implements SearchIndex {
+  readonly isSeparate = true;
+  private readonly path: string;
+  private readonly waiting = new Map<number, Waiting>();
+  private lastId = 0;
+  private opening: Promise<Worker> | undefined;
+  /** Requests that wait for the worker to open, or for its answer. */
+  private unanswered = 0;
+  private isClosed = false;
+
+  constructor(dataDir: string) {
+    this.path = join(dataDir, 'search.db');
+  }
+
+  async put(_tables: Kysely<Schema>, entries: readonly SearchEntry[]): Promise<void> {
+    const put = new Map<SearchEntry, PutEntry>();
+    for (const entry of entries) {
+      const { source, id, scope } = entry;
+      put.set(entry, { owner: toOwnerTerm(entry.owner), source, id, scope, parts: [] });
+    }
+    for await (const { entry, value } of convertParts(entries, toWords))
+      put.get(entry)?.parts.push(value);
+    await this.run({ mode: 'write', entries: [...put.values()] });
+  }
+
+  async removeScope(
+    _tables: Kysely<Schema>,
+    { owner, scope }: { readonly owner: string; readonly scope: string },
+  ): Promise<void> {
+    await this.removeWhere('owner = ? and scope = ?', [toOwnerTerm(owner), scope]);
+  }
+
+  async removeOwner(owner: string): Promise<void> {
+    await this.removeWhere('owner = ?', [toOwnerTerm(owner)]);
+    // The log contains what was deleted.
+    const empty = { sql: 'pragma wal_checkpoint(truncate)', values: [] };
+    await this.run({ mode: 'read', statements: [empty] });
+  }
+
+  async find({ owner, sources, scope, query, limit, offset = 0 }: SearchRequest) {
+    const ownerTerm = toOwnerTerm(owner);
+    const matches = [toWholeWords(query), query].map((one) => toMatch(one, ownerTerm));
+    const values = [...matches, ownerTerm, ...sources];
+    const list = sources.map(() => '?').join(', ');
+    const sql = buildFind(`source in (${list})${scope === undefined ? '' : ' and scope = ?'}`);
+    if (scope !== undefined) values.push(scope);
+    const rows = await this.run({
+      mode: 'read',
+      statements: [{ sql, values: [...values, limit, offset] }],
+    });
+    return rows as readonly SearchHit[];
+  }
+
+  async readGeneration(): Promise<string> {
+    const statements = [
+      {
+        sql: 'insert into info (generation) select ? where not exists (select 1 from info)',
+        values: [randomUUID()],
+      },
+      { sql: 'select generation from info', values: [] },
+    ];
+    const rows = await this.run({ mode: 'write', statements });
+    return (rows[0] as { readonly generation: string }).generation;
+  }
+
+  isMissing(): boolean {
+    return !existsSync(this.path);
+  }
+
+  async close(): Promise<void> {
+    this.isClosed = true;
+    const worker = await this.opening?.catch(() => undefined);
+    await worker?.terminate();
+  }
+
+  private async removeWhere(condition: string, values: readonly string[]): Promise<void> {
+    const some = `select number from documents where ${condition} limit ${REMOVED_DOCUMENTS}`;
+    const removed = { sql: `number in (${some})`, values };
+    while ((await this.run({ mode: 'write', removed })).length === REMOVED_DOCUMENTS);
+  }
+
+  private async run(request: WorkerRequest): Promise<readonly unknown[]> {
+    if (this.unanswered >= MAX_WAITING)
+      throw new OracleError('host_busy', { retryAfterSeconds: 5 });
+    this.unanswered += 1;
+    try {
+      const worker = await this.openOnce();
+      this.lastId += 1;
+      const id = this.lastId;
+      return await new Promise((resolve, reject) => {
+        this.waiting.set(id, { resolve, reject });
+        // Not kept alive by an idle worker, only by a request.
+        worker.ref();
+        worker.postMessage(JSON.stringify({ id, ...request }));
+      });
+    } finally {
+      this.unanswered -= 1;
+    }
+  }
+
+  private async openOnce(): Promise<Worker> {
+    if (!this.isClosed) this.opening ??= this.openOrReplace();
+    const worker = await this.opening;
+    if (this.isClosed || !worker) throw new StoreError('The search index is closed');
+    return worker;
+  }
+
+  private async openOrReplace(): Promise<Worker> {
+    try {
+      return await this.open().catch((error) => this.replace(error));
+    } catch (error) {
+      this.opening = undefined;
+      throw error;
+    }
+  }
+
+  /** A damaged file is replaced: it contains nothing that is not stored elsewhere. */
+  private replace(error: unknown): Promise<Worker> {
+    if (!/not a database|malformed|corrupt/i.test(String(error))) throw error;
+    for (const end of ['', '-wal', '-shm']) rmSync(this.path + end, { force: true });
+    return this.open();
+  }
+
+  private async open(): Promise<Worker> {
+    mkdirSync(join(this.path, '..'), { recursive: true, mode: 0o700 });
+    closeSync(openSync(this.path, 'a', OWNER_ONLY));
+    chmodSync(this.path, OWNER_ONLY);
+    const worker = new Worker(WORKER, {
+      eval: true,
+      workerData: { path: this.path, setup: SETUP },
+      env: {},
+      // Its heap would grow for as long as it may; what it needs is small.
+      resourceLimits: { maxYoungGenerationSizeMb: 8 },
+    });
+    // A worker that fails also exits, when another may already run: only the first counts.
+    const failed = new Promise<Error>((resolve) => {
+      worker.once('error', resolve);
+      worker.once('exit', () => resolve(new StoreError('The search index stopped')));
+    });
+    const ready = new Promise<undefined>((resolve) =>
+      worker.once('message', () => resolve(undefined)),
+    );
+    const error = await Promise.race([ready, failed]);
+    if (error) throw error;
+    worker.on('message', ({ id, rows, error }: Answer) => {
+      const waiting = this.waiting.get(id);
+      this.waiting.delete(id);
+      if (this.waiting.size === 0) worker.unref();
+      if (error === undefined) waiting?.resolve(rows ?? []);
+      else waiting?.reject(new StoreError(`The search index failed: ${error}`));
+    });
+    void failed.then((reason) => this.fail(reason));
+    worker.unref();
+    return worker;
+  }
+
+  /** The next request starts another worker. */
+  private fail(error: Error): void {
+    const waiting = [...this.waiting.values()];
+    this.waiting.clear();
+    this.opening = undefined;
+    for (const { reject } of waiting) reject(error);
+  }
+}
+
+interface Answer {
+  readonly id: number;
+  readonly rows?: readonly unknown[];
+  readonly error?: string;
+}
+
+function toWords(text: string): string {
+  let words = '';
+  for (const term of readTerms(text)) words += `${term.text} `;
+  return words;
+}
+
+/** Words consist of letters and digits, so they need no escaping. */
+function toMatch(query: SearchQuery, ownerTerm: string): string {
+  const toPhrase = ({ terms, isPrefix }: Phrase) =>
+    `"${terms.map((term) => ownerTerm + term).join(' ')}"${isPrefix ? ' *' : ''}`;
+  return query.map(toPhrase).join(' AND ');
+}
+
+/** Those with longer words are not ranked, which would take as long again. A negative rank is better the lower it is. */
+function buildFind(condition: string): string {
+  const weights = Object.entries(SOURCE_WEIGHTS).map(
+    ([source, factor]) => `when '${source}' then ${factor}`,
+  );
+  return `with ranked as materialized (
+      select rowid as number, bm25(words) as rank from words where words match ?
+      order by rowid desc limit ${MAX_CANDIDATES}),
+    others as materialized (
+      select rowid as number, 0 as rank from words
+      where words match ? and rowid not in (select number from ranked)
+      order by rowid desc limit ${MAX_CANDIDATES}),
+    weighed as (
+      select *, case source ${weights.join(' ')} else 1 end as weight
+      from (select * from ranked union all select * from others) join documents using (number)
+      where owner = ? and ${condition})
+    select source, id, part, -rank * weight as score
+    from weighed order by score desc, weight desc, number desc limit ? offset ?`;
 }

@@ -1,8 +1,7 @@
 import { setImmediate as nextTick, setTimeout as sleep } from 'node:timers/promises';
 import { type Kysely, sql } from 'kysely';
 import type { Logger } from 'pino';
-import type { StoreContext } from '../database.js';
-import { prepareQuery } from '../prepared-query.js';
+import { prepareQuery, type StoreContext } from '../database.js';
 import type { Schema } from '../schema/index.js';
 import type { SearchQueueRow } from '../schema/search.js';
 import { UNTITLED } from '../session-store.js';
@@ -12,8 +11,8 @@ import {
   type SearchHit,
   type SearchIndex,
   type SearchKey,
+  SqliteSearchIndex,
 } from './search-index.js';
-import { SqliteSearchIndex } from './sqlite-search-index.js';
 import { buildSnippet, MAX_TEXT, parseQuery, type Snippet } from './terms.js';
 
 /** A kind of texts that can be searched for. */
@@ -253,9 +252,10 @@ export class SearchStore {
         isQueueLonger = true;
         continue;
       }
-      const entry = await this.loadEntry(tables, { owner, source, id });
+      const loaded = await this.sources.get(source)?.load(tables, row);
+      const entry = { ...toEmptyEntry(row), ...loaded };
       entries.push(entry);
-      characters += entry.parts.reduce((sum, { length }) => sum + length, 0);
+      for (const { length } of entry.parts) characters += length;
       if (characters > CHARACTERS_PER_PASS) break;
     }
     await this.index.put(tables, entries);
@@ -273,11 +273,6 @@ export class SearchStore {
   private async indexSession(tables: Kysely<Schema>, owner: string, id: string): Promise<void> {
     await this.index.removeScope(tables, { owner, scope: id });
     await this.write(tables, (writing) => queueSession(writing, owner, id));
-  }
-
-  private async loadEntry(tables: Kysely<Schema>, key: SearchKey): Promise<SearchEntry> {
-    const loaded = await this.sources.get(key.source)?.load(tables, key);
-    return { ...toEmptyEntry(key), ...loaded };
   }
 
   /** PostgreSQL is inside a unit of work already. */
@@ -315,8 +310,7 @@ export class SearchStore {
 
 /** Removes what the index contains of a key. */
 const toEmptyEntry = ({ owner, source, id }: SearchKey): SearchEntry => ({
-  ...{ owner, source, id },
-  ...{ scope: '', createdAt: 0, parts: [] },
+  ...{ owner, source, id, scope: '', createdAt: 0, parts: [] },
 });
 
 interface FoundText {

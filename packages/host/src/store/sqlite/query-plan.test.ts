@@ -12,7 +12,7 @@ import { ActivityStore } from '../activity-store.js';
 import { AnswerDetailsStore } from '../answer-details.js';
 import { ApprovalStore } from '../approval-store.js';
 import { CallerStore } from '../caller-store.js';
-import { readSnapshot, type StoreContext } from '../database.js';
+import { createIdSource, readSnapshot, type StoreContext } from '../database.js';
 import { DelegationStore } from '../delegation-store.js';
 import { createVault } from '../encryption.js';
 import { IdempotencyStore } from '../idempotency-store.js';
@@ -26,7 +26,6 @@ import { TurnStore } from '../runs/run.js';
 import { RunStore } from '../runs/run-store.js';
 import type { Schema } from '../schema/index.js';
 import { SessionStore } from '../session-store.js';
-import { createIdSource } from '../store.js';
 import { ModelUsageStore } from '../usage-store.js';
 import { SqliteDialect } from './sqlite-dialect.js';
 

@@ -18,9 +18,8 @@ import {
   type TransactionSettings,
   ValueNode,
 } from 'kysely';
-import { storable } from '../database.js';
+import { type DirectAdapter, type StatementWithValues, storable } from '../database.js';
 import { TableNames } from '../migrations.js';
-import type { DirectAdapter, StatementWithValues } from '../prepared-query.js';
 import { StoreError } from '../store-errors.js';
 
 /** Kysely on `node:sqlite`. */
