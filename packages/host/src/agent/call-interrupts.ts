@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { canonicalJson, toApprovalId } from '@sibyl/protocol';
-import type { UnsealedInterrupt } from '../store/runs/interrupts.js';
+import type { NewInterrupt } from '../store/runs/interrupts.js';
 import type { Run } from '../store/runs/run.js';
 import type { AgentCall, AgentRequest } from './agent.js';
 import {
@@ -131,21 +131,17 @@ export function readAnswer(answer: InterruptAnswer): unknown {
 /** How long an interrupt waits if its tool does not say. */
 const DEFAULT_EXPIRY_SECONDS = 7 * 24 * 60 * 60;
 
-export async function toInterrupt(
-  interrupt: PendingInterrupt,
-  run: Run,
-): Promise<UnsealedInterrupt> {
+export async function toInterrupt(interrupt: PendingInterrupt, run: Run): Promise<NewInterrupt> {
   const { kind, schema, callId, key, approval } = interrupt;
   const { expiresInSeconds = DEFAULT_EXPIRY_SECONDS } = interrupt;
-  const question = { kind, schema, callId, path: key, data: null };
-  const expiresInMs = expiresInSeconds * 1000;
-  if (!approval) return { id: randomUUID(), ...question, expiresInMs };
+  const question = { kind, schema, callId, path: key, expiresInMs: expiresInSeconds * 1000 };
+  if (!approval) return { id: randomUUID(), ...question, data: interrupt.data };
   const { tool, plugin, argsHash, args, inputSchema, requiredBy, delegates } = approval;
   const place = { sessionId: run.sessionId, runId: run.runId, call: key };
   return {
     id: await toApprovalId({ ...place, tool, plugin, argsHash }),
     ...question,
-    expiresInMs,
+    data: { tool, args },
     approval: {
       call: key,
       call_id: callId,

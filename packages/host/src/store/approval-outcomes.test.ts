@@ -23,11 +23,10 @@ describe('the outcome of an approval', () => {
     await runs.pause({
       ...key,
       interrupts: ids.map((id) => createInterrupt(id)),
-      data: new Map(),
       steps: [],
       request: {},
       limit: 10,
-      ending: { message: { content: '', isComplete: false } },
+      end: { message: { content: '', isComplete: false } },
     });
     const decide = (
       id: string,

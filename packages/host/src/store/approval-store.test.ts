@@ -17,11 +17,10 @@ describe.each(engines)('ApprovalStore on %s', (engine) => {
     const paused = await runs.pause({
       ...key,
       interrupts: ids.map((id) => createMailApproval(id, schema)),
-      data: new Map(),
       steps: [],
       request: {},
       limit: 10,
-      ending: { message: { content: '', isComplete: false } },
+      end: { message: { content: '', isComplete: false } },
     });
     expect(paused.state).toBe('paused');
     return { owner, sessionId };

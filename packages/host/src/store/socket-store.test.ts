@@ -293,8 +293,8 @@ describe('SocketStore.findTurnsElsewhere', () => {
     const find = (hostId?: string) => openSockets('own').findTurnsElsewhere([session], hostId);
     const { key } = await startTestRun(other, session);
     await other.runs.pause({
-      ...{ ...key, interrupts: [], data: new Map(), steps: [], request: {}, limit: 10 },
-      ending: { message: { content: '', isComplete: false } },
+      ...{ ...key, interrupts: [], steps: [], request: {}, limit: 10 },
+      end: { message: { content: '', isComplete: false } },
     });
     now += 59_999;
     expect(await find()).toEqual([session]);

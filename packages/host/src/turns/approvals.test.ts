@@ -93,10 +93,9 @@ describe('Approvals', () => {
       ...key,
       interrupts: ids.map((id) => createApproval(id, approval)),
       limit: 10,
-      data: new Map(),
       steps: [],
       request: { caller: { did: owner } },
-      ending: { message: { content: '', isComplete: false } },
+      end: { message: { content: '', isComplete: false } },
     });
     expect(paused.state).toBe('paused');
     const caller: Caller = { did: owner, expiration: 0, presentedDelegation: undefined };

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { useStore } from '../../test/support/test-database.js';
 import { createApproval, createQuestion } from '../../test/support/test-interrupts.js';
 import { startTestRun } from '../../test/support/test-runs.js';
-import type { UnsealedInterrupt } from '../store/runs/interrupts.js';
+import type { NewInterrupt } from '../store/runs/interrupts.js';
 import type { Run } from '../store/runs/run.js';
 import { PausedTurns } from './paused-turns.js';
 import { hostStopping } from './turn-limits.js';
@@ -14,7 +14,7 @@ const SCHEMA = {
   required: ['ok'],
 };
 
-const question = (id: string, more: Partial<UnsealedInterrupt> = {}) =>
+const question = (id: string, more: Partial<NewInterrupt> = {}) =>
   createQuestion(id, { schema: SCHEMA, ...more });
 
 // `expire` works on the rows of all owners.
@@ -34,16 +34,15 @@ describe('PausedTurns', () => {
   }
 
   /** A turn of a new user that asks these questions. */
-  async function pause(...interrupts: readonly UnsealedInterrupt[]) {
+  async function pause(...interrupts: readonly NewInterrupt[]) {
     const { key, session } = await startTestRun(test.store);
     const result = await test.store.runs.pause({
       ...key,
       interrupts,
       limit: 10,
-      data: new Map(),
       steps: [],
       request: {},
-      ending: { message: { content: '', isComplete: false } },
+      end: { message: { content: '', isComplete: false } },
     });
     expect(result.state).toBe('paused');
     return { ...key, session };

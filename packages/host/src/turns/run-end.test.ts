@@ -2,7 +2,7 @@ import { OracleError } from '@sibyl/protocol';
 import { describe, expect, it } from 'vitest';
 import type { AgentStep } from '../agent/steps.js';
 import type { Frame } from '../store/runs/frames.js';
-import type { Run, RunEnding } from '../store/runs/run.js';
+import type { Run, RunEnd } from '../store/runs/run.js';
 import { buildHandover, endInterrupted, endUnanswered } from './run-end.js';
 
 const timestamp = '2030-01-01T00:00:00.000Z';
@@ -29,7 +29,7 @@ const run: Run = {
   report: {},
 };
 
-const parse = (frames: RunEnding['frames'] = []) =>
+const parse = (frames: RunEnd['frames'] = []) =>
   frames.map(({ seq, event, data }) => ({ seq, event, data: JSON.parse(data) }));
 
 const toFrames = (...parts: readonly (readonly [event: string, data: object])[]): Frame[] =>

@@ -10,8 +10,8 @@ import {
 import { toModelCause } from '../models/failure-cause.js';
 import { ModelError } from '../models/model.js';
 import type { Frame } from '../store/runs/frames.js';
-import type { Ending, Run } from '../store/runs/run.js';
-import { type RunEnding } from '../store/runs/run.js';
+import type { EndStatus, Run } from '../store/runs/run.js';
+import { type RunEnd } from '../store/runs/run.js';
 import { type RunReport, type StoredError, type TokenUsage } from '../store/schema/runs.js';
 import { classifyStoreError, isStoreError } from '../store/store-errors.js';
 import { MessageParts } from './message-parts.js';
@@ -22,7 +22,7 @@ export const MAX_WARNINGS = 50;
 
 /** How a run ended, for callers that wait for the complete answer. */
 export interface RunOutcome {
-  readonly status: Ending;
+  readonly status: EndStatus;
   readonly messageId: string | undefined;
   readonly text: string;
   readonly warnings: readonly ReplyWarning[];
@@ -160,7 +160,7 @@ export function buildHandover(run: Run, partial: string): Frame[] {
 }
 
 /** Ends a run that never began, with the reason. */
-export function endUnanswered(run: Run, error: OracleError): RunEnding {
+export function endUnanswered(run: Run, error: OracleError): RunEnd {
   const { code, message } = error;
   const { runId, messageId, sessionId, requestId, lastSeq } = run;
   const timestamp = new Date().toISOString();
@@ -187,7 +187,7 @@ export function endUnanswered(run: Run, error: OracleError): RunEnding {
 }
 
 /** Ends a run of a dead host with the part of the answer that its log contains. */
-export function endInterrupted(run: Run, frames: readonly Frame[]): RunEnding {
+export function endInterrupted(run: Run, frames: readonly Frame[]): RunEnd {
   const { messageId } = run;
   const message = readParts(frames).toMessage();
   const status = run.cancelReason ?? 'interrupted';

@@ -70,7 +70,7 @@ async function openTurn(options: TurnOptions = {}) {
         .since(0)
         .filter(({ event }) => event === name)
         .map(({ data }) => JSON.parse(data)),
-    findTrace: () => finishing.mock.calls.at(-1)?.[0].ending.trace,
+    findTrace: () => finishing.mock.calls.at(-1)?.[0].end.trace,
     /** The samples of a metric: their labels and values. */
     readMetric: async (name: string) =>
       (await metrics.print())

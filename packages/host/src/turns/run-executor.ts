@@ -16,9 +16,9 @@ import {
   TurnTrace,
   toErrorCode,
 } from '../observability/spans.js';
-import type { UnsealedInterrupt } from '../store/runs/interrupts.js';
-import type { Ending, Run } from '../store/runs/run.js';
-import { type RunEnding } from '../store/runs/run.js';
+import type { NewInterrupt } from '../store/runs/interrupts.js';
+import type { EndStatus, Run } from '../store/runs/run.js';
+import { type RunEnd } from '../store/runs/run.js';
 import { type TokenUsage } from '../store/schema/runs.js';
 import { UNTITLED } from '../store/session-store.js';
 import { repeatRead } from '../store/store-errors.js';
@@ -336,12 +336,12 @@ export class RunWriter {
     error,
     trace,
   }: {
-    readonly status: Ending;
+    readonly status: EndStatus;
     readonly usage: TokenUsage;
     readonly failure: TurnError | undefined;
     /** Why the answer is missing or incomplete. */
     readonly error: OracleError | undefined;
-    readonly trace: RunEnding['trace'];
+    readonly trace: RunEnd['trace'];
   }): Promise<RunOutcome> {
     this.endReasoning();
     if (failure) this.writeError(failure);
@@ -397,10 +397,9 @@ export class RunWriter {
     const paused = await this.recorder.pause(
       {
         interrupts: questions,
-        data: new Map(questions.map(({ id }, i) => [id, toQuestionData(interrupts[i])])),
         request,
         limit,
-        ending: { usage, report, message },
+        end: { usage, report, message },
       },
       [
         ...questions.flatMap((question, i) =>
@@ -415,7 +414,7 @@ export class RunWriter {
   }
 
   private buildApprovalFrame(
-    { id: approvalId, callId: toolCallId, expiresInMs }: UnsealedInterrupt,
+    { id: approvalId, callId: toolCallId, expiresInMs }: NewInterrupt,
     approval: ApprovalRequest | undefined,
     from: number,
   ): ReplyPart[] {
@@ -429,9 +428,9 @@ export class RunWriter {
   }
 
   private buildMessage(
-    status: Ending,
+    status: EndStatus,
     { error, kind }: { error: OracleError | undefined; kind: ErrorKind | undefined },
-  ): RunEnding['message'] {
+  ): RunEnd['message'] {
     const message = this.parts.toMessage();
     if (status === 'finished') return { ...message, isComplete: true };
     const { code, message: text } = error ?? reasons[status];
@@ -519,11 +518,5 @@ const NOT_ANSWERED = JSON.stringify({
 
 /** The call of the main agent that waits; a sub-agent waits within one. */
 const toMainCall = ({ path, callId }: PendingInterrupt) => path.split('/')[0] || callId;
-
-/** What plugins see of a question. */
-function toQuestionData(interrupt: PendingInterrupt | undefined): unknown {
-  const { approval, data } = interrupt ?? {};
-  return approval ? { tool: approval.tool, args: approval.args } : data;
-}
 
 const now = () => new Date().toISOString();

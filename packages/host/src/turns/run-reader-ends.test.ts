@@ -139,8 +139,8 @@ describe('RunReader.outcome of a turn with several attempts', () => {
     const pending = [{ id: question.id, kind: question.kind }];
     const message = { content: 'half', isComplete: false };
     await runs.pause({
-      ...{ ...key, interrupts: [question], data: new Map(), steps: [], request: {}, limit: 10 },
-      ending: { message, report: { pending } },
+      ...{ ...key, interrupts: [question], steps: [], request: {}, limit: 10 },
+      end: { message, report: { pending } },
     });
     const { owner } = key;
     await runs.endInterrupt({ owner, interruptId: question.id, status: 'answered', value: 1 });

@@ -261,11 +261,10 @@ describe('RunReader with a run that has stopped', () => {
     test.store.runs.pause({
       ...key,
       interrupts: [],
-      data: new Map(),
       steps: [],
       request: {},
       limit: 10,
-      ending: {
+      end: {
         usage,
         report: { pending, cost: 0.5 },
         message: { content: 'so', isComplete: false },

@@ -12,7 +12,7 @@ import {
   toServerEvent,
 } from '../bus/event-bus.js';
 import type { Frame } from '../store/runs/frames.js';
-import { type Ending, hasEnded, hasStopped, type Run } from '../store/runs/run.js';
+import { type EndStatus, hasEnded, hasStopped, type Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import { type RunKey } from '../store/schema/runs.js';
 import type { Store } from '../store/store.js';
@@ -169,7 +169,7 @@ export class RunReader {
 }
 
 /** How clients see that a run stopped: a paused one is interrupted, and so is one that another attempt continues. */
-function toEnding({ status }: Run): Ending {
+function toEnding({ status }: Run): EndStatus {
   switch (status) {
     case 'finished':
     case 'aborted':

@@ -49,8 +49,8 @@ const finish = (recorder: RunRecorder, { runId, messageId }: Run, more: Partial<
 const pause = (recorder: RunRecorder, { runId, messageId }: Run) =>
   recorder.pause(
     {
-      ...{ interrupts: [], data: new Map(), request: { message: 'hi' }, limit: 10 },
-      ending: { message: { content: 'half', isComplete: false } },
+      ...{ interrupts: [], request: { message: 'hi' }, limit: 10 },
+      end: { message: { content: 'half', isComplete: false } },
     },
     [buildDoneFrame({ runId, messageId, status: 'interrupted', text: 'half' })],
   );
@@ -58,7 +58,7 @@ const pause = (recorder: RunRecorder, { runId, messageId }: Run) =>
 /** A store that fails so many times to end or pause a run, and the endings that it was asked to store. */
 function breakStore({ runs: working }: Store, error: unknown, failures = Number.POSITIVE_INFINITY) {
   const runs: RunStore = Object.create(working);
-  const endings: FinishRequest['ending'][] = [];
+  const endings: FinishRequest['end'][] = [];
   let left = failures;
   const fail = async () => {
     await nextTick();
@@ -66,7 +66,7 @@ function breakStore({ runs: working }: Store, error: unknown, failures = Number.
     if (left >= 0) throw error;
   };
   runs.finish = async (request) => {
-    endings.push(request.ending);
+    endings.push(request.end);
     await fail();
     return working.finish(request);
   };

@@ -216,7 +216,7 @@ describe('RunRecorder.end with its readers', () => {
     let isBroken = true;
     const attempts: string[] = [];
     runs.finish = async (request) => {
-      attempts.push(request.ending.status);
+      attempts.push(request.end.status);
       await new Promise<void>((resolve) => setImmediate(resolve));
       if (isBroken) throw error;
       return test.store.runs.finish(request);
@@ -367,8 +367,8 @@ describe('RunRecorder.pause', () => {
   const pause = (recorder: RunRecorder, run: Run, limit = 10) =>
     recorder.pause(
       {
-        ...{ interrupts: [], data: new Map(), request: { message: 'hi' }, limit },
-        ending: { message: { content: 'half', isComplete: false } },
+        ...{ interrupts: [], request: { message: 'hi' }, limit },
+        end: { message: { content: 'half', isComplete: false } },
       },
       [
         routing(run),

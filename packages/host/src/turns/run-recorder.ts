@@ -11,8 +11,9 @@ import {
   toServerEvent,
 } from '../bus/event-bus.js';
 import { type Frame, type UnsealedWrites } from '../store/runs/frames.js';
+import type { Pause } from '../store/runs/interrupts.js';
 import type { Run } from '../store/runs/run.js';
-import { type EndedRun, type RunEnding } from '../store/runs/run.js';
+import { type EndedRun, type RunEnd } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import type { Activity } from '../store/schema/activity.js';
 import { type CancelReason, type RunKey } from '../store/schema/runs.js';
@@ -30,16 +31,13 @@ const RETRIES = { firstMs: 200, lastMs: 2_000 };
 /** How often a step that must be stored is tried again. */
 const COMMIT_RETRY_MS = 100;
 
-type Ending = Omit<RunEnding, 'frames'>;
+type Ending = Omit<RunEnd, 'frames'>;
 
 interface LastWrite {
   readonly ending: Ending;
   /** The last frames of the log. */
   readonly last: readonly Frame[];
 }
-
-/** What is stored when a run pauses, besides what the recorder knows. */
-export type RunPause = Omit<Parameters<RunStore['pause']>[0], 'owner' | 'runId' | 'steps'>;
 
 type DonePart = Extract<ReplyPart, { event: 'done' }>;
 
@@ -217,7 +215,7 @@ export class RunRecorder implements UnsavedRun {
    * Pauses the run with its last frames, `done` included; readers see them once they are stored. Undefined if it was canceled meanwhile or
    * the user has too many paused runs: then the run has to end.
    */
-  async pause(pause: RunPause, parts: readonly ReplyPart[]): Promise<Run | undefined> {
+  async pause(pause: Pause, parts: readonly ReplyPart[]): Promise<Run | undefined> {
     this.isEnding = true;
     const { log } = this.active;
     await this.deps.flushes.remove(this);
@@ -231,20 +229,20 @@ export class RunRecorder implements UnsavedRun {
         }
       return paused;
     } catch (error) {
-      this.showLost(pause.ending.message.content);
+      this.showLost(pause.end.message.content);
       throw error;
     } finally {
       if (this.isEnding) log.close();
     }
   }
 
-  private async storePause(pause: RunPause, last: readonly Frame[]): Promise<Run | undefined> {
+  private async storePause(pause: Pause, last: readonly Frame[]): Promise<Run | undefined> {
     const { activity } = this;
-    const ending = { ...pause.ending, frames: [...this.frames, ...last], activity };
-    return this.retry(() => this.tryToPause({ ...pause, ending }));
+    const end = { ...pause.end, frames: [...this.frames, ...last], activity };
+    return this.retry(() => this.tryToPause({ ...pause, end }));
   }
 
-  private async tryToPause(pause: RunPause): Promise<Run | undefined> {
+  private async tryToPause(pause: Pause): Promise<Run | undefined> {
     const { run } = this.active;
     const { runs, onCanceled } = this.deps;
     const result = await runs.pause({
@@ -293,7 +291,7 @@ export class RunRecorder implements UnsavedRun {
     const finished = await runs.finish({
       owner: run.owner,
       runId: run.runId,
-      ending: whole,
+      end: whole,
       takesNext: takesNext(),
     });
     return finished ?? this.findStored(ending.status, last.at(-1)?.seq ?? null);

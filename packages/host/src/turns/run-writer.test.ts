@@ -263,7 +263,7 @@ describe('RunWriter.end', () => {
     const unstored = Promise.withResolvers<void>();
     const runs = Object.create(test.store.runs) as RunStore;
     runs.finish = async (request) => {
-      if (request.ending.status !== 'failed') {
+      if (request.end.status !== 'failed') {
         await unstored.promise;
         throw new Error('Connection terminated');
       }

@@ -181,12 +181,11 @@ describe('readThread', () => {
     const question = { id: 'i1', kind: 'input_required', callId: 'c1', path: '' } as const;
     await test.store.runs.pause({
       ...run,
-      interrupts: [{ ...question, schema: {}, data: null, expiresInMs: 60_000 }],
+      interrupts: [{ ...question, schema: {}, expiresInMs: 60_000 }],
       limit: 10,
-      data: new Map(),
       steps: [],
       request: {},
-      ending: { message: { content: '', isComplete: false } },
+      end: { message: { content: '', isComplete: false } },
     });
     const paused = { type: 'join', run: { runId: run.runId, status: 'paused' } };
     expect(await read([user('u1')])).toMatchObject(paused);

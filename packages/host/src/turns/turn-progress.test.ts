@@ -3,9 +3,9 @@ import { useStore } from '../../test/support/test-database.js';
 import { startTestRun } from '../../test/support/test-runs.js';
 import type { AgentStep } from '../agent/steps.js';
 import type { Frame } from '../store/runs/frames.js';
-import type { UnsealedInterrupt } from '../store/runs/interrupts.js';
+import type { NewInterrupt } from '../store/runs/interrupts.js';
 import type { Run } from '../store/runs/run.js';
-import { type RunEnding } from '../store/runs/run.js';
+import { type RunEnd } from '../store/runs/run.js';
 import { buildFirstFrame, readProgress, readSteps } from './turn-progress.js';
 
 const timestamp = '2030-01-01T00:00:00.000Z';
@@ -32,7 +32,7 @@ const _run: Run = {
   report: {},
 };
 
-const _parse = (frames: RunEnding['frames'] = []) =>
+const _parse = (frames: RunEnd['frames'] = []) =>
   frames.map(({ seq, event, data }) => ({ seq, event, data: JSON.parse(data) }));
 
 const _toFrames = (...parts: readonly (readonly [event: string, data: object])[]): Frame[] =>
@@ -91,13 +91,12 @@ describe('readSteps', () => {
 describe('readProgress', () => {
   const test = useStore('sqlite');
 
-  const createQuestion = (path: string): UnsealedInterrupt => ({
+  const createQuestion = (path: string): NewInterrupt => ({
     id: crypto.randomUUID(),
     kind: 'input_required',
     schema: {},
     callId: path,
     path,
-    data: null,
     expiresInMs: 60_000,
   });
 
@@ -120,10 +119,9 @@ describe('readProgress', () => {
       ...key,
       interrupts: [answered, expired],
       limit: 10,
-      data: new Map(),
       steps: [{ step: 1, value: modelStep({ text: 'a part' }) }],
       request: {},
-      ending: { message: { content: 'a part', isComplete: false } },
+      end: { message: { content: 'a part', isComplete: false } },
     });
     const { owner } = key;
     const end = { owner, interruptId: answered.id, status: 'answered', value: { ok: 1 } } as const;

@@ -210,9 +210,9 @@ describe('TurnSetup.prepare: the conversation', () => {
     const { key } = await startTestRun(test.store);
     const interruptId = randomUUID();
     await test.store.runs.pause({
-      ...{ ...key, interrupts: [createQuestion(interruptId)], limit: 10, data: new Map() },
+      ...{ ...key, interrupts: [createQuestion(interruptId)], limit: 10 },
       ...{ steps: [], request: {} },
-      ending: { message: { content: 'half', isComplete: false } },
+      end: { message: { content: 'half', isComplete: false } },
     });
     const end = { owner: key.owner, interruptId, status: 'answered', value: 1 } as const;
     const result = await test.store.runs.endInterrupt(end);

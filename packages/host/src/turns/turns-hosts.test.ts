@@ -252,8 +252,8 @@ describe('Turns.abort at a host that stops', () => {
     const { key, session } = await startTestRun(test.store);
     await test.store.runs.pause({
       ...key,
-      ...{ interrupts: [], data: new Map(), steps: [], request: {}, limit: 10 },
-      ending: { message: { content: '', isComplete: false } },
+      ...{ interrupts: [], steps: [], request: {}, limit: 10 },
+      end: { message: { content: '', isComplete: false } },
     });
     const request = createTurnRequest(session, { waitsForPaused: true });
     const waiting = { owner: key.owner, runId: await host.turns.start(request) };

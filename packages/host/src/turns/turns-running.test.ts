@@ -231,10 +231,9 @@ describe('Turns.abort', () => {
       ...key,
       interrupts: [createQuestion(crypto.randomUUID())],
       limit: 10,
-      data: new Map(),
       steps: [],
       request: {},
-      ending: { message: { content: '', isComplete: false } },
+      end: { message: { content: '', isComplete: false } },
     });
     const { turns, jobs, changes, sent } = createTurns();
     const waiting = await turns.start(createTurnRequest(session, { waitsForPaused: true }));

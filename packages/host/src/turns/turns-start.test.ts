@@ -289,10 +289,9 @@ describe('Turns.start', () => {
       ...key,
       interrupts: [createQuestion(crypto.randomUUID())],
       limit: 10,
-      data: new Map(),
       steps: [],
       request: {},
-      ending: { message: { content: '', isComplete: false } },
+      end: { message: { content: '', isComplete: false } },
     });
     expect(paused.state).toBe('paused');
     const host = createTurns();

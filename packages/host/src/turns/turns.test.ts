@@ -25,7 +25,7 @@ function createTurns(
     await store.runs.finish({
       owner: live.run.owner,
       runId: live.run.runId,
-      ending: { status: 'interrupted', message: { content: '', isComplete: false } },
+      end: { status: 'interrupted', message: { content: '', isComplete: false } },
       takesNext: true,
     });
     return interrupted;
@@ -110,7 +110,7 @@ describe.each(engines)('Turns.close on %s', (engine) => {
     const second = await turns.start(requestFor(session));
     runs.release = async (hostId) => {
       const ending = { status: 'finished', message } as const;
-      const ended = await runs.finish({ owner, runId: first, ending, takesNext: true });
+      const ended = await runs.finish({ owner, runId: first, end: ending, takesNext: true });
       if (ended?.next) turns.startOrForward(ended.next);
       return test.store.runs.release(hostId);
     };
@@ -134,7 +134,7 @@ describe.each(engines)('Turns.start of a queued message on %s', (engine) => {
     runs.start = async ({ onCommit: _, ...request }) => {
       const result = await test.store.runs.start(request);
       const ending = { status: 'finished', message: { content: '', isComplete: true } } as const;
-      const ended = await runs.finish({ owner, runId: first, ending, takesNext: true });
+      const ended = await runs.finish({ owner, runId: first, end: ending, takesNext: true });
       if (ended?.next) turns.startOrForward(ended.next);
       return result;
     };
@@ -159,7 +159,7 @@ describe.each(engines)('Turns.startStored on %s', (engine) => {
     expect(turns.isExecuting(second)).toBe(false);
     const ending = { status: 'finished', message: { content: '', isComplete: true } } as const;
     // What it returns, the promoted run, is lost.
-    await runs.finish({ owner, runId: first, ending, takesNext: true });
+    await runs.finish({ owner, runId: first, end: ending, takesNext: true });
     await turns.startStored({ owner, runId: second });
     expect(turns.isExecuting(second)).toBe(true);
     await turns.interruptAll({ owner, sessionId: session.sessionId });

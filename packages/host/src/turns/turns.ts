@@ -491,8 +491,12 @@ export class Turns {
   /** Ends a run that another host accepted and that cannot be executed. */
   private async refuse(run: Run, error: unknown): Promise<undefined> {
     const reason = error instanceof OracleError ? error : createNotStoredError();
-    const ending = { owner: run.owner, runId: run.runId, ending: endUnanswered(run, reason) };
-    const ended = await this.deps.store.runs.finish({ ...ending, takesNext: true });
+    const ended = await this.deps.store.runs.finish({
+      owner: run.owner,
+      runId: run.runId,
+      end: endUnanswered(run, reason),
+      takesNext: true,
+    });
     if (ended?.next) this.startOrForward(ended.next);
   }
 

@@ -1,15 +1,14 @@
-import type { UnsealedInterrupt } from '../../src/store/runs/interrupts.js';
+import type { NewInterrupt } from '../../src/store/runs/interrupts.js';
 
-type Changes = Partial<UnsealedInterrupt>;
+type Changes = Partial<NewInterrupt>;
 
 /** A question of a tool. */
-export const createQuestion = (id: string, changes: Changes = {}): UnsealedInterrupt => ({
+export const createQuestion = (id: string, changes: Changes = {}): NewInterrupt => ({
   id,
   kind: 'input_required',
   callId: `call of ${id}`,
   path: '',
   schema: {},
-  data: null,
   expiresInMs: 60_000,
   ...changes,
 });
@@ -22,7 +21,7 @@ export const createApproval = (
     argsHash = 'hash',
     ...changes
   }: Changes & { readonly request?: object; readonly argsHash?: string } = {},
-): UnsealedInterrupt =>
+): NewInterrupt =>
   createQuestion(id, {
     kind: 'confirmation',
     approval: {
@@ -38,7 +37,7 @@ export const createApproval = (
   });
 
 /** A mail that waits an hour for the approval to be sent. */
-export const createMailApproval = (id: string, inputSchema = {}): UnsealedInterrupt =>
+export const createMailApproval = (id: string, inputSchema = {}): NewInterrupt =>
   createQuestion(id, {
     kind: 'confirmation',
     callId: `call-${id}`,

@@ -1,6 +1,6 @@
 import type { SessionKey } from '../../src/bus/event-bus.js';
 import type { Frame } from '../../src/store/runs/frames.js';
-import type { Run, RunEnding } from '../../src/store/runs/run.js';
+import type { Run, RunEnd } from '../../src/store/runs/run.js';
 import type { RunStore, StartResult } from '../../src/store/runs/run-store.js';
 import type { RunKey } from '../../src/store/schema/runs.js';
 import type { Store } from '../../src/store/store.js';
@@ -67,11 +67,11 @@ export const flushFrames = (runs: RunStore, key: RunKey, frames: readonly Frame[
 export const finishTestRun = (
   runs: RunStore,
   key: RunKey,
-  { content = '', ...ending }: Partial<RunEnding> & { readonly content?: string } = {},
+  { content = '', ...ending }: Partial<RunEnd> & { readonly content?: string } = {},
   takesNext = true,
 ) =>
   runs.finish({
     ...key,
     takesNext,
-    ending: { status: 'finished', message: { content, isComplete: true }, ...ending },
+    end: { status: 'finished', message: { content, isComplete: true }, ...ending },
   });

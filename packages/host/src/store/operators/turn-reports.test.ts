@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, it } from 'vitest';
 import { newOwner, useStore } from '../../../test/support/test-database.js';
 import { createQuestion } from '../../../test/support/test-interrupts.js';
 import { finishTestRun, openTestSession, startTestRun } from '../../../test/support/test-runs.js';
-import type { RunEnding } from '../runs/run.js';
+import type { RunEnd } from '../runs/run.js';
 import type { RunKey, TokenUsage } from '../schema/runs.js';
 import type { Store } from '../store.js';
 import type { TurnFilter } from './turn-reports.js';
@@ -14,24 +14,23 @@ const pause = ({ runs }: Store, key: RunKey, interruptId: string) =>
     ...key,
     interrupts: [createQuestion(interruptId)],
     limit: 10,
-    data: new Map(),
     steps: [],
     request: {},
-    ending: { message: { content: '', isComplete: false } },
+    end: { message: { content: '', isComplete: false } },
   });
 
 /** A turn that has ended, in a new session unless one is given. */
 async function endTurn(
   store: Store,
-  ending: Partial<RunEnding>,
+  end: Partial<RunEnd>,
   session?: { owner: string; sessionId: string },
 ): Promise<RunKey> {
   const { key } = await startTestRun(store, session);
-  await finishTestRun(store.runs, key, ending);
+  await finishTestRun(store.runs, key, end);
   return key;
 }
 
-const failWith = (cause: string, message?: string): Partial<RunEnding> => ({
+const failWith = (cause: string, message?: string): Partial<RunEnd> => ({
   status: 'failed',
   trace: { cause },
   ...(message !== undefined && { error: { kind: 'server', message } }),
@@ -164,9 +163,9 @@ describe('TurnReports.sumByUser', () => {
     const { store } = test;
     const { key } = await startTestRun(store);
     await store.runs.pause({
-      ...{ ...key, interrupts: [createQuestion('paused once')], limit: 1, data: new Map() },
+      ...{ ...key, interrupts: [createQuestion('paused once')], limit: 1 },
       ...{ steps: [], request: {} },
-      ending: {
+      end: {
         message: { content: '', isComplete: false },
         usage: { input: 1, output: 2, cached: 0 },
       },

@@ -145,8 +145,8 @@ describe('what RunStore.pruneFrames deletes', () => {
       ]);
     await runs.resume(continued.run, []);
     await runs.pause({
-      ...{ ...paused.key, interrupts: [], limit: 1, data: new Map(), steps: [], request: {} },
-      ending: { message: { content: '', isComplete: false } },
+      ...{ ...paused.key, interrupts: [], limit: 1, steps: [], request: {} },
+      end: { message: { content: '', isComplete: false } },
     });
     now += 1;
     await runs.pruneFrames({ endedBefore: now });

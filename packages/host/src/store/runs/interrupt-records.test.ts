@@ -15,10 +15,9 @@ const pause = (runs: RunStore, key: RunKey, changes: Partial<Pause> = {}) =>
     ...key,
     interrupts: [],
     limit: 10,
-    data: new Map(),
     steps: [],
     request: {},
-    ending: { message: { content: '', isComplete: false } },
+    end: { message: { content: '', isComplete: false } },
     ...changes,
   });
 
@@ -34,7 +33,7 @@ describe('what RunStore.pause stores', () => {
     const paused = await pause(runs, key, {
       request: { message: 'sealed' },
       steps: [1, 2].map((step) => ({ step, value: `step ${step}` })),
-      ending: {
+      end: {
         message: { content: 'part', isComplete: false },
         frames: [frame(1), frame(2)],
         usage: { input: 1, output: 2, cached: 3 },
@@ -78,15 +77,15 @@ describe('what RunStore.pause stores', () => {
     const { key, session } = await startTestRun(test.store);
     const { owner, runId } = key;
     const schema = { type: 'string' } as const;
-    const changes = { path: 'sub agent', schema, expiresInMs: 500 };
+    const data = { text: 'Which one?' };
+    const changes = { path: 'sub agent', schema, expiresInMs: 500, data };
     await pause(runs, key, {
       interrupts: [createQuestion('b', changes), createQuestion('a')],
-      data: new Map([['b', { text: 'Which one?' }]]),
     });
     const question = {
       ...{ id: 'b', owner, runId, sessionId: session.sessionId, turn: 1, callId: 'call of b' },
       ...{ kind: 'input_required', path: 'sub agent', schema, status: 'open' },
-      ...{ createdAt: now, expiresAt: now + 500, data: { text: 'Which one?' } },
+      ...{ createdAt: now, expiresAt: now + 500, data },
       ...{ nextRunId: undefined, value: undefined },
     };
     expect(await runs.findInterrupt({ owner, interruptId: 'b' })).toEqual(question);
@@ -154,7 +153,7 @@ describe('what RunStore.endInterrupt stores', () => {
     await pause(runs, key, {
       interrupts: [createQuestion('q')],
       request: { message: 'again' },
-      ending: {
+      end: {
         message: { content: 'part', isComplete: false },
         frames: [frame(1)],
         usage: { input: 1, output: 2, cached: 3 },

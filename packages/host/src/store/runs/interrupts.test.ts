@@ -4,23 +4,17 @@ import { createApproval, createQuestion } from '../../../test/support/test-inter
 import { startTestRun } from '../../../test/support/test-runs.js';
 import type { RunKey } from '../schema/runs.js';
 import type { Store } from '../store.js';
-import type { UnsealedInterrupt } from './interrupts.js';
+import type { NewInterrupt } from './interrupts.js';
 import type { RunStore } from './run-store.js';
 
-const pause = (
-  runs: RunStore,
-  key: RunKey,
-  interrupts: readonly UnsealedInterrupt[] = [],
-  limit = 10,
-) =>
+const pause = (runs: RunStore, key: RunKey, interrupts: readonly NewInterrupt[] = [], limit = 10) =>
   runs.pause({
     ...key,
     interrupts,
     limit,
-    data: new Map(),
     steps: [],
     request: {},
-    ending: { message: { content: '', isComplete: false } },
+    end: { message: { content: '', isComplete: false } },
   });
 
 /** Starts runs in sessions of one user; in the order of their ids. */

@@ -17,26 +17,22 @@ import {
   promoteNext,
   RUN_COLUMNS,
   type Run,
-  type RunEnding,
+  type RunEnd,
   toAnswer,
   toRun,
   toUsageColumns,
 } from './run.js';
 
-/** A question of a paused run; its data and answer are encrypted. */
+/** An interrupt of a run that pauses. */
 export interface NewInterrupt extends PendingAnswer {
   readonly callId: string;
   readonly path: string;
   /** JSON Schema of the answer. */
   readonly schema: JsonObject;
-  readonly data: string | null;
+  /** What it is about; encrypted, as the answer is. */
+  readonly data?: unknown;
   readonly expiresInMs: number;
-  /** Set if the question is whether a call may run. */
-  readonly approval?: NewApproval | undefined;
-}
-
-/** A question whose approval, if it is one, is not encrypted yet. */
-export interface UnsealedInterrupt extends Omit<NewInterrupt, 'approval'> {
+  /** Set if the question is whether a call may run; `request` is encrypted. */
   readonly approval?: (Omit<NewApproval, 'request'> & { readonly request: unknown }) | undefined;
 }
 
@@ -48,13 +44,12 @@ export interface Interrupt
   readonly value: unknown;
 }
 
-export interface Pause extends RunKey {
-  readonly hostId: string;
+/** How a run pauses. */
+export interface Pause {
   readonly interrupts: readonly NewInterrupt[];
-  readonly ending: Omit<RunEnding, 'status'>;
-  readonly steps: readonly { readonly step: number; readonly data: string }[];
-  /** The encrypted request, for the next attempt. */
-  readonly request: string;
+  readonly end: Omit<RunEnd, 'status'>;
+  /** For the next attempt; encrypted. */
+  readonly request: unknown;
   /** The most paused runs of the owner, including this one. */
   readonly limit: number;
 }
@@ -72,7 +67,7 @@ export type PauseResult =
  */
 export async function pauseRun(
   tables: Kysely<Schema>,
-  { owner, runId, hostId, ending, ...pause }: Pause,
+  { owner, runId, hostId, steps, seal, end, ...pause }: PauseRequest,
   { clock, database, newId }: StoreContext,
 ): Promise<PauseResult> {
   const now = clock();
@@ -85,13 +80,13 @@ export async function pauseRun(
   const { rows: paused } = await selectPaused(tables, { owner });
   // Without this run: the reply to an attempt that paused it may have been lost.
   if (paused.filter(({ id }) => id !== runId).length >= pause.limit) return { state: 'too-many' };
-  const { frames = [], usage, report } = ending;
+  const { frames = [], usage, report } = end;
   const [row] = (
     await markPaused(tables, {
       ...key,
       hostId,
       now,
-      request: pause.request,
+      request: seal('request', pause.request),
       report: report ? JSON.stringify(report) : null,
       last_seq: frames.at(-1)?.seq ?? null,
       ...toUsageColumns(usage),
@@ -100,45 +95,42 @@ export async function pauseRun(
   if (row === undefined) return { state: 'lost' };
   const run = toRun(row);
   const numbers = { seq: session.lastSeq, createdAt: now };
-  await saveAnswer(tables, { ...ending.message, ...toAnswer(run), ...numbers });
+  await saveAnswer(tables, { ...end.message, ...toAnswer(run), ...numbers });
   await insertFrames(tables, key, frames);
-  if (ending.activity) await insertActivity(tables, ending.activity);
-  const steps = pause.steps.map(({ step, data }) => ({
-    owner,
-    run_id: runId,
-    step,
-    data,
-    created_at: now,
-  }));
-  for (const step of steps) await insertSteps(tables, [step]);
+  if (end.activity) await insertActivity(tables, end.activity);
+  for (const { step, data } of steps)
+    await insertSteps(tables, [{ owner, run_id: runId, step, data, created_at: now }]);
   const time = await readTime(tables, database.engine, now);
   for (const [i, { approval, ...interrupt }] of pause.interrupts.entries()) {
     // Each a millisecond later than the one before, so that lists show them in this order.
-    const stored = toInterruptRow(run, interrupt, { now: now + i, time });
+    const stored = toInterruptRow(run, interrupt, { seal, time, now: now + i });
     await insertInterrupt(tables, stored);
+    if (!approval) continue;
     const { id, created_at, expires_at } = stored;
-    if (approval)
-      await insertApproval(tables, run, { ...approval, id, created_at, expires_at }, newId);
+    const request = seal('approval', approval.request);
+    await insertApproval(tables, run, { ...approval, request, id, created_at, expires_at }, newId);
   }
   return { state: 'paused', run };
 }
 
 function toInterruptRow(
-  run: Run,
-  interrupt: NewInterrupt,
-  { now, time }: { readonly now: number; readonly time: number },
+  { owner, sessionId, runId, turn }: Run,
+  { data, expiresInMs, ...interrupt }: NewInterrupt,
+  { seal, time, now }: Pick<PauseRequest, 'seal'> & Record<'time' | 'now', number>,
 ): InterruptRow {
   return interrupts.toRow({
-    ...interrupt,
-    owner: run.owner,
-    sessionId: run.sessionId,
-    runId: run.runId,
-    turn: run.turn,
-    data: interrupt.data ?? undefined,
-    status: 'open',
-    expiresAt: time + interrupt.expiresInMs,
+    ...{ ...interrupt, owner, sessionId, runId, turn, status: 'open' },
+    data: data === undefined ? undefined : seal('interrupt', data),
+    expiresAt: time + expiresInMs,
     createdAt: now,
   });
+}
+
+interface PauseRequest extends Pause, RunKey {
+  readonly hostId: string;
+  /** Encrypted. */
+  readonly steps: readonly { readonly step: number; readonly data: string }[];
+  readonly seal: (kind: 'request' | 'interrupt' | 'approval', value: unknown) => string;
 }
 
 const selectPaused = prepareQuery((tables, { owner }: { owner: string }) =>

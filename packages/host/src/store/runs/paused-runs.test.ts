@@ -8,11 +8,10 @@ const pauseTestRun = (runs: RunStore, key: RunKey, limit = 10) =>
   runs.pause({
     ...key,
     interrupts: [],
-    data: new Map(),
     steps: [],
     request: {},
     limit,
-    ending: { message: { content: '', isComplete: false } },
+    end: { message: { content: '', isComplete: false } },
   });
 
 describe.each(engines)('paused runs on %s', (engine) => {

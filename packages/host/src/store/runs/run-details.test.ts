@@ -17,9 +17,9 @@ const frame = (seq: number) => ({ seq, event: 'message', data: `{"content":"${se
 
 const pause = (runs: RunStore, key: RunKey, interruptId: string) =>
   runs.pause({
-    ...{ ...key, interrupts: [createQuestion(interruptId)], limit: 10, data: new Map() },
+    ...{ ...key, interrupts: [createQuestion(interruptId)], limit: 10 },
     ...{ steps: [], request: { message: 'hi' } },
-    ending: { message: { content: '', isComplete: false } },
+    end: { message: { content: '', isComplete: false } },
   });
 
 const interrupted = { status: 'interrupted', message: { content: '', isComplete: false } } as const;
@@ -161,10 +161,9 @@ describe('what RunStore encrypts', () => {
     const { owner } = key;
     await runs.pause({
       ...{ ...key, limit: 10, request: 'secret request' },
-      interrupts: [createQuestion('q'), createQuestion('other')],
-      data: new Map([['q', 'secret data']]),
+      interrupts: [createQuestion('q', { data: 'secret data' }), createQuestion('other')],
       steps: [{ step: 1, value: 'secret step' }],
-      ending: { message: { content: '', isComplete: false } },
+      end: { message: { content: '', isComplete: false } },
     });
     await runs.endInterrupt({ owner, interruptId: 'q', status: 'answered', value: 'secret' });
     const read = async (reader: RunStore) => {

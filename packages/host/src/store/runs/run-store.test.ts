@@ -219,9 +219,9 @@ describe.each(engines)('RunStore with several sessions of a user on %s', (engine
     const { key, run } = await startTestRun(test.store);
     const question = { id: 'q', kind: 'input_required', callId: 'c', path: '' } as const;
     await runs.pause({
-      ...{ ...key, limit: 10, data: new Map(), steps: [], request: {} },
-      interrupts: [{ ...question, schema: {}, data: null, expiresInMs: 60_000 }],
-      ending: { message: { content: '', isComplete: false } },
+      ...{ ...key, limit: 10, steps: [], request: {} },
+      interrupts: [{ ...question, schema: {}, expiresInMs: 60_000 }],
+      end: { message: { content: '', isComplete: false } },
     });
     const answer = { owner: key.owner, interruptId: 'q', status: 'answered' } as const;
     expect(await runs.endInterrupt(answer)).toMatchObject({ state: 'continued' });

@@ -36,7 +36,6 @@ import {
   endInterrupt,
   findInterrupt,
   type Interrupt,
-  type NewInterrupt,
   type Pause,
   type PauseResult,
   pauseRun,
@@ -46,7 +45,6 @@ import {
   selectPausedRuns,
   toNextAttempt,
   type UnsealedEnd,
-  type UnsealedInterrupt,
 } from './interrupts.js';
 import {
   claimRun,
@@ -58,7 +56,7 @@ import {
   promoteNext,
   RUN_COLUMNS,
   type Run,
-  type RunEnding,
+  type RunEnd,
   toRun,
   unstartRun,
 } from './run.js';
@@ -150,7 +148,7 @@ export class RunStore {
   async finish({
     takesNext,
     ...request
-  }: RunKey & { readonly ending: RunEnding; readonly takesNext: boolean }): Promise<
+  }: RunKey & { readonly end: RunEnd; readonly takesNext: boolean }): Promise<
     EndedRun | undefined
   > {
     this.assertAlive();
@@ -163,41 +161,21 @@ export class RunStore {
 
   /** Pauses a run until its interrupts have ended. */
   async pause({
-    request,
-    data,
     steps,
     ...pause
-  }: Omit<Pause, 'hostId' | 'request' | 'steps' | 'interrupts'> &
-    Pick<UnsealedWrites, 'steps'> & {
-      readonly interrupts: readonly UnsealedInterrupt[];
-      readonly request: unknown;
-      /** The data of the interrupts by their ids. */
-      readonly data: ReadonlyMap<string, unknown>;
-    }): Promise<PauseResult> {
+  }: Pause & RunKey & Pick<UnsealedWrites, 'steps'>): Promise<PauseResult> {
     this.assertAlive();
     const { owner } = pause;
-    const interrupts = pause.interrupts.map(({ approval, ...each }): NewInterrupt => {
-      const value = data.get(each.id);
-      return {
-        ...each,
-        data: value === undefined ? null : this.seal('interrupt', owner, value),
-        approval: approval && {
-          ...approval,
-          request: this.seal('approval', owner, approval.request),
-        },
-      };
-    });
-    const sealed = {
+    const request = {
       ...pause,
-      interrupts,
       hostId: this.hostId,
-      request: this.seal('request', owner, request),
       steps: this.sealSteps({ owner, steps }),
+      seal: (kind: SealedKind, value: unknown) => this.seal(kind, owner, value),
     };
     // The limit counts rows that must not change until it is committed.
     return this.context.database.writeFor(
       owner,
-      (tables) => pauseRun(tables, sealed, this.context),
+      (tables) => pauseRun(tables, request, this.context),
       { isFirst: true },
     );
   }
@@ -319,7 +297,7 @@ export class RunStore {
     const host = { hostId: run.hostId ?? null, next: this.hostId };
     return this.context.database.write(
       (tables) =>
-        finishRun(tables, { owner: run.owner, runId: run.runId, ending, host }, this.context),
+        finishRun(tables, { owner: run.owner, runId: run.runId, end: ending, host }, this.context),
       { isFirst: true },
     );
   }
@@ -516,7 +494,7 @@ export class RunStore {
 type SealedKind = 'request' | 'step' | 'interrupt' | 'answer' | 'approval';
 
 /** Decides from its log how an interrupted run ends. */
-type EndAbandoned = (run: Run, frames: readonly Frame[]) => RunEnding;
+type EndAbandoned = (run: Run, frames: readonly Frame[]) => RunEnd;
 
 /** Runs of a user that were canceled but have not ended yet may exceed the limit by this factor. */
 const CANCELED_FACTOR = 2;

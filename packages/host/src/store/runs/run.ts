@@ -19,7 +19,7 @@ import {
 import { type Frame, insertFrames } from './frames.js';
 
 /** How a turn can end; a `continued` run has another attempt. */
-export type Ending = Exclude<(typeof ENDED)[number], 'continued'>;
+export type EndStatus = Exclude<(typeof ENDED)[number], 'continued'>;
 
 /** The active run of a session, or only a certain run if it is the active one. */
 export interface ActiveRunKey extends SessionKey {
@@ -198,8 +198,8 @@ export class TurnStore {
 }
 
 /** How a run ends. */
-export interface RunEnding {
-  readonly status: Ending;
+export interface RunEnd {
+  readonly status: EndStatus;
   /** The answer, perhaps partial or empty. */
   readonly message: Omit<MessageBody, 'type' | 'requestId' | 'runId'>;
   /** The last frames of the log. */
@@ -239,7 +239,7 @@ export interface EndedRun {
 }
 
 interface FinishRequest extends RunKey {
-  readonly ending: RunEnding;
+  readonly end: RunEnd;
   readonly host: EndingHost;
 }
 
@@ -249,7 +249,7 @@ interface FinishRequest extends RunKey {
  */
 export async function finishRun(
   tables: Kysely<Schema>,
-  { ending, owner, runId, host }: FinishRequest,
+  { end: ending, owner, runId, host }: FinishRequest,
   context: StoreContext,
 ): Promise<EndedRun | undefined> {
   const now = context.clock();
@@ -283,7 +283,7 @@ const HOST_ERRORS: readonly string[] = ['host_stopping', 'store_unavailable'];
  * Whether there is no answer only because of the host, or of an error whose Retry-After invites the client to repeat its
  * request: with the same key, it would receive the same error forever.
  */
-function mayRepeat({ status, message, report }: RunEnding): boolean {
+function mayRepeat({ status, message, report }: RunEnd): boolean {
   const { code, retryAfterSeconds } = report?.error ?? {};
   if (status === 'finished' || code === undefined || message.content) return false;
   return retryAfterSeconds !== undefined || HOST_ERRORS.includes(code);
@@ -331,10 +331,7 @@ const endRun = prepareQuery(
       .returning(RUN_COLUMNS),
 );
 
-function toEndingValues(
-  { status, usage, error, report, frames = [], trace }: RunEnding,
-  now: number,
-) {
+function toEndingValues({ status, usage, error, report, frames = [], trace }: RunEnd, now: number) {
   return {
     status,
     updated_at: now,
@@ -447,7 +444,7 @@ const markRunning = prepareQuery((tables, { owner, runId, now, hostId, startedAt
     .returning(RUN_COLUMNS),
 );
 
-export function toUsageColumns(usage: RunEnding['usage']) {
+export function toUsageColumns(usage: RunEnd['usage']) {
   return {
     input_tokens: usage?.input ?? 0,
     output_tokens: usage?.output ?? 0,

@@ -100,8 +100,8 @@ describe('how RunStore.start admits messages', () => {
 
   const pause = (key: RunKey) =>
     test.store.runs.pause({
-      ...{ ...key, interrupts: [], limit: 10, data: new Map(), steps: [], request: {} },
-      ending: { message: { content: '', isComplete: false } },
+      ...{ ...key, interrupts: [], limit: 10, steps: [], request: {} },
+      end: { message: { content: '', isComplete: false } },
     });
 
   it('canceled turns do not count, until there are twice as many turns as the limit', async () => {
