@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 /** Collections in these files live as long as one message, turn, request or startup, which have their own limits. */
 const SHORT_LIVED = [
   'packages/host/src/{agent/{run-agent,run-tools,model-call,call-recovery,context-budget},models/**/*}.ts',
-  'packages/host/src/turns/{turn-context,message-parts,middlewares}.ts',
+  'packages/host/src/turns/{plugins/{turn-context,middlewares},run/message-parts}.ts',
   'packages/host/src/{plugins/*,app/openapi,app/serve-openapi,app/shutdown}.ts',
   'packages/gateway/src/{binding,json}/**/*.ts',
   'plugins/slack/src/mrkdwn.ts',

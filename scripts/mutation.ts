@@ -53,7 +53,7 @@ const TARGETS: readonly Target[] = [
   {
     folder: 'packages/host/src/turns',
     tests: [
-      'packages/host/src/turns/*.test.ts',
+      'packages/host/src/turns/**/*.test.ts',
       'packages/host/test/{approvals,queue,turn-limits,turn-errors,running-turns}.test.ts',
       'packages/host/test/{messages,streams,history,branches,feedback,usage,gates}.test.ts',
       'packages/host/test/{settling,model-budget,middlewares,middleware-failures}.test.ts',

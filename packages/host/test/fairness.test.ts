@@ -3,7 +3,7 @@ import { type ClientRequest, type IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { scale } from '../../../scripts/test-scale.ts';
-import { HostLoad } from '../src/turns/turn-limits.js';
+import { HostLoad } from '../src/turns/start/turn-limits.js';
 import { createArchive, importArchive, sendArchive } from './support/archives.js';
 import {
   type ControlledModel,

@@ -4,7 +4,7 @@ import { InvitationRedeemed, OracleError, RedeemInvitation } from '@sibyl/protoc
 import type { Caller } from '../auth/caller.js';
 import { InvitationReader } from '../auth/caller-allow-list.js';
 import { CallerStore } from '../store/caller-store.js';
-import { confirmWrite } from '../turns/idempotent-starts.js';
+import { confirmWrite } from '../turns/start/idempotent-starts.js';
 import { OpenToUninvited } from './ucan-guard.js';
 
 @Controller('invitations')

@@ -12,10 +12,10 @@ import type { MessageStore } from '../store/message-store.js';
 import { type Message } from '../store/message-store.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Session } from '../store/session-store.js';
-import { toMessageViews } from '../turns/message-parts.js';
-import { toUsageField } from '../turns/run-log.js';
-import type { RunReader } from '../turns/run-reader.js';
-import type { TurnAccess } from '../turns/turn-access.js';
+import type { RunReader } from '../turns/read/run-reader.js';
+import { toMessageViews } from '../turns/run/message-parts.js';
+import { toUsageField } from '../turns/run/run-log.js';
+import type { TurnAccess } from '../turns/start/turn-access.js';
 
 interface ReplySenderDeps {
   readonly reader: RunReader;

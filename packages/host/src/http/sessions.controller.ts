@@ -34,7 +34,7 @@ import type { SessionChanges } from '../bus/session-changes.js';
 import { RunStore } from '../store/runs/run-store.js';
 import { type FoundMessage, SearchStore } from '../store/search/search-store.js';
 import { SessionStore, type Session as StoredSession } from '../store/session-store.js';
-import { SessionsService } from '../turns/sessions.js';
+import { SessionsService } from '../turns/start/sessions.js';
 import { readIdempotencyKey } from './express.js';
 import type { ReplySender } from './replies.js';
 import type { ProvenRequest } from './ucan-guard.js';

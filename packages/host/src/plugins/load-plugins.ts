@@ -3,7 +3,7 @@ import { type LoadedPlugin, type PluginCandidate, setUpPlugins } from '@sibyl/pl
 import { withTimeout } from '@sibyl/server-kit';
 import { ConfigError } from '@sibyl/server-kit/environment';
 import type { Logger } from 'pino';
-import { RESERVED_TOOLS } from '../turns/capabilities.js';
+import { RESERVED_TOOLS } from '../turns/plugins/capabilities.js';
 import { createSetupContext, HookCalls, type HostServices } from './plugin-context.js';
 import {
   createPluginIssue,

@@ -33,8 +33,8 @@ import type { Run } from '../store/runs/run.js';
 import type { RunKey } from '../store/schema/runs.js';
 import type { SessionStore } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
-import { readError } from '../turns/run-end.js';
-import type { RunReader } from '../turns/run-reader.js';
+import type { RunReader } from '../turns/read/run-reader.js';
+import { readError } from '../turns/run/run-end.js';
 import { readTimezone, type TurnRequest } from '../turns/turn-request.js';
 import {
   createPluginIssue,

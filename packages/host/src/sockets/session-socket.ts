@@ -21,7 +21,7 @@ import {
 } from '../bus/event-bus.js';
 import type { PendingClientCalls } from '../bus/pending-client-calls.js';
 import type { SessionChanges } from '../bus/session-changes.js';
-import type { MissedEvents } from '../turns/run-reader.js';
+import type { MissedEvents } from '../turns/read/run-reader.js';
 import { clientRequests, resultReaders } from './client-events.js';
 import { type ConnectionRegistry, terminate } from './connections.js';
 import type { SocketContext } from './handshake.js';

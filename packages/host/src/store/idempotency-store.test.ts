@@ -2,7 +2,7 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { insertRows } from '../../test/support/stored-rows.js';
 import { engines, newOwner, useStore } from '../../test/support/test-database.js';
 import { createRunRequest, expectStarted, finishTestRun } from '../../test/support/test-runs.js';
-import { endInterrupted } from '../turns/run-end.js';
+import { endInterrupted } from '../turns/run/run-end.js';
 import { IdempotencyStore } from './idempotency-store.js';
 import { openDatabase } from './open-database.js';
 

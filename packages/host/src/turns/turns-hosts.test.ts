@@ -22,7 +22,7 @@ import type { Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';
 import type { RunKey } from '../store/schema/runs.js';
 import { StoreError } from '../store/store-errors.js';
-import type { ActiveRun } from './active-run.js';
+import type { ActiveRun } from './run/active-run.js';
 import { toStoredRequest } from './turn-request.js';
 
 const test = useStore('sqlite');

@@ -12,8 +12,8 @@ import {
   wrapRuns,
 } from '../../test/support/test-turns.js';
 import { type RunKey } from '../store/schema/runs.js';
-import { endInterrupted } from './run-end.js';
-import { hostStopping } from './turn-limits.js';
+import { endInterrupted } from './run/run-end.js';
+import { hostStopping } from './start/turn-limits.js';
 
 const test = useStore('sqlite');
 const TIME = '2030-01-01T00:00:00.000Z';

@@ -5,7 +5,7 @@ import { MemoryEventBus } from '../bus/event-bus.js';
 import { MemoryHostBus, SoleHost } from '../bus/host-bus.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
-import type { ActiveRun } from './active-run.js';
+import type { ActiveRun } from './run/active-run.js';
 import type { TurnRequest } from './turn-request.js';
 import { Turns } from './turns.js';
 

@@ -14,20 +14,21 @@ import { type StartedRun, WITHDRAWN } from '../store/runs/run-store.js';
 import { type CancelReason, type RunKey } from '../store/schema/runs.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
-import { ActiveRun, ActiveRuns, DisconnectedTurns, type TurnCounts } from './active-run.js';
-import type { Gates, TurnAccount } from './gates.js';
+import { FeedSender } from './read/run-feeds.js';
+import { ActiveRun, ActiveRuns, DisconnectedTurns, type TurnCounts } from './run/active-run.js';
+import { createNotStoredError, createUnstoredOutcome, endUnanswered } from './run/run-end.js';
+import type { RunExecutor } from './run/run-executor.js';
+import { buildCacheInvalidation, buildDoneFrame } from './run/run-log.js';
+import { FlushLoop, type Recording } from './run/run-recorder.js';
+import { buildFirstFrame, readProgress } from './run/turn-progress.js';
+import type { Gates, TurnAccount } from './start/gates.js';
 import {
   confirmWrite,
   type IdempotencyClaim,
   IdempotentStarts,
   storeStart,
-} from './idempotent-starts.js';
-import { createNotStoredError, createUnstoredOutcome, endUnanswered } from './run-end.js';
-import type { RunExecutor } from './run-executor.js';
-import { FeedSender } from './run-feeds.js';
-import { buildCacheInvalidation, buildDoneFrame } from './run-log.js';
-import { FlushLoop, type Recording } from './run-recorder.js';
-import type { TurnAccess } from './turn-access.js';
+} from './start/idempotent-starts.js';
+import type { TurnAccess } from './start/turn-access.js';
 import {
   HostLoad,
   hostBusy,
@@ -35,8 +36,7 @@ import {
   StartPace,
   startErrors,
   TurnSlots,
-} from './turn-limits.js';
-import { buildFirstFrame, readProgress } from './turn-progress.js';
+} from './start/turn-limits.js';
 import {
   assertModelExists,
   fromStoredRequest,

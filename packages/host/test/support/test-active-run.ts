@@ -2,10 +2,10 @@ import { pino } from 'pino';
 import { MemoryEventBus } from '../../src/bus/event-bus.js';
 import type { Run } from '../../src/store/runs/run.js';
 import type { RunStore } from '../../src/store/runs/run-store.js';
-import { ActiveRun } from '../../src/turns/active-run.js';
-import { TurnAccount } from '../../src/turns/gates.js';
-import { RunLog } from '../../src/turns/run-log.js';
-import { FlushLoop, type Recording, RunRecorder } from '../../src/turns/run-recorder.js';
+import { ActiveRun } from '../../src/turns/run/active-run.js';
+import { RunLog } from '../../src/turns/run/run-log.js';
+import { FlushLoop, type Recording, RunRecorder } from '../../src/turns/run/run-recorder.js';
+import { TurnAccount } from '../../src/turns/start/gates.js';
 import { createTurnRequest } from './test-turns.js';
 
 type Recorded = ConstructorParameters<typeof RunRecorder>[0];
