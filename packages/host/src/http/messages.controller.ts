@@ -142,7 +142,7 @@ export class MessagesController {
    * Starts a turn and empties the body: the HTTP request may wait for hours, and the framework keeps its arguments until then. Not
    * async, so that nothing here holds the message either.
    */
-  private start(sent: Sent): Promise<string> {
+  private start(sent: Parameters<typeof toTurnRequest>[0]): Promise<string> {
     const turn = toTurnRequest(sent);
     Object.assign(sent.request, { rawBody: undefined, body: undefined });
     for (const field of Object.keys(sent.body)) Reflect.deleteProperty(sent.body, field);
@@ -166,15 +166,18 @@ export class MessagesController {
   }
 }
 
-export interface Sent {
+/** Body and headers as a turn request without HTTP objects. */
+function toTurnRequest({
+  sessionId,
+  body,
+  attachments,
+  request,
+}: {
   readonly sessionId: string;
   readonly body: SendMessage;
-  readonly attachments?: readonly Attachment[] | undefined;
+  readonly attachments: readonly Attachment[] | undefined;
   readonly request: ProvenRequest;
-}
-
-/** Body and headers as a turn request without HTTP objects. */
-function toTurnRequest({ sessionId, body, attachments, request }: Sent): TurnRequest {
+}): TurnRequest {
   const { requestId, parentId, regenerate, ...sent } = body;
   const { stream: _, returnAllMessages: __, attachments: ___, ...message } = sent;
   const { timezone, warnings } = readTimezone(message.timezone, request.header('x-timezone'));
