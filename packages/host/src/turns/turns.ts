@@ -380,17 +380,23 @@ export class Turns {
     this.assertOpen();
     const runId = store.runs.newId();
     const freeSlot = this.acquireSlot(request, session, holder);
-    const taken: (() => unknown)[] = [freeSlot];
+    let account: TurnAccount | undefined;
+    let isAdmitted = false;
+    const giveBack = async () => {
+      freeSlot();
+      void account?.settle();
+      if (isAdmitted) await access.release(request);
+    };
     this.starting.set(runId, false);
     try {
       await access.admit(request);
-      taken.push(() => access.release(request));
-      const account = await gates.admit(toGateRequest(request, models));
-      taken.push(() => void account.settle());
+      isAdmitted = true;
+      account = await gates.admit(toGateRequest(request, models));
       this.assertOpen();
+      const turn = { request, session, account, freeSlot };
       let begun: Promise<void> | undefined;
       const begin = (started: StartedRun) => {
-        begun ??= this.begin(started, { request, session, account, freeSlot });
+        begun ??= this.begin(started, turn);
         return begun;
       };
       const result = await storeStart(this.deps, request, {
@@ -401,16 +407,22 @@ export class Turns {
           if (committed.state === 'started') begin(committed).catch(() => undefined);
         },
       });
-      if (result.state === 'started') await begin(result);
-      else if (result.state !== 'existing') throw startErrors[result.state]();
-      // Another host was first.
-      else for (const giveBack of taken) await giveBack();
-      return result.state === 'existing' ? result.runId : runId;
+      switch (result.state) {
+        case 'started':
+          await begin(result);
+          return runId;
+        case 'existing':
+          // Another host was first.
+          await giveBack();
+          return result.runId;
+        default:
+          throw startErrors[result.state]();
+      }
     } catch (error) {
       this.starting.delete(runId);
       const active = this.active.get(runId);
       if (active) this.lose(active);
-      for (const giveBack of taken) await giveBack();
+      await giveBack();
       throw error;
     } finally {
       this.starting.delete(runId);
