@@ -1,4 +1,9 @@
-import { type CallerTurns, findClientToolCall, type SurfaceRun } from '@sibyl/plugin-kit/surface';
+import {
+  type CallerTurns,
+  findClientToolCall,
+  readAnswer,
+  type SurfaceRun,
+} from '@sibyl/plugin-kit/surface';
 import {
   closeItem,
   isReasoningId,
@@ -13,7 +18,14 @@ import {
 } from './output-items.js';
 import type { InputItem } from './schemas.js';
 import type { ResponseFacts } from './stored-responses.js';
-import { CALL_PREFIX, type RunEnd, type readRun, toFunctionCall, toUsage } from './turn.js';
+import {
+  CALL_PREFIX,
+  type RunEnd,
+  type RunEvent,
+  type readRun,
+  toFunctionCall,
+  toUsage,
+} from './turn.js';
 
 /** What a response shows of a run. */
 interface Progress {
@@ -87,17 +99,24 @@ const listOutput = (run: SurfaceRun, { said, end }: Progress) => [
 ];
 
 /** The item of an answer with this id, as the client would send it whole; undefined if the caller has none. */
-export async function findItem(turns: CallerTurns, itemId: string): Promise<InputItem | undefined> {
+export async function findItem(
+  turns: CallerTurns,
+  itemId: string,
+  signal: AbortSignal,
+): Promise<InputItem | undefined> {
   const [runId = ''] = itemId.split('_').slice(-1);
   const run = await turns.findRun(runId);
   if (!run) return undefined;
   // What the model has thought is not sent to it again.
   if (isReasoningId(itemId)) return { type: 'reasoning' };
   if (itemId === toMessageId(run)) {
-    let text = '';
-    for await (const part of turns.readStored(runId))
-      if (part.event === 'message') text += part.data.content;
-    return { role: 'assistant', content: text.trimStart() };
+    let content = '';
+    const stored = {
+      listAttempts: (id: string) => turns.listAttempts(id),
+      read: (id: string) => turns.readStored(id),
+    };
+    for await (const { text } of readAnswer(stored, run, signal)) content = text;
+    return { role: 'assistant', content: content.trimStart() };
   }
   const question = (await turns.asked(runId)).find(
     ({ id }) => toCallId(run, CALL_PREFIX + id) === itemId,
@@ -126,20 +145,39 @@ export async function* streamResponse(
   events: ReturnType<typeof readRun>,
 ): AsyncGenerator<ResponseEvent> {
   const said = new Said();
+  let sequence_number = 0;
   for await (const event of events) {
-    switch (event.type) {
-      case 'begin':
-        yield* begin(toResponse({ ...run, status: 'running' }, facts));
-        break;
-      case 'end':
-        for (const item of said.open) yield* closeItem(run, item);
-        for (const [i, call] of event.end.calls.entries())
-          yield* sendCall(run, call, said.items.length + i);
-        yield* finish(toResponse(run, facts, { said, end: event.end }));
-        break;
-      default:
-        yield* sendDelta(run, said, event);
-    }
+    if (event.type === 'resumed') sequence_number = Math.max(sequence_number, event.above);
+    else
+      for (const each of toResponseEvents({ run, facts, said }, event)) {
+        yield { ...each, sequence_number };
+        sequence_number += 1;
+      }
+  }
+}
+
+interface Progressing {
+  readonly run: SurfaceRun;
+  readonly facts: ResponseFacts;
+  readonly said: Said;
+}
+
+function* toResponseEvents(
+  { run, facts, said }: Progressing,
+  event: Exclude<RunEvent, { readonly type: 'resumed' }>,
+): Generator<ResponseEvent> {
+  switch (event.type) {
+    case 'begin':
+      return yield* begin(toResponse({ ...run, status: 'running' }, facts));
+    case 'end':
+      // The deltas of a crashed host may have begun otherwise; what follows them is the answer.
+      said.correct(event.end.text);
+      for (const item of said.open) yield* closeItem(run, item);
+      for (const [i, call] of event.end.calls.entries())
+        yield* sendCall(run, call, said.items.length + i);
+      return yield* finish(toResponse(run, facts, { said, end: event.end }));
+    default:
+      return yield* sendDelta(run, said, event);
   }
 }
 
@@ -156,15 +194,12 @@ function* finish(response: OpenAiResponse): Generator<ResponseEvent> {
   yield { type: status === 'cancelled' ? 'response.incomplete' : `response.${status}`, response };
 }
 
-/** Numbers the events and leaves out those that the client has. */
+/** Leaves out the events that the client has. */
 export async function* toSse(
   events: AsyncIterable<ResponseEvent>,
   after: number,
 ): AsyncGenerator<string> {
-  let sequence_number = 0;
-  for await (const event of events) {
-    if (sequence_number > after)
-      yield `event: ${event.type}\ndata: ${JSON.stringify({ ...event, sequence_number })}\n\n`;
-    sequence_number += 1;
-  }
+  for await (const event of events)
+    if (Number(event.sequence_number) > after)
+      yield `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`;
 }

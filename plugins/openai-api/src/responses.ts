@@ -1,6 +1,7 @@
 import type { Caller } from '@sibyl/plugin-kit';
 import {
   type CallerTurns,
+  listAnswerRuns,
   RouteReply,
   type Surface,
   type SurfaceRun,
@@ -90,7 +91,7 @@ export class Responses {
     const open = await this.open(caller, id);
     if (query.stream === 'true')
       return this.stream(open, this.read(open, signal), query.starting_after ?? -1);
-    const { status } = open.run;
+    const status = (await listAnswerRuns(open.turns, open.run)).at(-1)?.status;
     if (status === 'queued' || status === 'running') return toResponse(open.run, open.stored.facts);
     return this.collect(open, this.read(open, signal));
   }
@@ -155,8 +156,9 @@ export class Responses {
     let end: RunEnd | undefined;
     for await (const event of events) {
       if (event.type === 'end') end = event.end;
-      else if (event.type !== 'begin') said.add(event);
+      else if ('text' in event) said.add(event);
     }
+    if (end) said.correct(end.text);
     return toResponse(run, stored.facts, { said, end });
   }
 
@@ -202,7 +204,7 @@ async function resolveReferences(
     signal.throwIfAborted();
     const ids = references.slice(from, from + ITEMS_AT_ONCE);
     const missing = [...new Set(ids)].filter((id) => !found.has(id));
-    const items = await Promise.all(missing.map((id) => requireItem(turns, id)));
+    const items = await Promise.all(missing.map((id) => requireItem(turns, id, signal)));
     for (const [i, item] of items.entries()) found.set(missing[i] ?? '', item);
     // Also those that are named again: a short list of references can stand for gigabytes.
     for (const id of ids) characters += JSON.stringify(found.get(id)).length;
@@ -213,8 +215,12 @@ async function resolveReferences(
   );
 }
 
-async function requireItem(turns: CallerTurns, id: string): Promise<InputItem> {
-  const item = await findItem(turns, id);
+async function requireItem(
+  turns: CallerTurns,
+  id: string,
+  signal: AbortSignal,
+): Promise<InputItem> {
+  const item = await findItem(turns, id, signal);
   if (item) return item;
   throw new OracleError('not_found', { message: `Item with id '${id}' not found.` });
 }

@@ -113,6 +113,10 @@ export const hasEnded = <R extends Pick<Run, 'status'>>(
 export const hasStopped = (run: Pick<Run, 'status'>): boolean =>
   run.status === 'paused' || hasEnded(run);
 
+/** Whether its host crashed and another attempt continues it; a paused run that was answered is `continued` too. */
+export const hasCrashed = ({ status, report }: Pick<Run, 'status' | 'report'>): boolean =>
+  status === 'continued' && !report.pending;
+
 /** What a `Run` is read from. Its request and its trace, which can be megabytes, are read apart. */
 export const RUN_COLUMNS = [
   ...['id', 'session_id', 'owner', 'request_id', 'turn', 'branch', 'question_id'],
