@@ -18,14 +18,7 @@ import {
 } from './output-items.js';
 import type { InputItem } from './schemas.js';
 import type { ResponseFacts } from './stored-responses.js';
-import {
-  CALL_PREFIX,
-  type RunEnd,
-  type RunEvent,
-  type readRun,
-  toFunctionCall,
-  toUsage,
-} from './turn.js';
+import { CALL_PREFIX, type RunEnd, type readRun, toFunctionCall, toUsage } from './turn.js';
 
 /** What a response shows of a run. */
 interface Progress {
@@ -94,28 +87,27 @@ const toIncompleteReason = (end: RunEnd | undefined) =>
   end?.truncatedBy === 'content_filter' ? 'content_filter' : 'max_output_tokens';
 
 const listOutput = (run: SurfaceRun, { said, end }: Progress) => [
-  ...(said?.items ?? []).map((item) => toSaidItem(run, item, 'completed')),
+  // A crash can leave nothing of a message.
+  ...(said?.items ?? [])
+    .filter(({ text }) => text)
+    .map((item) => toSaidItem(run, item, 'completed')),
   ...(end?.calls ?? []).map((call) => toCallItem(run, call, 'completed')),
 ];
 
 /** The item of an answer with this id, as the client would send it whole; undefined if the caller has none. */
-export async function findItem(
-  turns: CallerTurns,
-  itemId: string,
-  signal: AbortSignal,
-): Promise<InputItem | undefined> {
+export async function findItem(turns: CallerTurns, itemId: string): Promise<InputItem | undefined> {
   const [runId = ''] = itemId.split('_').slice(-1);
   const run = await turns.findRun(runId);
   if (!run) return undefined;
   // What the model has thought is not sent to it again.
   if (isReasoningId(itemId)) return { type: 'reasoning' };
   if (itemId === toMessageId(run)) {
-    let content = '';
     const stored = {
       listAttempts: (id: string) => turns.listAttempts(id),
       read: (id: string) => turns.readStored(id),
     };
-    for await (const { text } of readAnswer(stored, run, signal)) content = text;
+    let content = '';
+    for await (const { text } of readAnswer(stored, run)) content = text;
     return { role: 'assistant', content: content.trimStart() };
   }
   const question = (await turns.asked(runId)).find(
@@ -145,39 +137,25 @@ export async function* streamResponse(
   events: ReturnType<typeof readRun>,
 ): AsyncGenerator<ResponseEvent> {
   const said = new Said();
-  let sequence_number = 0;
   for await (const event of events) {
-    if (event.type === 'resumed') sequence_number = Math.max(sequence_number, event.above);
-    else
-      for (const each of toResponseEvents({ run, facts, said }, event)) {
-        yield { ...each, sequence_number };
-        sequence_number += 1;
-      }
-  }
-}
-
-interface Progressing {
-  readonly run: SurfaceRun;
-  readonly facts: ResponseFacts;
-  readonly said: Said;
-}
-
-function* toResponseEvents(
-  { run, facts, said }: Progressing,
-  event: Exclude<RunEvent, { readonly type: 'resumed' }>,
-): Generator<ResponseEvent> {
-  switch (event.type) {
-    case 'begin':
-      return yield* begin(toResponse({ ...run, status: 'running' }, facts));
-    case 'end':
-      // The deltas of a crashed host may have begun otherwise; what follows them is the answer.
-      said.correct(event.end.text);
-      for (const item of said.open) yield* closeItem(run, item);
-      for (const [i, call] of event.end.calls.entries())
-        yield* sendCall(run, call, said.items.length + i);
-      return yield* finish(toResponse(run, facts, { said, end: event.end }));
-    default:
-      return yield* sendDelta(run, said, event);
+    switch (event.type) {
+      case 'begin':
+        yield* begin(toResponse({ ...run, status: 'running' }, facts));
+        break;
+      case 'resumed':
+        yield { ...event };
+        break;
+      case 'end':
+        // The deltas of a crashed host may have begun otherwise; what follows them is the answer.
+        said.correct(event.end.text);
+        for (const item of said.open) yield* closeItem(run, item);
+        for (const [i, call] of event.end.calls.entries())
+          yield* sendCall(run, call, said.items.length + i);
+        yield* finish(toResponse(run, facts, { said, end: event.end }));
+        break;
+      default:
+        yield* sendDelta(run, said, event);
+    }
   }
 }
 
@@ -194,12 +172,19 @@ function* finish(response: OpenAiResponse): Generator<ResponseEvent> {
   yield { type: status === 'cancelled' ? 'response.incomplete' : `response.${status}`, response };
 }
 
-/** Leaves out the events that the client has. */
+/** Numbers the events and leaves out those that the client has. */
 export async function* toSse(
   events: AsyncIterable<ResponseEvent>,
   after: number,
 ): AsyncGenerator<string> {
-  for await (const event of events)
-    if (Number(event.sequence_number) > after)
-      yield `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`;
+  let sequence_number = 0;
+  for await (const event of events) {
+    if (event.type === 'resumed') {
+      sequence_number = Math.max(sequence_number, Number(event.above));
+      continue;
+    }
+    if (sequence_number > after)
+      yield `event: ${event.type}\ndata: ${JSON.stringify({ ...event, sequence_number })}\n\n`;
+    sequence_number += 1;
+  }
 }

@@ -204,7 +204,7 @@ async function resolveReferences(
     signal.throwIfAborted();
     const ids = references.slice(from, from + ITEMS_AT_ONCE);
     const missing = [...new Set(ids)].filter((id) => !found.has(id));
-    const items = await Promise.all(missing.map((id) => requireItem(turns, id, signal)));
+    const items = await Promise.all(missing.map((id) => requireItem(turns, id)));
     for (const [i, item] of items.entries()) found.set(missing[i] ?? '', item);
     // Also those that are named again: a short list of references can stand for gigabytes.
     for (const id of ids) characters += JSON.stringify(found.get(id)).length;
@@ -215,12 +215,8 @@ async function resolveReferences(
   );
 }
 
-async function requireItem(
-  turns: CallerTurns,
-  id: string,
-  signal: AbortSignal,
-): Promise<InputItem> {
-  const item = await findItem(turns, id, signal);
+async function requireItem(turns: CallerTurns, id: string): Promise<InputItem> {
+  const item = await findItem(turns, id);
   if (item) return item;
   throw new OracleError('not_found', { message: `Item with id '${id}' not found.` });
 }

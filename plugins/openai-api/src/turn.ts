@@ -264,7 +264,11 @@ function ignoreGone(error: unknown): void {
 async function* end(
   { turns, pageUrl }: ReadDeps,
   { status, usage, pending = [] }: DoneFrame,
-  { runId, text, ...reasons }: EndedRun,
+  {
+    runId,
+    text,
+    ...reasons
+  }: Pick<RunEnd, 'text' | 'error' | 'truncatedBy'> & { readonly runId: string },
 ): AsyncGenerator<RunEvent> {
   const asked = pending.length > 0 ? await turns.asked(runId) : [];
   // In the order of the calls.
@@ -281,10 +285,6 @@ async function* end(
   const { error = reasons.error } = (isIncomplete && (await turns.findRun(runId))) || {};
   const end = { status, text: text + hint, calls, isWaiting, usage, ...reasons, error };
   yield { type: 'end', end };
-}
-
-interface EndedRun extends Pick<RunEnd, 'text' | 'error' | 'truncatedBy'> {
-  readonly runId: string;
 }
 
 export const toFunctionCall = (id: string, { toolName, args }: ClientToolCall): FunctionCall => ({

@@ -104,7 +104,7 @@ describe('readAnswer', () => {
     });
   });
 
-  it('begins anew after an empty line if that run says something else', async () => {
+  it('begins again after an empty line if that run says something else', async () => {
     const turn = createAttempts(
       [run(), say('I will act. '), say('It is '), ...crash(12)],
       [run(12), say('\n\nIt '), say('failed'), done()],
@@ -158,7 +158,7 @@ describe('readAnswer', () => {
     ]);
   });
 
-  it('tells a crash that nobody continues as it is, without what was not stored', async () => {
+  it('reports a crash that no host continues, without what was not stored', async () => {
     const turn = createAttempts([run(), say('One '), say('two'), ...crash(4)]);
     expect(await read(turn)).toMatchObject({
       shown: 'One two',

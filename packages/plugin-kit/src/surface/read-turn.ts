@@ -26,7 +26,7 @@ export function readTurn(turns: ReadableTurns, reading: TurnReading): AsyncGener
 export interface AnswerPart extends TurnPart {
   /** Its number rises over all runs. The text of a `message` is what a client that cannot take back any text appends. */
   readonly part: NumberedPart;
-  /** What the answer says so far, without what a host that crashed had sent in vain. */
+  /** What the answer says until now, without what a host that crashed has sent in vain. */
   readonly text: string;
 }
 
@@ -38,7 +38,7 @@ export interface AnswerPart extends TurnPart {
 export async function* readAnswer(
   turns: ReadableTurns,
   run: SurfaceRun,
-  signal: AbortSignal,
+  signal: AbortSignal = new AbortController().signal,
 ): AsyncGenerator<AnswerPart> {
   const [{ runId: first }] = await listAnswerRuns(turns, run);
   const written = new WrittenText();
@@ -114,7 +114,7 @@ class WrittenText {
   /** What clients have after `text`, which may be written again. */
   private ahead = '';
 
-  /** Goes on after this length of the text of the turn. */
+  /** Continues after this length of the text of the turn. */
   keep(length = 0): void {
     this.earlier ??= length;
     this.kept = Math.max(0, length - this.earlier);
