@@ -1,6 +1,6 @@
 import { type AGUIEvent, EventType } from '@ag-ui/core';
 import { findClientToolCall } from '@sibyl/plugin-kit/surface';
-import { listAsked, type RunView } from './events.js';
+import { listAsked, type NumberedEvent, type RunView } from './events.js';
 
 /** What a client must not receive. */
 export interface Reader {
@@ -21,30 +21,21 @@ type AskingRun = Pick<RunView, 'turns' | 'run'>;
 
 /** The events for a client, as server-sent events. */
 export async function* streamEvents(
-  events: AsyncIterable<AGUIEvent>,
+  events: AsyncIterable<NumberedEvent>,
   run: AskingRun,
   { tools, ...reader }: Reader,
 ): AsyncGenerator<string> {
-  const numbered = numberEvents(events, reader);
-  for await (const { number, event } of tools ? holdCalls(numbered, run, tools) : numbered)
+  const missing = leaveOutKnown(events, reader);
+  for await (const { number, event } of tools ? holdCalls(missing, run, tools) : missing)
     yield `id: ${number}\ndata: ${JSON.stringify(event)}\n\n`;
 }
 
-/** Events that are left out have a number too, so that it is the same for every reader. */
-interface NumberedEvent {
-  readonly number: number;
-  readonly event: AGUIEvent;
-}
-
-async function* numberEvents(
-  events: AsyncIterable<AGUIEvent>,
+async function* leaveOutKnown(
+  events: AsyncIterable<NumberedEvent>,
   { after = 0, known }: Omit<Reader, 'tools'>,
 ): AsyncGenerator<NumberedEvent> {
-  let number = 0;
-  for await (const event of events) {
-    number += 1;
-    if (number > after && !(known && isKnown(event, known))) yield { number, event };
-  }
+  for await (const each of events)
+    if (each.number > after && !(known && isKnown(each.event, known))) yield each;
 }
 
 function isKnown(event: AGUIEvent, { started, answered }: KnownCalls): boolean {

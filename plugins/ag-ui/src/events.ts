@@ -6,6 +6,7 @@ import {
   type RunFinishedOutcome,
 } from '@ag-ui/core';
 import {
+  type AnswerPart,
   type CallerTurns,
   findClientToolCall,
   type NumberedPart,
@@ -26,16 +27,31 @@ export interface RunView {
   readonly pageUrl: string;
 }
 
+/** Events that a client must not receive have a number too, so that it is the same for every reader. */
+export interface NumberedEvent {
+  readonly number: number;
+  readonly event: AGUIEvent;
+}
+
 /** The events of a run. They are the same whenever they are read, so that a client can continue after any of them. */
 export async function* toEvents(
   view: RunView,
-  parts: AsyncIterable<NumberedPart>,
-): AsyncGenerator<AGUIEvent> {
+  parts: AsyncIterable<AnswerPart>,
+): AsyncGenerator<NumberedEvent> {
   const mapping = new RunMapping(view);
-  for await (const part of parts)
-    yield* part.event === 'done'
-      ? mapping.end(part.data, part.data.pending?.length ? await listAsked(view) : [])
-      : mapping.map(part);
+  let number = 0;
+  for await (const { part } of parts) {
+    // After a crash: its client may have received events that were not stored, whose numbers are not used again.
+    if (part.event === 'run') number = Math.max(number, part.seq - 1);
+    const events =
+      part.event === 'done'
+        ? mapping.end(part.data, part.data.pending?.length ? await listAsked(view) : [])
+        : mapping.map(part);
+    for (const event of events) {
+      number += 1;
+      yield { number, event };
+    }
+  }
 }
 
 /** What a run waits for; once it has continued, what it waited for. */

@@ -5,6 +5,7 @@ import {
   findClientToolCall,
   type PendingQuestion,
   RouteReply,
+  readAnswer,
   type Surface,
   type SurfaceFile,
   type SurfaceRun,
@@ -105,7 +106,7 @@ export class Runs {
     view: Omit<RunView, 'pageUrl'>,
     { signal, ...reader }: Reader & { readonly signal: AbortSignal },
   ): RouteReply {
-    const parts = view.turns.read(view.run.runId, { signal });
+    const parts = readAnswer(view.turns, view.run, signal);
     const events = toEvents({ ...view, pageUrl: this.deps.pageUrl }, parts);
     const headers = { 'X-Run-Id': view.run.runId };
     return RouteReply.events(streamEvents(events, view, reader), headers);

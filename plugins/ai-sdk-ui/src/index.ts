@@ -1,10 +1,5 @@
 import { definePlugin, defineRoute, findPageUrl } from '@sibyl/plugin-kit';
-import {
-  type NumberedPart,
-  RouteReply,
-  type RouteRequest,
-  type Surface,
-} from '@sibyl/plugin-kit/surface';
+import { RouteReply, type RouteRequest, readAnswer, type Surface } from '@sibyl/plugin-kit/surface';
 import { answerChat, ChatRequest, type OpenedChat } from './chat.js';
 import { toChunks } from './ui-stream.js';
 
@@ -105,9 +100,8 @@ interface ReplyDeps {
 
 function reply({ turns, pageUrl, signal }: ReplyDeps, chat: OpenedChat): RouteReply {
   const { run } = chat;
-  const frames: AsyncIterable<NumberedPart> = turns.read(run.runId, { signal });
   const pending = () => turns.pending(run.sessionId);
-  const chunks = toChunks(frames, { ...chat, pending, pageUrl });
+  const chunks = toChunks(readAnswer(turns, run, signal), { ...chat, pending, pageUrl });
   return RouteReply.events(toEvents(chunks), { 'x-vercel-ai-ui-message-stream': 'v1' });
 }
 

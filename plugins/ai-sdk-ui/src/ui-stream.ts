@@ -1,4 +1,5 @@
 import {
+  type AnswerPart,
   type ClientToolCall,
   findClientToolCall,
   type NumberedPart,
@@ -15,15 +16,15 @@ interface StreamDeps extends OpenedChat {
   readonly pageUrl: string;
 }
 
-/** Translates the frames of a run to chunks of a UI message stream. */
+/** Translates the frames of an answer to chunks of a UI message stream. */
 export async function* toChunks(
-  frames: AsyncIterable<NumberedPart>,
+  frames: AsyncIterable<AnswerPart>,
   deps: StreamDeps,
 ): AsyncGenerator<Chunk> {
   const { runId, sessionId, messageId } = deps.run;
   const writer = new ChunkWriter(deps);
   let hasBegun = false;
-  for await (const frame of frames) {
+  for await (const { part: frame } of frames) {
     // Not before: until then, an error is a response with its own status.
     if (!hasBegun) {
       yield { type: 'start', messageId, messageMetadata: { sessionId, runId } };

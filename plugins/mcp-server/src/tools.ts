@@ -5,13 +5,14 @@ import type {
   ServerContext,
 } from '@modelcontextprotocol/server';
 import type { Logger } from '@sibyl/plugin-kit';
-import type {
-  CallerSessions,
-  CallerTurns,
-  NumberedPart,
-  PendingQuestion,
-  Surface,
-  SurfaceRun,
+import {
+  type CallerSessions,
+  type CallerTurns,
+  type NumberedPart,
+  type PendingQuestion,
+  readAnswer,
+  type Surface,
+  type SurfaceRun,
 } from '@sibyl/plugin-kit/surface';
 import { OracleError } from '@sibyl/protocol';
 import { z } from 'zod';
@@ -30,7 +31,7 @@ export interface ToolDeps {
 /** Where an answer can be read again, and which request it answers. */
 const AnswerPosition = z.object({
   runId: z.string().max(100),
-  /** The last frame that the client knows. */
+  /** The last frame of the answer that the client knows. */
   seq: z.int().min(0),
   id: z.union([z.string(), z.number()]),
   token: z.union([z.string(), z.number()]).optional(),
@@ -91,7 +92,7 @@ export function registerTools(server: McpServer, deps: ToolDeps): void {
       outputSchema: Answer,
       annotations: { readOnlyHint: true },
     },
-    ({ session_id }, { mcpReq }) => reply(deps, () => readAnswer(deps, session_id, mcpReq)),
+    ({ session_id }, { mcpReq }) => reply(deps, () => readLastAnswer(deps, session_id, mcpReq)),
   );
   const { sessions } = deps.turns;
   if (!sessions) return;
@@ -278,7 +279,7 @@ async function abort({ turns, logger }: ToolDeps, { runId }: SurfaceRun): Promis
   }
 }
 
-async function readAnswer(
+async function readLastAnswer(
   deps: ToolDeps,
   sessionId: string,
   request: McpRequest,
@@ -298,17 +299,19 @@ export interface Reading {
 /** Reports progress until the run ends, and returns its answer. */
 export async function follow(
   { turns, pageUrl, onPosition }: ToolDeps,
-  { runId, sessionId }: SurfaceRun,
+  run: SurfaceRun,
   { request, signal, after = 0 }: Reading,
 ): Promise<CallToolResult> {
   const { id, _meta } = request;
+  const { runId, sessionId } = run;
   const report = createReporter(request);
   const answer: Answer = { session_id: sessionId, status: 'aborted', answer: '' };
   let note: string | undefined;
-  for await (const part of turns.read(runId, { signal })) {
+  for await (const { part, text } of readAnswer(turns, run, signal)) {
     onPosition?.({ runId, seq: part.seq, id, token: _meta?.progressToken });
     if (part.seq > after) await report(part);
-    if (part.event === 'message') answer.answer += part.data.content;
+    answer.answer = text;
+    if (part.event === 'run') note = undefined;
     if (part.event === 'error') note = part.data.error;
     if (part.event !== 'done') continue;
     const { status, pending = [] } = part.data;
@@ -352,7 +355,7 @@ function createReporter({ _meta, notify }: Reading['request']) {
 }
 
 function describeProgress(part: NumberedPart): string | undefined {
-  if (part.event === 'run') return 'The oracle has begun';
+  if (part.seq === 1) return 'The oracle has begun';
   if (part.event === 'message') return part.data.content;
   if (part.event !== 'tool_call' || part.data.status !== 'isRunning') return undefined;
   return `The oracle uses ${part.data.toolName}`;

@@ -114,14 +114,14 @@ interface Head {
 }
 
 async function collect(head: Head, events: Events) {
-  const said = { text: '', reasoning: '' };
+  let reasoning = '';
   let end: RunEnd | undefined;
   for await (const event of events) {
     if (event.type === 'end') end = event.end;
-    else if (event.type !== 'begin') said[event.type] += event.text;
+    if (event.type === 'reasoning') reasoning += event.text;
   }
-  const { text: content, reasoning } = said;
-  const failure = end && findFailure(end, content);
+  const content = end?.text;
+  const failure = end && findFailure(end, end.text);
   if (failure) throw failure;
   const tool_calls = (end?.calls ?? []).map(toToolCall);
   const message = {
@@ -147,6 +147,7 @@ async function* streamChunks(
     return send({ ...head, object: 'chat.completion.chunk', choices });
   };
   for await (const event of events) {
+    if (event.type === 'resumed') continue;
     if (event.type !== 'end') {
       yield chunk(toDelta(event));
       continue;
@@ -167,7 +168,7 @@ async function* streamChunks(
   }
 }
 
-function toDelta(event: Exclude<RunEvent, { type: 'end' }>) {
+function toDelta(event: Exclude<RunEvent, { type: 'end' | 'resumed' }>) {
   switch (event.type) {
     case 'begin':
       return { role: 'assistant', content: '' };

@@ -35,6 +35,11 @@ export class Said {
     return item;
   }
 
+  /** Replaces the text of the message. */
+  correct(text: string): void {
+    if (this.message) this.message.text = text;
+  }
+
   /** Those that more could be added to. */
   get open(): SaidItem[] {
     return this.items.filter((item) => item === this.message || item === this.openReasoning);

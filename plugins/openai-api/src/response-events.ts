@@ -1,4 +1,9 @@
-import { type CallerTurns, findClientToolCall, type SurfaceRun } from '@sibyl/plugin-kit/surface';
+import {
+  type CallerTurns,
+  findClientToolCall,
+  readAnswer,
+  type SurfaceRun,
+} from '@sibyl/plugin-kit/surface';
 import {
   closeItem,
   isReasoningId,
@@ -82,7 +87,10 @@ const toIncompleteReason = (end: RunEnd | undefined) =>
   end?.truncatedBy === 'content_filter' ? 'content_filter' : 'max_output_tokens';
 
 const listOutput = (run: SurfaceRun, { said, end }: Progress) => [
-  ...(said?.items ?? []).map((item) => toSaidItem(run, item, 'completed')),
+  // A crash can leave nothing of a message.
+  ...(said?.items ?? [])
+    .filter(({ text }) => text)
+    .map((item) => toSaidItem(run, item, 'completed')),
   ...(end?.calls ?? []).map((call) => toCallItem(run, call, 'completed')),
 ];
 
@@ -94,10 +102,13 @@ export async function findItem(turns: CallerTurns, itemId: string): Promise<Inpu
   // What the model has thought is not sent to it again.
   if (isReasoningId(itemId)) return { type: 'reasoning' };
   if (itemId === toMessageId(run)) {
-    let text = '';
-    for await (const part of turns.readStored(runId))
-      if (part.event === 'message') text += part.data.content;
-    return { role: 'assistant', content: text.trimStart() };
+    const stored = {
+      listAttempts: (id: string) => turns.listAttempts(id),
+      read: (id: string) => turns.readStored(id),
+    };
+    let content = '';
+    for await (const { text } of readAnswer(stored, run)) content = text;
+    return { role: 'assistant', content: content.trimStart() };
   }
   const question = (await turns.asked(runId)).find(
     ({ id }) => toCallId(run, CALL_PREFIX + id) === itemId,
@@ -131,7 +142,12 @@ export async function* streamResponse(
       case 'begin':
         yield* begin(toResponse({ ...run, status: 'running' }, facts));
         break;
+      case 'resumed':
+        yield { ...event };
+        break;
       case 'end':
+        // The deltas of a crashed host may have begun otherwise; what follows them is the answer.
+        said.correct(event.end.text);
         for (const item of said.open) yield* closeItem(run, item);
         for (const [i, call] of event.end.calls.entries())
           yield* sendCall(run, call, said.items.length + i);
@@ -163,6 +179,10 @@ export async function* toSse(
 ): AsyncGenerator<string> {
   let sequence_number = 0;
   for await (const event of events) {
+    if (event.type === 'resumed') {
+      sequence_number = Math.max(sequence_number, Number(event.above));
+      continue;
+    }
     if (sequence_number > after)
       yield `event: ${event.type}\ndata: ${JSON.stringify({ ...event, sequence_number })}\n\n`;
     sequence_number += 1;

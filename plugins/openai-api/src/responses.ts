@@ -1,6 +1,7 @@
 import type { Caller } from '@sibyl/plugin-kit';
 import {
   type CallerTurns,
+  listAnswerRuns,
   RouteReply,
   type Surface,
   type SurfaceRun,
@@ -90,7 +91,7 @@ export class Responses {
     const open = await this.open(caller, id);
     if (query.stream === 'true')
       return this.stream(open, this.read(open, signal), query.starting_after ?? -1);
-    const { status } = open.run;
+    const status = (await listAnswerRuns(open.turns, open.run)).at(-1)?.status;
     if (status === 'queued' || status === 'running') return toResponse(open.run, open.stored.facts);
     return this.collect(open, this.read(open, signal));
   }
@@ -155,8 +156,9 @@ export class Responses {
     let end: RunEnd | undefined;
     for await (const event of events) {
       if (event.type === 'end') end = event.end;
-      else if (event.type !== 'begin') said.add(event);
+      else if ('text' in event) said.add(event);
     }
+    if (end) said.correct(end.text);
     return toResponse(run, stored.facts, { said, end });
   }
 

@@ -3,6 +3,7 @@ import {
   type ClientTool,
   type ClientToolCall,
   findClientToolCall,
+  readAnswer,
   type Surface,
   type SurfaceRun,
   type ToolChoice,
@@ -162,6 +163,8 @@ export interface FunctionCall {
 /** How a run ended. */
 export interface RunEnd {
   readonly status: DoneFrame['status'];
+  /** The whole text: if a host crashed, a stream may have sent more. */
+  readonly text: string;
   readonly calls: readonly FunctionCall[];
   /** Whether the turn waits, for calls or for something that this API cannot express. */
   readonly isWaiting: boolean;
@@ -182,6 +185,8 @@ const TRUNCATIONS: ReadonlyMap<string, TruncationReason> = new Map([
 export type RunEvent =
   /** The caller may read it: until then, an error is a response with its own status. */
   | { readonly type: 'begin' }
+  /** A host crashed: the numbers of later events are above this one, since it may have sent events that were not stored. */
+  | { readonly type: 'resumed'; readonly above: number }
   | { readonly type: 'text'; readonly text: string }
   | { readonly type: 'reasoning'; readonly text: string }
   | { readonly type: 'end'; readonly end: RunEnd };
@@ -193,26 +198,26 @@ interface ReadDeps {
   readonly signal: AbortSignal;
 }
 
-/** That a run can be read, its text, then how it ended; ends early if the client disconnects. */
+/** That an answer can be read, its text, then how it ended; ends early if the client disconnects. */
 export async function* readRun(deps: ReadDeps): AsyncGenerator<RunEvent> {
   const { turns, run, signal } = deps;
   let error: OracleError | undefined;
   let truncatedBy: TruncationReason | undefined;
   let hasBegun = false;
   let begin = '';
-  for await (const part of turns.read(run.runId, { signal })) {
-    if (!hasBegun) yield { type: 'begin' };
+  for await (const { runId, part, text: whole } of readAnswer(turns, run, signal)) {
+    if (!hasBegun || part.event === 'run') yield toBegin(part.seq, hasBegun);
     hasBegun = true;
     switch (part.event) {
       case 'message': {
         // The host separates the texts of a turn by empty lines; here a turn that continues is another answer.
         const text = begin ? part.data.content : part.data.content.replace(/^\n+/, '');
         begin ||= text;
-        if (text) yield { type: 'text', text };
+        yield* say('text', text);
         break;
       }
       case 'reasoning':
-        yield* toReasoning(part.data.reasoning);
+        yield* say('reasoning', part.data.reasoning);
         break;
       case 'error':
         error = toOracleError(part.data);
@@ -221,13 +226,16 @@ export async function* readRun(deps: ReadDeps): AsyncGenerator<RunEvent> {
         truncatedBy = TRUNCATIONS.get(part.data.code) ?? truncatedBy;
         break;
       case 'done':
-        yield* end(deps, part.data, { error, truncatedBy });
+        yield* end(deps, part.data, { runId, text: whole.replace(/^\n+/, ''), error, truncatedBy });
     }
   }
 }
 
-function* toReasoning(text: string): Generator<RunEvent> {
-  if (text) yield { type: 'reasoning', text };
+const toBegin = (seq: number, hasBegun: boolean): RunEvent =>
+  hasBegun ? { type: 'resumed', above: seq } : { type: 'begin' };
+
+function* say(type: 'text' | 'reasoning', text: string): Generator<RunEvent> {
+  if (text) yield { type, text };
 }
 
 /** For a run that nothing can read later: it is cancelled if its client disconnects, and forgotten unless it waits for its client. */
@@ -254,23 +262,29 @@ function ignoreGone(error: unknown): void {
 }
 
 async function* end(
-  { turns, run, pageUrl }: ReadDeps,
+  { turns, pageUrl }: ReadDeps,
   { status, usage, pending = [] }: DoneFrame,
-  reasons: Pick<RunEnd, 'error' | 'truncatedBy'>,
+  {
+    runId,
+    text,
+    ...reasons
+  }: Pick<RunEnd, 'text' | 'error' | 'truncatedBy'> & { readonly runId: string },
 ): AsyncGenerator<RunEvent> {
-  const asked = pending.length > 0 ? await turns.asked(run.runId) : [];
+  const asked = pending.length > 0 ? await turns.asked(runId) : [];
   // In the order of the calls.
   const calls = pending.flatMap(({ id, kind }) => {
     const question = asked.find((each) => each.id === id);
     const call = question && findClientToolCall(question);
     return kind === 'tool_call' && call ? [toFunctionCall(id, call)] : [];
   });
-  if (pending.some(({ kind }) => kind !== 'tool_call'))
-    yield { type: 'text', text: `\n\nThis needs your decision. Open ${pageUrl} to continue.` };
+  const needsUser = pending.some(({ kind }) => kind !== 'tool_call');
+  const hint = needsUser ? `\n\nThis needs your decision. Open ${pageUrl} to continue.` : '';
+  yield* say('text', hint);
   const isWaiting = pending.length > 0;
   const isIncomplete = status === 'interrupted' || status === 'aborted';
-  const { error = reasons.error } = (isIncomplete && (await turns.findRun(run.runId))) || {};
-  yield { type: 'end', end: { status, calls, isWaiting, usage, ...reasons, error } };
+  const { error = reasons.error } = (isIncomplete && (await turns.findRun(runId))) || {};
+  const end = { status, text: text + hint, calls, isWaiting, usage, ...reasons, error };
+  yield { type: 'end', end };
 }
 
 export const toFunctionCall = (id: string, { toolName, args }: ClientToolCall): FunctionCall => ({

@@ -27,7 +27,7 @@ import { FILES_ONLY, type SentFiles } from '../files/sent-files.js';
 import type { Models } from '../models/models.js';
 import { findSubUser, toSubUserRoom } from '../store/room-store.js';
 import type { Frame } from '../store/runs/frames.js';
-import type { Run } from '../store/runs/run.js';
+import { hasCrashed, type Run } from '../store/runs/run.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import { toOracleError } from '../store/store-errors.js';
@@ -299,10 +299,12 @@ class SurfaceTurns implements CallerTurns {
 
   async listAttempts(runId: string): Promise<readonly SurfaceRun[]> {
     const run = await this.#find(runId);
-    if (!run) return [];
-    const { sessionId, turn } = run;
+    return run ? (await this.#listAttempts(run)).map(toSurfaceRun) : [];
+  }
+
+  async #listAttempts({ sessionId, turn }: Run): Promise<readonly Run[]> {
     const runs = await this.#deps.store.runs.list({ ...this.#key(sessionId), fromTurn: turn });
-    return runs.filter((each) => each.turn === turn).map(toSurfaceRun);
+    return runs.filter((each) => each.turn === turn);
   }
 
   async currentRun(sessionId: string): Promise<SurfaceRun | undefined> {
@@ -336,9 +338,10 @@ class SurfaceTurns implements CallerTurns {
     for await (const frames of this.#deps.store.runs.framePages(key)) yield* toParts(frames);
   }
 
-  async cancel(runId: string): Promise<boolean> {
-    const run = await this.#find(runId);
+  async cancel(named: string): Promise<boolean> {
+    const run = await this.#findLast(named);
     if (!run) return false;
+    const { runId } = run;
     const { turns } = await this.#deps.ready;
     try {
       await turns.withdraw({ owner: this.#caller.did, runId });
@@ -362,7 +365,7 @@ class SurfaceTurns implements CallerTurns {
   }
 
   async asked(runId: string) {
-    const run = await this.#find(runId);
+    const run = await this.#findLast(runId);
     return run ? (await (await this.#deps.ready).paused.asked(run)).map(toQuestion) : [];
   }
 
@@ -405,6 +408,16 @@ class SurfaceTurns implements CallerTurns {
       throw error;
     });
     return run && (await this.#permits(run.sessionId)) ? run : undefined;
+  }
+
+  /** The run, or the last one that continues it after crashes. */
+  async #findLast(runId: string): Promise<Run | undefined> {
+    const run = await this.#find(runId);
+    if (!run || !hasCrashed(run)) return run;
+    const { attempt } = run;
+    return (await this.#listAttempts(run)).find(
+      (each) => each.attempt > attempt && !hasCrashed(each),
+    );
   }
 
   async #permits(sessionId: string): Promise<boolean> {
@@ -547,6 +560,10 @@ const hash = (values: readonly unknown[]) =>
   createHash('sha256').update(JSON.stringify(values)).digest('base64url');
 
 const toSurfaceRun = (run: Run): SurfaceRun => {
-  const { runId, sessionId, status, createdAt, updatedAt, messageId } = run;
-  return { runId, sessionId, status, createdAt, updatedAt, messageId, error: readError(run) };
+  const { runId, sessionId, attempt, status, createdAt, updatedAt, messageId } = run;
+  return {
+    ...{ runId, sessionId, attempt, status, createdAt, updatedAt, messageId },
+    hasCrashed: hasCrashed(run),
+    error: readError(run),
+  };
 };

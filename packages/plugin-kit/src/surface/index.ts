@@ -1,7 +1,7 @@
 // For plugins that serve clients of another protocol.
 export { type RouteError, RouteReply, type RouteRequest } from '../routes.js';
 export type { PendingQuestion } from '../turns.js';
-export { readTurn } from './read-turn.js';
+export { type AnswerPart, listAnswerRuns, readAnswer, readTurn } from './read-turn.js';
 export type {
   CallerAccess,
   CallerSessions,

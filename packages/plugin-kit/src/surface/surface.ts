@@ -115,7 +115,11 @@ export interface ThreadTurn
 export interface SurfaceRun {
   readonly runId: string;
   readonly sessionId: string;
+  /** Which attempt of its turn it is, from 1. */
+  readonly attempt: number;
   readonly status: RunStatus;
+  /** Whether its host crashed and another run continues it; a run can be `continued` after a pause too. */
+  readonly hasCrashed: boolean;
   readonly createdAt: number;
   readonly updatedAt: number;
   /** Of the answer; the same for all attempts of a turn. */
@@ -215,11 +219,14 @@ export interface CallerTurns {
   readStored(runId: string): AsyncIterable<NumberedPart>;
   /** Cancels the running or paused turn of a session; returns whether there was one. */
   abort(sessionId: string): Promise<boolean>;
-  /** Cancels this run, whether it waits, runs or is paused, and never another one of its session; returns whether it was open. */
+  /**
+   * Cancels this run, whether it waits, runs or is paused, or the one that continues it after a crash, and never another one of its
+   * session; returns whether it was open.
+   */
   cancel(runId: string): Promise<boolean>;
   /** What the paused turn of a session waits for. */
   pending(sessionId: string): Promise<readonly PendingQuestion[]>;
-  /** What a run paused with, also what has been answered since. */
+  /** What a run, or the one that continued it after a crash, paused with, also what has been answered since. */
   asked(runId: string): Promise<readonly PendingQuestion[]>;
   /** As `answer` with the result of a client tool, for a turn that does not continue: a message of the user follows the result. */
   keepResult(result: { readonly id: string; readonly value: unknown }): Promise<void>;

@@ -74,6 +74,10 @@ export const hasEnded = <R extends Pick<Run, 'status'>>(
 export const hasStopped = (run: Pick<Run, 'status'>): boolean =>
   run.status === 'paused' || hasEnded(run);
 
+/** Whether its host crashed and another attempt continues it; a paused run that was answered is `continued` too. */
+export const hasCrashed = ({ status, report }: Pick<Run, 'status' | 'report'>): boolean =>
+  status === 'continued' && !report.pending;
+
 export const insertRun = prepareQuery((tables, row: RunRow) =>
   tables.insertInto('runs').values(row),
 );

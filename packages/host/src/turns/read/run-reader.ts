@@ -12,7 +12,13 @@ import {
   toServerEvent,
 } from '../../bus/event-bus.js';
 import type { Frame } from '../../store/runs/frames.js';
-import { type EndStatus, hasEnded, hasStopped, type Run } from '../../store/runs/run.js';
+import {
+  type EndStatus,
+  hasCrashed,
+  hasEnded,
+  hasStopped,
+  type Run,
+} from '../../store/runs/run.js';
 import type { RunStore } from '../../store/runs/run-store.js';
 import { type RunKey } from '../../store/schema/runs.js';
 import type { Store } from '../../store/store.js';
@@ -71,8 +77,7 @@ export class RunReader {
         isOver ||= frames.at(-1)?.event === 'done';
     if (!isOver) return undefined;
     const ended = await this.find(run);
-    const hasCrashed = ended.status === 'continued' && !ended.report.pending;
-    const latest = hasCrashed ? await this.store.runs.latestAttempt(ended) : undefined;
+    const latest = hasCrashed(ended) ? await this.store.runs.latestAttempt(ended) : undefined;
     if (latest && latest.runId !== ended.runId) return this.outcome(latest, gone);
     // Its host shows the end although it could not be stored.
     return hasStopped(ended) ? this.buildOutcome(ended) : createUnstoredOutcome();
