@@ -27,7 +27,7 @@ export interface PluginTurns {
   pending(turn: {
     readonly owner: string;
     readonly sessionId: string;
-  }): Promise<readonly PendingQuestion[]>;
+  }): Promise<readonly OpenInterrupt[]>;
   /** Continues a paused turn: the run to join, or what the turn still waits for. */
   answer(answer: {
     readonly owner: string;
@@ -69,18 +69,18 @@ export interface Continuation {
   /** Whether the user has stopped the turn. */
   readonly isStopped: boolean;
   /** What the run has asked; nothing if its session was deleted. */
-  readonly questions: readonly EndedQuestion[];
+  readonly interrupts: readonly EndedInterrupt[];
 }
 
 /** A question that was answered, or cannot be answered any more. */
-export interface EndedQuestion extends PendingQuestion {
+export interface EndedInterrupt extends OpenInterrupt {
   readonly outcome: 'answered' | 'approved' | 'denied' | 'expired' | 'cancelled';
   /** The answer; undefined if there is none. */
   readonly value: unknown;
 }
 
 /** A question of a tool that the turn waits for. */
-export interface PendingQuestion extends PendingAnswer {
+export interface OpenInterrupt extends PendingAnswer {
   /** The run that asks it. */
   readonly runId: string;
   /** Whether it asks for the approval of a call: `deny` answers it, or the user's signature. */

@@ -1,4 +1,4 @@
-import type { CallerTurns, PendingQuestion } from '@sibyl/plugin-kit/surface';
+import type { CallerTurns, OpenInterrupt } from '@sibyl/plugin-kit/surface';
 import { describe, expect, it, vi } from 'vitest';
 import { A2aCall, A2aRequests, type RequestDeps } from './requests.js';
 import { answerQuestions } from './tasks.js';
@@ -8,7 +8,7 @@ const newTurns = () => {
   return { answer, turns: { answer } as unknown as CallerTurns };
 };
 const newQuestions = (count: number) =>
-  Array.from({ length: count }, (_, i) => ({ id: `q${i}` }) as PendingQuestion);
+  Array.from({ length: count }, (_, i) => ({ id: `q${i}` }) as OpenInterrupt);
 
 describe('answerQuestions', () => {
   it('reads each data part once, however many questions are open', async () => {

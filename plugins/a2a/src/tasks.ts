@@ -13,7 +13,7 @@ import {
   type CallerTurns,
   findClientToolCall,
   type NumberedPart,
-  type PendingQuestion,
+  type OpenInterrupt,
   readTurn,
   type SurfaceRun,
 } from '@sibyl/plugin-kit/surface';
@@ -39,7 +39,7 @@ export interface TaskFacts extends TaskKey {
   readonly text: string;
   readonly error?: TurnOutcome['error'];
   /** What it waits for. */
-  readonly questions: readonly PendingQuestion[];
+  readonly questions: readonly OpenInterrupt[];
   readonly pageUrl: string;
 }
 
@@ -143,7 +143,7 @@ const buildArtifact = (artifactId: string, text: string): Artifact => ({
 });
 
 /** Each question as a text for people and as data for programs. */
-const describeQuestions = (questions: readonly PendingQuestion[], pageUrl: string): Part[] =>
+const describeQuestions = (questions: readonly OpenInterrupt[], pageUrl: string): Part[] =>
   questions.flatMap((question) => {
     const { id, kind, schema, data, expiresAt, isApproval } = question;
     const asked = {
@@ -159,7 +159,7 @@ const describeQuestions = (questions: readonly PendingQuestion[], pageUrl: strin
 
 const Question = z.object({ message: z.string(), question: z.string() }).partial();
 
-function describeQuestion(question: PendingQuestion, pageUrl: string): string {
+function describeQuestion(question: OpenInterrupt, pageUrl: string): string {
   const { data, isApproval } = question;
   if (isApproval)
     return `A call needs the user's approval: open ${pageUrl} to approve it, or answer "deny" here.`;
@@ -324,7 +324,7 @@ const DENIED = /^(no|deny|denied|reject|rejected|decline|declined|cancel|stop)\b
  */
 export async function answerQuestions(
   turns: CallerTurns,
-  questions: readonly PendingQuestion[],
+  questions: readonly OpenInterrupt[],
   said: Said,
 ): Promise<string | undefined> {
   const named = mapAnswers(said.data);
@@ -342,7 +342,7 @@ export async function answerQuestions(
   return runId;
 }
 
-const explain = (questions: readonly PendingQuestion[]) =>
+const explain = (questions: readonly OpenInterrupt[]) =>
   questions.length === 0
     ? 'The task does not wait for an answer any more'
     : `Answer with data parts {"id", "value"}; open questions: ${questions.map(({ id }) => id).join(', ')}`;
@@ -360,7 +360,7 @@ function mapAnswers(data: readonly unknown[]): Map<unknown, Answer> {
   return answers;
 }
 
-function findOnlyAnswer({ schema }: PendingQuestion, { data, text }: Said): Answer | undefined {
+function findOnlyAnswer({ schema }: OpenInterrupt, { data, text }: Said): Answer | undefined {
   const [first] = data;
   if (first !== undefined) return { value: first };
   return text ? { value: fitText(text, schema) } : undefined;
@@ -373,7 +373,7 @@ const ObjectSchema = z.looseObject({
 const TextSchema = z.looseObject({ type: z.literal('string') });
 
 /** Clients that only chat answer with a text: as JSON if an object is wanted, or as its only text. */
-function fitText(text: string, schema: PendingQuestion['schema']): unknown {
+function fitText(text: string, schema: OpenInterrupt['schema']): unknown {
   const { data: wanted } = ObjectSchema.safeParse(schema);
   if (!wanted) return text;
   try {
@@ -385,11 +385,7 @@ function fitText(text: string, schema: PendingQuestion['schema']): unknown {
   }
 }
 
-function answerQuestion(
-  turns: CallerTurns,
-  { id, isApproval }: PendingQuestion,
-  { value }: Answer,
-) {
+function answerQuestion(turns: CallerTurns, { id, isApproval }: OpenInterrupt, { value }: Answer) {
   if (!isApproval) return turns.answer({ id, value });
   const { data } = Approval.safeParse(value);
   const isDenied = data ? !data.approved : typeof value === 'string' && DENIED.test(value);

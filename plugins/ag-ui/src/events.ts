@@ -10,7 +10,7 @@ import {
   type CallerTurns,
   findClientToolCall,
   type NumberedPart,
-  type PendingQuestion,
+  type OpenInterrupt,
   type SurfaceRun,
 } from '@sibyl/plugin-kit/surface';
 import type { DoneFrame, ErrorFrame } from '@sibyl/protocol';
@@ -58,7 +58,7 @@ export async function* toEvents(
 export async function listAsked({
   turns,
   run,
-}: Pick<RunView, 'turns' | 'run'>): Promise<readonly PendingQuestion[]> {
+}: Pick<RunView, 'turns' | 'run'>): Promise<readonly OpenInterrupt[]> {
   const asked = await turns.asked(run.runId);
   const open = new Set((await turns.pending(run.sessionId)).map(({ id }) => id));
   const left = asked.filter(({ id }) => open.has(id));
@@ -109,7 +109,7 @@ class RunMapping {
     }
   }
 
-  *end(done: DoneFrame, asked: readonly PendingQuestion[]): Generator<AGUIEvent> {
+  *end(done: DoneFrame, asked: readonly OpenInterrupt[]): Generator<AGUIEvent> {
     yield* this.close();
     const { status, usage } = done;
     const isWaiting = (done.pending ?? []).length > 0;
@@ -219,7 +219,7 @@ class RunMapping {
   /** Calls of the client's own tools end a run with success; questions interrupt it. */
   private toOutcome(
     status: DoneFrame['status'],
-    asked: readonly PendingQuestion[],
+    asked: readonly OpenInterrupt[],
   ): RunFinishedOutcome | undefined {
     const { isBefore1 } = this.view;
     if (status === 'aborted') return isBefore1 ? undefined : { type: 'cancelled' };
@@ -233,7 +233,7 @@ class RunMapping {
     return isBefore1 ? undefined : { type: 'success', pendingToolCallIds };
   }
 
-  private toInterrupt(question: PendingQuestion): Interrupt[] {
+  private toInterrupt(question: OpenInterrupt): Interrupt[] {
     const { id, kind, schema, data, expiresAt, isApproval } = question;
     if (kind === 'tool_call') return [];
     const { pageUrl } = this.view;

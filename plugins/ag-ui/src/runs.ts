@@ -3,7 +3,7 @@ import {
   type CallerTurns,
   type ClientMessage,
   findClientToolCall,
-  type PendingQuestion,
+  type OpenInterrupt,
   RouteReply,
   readAnswer,
   type Surface,
@@ -223,11 +223,11 @@ async function continueOrAnswer(turns: CallerTurns, input: RunAgentInput): Promi
 
 async function answerQuestions(
   turns: CallerTurns,
-  pending: readonly PendingQuestion[],
+  pending: readonly OpenInterrupt[],
   input: RunAgentInput,
 ): Promise<SurfaceRun | undefined> {
   let runId: string | undefined;
-  let missing: readonly Pick<PendingQuestion, 'id' | 'kind'>[] = pending;
+  let missing: readonly Pick<OpenInterrupt, 'id' | 'kind'>[] = pending;
   for (const question of pending) {
     const answered = await answerQuestion(turns, question, input);
     if (!answered) continue;
@@ -247,7 +247,7 @@ const mayLeaveQuestions = ({ messages, resume }: RunAgentInput): boolean =>
 
 async function answerQuestion(
   turns: CallerTurns,
-  question: PendingQuestion,
+  question: OpenInterrupt,
   { messages, resume }: RunAgentInput,
 ) {
   const { id, kind, isApproval } = question;
@@ -263,7 +263,7 @@ async function answerQuestion(
   return turns.answer({ id, value: entry.payload });
 }
 
-function findResult(question: PendingQuestion, messages: readonly Message[]) {
+function findResult(question: OpenInterrupt, messages: readonly Message[]) {
   const call = findClientToolCall(question);
   const result = call && messages.findLast(({ toolCallId }) => toolCallId === call.toolCallId);
   return result && { value: result.error ?? readText(result) };
@@ -272,7 +272,7 @@ function findResult(question: PendingQuestion, messages: readonly Message[]) {
 /** A message that follows results of tools ends the turn that waits for them. */
 async function keepResults(
   turns: CallerTurns,
-  pending: readonly PendingQuestion[],
+  pending: readonly OpenInterrupt[],
   { messages }: RunAgentInput,
 ): Promise<undefined> {
   for (const question of pending) {

@@ -1,4 +1,4 @@
-import type { CallerTurns, PendingQuestion } from '@sibyl/plugin-kit/surface';
+import type { CallerTurns, OpenInterrupt } from '@sibyl/plugin-kit/surface';
 import { describe, expect, it, vi } from 'vitest';
 import { answerChat, ChatRequest } from './chat.js';
 
@@ -10,7 +10,7 @@ function newTurns(questions: readonly object[]) {
   const keepResult = vi.fn(async (_: object) => undefined);
   const turns = {
     findThread: async () => 's',
-    pending: async () => questions as PendingQuestion[],
+    pending: async () => questions as OpenInterrupt[],
     findRun: async (runId: string) => ({ runId, messageId: 'm' }),
     continueThread: async () => ({ runId: 'new', messageId: 'm' }),
     deny: answer,

@@ -3,7 +3,7 @@ import {
   type ClientMessage,
   type ClientTool,
   findClientToolCall,
-  type PendingQuestion,
+  type OpenInterrupt,
   type SurfaceFile,
   type SurfaceRun,
 } from '@sibyl/plugin-kit/surface';
@@ -179,19 +179,19 @@ function mapOutcomes(parts: readonly Part[]): OutcomesById {
   return { calls, approvals };
 }
 
-function findOutcome(question: PendingQuestion, { calls, approvals }: OutcomesById) {
+function findOutcome(question: OpenInterrupt, { calls, approvals }: OutcomesById) {
   if (question.isApproval) return approvals.get(question.id);
   const call = findClientToolCall(question);
   return call && calls.get(call.toolCallId);
 }
 
-const describe = (question: PendingQuestion): string =>
+const describe = (question: OpenInterrupt): string =>
   question.isApproval
     ? `the approval ${question.id}`
     : `a result of ${findClientToolCall(question)?.toolName}`;
 
 interface Answer {
-  readonly question: PendingQuestion;
+  readonly question: OpenInterrupt;
   readonly outcome: Part;
   readonly pageUrl: string;
 }

@@ -3,7 +3,7 @@ import {
   type ClientToolCall,
   findClientToolCall,
   type NumberedPart,
-  type PendingQuestion,
+  type OpenInterrupt,
 } from '@sibyl/plugin-kit/surface';
 import type { ApprovalRequestEvent, Citation, DoneFrame, ToolCallEvent } from '@sibyl/protocol';
 import type { OpenedChat } from './chat.js';
@@ -12,7 +12,7 @@ type Chunk = { readonly type: string } & Readonly<Record<string, unknown>>;
 
 interface StreamDeps extends OpenedChat {
   /** What the turn waits for once its run has paused. */
-  readonly pending: () => Promise<readonly PendingQuestion[]>;
+  readonly pending: () => Promise<readonly OpenInterrupt[]>;
   readonly pageUrl: string;
 }
 
@@ -85,7 +85,7 @@ class ChunkWriter {
     }
   }
 
-  *end({ status, usage }: DoneFrame, pending: readonly PendingQuestion[]): Generator<Chunk> {
+  *end({ status, usage }: DoneFrame, pending: readonly OpenInterrupt[]): Generator<Chunk> {
     const asked = pending.filter(({ kind, isApproval }) => kind === 'tool_call' && !isApproval);
     for (const question of asked) {
       const call = findClientToolCall(question);
@@ -209,7 +209,7 @@ const TRUNCATIONS: ReadonlyMap<string, string> = new Map([
 /** Undefined if the answer has ended by itself. */
 function toFinishReason(
   status: DoneFrame['status'],
-  pending: readonly PendingQuestion[],
+  pending: readonly OpenInterrupt[],
 ): string | undefined {
   if (pending.length > 0) return 'tool-calls';
   return status === 'finished' ? undefined : 'other';

@@ -1,7 +1,7 @@
 import { OracleError } from '@sibyl/plugin-kit';
 import type {
   Inbox,
-  PendingQuestion,
+  OpenInterrupt,
   PluginTurns,
   ResultAddresses,
   Waiting,
@@ -201,8 +201,8 @@ export class ChatAnswerer {
     if (user.owner !== owner) return ended ? this.say(waiting, `_${ended}_`) : undefined;
     const continuation = await turns.continuation(paused);
     if (!continuation) throw new Error('the turn still waits for its user');
-    const { runId, isStopped, questions } = continuation;
-    const ends = describeEnds(questions);
+    const { runId, isStopped, interrupts } = continuation;
+    const ends = describeEnds(interrupts);
     if (runId === undefined) return ends && !isStopped ? this.say(waiting, ends) : undefined;
     const parts = await turns.join({ owner, runId });
     await this.relay(waiting, { owner, sessionId, parts }, ends);
@@ -291,7 +291,7 @@ interface StartedTurn {
 interface Asked {
   readonly owner: string;
   readonly sessionId: string;
-  readonly question: PendingQuestion;
+  readonly question: OpenInterrupt;
 }
 
 const isStop = ({ text }: MatrixMessage) => /^stop[.!]*$/i.test(text);

@@ -1,4 +1,4 @@
-import type { EndedQuestion, PendingQuestion } from '@sibyl/plugin-kit/chat';
+import type { EndedInterrupt, OpenInterrupt } from '@sibyl/plugin-kit/chat';
 import type { ReplyPart } from '@sibyl/protocol';
 import { Marked, type MarkedExtension } from 'marked';
 import { z } from 'zod';
@@ -151,7 +151,7 @@ const QuestionData = z.union([
 ]);
 
 /** A question of a tool, and how to answer it in the thread. */
-export function describeQuestion(question: PendingQuestion, page: string): string {
+export function describeQuestion(question: OpenInterrupt, page: string): string {
   const { data: text } = QuestionData.safeParse(question.data);
   const shown = text ?? (question.data === undefined ? 'May I continue?' : quote(question.data));
   return `${shown}\n\n_${describeAnswers(question, page)}_`;
@@ -159,7 +159,7 @@ export function describeQuestion(question: PendingQuestion, page: string): strin
 
 const quote = (data: unknown) => `\`\`\`\n${JSON.stringify(data, null, 2)}\n\`\`\``;
 
-function describeAnswers({ isApproval, schema }: PendingQuestion, page: string): string {
+function describeAnswers({ isApproval, schema }: OpenInterrupt, page: string): string {
   if (isApproval)
     return `This call needs an approval that is signed with your key, which is not possible here. Approve it at ${page} if this account is linked, or reply "deny".`;
   const { type, enum: values, properties } = parseSchema(schema);
@@ -171,10 +171,10 @@ function describeAnswers({ isApproval, schema }: PendingQuestion, page: string):
 }
 
 /** What the room must know about questions that were not answered in it. */
-export const describeEnds = (questions: readonly EndedQuestion[]): string =>
+export const describeEnds = (questions: readonly EndedInterrupt[]): string =>
   [...new Set(questions.flatMap(({ outcome }) => ENDS[outcome] ?? []))].join('\n\n');
 
-const ENDS: Readonly<Partial<Record<EndedQuestion['outcome'], string>>> = {
+const ENDS: Readonly<Partial<Record<EndedInterrupt['outcome'], string>>> = {
   approved: '_Approved._',
   expired: '_The question has expired._',
   cancelled: '_The question is closed: the conversation continues elsewhere._',
@@ -188,7 +188,7 @@ export function readDenial(text: string): { readonly reason?: string } | undefin
 }
 
 /** Converts a reply to what the schema of the question describes; the host checks it. */
-export function readAnswer({ schema }: Pick<PendingQuestion, 'schema'>, text: string): unknown {
+export function readAnswer({ schema }: Pick<OpenInterrupt, 'schema'>, text: string): unknown {
   const { type, enum: values, properties } = parseSchema(schema);
   if (values) return values.find((value) => isSame(String(value), text)) ?? text;
   if (!properties) return convert(text, type);

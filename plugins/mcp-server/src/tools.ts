@@ -9,7 +9,7 @@ import {
   type CallerSessions,
   type CallerTurns,
   type NumberedPart,
-  type PendingQuestion,
+  type OpenInterrupt,
   readAnswer,
   type Surface,
   type SurfaceRun,
@@ -335,7 +335,7 @@ function toAnswer(answer: Answer, note: string | undefined): CallToolResult {
   };
 }
 
-function describeQuestions(questions: readonly PendingQuestion[], url: string): string {
+function describeQuestions(questions: readonly OpenInterrupt[], url: string): string {
   const wanted = questions.some(({ isApproval }) => isApproval)
     ? "The oracle needs the user's approval of a call"
     : "The oracle needs the user's answer to a question";

@@ -103,7 +103,7 @@ export class MessageAnswerer {
     const continuation = await turns.continuation({ owner: getOwner(message), runId });
     if (!continuation) throw new Error('the turn still waits for its user');
     for (const { id, ts } of posted) {
-      const text = renderEnded(continuation.questions.find((one) => one.id === id));
+      const text = renderEnded(continuation.interrupts.find((one) => one.id === id));
       // Workspaces may forbid to change old messages. The answer is posted all the same.
       await channel
         .update(message, ts, { text })

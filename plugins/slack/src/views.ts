@@ -1,4 +1,4 @@
-import type { EndedQuestion, PendingQuestion } from '@sibyl/plugin-kit/chat';
+import type { EndedInterrupt, OpenInterrupt } from '@sibyl/plugin-kit/chat';
 import { UserPreferences } from '@sibyl/protocol';
 import { z } from 'zod';
 
@@ -77,7 +77,7 @@ type Schema = z.infer<typeof Schema>;
 const parseSchema = (schema: unknown): Schema => Schema.safeParse(schema).data ?? {};
 
 /** The text of a question in a conversation, and buttons for the possible answers or one that opens a modal. */
-export function renderQuestion(question: PendingQuestion, sessionId: string): [string, Block] {
+export function renderQuestion(question: OpenInterrupt, sessionId: string): [string, Block] {
   const { id } = question;
   if (question.isApproval) {
     const value = JSON.stringify({ id, sessionId, isDenial: true });
@@ -105,7 +105,7 @@ const NO_KEY =
   '_This call needs an approval that is signed with a key, which is not possible in Slack._';
 
 /** The text of a question that cannot be answered any more: without buttons. */
-export function renderEnded(question: EndedQuestion | undefined): string {
+export function renderEnded(question: EndedInterrupt | undefined): string {
   if (!question) return CLOSED;
   const { outcome, value, schema } = question;
   // Only what was on a button: others in the channel may not know more.
@@ -119,7 +119,7 @@ export function renderEnded(question: EndedQuestion | undefined): string {
 
 const CLOSED = '_This question is closed._';
 
-const OUTCOMES: Readonly<Record<EndedQuestion['outcome'], string>> = {
+const OUTCOMES: Readonly<Record<EndedInterrupt['outcome'], string>> = {
   answered: ':white_check_mark: Answered',
   approved: ':white_check_mark: Approved',
   denied: ':white_check_mark: Denied',
@@ -145,7 +145,7 @@ const QuestionData = z.union([
 ]);
 
 /** The text of a question, without Slack's markup. */
-export function describeQuestion({ data, kind }: PendingQuestion): string {
+export function describeQuestion({ data, kind }: OpenInterrupt): string {
   const { data: text } = QuestionData.safeParse(data);
   const shown = text ?? (data === undefined ? DEFAULTS[kind] : JSON.stringify(data));
   return escapeMarkup(shown ?? 'Your answer is needed.');
@@ -179,7 +179,7 @@ export const ModalPlace = z.object({
 });
 
 /** A modal that asks for what the schema of a question describes. */
-export function renderQuestionModal(question: PendingQuestion, place: ModalPlace): View {
+export function renderQuestionModal(question: OpenInterrupt, place: ModalPlace): View {
   const schema = parseSchema(question.schema);
   const isObject = schema.properties !== undefined;
   const fields = isObject ? Object.entries(schema.properties ?? {}) : [['answer', schema] as const];

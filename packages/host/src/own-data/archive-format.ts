@@ -129,7 +129,7 @@ const json = (schema: z.ZodType) =>
     .nullable()
     .catch(null);
 
-/** What the definition of a table accepts of an archive. */
+/** What the definition of a table accepts of an archive: other columns are left out. */
 function importedRow<T extends AnyTable>({ columns }: T) {
   const shape: Record<string, z.ZodType> = {};
   for (const [name, { options }] of Object.entries(columns)) {
@@ -138,7 +138,7 @@ function importedRow<T extends AnyTable>({ columns }: T) {
     if (codec === 'json') shape[name] = json(imported);
     else shape[name] = isOptional ? toOptional(imported) : imported;
   }
-  return z.looseObject(shape) as unknown as z.ZodType<SelectedRow<T>>;
+  return z.object(shape) as unknown as z.ZodType<SelectedRow<T>>;
 }
 
 /** Null in place of what is missing or invalid, unless the schema itself says when it is null. */

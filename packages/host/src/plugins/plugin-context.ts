@@ -9,9 +9,9 @@ import type {
   SetupContext,
   TurnOutcome,
 } from '@sibyl/plugin-kit';
-import type { EndedQuestion, PluginTurn, PluginTurns } from '@sibyl/plugin-kit/chat';
+import type { EndedInterrupt, PluginTurn, PluginTurns } from '@sibyl/plugin-kit/chat';
 import type { DelegatedTurn, SetupHook, SetupHooks } from '@sibyl/plugin-kit/host';
-import type { PendingQuestion } from '@sibyl/plugin-kit/surface';
+import type { OpenInterrupt } from '@sibyl/plugin-kit/surface';
 import {
   describeIssues,
   OracleError,
@@ -209,7 +209,7 @@ function createPluginTurns(deps: PluginTurnsDeps): PluginTurns {
     findPaused: async (runs) => (await ready).paused.findPaused(runs),
     continuation: async (run) => {
       const continuation = await (await ready).paused.continuation(run);
-      return continuation && { ...continuation, questions: continuation.questions.map(toEnded) };
+      return continuation && { ...continuation, questions: continuation.interrupts.map(toEnded) };
     },
     onTurn: (listener) => observeTurns(deps, listener),
   };
@@ -220,7 +220,7 @@ const toEnded = ({
   outcome,
   value,
   ...question
-}: PendingQuestion & Pick<EndedQuestion, 'outcome' | 'value'>): EndedQuestion => ({
+}: OpenInterrupt & Pick<EndedInterrupt, 'outcome' | 'value'>): EndedInterrupt => ({
   ...toQuestion(question),
   outcome,
   value: question.isApproval ? undefined : value,

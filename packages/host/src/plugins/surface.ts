@@ -6,7 +6,7 @@ import type {
   CallerTurns,
   ClientMessage,
   NumberedPart,
-  PendingQuestion,
+  OpenInterrupt,
   Surface,
   SurfacePlugin,
   SurfaceRun,
@@ -479,7 +479,7 @@ class SurfaceTurns implements CallerTurns {
   }
 }
 
-export function toQuestion(question: PendingQuestion): PendingQuestion {
+export function toQuestion(question: OpenInterrupt): OpenInterrupt {
   const { id, runId, kind, schema, data, expiresAt, isApproval } = question;
   return { id, runId, kind, schema, data, expiresAt, isApproval };
 }

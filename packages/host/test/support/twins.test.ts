@@ -44,5 +44,5 @@ it('addTwins makes a statement fail that would change a twin', async () => {
   const error = 'a row of another owner in sessions would change';
   expect(() => run("update sessions set title = 'x' where id = ?", id)).toThrow(error);
   expect(() => run('delete from sessions where id = ?', id)).toThrow(error);
-  expect(await test.store.sessions.find({ owner, sessionId: id })).toMatchObject({ id });
+  expect(await test.store.sessions.find({ owner, sessionId: id })).toMatchObject({ sessionId: id });
 });

@@ -1,5 +1,5 @@
 // What plugins share that answer in a chat, or post results there.
-export type { EndedQuestion, PendingQuestion, PluginTurn, PluginTurns } from '../turns.js';
+export type { EndedInterrupt, OpenInterrupt, PluginTurn, PluginTurns } from '../turns.js';
 export {
   type ChatCall,
   type ChatFile,

@@ -1,6 +1,6 @@
 // For plugins that serve clients of another protocol.
 export { type RouteError, RouteReply, type RouteRequest } from '../routes.js';
-export type { PendingQuestion } from '../turns.js';
+export type { OpenInterrupt } from '../turns.js';
 export { type AnswerPart, listAnswerRuns, readAnswer, readTurn } from './read-turn.js';
 export type {
   CallerAccess,

@@ -12,7 +12,7 @@ import {
 } from '@sibyl/protocol';
 import { z } from 'zod';
 import type { Caller } from '../routes.js';
-import type { PendingQuestion } from '../turns.js';
+import type { OpenInterrupt } from '../turns.js';
 
 /** A tool that the client runs: a call pauses the turn until the client has sent the result. */
 export interface ClientTool {
@@ -41,7 +41,7 @@ const CallData = z.object({ toolCallId: z.string(), toolName: z.string(), args: 
 /** The call that a question is about, if a client tool causes it. */
 export const findClientToolCall = ({
   data,
-}: Pick<PendingQuestion, 'data'>): ClientToolCall | undefined => CallData.safeParse(data).data;
+}: Pick<OpenInterrupt, 'data'>): ClientToolCall | undefined => CallData.safeParse(data).data;
 
 /** A message that the client sends, and the session does not contain. */
 export interface EarlierMessage {
@@ -225,9 +225,9 @@ export interface CallerTurns {
    */
   cancel(runId: string): Promise<boolean>;
   /** What the paused turn of a session waits for. */
-  pending(sessionId: string): Promise<readonly PendingQuestion[]>;
+  pending(sessionId: string): Promise<readonly OpenInterrupt[]>;
   /** What a run, or the one that continued it after a crash, paused with, also what has been answered since. */
-  asked(runId: string): Promise<readonly PendingQuestion[]>;
+  asked(runId: string): Promise<readonly OpenInterrupt[]>;
   /** As `answer` with the result of a client tool, for a turn that does not continue: a message of the user follows the result. */
   keepResult(result: { readonly id: string; readonly value: unknown }): Promise<void>;
   /** Denies a call that waits for approval; approving it needs the user's signature. */

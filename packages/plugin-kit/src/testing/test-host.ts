@@ -128,7 +128,7 @@ export class TestHost {
       throw new OracleError('approval_not_found');
     },
     findPaused: async () => [],
-    continuation: async () => ({ isStopped: false, questions: [] }),
+    continuation: async () => ({ isStopped: false, interrupts: [] }),
     onTurn: () => () => {},
   };
 

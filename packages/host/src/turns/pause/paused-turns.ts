@@ -26,12 +26,12 @@ interface InterruptReply {
 }
 
 /** A question of a turn; one for an approval is answered by a decision only. */
-interface TurnQuestion extends Interrupt {
+interface TurnInterrupt extends Interrupt {
   readonly isApproval: boolean;
 }
 
 /** A question that a run has asked. */
-interface AskedQuestion extends TurnQuestion {
+interface AskedInterrupt extends TurnInterrupt {
   readonly approval: Approval | undefined;
 }
 
@@ -40,7 +40,7 @@ interface Continuation {
   /** The next attempt of the turn. */
   readonly runId: string | undefined;
   readonly isStopped: boolean;
-  readonly questions: readonly (TurnQuestion & { readonly outcome: Outcome })[];
+  readonly interrupts: readonly (TurnInterrupt & { readonly outcome: Outcome })[];
 }
 
 type Outcome = 'answered' | Exclude<Approval['status'], 'pending'>;
@@ -63,7 +63,7 @@ export class PausedTurns {
   }
 
   /** The questions that the paused turn of a session asks. */
-  async pending({ owner, sessionId }: SessionKey): Promise<readonly TurnQuestion[]> {
+  async pending({ owner, sessionId }: SessionKey): Promise<readonly TurnInterrupt[]> {
     const run = await this.runs.current({ owner, sessionId });
     if (run?.status !== 'paused') return [];
     const interrupts = await this.runs.interrupts({ owner, sessionId, turn: run.turn });
@@ -75,9 +75,9 @@ export class PausedTurns {
   }
 
   /** The questions that a run paused with, also those that have been answered since. */
-  async asked({ owner, sessionId, turn, runId }: Run): Promise<readonly AskedQuestion[]> {
+  async asked({ owner, sessionId, turn, runId }: Run): Promise<readonly AskedInterrupt[]> {
     const interrupts = await this.runs.interrupts({ owner, sessionId, turn });
-    const questions: AskedQuestion[] = [];
+    const questions: AskedInterrupt[] = [];
     for (const interrupt of interrupts.filter((each) => each.runId === runId)) {
       const approval = await this.store.approvals.find({ owner, id: interrupt.id });
       questions.push({ ...interrupt, approval, isApproval: approval !== undefined });
@@ -98,7 +98,7 @@ export class PausedTurns {
     return {
       runId: asked.find(({ nextRunId }) => nextRunId !== undefined)?.nextRunId,
       isStopped: run?.status === 'aborted',
-      questions: asked.map((question) => ({ ...question, outcome: toOutcome(question) })),
+      interrupts: asked.map((question) => ({ ...question, outcome: toOutcome(question) })),
     };
   }
 
@@ -159,7 +159,7 @@ export class PausedTurns {
   }
 }
 
-function toOutcome({ status, approval }: AskedQuestion): Outcome {
+function toOutcome({ status, approval }: AskedInterrupt): Outcome {
   if (approval && approval.status !== 'pending') return approval.status;
   return status === 'open' ? 'cancelled' : status;
 }
